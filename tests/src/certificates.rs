@@ -9,7 +9,7 @@ pub struct Certificate {
     pub authority: String,
     /// Its own.
     pub certificate: String,
-    /// Its key.
+    /// Key of the object.
     pub key: String,
 }
 

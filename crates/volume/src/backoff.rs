@@ -1,10 +1,11 @@
-//! How long to wait before a store that was not reached is tried again.
+//! Exponential backoff between attempts to reach a store. The pause doubles after each failure, up to a maximum that the caller
+//! sets, and restarts from 250 ms after a success.
 
 use std::time::Duration;
 
 const FIRST: Duration = Duration::from_millis(250);
 
-/// Pauses between attempts that fail, each twice as long as the one before, up to the longest.
+/// Pauses between failed attempts, each twice as long as the one before, up to the longest.
 pub(crate) struct Backoff {
     next: Duration,
     longest: Duration,
@@ -21,7 +22,7 @@ impl Backoff {
         pause
     }
 
-    /// An attempt went well.
+    /// Resets the pause after a successful attempt.
     pub(crate) fn begin(&mut self) {
         self.next = FIRST;
     }
@@ -31,7 +32,7 @@ impl Backoff {
 mod tests {
     use super::*;
 
-    /// A machine may be off the network for days.
+    /// A machine may be offline for days.
     #[test]
     fn pauses_get_no_longer_than_the_longest() {
         let longest = FIRST * 5;

@@ -1,23 +1,23 @@
-//! Points at which a test has this crate fail, or the process end: one at every step after which something lasts.
+//! Failpoints: points at which a test makes this crate fail, or kills the process; one after every step that makes something
+//! durable.
 //!
-//! There with debug assertions or the feature `fail`; otherwise a point is nothing. Whoever tests in a process
-//! [`arm`]s a point; from when it is reached, that point and all others fail, as if the process was not there any more,
-//! until somebody [`disarm`]s. A process that was started with `SHUNT_FAIL=NAME:N` is killed by itself when it reaches a
-//! point for the `N`th time.
+//! They are compiled in with debug assertions or the feature `fail`; otherwise a point does nothing. A test in the process
+//! [`arm`]s a point; once it is reached, that point and all others fail, as if the process had ended, until the test
+//! [`disarm`]s it. A process started with `SHUNT_FAIL=NAME:N` kills itself when it reaches a point for the `N`th time.
 
 use rustix::io::Errno;
 
 macro_rules! points {
     ($($(#[$doc:meta])* $point:ident = $name:literal,)*) => {
-        /// Where something can fail.
+        /// A failpoint.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub enum Failpoint { $($(#[$doc])* $point,)* }
 
         impl Failpoint {
-            /// All there are.
+            /// All failpoints.
             pub const ALL: &[Self] = &[$(Self::$point,)*];
 
-            /// What it is called in `SHUNT_FAIL`.
+            /// Returns the name in `SHUNT_FAIL`.
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$point => $name,)* }
             }
@@ -28,92 +28,92 @@ macro_rules! points {
 points! {
     /// A replica's transaction is complete, and not committed.
     ReplicaCommit = "replica.commit",
-    /// It is committed; who asked for it does not know.
+    /// It is committed, and the caller has not been told.
     ReplicaCommitted = "replica.committed",
-    /// Commits are not on the disk.
+    /// Commits have not been fsynced.
     ReplicaSync = "replica.sync",
-    /// They are; who asked for it does not know.
+    /// They are durable, and the caller has not been told.
     ReplicaSynced = "replica.synced",
     /// A new file has its backing file, and no row.
     ReplicaMade = "replica.made",
-    /// A file is noted as changed, and nobody has it open.
+    /// A file is recorded as changed, and not open yet.
     ReplicaOpened = "replica.opened",
-    /// That lasts, and the file is not emptied.
+    /// That record is durable, and the file is not truncated yet.
     ReplicaEmptied = "replica.emptied",
-    /// What was written is not noted.
+    /// A write to a file is not recorded yet.
     ReplicaClosed = "replica.closed",
-    /// A backing file is on the disk, and what is known of it perhaps not.
+    /// A backing file is durable, and its record may not be.
     ReplicaFileSynced = "replica.file-synced",
-    /// What users changed is committed, and what synchronisation changes is not begun.
+    /// Users' changes are committed, and those of synchronisation are not begun.
     ReplicaApply = "replica.apply",
-    /// A replica that was opened is put right, and backing files of nothing are still there.
+    /// A replica was recovered on opening, and orphaned backing files still exist.
     ReplicaRecovered = "replica.recovered",
-    /// Contents are in a backing file, and it is not noted.
+    /// Contents are in a backing file, and not recorded.
     FetchBrought = "fetch.brought",
-    /// Contents that came are on the disk, and it is not noted.
+    /// Fetched contents were fsynced, and that is not recorded.
     FetchSure = "fetch.sure",
-    /// Files are noted as not here any more, and it is not committed.
+    /// Files are recorded as evicted, and that is not committed.
     EvictNoted = "evict.noted",
-    /// It lasts that objects are gone, and their backing files are not.
+    /// The removal of objects is durable, and their backing files still exist.
     ReapBegun = "reap.begun",
-    /// They are gone too, and it is not noted.
+    /// The backing files are removed, and that is not recorded.
     ReapRemoved = "reap.removed",
-    /// Changes are found, and their contents not sent.
+    /// Changes are found, and their contents are not uploaded.
     SendBegun = "send.begun",
-    /// A pack is full, and not in the store.
+    /// A pack is full, and not uploaded.
     PackClosed = "pack.closed",
-    /// It is stored, and not on the store's disk: of a directory.
+    /// A pack is stored in a directory, and not fsynced.
     PackStored = "pack.stored",
-    /// It is in the store, and nobody speaks of it.
+    /// A pack is stored, and not referenced.
     PackLanded = "pack.landed",
-    /// All contents are in the store.
+    /// All contents are uploaded.
     SendDone = "send.done",
-    /// Commits on their way are kept, and not sent.
+    /// Commits are in the outbox, and not sent.
     OutboxKept = "outbox.kept",
     /// The store's transaction is complete, and not committed.
     StoreCommit = "store.commit",
     /// It is committed, and not answered.
     StoreCommitted = "store.committed",
-    /// The store has answered, and it is not noted.
+    /// The store has answered, and that is not recorded.
     OutboxAnswered = "outbox.answered",
-    /// Commits of the store are read, and not applied.
+    /// Log entries are read, and not applied.
     LogRead = "log.read",
-    /// They are, and what was on its way is still kept.
+    /// They are applied, and the outbox is not cleared.
     LogApplied = "log.applied",
     /// The whole tree of the store is read, and not applied.
     TreeRead = "tree.read",
-    /// It is, and what was on its way is still kept.
+    /// It is applied, and the outbox is not cleared.
     TreeApplied = "tree.applied",
-    /// The log of a store is shortened, and its past is not.
+    /// The log of a store is truncated, and its history is not.
     GcForgot = "gc.forgot",
-    /// Old versions are forgotten, and their chunks are known.
+    /// Old versions are deleted, and their chunks still exist.
     GcTrimmed = "gc.trimmed",
-    /// Chunks were looked at.
+    /// Chunks have been marked or unmarked.
     GcCondemned = "gc.condemned",
-    /// Chunks are dropped, and their packs are there.
+    /// Chunks are deleted from the metadata, and their packs still exist.
     GcDropped = "gc.dropped",
-    /// A pack is removed.
+    /// A pack is deleted.
     GcRemoved = "gc.removed",
-    /// Packs are noted as to be rewritten, with those to come.
+    /// Packs to be compacted, and the new ones, are recorded.
     GcNoted = "gc.noted",
-    /// One that comes in their place is in the store, and nobody speaks of it.
+    /// A new pack is stored, and not referenced.
     GcRepacked = "gc.repacked",
-    /// Chunks are moved into it.
+    /// The locations of chunks are updated to the new pack.
     GcMoved = "gc.moved",
-    /// It is noted since when nothing is in the others.
+    /// The old packs are recorded as empty.
     GcEmptied = "gc.emptied",
 }
 
-/// What an engine is told of when a file is on the disk.
+/// An fsync that is reported to an observer.
 #[derive(Debug)]
 pub enum OnDisk<'a> {
-    /// One file.
+    /// Of one file.
     File(&'a std::fs::File),
-    /// All of the file system of this directory.
+    /// Of the whole file system of this directory.
     All(&'a std::fs::File),
 }
 
-/// EIO where this is the point at which to fail, or some other was.
+/// Returns EIO if this failpoint is armed and due, or if one has failed before.
 #[inline(always)]
 #[cfg(not(any(debug_assertions, feature = "fail")))]
 #[expect(clippy::unnecessary_wraps, reason = "it fails in tests")]
@@ -121,7 +121,7 @@ pub(crate) fn point(_point: Failpoint) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Something was written out.
+/// Reports an fsync to the observer.
 #[inline(always)]
 #[cfg(not(any(debug_assertions, feature = "fail")))]
 pub(crate) fn on_disk(_what: OnDisk<'_>) {}
@@ -140,7 +140,7 @@ mod armed {
 
     use super::{Errno, Failpoint, OnDisk};
 
-    /// The point, and how often it is still to be passed.
+    /// The armed point, and below the number of times it may still be passed.
     static ARMED: RwLock<Option<Failpoint>> = RwLock::new(None);
     static LEFT: AtomicU32 = AtomicU32::new(0);
     static FAILED: AtomicBool = AtomicBool::new(false);
@@ -148,25 +148,25 @@ mod armed {
     type Observer = Box<dyn Fn(OnDisk<'_>) + Send + Sync>;
     static OBSERVER: RwLock<Option<Observer>> = RwLock::new(None);
 
-    /// Has this process fail at a point when it is reached for the `nth` time, from 1 on.
+    /// Makes this process fail at a point when it is reached for the `nth` time, from 1 on.
     pub fn arm(point: Failpoint, nth: u32) {
         disarm();
         LEFT.store(nth.saturating_sub(1), Ordering::Relaxed);
         *ARMED.write() = Some(point);
     }
 
-    /// Nothing fails from now on. Whether something did.
+    /// Disarms; returns whether a point has failed.
     pub fn disarm() -> bool {
         *ARMED.write() = None;
         FAILED.swap(false, Ordering::Relaxed)
     }
 
-    /// Whether something failed since the last [`disarm`].
+    /// Reports whether a point has failed since the last [`disarm`].
     pub fn has_failed() -> bool {
         FAILED.load(Ordering::Relaxed)
     }
 
-    /// Who hears of what is on the disk.
+    /// Sets the observer of fsyncs.
     pub fn observe(observer: Option<Observer>) {
         *OBSERVER.write() = observer;
     }

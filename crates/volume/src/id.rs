@@ -1,24 +1,25 @@
-//! Names of things.
+//! Identifiers: of objects, commits and owners, and the names of nodes and volumes. Names consist of letters, digits, `-`, `_`
+//! and `.`, and do not begin with a dot.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// A file, directory, link or device: the same on all nodes, for ever. Never a path.
+/// Identifies a file, directory, link or device on all nodes, for ever; independent of its path.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ObjectId(pub u128);
 
 impl ObjectId {
-    /// The top directory of each volume.
+    /// The root directory of each volume.
     pub const ROOT: Self = Self(1);
 
-    /// In order of numbers, as keys of a database.
+    /// Encodes the id big-endian, so that database keys sort by number.
     pub fn to_bytes(self) -> [u8; 16] {
         self.0.to_be_bytes()
     }
 
-    /// From [`to_bytes`](Self::to_bytes).
+    /// Decodes [`to_bytes`](Self::to_bytes).
     pub fn from_bytes(bytes: [u8; 16]) -> Self {
         Self(u128::from_be_bytes(bytes))
     }
@@ -36,7 +37,7 @@ impl fmt::Display for ObjectId {
     }
 }
 
-/// The place of a commit in the log of its volume, from 1 up without gaps. 0: before the first.
+/// The sequence number of a commit in the log of its volume, from 1 up without gaps. 0: before the first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub struct Seq(pub u64);
 
@@ -46,11 +47,11 @@ impl fmt::Display for Seq {
     }
 }
 
-/// A user or a group of a volume. Each node maps it to a number of its own.
+/// A user or a group in a volume. Each node maps it to a number of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct OwnerId(pub u32);
 
-/// Why a name was refused.
+/// A name that is not allowed, with the reason.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{what} {name:?} is not allowed: 1 to {most} letters, digits, `-`, `_` and `.`, not beginning with a dot"
@@ -76,7 +77,7 @@ macro_rules! name {
         pub struct $type(String);
 
         impl $type {
-            /// The name.
+            /// Returns the name.
             pub fn as_str(&self) -> &str {
                 &self.0
             }
@@ -113,20 +114,20 @@ macro_rules! name {
 }
 
 name!(
-    /// A machine that takes part in a volume: what conflicts call its side by.
+    /// A machine that has a replica of a volume, or accesses it. Conflicts name its side by this.
     NodeName,
     "the node's name",
     64
 );
 impl NodeName {
-    /// Who stands for all that changed the store, where it is not known who it was.
+    /// Returns the name that stands for the author of a change if the author is unknown.
     pub fn store() -> Self {
         Self("store".into())
     }
 }
 
 name!(
-    /// A volume, as users call it.
+    /// The name of a volume, as users know it.
     VolumeName,
     "the volume's name",
     64

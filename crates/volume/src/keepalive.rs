@@ -1,4 +1,5 @@
-//! Lines that went silent: nothing says that they did, so whoever waits has to find out.
+//! TCP keepalive and user timeout, for connections to stores and gateways: detect a peer that became unreachable without closing
+//! the connection. Data that are not acknowledged for ten seconds, or as long without a reply to probes, end it.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -6,19 +7,19 @@ use std::time::Duration;
 
 use rustix::net::sockopt;
 
-/// A line of which nothing was heard for so long, while something had to come, is none. It is what a program waits that
-/// reads what is not here, when a network goes away without a word.
+/// Timeout for data or acknowledgements that are due, see tcp(7). It is how long a program that reads an uncached file waits
+/// when the network fails silently.
 pub(crate) const USER_TIMEOUT: Duration = Duration::from_secs(10);
-/// A line on which nothing was to be heard is tried after so long,
+/// Idle time before the first keepalive probe,
 pub(crate) const KEEPALIVE_IDLE: Duration = Duration::from_secs(5);
-/// and then so often.
+/// and interval between probes.
 pub(crate) const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Has a TCP connection end once the other machine has confirmed nothing for [`USER_TIMEOUT`], neither what was sent nor that
-/// it is there; one that is slow confirms.
+/// Makes a TCP connection fail once the peer has acknowledged neither data nor probes for [`USER_TIMEOUT`]; a slow peer
+/// acknowledges.
 ///
 /// # Errors
-/// Those of `setsockopt(2)`.
+/// An [`io::Error`] of `setsockopt(2)`.
 pub(crate) fn end_when_silent(connection: impl AsFd) -> io::Result<()> {
     let connection = connection.as_fd();
     sockopt::set_tcp_user_timeout(connection, USER_TIMEOUT.as_millis() as u32)?;

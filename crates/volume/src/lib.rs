@@ -1,13 +1,13 @@
-//! Volumes: trees of files that several machines share and that go on working off the network.
+//! Volumes: trees of files that several machines share and that stay usable offline.
 //!
-//! Three parts, none of which knows of FUSE:
+//! Three parts, none of which depends on FUSE:
 //!
-//! - A [`store`] holds what all nodes agree on: the metadata of a volume, changed by conditional commits that are totally
-//!   ordered, and contents as immutable chunks.
-//! - A replica, one per node and volume, holds the tree as this node sees it: all of the metadata, and contents as far as
-//!   they were wanted. It is read and written as if there was no network.
-//! - Synchronisation carries changes between the two, by a plan that is a pure function of three trees: the replica's, the
-//!   store's, and what both last agreed on.
+//! - A [`store`] contains the state that all nodes agree on: the metadata of a volume, changed by conditional commits that are
+//!   totally ordered, and contents as immutable chunks.
+//! - A replica, one per node and volume, contains the tree as this node sees it: all of the metadata, and cached contents. It
+//!   is read and written without the network.
+//! - Synchronisation transfers changes between the two, by a merge that is a pure function of three trees: the replica's, the
+//!   store's, and the last one both agreed on.
 
 pub mod address;
 mod backoff;

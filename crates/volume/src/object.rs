@@ -1,4 +1,5 @@
-//! What a volume holds, as all nodes see it.
+//! The data model of a volume, common to all nodes: objects with their fields, names, and contents as segments. The types are
+//! stored in metadata stores and sent in messages, encoded by position with `postcard`.
 
 use std::collections::BTreeMap;
 
@@ -6,18 +7,18 @@ use serde::{Deserialize, Serialize};
 
 use crate::id::{ObjectId, OwnerId, Seq};
 
-/// What kind of object it is, for ever.
+/// The kind of an object, which never changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Kind {
-    /// With contents.
+    /// A regular file, with contents.
     Regular,
-    /// With names.
+    /// A directory, with entries.
     Directory,
-    /// With a target.
+    /// A symbolic link, with a target.
     Symlink,
-    /// `mkfifo(3)`
+    /// A named pipe, `mkfifo(3)`.
     Fifo,
-    /// A local socket.
+    /// A Unix domain socket.
     Socket,
     /// A character device: major and minor number.
     Character(u32, u32),
@@ -25,46 +26,46 @@ pub enum Kind {
     Block(u32, u32),
 }
 
-/// A moment, in nanoseconds since 1970.
+/// A point in time, in nanoseconds since 1970.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub struct Time(pub i64);
 
-/// A part of an object that is changed, and agreed on, by itself.
+/// The unit of versioning: a part of an object that is changed and merged separately.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Field {
-    /// What a regular file holds, with its time of modification.
+    /// The content of a regular file, with its modification time.
     Content,
     /// Permission bits.
     Mode,
-    /// The user.
+    /// Owning user.
     Owner,
-    /// The group.
+    /// Owning group.
     Group,
-    /// The time of modification where it was set by hand, or by a directory's names. Never in conflict: the later wins.
+    /// Modification time, set explicitly or by changes of a directory's entries. Never in conflict: the later wins.
     Modified,
     /// An extended attribute, by name.
     Xattr(Vec<u8>),
 }
 
-/// Where the bytes of a stretch of a file come from.
+/// A contiguous part of a file's content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Segment {
-    /// All of a chunk.
+    /// A whole chunk.
     Chunk {
-        /// Which.
+        /// Name of the chunk.
         id: ChunkId,
-        /// Its length in bytes.
+        /// Length in bytes.
         length: u32,
     },
-    /// Zeros that are stored nowhere.
+    /// Zeros that are not stored.
     Hole {
-        /// Bytes.
+        /// Length in bytes.
         length: u64,
     },
 }
 
 impl Segment {
-    /// Bytes of the file.
+    /// Returns the length in bytes.
     pub fn length(&self) -> u64 {
         match self {
             Self::Chunk { length, .. } => u64::from(*length),
@@ -73,7 +74,7 @@ impl Segment {
     }
 }
 
-/// The name of immutable bytes: BLAKE3 of them, keyed by the volume.
+/// The name of a chunk, that is of immutable bytes: their BLAKE3 hash, keyed by the volume.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ChunkId(pub [u8; 32]);
 
@@ -83,81 +84,82 @@ impl std::fmt::Debug for ChunkId {
     }
 }
 
-/// What a regular file holds.
+/// The content of a regular file.
 ///
-/// Two contents are equal if and only if their bytes are, as far as they were cut alike; [`digest`](Self::digest) tells
-/// for any two.
+/// Values compare equal only if the same bytes were chunked alike; [`is_same`](Self::is_same) compares the bytes of any two, by
+/// size and [`digest`](Self::digest).
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Content {
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// BLAKE3 of all the bytes, keyed by the volume; of none for an empty file.
+    /// BLAKE3 hash of all bytes, keyed by the volume; zeros for an empty file.
     pub digest: [u8; 32],
-    /// From the first byte on.
+    /// The bytes, from the first on.
     pub layout: Layout,
 }
 
-/// How a file is cut into pieces.
+/// How the bytes of a file are stored.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Layout {
     /// The bytes themselves, of a very small file.
     Inline(Vec<u8>),
-    /// Of a file of few pieces.
+    /// The segments of a file that has few.
     Pieces(Vec<Segment>),
-    /// Chunks that hold, one after the other, the pieces of a larger file in the form of `postcard`.
+    /// Chunks that contain, one after the other, the segment lists of a larger file, encoded with `postcard`.
     Indirect(Vec<Segment>),
 }
 
 impl Content {
-    /// Nothing.
+    /// Returns the content of an empty file.
     pub fn empty() -> Self {
         Self { size: 0, digest: [0; 32], layout: Layout::Inline(Vec::new()) }
     }
 
-    /// Whether they hold the same bytes.
+    /// Reports whether two contents have the same bytes.
     pub fn is_same(&self, other: &Self) -> bool {
         self.size == other.size && self.digest == other.digest
     }
 }
 
-/// An object as it is at some place of the log.
+/// An object as of some entry of the log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Object {
-    /// Which.
+    /// Its id.
     pub id: ObjectId,
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
     /// Permission bits with setuid, setgid and sticky: at most 0o7777.
     pub mode: u16,
-    /// The user.
+    /// Owning user.
     pub owner: OwnerId,
-    /// The group.
+    /// Owning group.
     pub group: OwnerId,
-    /// The time of modification.
+    /// Modification time.
     pub modified: Time,
-    /// Where a symlink points.
+    /// Target of a symlink.
     pub target: Vec<u8>,
-    /// Of a regular file.
+    /// Content of a regular file.
     pub content: Content,
     /// Extended attributes.
     pub xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
 }
 
-/// An object in a store: which commit set each part.
+/// An object in a store, with the commits that set its fields.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VersionedObject {
-    /// As it is.
+    /// The object.
     pub object: Object,
-    /// The commit that made it.
+    /// The commit that created it.
     pub created: Seq,
-    /// The commits that last set the parts; one that is not there was set by `made`. A removed extended attribute stays.
+    /// The commits that last set the fields; an absent field was set by `created`. The entry of a removed extended attribute
+    /// stays.
     pub field_versions: BTreeMap<Field, Seq>,
-    /// Names that lead to it.
+    /// Number of names that refer to it.
     pub links: u32,
 }
 
 impl VersionedObject {
-    /// The commit that last set a part.
+    /// Returns the commit that last set a field.
     pub fn seq_of(&self, field: &Field) -> Seq {
         self.field_versions.get(field).copied().unwrap_or(self.created)
     }
@@ -175,10 +177,10 @@ pub struct LinkName {
 /// A name in a store.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoredLink {
-    /// Where.
+    /// The directory and the name.
     pub at: LinkName,
-    /// What it leads to.
+    /// The object it refers to.
     pub child: ObjectId,
-    /// The commit that made it.
+    /// The commit that set it.
     pub set: Seq,
 }

@@ -68,9 +68,9 @@ pub struct Options {
     pub secret: Option<VolumeKey>,
     /// Permission bits of the top directory.
     pub mode: u16,
-    /// The user of the top directory.
+    /// Owning user of the root directory.
     pub owner: OwnerId,
-    /// The group of the top directory.
+    /// Owning group of the root directory.
     pub group: OwnerId,
 }
 
@@ -109,10 +109,10 @@ pub fn create(meta: &MetaAddress, name: &VolumeName, options: &Options) -> Resul
         hides_names: secret.is_some(),
         sealed: secret.map(|secret| Vouching::new(secret, id).seal(Top::from(&root))),
     };
-    // The contents first: a volume that cannot store any is none.
+    // Contents first: a volume whose object store is not writable is not created.
     let content = contents(meta, &described, &|described| Ok(described.keys(options.secret.as_ref())?))?;
     content.probe()?;
-    // One that is there has its place, which is then no reason of its own.
+    // An existing volume owns its location, which would otherwise be reported as the reason.
     if open_meta(meta, name).is_ok() {
         return Err(StoreError::Exists(name.clone()).into());
     }
@@ -272,7 +272,8 @@ fn contents(
         (DataAddress::Beside, MetaAddress::Sqlite(dir)) => {
             let data = dir.join(DATA);
             make_directory(&data)?;
-            // One that an older version made. What `file:` names may be shared on purpose.
+            // An older version may have created it with wider permissions. A directory named by `file:` may be shared on
+            // purpose.
             sqlite::tighten(&data);
             Blobs::directory(&data)?
         }
@@ -335,14 +336,14 @@ mod tests {
         }
         let files = [META, "meta.db-wal", "meta.db-shm"].map(|file| home.join(file));
         files.iter().for_each(|file| assert_eq!(mode(file), 0o600, "{}", file.display()));
-        // One of an older version.
+        // Permissions as an older version left them.
         files.iter().for_each(|file| set_permissions(file, Permissions::from_mode(0o644)).unwrap());
         set_permissions(home.join(DATA), Permissions::from_mode(0o755)).unwrap();
         drop(open(&at, &name, None).unwrap());
         files.iter().for_each(|file| assert_eq!(mode(file), 0o600, "{}", file.display()));
         assert_eq!(mode(&home.join(DATA)), 0o700);
         drop(made);
-        // A directory that was named is as its owner has it.
+        // A directory named by the user keeps its permissions.
         std::fs::create_dir(&elsewhere).unwrap();
         set_permissions(&elsewhere, Permissions::from_mode(0o755)).unwrap();
         let options = Options { data: DataAddress::Directory(elsewhere.clone()), ..Options::default() };

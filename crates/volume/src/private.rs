@@ -1,4 +1,5 @@
-//! Files that are their owner's alone: keys, credentials, and what says where a volume is.
+//! Files that only their owner can access: keys, credentials, and addresses of volumes. They are written atomically with mode
+//! 0600, and a file with wider permissions is not read.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
@@ -10,14 +11,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 
-/// Bits of a mode that let others in.
+/// Permission bits of group and others.
 const OTHERS: u32 = 0o077;
 
-/// Puts bytes into a file in place of what it had: as a whole or not at all, durable, and readable by the owner alone from the
-/// beginning. Neither a file that was left by a crash nor a link that somebody put in its way is written through.
+/// Replaces the content of a file atomically and durably; the file is accessible only to its owner from the beginning. Neither
+/// a temporary file left by a crash nor a link placed in its path is written through.
 ///
 /// # Errors
-/// Those of the file system. The file is as it was then.
+/// An [`io::Error`] of the file system. Unless the final fsync of the directory failed, the file is unchanged then.
 pub fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
@@ -25,7 +26,7 @@ pub fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     new.push(name);
     new.push(format!(".{}-{}.new", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed)));
     let new = path.with_file_name(new);
-    // Of an earlier process with this number.
+    // Left by an earlier process with the same id.
     match fs::remove_file(&new) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
@@ -39,15 +40,15 @@ pub fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     match File::open(directory.unwrap_or(Path::new("."))) {
         Ok(directory) => directory.sync_all(),
-        // A daemon that is locked in may replace the file, but not look into the directory.
+        // A sandboxed daemon may replace the file, but not open the directory.
         Err(_) => Ok(()),
     }
 }
 
-/// Opens such a file to be read.
+/// Opens a private file for reading.
 ///
 /// # Errors
-/// Those of `open(2)`; `PermissionDenied` where others than the owner may read or write it, with what helps.
+/// An [`io::Error`] of `open(2)`; `PermissionDenied`, with the remedy, if others than the owner may read or write the file.
 pub fn open(path: &Path) -> io::Result<File> {
     let file = File::open(path)?;
     if file.metadata()?.mode() & OTHERS != 0 {
@@ -57,13 +58,13 @@ pub fn open(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Takes from others what rights they have in a file or directory of ours. Those of somebody else, and what is neither, stay
-/// as they are.
+/// Removes the permissions of group and others on a regular file or directory owned by the effective user; anything else stays
+/// unchanged.
 ///
 /// # Errors
-/// Those of the file system; one that is not there is none.
+/// An [`io::Error`] of the file system; none if the file does not exist.
 pub fn tighten(path: &Path) -> io::Result<()> {
-    // Closing a file that was opened in any other way gives up the locks of the process on it, which a database may have.
+    // O_PATH: closing an ordinary descriptor would release all POSIX locks of the process on the file, which may be a database.
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = match rustix::fs::open(path, flags, Mode::empty()) {
         Err(Errno::NOENT) => return Ok(()),
@@ -139,7 +140,7 @@ mod tests {
             fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
             assert!(open(&path).unwrap_err().to_string().contains("chmod 600"), "{mode:o}");
         }
-        // Replaced, it is the owner's alone again.
+        // Rewriting restores the permissions.
         write(&path, b"other").unwrap();
         assert!(open(&path).is_ok());
         assert_eq!(names(dir.path()), ["secret"]);

@@ -13,25 +13,26 @@ use crate::store::admin::StoreAdmin;
 use crate::store::seal::{Top, Vouching};
 use crate::volume::VolumeDescriptor;
 
-/// Entries that are read together.
+/// Number of log entries read at once.
 const PAGE: usize = 1024;
-/// Where others commit all the time it is given up.
+/// Maximum number of attempts, if other nodes keep committing.
 const TRIES: u32 = 100;
 
-/// What an upgrade came to.
+/// The result of an upgrade.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Upgraded {
-    /// The log is sealed from here on.
+    /// The log is sealed after this commit.
     Now(Seq),
-    /// It was before.
+    /// It had been sealed before, after this commit.
     Before(Seq),
 }
 
-/// Seals the log of a volume from now on. `progress` is told how many commits were read. Nodes that have the volume mounted can
-/// commit nothing more until they mount it anew.
+/// Seals the log of a volume from now on. `progress` receives the number of commits read so far. Nodes that have the volume
+/// mounted cannot commit any more until they mount it again.
 ///
 /// # Errors
-/// [`StoreError::Denied`] where the volume is not encrypted, or its log was shortened; those of the store and of keys.
+/// [`StoreError::Denied`] if the volume is not encrypted, its log was truncated, or others keep committing; errors of the
+/// store; [`OpenError::NeedsKey`], [`OpenError::WrongKey`], [`OpenError::NoKey`].
 pub fn upgrade(
     meta: &MetaAddress,
     name: &VolumeName,

@@ -108,7 +108,7 @@ impl VolumeDescriptor {
     }
 }
 
-/// A volume with both its stores.
+/// An open volume: metadata store, object store and descriptor.
 #[derive(Clone)]
 pub struct Volume {
     /// The metadata.

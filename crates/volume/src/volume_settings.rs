@@ -1,17 +1,17 @@
-//! What is set for a volume and has to be known on every node, also off the network: attributes of the top directory, which
-//! come with the tree. Users see none of them.
+//! Settings of a volume that every node has to know, also offline. They are extended attributes of the root directory, which are
+//! synchronised with the tree and hidden from users. A change is a commit with the old value as precondition.
 
 use crate::id::{NodeName, ObjectId};
 use crate::object::Field;
 use crate::store::{MetaStore, Mutation, Precondition, Rejected, StoreError, Transaction};
 
-/// A change that others cross again and again is given up.
+/// Maximum number of attempts, if other nodes keep changing the setting.
 const TRIES: usize = 100;
 
-/// The value of one.
+/// Returns the value of a setting.
 ///
 /// # Errors
-/// Those of the store.
+/// Any other [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
 pub fn get(meta: &dyn MetaStore, name: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
     Ok(read(meta, name)?.0)
 }
@@ -24,10 +24,10 @@ fn read(meta: &dyn MetaStore, name: &[u8]) -> Result<(Option<Vec<u8>>, Precondit
     Ok((root.object.xattrs.get(name).cloned(), Precondition::Field(ObjectId::ROOT, field, seq)))
 }
 
-/// Changes one; `None`: it is not set. Where others change it at the same time, `change` is asked again.
+/// Changes a setting; `None` removes it. If another node changes it concurrently, `change` is called again with the new value.
 ///
 /// # Errors
-/// Those of the closure and of the store.
+/// [`StoreError`] of `change` or of the engine; [`StoreError::Denied`] if others keep changing the setting.
 pub fn set(
     meta: &dyn MetaStore,
     node: &NodeName,

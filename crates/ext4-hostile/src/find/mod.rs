@@ -59,7 +59,7 @@ pub const KINDS: [Kind; 17] = [
 /// A structure. One that the journal has copies of lies in the last of them.
 #[derive(Debug, Clone, Copy)]
 pub struct Site {
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
     /// Where it lies in the image, in bytes.
     pub start: usize,

@@ -23,7 +23,7 @@ pub enum Event {
     Discard {
         /// Where, in bytes.
         offset: u64,
-        /// Bytes.
+        /// Length in bytes.
         length: u64,
     },
     /// A note of who uses the device: what follows happened after it.

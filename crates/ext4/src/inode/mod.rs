@@ -106,7 +106,7 @@ impl Time {
 pub struct Inode {
     /// Its number.
     pub number: u32,
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
     /// Permission bits, setuid, setgid and sticky.
     pub permissions: u16,

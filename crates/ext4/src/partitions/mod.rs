@@ -39,7 +39,7 @@ pub struct Partition {
     pub number: u32,
     /// Where it begins, in bytes.
     pub start: u64,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
     /// What it is said to hold: a GUID, or two hexadecimal digits.
     pub kind: String,

@@ -43,7 +43,7 @@ pub enum MountError {
     Unreachable {
         /// The mount point.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         error: io::Error,
     },
 
@@ -132,7 +132,7 @@ pub enum MountError {
         id: u64,
         /// `abort` or `waiting`.
         file: &'static str,
-        /// Why.
+        /// The cause.
         error: io::Error,
     },
 
@@ -141,7 +141,7 @@ pub enum MountError {
     State {
         /// The file or call.
         what: &'static str,
-        /// Why.
+        /// The cause.
         error: io::Error,
     },
 }

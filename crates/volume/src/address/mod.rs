@@ -34,7 +34,7 @@ pub enum MetaAddress {
 /// As text: nothing for a directory beside the metadata, `file:DIR`, or `s3://BUCKET[/PREFIX]`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum DataAddress {
-    /// In the directory of the metadata: the whole can be moved.
+    /// In the directory of the metadata: the volume can be moved as a whole.
     Beside,
     /// In a directory of this machine, or one that all machines share.
     Directory(PathBuf),
@@ -56,7 +56,7 @@ impl FromStr for MetaAddress {
             Some(("gateway", file)) if !file.is_empty() => Ok(Self::Gateway(file.into())),
             Some(("map", file)) if !file.is_empty() => Ok(Self::Map(file.into())),
             Some(("postgres" | "postgresql", _)) => Ok(Self::Postgres(text.to_owned())),
-            // Not the text: a misspelt one may have a password in it too.
+            // Not the text: a misspelt address may contain a password too.
             _ => Err(AddressError("--meta".into(), "say sqlite:DIR or postgres://USER@HOST/DATABASE")),
         }
     }

@@ -1,6 +1,6 @@
-//! Which database a volume is in, where there are several.
+//! The routing file: assigns volumes to databases.
 //!
-//! A file with a line per volume:
+//! It has a line per volume:
 //!
 //! ```text
 //! # comments, and empty lines
@@ -9,36 +9,37 @@
 //! * = postgres://ada@db3/volumes
 //! ```
 //!
-//! `*` stands for all that are not named. Who keeps the file moves volumes between databases; nothing is cached of it.
+//! `*` matches all volumes that are not named. The file's administrator moves volumes between databases; it is read anew each
+//! time.
 
 use std::path::{Path, PathBuf};
 
 use super::MetaAddress;
 use crate::id::VolumeName;
 
-/// All other volumes.
+/// Name that matches all other volumes.
 const OTHERS: &str = "*";
-/// No such file is longer, in bytes.
+/// Maximum size of the file in bytes.
 const LONGEST: u64 = 16 << 20;
 
-/// Why a file does not say where a volume is.
+/// An error of resolving the address of a volume by a routing file.
 #[derive(Debug, thiserror::Error)]
 pub enum MapError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("{0}: {1}")]
     Unreadable(PathBuf, std::io::Error),
-    /// A line of it makes no sense.
+    /// A line is malformed.
     #[error("{0}, line {1}: {2}")]
     Line(PathBuf, usize, &'static str),
-    /// It does not name the volume.
+    /// The volume is not listed.
     #[error("{0} does not say where volume {1} is")]
     Unknown(PathBuf, VolumeName),
 }
 
-/// Where the metadata of a volume are, by a file.
+/// Looks up the address of a volume's metadata in a routing file.
 ///
 /// # Errors
-/// See [`MapError`]. All of the file is checked.
+/// See [`MapError`]. The whole file is checked.
 pub fn find(file: &Path, volume: &VolumeName) -> Result<MetaAddress, MapError> {
     let unreadable = |error| MapError::Unreadable(file.to_owned(), error);
     if std::fs::metadata(file).map_err(unreadable)?.len() > LONGEST {
@@ -69,7 +70,7 @@ fn read(text: &str, volume: &VolumeName) -> Result<Option<MetaAddress>, Wrong> {
         if !seen.insert(name) {
             return Err(wrong("this volume was named before"));
         }
-        // Not the reason of the address: there may be a password in it.
+        // Without the parser's reason: the address may contain a password.
         let parsed = address.parse::<MetaAddress>();
         let address = parsed.ok().ok_or(wrong("say sqlite:DIR or postgres://USER@HOST/DATABASE"))?;
         if matches!(address, MetaAddress::Map(_)) {

@@ -1,30 +1,31 @@
-//! How good the way to the stores is, by what came over it.
+//! Estimates latency and download rate of the link to the stores. Both are exponential moving averages over recent transfers
+//! and requests. Background transfers avoid a slow link, and the estimates are shown in the status of a mount.
 
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-/// Bytes a second below which a way is slow: 8 Mbit/s.
+/// Rate in bytes per second below which the link is slow: 8 Mbit/s.
 const SLOW_RATE: f64 = (1 << 20) as f64;
-/// An answer that takes longer comes over a slow way, whatever its rate.
+/// Latency above which the link is slow, whatever its rate.
 const SLOW_ANSWER: Duration = Duration::from_millis(400);
-/// Fewer bytes say nothing of a rate.
+/// Minimum number of bytes for a measurement of the rate.
 const TELLING: u64 = 128 << 10;
-/// A rate is measured over so long at most.
+/// Maximum duration of one measurement of the rate.
 const SPAN: Duration = Duration::from_secs(1);
-/// What is older says nothing of now.
+/// Measurements expire after this time.
 const OLD: Duration = Duration::from_secs(300);
-/// How much of what is told is the last measurement.
+/// Weight of the latest measurement in the moving average.
 const WEIGHT: f64 = 0.4;
 
-/// What is known of a way.
+/// The current estimates.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct LinkQuality {
-    /// Until the answer to a small question.
+    /// Latency of a small request.
     pub answer: Option<Duration>,
-    /// Bytes a second that contents come with.
+    /// Download rate in bytes per second.
     pub rate: Option<f64>,
-    /// Only what somebody waits for is to go over it.
+    /// Background transfers should not use the link.
     pub is_slow: bool,
 }
 
@@ -37,7 +38,7 @@ struct State {
     answer: Option<(f64, Instant)>,
 }
 
-/// Measures.
+/// The estimator: exponential moving averages.
 #[derive(Debug, Default)]
 pub struct BandwidthEstimator(Mutex<State>);
 
@@ -50,7 +51,7 @@ fn mixed(before: Option<(f64, Instant)>, new: f64, now: Instant) -> Option<(f64,
 }
 
 impl BandwidthEstimator {
-    /// Contents begin to come.
+    /// Records the start of a transfer.
     pub fn begin(&self) {
         let mut state = self.0.lock();
         if state.under_way == 0 {
@@ -60,7 +61,7 @@ impl BandwidthEstimator {
         state.under_way += 1;
     }
 
-    /// So many bytes of them came, or none did.
+    /// Records the end of a transfer, with the bytes received; 0 if it failed.
     pub fn end(&self, bytes: u64) {
         let now = Instant::now();
         let mut state = self.0.lock();
@@ -71,7 +72,7 @@ impl BandwidthEstimator {
         if state.under_way > 0 && took < SPAN {
             return;
         }
-        // Few bytes that took long tell too.
+        // A long transfer of few bytes is a measurement too.
         if state.bytes >= TELLING || took >= SPAN && state.bytes > 0 {
             let rate = state.bytes as f64 / took.as_secs_f64().max(1e-6);
             state.rate = mixed(state.rate, rate, now);
@@ -80,14 +81,14 @@ impl BandwidthEstimator {
         state.bytes = 0;
     }
 
-    /// A small question was answered.
+    /// Records the latency of a small request.
     pub fn answered(&self, took: Duration) {
         let now = Instant::now();
         let mut state = self.0.lock();
         state.answer = mixed(state.answer, took.as_secs_f64(), now);
     }
 
-    /// What is known.
+    /// Returns the current estimates.
     pub fn quality(&self) -> LinkQuality {
         let now = Instant::now();
         let state = self.0.lock();
@@ -121,7 +122,7 @@ mod tests {
         std::thread::sleep(Duration::from_millis(300));
         link.end(TELLING);
         assert!(link.quality().is_slow, "{:?}", link.quality());
-        // What is too little says nothing.
+        // Too few bytes for a measurement.
         let link = BandwidthEstimator::default();
         link.begin();
         link.end(10);

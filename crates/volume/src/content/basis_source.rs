@@ -1,4 +1,5 @@
-//! Pieces that need not come from the store: a file here holds them.
+//! The basis file of a delta transfer: chunks of a new version are copied from a local file, usually the previous version,
+//! instead of being downloaded. Each chunk is verified by its name on reading, so a file that has changed meanwhile does no harm.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -9,16 +10,17 @@ use crate::content::chunk_keys::ChunkKeys;
 use crate::content::pack::CHUNK_MAX;
 use crate::object::{ChunkId, Segment};
 
-/// What a file here is said to hold. Nothing of it is believed: it may have been changed, or cut short, meanwhile.
+/// A local file and the chunks expected in it. Each is verified on reading: the file may have been changed or truncated
+/// meanwhile.
 #[derive(Debug)]
 pub struct BasisSource {
     file: Arc<File>,
-    /// Where each is.
+    /// Offsets of the chunks.
     places: HashMap<ChunkId, u64>,
 }
 
 impl BasisSource {
-    /// A file, and what is said to be in it.
+    /// Pairs a file with the segments it is expected to hold.
     pub fn new(file: Arc<File>, pieces: &[Segment]) -> Self {
         let mut offset = 0;
         let mut places = HashMap::new();
@@ -31,7 +33,7 @@ impl BasisSource {
         Self { file, places }
     }
 
-    /// The bytes of a chunk, if they are there.
+    /// Returns the bytes of a chunk if the file still has them.
     pub(super) fn get(&self, keys: &ChunkKeys, id: ChunkId, length: u32) -> Option<Vec<u8>> {
         let place = *self.places.get(&id).filter(|_| length as usize <= CHUNK_MAX)?;
         let mut bytes = vec![0; length as usize];

@@ -1,4 +1,7 @@
-//! Where packs are: a directory, or a bucket.
+//! Access to the object store that holds the packs: a directory, an S3 bucket, or one behind a gateway.
+//!
+//! A put is durable when it returns. Requests to S3 time out when no bytes arrive, are retried for a limited time, and then fail
+//! as [`ContentError::Unreachable`]; missing and damaged objects are distinguished from an unreachable store.
 
 use std::ops::Range;
 use std::path::Path;
@@ -19,62 +22,62 @@ use crate::content::fsync_store::FsyncObjectStore;
 use crate::content::pack::FULL;
 use crate::keepalive::USER_TIMEOUT;
 
-/// A connection that is not made by then is none.
+/// Timeout for establishing a connection.
 const CONNECT: Duration = Duration::from_secs(5);
-/// No request lasts longer: of a pack, on a line of 1 Mbit/s.
+/// Timeout of a request: enough for a pack at 1 Mbit/s.
 const REQUEST: Duration = Duration::from_secs(120);
-/// Seven eighths of a full pack. Who wants so much of an object from its beginning on asks for all of it, without a range:
-/// servers that need not touch what they send (`sendfile`) send ranges by copying them.
+/// Seven eighths of a full pack. A request for at least this much of an object from its beginning is made without a range:
+/// servers that send files without copying (`sendfile`) copy the bytes of a range.
 const LARGE: u64 = (FULL / 8 * 7) as u64;
-/// So many bytes may come for nothing by that: an index, or a chunk that is not wanted. Where there are more, the range is
-/// asked for after all.
+/// Maximum number of superfluous bytes transferred in that case: an index, or unneeded chunks. If there were more, the range is
+/// requested after all.
 const SPARE: u64 = 512 << 10;
-/// A request is tried again for so long, then the store is out of reach.
+/// Time for which a request is retried before the store counts as unreachable.
 const RETRY: Duration = Duration::from_secs(10);
 
-/// Has object stores do TLS by the library that all others here use. Who makes one calls this first.
+/// Selects the TLS library shared by this process for object stores. Must be called before one is created.
 pub fn choose_tls() {
-    // Where one was chosen before, it was this one.
+    // Fails if one was selected before: it was the same.
     let _ = tokio_rustls::rustls::crypto::ring::default_provider().install_default();
 }
 
-/// Stored objects by key.
+/// An object store with a key prefix.
 #[derive(Debug, Clone)]
 pub struct Blobs {
     store: Arc<dyn ObjectStore>,
     prefix: Key,
-    /// Who waits for bytes waits no longer than this for the next ones.
+    /// Maximum time without any bytes received.
     silent: Option<Duration>,
-    /// What is most of an object is asked for without a range.
+    /// Requests most of an object without a range.
     takes_whole: bool,
 }
 
-/// An object, or a range of it, in the parts in which it comes.
+/// An object, or a range of it, as a stream of parts.
 pub(super) type Parts<'a> = BoxStream<'a, Result<bytes::Bytes, ContentError>>;
 
 /// The end of an object.
 pub(super) struct Tail {
     pub bytes: bytes::Bytes,
-    /// What is before it.
+    /// Number of bytes before it.
     pub offset: u64,
 }
 
 /// A stored object, in a listing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Blob {
-    /// Its key.
+    /// Key of the object.
     pub key: String,
-    /// In bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// Seconds since it was written, by the clock of the store.
+    /// Time since it was written, by the clock of the store.
     pub age: Duration,
 }
 
 impl Blobs {
-    /// A directory, which is made where it is not there.
+    /// Opens a directory, which is created if it does not exist.
     ///
     /// # Errors
-    /// [`ContentError::Unreachable`] where it cannot be.
+    /// [`ContentError::Unreachable`] if it cannot be opened or created.
     pub fn directory(path: &Path) -> Result<Self, ContentError> {
         let gone =
             |error: &dyn std::fmt::Display| ContentError::Unreachable(format!("{}: {error}", path.display()));
@@ -84,11 +87,11 @@ impl Blobs {
         Ok(Self { store: Arc::new(store), prefix: Key::default(), silent: None, takes_whole: false })
     }
 
-    /// A bucket and a prefix in it. Where it is and who we are, say the usual variables `AWS_ENDPOINT_URL`,
+    /// Configures a bucket with a prefix. Endpoint and credentials are read from the usual variables `AWS_ENDPOINT_URL`,
     /// `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_SESSION_TOKEN`, `AWS_REGION`.
     ///
     /// # Errors
-    /// [`ContentError::Address`] where these make no sense. Nothing is asked of the network yet.
+    /// [`ContentError::Address`] if these are invalid. No request is made yet.
     pub fn s3(bucket: &str, prefix: &str) -> Result<Self, ContentError> {
         let mut builder = AmazonS3Builder::from_env().with_bucket_name(bucket);
         if let Ok(endpoint) =
@@ -99,10 +102,10 @@ impl Blobs {
         Self::over_s3(builder, prefix)
     }
 
-    /// The same with what is said in a builder, for tests.
+    /// Configures a bucket from a builder, for tests.
     ///
     /// # Errors
-    /// As [`s3`](Self::s3).
+    /// As for [`s3`](Self::s3).
     pub fn over_s3(builder: AmazonS3Builder, prefix: &str) -> Result<Self, ContentError> {
         choose_tls();
         let allow_http = builder.get_config_value(&object_store::aws::AmazonS3ConfigKey::Client(
@@ -117,7 +120,7 @@ impl Blobs {
             .with_client_options(client)
             .with_retry(retry)
             .with_conditional_put(S3ConditionalPut::ETagMatch)
-            // Not all servers know how to delete several objects at once.
+            // Not all servers support deletion of several objects at once.
             .with_disable_bulk_delete(true)
             .build()
             .map_err(|error| ContentError::Address(error.to_string()))?;
@@ -125,13 +128,12 @@ impl Blobs {
         Ok(Self { store: Arc::new(store), prefix, silent: Some(USER_TIMEOUT), takes_whole: true })
     }
 
-    /// Over any other way to keep objects, of which a put that was answered is durable: through a gateway. It finds out
-    /// itself that nothing comes any more.
+    /// Wraps another object store whose completed puts are durable, such as a gateway's. It detects stalled transfers itself.
     pub fn over(store: Arc<dyn ObjectStore>) -> Self {
         Self { store, prefix: Key::default(), silent: None, takes_whole: false }
     }
 
-    /// The objects themselves, for a gateway to stand before.
+    /// Returns the objects below the prefix, for a gateway to serve.
     pub fn objects(&self) -> Arc<dyn ObjectStore> {
         Arc::new(object_store::prefix::PrefixStore::new(self.store.clone(), self.prefix.clone()))
     }
@@ -140,42 +142,42 @@ impl Blobs {
         self.prefix.parts().chain(Key::from(key).parts()).collect()
     }
 
-    /// Stores an object that is not there yet; it is durable when this returns.
+    /// Stores a new object, which is durable when this returns.
     pub(crate) async fn put(&self, key: &str, bytes: Vec<u8>) -> Result<(), ContentError> {
         let at = self.key(key);
         match self.store.put_opts(&at, PutPayload::from(bytes), PutMode::Create.into()).await {
             Ok(_) => {}
-            // Keys are random: this is our own, of an attempt whose answer was lost.
+            // Keys are random: an earlier attempt of this put succeeded and its answer was lost.
             Err(object_store::Error::AlreadyExists { .. }) => {}
             Err(object_store::Error::PermissionDenied { source, .. }) => {
                 return Err(ContentError::Denied(source.to_string()));
             }
-            // The bucket is not there, or some servers say so of who is not known.
+            // The bucket does not exist; some servers report this for unknown clients.
             Err(error) => return Err(ContentError::Unreachable(error.to_string())),
         }
         Ok(())
     }
 
-    /// A range of an object.
+    /// Reads a range of an object.
     pub(super) async fn get(&self, key: &str, range: Range<u64>) -> Result<bytes::Bytes, ContentError> {
         let length = range.end.saturating_sub(range.start);
         collect_bytes(self.parts(key, range).await?, Some(length)).await
     }
 
-    /// A range of an object, as it comes; fewer bytes, or an error, where the object ends before.
+    /// Reads a range of an object as a stream, which is shorter or fails if the object ends before.
     pub(super) async fn parts(&self, key: &str, range: Range<u64>) -> Result<Parts<'_>, ContentError> {
         if range.is_empty() {
             return Err(ContentError::Damaged(format!("nothing of {key} was stored")));
         }
         let at = self.key(key);
         if self.takes_whole && range.start == 0 && range.end >= LARGE {
-            // Most of it, in all likelihood.
+            // Probably most of the object.
             let whole = self.begin_at(&at, None).await?;
             if whole.meta.size < range.end {
                 return Err(ContentError::Damaged(format!("{key} is shorter than what was stored in it")));
             }
             if whole.meta.size - range.end <= SPARE {
-                // To its very end: of a connection that is left before, no other request can make use.
+                // Read to the end: a connection abandoned before cannot be reused.
                 let mut left = range.end;
                 let within = self.parts_of(whole).map_ok(move |mut part| {
                     part.truncate(left.min(part.len() as u64) as usize);
@@ -188,7 +190,7 @@ impl Blobs {
         Ok(self.parts_of(self.begin_at(&at, Some(GetRange::Bounded(range))).await?))
     }
 
-    /// At most so many bytes of its end.
+    /// Reads at most `most` bytes of an object's end.
     pub(super) async fn get_end(&self, key: &str, most: u64) -> Result<Tail, ContentError> {
         let key = self.key(key);
         let size = self.in_time(self.store.head(&key)).await?.size;
@@ -201,12 +203,12 @@ impl Blobs {
         self.end(self.begin_at(key, Some(GetRange::Bounded(range))).await?).await
     }
 
-    /// What is known of an object.
+    /// Returns the metadata of an object.
     pub(crate) async fn stat(&self, key: &str) -> Result<ObjectMeta, ContentError> {
         self.in_time(self.store.head(&self.key(key))).await
     }
 
-    /// Begins to read an object, or a range of it.
+    /// Requests an object, or a range of it; returns when the response begins.
     pub(crate) async fn begin(
         &self,
         key: &str,
@@ -220,7 +222,7 @@ impl Blobs {
         self.in_time(self.store.get_opts(key, options)).await
     }
 
-    /// Reads what was begun.
+    /// Reads the body of a response.
     pub(crate) async fn end(&self, got: GetResult) -> Result<bytes::Bytes, ContentError> {
         let length = got.range.end.saturating_sub(got.range.start);
         collect_bytes(self.parts_of(got), Some(length)).await
@@ -250,7 +252,7 @@ impl Blobs {
         .map_err(fault)
     }
 
-    /// Removes objects; one that is not there is removed already.
+    /// Deletes an object. One that does not exist counts as deleted.
     pub(crate) async fn delete(&self, key: &str) -> Result<(), ContentError> {
         match self.store.delete(&self.key(key)).await {
             Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
@@ -258,7 +260,7 @@ impl Blobs {
         }
     }
 
-    /// All objects below a key, in no order: `each` is called with them as they come.
+    /// Lists all objects below a key, in no order; calls `each` with them as they arrive.
     pub(crate) async fn list(&self, below: &str, mut each: impl FnMut(Blob)) -> Result<(), ContentError> {
         let prefix = self.key(below);
         let depth = self.prefix.parts().count();
@@ -273,11 +275,11 @@ impl Blobs {
     }
 }
 
-/// What is wrong, as the object store says it.
+/// Maps an error of the object store to a [`ContentError`].
 pub(crate) fn fault(error: object_store::Error) -> ContentError {
     match error {
         object_store::Error::NotFound { path, .. } => ContentError::Missing(path),
-        // A range that is not in the object: it is not what was stored.
+        // A range outside the object: the object is not what was stored.
         error => match error.to_string() {
             said if NOT_THERE.iter().any(|known| said.contains(known)) => ContentError::Damaged(said),
             said => ContentError::Unreachable(said),
@@ -285,7 +287,8 @@ pub(crate) fn fault(error: object_store::Error) -> ContentError {
     }
 }
 
-/// As the library tells it, of a bucket and of a directory; there is no type for it, and gateways pass on what was said.
+/// Messages of the library for an invalid range, for buckets and directories. There is no error type for it, and gateways pass
+/// on messages.
 const NOT_THERE: [&str; 2] = ["status code: 416", "Requested range was invalid"];
 
 #[cfg(test)]
@@ -324,7 +327,7 @@ mod tests {
         let blobs = Blobs::directory(dir.path()).unwrap();
         blobs.put("packs/file", b"text".to_vec()).await.unwrap();
         blobs.put("packs/none", Vec::new()).await.unwrap();
-        // As behind a gateway, which tells what it was told.
+        // A gateway passes on the message.
         let said = |error: ContentError| {
             fault(object_store::Error::Generic { store: "gateway", source: error.to_string().into() })
         };

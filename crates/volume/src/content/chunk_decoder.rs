@@ -1,4 +1,7 @@
-//! Chunks on their way from the parts of an answer to where they belong.
+//! Streaming decoder: extracts chunks from the response to a range request and writes them to their destination.
+//!
+//! Each chunk is decrypted and decompressed as needed, and verified by its name. It counts as arrived only when it is complete
+//! and verified; bytes of a plain chunk are written before that.
 
 use std::sync::Arc;
 
@@ -8,12 +11,12 @@ use crate::content::pack::{decode, is_plain};
 use crate::object::ChunkId;
 use crate::store::ChunkLocation;
 
-/// A chunk and where it goes.
+/// A chunk to download, and its destination.
 #[derive(Debug, Clone)]
 pub(super) struct ChunkRequest {
     pub id: ChunkId,
     pub place: ChunkLocation,
-    /// For who wants it: in the file, or in a list.
+    /// Identifies it for the caller: an offset in the file, or an index in a list.
     pub at: u64,
 }
 
@@ -21,42 +24,42 @@ pub(super) fn damaged(id: ChunkId, place: &ChunkLocation) -> ContentError {
     ContentError::Damaged(format!("{id:?} in {}", place.key))
 }
 
-/// Writes bytes of a chunk: by [`ChunkRequest::at`] which one it is, by their offset in it where they belong.
+/// Writes bytes of a chunk, identified by [`ChunkRequest::at`], at an offset in it.
 pub(super) type Write = dyn Fn(u64, u64, &[u8]) -> std::io::Result<()> + Send + Sync;
 
-/// Takes the chunks of one request out of the bytes that come. Those that are stored as they are go on by the parts in which
-/// they come, and are hashed on the way, while the processor has them at hand; others are put together first.
+/// Decodes the chunks of one request from a byte stream. Chunks stored as plain bytes are written part by part as they arrive
+/// and hashed on the way, while they are in the processor's cache; others are assembled first.
 pub(super) struct ChunkStreamDecoder {
     run: Vec<ChunkRequest>,
     keys: Arc<ChunkKeys>,
     write: Arc<Write>,
-    /// Of the run, which one is coming.
+    /// Index of the current chunk in the run.
     next: usize,
-    /// How many of its bytes came, as they are stored.
+    /// Number of its stored bytes received.
     came: usize,
     state: State,
     arrived: Vec<(u64, u64)>,
 }
 
 enum State {
-    /// Nothing of it is here.
+    /// Nothing received yet.
     Before,
-    /// So many of its bytes are where they belong.
+    /// A plain chunk: its hash so far, and the number of bytes written.
     Passing(Box<blake3::Hasher>, u64),
-    /// These are here.
+    /// Other chunks: the stored bytes so far.
     Held(Vec<u8>),
 }
 
 impl ChunkStreamDecoder {
-    /// Of chunks of which each begins where the one before ends.
+    /// Decodes chunks that follow each other without gaps.
     pub fn new(run: Vec<ChunkRequest>, keys: Arc<ChunkKeys>, write: Arc<Write>) -> Self {
         Self { run, keys, write, next: 0, came: 0, state: State::Before, arrived: Vec::new() }
     }
 
-    /// The next bytes of the stored object, from the first chunk on.
+    /// Processes the next bytes of the stored object, from the first chunk on.
     ///
     /// # Errors
-    /// [`ContentError::Damaged`]: those of a chunk are not what its name says. [`ContentError::Io`] of writing.
+    /// [`ContentError::Damaged`] if a chunk does not match its name; [`ContentError::Io`] for an error of `write`.
     pub fn push(&mut self, mut part: &[u8]) -> Result<(), ContentError> {
         while let Some(ChunkRequest { place, .. }) = self.run.get(self.next)
             && !part.is_empty()
@@ -74,10 +77,10 @@ impl ChunkStreamDecoder {
         Ok(())
     }
 
-    /// Which chunks arrived, each with its length.
+    /// Returns the complete chunks, each with its length.
     ///
     /// # Errors
-    /// [`ContentError::Damaged`]: not all of them did.
+    /// [`ContentError::Damaged`] if a chunk is incomplete.
     pub fn end(&mut self) -> Result<Vec<(u64, u64)>, ContentError> {
         match self.run.get(self.next) {
             Some(ChunkRequest { id, place, .. }) => Err(damaged(*id, place)),
@@ -85,7 +88,7 @@ impl ChunkStreamDecoder {
         }
     }
 
-    /// Bytes of the chunk that is coming.
+    /// Processes bytes of the current chunk.
     fn take(&mut self, mut bytes: &[u8], is_last: bool) -> Result<(), ContentError> {
         let ChunkRequest { id, place, at } = &self.run[self.next];
         let length = place.length as usize;
@@ -136,7 +139,7 @@ mod tests {
     use crate::content::pack::{Pack, encode};
     use crate::crypto::VolumeKey;
 
-    /// What is written of these chunks, stored as they are in a pack, when their bytes come by parts of this size.
+    /// Decodes these chunks, stored in a pack, from parts of this size and returns what was written.
     fn arrive(
         keys: &ChunkKeys,
         wanted: &[ChunkRequest],
@@ -176,7 +179,7 @@ mod tests {
                 .collect();
             let end = wanted.iter().map(|wanted| wanted.place.stored as usize).sum();
             for size in [1, 2, 3, 7, 1000, 2999, 3001, stored.len()] {
-                // With what follows or without it.
+                // With and without the bytes that follow.
                 assert_eq!(arrive(&keys, &wanted, &stored, size).unwrap(), chunks);
                 assert_eq!(arrive(&keys, &wanted, &stored[..end], size).unwrap(), chunks);
                 let cut = arrive(&keys, &wanted, &stored[..end - 1], size).unwrap_err();
@@ -187,7 +190,7 @@ mod tests {
                     let error = arrive(&keys, &wanted, &changed, size).unwrap_err();
                     assert!(matches!(error, ContentError::Damaged(_)), "{n} {error:?}");
                 }
-                // Not what the metadata say, though it is what its name says.
+                // The chunk matches its name, but not the length in the metadata.
                 for (n, length) in [(0, 2999), (0, 3001), (2, 4999)] {
                     let mut wrong = wanted.clone();
                     wrong[n].place.length = length;

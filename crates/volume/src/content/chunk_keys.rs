@@ -10,7 +10,7 @@ use crate::object::ChunkId;
 
 const NONCE: usize = 24;
 
-/// Names chunks, and encrypts them where the volume has a secret.
+/// Names the chunks of a volume, and encrypts them if it has a key.
 #[derive(Clone)]
 pub struct ChunkKeys {
     names: [u8; 32],
@@ -24,12 +24,12 @@ impl std::fmt::Debug for ChunkKeys {
 }
 
 impl ChunkKeys {
-    /// Of a volume whose contents lie open in the store: the same bytes have other names in other volumes.
+    /// For a volume that is not encrypted. `names` is its own: equal bytes have different names in different volumes.
     pub fn open(names: [u8; 32]) -> Self {
         Self { names, seal: None }
     }
 
-    /// Of a volume whose contents do not: names tell nothing either.
+    /// For an encrypted volume: names reveal nothing either.
     pub fn sealed(secret: &VolumeKey) -> Self {
         let seal = secret.derive("shunt volume 1: sealing of chunks");
         Self {
@@ -38,7 +38,7 @@ impl ChunkKeys {
         }
     }
 
-    /// Whether contents are encrypted.
+    /// Reports whether contents are encrypted.
     pub fn encrypts(&self) -> bool {
         self.seal.is_some()
     }
@@ -51,7 +51,7 @@ impl ChunkKeys {
         blake3::Hasher::new_keyed(&self.names)
     }
 
-    /// Hides bytes, if the volume does. The nonce is random: of 24 bytes, so that no two are ever the same.
+    /// Encrypts bytes if the volume is encrypted. The nonce is random; its 24 bytes make a collision negligible.
     pub(super) fn seal(&self, id: ChunkId, bytes: Vec<u8>) -> Option<Vec<u8>> {
         let Some(cipher) = &self.seal else { return Some(bytes) };
         let nonce: [u8; NONCE] = rand::random();
@@ -59,7 +59,7 @@ impl ChunkKeys {
         Some([&nonce[..], &sealed].concat())
     }
 
-    /// The reverse; `None`: they are not what was sealed under this name with this key.
+    /// Decrypts bytes; `None` if they were not encrypted under this name with this key.
     pub(super) fn unseal<'a>(&self, id: ChunkId, bytes: &'a [u8]) -> Option<Cow<'a, [u8]>> {
         let Some(cipher) = &self.seal else { return Some(Cow::Borrowed(bytes)) };
         let (nonce, sealed) = bytes.split_at_checked(NONCE)?;

@@ -1,4 +1,7 @@
-//! Where a file is cut into pieces.
+//! Chunking: splits a file into chunks at fixed or content-defined (FastCDC) boundaries.
+//!
+//! A file is usually chunked with the method of its previous version, so that unchanged chunks are found again. A chunk has at
+//! most 4 MiB, and memory use is bounded by two of them. Chunks of zeros become holes.
 
 use std::io::{self, Read};
 
@@ -7,26 +10,27 @@ use fastcdc::v2020::FastCDC;
 use crate::object::{Layout, Segment};
 
 const MIB: usize = 1 << 20;
-/// Pieces of files that are cut at fixed places.
+/// Chunk size in bytes with fixed boundaries.
 pub const FIXED: usize = 4 * MIB;
-/// Files of more bytes are cut at fixed places from the beginning.
+/// Files larger than this have fixed boundaries from the beginning.
 pub const MAX_CONTENT_DEFINED_BYTES: u64 = 64 << 20;
-/// The shortest, usual and longest piece where the content says where to cut.
+/// Minimum, average and maximum length of content-defined chunks.
 const DEFINED: (u32, u32, u32) = (256 << 10, 1 << 20, 4 << 20);
-/// No piece is longer.
+/// Maximum length of a chunk.
 pub(super) const LONGEST: usize = FIXED;
 
-/// How places to cut at are found.
+/// The method that determines chunk boundaries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Chunking {
-    /// By the content: what is inserted or removed moves no later cut. For files that are written anew as a whole.
+    /// By content: an insertion or removal moves no later boundary. For files that are rewritten as a whole.
     ContentDefined,
-    /// Every 4 MiB: what is written somewhere changes one piece. For large files, and files that are written at random.
+    /// Every 4 MiB: a write changes only the chunks it touches. For large files, and files with random writes.
     Fixed,
 }
 
 impl Chunking {
-    /// For a file of so many bytes: as it was cut before, so that pieces are found again; or by its size.
+    /// Chooses the method for a file of `size` bytes: that of its previous version, so that unchanged chunks are found again;
+    /// else by size.
     pub fn choose(size: u64, previous: Option<&[Segment]>) -> Self {
         let fixed = |pieces: &[Segment]| {
             pieces.len() > 1
@@ -41,7 +45,7 @@ impl Chunking {
     }
 }
 
-/// Gives one piece after the other of what is read.
+/// Iterates over the chunks of a byte stream.
 pub(super) struct Chunker<R> {
     source: R,
     cutting: Chunking,
@@ -53,7 +57,7 @@ pub(super) struct Chunker<R> {
 
 impl<R: Read> Chunker<R> {
     pub fn new(source: R, size: u64, cutting: Chunking) -> Self {
-        // Small files need no large buffer; one byte more, to see their end at once.
+        // Small files need no large buffer; one byte more, to detect the end of the file with one read.
         let room = (size.saturating_add(1)).min(2 * LONGEST as u64) as usize;
         Self { source, cutting, buffer: vec![0; room.max(4096)], start: 0, end: 0, is_over: false }
     }
@@ -76,11 +80,11 @@ impl<R: Read> Chunker<R> {
         Ok(Some(&self.buffer[from..from + length]))
     }
 
-    /// At least the longest piece is in the buffer, or all that is left.
+    /// Fills the buffer with at least the longest chunk, or all that is left.
     fn fill(&mut self) -> io::Result<()> {
         while !self.is_over && self.end - self.start < LONGEST {
             if self.end == self.buffer.len() && self.start == 0 {
-                // The file is longer than was said.
+                // The file is longer than `size`.
                 self.buffer.resize(2 * LONGEST, 0);
             } else if self.end == self.buffer.len() {
                 self.buffer.copy_within(self.start..self.end, 0);
@@ -98,13 +102,13 @@ impl<R: Read> Chunker<R> {
     }
 }
 
-/// Whether all bytes are zero: such a piece is stored nowhere.
+/// Reports whether all bytes are zero: such a chunk becomes a hole.
 pub(super) fn is_zero(bytes: &[u8]) -> bool {
-    // The first is, and each is as the one before it: one comparison of memory.
+    // The first is zero, and each equals its predecessor: one `memcmp`.
     bytes.first() == Some(&0) && bytes[1..] == bytes[..bytes.len() - 1]
 }
 
-/// Appends a piece; holes that meet become one.
+/// Appends a segment; adjacent holes are merged.
 pub(super) fn push(pieces: &mut Vec<Segment>, piece: Segment) {
     match (pieces.last_mut(), piece) {
         (Some(Segment::Hole { length }), Segment::Hole { length: more }) => *length += more,
@@ -112,7 +116,7 @@ pub(super) fn push(pieces: &mut Vec<Segment>, piece: Segment) {
     }
 }
 
-/// The pieces that are with the metadata.
+/// Returns the segments stored in the metadata.
 pub(super) fn direct(layout: &Layout) -> &[Segment] {
     match layout {
         Layout::Pieces(pieces) => pieces,

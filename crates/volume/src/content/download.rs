@@ -1,4 +1,8 @@
-//! Chunks on their way from the store: parallel requests, each of chunks that lie together.
+//! Downloads chunks from packs. Adjacent chunks are requested together, up to six requests run concurrently, and each chunk is
+//! verified.
+//!
+//! Locations in the metadata are validated before they are used, since any writer of the volume can commit them. On an error,
+//! running requests are cancelled and awaited, so nothing is written after a call has returned.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -19,18 +23,18 @@ use crate::content::{ContentError, ContentStore};
 use crate::runtime::runtime;
 use crate::store::ChunkLocation;
 
-/// Requests at once.
+/// Maximum number of concurrent requests.
 const REQUESTS: usize = 6;
-/// Chunks that lie together come by one request of at most so many bytes: those of any pack.
+/// Maximum number of bytes of one request for adjacent chunks: any pack.
 const TOGETHER: u64 = (FULL + FULL / 4) as u64;
-/// No pack is so long, by far.
+/// Upper bound on the size of a pack, far above any real one.
 const PACK_MAX: u64 = 1 << 30;
-/// Nor has one a key so long.
+/// Upper bound on the length of a pack's key.
 const KEY_MAX: usize = 256;
-/// What came is worked on once it is so much: a thread is woken for it.
+/// Minimum number of bytes per decoding step: a thread is woken for each.
 const WORTH: usize = 512 << 10;
 
-/// Whether a pack may hold something there: what a store says of places came from any node that writes.
+/// Validates a chunk location: locations in a store may come from any node with write access.
 fn is_sound(place: &ChunkLocation) -> bool {
     let is_key = place.key.starts_with("packs/")
         && place.key.len() <= KEY_MAX
@@ -42,10 +46,10 @@ fn is_sound(place: &ChunkLocation) -> bool {
         && end.is_some_and(|end| end <= PACK_MAX)
 }
 
-/// Chunks of one request: next to each other in one stored object, or nearly.
+/// The chunks of one request: adjacent, or nearly so, in one stored object.
 type Run = Vec<ChunkRequest>;
 
-/// Where in the stored object they are.
+/// Returns the byte range of a run in the stored object.
 fn extent(run: &[ChunkRequest]) -> Range<u64> {
     let end = |place: &ChunkLocation| place.offset.saturating_add(u64::from(place.stored));
     run.first().map_or(0, |first| first.place.offset)..run.last().map_or(0, |last| end(&last.place))
@@ -56,7 +60,8 @@ fn length(run: &[ChunkRequest]) -> u64 {
     end.saturating_sub(start)
 }
 
-/// Whether so many bytes are all of a run. Of one that is over they are not, and say nothing of the way either.
+/// Checks that all bytes of a run were received. A cancelled request falls short, and its bytes must not count as a
+/// measurement.
 fn is_all(run: &[ChunkRequest], came: u64) -> Result<(), ContentError> {
     match run.first() {
         Some(ChunkRequest { id, place, .. }) if came < length(run) => Err(damaged(*id, place)),
@@ -64,15 +69,15 @@ fn is_all(run: &[ChunkRequest], came: u64) -> Result<(), ContentError> {
     }
 }
 
-/// Becomes true once nobody wants any more what was asked for, or is gone where whoever asked is no more.
+/// Cancellation: becomes true, or closed, once the result is no longer needed.
 type IsOver = watch::Receiver<bool>;
 
 impl ContentStore {
-    /// Gets chunks and checks them. `work` is done with each where it was checked, on any thread; what comes of it is handed
-    /// over one by one in any order, on this thread. None is at work once this has returned, whatever it returns.
+    /// Downloads and verifies chunks. `work` is called with each verified chunk, on any thread; its results are passed to
+    /// `take` on this thread, in any order. No `work` is running when this returns, even with an error.
     ///
     /// # Errors
-    /// Those of the store, and of `work` and `take`.
+    /// [`ContentError`] of the object store, of `work` or of `take`.
     pub(super) fn download<T: Send + 'static>(
         &self,
         wanted: Vec<ChunkRequest>,
@@ -82,8 +87,8 @@ impl ContentStore {
         self.bring_stored(wanted, 0, move |at, _, bytes| work(at, bytes), take)
     }
 
-    /// The same, where `work` is given the bytes as they are stored, too. Chunks of a pack between which are at most `apart`
-    /// bytes come together.
+    /// Downloads and verifies chunks like [`download`](Self::download), but passes the stored form to `work` as well. Chunks of
+    /// a pack with at most `apart` bytes between them are requested together.
     pub(super) fn bring_stored<T: Send + 'static>(
         &self,
         wanted: Vec<ChunkRequest>,
@@ -118,14 +123,13 @@ impl ContentStore {
         self.by_runs(wanted, apart, by_run, take)
     }
 
-    /// Gets chunks, and has them written where they belong as they come, by parts: `write` is told of which chunk, and from
-    /// which of its bytes on. `take` is called for those that are there and what their name says, with their length; until
-    /// then, and after an error, what was written may be anything, so nothing may be there that anybody reads. Nothing is
-    /// written any more once this has returned, whatever it returns: it would take the place of what users write there by
-    /// then, or of a later version.
+    /// Downloads chunks and writes them to their destination part by part as they arrive: `write` receives the chunk's `at` and
+    /// the offset within the chunk. `take` is called for each complete, verified chunk with its length; before that, and after
+    /// an error, the written bytes are arbitrary, so the destination must not be visible to readers. No `write` is running when
+    /// this returns, even with an error: a late write could overwrite data of users or of a later version.
     ///
     /// # Errors
-    /// Those of the store, and of writing.
+    /// [`ContentError`] of the object store; [`ContentError::Io`] of `write`.
     pub(super) fn bring_into(
         &self,
         wanted: Vec<ChunkRequest>,
@@ -139,7 +143,7 @@ impl ContentStore {
                 let mut work =
                     DecodePipeline::new(ChunkStreamDecoder::new(run.clone(), store.keys.clone(), write));
                 store.link.begin();
-                // What is at work is waited for, whatever becomes of the request.
+                // The running decoding step is awaited even if the request fails or panics.
                 let got = AssertUnwindSafe(store.pass_on(&run, is_over, &mut work)).catch_unwind().await;
                 let got = got.unwrap_or_else(|_| Err(ContentError::Unreachable("a request panicked".into())));
                 store.link.end(got.as_ref().map_or(0, |()| work.came));
@@ -152,7 +156,7 @@ impl ContentStore {
         })
     }
 
-    /// Asks for all that lies where the chunks of a run do. What comes ends early once it is over; nobody looks at it then.
+    /// Requests the byte range of a run. The stream ends early on cancellation; its result is then discarded.
     async fn request(&self, run: &[ChunkRequest], mut is_over: IsOver) -> Result<Parts<'_>, ContentError> {
         let key = run.first().map_or("", |first| &first.place.key);
         let over = async move { drop(is_over.wait_for(|is_over| *is_over).await) }.boxed().shared();
@@ -163,14 +167,14 @@ impl ContentStore {
         }
     }
 
-    /// The same, and waits for all of it.
+    /// Requests a run and reads all of it.
     async fn request_whole(&self, run: &[ChunkRequest], is_over: IsOver) -> Result<Bytes, ContentError> {
         let length = length(run);
         let bytes = collect_bytes(self.request(run, is_over).await?, Some(length)).await?;
         is_all(run, bytes.len() as u64).map(|()| bytes)
     }
 
-    /// The same, and has it worked on as it comes.
+    /// Requests a run and passes its parts to the decoder as they arrive.
     async fn pass_on(
         &self,
         run: &[ChunkRequest],
@@ -184,7 +188,7 @@ impl ContentStore {
         is_all(run, work.came)
     }
 
-    /// Has something done for each run, for several at once.
+    /// Runs `by_run` for each run, several concurrently.
     fn by_runs<T: Send + 'static, F>(
         &self,
         wanted: Vec<ChunkRequest>,
@@ -200,7 +204,7 @@ impl ContentStore {
         }
         let (over, is_over) = watch::channel(false);
         let requests = futures::stream::iter(runs(wanted, apart)).map(|run| {
-            // Each by itself: they go on while this thread does something with what came.
+            // Spawned: they progress while this thread processes results.
             let task = runtime().spawn(by_run(run, is_over.clone()));
             async { task.await.map_err(|error| ContentError::Unreachable(error.to_string()))? }
         });
@@ -223,14 +227,14 @@ fn died(error: JoinError) -> ContentError {
     ContentError::Damaged(error.to_string())
 }
 
-/// What is done with parts while others come: one thing at a time, by a thread that may wait.
+/// Decodes received parts on a blocking thread, one step at a time, while further parts arrive.
 struct DecodePipeline {
     arrival: Arc<Mutex<ChunkStreamDecoder>>,
     held: Vec<Bytes>,
-    /// Bytes that are held.
+    /// Number of bytes in `held`.
     worth: usize,
     at_work: Option<JoinHandle<Result<(), ContentError>>>,
-    /// Bytes that came.
+    /// Number of bytes received.
     came: u64,
 }
 
@@ -244,14 +248,15 @@ impl DecodePipeline {
         self.came += part.len() as u64;
         self.worth += part.len();
         self.held.push(part);
-        // Without waiting for it: no request holds more than a pack, and how fast bytes come says nothing of the disk.
+        // Without waiting for the previous step: a request holds at most one pack, and backpressure would let the speed of the
+        // disk distort the measured rate.
         if self.worth >= WORTH && self.at_work.as_ref().is_none_or(JoinHandle::is_finished) {
             self.begin().await?;
         }
         Ok(())
     }
 
-    /// Has what is held worked on, once what was before it is done.
+    /// Starts a decoding step for the held parts, after the previous one is finished.
     async fn begin(&mut self) -> Result<(), ContentError> {
         if let Some(work) = self.at_work.take() {
             work.await.map_err(died)??;
@@ -263,7 +268,7 @@ impl DecodePipeline {
         Ok(())
     }
 
-    /// What arrived, if all did; returns once nothing is at work.
+    /// Finishes decoding and returns the complete chunks; no step is running when this returns.
     async fn end(mut self, got: Result<(), ContentError>) -> Result<Vec<(u64, u64)>, ContentError> {
         let done = match &got {
             Ok(()) => self.begin().await,

@@ -1,4 +1,5 @@
-//! A directory as an object store whose answered puts are on the disk.
+//! A directory as an object store whose completed puts are durable. It wraps [`LocalFileSystem`], which renames a file into place
+//! without an fsync, and fsyncs the file and all directories on its path after each put.
 
 use std::fs::File;
 use std::io::ErrorKind;
@@ -17,7 +18,7 @@ use object_store::{
 
 use crate::failpoint::{Failpoint, point};
 
-/// See the [module](self). What it is made of renames a file in place without asking for it to be written.
+/// Wraps [`LocalFileSystem`], which renames a file into place without an fsync.
 #[derive(Debug)]
 pub(super) struct FsyncObjectStore {
     store: LocalFileSystem,
@@ -36,7 +37,7 @@ impl std::fmt::Display for FsyncObjectStore {
     }
 }
 
-/// The file, and the names on the way to it.
+/// Fsyncs a file and all directories on its path.
 fn write_out(root: &Path, path: &Path) -> std::io::Result<()> {
     point(Failpoint::PackStored)?;
     File::open(path)?.sync_all()?;
@@ -51,7 +52,7 @@ fn write_out(root: &Path, path: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Whether no file can have that path: it is not there, whatever else the directory holds.
+/// Reports whether the path is invalid: no such file can exist, whatever the directory contains.
 fn is_nowhere(error: &(dyn std::error::Error + 'static)) -> bool {
     std::iter::successors(Some(error), |error| error.source())
         .filter_map(|error| error.downcast_ref::<std::io::Error>())
@@ -69,7 +70,7 @@ fn not_implemented(operation: &str) -> object_store::Error {
 impl ObjectStore for FsyncObjectStore {
     async fn put_opts(&self, at: &Key, payload: PutPayload, options: PutOptions) -> Result<PutResult> {
         let done = self.store.put_opts(at, payload, options).await;
-        // Also one that was there: perhaps by a put whose process ended before it was written out.
+        // Also an existing object: the process that put it may have ended before the fsync.
         if matches!(done, Ok(_) | Err(object_store::Error::AlreadyExists { .. })) {
             let (root, path) = (self.root.clone(), self.root.join(at.as_ref()));
             let failed = |source: Box<dyn std::error::Error + Send + Sync>| object_store::Error::Generic {
@@ -89,7 +90,7 @@ impl ObjectStore for FsyncObjectStore {
         _at: &Key,
         _options: PutMultipartOptions,
     ) -> Result<Box<dyn MultipartUpload>> {
-        // Packs are put at once.
+        // Packs are put in one request.
         Err(not_implemented("put_multipart"))
     }
 
@@ -105,7 +106,7 @@ impl ObjectStore for FsyncObjectStore {
     }
 
     fn list(&self, below: Option<&Key>) -> BoxStream<'static, Result<ObjectMeta>> {
-        // What is removed between its name and its attributes is not there.
+        // An object deleted during the listing is skipped.
         let is_there =
             |found: &Result<ObjectMeta>| !matches!(found, Err(object_store::Error::NotFound { .. }));
         self.store.list(below).filter(move |found| std::future::ready(is_there(found))).boxed()

@@ -1,7 +1,7 @@
-//! Holes of files that come.
+//! Writes the holes of downloaded files.
 //!
-//! A file may hold something where its content has a hole: of an earlier version that came in part, or of one that was
-//! removed before a power failure and is there again.
+//! A file may contain data where its content has a hole: from an earlier version that was downloaded in part, or from one that
+//! was deleted before a power failure and reappeared.
 
 use std::fs::File;
 use std::io;
@@ -13,10 +13,11 @@ use rustix::io::Errno;
 
 const BLOCK: usize = 1 << 18;
 
-/// Has a range of a file be zeros, without a place on the disk where the file system can do that. The size stays.
+/// Zeroes a range of a file by punching a hole, or by writing zeros where the file system does not support that. The size does
+/// not change.
 ///
 /// # Errors
-/// Those of `fallocate(2)`, of reading and of writing.
+/// An [`io::Error`] of `fallocate(2)`, reading or writing.
 pub(super) fn make(file: &File, range: Range<u64>) -> io::Result<()> {
     if range.is_empty() {
         return Ok(());
@@ -28,7 +29,7 @@ pub(super) fn make(file: &File, range: Range<u64>) -> io::Result<()> {
     }
 }
 
-/// On file systems without holes.
+/// Writes zeros over non-zero bytes, on file systems without holes.
 fn overwrite(file: &File, range: Range<u64>) -> io::Result<()> {
     let (mut block, mut at) = (vec![0; BLOCK], range.start);
     while at < range.end {
@@ -56,7 +57,7 @@ mod tests {
             let file = tempfile::tempfile().unwrap();
             file.write_all_at(&[7; 3 * BLOCK], 0).unwrap();
             make(&file, 5..2 * BLOCK as u64 + 1).unwrap();
-            // Its end is past that of the file.
+            // Extends beyond the end of the file.
             make(&file, 3 * BLOCK as u64 - 1..9 * BLOCK as u64).unwrap();
             make(&file, 9..9).unwrap();
             let mut held = vec![1; 3 * BLOCK + 1];

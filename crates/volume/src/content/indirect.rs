@@ -1,30 +1,31 @@
-//! The pieces of large files, which are named by chunks of their own.
+//! Segment lists of large files, which are stored in chunks of their own ([`Layout::Indirect`]).
 //!
-//! Who writes to a volume need not be honest: a few lists could name more pieces than memory holds.
+//! Lists are bounded when they are read: a malicious writer could commit a few lists that name more segments than fit into
+//! memory.
 
 use crate::content::{ContentError, ContentStore};
 use crate::object::{Content, Layout, Segment};
 use crate::store::MetaStore;
 use crate::store::validate::wrong_content;
 
-/// Pieces that are named by the metadata themselves; more are in chunks of their own.
+/// Maximum number of segments in the metadata themselves; more are stored as lists.
 pub(super) const DIRECT: usize = 64;
-/// Pieces that one such chunk names.
+/// Number of segments in a list.
 pub(super) const PER_LIST: usize = 4096;
-/// More than so many pieces take in the form of `postcard`.
+/// Upper bound on the encoded length of a list in bytes.
 const LIST_MAX: u32 = 256 << 10;
-/// Lists that are read at once.
+/// Number of lists that are read at once.
 const AT_ONCE: usize = 16;
-/// Pieces are not shorter on average: a quarter of the shortest that are made.
+/// Lower bound on the average length of a segment: a quarter of the shortest that is made.
 const SHORTEST: u64 = 64 << 10;
 
 fn damaged(why: &str) -> ContentError {
     ContentError::Damaged(why.to_owned())
 }
 
-/// The pieces that a chunk names.
+/// Decodes a list.
 fn decode(list: &[u8]) -> Result<Vec<Segment>, ContentError> {
-    // The number of them is first: nothing else is read of what names too many.
+    // The count comes first: a list with too many segments is rejected before the rest is decoded.
     let (count, _) = postcard::take_from_bytes::<u64>(list)
         .map_err(|error| ContentError::Damaged(format!("a list of pieces: {error}")))?;
     if count > PER_LIST as u64 {
@@ -39,10 +40,10 @@ fn decode(list: &[u8]) -> Result<Vec<Segment>, ContentError> {
 }
 
 impl ContentStore {
-    /// The pieces of a content, from the first byte on. None of one that is inline.
+    /// Returns the segments of a content, from the first byte on; none if it is inline.
     ///
     /// # Errors
-    /// Those of reading the lists of a large file.
+    /// [`ContentError`] of reading the lists of a large file.
     pub fn pieces(&self, meta: &dyn MetaStore, content: &Content) -> Result<Vec<Segment>, ContentError> {
         if let Some(why) = wrong_content(content) {
             return Err(damaged(why));
@@ -69,7 +70,7 @@ impl ContentStore {
         Ok(pieces)
     }
 
-    /// The pieces that one list of a large file names.
+    /// Returns the segments in one list of a large file.
     pub(crate) fn list(&self, meta: &dyn MetaStore, list: &Segment) -> Result<Vec<Segment>, ContentError> {
         Ok(self.read_lists(meta, std::slice::from_ref(list))?.pop().unwrap_or_default())
     }

@@ -1,4 +1,4 @@
-//! What files hold: cut into pieces, named by what is in them, stored in packs.
+//! Contents of files: split into chunks, named by keyed hashes, and stored in packs.
 //!
 //! Calls block, and must not be made by a task of an asynchronous runtime.
 
@@ -35,37 +35,37 @@ use crate::object::{Content, Layout};
 use crate::runtime::runtime;
 use crate::store::{MetaStore, StoreError};
 
-/// Why bytes did not come or go.
+/// An error of transferring contents.
 #[derive(Debug, thiserror::Error)]
 pub enum ContentError {
-    /// The store cannot be reached, or does not let us read.
+    /// The object store cannot be reached, or denies reading.
     #[error("the contents cannot be reached: {0}")]
     Unreachable(String),
-    /// It is there, and lets us store nothing.
+    /// The object store denies writing.
     #[error("nothing may be stored: {0}")]
     Denied(String),
-    /// It says nothing sensible where it is.
+    /// Its address or configuration is invalid.
     #[error("{0}")]
     Address(String),
-    /// It does not have what the metadata speak of.
+    /// The object store lacks a chunk that the metadata reference.
     #[error("a piece is not in the store: {0}")]
     Missing(String),
-    /// What it has are other bytes.
+    /// A stored chunk does not have the bytes that its name implies.
     #[error("a piece in the store is damaged: {0}")]
     Damaged(String),
-    /// A file of more pieces than a content can name: 16 TiB.
+    /// The file has more chunks than a content can reference: 16 TiB.
     #[error("the file is too large for a volume")]
     TooLarge,
-    /// The file here cannot be read or written.
+    /// The local file cannot be read or written.
     #[error(transparent)]
     Io(std::io::Error),
-    /// Where pieces are cannot be told.
+    /// The metadata store cannot locate chunks.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
 impl ContentError {
-    /// Whether it may come back by itself.
+    /// Reports whether the error may be temporary.
     pub fn is_unreachable(&self) -> bool {
         matches!(self, Self::Unreachable(_) | Self::Store(StoreError::Unreachable(_)))
     }
@@ -80,25 +80,25 @@ pub struct ContentStore {
 }
 
 impl ContentStore {
-    /// Of what is stored somewhere, by the keys of the volume.
+    /// Combines an object store with the keys of the volume.
     pub fn new(blobs: Blobs, keys: ChunkKeys) -> Self {
         Self { blobs, keys: Arc::new(keys), link: Arc::default() }
     }
 
-    /// Where it is stored.
+    /// Returns the object store.
     pub fn blobs(&self) -> &Blobs {
         &self.blobs
     }
 
-    /// How good the way there is.
+    /// Returns the bandwidth estimator of the link to the object store.
     pub fn link(&self) -> &BandwidthEstimator {
         &self.link
     }
 
-    /// Whether something can be stored there at all.
+    /// Checks that the object store is writable, by writing and deleting an object.
     ///
     /// # Errors
-    /// Why not.
+    /// [`ContentError`] for a failed request, such as [`ContentError::Denied`].
     pub fn probe(&self) -> Result<(), ContentError> {
         let key = format!("probe/{:032x}", rand::random::<u128>());
         runtime().block_on(async {
@@ -107,25 +107,26 @@ impl ContentStore {
         })
     }
 
-    /// Whether contents are encrypted: the stores are not trusted with them.
+    /// Reports whether contents are encrypted.
     pub fn encrypts(&self) -> bool {
         self.keys.encrypts()
     }
 
-    /// What gives a content its digest: all of its bytes go in.
+    /// Returns the hasher for the digest of a content, which covers all of its bytes.
     pub fn hasher(&self) -> blake3::Hasher {
         self.keys.hasher()
     }
 
-    /// Begins to send files: see [`Upload`].
+    /// Begins an upload of files: see [`Upload`].
     pub fn upload<'a>(&'a self, meta: &'a dyn MetaStore) -> Upload<'a> {
         Upload::new(self, meta)
     }
 
-    /// The bytes of a content that is with the metadata; `None` of one that is not.
+    /// Returns the bytes of a content stored inline in the metadata; `None` for other contents.
     ///
     /// # Errors
-    /// [`ContentError::Damaged`] where the volume is encrypted: who has its key puts no bytes there, who has not may.
+    /// [`ContentError::Damaged`] if the size does not match, or if the volume is encrypted: holders of its key store no bytes
+    /// inline, others could.
     pub fn inline<'c>(&self, content: &'c Content) -> Result<Option<&'c [u8]>, ContentError> {
         let Layout::Inline(bytes) = &content.layout else { return Ok(None) };
         if bytes.len() as u64 != content.size {

@@ -1,7 +1,7 @@
-//! Packs: several chunks in one stored object, so that small files cost no request each.
+//! Packs: several chunks in one stored object, so that small files do not cost a request each.
 //!
-//! A pack is the chunks one after the other, each as it is stored, then an index of them by which a lost table of places can
-//! be made again: `postcard` of [`Indexed`]s, its length in 4 bytes (little end first), and 8 bytes that say what this is.
+//! A pack contains the chunks one after the other in their stored form, then an index from which a lost table of locations can
+//! be rebuilt: `postcard` of [`Indexed`]s, its length in 4 bytes (little endian), and 8 magic bytes.
 
 use std::borrow::Cow;
 
@@ -11,20 +11,20 @@ use crate::content::chunk_keys::ChunkKeys;
 use crate::object::ChunkId;
 use crate::store::{ChunkLocation, codec};
 
-/// A pack is closed once it is so long.
+/// A pack is closed when it has reached this size in bytes.
 pub(super) const FULL: usize = 8 << 20;
-/// No chunk is longer, whatever a store says.
+/// Maximum length of a chunk; longer ones in the metadata are rejected.
 pub(super) const CHUNK_MAX: usize = 16 << 20;
 const MAGIC: &[u8; 8] = b"ShntPk01";
-/// It without its version.
+/// Length of the magic bytes without the version.
 const ANY_VERSION: usize = 6;
-/// Fast, and all that a network is likely to gain.
+/// Compression level of zstd: fast, with most of the gain.
 const LEVEL: i32 = 1;
 
 const PLAIN: u8 = 0;
 const ZSTD: u8 = 1;
 
-/// A chunk of a pack.
+/// An entry of a pack's index.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Indexed {
     pub id: ChunkId,
@@ -33,13 +33,13 @@ pub(super) struct Indexed {
     pub length: u32,
 }
 
-/// A chunk as it is stored: how, and the bytes; sealed as a whole.
+/// Encodes a chunk for storage: a format byte and the bytes, compressed if worthwhile; encrypted as a whole.
 pub(super) fn encode(keys: &ChunkKeys, id: ChunkId, bytes: &[u8]) -> Option<Vec<u8>> {
     let mut stored = vec![ZSTD];
     stored.reserve(zstd::zstd_safe::compress_bound(bytes.len()));
     let compressed = zstd::bulk::compress(bytes, LEVEL).ok();
     match compressed {
-        // To save less than a twentieth is not worth the time of each reader.
+        // A saving below a twentieth does not justify decompression by each reader.
         Some(compressed) if compressed.len() < bytes.len() / 20 * 19 => stored.extend_from_slice(&compressed),
         _ => {
             stored[0] = PLAIN;
@@ -49,7 +49,7 @@ pub(super) fn encode(keys: &ChunkKeys, id: ChunkId, bytes: &[u8]) -> Option<Vec<
     keys.seal(id, stored)
 }
 
-/// The bytes of a chunk, if they are those of its name.
+/// Decodes a stored chunk; `None` if its bytes do not match its name or length.
 pub(super) fn decode<'a>(
     keys: &ChunkKeys,
     id: ChunkId,
@@ -61,7 +61,7 @@ pub(super) fn decode<'a>(
     }
     let opened = keys.unseal(id, stored)?;
     let bytes = match (*opened.first()?, opened) {
-        // Most of what is large: not copied once more.
+        // The common case for large files: no copy.
         (PLAIN, Cow::Borrowed(opened)) => Cow::Borrowed(&opened[1..]),
         (PLAIN, Cow::Owned(opened)) => Cow::Owned(opened[1..].to_vec()),
         (ZSTD, opened) => Cow::Owned(zstd::bulk::decompress(&opened[1..], length).ok()?),
@@ -70,18 +70,18 @@ pub(super) fn decode<'a>(
     (bytes.len() == length && keys.name(&bytes) == id).then_some(bytes)
 }
 
-/// Whether a chunk that begins with this byte, as it is stored, is its bytes as they are from the next one on.
+/// Reports whether a stored chunk with this format byte consists of its plain bytes after it.
 pub(super) fn is_plain(keys: &ChunkKeys, first: u8) -> bool {
     first == PLAIN && !keys.encrypts()
 }
 
-/// A new one, spread over directories: none holds more than some thousands.
+/// Generates a key for a new pack. Keys are spread over directories, each with a few thousand packs at most.
 pub(super) fn new_key() -> String {
     let number: u128 = rand::random();
     format!("packs/{:02x}/{number:032x}", number >> 120)
 }
 
-/// One that is being filled.
+/// A pack that is being filled.
 #[derive(Debug, Default)]
 pub(super) struct Pack {
     bytes: Vec<u8>,
@@ -98,12 +98,12 @@ impl Pack {
         self.bytes.len() >= FULL
     }
 
-    /// Whether so much more would make it longer than it should be.
+    /// Reports whether `more` bytes would exceed the maximum size.
     pub fn is_full_with(&self, more: usize) -> bool {
         !self.bytes.is_empty() && self.bytes.len() + more > FULL + FULL / 4
     }
 
-    /// What is stored under a key, and where its chunks then are.
+    /// Returns the bytes to store under a key, and the locations of the chunks.
     pub fn close(mut self, key: &str) -> (Vec<u8>, Vec<(ChunkId, ChunkLocation)>) {
         let index = codec::encode(&self.index);
         self.bytes.extend_from_slice(&index);
@@ -124,7 +124,7 @@ impl Pack {
     }
 }
 
-/// The index of a pack, if it is one: from its end, before which so many bytes are.
+/// Decodes the index of a pack from its end, which begins after `before` bytes; `None` if it is no intact pack.
 pub(super) fn index(end: &[u8], before: u64) -> Option<Vec<Indexed>> {
     let (rest, magic) = end.split_last_chunk::<8>()?;
     let (rest, length) = rest.split_last_chunk::<4>()?;
@@ -136,14 +136,14 @@ pub(super) fn index(end: &[u8], before: u64) -> Option<Vec<Indexed>> {
     index.iter().all(fits).then_some(index)
 }
 
-/// How much of its end the index of a pack takes, as that end says.
+/// Returns the length of the index with its trailer, as stated in the trailer.
 pub(super) fn index_length(end: &[u8]) -> Option<u64> {
     let (rest, magic) = end.split_last_chunk::<8>()?;
     let (_, length) = rest.split_last_chunk::<4>()?;
     (magic == MAGIC).then(|| u64::from(u32::from_le_bytes(*length)) + 12)
 }
 
-/// Whether it is a pack of a version that is not known here.
+/// Reports whether it is a pack of an unknown version.
 pub(super) fn is_newer(end: &[u8]) -> bool {
     end.last_chunk::<8>().is_some_and(|magic| magic != MAGIC && magic[..ANY_VERSION] == MAGIC[..ANY_VERSION])
 }

@@ -1,20 +1,22 @@
-//! What a user waits for goes before what nobody does.
+//! Gives foreground transfers precedence over background ones: uploads and background downloads pause while a user waits for a
+//! download. The scope is the process, whose transfers share one link. A pause is limited to one second, so background transfers
+//! always make progress.
 
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
-/// Whoever gives way does so for at most so long at once: everything gets on.
+/// Maximum time that a background transfer yields at once: it always makes progress.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// How many wait, in this process: they share its way to the network.
+/// Number of foreground transfers in this process, which share its link.
 static WAITING: (Mutex<u32>, Condvar) = (Mutex::new(0), Condvar::new());
 
-/// Somebody waits, as long as this is.
+/// A running foreground transfer; ends when dropped.
 #[derive(Debug)]
 pub struct ForegroundGuard(());
 
-/// Somebody waits from now on.
+/// Registers a foreground transfer.
 pub fn begin() -> ForegroundGuard {
     *WAITING.0.lock() += 1;
     ForegroundGuard(())
@@ -30,7 +32,7 @@ impl Drop for ForegroundGuard {
     }
 }
 
-/// To be called before something for which nobody waits is sent or fetched.
+/// Waits while there are foreground transfers, for a limited time. Called before each background transfer.
 pub fn yield_to_foreground() {
     let mut waiting = WAITING.0.lock();
     if *waiting > 0 {

@@ -1,4 +1,7 @@
-//! Files on their way from the store.
+//! Downloads of files and of parts of files: chunks are located in the metadata store, and fetched from the object store.
+//!
+//! Whole segments are written to a local file, or a range is read into memory. `progress` reports what has been verified. In an
+//! encrypted volume the digest of a complete file is verified as well.
 
 use std::borrow::Cow;
 use std::fs::File;
@@ -11,16 +14,16 @@ use crate::content::{BasisSource, ContentError, ContentStore, hole};
 use crate::object::{ChunkId, Content, Segment};
 use crate::store::MetaStore;
 
-/// Places that are asked for at once.
+/// Number of chunks located in one request.
 const ASKED: usize = 1024;
 
-/// Bytes of a file that are read at once to verify it.
+/// Block size for verifying a file.
 const BLOCK: usize = 256 << 10;
 
-/// Called with ranges of the file that have come.
+/// Called with ranges of the file that have been downloaded.
 pub type Progress<'a> = &'a (dyn Fn(Range<u64>) + Sync);
 
-/// A chunk of which is not known yet where it is.
+/// A chunk that is to be located.
 struct Sought {
     id: ChunkId,
     length: u32,
@@ -28,10 +31,10 @@ struct Sought {
 }
 
 impl ContentStore {
-    /// Brings all of a content into a file, which then has its size. Memory is bounded (about 64 MiB).
+    /// Downloads a content into a file, which then has its size. Memory use is bounded (about 64 MiB).
     ///
     /// # Errors
-    /// What was asked for may be anything in the file then, but where `progress` was called.
+    /// [`ContentError`]; the file then has arbitrary data, except where `progress` was called.
     pub fn fetch_file(
         &self,
         meta: &dyn MetaStore,
@@ -39,7 +42,7 @@ impl ContentStore {
         file: &File,
         progress: Progress<'_>,
     ) -> Result<(), ContentError> {
-        // First to nothing: all of it is a hole.
+        // Truncated first: all of it is a hole then.
         file.set_len(0).and_then(|()| file.set_len(content.size)).map_err(ContentError::Io)?;
         if let Some(bytes) = self.inline(content)? {
             file.write_all_at(bytes, 0).map_err(ContentError::Io)?;
@@ -51,11 +54,11 @@ impl ContentStore {
         self.verify_file(content, file)
     }
 
-    /// Compares the digest of a content with that of all bytes of a file, where the volume is encrypted: pieces prove
-    /// themselves, but only the digest proves that they are those of this file, in this order and with these holes.
+    /// Verifies the bytes of a file against the digest of its content, if the volume is encrypted: chunks authenticate
+    /// themselves, but only the digest proves that they belong to this file, in this order and with these holes.
     ///
     /// # Errors
-    /// [`ContentError::Damaged`]; those of reading the file.
+    /// [`ContentError::Damaged`]; [`ContentError::Io`] of reading the file.
     pub fn verify_file(&self, content: &Content, file: &File) -> Result<(), ContentError> {
         if !self.keys.encrypts() || content.size == 0 {
             return Ok(());
@@ -78,11 +81,11 @@ impl ContentStore {
         }
     }
 
-    /// Brings the pieces that a range of the file touches into it, whatever is there; answers with the range that is there
-    /// then. Those that another file here holds come from that.
+    /// Downloads the segments that overlap a range into the file, regardless of its data there; returns the range that they
+    /// cover. Chunks in the basis file `local` are copied from it.
     ///
     /// # Errors
-    /// What was asked for may be anything in the file then, but where `progress` was called.
+    /// [`ContentError`]; the segments then have arbitrary data, except where `progress` was called.
     pub fn fetch(
         &self,
         meta: &dyn MetaStore,
@@ -122,10 +125,10 @@ impl ContentStore {
         Ok(from.unwrap_or(to)..to)
     }
 
-    /// Brings several small files, each all of its pieces, whatever is there: chunks that lie together come by one request.
+    /// Downloads several small files completely, regardless of their data: adjacent chunks share a request.
     ///
     /// # Errors
-    /// The files may hold anything then.
+    /// [`ContentError`]; the files then have arbitrary data.
     pub fn fetch_together(
         &self,
         meta: &dyn MetaStore,
@@ -166,10 +169,10 @@ impl ContentStore {
         Ok(())
     }
 
-    /// A range of a content, in memory: for reading a file that is not wanted as a whole.
+    /// Reads a range of a content into memory, for reads of a file that is not to be cached.
     ///
     /// # Errors
-    /// Those of the store.
+    /// [`ContentError`] of the object store or of [locating](ContentError::Store) chunks.
     pub fn read(
         &self,
         meta: &dyn MetaStore,
@@ -201,7 +204,7 @@ impl ContentStore {
         Ok(answer)
     }
 
-    /// Chunks, each by itself, in their order.
+    /// Reads chunks into memory, in their order.
     pub(super) fn read_pieces(
         &self,
         meta: &dyn MetaStore,
@@ -224,7 +227,7 @@ impl ContentStore {
         Ok(all)
     }
 
-    /// Where they are.
+    /// Locates chunks, and records the latency of the request.
     fn locate(&self, meta: &dyn MetaStore, wanted: &[Sought]) -> Result<Vec<ChunkRequest>, ContentError> {
         let ids: Vec<ChunkId> = wanted.iter().map(|sought| sought.id).collect();
         let asked = std::time::Instant::now();
@@ -244,7 +247,7 @@ impl ContentStore {
     }
 }
 
-/// The pieces that a range of a content touches, each with the range that it is.
+/// Returns the segments that overlap a range, each with its own range.
 pub fn touched<'a>(
     pieces: &'a [Segment],
     range: &Range<u64>,

@@ -1,4 +1,5 @@
-//! Chunks on their way from packs into others, as they are stored.
+//! Copies chunks from packs into new ones, for compaction. Chunks are verified on reading and copied in their stored form,
+//! without being compressed or encrypted again.
 
 use crate::content::chunk_decoder::ChunkRequest;
 use crate::content::pack::{Pack, new_key};
@@ -7,26 +8,27 @@ use crate::object::ChunkId;
 use crate::store::ChunkLocation;
 use crate::store::admin::Moved;
 
-/// What lies between chunks comes with them up to so many bytes: a request more takes as long.
+/// Maximum number of unneeded bytes between chunks that are read in one request: one more request would take as long.
 const APART: u64 = 1 << 20;
 
-/// A chunk that was read, and is what its name says.
+/// A chunk that was read and verified.
 pub(crate) struct Carried {
     id: ChunkId,
     from: ChunkLocation,
     stored: Vec<u8>,
 }
 
-/// A pack that is not stored yet.
+/// A new pack that is not stored yet.
 pub(crate) struct Repacked {
     pub key: String,
     pub bytes: Vec<u8>,
-    /// What is in it.
+    /// The chunks in it.
     pub moved: Vec<Moved>,
 }
 
 impl ContentStore {
-    /// Reads chunks as they are stored, all of them or none: those of a pack one after the other, in the order in which they lie.
+    /// Reads chunks in their stored form, all of them or none. Chunks of a pack have to be adjacent in the slice and in order
+    /// of offset.
     pub(crate) fn carry(&self, chunks: &[(ChunkId, ChunkLocation)]) -> Result<Vec<Carried>, ContentError> {
         let wanted = chunks
             .iter()
@@ -50,7 +52,7 @@ impl ContentStore {
     }
 }
 
-/// Packs of these chunks, in their order.
+/// Builds packs from these chunks, in their order.
 pub(crate) fn repack(chunks: Vec<Carried>) -> Vec<Repacked> {
     let (mut packs, mut pack, mut within) = (Vec::new(), Pack::default(), Vec::new());
     for Carried { id, from, stored } in chunks {

@@ -1,4 +1,8 @@
-//! Files on their way to the store.
+//! Uploads of files: each is split into chunks, and those unknown to the store are packed and uploaded.
+//!
+//! Small files share packs, and up to four packs are uploaded concurrently. Contents become durable with [`Upload::finish`],
+//! before which they must not be committed. Files of at most 512 bytes stay inline in the metadata, unless the volume is
+//! encrypted.
 
 use std::collections::HashSet;
 use std::io::Read;
@@ -15,35 +19,35 @@ use crate::runtime::runtime;
 use crate::store::validate::PIECES_MAX;
 use crate::store::{ChunkLocation, MetaStore, codec};
 
-/// Packs under way at once: with their length, what bounds the memory.
+/// Maximum number of concurrent pack uploads; with the size of a pack, this bounds memory use.
 const UNDER_WAY: usize = 4;
-/// Chunks that wait to be asked for: the store is asked for many at once.
+/// Maximum number of chunks, and of their bytes, in one query whether the store knows them.
 const WINDOW_CHUNKS: usize = 1024;
 const WINDOW_BYTES: usize = 8 << 20;
-/// Pieces of a file that are worth a question of their own.
+/// Minimum number of chunks in the previous version for which the store is queried separately.
 const MANY: usize = 8;
-/// Files of at most so many bytes stay with the metadata.
+/// Maximum size in bytes of a file that is stored inline in the metadata.
 pub(super) const INLINE: usize = 512;
 
-/// What was sent.
+/// The result of an upload.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct UploadedContent {
-    /// Chunks that the store did not know, and where they are now: for [`Transaction::chunks`](crate::store::Transaction::chunks).
+    /// New chunks and their locations, for [`Transaction::chunks`](crate::store::Transaction::chunks).
     pub chunks: Vec<(ChunkId, ChunkLocation)>,
-    /// Bytes that went over the line.
+    /// Number of bytes uploaded.
     pub bytes: u64,
 }
 
-/// Sends files, small ones together. What [`put`](Self::put) answered holds once [`finish`](Self::finish) has returned:
-/// then all of it is durable.
+/// Uploads files, small ones together. Contents returned by [`put`](Self::put) may be committed once [`finish`](Self::finish)
+/// has returned: then all of them are durable.
 ///
-/// Uses about 64 MiB at most, however large or many the files are.
+/// Uses about 64 MiB at most, regardless of the size and number of files.
 pub struct Upload<'a> {
     content: &'a ContentStore,
     meta: &'a dyn MetaStore,
     /// Chunks of this upload.
     seen: HashSet<ChunkId>,
-    /// Chunks the store is still to be asked for.
+    /// Chunks for which the store is still to be queried.
     window: Vec<(ChunkId, Vec<u8>)>,
     window_bytes: usize,
     pack: Pack,
@@ -71,11 +75,11 @@ impl<'a> Upload<'a> {
         }
     }
 
-    /// Sends what of a file the store does not have. `size` is about how large it is; `previous`, what it was when last
-    /// synchronised: of its pieces most are there, but for what a store lost since.
+    /// Uploads the chunks of a file that the store does not have. `size` is its approximate size; `previous` its last
+    /// synchronised content, most of whose chunks the store probably still has.
     ///
     /// # Errors
-    /// After one, the upload is good for nothing but to be dropped.
+    /// [`ContentError`]; the upload can only be dropped then.
     pub fn put(
         &mut self,
         mut file: impl Read,
@@ -117,11 +121,11 @@ impl<'a> Upload<'a> {
         Ok(Content { size: total, digest: *whole.finalize().as_bytes(), layout })
     }
 
-    /// Which of the pieces that a file had need not be looked at again.
+    /// Returns the chunks of the previous version that the store still has.
     fn there(&self, before: &[Segment]) -> Result<HashSet<ChunkId>, ContentError> {
         let ids: Vec<ChunkId> = before.iter().filter_map(chunk_of).collect();
         let mut there = HashSet::new();
-        // Few are asked for together with those of other files.
+        // A small number is queried together with chunks of other files.
         if ids.len() >= MANY {
             for ids in ids.chunks(WINDOW_CHUNKS) {
                 let known = self.meta.known(ids)?;
@@ -131,10 +135,10 @@ impl<'a> Upload<'a> {
         Ok(there)
     }
 
-    /// Sends what is left. All files of this upload are then in the store, durably.
+    /// Uploads what is left. All files of this upload are then durable in the store.
     ///
     /// # Errors
-    /// Those of the store; then none of them is for sure.
+    /// [`ContentError`]; then none of the files is known to be durable.
     pub fn finish(mut self) -> Result<UploadedContent, ContentError> {
         self.ask()?;
         self.close()?;
@@ -147,7 +151,7 @@ impl<'a> Upload<'a> {
     fn previous(&self, content: &Content) -> Vec<Segment> {
         match self.content.pieces(self.meta, content) {
             Ok(pieces) => pieces,
-            // Only a hint: the store is asked for what is not known to be there.
+            // Only a hint: the store is queried for chunks that are not known to exist.
             Err(_) => direct(&content.layout).to_vec(),
         }
     }
@@ -190,7 +194,7 @@ impl<'a> Upload<'a> {
         }
     }
 
-    /// Asks the store for the window, and packs what it does not have.
+    /// Queries the store for the chunks in the window, and packs those that it does not have.
     fn ask(&mut self) -> Result<(), ContentError> {
         if self.window.is_empty() {
             return Ok(());
@@ -214,7 +218,7 @@ impl<'a> Upload<'a> {
         Ok(())
     }
 
-    /// Sends the pack on its way; waits for another one to arrive where too many are.
+    /// Starts the upload of the pack; waits for another one to finish if there are too many.
     fn close(&mut self) -> Result<(), ContentError> {
         if self.pack.is_empty() {
             return Ok(());

@@ -1,4 +1,5 @@
-//! Stored contents as their keeper sees them.
+//! Verification of stored contents for fsck, repair and garbage collection: reads chunks to compare them with their names, lists
+//! packs, and reads the index of a pack.
 
 use crate::content::chunk_decoder::ChunkRequest;
 use crate::content::pack::{Indexed, index, index_length, is_newer};
@@ -7,11 +8,11 @@ use crate::object::{ChunkId, Content, Layout, Segment};
 use crate::runtime::runtime;
 use crate::store::{ChunkLocation, MetaStore};
 
-/// More of the end of a pack than its index takes, mostly.
+/// Number of bytes read from a pack's end: usually more than its index.
 const TAIL: u64 = 64 << 10;
 
 impl ContentStore {
-    /// Reads chunks, and calls `wrong` for those that are not what they should be.
+    /// Reads and verifies chunks; calls `wrong` for those that are missing or damaged.
     pub(crate) fn verify(
         &self,
         chunks: Vec<(ChunkId, ChunkLocation)>,
@@ -22,7 +23,7 @@ impl ContentStore {
             .enumerate()
             .map(|(n, (id, place))| ChunkRequest { id, place, at: n as u64 })
             .collect();
-        // Together first. What a run that fails holds is then looked at one by one.
+        // In batches first; the chunks of a failed batch are then read one by one.
         for part in wanted.chunks(64) {
             match self.download(part.to_vec(), |_, _| Ok(()), |_, ()| Ok(())) {
                 Ok(()) => {}
@@ -43,20 +44,20 @@ impl ContentStore {
         Ok(())
     }
 
-    /// Whether there is an answer to who asks for the beginning of a chunk, even one that it is not there or not so long.
+    /// Reports whether the object store answers a request for the first byte of a chunk, even negatively.
     pub(crate) async fn reaches(&self, place: &ChunkLocation) -> bool {
         let begin = place.offset..place.offset.saturating_add(1);
         !self.blobs.get(&place.key, begin).await.is_err_and(|error| error.is_unreachable())
     }
 
-    /// Keys of all packs.
+    /// Lists the keys of all packs.
     pub(crate) fn packs(&self) -> Result<Vec<String>, ContentError> {
         let mut keys = Vec::new();
         runtime().block_on(self.blobs.list("packs", |blob| keys.push(blob.key)))?;
         Ok(keys)
     }
 
-    /// What a pack says it holds; nothing, where it is damaged so that it does not.
+    /// Returns the index of a pack; empty if the pack is too damaged to have one.
     pub(crate) fn index(&self, key: &str) -> Result<Vec<(ChunkId, ChunkLocation)>, ContentError> {
         let tail = runtime().block_on(self.blobs.get_end(key, TAIL))?;
         if is_newer(&tail.bytes) {
@@ -65,7 +66,7 @@ impl ContentStore {
         }
         let found = match index(&tail.bytes, tail.offset) {
             Some(found) => Some(found),
-            // Its index is longer than the tail, or it has none.
+            // The index is longer than the tail, or there is none.
             None => match index_length(&tail.bytes) {
                 Some(length) if (TAIL..tail.offset.saturating_add(TAIL)).contains(&length) => {
                     let tail = runtime().block_on(self.blobs.get_end(key, length))?;
@@ -80,7 +81,7 @@ impl ContentStore {
         Ok(found.unwrap_or_default().into_iter().map(place).collect())
     }
 
-    /// All chunks of a content, lists of pieces among them; of a list that cannot be read, none.
+    /// Returns all chunks of a content, including its lists; without the segments of a content whose lists cannot be read.
     pub(crate) fn chunks_of(&self, meta: &dyn MetaStore, content: &Content) -> Vec<ChunkId> {
         let lists = match &content.layout {
             Layout::Indirect(lists) => &lists[..],

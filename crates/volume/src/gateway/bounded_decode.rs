@@ -1,5 +1,5 @@
-//! Reading messages of others without taking more memory for them than was meant: two bytes of a message may stand for some
-//! hundred in memory.
+//! Decoding of untrusted `postcard` messages with bounded memory: two bytes of a message may expand to some hundred in memory. A
+//! wrapper around the deserialiser counts the elements of lists and maps, and fails once they exceed a limit.
 
 use std::cell::Cell;
 use std::fmt;
@@ -9,16 +9,16 @@ use serde::de::{
     DeserializeOwned, DeserializeSeed, Deserializer, EnumAccess, MapAccess, SeqAccess, VariantAccess, Visitor,
 };
 
-/// Why there is no message.
+/// The reason why decoding failed.
 #[derive(Debug)]
 pub(super) enum DecodeError {
-    /// Its lists are too long.
+    /// The lists exceed the memory limit.
     TooMuch,
-    /// It makes no sense.
+    /// The message is malformed.
     Nonsense(postcard::Error),
 }
 
-/// Reads a message, the elements of whose lists take at most so many bytes; how many they take.
+/// Decodes a message whose list elements take at most `most` bytes; returns also how many they take.
 pub(super) fn decode<T: DeserializeOwned>(bytes: &[u8], most: usize) -> Result<(T, usize), DecodeError> {
     let left = Cell::new(Some(most));
     let mut from = postcard::Deserializer::from_bytes(bytes);
@@ -30,12 +30,12 @@ pub(super) fn decode<T: DeserializeOwned>(bytes: &[u8], most: usize) -> Result<(
     }
 }
 
-/// Anything that reads, with what is left; `None`: it was too much.
+/// Wraps a (de)serialiser with the remaining budget; `None`: exceeded.
 #[derive(Clone, Copy)]
 struct Counted<'a, T> {
     inner: T,
     left: &'a Cell<Option<usize>>,
-    /// What is read next as a sequence is one of any length.
+    /// The next sequence is a list, of any length.
     is_list: bool,
 }
 
@@ -211,7 +211,7 @@ impl<'de, A: SeqAccess<'de>> SeqAccess<'de> for Counted<'_, A> {
 
     fn next_element_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<Option<S::Value>, A::Error> {
         let size = size_of::<S::Value>();
-        // In a byte there is no list, and of bytes there are many.
+        // A byte contains no list, and there are many of them: decoded without a wrapper.
         let next = match size {
             1 => self.inner.next_element_seed(seed)?,
             _ => self.inner.next_element_seed(self.of(seed))?,

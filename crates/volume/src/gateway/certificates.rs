@@ -1,4 +1,6 @@
-//! Certificates: an authority for each gateway, which signs its own certificate and those of its nodes.
+//! Certificates: each gateway has an authority, which signs its own certificate and those of its nodes. The authority is stored
+//! in the [registry](super::registry); a gateway makes a new certificate of its own whenever it starts. The private key of a node
+//! never leaves the node, which sends a signing request.
 
 use std::sync::Arc;
 
@@ -14,7 +16,7 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore, ServerConfig};
 use super::NAME;
 use crate::id::NodeName;
 
-/// What is wrong with keys or certificates; one line.
+/// Invalid keys or certificates; one line.
 #[derive(Debug, thiserror::Error)]
 #[error("certificates: {0}")]
 pub struct BadCertificate(String);
@@ -27,10 +29,10 @@ fn provider() -> Arc<CryptoProvider> {
     Arc::new(ring::default_provider())
 }
 
-/// Who signs.
+/// The certificate authority of a gateway.
 pub(super) struct Authority {
     issuer: Issuer<'static, KeyPair>,
-    /// DER.
+    /// The certificate in DER.
     pub(super) certificate: Vec<u8>,
 }
 
@@ -43,7 +45,7 @@ fn authority_params() -> Result<CertificateParams, BadCertificate> {
 }
 
 impl Authority {
-    /// A new one, and its key (PKCS #8).
+    /// Creates an authority; returns it with its key (PKCS #8).
     pub(super) fn make() -> Result<(Self, Vec<u8>), BadCertificate> {
         let key = KeyPair::generate().map_err(bad)?;
         let params = authority_params()?;
@@ -52,13 +54,13 @@ impl Authority {
         Ok((Self { issuer: Issuer::new(params, key), certificate }, secret))
     }
 
-    /// The one that was made with a key.
+    /// Restores an authority from its certificate and key.
     pub(super) fn restore(certificate: Vec<u8>, secret: &[u8]) -> Result<Self, BadCertificate> {
         let key = KeyPair::try_from(secret).map_err(bad)?;
         Ok(Self { issuer: Issuer::new(authority_params()?, key), certificate })
     }
 
-    /// The gateway's own certificate and key.
+    /// Creates the gateway's own certificate and key.
     fn own(&self) -> Result<(Vec<u8>, Vec<u8>), BadCertificate> {
         let key = KeyPair::generate().map_err(bad)?;
         let mut params = CertificateParams::new(vec![NAME.to_owned()]).map_err(bad)?;
@@ -68,7 +70,7 @@ impl Authority {
         Ok((certificate.der().to_vec(), key.serialize_der()))
     }
 
-    /// A certificate for a node that showed to have its key. What else it asked for is not looked at.
+    /// Signs a certificate for a node that proved possession of its key. Other fields of its request are ignored.
     pub(super) fn sign(&self, node: &NodeName, request: &[u8]) -> Result<Vec<u8>, BadCertificate> {
         let request = CertificateSigningRequestDer::from(request);
         let mut wanted = CertificateSigningRequestParams::from_der(&request).map_err(bad)?;
@@ -78,7 +80,7 @@ impl Authority {
         Ok(wanted.signed_by(&self.issuer).map_err(bad)?.der().to_vec())
     }
 
-    /// What a gateway shows, and asks of nodes. Who has no certificate yet may connect, to enrol.
+    /// Returns the TLS configuration of a gateway. Clients without a certificate may connect, to enrol.
     pub(super) fn server(&self) -> Result<ServerConfig, BadCertificate> {
         let (certificate, key) = self.own()?;
         let roots = Arc::new(roots(&self.certificate)?);
@@ -101,7 +103,7 @@ fn roots(authority: &[u8]) -> Result<RootCertStore, BadCertificate> {
     Ok(roots)
 }
 
-/// What a node shows: its certificate and key, if it has them yet.
+/// Returns the TLS configuration of a node, with its certificate and key once it is enrolled.
 pub(super) fn client(authority: &[u8], own: Option<(&[u8], &[u8])>) -> Result<ClientConfig, BadCertificate> {
     let builder = ClientConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()
@@ -118,7 +120,7 @@ pub(super) fn client(authority: &[u8], own: Option<(&[u8], &[u8])>) -> Result<Cl
     }
 }
 
-/// A new key (PKCS #8) and a request to sign it.
+/// Generates a key (PKCS #8) and a signing request for it.
 pub(super) fn request(node: &NodeName) -> Result<(Vec<u8>, Vec<u8>), BadCertificate> {
     let key = KeyPair::generate().map_err(bad)?;
     let mut params = CertificateParams::new(Vec::new()).map_err(bad)?;

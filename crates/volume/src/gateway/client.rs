@@ -1,4 +1,8 @@
-//! The node's side: the metadata.
+//! The client half of the gateway protocol, as a metadata store.
+//!
+//! It keeps idle connections for reuse, and repeats a request once if an idle connection turns out to have been closed. All
+//! requests are idempotent, so a repetition does no harm. It also records the node's role, which the gateway reports on
+//! connecting.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -23,15 +27,15 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects at the first call. Calls block.
+    /// Creates a client, which connects on the first call. Calls block.
     ///
     /// # Errors
-    /// The credentials make no sense.
+    /// [`BadCertificate`] for invalid credentials.
     pub fn new(credentials: Credentials) -> Result<Self, BadCertificate> {
         Ok(Self { connections: Arc::new(Connections::new(credentials, None, false)?) })
     }
 
-    /// The same with credentials that were read from a file, in which is noted what this node may do.
+    /// Creates a client with credentials that were read from a file, in which the role of this node is recorded.
     ///
     /// # Errors
     /// As [`new`](Self::new).
@@ -39,7 +43,7 @@ impl Client {
         Ok(Self { connections: Arc::new(Connections::new(credentials, Some(file), false)?) })
     }
 
-    /// The same for a gateway: it asks in the names of its own nodes.
+    /// Creates a client for a gateway, which makes requests in the names of its own nodes.
     ///
     /// # Errors
     /// As [`new`](Self::new).
@@ -47,7 +51,7 @@ impl Client {
         Ok(Self { connections: Arc::new(Connections::new(credentials, Some(file), true)?) })
     }
 
-    /// The contents of the same volume.
+    /// Returns the contents of the volume.
     pub fn blobs(&self) -> super::Blobs {
         super::Blobs::new(self.connections.clone())
     }
@@ -72,7 +76,7 @@ impl Client {
 }
 
 impl Client {
-    /// In whose name a node's request is to be; `None`: that of this one, which the gateway knows.
+    /// Returns the node to name in a request; `None`: this node, which the gateway knows.
     fn in_name(&self, node: &NodeName) -> Result<Option<NodeName>, StoreError> {
         let Connections { is_gateway, credentials, .. } = &*self.connections;
         match is_gateway {
@@ -83,7 +87,7 @@ impl Client {
     }
 }
 
-/// An answer to another question.
+/// The error for a response that does not match the request.
 fn astray() -> StoreError {
     StoreError::Damaged("the gateway's answer makes no sense".to_owned())
 }
@@ -174,7 +178,7 @@ impl MetaStore for Client {
         }
     }
 
-    /// In the names of other nodes only where this one is a gateway itself.
+    /// Commits in the name of another node only if this one is a gateway.
     fn commit(
         &self,
         node: &NodeName,

@@ -1,7 +1,7 @@
-//! Bounds what strangers may take of a gateway: connections that have not been welcomed yet, and tries to enrol.
+//! Limits on what unauthenticated clients can consume of a gateway: pending connections, and enrollment attempts.
 //!
-//! Anybody can connect, and who it is shows only once TLS and the greeting are done. Until then a connection has one of few
-//! places at the door, few of them for one address; those of the room are for known nodes alone.
+//! Anybody can connect, and a client is identified only after TLS and the handshake. Until then a connection takes one of a
+//! limited number of slots, few of them for one address; connections of known nodes have their own limits.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -10,20 +10,20 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-/// Connections at the door at once.
+/// Maximum number of pending connections.
 const MAX_WAITING: usize = 1024;
 
-/// Connections of one address among them: nodes behind one address may come back together after an outage.
+/// Maximum number of pending connections of one address: nodes behind one address may reconnect together after an outage.
 const MAX_WAITING_OF_ADDRESS: usize = 64;
 
-/// Refused tries to enrol of one address within [`ENROLLMENT_INTERVAL`]; then it has to wait.
+/// Maximum number of refused enrollment attempts of one address within [`ENROLLMENT_INTERVAL`].
 const MAX_REFUSED_ENROLLMENTS: u32 = 8;
 const ENROLLMENT_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Addresses of which tries are remembered.
+/// Maximum number of addresses whose attempts are recorded.
 const MAX_REMEMBERED_ADDRESSES: usize = 4096;
 
-/// An address as it is counted: of IPv6 the network of a customer.
+/// The unit of limits: an IPv4 address, or an IPv6 /64 network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Origin(IpAddr);
 
@@ -36,7 +36,7 @@ impl From<IpAddr> for Origin {
     }
 }
 
-/// Refused tries of an address.
+/// Refused enrollment attempts of an address.
 #[derive(Debug)]
 struct Tries {
     since: Instant,
@@ -50,11 +50,11 @@ struct State {
     tries: HashMap<Origin, Tries>,
 }
 
-/// Who waits at the door, and who tried to enrol.
+/// Pending connections, and refused enrollment attempts.
 #[derive(Debug, Default)]
 pub(super) struct Door(Mutex<State>);
 
-/// A place at the door, given back when dropped.
+/// The slot of a pending connection, released on drop.
 #[derive(Debug)]
 pub(super) struct Waiting {
     door: Arc<Door>,
@@ -62,7 +62,7 @@ pub(super) struct Waiting {
 }
 
 impl Door {
-    /// A place for a connection; `None`: its address has as many as it may, or all are taken.
+    /// Takes a slot; `None`: the limit of the address or the total is reached.
     pub(super) fn enter(self: &Arc<Self>, address: IpAddr) -> Option<Waiting> {
         let origin = Origin::from(address);
         let mut state = self.0.lock();
@@ -75,7 +75,7 @@ impl Door {
         Some(Waiting { door: self.clone(), origin })
     }
 
-    /// Whether an address may try to enrol.
+    /// Reports whether an address may attempt to enrol.
     pub(super) fn may_enrol(&self, address: IpAddr, now: Instant) -> bool {
         let state = self.0.lock();
         state.tries.get(&Origin::from(address)).is_none_or(|tries| {
@@ -83,13 +83,13 @@ impl Door {
         })
     }
 
-    /// A try to enrol was refused.
+    /// Records a refused attempt.
     pub(super) fn refused(&self, address: IpAddr, now: Instant) {
         let mut state = self.0.lock();
         if state.tries.len() >= MAX_REMEMBERED_ADDRESSES {
             state.tries.retain(|_, tries| now.duration_since(tries.since) < ENROLLMENT_INTERVAL);
             if state.tries.len() >= MAX_REMEMBERED_ADDRESSES {
-                // Addresses without number: no one of them is worth remembering.
+                // A flood from many addresses: individual records have no value.
                 state.tries.clear();
             }
         }

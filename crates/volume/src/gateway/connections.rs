@@ -17,9 +17,9 @@ use super::protocol::{
     ServerHello, receive, receive_bytes, send, send_bytes,
 };
 
-/// That a connection ended while it was idle is found out by then.
+/// Maximum time in which a connection that was closed while idle fails on use.
 const STALE_CONNECTION_TIMEOUT: Duration = Duration::from_secs(2);
-/// Connections kept for the next request.
+/// Maximum number of idle connections.
 const MAX_IDLE_CONNECTIONS: usize = 16;
 
 type Stream = TlsStream<TcpStream>;
@@ -31,18 +31,18 @@ pub(super) struct Connections {
     idle: Mutex<Vec<Stream>>,
     /// As the gateway told it last.
     pub(super) role: Mutex<Option<Role>>,
-    /// Where it is noted.
+    /// The file that records the role.
     file: Option<PathBuf>,
     /// This node is a gateway itself.
     pub(super) is_gateway: bool,
 }
 
-/// Why there is no answer.
+/// The reason why a request got no response.
 #[derive(Debug)]
 pub(super) enum NoAnswer {
-    /// Whether the request was done is not known.
+    /// Transport error: the request may have been performed.
     Io(io::Error),
-    /// The gateway's word.
+    /// Error reported by the gateway.
     Failed(Failure),
 }
 
@@ -64,7 +64,8 @@ impl Connections {
         Ok(Self { credentials, config, idle: Mutex::default(), role, file, is_gateway })
     }
 
-    /// A gateway ends the connections of a node whose role changes: each change is told by the next welcome.
+    /// Records the role of this node. A gateway closes the connections of a node whose role changes: the next handshake reports
+    /// it.
     fn told(&self, role: Role) {
         let before = self.role.lock().replace(role);
         if before == Some(role) {
@@ -90,18 +91,17 @@ impl Connections {
         }
     }
 
-    /// One request, and its answer with the bytes that belong to it.
+    /// Performs one request; returns the response with its body.
     ///
-    /// A connection that the gateway ended while it was idle is found out by using it, and the request is made once more
-    /// on a new one. That changes nothing of what was done the first time: commits have their token, and what is stored
-    /// stays.
+    /// If an idle connection turns out to have been closed by the gateway, the request is repeated on a new one. That is safe:
+    /// commits have their token, and objects that exist are not overwritten.
     pub(super) async fn ask(&self, ask: &Request, body: &[u8]) -> Result<(Response, Vec<u8>), NoAnswer> {
         let idle = self.idle.lock().pop();
         if let Some(stream) = idle {
             let begun = Instant::now();
             match self.ask_on(stream, ask, body).await {
                 Ok(answer) => return answer,
-                // It did not end while it was idle: who waits is told, and so much the less would the others answer.
+                // It was not closed while idle: the error is reported, and other idle connections are unlikely to work either.
                 Err(error) if begun.elapsed() > STALE_CONNECTION_TIMEOUT => {
                     self.idle.lock().clear();
                     return Err(error.into());
@@ -113,7 +113,7 @@ impl Connections {
         self.ask_on(stream, ask, body).await?
     }
 
-    /// `Err` of the outer: the connection is of no use.
+    /// Performs a request on a connection. The outer `Err` means that the connection is unusable.
     async fn ask_on(
         &self,
         mut stream: Stream,

@@ -1,4 +1,5 @@
-//! How a machine comes to be a node: a token, taken from hand to hand, and what it gets for it.
+//! Enrollment: a machine becomes a node of a gateway by a token, which is passed out of band. The token names the gateway, its
+//! authority and a single-use secret; the machine redeems it for a certificate and stores its [`Credentials`] in a file.
 
 use std::io;
 use std::path::Path;
@@ -26,29 +27,29 @@ use crate::runtime::runtime;
 use crate::store::StoreError;
 use crate::volume::VolumeDescriptor;
 
-/// For a gateway to take a token: others may have its book.
+/// Timeout for a gateway's reply to a token: other processes may have its registry locked.
 const ENROLLED: Duration = Duration::from_secs(30);
-/// A connection that is not made by then is none.
+/// Timeout for establishing a connection.
 const CONNECT: Duration = Duration::from_secs(5);
 
-/// Begins each token.
+/// Prefix of a token.
 const MARK: &str = "shunt1.";
 
-/// An invitation as it is handed over. Who has it first may take part.
+/// An invitation. Its bearer may join the volume, once.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Token {
     /// Host and port of the gateway.
     pub address: String,
     /// The volume.
     pub volume: VolumeName,
-    /// Who signs for the gateway and its nodes: a certificate, DER.
+    /// Certificate of the gateway's authority, DER.
     pub authority: Vec<u8>,
-    /// Good once.
+    /// Single-use secret.
     pub secret: [u8; 16],
 }
 
 impl Token {
-    /// For a node of the gateway at `address`.
+    /// Creates a token for a node of the gateway at `address`.
     pub fn new(address: String, volume: VolumeName, book: &super::NodeRegistry, secret: [u8; 16]) -> Self {
         Self { address, volume, authority: book.authority().certificate.clone(), secret }
     }
@@ -73,37 +74,37 @@ impl FromStr for Token {
     }
 }
 
-/// Why a machine could not join.
+/// An error of joining a volume.
 #[derive(Debug, thiserror::Error)]
 pub enum JoinError {
-    /// It was not copied whole, mostly.
+    /// The token is malformed, usually truncated on copying.
     #[error("this is no token of `shunt volume invite` (it begins with {MARK:?}): copy it whole")]
     Token,
-    /// The gateway said no, and why.
+    /// The gateway refused, for this reason.
     #[error("the gateway refused: {0}")]
     Refused(String),
-    /// It cannot be reached.
+    /// The gateway cannot be reached.
     #[error("the gateway at {address} cannot be reached: {error}")]
     Unreachable {
         /// Host and port.
         address: String,
-        /// Why.
+        /// The cause.
         error: io::Error,
     },
-    /// Keys or certificates make no sense.
+    /// Invalid keys or certificates.
     #[error(transparent)]
     Certificate(#[from] BadCertificate),
-    /// The file of credentials.
+    /// The credentials file cannot be read or written.
     #[error("{path}: {error}")]
     File {
-        /// Which.
+        /// The path.
         path: String,
-        /// Why.
+        /// The cause.
         error: io::Error,
     },
 }
 
-/// What a node shows to its gateway. Whoever has it is that node.
+/// The credentials by which a node authenticates to its gateway. Their bearer is that node.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Credentials {
     /// Host and port of the gateway.
@@ -116,7 +117,7 @@ pub struct Credentials {
     certificate: Vec<u8>,
     key: Vec<u8>,
     about: Vec<u8>,
-    /// What it may do, as it was told last. Not known of a file that an older version wrote.
+    /// The role that the gateway reported last; unknown for a file of an older version.
     #[serde(default)]
     pub role: Option<Role>,
 }
@@ -131,7 +132,7 @@ impl std::fmt::Debug for Credentials {
 }
 
 impl Credentials {
-    /// Writes a file that only its owner can read; it is there whole or not at all.
+    /// Writes the credentials to a file that only its owner can read, atomically.
     ///
     /// # Errors
     /// [`JoinError::File`]
@@ -141,23 +142,23 @@ impl Credentials {
             .map_err(|error| JoinError::File { path: path.display().to_string(), error })
     }
 
-    /// The same of another gateway that stands before the volume, with the same book.
+    /// Returns the credentials for another gateway of the volume with the same registry.
     pub fn by_way_of(mut self, address: &str) -> Self {
         address.clone_into(&mut self.address);
         self
     }
 
-    /// Reads them. They hold the private key of the node.
+    /// Reads credentials from a file, which has the private key of the node.
     ///
     /// # Errors
-    /// [`JoinError::File`], also where others than the owner can read the file.
+    /// [`JoinError::File`], also if the file is readable by others than its owner.
     pub fn load(path: &Path) -> Result<Self, JoinError> {
         private::open(path)
             .and_then(|file| serde_json::from_reader(io::BufReader::new(file)).map_err(io::Error::other))
             .map_err(|error| JoinError::File { path: path.display().to_string(), error })
     }
 
-    /// What the volume's store keeps about it.
+    /// Returns the volume's descriptor.
     ///
     /// # Errors
     /// [`StoreError::Format`], [`StoreError::Damaged`].
@@ -165,8 +166,8 @@ impl Credentials {
         VolumeDescriptor::from_bytes(&self.about)
     }
 
-    /// Notes in a file what this node may do, for when the gateway cannot be reached. Where the file is not there any more, nothing
-    /// is noted.
+    /// Records the role of this node in the file, for when the gateway is unreachable. Fails if the file does not exist any
+    /// more.
     pub(super) fn note_role(path: &Path, role: Role) -> Result<(), JoinError> {
         let mut credentials = Self::load(path)?;
         if credentials.role == Some(role) {
@@ -181,7 +182,7 @@ impl Credentials {
     }
 }
 
-/// Connects, and says what for.
+/// Connects and performs the handshake for a purpose.
 pub(super) async fn greet(
     address: &str,
     config: Arc<ClientConfig>,
@@ -189,7 +190,7 @@ pub(super) async fn greet(
     version: u32,
     wish: Purpose,
 ) -> io::Result<(TlsStream<TcpStream>, ServerHello)> {
-    // A token must not be spent in vain.
+    // Longer for an enrollment: a timeout would waste the token.
     let time = if matches!(wish, Purpose::Work) { USER_TIMEOUT } else { ENROLLED };
     let greeted = timeout(time, async {
         let stream = timeout(CONNECT, TcpStream::connect(address)).await??;
@@ -206,7 +207,7 @@ pub(super) async fn greet(
     greeted.await.unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::TimedOut)))
 }
 
-/// Takes an invitation: this machine is `node` from now on.
+/// Redeems a token: this machine is `node` from now on.
 ///
 /// # Errors
 /// [`JoinError`]
@@ -235,7 +236,7 @@ async fn enrol(token: &Token, node: &NodeName) -> Result<Credentials, JoinError>
         ServerHello::Refused(reason) => return Err(JoinError::Refused(reason)),
         ServerHello::Work(_) => return Err(JoinError::Refused("it took us for somebody else".to_owned())),
     };
-    // Who works is told. It joined, whether or not that comes.
+    // A handshake for work reports the role. The node has joined even if this fails.
     if let Ok((_, ServerHello::Work(role))) =
         greet(&token.address, credentials.tls()?, &token.volume, OF_NODES, Purpose::Work).await
     {

@@ -1,4 +1,5 @@
-//! Waits for news that hold a thread: few for each node, and fewer than there are threads, so that no request waits for one.
+//! Limits on long polls, each of which blocks a thread: a few for each node, and fewer in total than the runtime has threads, so
+//! that other requests are not delayed. A client beyond the limit is answered after a short sleep instead.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,14 +10,14 @@ use super::protocol::Role;
 use super::registry::Node;
 use crate::id::NodeName;
 
-/// Of one node. A mount has three at most.
+/// For one node. A mount has three at most.
 pub(super) const MAX_LONG_POLLS_OF_NODE: usize = 8;
-/// Of all that are gateways to others: the rest is for nodes.
+/// For all nodes that are gateways: the rest is reserved for other nodes.
 const MAX_LONG_POLLS_OF_GATEWAYS: usize = 128;
-/// Of all. The runtime has 512 threads for what blocks.
+/// For all nodes. The runtime has 512 threads for blocking calls.
 const MAX_LONG_POLLS: usize = 256;
 
-/// Who waits.
+/// The running long polls.
 #[derive(Default)]
 pub(super) struct Waits(Mutex<Count>);
 
@@ -26,7 +27,7 @@ struct Count {
     of_gateways: usize,
 }
 
-/// A wait. It ends when this is dropped.
+/// A running long poll; ends when dropped.
 pub(super) struct Waiting {
     waits: Arc<Waits>,
     /// `None`: of a gateway.
@@ -34,7 +35,7 @@ pub(super) struct Waiting {
 }
 
 impl Waits {
-    /// `None`: there are enough.
+    /// Registers a long poll; `None`: a limit is reached.
     pub(super) fn begin(self: &Arc<Self>, node: &Node) -> Option<Waiting> {
         let mut count = self.0.lock();
         let is_gateway = node.role == Role::Gateway;

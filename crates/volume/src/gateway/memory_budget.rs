@@ -1,7 +1,7 @@
-//! How much of the memory of a gateway nodes have, each and together: for what they say, and for what they are told.
+//! Limits on the memory of a gateway used for requests and responses, for each node and in total.
 //!
-//! There are three rooms, each of its own size, so that who waits in one holds nothing that those want who are there before: a
-//! message is in the first until it is understood, and what it asks for is in the second, or in the third where it is contents.
+//! There are three pools of their own sizes, so that a connection waiting in one holds nothing of it that earlier requests
+//! need: a message is in the first pool until it is decoded, and its result in the second, or, for contents, in the third.
 
 use std::collections::HashMap;
 use std::io;
@@ -16,29 +16,29 @@ use super::protocol::Role;
 use super::registry::Node;
 use crate::id::NodeName;
 
-/// Connections of a node. A mount has some dozens while many read at once.
+/// Maximum number of connections of a node. A mount has some dozens while many files are read at once.
 pub(super) const MAX_CONNECTIONS_OF_NODE: usize = 128;
-/// The same of one that is a gateway to others.
+/// Maximum number of connections of a node that is a gateway.
 const MAX_CONNECTIONS_OF_GATEWAY: usize = 1024;
 const KIB: usize = 1 << 10;
-/// What is shorter is bounded by how many connections there are.
+/// Smaller messages are limited only by the number of connections.
 pub(super) const SHORT: usize = 16 * KIB;
 
-/// Which room.
+/// The memory pools.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Pool {
-    /// Messages as they come.
+    /// Undecoded messages.
     Frames,
-    /// Messages as they are understood, and answers.
+    /// Decoded messages, and responses.
     Work,
-    /// Bytes of contents, both ways.
+    /// Bytes of contents, in both directions.
     Contents,
 }
 
 impl Pool {
     const ALL: [Self; 3] = [Self::Frames, Self::Work, Self::Contents];
 
-    /// KiB in all, and of a node that is no gateway: at least what the longest message takes.
+    /// Returns the size in KiB: in total, and for a node that is no gateway, which is at least that of the longest message.
     fn sizes(self) -> (usize, usize) {
         match self {
             Self::Frames => (128 * KIB, 64 * KIB),
@@ -47,7 +47,7 @@ impl Pool {
         }
     }
 
-    /// The longest wait: who asked does not wait for longer.
+    /// Returns the timeout for a permit: the client does not wait for longer.
     fn patience(self) -> Duration {
         Duration::from_secs(if self == Self::Contents { 600 } else { 60 })
     }
@@ -59,7 +59,7 @@ fn rooms(size: impl Fn(Pool) -> usize) -> Rooms {
     Pool::ALL.map(|of| Arc::new(Semaphore::new(size(of))))
 }
 
-/// All of it.
+/// The memory of a gateway.
 pub(super) struct MemoryBudget {
     all: Rooms,
     nodes: Mutex<HashMap<NodeName, (usize, Rooms)>>,
@@ -72,7 +72,7 @@ pub(super) struct ConnectionSlot {
     own: Rooms,
 }
 
-/// Room that is taken, until this is dropped.
+/// Memory taken from a pool, released on drop.
 #[derive(Default)]
 pub(super) struct MemoryPermit(Vec<OwnedSemaphorePermit>);
 
@@ -81,7 +81,7 @@ impl MemoryBudget {
         Self { all: rooms(|of| of.sizes().0), nodes: Mutex::default() }
     }
 
-    /// `None`: this node has enough.
+    /// Registers a connection; `None`: the node has reached its limit.
     pub(super) fn enter(self: &Arc<Self>, node: &Node) -> Option<ConnectionSlot> {
         let is_gateway = node.role == Role::Gateway;
         let most = if is_gateway { MAX_CONNECTIONS_OF_GATEWAY } else { MAX_CONNECTIONS_OF_NODE };
@@ -109,7 +109,7 @@ impl Drop for ConnectionSlot {
 }
 
 impl ConnectionSlot {
-    /// Waits for room for so many bytes: first that of the node, so that its others do not stand in the way of everybody.
+    /// Waits for a number of bytes: first from the node's share, so that its own requests do not block other nodes.
     pub(super) async fn take(&self, of: Pool, bytes: usize) -> io::Result<MemoryPermit> {
         if bytes <= SHORT {
             return Ok(MemoryPermit::default());
@@ -118,7 +118,7 @@ impl ConnectionSlot {
         let taken = timeout(of.patience(), async {
             let own = self.own[of as usize].clone().acquire_many_owned(kib).await;
             let all = self.room.all[of as usize].clone().acquire_many_owned(kib).await;
-            // Never closed.
+            // The semaphores are never closed.
             MemoryPermit(own.into_iter().chain(all).collect())
         });
         taken.await.map_err(io::Error::from)
@@ -126,7 +126,7 @@ impl ConnectionSlot {
 }
 
 impl MemoryPermit {
-    /// Gives back what is more than so many bytes.
+    /// Releases all but a number of bytes.
     pub(super) fn keep(&mut self, bytes: usize) {
         let kib = bytes.div_ceil(KIB);
         for held in &mut self.0 {

@@ -1,11 +1,11 @@
-//! A store for machines that hold no password of it: they speak to a gateway, which does.
+//! Gateways: serve a volume to nodes that have no credentials for its stores.
 //!
-//! A gateway ([`server`]) stands before the metadata and the contents of one volume. Both sides show a certificate (TLS
-//! 1.3 or 1.2) that the gateway's own authority signed; a node comes by its own with a token that is good for one use and
-//! for a while ([`enrollment`]). What a node may do is its [`Role`], which the gateway keeps and can take back at once.
+//! A gateway ([`server`]) fronts the metadata and contents of one volume. Both sides authenticate with certificates (TLS 1.3 or
+//! 1.2) signed by the gateway's own authority; a node gets its certificate for a single-use token with limited lifetime
+//! ([`enrollment`]). A node's permissions are its [`Role`], which the gateway stores and can revoke at once.
 //!
-//! The gateway keeps no state of a volume: any number of them may stand before one store. One may also stand before
-//! another: a node with the role [`Role::Gateway`] asks in the names of its own nodes.
+//! A gateway is stateless with respect to the volume: any number of them may front one store. Gateways can be chained: a node
+//! with the role [`Role::Gateway`] makes requests in the names of its own nodes.
 
 mod blocking;
 mod bounded_decode;
@@ -33,5 +33,5 @@ pub use protocol::{Role, is_for_want_of};
 pub use registry::{BookError, Node, NodeRegistry};
 pub use server::{Gateway, Serving};
 
-/// The name in the gateways' certificates. Nodes know a gateway by who signed that, not by where it is.
+/// Name in the gateways' certificates. Nodes authenticate a gateway by its authority, not by its address.
 const NAME: &str = "shunt-gateway";

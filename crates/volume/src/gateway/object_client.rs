@@ -1,4 +1,5 @@
-//! The node's side: the contents.
+//! The client half of the gateway protocol, as an object store. It shares the connections of the metadata
+//! [client](super::client).
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -17,8 +18,8 @@ use object_store::{
 use super::connections::{Connections, NoAnswer};
 use super::protocol::{BlobStat, Failure, Request, Response};
 
-/// What a gateway keeps of contents, as an object store. Objects are small enough to be put at once, and are never
-/// copied or written over: putting one that is there leaves it as it is.
+/// The contents behind a gateway, as an object store. Objects are small enough to be put in one request, and are never copied
+/// or overwritten: putting an object that exists leaves it unchanged.
 #[derive(Clone)]
 pub struct Blobs(Arc<Connections>);
 

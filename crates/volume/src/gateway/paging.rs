@@ -1,4 +1,6 @@
-//! Answers that are asked for in parts, and end where they are too long for a message.
+//! Assembles a response from several queries to the store, sized by what the previous ones returned, so that no query returns
+//! much more than a message can carry. Log and tree pages are cut off at the limit, and the client continues from there; lists
+//! of versions are truncated; other responses fail if they exceed it.
 
 use std::collections::HashMap;
 
@@ -9,15 +11,15 @@ use crate::id::{ObjectId, Seq};
 use crate::object::VersionedObject;
 use crate::store::{LogEntry, MetaStore, Page, StoreError};
 
-/// Bytes of an answer to all of what was asked; the rest of the frame is for what is said of it.
+/// Maximum bytes of items in a response; the rest of the frame is for its envelope.
 const MAX_RESPONSE_BYTES: usize = MAX_FRAME_BYTES - (1 << 20);
-/// What is asked for first, while nobody knows how long it is; and later on, of what is short.
+/// Number of items in the first query, whose size is unknown; and maximum number in later ones.
 const FIRST: usize = 16;
 const LATER: usize = 256;
-/// Bytes of a part, about.
+/// Approximate number of bytes per query.
 const PART: usize = 4 << 20;
 
-/// Entries after a place, or a first part of them where more are longer than so many bytes; whether it is not a part.
+/// Returns log entries after `after`, or a prefix where more exceed `bytes`; the flag is `true` if the answer is not cut short.
 pub(super) fn log(
     meta: &dyn MetaStore,
     after: Seq,
@@ -44,7 +46,7 @@ pub(super) fn log(
     }
 }
 
-/// A page of the tree, or a shorter one where it is longer than so many bytes.
+/// Returns a page of the tree, shortened if it exceeds `bytes`.
 pub(super) fn scan(
     meta: &dyn MetaStore,
     from: ObjectId,
@@ -53,7 +55,7 @@ pub(super) fn scan(
 ) -> Result<Page, StoreError> {
     let most = most.min(MAX_ITEMS) as usize;
     let (mut all, mut taken, mut step) = (meta.scan(from, most.min(FIRST))?, 0, FIRST);
-    // By halves: the names of a directory are with it.
+    // Halves the page: the names in a directory are returned with it, so its size is unpredictable.
     while length(&all) > bytes && all.objects.len() > 1 {
         all = meta.scan(from, all.objects.len() / 2)?;
     }
@@ -77,7 +79,7 @@ pub(super) fn scan(
     Ok(all)
 }
 
-/// Objects, in the order asked for: each is fetched once, however often it is asked for.
+/// Returns objects in the order of `ids`. Each is fetched once, even if requested repeatedly.
 pub(super) fn each(
     ids: &[ObjectId],
     ask: impl Fn(&[ObjectId]) -> Result<Vec<Option<VersionedObject>>, StoreError>,
@@ -110,7 +112,7 @@ pub(super) fn each(
     Ok(ids.iter().map(&mut take).collect())
 }
 
-/// What there is of objects, in no order.
+/// Returns all results for objects, in no order.
 pub(super) fn all<T: Serialize>(
     ids: &[ObjectId],
     ask: impl Fn(&[ObjectId]) -> Result<Vec<T>, StoreError>,
@@ -122,7 +124,7 @@ pub(super) fn all<T: Serialize>(
     })
 }
 
-/// The first that there is room for.
+/// Returns the first items that fit into a response.
 pub(super) fn latest<T: Serialize>(mut all: Vec<T>) -> Vec<T> {
     let mut bytes = 0;
     let fits = all.iter().take_while(|one| {
@@ -154,7 +156,7 @@ fn parts<T>(
     Ok(all)
 }
 
-/// How many are asked for after so many that were so long.
+/// Returns the number of items for the next query, given the number and size of the last ones.
 fn next(count: usize, length: usize) -> usize {
     (PART * count / length.max(1)).clamp(1, LATER)
 }

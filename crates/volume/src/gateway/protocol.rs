@@ -1,7 +1,7 @@
-//! What nodes and gateways say to each other.
+//! The protocol between nodes and gateways.
 //!
 //! A connection carries one request at a time: a frame (its length in four bytes, big-endian, then `postcard`), and the
-//! answer. Bytes of contents follow their frame as they are.
+//! response. Contents follow their frame as raw bytes.
 
 use std::io;
 use std::str::FromStr;
@@ -20,55 +20,55 @@ use crate::store::{
     ChunkLocation, GatewayId, LeaseRequest, LeaseResponse, LogEntry, Page, Rejected, Transaction,
 };
 
-/// What is spoken: nodes of version 1 do not ask for the past, and are served as well.
+/// The protocol version of this program. Version 1 lacks requests for history, and is served as well.
 pub(super) const VERSION: u32 = 3;
-/// What nodes say that they speak: all gateways that there are understand it.
+/// The version that nodes announce: all existing gateways support it.
 pub(super) const OF_NODES: u32 = 2;
-/// What gateways say that ask others: from this version on there is the role for it.
+/// The version that gateways announce to other gateways: the first with the gateway role.
 pub(super) const OF_GATEWAYS: u32 = 3;
-/// The oldest that is understood.
+/// The oldest supported version.
 pub(super) const OLDEST: u32 = 1;
 
-/// Objects, entries or commits that are asked for, or in one answer; the bytes of an answer are bounded besides. Nodes send 1024
-/// commits together.
+/// Maximum number of objects, entries or commits in a request or a response; the bytes of a response have their own limit.
+/// Nodes send batches of 1024 commits.
 pub(super) const MAX_ITEMS: u32 = 8192;
-/// Bytes of a frame. A batch of commits is made so that it fits.
+/// Maximum bytes of a frame. Batches of commits are limited to fit.
 pub(super) const MAX_FRAME_BYTES: usize = 32 << 20;
-/// Bytes of a frame of somebody who is not known yet.
+/// Maximum bytes of a frame from an unauthenticated client.
 pub(super) const MAX_HELLO_BYTES: usize = 8 << 10;
-/// Bytes of a stored object: larger than any that is made.
+/// Maximum bytes of a stored object: larger than any that is written.
 pub(super) const MAX_OBJECT_BYTES: u64 = 64 << 20;
-/// How many bytes are taken at once of what the other side announced, so that announcing costs it something.
+/// Allocation step for an announced length, so that announcing memory costs the other side bandwidth.
 const STEP: usize = 1 << 20;
-/// The same of what nobody wants.
+/// Buffer size for discarding bytes.
 const DISCARDED: u64 = 64 << 10;
-/// A part of a message is taken within so long: the kernel says so of many at a time, some hundred KiB. That nobody is there is
-/// found out by the connection itself, within [`USER_TIMEOUT`].
+/// Timeout of one write to a socket: the kernel reports progress in steps of some hundred KiB. A dead peer is detected by the
+/// connection itself, within [`USER_TIMEOUT`].
 const TAKEN: Duration = Duration::from_secs(60);
-/// How many bytes go in a second, at least, of a whole message.
+/// Minimum transfer rate of a whole message in bytes per second.
 const SLOWEST: u64 = 8 << 10;
-/// Somebody waits for it, and a gateway has it at hand, or [`USER_TIMEOUT`] itself for the store behind it.
+/// Timeout of cheap requests, for which users wait: the gateway itself waits [`USER_TIMEOUT`] for its store.
 const LOOKED_UP: Duration = Duration::from_secs(15);
-/// It may be much, or wait for others.
+/// Timeout of requests that may be large, or wait for others.
 const DONE: Duration = Duration::from_secs(60);
-/// For 64 MiB that a gateway reads or writes elsewhere.
+/// Timeout of requests for contents: a gateway may transfer 64 MiB to or from its store.
 const MOVED: Duration = Duration::from_secs(600);
 
-/// What a node may do.
+/// The permissions of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Role {
     /// Read.
     Read,
     /// Read and write.
     Write,
-    /// Invite others as well, and remove what is not needed any more.
+    /// Also delete stored objects.
     Admin,
-    /// All that, and in the name of other nodes: it is a gateway to them.
+    /// All of these, also in the names of other nodes, to which it is a gateway.
     Gateway,
 }
 
 impl Role {
-    /// The word for it.
+    /// Returns the name of the role.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Read => "read",
@@ -106,9 +106,9 @@ pub(super) struct ClientHello {
 
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Purpose {
-    /// To work. Needs a certificate.
+    /// To make requests. Requires a certificate.
     Work,
-    /// To be known from now on.
+    /// To become a node.
     Enrol {
         secret: [u8; 16],
         node: NodeName,
@@ -117,14 +117,14 @@ pub(super) enum Purpose {
     },
 }
 
-/// The answer to a [`ClientHello`].
+/// The response to a [`ClientHello`].
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum ServerHello {
-    /// Requests may come.
+    /// Requests may follow.
     Work(Role),
     /// The certificate, DER, and the description of the volume.
     Enrolled { certificate: Vec<u8>, about: Vec<u8> },
-    /// One line.
+    /// The reason, in one line.
     Refused(String),
 }
 
@@ -150,12 +150,12 @@ pub(super) enum Request {
         after: Seq,
         milliseconds: u32,
     },
-    /// The bytes follow. Where there is one of this key, that one stays.
+    /// The bytes follow. An object that exists under this key stays unchanged.
     PutBlob {
         key: String,
         length: u64,
     },
-    /// From a byte on to another, which is not included.
+    /// A range of bytes; its end is exclusive.
     GetBlob {
         key: String,
         range: Option<(u64, u64)>,
@@ -166,7 +166,7 @@ pub(super) enum Request {
     DeleteBlob {
         key: String,
     },
-    /// In order of keys, those behind one.
+    /// In order of keys, those after `after`.
     ListBlobs {
         prefix: Option<String>,
         after: Option<String>,
@@ -179,19 +179,19 @@ pub(super) enum Request {
     },
     /// Since version 2.
     Past(HistoryRequest),
-    /// As [`Commit`](Self::Commit), in the name of a node. This and what follows since version 3, by gateways.
+    /// [`Commit`](Self::Commit) in the name of a node. This and the following ones since version 3, by gateways.
     CommitOf {
         node: NodeName,
         token: u128,
         items: Vec<Transaction>,
     },
-    /// As [`Lease`](Self::Lease), in the name of a node.
+    /// [`Lease`](Self::Lease) in the name of a node.
     LeaseOf(NodeName, LeaseRequest),
-    /// By way of which gateways requests get to the stores.
+    /// Lists the gateways on the path to the stores.
     Way,
 }
 
-/// As [`History`](crate::store::history::History) has it.
+/// The queries of [`History`](crate::store::history::History).
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum HistoryRequest {
     SeqAt(Time),
@@ -215,7 +215,7 @@ pub(super) enum HistoryResponse {
 }
 
 impl Request {
-    /// How long it is to wait: milliseconds.
+    /// Returns the duration of a long poll in milliseconds.
     pub(super) fn waits(&mut self) -> Option<&mut u32> {
         match self {
             Self::Wait { milliseconds, .. } | Self::WaitLease { milliseconds, .. } => Some(milliseconds),
@@ -223,7 +223,7 @@ impl Request {
         }
     }
 
-    /// How much is asked for, where the node names each.
+    /// Returns the number of items that the request names.
     pub(super) fn count(&self) -> usize {
         match self {
             Self::Get(ids) | Self::Past(HistoryRequest::Objects(ids, _)) => ids.len(),
@@ -233,8 +233,8 @@ impl Request {
         }
     }
 
-    /// How long it may take until the answer begins, over all lines behind the first gateway together: these pass on what is whole,
-    /// and have as long for so many bytes as the first one.
+    /// Returns the timeout for the beginning of the response. It covers all hops behind the first gateway together, which
+    /// forward whole messages and have the same time for their bytes as the first one.
     pub(super) fn time(&self, bytes: usize) -> Duration {
         self.least_time() + at_most(bytes)
     }
@@ -256,7 +256,7 @@ impl Request {
         }
     }
 
-    /// What is asked, and in whose name where that is not who asks.
+    /// Separates the request from the node in whose name it is made, if that is not the sender.
     pub(super) fn in_name(self) -> (Self, Option<NodeName>) {
         match self {
             Self::CommitOf { node, token, items } => (Self::Commit { token, items }, Some(node)),
@@ -265,11 +265,11 @@ impl Request {
         }
     }
 
-    /// What a node has to be for it.
+    /// Returns the role that the request requires.
     pub(super) fn needs(&self) -> Role {
         match self {
             Self::Commit { .. } | Self::PutBlob { .. } => Role::Write,
-            // Who changes nothing needs none of its own.
+            // A request that takes no lease requires only read permission.
             Self::Lease(ask) if !ask.take.is_empty() => Role::Write,
             Self::DeleteBlob { .. } => Role::Admin,
             Self::CommitOf { .. } | Self::LeaseOf(..) | Self::Way => Role::Gateway,
@@ -278,17 +278,18 @@ impl Request {
     }
 }
 
-/// Why a node may not do what another role is for.
+/// Returns the message for a request that requires another role.
 pub(super) fn denied(node: &NodeName, role: Role, needs: Role) -> String {
     format!("{node} may {role}, and this needs {needs}")
 }
 
-/// Whether that is why: for want of a role.
+/// Reports whether a request was denied for want of this role, by the message in
+/// [`StoreError::Denied`](crate::store::StoreError::Denied).
 pub fn is_for_want_of(why: &str, role: Role) -> bool {
     why.ends_with(&format!("this needs {role}"))
 }
 
-/// What is known of a stored object.
+/// Metadata of a stored object.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct BlobStat {
     pub(super) key: String,
@@ -322,15 +323,15 @@ pub(super) enum Response {
     Failed(Failure),
     Leases(LeaseResponse),
     Past(HistoryResponse),
-    /// Fewer than were asked for, as more are too long for a message: there may be others after them.
+    /// A prefix of the requested entries, since more exceed a message: others may follow.
     LogPart(Vec<LogEntry>),
-    /// `None`: it is not known.
+    /// `None`: unknown.
     Way(Option<Vec<GatewayId>>),
 }
 
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Failure {
-    /// What is behind the gateway cannot be reached.
+    /// The store behind the gateway cannot be reached.
     Unreachable(String),
     Forgotten(Seq),
     Damaged(String),
@@ -344,7 +345,7 @@ fn wrong(what: impl Into<String>) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what.into())
 }
 
-/// Sends a frame. How long it was.
+/// Sends a frame and returns its length.
 pub(super) async fn send<T: Serialize>(to: &mut (impl AsyncWrite + Unpin), value: &T) -> io::Result<usize> {
     let frame = frame(value)?.map_err(|length| {
         wrong(format!("a message of {length} bytes; at most {MAX_FRAME_BYTES} are sent"))
@@ -353,7 +354,7 @@ pub(super) async fn send<T: Serialize>(to: &mut (impl AsyncWrite + Unpin), value
     Ok(frame.len())
 }
 
-/// A frame as it is sent, or how long it would be where that is too long.
+/// Encodes a frame; the inner `Err` is its length if it exceeds the limit.
 pub(super) fn frame<T: Serialize>(value: &T) -> io::Result<Result<Vec<u8>, usize>> {
     let mut frame = postcard::to_extend(value, vec![0; 4]).map_err(|error| wrong(error.to_string()))?;
     let length = frame.len() - 4;
@@ -364,12 +365,12 @@ pub(super) fn frame<T: Serialize>(value: &T) -> io::Result<Result<Vec<u8>, usize
     Ok(Ok(frame))
 }
 
-/// How long so many bytes may take.
+/// Returns the maximum time for transferring a number of bytes.
 fn at_most(bytes: usize) -> Duration {
     Duration::from_secs(bytes as u64 / SLOWEST)
 }
 
-/// Sends bytes as they are.
+/// Sends raw bytes.
 pub(super) async fn send_bytes(to: &mut (impl AsyncWrite + Unpin), bytes: &[u8]) -> io::Result<()> {
     let sent = timeout(USER_TIMEOUT + at_most(bytes.len()), async {
         let mut rest = bytes;
@@ -384,7 +385,7 @@ pub(super) async fn send_bytes(to: &mut (impl AsyncWrite + Unpin), bytes: &[u8])
     sent.await?
 }
 
-/// Receives a frame that begins within so long; `None`: the other side is done.
+/// Receives a frame that begins within `within`; `None`: the other side closed the connection.
 pub(super) async fn receive<T: DeserializeOwned>(
     from: &mut (impl AsyncRead + Unpin),
     most: usize,
@@ -397,7 +398,7 @@ pub(super) async fn receive<T: DeserializeOwned>(
         .map_err(|error| wrong(format!("a message that makes no sense: {error}")))
 }
 
-/// How long the frame is that begins within so long; `None`: the other side is done.
+/// Receives the length of a frame that begins within `within`; `None`: the other side closed the connection.
 pub(super) async fn announced(
     from: &mut (impl AsyncRead + Unpin),
     most: usize,
@@ -415,7 +416,7 @@ pub(super) async fn announced(
     Ok(Some(length))
 }
 
-/// Receives bytes that are of no use, so that what follows them can be read.
+/// Receives and discards bytes, so that what follows them can be read.
 pub(super) async fn discard(from: &mut (impl AsyncRead + Unpin), length: u64, most: u64) -> io::Result<()> {
     if length > most {
         return Err(wrong(format!("{length} bytes; at most {most} are taken")));
@@ -434,7 +435,7 @@ pub(super) async fn discard(from: &mut (impl AsyncRead + Unpin), length: u64, mo
     discarded.await?
 }
 
-/// Receives bytes as they are.
+/// Receives raw bytes.
 pub(super) async fn receive_bytes(
     from: &mut (impl AsyncRead + Unpin),
     length: u64,
@@ -468,7 +469,7 @@ mod tests {
 
     const PART: usize = 64 << 10;
 
-    /// Sends parts of a message, some seconds between two of them.
+    /// Sends a message in parts, with some seconds between them.
     async fn trickle(mut to: DuplexStream, bytes: Vec<u8>) -> DuplexStream {
         for part in bytes.chunks(PART) {
             sleep(USER_TIMEOUT * 7 / 10).await;

@@ -1,4 +1,7 @@
-//! Who may speak to a gateway: its authority, invitations that are open, and the nodes that took one.
+//! The registry of a gateway: its authority, open invitations, and enrolled nodes, in an SQLite file.
+//!
+//! The file contains the authority's key and is accessible only to its owner. Several gateways may share it. Certificates of
+//! nodes and secrets of invitations are stored as hashes; a change takes effect with a node's next request.
 
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -10,40 +13,40 @@ use super::certificates::{Authority, BadCertificate};
 use super::protocol::Role;
 use crate::id::NodeName;
 
-/// The format of the file.
+/// Version of the file format.
 const FORMAT: u32 = 1;
 
-/// What is wrong with a book.
+/// An error of the registry.
 #[derive(Debug, thiserror::Error)]
 pub enum BookError {
     /// It cannot be read or written.
     #[error("the gateway's book of nodes: {0}")]
     Database(#[from] rusqlite::Error),
-    /// It cannot be made.
+    /// It cannot be created.
     #[error("the gateway's book of nodes: {0}")]
     Io(#[from] std::io::Error),
-    /// It was made by a newer version.
+    /// It was written by a newer version.
     #[error(
         "the gateway's book of nodes has format {0}, and this version knows {FORMAT}: use a newer version"
     )]
     Format(u32),
-    /// Its keys make no sense.
+    /// Its keys are invalid.
     #[error(transparent)]
     Certificate(#[from] BadCertificate),
 }
 
-/// A node that a gateway knows.
+/// A node that is enrolled at a gateway.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Node {
-    /// How conflicts call its side.
+    /// Its name, also for its side of conflicts.
     pub name: NodeName,
-    /// What it may do.
+    /// Its permissions.
     pub role: Role,
-    /// When it was enrolled: seconds since 1970.
+    /// Time of its enrollment: seconds since 1970.
     pub since: i64,
 }
 
-/// The file in which a gateway keeps what it knows. Several gateways may share it.
+/// The registry. Several gateways may share the file.
 pub struct NodeRegistry {
     database: Mutex<Connection>,
     authority: Authority,
@@ -54,18 +57,18 @@ fn now() -> i64 {
 }
 
 fn role(word: &str) -> Role {
-    // What is not understood grants the least.
+    // An unknown word grants the least.
     word.parse().unwrap_or(Role::Read)
 }
 
 impl NodeRegistry {
-    /// Opens a book, or begins one. Its file can be read by its owner alone: it holds the authority's key.
+    /// Opens a registry, or creates one. Its file is accessible only to the owner: it contains the authority's key.
     ///
     /// # Errors
     /// [`BookError`]
     pub fn open(path: &Path) -> Result<Self, BookError> {
         use std::os::unix::fs::OpenOptionsExt as _;
-        // One that is there is not opened: its closing would end the locks that this process has on it through SQLite.
+        // An existing file is not opened: closing it would release the POSIX locks that SQLite holds on it in this process.
         match std::fs::File::options().create_new(true).write(true).mode(0o600).open(path) {
             Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => return Err(error.into()),
             _ => {}
@@ -74,7 +77,7 @@ impl NodeRegistry {
         database.busy_timeout(Duration::from_secs(10))?;
         database.pragma_update(None, "journal_mode", "WAL")?;
         database.pragma_update(None, "synchronous", "FULL")?;
-        // A gateway that is locked in has no directory for temporary files.
+        // A sandboxed gateway has no directory for temporary files.
         database.pragma_update(None, "temp_store", "MEMORY")?;
         let making = database.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
         let format: u32 = making.pragma_query_value(None, "user_version", |row| row.get(0))?;
@@ -105,7 +108,7 @@ impl NodeRegistry {
         &self.authority
     }
 
-    /// Notes where nodes find the gateway: host and port.
+    /// Records the address at which nodes reach the gateway: host and port.
     ///
     /// # Errors
     /// [`BookError`]
@@ -114,7 +117,7 @@ impl NodeRegistry {
         Ok(())
     }
 
-    /// What was noted last.
+    /// Returns the recorded address.
     ///
     /// # Errors
     /// [`BookError`]
@@ -122,7 +125,7 @@ impl NodeRegistry {
         Ok(self.database.lock().query_row("SELECT address FROM address", [], |row| row.get(0)).optional()?)
     }
 
-    /// An invitation that is good once, for so long. Only its hash is kept.
+    /// Creates an invitation, which is valid once and for a limited time. Only the hash of its secret is stored.
     ///
     /// # Errors
     /// [`BookError`]
@@ -138,7 +141,8 @@ impl NodeRegistry {
         Ok(secret)
     }
 
-    /// Takes an invitation: the node is known by its certificate from now on. `Err` of the inner: one line for the node.
+    /// Redeems an invitation: signs a certificate, by which the node is known from now on. The inner `Err` is a line for the
+    /// node.
     pub(super) fn enrol(
         &self,
         secret: &[u8; 16],
@@ -166,7 +170,7 @@ impl NodeRegistry {
             |row| row.get(0),
         )?;
         if taken {
-            // The invitation stays good for another name.
+            // The invitation stays valid for another name.
             return Ok(Err(format!(
                 "there is a node {name} already: take another name, or remove that node"
             )));
@@ -183,7 +187,7 @@ impl NodeRegistry {
         Ok(Ok(certificate))
     }
 
-    /// The node that shows a certificate; none where it was removed.
+    /// Returns the node with a certificate; `None` if it was removed.
     pub(super) fn node(&self, certificate: &[u8]) -> Result<Option<Node>, BookError> {
         let found = self
             .database
@@ -197,14 +201,14 @@ impl NodeRegistry {
         Ok(found)
     }
 
-    /// Whether there is a node of this name.
+    /// Reports whether a node of this name is enrolled.
     pub(super) fn knows(&self, name: &NodeName) -> Result<bool, BookError> {
         let database = self.database.lock();
         let mut query = database.prepare_cached("SELECT 1 FROM node WHERE name = ?")?;
         Ok(query.exists([name.as_str()])?)
     }
 
-    /// All nodes, by name.
+    /// Returns all nodes, by name.
     ///
     /// # Errors
     /// [`BookError`]
@@ -214,7 +218,7 @@ impl NodeRegistry {
         Ok(query.query_map([], read_node)?.collect::<Result<_, _>>()?)
     }
 
-    /// Has a node be another from now on: its next request is judged by that. Tells whether there is such a node.
+    /// Changes the role of a node, which applies to its next request. Returns `false` if there is no such node.
     ///
     /// # Errors
     /// [`BookError`]
@@ -226,7 +230,7 @@ impl NodeRegistry {
         Ok(changed > 0)
     }
 
-    /// A node is known no more. Tells whether it was.
+    /// Removes a node. Returns `false` if there is no such node.
     ///
     /// # Errors
     /// [`BookError`]

@@ -1,7 +1,6 @@
-//! By way of which gateways requests get to the stores, as each learns it of the next.
+//! The path of requests through chained gateways to the stores, which each gateway learns from the next (as in HTTP `Via`).
 //!
-//! A gateway passes nothing on before it knows that. One that finds itself on the way of the next passes nothing on either,
-//! so no request goes round.
+//! A gateway forwards no request before it knows the path, and none if the path contains itself: so no request loops.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,13 +10,13 @@ use parking_lot::Mutex;
 use super::blocking::blocking;
 use crate::store::{GatewayId, MetaStore, StoreError};
 
-/// Gateways one behind the other.
+/// Maximum number of chained gateways.
 const MAX_HOPS: usize = 8;
-/// Between two looks: not known, and known.
+/// Polling intervals while the path is unknown, and known.
 const SOON: Duration = Duration::from_secs(1);
 const LATER: Duration = Duration::from_secs(30);
 
-/// What a gateway knows of it.
+/// The path of a gateway.
 pub(super) struct GatewayPath {
     own: GatewayId,
     known: Mutex<Known>,
@@ -25,9 +24,9 @@ pub(super) struct GatewayPath {
 
 #[derive(Default)]
 struct Known {
-    /// From here on, without this one.
+    /// The path from the next gateway on, without this one.
     beyond: Option<Vec<GatewayId>>,
-    /// Why it is not known, as it was said last.
+    /// The reason why it is unknown, as logged last.
     why: Option<String>,
 }
 
@@ -40,14 +39,14 @@ impl GatewayPath {
         self.known.lock().beyond.is_some()
     }
 
-    /// For who asks this one.
+    /// Returns the path including this gateway, for its clients.
     pub(super) fn told(&self) -> Option<Vec<GatewayId>> {
         let known = self.known.lock();
         let beyond = known.beyond.as_ref()?;
         Some([&[self.own][..], beyond].concat())
     }
 
-    /// Looks once.
+    /// Queries the next gateway once.
     pub(super) fn look(&self, meta: &dyn MetaStore) {
         let found = match meta.way() {
             Ok(Some(beyond)) if beyond.contains(&self.own) => Err("it leads back to this one".to_owned()),
@@ -56,7 +55,7 @@ impl GatewayPath {
             }
             Ok(Some(beyond)) => Ok(beyond),
             Ok(None) => Err("it does not know yet how it gets to the stores".to_owned()),
-            // It is as it was.
+            // The path stays as it was.
             Err(StoreError::Unreachable(_)) => return,
             Err(error) => Err(error.to_string()),
         };
@@ -71,7 +70,7 @@ impl GatewayPath {
         *known = Known { beyond, why };
     }
 
-    /// Looks again and again.
+    /// Queries the next gateway periodically.
     pub(super) async fn follow(self: Arc<Self>, meta: Arc<dyn MetaStore>) {
         loop {
             tokio::time::sleep(if self.is_known() { LATER } else { SOON }).await;

@@ -1,4 +1,9 @@
-//! The gateway's side.
+//! The server half of the gateway protocol.
+//!
+//! A connection is authenticated by its certificate, and the node's role is checked for each request. What clients can consume is
+//! limited: [pending connections](super::connection_limit), [memory](super::memory_budget) and [threads](super::long_poll_limit).
+//! Requests for metadata go to the volume's store, those for contents to its object store, where only keys of packs and probes
+//! are accessible.
 
 use std::future::Future;
 use std::io;
@@ -42,61 +47,61 @@ use crate::store::validate::is_too_long;
 use crate::store::{GatewayId, MetaStore, StoreError};
 use crate::volume::Volume;
 
-/// Connections of known nodes at once; others wait for their place.
+/// Maximum number of connections of known nodes; further ones wait for a slot.
 const MAX_CONNECTIONS: usize = 4096;
-/// Until a connection says something.
+/// Timeout for the first bytes of a connection.
 const FIRST_TIME: Duration = Duration::from_secs(2);
-/// For the handshake and the greeting.
+/// Timeout for the TLS handshake and the hello messages.
 const GREETING_TIME: Duration = Duration::from_secs(10);
-/// For what was begun, once it is to end.
+/// Time to finish running requests on shutdown.
 const LAST_TIME: Duration = Duration::from_secs(30);
-/// Connections that nobody uses for so long end.
+/// Idle connections are closed after this time.
 const IDLE_TIME: Duration = Duration::from_secs(600);
-/// The longest wait for news in one request.
+/// Maximum duration of a long poll.
 const MAX_LONG_POLL_TIMEOUT: Duration = Duration::from_secs(60);
-/// The same while enough others wait.
+/// Maximum duration of a wait while the limit of long polls is reached.
 const MAX_UNNOTIFIED_WAIT_TIMEOUT: Duration = Duration::from_secs(1);
-/// Bytes of a frame of who may only read: what is asked for is short.
+/// Maximum bytes of a frame from a read-only node, whose requests are short.
 const MAX_READER_FRAME_BYTES: usize = 1 << 20;
-/// What a frame takes in memory, for each of its bytes and besides, and at most.
+/// Memory for a decoded frame: bytes per byte of the frame, bytes besides, and the maximum.
 const DECODED: (usize, usize, usize) = (16, 64 << 10, 4 * MAX_FRAME_BYTES);
-/// Bytes of an answer, while it is made: as it is, and as it is sent.
+/// Memory for a response while it is built: its values and its frame.
 const ANSWER: usize = MAX_FRAME_BYTES;
-/// Bytes of an answer to a gateway, where there are several answers.
+/// Maximum bytes of a response to a gateway, for requests that can be answered in several responses.
 const MAX_RELAYED_RESPONSE_BYTES: usize = 1 << 20;
-/// Where contents are.
+/// Prefix of the keys of packs.
 const PACKS: &str = "packs";
-/// Where it is tried whether something can be stored.
+/// Prefix of the keys of probe objects, which test whether the store is writable.
 const PROBE: &str = "probe";
-/// Stored objects in one list.
+/// Maximum number of stored objects in one response.
 const MAX_LISTED_OBJECTS: usize = 1000;
 
 type Stream = TlsStream<TcpStream>;
 
-/// Serves one volume.
+/// The gateway of one volume.
 pub struct Gateway {
     volume: VolumeName,
     meta: Arc<dyn MetaStore>,
     blobs: Blobs,
     objects: Arc<dyn ObjectStore>,
     about: Vec<u8>,
-    /// Names may be as long as hidden ones are.
+    /// Names may have the length of encrypted ones.
     hides_names: bool,
     book: Arc<NodeRegistry>,
     acceptor: TlsAcceptor,
     waits: Arc<Waits>,
     pub(super) room: Arc<MemoryBudget>,
     door: Arc<Door>,
-    /// For those who were welcomed.
+    /// Slots for connections that have completed the handshake.
     places: Arc<Semaphore>,
     way: Arc<GatewayPath>,
 }
 
 impl Gateway {
-    /// Before a volume, for the nodes of a book.
+    /// Creates the gateway of a volume for the nodes of a registry.
     ///
     /// # Errors
-    /// No certificate can be made.
+    /// [`BookError`] if the certificate cannot be created.
     pub fn new(volume: &Volume, book: Arc<NodeRegistry>) -> Result<Self, BookError> {
         let acceptor = TlsAcceptor::from(Arc::new(book.authority().server()?));
         let blobs = volume.content.blobs().clone();
@@ -122,7 +127,7 @@ impl Gateway {
     /// Serves at an address (host and port; port 0: a free one) until it is stopped.
     ///
     /// # Errors
-    /// It cannot be listened at.
+    /// The [`io::Error`] of binding or listening.
     pub fn listen(self, address: &str) -> io::Result<Serving> {
         let listener = runtime().block_on(TcpListener::bind(address))?;
         let address = listener.local_addr()?;
@@ -132,10 +137,10 @@ impl Gateway {
         Ok(Serving { address, stop, task })
     }
 
-    /// Serves those who connect until `stop` is ready; requests that were begun are finished then.
+    /// Serves connections until `stop` is ready; running requests are then finished.
     ///
     /// # Errors
-    /// Those of accepting, where it cannot go on.
+    /// An [`io::Error`] if the gateway cannot go on accepting connections.
     async fn serve(self: Arc<Self>, listener: TcpListener, stop: impl Future<Output = ()>) -> io::Result<()> {
         let (stopping, stopped) = watch::channel(false);
         let mut sessions = JoinSet::new();
@@ -150,7 +155,7 @@ impl Gateway {
             let (stream, peer) = match accepted {
                 Ok(accepted) => accepted,
                 Err(error) => {
-                    // Out of descriptors, mostly. Those in use come back.
+                    // Usually for lack of descriptors, which closing connections release.
                     tracing::warn!("cannot take a connection: {error}");
                     tokio::time::sleep(Duration::from_millis(100)).await;
                     continue;
@@ -206,7 +211,7 @@ impl Gateway {
         drop(waiting);
         let node = self.known(&certificate, version).await?;
         let place = node.and_then(|node| self.room.enter(&node));
-        // One too many is told so, and not for long.
+        // An excess connection gets an error, and soon ends.
         let idle = if place.is_some() { IDLE_TIME } else { GREETING_TIME };
         loop {
             let length = tokio::select! {
@@ -214,7 +219,7 @@ impl Gateway {
                 length = announced(&mut stream, MAX_FRAME_BYTES, idle) => length,
             };
             let Ok(Some(length)) = length else { break };
-            // Who was removed meanwhile is known no more. Who may do something else now asks again, and is told so then.
+            // A node removed meanwhile is unknown. One whose role changed has to reconnect, and is informed then.
             let node = self.known(&certificate, version).await?;
             let Some(node) = node.filter(|node| node.role == role) else { break };
             let Some(place) = &place else {
@@ -236,13 +241,13 @@ impl Gateway {
         stream.shutdown().await
     }
 
-    /// Answers a request that is not looked at.
+    /// Rejects a request without decoding it.
     async fn no_use(&self, stream: &mut Stream, length: usize, failure: Failure) -> io::Result<()> {
         discard(stream, length as u64, MAX_FRAME_BYTES as u64).await?;
         send(stream, &Response::Failed(failure)).await.map(drop)
     }
 
-    /// A request, and the room that it takes; `None`: the connection is of no more use.
+    /// Receives and decodes a request; returns it with its memory permit. `None`: the connection has to be closed.
     async fn understood(
         &self,
         stream: &mut Stream,
@@ -253,7 +258,7 @@ impl Gateway {
         let frame = receive_bytes(stream, length as u64, MAX_FRAME_BYTES as u64).await?;
         let (of_each, besides, at_most) = DECODED;
         let most = (of_each * length + besides).min(at_most);
-        // What is short is bounded by its length.
+        // The memory of a short message is bounded by its length.
         let mut held =
             if length > SHORT { place.take(Pool::Work, most).await? } else { MemoryPermit::default() };
         let decoded = bounded_decode::decode(&frame, most);
@@ -272,7 +277,7 @@ impl Gateway {
         }
     }
 
-    /// The node of a certificate, as far as it is told in a version.
+    /// Returns the node of a certificate, with the role limited to those that the protocol version has.
     async fn known(&self, certificate: &[u8], version: u32) -> io::Result<Option<Node>> {
         let (book, certificate) = (self.book.clone(), certificate.to_vec());
         let mut node = blocking(move || book.node(&certificate)).await?.map_err(io::Error::other)?;
@@ -333,7 +338,7 @@ impl Gateway {
         }
     }
 
-    /// Answers one request. An error ends the connection.
+    /// Answers one request. An error closes the connection.
     async fn answer(
         &self,
         stream: &mut Stream,
@@ -343,7 +348,7 @@ impl Gateway {
         held: MemoryPermit,
     ) -> io::Result<()> {
         if let Err(failure) = self.may(node, &ask).await? {
-            // What was announced has to be read, or the next request would begin in it.
+            // The announced bytes have to be read, or they would be taken for the next request.
             if let Request::PutBlob { length, .. } = &ask {
                 discard(stream, *length, MAX_OBJECT_BYTES).await?;
             }
@@ -354,7 +359,7 @@ impl Gateway {
         {
             return Err(io::ErrorKind::InvalidData.into());
         }
-        // Who waits in a room has nothing in it.
+        // A connection that waits for a permit must hold none in the same pool.
         let mut held = match room(&ask) {
             Some((of, bytes)) => {
                 drop(held);
@@ -366,7 +371,7 @@ impl Gateway {
             Request::PutBlob { length, .. } => receive_bytes(stream, *length, MAX_OBJECT_BYTES).await?,
             _ => Vec::new(),
         };
-        // Nobody waits for what was asked by who is gone.
+        // The request is dropped if its client disconnects.
         let (tell, body) = tokio::select! {
             done = self.done(node, place, &mut held, ask, body) => done?,
             () = has_gone(stream.get_ref().0) => return Ok(()),
@@ -388,7 +393,7 @@ impl Gateway {
         }
     }
 
-    /// The answer to a request, and bytes that follow it.
+    /// Performs a request; returns the response and the bytes that follow it.
     async fn done(
         &self,
         node: &Node,
@@ -410,7 +415,7 @@ impl Gateway {
         })
     }
 
-    /// Whether a node may ask that, and here.
+    /// Checks the permission of a node for a request, and that requests can be forwarded.
     async fn may(&self, node: &Node, ask: &Request) -> io::Result<Result<(), Failure>> {
         let needs = ask.needs();
         if node.role < needs {
@@ -450,7 +455,7 @@ impl Gateway {
         if let Some(milliseconds) = ask.waits() {
             waiting = self.waits.begin(node);
             if waiting.is_none() {
-                // Without a thread nobody is woken: there is one look at the end.
+                // Without a thread there are no wake-ups: the store is checked once, at the end.
                 let at_most = Duration::from_millis((*milliseconds).into()).min(MAX_UNNOTIFIED_WAIT_TIMEOUT);
                 tokio::time::sleep(at_most).await;
                 *milliseconds = 0;
@@ -458,10 +463,10 @@ impl Gateway {
         }
         let (meta, name) = (self.meta.clone(), other.unwrap_or_else(|| node.name.clone()));
         let hides_names = self.hides_names;
-        // A gateway has all of it before it passes on any.
+        // A gateway receives a response completely before it forwards any of it.
         let bytes = if node.role == Role::Gateway { MAX_RELAYED_RESPONSE_BYTES } else { MAX_FRAME_BYTES / 2 };
         let done = blocking(move || {
-            // The thread may outlast its session.
+            // The thread may outlive its session.
             let _waiting = waiting;
             Ok(match ask {
                 Request::Head => Response::Head(meta.head()?),
@@ -489,7 +494,7 @@ impl Gateway {
                     Response::Woken(meta.wait_lease(after, acks, at_most)?)
                 }
                 Request::Past(ask) => Response::Past(past(&*meta, ask)?),
-                // Those in other names came by their own.
+                // Requests in other names were unwrapped before; the others are handled elsewhere.
                 Request::CommitOf { .. }
                 | Request::LeaseOf(..)
                 | Request::Way
@@ -561,7 +566,7 @@ impl Gateway {
             Some(after) => self.objects.list_with_offset(prefix.as_ref(), &parse(after)?),
             None => self.objects.list(prefix.as_ref()),
         };
-        // No order is promised: the smallest keys of all are kept.
+        // Listings have no guaranteed order: keep the smallest keys of all.
         let mut found = std::collections::BTreeMap::new();
         let mut more = false;
         while let Some(meta) = listed.next().await {
@@ -577,7 +582,8 @@ impl Gateway {
     }
 }
 
-/// The room that the answer to a request takes, or what follows the request; `None`: little, or it is not known yet.
+/// Returns the memory for the response to a request, or for the bytes that follow the request; `None`: little, or not known
+/// yet.
 fn room(ask: &Request) -> Option<(Pool, usize)> {
     match ask {
         Request::Get(_) | Request::Scan { .. } | Request::LogSince { .. } | Request::Past(_) => {
@@ -588,7 +594,7 @@ fn room(ask: &Request) -> Option<(Pool, usize)> {
     }
 }
 
-/// What was, as far as a node asks for it.
+/// Performs a query of history.
 fn past(meta: &dyn MetaStore, ask: HistoryRequest) -> Result<HistoryResponse, Failure> {
     if let HistoryRequest::SeqAt(time) = ask {
         return Ok(HistoryResponse::Seq(seq_at(meta, time)?));
@@ -615,7 +621,7 @@ fn past(meta: &dyn MetaStore, ask: HistoryRequest) -> Result<HistoryResponse, Fa
     })
 }
 
-/// A gateway at work.
+/// A running gateway.
 #[derive(Debug)]
 pub struct Serving {
     address: SocketAddr,
@@ -624,24 +630,24 @@ pub struct Serving {
 }
 
 impl Serving {
-    /// Where it listens.
+    /// Returns the address at which it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Finishes what was begun, and ends.
+    /// Finishes running requests, and stops.
     ///
     /// # Errors
-    /// It had ended by itself.
+    /// An [`io::Error`] if it had stopped by itself.
     pub fn stop(self) -> io::Result<()> {
         let _ = self.stop.send(());
         runtime().block_on(self.task).map_err(io::Error::other)?
     }
 }
 
-/// Returns once the other side of a connection is gone.
+/// Returns once the peer has closed the connection.
 async fn has_gone(stream: &TcpStream) {
-    // What came is left for who reads it: the next request, which nobody makes before this one is answered.
+    // Received bytes stay unread: they are the next request, which no client sends before the response.
     if let Ok(1..) = stream.peek(&mut [0]).await {
         std::future::pending().await
     }
@@ -662,7 +668,7 @@ impl From<StoreError> for Failure {
     }
 }
 
-/// A key that contents of a volume have: whoever may reach them reaches nothing else that is kept there.
+/// Parses a key of a volume's contents: clients can reach no other objects in the store.
 fn kept(key: String, otherwise: impl FnOnce() -> Failure) -> Result<Key, Failure> {
     let is_hex = |part: &str, length| {
         part.len() == length && part.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))

@@ -1,4 +1,5 @@
-//! What a node could do to a gateway that its own client does not.
+//! Tests of a gateway against nodes that do not behave like this program's client: excess connections, and uploads without
+//! permission.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -89,7 +90,7 @@ fn a_node_has_so_many_connections() {
     });
 }
 
-/// There is no room for any contents, and none is taken for what is not wanted.
+/// The contents pool is exhausted: a rejected upload needs no memory of it.
 #[test]
 fn what_a_node_may_not_store_takes_no_room() {
     let served = Served::new();
@@ -117,7 +118,7 @@ fn what_a_node_may_not_store_takes_no_room() {
             matches!(told(&mut stream, &Request::Head).await, Response::Head(_)),
             "the connection goes on"
         );
-        // Nor does a reader say what is as long.
+        // A reader's request of that length is rejected, too.
         let long = Request::Get(vec![crate::id::ObjectId(u128::MAX); 1 << 17]);
         let refused = told(&mut stream, &long).await;
         assert!(matches!(&refused, Response::Failed(Failure::Denied(_))), "{refused:?}");

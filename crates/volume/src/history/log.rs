@@ -1,4 +1,5 @@
-//! The log, read backwards, with paths.
+//! Reads the log backwards and translates it to operations on paths. The path of an object as of a commit is reconstructed from
+//! its current and its past names; it is unknown if those are no longer retained.
 
 use std::collections::{HashMap, HashSet};
 
@@ -6,85 +7,85 @@ use crate::id::{NodeName, ObjectId, Seq};
 use crate::object::{Kind, LinkName, Object, Time};
 use crate::store::{LogEntry, MetaStore, Mutation, StoreError};
 
-/// Entries that are asked for at once.
+/// Number of log entries read at once.
 const PAGE: usize = 512;
 
-/// Objects whose names are remembered from one page to the next.
+/// Number of objects whose names are cached from one page to the next.
 const REMEMBERED: usize = 100_000;
 
-/// The longest way up that is followed.
+/// Maximum depth of a path.
 const DEEPEST: usize = 4096;
 
-/// Where objects are now.
+/// The current locations of objects.
 pub trait Places {
-    /// Names of an object that the store has, with the commits that made them.
+    /// Returns the names of an object in the store, with the commits that set them.
     fn names(&self, id: ObjectId) -> Vec<(LinkName, Seq)>;
 
-    /// Whether it is a directory: nobody wants to hear of its times, which change with its names.
+    /// Reports whether an object is a directory. Modification times of directories are omitted: they change with their names.
     fn is_directory(&self, id: ObjectId) -> bool;
 }
 
-/// A name that an object has, or had: since one commit, until another.
+/// A name of an object, set by the commit `since` and ended by `until`.
 struct Named {
     at: LinkName,
     since: Seq,
     until: Seq,
 }
 
-/// An entry of the log, in words.
+/// An entry of the log as operations.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Commit {
-    /// Its place.
+    /// Sequence number of the commit.
     pub seq: Seq,
-    /// When, by the clock of the store.
+    /// Commit time, by the clock of the store.
     pub at: Time,
-    /// Whose.
+    /// The node that committed it.
     pub node: NodeName,
-    /// None, where only times of directories were set.
+    /// The operations; none if it only set times of directories.
     pub deeds: Vec<Operation>,
 }
 
-/// Something that was done to a path.
+/// An operation on a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Operation {
-    /// What.
+    /// The kind of operation.
     pub what: OpKind,
-    /// The path from the top directory, as it was. `None`: of an object whose names are not known any more.
+    /// The path from the root directory at that time. `None`: the names of the object are no longer known.
     pub path: Option<Vec<u8>>,
 }
 
-/// What is done to things with names.
+/// The kind of an operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum OpKind {
-    /// Made.
+    /// Created.
     Made(Kind),
-    /// Written: bytes that it holds since.
+    /// Written: the new size in bytes.
     Written(u64),
     /// Moved from another path.
     Moved(Vec<u8>),
-    /// Another name of something that is there.
+    /// Linked: a further name for an existing object.
     Linked,
-    /// A name removed.
+    /// A name was removed.
     Removed,
-    /// Permission bits.
+    /// Permission bits were set.
     Mode(u16),
-    /// The user.
+    /// The owning user was set.
     Owner(u32),
-    /// The group.
+    /// The owning group was set.
     Group(u32),
-    /// The time of modification, and nothing else.
+    /// Only the modification time was set.
     Touched,
-    /// An extended attribute set, or removed.
+    /// An extended attribute was set or removed.
     Xattr(Vec<u8>),
 }
 
-/// Reads the log from its end on, or from a place.
+/// Reads the log backwards from its end.
 pub struct Reader<'a> {
     store: &'a dyn MetaStore,
     places: &'a dyn Places,
-    /// What is later was read.
+    /// Later entries have been read.
     before: Seq,
-    /// What objects are called, as far as that was asked for.
+    /// Cache of current and past names.
     names: HashMap<ObjectId, Vec<Named>>,
 }
 
@@ -95,18 +96,18 @@ impl std::fmt::Debug for Reader<'_> {
 }
 
 impl<'a> Reader<'a> {
-    /// The next commit is the last one.
+    /// Starts at the last commit.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Any other [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
     pub fn new(store: &'a dyn MetaStore, places: &'a dyn Places) -> Result<Self, StoreError> {
         Ok(Self { store, places, before: Seq(store.head()?.0 + 1), names: HashMap::new() })
     }
 
-    /// The commits before those that were read, the latest first; none: that was all.
+    /// Returns the next older commits, the latest first; empty at the beginning of the log.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Any other [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
     pub fn earlier(&mut self) -> Result<Vec<Commit>, StoreError> {
         let last = self.before.0.saturating_sub(1);
         if last == 0 {
@@ -123,7 +124,7 @@ impl<'a> Reader<'a> {
         entries.into_iter().rev().map(|entry| self.commit(entry)).collect()
     }
 
-    /// Asks for names that were not asked for yet.
+    /// Loads the names of objects that are not cached yet.
     fn know(&mut self, ids: &HashSet<ObjectId>) -> Result<(), StoreError> {
         if self.names.len() > REMEMBERED {
             self.names.clear();
@@ -142,7 +143,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// The path of an object after a commit.
+    /// Returns the path of an object after a commit.
     fn path(&mut self, id: ObjectId, seq: Seq) -> Result<Option<Vec<u8>>, StoreError> {
         let mut names: Vec<Vec<u8>> = Vec::new();
         let mut at = id;
@@ -209,14 +210,14 @@ impl<'a> Reader<'a> {
                 deeds.push(Operation { what: OpKind::Removed, path: self.path_at(at, before)? });
             }
         }
-        // It goes with every other change.
+        // Each other change sets the modification time as well.
         if deeds.iter().any(|deed| deed.what != OpKind::Touched) {
             deeds.retain(|deed| deed.what != OpKind::Touched);
         }
         Ok(Commit { seq: entry.seq, at: entry.at, node: entry.node, deeds })
     }
 
-    /// Also of one that is gone.
+    /// Reports whether an object is, or was, a directory.
     fn is_directory(&self, id: ObjectId, seq: Seq) -> Result<bool, StoreError> {
         let Some(history) = self.store.history().filter(|_| !self.places.is_directory(id)) else {
             return Ok(self.places.is_directory(id));
@@ -225,7 +226,7 @@ impl<'a> Reader<'a> {
         Ok(then.is_some_and(|stored| stored.object.kind == Kind::Directory))
     }
 
-    /// The name that an object lost by a commit which gave it another one.
+    /// Returns the name that an object lost by a commit that gave it another one.
     fn moved_from<'b>(
         &self,
         child: ObjectId,
@@ -239,7 +240,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Objects whose names are asked for.
+/// Returns the objects whose names are needed.
 fn spoken_of(change: &Mutation) -> Vec<ObjectId> {
     match change {
         Mutation::Make(_) => Vec::new(),

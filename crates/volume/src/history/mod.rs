@@ -1,4 +1,5 @@
-//! What was: the log of a volume in the words of its users, and its trees as they were.
+//! History for users: the log as operations on paths, past versions at a path, and past states of the tree. It builds on the
+//! queries of a store's [`History`](crate::store::history::History), and is read-only.
 
 mod log;
 pub mod timestamp;

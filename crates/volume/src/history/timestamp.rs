@@ -1,13 +1,14 @@
-//! Moments, as people write them.
+//! Parses and formats points in time.
 //!
-//! `YYYY-MM-DD`, `YYYY-MM-DDTHH:MM` or `YYYY-MM-DDTHH:MM:SS`, with up to nine digits after a point for parts of a second;
-//! in the zone of this machine, or in UTC with a `Z` at the end. What is left out is zero: a day is the moment it begins.
+//! The format is `YYYY-MM-DD`, `YYYY-MM-DDTHH:MM` or `YYYY-MM-DDTHH:MM:SS`, with up to nine digits of a decimal fraction; in
+//! the time zone of this machine, or in UTC with a final `Z`. Omitted parts are zero: a date is the time at which the day
+//! begins.
 
 use chrono::{DateTime, Local, NaiveDate, NaiveDateTime, NaiveTime, SecondsFormat, TimeZone, Utc};
 
 use crate::object::Time;
 
-/// Reads a moment; `None`: that is none.
+/// Parses a point in time; `None` if it is malformed.
 pub fn parse(text: &str) -> Option<Time> {
     match text.strip_suffix('Z') {
         Some(text) => parse_in(text, &Utc),
@@ -23,7 +24,7 @@ fn parse_in(text: &str, zone: &impl TimeZone) -> Option<Time> {
         None => NaiveTime::MIN,
         Some(time) => clock(time)?,
     };
-    // Where clocks go back a moment comes twice: the first. Where they go forward it does not come at all.
+    // The first of two if clocks are set back at that time; none if they are set forward over it.
     let moment = zone.from_local_datetime(&NaiveDateTime::new(date, time)).earliest()?;
     moment.timestamp_nanos_opt().map(Time)
 }
@@ -44,7 +45,7 @@ fn clock(text: &str) -> Option<NaiveTime> {
     NaiveTime::from_hms_nano_opt(hour, minute, second, nanoseconds)
 }
 
-/// Numbers of so many digits each.
+/// Parses numbers with fixed counts of digits.
 fn numbers<const N: usize>(text: &str, between: char, digits: [usize; N]) -> Option<[u32; N]> {
     let mut parts = text.split(between);
     let mut found = [0; N];
@@ -58,17 +59,17 @@ fn numbers<const N: usize>(text: &str, between: char, digits: [usize; N]) -> Opt
     parts.next().is_none().then_some(found)
 }
 
-/// Up to the next millisecond, so that what was done at a time is done by what is written.
+/// Rounds up to the next millisecond, so that the state at the formatted time includes what was done at `time`.
 fn rounded(time: Time) -> DateTime<Utc> {
     DateTime::from_timestamp_nanos(time.0.saturating_add(999_999) / 1_000_000 * 1_000_000)
 }
 
-/// In UTC, to the millisecond, as [`parse`] reads it.
+/// Formats a time in UTC with milliseconds, for [`parse`].
 pub fn exact(time: Time) -> String {
     rounded(time).to_rfc3339_opts(SecondsFormat::Millis, true)
 }
 
-/// In the zone of this machine, to the millisecond, as [`parse`] reads it.
+/// Formats a time in the time zone of this machine with milliseconds, for [`parse`].
 pub fn local(time: Time) -> String {
     rounded(time).with_timezone(&Local).format("%Y-%m-%dT%H:%M:%S%.3f").to_string()
 }

@@ -1,20 +1,20 @@
-//! What was at a path.
+//! Past versions of an object, or of whatever had a name, with time and author of each as far as the log reaches back.
 
 use crate::id::{NodeName, ObjectId, Seq};
 use crate::object::{LinkName, Object, Time};
 use crate::store::history::{History, Version};
 use crate::store::{MetaStore, StoreError};
 
-/// What a path led to since a commit.
+/// The object at a path from a commit on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PathVersion {
     /// The commit.
     pub since: Seq,
-    /// When it was made and by whom, as long as the log tells.
+    /// Time and author of the commit, unless it was truncated from the log.
     pub by: Option<(Time, NodeName)>,
-    /// As it was; `None`: nothing was there.
+    /// The object as it was; `None`: the path did not exist.
     pub object: Option<Object>,
-    /// It is so still.
+    /// It is the current version.
     pub is_current: bool,
 }
 
@@ -22,10 +22,10 @@ fn history(store: &dyn MetaStore) -> Result<&dyn History, StoreError> {
     store.history().ok_or_else(|| StoreError::Denied("this store keeps no history".to_owned()))
 }
 
-/// All versions of an object, wherever it was, the latest first.
+/// Returns all versions of an object under any path, the latest first.
 ///
 /// # Errors
-/// Those of the store.
+/// Any other [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
 pub fn versions(store: &dyn MetaStore, id: ObjectId) -> Result<Vec<PathVersion>, StoreError> {
     Ok(history(store)?.versions(id)?.into_iter().map(PathVersion::from).collect())
 }
@@ -36,11 +36,11 @@ impl From<Version> for PathVersion {
     }
 }
 
-/// All versions of whatever had a name, the latest first: a program that replaces a file by another one makes a version of
-/// it as well.
+/// Returns all versions of the objects that had a name, the latest first: a program that saves a file by replacing it makes a
+/// new version of the path as well.
 ///
 /// # Errors
-/// Those of the store.
+/// Any other [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
 pub fn versions_of_name(store: &dyn MetaStore, name: &LinkName) -> Result<Vec<PathVersion>, StoreError> {
     let history = history(store)?;
     let mut named: Vec<_> =

@@ -1,4 +1,5 @@
-//! A volume as it was.
+//! Read-only view of past states of a volume, for the virtual directories in which a mount shows them. A state is selected by
+//! time or by commit. Every call queries the store, so it fails with ENETUNREACH while offline.
 
 use std::sync::Arc;
 
@@ -10,20 +11,20 @@ use crate::object::{LinkName, Time, VersionedObject};
 use crate::store::history::{History, seq_at};
 use crate::store::{MetaStore, StoreError, system_clock};
 
-/// The entry of each directory in which its past is shown.
+/// Name of the virtual entry in each directory through which its past is accessed.
 pub const HISTORY: &str = ".shunt-history";
 
-/// Which state of a volume is meant.
+/// Selects a state of a volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PointInTime {
-    /// The one at a moment.
+    /// The state at a point in time.
     Moment(Time),
-    /// The one after a commit.
+    /// The state after a commit.
     Commit(Seq),
 }
 
 impl PointInTime {
-    /// What is behind an `@`: a [timestamp], or `#` and the number of a commit.
+    /// Parses the part after `@`: a [timestamp], or `#` and the number of a commit.
     pub fn parse(text: &[u8]) -> Option<Self> {
         let text = std::str::from_utf8(text).ok()?;
         match text.strip_prefix('#') {
@@ -35,14 +36,14 @@ impl PointInTime {
         }
     }
 
-    /// A name of the form `NAME@WHEN`, in two. `@WHEN` alone means the directory that it is asked for in.
+    /// Splits a name of the form `NAME@WHEN`. `@WHEN` alone stands for the directory in which it is looked up.
     pub fn split(name: &[u8]) -> Option<(&[u8], Self)> {
         let place = name.iter().rposition(|byte| *byte == b'@')?;
         Some((&name[..place], Self::parse(&name[place + 1..])?))
     }
 }
 
-/// Looks back in a volume.
+/// The view of a volume's history.
 #[derive(Clone)]
 pub struct View(Arc<dyn MetaStore>);
 
@@ -52,12 +53,12 @@ impl std::fmt::Debug for View {
     }
 }
 
-/// ENETUNREACH while the store is out of reach.
+/// Maps an error to an errno; ENETUNREACH while the store is unreachable.
 pub fn errno(error: &StoreError) -> Errno {
     match error {
         StoreError::Unreachable(_) => Errno::NETUNREACH,
         StoreError::Denied(_) => Errno::ACCESS,
-        // Longer ago than the log tells.
+        // Older than the log reaches back.
         StoreError::Forgotten(_) => Errno::NOENT,
         error => {
             tracing::error!("the past of the volume: {error}");
@@ -67,7 +68,7 @@ pub fn errno(error: &StoreError) -> Errno {
 }
 
 impl View {
-    /// Of what a store keeps.
+    /// Creates a view of the history in a store.
     pub fn new(store: Arc<dyn MetaStore>) -> Self {
         Self(store)
     }
@@ -76,13 +77,13 @@ impl View {
         ask(self.0.history().ok_or(Errno::OPNOTSUPP)?).map_err(|error| errno(&error))
     }
 
-    /// The commit after which the volume was as is meant.
+    /// Returns the commit after which the volume had the selected state.
     ///
     /// # Errors
-    /// ENOENT for what is to come, and for what is not kept any more; ENETUNREACH, EIO.
+    /// ENOENT for a state in the future, or one no longer retained; EACCES, EOPNOTSUPP, ENETUNREACH, EIO.
     pub fn seq(&self, when: PointInTime) -> Result<Seq, Errno> {
         let seq = match when {
-            // What is to come may come before it.
+            // Another commit may still precede a time in the future.
             PointInTime::Moment(time) if time > system_clock()() => return Err(Errno::NOENT),
             PointInTime::Moment(time) => seq_at(&*self.0, time).map_err(|error| errno(&error))?,
             PointInTime::Commit(seq) if seq > self.0.head().map_err(|error| errno(&error))? => {
@@ -93,28 +94,29 @@ impl View {
         if seq < self.ask(|history| history.kept_since())? { Err(Errno::NOENT) } else { Ok(seq) }
     }
 
-    /// An object as it was.
+    /// Returns an object as of a commit.
     ///
     /// # Errors
-    /// ENOENT, ENETUNREACH, EIO.
+    /// ENOENT, EACCES, EOPNOTSUPP, ENETUNREACH, EIO.
     pub fn object(&self, id: ObjectId, at: Seq) -> Result<VersionedObject, Errno> {
         self.ask(|history| history.object_at(id, at))?.ok_or(Errno::NOENT)
     }
 
-    /// What a name led to.
+    /// Returns the object that a name referred to as of a commit.
     ///
     /// # Errors
-    /// ENOENT, ENETUNREACH, EIO.
+    /// ENOENT, EACCES, EOPNOTSUPP, ENETUNREACH, EIO.
     pub fn child(&self, parent: ObjectId, name: &[u8], at: Seq) -> Result<VersionedObject, Errno> {
         let name = LinkName { parent, name: name.to_vec() };
         let link = self.ask(|history| history.link_at(&name, at))?.ok_or(Errno::NOENT)?;
         self.object(link.child, at)
     }
 
-    /// What a directory held, in the order of names, after one, at most so many; what is not kept is not among them.
+    /// Lists at most `most` entries of a directory as of a commit, in order of names, after `after`; without objects that are
+    /// no longer retained.
     ///
     /// # Errors
-    /// ENETUNREACH, EIO.
+    /// EACCES, EOPNOTSUPP, ENETUNREACH, EIO.
     pub fn list(
         &self,
         parent: ObjectId,

@@ -1,4 +1,5 @@
-//! Whether this machine's clock can be gone by: what is old is told by it, and freed.
+//! Compares the clock of this machine with those of the stores. Garbage collection deletes by age, so it refuses to run if a
+//! clock differs by more than ten minutes. The time of the object store is read from a probe object.
 
 use std::time::Duration;
 
@@ -9,13 +10,13 @@ use crate::store::admin::StoreAdmin;
 use crate::store::system_clock;
 use crate::volume::Volume;
 
-/// Clocks that are further apart are not gone by. Far below the time that anything is spared.
+/// Maximum difference between the clocks. Far below any grace period.
 pub(super) const MAX_SKEW: Duration = Duration::from_secs(600);
 
-/// Now, if the stores agree.
+/// Returns the current time, if the stores agree.
 ///
 /// # Errors
-/// [`KeepError::Clock`]; those of the stores.
+/// [`KeepError::Clock`]; errors of either store.
 pub(super) fn checked_now(volume: &Volume, keeper: &dyn StoreAdmin) -> Result<Time, KeepError> {
     let clock = system_clock();
     let before = clock();
@@ -28,7 +29,7 @@ pub(super) fn checked_now(volume: &Volume, keeper: &dyn StoreAdmin) -> Result<Ti
     let stored = runtime().block_on(async {
         blobs.put(&key, b"what time is it".to_vec()).await?;
         let stored = blobs.stat(&key).await;
-        // One that stays is removed when it is old.
+        // If the deletion fails, the object is removed later by its age.
         blobs.delete(&key).await.ok();
         stored
     })?;
@@ -38,7 +39,7 @@ pub(super) fn checked_now(volume: &Volume, keeper: &dyn StoreAdmin) -> Result<Ti
     Ok(now)
 }
 
-/// Whether a time that was told between two others can be that.
+/// Checks a time that was read between two others.
 fn agree(whose: &'static str, before: Time, theirs: Time, after: Time) -> Result<(), KeepError> {
     let apart = before.0.saturating_sub(theirs.0).max(theirs.0.saturating_sub(after.0));
     let apart = Duration::from_nanos(apart.max(0).unsigned_abs());

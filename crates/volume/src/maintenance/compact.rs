@@ -1,8 +1,8 @@
-//! Packs of which little is in use: what is goes into new ones, so that they can go.
+//! Compaction: copies the live chunks of packs with little live data into new packs, so that the old ones can be deleted.
 //!
-//! Each step lasts before the next one is begun, and whoever looks after the volume later finds what came to nothing: the new
-//! packs are noted before they are stored, and the old ones before anything is moved. All that is written down is written in
-//! turn. So nobody moves chunks into a pack that somebody else found to be empty since.
+//! Each step is durable before the next one begins, and a later collection cleans up after an interrupted one: new packs are
+//! recorded before they are stored, and old ones before chunks are moved. All writes are fenced by the token of the collector's
+//! lock, so no chunk is moved into a pack that another collector has found to be empty since.
 
 use crate::content::{Carried, ContentError, Repacked, repack};
 use crate::failpoint::Failpoint;
@@ -16,21 +16,21 @@ use crate::store::admin::{Moved, StoreAdmin};
 use crate::store::{ChunkLocation, system_clock};
 use crate::volume::Volume;
 
-/// What is moved at once, about: what goes into one pack.
+/// Approximate number of bytes compacted at once: those of one new pack.
 const TOGETHER: u64 = 8 << 20;
-/// To free less is not worth a pack.
+/// Minimum number of bytes freed that is worth a new pack.
 const LEAST: u64 = 64 << 10;
 
-/// A sparse pack, and what of it is in use.
+/// A sparse pack and its live chunks.
 struct Source {
     pack: Sparse,
     chunks: Vec<(ChunkId, ChunkLocation)>,
 }
 
-/// Rewrites packs as long as nobody else has the turn.
+/// Compacts packs as long as the fencing token is current.
 ///
 /// # Errors
-/// Those of the stores; what was done until then is well.
+/// Errors of either store; the steps done until then are consistent.
 pub(super) fn compact_packs(
     volume: &Volume,
     turn: u64,
@@ -49,7 +49,7 @@ pub(super) fn compact_packs(
     store_owner::note_moves(volume, keeper)
 }
 
-/// Those that fill one new pack together, and leave out what is not worth it.
+/// Groups packs so that each fills one new pack, and omits groups that would free too little.
 fn groups(sparse: Vec<Sparse>) -> Vec<Vec<Sparse>> {
     let mut groups: Vec<(u64, Vec<Sparse>)> = Vec::new();
     for pack in sparse {
@@ -65,7 +65,7 @@ fn groups(sparse: Vec<Sparse>) -> Vec<Vec<Sparse>> {
     groups.into_iter().map(|(_, group)| group).filter(is_worth_it).collect()
 }
 
-/// Whether the turn was ours until the end.
+/// Compacts one group. Returns `false` if the fencing token is no longer current.
 fn rewrite_together(
     volume: &Volume,
     keeper: &dyn StoreAdmin,
@@ -98,7 +98,7 @@ fn rewrite_together(
     if !move_all(keeper, turn, &moved)? {
         return Ok(false);
     }
-    // From now on nobody is told any more that something is there.
+    // From now on the old packs are recorded as empty.
     let now = system_clock()();
     let notes: Vec<_> = sources.iter().map(|source| pack_intents::empty(&source.key, now)).collect();
     if !keeper.set_fenced(turn, &notes)? {
@@ -122,8 +122,8 @@ fn move_all(keeper: &dyn StoreAdmin, turn: u64, moved: &[Moved]) -> Result<bool,
     Ok(true)
 }
 
-/// The chunks of a pack that the metadata have in it, in the order in which they lie; nothing where its index does not tell
-/// of all of them.
+/// Returns the chunks of a pack that the metadata locate in it, in order of offset; `None` if its index does not list all of
+/// them.
 fn in_use(
     volume: &Volume,
     keeper: &dyn StoreAdmin,
@@ -147,7 +147,7 @@ fn in_use(
     Ok(Some(chunks).filter(|chunks| !chunks.is_empty() && bytes == pack.used))
 }
 
-/// Reads what is in use, and leaves out the packs of which not all of it is intact.
+/// Reads the live chunks, and omits packs that are not intact.
 fn read_live_chunks(
     volume: &Volume,
     sources: Vec<Source>,

@@ -1,4 +1,8 @@
-//! Whether a volume is what it says.
+//! The checker of a volume (fsck): verifies the invariants of the metadata, and that the contents exist.
+//!
+//! It only reads, and runs while the volume is in use: if problems are found and the volume changed meanwhile, the check is
+//! repeated, up to three times. Objects are counted in parts, to limit memory use. A sealed log is compared with the tables as
+//! well. The result is the input of [`repair`](super::repair()).
 
 use std::collections::HashMap;
 
@@ -13,22 +17,22 @@ use crate::store::admin::{Chunk, ObjectRecord};
 use crate::store::validate::wrong_content;
 use crate::volume::Volume;
 
-/// A volume that changes all the time is looked at so often.
+/// Maximum number of attempts, if the volume keeps changing.
 const TIMES: u32 = 3;
 
-/// How much of the contents is looked at.
+/// The thoroughness of the check of contents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Depth {
-    /// Whether each piece has a place in a stored object that is long enough.
+    /// Each referenced chunk has a location within a stored object.
     Places,
-    /// Whether each piece is there, byte by byte: all of the contents is read.
+    /// Each referenced chunk is read and verified.
     Bytes,
 }
 
-/// Checks every invariant of the metadata, and every piece.
+/// Checks every invariant of the metadata, and every referenced chunk.
 ///
 /// # Errors
-/// Those of the stores: then nothing is said about the volume.
+/// Errors of either store; then nothing is known about the volume.
 pub fn fsck(volume: &Volume, depth: Depth, progress: Progress<'_>) -> Result<Checked, KeepError> {
     let mut checked = Checked::default();
     for _ in 0..TIMES {
@@ -40,12 +44,12 @@ pub fn fsck(volume: &Volume, depth: Depth, progress: Progress<'_>) -> Result<Che
             checked.at = Some(before);
             break;
         }
-        // What looks wrong may have changed between two looks.
+        // Problems may be due to a concurrent change.
         if checked.count == 0 {
             break;
         }
     }
-    // Pieces are counted by what is stored, whether or not somebody changed it.
+    // References are counted from the stored metadata, even those that were tampered with.
     let keeper = volume.keeper()?;
     let mut known = mark_live(keeper, keeper, &volume.content, progress)?;
     for (id, error) in std::mem::take(&mut known.unread) {
@@ -55,26 +59,26 @@ pub fn fsck(volume: &Volume, depth: Depth, progress: Progress<'_>) -> Result<Che
     Ok(checked)
 }
 
-/// Objects that are counted at once, in a few words each: of a larger volume a part after the other.
+/// Maximum number of objects counted at once, in a few words each: larger volumes are counted part by part.
 const AT_ONCE: usize = if cfg!(test) { 8 } else { 2_000_000 };
 
-/// What was counted of an object: how often a name leads to it, and how many names it holds.
+/// The counts of an object: names that refer to it, and entries in it.
 #[derive(Clone, Copy, Default)]
 struct Counted {
     links: u32,
     names: u32,
     is_there: bool,
     is_directory: bool,
-    /// The directory of its last name, by [`short`].
+    /// Parent of its last name, as [`short`] id.
     parent: u64,
 }
 
-/// Objects by half of their ids, which are random.
+/// Folds a random id into 64 bits.
 fn short(id: ObjectId) -> u64 {
     (id.0 ^ (id.0 >> 64)) as u64
 }
 
-/// Some of all objects: those whose short ids leave a rest.
+/// A part of all objects: those whose short id modulo `of` is `rest`.
 #[derive(Clone, Copy)]
 struct Part {
     rest: u64,
@@ -88,7 +92,7 @@ impl Part {
 }
 
 fn metadata(volume: &Volume, checked: &mut Checked, progress: Progress<'_>) -> Result<(), KeepError> {
-    // Directories with names, and those that hold them.
+    // Parents of directories that have a name.
     let mut above: HashMap<u64, u64> = HashMap::new();
     let mut part = Part { rest: 0, of: 1 };
     while part.rest < part.of {
@@ -116,7 +120,7 @@ fn metadata(volume: &Volume, checked: &mut Checked, progress: Progress<'_>) -> R
     })
 }
 
-/// Counts what is told of the objects of a part; of the first, which may turn out to have to be smaller.
+/// Counts the names and entries of the objects in a part. The first call may split the volume into more parts.
 fn count(
     volume: &Volume,
     part: &mut Part,
@@ -155,7 +159,8 @@ fn count(
     Ok(all)
 }
 
-/// Names whose directory is no object are in no page, but count for nobody; all others are looked at now.
+/// Reports names without an object or a directory. Names in a parent that does not exist are in no page, but their objects lack
+/// them in the counts.
 fn names(
     volume: &Volume,
     part: Part,
@@ -208,14 +213,14 @@ fn object(kept: &ObjectRecord, all: &HashMap<u64, Counted>, checked: &mut Checke
     }
 }
 
-/// Walks up; all that was met on the way is then known.
+/// Reports whether a directory is below the root; caches the answer for all directories on the way.
 fn is_reached(id: u64, above: &HashMap<u64, u64>, known: &mut HashMap<u64, bool>) -> bool {
     let (mut at, mut way) = (id, Vec::new());
     let answer = loop {
         if let Some(answer) = known.get(&at) {
             break *answer;
         }
-        // Met again before it is known: a cycle.
+        // Met again before the answer is known: a cycle.
         known.insert(at, false);
         way.push(at);
         match above.get(&at) {
@@ -257,7 +262,7 @@ fn contents(
             }
         }
         if depth == Depth::Bytes {
-            // In the order in which they lie: packs are read from one end to the other.
+            // In order of location: packs are read sequentially.
             read.sort_by(|a, b| (&a.1.place.key, a.1.place.offset).cmp(&(&b.1.place.key, b.1.place.offset)));
             volume.content.verify(
                 read.into_iter().map(|(id, chunk)| (id, chunk.place)).collect(),
@@ -272,7 +277,7 @@ fn contents(
     without_place(volume, checked, progress)
 }
 
-/// The size of a pack. One that was not listed may have come since, for pieces that were moved.
+/// Returns the size of a pack. An unlisted one may have been stored since, by compaction.
 fn size_of(
     volume: &Volume,
     sizes: &mut HashMap<String, Option<u64>>,
@@ -290,14 +295,14 @@ fn size_of(
     Ok(size)
 }
 
-/// Pieces that files speak of, and that no row knows.
+/// Reports chunks that files reference and the store cannot locate.
 fn without_place(volume: &Volume, checked: &mut Checked, progress: Progress<'_>) -> Result<(), KeepError> {
     let (mut from, mut count) = (Some(ObjectId(0)), 0);
     while let Some(at) = from {
         let (objects, next) = volume.keeper()?.scan_kept(at, PAGE)?;
         let mut wanted = Vec::new();
         for kept in &objects {
-            // A list that cannot be read was told.
+            // An unreadable list has been reported already.
             wanted.extend(volume.content.chunks_of(&*volume.meta, &kept.stored.object.content));
         }
         for wanted in wanted.chunks(PAGE) {
@@ -349,7 +354,7 @@ mod tests {
         let volume = create(&at, &"v".parse().unwrap(), &Options::default()).unwrap();
         for n in 0..60 {
             match n % 10 {
-                // A directory in the one before, so that ways up go through all parts.
+                // Each directory is in the one before, so that paths go through all parts.
                 0 => make(&volume, 100 + n, Kind::Directory, ObjectId(if n == 0 { 1 } else { 90 + n })),
                 _ => make(&volume, 100 + n, Kind::Regular, ObjectId(100 + n / 10 * 10)),
             }

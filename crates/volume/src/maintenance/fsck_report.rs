@@ -5,33 +5,33 @@ use std::fmt;
 use crate::id::{ObjectId, Seq};
 use crate::object::{ChunkId, LinkName};
 
-/// Problems that are told; more are counted.
+/// Maximum number of problems that are reported; more are only counted.
 const MAX_REPORTED_PROBLEMS: usize = 1000;
 
-/// What is wrong.
+/// A violated invariant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Problem {
-    /// A name leads to nothing.
+    /// A name refers to an object that does not exist.
     Dangling(LinkName),
-    /// A name in what is no directory, or is not there.
+    /// A name's parent does not exist or is not a directory.
     DanglingDentry(LinkName),
-    /// An object that no name leads to.
+    /// An object has no name.
     Orphan(ObjectId),
-    /// Another count of names is written down than there are: so many are.
+    /// The recorded counts differ from the actual ones, which are: names of the object, entries in it.
     Count(ObjectId, u32, u64),
-    /// A directory says that it is elsewhere than its name is.
+    /// The recorded parent of a directory is not the one that its name is in.
     Parent(ObjectId),
-    /// A directory that is not below the top one.
+    /// A directory is not reachable from the root.
     Unreached(ObjectId),
-    /// A content that makes no sense.
+    /// A content is invalid, for this reason.
     Content(ObjectId, &'static str),
-    /// A piece without a place, or whose place is not in the store.
+    /// A chunk has no location, or none within a stored object.
     Missing(ChunkId, String),
-    /// A piece whose bytes are others.
+    /// The bytes of a chunk do not match its name.
     Damaged(ChunkId, String),
-    /// Something that nobody with the key of the volume put there.
+    /// Data that were not made with the key of the volume.
     Altered(String),
-    /// What a machine says that a user holds is not what it has of it.
+    /// The usage that a replica has recorded for a user is wrong.
     Counted(String),
 }
 
@@ -58,22 +58,22 @@ impl fmt::Display for Problem {
     }
 }
 
-/// What was looked at, and found.
+/// The result of a check.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Checked {
-    /// Objects.
+    /// Number of objects.
     pub objects: u64,
-    /// Names.
+    /// Number of names.
     pub names: u64,
-    /// Pieces that the volume speaks of.
+    /// Number of referenced chunks.
     pub chunks: u64,
-    /// Bytes of these, as they are stored.
+    /// Stored bytes of these chunks.
     pub bytes: u64,
-    /// The first of what is wrong.
+    /// The first problems, at most 1000.
     pub problems: Vec<Problem>,
-    /// How much is.
+    /// Number of all problems.
     pub count: u64,
-    /// The last commit, of a volume that held still while its metadata were looked at.
+    /// The last commit, if the volume did not change during the check of the metadata.
     pub at: Option<Seq>,
 }
 

@@ -1,4 +1,8 @@
-//! Freeing what nothing speaks of.
+//! Garbage collection: deletes history beyond its retention, chunks that nothing references, and packs without live chunks.
+//!
+//! Chunks are deleted by mark and sweep in two phases, with a grace period in between for nodes that are about to commit
+//! references. Before anything is deleted, the ownership of the object store, the clocks and the age of the metadata are checked.
+//! A collection may be interrupted at any point, and a later one completes it.
 
 use std::time::Duration;
 
@@ -16,16 +20,18 @@ use crate::store::StoreError;
 use crate::store::history::{Retention, seq_at};
 use crate::volume::Volume;
 
-/// Forgets what is older than the volume's [`retention`], condemns chunks that nothing speaks of, drops those that were
-/// condemned for longer than `grace`, and removes packs of the volume that hold no others and are older than it. History counts: a version
-/// that can be gone back to speaks of its chunks. Where the log is to be shortened, that is done first. At last, what is in
-/// use of packs of which most is not goes into new ones; a later call removes the old ones: the grace after that, and not before
-/// history is over, so that a copy of the metadata that is no older than what can be gone back to finds all it speaks of.
+/// Collects garbage in two phases: marks chunks that nothing references, and deletes those that were marked for longer than
+/// `grace` and the packs of the volume that contain no others and are older than it. Deletes history older than the volume's
+/// [`retention`] first; retained versions reference their chunks. If `history` is given, the log is truncated before that.
+/// Finally compacts sparse packs into new ones. A later collection deletes the old packs, not before the grace period and the
+/// retention of history have passed, so that a copy of the metadata no older than the retained history finds all chunks it
+/// references.
 ///
 /// # Errors
-/// Those of the stores; what was done until then is well. A list of pieces that cannot be read: nothing is freed then.
-/// [`KeepError::Place`] where the contents are in a place of another volume, or were collected by newer metadata, and
-/// [`KeepError::Clock`]: nothing is done then.
+/// Errors of either store; the steps done until then are consistent. [`ContentError`](crate::content::ContentError) for a
+/// segment list that cannot be read: no chunk is freed then. [`KeepError::Place`] if the location belongs to another volume or
+/// was collected with newer metadata, [`KeepError::Clock`], and [`StoreError::Denied`] for truncating a sealed log: nothing is
+/// done then.
 pub fn collect(
     volume: &Volume,
     grace: Duration,
@@ -42,7 +48,7 @@ pub fn collect(
     let now = clock_skew::checked_now(volume, keeper)?;
     store_owner::note(volume, volume.meta.head()?)?;
     store_owner::note_moves(volume, keeper)?;
-    // Before anything is looked at that another one may be about to change.
+    // Before reading anything that a concurrent collection may be about to change.
     let turn = keeper.acquire_gc_lock()?;
     let forgotten = match history {
         Some(history) => keeper.forget(ago(now, history.age), history.count)?,
@@ -52,7 +58,7 @@ pub fn collect(
     let kept = retention(keeper)?;
     let up_to = match kept.age {
         Some(age) => match seq_at(&*volume.meta, ago(now, age)) {
-            // The log does not tell which are old enough.
+            // The log does not reach back far enough to tell.
             Err(StoreError::Forgotten(_)) => Seq(0),
             up_to => up_to?,
         },

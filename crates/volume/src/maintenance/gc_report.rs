@@ -4,29 +4,29 @@ use std::time::Duration;
 
 use crate::id::Seq;
 
-/// What was freed, and what will be.
+/// The result of a collection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Collected {
-    /// Versions and names of the past that were forgotten.
+    /// Number of past versions and names deleted.
     pub trimmed: u64,
-    /// Chunks that the volume knows and speaks of.
+    /// Number of chunks that are referenced.
     pub live: u64,
-    /// Chunks that nothing speaks of, and that were found to be so just now.
+    /// Number of unreferenced chunks that were marked by this collection.
     pub marked: u64,
-    /// Chunks that were dropped: nothing spoke of them for longer than the grace.
+    /// Number of chunks deleted: unreferenced for longer than the grace period.
     pub dropped: u64,
-    /// Packs that were removed.
+    /// Number of packs deleted.
     pub packs: u64,
-    /// Bytes of these.
+    /// Bytes in these packs.
     pub bytes: u64,
-    /// Packs of which little was in use: that is in others now.
+    /// Number of sparse packs that were compacted.
     pub rewritten: u64,
-    /// Bytes that this will free.
+    /// Net number of bytes that their later deletion frees.
     pub saved: u64,
-    /// When: so long they stay.
+    /// Time until that deletion.
     pub saved_after: Duration,
-    /// Bytes of packs that stay, and of which nothing is in use, for others in them.
+    /// Unused bytes in packs that stay because of other chunks in them.
     pub stuck: u64,
-    /// Up to where the log is not there any more.
+    /// The last entry truncated from the log.
     pub forgotten: Seq,
 }

@@ -1,4 +1,7 @@
-//! Which chunks a volume speaks of.
+//! The mark phase of garbage collection: determines the chunks that a volume references.
+//!
+//! It scans current objects, past versions and the log, in an order that misses no concurrent commit. If a segment list cannot be
+//! read, its references are unknown and the caller must not delete any chunk.
 
 use std::collections::HashSet;
 
@@ -9,12 +12,12 @@ use crate::object::{ChunkId, Content, Layout, Segment};
 use crate::store::admin::StoreAdmin;
 use crate::store::{MetaStore, Mutation};
 
-/// Chunks by the first 8 bytes of their ids, which are as good as random: two that are taken for one keep garbage from being
-/// collected, no more.
+/// The referenced chunks, by the first 8 bytes of their ids, which are as good as random: a collision only prevents the
+/// collection of a chunk.
 #[derive(Default)]
 pub(super) struct LiveChunks {
     chunks: HashSet<u64>,
-    /// Lists of pieces that could not be read: what they name is unknown.
+    /// Segment lists that could not be read: their chunks are unknown.
     pub unread: Vec<(ChunkId, ContentError)>,
 }
 
@@ -61,7 +64,7 @@ impl LiveChunks {
     }
 }
 
-/// All of what objects hold now, and of what the versions hold that can be gone back to.
+/// Collects the references of all current objects and of all retained versions.
 pub(super) fn mark_live(
     keeper: &dyn StoreAdmin,
     meta: &dyn MetaStore,
@@ -69,8 +72,8 @@ pub(super) fn mark_live(
     progress: Progress<'_>,
 ) -> Result<LiveChunks, KeepError> {
     let mut spoken = LiveChunks::default();
-    // The past after the present, so that what is superseded meanwhile is in either; the log last, up to its end: what is
-    // committed meanwhile is in it.
+    // Past versions after current objects, so that a version superseded meanwhile is in one of the scans; then the log from
+    // `begun` to its end, which has everything committed meanwhile.
     let begun = meta.head()?;
     let (mut from, mut count) = (Some(ObjectId(0)), 0);
     while let Some(at) = from {

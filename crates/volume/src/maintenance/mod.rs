@@ -1,6 +1,6 @@
-//! Looking after a volume: [`fsck`](fsck()) it, free what nothing speaks of ([`collect`]).
+//! Maintenance of a volume: checking ([`fsck`](fsck())), repair, and garbage collection ([`collect`]).
 //!
-//! Both go on while the volume is used, and need memory for a few words per directory, chunk and pack.
+//! Checking and collection run while the volume is in use, and need memory for a few words per directory, chunk and pack.
 
 mod clock_skew;
 mod compact;
@@ -28,35 +28,35 @@ use crate::content::ContentError;
 use crate::failpoint::{Failpoint, point};
 use crate::store::StoreError;
 
-/// Rows that are asked for at once.
+/// Number of rows read at once.
 const PAGE: usize = 2000;
 
-/// Why it could not be done.
+/// An error of maintenance.
 #[derive(Debug, thiserror::Error)]
 pub enum KeepError {
-    /// The metadata.
+    /// An error of the metadata store.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The contents.
+    /// An error of the object store.
     #[error(transparent)]
     Content(#[from] ContentError),
-    /// Where they are.
+    /// The ownership of the contents' location.
     #[error(transparent)]
     Place(#[from] StoreOwnerError),
-    /// This machine's clock, or that of a store, is wrong.
+    /// The clock of this machine or of a store is wrong.
     #[error(
         "the clocks of this machine and of where {whose} are differ by {minutes} minutes, so that what is old cannot be \
          told: nothing was collected. Set the one that is wrong"
     )]
     Clock {
-        /// What is kept there.
+        /// The data at the other clock: metadata or contents.
         whose: &'static str,
-        /// So far they are apart.
+        /// The difference in minutes.
         minutes: u64,
     },
 }
 
-/// Called with a word for what is done now, and how many of them are done.
+/// Called with the kind of objects being processed and the number of them so far.
 pub type Progress<'a> = &'a (dyn Fn(&str, u64) + Sync);
 
 /// Stops at a failpoint that is armed, as a store that cannot be reached would.

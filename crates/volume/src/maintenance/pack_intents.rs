@@ -1,8 +1,8 @@
-//! Packs that the metadata know whether or not a chunk is in them: those that were rewritten, and those that came of it.
+//! Records of packs that are involved in compaction, as sources or destinations, whether or not they contain live chunks.
 //!
-//! What is in a pack that is rewritten may be read for a while by who asked before where it is, and by who goes back to a copy of
-//! the metadata. So such a pack goes only when nothing has been in it for long; and so does one that was to take over, and whose
-//! writer ended before.
+//! A compacted pack may still be read for a while: by a node that located its chunks before, and by one restored from a copy of
+//! the metadata. So such a pack is deleted only when it has been empty for long; likewise a destination whose writer ended
+//! early.
 
 use std::collections::HashMap;
 
@@ -10,13 +10,14 @@ use crate::object::Time;
 use crate::store::StoreError;
 use crate::store::admin::StoreAdmin;
 
-/// Before the key of a pack, in a setting. It says since when nothing is in the pack; empty: something is, or may come.
+/// Prefix of the setting for a pack, followed by its key. The value is the time since when the pack is empty; an empty value:
+/// it has live chunks, or may get some.
 const PACK: &str = "gc.pack.";
 
-/// What is to be set; see [`StoreAdmin::set_fenced`].
+/// A setting to write; see [`StoreAdmin::set_fenced`].
 pub(super) type PackIntent = (String, Option<String>);
 
-/// All of them, and since when nothing is in each, where that is so.
+/// Reads all records, each with the time since when the pack is empty, if it is.
 pub(super) fn read(keeper: &dyn StoreAdmin) -> Result<HashMap<String, Option<Time>>, StoreError> {
     let mut noted = HashMap::new();
     for (key, value) in keeper.settings(PACK)? {
@@ -32,17 +33,17 @@ pub(super) fn read(keeper: &dyn StoreAdmin) -> Result<HashMap<String, Option<Tim
     Ok(noted)
 }
 
-/// Something is in the pack, or is to come.
+/// Records that the pack has live chunks, or may get some.
 pub(super) fn used(pack: &str) -> PackIntent {
     (format!("{PACK}{pack}"), Some(String::new()))
 }
 
-/// Nothing is in it from now on.
+/// Records that the pack is empty from now on.
 pub(super) fn empty(pack: &str, now: Time) -> PackIntent {
     (format!("{PACK}{pack}"), Some(now.0.to_string()))
 }
 
-/// It is no more.
+/// Removes the record of a deleted pack.
 pub(super) fn gone(pack: &str) -> PackIntent {
     (format!("{PACK}{pack}"), None)
 }

@@ -1,4 +1,5 @@
-//! Repairing a volume from what is intact.
+//! Repair of a volume from intact data: corrects counts, finds lost chunks in other packs, and links objects without a name into
+//! `lost+found`. Its input are the problems that fsck reported; problems without intact data are counted and left.
 
 use std::collections::{HashMap, HashSet};
 
@@ -9,26 +10,27 @@ use crate::object::{ChunkId, Content, Kind, LinkName, Object};
 use crate::store::{ChunkLocation, Mutation, Transaction, system_clock};
 use crate::volume::Volume;
 
-/// What was repaired.
+/// The result of a repair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Repaired {
-    /// Counts of names, and places of directories.
+    /// Number of objects whose counts of names and entries were corrected.
     pub counts: u64,
-    /// Pieces that another pack holds, or whose pack was not known.
+    /// Number of chunks found in another pack, or in an unknown one.
     pub pieces: u64,
-    /// Objects that no name led to, and that are in `lost+found` now.
+    /// Number of objects without a name that were linked into `lost+found`.
     pub found: u64,
-    /// What was not: there is nothing intact to do it from.
+    /// Number of problems that remain, for lack of intact data.
     pub left: u64,
 }
 
-/// Repairs what [`fsck`](super::fsck()) found, as far as it told of it; to be checked again then.
+/// Repairs the problems that [`fsck`](super::fsck()) reported; check again afterwards.
 ///
-/// Pieces are looked for in all packs, by their indexes. One that is nowhere intact is not known to the store from then on:
-/// who sends the same bytes again, as any file, brings it back for all. Objects without a name get one in `lost+found`.
+/// Lost chunks are searched for in all packs, by their indexes. A chunk that is nowhere intact is removed from the metadata: if
+/// a node uploads the same bytes again, as part of any file, it is restored for all. Objects without a name get one in
+/// `lost+found`.
 ///
 /// # Errors
-/// Those of the stores.
+/// Errors of either store.
 pub fn repair(
     volume: &Volume,
     node: &NodeName,
@@ -56,7 +58,7 @@ pub fn repair(
     done.pieces = places.len() as u64;
     let (keeper, now) = (volume.keeper()?, system_clock()());
     if !places.is_empty() {
-        // Condemned first: only then a chunk may get another place.
+        // Marked first: the location of a chunk is replaced only if it is marked.
         let ids: Vec<ChunkId> = places.iter().map(|(id, _)| *id).collect();
         keeper.mark_for_deletion(&ids, now)?;
         let item = Transaction { chunks: places, ..Transaction::default() };
@@ -76,7 +78,7 @@ pub fn repair(
     Ok(done)
 }
 
-/// Intact copies of pieces in packs.
+/// Searches all packs for intact copies of chunks.
 fn find(
     volume: &Volume,
     wanted: &HashSet<ChunkId>,
@@ -105,7 +107,7 @@ fn find(
 fn give_names(volume: &Volume, node: &NodeName, lost: &[ObjectId]) -> Result<u64, KeepError> {
     let now = system_clock()();
     let directory = ObjectId(rand::random());
-    // One of its own for each repair: nothing that is there is in the way.
+    // A new directory for each repair: its name does not collide with an existing one.
     let at =
         LinkName { parent: ObjectId::ROOT, name: format!("lost+found.{}", now.0 / 1_000_000_000).into() };
     let made = Object {

@@ -1,7 +1,7 @@
-//! Whether the tables of a store hold what its sealed log says.
+//! Checks that the tables of a store agree with its sealed log.
 //!
-//! The log is verified from its beginning. What it leaves in each object and each name is then compared with the tables: the
-//! commits that they speak of, and the values with what these commits state.
+//! The log is verified from its beginning and replayed. The commit numbers of each object and each name are then compared with
+//! the tables, and the values in the tables with the commits.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -14,11 +14,11 @@ use crate::store::proof::Proofs;
 use crate::store::{LogEntry, Mutation, SealedLog, StoreError};
 use crate::volume::Volume;
 
-/// What the log leaves, by the commits that set it.
+/// The final state after the log: the commit that set each field and name.
 #[derive(Default)]
 struct Left {
     objects: HashMap<ObjectId, Parts>,
-    /// Names by a hash of where they are.
+    /// Names by a hash of directory and name.
     links: HashMap<[u8; 16], Seq>,
 }
 
@@ -80,10 +80,10 @@ impl Left {
     }
 }
 
-/// Tells of what the log does not say; of a volume whose log is not sealed, of nothing.
+/// Reports differences between the tables and the log. Does nothing if the log is not sealed.
 ///
 /// # Errors
-/// Those of the store.
+/// Any other [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
 pub(super) fn compare(
     volume: &Volume,
     checked: &mut Checked,
@@ -115,7 +115,7 @@ pub(super) fn compare(
             proofs.prove(keeper, log.sealer(), objects.iter(), links.iter())
         };
         match prove(&page.objects, &page.links) {
-            // Each by itself, to tell of all.
+            // One by one, to report each.
             Err(StoreError::Tampered(_)) => {
                 let objects = page.objects.chunks(1).map(|one| prove(one, &[]));
                 let links = page.links.chunks(1).map(|one| prove(&[], one));

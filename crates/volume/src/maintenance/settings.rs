@@ -1,4 +1,5 @@
-//! What is set for a volume as a whole.
+//! Settings for the maintenance of a volume: the retention of its history. They are stored with the metadata, outside of the
+//! tree; see [`volume_settings`](crate::volume_settings) for those that nodes have to know.
 
 use std::time::Duration;
 
@@ -7,28 +8,29 @@ use crate::store::admin::StoreAdmin;
 use crate::store::history::Retention;
 
 const DAY: u64 = 24 * 3600;
-/// How long a node may take from sending chunks to committing what speaks of them.
+/// Minimum age of an unreferenced chunk before it is deleted: the time that a node has between uploading chunks and committing
+/// their references.
 pub const GRACE: Duration = Duration::from_secs(24 * 3600);
 
-/// How much of the log stays, as the history of the volume: what is in either.
+/// Retention of the log. An entry is kept if either applies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogRetention {
-    /// What was committed within so long.
+    /// Entries committed within this time.
     pub age: Duration,
-    /// The last so many commits.
+    /// The last entries, by number.
     pub count: u64,
 }
 
-/// Days that history is kept, or `all`.
+/// Setting: days for which history is retained, or `all`.
 const DAYS: &str = "history.days";
-/// Versions of an object that are kept before the present one, or `all`.
+/// Setting: number of past versions of an object that are retained, or `all`.
 const VERSIONS: &str = "history.versions";
 const ALL: &str = "all";
 
-/// How much of the volume's past is kept.
+/// Returns the retention of the volume's history.
 ///
 /// # Errors
-/// Those of the store; [`StoreError::Damaged`] where what is set makes no sense.
+/// [`StoreError::Damaged`] for a malformed setting; any other [`StoreError`] of the engine.
 pub fn retention(keeper: &dyn StoreAdmin) -> Result<Retention, StoreError> {
     let number = |key: &str| -> Result<Option<Option<u32>>, StoreError> {
         match keeper.setting(key)?.as_deref() {
@@ -50,10 +52,10 @@ pub fn retention(keeper: &dyn StoreAdmin) -> Result<Retention, StoreError> {
     Ok(kept)
 }
 
-/// Sets it. Ages are whole days.
+/// Sets the retention. Ages are rounded down to whole days.
 ///
 /// # Errors
-/// Those of the store.
+/// Any other [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
 pub fn set_retention(keeper: &dyn StoreAdmin, kept: Retention) -> Result<(), StoreError> {
     let word = |number: Option<u64>| number.map_or_else(|| ALL.to_owned(), |number| number.to_string());
     keeper.set_setting(DAYS, &word(kept.age.map(|age| age.as_secs() / DAY)))?;

@@ -1,4 +1,5 @@
-//! Whose a place of contents is. Packs do not say it, and who frees what nothing speaks of removes what it does not know.
+//! Ownership of an object store's prefix. Packs do not name their volume, and the garbage collector deletes packs unknown to
+//! its metadata: a marker object records which volume owns the prefix.
 
 use std::time::Duration;
 
@@ -15,54 +16,55 @@ use crate::store::StoreError;
 use crate::store::admin::{MOVES, StoreAdmin};
 use crate::volume::{Volume, VolumeDescriptor};
 
-/// The object that says which volume's the place is.
+/// Key of the marker: the volume that owns the location.
 const MARK: &str = "shunt.volume";
-/// What it begins with; the id of the volume comes then. Not its name: that of an encrypted one is not for the store.
+/// Beginning of the marker's content; the id of the volume follows. Not the name: that of an encrypted volume is hidden from
+/// its store.
 const SAYS: &str = "shunt volume ";
-/// The object that says at which commit the volume was when garbage was collected last.
+/// Key of the object with the commit at which garbage was collected last.
 const COLLECTED: &str = "shunt.collected";
-/// The object that says how often chunks were moved into other packs.
+/// Key of the object with the number of times that chunks were moved by compaction.
 const MOVED: &str = "shunt.moved";
-/// Pieces of a pack that are looked at, to find one that is intact.
+/// Number of chunks in a pack that are verified in search of an intact one.
 const SOME: usize = 4;
 
-/// Why a place is not for a volume.
+/// The reason why a volume may not use a location.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreOwnerError {
-    /// A new one has to be elsewhere.
+    /// A new volume's location belongs to another one.
     #[error(
         "the contents of another volume are {0}, as the object `{MARK}` there says, and no two volumes share a place: \
          name another prefix or directory"
     )]
     Taken(String),
-    /// There is something, of whom is not known: a volume of an older version, or one whose metadata are lost.
+    /// The location has packs of unknown ownership: of an older version, or of a volume whose metadata are lost.
     #[error(
         "packs are {0}, and no object `{MARK}` says of which volume, and no two volumes share a place: \
          name another prefix or directory"
     )]
     Unmarked(String),
-    /// The contents of this one are in the place of another one.
+    /// The contents of this volume are in a location of another one.
     #[error(
         "the contents are {0}, which is the place of another volume, as the object `{MARK}` there says: nothing was \
          collected, since that would remove what is the other's. Where no volume but this one has its contents there, \
          remove that object"
     )]
     Foreign(String),
-    /// The metadata are of before the last time that garbage was collected.
+    /// The metadata are older than the last garbage collection.
     #[error(
         "garbage was collected last when the volume was at commit {seen}, and these metadata are at commit {head}: they \
          are an older copy, which does not know what came since, so nothing was collected. Where they take the place of \
          what was lost, remove the object `{COLLECTED}` {at}"
     )]
     Behind {
-        /// Where the volume was then.
+        /// The commit at the last collection.
         seen: Seq,
-        /// Where it is now.
+        /// The last commit of these metadata.
         head: Seq,
-        /// Where the contents are.
+        /// The location.
         at: String,
     },
-    /// The metadata are of before packs were rewritten.
+    /// The metadata are older than the last compaction.
     #[error(
         "pieces were put into other packs since these metadata were copied: they do not know where the contents are, so \
          nothing was collected. Where they take the place of what was lost, have `shunt volume check --repair` find the \
@@ -81,7 +83,7 @@ fn place(data: &DataAddress) -> String {
     }
 }
 
-/// The mark of a place.
+/// The marker object of a location.
 struct OwnershipMarker {
     says: Vec<u8>,
     since: ObjectMeta,
@@ -96,10 +98,10 @@ impl OwnershipMarker {
         Ok(object(blobs, MARK).await?.map(|(since, says)| Self { says, since }))
     }
 
-    /// The one that is there, if only since now.
+    /// Writes the marker unless there is one, and returns the effective one.
     async fn put(blobs: &Blobs, id: u128) -> Result<Self, ContentError> {
         blobs.put(MARK, Self::of(id)).await?;
-        // Whose it is: two may have put it at once.
+        // Two volumes may have written it concurrently: read back whose it is.
         let there = Self::read(blobs).await?;
         there.ok_or_else(|| ContentError::Missing(format!("{MARK}, which was just put")))
     }
@@ -114,17 +116,17 @@ async fn object(blobs: &Blobs, key: &str) -> Result<Option<(ObjectMeta, Vec<u8>)
     Ok(Some((about, found.bytes().await.map_err(fault)?.to_vec())))
 }
 
-/// A place that a volume has which is being made. It is given back if the volume is not.
+/// The location of a volume that is being created. The marker is removed on drop unless the creation succeeded.
 pub(crate) struct StoreOwner {
     blobs: Blobs,
     is_kept: bool,
 }
 
 impl StoreOwner {
-    /// Puts the mark of a volume where nothing is yet.
+    /// Writes the marker of a volume to an empty location.
     ///
     /// # Errors
-    /// [`StoreOwnerError`]; those of the contents.
+    /// [`OpenError::Place`] with a [`StoreOwnerError`]; errors of the object store.
     pub fn new(content: &ContentStore, described: &VolumeDescriptor) -> Result<Self, StoreOwnerError> {
         let (blobs, at) = (content.blobs().clone(), || place(&described.data));
         runtime().block_on(async {
@@ -144,7 +146,7 @@ impl StoreOwner {
         Ok(Self { blobs, is_kept: false })
     }
 
-    /// The volume is made.
+    /// Keeps the marker: the volume was created.
     pub fn keep(mut self) {
         self.is_kept = true;
     }
@@ -153,17 +155,17 @@ impl StoreOwner {
 impl Drop for StoreOwner {
     fn drop(&mut self) {
         if !self.is_kept {
-            // What stays is told to who makes the next one there.
+            // If the deletion fails, the next volume created here is told of the marker.
             runtime().block_on(self.blobs.delete(MARK)).ok();
         }
     }
 }
 
-/// For how long the place has been known to be that of the volume. One that no mark was put into, since it is of an older
-/// version, gets one.
+/// Verifies the ownership of the location, and returns the age of its marker. A volume of an older version gets its marker
+/// here.
 ///
 /// # Errors
-/// [`StoreOwnerError`]; those of the stores.
+/// [`StoreOwnerError`]; errors of either store.
 pub(super) fn known_for(volume: &Volume) -> Result<Duration, KeepError> {
     let (blobs, id) = (volume.content.blobs(), volume.described.id);
     let at = || place(&volume.described.data);
@@ -177,7 +179,7 @@ pub(super) fn known_for(volume: &Volume) -> Result<Duration, KeepError> {
     if mark.says != OwnershipMarker::of(id) {
         return Err(StoreOwnerError::Foreign(at()).into());
     }
-    // After what was noted, which another one may do meanwhile.
+    // After reading the records, which another collector may advance meanwhile.
     let head = volume.meta.head()?;
     if let Some((_, said)) = seen {
         let seen = Seq(number(COLLECTED, &said)?);
@@ -194,13 +196,13 @@ pub(super) fn known_for(volume: &Volume) -> Result<Duration, KeepError> {
     Ok(now.duration_since(mark.since.last_modified.into()).unwrap_or_default())
 }
 
-/// Notes that garbage is collected at a commit: who has older metadata does not do it any more.
+/// Records that garbage is collected at a commit: older metadata refuse to collect from now on.
 pub(super) fn note(volume: &Volume, head: Seq) -> Result<(), KeepError> {
     Ok(say(volume, COLLECTED, head.0)?)
 }
 
-/// Notes how often chunks were moved into other packs: metadata that do not know of it are not gone by any more. Before
-/// anything is removed that is in the way of older ones.
+/// Records how often chunks were moved by compaction: metadata that lack these moves refuse to collect from now on. Called
+/// before a pack is deleted that they need.
 pub(super) fn note_moves(volume: &Volume, keeper: &dyn StoreAdmin) -> Result<(), KeepError> {
     match moves(keeper)? {
         0 => Ok(()),
@@ -213,7 +215,7 @@ fn moves(keeper: &dyn StoreAdmin) -> Result<u64, KeepError> {
     Ok(said.map_or(Ok(0), |said| number(MOVES, said.as_bytes()))?)
 }
 
-/// What was said by [`say`].
+/// Parses a number written by [`say`].
 fn number(key: &str, said: &[u8]) -> Result<u64, ContentError> {
     let said = String::from_utf8_lossy(said);
     let wrong = |_| ContentError::Damaged(format!("`{key}` says {said:?}, which is no number"));
@@ -229,11 +231,11 @@ fn say(volume: &Volume, key: &str, number: u64) -> Result<(), ContentError> {
     })
 }
 
-/// Whether a pack that the metadata do not know is of the volume all the same: only its own keys give its pieces their names.
+/// Reports whether a pack unknown to the metadata belongs to the volume: chunk names match only with its keys.
 pub(super) fn is_own(content: &ContentStore, key: &str) -> Result<bool, ContentError> {
     let some: Vec<_> = match content.index(key) {
         Ok(index) => index.into_iter().take(SOME).collect(),
-        // Of a newer version, or of nobody who can be told.
+        // Of a newer version, or of unknown ownership.
         Err(ContentError::Damaged(_) | ContentError::Missing(_)) => return Ok(false),
         Err(error) => return Err(error),
     };
@@ -242,7 +244,7 @@ pub(super) fn is_own(content: &ContentStore, key: &str) -> Result<bool, ContentE
     Ok(wrong < all)
 }
 
-/// When the volume was changed last, as far as its log tells.
+/// Returns the time of the last commit, as far as the log tells.
 pub(super) fn changed(volume: &Volume) -> Result<Time, StoreError> {
     let keeper = volume.keeper()?;
     let head = keeper.head()?;

@@ -1,4 +1,7 @@
-//! Which packs go, and which are worth being rewritten.
+//! The sweep phase of garbage collection: lists the packs in the object store, and determines which to delete and which to
+//! compact.
+//!
+//! A pack that the metadata do not know is spared if another volume or a newer copy of the metadata may need it.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -13,12 +16,12 @@ use crate::store::admin::Chunk;
 use crate::store::system_clock;
 use crate::volume::Volume;
 
-/// What the index of a pack takes for each chunk, at most.
+/// Maximum length of an index entry in bytes.
 const ENTRY: u64 = 48;
-/// No pack that was made here is longer: what is, is not brought into memory.
+/// Maximum size in bytes of a pack that is compacted: those of this program are smaller, others are not read into memory.
 const LONGEST: u64 = 64 << 20;
 
-/// What of a pack is in use.
+/// The live data of a pack.
 #[derive(Debug, Clone, Copy, Default)]
 struct Used {
     bytes: u64,
@@ -26,52 +29,52 @@ struct Used {
 }
 
 impl Used {
-    /// A pack of nothing else is at most so long.
+    /// Returns the maximum size of a pack with only these chunks.
     fn needs(self) -> u64 {
         self.bytes.saturating_add(self.chunks.saturating_mul(ENTRY))
     }
 }
 
-/// A pack of which most is in no use.
+/// A pack of which most is unused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Sparse {
     pub key: String,
     pub size: u64,
-    /// Bytes of chunks that are in use.
+    /// Bytes of live chunks.
     pub used: u64,
-    /// What is freed, at least, where these are elsewhere.
+    /// Minimum number of bytes freed by moving them elsewhere.
     pub frees: u64,
 }
 
-/// Packs that the metadata know, or did a moment ago.
+/// Packs that the metadata reference, or did until this collection.
 #[derive(Default)]
 pub(super) struct Packs {
     used: HashMap<String, Used>,
-    /// Those of chunks that were dropped now.
+    /// Packs of chunks that were deleted in this collection.
     left: HashSet<String>,
 }
 
-/// How old something has to be.
+/// Minimum ages.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Ages {
-    /// To be seen as nobody's.
+    /// For an unreferenced pack to be deleted.
     pub grace: Duration,
-    /// To be removed, after it was rewritten.
+    /// For a compacted pack to be deleted.
     pub stays: Duration,
-    /// The place is known to be that of the volume for so long.
+    /// Age of the ownership marker.
     pub known_for: Duration,
 }
 
-/// Stored objects, sorted.
+/// The packs by what is to be done with them.
 #[derive(Default)]
 pub(super) struct Sorted {
-    /// Nobody needs them.
+    /// To be deleted.
     pub useless: Vec<Blob>,
-    /// To be rewritten.
+    /// To be compacted.
     pub sparse: Vec<Sparse>,
-    /// Bytes of packs in use that are not: of all, also of the sparse ones.
+    /// Unused bytes in packs with live chunks, the sparse ones included.
     pub stuck: u64,
-    /// What is to be noted of packs once the useless ones are removed.
+    /// Records to write once the packs in `useless` are deleted.
     pub notes: Vec<PackIntent>,
 }
 
@@ -89,13 +92,13 @@ impl Packs {
         used.chunks += 1;
     }
 
-    /// Which of the stored objects nobody needs, and which only in small part, of those older than the grace.
+    /// Classifies the stored packs: those to be deleted, and sparse ones that are older than the grace period.
     ///
-    /// What was left now is not needed, nor what is noted as empty for as long as such packs stay. A pack that is not known at all may be of an
-    /// upload that came to nothing, but also of another volume, or of this one, if these metadata are a copy of those in use.
-    /// So it is spared where one of these can be: where the place was only lately marked as that of this volume, where no key
-    /// of this volume made the pack, and where packs came for more than [`GRACE`] after the last commit, without one. Where
-    /// the metadata may be such a copy, or the place another's, nothing is rewritten either.
+    /// Packs whose chunks were just deleted are to be deleted, and those recorded as empty for long enough. An unknown pack may
+    /// be left from an interrupted upload, but may also belong to another volume, or to this one if these metadata are a copy
+    /// of the current ones. So it is spared if the location was marked as this volume's only recently, if its chunks were not
+    /// named with this volume's keys, or if packs were stored more than [`GRACE`] after the last commit, since a commit should
+    /// have followed. If the metadata may be such a copy, or the location another volume's, no pack is compacted either.
     pub fn classify_packs(
         &self,
         volume: &Volume,
@@ -105,7 +108,7 @@ impl Packs {
         let (changed, clock) = (store_owner::changed(volume)?, system_clock());
         let (mut all, mut sorted) = (Vec::new(), Sorted::default());
         let blobs = volume.content.blobs();
-        // As old as they were at `now`: of what came later nothing is known here.
+        // Ages as of `now`: later commits are unknown here.
         let aged = |blob: Blob| {
             let late = Duration::from_nanos(clock().0.saturating_sub(now.0).max(0).unsigned_abs());
             Blob { age: blob.age.saturating_sub(late), ..blob }
@@ -115,7 +118,7 @@ impl Packs {
             let useless = &mut sorted.useless;
             blobs.list("probe", |blob| useless.extend(Some(aged(blob)).filter(|blob| blob.age > grace))).await
         })?;
-        // After the packs: each is noted before it is there, or before it is left.
+        // After the listing: a pack is recorded before it is stored, and before it is emptied.
         let mut noted = pack_intents::read(volume.keeper()?)?;
         let stored = |blob: &Blob| ago(now, blob.age);
         let (mut emptied, mut unknown, mut goes_on_elsewhere) = (Vec::new(), Vec::new(), false);
@@ -138,7 +141,7 @@ impl Packs {
                 }
             }
         }
-        // Removed, or never stored; whoever was to store it may still be at it.
+        // Deleted, or never stored; its writer may still be running.
         for (key, since) in noted.into_iter().filter(|(key, _)| !self.used.contains_key(key)) {
             match since {
                 Some(since) if since <= ago(now, stays) => sorted.notes.push(pack_intents::gone(&key)),
@@ -167,7 +170,7 @@ impl Sorted {
     fn use_of(&mut self, blob: &Blob, used: Used, is_old: bool) {
         let frees = blob.size.saturating_sub(used.needs());
         self.stuck = self.stuck.saturating_add(frees);
-        // Then no more is written than is freed, and a volume takes at most twice what is in use.
+        // So that compaction writes no more than it frees, and a volume takes at most twice the space of its live data.
         if is_old && blob.size <= LONGEST && used.needs() < blob.size / 2 {
             self.sparse.push(Sparse { key: blob.key.clone(), size: blob.size, used: used.bytes, frees });
         }

@@ -1,27 +1,27 @@
-//! Conflicts that are decided as they arise, where a volume is set to that: this node's version has the path, the other
-//! is put beside it. Both are ordinary files from then on, and go to all nodes.
+//! Conflict copies: in a volume configured for them, a conflict is resolved as it arises. This node's version keeps the path,
+//! the other one gets a name beside it. Both are ordinary files from then on, and are synchronised to all nodes.
 
 use crate::id::NodeName;
 use crate::merge::staged_tree::{MergeResult, StagedTree};
 use crate::merge::{Conflict, ConflictKind, DentryKey, PlanError, ROOT};
 use crate::store::validate::NAME_MAX;
 
-/// The attribute of the top directory that tells how conflicts are shown. No user sees it.
+/// Attribute of the root directory that configures conflict copies. Hidden from users.
 pub const ATTRIBUTE: &[u8] = b"system.shunt.conflicts";
-/// Its value in this mode.
+/// Value of the attribute for conflict copies.
 pub const BESIDE: &[u8] = b"beside";
 
-/// Longer than this, what is behind a dot is no extension.
+/// Maximum length of a suffix after a dot that counts as an extension.
 const MOST_EXTENSION: usize = 12;
 
-/// What another node's version of a name is called beside this node's: `.theirs-` and the node before the extension, from the
-/// second on with `~` and a number. A name that gets too long loses its end, the extension last.
+/// Returns the name for another node's version beside this node's: `.theirs-` and the node before the extension, and from the
+/// second on `~` and a number. A name that gets too long is truncated before that.
 pub fn theirs_beside(name: &[u8], is_directory: bool, node: &NodeName, n: u32) -> Vec<u8> {
     let number = if n > 1 { format!("~{n}") } else { String::new() };
     let middle = format!(".theirs-{node}{number}");
     let dot = name.iter().rposition(|byte| *byte == b'.').filter(|dot| {
         let behind = &name[dot + 1..];
-        // A name that begins with its only dot is all name.
+        // A leading dot does not begin an extension.
         !is_directory
             && *dot > 0
             && (1..=MOST_EXTENSION).contains(&behind.len())
@@ -33,7 +33,7 @@ pub fn theirs_beside(name: &[u8], is_directory: bool, node: &NodeName, n: u32) -
 }
 
 impl StagedTree<'_> {
-    /// Decides what has just come to be in conflict, if the volume is set to that.
+    /// Resolves the conflicts that have just arisen, if the volume is configured for conflict copies.
     pub(super) fn keep_both_versions(&mut self) -> MergeResult {
         let fresh = self.new_conflicts();
         if fresh.is_empty() {
@@ -61,7 +61,7 @@ impl StagedTree<'_> {
             && self.is_directory(mine)?
             && (at.parent == mine || self.is_below(at.parent, mine)?)
         {
-            // Where the store has it, it cannot be moved here: nothing is lost but the move.
+            // It cannot be moved into itself: the store's location stays, and only the local move is lost.
             self.set_conflict(at, None);
             return Ok(());
         }
@@ -72,7 +72,7 @@ impl StagedTree<'_> {
         }
         self.set_conflict(at, None);
         let Some(mine) = conflict.mine else { return Ok(()) };
-        // A file may have two names, a directory has one.
+        // A file may have two names, a directory only one.
         if conflict.kind == ConflictKind::Moved && self.is_directory(mine)? {
             for old in self.names(crate::merge::Tree::Local, mine)? {
                 self.set_link(&old, None);

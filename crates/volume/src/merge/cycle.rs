@@ -1,14 +1,15 @@
-//! Ways up a tree, which are as long as it is deep: however deep that is.
+//! Cycle detection on paths up a tree (Brent's algorithm), in constant memory regardless of depth. A correct tree has no cycles,
+//! but the log of a store is not trusted, and local and remote moves may combine to one.
 
 use crate::merge::{Ino, PlanError};
 
-/// Of a way that goes in a circle.
+/// Returns the error for a path that is a cycle.
 pub(super) fn cycle_error() -> PlanError {
     PlanError::Log("a directory is below itself".into())
 }
 
-/// Whether a way goes in a circle. One place of it is remembered, and another one after twice as many steps each time:
-/// once that is in the circle, the way comes by it again.
+/// Detects cycles: remembers one element of the path, and replaces it after twice as many steps each time. Once it is in the
+/// cycle, the path reaches it again.
 #[derive(Default)]
 pub(crate) struct CycleDetector {
     mark: Option<Ino>,
@@ -17,7 +18,7 @@ pub(crate) struct CycleDetector {
 }
 
 impl CycleDetector {
-    /// To be told of each place in its order.
+    /// Takes the next element of the path; returns `true` if a cycle is found.
     pub fn closes_cycle(&mut self, at: Ino) -> bool {
         if self.mark == Some(at) {
             return true;

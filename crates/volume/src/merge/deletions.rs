@@ -1,4 +1,5 @@
-//! Objects that the store does not have any more.
+//! Merges deletions: objects that were removed from the store. An object that is unchanged locally is deleted; one that was
+//! changed is kept as the local side of a conflict, as an object that the store does not know.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,14 +7,14 @@ use crate::merge::staged_tree::{MergeResult, StagedTree};
 use crate::merge::{ConflictKind, DentryKey, Ino, Tree, is_same};
 use crate::object::{Kind, VersionedObject};
 
-/// An object that is gone: as it was, and the names that it lost here by that.
+/// An object removed from the store: its last version, and the names that it lost in the local tree.
 pub(super) struct RemovedObject {
     pub before: VersionedObject,
     pub lost: Vec<DentryKey>,
 }
 
 impl StagedTree<'_> {
-    /// By another node: what is in a directory before the directory.
+    /// Merges deletions by another node; entries of a directory before the directory.
     pub(super) fn follow_gone(&mut self, mut gone: BTreeMap<Ino, RemovedObject>) -> MergeResult {
         let fallen = gone.iter().filter_map(|(num, gone)| Some((*num, Some(gone.lost.first()?.clone()))));
         self.set_detached_dirs(fallen.collect());
@@ -21,7 +22,7 @@ impl StagedTree<'_> {
         for (num, at) in gone.iter().flat_map(|(num, gone)| gone.lost.iter().map(move |at| (*num, at))) {
             inside.entry(at.parent).or_default().insert(num);
         }
-        // Down to the deepest, and from there on where the way to it came from.
+        // Depth-first: down to the deepest entry, and then back up the path.
         let mut way = Vec::new();
         while let Some(num) = way.last().copied().or_else(|| gone.keys().next().copied()) {
             if way.is_empty() {
@@ -57,7 +58,7 @@ impl StagedTree<'_> {
         }
         self.assign_new_id(num)?;
         if !changed && !gone.lost.is_empty() && !names.is_empty() {
-            // It got more names here, and the store knew nothing of those: they stay.
+            // It has more names locally, unknown to the store: these stay.
             return Ok(());
         }
         let lost = gone.lost.first().filter(|_| changed);
@@ -75,14 +76,14 @@ impl StagedTree<'_> {
         let replaced = self.link(&place)?.is_some();
         let kind = if replaced { ConflictKind::Modified } else { ConflictKind::ChangedDeleted };
         self.keep(&place, kind, Some(num), None)?;
-        // With its place known: what comes back into it is not to be above it.
+        // Its location is known now: objects that return into it must not become its ancestors.
         if self.is_directory(num)? { self.hold_directory(num) } else { Ok(()) }
     }
 
-    /// A directory that is kept beside the tree: what the store has elsewhere goes back there, and conflicts inside are part
-    /// of the one at the directory.
+    /// Prepares a directory that is kept as the local side of a conflict: objects that the store has elsewhere return there,
+    /// and conflicts inside become part of the directory's.
     pub(super) fn hold_directory(&mut self, num: Ino) -> MergeResult {
-        // What goes back may be above the place of this one: nobody asks for a way up before it has.
+        // A returning object may be an ancestor of this directory: no path up is followed before it has returned.
         self.restore_to_remote_parent(num)?;
         self.join_sides(num)
     }
@@ -105,7 +106,7 @@ impl StagedTree<'_> {
         Ok(())
     }
 
-    /// To where the store has it, unless it is somewhere.
+    /// Restores an object to its locations in the store, unless it has a local name.
     fn bring_home(&mut self, num: Ino) -> MergeResult {
         if !self.is_alive(num)? {
             for home in self.names(Tree::Base, num)? {
@@ -115,8 +116,8 @@ impl StagedTree<'_> {
         Ok(())
     }
 
-    /// Only where there are conflicts: each time that one more directory around it is gone, all of a tree would else be gone
-    /// through again.
+    /// Dissolves conflicts within a directory. Visits only subdirectories that lead to conflicts: otherwise a whole tree would
+    /// be walked again for each further ancestor that is deleted.
     fn join_sides(&mut self, num: Ino) -> MergeResult {
         self.join_sides_in(num)?;
         let mut ways = vec![self.children(Tree::Local, num)?.into_values()];
@@ -145,7 +146,7 @@ impl StagedTree<'_> {
             if self.link(&at)?.is_none()
                 && let Some(conflict) = self.conflict(&at)?
             {
-                // What has its place here is not above it.
+                // An object whose location is this conflict is not its ancestor.
                 let is_here = match conflict.mine {
                     Some(mine) => self.place(mine)?.as_ref() == Some(&at),
                     None => false,
@@ -162,7 +163,7 @@ impl StagedTree<'_> {
         Ok(())
     }
 
-    /// Directories that the store does not have, and in which there is a conflict, or one that leads to it.
+    /// Returns the directories unknown to the store that contain a conflict, directly or below.
     fn leading_to_conflicts(&mut self) -> MergeResult<BTreeSet<Ino>> {
         let mut leading = BTreeSet::new();
         let mut next: Vec<Ino> = self.in_conflict()?.iter().map(|at| at.parent).collect();
@@ -175,7 +176,8 @@ impl StagedTree<'_> {
         Ok(leading)
     }
 
-    /// Whether a side of a conflict can be what its name leads to: a directory has one name, and is not below itself.
+    /// Reports whether the local side of a conflict can be linked at the name: a directory has one name, and is not below
+    /// itself.
     fn fits(&self, at: &DentryKey, mine: Ino) -> MergeResult<bool> {
         Ok(!self.is_directory(mine)? || !(self.is_alive(mine)? || self.is_below(at.parent, mine)?))
     }

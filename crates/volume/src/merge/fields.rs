@@ -1,4 +1,5 @@
-//! Fields of objects, three-way.
+//! Three-way merge of the fields of an object. Fields changed on one side are taken over; fields changed to different values on
+//! both sides are a conflict, except modification times and attributes of directories.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +7,7 @@ use crate::merge::staged_tree::{MergeResult, StagedTree};
 use crate::merge::{ConflictKind, Ino, ROOT, Tree};
 use crate::object::{Field, Kind, Object, VersionedObject};
 
-/// Whether a field is the same in both.
+/// Reports whether a field is equal in both objects.
 pub(super) fn agrees(field: &Field, one: &Object, other: &Object) -> bool {
     match field {
         Field::Content => one.content.is_same(&other.content),
@@ -32,7 +33,7 @@ fn take(field: &Field, to: &mut Object, from: &Object) {
     }
 }
 
-/// The fields in which two states of an object differ.
+/// Returns the fields in which two states of an object differ.
 pub(super) fn differing(one: &Object, other: &Object) -> Vec<Field> {
     let plain = [Field::Content, Field::Mode, Field::Owner, Field::Group, Field::Modified];
     let xattrs: BTreeSet<&Vec<u8>> = one.xattrs.keys().chain(other.xattrs.keys()).collect();
@@ -43,12 +44,12 @@ pub(super) fn differing(one: &Object, other: &Object) -> Vec<Field> {
         .collect()
 }
 
-/// The same, but for times: those are no reason for a conflict.
+/// Reports whether two states differ in more than modification times, which are no reason for a conflict.
 pub(super) fn differs(one: &Object, other: &Object) -> bool {
     differing(one, other).iter().any(|field| *field != Field::Modified)
 }
 
-/// Three-way: what `here` becomes, and the fields that were changed to different values.
+/// Three-way merge into `here`; returns the fields that both sides changed to different values.
 pub(super) fn merge(here: &mut Object, base: &Object, there: &Object) -> Vec<Field> {
     let mut clash = Vec::new();
     for field in differing(base, there) {
@@ -65,7 +66,7 @@ pub(super) fn merge(here: &mut Object, base: &Object, there: &Object) -> Vec<Fie
 }
 
 impl StagedTree<'_> {
-    /// The store changed fields of an object that was `before`.
+    /// Merges changes by the store of an object whose base was `before`.
     pub(super) fn follow_fields(&mut self, num: Ino, before: &VersionedObject) -> MergeResult {
         let (Some(mut here), Some(there)) = (self.local(num)?, self.base(num)?) else { return Ok(()) };
         if !self.is_alive(num)? {
@@ -74,7 +75,7 @@ impl StagedTree<'_> {
             }
             let mut back = num;
             if self.is_wanted(num)? && here.kind != Kind::Directory {
-                // It is this node's side of some conflict, and no more than that.
+                // It exists only as the local side of a conflict.
                 back = self.part(num, there)?;
             } else {
                 self.set_local(num, Some(there.object));
@@ -103,7 +104,7 @@ impl StagedTree<'_> {
         }
     }
 
-    /// Deleted here, changed there: it comes back, with the deletion as this node's side.
+    /// Restores an object that was deleted locally and changed in the store; the deletion is the local side of the conflict.
     pub(super) fn revive_changed(&mut self, num: Ino) -> MergeResult {
         for at in self.names(Tree::Base, num)? {
             let fell_with_directory = !self.is_alive(at.parent)?;
@@ -116,8 +117,8 @@ impl StagedTree<'_> {
         Ok(())
     }
 
-    /// Two versions of one object: the number stays with this node's, since programs may have it open, and all names now
-    /// lead to the store's. The number of that.
+    /// Splits an object into two versions. The inode number stays with the local one, since programs may have it open; all
+    /// names now refer to the store's version, whose new number is returned.
     fn part(&mut self, num: Ino, there: VersionedObject) -> MergeResult<Ino> {
         let id = there.object.id;
         let names = self.names(Tree::Local, num)?;
@@ -138,7 +139,7 @@ impl StagedTree<'_> {
         Ok(theirs)
     }
 
-    /// Whether users changed more than times since `before`.
+    /// Reports whether users changed more than modification times since `before`.
     pub(super) fn was_changed(&self, num: Ino, before: &VersionedObject) -> MergeResult<bool> {
         let Some(here) = self.local(num)? else { return Ok(false) };
         if num == ROOT || here.kind != Kind::Directory {

@@ -1,4 +1,7 @@
-//! One entry of the log comes in.
+//! Applies one entry of the log: first to the base, then, unless it is this node's own, to the local tree.
+//!
+//! Names that the store lost are removed before new ones are placed, then deletions are merged, and fields last. The result are
+//! staged changes of both trees and of conflicts.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,20 +13,20 @@ use crate::merge::{ConflictKind, DentryKey, Ino, PlanError, ROOT, Tree, Trees};
 use crate::object::{Field, LinkName, VersionedObject};
 use crate::store::{LogEntry, Mutation};
 
-/// What an entry touches, as it was before.
+/// The state of everything that an entry touches, before it.
 #[derive(Default)]
 pub(super) struct Touched {
     pub(super) objects: BTreeMap<Ino, VersionedObject>,
     pub(super) links: BTreeMap<DentryKey, Option<Ino>>,
-    /// Where the objects of `links` were, here and as agreed on.
+    /// The names of the objects in `links`, local and in the base.
     pub(super) children: BTreeMap<Ino, (BTreeSet<DentryKey>, BTreeSet<DentryKey>)>,
 }
 
-/// What the trees are after an entry of the log. One of this node's own (`own`) says only what both now agree on: what
-/// was changed here since is still to be told.
+/// Returns the changes of both trees by a log entry. An entry of this node (`own`) only advances the base: local changes since
+/// then are still to be pushed.
 ///
 /// # Errors
-/// [`PlanError::Log`] if the entry does not follow from the base; those of reading.
+/// [`PlanError::Log`] if the entry does not follow from the base; [`PlanError::Read`].
 pub fn apply_entry(
     trees: &dyn Trees,
     fresh: &mut dyn IdAllocator,
@@ -41,11 +44,11 @@ pub fn apply_entry(
     draft.finish()
 }
 
-/// What the trees are once the top directory, which was there before the log began, is agreed on as the store has it now. What
-/// was changed of it here stays to be told.
+/// Initialises the base with the root directory, which existed before the log began. Local changes of it are still to be
+/// pushed.
 ///
 /// # Errors
-/// Those of reading.
+/// [`PlanError::Read`].
 pub fn begin(
     trees: &dyn Trees,
     fresh: &mut dyn IdAllocator,
@@ -61,7 +64,7 @@ pub fn begin(
     draft.finish()
 }
 
-/// What this node did: it is agreed on now, and what it did since is still to be told. What is not in the base any more.
+/// Applies a commit of this node: advances the base only. Returns the objects that it removed from the base.
 pub(super) fn follow_own(draft: &mut StagedTree<'_>, entry: &LogEntry) -> MergeResult<BTreeSet<Ino>> {
     let touched = advance_base(draft, entry)?;
     let gone: BTreeSet<Ino> = bury(draft, &touched)?.into_keys().collect();
@@ -71,7 +74,7 @@ pub(super) fn follow_own(draft: &mut StagedTree<'_>, entry: &LogEntry) -> MergeR
     Ok(gone)
 }
 
-/// Objects that have no name in the base now are not in it any more.
+/// Removes objects without names from the base, and returns them.
 fn bury(draft: &mut StagedTree<'_>, touched: &Touched) -> MergeResult<BTreeMap<Ino, RemovedObject>> {
     let mut gone = BTreeMap::new();
     for &num in touched.children.keys() {
@@ -89,7 +92,7 @@ fn bury(draft: &mut StagedTree<'_>, touched: &Touched) -> MergeResult<BTreeMap<I
     Ok(gone)
 }
 
-/// What others did, and what is in the base by now, comes into the local tree.
+/// Merges changes of other nodes, with which the base has been advanced already, into the local tree.
 pub(super) fn merge_remote(draft: &mut StagedTree<'_>, touched: &Touched) -> MergeResult {
     let mut gone = bury(draft, touched)?;
     draft.deletion_candidates = gone.keys().map(|num| (*num, Vec::new())).collect();
@@ -103,7 +106,7 @@ pub(super) fn merge_remote(draft: &mut StagedTree<'_>, touched: &Touched) -> Mer
     draft.set_detached_dirs(lost.iter().map(|num| (*num, None)).collect());
     gain_names(draft, touched, &deleted_here)?;
     for num in lost {
-        // Each side took away the names that the other left: nobody meant to delete it.
+        // Each side removed the names that the other kept: no side intended to delete the object.
         if !gone.contains_key(&num) && !draft.is_wanted(num)? {
             draft.revive_changed(num)?;
         }
@@ -118,7 +121,7 @@ pub(super) fn merge_remote(draft: &mut StagedTree<'_>, touched: &Touched) -> Mer
     draft.keep_both_versions()
 }
 
-/// Brings the entry into the base.
+/// Applies the entry to the base.
 fn advance_base(draft: &mut StagedTree<'_>, entry: &LogEntry) -> MergeResult<Touched> {
     let mut touched = Touched::default();
     for change in &entry.change {
@@ -237,8 +240,7 @@ fn set(
     Ok(())
 }
 
-/// Names that the store does not have any more, or has for something else, and that were the same here.
-/// The objects that had them.
+/// Removes local names that the store removed or reassigned and that agreed with the base. Returns the objects that had them.
 fn lose_names(
     draft: &mut StagedTree<'_>,
     touched: &Touched,
@@ -248,7 +250,7 @@ fn lose_names(
     for (at, before) in &touched.links {
         let now = draft.base_link(at)?.map(|(child, _)| child);
         let Some(here) = draft.link(at)?.filter(|here| now != Some(*here)) else { continue };
-        // Also what this node had put there, and others took away since: see `make_way`.
+        // Also a name that this node had set and others removed since: see `make_way`.
         let was_agreed =
             *before == Some(here) || touched.children.get(&here).is_some_and(|(_, base)| base.contains(at));
         if was_agreed {
@@ -262,11 +264,11 @@ fn lose_names(
     Ok(lost)
 }
 
-/// Names that are new in the store: those of directories before those in them.
+/// Adds names that are new in the store; those of directories before those in them.
 fn gain_names(draft: &mut StagedTree<'_>, touched: &Touched, deleted_here: &BTreeSet<Ino>) -> MergeResult {
     let mut gained = Vec::new();
     for (at, before) in &touched.links {
-        // Where this node had put it, it was before others did anything: see `make_way`.
+        // If this node had set the name, it is older than the changes of others: see `make_way`.
         let was_there = |child| touched.children.get(&child).is_some_and(|(_, base)| base.contains(at));
         if let Some((child, _)) = draft.base_link(at)?
             && Some(child) != *before
@@ -275,7 +277,7 @@ fn gain_names(draft: &mut StagedTree<'_>, touched: &Touched, deleted_here: &BTre
             gained.push((0, at.clone(), child));
         }
     }
-    // One new object is nowhere but there.
+    // A single name of a new object needs no ordering.
     let is_one = matches!(&gained[..], [(_, at, child)] if draft.made.contains(child) && at.parent != *child);
     if !is_one {
         let mut known = BTreeMap::from([(ROOT, 0)]);
@@ -303,8 +305,8 @@ fn gain_names(draft: &mut StagedTree<'_>, touched: &Touched, deleted_here: &BTre
     Ok(())
 }
 
-/// The store moved an object; if it was moved here, too, that move gives way. So does the place of a directory that was made
-/// here and was not known to be sent: this machine may have forgotten where it was since.
+/// Undoes a local move of an object that the store moved as well. Also removes the name of a directory created locally if it is
+/// unknown whether that was sent: the machine may have lost track of it since.
 fn take_back_move(
     draft: &mut StagedTree<'_>,
     child: Ino,
@@ -331,7 +333,7 @@ fn take_back_move(
     Ok(())
 }
 
-/// How deep a directory is; `known` are those above others that were asked for.
+/// Returns the depth of a directory; `known` caches the depths of ancestors.
 fn depth(draft: &StagedTree<'_>, mut num: Ino, known: &mut BTreeMap<Ino, usize>) -> MergeResult<usize> {
     let (mut passed, mut way) = (Vec::new(), CycleDetector::default());
     let mut depth = loop {
@@ -355,7 +357,7 @@ fn depth(draft: &StagedTree<'_>, mut num: Ino, known: &mut BTreeMap<Ino, usize>)
     Ok(depth)
 }
 
-/// A conflict in which both sides have become the same is none.
+/// Removes conflicts whose sides have become equal.
 fn tidy(draft: &mut StagedTree<'_>, touched: &Touched) -> MergeResult {
     for at in touched.links.keys() {
         let at = draft.known_place(at);

@@ -1,16 +1,15 @@
-//! What becomes of two sets of changes to one tree.
+//! Three-way merge of two sets of changes to one tree.
 //!
-//! Three trees are looked at: *remote*, what the store holds; *local*, what this node's users see and change; and *base*,
-//! what both last agreed on, which is the remote tree at the place of the log up to which it was read. The log is
-//! followed entry by entry: [`apply_entry`] brings one entry into the base and into the local tree, [`push`](mod@push) says by
-//! which commits the local tree gets into the store. Both are pure: they read [`Trees`] and give back [`Changes`] or
-//! items.
+//! The merge has three trees: *remote*, the state of the store; *local*, the state that this node's users see and change; and
+//! *base*, the last state both agreed on, which is the remote tree at the log entry up to which this node has read. The log is
+//! applied entry by entry: [`apply_entry`] merges one entry into the base and the local tree; [`push`](mod@push) computes the
+//! commits that bring local changes into the store. Both are pure: they read [`Trees`] and return [`Changes`] or transactions.
 //!
 //! # Rules
 //!
-//! | here | in the store | result |
+//! | local | store | result |
 //! |---|---|---|
-//! | nothing, or the same value | anything | the store's |
+//! | unchanged, or the same value | anything | the store's |
 //! | a field | another field | both |
 //! | a field | the same field, another value | conflict: [`Modified`](ConflictKind::Modified), [`Attributes`](ConflictKind::Attributes) |
 //! | changed | deleted | conflict: [`ChangedDeleted`](ConflictKind::ChangedDeleted) |
@@ -18,27 +17,28 @@
 //! | a name | the same name for something else | conflict: [`Created`](ConflictKind::Created); two equal files are one, two new directories are one with the names of both |
 //! | names in a directory | the directory deleted | one conflict at the directory: [`ChangedDeleted`](ConflictKind::ChangedDeleted) |
 //! | a directory deleted | changes in it | one conflict at the directory, with all that was in it: [`DeletedChanged`](ConflictKind::DeletedChanged) |
-//! | moved | moved elsewhere | the store's place, and a conflict at the other: [`Moved`](ConflictKind::Moved) |
-//! | moved below what | is moved below it | the store's place, and a conflict at the other: [`Moved`](ConflictKind::Moved) |
+//! | moved | moved elsewhere | the store's location, and a conflict at the other: [`Moved`](ConflictKind::Moved) |
+//! | moved below X | X moved below it | the store's location, and a conflict at the other: [`Moved`](ConflictKind::Moved) |
 //!
-//! A time of modification is never in conflict: the later wins. Permission bits and owners of *directories* are not
-//! either, since a conflict would take all that is in them from its place: what was committed first stays.
+//! Modification times never conflict: the later one wins. Permission bits and owners of *directories* never conflict either,
+//! since a conflict would remove everything in the directory from its location: the first commit wins.
 //!
-//! # A conflict
+//! # Conflicts
 //!
-//! is a property of a [name](DentryKey), not of an object: the tree that is synchronised has the store's side there, or nothing
-//! if it was deleted; this node's side is kept beside, as an object that the store does not know, until one is chosen by
-//! [`resolve`]. So whatever else happens in the store meanwhile finds a tree without conflicts.
+//! A conflict is a property of a [name](DentryKey), not of an object: the synchronised tree has the store's side there, or
+//! nothing if it was deleted. This node's side is kept separately, as an object unknown to the store, until a side is chosen by
+//! [`resolve`]. So later changes of the store apply to a tree without conflicts.
 //!
-//! Where a volume is set to that, a conflict is decided as it arises: this node's side has the name, the other one beside it.
+//! If the volume is configured to keep conflict copies, a conflict is resolved as it arises: this node's side gets the name,
+//! and the other side a name beside it.
 //!
-//! This node's side may be an object that the store has elsewhere: a file has one more name by that, a directory is only
-//! wanted there. So that the tree stays one, with the sides of conflicts in it:
+//! This node's side may be an object that the store has elsewhere: a file then has one more name, a directory is only wanted
+//! there. These rules keep the tree, including the sides of conflicts, a tree:
 //!
-//! - A directory is a side of one conflict at most. A later one takes the place of an earlier.
-//! - The place of a directory is its name, or, where it has none, the conflict of which it is a side. No directory is
-//!   below itself by places.
-//! - What is in a directory that has no way to the top by names is not sent: it waits for the conflict.
+//! - A directory is a side of at most one conflict. A later conflict replaces an earlier one.
+//! - The location of a directory is its name, or, if it has none, the conflict of which it is a side. No directory is below
+//!   itself by locations.
+//! - Changes in a directory without a path of names to the root are not sent: they wait for the resolution of the conflict.
 
 mod conflict_copy;
 mod cycle;
@@ -66,13 +66,13 @@ pub use resolve::{Side, beside, keep_both, resolve};
 pub use resync::{Snapshot, resync};
 pub use staged_tree::{Changes, IdAllocator, LinkTarget, StagedTree};
 
-/// An object as this node numbers it. The top directory is [`ROOT`].
+/// A node's local inode number. The root directory is [`ROOT`].
 pub type Ino = u64;
 
-/// The top directory.
+/// The root directory.
 pub const ROOT: Ino = 1;
 
-/// A name as this node numbers its directory.
+/// A name in a directory, by the directory's inode number.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct DentryKey {
     /// The directory.
@@ -81,34 +81,34 @@ pub struct DentryKey {
     pub name: Vec<u8>,
 }
 
-/// One of the two trees that a node has.
+/// One of the two trees that a node stores.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tree {
-    /// What users of this node see, with the store's side at names in conflict.
+    /// The tree that users of this node see, with the store's side at names in conflict.
     Local,
-    /// What both sides agreed on.
+    /// The last state both sides agreed on.
     Base,
 }
 
-/// What kind of changes do not go together.
+/// The kind of changes that are in conflict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum ConflictKind {
-    /// Contents were changed on both sides.
+    /// The content was changed on both sides.
     Modified,
     /// One attribute was changed on both sides.
     Attributes,
-    /// Changed here, deleted there.
+    /// Changed locally, deleted in the store.
     ChangedDeleted,
-    /// Deleted here, changed there.
+    /// Deleted locally, changed in the store.
     DeletedChanged,
-    /// One name was given to different things.
+    /// One name was given to different objects.
     Created,
-    /// Moved here in a way that does not go with a move there.
+    /// A local move is incompatible with one in the store.
     Moved,
 }
 
 impl ConflictKind {
-    /// In words: this node's side first.
+    /// Returns the kind in words, this node's side first.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Modified => "modify/modify",
@@ -121,106 +121,106 @@ impl ConflictKind {
     }
 }
 
-/// This node's side of a name; the other is the name in [`Tree::Local`].
+/// A conflict at a name: this node's side. The other side is the name in [`Tree::Local`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Conflict {
-    /// What happened.
+    /// The kind of changes.
     pub kind: ConflictKind,
-    /// This node's version. `None`: it was deleted here.
+    /// This node's version; `None`: deleted locally.
     pub mine: Option<Ino>,
-    /// What it is a version of.
+    /// The object it is a version of.
     pub origin: Option<ObjectId>,
-    /// Who made the other.
+    /// The node that made the other version.
     pub theirs: NodeName,
 }
 
-/// What is read to make a plan.
+/// Read access to the trees of a node.
 pub trait Trees {
-    /// An object as it is here. One that was deleted here is there until the store has deleted it, too.
+    /// Returns a local object. One that was deleted locally exists until the store has deleted it, too.
     ///
     /// # Errors
-    /// Those of reading.
+    /// The [`Errno`] of reading the replica.
     fn local(&self, num: Ino) -> Result<Option<Object>, Errno>;
 
-    /// An object as both sides agreed on.
+    /// Returns an object of the base.
     ///
     /// # Errors
-    /// Those of reading.
+    /// The [`Errno`] of reading the replica.
     fn base(&self, num: Ino) -> Result<Option<VersionedObject>, Errno>;
 
-    /// The number of an object.
+    /// Returns the inode number of an object.
     ///
     /// # Errors
-    /// Those of reading.
+    /// The [`Errno`] of reading the replica.
     fn num(&self, id: ObjectId) -> Result<Option<Ino>, Errno>;
 
-    /// What a name leads to; its commit is 0 in [`Tree::Local`].
+    /// Returns the object that a name refers to, and the commit that set it; 0 in [`Tree::Local`].
     ///
     /// # Errors
-    /// Those of reading.
+    /// The [`Errno`] of reading the replica.
     fn link(&self, tree: Tree, at: &DentryKey) -> Result<Option<(Ino, Seq)>, Errno>;
 
-    /// All names of an object.
+    /// Returns all names of an object.
     ///
     /// # Errors
-    /// Those of reading.
+    /// The [`Errno`] of reading the replica.
     fn names(&self, tree: Tree, num: Ino) -> Result<Vec<DentryKey>, Errno>;
 
-    /// All names in a directory.
+    /// Returns all entries of a directory.
     ///
     /// # Errors
-    /// Those of reading.
+    /// The [`Errno`] of reading the replica.
     fn children(&self, tree: Tree, parent: Ino) -> Result<Vec<(Vec<u8>, Ino)>, Errno>;
 
-    /// The conflict at a name.
+    /// Returns the conflict at a name.
     ///
     /// # Errors
-    /// Those of reading.
+    /// The [`Errno`] of reading the replica.
     fn conflict(&self, at: &DentryKey) -> Result<Option<Conflict>, Errno>;
 
-    /// A number that is different after the content of an object, or anything else of it, was changed here.
+    /// Returns a change counter of a local object, which differs after any change of its content or attributes.
     ///
     /// # Errors
-    /// Those of reading.
+    /// The [`Errno`] of reading the replica.
     fn version(&self, num: Ino) -> Result<u64, Errno>;
 
-    /// Names with conflicts in which an object is this node's side.
+    /// Returns the names with conflicts whose local side is this object.
     ///
     /// # Errors
-    /// Those of reading.
+    /// The [`Errno`] of reading the replica.
     fn sides(&self, mine: Ino) -> Result<Vec<DentryKey>, Errno>;
 
-    /// Names in a directory that have a conflict.
+    /// Returns the names with conflicts in a directory.
     ///
     /// # Errors
-    /// Those of reading.
+    /// The [`Errno`] of reading the replica.
     fn conflicts_in(&self, parent: Ino) -> Result<Vec<Vec<u8>>, Errno>;
 
-    /// All names that have a conflict.
+    /// Returns all names with conflicts.
     ///
     /// # Errors
-    /// Those of reading.
+    /// The [`Errno`] of reading the replica.
     fn conflicts(&self) -> Result<Vec<DentryKey>, Errno>;
 }
 
-/// Makes a plan of trees.
+/// Computes changes from the trees.
 pub type Plan<'a> = dyn FnMut(&dyn Trees, &mut dyn IdAllocator) -> Result<Changes, PlanError> + 'a;
 
-/// Why there is no plan.
+/// An error of a merge.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
     /// The trees cannot be read.
     #[error("the replica cannot be read: {0}")]
     Read(#[from] Errno),
-    /// The log does not follow from what was read before.
+    /// The log does not follow from the base.
     #[error("the log of the volume does not go with this replica: {0}")]
     Log(String),
-    /// What is wanted cannot be.
+    /// The request cannot be fulfilled.
     #[error("{0}")]
     Cannot(&'static str),
 }
 
-/// Whether two objects that are not directories are the same to a user.
+/// Reports whether two objects other than directories are equal to a user.
 fn is_same(one: &Object, other: &Object) -> bool {
     one.kind == other.kind
         && one.mode == other.mode

@@ -1,18 +1,19 @@
-//! The store's names come into the local tree, whatever is there.
+//! Places names of the store in the local tree, and resolves collisions with local names: equal files and new directories are
+//! merged, anything else becomes a conflict. Local moves that would form a cycle with the store's are undone.
 
 use crate::merge::cycle::{CycleDetector, cycle_error};
 use crate::merge::staged_tree::{MergeResult, StagedTree};
 use crate::merge::{ConflictKind, DentryKey, Ino, PlanError, ROOT, Tree, is_same};
 use crate::object::Kind;
 
-/// What comes in may have others come back, and those others again: for each there is so much room on the stack, and more
-/// of it as it is needed.
+/// Placing a name may restore other objects recursively: minimum stack space for each level, and the size by which the stack
+/// grows.
 const ROOM: usize = 128 << 10;
 const MORE: usize = 1 << 20;
 
 impl StagedTree<'_> {
-    /// The store has this name for `child`: so has the local tree now. What is in the way is merged or kept as this node's
-    /// side.
+    /// Gives a name that `child` has in the store to it in the local tree. An object in the way is merged, or kept as the local
+    /// side of a conflict.
     pub(super) fn place_remote(&mut self, at: &DentryKey, child: Ino) -> MergeResult {
         stacker::maybe_grow(ROOM, MORE, || self.place_here(at, child))
     }
@@ -22,9 +23,9 @@ impl StagedTree<'_> {
         if !self.is_alive(at.parent)? {
             self.revive(at.parent)?;
         }
-        // Either may just have been found to be one that is here.
+        // Either may just have been identified with a local object.
         let (at, child) = (&self.known_place(at), self.alias(child));
-        // Nothing that is below nothing else has a way up through it.
+        // No path up leads through a directory without entries.
         if self.is_directory(child)? && (at.parent == child || !self.is_hollow(child)?) {
             self.break_cycles(at.parent, child)?;
         }
@@ -37,11 +38,11 @@ impl StagedTree<'_> {
         }
     }
 
-    /// Takes back moves of this node until `child` can be below `parent`.
+    /// Undoes local moves until `child` can be below `parent`.
     fn break_cycles(&mut self, parent: Ino, child: Ino) -> MergeResult {
         loop {
-            // What was agreed on has no cycle, so that a way up that comes by `child` has a step that was made here.
-            // That may be a step through a conflict.
+            // The base has no cycle, so a path up that reaches `child` has a step that was changed locally. That may be a step
+            // through a conflict.
             let (mut at, mut moved, mut way) = (parent, None, CycleDetector::default());
             while at != ROOT && at != child {
                 let Some(place) = self.place(at)? else { return Ok(()) };
@@ -63,16 +64,16 @@ impl StagedTree<'_> {
             if self.is_alive(moved)? {
                 self.take_back(moved, &place)?;
             } else {
-                // It was deleted here, and is left only as the side of a conflict.
+                // It was deleted locally, and exists only as the side of a conflict.
                 self.set_conflict(&place, None);
                 self.revive_changed(moved)?;
             }
         }
     }
 
-    /// A move to `name` does not go with what happened in the store: the object goes back to where the store has it.
+    /// Undoes a local move to `name` that is incompatible with the store: the object returns to its location in the store.
     pub(super) fn take_back(&mut self, moved: Ino, name: &DentryKey) -> MergeResult {
-        // It has its place again before anything else comes back: ways up go through it.
+        // It gets its location back before other objects are restored: their paths up may lead through it.
         self.set_link(name, None);
         self.keep(name, ConflictKind::Moved, Some(moved), None)?;
         if !self.is_alive(moved)? {
@@ -83,13 +84,13 @@ impl StagedTree<'_> {
         self.refill(name)
     }
 
-    /// What is here at a name leaves it; what was moved away only by that comes back.
+    /// Removes a local name, and restores the object that had to leave it.
     pub(super) fn clear_name(&mut self, at: &DentryKey) -> MergeResult {
         self.set_link(at, None);
         self.refill(at)
     }
 
-    /// What has this name in the store, and was moved away only by what had it here, comes back.
+    /// Restores the object that has this name in the store and lost its local names only to the one removed from here.
     pub(super) fn refill(&mut self, at: &DentryKey) -> MergeResult {
         if let Some((before, _)) = self.base_link(at)?
             && !self.is_alive(before)?
@@ -99,8 +100,8 @@ impl StagedTree<'_> {
         Ok(())
     }
 
-    /// A directory that was deleted here has changed in the store: it comes back with all that was in it, and the
-    /// deletion is this node's side at the topmost that comes back.
+    /// Restores a directory that was deleted locally and changed in the store, with all that was in it. The deletion is the
+    /// local side of a conflict at the topmost directory restored.
     pub(super) fn revive(&mut self, num: Ino) -> MergeResult {
         let mut gone = Vec::new();
         let (mut num, mut way) = (num, CycleDetector::default());
@@ -130,7 +131,7 @@ impl StagedTree<'_> {
         Ok(())
     }
 
-    /// All that both sides agreed is below it, and that was not moved elsewhere.
+    /// Restores the entries below a directory in the base that were not moved elsewhere.
     fn restore(&mut self, num: Ino) -> MergeResult {
         let mut ways = vec![(num, self.children(Tree::Base, num)?.into_iter())];
         while let Some((parent, children)) = ways.last_mut() {
@@ -148,7 +149,7 @@ impl StagedTree<'_> {
         Ok(())
     }
 
-    /// `mine` is here where the store has `theirs`.
+    /// Resolves a collision: a name refers to `mine` locally, and to `theirs` in the store.
     fn collide(&mut self, at: &DentryKey, mine: Ino, theirs: Ino) -> MergeResult {
         let (Some(ours), Some(other)) = (self.local(mine)?, self.local(theirs)?) else {
             self.set_link(at, Some(theirs));
@@ -160,7 +161,7 @@ impl StagedTree<'_> {
             return Ok(());
         }
         let new_here = self.base(mine)?.is_none();
-        // One that was found to be here already keeps its number, and the names that it has here.
+        // An object already identified with a local one keeps its number and its local names.
         let new_there = self.made.contains(&theirs) && !self.is_adopted(theirs);
         let directories = ours.kind == Kind::Directory && other.kind == Kind::Directory;
         if new_here && new_there && (directories || is_same(&ours, &other)) {
@@ -176,7 +177,7 @@ impl StagedTree<'_> {
             }
             return self.keep(at, ConflictKind::Created, Some(mine), None);
         }
-        // Something that the store has elsewhere was moved or linked here.
+        // A local move or link of an object that the store has elsewhere.
         self.keep(at, ConflictKind::Moved, Some(mine), None)?;
         if !self.is_alive(mine)? {
             for home in self.names(Tree::Base, mine)? {

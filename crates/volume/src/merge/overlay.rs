@@ -1,13 +1,14 @@
-//! Names that are to be different, found by what they lead to and by what they are in: a plan may have very many.
+//! An overlay of changed names over stored ones. It is indexed by object and ordered by directory, since a merge may change very
+//! many names.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::id::Seq;
 use crate::merge::{Conflict, DentryKey, Ino};
 
-/// What is kept at a name.
+/// The value of a name.
 pub(super) trait HasTarget {
-    /// The object by which the name is found.
+    /// Returns the object by which the name is indexed.
     fn object(&self) -> Option<Ino>;
 }
 
@@ -29,7 +30,7 @@ impl HasTarget for Conflict {
     }
 }
 
-/// Names over those that are there, each with what it is to have, if anything.
+/// Names with new values on top of the stored ones; `None` hides a name.
 pub(super) struct Overlay<T> {
     all: BTreeMap<DentryKey, Option<T>>,
     by_object: BTreeMap<Ino, BTreeSet<DentryKey>>,
@@ -66,13 +67,13 @@ impl<T: HasTarget> Overlay<T> {
         }
     }
 
-    /// Names in a directory.
+    /// Returns the changed names in a directory.
     pub fn within(&self, parent: Ino) -> impl Iterator<Item = (&DentryKey, &Option<T>)> {
         let first = DentryKey { parent, name: Vec::new() };
         self.all.range(first..).take_while(move |(at, _)| at.parent == parent)
     }
 
-    /// The names of an object, which are these without it.
+    /// Returns the names of an object, given its stored ones.
     pub fn of(&self, num: Ino, before: Vec<DentryKey>) -> BTreeSet<DentryKey> {
         let mut names: BTreeSet<DentryKey> =
             before.into_iter().filter(|at| !self.all.contains_key(at)).collect();

@@ -1,4 +1,5 @@
-//! One side of a conflict is chosen.
+//! Resolves a conflict: one side is chosen, or both are kept under different names. The result are local changes, which are
+//! pushed like any others.
 
 use crate::id::NodeName;
 use crate::merge::staged_tree::{Changes, IdAllocator, MergeResult, StagedTree};
@@ -15,8 +16,8 @@ pub enum Side {
     Theirs,
 }
 
-/// What this node's version of a name is called beside another one: the name, `.conflict-`, the node; from the second on
-/// with `~` and a number. What is too long loses its end.
+/// Returns the name of this node's version beside another one: the name, `.conflict-`, the node; from the second on `~` and a
+/// number. A name that gets too long is truncated before that.
 pub fn beside(name: &[u8], node: &NodeName, n: u32) -> Vec<u8> {
     let tail = match n {
         0 | 1 => format!(".conflict-{node}"),
@@ -26,11 +27,11 @@ pub fn beside(name: &[u8], node: &NodeName, n: u32) -> Vec<u8> {
     [&name[..kept], tail.as_bytes()].concat()
 }
 
-/// Keeps both sides of the conflict at a name: the store's there, and this node's, which is called `own`, [beside](beside())
-/// it. One that is gone, or is somewhere else in the tree already, gets no name beside.
+/// Keeps both sides of the conflict at a name: the store's under the name, and this node's, which is called `own`,
+/// [beside](beside()) it. A local side that was deleted or has another name in the tree gets no name beside.
 ///
 /// # Errors
-/// [`PlanError::Cannot`] if there is no conflict; those of reading.
+/// [`PlanError::Cannot`] if there is no conflict; [`PlanError::Read`].
 pub fn keep_both(
     trees: &dyn Trees,
     fresh: &mut dyn IdAllocator,
@@ -50,10 +51,10 @@ pub fn keep_both(
     draft.finish()
 }
 
-/// Keeps one side of the conflict at a name; the other is deleted.
+/// Keeps one side of the conflict at a name, and deletes the other.
 ///
 /// # Errors
-/// [`PlanError::Cannot`] if there is no conflict, or if a directory would be moved below itself; those of reading.
+/// [`PlanError::Cannot`] if there is no conflict, or if a directory would be moved below itself; [`PlanError::Read`].
 pub fn resolve(
     trees: &dyn Trees,
     fresh: &mut dyn IdAllocator,
@@ -69,14 +70,14 @@ pub fn resolve(
             if !draft.is_wanted(mine)? {
                 match draft.base(mine)? {
                     None => draft.drop_tree(mine)?,
-                    // It was deleted at its place while it was a side here.
+                    // It was deleted at its location while it was the side of this conflict.
                     Some(_) => draft.clear(mine)?,
                 }
             }
         }
         (Side::Theirs, None) => {}
         (Side::Mine, None) => draft.remove(at)?,
-        // Both came to be the same meanwhile.
+        // Both sides have become the same object.
         (Side::Mine, Some(mine)) if theirs == Some(mine) => {}
         (Side::Mine, Some(mine)) => {
             if draft.is_alive(mine)? && (conflict.kind == ConflictKind::Moved || draft.is_directory(mine)?) {
@@ -102,26 +103,26 @@ pub fn resolve(
     draft.finish()
 }
 
-/// What is still to be done for what goes. What is in it goes first, however much that is.
+/// A step of a removal, on an explicit stack: contents are removed first, at any depth.
 enum Task {
-    /// A name, and all that was only below it.
+    /// Remove a name, and everything that was only below it.
     Remove(DentryKey),
-    /// An object that lost a name, with what is in it if that was its last.
+    /// Delete an object with its contents if it has lost its last name.
     Clear(Ino),
-    /// An object beside the tree, with what is in it.
+    /// Delete an object outside the tree with its contents.
     Drop(Ino),
-    /// What was in an object that is dropped.
+    /// Remove an entry of an object that is deleted.
     TakeOut(DentryKey, Ino),
-    /// Conflicts in an object, and then the object itself.
+    /// Delete the conflicts in an object, and then the object itself.
     Sides(Ino),
-    /// This node's side of a conflict.
+    /// Delete the local side of a conflict.
     DropSide(DentryKey),
-    /// An object that the store does not have.
+    /// Delete an object unknown to the store.
     Forget(Ino),
 }
 
 impl StagedTree<'_> {
-    /// A name beside another that nothing has or had.
+    /// Returns a name beside another one that is unused in both trees and has no conflict.
     fn free_name(&self, at: &DentryKey, own: &NodeName) -> MergeResult<DentryKey> {
         for n in 1..10_000 {
             let place = DentryKey { parent: at.parent, name: beside(&at.name, own, n) };
@@ -135,17 +136,17 @@ impl StagedTree<'_> {
         Err(PlanError::Cannot("there are too many versions beside it"))
     }
 
-    /// A name, and all that was only below it.
+    /// Removes a name, and everything that was only below it.
     fn remove(&mut self, at: &DentryKey) -> MergeResult {
         self.all_of(Task::Remove(at.clone()))
     }
 
-    /// An object that lost a name, perhaps its last.
+    /// Deletes an object that lost a name, if it was its last.
     fn clear(&mut self, child: Ino) -> MergeResult {
         self.all_of(Task::Clear(child))
     }
 
-    /// An object beside the tree with all that is in it. What the store has is not deleted there by that.
+    /// Deletes an object outside the tree with its contents. Objects that the store has return to their locations.
     fn drop_tree(&mut self, num: Ino) -> MergeResult {
         self.all_of(Task::Drop(num))
     }
@@ -223,7 +224,7 @@ impl StagedTree<'_> {
             && self.base(theirs)?.is_some())
     }
 
-    /// `mine` is what the object `theirs` becomes, at all its names.
+    /// Makes `mine` the new version of the object `theirs`, at all its names.
     fn replace(&mut self, theirs: Ino, mine: Ino) -> MergeResult {
         let (Some(stored), Some(mut object)) = (self.base(theirs)?, self.local(mine)?) else { return Ok(()) };
         for at in self.names(Tree::Base, theirs)? {

@@ -1,4 +1,6 @@
-//! The whole tree of the store comes in at once, where its log does not tell any more how it came to be.
+//! Merges the whole tree of the store at once, if its log has been truncated beyond the base. The difference is merged as if it
+//! were one commit of another node. Commits of this node that the store accepted meanwhile are replayed first, so that they are
+//! not taken for changes of others.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,22 +11,22 @@ use crate::merge::{DentryKey, Ino, PlanError, ROOT, Tree, Trees};
 use crate::object::{LinkName, VersionedObject};
 use crate::store::{LogEntry, Mutation, Transaction};
 
-/// How the store differs from what was agreed on, at one place of its log. What is the same may be in it, too.
+/// The difference between the store, at one log entry, and the base. Unchanged parts may be included.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Snapshot {
-    /// Objects that the store has.
+    /// Objects of the store.
     pub objects: BTreeMap<ObjectId, VersionedObject>,
-    /// Names in these, or in others that it has: what they lead to, and the commit that made them.
+    /// Names in its directories: the object and the commit that set the name, or `None` if it was removed.
     pub links: BTreeMap<LinkName, Option<(ObjectId, Seq)>>,
 }
 
-/// What the trees are once the store's is agreed on: as if one commit had made all the difference.
+/// Returns the changes of both trees once the store's tree is the base, as if one commit had made all the difference.
 ///
-/// `own` are commits of this node that the store accepted and of which the log was not read: what they changed is nobody
-/// else's change. `theirs` is who has the other side of conflicts.
+/// `own` are commits of this node that the store accepted and whose log entries were not read: their changes are not changes of
+/// others. `theirs` names the other side of conflicts.
 ///
 /// # Errors
-/// [`PlanError::Log`] if what was read makes no sense; those of reading.
+/// [`PlanError::Log`] if the snapshot is inconsistent; [`PlanError::Read`].
 pub fn resync(
     trees: &dyn Trees,
     fresh: &mut dyn IdAllocator,
@@ -45,14 +47,14 @@ pub fn resync(
         };
         emptied.extend(follow_own(&mut draft, &entry)?);
     }
-    // Made here, and perhaps changed by others since.
+    // Created by this node, and possibly changed by others since.
     draft.made.clear();
     take_over(&mut draft, &mut touched, snapshot, emptied)?;
     merge_remote(&mut draft, &touched)?;
     draft.finish()
 }
 
-/// A name that this node gave to something was free then: whoever had it, others took it away.
+/// Records that a name to which this node linked an object was free then: others had removed it.
 fn make_way(draft: &StagedTree<'_>, touched: &mut Touched, item: &Transaction) -> MergeResult {
     for change in &item.mutations {
         let Mutation::Link(at, _) = change else { continue };
@@ -69,7 +71,7 @@ fn make_way(draft: &StagedTree<'_>, touched: &mut Touched, item: &Transaction) -
     Ok(())
 }
 
-/// Brings the store's tree into the base. `emptied` are directories that this node deleted: others emptied them before.
+/// Replaces the base with the store's tree. `emptied` are directories that this node deleted: others had emptied them before.
 fn take_over(
     draft: &mut StagedTree<'_>,
     touched: &mut Touched,
@@ -81,7 +83,7 @@ fn take_over(
             Some(num) => {
                 let before = match draft.base(num)? {
                     Some(before) => before,
-                    // It is not known what this node sent of it: what is different here was changed.
+                    // It is unknown which version this node sent: any difference counts as a change.
                     None => unlike(stored),
                 };
                 touched.objects.insert(num, before);
@@ -109,7 +111,7 @@ fn take_over(
         };
         lead(draft, touched, &at, now)?;
     }
-    // What was in directories that are gone is gone from there.
+    // Names in deleted directories are removed.
     let mut queue: Vec<Ino> = touched.children.keys().copied().chain(emptied).collect();
     let mut seen = BTreeSet::new();
     while let Some(num) = queue.pop() {
@@ -125,7 +127,7 @@ fn take_over(
     Ok(())
 }
 
-/// An object of which each field was changed since.
+/// Returns a version that differs in each field.
 fn unlike(stored: &VersionedObject) -> VersionedObject {
     let mut before = stored.clone();
     let object = &mut before.object;
@@ -136,7 +138,7 @@ fn unlike(stored: &VersionedObject) -> VersionedObject {
     before
 }
 
-/// A name in the base leads elsewhere, or nowhere.
+/// Changes or removes a name in the base.
 fn lead(
     draft: &mut StagedTree<'_>,
     touched: &mut Touched,

@@ -1,4 +1,5 @@
-//! Trees as they will be: changes in memory over what is there.
+//! The uncommitted result of a merge: an in-memory overlay of changes over the stored trees. Reads see the overlay first. Nothing
+//! is written; [`StagedTree::finish`] returns the changes for the replica to apply in one transaction.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -9,29 +10,29 @@ use crate::merge::overlay::Overlay;
 use crate::merge::{Conflict, ConflictKind, DentryKey, Ino, PlanError, ROOT, Tree, Trees};
 use crate::object::{Kind, Object, VersionedObject};
 
-/// Where new numbers and ids come from.
+/// Allocates inode numbers and object ids.
 pub trait IdAllocator {
-    /// A number that no object had.
+    /// Returns an inode number that was never used.
     fn num(&mut self) -> Ino;
-    /// Random.
+    /// Returns a random id.
     fn id(&mut self) -> ObjectId;
 }
 
-/// What a name leads to: here, and as agreed on with the commit that made it.
+/// The object that a name refers to: locally, and in the base with the commit that set the name.
 pub type LinkTarget = (Option<Ino>, Option<(Ino, Seq)>);
 
-/// What is different now: everything as it is to be. What is the same in both trees is clean.
+/// The result of a merge: new values of everything that changed. What is equal in both trees is not dirty.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Changes {
-    /// Objects here and as agreed on.
+    /// Objects: local and in the base.
     pub objects: BTreeMap<Ino, (Option<Object>, Option<VersionedObject>)>,
-    /// Names here and as agreed on.
+    /// Names: local and in the base.
     pub links: BTreeMap<DentryKey, LinkTarget>,
     /// Conflicts.
     pub conflicts: BTreeMap<DentryKey, Option<Conflict>>,
 }
 
-/// Numbers, ids and names, and nothing of what is in files.
+/// Lists inode numbers, ids and names, but no contents.
 impl fmt::Display for Changes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (num, (here, agreed)) in &self.objects {
@@ -68,11 +69,11 @@ impl fmt::Display for Shown {
     }
 }
 
-/// Trees with changes that are not made yet.
+/// The trees with staged changes.
 pub struct StagedTree<'a> {
     trees: &'a dyn Trees,
     fresh: &'a mut dyn IdAllocator,
-    /// Who changes: whose side the store's is.
+    /// Author of the changes being merged, recorded as the other side of conflicts.
     pub(super) author: NodeName,
     local: BTreeMap<Ino, Option<Object>>,
     base: BTreeMap<Ino, Option<VersionedObject>>,
@@ -80,30 +81,30 @@ pub struct StagedTree<'a> {
     local_links: Overlay<Ino>,
     base_links: Overlay<(Ino, Seq)>,
     conflicts: Overlay<Conflict>,
-    /// Made by the entry that is followed: nobody has seen their numbers.
+    /// Objects created by the entry that is being applied: users have not seen their inode numbers.
     pub(super) made: BTreeSet<Ino>,
-    /// Objects that the store does not have any more and that are still to be looked at, with the names here at which it
-    /// has something else now.
+    /// Objects removed from the store that are still to be processed, each with the local names at which the store has another
+    /// object now.
     pub(super) deletion_candidates: BTreeMap<Ino, Vec<DentryKey>>,
-    /// Where directories are that lost their names, whatever they are sides of: nowhere while the store's names come in, for they
-    /// may get one of those; then where they were, for the conflicts in which they may stay are there.
+    /// Locations of directories that lost their names, regardless of conflicts: `None` while the store's names are being
+    /// merged, since a directory may get one of those; then the former locations, where conflicts may keep the directories.
     detached_dirs: BTreeMap<Ino, Option<DentryKey>>,
-    /// Of these, those that are in a directory.
+    /// Detached directories by parent, as (parent, directory).
     fallen_in: BTreeSet<(Ino, Ino)>,
-    /// All names in conflict, once that was asked for.
+    /// Cache of all names in conflict.
     in_conflict: Option<BTreeSet<DentryKey>>,
-    /// How often a name was given to something, or came to be in conflict.
+    /// Counts names that were linked or came into conflict.
     pub(super) link_generation: u64,
-    /// A new object of the store that was found to be one that is here.
+    /// New objects of the store that were identified with local ones.
     alias: BTreeMap<Ino, Ino>,
-    /// Those that are here.
+    /// The local objects of `alias`.
     adopted: BTreeSet<Ino>,
 }
 
 pub(super) type MergeResult<T = ()> = Result<T, PlanError>;
 
 impl<'a> StagedTree<'a> {
-    /// Nothing changed; `author` is whose changes come in.
+    /// Starts without changes; `author` made the changes that are merged.
     pub fn new(trees: &'a dyn Trees, fresh: &'a mut dyn IdAllocator, author: NodeName) -> Self {
         Self {
             trees,
@@ -126,10 +127,10 @@ impl<'a> StagedTree<'a> {
         }
     }
 
-    /// What is to be written.
+    /// Returns the staged changes.
     ///
     /// # Errors
-    /// Those of reading.
+    /// [`PlanError::Read`].
     pub fn finish(self) -> MergeResult<Changes> {
         let mut changes = Changes { conflicts: self.conflicts.all().clone(), ..Changes::default() };
         let nums: BTreeSet<Ino> = self.local.keys().chain(self.base.keys()).copied().collect();
@@ -197,7 +198,7 @@ impl<'a> StagedTree<'a> {
         Ok(names.into_iter().map(|name| DentryKey { parent, name }).collect())
     }
 
-    /// All names in conflict.
+    /// Returns all names in conflict.
     pub(super) fn in_conflict(&mut self) -> MergeResult<&BTreeSet<DentryKey>> {
         if self.in_conflict.is_none() {
             let mut all: BTreeSet<DentryKey> = self.trees.conflicts()?.into_iter().collect();
@@ -212,23 +213,23 @@ impl<'a> StagedTree<'a> {
         Ok(self.in_conflict.get_or_insert_default())
     }
 
-    /// Conflicts that came up with these changes.
+    /// Returns the conflicts that arose from these changes.
     pub(super) fn new_conflicts(&self) -> Vec<(DentryKey, Conflict)> {
         let new = self.conflicts.all().iter();
         new.filter_map(|(at, conflict)| Some((at.clone(), conflict.clone()?))).collect()
     }
 
-    /// Names with conflicts in which it is this node's side.
+    /// Returns the names with conflicts whose local side is this object.
     pub(super) fn sides(&self, mine: Ino) -> MergeResult<BTreeSet<DentryKey>> {
         Ok(self.conflicts.of(mine, self.trees.sides(mine)?))
     }
 
-    /// Whether users can get at it, in the tree or in a conflict.
+    /// Reports whether an object is reachable for users, in the tree or in a conflict.
     pub(super) fn is_wanted(&self, num: Ino) -> MergeResult<bool> {
         Ok(self.is_alive(num)? || !self.sides(num)?.is_empty())
     }
 
-    /// In order of names, whatever order they are stored in.
+    /// Returns the names of an object, sorted.
     pub(super) fn names(&self, tree: Tree, num: Ino) -> MergeResult<Vec<DentryKey>> {
         let names = self.trees.names(tree, num)?;
         let names = match tree {
@@ -257,12 +258,12 @@ impl<'a> StagedTree<'a> {
         Ok(self.local(num)?.is_some_and(|object| object.kind == Kind::Directory))
     }
 
-    /// Whether users can get at it.
+    /// Reports whether an object has a name in the local tree.
     pub(super) fn is_alive(&self, num: Ino) -> MergeResult<bool> {
         Ok(num == ROOT || !self.names(Tree::Local, num)?.is_empty())
     }
 
-    /// Where users get at a directory: by its name, or in the conflict of which it is a side, or is to become one.
+    /// Returns the location of a directory: its name, or the conflict of which it is, or is about to become, a side.
     pub(super) fn place(&self, directory: Ino) -> MergeResult<Option<DentryKey>> {
         if let Some(name) = self.names(Tree::Local, directory)?.into_iter().next() {
             return Ok(Some(name));
@@ -273,7 +274,7 @@ impl<'a> StagedTree<'a> {
         }
     }
 
-    /// Whether a directory is another, or below it, or in a conflict below it.
+    /// Reports whether a directory is another one or below it, including conflicts.
     pub(super) fn is_below(&self, directory: Ino, above: Ino) -> MergeResult<bool> {
         let (mut at, mut way) = (directory, CycleDetector::default());
         while at != above {
@@ -288,7 +289,8 @@ impl<'a> StagedTree<'a> {
         Ok(true)
     }
 
-    /// Whether it is seen at once that nothing is below a directory, nor in a conflict below it: it is new, or deleted here.
+    /// Reports whether a cheap check shows that nothing is below a directory, including conflicts: it is new, or was deleted
+    /// locally.
     pub(super) fn is_hollow(&self, directory: Ino) -> MergeResult<bool> {
         Ok((self.made.contains(&directory) || !self.is_alive(directory)?)
             && self.fallen_in.range((directory, 0)..=(directory, Ino::MAX)).next().is_none()
@@ -296,7 +298,7 @@ impl<'a> StagedTree<'a> {
             && self.children(Tree::Local, directory)?.is_empty())
     }
 
-    /// Tells where directories are that lost their names; none are where they were before.
+    /// Sets the locations of directories that lost their names, and drops earlier ones.
     pub(super) fn set_detached_dirs(&mut self, fallen: BTreeMap<Ino, Option<DentryKey>>) {
         let inside = fallen.iter().filter_map(|(num, at)| Some((at.as_ref()?.parent, *num)));
         self.fallen_in = inside.collect();
@@ -313,9 +315,9 @@ impl<'a> StagedTree<'a> {
         self.local.insert(num, object);
     }
 
-    /// What both agree on is not what is here any more.
+    /// Sets the base version of an object; the local version stays.
     pub(super) fn set_base(&mut self, num: Ino, stored: Option<VersionedObject>) -> MergeResult {
-        // Where both were one row, what is here has to be remembered before they part.
+        // If both trees share one row, the local version has to be copied before they diverge.
         let local = self.local(num)?;
         self.local.entry(num).or_insert(local);
         self.base.insert(num, stored);
@@ -331,7 +333,7 @@ impl<'a> StagedTree<'a> {
         self.local_links.set(at.clone(), child);
     }
 
-    /// What has its place at a name by a conflict has it by the name now.
+    /// Turns the location of a conflict's side into its name. The location does not change, so `link_generation` stays.
     pub(super) fn stay(&mut self, at: &DentryKey, child: Ino) {
         self.local_links.set(at.clone(), Some(child));
     }
@@ -356,8 +358,8 @@ impl<'a> StagedTree<'a> {
         self.conflicts.set(at.clone(), conflict);
     }
 
-    /// Keeps this node's side of a name. A name has one: another gets a name beside it. A directory is a side once: an
-    /// earlier wish for it to be elsewhere is given up.
+    /// Records the local side of a conflict at a name. A name has one conflict: a further one gets a name beside it. A
+    /// directory is a side only once: an earlier conflict of it is dropped.
     pub(super) fn keep(
         &mut self,
         at: &DentryKey,
@@ -401,7 +403,7 @@ impl<'a> StagedTree<'a> {
         self.fresh.num()
     }
 
-    /// Makes what is here an object that the store does not know.
+    /// Turns a local object into one that the store does not know.
     pub(super) fn assign_new_id(&mut self, num: Ino) -> MergeResult {
         if let Some(mut object) = self.local(num)? {
             if self.num(object.id)? == Some(num) {
@@ -414,7 +416,7 @@ impl<'a> StagedTree<'a> {
         self.set_base(num, None)
     }
 
-    /// The store does not have it any more: unless users can get at it, nobody does.
+    /// Deletes an object removed from the store, unless users can reach it.
     pub(super) fn forget(&mut self, num: Ino) -> MergeResult {
         if self.is_wanted(num)? {
             return if self.base(num)?.is_some() { self.assign_new_id(num) } else { Ok(()) };
@@ -428,7 +430,7 @@ impl<'a> StagedTree<'a> {
         self.set_base(num, None)
     }
 
-    /// `ours` is what the store calls `new`, that was just made: users keep the number that they know.
+    /// Identifies the local object `ours` with the store's object `new`, which was just created: it keeps its inode number.
     pub(super) fn adopt(&mut self, ours: Ino, new: Ino) -> MergeResult {
         let Some(stored) = self.base(new)? else { return Ok(()) };
         if let Some(old) = self.local(ours)? {
@@ -472,17 +474,17 @@ impl<'a> StagedTree<'a> {
         Ok(())
     }
 
-    /// Whether users knew an object that others made now, under the number that it keeps.
+    /// Reports whether a local object was identified with one of the store.
     pub(super) fn is_adopted(&self, num: Ino) -> bool {
         self.adopted.contains(&num)
     }
 
-    /// A name, by the number that its directory has now.
+    /// Translates a name to the current inode number of its directory.
     pub(super) fn known_place(&self, at: &DentryKey) -> DentryKey {
         DentryKey { parent: self.alias(at.parent), name: at.name.clone() }
     }
 
-    /// The number that stands for another.
+    /// Returns the inode number that replaces `num`.
     pub(super) fn alias(&self, num: Ino) -> Ino {
         self.alias.get(&num).copied().unwrap_or(num)
     }

@@ -1,8 +1,8 @@
-//! How much a volume may hold, and each user of it.
+//! Quotas of a volume and of its users.
 //!
-//! Limits are kept as an extended attribute of the top directory that no user sees: so they come with the tree, are known
-//! off the network, and hold on every node from the commit on that set them. Each node looks after them by itself; what was
-//! once acknowledged is never refused by a store.
+//! Limits are stored as an extended attribute of the root directory that is hidden from users: so they are synchronised with
+//! the tree, are known offline, and apply on every node from the commit that set them. Each node enforces them itself; a store
+//! never rejects a change that a node has acknowledged.
 
 mod set;
 
@@ -11,18 +11,18 @@ pub use set::{Change, limits, set};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-/// The attribute. Names of this prefix are not for users.
+/// The attribute. Its prefix is hidden from users.
 pub const ATTRIBUTE: &[u8] = b"system.shunt.quota";
 
-/// Users that can have limits of their own.
+/// Maximum number of users with limits of their own.
 pub const MOST_USERS: usize = 1024;
 
-/// At most so much; `None`: no limit.
+/// Limits; `None`: unlimited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Limit {
-    /// Bytes of regular files, by their lengths: holes count, names and attributes do not.
+    /// Bytes of regular files, by their sizes: holes count, names and attributes do not.
     pub bytes: Option<u64>,
-    /// Files, directories and all other objects, each once, but for the top directory.
+    /// Number of files, directories and all other objects, each once, except the root directory.
     pub objects: Option<u64>,
 }
 
@@ -35,30 +35,30 @@ impl Limit {
 /// All limits of a volume.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Limits {
-    /// Of the volume.
+    /// Of the volume as a whole.
     pub volume: Limit,
-    /// Of each user that has none of its own. User 0 has none by this.
+    /// Of each user without limits of its own. User 0 is exempt.
     pub each: Limit,
-    /// Of users, by number as the volume has it.
+    /// Of individual users, by their numbers in the volume.
     pub users: BTreeMap<u32, Limit>,
 }
 
-/// What is held.
+/// Space in use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Usage {
     /// Bytes of regular files.
     pub bytes: u64,
-    /// Objects.
+    /// Number of objects.
     pub objects: u64,
 }
 
 impl Limits {
-    /// Whether there is no limit at all.
+    /// Reports whether there are no limits.
     pub fn is_empty(&self) -> bool {
         self.volume.is_none() && self.each.is_none() && self.users.values().all(Limit::is_none)
     }
 
-    /// Of a user.
+    /// Returns the limits of a user.
     pub fn of(&self, user: u32) -> Limit {
         match self.users.get(&user) {
             Some(limit) => *limit,
@@ -67,7 +67,7 @@ impl Limits {
         }
     }
 
-    /// As the attribute says it. What is not understood, of a later version perhaps, is no limit.
+    /// Parses the attribute. Unknown words, possibly of a later version, mean no limit.
     pub fn parse(value: &[u8]) -> Self {
         let mut limits = Self::default();
         for line in String::from_utf8_lossy(value).lines() {
@@ -91,7 +91,7 @@ impl Limits {
         limits
     }
 
-    /// For the attribute: a line for each limit, with bytes, objects, and `-` where there is none.
+    /// Formats the attribute: a line for each limit, with bytes, objects, and `-` where there is none.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut text = String::new();
         let mut line = |whose: &str, limit: &Limit| {

@@ -1,4 +1,5 @@
-//! Setting limits, where the stores are.
+//! Reads and changes the limits in a store. A change is a commit that is repeated if another node changed the limits
+//! concurrently.
 
 use std::cell::RefCell;
 
@@ -7,21 +8,21 @@ use crate::id::NodeName;
 use crate::store::{MetaStore, StoreError};
 use crate::volume_settings;
 
-/// What is to be changed of limits.
+/// A change of the limits.
 pub type Change<'a> = &'a dyn Fn(&mut Limits);
 
-/// The limits of a volume.
+/// Returns the limits of a volume.
 ///
 /// # Errors
-/// Those of the store.
+/// Any other [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
 pub fn limits(meta: &dyn MetaStore) -> Result<Limits, StoreError> {
     Ok(volume_settings::get(meta, ATTRIBUTE)?.map(|value| Limits::parse(&value)).unwrap_or_default())
 }
 
-/// Changes limits. As they are then.
+/// Changes the limits and returns the new ones.
 ///
 /// # Errors
-/// [`StoreError::Denied`] where too many users would have limits; those of the store.
+/// [`StoreError::Denied`] if too many users would have limits; any other [`StoreError`] of the engine.
 pub fn set(meta: &dyn MetaStore, node: &NodeName, change: Change<'_>) -> Result<Limits, StoreError> {
     let now = RefCell::default();
     volume_settings::set(meta, node, ATTRIBUTE, &|value| {

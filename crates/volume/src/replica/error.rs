@@ -14,7 +14,7 @@ pub enum ReplicaError {
     Directory {
         /// Which.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         error: io::Error,
     },
     /// Somebody has it open.
@@ -25,7 +25,7 @@ pub enum ReplicaError {
     Format {
         /// What it has.
         found: u32,
-        /// What is known.
+        /// The newest format that this version knows.
         known: u32,
     },
     /// It belongs to another volume or node.

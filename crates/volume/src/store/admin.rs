@@ -1,4 +1,5 @@
-//! What only who looks after a volume does: checking it, and freeing what nothing speaks of any more.
+//! Administrative access to a metadata store, for fsck, repair and garbage collection. Gateways do not offer it. Calls that
+//! change locations of chunks are fenced by the token of the collector's lock.
 
 use std::collections::HashMap;
 
@@ -7,14 +8,14 @@ use crate::object::{ChunkId, Time, VersionedObject};
 use crate::store::transaction::Row;
 use crate::store::{ChunkLocation, MetaStore, StoreError};
 
-/// An object, with what a store keeps beside it.
+/// An object, with the bookkeeping that a store keeps beside it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ObjectRecord {
-    /// What everybody sees.
+    /// The part that nodes see.
     pub stored: VersionedObject,
-    /// Where a directory is.
+    /// The parent of a directory.
     pub parent: Option<ObjectId>,
-    /// How many names a directory holds.
+    /// Number of entries in a directory.
     pub names: u64,
 }
 
@@ -27,154 +28,155 @@ impl From<Row> for ObjectRecord {
 /// A chunk that a store knows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Chunk {
-    /// Where it is.
+    /// Its location.
     pub place: ChunkLocation,
-    /// Since when it is not offered any more to who wants to send the same.
+    /// When it was marked for deletion; since then uploaders are no longer told that it exists.
     pub condemned: Option<Time>,
 }
 
-/// A chunk that lies in another pack from now on.
+/// A chunk that was copied to another pack.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Moved {
-    /// Which one.
+    /// The chunk.
     pub id: ChunkId,
-    /// Where it was.
+    /// Its old location.
     pub from: ChunkLocation,
-    /// Where it is.
+    /// Its new location.
     pub to: ChunkLocation,
 }
 
-/// The setting that counts turns.
+/// Setting with the fencing token of the garbage collector's lock.
 pub(in crate::store) const TURN: &str = "gc.turn";
-/// The setting that counts how often chunks were moved.
+/// Setting that counts how often chunks were moved.
 pub(crate) const MOVES: &str = "gc.moves";
 
-/// The side of a store that its keeper sees.
+/// The administrative half of a store.
 ///
-/// A chunk that nothing speaks of is first condemned: it can be read, but [`MetaStore::known`] no longer tells of it. Who
-/// sent a change that speaks of it, being told before, has as long as the grace lasts; then it is dropped, if still nothing
-/// speaks of it.
+/// Deletion of chunks has two phases. An unreferenced chunk is first marked: it can still be read, but [`MetaStore::known`] no
+/// longer reports it. A node that was told of it before has the grace period to commit its reference; then the chunk is
+/// deleted, if it is still unreferenced.
 pub trait StoreAdmin: MetaStore {
-    /// Objects in order of their ids, and where to go on.
+    /// Scans objects in order of their ids; returns them and the first id of the next page.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Any other [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
     fn scan_kept(
         &self,
         from: ObjectId,
         most: usize,
     ) -> Result<(Vec<ObjectRecord>, Option<ObjectId>), StoreError>;
 
-    /// Chunks after one, in order of their ids; all zeros: from the first.
+    /// Scans chunks after `after`, in order of their ids; all zeros: from the first.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Any other [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
     fn scan_chunks(&self, after: ChunkId, most: usize) -> Result<Vec<(ChunkId, Chunk)>, StoreError>;
 
-    /// Condemns those that are not yet.
+    /// Marks for deletion the chunks that are not marked yet.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Any other [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
     fn mark_for_deletion(&self, chunks: &[ChunkId], at: Time) -> Result<(), StoreError>;
 
-    /// Takes that back.
+    /// Removes the marks.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Any other [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
     fn unmark(&self, chunks: &[ChunkId]) -> Result<(), StoreError>;
 
-    /// Drops those that were condemned by then, and are still.
+    /// Deletes the chunks that were marked at `condemned` or before and still are.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Any other [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
     fn drop_chunks(&self, chunks: &[ChunkId], condemned: Time) -> Result<(), StoreError>;
 
-    /// Takes the turn from whoever looks after the volume as well: those before do no more of what is only done in turn. So
-    /// what is read then holds, as far as only this changes it.
+    /// Acquires the lock of the garbage collector from any holder and returns its fencing token: fenced calls of earlier
+    /// holders do nothing from now on. So data that only fenced calls change stays as it is read from here on.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Any other [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
     fn acquire_gc_lock(&self) -> Result<u64, StoreError>;
 
-    /// Moves those that are still where they were; one that is condemned stays it. How many that were; `None`, and nothing
-    /// is done, where another one has the turn.
+    /// Updates the locations of chunks that are still at `from`; a mark stays. Returns how many were updated; `None`, and
+    /// nothing is done, if `turn` is no longer the current fencing token.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Any other [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
     fn move_chunks(&self, turn: u64, moved: &[Moved]) -> Result<Option<u64>, StoreError>;
 
-    /// Makes settings, or removes them, together. `false`, and nothing is done, where another one has the turn.
+    /// Writes or removes settings together. Returns `false`, and does nothing, if `turn` is no longer the current fencing
+    /// token.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Any other [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
     fn set_fenced(&self, turn: u64, settings: &[(String, Option<String>)]) -> Result<bool, StoreError>;
 
-    /// Settings whose keys begin so.
+    /// Returns the settings whose keys begin with `prefix`.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Any other [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
     fn settings(&self, prefix: &str) -> Result<Vec<(String, String)>, StoreError>;
 
-    /// Up to where the log is not there any more; 0: it is whole.
+    /// Returns the last entry that was truncated from the log; 0: the log is complete.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Any other [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
     fn forgotten(&self) -> Result<Seq, StoreError>;
 
-    /// Drops from the beginning of the log what was committed before a time, but none of the last `least` entries. Up to
-    /// where it is not there then. A node that has not read it yet reads the whole tree instead.
+    /// Truncates the log: entries before a time, except the last `least`. Returns the last truncated entry. A node that has not
+    /// read that far reads the whole tree instead.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Any other [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
     fn forget(&self, before: Time, least: u64) -> Result<Seq, StoreError>;
 
-    /// Versions of objects that are no more, after one: its object and the commit that ended it.
+    /// Scans versions of deleted objects and superseded versions, after one: each with the commit that ended it.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Any other [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
     fn scan_past(
         &self,
         after: (ObjectId, Seq),
         most: usize,
     ) -> Result<Vec<(VersionedObject, Seq)>, StoreError>;
 
-    /// Forgets what was superseded by a commit up to one, and versions of an object but for the latest so many. How many
-    /// versions and names that were.
+    /// Deletes history that a commit up to `up_to` superseded, and all but the latest `versions` versions of each object.
+    /// Returns the number of versions and names deleted.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Any other [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
     fn trim(&self, up_to: Seq, versions: Option<u32>) -> Result<u64, StoreError>;
 
-    /// A setting of the volume.
+    /// Returns a setting of the volume.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Any other [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
     fn setting(&self, key: &str) -> Result<Option<String>, StoreError>;
 
-    /// Makes a setting.
+    /// Writes a setting.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Any other [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
     fn set_setting(&self, key: &str, value: &str) -> Result<(), StoreError>;
 
-    /// What time it is where the metadata are; nothing of those that go by the clock of this machine.
+    /// Returns the time at the metadata store; `None` for an engine that uses the clock of this machine.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Any other [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
     fn now(&self) -> Result<Option<Time>, StoreError> {
         Ok(None)
     }
 
-    /// Writes down how many names lead to objects, and how many they hold; unless there was a commit after `at`: then nothing is done, and `false` the answer.
+    /// Replaces the counts of names of objects and of entries in directories; does nothing and returns `false` if there was a
+    /// commit after `at`.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Any other [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
     fn mend(&self, at: Seq, counts: &HashMap<ObjectId, (u32, u64)>) -> Result<bool, StoreError>;
 
-    /// Replaces the description of the volume; unless there was a commit after `at`: then nothing is done, and `false` the
-    /// answer.
+    /// Replaces the description of the volume; does nothing and returns `false` if there was a commit after `at`.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Any other [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
     fn redescribe(&self, at: Seq, description: &[u8]) -> Result<bool, StoreError>;
 }

@@ -1,4 +1,4 @@
-//! Values in the blobs of a store: `postcard`, whose format is fixed. What the values are is versioned by the store.
+//! Encoding of values stored as blobs: `postcard`, whose format is fixed. The store versions the types.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -6,7 +6,7 @@ use serde::de::DeserializeOwned;
 use crate::store::StoreError;
 
 pub(crate) fn encode<T: Serialize + ?Sized>(value: &T) -> Vec<u8> {
-    // Into memory, and of types whose lengths are known: there is no error to have.
+    // Infallible: into memory, of types with known lengths.
     postcard::to_stdvec(value).unwrap_or_default()
 }
 

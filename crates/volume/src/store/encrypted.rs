@@ -1,4 +1,5 @@
-//! A store that does not know what things are called, and, where its log is [sealed](super::seal), is not believed what it holds.
+//! A decorator that encrypts the metadata before the store sees them and decrypts what it returns. In a volume whose log is
+//! [sealed](super::seal), data from the store are also verified against the seals.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,40 +16,40 @@ use super::{
 use crate::id::{NodeName, ObjectId, Seq};
 use crate::object::{ChunkId, LinkName, StoredLink, Time, VersionedObject};
 
-/// A store of hidden names, as who has the key sees it.
+/// A store with encrypted names, as seen by a holder of the key.
 pub struct EncryptedStore {
     store: Arc<dyn MetaStore>,
     veil: MetadataCipher,
-    /// `None`: it is not sealed.
+    /// `None`: the log is not sealed.
     log: Option<Log>,
     proofs: Proofs,
-    /// Whether all names were looked at for those that cannot be read.
+    /// All names were scanned once for undecryptable ones.
     is_known: AtomicBool,
 }
 
-/// The log of a store, of a volume whose log is sealed.
+/// The raw log of a volume whose log is sealed.
 struct Log {
     store: Arc<dyn MetaStore>,
     veil: MetadataCipher,
     sealer: Sealer,
 }
 
-/// Names that are looked at at once.
+/// Page size of the scan for undecryptable names.
 const PAGE: usize = 1000;
 
 impl EncryptedStore {
-    /// Of one that keeps them hidden by this.
+    /// Wraps a store whose metadata `veil` encrypts.
     pub fn new(store: Arc<dyn MetaStore>, veil: MetadataCipher) -> Self {
         Self { store, veil, log: None, proofs: Proofs::default(), is_known: AtomicBool::new(false) }
     }
 
-    /// The same, of a volume whose log is sealed.
+    /// Adds verification of a sealed log.
     pub fn sealed(self, sealer: Sealer) -> Self {
         let (store, veil) = (self.store.clone(), self.veil.clone());
         Self { log: Some(Log { store, veil, sealer }), ..self }
     }
 
-    /// Verifies objects and names as they are stored, where the log proves them.
+    /// Verifies objects and names in their stored form, in a volume with a sealed log.
     fn prove<'a>(
         &self,
         objects: impl Iterator<Item = &'a VersionedObject> + Clone,
@@ -80,7 +81,7 @@ impl EncryptedStore {
         all.into_iter().map(|one| show(&self.veil, one)).collect()
     }
 
-    /// Looks at all names there are, once: some that cannot be read were told to a process before this one.
+    /// Scans all names once, to learn the undecryptable ones: their display names may have been returned by an earlier process.
     fn know_names(&self) -> Result<(), StoreError> {
         let mut from = Some(ObjectId(0)).filter(|_| !self.is_known.load(Ordering::Relaxed));
         while let Some(at) = from {
@@ -211,7 +212,7 @@ impl History for EncryptedStore {
         Ok(link.map(|link| self.veil.show_link(link)))
     }
 
-    /// In the order of the names as the store knows them: one that is the same each time.
+    /// Ordered by the encrypted names: arbitrary, but stable.
     fn links_at(
         &self,
         parent: ObjectId,

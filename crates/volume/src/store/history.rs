@@ -1,7 +1,7 @@
-//! What a volume held before: versions of objects and names that others took the place of.
+//! Past versions of objects and names.
 //!
-//! Each change keeps what it supersedes, with the commit that did: so the volume can be read as of any commit, as long as
-//! its history is [kept](Retention).
+//! Each commit keeps what it supersedes, together with its own number. So the volume can be read as of any commit that is
+//! [retained](Retention).
 
 use std::time::Duration;
 
@@ -11,13 +11,13 @@ use crate::id::{NodeName, ObjectId, Seq};
 use crate::object::{LinkName, StoredLink, Time, VersionedObject};
 use crate::store::{MetaStore, StoreError};
 
-/// Versions of one object in an answer.
+/// Maximum number of versions of one object in an answer.
 pub const MAX_VERSIONS: usize = 1000;
 
-/// A name that is no more.
+/// A name that was removed or replaced.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PastLink {
-    /// As it was.
+    /// The link as it was.
     pub link: StoredLink,
     /// The commit that ended it.
     pub until: Seq,
@@ -26,22 +26,22 @@ pub struct PastLink {
 /// A version of an object.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Version {
-    /// As it is, or was.
+    /// The object in this version.
     pub stored: VersionedObject,
-    /// The commit that made it what it is; [`VersionedObject::since`].
+    /// The commit that created this version; [`VersionedObject::since`].
     pub since: Seq,
-    /// The commit that ended it; `None`: it is so still.
+    /// The commit that superseded it; `None`: current.
     pub until: Option<Seq>,
-    /// When that commit was made and by whom, as long as the log tells.
+    /// Time and author of the commit that created it, unless that was truncated from the log.
     pub by: Option<(Time, NodeName)>,
 }
 
-/// How much of what was is kept. Both have to hold.
+/// Retention of history. Both limits apply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Retention {
-    /// What was superseded longer ago is not. `None`: for ever.
+    /// Versions superseded longer ago are deleted. `None`: kept for ever.
     pub age: Option<Duration>,
-    /// At most so many versions of an object before the present one. `None`: all.
+    /// Maximum number of versions of an object besides the current one. `None`: all.
     pub versions: Option<u32>,
 }
 
@@ -52,44 +52,43 @@ impl Default for Retention {
     }
 }
 
-/// The side of a store that looks back. What is asked as of a commit before [`kept_since`](Self::kept_since) is answered
-/// as far as it is known still.
+/// Queries of past versions. A query as of a commit before [`kept_since`](Self::kept_since) is answered with what is left.
 pub trait History: Send + Sync {
-    /// The commit that history reaches back to.
+    /// Returns the earliest commit as of which the history is complete.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Any other [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
     fn kept_since(&self) -> Result<Seq, StoreError>;
 
-    /// What [`seq_at`] says, where it can be had in one step.
+    /// Returns the result of [`seq_at`], if the engine can compute it in one step.
     fn seq_at(&self, _time: Time) -> Option<Result<Seq, StoreError>> {
         None
     }
 
-    /// An object as of a commit; `None`: it was not there, or that version is not kept.
+    /// Returns an object as of a commit; `None`: it did not exist, or that version is no longer retained.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Any other [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
     fn object_at(&self, id: ObjectId, at: Seq) -> Result<Option<VersionedObject>, StoreError>;
 
-    /// Several, in the order asked for.
+    /// Returns several objects as of a commit, in the order of `ids`.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Any other [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
     fn objects_at(&self, ids: &[ObjectId], at: Seq) -> Result<Vec<Option<VersionedObject>>, StoreError> {
         ids.iter().map(|id| self.object_at(*id, at)).collect()
     }
 
-    /// A name as of a commit.
+    /// Returns a name as of a commit.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Any other [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
     fn link_at(&self, name: &LinkName, at: Seq) -> Result<Option<StoredLink>, StoreError>;
 
-    /// The names of a directory as of a commit, in their order, after one, at most so many.
+    /// Returns at most `most` names of a directory as of a commit, in their order, after the name `after`.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Any other [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
     fn links_at(
         &self,
         parent: ObjectId,
@@ -98,36 +97,36 @@ pub trait History: Send + Sync {
         most: usize,
     ) -> Result<Vec<StoredLink>, StoreError>;
 
-    /// The versions of an object that are kept, the latest first, at most [`MAX_VERSIONS`].
+    /// Returns the retained versions of an object, the latest first, at most [`MAX_VERSIONS`].
     ///
     /// # Errors
-    /// Those of the store.
+    /// Any other [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
     fn versions(&self, id: ObjectId) -> Result<Vec<Version>, StoreError>;
 
-    /// What a name led to before, the latest first, at most [`MAX_VERSIONS`].
+    /// Returns what a name referred to before, the latest first, at most [`MAX_VERSIONS`].
     ///
     /// # Errors
-    /// Those of the store.
+    /// Any other [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
     fn past_of_name(&self, name: &LinkName) -> Result<Vec<PastLink>, StoreError>;
 
-    /// Names that objects had and lost, in no order, at most [`MAX_VERSIONS`] of each.
+    /// Returns names that objects had and lost, in no order, at most [`MAX_VERSIONS`] of each.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Any other [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
     fn past_names(&self, ids: &[ObjectId]) -> Result<Vec<PastLink>, StoreError>;
 }
 
 impl VersionedObject {
-    /// The commit that made it what it is.
+    /// Returns the commit that created this version.
     pub fn since(&self) -> Seq {
         self.field_versions.values().copied().max().unwrap_or_default().max(self.created)
     }
 }
 
-/// The last commit at a time or before it; 0: there was none yet. Times of commits only go up.
+/// Returns the last commit at or before a time; 0: there was none yet. Commit times never decrease.
 ///
 /// # Errors
-/// [`StoreError::Forgotten`] for a time before the log begins; those of the store.
+/// [`StoreError::Forgotten`] for a time before the log begins; any other [`StoreError`] of the engine.
 pub fn seq_at(store: &dyn MetaStore, time: Time) -> Result<Seq, StoreError> {
     if let Some(known) = store.history().and_then(|history| history.seq_at(time)) {
         return known;
@@ -138,7 +137,7 @@ pub fn seq_at(store: &dyn MetaStore, time: Time) -> Result<Seq, StoreError> {
         let middle = Seq(below.0 + (above.0 - below.0) / 2);
         let at = match store.log_since(Seq(middle.0 - 1), 1) {
             Ok(entries) => entries.first().map(|entry| entry.at),
-            // Longer ago than the log tells.
+            // Older than the log reaches back.
             Err(StoreError::Forgotten(_)) => {
                 forgotten = forgotten.max(middle);
                 None

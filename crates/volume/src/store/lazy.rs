@@ -1,4 +1,5 @@
-//! A store that is out of reach when its volume is opened.
+//! A store that is opened on first use, so that a known volume can be mounted while its store is unreachable. Only one thread at
+//! a time attempts to open it; concurrent calls fail at once as unreachable.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -14,7 +15,7 @@ use crate::object::{ChunkId, LinkName, StoredLink, Time, VersionedObject};
 
 type Open = dyn Fn() -> Result<Arc<dyn MetaStore>, StoreError> + Send + Sync;
 
-/// A store that is opened by the first call that can reach it.
+/// Opens the store in the first call that reaches it.
 pub(crate) struct LazyStore {
     open: Box<Open>,
     store: OnceLock<Arc<dyn MetaStore>>,
@@ -30,7 +31,7 @@ impl LazyStore {
         if let Some(store) = self.store.get() {
             return Ok(&**store);
         }
-        // Who comes meanwhile does not wait for a server that may be silent.
+        // A concurrent call fails at once instead of waiting for a server that may not answer.
         let Some(_alone) = self.trying.try_lock() else {
             return Err(StoreError::Unreachable("it is being tried".to_owned()));
         };

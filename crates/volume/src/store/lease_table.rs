@@ -1,13 +1,13 @@
-//! Leases: which objects somebody has changed without the log telling of it yet.
+//! Leases: announce changes of objects that are not in the log yet.
 //!
-//! Every connected node reads as if it held a read lease on the whole volume: it opens what it has without asking. Whoever
-//! changes something takes a write lease on that object, and goes on once all the others have [seen](LeaseRequest::seen) it.
-//! From then on they wait when they come to that object, until the lease was [freed](LeaseRequest::free) at a place of the log
-//! that they have read. A node that is not heard of for a while, or sees nothing, is in nobody's way: its session ends, and
-//! its leases with it.
+//! Every connected node reads as if it held a read lease on the whole volume: it opens cached files without a request. A node
+//! that changes an object takes a write lease on it and proceeds once all other nodes have acknowledged it
+//! ([`seen`](LeaseRequest::seen)). From then on they wait on opening that object, until they have read the log up to the entry
+//! with which the lease was [released](LeaseRequest::free). A node that is silent for a while or acknowledges nothing cannot
+//! block others: its session ends, and its leases with it.
 //!
-//! The [`LeaseTable`] says the rules, once for all engines: each keeps it as one row, changed under a lock. Nothing of it need
-//! outlive a crash, since a node whose session is gone begins a new one.
+//! The [`LeaseTable`] implements the rules, once for all engines: each engine stores it as one row, changed under a lock. It
+//! need not survive a crash, since a node whose session is lost begins a new one.
 
 use std::time::Duration;
 
@@ -17,69 +17,69 @@ use super::penalties::{Penalties, SLOW};
 use crate::id::{NodeName, ObjectId, Seq};
 use crate::object::Time;
 
-/// The object that stands for all of them.
+/// A pseudo object that stands for all objects.
 pub const EVERYTHING: ObjectId = ObjectId(0);
 
-/// Sessions of a volume at a time. Later ones go on without leases.
+/// Maximum number of sessions of a volume. Further nodes work without leases.
 const MAX_SESSIONS: usize = 4096;
-/// The same of one node: it may have died and come back some times.
+/// Maximum number of sessions of one node: it may have crashed and restarted several times.
 const MAX_SESSIONS_OF_NODE: usize = 8;
-/// Leases of a session at a time, and in what it says at once: more than a node takes.
+/// Maximum number of leases of a session, and in one request: more than a node takes.
 pub(crate) const MAX_LEASES: usize = 2048;
-/// The longest life of a session that says nothing.
+/// Longest lifetime of a session without a request.
 const MAX_SESSION_TTL: Duration = Duration::from_secs(30);
-/// Who says something, and for so long not that it has seen what came, is as good as silent. A node says within its life of five
-/// seconds that it has seen all that it was told the last time: within two of them that it has seen what came.
+/// A node that sends requests but acknowledges nothing new for this long is treated as silent. Within its session's lifetime of
+/// five seconds a node acknowledges all that the last response contained, so it acknowledges an event within two lifetimes.
 const MAX_ACK_DELAY_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// What a node says.
+/// A request of a node.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeaseRequest {
-    /// Which session: a number that no other has, and that nobody else knows.
+    /// Identifier of the session: unique, and secret.
     pub session: u128,
-    /// It ends when nothing is said for so many milliseconds.
+    /// The session ends after this many milliseconds without a request.
     pub life: u32,
-    /// All up to this [place](LeaseResponse::at) is taken account of.
+    /// Acknowledges all events up to this [position](LeaseResponse::at).
     pub seen: u64,
-    /// Leases to take, by numbers that no other has. One that is there is not taken twice.
+    /// Leases to take, by unique numbers. Taking a lease again changes nothing.
     pub take: Vec<(u64, ObjectId)>,
-    /// Leases to give back, with the commit by which all that was changed is in the log.
+    /// Leases to release, each with the commit by which all changes under it are in the log.
     pub free: Vec<(u64, Seq)>,
-    /// The session ends.
+    /// Ends the session.
     pub ends: bool,
 }
 
-/// What became of a lease of somebody else.
+/// A lease of another node that was taken or released.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeaseEvent {
-    /// Its number.
+    /// Number of the lease.
     pub lease: u64,
-    /// On what.
+    /// The object it covers.
     pub object: ObjectId,
-    /// Whose.
+    /// The session that holds it.
     pub who: u64,
-    /// It was given back: what was changed is in the log up to there.
+    /// Set once it is released: the changes are in the log up to this commit.
     pub freed: Option<Seq>,
 }
 
-/// What a node hears.
+/// The response to a [`LeaseRequest`].
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeaseResponse {
-    /// The session is new: leases that the node had before are gone.
+    /// The session is new: earlier leases of the node are lost.
     pub began: bool,
-    /// Up to here this tells all. What was taken by this call has this place.
+    /// The response covers all events up to this position, which is also that of the leases taken by this request.
     pub at: u64,
-    /// Goes up when somebody has seen something.
+    /// Incremented whenever a session acknowledges events.
     pub acks: u64,
-    /// All other nodes have seen what has at most this place.
+    /// All other nodes have acknowledged the events up to this position.
     pub all_seen: u64,
-    /// Other sessions.
+    /// Number of other sessions.
     pub company: u32,
-    /// Goes up when another session begins.
+    /// Number of the newest other session; increases when one begins.
     pub newest: u64,
     /// The last commit.
     pub head: Seq,
-    /// What became of leases of others since [`LeaseRequest::seen`].
+    /// Events of leases of others since [`LeaseRequest::seen`].
     pub events: Vec<LeaseEvent>,
 }
 
@@ -98,7 +98,7 @@ struct Lease {
     event: LeaseEvent,
 }
 
-/// Where a session stays while there is more to see.
+/// A session with outstanding acknowledgements: how far it has acknowledged, and since when it stays there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 struct Behind {
     who: u64,
@@ -119,22 +119,22 @@ impl Behind {
 /// All sessions and leases of a volume.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeaseTable {
-    /// Goes up with what all have to see.
+    /// Position of the latest event that all have to acknowledge.
     at: u64,
     acks: u64,
     newest: u64,
     sessions: Vec<Session>,
     leases: Vec<Lease>,
-    /// Comes after the rest, where older versions do not look.
+    /// Encoded after the fields above, where older versions ignore it.
     #[serde(skip)]
     behind: Vec<Behind>,
-    /// Comes after that.
+    /// Encoded after `behind`.
     #[serde(skip)]
     late: Penalties,
 }
 
 impl LeaseTable {
-    /// Reads one. What makes no sense is as good as none: all sessions begin anew.
+    /// Decodes a table. Undecodable bytes yield an empty one: all sessions begin anew.
     pub(crate) fn decode(bytes: &[u8]) -> Self {
         let Ok((mut board, rest)) = postcard::take_from_bytes::<Self>(bytes) else { return Self::default() };
         if let Ok((behind, rest)) = postcard::take_from_bytes(rest) {
@@ -151,18 +151,18 @@ impl LeaseTable {
         bytes
     }
 
-    /// Its places, for those who wait: of what all have to see, and of what was seen.
+    /// Returns the positions that waiters watch: of events, and of acknowledgements.
     pub(crate) fn places(&self) -> (u64, u64) {
         (self.at, self.acks)
     }
 
-    /// Others than this one.
+    /// Reports whether more than one session is connected.
     pub(crate) fn is_shared(&self) -> bool {
         self.sessions.len() > 1
     }
 
-    /// One says something and hears of the others. `None`: there are too many of them, or of what is said, or nobody waits for
-    /// this node now, because it made others wait.
+    /// Performs a request of one node. `None`: it exceeds a limit on sessions or leases, or the node is locked out for a while
+    /// because it made others wait.
     pub fn exchange(
         &mut self,
         node: &NodeName,
@@ -177,7 +177,7 @@ impl LeaseTable {
         let before = self.at;
         let stays: Vec<u64> = self.behind.iter().filter(|one| one.is_long(now)).map(|one| one.who).collect();
         let late = |session: &Session| {
-            // What this one says now may be that it has seen more.
+            // This request may contain the missing acknowledgement.
             let stays =
                 stays.contains(&session.who) && (session.id != ask.session || ask.seen <= session.seen);
             session.ends <= now || stays || (ask.ends && session.id == ask.session)
@@ -190,8 +190,8 @@ impl LeaseTable {
             .map(|one| (one.who, one.lasts(now)))
             .filter(|(_, lasts)| *lasts > SLOW)
             .collect();
-        // Who says at last that it ends owes nothing from then on, but was waited for as well. Several sessions of a node that
-        // end together are one failing.
+        // A node that finally ends its session owes nothing from then on, but others have waited for it too. Several sessions
+        // of a node that end together count as one failure.
         let failed = |session: &&Session| {
             gone.contains(&session.who) && slow.iter().any(|(who, _)| *who == session.who)
         };
@@ -239,14 +239,13 @@ impl LeaseTable {
         if !began {
             let session = &mut self.sessions[mine];
             session.ends = ends;
-            // A clock that was set back must not make anybody live for ever.
             seen = ask.seen.min(before);
             if seen > session.seen {
                 session.seen = seen;
                 self.acks += 1;
                 let waited = slow.iter().find(|(slow, _)| *slow == who).map(|(_, waited)| *waited);
                 if waited.is_some_and(|waited| self.late.acknowledged(node, waited, now)) {
-                    // The next time it says something its session is gone.
+                    // Its next request finds the session ended.
                     self.late.ended(node, now);
                     self.sessions[mine].ends = now;
                 }
@@ -295,19 +294,19 @@ impl LeaseTable {
         self.sessions.iter().filter(|session| session.node == *node).count()
     }
 
-    /// Notes who has not seen all, and since when it has seen no more.
+    /// Records the sessions with outstanding acknowledgements, and since when they acknowledged nothing new.
     fn note_behind(&mut self, now: Time) {
         let before = std::mem::take(&mut self.behind);
         for session in self.sessions.iter().filter(|session| session.seen < self.at) {
             let (who, seen) = (session.who, session.seen);
             let same = before.iter().find(|one| (one.who, one.seen) == (who, seen));
-            // A clock that was set back must not give anybody more time.
+            // If the clock was set back, a session does not gain time by it.
             let since = same.map_or(now, |one| one.since.min(now));
             self.behind.push(Behind { who, seen, since });
         }
     }
 
-    /// Drops what everybody has seen the end of.
+    /// Drops released leases whose release all sessions have acknowledged.
     fn forget(&mut self) {
         let seen = self.sessions.iter().map(|session| session.seen).min().unwrap_or(u64::MAX);
         self.leases.retain(|lease| lease.event.freed.is_none() || lease.at > seen);

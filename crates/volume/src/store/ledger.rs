@@ -1,4 +1,6 @@
-//! Follows a sealed log: each entry is verified before anything is made of it.
+//! Verifies a sealed log entry by entry, before any of them is applied. It checks the seals, the order and completeness of the
+//! entries, and that other nodes were shown the same log. The replica stores its persistent state, so that verification
+//! continues after a restart.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -6,37 +8,37 @@ use super::seal::{Digest, Sealer, tampered};
 use super::{LogEntry, StoreError};
 use crate::id::Seq;
 
-/// Values of the chain that are remembered, to compare them with what seals attest. An older one is not compared: the next
-/// seal of the same writer attests that part of the log too.
+/// Number of recent chain values kept for comparison with what seals attest. Older ones are not compared: the next seal of the
+/// same writer attests that part of the log too.
 const RECENT: usize = 1 << 16;
 
-/// A sealed log as far as it was verified.
+/// The verified prefix of a sealed log.
 #[derive(Debug, Clone)]
 pub struct Ledger {
     at: Seq,
-    /// The chain at the last entries, up to `at`.
+    /// Chain values of the last entries, up to `at`.
     recent: VecDeque<Digest>,
-    /// The count of the last entry of each writer.
+    /// Count of each writer's last entry.
     writers: HashMap<Writer, u64>,
-    /// Those among them that changed since it was [kept](Self::to_keep).
+    /// Counts changed since the last [`to_keep`](Self::to_keep).
     changed: HashMap<Writer, u64>,
-    /// It was begun anew since then.
+    /// Started from scratch since the last [`to_keep`](Self::to_keep).
     is_anew: bool,
 }
 
-/// A process that commits.
+/// Identifier of a process that commits.
 pub type Writer = [u8; 16];
 
-/// What a replica keeps of a [`Ledger`].
+/// The persistent part of a [`Ledger`], stored by a replica.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Kept {
-    /// Where it is.
+    /// The last verified entry.
     pub at: Seq,
-    /// The chain there.
+    /// The chain value at `from`.
     pub chain: Digest,
-    /// Counts of writers: of all of them, or to be kept, of those that changed.
+    /// Counts of writers: all when loading, the changed ones when storing.
     pub writers: Vec<(Writer, u64)>,
-    /// Counts that were kept before are not those of this one.
+    /// Counts stored earlier are obsolete.
     pub is_anew: bool,
 }
 
@@ -48,35 +50,35 @@ impl From<Kept> for Ledger {
 }
 
 impl Ledger {
-    /// Before the first entry.
+    /// Starts before the first entry.
     pub fn new(sealer: &Sealer) -> Self {
         Self::from(Kept { chain: sealer.first(), is_anew: true, ..Kept::default() })
     }
 
-    /// All that is new since the last call.
+    /// Returns what changed since the last call, to be stored.
     pub fn to_keep(&mut self) -> Kept {
         let writers = std::mem::take(&mut self.changed).into_iter().collect();
         Kept { at: self.at, chain: self.chain(), writers, is_anew: std::mem::take(&mut self.is_anew) }
     }
 
-    /// The last entry that was verified.
+    /// Returns the last verified entry.
     pub fn at(&self) -> Seq {
         self.at
     }
 
-    /// The chain there.
+    /// Returns the chain value at the last verified entry.
     pub fn chain(&self) -> Digest {
         self.recent.back().copied().unwrap_or_default()
     }
 
-    /// The chain at an entry, as long as it is remembered.
+    /// Returns the chain value at an entry, if it is still kept.
     fn chain_at(&self, seq: Seq) -> Option<Digest> {
         let back = self.at.0.checked_sub(seq.0)?;
         let n = (self.recent.len() as u64).checked_sub(back + 1)?;
         self.recent.get(n as usize).copied()
     }
 
-    /// Forgets what only who is before an entry needs.
+    /// Drops chain values that only readers before an entry need.
     pub fn forget_before(&mut self, seq: Seq) {
         while self.recent.len() > RECENT && self.at.0 - (self.recent.len() as u64 - 1) < seq.0 {
             self.recent.pop_front();
@@ -86,8 +88,8 @@ impl Ledger {
     /// Verifies the next entry, or compares one that was verified before.
     ///
     /// # Errors
-    /// [`StoreError::Tampered`]: the store changed it, left out one before it, or shows others another log. Then nothing is
-    /// remembered of it.
+    /// [`StoreError::Tampered`]: the store changed the entry, omitted one before it, or shows other nodes another log. The
+    /// ledger is then unchanged. [`StoreError::Damaged`] for an old entry whose chain value is no longer kept.
     pub fn take(&mut self, sealer: &Sealer, entry: &LogEntry) -> Result<(), StoreError> {
         let seq = entry.seq;
         let seal = sealer.verify(entry)?;
@@ -148,7 +150,7 @@ mod tests {
         Sealer::new(secret, 7, Vouching::new(secret, 7).seal(top)).unwrap()
     }
 
-    /// What a store makes of a commit.
+    /// Builds the entry that a store makes of a commit.
     fn entry(sealer: &Sealer, seq: u64) -> LogEntry {
         let node: NodeName = "ant".parse().unwrap();
         let change = vec![Mutation::SetMode(ObjectId(5), seq as u16)];
@@ -181,7 +183,7 @@ mod tests {
         for made in &entries {
             ledger.take(&one, made).unwrap();
             refused(&mut ledger, &LogEntry { at: Time(100), ..made.clone() });
-            // The seal stays as it was.
+            // The seal stays unchanged.
             let mut changed = made.clone();
             changed.change[0] = Mutation::SetMode(ObjectId(5), 0o4755);
             refused(&mut ledger, &changed);
@@ -189,7 +191,7 @@ mod tests {
         }
         refused(&mut ledger, &entry(&one, 22));
         refused(&mut ledger, &entry(&sealer(&VolumeKey::random()), 21));
-        // What a replica keeps of it knows the same.
+        // A ledger restored from its persistent part verifies the same.
         let mut again = Ledger::from(ledger.to_keep());
         refused(&mut again, &LogEntry { seq: Seq(21), ..entries[3].clone() });
         let next = entry(&one, 21);

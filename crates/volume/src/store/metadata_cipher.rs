@@ -1,12 +1,12 @@
-//! Hides what a volume calls things from its stores: names, targets of symbolic links, extended attributes.
+//! Encrypts names, targets of symbolic links and extended attributes before a store sees them.
 //!
-//! The same name in the same directory is always hidden as the same bytes, so that a store can look it up and see that there
-//! is one of it: the nonce is a keyed hash of where it is and what it says. So a store sees when a name comes back, how long
-//! names are and which directory they are in, and nothing else of them; the same name elsewhere looks different. What was
-//! changed or moved elsewhere is told from what was hidden.
+//! Encryption is deterministic: the nonce is a keyed hash of the location and the plain text (as in SIV mode), so equal names
+//! in one directory have equal ciphertexts and the store can look them up and keep them unique. A store learns when a name
+//! recurs, the lengths of names and their directories, and nothing else; the same name in another directory looks different.
+//! Ciphertexts that were altered or moved elsewhere do not authenticate.
 //!
-//! Who writes without the key can commit what was never hidden by it. Nobody's volume ends with that: such a name, or target,
-//! shows as one that says so, by which the name can be taken away, and such an attribute does not show.
+//! A writer without the key can commit names that do not decrypt. They do no harm to the volume: such a name or target is shown
+//! as a placeholder, by which the name can be removed, and such an attribute is not shown.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -29,14 +29,14 @@ const NONCE: usize = 24;
 /// Attributes of this prefix are settings of the volume, which are set without its key.
 const SETTINGS: &[u8] = b"system.shunt.";
 
-/// What was not hidden by the key shows as this, then itself in base 64,
+/// Prefix under which an undecryptable name is shown, followed by its stored form in base 64,
 const UNREADABLE: &[u8] = b"unreadable-";
-/// or this and its hash, where that is too long for a name.
+/// or by this and its hash, if that is too long for a name.
 const LONG: u8 = b'~';
-/// Names of the second kind that are remembered; more of them cannot be taken away.
+/// Maximum number of remembered names of the second kind; further ones cannot be removed.
 const MAX_LONG_NAMES: usize = 1 << 16;
 
-/// What is hidden: one never stands for another.
+/// The kind of an encrypted value: one kind never decrypts as another.
 #[derive(Clone, Copy)]
 enum What {
     Name = 1,
@@ -45,7 +45,7 @@ enum What {
     XattrValue,
 }
 
-/// Hides, and shows again.
+/// Encrypts and decrypts the metadata of a volume.
 #[derive(Clone)]
 pub struct MetadataCipher {
     nonces: [u8; 32],
@@ -53,10 +53,10 @@ pub struct MetadataCipher {
     met: Arc<Met>,
 }
 
-/// What was met that was not hidden by the key.
+/// Undecryptable values that were met.
 #[derive(Default)]
 struct Met {
-    /// Names as they are stored, by what they are shown as where that does not say it.
+    /// Stored names, by the hashed form under which they are shown.
     long: Mutex<HashMap<LinkName, Vec<u8>>>,
     is_told: AtomicBool,
 }
@@ -67,7 +67,7 @@ impl std::fmt::Debug for MetadataCipher {
     }
 }
 
-/// What a name that cannot be read shows as.
+/// Returns the placeholder for an undecryptable name.
 fn unreadable(stored: &[u8]) -> Vec<u8> {
     let whole = URL_SAFE_NO_PAD.encode(stored);
     match UNREADABLE.len() + whole.len() <= NAME_MAX {
@@ -77,7 +77,7 @@ fn unreadable(stored: &[u8]) -> Vec<u8> {
 }
 
 impl MetadataCipher {
-    /// By the key of a volume.
+    /// Derives the cipher from the key of a volume.
     pub fn new(secret: &VolumeKey) -> Self {
         let cipher = secret.derive("shunt volume 2: sealing of names");
         Self {
@@ -87,7 +87,7 @@ impl MetadataCipher {
         }
     }
 
-    /// Says once that something was not hidden by the key.
+    /// Logs, once, that a value was not encrypted with the key.
     fn tell(&self, what: &str, of: ObjectId) {
         if !self.met.is_told.swap(true, Ordering::Relaxed) {
             tracing::warn!(
@@ -102,24 +102,24 @@ impl MetadataCipher {
 
     fn seal(&self, context: &[u8], plain: &[u8]) -> Vec<u8> {
         let mut hasher = blake3::Hasher::new_keyed(&self.nonces);
-        // Where one ends and the other begins is part of it.
+        // The length separates context and plain text.
         hasher.update(&(context.len() as u64).to_le_bytes()).update(context).update(plain);
         let nonce = hasher.finalize();
         let nonce = &nonce.as_bytes()[..NONCE];
         let payload = Payload { msg: plain, aad: context };
-        // It fails only for more bytes than memory holds.
+        // Fails only for more bytes than memory holds.
         let sealed = self.cipher.encrypt(XNonce::from_slice(nonce), payload).unwrap_or_default();
         [nonce, &sealed].concat()
     }
 
-    /// `None` of what was not sealed by this, there.
+    /// Returns `None` for a value that was not encrypted by this key for this context.
     fn unseal(&self, context: &[u8], hidden: &[u8]) -> Option<Vec<u8>> {
         let (nonce, sealed) = hidden.split_at_checked(NONCE)?;
         let payload = Payload { msg: sealed, aad: context };
         self.cipher.decrypt(XNonce::from_slice(nonce), payload).ok()
     }
 
-    /// For where not all bytes are allowed.
+    /// Encrypts to base 64, where arbitrary bytes are not allowed.
     fn seal_text(&self, context: &[u8], plain: &[u8]) -> Vec<u8> {
         URL_SAFE_NO_PAD.encode(self.seal(context, plain)).into_bytes()
     }
@@ -150,10 +150,10 @@ impl MetadataCipher {
         shown
     }
 
-    /// What a stored name says; `None` where that is no name, or was not hidden by the key.
+    /// Decrypts a stored name; `None` if it does not decrypt, or not to a valid name.
     fn read_name(&self, at: &LinkName) -> Option<Vec<u8>> {
         let name = self.unseal_text(&Self::context(What::Name, at.parent, b""), &at.name)?;
-        // It was made by a node: what others do not trust they look at.
+        // Written by another node, which may be malicious: validate it.
         let is_dot = name == b"." || name == b"..";
         let is_name = !is_dot
             && !name.is_empty()
@@ -163,21 +163,21 @@ impl MetadataCipher {
         is_name.then_some(name)
     }
 
-    /// What is stored of a name that shows as one that cannot be read.
+    /// Returns the stored name behind a placeholder.
     fn unread_name(&self, at: &LinkName) -> Option<LinkName> {
         let name = match at.name.strip_prefix(UNREADABLE)? {
             [LONG, ..] => self.met.long.lock().get(at).cloned()?,
             whole => URL_SAFE_NO_PAD.decode(whole).ok()?,
         };
         let stored = LinkName { parent: at.parent, name };
-        // Somebody may have called a file so: that is a name as any other.
+        // A user may have chosen a name of this form: that is an ordinary name.
         let is_it = wrong(&Mutation::Unlink(stored.clone())).is_none()
             && unreadable(&stored.name) == at.name
             && self.read_name(&stored).is_none();
         is_it.then_some(stored)
     }
 
-    /// Whether it is about a name of which only who has seen it stored knows what that is.
+    /// Reports whether a transaction uses a hashed placeholder whose stored name is not known yet.
     pub(super) fn lacks_name(&self, item: &Transaction) -> bool {
         let lacks = |at: &LinkName| is_long(&at.name) && !self.met.long.lock().contains_key(at);
         item.mutations.iter().any(|change| match change {
@@ -204,7 +204,7 @@ impl MetadataCipher {
         })
     }
 
-    /// By the name as users know it.
+    /// `name` is the plain one.
     fn hide_value(&self, id: ObjectId, name: &[u8], value: &[u8]) -> Vec<u8> {
         match name.starts_with(SETTINGS) {
             true => value.to_vec(),
@@ -332,26 +332,26 @@ impl MetadataCipher {
         }
     }
 
-    /// `None` of what is about an attribute that does not show, and of a seal.
+    /// Returns `None` for a change of an undecryptable attribute, and for a seal.
     fn show_change(&self, change: Mutation) -> Option<Mutation> {
         Some(match change {
             Mutation::Make(object) => Mutation::Make(self.show_object(object)),
             Mutation::SetXattr(id, name, value) => {
                 let name = self.show_xattr_name(id, &name)?;
-                // It takes the place of what was there, also where it says nothing.
+                // The attribute replaces an earlier value even if the new one does not decrypt.
                 let value = value.and_then(|value| self.show_value(id, &name, &value));
                 Mutation::SetXattr(id, name, value)
             }
             Mutation::Link(at, child) => Mutation::Link(self.show_name(at), child),
             Mutation::Unlink(at) => Mutation::Unlink(self.show_name(at)),
-            // It is about what is stored.
+            // Covers the stored form.
             Mutation::Seal(_) => return None,
             change => change,
         })
     }
 }
 
-/// Whether a name may stand for one that it does not say.
+/// Reports whether a name may be a hashed placeholder.
 fn is_long(name: &[u8]) -> bool {
     name.strip_prefix(UNREADABLE).is_some_and(|rest| rest.first() == Some(&LONG))
 }
@@ -397,7 +397,7 @@ mod tests {
             assert_eq!(veil.hide_name(&shown), at(stored));
             assert_eq!(veil.show_name(veil.hide_name(&shown)), shown);
         }
-        // What users call so themselves is hidden, and comes back.
+        // Names of this form chosen by users are encrypted and decrypted like others.
         let hidden = URL_SAFE_NO_PAD.encode(veil.hide_name(&at(b"text")).name);
         let names = [
             "unreadable-",

@@ -1,7 +1,7 @@
-//! What all nodes agree on.
+//! The metadata store: the objects, names, chunk locations and commit log of a volume, on which all nodes agree.
 //!
 //! A [`MetaStore`] orders the changes of a volume: each accepted [`Transaction`] is one entry of a log without gaps. All
-//! engines behave alike; one suite of tests runs on each.
+//! engines (SQLite, PostgreSQL, a gateway's client) behave alike; one suite of tests runs on each.
 
 pub mod admin;
 pub(crate) mod codec;
@@ -34,46 +34,46 @@ pub use sqlite::SqliteStore;
 use crate::id::{NodeName, ObjectId, OwnerId, Seq, VolumeName};
 use crate::object::{ChunkId, Content, Field, LinkName, Object, StoredLink, Time, VersionedObject};
 
-/// What has to be so still.
+/// A condition that must still hold for a transaction to be accepted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Precondition {
-    /// The object is there.
+    /// The object exists.
     Exists(ObjectId),
-    /// It was last set by this commit.
+    /// The field was last set by this commit.
     Field(ObjectId, Field, Seq),
-    /// The name leads there since this commit; `None`: there is no such name.
+    /// The name has led to this object since this commit; `None`: the name does not exist.
     Link(LinkName, Option<(ObjectId, Seq)>),
-    /// A directory without names.
+    /// The directory has no entries.
     Empty(ObjectId),
 }
 
-/// A change.
+/// One change within a transaction.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Mutation {
-    /// A new object, without a name as yet.
+    /// Creates an object, which has no name yet.
     Make(Object),
-    /// New content of a regular file, and when it was modified.
+    /// Sets the content of a regular file and its modification time.
     SetContent(ObjectId, Content, Time),
-    /// Permission bits.
+    /// Sets the permission bits.
     SetMode(ObjectId, u16),
-    /// The user.
+    /// Sets the owning user.
     SetOwner(ObjectId, OwnerId),
-    /// The group.
+    /// Sets the owning group.
     SetGroup(ObjectId, OwnerId),
-    /// The time of modification.
+    /// Sets the modification time.
     SetModified(ObjectId, Time),
-    /// An extended attribute; `None` removes it.
+    /// Sets an extended attribute; `None` removes it.
     SetXattr(ObjectId, Vec<u8>, Option<Vec<u8>>),
-    /// A name that was not there. A directory has one: to move it, take the old one away first.
+    /// Adds a name that did not exist. A directory has only one: to move it, remove the old name first.
     Link(LinkName, ObjectId),
-    /// A name that is not there any more. An object without names is gone at the end of its item.
+    /// Removes a name. An object without names is deleted at the end of its transaction.
     Unlink(LinkName),
-    /// Changes nothing: proves those before it, of a volume whose log is [sealed](seal).
+    /// Changes nothing: proves the mutations before it, in a volume whose log is [sealed](seal).
     Seal(seal::Seal),
 }
 
 impl Mutation {
-    /// The object of which it sets a part; `None`: it makes one, or is about a name.
+    /// Returns the object whose field it sets; `None` if it creates an object or changes a name.
     pub fn sets(&self) -> Option<ObjectId> {
         match self {
             Self::SetContent(id, ..)
@@ -87,112 +87,112 @@ impl Mutation {
     }
 }
 
-/// Changes that are made together or not at all.
+/// Changes that are committed together or not at all.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Transaction {
-    /// What has to be so still.
+    /// All of them must hold.
     pub preconditions: Vec<Precondition>,
-    /// In this order.
+    /// Applied in this order.
     pub mutations: Vec<Mutation>,
-    /// Chunks that the changes speak of and that the store may not know yet. They are known from then on even where the
-    /// item is refused: they are there, and what comes of the conflict will want them.
+    /// Locations of chunks that the changes reference and that the store may not know yet. The store records them even if it
+    /// rejects the transaction: the chunks are stored, and the resolution of the conflict will reference them.
     pub chunks: Vec<(ChunkId, ChunkLocation)>,
 }
 
-/// Where the bytes of a chunk are.
+/// The location of a chunk's bytes in the object store.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChunkLocation {
-    /// The key of the object that holds it, among others perhaps.
+    /// Key of the object that contains it, possibly together with other chunks.
     pub key: String,
-    /// From this byte on.
+    /// Offset within the object, in bytes.
     pub offset: u64,
-    /// So many bytes as they are stored: compressed, encrypted.
+    /// Stored length in bytes: compressed and encrypted.
     pub stored: u32,
-    /// So many bytes once they are not.
+    /// Length of the plain content in bytes.
     pub length: u32,
 }
 
-/// Why an item was not accepted. None of its changes was made.
+/// The reason why a transaction was not accepted. None of its changes was made.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub enum Rejected {
-    /// A precondition does not hold: its place in [`Transaction::preconditions`].
+    /// A precondition does not hold: its index in [`Transaction::preconditions`].
     #[error("what it was based on has changed (condition {0})")]
     Stale(u32),
     /// A directory would be below itself.
     #[error("a directory would be below itself")]
     Cycle,
-    /// A mutations that makes no sense where the store is now: its place in [`Transaction::mutations`], and why.
+    /// A mutation that is invalid in the current state of the store: its index in [`Transaction::mutations`], and the reason.
     #[error("change {0} cannot be made: {1}")]
     Invalid(u32, String),
 }
 
-/// A change that was made.
+/// A committed transaction, as an entry of the log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogEntry {
-    /// Its place.
+    /// Sequence number of the commit.
     pub seq: Seq,
-    /// Who made it.
+    /// The node that committed it.
     pub node: NodeName,
-    /// When, by the clock of the store.
+    /// Commit time, by the clock of the store.
     pub at: Time,
-    /// In this order.
+    /// The mutations, in the order in which they were applied.
     pub change: Vec<Mutation>,
 }
 
-/// What is wrong with a store.
+/// An error of a metadata store.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// It cannot be reached. Not an error of anybody: the node goes on without.
+    /// The store cannot be reached. An expected condition: the node continues offline.
     #[error("the store cannot be reached: {0}")]
     Unreachable(String),
-    /// There is no such volume.
+    /// No volume has this name.
     #[error("there is no volume {0}")]
     NoVolume(VolumeName),
-    /// There is one already.
+    /// A volume of this name exists already.
     #[error("there is a volume {0} already")]
     Exists(VolumeName),
-    /// It was made by a newer version, or is not a store.
+    /// The store was created by a newer version, or is not a store.
     #[error("the store has format {found}, and this version knows {known}: {advice}")]
     Format {
-        /// What it has.
+        /// The format found.
         found: String,
-        /// What is known.
+        /// The newest format that this version knows.
         known: u32,
-        /// What to do.
+        /// The remedy.
         advice: &'static str,
     },
-    /// It holds what makes no sense.
+    /// The store contains data that cannot be decoded or is inconsistent.
     #[error("the store is damaged: {0}")]
     Damaged(String),
-    /// What it holds was not made with the key of the volume: the store, or who writes to it, changed it.
+    /// The data was not made with the key of the volume: the store, or somebody with write access to it, changed it.
     #[error(
         "the store was tampered with: {0}. Nothing of it is taken. Put back a copy of the store that is intact; this machine \
          keeps what it has"
     )]
     Tampered(String),
-    /// This node may not do that; one line.
+    /// This node lacks the permission; one line.
     #[error("{0}")]
     Denied(String),
-    /// The log no longer begins so early: read the whole tree again.
+    /// The log was truncated beyond this entry: read the whole tree again.
     #[error("the log no longer holds what came after {0}")]
     Forgotten(Seq),
 }
 
-/// A page of a tree.
+/// One page of a scan of the tree.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Page {
     /// Objects in order of their ids.
     pub objects: Vec<VersionedObject>,
-    /// All names of the directories among them.
+    /// All names in the directories among them.
     pub links: Vec<StoredLink>,
-    /// Where to go on; `None`: that was all.
+    /// First id of the next page; `None` on the last one.
     pub next: Option<ObjectId>,
 }
 
-/// Tells the time of commits.
+/// Source of commit times.
 pub type Clock = Arc<dyn Fn() -> Time + Send + Sync>;
 
-/// That of the machine.
+/// Returns the clock of the machine.
 pub fn system_clock() -> Clock {
     Arc::new(|| {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -200,29 +200,29 @@ pub fn system_clock() -> Clock {
     })
 }
 
-/// Answers to batches that a store remembers, for [`MetaStore::commit`] to give again: those of the last so many batches.
+/// Number of batches whose answers a store keeps, so that [`MetaStore::commit`] is idempotent for their tokens.
 pub const ANSWERS_KEPT: usize = 4096;
 
-/// Tells gateways apart: those that share a book are one.
+/// Identifies a gateway. Gateways that share a registry count as one.
 pub type GatewayId = [u8; 16];
 
-/// The metadata of volumes.
+/// The metadata of one volume.
 ///
-/// Calls block. None is retried by the caller for another reason than [`StoreError::Unreachable`].
+/// Calls block. A caller retries only after [`StoreError::Unreachable`].
 pub trait MetaStore: Send + Sync {
-    /// The last commit.
+    /// Returns the last commit.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Any other [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
     fn head(&self) -> Result<Seq, StoreError>;
 
-    /// Commits items one after the other, each by itself, in one transaction: all that hold are durable when this returns, and
-    /// nobody else's commit is between them.
-    /// Whether a batch that was answered by [`StoreError::Unreachable`] was committed is told by its `token`: the same
-    /// token again gives the same answer and changes nothing, within the last [`ANSWERS_KEPT`] batches.
+    /// Commits transactions one after the other, each by itself, in one database transaction: all accepted ones are durable
+    /// when this returns, and no commit of another node is between them. After [`StoreError::Unreachable`] the outcome is
+    /// unknown; a retry with the same `token` returns the first answer and changes nothing, within the last [`ANSWERS_KEPT`]
+    /// batches.
     ///
     /// # Errors
-    /// Those of the store; then nothing is known of the batch.
+    /// Any [`StoreError`] of the engine; the outcome of the batch is then unknown.
     fn commit(
         &self,
         node: &NodeName,
@@ -230,89 +230,91 @@ pub trait MetaStore: Send + Sync {
         items: &[Transaction],
     ) -> Result<Vec<Result<Seq, Rejected>>, StoreError>;
 
-    /// By way of which gateways this is, the next one first; `None`: that one does not know.
+    /// Returns the gateways on the path to the store, the nearest first; `None` if the nearest one does not know.
     ///
     /// # Errors
-    /// Those of the store; [`StoreError::Denied`] where who asks is no gateway.
+    /// [`StoreError::Denied`] if the caller is not a gateway; any other [`StoreError`] of the engine.
     fn way(&self) -> Result<Option<Vec<GatewayId>>, StoreError> {
         Ok(Some(Vec::new()))
     }
 
-    /// Why this node may change nothing, as far as that is known without asking; `None`: it may, or finds out.
+    /// Returns why this node is read-only, as far as that is known without a request; `None`: it may write, or a commit will
+    /// tell.
     fn only_reads(&self) -> Option<String> {
         None
     }
 
-    /// Objects, as they are now, in the order asked for.
+    /// Returns the current state of objects, in the order of `ids`.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Any other [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
     fn get(&self, ids: &[ObjectId]) -> Result<Vec<Option<VersionedObject>>, StoreError>;
 
-    /// The whole tree, from an id on; at most so many objects. It may change between pages: begin with the
-    /// [`head`](Self::head), and go on with the log from there.
+    /// Scans the tree from an id on, at most `most` objects at a time. It may change between pages: read the
+    /// [`head`](Self::head) first, and apply the log from there afterwards.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Any other [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
     fn scan(&self, from: ObjectId, most: usize) -> Result<Page, StoreError>;
 
-    /// What was committed after a place, at most so many entries.
+    /// Returns at most `most` log entries after `after`.
     ///
     /// # Errors
-    /// [`StoreError::Forgotten`]; those of the store.
+    /// [`StoreError::Forgotten`]; any other [`StoreError`] of the engine.
     fn log_since(&self, after: Seq, most: usize) -> Result<Vec<LogEntry>, StoreError>;
 
-    /// The same, or a first part of it where more is too long for one message; whether it is not a part.
+    /// Reads the log as [`log_since`](Self::log_since), but may return a prefix where the rest exceeds one message; the flag is
+    /// `true` if the answer is not cut short.
     ///
     /// # Errors
-    /// As [`log_since`](Self::log_since).
+    /// As for [`log_since`](Self::log_since).
     fn log_part(&self, after: Seq, most: usize) -> Result<(Vec<LogEntry>, bool), StoreError> {
         Ok((self.log_since(after, most)?, true))
     }
 
-    /// Where chunks are, in the order asked for.
+    /// Locates chunks, in the order of `chunks`.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Any other [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
     fn places(&self, chunks: &[ChunkId]) -> Result<Vec<Option<ChunkLocation>>, StoreError>;
 
-    /// Whether chunks are there to be spoken of, in the order asked for: those need not be sent again. A chunk may have a
-    /// [place](Self::places) and soon lose it.
+    /// Reports for each chunk whether it may be referenced without an upload, in the order of `chunks`. A chunk that is marked
+    /// for deletion may still have a [location](Self::places) and soon lose it.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Any other [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
     fn known(&self, chunks: &[ChunkId]) -> Result<Vec<bool>, StoreError> {
         Ok(self.places(chunks)?.iter().map(Option::is_some).collect())
     }
 
-    /// The log as it is stored, of a volume whose log is [sealed](seal); `None`: it is not, or its key is not here.
+    /// Returns the log as it is stored, if it is [sealed](seal) and this node has the key; otherwise `None`.
     fn sealed_log(&self) -> Option<&dyn SealedLog> {
         None
     }
 
-    /// The side that looks back; `None`: there is none.
+    /// Returns the interface to past versions; `None` if the store has none.
     fn history(&self) -> Option<&dyn history::History> {
         None
     }
 
-    /// Waits until there may be something after a place, or for so long. A hint: it may say yes for nothing, and may miss
-    /// what happens.
+    /// Waits until the log may have entries after `after`, at most for `at_most`. Only a hint: both spurious and missed
+    /// wake-ups occur.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Any other [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
     fn wait(&self, after: Seq, at_most: std::time::Duration) -> Result<bool, StoreError>;
 
-    /// Says something of [leases](lease_table), and hears of those of others.
+    /// Performs one [lease](lease_table) request of a node and returns the state of other nodes' leases.
     ///
     /// # Errors
-    /// [`StoreError::Denied`] where there are none, or too many nodes; those of the store.
+    /// [`StoreError::Denied`] if the store has no leases or too many nodes hold some; any other [`StoreError`] of the engine.
     fn lease(&self, node: &NodeName, ask: &LeaseRequest) -> Result<LeaseResponse, StoreError> {
         let _ = (node, ask);
         Err(StoreError::Denied("this store has no leases".to_owned()))
     }
 
-    /// Waits until there may be something to hear of after [a place](LeaseResponse::at), or, where somebody waits for that,
-    /// somebody has [seen](LeaseResponse::acks) something; or for so long. A hint, as [`wait`](Self::wait) is.
+    /// Waits until the lease table may have changed after [`after`](LeaseResponse::at), or, with `acks`, until a node has
+    /// [acknowledged](LeaseResponse::acks) more events; at most for `at_most`. A hint, like [`wait`](Self::wait).
     ///
     /// # Errors
     /// As for [`lease`](Self::lease).
@@ -327,17 +329,17 @@ pub trait MetaStore: Send + Sync {
     }
 }
 
-/// A sealed log, for who [follows](ledger) it.
+/// Raw access to a sealed log, for a node that [verifies](ledger) it.
 pub trait SealedLog {
-    /// Verifies its entries.
+    /// Returns the verifier of its entries.
     fn sealer(&self) -> &seal::Sealer;
 
-    /// What was committed after a place, at most so many entries, as they are stored.
+    /// Returns at most `most` entries after `after`, as they are stored.
     ///
     /// # Errors
-    /// As [`MetaStore::log_since`]; [`StoreError::Tampered`] where it does not go back so far.
+    /// As [`MetaStore::log_since`]; [`StoreError::Tampered`] where the log does not reach back that far.
     fn stored_since(&self, after: Seq, most: usize) -> Result<Vec<LogEntry>, StoreError>;
 
-    /// An entry as who has the key sees it.
+    /// Decrypts an entry.
     fn shown(&self, entry: LogEntry) -> LogEntry;
 }

@@ -1,10 +1,10 @@
-//! Nodes that made others wait: for a while nobody waits for them.
+//! Penalties for nodes that made writers wait: such a node gets no lease session for a while.
 //!
 //! A writer waits until all nodes with a session have acknowledged its lease. A node that never does is waited for until its
-//! session ends; without a memory it would begin another one at once, and any node, one that may only read too, could hold up
-//! all writers for ever. So a node whose session ended while it owed an acknowledgement, or whose acknowledgements took too long
-//! all together, gets no session until a penalty is over. The penalty doubles each time, and is forgotten after good conduct. Without a
-//! session the node goes on as one that is off the network: it asks the store for what it reads.
+//! session ends; without penalties it would begin another one at once, and any node, even a read-only one, could block all
+//! writers for ever. So a node whose session ended while it owed an acknowledgement, or whose acknowledgements together took
+//! too long, gets no session until a penalty is over. The penalty doubles each time, and is forgotten after good conduct.
+//! Without a session the node works as if it were offline: it asks the store for what it reads.
 
 use std::time::Duration;
 
@@ -13,33 +13,33 @@ use serde::{Deserialize, Serialize};
 use crate::id::NodeName;
 use crate::object::Time;
 
-/// A session that ended, or an acknowledgement that came, so long after it was owed counts.
+/// An acknowledgement, or the end of a session, counts as slow if it comes later than this.
 pub(super) const SLOW: Duration = Duration::from_secs(1);
 
-/// How long others may wait for slow acknowledgements of a node within [`GOOD`]: a tenth of the time.
+/// Limit on the total time that others wait for slow acknowledgements of a node within [`GOOD`]: a tenth of it.
 const MAX_ACK_WAIT_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The second penalty, and the longest. The first one is none: a node may have crashed and come back.
+/// The second penalty, and the longest. The first is zero: a node may have crashed and restarted.
 const SECOND: Duration = Duration::from_secs(30);
 const LONGEST: Duration = Duration::from_secs(3600);
 
-/// Time after the last penalty or slow acknowledgement that makes all forgotten.
+/// Time after the last penalty or slow acknowledgement until all are forgotten.
 const GOOD: Duration = Duration::from_secs(600);
 
-/// Nodes that are remembered.
+/// Maximum number of nodes on record.
 const MAX_REMEMBERED_NODES: usize = 256;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Late {
     node: NodeName,
     penalties: u32,
-    /// Milliseconds that others waited.
+    /// Total time that others waited, in milliseconds.
     waited: u64,
-    /// The end of the last penalty, or the first slow acknowledgement since.
+    /// End of the last penalty, or the first slow acknowledgement since.
     until: Time,
 }
 
-/// Nodes that were late.
+/// The nodes with slow acknowledgements or penalties.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Penalties(Vec<Late>);
 
@@ -48,12 +48,12 @@ fn after(time: Time, span: Duration) -> Time {
 }
 
 impl Penalties {
-    /// Whether a node gets no session now.
+    /// Reports whether a node is refused a session now.
     pub(super) fn is_shut_out(&self, node: &NodeName, now: Time) -> bool {
         self.0.iter().any(|late| late.node == *node && late.penalties > 0 && now < late.until)
     }
 
-    /// A session ended while its node owed an acknowledgement.
+    /// Records that a session ended while its node owed an acknowledgement.
     pub(super) fn ended(&mut self, node: &NodeName, now: Time) {
         let late = self.of(node, now);
         let penalty = match late.penalties.checked_sub(1) {
@@ -65,7 +65,8 @@ impl Penalties {
         late.until = after(now, penalty);
     }
 
-    /// A node acknowledged after others had waited so long. Returns whether that was too much: its session is to end.
+    /// Records that a node acknowledged after others had waited for `waited`. Returns `true` if the total exceeds the limit:
+    /// its session is to be ended.
     pub(super) fn acknowledged(&mut self, node: &NodeName, waited: Duration, now: Time) -> bool {
         let late = self.of(node, now);
         late.waited = late.waited.saturating_add(waited.as_millis() as u64);
@@ -73,7 +74,7 @@ impl Penalties {
     }
 
     fn of(&mut self, node: &NodeName, now: Time) -> &mut Late {
-        // A clock that was set back must not make anybody remembered for ever.
+        // If the clock was set back, no record may last for ever.
         let latest = after(now, LONGEST);
         self.0.iter_mut().for_each(|late| late.until = late.until.min(latest));
         self.0.retain(|late| now < after(late.until, GOOD));

@@ -1,7 +1,7 @@
-//! Compares what the tables of a store say with the entries of its sealed log that stated it.
+//! Verifies the objects and names in the tables of a store against the entries of its sealed log that set them.
 //!
-//! Each part of an object, and each name, tells the commit that set it. So what is read is genuine: somebody with the key stated
-//! it, of this object or name. That nothing newer took its place is only known to who follows the log.
+//! Each field of an object, and each name, has the number of the commit that set it. So what is read is authentic: somebody
+//! with the key wrote it, for this object or name. Only a node that follows the log knows that nothing newer replaced it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,24 +14,24 @@ use super::{LogEntry, MetaStore, Mutation, StoreError, codec};
 use crate::id::{ObjectId, Seq};
 use crate::object::{Field, Kind, LinkName, Object, StoredLink, VersionedObject};
 
-/// Entries that are remembered.
+/// Number of verified entries that are cached.
 const REMEMBERED: usize = 4096;
-/// Entries that are read together, where no more than so many of them are wanted in between.
+/// Entries are read together if the range has at most `TOGETHER` of them and no gap between needed ones exceeds `GAP`.
 const TOGETHER: u64 = 256;
 const GAP: u64 = 16;
-/// Entries of a log that is read as a whole.
+/// Page size for reading the unsealed part of a log.
 const PAGE: u64 = 1024;
 
-/// Verifies what is read of a store out of order.
+/// Verifies data that are read from a store out of order.
 #[derive(Default)]
 pub(crate) struct Proofs {
-    /// Verified entries by their places in the log, the last that were needed.
+    /// Cache of verified entries, by number.
     known: Mutex<BTreeMap<Seq, LogEntry>>,
-    /// Hashes of the entries that have no seals, once all of them were verified together.
+    /// Hashes of the entries without seals, once all of them were verified together.
     vouched: Mutex<Option<Arc<[Short]>>>,
 }
 
-/// A hash of an entry.
+/// A truncated hash of an entry.
 type Short = [u8; 16];
 
 fn short(entry: &LogEntry) -> Short {
@@ -40,17 +40,17 @@ fn short(entry: &LogEntry) -> Short {
     short
 }
 
-/// What an entry states of a part of an object.
+/// The mutation of an entry that set a field of an object.
 enum Stated<'a> {
     Made(&'a Object),
     Set(&'a Mutation),
 }
 
 impl Proofs {
-    /// Verifies objects and names as they are stored.
+    /// Verifies objects and names in their stored form.
     ///
     /// # Errors
-    /// [`StoreError::Tampered`]; those of the store.
+    /// [`StoreError::Tampered`]; any other [`StoreError`] of the engine.
     pub fn prove<'a>(
         &self,
         store: &dyn MetaStore,
@@ -63,7 +63,7 @@ impl Proofs {
             wanted.extend(stored.field_versions.values());
             wanted.insert(stored.created);
         }
-        // The top directory was made before the log began.
+        // The root directory was created before the log began.
         wanted.remove(&Seq(0));
         let mut known = self.known.lock();
         if known.len() > REMEMBERED {
@@ -74,7 +74,7 @@ impl Proofs {
         links.into_iter().try_for_each(|link| name(&known, link))
     }
 
-    /// Verifies entries of a log, wherever in it.
+    /// Verifies entries from anywhere in a log.
     ///
     /// # Errors
     /// As for [`prove`](Self::prove).
@@ -100,7 +100,7 @@ impl Proofs {
         Ok(())
     }
 
-    /// Reads all entries without seals: only together are they what somebody with the key vouched for.
+    /// Reads and verifies all entries without seals: the key holder vouched for them only as a whole.
     fn vouched(&self, store: &dyn MetaStore, sealer: &Sealer) -> Result<Arc<[Short]>, StoreError> {
         let mut vouched = self.vouched.lock();
         if let Some(vouched) = &*vouched {
@@ -153,7 +153,7 @@ impl Proofs {
     }
 }
 
-/// A sealed log is never shortened.
+/// Reads the log; a truncated one is an error, since a sealed log is never truncated.
 pub(super) fn log_since(store: &dyn MetaStore, after: Seq, most: usize) -> Result<Vec<LogEntry>, StoreError> {
     match store.log_since(after, most) {
         Err(StoreError::Forgotten(_)) => Err(tampered("its log does not go back to the beginning")),
@@ -209,7 +209,7 @@ fn made(entry: &LogEntry, id: ObjectId) -> Option<&Object> {
     })
 }
 
-/// The last that an entry states of a part of an object.
+/// Returns the last mutation in an entry that set a field of an object.
 fn stated<'a>(entry: &'a LogEntry, id: ObjectId, field: &Field) -> Option<Stated<'a>> {
     entry.change.iter().rev().find_map(|change| match change {
         Mutation::Make(object) if object.id == id => Some(Stated::Made(object)),
@@ -230,7 +230,7 @@ fn is_about(change: &Mutation, field: &Field) -> bool {
     }
 }
 
-/// Whether a change to a part of an object made it what it is.
+/// Reports whether a mutation set a field of an object to its current value.
 fn says(change: &Mutation, field: &Field, object: &Object) -> bool {
     match change {
         Mutation::SetContent(_, _, modified) if *field == Field::Modified => *modified == object.modified,
@@ -255,7 +255,7 @@ fn is_same(field: &Field, one: &Object, other: &Object) -> bool {
     }
 }
 
-/// As it was made.
+/// Reports whether a field of the root directory still has its initial value.
 fn is_of_top(field: &Field, object: &Object, top: Top) -> bool {
     match field {
         Field::Content => object.content == crate::object::Content::empty(),

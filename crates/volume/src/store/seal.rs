@@ -1,13 +1,13 @@
-//! Seals of the log: who has the key of a volume proves each change, and which changes it had seen.
+//! Seals of the log: authenticate each commit, and the log that its writer had verified, with the key of the volume.
 //!
-//! Each entry of the log of a sealed volume ends with a [`Seal`]: a MAC, by a key that no store has, over the node, all changes of
-//! the entry as they are stored, and three claims of the writer. A writer is one process that commits; its entries are counted,
-//! so that none is committed twice. It names the last entry it had verified with the value of the chain there. The chain is a
-//! keyed hash over all entries so far, so each seal attests all of the log before that entry: its order, and that nothing
-//! was left out or replaced. The store numbers entries; seals prove that it shows all nodes the same ones.
+//! Each entry of a sealed volume's log ends with a [`Seal`]: a MAC, by a key that no store has, over the node, all changes of
+//! the entry in their stored form, and three claims of the writer. A writer is one process that commits; it counts its entries,
+//! so that none can be replayed. It names the last entry that it had verified, with the chain value there. The chain is a keyed
+//! hash over all entries so far, so each seal attests the whole log up to that entry: its order, and that nothing was omitted
+//! or replaced. The store numbers the entries; seals prove that it shows all nodes the same ones.
 //!
-//! Objects and names in the tables of a store are an index of the log: what is read from them is compared with the entries that
-//! stated it ([`proof`](super::proof)).
+//! Objects and names in the tables of a store are an index of the log: data read from them are compared with the entries that
+//! set them ([`proof`](super::proof)).
 
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -20,31 +20,31 @@ use crate::object::{Object, Time};
 /// A keyed hash.
 pub type Digest = [u8; 32];
 
-/// The last change of each entry of a sealed log. A store keeps it, and understands nothing of it.
+/// The last mutation of each entry of a sealed log; opaque to the store.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Seal {
     /// The process that committed the entry.
     pub writer: [u8; 16],
-    /// Goes up with each item that the writer commits, accepted or not.
+    /// Incremented with each transaction that the writer commits, accepted or not.
     pub count: u64,
     /// The last entry that the writer had verified; 0: none.
     pub seen: Seq,
-    /// The chain there.
+    /// The chain value at `from`.
     pub chain: Digest,
-    /// Over all that, the node, and the changes before this one.
+    /// Covers the fields above, the node, and the mutations before this one.
     pub mac: Digest,
 }
 
-/// The attributes that the top directory was made with: no entry of the log states them.
+/// The initial attributes of the root directory, which no log entry sets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Top {
     /// Permission bits.
     pub mode: u16,
-    /// The user.
+    /// Owning user.
     pub owner: OwnerId,
-    /// The group.
+    /// Owning group.
     pub group: OwnerId,
-    /// The time of modification.
+    /// Modification time.
     pub modified: Time,
 }
 
@@ -55,25 +55,25 @@ impl From<&Object> for Top {
     }
 }
 
-/// From where on the log of a volume is sealed: in its description, proved by the key.
+/// The start of the sealed part of a log: stored in the volume's description, authenticated by the key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sealed {
-    /// Entries up to this one, of a volume that was upgraded, have no seals: who upgraded it vouches for them.
+    /// Entries up to this one have no seals, in a volume that was upgraded: `chain` authenticates them as a whole.
     pub from: Seq,
-    /// The chain there.
+    /// The chain value at `from`.
     pub chain: Digest,
-    /// What the log does not state.
+    /// Initial attributes of the root directory.
     pub top: Top,
-    /// Over all that and the id of the volume.
+    /// Covers the fields above and the id of the volume.
     mac: Digest,
 }
 
-/// Says of which volume something was tampered with, and what to do.
+/// Returns a [`StoreError::Tampered`].
 pub(crate) fn tampered(what: impl std::fmt::Display) -> StoreError {
     StoreError::Tampered(what.to_string())
 }
 
-/// What of an item's changes a seal is about.
+/// The data that a seal's MAC covers.
 #[derive(Serialize)]
 struct Claims<'a> {
     volume: u128,
@@ -102,12 +102,12 @@ impl Keys {
         }
     }
 
-    /// The chain before the first entry.
+    /// Returns the chain value before the first entry.
     fn first(&self) -> Digest {
         *blake3::keyed_hash(&self.chains, &self.volume.to_le_bytes()).as_bytes()
     }
 
-    /// The chain after an entry. A seal that was verified stands for all that it is about.
+    /// Returns the chain value after an entry. A verified seal's MAC stands for all that it covers.
     fn next(&self, chain: &Digest, entry: &LogEntry, seal: Option<&Seal>) -> Digest {
         let mut hasher = blake3::Hasher::new_keyed(&self.chains);
         hasher.update(&[u8::from(seal.is_some())]).update(chain);
@@ -133,19 +133,19 @@ impl Keys {
     }
 }
 
-/// What this process has committed, and what it had seen.
+/// The count of this process's entries, and the last entry that it verified.
 struct Writing {
     count: u64,
     seen: Seq,
     chain: Digest,
 }
 
-/// Seals what this process commits to a volume, and verifies what others did.
+/// Seals what this process commits to a volume, and verifies the seals of others.
 pub struct Sealer {
     keys: Keys,
     sealed: Sealed,
     writer: [u8; 16],
-    /// Locked while a batch is committed: entries of a writer are in the order of their counts.
+    /// Locked during a commit: entries of a writer are in the order of their counts.
     writing: Mutex<Writing>,
 }
 
@@ -156,8 +156,10 @@ impl std::fmt::Debug for Sealer {
 }
 
 impl Sealer {
+    /// Creates the sealer of a volume.
+    ///
     /// # Errors
-    /// [`StoreError::Tampered`] where the description was not made with the key of the volume.
+    /// [`StoreError::Tampered`] if the description was not made with the key of the volume.
     pub fn new(secret: &VolumeKey, volume: u128, sealed: Sealed) -> Result<Self, StoreError> {
         let keys = Keys::new(secret, volume);
         if keys.mac_of_log(sealed.from, &sealed.chain, sealed.top) != blake3::Hash::from_bytes(sealed.mac) {
@@ -167,28 +169,28 @@ impl Sealer {
         Ok(Self { keys, sealed, writer: rand::random(), writing })
     }
 
-    /// From where on the log is sealed.
+    /// Returns the start of the sealed part of the log.
     pub fn sealed(&self) -> &Sealed {
         &self.sealed
     }
 
-    /// The chain before the first entry.
+    /// Returns the chain value before the first entry.
     pub fn first(&self) -> Digest {
         self.keys.first()
     }
 
-    /// The chain after an entry, with what [`verify`](Self::verify) gave for it.
+    /// Returns the chain value after an entry, given the seal that [`verify`](Self::verify) returned for it.
     pub fn next(&self, chain: &Digest, entry: &LogEntry, seal: Option<&Seal>) -> Digest {
         self.keys.next(chain, entry, seal)
     }
 
-    /// What this process commits from now on attests the log up to an entry.
+    /// Records the last verified entry, which later seals of this process attest.
     pub fn saw(&self, seen: Seq, chain: Digest) {
         let mut writing = self.writing.lock();
         (writing.seen, writing.chain) = (seen, chain);
     }
 
-    /// Seals items, and has them committed before any others of this process.
+    /// Seals transactions and commits them; commits of this process are serialised.
     pub(super) fn commit<T>(
         &self,
         node: &NodeName,
@@ -216,10 +218,10 @@ impl Sealer {
         self.keys.mac("entry", &Claims { volume: self.keys.volume, node, writer, count, seen, chain, change })
     }
 
-    /// The seal of an entry; `None` of one that is vouched for without one.
+    /// Verifies an entry and returns its seal; `None` for one that precedes the sealed part of the log.
     ///
     /// # Errors
-    /// [`StoreError::Tampered`] where the key of the volume did not make it, or it is about other changes.
+    /// [`StoreError::Tampered`] if it was not sealed with the key of the volume, or was changed after it.
     pub fn verify<'a>(&self, entry: &'a LogEntry) -> Result<Option<&'a Seal>, StoreError> {
         if entry.seq <= self.sealed.from {
             return Ok(None);
@@ -230,7 +232,7 @@ impl Sealer {
                 entry.seq, entry.node
             )));
         };
-        // Compared in constant time.
+        // Constant-time comparison.
         if self.mac(&entry.node, seal, change) != blake3::Hash::from_bytes(seal.mac) {
             return Err(tampered(format_args!(
                 "commit {} in the name of {} was changed after it was sealed",
@@ -241,7 +243,7 @@ impl Sealer {
     }
 }
 
-/// What the log of a volume is sealed by that has no seals yet.
+/// Computes the chain over an unsealed log, to seal it from its end on.
 pub(crate) struct Vouching {
     keys: Keys,
     at: Seq,
@@ -255,15 +257,15 @@ impl Vouching {
         Self { keys, at: Seq(0), chain }
     }
 
-    /// Up to which entry the log was read.
+    /// Returns the last entry that was added.
     pub fn at(&self) -> Seq {
         self.at
     }
 
-    /// The next entry of the log.
+    /// Adds the next entry of the log.
     ///
     /// # Errors
-    /// [`StoreError::Damaged`] where it is another one.
+    /// [`StoreError::Damaged`] if the entry's number is not the next one.
     pub fn add(&mut self, entry: &LogEntry) -> Result<(), StoreError> {
         if entry.seq.0 != self.at.0 + 1 {
             return Err(StoreError::Damaged(format!("commit {} follows {} in its log", entry.seq, self.at)));
@@ -273,7 +275,7 @@ impl Vouching {
         Ok(())
     }
 
-    /// Seals the log from here on.
+    /// Returns the start of the sealed log at the current entry.
     pub fn seal(&self, top: Top) -> Sealed {
         let mac = *self.keys.mac_of_log(self.at, &self.chain, top).as_bytes();
         Sealed { from: self.at, chain: self.chain, top, mac }

@@ -1,4 +1,7 @@
-//! The rules of a commit, the same for all engines: they read rows and write rows, what is allowed is said here.
+//! The rules of a commit, shared by all engines: an engine reads and writes rows, this module decides what is allowed.
+//!
+//! A batch applies its transactions in memory. Each is checked against its preconditions and the invariants of the tree, and is
+//! undone if it violates one; the engine then writes all changes at once, including superseded versions for the history.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -7,34 +10,34 @@ use crate::object::{ChunkId, Field, Kind, LinkName, Object, VersionedObject};
 use crate::store::validate::{MAX_XATTRS, XATTRS_TOO_LONG, are_too_long, wrong, wrong_together};
 use crate::store::{ChunkLocation, Mutation, Precondition, Rejected, StoreError, Transaction};
 
-/// An object as an engine keeps it.
+/// An object as an engine stores it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Row {
-    /// What everybody sees.
+    /// The part that nodes see.
     pub stored: VersionedObject,
-    /// Where a directory is: what a cycle is looked for by.
+    /// Parent of a directory, for the cycle check.
     pub parent: Option<ObjectId>,
-    /// How many names a directory holds.
+    /// Number of entries in a directory.
     pub names: u64,
 }
 
-/// What is there, before the batch.
+/// Access to the rows before the batch.
 pub(super) trait Rows {
     fn object(&mut self, id: ObjectId) -> Result<Option<Row>, StoreError>;
     fn link(&mut self, at: &LinkName) -> Result<Option<(ObjectId, Seq)>, StoreError>;
 }
 
-/// A row of the batch: as it is now, whether it was there before, and whether it has to be written.
+/// A row in the batch: its current value, whether it existed before, and whether it has to be written.
 struct CachedRow<T> {
     now: Option<T>,
     was: bool,
     dirty: bool,
 }
 
-/// Items one after the other, in memory, over what an engine holds.
+/// Applies transactions one after the other, in memory, on top of the engine's rows.
 ///
-/// Keys are kept in order: rows are then written in the order of the engine's trees, and the same batch is always the same
-/// sequence of writes.
+/// Keys are ordered: rows are then written in the order of the engine's trees, and the same batch is always the same sequence
+/// of writes.
 pub(super) struct Batch<'a, R> {
     rows: R,
     head: Seq,
@@ -42,7 +45,7 @@ pub(super) struct Batch<'a, R> {
     links: BTreeMap<LinkName, CachedRow<(ObjectId, Seq)>>,
     undo_objects: Vec<(ObjectId, Option<Row>)>,
     undo_links: Vec<(LinkName, Option<(ObjectId, Seq)>)>,
-    /// Objects whose names changed in this item, and by which change last.
+    /// Objects whose names changed in this transaction, with the index of the last mutation that did.
     touched: BTreeMap<ObjectId, u32>,
     log: Vec<(Seq, &'a [Mutation])>,
     chunks: BTreeMap<ChunkId, &'a ChunkLocation>,
@@ -50,25 +53,25 @@ pub(super) struct Batch<'a, R> {
     past_links: Vec<(LinkName, ObjectId, Seq, Seq)>,
 }
 
-/// What an engine has to write.
+/// The changes that an engine has to write.
 pub(super) struct Written<'a> {
     /// The last commit.
     pub head: Seq,
-    /// To be there with this value; whether one was there.
+    /// Objects to write; `true`: replaces a row.
     pub objects: Vec<(Row, bool)>,
-    /// To be there no more.
+    /// Objects to delete.
     pub objects_gone: Vec<ObjectId>,
-    /// To be there with this value; whether one was there.
+    /// Links to write; `true`: replaces a row.
     pub links: Vec<(LinkName, ObjectId, Seq, bool)>,
-    /// To be there no more.
+    /// Links to delete.
     pub links_gone: Vec<LinkName>,
-    /// New entries.
+    /// New log entries.
     pub log: Vec<(Seq, &'a [Mutation])>,
-    /// To be known, where they are not.
+    /// Chunk locations to add unless they exist.
     pub chunks: BTreeMap<ChunkId, &'a ChunkLocation>,
-    /// What was superseded, by which commit.
+    /// Superseded versions, each with the commit that superseded it.
     pub past_objects: Vec<(VersionedObject, Seq)>,
-    /// Names that ended: what they led to since when, and by which commit.
+    /// Removed or replaced links: name, object, since when, and the commit that ended it.
     pub past_links: Vec<(LinkName, ObjectId, Seq, Seq)>,
 }
 
@@ -106,7 +109,7 @@ impl<'a, R: Rows> Batch<'a, R> {
         }
     }
 
-    /// The item is in the batch, or none of its changes is.
+    /// Applies a transaction completely or not at all.
     pub fn item(&mut self, item: &'a Transaction) -> Result<Result<Seq, Rejected>, StoreError> {
         let seq = Seq(self.head.0 + 1);
         self.chunks.extend(item.chunks.iter().map(|(id, place)| (*id, place)));
@@ -157,7 +160,7 @@ impl<'a, R: Rows> Batch<'a, R> {
         written
     }
 
-    /// What an accepted item took the place of: the first that was written down to be taken back.
+    /// Records the versions and links that an accepted transaction superseded: the first undo entry of each.
     fn keep_past(&mut self, seq: Seq) {
         let mut seen = BTreeSet::new();
         for (id, before) in &self.undo_objects {
@@ -255,7 +258,7 @@ impl<'a, R: Rows> Batch<'a, R> {
             }
             Mutation::SetXattr(id, name, value) => {
                 let row = self.changed(n, *id)?;
-                // Those that were removed count: they are remembered.
+                // Removed attributes count too: their versions are kept.
                 if row.stored.field_versions.len().max(row.stored.object.xattrs.len()) >= MAX_XATTRS {
                     return invalid(n, "too many extended attributes");
                 }
@@ -263,7 +266,7 @@ impl<'a, R: Rows> Batch<'a, R> {
                     Some(value) => row.stored.object.xattrs.insert(name.clone(), value.clone()),
                     None => row.stored.object.xattrs.remove(name),
                 };
-                // What becomes less may have been more, of an older version.
+                // A removal is always allowed: an older version may have stored more.
                 if value.is_some() && are_too_long(&row.stored.object.xattrs) {
                     return invalid(n, XATTRS_TOO_LONG);
                 }
@@ -331,9 +334,10 @@ impl<'a, R: Rows> Batch<'a, R> {
         Ok(())
     }
 
-    /// What has to hold once all changes of an item are made.
+    /// Checks and completes an item after all mutations: deletes objects without names, rejects non-empty directories and
+    /// cycles.
     fn settle(&mut self) -> Step {
-        // Directories in each other have one way up: it is gone once.
+        // Ancestors already known to be free of cycles, so that nested directories are walked once.
         let mut sound = HashSet::new();
         for (id, n) in std::mem::take(&mut self.touched) {
             let Some(row) = self.object(id)? else { continue };
@@ -350,7 +354,7 @@ impl<'a, R: Rows> Batch<'a, R> {
         Ok(())
     }
 
-    /// Whether the way up from an object goes in a circle; else all that is on it is `sound`.
+    /// Reports whether the chain of parents of an object is a cycle; otherwise adds its members to `sound`.
     fn is_below_itself(&mut self, id: ObjectId, sound: &mut HashSet<ObjectId>) -> Result<bool, StoreError> {
         let (mut at, mut way) = (id, HashSet::new());
         while !sound.contains(&at) {
@@ -383,7 +387,7 @@ impl<'a, R: Rows> Batch<'a, R> {
         Ok(now)
     }
 
-    /// The row of an object that is about to change.
+    /// Returns the row of an object for modification, and records its old value for undo.
     fn changed(&mut self, n: u32, id: ObjectId) -> Step<&mut Row> {
         if self.object(id)?.is_none() {
             return invalid(n, "there is no such object");

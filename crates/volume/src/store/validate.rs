@@ -1,63 +1,64 @@
-//! What values of a change are allowed at all: what comes from a node is not trusted.
+//! Validation of changes independent of the store's state: limits on lengths and counts, and the form of names and contents.
+//! Values that a node sends are not trusted. The limits of stores allow for encryption; those of users are checked separately.
 
 use std::collections::BTreeMap;
 
 use crate::object::{Content, Kind, Layout, LinkName, Object, Segment};
 use crate::store::{Mutation, Transaction};
 
-/// The longest name of a link, in bytes.
+/// Maximum length of a name in bytes.
 pub const NAME_MAX: usize = 255;
-/// The same of one that is hidden from its store.
+/// Maximum length of an encrypted name.
 pub const STORED_NAME_MAX: usize = 394;
-/// The longest target of a symlink, in bytes.
+/// Maximum length of a symlink's target in bytes.
 pub const TARGET_MAX: usize = 4095;
-/// The same of one that is hidden.
+/// Maximum length of an encrypted target.
 pub const STORED_TARGET_MAX: usize = 5514;
-/// The longest name of an extended attribute, in bytes.
+/// Maximum length of an extended attribute's name in bytes.
 pub const XATTR_NAME_MAX: usize = 255;
-/// The longest value of an extended attribute, in bytes.
+/// Maximum length of an extended attribute's value in bytes.
 pub const XATTR_MAX: usize = 65_536;
-/// The same of one that is hidden.
+/// Maximum length of an encrypted value.
 pub const STORED_XATTR_MAX: usize = XATTR_MAX + 40;
-/// All extended attributes of an object: bytes of names and values, and [`XATTR_BESIDES`] for each. Users of a machine give an object
-/// 1 MiB; machines that are off the network can do so together.
+/// Maximum size of all extended attributes of an object: bytes of names and values, and [`XATTR_BESIDES`] for each. Users of
+/// one machine can set 1 MiB; several offline machines together can exceed that.
 pub const XATTRS_MAX: usize = 4 << 20;
-/// See [`XATTRS_MAX`].
+/// Overhead counted for each attribute: see [`XATTRS_MAX`].
 pub const XATTR_BESIDES: usize = 16;
-/// The changes of an item, in bytes as they are stored: an entry of the log goes through a gateway in one message of 32 MiB.
+/// Maximum encoded size of a transaction's mutations in bytes: a log entry passes a gateway in one message of 32 MiB.
 pub const CHANGES_MAX: usize = 28 << 20;
-/// Extended attributes that an object may ever have had.
+/// Maximum number of extended attributes of an object, including removed ones.
 pub const MAX_XATTRS: usize = 1024;
-/// Contents that are kept with the metadata: at most so many bytes.
+/// Maximum number of content bytes stored inline in the metadata.
 pub const INLINE_MAX: usize = 4096;
-/// Pieces that are kept with the metadata: at most so many.
+/// Maximum number of segments stored in the metadata.
 pub const PIECES_MAX: usize = 1024;
 
-/// Why an object has no more of them.
+/// Reason for a rejection by [`XATTRS_MAX`].
 pub(super) const XATTRS_TOO_LONG: &str = "the extended attributes of an object have 4 MiB together at most";
 
-/// What is wrong with the changes of an item together, whatever the store holds.
+/// Validates the mutations of a transaction as a whole; returns the reason for a rejection.
 pub(super) fn wrong_together(changes: &[Mutation]) -> Option<&'static str> {
     let size = postcard::serialize_with_flavor(changes, postcard::ser_flavors::Size::default());
     (size.unwrap_or(usize::MAX) > CHANGES_MAX).then_some("more changes at once than one message has room for")
 }
 
-/// Why a store of a sealed volume takes nothing of who does not seal: nodes would refuse the whole log from there on.
+/// Reason why the store of a sealed volume denies unsealed commits: nodes would reject the whole log from there on.
 pub(super) const UNSEALED: &str = "the log of this volume is sealed by its key, and these changes are not. A machine that joined \
      or mounted the volume before it was upgraded has to mount it anew, or to join it anew; commands need --key-file FILE";
 
-/// Whether all items of a batch end with a seal.
+/// Reports whether all transactions of a batch end with a seal.
 pub(super) fn are_sealed(items: &[Transaction]) -> bool {
     items.iter().all(|item| matches!(item.mutations.last(), Some(Mutation::Seal(_))))
 }
 
-/// Whether an object has more of extended attributes than it may.
+/// Reports whether an object's extended attributes exceed [`XATTRS_MAX`].
 pub(super) fn are_too_long(xattrs: &BTreeMap<Vec<u8>, Vec<u8>>) -> bool {
     let bytes = xattrs.iter().map(|(name, value)| name.len() + value.len() + XATTR_BESIDES);
     bytes.sum::<usize>() > XATTRS_MAX
 }
 
-/// What is wrong with a change by itself, whatever the store holds.
+/// Validates one mutation; returns the reason for a rejection.
 pub(super) fn wrong(change: &Mutation) -> Option<&'static str> {
     match change {
         Mutation::Make(object) => wrong_object(object),
@@ -118,7 +119,7 @@ fn wrong_name(at: &LinkName) -> Option<&'static str> {
     (!fits).then_some("a name has 1 to 255 bytes, and a few more where it is hidden, other than `/` and NUL, and is not `.` or `..`")
 }
 
-/// What makes no sense in a content.
+/// Validates a content; returns the reason for a rejection.
 pub(crate) fn wrong_content(content: &Content) -> Option<&'static str> {
     let pieces = match &content.layout {
         Layout::Inline(bytes) if bytes.len() > INLINE_MAX => return Some("more content than is kept inline"),
@@ -145,8 +146,8 @@ pub(crate) fn wrong_content(content: &Content) -> Option<&'static str> {
     }
 }
 
-/// Whether a change, of a volume whose names lie open, is longer than its users can make one: stores themselves do not know
-/// what is hidden.
+/// Reports whether a mutation, of a volume with plain names, exceeds the limits of users: the limits of stores allow for
+/// encryption.
 pub(crate) fn is_too_long(change: &Mutation) -> bool {
     let xattr = |name: &[u8], value: Option<&[u8]>| {
         name.len() > XATTR_NAME_MAX || value.is_some_and(|value| value.len() > XATTR_MAX)

@@ -60,7 +60,7 @@ pub(crate) fn refused(chunks: Vec<(ChunkId, ChunkLocation)>) -> Transaction {
 /// read from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogFingerprint {
-    /// Its place.
+    /// Sequence number of the commit.
     pub seq: Seq,
     /// Of all that it says.
     pub digest: [u8; 8],

@@ -1,4 +1,4 @@
-//! The files of a config volume, as they are written.
+//! The file formats of a config volume, in TOML. Unknown keys are errors, which name file and line.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 use super::ConfigError;
 use crate::id::NodeName;
 
-/// `volumes/NAME.toml`, or what it says of one node.
+/// `volumes/NAME.toml`, or its settings for one node.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(super) struct VolumeFile {
@@ -35,7 +35,7 @@ pub(super) struct NodeFile {
     pub(super) default: Defaults,
 }
 
-/// Who stands for those that nothing is known of.
+/// The accounts that stand for owners without a name.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Defaults {
@@ -43,7 +43,7 @@ pub(super) struct Defaults {
     pub(super) group: Option<Who>,
 }
 
-/// By name or by number.
+/// An account, by name or by number.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(untagged)]
 pub(super) enum Who {
@@ -61,14 +61,14 @@ pub(super) struct UsersFile {
     pub(super) groups: BTreeMap<String, u32>,
 }
 
-/// Reads one.
+/// Parses a file.
 pub(super) fn parse<T: DeserializeOwned>(file: &str, text: &str) -> Result<T, ConfigError> {
     toml::from_str(text).map_err(|error| {
         let line = error.span().map(|span| {
             let before = text.as_bytes().iter().take(span.start);
             1 + before.filter(|byte| **byte == b'\n').count()
         });
-        // Of several lines only the first says what is wrong.
+        // Only the first line of the message has the reason.
         let why = error.message().lines().next().unwrap_or("it makes no sense").to_owned();
         ConfigError { file: file.to_owned(), line, why }
     })

@@ -1,32 +1,33 @@
-//! Who is who: names that all nodes share, numbers that each has for itself.
+//! Mapping of owners (idmapping): names are shared by all nodes, numbers are local to each. Volumes store numbers that
+//! `users.toml` assigns to names; a node shows its own numbers for these names.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Nobody, where a machine has no such account.
+/// Fallback for a machine without an account `nobody`.
 pub const NOBODY: u32 = 65_534;
 
-/// The largest number that is somebody: the one above it means "no id" to the kernel.
+/// The largest valid id: the next one means "no id" to the kernel.
 pub(super) const MAX_ID: u32 = u32::MAX - 1;
 
-/// Numbers of users, or of groups: those of volumes, and those that this machine shows for them.
+/// Maps users, or groups, between the numbers in volumes and the numbers that this machine shows.
 ///
-/// - Whom a name is known for has this machine's number for that name.
-/// - Whom a name is known for that this machine does not have is its nobody.
-/// - Whom no name is known for has the default of this machine; where there is none the same number, or nobody's where that
-///   is the number of somebody else here.
+/// - An owner with a known name is shown as this machine's number for the name.
+/// - An owner with a known name without an account on this machine is shown as nobody.
+/// - An owner without a known name is shown as this machine's default; without a default as the same number, or as nobody if
+///   that number belongs to somebody else on this machine.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct OwnerMap {
     shown: BTreeMap<u32, u32>,
     stored: BTreeMap<u32, u32>,
-    /// They have names, but no numbers here.
+    /// Numbers in volumes that have a name, but no account here.
     unmapped: BTreeSet<u32>,
     default: Option<u32>,
     nobody: Option<u32>,
 }
 
 impl OwnerMap {
-    /// `known`: all names, with their numbers in volumes. `own`: what this machine has instead of `account`, its own
-    /// account of a name. Who comes to a number that somebody else has here already is nobody.
+    /// Builds a mapping. `known`: all names with their numbers in volumes. `own`: this machine's numbers that override
+    /// `account`, its account of a name. If two owners would get the same number, the second is nobody.
     pub fn new(
         known: &BTreeMap<String, u32>,
         own: &BTreeMap<String, u32>,
@@ -34,7 +35,7 @@ impl OwnerMap {
         account: impl Fn(&str) -> Option<u32>,
     ) -> Self {
         let mut people = Self { default, nobody: account("nobody"), ..Self::default() };
-        // What was said of a machine goes before what it has.
+        // Configured numbers take precedence over accounts.
         let by_word = known.iter().filter_map(|(name, stored)| Some((*stored, *own.get(name)?)));
         let by_account = known
             .iter()
@@ -55,7 +56,7 @@ impl OwnerMap {
         self.nobody.unwrap_or(NOBODY)
     }
 
-    /// What this machine shows for one of a volume.
+    /// Returns the number that this machine shows for an owner in a volume.
     pub fn show(&self, stored: u32) -> u32 {
         if let Some(shown) = self.shown.get(&stored) {
             return *shown;
@@ -70,19 +71,20 @@ impl OwnerMap {
         }
     }
 
-    /// Whom of a volume one of this machine is. That need not be shown as the same: then nobody may be it.
+    /// Returns the owner in a volume for a number of this machine. If it is not shown as the same number, nobody may use it.
     pub fn store(&self, shown: u32) -> u32 {
         self.stored.get(&shown).copied().unwrap_or(shown)
     }
 
-    /// Whether all stay as they are.
+    /// Reports whether the mapping changes no number.
     pub fn is_identity(&self) -> bool {
         self.shown.iter().all(|(stored, shown)| stored == shown)
             && self.unmapped.is_empty()
             && self.default.is_none()
     }
 
-    /// As lines `PREFIX STORED SHOWN`, `PREFIX stranger STORED`, `PREFIX default SHOWN` and `PREFIX nobody SHOWN`.
+    /// Formats the mapping as lines `PREFIX STORED SHOWN`, `PREFIX stranger STORED`, `PREFIX default SHOWN` and `PREFIX nobody
+    /// SHOWN`.
     pub fn to_text(&self, prefix: &str) -> String {
         let mut text = String::new();
         let mut line = |words: String| text.extend([prefix, " ", &words, "\n"]);
@@ -93,7 +95,7 @@ impl OwnerMap {
         text
     }
 
-    /// From lines of [`to_text`](Self::to_text), those of other prefixes among them. `None`: one is not of that form.
+    /// Parses lines of [`to_text`](Self::to_text), ignoring those with other prefixes; `None` if one is malformed.
     pub fn from_text(prefix: &str, text: &str) -> Option<Self> {
         let mut people = Self::default();
         for line in text.lines() {
@@ -126,7 +128,8 @@ mod tests {
     }
 
     fn people(default: Option<u32>) -> OwnerMap {
-        // ada is 1000 everywhere, and 2000 here by word; bob is 1001, and has the account 1000 here; eve has none.
+        // ada is 1000 in volumes, and 2000 here by configuration; bob is 1001, and has the account 1000 here; eve has no
+        // account.
         let known = map(&[("ada", 1000), ("bob", 1001), ("eve", 1002)]);
         let account = |name: &str| match name {
             "ada" => Some(7),
@@ -142,9 +145,9 @@ mod tests {
         let people = people(None);
         assert_eq!([1000, 1001, 1002, 5].map(|stored| people.show(stored)), [2000, 1000, 99, 5]);
         assert_eq!([2000, 1000, 5].map(|shown| people.store(shown)), [1000, 1001, 5]);
-        // The volume's 2000 is nobody that is known: not ada, who has that number here.
+        // 2000 in the volume has no name; it is not ada, who has that number here.
         assert_eq!(people.show(2000), 99);
-        // This machine's 1002 is not eve, whose number that is in volumes: it cannot own anything.
+        // 1002 on this machine is not eve, who has that number in volumes: it cannot own anything.
         assert_ne!(people.show(people.store(1002)), 1002);
         assert!(!people.is_identity());
     }

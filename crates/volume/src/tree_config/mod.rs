@@ -1,15 +1,15 @@
-//! Several volumes in one tree, as the files of a config volume describe it.
+//! Combines several volumes into one tree, as described by the files of a config volume.
 //!
-//! A config volume is a volume as any other, so each node has it, off the network too:
+//! A config volume is an ordinary volume, so each node has a replica of it, also offline:
 //!
-//! | file | says |
+//! | file | content |
 //! |---|---|
-//! | `volumes/NAME.toml` | that volume NAME is in the tree: where, in which store, how much of it is kept, what is different `on` some nodes |
-//! | `nodes/NAME.toml` | that there is a node NAME: its address if it serves volumes to others, its own numbers for users and groups |
+//! | `volumes/NAME.toml` | volume NAME of the tree: its path, its store, how much of it is cached, and what differs `on` some nodes |
+//! | `nodes/NAME.toml` | node NAME: its address if it serves volumes to others, its own numbers for users and groups |
 //! | `users.toml` | names of users and groups, with their numbers in volumes |
 //!
-//! [`Tree::parse`] takes all of them or none: what is in effect is always one state of the files. [`Tree::on`] is what a node
-//! makes of it.
+//! [`Tree::parse`] accepts all files or none: the configuration in effect is always one state of the files. [`Tree::on`]
+//! returns the configuration of one node.
 
 mod file;
 mod id_map;
@@ -24,24 +24,24 @@ use crate::id::{NodeName, VolumeName};
 use file::{Defaults, NodeFile, UsersFile, VolumeFile, Who};
 pub use id_map::{NOBODY, OwnerMap};
 
-/// Files of a config volume by path, as text. Others than those of the table are not looked at.
+/// Files of a config volume by path, as text. Those not in the table are ignored.
 pub type Files = BTreeMap<String, String>;
 
-/// Volumes in a tree.
+/// Maximum number of volumes in a tree.
 pub const MAX_VOLUMES: usize = 1000;
-/// Nodes of a tree.
+/// Maximum number of nodes of a tree.
 const MAX_NODES: usize = 100_000;
-/// Bytes of a place: with the mount point, a path that the kernel takes.
+/// Maximum length of a volume's path in bytes: with the mount point it has to be a valid path.
 const MAX_PLACE_BYTES: usize = 2048;
 
-/// What is wrong with a config volume.
+/// An error in a config volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigError {
-    /// In which file, from the top of the volume.
+    /// Path of the file in the volume.
     pub file: String,
-    /// In which line, from 1.
+    /// Number of the line, from 1.
     pub line: Option<usize>,
-    /// What.
+    /// The reason.
     pub why: String,
 }
 
@@ -56,25 +56,25 @@ impl fmt::Display for ConfigError {
 
 impl std::error::Error for ConfigError {}
 
-/// How much of a volume a node keeps.
+/// How much of a volume a node caches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
-    /// All.
+    /// All files.
     Complete,
-    /// What was used.
+    /// Files that were used.
     #[default]
     Cached,
-    /// What is open.
+    /// Files that are open.
     Remote,
 }
 
-/// Where a volume is in a tree: names below the top directory, at least one.
+/// The path of a volume in a tree: at least one name below the root directory.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place(Vec<String>);
 
 impl Place {
-    /// Its names.
+    /// Returns its names.
     pub fn names(&self) -> &[String] {
         &self.0
     }
@@ -101,7 +101,7 @@ impl FromStr for Place {
                 _ => {}
             }
         }
-        // The config volume is there.
+        // Reserved for the config volume.
         if names[0] == CONFIG {
             return wrong("the volume that describes the tree is there");
         }
@@ -115,36 +115,36 @@ impl fmt::Display for Place {
     }
 }
 
-/// Where the config volume is in its tree.
+/// Name of the config volume in its tree.
 pub const CONFIG: &str = ".tree";
 
-/// A volume, as a node has it in its tree.
+/// The configuration of a volume on one node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Member {
-    /// Where.
+    /// Its path.
     pub place: Place,
-    /// The address of its store; `None`: as this machine has it for all.
+    /// The address of its store; `None`: this machine's default.
     pub store: Option<String>,
-    /// The address of the gateway to reach it through, where it is not the one that was joined.
+    /// The address of the gateway to use, if it is not the one that was joined.
     pub through: Option<String>,
-    /// How much is kept.
+    /// How much is cached.
     pub role: Role,
-    /// Bytes, as a command line says them.
+    /// Size in bytes, as on the command line.
     pub cache_size: Option<String>,
 }
 
-/// What a node makes of a config volume.
+/// The configuration of one node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Here {
-    /// Its volumes.
+    /// The volumes.
     pub volumes: BTreeMap<VolumeName, Member>,
-    /// Its users.
+    /// The mapping of users.
     pub users: OwnerMap,
-    /// Its groups.
+    /// The mapping of groups.
     pub groups: OwnerMap,
 }
 
-/// What the files of a config volume say.
+/// The parsed files of a config volume.
 #[derive(Debug, Clone, Default)]
 pub struct Tree {
     volumes: BTreeMap<VolumeName, VolumeFile>,
@@ -152,17 +152,17 @@ pub struct Tree {
     people: UsersFile,
 }
 
-/// The path of what is called NAME in `DIR/NAME.toml`, if it is one.
+/// Returns NAME if the path is `DIR/NAME.toml`.
 pub fn name_in<'a>(dir: &str, path: &'a str) -> Option<&'a str> {
     let name = path.strip_prefix(dir)?.strip_prefix('/')?.strip_suffix(".toml")?;
-    // What editors leave while they write.
+    // Temporary files of editors.
     (!name.starts_with(['.', '#']) && !name.contains('/')).then_some(name)
 }
 
-/// Whether a tree can have so many files, of which these are the paths: before they are read.
+/// Checks the number of files by their paths, before they are read.
 ///
 /// # Errors
-/// It cannot.
+/// [`ConfigError`] if there are too many.
 pub fn check_count<'a>(paths: impl Iterator<Item = &'a str> + Clone) -> Result<(), ConfigError> {
     for (dir, most) in [("volumes", MAX_VOLUMES), ("nodes", MAX_NODES)] {
         if paths.clone().filter(|path| name_in(dir, path).is_some()).count() > most {
@@ -173,10 +173,10 @@ pub fn check_count<'a>(paths: impl Iterator<Item = &'a str> + Clone) -> Result<(
 }
 
 impl Tree {
-    /// Reads all files.
+    /// Parses and checks all files.
     ///
     /// # Errors
-    /// The first that makes no sense: by itself, or beside the others.
+    /// The first error: in a file by itself, or in combination with others.
     pub fn parse(files: &Files) -> Result<Self, ConfigError> {
         let mut tree = Self::default();
         check_count(files.keys().map(String::as_str))?;
@@ -217,7 +217,7 @@ impl Tree {
         for (name, node) in &self.nodes {
             self.check_node(&format!("nodes/{name}.toml"), node)?;
         }
-        // On each node that something is different on, and on all others.
+        // On each node with settings of its own, and on all others.
         let nodes: BTreeSet<&NodeName> = self.volumes.values().flat_map(|volume| volume.on.keys()).collect();
         for node in nodes.into_iter().map(Some).chain([None]) {
             self.volumes_on(node)?;
@@ -254,7 +254,7 @@ impl Tree {
         }
         let mut places: Vec<(&VolumeName, &Place)> =
             volumes.iter().map(|(name, member)| (name, &member.place)).collect();
-        // In their order, what is in a place comes right behind it.
+        // Sorted, a path directly precedes those below it.
         places.sort_by_key(|(_, place)| *place);
         for pair in places.windows(2) {
             let [(one, outer), (other, inner)] = pair else { continue };
@@ -284,7 +284,7 @@ impl Tree {
         let place = said().find_map(|said| said.place.as_deref()).unwrap_or(name.as_str());
         let place = place.parse().map_err(|why| complain(&format!("volumes/{name}.toml"), why))?;
         let through = said().find_map(|said| said.through.as_ref());
-        // Who serves it does not come to it through itself.
+        // The gateway's own node does not use itself.
         let through = through.filter(|gate| Some(*gate) != node);
         Ok(Some(Member {
             place,
@@ -295,7 +295,7 @@ impl Tree {
         }))
     }
 
-    /// What a node makes of it: `user` and `group` tell its own numbers for names, if it has any.
+    /// Returns the configuration of a node: `user` and `group` look up its own numbers for names.
     pub fn on(
         &self,
         node: &NodeName,

@@ -107,7 +107,7 @@ fn places_that_meet_on_one_node_only_are_found() {
         ("nodes/lap.toml", ""),
     ]));
     assert!(said.unwrap_err().to_string().contains("a/b on lap is in that of volume a"));
-    // What only looks alike is apart.
+    // A common prefix of names is no overlap.
     let apart = files(&[
         ("volumes/a.toml", ""),
         ("volumes/b.toml", "place = \"a-b/c\""),

@@ -24,7 +24,7 @@ pub struct Side {
     pub here: bool,
     /// `file`, `directory`, ..., or `deleted`, for which the other fields are unset.
     pub what: String,
-    /// In bytes.
+    /// Size in bytes.
     pub size: u64,
     /// The time of the last modification.
     pub modified: Option<String>,
@@ -52,7 +52,7 @@ pub struct Version {
     pub node: Option<String>,
     /// `file`, `directory`, ..., or `removed`.
     pub what: String,
-    /// In bytes.
+    /// Size in bytes.
     pub size: u64,
     /// Permission bits, in octal digits.
     pub mode: Option<String>,

@@ -1,4 +1,6 @@
-//! Which names can only change together.
+//! Determines which names have to change in one commit: both ends of a move, names that are exchanged, and directories that can
+//! be replaced only after their entries have moved. A store applies a commit completely or not at all, so no node sees an
+//! intermediate state.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,8 +10,8 @@ use crate::merge::staged_tree::MergeResult;
 use crate::merge::{DentryKey, Ino, ROOT, Tree};
 
 impl Pushing<'_> {
-    /// The names that differ and that are tied to this one by objects that were or are at both, with new directories that can be
-    /// made only once these names have changed, and in which some of them are.
+    /// Returns the differing names connected with `at`: by objects that were or are at several of them, and by new directories
+    /// that can be created only after these names have changed and that contain some of them.
     pub(super) fn atomic_group(&self, at: &DentryKey) -> MergeResult<Option<AtomicGroup>> {
         if self.differing(at)?.is_none() {
             return Ok(None);
@@ -28,7 +30,7 @@ impl Pushing<'_> {
             }
             if names.is_empty() {
                 for at in self.between(&changes)? {
-                    // What does not differ would be found again for ever.
+                    // A name that does not differ would be found again for ever.
                     if self.differing(&at)?.is_some() {
                         names.push(at);
                     }
@@ -38,9 +40,9 @@ impl Pushing<'_> {
         Ok(Some((changes, objects)))
     }
 
-    /// What else has to change with these names: in directories that are to be no more, those on the way from one of these to
-    /// another; and the names of new directories in which these are, where those are below one of these, or take the place of a
-    /// directory that is empty only once some of these have changed, with all else that goes from the one into the other.
+    /// Returns further names that have to change with these: in directories to be deleted, those on the path from one of these
+    /// to another; names of new directories that contain some of these, if they are below one of these or replace a directory
+    /// that is empty only after some of these have changed; and all else that moves from the one into the other.
     fn between(&self, changes: &BTreeMap<DentryKey, Differing>) -> MergeResult<BTreeSet<DentryKey>> {
         let mut between = BTreeSet::new();
         if changes.len() > 1 {
@@ -48,7 +50,7 @@ impl Pushing<'_> {
             between.extend(ways.into_iter().flatten());
         }
         between.extend(self.moved_over(changes)?);
-        // What is only new is not below itself, and takes no place.
+        // A directory that is only new is not below itself and replaces nothing.
         if changes.len() == 1 && changes.values().all(|(base, _)| base.is_none()) {
             return Ok(between);
         }
@@ -75,11 +77,11 @@ impl Pushing<'_> {
         Ok(between)
     }
 
-    /// What goes from directories that these names take away into new ones that they lead to.
+    /// Returns the names that move from directories removed by these changes into new ones that replace them.
     fn moved_over(&self, changes: &BTreeMap<DentryKey, Differing>) -> MergeResult<Vec<DentryKey>> {
         let mut moved = Vec::new();
         for (base, local) in changes.values() {
-            // Most that are taken away have nothing in their place: they may have held very much.
+            // Most removed directories are not replaced, and they may have had very many entries.
             let (Some((gone, _)), Some(new)) = (base, local) else { continue };
             if self.id(*new, &[])?.is_some() || !self.trees.names(Tree::Local, *gone)?.is_empty() {
                 continue;
@@ -97,7 +99,7 @@ impl Pushing<'_> {
         Ok(moved)
     }
 
-    /// Whether an object has a name in a new directory that is there once these names have changed.
+    /// Reports whether an object has a name in a new directory that exists once these names have changed.
     fn is_in_new(&self, child: Ino, changes: &BTreeMap<DentryKey, Differing>) -> MergeResult<bool> {
         for name in self.trees.names(Tree::Local, child)? {
             let (mut num, mut way) = (name.parent, CycleDetector::default());
@@ -112,8 +114,8 @@ impl Pushing<'_> {
         Ok(false)
     }
 
-    /// Whether some of these are in directories that are to be no more, and the topmost of which goes by a change of such a name;
-    /// the names on the ways to them.
+    /// Returns the names on the paths from these names up to a directory that is to be deleted and whose own name changes by
+    /// `goes_by`; `None` if there is no such directory.
     fn emptied(
         &self,
         changes: &BTreeMap<DentryKey, Differing>,
@@ -122,7 +124,7 @@ impl Pushing<'_> {
         let mut emptied = None;
         for (at, (base, _)) in changes {
             let (mut num, mut way) = (at.parent, Vec::new());
-            // Up, and not down: the tree that goes may be a large one.
+            // Upwards: the tree to be deleted may be large.
             while base.is_some() && num != ROOT && self.trees.names(Tree::Local, num)?.is_empty() {
                 let Some(place) = self.trees.names(Tree::Base, num)?.into_iter().next() else { break };
                 if goes_by(&place) {

@@ -1,4 +1,7 @@
-//! By which commits the local tree gets into the store.
+//! Computes the commits that bring local changes into the store.
+//!
+//! Each commit has preconditions from the base, so that the store rejects it if another node changed the same. Names are planned
+//! first, then fields of objects; contents are uploaded while their commit is planned. Changes below a conflict are held back.
 
 mod atomic_groups;
 
@@ -12,12 +15,12 @@ use crate::merge::{DentryKey, Ino, PlanError, ROOT, Tree, Trees};
 use crate::object::{ChunkId, Content, Field, Kind, LinkName, Object, VersionedObject};
 use crate::store::{ChunkLocation, Mutation, Precondition, Transaction, codec};
 
-/// Of commits that are planned together: they go in one message.
+/// Limit in bytes for the commits that are planned at once: they are sent in one message.
 const MOST_BYTES: u64 = 8 << 20;
-/// For so many bytes of a file there is about one in its commit, which says where they are.
+/// Bytes of a file's content per estimated byte in its commit, for chunk locations.
 const CONTENT_OF_A_BYTE: u64 = 8192;
 
-/// What may differ from what was agreed on, in the order in which it was changed.
+/// Candidates for differences between local tree and base, in the order of their changes.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct DirtySet {
     /// Names.
@@ -26,30 +29,31 @@ pub struct DirtySet {
     pub objects: Vec<Ino>,
 }
 
-/// A content that is in the store of contents, and where its chunks are.
+/// An uploaded content, and the locations of its new chunks.
 pub type UploadedContent = (Content, Vec<(ChunkId, ChunkLocation)>);
 
-/// Brings the content of a file into the store of contents; `None`: it cannot go now.
+/// Uploads the content of a file; `None`: it cannot be uploaded now.
 pub type Uploader<'a> = dyn FnMut(Ino, &Object) -> Result<Option<UploadedContent>, PlanError> + 'a;
 
-/// Commits, and what of [`DirtySet`] has to wait.
+/// Commits, and the part of the [`DirtySet`] that has to wait.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Planned {
-    /// In this order. Each can be refused by itself.
+    /// In this order. Each may be rejected by itself.
     pub items: Vec<Transaction>,
-    /// Names and objects that cannot go now: they are below a conflict, or being written.
+    /// Number of names and objects that cannot be sent now: below a conflict, or being written.
     pub blocked: usize,
-    /// Objects that do not differ after all.
+    /// Objects that turned out not to differ.
     pub same: Vec<Ino>,
 }
 
-/// Plans at most about `most` commits, and about 8 MiB of them. `send` brings the content of a file into the store of contents; it answers `None`
-/// for one that cannot go now.
+/// Plans about `most` commits, and about 8 MiB of them. `send` uploads the content of a file, or returns `None` if that is not
+/// possible now.
 ///
-/// A change of names is one commit with all that it needs to make sense: both ends of a move, what was replaced by it.
+/// A change of names is one commit with all changes that have to be atomic with it: both ends of a move, and the object it
+/// replaced.
 ///
 /// # Errors
-/// Those of reading, and of `send`.
+/// [`PlanError::Read`]; errors of `send`.
 pub fn push<'a>(
     trees: &'a dyn Trees,
     todo: &DirtySet,
@@ -86,7 +90,7 @@ pub fn push<'a>(
     Ok(pushing.planned)
 }
 
-/// All of them in one commit: for changes that make sense only together.
+/// Combines transactions into one, for changes that make sense only together.
 pub fn one(items: Vec<Transaction>) -> Transaction {
     let mut all = Transaction::default();
     let mut changes = Vec::new();
@@ -110,50 +114,50 @@ struct Pushing<'a> {
     trees: &'a dyn Trees,
     most: usize,
     send: &'a mut Uploader<'a>,
-    /// Names that were looked at.
+    /// Names already processed.
     seen: BTreeSet<DentryKey>,
-    /// Names that change by these commits.
+    /// Names that change in these commits.
     going: BTreeSet<DentryKey>,
-    /// New objects that are in the store after these commits.
+    /// New objects that these commits create.
     coming: BTreeSet<Ino>,
-    /// Objects that are not.
+    /// Objects that these commits delete.
     leaving: BTreeSet<Ino>,
-    /// Directories all of whose way from the top was looked at.
+    /// Directories whose whole path from the root was processed.
     reached: BTreeSet<Ino>,
-    /// Directories to which there is no way from the top.
+    /// Directories without a path to the root.
     unreachable_dirs: BTreeSet<Ino>,
-    /// Names that could not go without others that go, too.
+    /// Groups of names that depend on other pending groups.
     waiting: Vec<BTreeSet<DentryKey>>,
     planned: Planned,
-    /// That these commits take in a message, about.
+    /// Estimated size of these commits in a message.
     bytes: u64,
 }
 
-/// A name that differs.
+/// A differing name: its object in the base with the commit, and its local object.
 type Differing = (Option<(Ino, Seq)>, Option<Ino>);
 
-/// Names that change together, and the objects that tie them.
+/// Names that must change atomically, and the objects that connect them.
 type AtomicGroup = (BTreeMap<DentryKey, Differing>, BTreeSet<Ino>);
 
-/// What is still to be done for a name. What has to come before something is done first, however much of it there is.
+/// A step for a name, on an explicit stack, since prerequisites are processed first and may be deeply nested.
 enum Task {
-    /// Look at a name, with all that has to change with it.
+    /// Process a name with its atomic group.
     Look(DentryKey),
-    /// All of the way to a directory was looked at.
+    /// The whole path to a directory was processed.
     Reach(Ino),
-    /// Look at what is in a directory that is to be no more.
+    /// Process the entries of a directory that is to be deleted.
     Empty(Ino),
-    /// These are in a side of a conflict: they wait with that.
+    /// This number of names is below the side of a conflict, and waits for its resolution.
     Hold(usize),
-    /// Make a commit of it.
+    /// Plan a commit for the group.
     Go(AtomicGroup),
 }
 
-/// Why a change cannot go.
+/// The reason why a change cannot be sent.
 enum Blocked {
-    /// For changes that it needs.
+    /// It needs other changes first.
     ForOthers,
-    /// For what is in a file.
+    /// The content of a file cannot be uploaded now.
     ForContent,
 }
 
@@ -179,12 +183,12 @@ impl Pushing<'_> {
         Ok((base.map(|(child, _)| child) != local).then_some((base, local)))
     }
 
-    /// A name with all that has to change with it, and before that what has to change before.
+    /// Processes a name with its atomic group, after the changes that must precede it.
     fn name(&mut self, at: &DentryKey) -> MergeResult {
         let mut tasks = vec![Task::Look(at.clone())];
         while let Some(task) = tasks.pop() {
             match task {
-                // Nothing comes of it any more.
+                // Would plan nothing any more.
                 Task::Look(_) | Task::Empty(_) if self.is_full() => {}
                 Task::Look(at) => self.look(&at, &mut tasks)?,
                 Task::Reach(num) => drop(self.reached.insert(num)),
@@ -199,7 +203,7 @@ impl Pushing<'_> {
         Ok(())
     }
 
-    /// What is to be done for a name, the first last.
+    /// Pushes the steps for a name onto the stack, the first one last.
     fn look(&mut self, at: &DentryKey, tasks: &mut Vec<Task>) -> MergeResult {
         if self.seen.contains(at) {
             return Ok(());
@@ -248,7 +252,8 @@ impl Pushing<'_> {
         Ok(())
     }
 
-    /// What had to wait may go by what is planned since: of changes that need each other some are the first to be looked at.
+    /// Retries waiting groups after further commits are planned: of groups that depend on each other, some are processed too
+    /// early.
     fn again(&mut self) -> MergeResult {
         loop {
             let before = self.planned.items.len();
@@ -256,7 +261,7 @@ impl Pushing<'_> {
             for at in waiting.iter().flatten() {
                 self.seen.remove(at);
             }
-            // Some of these may be on a way.
+            // The waiting names may be on a path.
             self.reached.clear();
             for at in waiting.iter().filter_map(|names| names.first()) {
                 self.name(at)?;
@@ -269,7 +274,7 @@ impl Pushing<'_> {
         Ok(())
     }
 
-    /// Whether directories that are deleted are empty by then.
+    /// Reports whether directories to be deleted will be empty then.
     fn empties(
         &self,
         changes: &BTreeMap<DentryKey, Differing>,
@@ -288,7 +293,8 @@ impl Pushing<'_> {
         Ok(true)
     }
 
-    /// Whether a directory would be below itself in the store, where what it is moved into was below it and waits there still.
+    /// Reports whether the store would have a directory below itself, because its new parent was below it and has not been
+    /// moved yet.
     fn is_circle(&self, changes: &BTreeMap<DentryKey, Differing>) -> MergeResult<bool> {
         let left: BTreeSet<Ino> = changes.values().filter_map(|(base, _)| Some(base.as_ref()?.0)).collect();
         for (at, (_, local)) in changes {
@@ -309,7 +315,7 @@ impl Pushing<'_> {
         Ok(false)
     }
 
-    /// Where the store has a directory once these changes are made.
+    /// Returns the location of a directory in the store after these changes.
     fn place_then(
         &self,
         num: Ino,
@@ -328,7 +334,7 @@ impl Pushing<'_> {
         }
     }
 
-    /// Those in directories after the directories: in the order of their depth.
+    /// Returns the changes ordered by depth: directories before their entries.
     fn downwards<'a>(
         &self,
         changes: &'a BTreeMap<DentryKey, Differing>,
@@ -353,8 +359,8 @@ impl Pushing<'_> {
         Ok(ordered.into_iter().map(|(_, at, change)| (at, change)).collect())
     }
 
-    /// Directories on the way to a new name that are new, or moved, themselves: they are to be looked at first, from the top
-    /// on, as far as they were not. `None`: it is no way to the top.
+    /// Returns the steps for new or moved directories on the path to a new name, which have to precede it, from the root down,
+    /// except those already processed. `None`: the path does not lead to the root.
     fn above(&mut self, mut num: Ino) -> MergeResult<Option<Vec<Task>>> {
         let (mut names, mut way) = (Vec::new(), CycleDetector::default());
         while num != ROOT && !self.reached.contains(&num) {
@@ -431,7 +437,7 @@ impl Pushing<'_> {
         Ok(Ok(item))
     }
 
-    /// A name that goes while the object stays relies on another, which somebody else may be about to take away.
+    /// Returns a precondition if the object loses a name and keeps another, which another node may be about to remove.
     fn stays_by(
         &self,
         num: Ino,
@@ -452,7 +458,7 @@ impl Pushing<'_> {
         Ok(None)
     }
 
-    /// The id of an object that the store knows by then.
+    /// Returns the id of an object that the store knows by then.
     fn id(&self, num: Ino, arriving: &[Ino]) -> MergeResult<Option<ObjectId>> {
         if let Some(stored) = self.trees.base(num)? {
             return Ok(Some(stored.object.id));
@@ -506,7 +512,7 @@ impl Pushing<'_> {
     }
 }
 
-/// An object is deleted only as it was when it was: a change that came between shows as a conflict.
+/// Requires for a deletion that the object is unchanged: a concurrent change then leads to a conflict.
 fn as_agreed(when: &mut Vec<Precondition>, stored: &VersionedObject) {
     let object = &stored.object;
     if object.kind == Kind::Directory {

@@ -28,7 +28,7 @@ const STEP: u64 = 32 << 20;
 /// A file of which all is wanted, with its empty backing file.
 #[derive(Debug)]
 pub struct WholeFile {
-    /// Which.
+    /// Its id.
     pub id: ObjectId,
     /// What it holds.
     pub content: Content,

@@ -50,13 +50,13 @@ pub struct Inode {
     pub ino: u64,
     /// Its name everywhere.
     pub id: ObjectId,
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
     /// Permission bits: at most 0o7777.
     pub mode: u16,
-    /// The user.
+    /// Owning user.
     pub owner: OwnerId,
-    /// The group.
+    /// Owning group.
     pub group: OwnerId,
     /// Last change of the contents.
     pub modified: Time,
@@ -70,7 +70,7 @@ pub struct Inode {
     pub state: State,
     /// It was opened to be written since its content was last known.
     pub maybe_dirty: bool,
-    /// Names that lead to it.
+    /// Number of names that refer to it.
     pub links: u32,
     /// Directories in it.
     pub subdirs: u32,

@@ -18,7 +18,7 @@ use crate::replica::{Replica, Shared};
 /// An object that is to be made.
 #[derive(Debug, Clone, Copy)]
 pub struct New<'a> {
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
     /// Permission bits.
     pub mode: u16,

@@ -19,7 +19,7 @@ pub struct InConflict {
     pub at: DentryKey,
     /// The same from the top directory, with `/` between names.
     pub path: Vec<u8>,
-    /// What happened.
+    /// The kind of changes.
     pub kind: ConflictKind,
     /// When it was found here.
     pub since: Time,

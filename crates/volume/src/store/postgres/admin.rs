@@ -1,4 +1,4 @@
-//! What a keeper does in PostgreSQL.
+//! The administrative half of the PostgreSQL engine: each call is one statement, except trimming and repair.
 
 use std::collections::HashMap;
 
@@ -72,7 +72,7 @@ impl StoreAdmin for PostgresStore {
     }
 
     fn acquire_gc_lock(&self) -> Result<u64, StoreError> {
-        // Once more where the answer was lost: that is a turn too.
+        // May run twice if the answer was lost: a skipped token does no harm.
         let row = self.with(async |connection| {
             connection.client.query_one(&connection.ready.take_turn, &[&self.volume, &TURN]).await
         })?;
@@ -99,7 +99,7 @@ impl StoreAdmin for PostgresStore {
             &to.2,
             &to.3,
         ];
-        // In the order of commits: these write the same rows, and would wait for each other.
+        // Ordered like commits, which lock the same rows: prevents deadlocks.
         let row = self.with(async |connection| {
             connection.client.query_one(&connection.ready.move_chunks, &values).await
         })?;
@@ -171,7 +171,7 @@ impl StoreAdmin for PostgresStore {
         let up_to = up_to.0.min(i64::MAX as u64) as i64;
         self.with(async |connection| {
             let Connection { client, ready } = connection;
-            // Said before it is done: what is asked for meanwhile is not found, and not wrong.
+            // Published before the deletion: a concurrent query for this period returns nothing instead of something wrong.
             client.execute(&ready.set_kept, &[&self.volume, &up_to]).await?;
             let mut gone = client.execute(&ready.trim_objects, &[&self.volume, &up_to]).await?;
             gone += client.execute(&ready.trim_links, &[&self.volume, &up_to]).await?;
@@ -211,7 +211,7 @@ impl StoreAdmin for PostgresStore {
             let Connection { client, ready } = &connection;
             in_time(client.batch_execute("BEGIN")).await?;
             let locked = in_time(async { client.query_one(&ready.lock, &[&self.volume]).await }).await?;
-            // Given up with its transaction, since it is not given back.
+            // Dropping the connection without returning it to the pool aborts the transaction.
             if locked.try_get::<_, i64>(0).map_err(fault)? as u64 != at.0 {
                 return Ok(false);
             }

@@ -1,4 +1,7 @@
-//! A commit: the rules of all engines, over rows that come in one round trip and go in another.
+//! Commits in PostgreSQL: the rules of all engines, over rows that are read in one round trip and written in another.
+//!
+//! A commit locks the row of its volume, which orders all commits. Transactions that the server aborts are retried; after the
+//! loss of a connection the caller retries with its token.
 
 use std::time::Duration;
 
@@ -12,18 +15,18 @@ use crate::store::transaction::Batch;
 use crate::store::validate::{UNSEALED, are_sealed};
 use crate::store::{StoreError, codec};
 
-/// Times that a transaction is tried which the server gave up for another one.
+/// Maximum number of attempts of a transaction that the server aborted in favour of another one.
 const TRIES: u32 = 20;
-/// No answer by then is no connection.
+/// Timeout of a round trip; after it the connection is taken for dead.
 const LIMIT: Duration = Duration::from_secs(30);
 
 impl PostgresStore {
-    /// Commits batches in one transaction, in this order.
+    /// Commits batches in one database transaction, in this order.
     pub(super) fn commit_parts(&self, parts: &[Part<'_>]) -> Result<Vec<Answers>, StoreError> {
         let mut error = StoreError::Unreachable("the database is too busy".into());
         for attempt in 0..TRIES {
             let connection = runtime().block_on(self.pool.take())?;
-            // An answer that is lost with the connection is not asked for again here: the token is for that.
+            // If the connection is lost, the outcome is unknown and not retried here: the caller retries with the token.
             match self.try_commit(&connection, parts) {
                 Ok((answers, head)) => {
                     self.listener.tell(connection, head);
@@ -32,7 +35,7 @@ impl PostgresStore {
                 Err(Failed::Store(store)) => return Err(store),
                 Err(Failed::Statement(statement)) => {
                     let again = is_worth_another_try(&statement)
-                        // A connection that was dead before anything was begun, by the looks of it.
+                        // The connection appears to have been dead before the transaction began.
                         || (attempt == 0 && connection.client.is_closed());
                     error = fault(statement);
                     if !again {
@@ -63,11 +66,12 @@ impl PostgresStore {
             runtime().block_on(in_time(connection.client.batch_execute("ROLLBACK")))?;
             return Ok((before.into_iter().flatten().collect(), head));
         }
-        // Those that were asked for together are then tried one by one.
+        // The caller then tries the batches of a group one by one.
         if locked.is_sealed && parts.iter().any(|part| !are_sealed(part.items)) {
             return Err(Failed::Store(StoreError::Denied(UNSEALED.to_owned())));
         }
-        // A clock that was set back does not take the past with it. That of a node would be wrong for all of them, for good.
+        // Commit times never go back, even if the clock is set back. The server's clock: one node's wrong clock would affect
+        // all of them, for good.
         let at = locked.now.max(locked.latest);
         let (head, batches) = (locked.head, locked.batches);
         let mut work = Batch::new(&mut locked, head);

@@ -1,4 +1,5 @@
-//! Connections to a PostgreSQL server: made when they are wanted, dropped at the first sign of trouble.
+//! A pool of connections to a PostgreSQL server: opened on demand, dropped at the first error. All queries have a timeout, and
+//! the server has shorter ones, so that a node that is cut off does not lock a volume for long.
 
 use std::future::Future;
 use std::time::Duration;
@@ -12,15 +13,15 @@ use super::tls::{self, Tls};
 use crate::keepalive;
 use crate::store::StoreError;
 
-/// No answer by then is no connection. Longer than the server lets a statement take.
+/// Timeout of a round trip; after it the connection is taken for dead. Longer than the server's `statement_timeout`.
 const ANSWER: Duration = Duration::from_secs(30);
 const CONNECT: Duration = Duration::from_secs(5);
-/// As the library says that TLS failed, whatever the cause.
+/// The library's message for a TLS failure of any cause.
 const NO_TLS: &str = "error performing TLS handshake";
-/// What helps where the address says nothing of TLS.
+/// The remedy, if the address does not configure TLS.
 const TRUSTED: &str = "a server on another machine must show a certificate for its name that this machine trusts: say \
                        ?sslrootcert=FILE, or by ?sslmode= what is enough";
-/// Connections that are kept while nobody uses them.
+/// Maximum number of idle connections.
 const IDLE: usize = 4;
 
 pub(super) struct Connection {
@@ -28,11 +29,11 @@ pub(super) struct Connection {
     pub ready: Statements,
 }
 
-/// What carries the messages of a connection.
+/// The connection's I/O half, which has to be polled.
 pub(super) type Dialled =
     tokio_postgres::Connection<tokio_postgres::Socket, tls::Stream<tokio_postgres::Socket>>;
 
-/// Of one server.
+/// The pool for one server.
 pub(super) struct Pool {
     config: Config,
     tls: Tls,
@@ -43,7 +44,7 @@ impl Pool {
     pub fn new(address: &str) -> Result<Self, StoreError> {
         let (mut config, tls) = tls::split(address)?;
         passfile::complete(&mut config)?;
-        // A server that went silent is found out, not waited for.
+        // Detects a server that went silent.
         config.connect_timeout(CONNECT).tcp_user_timeout(keepalive::USER_TIMEOUT);
         config.keepalives_idle(keepalive::KEEPALIVE_IDLE).keepalives_interval(keepalive::KEEPALIVE_INTERVAL);
         if config.get_application_name().is_none() {
@@ -52,9 +53,9 @@ impl Pool {
         Ok(Self { config, tls, idle: Mutex::default() })
     }
 
-    /// A connection, and what has to be polled for it.
+    /// Opens a connection; returns its client and the I/O half to be polled.
     pub async fn dial(&self) -> Result<(Client, Dialled), StoreError> {
-        // The time that is set is for each address, and for none of looking up names.
+        // `connect_timeout` applies to each address, and not to name resolution.
         let most = CONNECT * (1 + self.config.get_hosts().len() as u32);
         match tokio::time::timeout(most, in_time(self.config.connect(self.tls.clone()))).await {
             Ok(Err(StoreError::Unreachable(said))) if self.tls.assumed && said.contains(NO_TLS) => {
@@ -65,7 +66,7 @@ impl Pool {
         }
     }
 
-    /// One that was used before and still lives, or a new one.
+    /// Returns an idle connection that is still alive, or a new one.
     pub async fn take(&self) -> Result<Connection, StoreError> {
         loop {
             let idle = self.idle.lock().pop();
@@ -80,7 +81,7 @@ impl Pool {
         Ok(Connection { client, ready })
     }
 
-    /// To be used again: only one that is in no transaction and owes no answer.
+    /// Returns a connection to the pool; it must have no open transaction and no outstanding reply.
     pub fn give_back(&self, connection: Connection) {
         let mut idle = self.idle.lock();
         if idle.len() < IDLE && !connection.client.is_closed() {
@@ -95,14 +96,14 @@ impl Pool {
                 tracing::debug!(%error, "a connection to the database ended");
             }
         });
-        // A node that is cut off in the middle of a commit must not hold the volume for longer than this.
+        // A node that is cut off in the middle of a commit must not lock the volume for longer than this.
         let limits = "SET statement_timeout = '20s'; SET idle_in_transaction_session_timeout = '20s'";
         in_time(client.batch_execute(limits)).await?;
         Ok(client)
     }
 }
 
-/// What is asked of a server, within the time that it has.
+/// Awaits a query, with a timeout.
 pub(super) async fn in_time<T>(what: impl Future<Output = Result<T, Error>>) -> Result<T, StoreError> {
     match tokio::time::timeout(ANSWER, what).await {
         Ok(answer) => answer.map_err(fault),
@@ -110,7 +111,7 @@ pub(super) async fn in_time<T>(what: impl Future<Output = Result<T, Error>>) -> 
     }
 }
 
-/// What the server says, as the caller has to understand it.
+/// Maps an error of the server to a [`StoreError`].
 pub(super) fn fault(error: Error) -> StoreError {
     let said = match error.as_db_error() {
         Some(said) => format!("{} ({})", said.message(), said.code().code()),
@@ -118,13 +119,13 @@ pub(super) fn fault(error: Error) -> StoreError {
             .map_or_else(|| error.to_string(), |cause| format!("{error}: {cause}")),
     };
     match error.code().map(|code| &code.code()[..2]) {
-        // Data exceptions, broken constraints, unknown tables: what is there is not what was made.
+        // Data exceptions, constraint violations, unknown tables: the stored data is not what this program wrote.
         Some("22" | "23" | "42" | "XX") => StoreError::Damaged(said),
         _ => StoreError::Unreachable(said),
     }
 }
 
-/// Whether the same transaction may well succeed the next time: serialization failures and deadlocks.
+/// Reports whether a retry of the transaction may succeed: serialization failures and deadlocks.
 pub(super) fn is_worth_another_try(error: &Error) -> bool {
     error.code().is_some_and(|code| matches!(code.code(), "40001" | "40P01"))
 }

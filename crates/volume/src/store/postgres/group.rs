@@ -1,8 +1,8 @@
-//! Batches that come while another one is being committed are committed together, in one transaction.
+//! Group commit: batches that arrive during a commit are committed together, in one transaction.
 //!
-//! A transaction holds the volume's row until the disk has it: apart, each batch would wait for all before it, one write of
-//! the disk after the other. Who finds nobody at work commits at once; who comes meanwhile waits, and the first of those
-//! takes all others along.
+//! A transaction locks the volume's row until it is durable: committed separately, each batch would wait for all before it, one
+//! fsync after the other. A batch that finds no commit running is committed at once; the others wait, and the first of them
+//! then commits all.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,11 +13,11 @@ use super::Answers;
 use crate::id::NodeName;
 use crate::store::{StoreError, Transaction};
 
-/// Of one transaction, at most: it is all in memory, and others wait for its end.
+/// Limits of one transaction: it is all in memory, and others wait for its end.
 const MAX_BATCHES: usize = 256;
 const MAX_ITEMS: usize = 4096;
 
-/// A batch as it was asked for.
+/// A batch to commit.
 #[derive(Clone, Copy)]
 pub(super) struct Part<'a> {
     pub node: &'a NodeName,
@@ -25,7 +25,7 @@ pub(super) struct Part<'a> {
     pub items: &'a [Transaction],
 }
 
-/// A batch that waits.
+/// A queued batch.
 struct Asked {
     node: NodeName,
     token: u128,
@@ -39,7 +39,7 @@ impl Asked {
     }
 }
 
-/// Those who commit to a volume by way of this process.
+/// The queue of batches that this process commits to a volume.
 #[derive(Default)]
 pub(super) struct Group {
     state: Mutex<State>,
@@ -48,14 +48,14 @@ pub(super) struct Group {
 
 #[derive(Default)]
 struct State {
-    /// Somebody commits.
+    /// A commit is running.
     busy: bool,
     waiting: VecDeque<Arc<Asked>>,
 }
 
 impl State {
-    /// Those who go along with a batch, in the order in which they came. A batch that is there twice is answered by what it
-    /// did the first time, so not in the same transaction.
+    /// Dequeues the batches to commit together with `first`, in order of arrival. A retry of a batch in the same transaction is
+    /// left in the queue, to be answered with the first one's result afterwards.
     fn take(&mut self, first: Part<'_>) -> Vec<Arc<Asked>> {
         let mut taken: Vec<Arc<Asked>> = Vec::new();
         let mut items = first.items.len();
@@ -73,7 +73,7 @@ impl State {
     }
 }
 
-/// Ends a turn, however it ends: nobody waits for one that panicked.
+/// Ends a group commit when dropped, so that the others do not wait for one that panicked.
 struct Turn<'a> {
     group: &'a Group,
     others: Vec<Arc<Asked>>,
@@ -93,7 +93,7 @@ impl Drop for Turn<'_> {
 }
 
 impl Group {
-    /// Commits a batch, perhaps with others. `commit` does it: one transaction, with an answer for each part.
+    /// Commits a batch, perhaps together with others. `commit` performs one transaction and returns an answer for each part.
     pub fn commit(
         &self,
         part: Part<'_>,
@@ -127,7 +127,7 @@ impl Group {
             Err(StoreError::Unreachable(why)) => {
                 parts.iter().map(|_| Err(StoreError::Unreachable(why.clone()))).collect()
             }
-            // Perhaps it is only one of them that the store cannot take.
+            // The store may reject only one of them.
             Err(_) => parts.iter().map(|part| commit(&[*part])?.pop().ok_or_else(unanswered)).collect(),
         };
         let own = answers.pop_front().unwrap_or_else(|| Err(unanswered()));
@@ -154,7 +154,7 @@ mod tests {
         parts.iter().map(|part| vec![Ok(Seq(part.token as u64))]).collect()
     }
 
-    /// Has the first turn last until `waiting` others wait, with these tokens.
+    /// Lets the first commit run until batches with these tokens are queued.
     fn meet(
         tokens: &[u128],
         commit: impl Fn(&[Part<'_>]) -> Result<Vec<Answers>, StoreError> + Sync,

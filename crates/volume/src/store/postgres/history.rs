@@ -1,4 +1,4 @@
-//! What was, in PostgreSQL.
+//! Past versions in PostgreSQL, from the tables of superseded objects and links, and from the current ones.
 
 use tokio_postgres::Row as Found;
 use tokio_postgres::types::ToSql;

@@ -1,6 +1,6 @@
-//! Leases: one row for each volume, locked while somebody says something.
+//! Leases in PostgreSQL: one row for each volume, locked during a request.
 //!
-//! The table is made when it is first wanted: databases of earlier versions have none.
+//! The table is created on first use: databases of earlier versions have none.
 
 use std::time::Duration;
 
@@ -15,15 +15,15 @@ use crate::runtime::runtime;
 use crate::store::lease_table::LeaseTable;
 use crate::store::{LeaseRequest, LeaseResponse, StoreError};
 
-/// The version of what is in the row: one of another version is not touched.
+/// Version of the row's encoding. Rows of other versions are not touched.
 const FORMAT: i32 = 1;
 
-// Unlogged: nothing of it need outlive a crash of the server, and a promise of less is cheaper.
+// Unlogged: the leases need not survive a crash of the server, and this saves the WAL.
 const TABLE: &str = "BEGIN; SELECT pg_advisory_xact_lock(6134957);
     CREATE UNLOGGED TABLE IF NOT EXISTS shunt_lease (volume BIGINT NOT NULL, format INT NOT NULL, at BIGINT NOT NULL,
         acks BIGINT NOT NULL, body BYTEA NOT NULL, PRIMARY KEY (volume, format)); COMMIT";
 
-/// A connection of its own: its statements need the table.
+/// A dedicated connection: its statements need the table.
 struct Line {
     client: Client,
     lock: Statement,
@@ -35,7 +35,8 @@ struct Line {
 impl Line {
     async fn new(pool: &Pool, volume: i64) -> Result<Self, StoreError> {
         let client = pool.connect().await?;
-        // All others wait for the row: one that is cut off while it has that is not waited for until they lose their sessions.
+        // All other nodes wait for the row's lock: a short timeout releases it before they lose their sessions if this node is
+        // cut off.
         in_time(client.batch_execute("SET idle_in_transaction_session_timeout = '2s'")).await?;
         let there = "SELECT to_regclass('shunt_lease') IS NOT NULL";
         let there = in_time(client.query_one(there, &[])).await?;
@@ -86,7 +87,7 @@ impl Line {
         };
         let (at, acks) = board.places();
         let (at, acks, body) = (at as i64, acks as i64, board.encode());
-        // What makes others look goes with it: who is told sees it.
+        // The notification is part of the transaction: a notified node sees the change.
         let say = match board.places() == before {
             true => "COMMIT".to_owned(),
             false => format!("SELECT pg_notify('shunt_{volume}', ''); COMMIT"),
@@ -103,11 +104,11 @@ impl Line {
 enum Exchanged {
     Told(LeaseResponse),
     Full,
-    /// The row went with a crash of the server.
+    /// The row was lost in a crash of the server.
     Gone,
 }
 
-/// Connections that speak of leases.
+/// Idle connections with prepared lease statements.
 #[derive(Default)]
 pub(super) struct Leases(Mutex<Vec<Line>>);
 
@@ -152,7 +153,7 @@ impl Leases {
         })
     }
 
-    /// What all have to see, and what was seen.
+    /// Returns the positions of events and of acknowledgements.
     pub(super) async fn look(&self, pool: &Pool, volume: i64) -> Result<(u64, u64), StoreError> {
         self.with(pool, volume, async |line| {
             let row = line.client.query_opt(&line.look, &[&volume, &FORMAT]).await?;
@@ -163,5 +164,5 @@ impl Leases {
     }
 }
 
-/// How long one sleeps who waits for an answer: a hint may be lost.
+/// Polling interval while waiting for acknowledgements, in case a notification is lost.
 pub(super) const LOOK_SOON: Duration = Duration::from_millis(100);

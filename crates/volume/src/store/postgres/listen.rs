@@ -1,5 +1,5 @@
-//! Who waits is told of commits by the server. A hint, sent after the commit: in it, it would put the commits of all volumes
-//! of a database in one queue.
+//! `LISTEN`/`NOTIFY`: wakes nodes that wait for commits. A hint, sent after the commit: inside its transaction it would
+//! serialise the commits of all volumes of a database.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,7 +16,7 @@ use crate::runtime::runtime;
 pub(super) struct Listener {
     pool: Arc<Pool>,
     volume: i64,
-    /// Counts what was heard.
+    /// Counts notifications.
     heard: Arc<watch::Sender<u64>>,
     listens: Arc<AtomicBool>,
 }
@@ -26,23 +26,23 @@ impl Listener {
         Self { pool, volume, heard: Arc::new(watch::channel(0).0), listens: Arc::default() }
     }
 
-    /// To remember before the look at the head that decides whether to wait.
+    /// Returns the count of notifications, to be read before the check of the head that decides whether to wait.
     pub fn heard(&self) -> u64 {
         *self.heard.borrow()
     }
 
-    /// Waits for more, for so long.
+    /// Waits until the count differs from `heard`, at most for `at_most`.
     pub async fn more_than(&self, heard: u64, at_most: Duration) {
         self.listen();
         let mut news = self.heard.subscribe();
-        // Too late is answered as well as in time: the caller looks.
+        // A timeout needs no distinction: the caller checks the head.
         let _ = tokio::time::timeout(at_most, news.wait_for(|count| *count != heard)).await;
     }
 
-    /// Tells the others, while the caller goes on, and gives the connection back then.
+    /// Notifies other nodes in the background, and then returns the connection to the pool.
     pub fn tell(&self, connection: Connection, head: Seq) {
         let (pool, volume) = (self.pool.clone(), self.volume);
-        // What is lost in a crash is a hint: it need not be on the disk.
+        // Only a hint would be lost in a crash: it need not be durable.
         let say = format!(
             "BEGIN; SET LOCAL synchronous_commit = off; SELECT pg_notify('shunt_{volume}', '{head}'); COMMIT"
         );
@@ -53,7 +53,7 @@ impl Listener {
         });
     }
 
-    /// Has a connection of its own, which is made again as long as somebody waits.
+    /// Starts listening on a dedicated connection, which is opened again as long as there are waiters.
     fn listen(&self) {
         if self.listens.swap(true, Ordering::AcqRel) {
             return;
@@ -72,15 +72,15 @@ impl Listener {
                         }
                     }
                 };
-                // The messages carry the answer to LISTEN as well: both go on together.
+                // The message stream also carries the reply to LISTEN: both are polled together.
                 let began = async {
                     if first.await.is_ok()
                         && let Some(heard) = heard.upgrade()
                     {
-                        // Whatever came before was not heard: everybody looks once more.
+                        // Earlier notifications were missed: every waiter checks once more.
                         heard.send_modify(|count| *count += 1);
                     }
-                    // The connection lasts as long as its client.
+                    // The connection lives as long as its client.
                     std::future::pending::<()>().await;
                 };
                 futures::future::select(std::pin::pin!(gone), std::pin::pin!(began)).await;

@@ -1,4 +1,5 @@
-//! Stores in PostgreSQL: many volumes in a database, many nodes at each.
+//! The PostgreSQL engine: many volumes in one database, each with many nodes. Each volume is a row, whose lock orders its
+//! commits; keys of all tables begin with the volume.
 
 mod admin;
 mod commit;
@@ -32,7 +33,7 @@ use listen::Listener;
 
 pub(crate) use tls::has_password;
 
-/// How long a wait sleeps before it looks by itself: the hint may be lost.
+/// Polling interval of a wait, in case a notification is lost.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// See the [module](self).
@@ -46,7 +47,7 @@ pub struct PostgresStore {
 
 impl std::fmt::Debug for PostgresStore {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // Not the address: there may be a password in it.
+        // Without the address, which may contain a password.
         f.debug_struct("PostgresStore").field("volume", &self.volume).finish_non_exhaustive()
     }
 }
@@ -54,7 +55,7 @@ impl std::fmt::Debug for PostgresStore {
 type Answers = Vec<Result<Seq, Rejected>>;
 
 impl PostgresStore {
-    /// Makes a volume in a database, and the tables where there are none. `description` is kept as it is.
+    /// Creates a volume in a database, and the tables if they do not exist. `description` is stored unchanged.
     ///
     /// # Errors
     /// [`StoreError::Exists`]; [`StoreError::Unreachable`].
@@ -85,7 +86,7 @@ impl PostgresStore {
         .map(|volume| Self::over(pool, volume))
     }
 
-    /// Opens one.
+    /// Opens an existing volume. One of format 1 is upgraded.
     ///
     /// # Errors
     /// [`StoreError::NoVolume`], [`StoreError::Format`], [`StoreError::Unreachable`].
@@ -122,10 +123,10 @@ impl PostgresStore {
         Ok(Self::over(pool, volume))
     }
 
-    /// What [`create`](Self::create) was given.
+    /// Returns the description that [`create`](Self::create) stored.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Any other [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
     pub fn description(&self) -> Result<Vec<u8>, StoreError> {
         self.with(async |connection| {
             let sql = "SELECT description FROM shunt_volume WHERE volume = $1";
@@ -139,7 +140,7 @@ impl PostgresStore {
         Self { pool, volume, listener, leases: lease::Leases::default(), group: Group::default() }
     }
 
-    /// Asks something; a connection that fails is not used again.
+    /// Runs a query. A connection on which it failed is not used again.
     fn with<T>(
         &self,
         what: impl AsyncFn(&Connection) -> Result<T, tokio_postgres::Error>,
@@ -147,7 +148,7 @@ impl PostgresStore {
         runtime().block_on(async {
             let mut connection = self.pool.take().await?;
             let mut answer = in_time(what(&connection)).await;
-            // The server was restarted since it was last asked: that is told by the first one who asks, and is no news.
+            // A closed connection means that the server was restarted after its last use: retried once on a new connection.
             if answer.is_err() && connection.client.is_closed() {
                 connection = self.pool.take().await?;
                 answer = in_time(what(&connection)).await;
@@ -160,11 +161,11 @@ impl PostgresStore {
     }
 }
 
-/// One at a time makes tables: `IF NOT EXISTS` alone does not stand two of them.
+/// Creates the tables under an advisory lock: concurrent `IF NOT EXISTS` statements would fail.
 async fn make_tables(client: &tokio_postgres::Client) -> Result<(), StoreError> {
     let tables = format!("BEGIN; SELECT pg_advisory_xact_lock(6134957); {} COMMIT", schema::TABLES);
     in_time(client.batch_execute(&tables)).await?;
-    // Not without need: it locks out all volumes of the database for a moment.
+    // Only when needed: it briefly locks out all volumes of the database.
     if in_time(client.query_one(schema::OLD, &[])).await?.try_get(0).map_err(fault)? {
         in_time(client.batch_execute(schema::ADDED)).await?;
     }
@@ -243,7 +244,7 @@ impl MetaStore for PostgresStore {
         let (from, most) = (after.0.min(i64::MAX as u64) as i64, most.min(u32::MAX as usize) as i64);
         let (entries, forgotten) = self.with(async |connection| {
             let Connection { client, ready } = connection;
-            // The log first: what is forgotten between the two is noticed.
+            // The log first: a truncation between the two queries is then noticed.
             let entries = async { client.query(&ready.log, &[&self.volume, &from, &most]).await };
             let forgotten = async { client.query_one(&ready.forgotten, &[&self.volume]).await };
             let (entries, forgotten) = futures::try_join!(entries, forgotten)?;

@@ -1,8 +1,8 @@
-//! Passwords from `~/.pgpass`, or the file that `PGPASSFILE` names, as PostgreSQL's own tools have them: they are in no
-//! command line then, which every user of the machine can read.
+//! Passwords from `~/.pgpass`, or the file that `PGPASSFILE` names, as for PostgreSQL's own tools: so that they are not in a
+//! command line, which every user of the machine can read.
 //!
-//! A line is `HOST:PORT:DATABASE:USER:PASSWORD`; `*` stands for any, `\` has the next character taken as it is. The first line
-//! that fits counts.
+//! A line is `HOST:PORT:DATABASE:USER:PASSWORD`; `*` matches anything, `\` escapes the next character. The first matching line
+//! counts.
 
 use std::env::var_os;
 use std::io::{self, Read as _};
@@ -14,14 +14,14 @@ use tokio_postgres::config::Host;
 use crate::private;
 use crate::store::StoreError;
 
-/// More than any such file has.
+/// Maximum number of bytes read.
 const LARGEST: u64 = 1 << 20;
 const PORT: u16 = 5432;
 
-/// Gives a connection the password that the file has for it, where its address has none.
+/// Sets the password that the file has for a connection whose address has none.
 ///
 /// # Errors
-/// The file cannot be read, or others than its owner can.
+/// [`StoreError::Unreachable`] if the file cannot be read, or is readable by others than its owner.
 pub(super) fn complete(config: &mut Config) -> Result<(), StoreError> {
     if config.get_password().is_some() {
         return Ok(());
@@ -48,7 +48,8 @@ fn read(path: &Path) -> io::Result<String> {
     Ok(text)
 }
 
-/// The password for all hosts of an address: where they have several, none of them is shown that of another.
+/// Returns the password for all hosts of an address; none if they have different ones, so that no host receives that of
+/// another.
 fn find(text: &str, config: &Config) -> Option<String> {
     let user = config.get_user()?;
     let database = config.get_dbname().unwrap_or(user);
@@ -56,7 +57,7 @@ fn find(text: &str, config: &Config) -> Option<String> {
     for (index, host) in config.get_hosts().iter().enumerate() {
         let host = match host {
             Host::Tcp(name) => name,
-            // As libpq calls a socket in a directory of its own.
+            // libpq's name for a socket in a non-default directory.
             Host::Unix(_) => "localhost",
         };
         let ports = config.get_ports();
@@ -69,7 +70,7 @@ fn find(text: &str, config: &Config) -> Option<String> {
     found
 }
 
-/// That of a line, where the line is about this connection.
+/// Returns the password of a line that matches this connection.
 fn password(line: &str, wanted: [&str; 4]) -> Option<String> {
     if line.starts_with('#') {
         return None;

@@ -1,4 +1,5 @@
-//! Rows of a store in PostgreSQL: all that a batch may need comes in one round trip, all that it changes goes in another.
+//! Rows in PostgreSQL: all rows that a batch may need are read in one round trip, all changes written in another. The rows are
+//! determined from the transactions in advance; only ancestors of new objects may need another query.
 
 use std::collections::{HashMap, HashSet};
 
@@ -14,12 +15,12 @@ use crate::store::descriptor_format::is_sealed_log;
 use crate::store::transaction::{Row, Rows, Written};
 use crate::store::{ANSWERS_KEPT, Mutation, Precondition, StoreError, Transaction, codec};
 
-/// What a batch speaks of.
+/// The objects and names that a batch refers to.
 #[derive(Default)]
 struct Named {
     objects: HashSet<ObjectId>,
     links: HashSet<LinkName>,
-    /// Directories that get something that was elsewhere: what is above them decides whether it may.
+    /// Directories that receive an existing object: their ancestors are needed for the cycle check.
     above: HashSet<ObjectId>,
 }
 
@@ -64,26 +65,26 @@ fn named<'a>(items: impl Iterator<Item = &'a Transaction>) -> Named {
     all
 }
 
-/// The head and the number of batches, under the lock, and what the batch speaks of.
+/// The rows that a batch refers to, read under the lock of the volume, with the head and the number of batches.
 pub(super) struct Locked<'a> {
     connection: &'a Connection,
     volume: i64,
     pub head: Seq,
     pub batches: i64,
-    /// The time of the last commit.
+    /// Time of the last commit.
     pub latest: Time,
-    /// That of the server, which all nodes have in common.
+    /// Time of the server, which all nodes share.
     pub now: Time,
-    /// What was answered to each part before.
+    /// Earlier answers to the parts.
     pub answers: Vec<Option<Vec<u8>>>,
-    /// Whether the log of the volume is sealed.
+    /// The log of the volume is sealed.
     pub is_sealed: bool,
     objects: HashMap<ObjectId, Option<Row>>,
     links: HashMap<LinkName, Option<(ObjectId, Seq)>>,
 }
 
-/// Begins the transaction. READ COMMITTED, since each statement then sees all that was committed before the lock was had,
-/// and the lock is the order of all commits of the volume.
+/// Begins the transaction and locks the volume. READ COMMITTED: each statement sees all that was committed before the lock was
+/// acquired, and the lock orders all commits of the volume.
 pub(super) async fn lock<'a>(
     connection: &'a Connection,
     volume: i64,
@@ -131,7 +132,7 @@ pub(super) async fn lock<'a>(
     Ok(Some(Locked { connection, volume, head, batches, latest, now, answers, is_sealed, objects, links }))
 }
 
-/// A statement failed, or what it gave cannot be.
+/// A statement failed, or returned invalid data.
 pub(super) enum Failed {
     Statement(Error),
     Store(StoreError),
@@ -154,7 +155,7 @@ impl Rows for &mut Locked<'_> {
         if let Some(known) = self.objects.get(&wanted) {
             return Ok(known.clone());
         }
-        // Not foreseen: the way up from what was made in the batch.
+        // Not read ahead: an ancestor of an object that the batch creates.
         let ids = vec![wanted.to_bytes().to_vec()];
         let Connection { client, ready } = self.connection;
         let query = async { client.query_opt(&ready.objects, &[&self.volume, &ids]).await };
@@ -172,7 +173,7 @@ impl Rows for &mut Locked<'_> {
     }
 }
 
-/// From a column on: the parent, the number of names, the body.
+/// Decodes three columns from `from` on: the parent, the number of names, the body.
 pub(super) fn object(row: &Found, from: usize) -> Result<Row, StoreError> {
     let wrong = super::connection::fault;
     let body: &[u8] = row.try_get(from + 2).map_err(wrong)?;
@@ -191,16 +192,16 @@ pub(super) fn id(row: &Found, column: usize) -> Result<ObjectId, StoreError> {
     to_id(row.try_get(column).map_err(super::connection::fault)?)
 }
 
-/// A part that was not answered before.
+/// A part without an earlier answer.
 pub(super) struct By<'a> {
     pub node: &'a NodeName,
     pub token: u128,
-    /// So many commits are in the log: those of the parts follow each other.
+    /// Number of its log entries; those of the parts follow each other in the log.
     pub accepted: usize,
     pub answer: Vec<u8>,
 }
 
-/// Writes and commits: all statements go at once, and none waits for the answer of another.
+/// Writes the changes and commits. The statements are pipelined.
 pub(super) async fn write(
     connection: &Connection,
     volume: i64,
@@ -257,7 +258,7 @@ pub(super) async fn write(
     let (head, batches, at) = (written.head.0 as i64, batches + by.len() as i64, at.0);
     let forget = batches - ANSWERS_KEPT as i64;
 
-    // In this order they are sent, and so they are done.
+    // Sent, and so executed, in this order.
     let mut all = Vec::new();
     macro_rules! run {
         ($statement:ident, $($value:expr),*) => {
@@ -294,6 +295,6 @@ pub(super) async fn write(
     run!(drop_answers, forget);
     run!(set_head, head, batches, at);
     all.push(client.batch_execute("COMMIT").boxed());
-    // After an error, COMMIT is answered well too, and nothing is committed: every answer counts.
+    // After an error the server answers COMMIT without one, and commits nothing: every answer has to be checked.
     future::join_all(all).await.into_iter().collect()
 }

@@ -1,11 +1,12 @@
-//! The tables of stores in PostgreSQL, and the statements over them.
+//! The PostgreSQL schema and prepared statements.
 //!
-//! Plain types and keys that begin with the volume: what speaks the protocol and shards by a column can take over.
+//! Plain types, and keys that begin with the volume: databases that speak the protocol and shard by a column can be used as
+//! well.
 
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Error, Statement};
 
-/// The version of the tables and of what is in their blobs.
+/// Version of the tables and of their blobs.
 pub(super) const FORMAT: i32 = 2;
 
 pub(super) const TABLES: &str = "
@@ -31,7 +32,7 @@ CREATE TABLE IF NOT EXISTS shunt_setting (volume BIGINT NOT NULL, key TEXT NOT N
     PRIMARY KEY (volume, key));
 ";
 
-/// Whether the tables are of format 1, by what it lacks, and what makes them those of this one.
+/// Query whether the tables are of format 1, which lacks this column, and the statements that upgrade them.
 pub(super) const OLD: &str = "SELECT count(*) = 0 FROM information_schema.columns
     WHERE table_schema = current_schema() AND table_name = 'shunt_volume' AND column_name = 'latest'";
 pub(super) const ADDED: &str = "
@@ -41,13 +42,13 @@ ALTER TABLE shunt_volume ADD COLUMN IF NOT EXISTS latest BIGINT NOT NULL DEFAULT
 
 macro_rules! statements {
     ($($name:ident ($($kind:ident),*) = $sql:literal;)*) => {
-        /// Statements that a connection has prepared.
+        /// The prepared statements of a connection.
         pub(super) struct Statements {
             $(pub $name: Statement,)*
         }
 
         impl Statements {
-            /// All of them in one round trip.
+            /// Prepares all statements in one round trip.
             pub async fn prepare(client: &Client) -> Result<Self, Error> {
                 let ($($name,)*) = {
                     $(let $name = client.prepare_typed($sql, &[$(Type::$kind),*]);)*

@@ -1,4 +1,5 @@
-//! TLS to a PostgreSQL server, as `sslmode` and `sslrootcert` of its address say.
+//! TLS to a PostgreSQL server, as configured by `sslmode` and `sslrootcert` in its address, with the meaning they have in libpq.
+//! Without `sslmode`, a server on another machine must show a valid certificate for its name, which is stricter than libpq.
 
 use std::future::Future;
 use std::io;
@@ -24,16 +25,16 @@ use tokio_rustls::{TlsConnector, client};
 
 use crate::store::StoreError;
 
-/// Which certificate a server must show.
+/// The certificates that are accepted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Trust {
-    /// Any: who only listens is kept out, who stands between is not.
+    /// Any: protects against eavesdropping, not against a man in the middle.
     Any,
-    /// One that these signed: those of a file, or of the machine. With the name that was asked for, perhaps.
+    /// Signed by the roots in a file, or by the machine's; with `named` also issued for the host name of the address.
     Signed { roots: Option<PathBuf>, named: bool },
 }
 
-/// What the client library is told of an address, and how TLS is done.
+/// Splits an address into the client library's configuration and the TLS configuration.
 pub(super) fn split(address: &str) -> Result<(Config, Tls), StoreError> {
     let (plain, trust, assumed) = read(address)?;
     Ok((plain, Tls { config: Arc::new(config(trust)?), assumed }))
@@ -43,7 +44,7 @@ fn wrong(why: impl std::fmt::Display) -> StoreError {
     StoreError::Unreachable(format!("the address of the database: {why}"))
 }
 
-/// An address without what it says of TLS, and that: `sslmode` and `sslrootcert`.
+/// Parses an address without `sslmode` and `sslrootcert`, which are returned separately.
 fn apart(address: &str) -> Result<(Config, Option<&str>, Option<&str>), StoreError> {
     let (before, query) = address.split_once('?').unwrap_or((address, ""));
     let (mut rest, mut mode, mut roots) = (Vec::new(), None, None);
@@ -58,26 +59,26 @@ fn apart(address: &str) -> Result<(Config, Option<&str>, Option<&str>), StoreErr
     Ok((plain, mode, roots))
 }
 
-/// Whether an address has a password in it.
+/// Reports whether an address contains a password.
 pub fn has_password(address: &str) -> bool {
     apart(address).is_ok_and(|(plain, ..)| plain.get_password().is_some())
 }
 
-/// The rest of an address, whom it trusts, and whether that was assumed.
+/// Parses an address: the rest, the accepted certificates, and whether these are a default.
 fn read(address: &str) -> Result<(Config, Trust, bool), StoreError> {
     let (mut plain, mode, roots) = apart(address)?;
-    // A file name with other characters than these is rare, and is refused rather than misread.
+    // Percent-encoded characters in this path are rare; refused rather than misread.
     if roots.is_some_and(|roots| roots.contains('%')) {
         return Err(wrong("sslrootcert: a path with special characters is not understood"));
     }
     let file = roots.filter(|roots| *roots != "system").map(PathBuf::from);
     let assumed = mode.is_none() && !is_here(&plain);
     let (mode, trust) = match mode {
-        // Who stands between could say that there is no TLS, and be told the password.
+        // A man in the middle could claim that the server has no TLS, and receive the password.
         None if assumed => (SslMode::Require, Trust::Signed { roots: file, named: true }),
         None | Some("prefer" | "allow") => (SslMode::Prefer, Trust::Any),
         Some("disable") => (SslMode::Disable, Trust::Any),
-        // With roots it is as libpq has it.
+        // With roots, `require` means `verify-ca`, as in libpq.
         Some("require") if roots.is_none() => (SslMode::Require, Trust::Any),
         Some("require" | "verify-ca") => (SslMode::Require, Trust::Signed { roots: file, named: false }),
         Some("verify-full") => (SslMode::Require, Trust::Signed { roots: file, named: true }),
@@ -87,7 +88,7 @@ fn read(address: &str) -> Result<(Config, Trust, bool), StoreError> {
     Ok((plain, trust, assumed))
 }
 
-/// Whether nothing that is said to the server leaves this machine.
+/// Reports whether the server is on this machine.
 fn is_here(config: &Config) -> bool {
     let host = |host: &Host| match host {
         Host::Unix(_) => true,
@@ -159,7 +160,7 @@ impl ServerCertVerifier for Verifier {
     ) -> Result<ServerCertVerified, Error> {
         let Some(signed) = &self.signed else { return Ok(ServerCertVerified::assertion()) };
         match signed.verify_server_cert(shown, between, name, ocsp, now) {
-            // The name is looked at last: all else is right.
+            // The name is checked last: the rest of the certificate is valid.
             Err(Error::InvalidCertificate(
                 CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
             )) if !self.named => Ok(ServerCertVerified::assertion()),
@@ -190,11 +191,11 @@ impl ServerCertVerifier for Verifier {
     }
 }
 
-/// Makes connections secret.
+/// The TLS connector for the client library.
 #[derive(Clone)]
 pub(super) struct Tls {
     config: Arc<ClientConfig>,
-    /// The address does not say how.
+    /// The address does not configure TLS.
     pub(super) assumed: bool,
 }
 
@@ -210,7 +211,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> MakeTlsConnect<S> for T
     type Error = io::Error;
 
     fn make_tls_connect(&mut self, domain: &str) -> io::Result<Connect> {
-        // Of a socket in the file system there is no name, and no TLS.
+        // A Unix socket has no host name, and no TLS.
         let name = ServerName::try_from(if domain.is_empty() { "localhost" } else { domain });
         let name = name.map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?.to_owned();
         Ok(Connect(self.config.clone(), name))

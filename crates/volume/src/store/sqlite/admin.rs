@@ -1,4 +1,4 @@
-//! What a keeper does in SQLite.
+//! The administrative half of the SQLite engine. Each call that writes is one transaction.
 
 use std::collections::HashMap;
 
@@ -13,7 +13,7 @@ use crate::store::transaction::Rows;
 use crate::store::{ChunkLocation, StoreError, codec};
 
 impl SqliteStore {
-    /// The same statement for each chunk, in one transaction.
+    /// Executes a statement for each chunk, in one transaction.
     fn each(&self, chunks: &[ChunkId], sql: &str, at: Option<Time>) -> Result<(), StoreError> {
         let mut writer = self.writer.lock();
         let all = writer.transaction().map_err(fault)?;
@@ -37,7 +37,7 @@ fn set(db: &Connection, key: &str, value: &str) -> Result<(), StoreError> {
     db.prepare_cached(sql).and_then(|mut set| set.execute([key, value])).map(drop).map_err(fault)
 }
 
-/// One more of what a setting counts.
+/// Increments a counter stored as a setting.
 fn count(db: &Connection, key: &str) -> Result<u64, StoreError> {
     let so_far = setting(db, key)?.map_or(Ok(0), |value| {
         value.parse::<u64>().map_err(|_| StoreError::Damaged(format!("{key} is set to {value:?}")))
@@ -70,7 +70,7 @@ impl StoreAdmin for SqliteStore {
             let next = (ids.len() > most).then(|| ids.pop()).flatten();
             let mut kept = Vec::with_capacity(ids.len());
             for id in ids {
-                // One that is gone meanwhile is no more to be looked at.
+                // Objects deleted since then are skipped.
                 kept.extend(Table(db).object(id)?.map(ObjectRecord::from));
             }
             Ok((kept, next))
@@ -171,7 +171,7 @@ impl StoreAdmin for SqliteStore {
         let mut writer = self.writer.lock();
         let all = writer.transaction_with_behavior(TransactionBehavior::Immediate).map_err(fault)?;
         let last = head(&all)?.0.saturating_sub(least);
-        // The clock of a store may have been set back: all before the first that is young enough is old.
+        // The clock may have been set back: the log is truncated before the first entry that is young enough.
         let young = "SELECT min(seq) FROM log WHERE at >= ?";
         let young = all.query_row(young, [before.0], |row| row.get::<_, Option<i64>>(0)).map_err(fault)?;
         let up_to = young.map_or(last, |young| last.min(young as u64 - 1));

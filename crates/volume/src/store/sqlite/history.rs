@@ -1,4 +1,4 @@
-//! What was, in SQLite.
+//! Past versions in SQLite, from the tables of superseded objects and links, and from the current ones.
 
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 

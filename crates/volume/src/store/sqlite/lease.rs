@@ -1,4 +1,6 @@
-//! Leases in a file beside the store's, which waits for no disk: they need not outlive the machine.
+//! Leases in SQLite, in a file beside the store's. It is written without waiting for the disk, since leases need not survive a
+//! crash of the machine. There are no notifications between processes: waits poll every 4 ms while the volume has other nodes,
+//! else every 20 ms.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -12,10 +14,10 @@ use crate::object::Time;
 use crate::store::lease_table::LeaseTable;
 use crate::store::{LeaseRequest, LeaseResponse, StoreError};
 
-/// How often one who shares the volume looks, who has nobody to be told by.
+/// Polling interval of a wait while the volume has other nodes; there are no notifications between processes.
 const LOOK_SOON: Duration = Duration::from_millis(4);
 
-/// The version of what is in the row: one of another version is not touched.
+/// Version of the row's encoding. Rows of other versions are not touched.
 const FORMAT: i64 = 1;
 
 /// See the [module](self).
@@ -25,7 +27,7 @@ pub(super) struct Leases {
 }
 
 impl Leases {
-    /// Beside a store.
+    /// For the store in a file; `None`: in memory.
     pub(super) fn beside(store: Option<&Path>) -> Self {
         let path = store.map(|store| {
             let mut path = store.as_os_str().to_owned();
@@ -44,7 +46,7 @@ impl Leases {
                     None => Connection::open_in_memory()?,
                 };
                 db.busy_timeout(Duration::from_secs(10))?;
-                // Not FULL: the last ones may go with the power.
+                // Not FULL: the last requests may be lost in a power failure.
                 db.execute_batch(
                     "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA temp_store = MEMORY;",
                 )?;

@@ -1,4 +1,4 @@
-//! A store in one SQLite file, or in memory: nothing to install, for one machine and what it serves.
+//! The SQLite engine: a store in one file, or in memory. Needs no server; serves one machine and its gateway clients.
 
 mod admin;
 mod history;
@@ -26,14 +26,14 @@ use crate::store::{
 use rows::Table;
 pub(crate) use schema::tighten;
 
-/// How long a wait sleeps before it looks for commits of other processes.
+/// Polling interval of a wait, for commits of other processes.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// See the [module](self).
 pub struct SqliteStore {
-    /// One writer. In memory it reads as well: there is one connection.
+    /// The only write connection. A store in memory reads through it as well.
     writer: Mutex<Connection>,
-    /// Connections that are not just reading; `None`: in memory.
+    /// Idle read connections; `None`: in memory.
     readers: Option<(Box<Path>, Mutex<Vec<Connection>>)>,
     committed: (Mutex<()>, Condvar),
     leases: lease::Leases,
@@ -49,10 +49,10 @@ impl std::fmt::Debug for SqliteStore {
 }
 
 impl SqliteStore {
-    /// Makes a store in a file that is not there, or is empty. `description` is kept as it is.
+    /// Creates a store in a file that does not exist or is empty. `description` is stored unchanged.
     ///
     /// # Errors
-    /// [`StoreError::Exists`]; [`StoreError::Unreachable`] where the file cannot be made.
+    /// [`StoreError::Exists`]; [`StoreError::Unreachable`] if the file cannot be created.
     pub fn create(
         path: &Path,
         name: &VolumeName,
@@ -62,35 +62,35 @@ impl SqliteStore {
         Self::make(schema::create(Some(path))?, Some(path), name, root, description)
     }
 
-    /// Makes one that lives as long as this value.
+    /// Creates a store in memory, which lives as long as this value.
     ///
     /// # Errors
-    /// Those of SQLite.
+    /// [`StoreError`] for an error of SQLite.
     pub fn in_memory(name: &VolumeName, root: &Object, description: &[u8]) -> Result<Self, StoreError> {
         Self::make(schema::create(None)?, None, name, root, description)
     }
 
-    /// Opens one.
+    /// Opens an existing store.
     ///
     /// # Errors
-    /// [`StoreError::Unreachable`] where there is no file, [`StoreError::Format`] where it is of something else or newer.
+    /// [`StoreError::Unreachable`] if the file does not exist, [`StoreError::Format`] if it is no store or a newer one.
     pub fn open(path: &Path) -> Result<Self, StoreError> {
         let db = schema::open(path)?;
-        // One that an older version made.
+        // An older version may have created the files with wider permissions.
         schema::tighten_all(path);
         Ok(Self::over(db, Some(path)))
     }
 
-    /// Takes the time of commits from elsewhere.
+    /// Replaces the clock of commit times.
     pub fn with_clock(mut self, clock: Clock) -> Self {
         self.clock = clock;
         self
     }
 
-    /// What [`create`](Self::create) was given.
+    /// Returns the description that [`create`](Self::create) stored.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Any other [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
     pub fn description(&self) -> Result<Vec<u8>, StoreError> {
         self.read(|db| db.query_row("SELECT description FROM about", [], |row| row.get(0)).map_err(fault))
     }
@@ -157,7 +157,7 @@ fn head(db: &Connection) -> Result<Seq, StoreError> {
         .map_err(fault)
 }
 
-/// Whether the log of the volume is sealed, by the format of its description.
+/// Reports whether the log of the volume is sealed, by the format of its description.
 fn is_sealed(db: &Connection) -> Result<bool, StoreError> {
     db.prepare_cached("SELECT substr(description, 1, 4) FROM about")
         .and_then(|mut query| query.query_row([], |row| row.get::<_, Option<Vec<u8>>>(0)))
@@ -165,7 +165,7 @@ fn is_sealed(db: &Connection) -> Result<bool, StoreError> {
         .map_err(fault)
 }
 
-/// Up to where the log is not there any more.
+/// Returns the last entry that was truncated from the log.
 fn forgotten(db: &Connection) -> Result<Seq, StoreError> {
     db.prepare_cached("SELECT forgotten FROM about")
         .and_then(|mut query| query.query_row([], |row| row.get::<_, i64>(0)))
@@ -183,14 +183,14 @@ fn stop(at: Failpoint) -> Result<(), StoreError> {
     point(at).map_err(|errno| StoreError::Unreachable(errno.to_string()))
 }
 
-/// What SQLite says, as the caller has to understand it.
+/// Maps an error of SQLite to a [`StoreError`].
 fn fault(error: rusqlite::Error) -> StoreError {
     match error.sqlite_error_code() {
         Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase | ErrorCode::ConstraintViolation) => {
             StoreError::Damaged(error.to_string())
         }
         None => StoreError::Damaged(error.to_string()),
-        // Busy, full, not readable: it may come back as it was.
+        // Busy, full, unreadable: may be temporary.
         Some(_) => StoreError::Unreachable(error.to_string()),
     }
 }
@@ -227,7 +227,7 @@ impl MetaStore for SqliteStore {
 
     fn commit(&self, node: &NodeName, token: u128, items: &[Transaction]) -> Result<Answers, StoreError> {
         let mut writer = self.writer.lock();
-        // IMMEDIATE: no other process commits between what is read here and what is written.
+        // IMMEDIATE: no other process commits between the reads and the writes of this batch.
         let batch = writer.transaction_with_behavior(TransactionBehavior::Immediate).map_err(fault)?;
         if let Some(answers) = answered(&batch, node, token)? {
             return Ok(answers);
@@ -237,7 +237,7 @@ impl MetaStore for SqliteStore {
         }
         let mut work = Batch::new(Table(&batch), head(&batch)?);
         let answers = items.iter().map(|item| work.item(item)).collect::<Result<Answers, _>>()?;
-        // A clock that was set back does not take the past with it.
+        // Commit times never go back, even if the clock is set back.
         let at = (self.clock)().max(latest(&batch)?);
         rows::write(&batch, node, at, &work.finish()).map_err(fault)?;
         remember(&batch, node, token, &answers).map_err(fault)?;
@@ -346,7 +346,7 @@ impl MetaStore for SqliteStore {
         let until = Instant::now() + at_most.min(Duration::from_secs(3600));
         let mut held = self.committed.0.lock();
         loop {
-            // Under the lock, so that no commit of this process comes between the look and the sleep.
+            // Under the lock, so that no commit of this process falls between the check and the sleep.
             if self.head()? > after {
                 return Ok(true);
             }

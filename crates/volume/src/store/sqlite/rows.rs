@@ -1,4 +1,4 @@
-//! Rows of a store in SQLite: read for a commit, written after it.
+//! Rows in SQLite: read for a commit, and written after it within the same transaction.
 
 use rusqlite::{Connection, OptionalExtension, Transaction, params};
 
@@ -8,7 +8,7 @@ use crate::object::{LinkName, Time, VersionedObject};
 use crate::store::transaction::{Row, Rows, Written};
 use crate::store::{StoreError, codec};
 
-/// Rows as a connection sees them.
+/// The rows that a connection reads.
 pub(super) struct Table<'a>(pub &'a Connection);
 
 impl Rows for Table<'_> {

@@ -1,4 +1,5 @@
-//! The tables of a store in SQLite, and how a file of it is told from others.
+//! The SQLite schema, migrations, and the header that identifies a store's file. Files are created with mode 0600, and a file
+//! becomes a store in one transaction.
 
 use std::fs;
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -10,9 +11,9 @@ use rusqlite::{Connection, OpenFlags};
 use super::fault;
 use crate::store::StoreError;
 
-/// In the header of the file: "Shnt".
+/// `application_id` in the file's header: "Shnt".
 const APPLICATION: i32 = 0x5368_6e74;
-/// The version of the tables and of what is in their blobs.
+/// Version of the tables and of their blobs.
 const FORMAT: i32 = 2;
 
 // Objects are found by random ids: a narrow index takes the random writes, the rows themselves are appended.
@@ -30,8 +31,8 @@ CREATE TABLE answer (n INTEGER PRIMARY KEY, node TEXT NOT NULL, token BLOB NOT N
                      UNIQUE (node, token));
 ";
 
-// Since format 2. `kept`: history is whole from this commit on. `latest`: the time of the last commit. The rows of the past
-// are appended too, so that they lie in the order of their commits.
+// Since format 2. `kept`: history is complete from this commit on. `latest`: time of the last commit. Past rows are appended
+// too, in the order of their commits.
 const SINCE_2: &str = "
 ALTER TABLE about ADD COLUMN kept INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE about ADD COLUMN latest INTEGER NOT NULL DEFAULT 0;
@@ -44,7 +45,7 @@ CREATE INDEX past_link_child ON past_link (child);
 CREATE TABLE setting (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 ";
 
-/// How long a commit waits for one of another process.
+/// Maximum time that a commit waits for the write lock of another process.
 const BUSY: Duration = Duration::from_secs(10);
 
 fn connect(path: &Path, flags: OpenFlags) -> Result<Connection, StoreError> {
@@ -56,8 +57,8 @@ fn connect(path: &Path, flags: OpenFlags) -> Result<Connection, StoreError> {
 }
 
 fn settings(db: &Connection) -> Result<(), StoreError> {
-    // FULL: a commit is on the disk when it is answered. NORMAL would lose the last ones with the power. MEMORY: a process that
-    // is locked in has no directory for temporary files.
+    // FULL: a commit is durable when it returns; NORMAL could lose the last ones in a power failure. MEMORY: a sandboxed
+    // process has no directory for temporary files.
     db.execute_batch(
         "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA cache_size = -16384; PRAGMA temp_store = MEMORY;
          PRAGMA journal_size_limit = 67108864; PRAGMA wal_autocheckpoint = 4000;",
@@ -65,12 +66,12 @@ fn settings(db: &Connection) -> Result<(), StoreError> {
     .map_err(fault)
 }
 
-/// Leaves what may be read by others to its owner alone, where that is who runs this. Who cannot is told elsewhere, if at all.
+/// Removes the permissions of group and others, if the process owns the file. Errors are ignored.
 pub(crate) fn tighten(path: &Path) {
     crate::private::tighten(path).ok();
 }
 
-/// The same with a database. One that is made has the mode of the file that it is made in, and gives it to those beside it.
+/// Restricts the permissions of a database and its side files. SQLite creates the latter with the mode of the database.
 pub(crate) fn tighten_all(path: &Path) {
     for part in ["", "-wal", "-shm", "-leases", "-leases-wal", "-leases-shm"] {
         let mut file = path.as_os_str().to_owned();
@@ -79,7 +80,7 @@ pub(crate) fn tighten_all(path: &Path) {
     }
 }
 
-/// Opens a file that is there.
+/// Opens an existing file, and migrates it from format 1.
 pub(super) fn open(path: &Path) -> Result<Connection, StoreError> {
     let db = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
     let number = |pragma| db.pragma_query_value(None, pragma, |row| row.get::<_, i32>(0)).map_err(fault);
@@ -101,7 +102,7 @@ pub(super) fn open(path: &Path) -> Result<Connection, StoreError> {
     Ok(db)
 }
 
-/// One process does it; others wait and find it done.
+/// Migrates from format 1. One process does it; concurrent ones wait for the lock and find it done.
 fn migrate(db: &Connection) -> Result<(), StoreError> {
     db.execute_batch("BEGIN IMMEDIATE").map_err(fault)?;
     let done = (|| {
@@ -117,12 +118,12 @@ fn migrate(db: &Connection) -> Result<(), StoreError> {
     done.map_err(fault)
 }
 
-/// Makes one where nothing is: in a file, or in memory.
+/// Creates an empty database in a file or in memory, without tables.
 pub(super) fn create(path: Option<&Path>) -> Result<Connection, StoreError> {
     let db = match path {
         Some(path) => {
-            // Only where there is none: closing a file takes the locks of all that this process has of it. What is wrong
-            // with it is told when it is opened.
+            // Only if the file does not exist: closing any descriptor of a file releases all POSIX locks of this process on it.
+            // Errors are reported when the file is opened.
             fs::File::options().write(true).create_new(true).mode(0o600).open(path).ok();
             tighten_all(path);
             connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE)?
@@ -133,7 +134,7 @@ pub(super) fn create(path: Option<&Path>) -> Result<Connection, StoreError> {
     Ok(db)
 }
 
-/// To be called in the transaction that also describes the volume: a file is a store as a whole or not at all.
+/// Creates the tables, within the transaction that also writes the description: a file is a complete store or none.
 pub(super) fn fill(db: &Connection) -> Result<(), StoreError> {
     db.execute_batch(TABLES).map_err(fault)?;
     db.execute_batch(SINCE_2).map_err(fault)?;
@@ -141,7 +142,7 @@ pub(super) fn fill(db: &Connection) -> Result<(), StoreError> {
     db.pragma_update(None, "user_version", FORMAT).map_err(fault)
 }
 
-/// Whether somebody made it already.
+/// Reports whether the database has tables already.
 pub(super) fn is_filled(db: &Connection) -> Result<bool, StoreError> {
     db.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get::<_, i64>(0))
         .map(|tables| tables > 0)
@@ -152,8 +153,8 @@ pub(super) fn is_filled(db: &Connection) -> Result<bool, StoreError> {
 mod tests {
     use super::*;
 
-    /// One cache for all databases of a process, which this option means, is given to those that filled it: a busy database
-    /// then reads the root of its trees from the file for each question. `.cargo/config.toml` takes the option back.
+    /// SQLite's ENABLE_MEMORY_MANAGEMENT shares one page cache among all databases of a process, so that a busy database
+    /// rereads the roots of its trees from the file for each query. `.cargo/config.toml` removes the option.
     #[test]
     fn each_database_has_a_cache_of_its_own() {
         let db = Connection::open_in_memory().unwrap();
