@@ -1,4 +1,4 @@
-//! Compiles the builtin program, where it can be loaded at all and clang is there. Without it everything else works.
+//! Compiles the builtin BPF program, where the target can load it and clang is installed. Without it everything else works.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

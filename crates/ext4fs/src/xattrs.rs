@@ -1,4 +1,4 @@
-//! Extended attributes.
+//! Extended attributes: SETXATTR, GETXATTR, LISTXATTR.
 
 use std::ffi::CStr;
 

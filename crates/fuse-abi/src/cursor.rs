@@ -1,4 +1,4 @@
-//! Reads the parts of a request one after the other.
+//! A cursor over the bytes of a request, which reads its parts in sequence.
 
 use std::ffi::CStr;
 
@@ -6,7 +6,7 @@ use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use crate::{Name, ParseError, What, consts};
 
-/// The bytes not yet read.
+/// The bytes that have not been read yet.
 pub(crate) struct Cursor<'a>(&'a [u8]);
 
 impl<'a> Cursor<'a> {
@@ -14,7 +14,7 @@ impl<'a> Cursor<'a> {
         Self(bytes)
     }
 
-    /// A structure, copied out, so that alignment does not matter.
+    /// Copies a structure out, so that alignment does not matter.
     pub(crate) fn take<T: FromBytes>(&mut self, what: What) -> Result<T, ParseError> {
         let short = ParseError::TooShort { what, want: size_of::<T>(), got: self.0.len() };
         let (value, rest) = T::read_from_prefix(self.0).map_err(|_| short)?;
@@ -22,12 +22,12 @@ impl<'a> Cursor<'a> {
         Ok(value)
     }
 
-    /// The argument of the operation.
+    /// Reads the argument of the operation.
     pub(crate) fn arg<T: FromBytes>(&mut self) -> Result<T, ParseError> {
         self.take(What::Argument)
     }
 
-    /// The first `len` bytes of an argument that old kernels send in a shorter form; the rest of it is zero.
+    /// Reads the first `len` bytes of an argument that old kernels send in a shorter form; the rest of it is zero.
     pub(crate) fn short_arg<T: FromZeros + FromBytes + IntoBytes>(
         &mut self,
         len: usize,
@@ -42,7 +42,7 @@ impl<'a> Cursor<'a> {
         Ok(value)
     }
 
-    /// A string up to its NUL.
+    /// Reads a string up to its NUL.
     pub(crate) fn cstr(&mut self, what: What, max: usize) -> Result<&'a CStr, ParseError> {
         let string = CStr::from_bytes_until_nul(self.0).map_err(|_| ParseError::MissingNul { what })?;
         let len = string.count_bytes();
@@ -53,12 +53,12 @@ impl<'a> Cursor<'a> {
         Ok(string)
     }
 
-    /// A name, `.` and `..` included.
+    /// Reads a name, which may be `.` or `..`.
     pub(crate) fn any_name(&mut self, what: What) -> Result<Name<'a>, ParseError> {
         Name::checked(self.cstr(what, consts::NAME_MAX)?, what)
     }
 
-    /// A name other than `.` and `..`.
+    /// Reads a name other than `.` and `..`.
     pub(crate) fn name(&mut self, what: What) -> Result<Name<'a>, ParseError> {
         let name = self.any_name(what)?;
         if name.is_dot() || name.is_dotdot() {
@@ -67,7 +67,7 @@ impl<'a> Cursor<'a> {
         Ok(name)
     }
 
-    /// The name of an extended attribute.
+    /// Reads the name of an extended attribute.
     pub(crate) fn xattr_name(&mut self) -> Result<&'a CStr, ParseError> {
         let name = self.cstr(What::XattrName, consts::XATTR_NAME_MAX)?;
         if name.is_empty() {
@@ -76,7 +76,7 @@ impl<'a> Cursor<'a> {
         Ok(name)
     }
 
-    /// All that is left, which must be just `len` bytes.
+    /// Takes the remaining bytes, which must be exactly `len`.
     pub(crate) fn rest(&mut self, what: What, len: u64) -> Result<&'a [u8], ParseError> {
         if self.0.len() as u64 != len {
             return Err(ParseError::Mismatch { what, want: len, got: self.0.len() });
@@ -84,17 +84,17 @@ impl<'a> Cursor<'a> {
         Ok(std::mem::take(&mut self.0))
     }
 
-    /// Drops what is left.
+    /// Drops the remaining bytes.
     pub(crate) fn skip(&mut self) {
         self.0 = &[];
     }
 
-    /// Number of bytes left.
+    /// Returns the number of remaining bytes.
     pub(crate) const fn left(&self) -> usize {
         self.0.len()
     }
 
-    /// Checks that nothing is left.
+    /// Checks that no bytes remain.
     pub(crate) const fn finish(self) -> Result<(), ParseError> {
         match self.0.len() {
             0 => Ok(()),

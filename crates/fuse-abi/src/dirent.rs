@@ -1,4 +1,4 @@
-//! Reads directory records again, as the kernel does: for whoever plays the kernel.
+//! Parser for directory records, as the kernel reads them: for mock kernels and tests.
 
 use zerocopy::FromBytes;
 
@@ -15,7 +15,7 @@ pub struct Record<'a> {
     pub name: &'a [u8],
 }
 
-/// The records of a listing. Stops at the first incomplete one; [`Records::rest`] then holds it.
+/// Iterator over the records of a listing. Stops at the first incomplete one; [`Records::rest`] then returns it.
 #[derive(Debug, Clone)]
 pub struct Records<'a> {
     rest: &'a [u8],
@@ -23,13 +23,13 @@ pub struct Records<'a> {
 }
 
 impl<'a> Records<'a> {
-    /// The records in the reply to READDIR, or with `plus` to READDIRPLUS.
+    /// Iterates over the records in the reply to READDIR, or with `plus` to READDIRPLUS.
     #[must_use]
     pub const fn new(payload: &'a [u8], plus: bool) -> Self {
         Self { rest: payload, plus }
     }
 
-    /// The bytes not yet taken.
+    /// Returns the bytes that have not been read yet.
     #[must_use]
     pub const fn rest(&self) -> &'a [u8] {
         self.rest

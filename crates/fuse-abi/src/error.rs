@@ -1,4 +1,4 @@
-//! Why a request could not be parsed.
+//! Errors of the parser, and the errno to reply with.
 
 use std::fmt;
 
@@ -9,12 +9,12 @@ const ERANGE: i32 = 34;
 const ENAMETOOLONG: i32 = 36;
 const ENOSYS: i32 = 38;
 
-/// Part of a request.
+/// A part of a request, named in errors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum What {
     /// [`crate::InHeader`].
     Header,
-    /// The fixed structure behind the header.
+    /// The fixed structure after the header.
     Argument,
     /// A name of a directory entry.
     Name,
@@ -54,7 +54,7 @@ impl fmt::Display for What {
     }
 }
 
-/// Why bytes are not a request.
+/// An error of the parser.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum ParseError {
     /// The bytes end within a part.
@@ -64,10 +64,10 @@ pub enum ParseError {
         what: What,
         /// Bytes needed.
         want: usize,
-        /// Bytes there.
+        /// Bytes available.
         got: usize,
     },
-    /// The length in the header is not that of the message.
+    /// The length in the header differs from the length of the message.
     #[error("header says {header} bytes, message has {got}")]
     Length {
         /// Length in the header.
@@ -75,10 +75,10 @@ pub enum ParseError {
         /// Length of the message.
         got: usize,
     },
-    /// No such opcode.
+    /// The opcode is unknown.
     #[error("unknown opcode {0}")]
     UnknownOpcode(u32),
-    /// Another opcode than the one asked for.
+    /// The opcode is not the expected one.
     #[error("{got} where {want} was expected")]
     WrongOpcode {
         /// The opcode expected.
@@ -86,31 +86,31 @@ pub enum ParseError {
         /// The opcode found.
         got: Opcode,
     },
-    /// A string does not end.
+    /// A string has no terminating NUL.
     #[error("{what} has no NUL")]
     MissingNul {
         /// The part.
         what: What,
     },
-    /// An empty string where one is needed.
+    /// A string is empty where that is not allowed.
     #[error("{what} is empty")]
     Empty {
         /// The part.
         what: What,
     },
-    /// A slash in a name.
+    /// A name contains a slash.
     #[error("{what} holds a slash")]
     Slash {
         /// The part.
         what: What,
     },
-    /// `.` or `..` where a real name is needed.
+    /// A name is `.` or `..` where that is not allowed.
     #[error("{what} is `.` or `..`")]
     Dots {
         /// The part.
         what: What,
     },
-    /// A string above its limit.
+    /// A string exceeds its limit.
     #[error("{what} of {len} bytes is longer than {max}")]
     TooLong {
         /// The part.
@@ -120,17 +120,17 @@ pub enum ParseError {
         /// The limit in bytes.
         max: usize,
     },
-    /// A size or count in the argument does not fit what follows.
+    /// A size or count in the argument does not match the bytes that follow.
     #[error("{what}: {want} bytes announced, {got} there")]
     Mismatch {
         /// The part.
         what: What,
         /// Bytes announced.
         want: u64,
-        /// Bytes there.
+        /// Bytes available.
         got: usize,
     },
-    /// Bytes left over behind the last part.
+    /// Bytes remain after the last part.
     #[error("{left} bytes left over")]
     Trailing {
         /// Number of bytes.
@@ -139,8 +139,8 @@ pub enum ParseError {
 }
 
 impl ParseError {
-    /// The errno to answer the request with: ENOSYS for an unknown opcode (which the kernel may remember),
-    /// ENAMETOOLONG and ERANGE for long names, else EINVAL.
+    /// Returns the errno to reply with: ENOSYS for an unknown opcode (which the kernel may cache), ENAMETOOLONG and ERANGE for
+    /// long names, otherwise EINVAL.
     #[must_use]
     pub const fn errno(&self) -> i32 {
         match self {

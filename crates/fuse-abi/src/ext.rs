@@ -1,8 +1,8 @@
 //! Extensions at the end of a request (7.38).
 //!
-//! They fill the last `total_extlen` * 8 bytes: records that begin with an [`ExtHeader`] and have a length that is a
-//! multiple of 8. Types 0 to 31 are security contexts, the type being their number; 32 is the group list. Creations
-//! (CREATE, MKDIR, MKNOD, SYMLINK, TMPFILE) carry them when negotiated.
+//! They occupy the last `total_extlen` * 8 bytes: records that begin with an [`ExtHeader`] and have a length that is a multiple
+//! of 8. Types 0 to 31 are security contexts, and the type is their number; 32 is the group list. Creations (CREATE, MKDIR,
+//! MKNOD, SYMLINK, TMPFILE) carry them when negotiated.
 
 use std::ffi::CStr;
 
@@ -10,7 +10,7 @@ use crate::consts::{EXT_GROUPS, MAX_NR_SECCTX, XATTR_NAME_MAX};
 use crate::cursor::Cursor;
 use crate::{ExtHeader, ParseError, Secctx, SuppGroups, What};
 
-/// The extensions of a request, checked.
+/// The extensions of a request, validated.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Extensions<'a> {
     raw: &'a [u8],
@@ -26,10 +26,10 @@ pub struct SecurityContext<'a> {
 }
 
 impl<'a> Extensions<'a> {
-    /// Checks all records. Records of unknown type are skipped.
+    /// Validates all records. Records of unknown type are skipped.
     ///
     /// # Errors
-    /// Records that do not fill `raw`, or contents that do not fit their record.
+    /// The records do not fill `raw`, or the contents of one do not fit.
     pub fn parse(raw: &'a [u8]) -> Result<Self, ParseError> {
         let mut rest = raw;
         while !rest.is_empty() {
@@ -51,25 +51,25 @@ impl<'a> Extensions<'a> {
         Ok(Self { raw })
     }
 
-    /// Whether there are none.
+    /// Reports whether there are no extensions.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.raw.is_empty()
     }
 
-    /// As on the wire.
+    /// Returns the extensions in their wire format.
     #[must_use]
     pub const fn as_bytes(&self) -> &'a [u8] {
         self.raw
     }
 
-    /// The security contexts.
+    /// Iterates over the security contexts.
     #[must_use]
     pub const fn security_contexts(&self) -> SecurityContexts<'a> {
         SecurityContexts { records: self.raw, body: &[], left: 0 }
     }
 
-    /// The supplementary groups of the caller; the kernel sends the one that owns the parent directory.
+    /// Iterates over the supplementary groups of the caller; the kernel sends the one that owns the parent directory.
     #[must_use]
     pub const fn supplementary_groups(&self) -> SupplementaryGroups<'a> {
         SupplementaryGroups { records: self.raw, ids: &[] }
@@ -127,7 +127,7 @@ impl Iterator for SupplementaryGroups<'_> {
     }
 }
 
-/// Splits off the first record: type, contents, what follows.
+/// Splits off the first record: type, contents, remaining bytes.
 fn record(bytes: &[u8]) -> Result<(u32, &[u8], &[u8]), ParseError> {
     const HEAD: usize = size_of::<ExtHeader>();
     let head: ExtHeader = Cursor::new(bytes).take(What::Extension)?;
@@ -159,7 +159,7 @@ fn context(body: &[u8]) -> Result<(SecurityContext<'_>, &[u8]), ParseError> {
     Ok((SecurityContext { name, value }, rest))
 }
 
-/// The group ids, 4 bytes each.
+/// Returns the group ids, 4 bytes each.
 fn groups(body: &[u8]) -> Result<&[u8], ParseError> {
     const HEAD: usize = size_of::<SuppGroups>();
     let head: SuppGroups = Cursor::new(body).take(What::Groups)?;

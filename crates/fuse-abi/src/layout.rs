@@ -1,5 +1,5 @@
-//! Checks of size and offsets, made when the crate is compiled. The figures are those that a C compiler gives for the
-//! kernel's header `linux/fuse.h` (7.45) on a 64-bit machine.
+//! Compile-time checks of sizes and offsets. The numbers are those that a C compiler computes for the kernel's header
+//! `linux/fuse.h` (7.45) on a 64-bit machine.
 
 use core::mem::offset_of;
 

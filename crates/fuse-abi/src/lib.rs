@@ -1,13 +1,13 @@
 //! The FUSE wire format, protocol 7.45: structures, opcodes and flags, parsed without panics.
 //!
-//! This crate has no I/O and no policy. It turns the bytes that the kernel sends into a [`Request`], and gives
-//! what is needed to build replies, notifications and (for a mock kernel or a fuzzer) requests.
+//! This crate has no I/O and no policy. It parses the bytes that the kernel sends into a [`Request`], and has builders for
+//! replies, notifications and (for a mock kernel or a fuzzer) requests.
 //!
-//! - Structures carry the kernel's names without the `fuse_` prefix, and the kernel's field names. Their sizes and
-//!   offsets are checked against the kernel's header when the crate is compiled.
-//! - Parsing is total: any byte string gives a [`Request`] or a [`ParseError`]. It allocates nothing; small structures
-//!   are copied out, names and data are borrowed. The input needs no alignment.
-//! - All numbers are in the byte order of the machine, as the protocol has it.
+//! - Structures have the kernel's names without the `fuse_` prefix, and the kernel's field names. Their sizes and offsets are
+//!   checked against the kernel's header at compile time.
+//! - Parsing is total: any byte string is either a [`Request`] or a [`ParseError`]. It allocates nothing; small structures are
+//!   copied out, names and data are borrowed. The input needs no alignment.
+//! - All numbers are in native byte order, as the protocol specifies.
 #![forbid(unsafe_code)]
 
 pub mod build;

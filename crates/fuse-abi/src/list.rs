@@ -12,7 +12,7 @@ pub type ForgetItems<'a> = Items<'a, ForgetOne>;
 /// Iterator over the items of REMOVEMAPPING.
 pub type MappingItems<'a> = Items<'a, RemovemappingOne>;
 
-/// Iterator over structures that lie one behind the other, aligned or not.
+/// Iterator over an array of structures, aligned or not.
 pub struct Items<'a, T> {
     /// Always a whole number of items.
     bytes: &'a [u8],
@@ -20,19 +20,19 @@ pub struct Items<'a, T> {
 }
 
 impl<'a, T> Items<'a, T> {
-    /// `bytes` must be a whole number of items; an incomplete one at the end is never reached.
+    /// Makes an iterator. `bytes` must be a whole number of items; an incomplete one at the end is never reached.
     pub(crate) const fn from_bytes(bytes: &'a [u8]) -> Self {
         Self { bytes, item: PhantomData }
     }
 
-    /// The items not yet taken, as bytes.
+    /// Returns the items that have not been taken yet, as bytes.
     pub(crate) const fn as_bytes(&self) -> &'a [u8] {
         self.bytes
     }
 }
 
 impl<'a, T: IntoBytes + Immutable> Items<'a, T> {
-    /// An iterator over `items`.
+    /// Makes an iterator over `items`.
     #[must_use]
     pub fn new(items: &'a [T]) -> Self {
         Self::from_bytes(items.as_bytes())

@@ -6,12 +6,12 @@ use std::os::unix::ffi::OsStrExt;
 
 use crate::{ParseError, What, consts};
 
-/// A name of a directory entry: not empty, no slash, no NUL, at most [`consts::NAME_MAX`] bytes, else any bytes.
+/// A validated name of a directory entry: not empty, no slash, no NUL, at most [`consts::NAME_MAX`] bytes, otherwise any bytes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Name<'a>(&'a CStr);
 
 impl<'a> Name<'a> {
-    /// Checks a string.
+    /// Validates a string.
     ///
     /// # Errors
     /// [`ParseError::Empty`], [`ParseError::Slash`] or [`ParseError::TooLong`].
@@ -23,7 +23,7 @@ impl<'a> Name<'a> {
         Self::checked(name, What::Name)
     }
 
-    /// Checks a string whose length is known to be fine.
+    /// Validates a string whose length has been checked.
     pub(crate) fn checked(name: &'a CStr, what: What) -> Result<Self, ParseError> {
         if name.is_empty() {
             return Err(ParseError::Empty { what });
@@ -34,31 +34,31 @@ impl<'a> Name<'a> {
         Ok(Self(name))
     }
 
-    /// As a C string.
+    /// Returns the name as a C string.
     #[must_use]
     pub const fn as_cstr(self) -> &'a CStr {
         self.0
     }
 
-    /// The bytes, without the NUL.
+    /// Returns the bytes, without the NUL.
     #[must_use]
     pub const fn as_bytes(self) -> &'a [u8] {
         self.0.to_bytes()
     }
 
-    /// As an [`OsStr`].
+    /// Returns the name as an [`OsStr`].
     #[must_use]
     pub fn as_os_str(self) -> &'a OsStr {
         OsStr::from_bytes(self.as_bytes())
     }
 
-    /// Whether it is `.`, which only a lookup for NFS or a file handle has.
+    /// Reports whether the name is `.`, which occurs only in a lookup for NFS or a file handle.
     #[must_use]
     pub const fn is_dot(self) -> bool {
         matches!(self.as_bytes(), b".")
     }
 
-    /// Whether it is `..`, which only a lookup for NFS or a file handle has.
+    /// Reports whether the name is `..`, which occurs only in a lookup for NFS or a file handle.
     #[must_use]
     pub const fn is_dotdot(self) -> bool {
         matches!(self.as_bytes(), b"..")

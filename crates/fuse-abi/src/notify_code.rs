@@ -1,6 +1,6 @@
 //! Codes of notifications.
 
-/// What a notification tells the kernel. The number stands in [`crate::OutHeader::error`].
+/// The type of a notification. Its number is sent in [`crate::OutHeader::error`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(i32)]
 pub enum NotifyCode {
@@ -10,17 +10,17 @@ pub enum NotifyCode {
     InvalInode = 2,
     /// Drop or expire a cached name.
     InvalEntry = 3,
-    /// Put data into the page cache.
+    /// Store data in the page cache.
     Store = 4,
-    /// Ask for data from the page cache.
+    /// Read data from the page cache.
     Retrieve = 5,
-    /// A name was removed.
+    /// Drop a removed name.
     Delete = 6,
-    /// Send all unanswered requests again (7.40).
+    /// Resend all unanswered requests (7.40).
     Resend = 7,
     /// Expire all cached names (7.44).
     IncEpoch = 8,
-    /// Evict nodes that nobody uses (7.45).
+    /// Evict unused nodes (7.45).
     Prune = 9,
 }
 
@@ -38,20 +38,20 @@ impl NotifyCode {
         Self::Prune,
     ];
 
-    /// The code of this number; `None` if there is none.
+    /// Returns the code of this number; `None` if it is unknown.
     #[must_use]
     pub fn from_raw(raw: i32) -> Option<Self> {
         let place = usize::try_from(raw.checked_sub(1)?).ok()?;
         Self::ALL.get(place).copied()
     }
 
-    /// The number on the wire.
+    /// Returns the number on the wire.
     #[must_use]
     pub const fn as_raw(self) -> i32 {
         self as i32
     }
 
-    /// Lower-case name, as statistics and logs show it.
+    /// Returns the lower-case name, as statistics and logs show it.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

@@ -1,9 +1,9 @@
-//! Opcodes.
+//! Opcodes, with their numbers, names and dense indices.
 
-/// One line per opcode gives the variant, its number and its name; the place in the list is the dense index.
+/// Each line gives the variant, its number and its name; the position in the list is the dense index.
 macro_rules! opcodes {
     ($($(#[$meta:meta])* $variant:ident = $raw:literal, $name:literal;)*) => {
-        /// What a request asks for. CUSE's opcode is not among them.
+        /// The operation of a request. CUSE's opcode is not included.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[repr(u32)]
         pub enum Opcode { $($(#[$meta])* $variant = $raw,)* }
@@ -12,7 +12,7 @@ macro_rules! opcodes {
             /// All opcodes, in the order of their numbers.
             pub const ALL: &'static [Self] = &[$(Self::$variant),*];
 
-            /// The opcode of this number; `None` if there is none.
+            /// Returns the opcode of this number; `None` if it is unknown.
             #[must_use]
             pub const fn from_raw(raw: u32) -> Option<Self> {
                 match raw {
@@ -21,7 +21,7 @@ macro_rules! opcodes {
                 }
             }
 
-            /// Lower-case name, as statistics and logs show it.
+            /// Returns the lower-case name, as statistics and logs show it.
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$variant => $name,)* }
@@ -31,9 +31,9 @@ macro_rules! opcodes {
 }
 
 opcodes! {
-    /// Find a name in a directory.
+    /// Look up a name in a directory.
     Lookup = 1, "lookup";
-    /// Take back lookups of a node. No reply.
+    /// Drop lookups of a node. No reply.
     Forget = 2, "forget";
     /// Read attributes.
     Getattr = 3, "getattr";
@@ -61,11 +61,11 @@ opcodes! {
     Read = 15, "read";
     /// Write data.
     Write = 16, "write";
-    /// Read the figures of the file system.
+    /// Read the statistics of the file system.
     Statfs = 17, "statfs";
-    /// The last descriptor of an open file is gone.
+    /// The last descriptor of an open file was closed.
     Release = 18, "release";
-    /// Bring a file to stable storage.
+    /// Make a file durable.
     Fsync = 20, "fsync";
     /// Set an extended attribute.
     Setxattr = 21, "setxattr";
@@ -77,21 +77,21 @@ opcodes! {
     Removexattr = 24, "removexattr";
     /// A descriptor was closed.
     Flush = 25, "flush";
-    /// Negotiate.
+    /// Negotiate version and capabilities.
     Init = 26, "init";
     /// Open a directory.
     Opendir = 27, "opendir";
     /// Read directory records.
     Readdir = 28, "readdir";
-    /// The last descriptor of an open directory is gone.
+    /// The last descriptor of an open directory was closed.
     Releasedir = 29, "releasedir";
-    /// Bring a directory to stable storage.
+    /// Make a directory durable.
     Fsyncdir = 30, "fsyncdir";
     /// Test for a lock.
     Getlk = 31, "getlk";
     /// Take or release a lock.
     Setlk = 32, "setlk";
-    /// Take a lock, waiting for it.
+    /// Wait for a lock and take it.
     Setlkw = 33, "setlkw";
     /// Check permissions.
     Access = 34, "access";
@@ -101,15 +101,15 @@ opcodes! {
     Interrupt = 36, "interrupt";
     /// Map a block of a file to a block of the device.
     Bmap = 37, "bmap";
-    /// The mount is gone.
+    /// The file system was unmounted.
     Destroy = 38, "destroy";
     /// Device control.
     Ioctl = 39, "ioctl";
     /// Poll for readiness.
     Poll = 40, "poll";
-    /// Data that a retrieve notification asked for. No reply.
+    /// Data requested by a retrieve notification. No reply.
     NotifyReply = 41, "notify_reply";
-    /// Take back lookups of many nodes. No reply.
+    /// Drop lookups of many nodes. No reply.
     BatchForget = 42, "batch_forget";
     /// Allocate, zero or punch a range.
     Fallocate = 43, "fallocate";
@@ -125,7 +125,7 @@ opcodes! {
     Setupmapping = 48, "setupmapping";
     /// Remove DAX mappings.
     Removemapping = 49, "removemapping";
-    /// Bring the file system to stable storage.
+    /// Make the whole file system durable.
     Syncfs = 50, "syncfs";
     /// Create and open a file without a name.
     Tmpfile = 51, "tmpfile";
@@ -139,27 +139,27 @@ impl Opcode {
     /// Number of opcodes.
     pub const COUNT: usize = Self::ALL.len();
 
-    /// The number on the wire.
+    /// Returns the number on the wire.
     #[must_use]
     pub const fn as_raw(self) -> u32 {
         self as u32
     }
 
-    /// Place in [`Self::ALL`], below [`Self::COUNT`].
+    /// Returns the position in [`Self::ALL`], below [`Self::COUNT`].
     #[must_use]
     pub const fn index(self) -> usize {
         INDEX[self as usize] as usize
     }
 
-    /// Whether the caller waits for an answer. FORGET, BATCH_FORGET and NOTIFY_REPLY never get one (the kernel refuses
-    /// it); INTERRUPT may be answered with EAGAIN, to get it again, or ENOSYS, to get none any more.
+    /// Reports whether the caller waits for a reply. FORGET, BATCH_FORGET and NOTIFY_REPLY never have one (the kernel refuses
+    /// it); INTERRUPT may be answered with EAGAIN, to have it sent again, or ENOSYS, to stop further ones.
     #[must_use]
     pub const fn has_reply(self) -> bool {
         !matches!(self, Self::Forget | Self::BatchForget | Self::NotifyReply | Self::Interrupt)
     }
 }
 
-/// Number on the wire to place in the list.
+/// Maps the number on the wire to the position in the list.
 const INDEX: [u8; 54] = {
     let mut table = [u8::MAX; 54];
     let mut i = 0;

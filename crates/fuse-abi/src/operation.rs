@@ -1,4 +1,4 @@
-//! What a request asks for, with its arguments.
+//! The operation of a request, with its decoded arguments.
 
 use std::ffi::CStr;
 
@@ -11,12 +11,12 @@ use crate::{
 /// An operation with its arguments, one variant per [`Opcode`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Operation<'a> {
-    /// Find a name in the header's node.
+    /// Look up a name in the header's node.
     Lookup {
         /// The name; `.` and `..` for NFS and file handles.
         name: Name<'a>,
     },
-    /// Take back lookups of the header's node. No reply.
+    /// Drop lookups of the header's node. No reply.
     Forget {
         /// Number of lookups.
         nlookup: u64,
@@ -77,7 +77,7 @@ pub enum Operation<'a> {
     },
     /// Create a hard link in the header's node.
     Link {
-        /// The node that gets one more name.
+        /// The node that gets another name.
         oldnodeid: u64,
         /// New name.
         newname: Name<'a>,
@@ -99,21 +99,21 @@ pub enum Operation<'a> {
         /// The data, `arg.size` bytes.
         data: &'a [u8],
     },
-    /// Read the figures of the file system.
+    /// Read the statistics of the file system.
     Statfs,
-    /// The last descriptor of an open file is gone.
+    /// The last descriptor of an open file was closed.
     Release {
         /// The argument.
         arg: ReleaseIn,
     },
-    /// Bring a file to stable storage.
+    /// Make a file durable.
     Fsync {
         /// The argument.
         arg: FsyncIn,
     },
     /// Set an extended attribute.
     Setxattr {
-        /// The argument; the short form reads as flags 0.
+        /// The argument; the short form is decoded with flags 0.
         arg: SetxattrIn,
         /// Its name, 1 to 255 bytes.
         name: &'a CStr,
@@ -142,7 +142,7 @@ pub enum Operation<'a> {
         /// The argument.
         arg: FlushIn,
     },
-    /// Negotiate.
+    /// Negotiate version and capabilities.
     Init {
         /// The argument; fields that an old kernel left out are 0.
         arg: InitIn,
@@ -157,12 +157,12 @@ pub enum Operation<'a> {
         /// The argument.
         arg: ReadIn,
     },
-    /// The last descriptor of an open directory is gone.
+    /// The last descriptor of an open directory was closed.
     Releasedir {
         /// The argument.
         arg: ReleaseIn,
     },
-    /// Bring a directory to stable storage.
+    /// Make a directory durable.
     Fsyncdir {
         /// The argument.
         arg: FsyncIn,
@@ -177,7 +177,7 @@ pub enum Operation<'a> {
         /// The argument.
         arg: LkIn,
     },
-    /// Take a lock, waiting for it.
+    /// Wait for a lock and take it.
     Setlkw {
         /// The argument.
         arg: LkIn,
@@ -204,7 +204,7 @@ pub enum Operation<'a> {
         /// The argument.
         arg: BmapIn,
     },
-    /// The mount is gone.
+    /// The file system was unmounted.
     Destroy,
     /// Device control.
     Ioctl {
@@ -218,16 +218,16 @@ pub enum Operation<'a> {
         /// The argument.
         arg: PollIn,
     },
-    /// Data that a retrieve notification asked for. No reply.
+    /// Data requested by a retrieve notification. No reply.
     NotifyReply {
         /// The argument.
         arg: NotifyRetrieveIn,
         /// The data, `arg.size` bytes.
         data: &'a [u8],
     },
-    /// Take back lookups of many nodes. No reply.
+    /// Drop lookups of many nodes. No reply.
     BatchForget {
-        /// Nodes and numbers.
+        /// Nodes and numbers of lookups.
         items: ForgetItems<'a>,
     },
     /// Allocate, zero or punch a range.
@@ -271,9 +271,9 @@ pub enum Operation<'a> {
         /// The mappings.
         items: MappingItems<'a>,
     },
-    /// Bring the file system to stable storage.
+    /// Make the whole file system durable.
     Syncfs,
-    /// Create and open a file without a name. The kernel sends the name `/`, which means nothing.
+    /// Create and open a file without a name. The kernel sends the name `/`, which has no meaning.
     Tmpfile {
         /// The argument.
         arg: CreateIn,
@@ -291,7 +291,7 @@ pub enum Operation<'a> {
 }
 
 impl Operation<'_> {
-    /// The opcode.
+    /// Returns the opcode.
     #[must_use]
     pub const fn opcode(&self) -> Opcode {
         match self {

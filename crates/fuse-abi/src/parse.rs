@@ -1,4 +1,5 @@
-//! From the bytes behind the header to an [`Operation`].
+//! Parser for the body of a request: from the bytes after the header to an [`Operation`]. Sizes and counts must match the message
+//! exactly; no operation but INIT may have bytes left over.
 
 use crate::cursor::Cursor;
 use crate::list::Items;
@@ -8,12 +9,12 @@ use crate::{
 };
 use crate::{CreateIn, GetattrIn, InitIn, IoctlIn, MknodIn, NotifyRetrieveIn, ReadIn, WriteIn};
 
-/// What was negotiated, as far as it changes the form of requests.
+/// Results of the negotiation that change the form of requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ParseContext {
-    /// Whether [`crate::InitFlags::SETXATTR_EXT`] was taken.
+    /// [`crate::InitFlags::SETXATTR_EXT`] was accepted.
     pub setxattr_ext: bool,
-    /// The minor version that both sides speak. Below 12 some arguments are shorter.
+    /// The negotiated minor version. Below 12 some arguments are shorter.
     pub minor: u32,
 }
 
@@ -23,7 +24,7 @@ impl Default for ParseContext {
     }
 }
 
-/// Parses what lies between the header and the extensions.
+/// Parses the bytes between the header and the extensions.
 pub(crate) fn operation<'a>(
     opcode: Opcode,
     body: &'a [u8],
@@ -131,13 +132,13 @@ pub(crate) fn operation<'a>(
     Ok(operation)
 }
 
-/// A list that must end where the request ends.
+/// Parses a list that must end where the request ends.
 fn items<'a, T>(c: &mut Cursor<'a>, count: u32) -> Result<Items<'a, T>, ParseError> {
     let len = u64::from(count) * size_of::<T>() as u64;
     Ok(Items::from_bytes(c.rest(What::Items, len)?))
 }
 
-/// INIT grew three times, and may grow again: missing fields are zero, fields not known here are dropped.
+/// Parses INIT, which grew three times and may grow again: missing fields are zero, unknown fields are dropped.
 fn init(c: &mut Cursor<'_>) -> Result<InitIn, ParseError> {
     const OLDEST: usize = 8;
     let arg = c.short_arg(c.left().clamp(OLDEST, size_of::<InitIn>()))?;

@@ -1,25 +1,25 @@
-//! A whole request.
+//! A complete request: header, operation and extensions.
 
 use crate::cursor::Cursor;
 use crate::{Extensions, InHeader, Opcode, Operation, ParseContext, ParseError, What, WriteIn, parse};
 
-/// A request of the kernel.
+/// A request of the kernel, parsed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request<'a> {
     /// The header.
     pub header: InHeader,
-    /// What is asked.
+    /// The operation with its arguments.
     pub operation: Operation<'a>,
-    /// What comes with it.
+    /// The extensions.
     pub ext: Extensions<'a>,
 }
 
 impl<'a> Request<'a> {
-    /// Parses one message of the kernel, which must be complete and nothing more. No alignment is needed.
+    /// Parses exactly one complete message of the kernel. No alignment is needed.
     ///
     /// # Errors
-    /// [`ParseError`]. To answer, [`Self::header`] gives the id as long as the header itself is there, and
-    /// [`Opcode::has_reply`] tells whether an answer is due.
+    /// Any [`ParseError`]. For the reply, [`Self::header`] returns the id as long as the header itself is complete, and
+    /// [`Opcode::has_reply`] reports whether a reply is expected.
     pub fn parse(bytes: &'a [u8], ctx: &ParseContext) -> Result<Self, ParseError> {
         let header = Self::header(bytes)?;
         if header.len as usize != bytes.len() {
@@ -32,7 +32,7 @@ impl<'a> Request<'a> {
         Ok(Self { header, operation, ext: Extensions::parse(ext)? })
     }
 
-    /// Just the header, unchecked.
+    /// Returns the header alone, unchecked.
     ///
     /// # Errors
     /// [`ParseError::TooShort`].
@@ -40,11 +40,11 @@ impl<'a> Request<'a> {
         Cursor::new(bytes).take(What::Header)
     }
 
-    /// Parses the head of a WRITE whose data stays elsewhere, in a pipe say: the first 80 bytes suffice, more are
-    /// not looked at. The length in the header must be that of head and data together. Speaks 7.9 and later.
+    /// Parses the head of a WRITE whose data is elsewhere, for example in a pipe: the first 80 bytes suffice, and the rest is
+    /// ignored. The length in the header must be that of head and data together. Requires protocol 7.9 or later.
     ///
     /// # Errors
-    /// [`ParseError`]; [`ParseError::WrongOpcode`] where it is no WRITE.
+    /// Any [`ParseError`]; [`ParseError::WrongOpcode`] where it is not a WRITE.
     pub fn parse_write_head(bytes: &[u8]) -> Result<(InHeader, WriteIn), ParseError> {
         const HEAD: u64 = (InHeader::SIZE + size_of::<WriteIn>()) as u64;
         let mut cursor = Cursor::new(bytes);
@@ -62,7 +62,7 @@ impl<'a> Request<'a> {
     }
 }
 
-/// Splits the body where the extensions begin, `units` times 8 bytes before its end.
+/// Splits the body at the start of the extensions, `units` times 8 bytes before its end.
 fn split_extensions(body: &[u8], units: u16) -> Result<(&[u8], &[u8]), ParseError> {
     let want = usize::from(units) * 8;
     let short = ParseError::TooShort { what: What::Extension, want, got: body.len() };

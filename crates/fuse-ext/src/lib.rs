@@ -1,12 +1,12 @@
-//! Answers FUSE requests in the kernel: tables shared with a BPF program that the module `shunt_fuse_ext` asks before
-//! it wakes the daemon.
+//! Replies to FUSE requests in the kernel: tables shared with a BPF program, which the module `shunt_fuse_ext` calls before it
+//! wakes the daemon.
 //!
-//! [`Extended`] puts the builtin program before any [`FileSystem`](shunt_fuse::FileSystem): what the file system
-//! answers with [`Expiry::FOREVER`](shunt_fuse::Expiry::FOREVER) is stored in the tables, and every change drops what
-//! it makes stale. One who writes a program of his own shares [`Table`]s and [`Versions`] with it the same way.
+//! [`Extended`] puts the builtin program in front of any [`FileSystem`](shunt_fuse::FileSystem): replies with
+//! [`Expiry::FOREVER`](shunt_fuse::Expiry::FOREVER) are stored in the tables, and every change invalidates the entries that it
+//! makes stale. Authors of other programs share [`Table`]s and [`Versions`] with them in the same way.
 //!
-//! Programs are loaded with the feature `bpf`; without it everything else is here, so that file systems need no
-//! condition of their own.
+//! Loading programs requires the feature `bpf`; without it everything else is available, so that file systems need no conditional
+//! code.
 
 mod extended;
 mod memory;

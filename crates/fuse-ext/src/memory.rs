@@ -1,4 +1,4 @@
-//! Memory shared with programs in the kernel.
+//! Memory shared with BPF programs in the kernel: a mapping of an mmapable BPF array, or private memory without a program.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicU64;
 
 use rustix::mm::{MapFlags, ProtFlags};
 
-/// A mapping of whole 64-bit words. Everybody reads and writes it at any time, so it is seen as atomics only.
+/// A mapping of 64-bit words. Daemon and program access it concurrently, so it is exposed as atomics only.
 #[derive(Debug)]
 pub struct Memory {
     start: NonNull<AtomicU64>,
@@ -16,14 +16,14 @@ pub struct Memory {
 
 // SAFETY: the mapping belongs to this value and is reached through atomics only.
 unsafe impl Send for Memory {}
-// SAFETY: as above.
+// SAFETY: the mapping belongs to this value and is reached through atomics only.
 unsafe impl Sync for Memory {}
 
 impl Memory {
     /// Maps the values of a BPF array that was made with `BPF_F_MMAPABLE`.
     ///
     /// # Errors
-    /// Those of `mmap(2)`: EPERM where the map cannot be mapped, EINVAL where it is smaller.
+    /// The error of `mmap(2)`: EPERM where the map cannot be mapped, EINVAL where it is smaller.
     pub fn of_map(map: BorrowedFd<'_>, words: usize) -> io::Result<Self> {
         // SAFETY: a new mapping at a place of the kernel's choice touches no memory that anyone has.
         let start = unsafe {
@@ -39,7 +39,7 @@ impl Memory {
         Ok(Self::new(start, words))
     }
 
-    /// Memory of this process alone, zeroed: for tests, and where no program is attached.
+    /// Allocates zeroed memory that is private to this process: for tests, and where no program is attached.
     ///
     /// # Errors
     /// ENOMEM.
@@ -60,7 +60,7 @@ impl Memory {
         Self { start: NonNull::new(start.cast()).expect("a mapping is never at 0"), words }
     }
 
-    /// All of it.
+    /// Returns all words.
     pub fn words(&self) -> &[AtomicU64] {
         // SAFETY: the mapping is `words` words long, page-aligned, and lives as long as this value.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.words) }

@@ -1,4 +1,5 @@
-//! A program in the kernel: loaded, attached to a connection, replaced while it runs.
+//! BPF programs: loading, attaching to a connection, replacing while they run. Their arrays are shared with the daemon by `mmap`,
+//! and a replacing program continues with the same arrays.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -10,43 +11,43 @@ use libbpf_rs::{
 
 use crate::Memory;
 
-/// A program that could not be loaded or attached.
+/// An error of loading or attaching a program.
 #[derive(Debug, thiserror::Error)]
 pub enum ProgramError {
-    /// Nobody in the kernel would ask it.
+    /// The kernel module that calls programs is not loaded.
     #[error("the module shunt_fuse_ext is not loaded")]
     NoModule,
-    /// The file is no program for this kernel, or this process lacks CAP_SYS_ADMIN or CAP_BPF.
+    /// The file is not a program for this kernel, or this process lacks CAP_SYS_ADMIN or CAP_BPF.
     #[error("the kernel does not take the program: {0}")]
     Load(#[source] libbpf_rs::Error),
-    /// Its file holds not exactly one `struct fuse_ext_ops`.
+    /// The file does not contain exactly one `struct fuse_ext_ops`.
     #[error("the program has {0} tables of operations (struct fuse_ext_ops), and needs one")]
     Operations(usize),
-    /// Another program is attached, or the connection is no `/dev/fuse` of a mount.
+    /// Another program is attached, or the connection is not a `/dev/fuse` of a mount.
     #[error("the program cannot be attached: {0}")]
     Attach(#[source] libbpf_rs::Error),
-    /// It has no such map.
+    /// The program has no such map.
     #[error("the program has no map `{0}`")]
     NoMap(String),
-    /// The map is another than expected.
+    /// The map cannot be shared: its size or type differs.
     #[error("map `{0}` cannot be shared: {1}")]
     Map(String, #[source] io::Error),
 }
 
-/// A program in force. It ends with this value; what it told the kernel stays accounted for.
+/// An attached program. Dropping it detaches the program; the lookups that it counted remain valid.
 #[derive(Debug)]
 pub struct Program {
-    /// None where it could not be put back.
+    /// `None` after a failed attempt to attach it again.
     link: Option<Link>,
     object: Object,
 }
 
 impl Program {
-    /// Loads the program in `elf`, which clang made, and attaches it to the connection of `device`, an open
-    /// `/dev/fuse`. `prepare` is given the maps before the first request meets the program.
+    /// Loads the program in `elf`, an object file made by clang, and attaches it to the connection of `device`, an open
+    /// `/dev/fuse`. `prepare` is called with the maps before the first request reaches the program.
     ///
     /// # Errors
-    /// [`ProgramError`].
+    /// Any [`ProgramError`].
     pub fn attach<T>(
         elf: &[u8],
         device: BorrowedFd<'_>,
@@ -58,10 +59,10 @@ impl Program {
         Ok((Self { link: Some(link), object }, prepared))
     }
 
-    /// Puts another program in its place, with no request between the two that meets none.
+    /// Replaces the program by another one atomically: every request reaches one of the two.
     ///
     /// # Errors
-    /// [`ProgramError`]; the old one stays.
+    /// Any [`ProgramError`]; the old program stays attached.
     pub fn replace(&mut self, elf: &[u8], device: BorrowedFd<'_>) -> Result<(), ProgramError> {
         let Some(link) = &self.link else {
             return Err(ProgramError::Attach(libbpf_rs::Error::from_raw_os_error(
@@ -84,17 +85,17 @@ impl Program {
         Ok(())
     }
 
-    /// Takes it away and puts it back, loaded as it is.
+    /// Detaches the program and attaches it again, without reloading it.
     ///
     /// # Errors
-    /// [`ProgramError`]; it is then away.
+    /// Any [`ProgramError`]; the program is then detached.
     pub(crate) fn put_back(&mut self) -> Result<(), ProgramError> {
         drop(self.link.take());
         self.link = Some(operations(&mut self.object)?.attach_struct_ops().map_err(ProgramError::Attach)?);
         Ok(())
     }
 
-    /// Its maps.
+    /// Returns the maps of the program.
     pub fn maps(&self) -> Maps<'_> {
         Maps(&self.object)
     }
@@ -105,15 +106,15 @@ impl Program {
 pub struct Maps<'a>(&'a Object);
 
 impl Maps<'_> {
-    /// Whether there is a map of this name.
+    /// Reports whether there is a map of this name.
     pub fn has(&self, name: &str) -> bool {
         self.0.maps().any(|map| map.name() == name)
     }
 
-    /// Puts an entry into a map.
+    /// Inserts an entry into a map.
     ///
     /// # Errors
-    /// Where there is no such map, its sizes are others, or it is full.
+    /// There is no such map, its sizes differ, or it is full.
     pub fn update(&self, name: &str, key: &[u8], value: &[u8]) -> Result<(), ProgramError> {
         let map = self.0.maps().find(|map| map.name() == name);
         let map = map.ok_or_else(|| ProgramError::NoMap(name.to_owned()))?;
@@ -121,10 +122,10 @@ impl Maps<'_> {
             .map_err(|error| ProgramError::Map(name.to_owned(), io::Error::other(error)))
     }
 
-    /// The values of an array, shared. `words` are all its values, in units of 8 bytes.
+    /// Maps the values of an array. `words` is their total size in units of 8 bytes.
     ///
     /// # Errors
-    /// Where there is no such map, or it is smaller.
+    /// There is no such map, or its size differs.
     pub fn memory(&self, name: &str, words: usize) -> Result<Memory, ProgramError> {
         let map = self.0.maps().find(|map| map.name() == name);
         let map = map.ok_or_else(|| ProgramError::NoMap(name.to_owned()))?;
@@ -141,7 +142,7 @@ fn load(elf: &[u8], device: BorrowedFd<'_>, old: Option<&Object>) -> Result<Obje
     if !Path::new("/sys/module/shunt_fuse_ext").exists() {
         return Err(ProgramError::NoModule);
     }
-    // The library's own words would go to standard error.
+    // By default the messages of libbpf go to standard error.
     libbpf_rs::set_print(Some((PrintLevel::Warn, |_, words| {
         tracing::debug!("libbpf: {}", words.trim_end())
     })));
@@ -153,7 +154,7 @@ fn load(elf: &[u8], device: BorrowedFd<'_>, old: Option<&Object>) -> Result<Obje
     object.load().map_err(ProgramError::Load)
 }
 
-/// `fd` is the first member of `struct fuse_ext_ops`.
+/// Stores the descriptor of the connection in `fd`, the first member of `struct fuse_ext_ops`.
 fn name_connection(object: &mut OpenObject, device: BorrowedFd<'_>) -> Result<(), ProgramError> {
     let count = object.maps().filter(|map| map.map_type() == MapType::StructOps).count();
     if count != 1 {
@@ -168,7 +169,7 @@ fn name_connection(object: &mut OpenObject, device: BorrowedFd<'_>) -> Result<()
     Ok(())
 }
 
-/// Arrays that both have stay the same arrays.
+/// Reuses the arrays that both programs have.
 fn share_maps(object: &mut OpenObject, old: &Object) -> Result<(), ProgramError> {
     for mut map in object.maps_mut().filter(|map| map.map_type() == MapType::Array) {
         if let Some(old) = old.maps().find(|old| old.name() == map.name()) {

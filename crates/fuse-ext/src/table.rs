@@ -1,4 +1,4 @@
-//! A table that the daemon writes and a program in the kernel reads.
+//! A set-associative hash table that the daemon writes and a BPF program reads, without locks: each slot is a seqlock.
 
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
@@ -7,16 +7,16 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::Memory;
 
-/// Slots of one set; as in the programs.
+/// Slots of one set; the same constant as in the programs.
 const WAYS: usize = 4;
 
-/// What a slot holds, without the sequence number in front of it. Eight-byte alignment, no padding.
+/// The content of a slot, without the sequence number before it. Eight-byte alignment, no padding.
 pub trait Slot: IntoBytes + FromBytes + Immutable + Copy {
-    /// The leading words that tell two entries apart.
+    /// Number of leading words that identify an entry.
     const KEY_WORDS: usize;
 }
 
-/// An array in sets of four slots, each guarded by a sequence number that is odd while it is written.
+/// An array of sets of four slots, each guarded by a sequence number that is odd during a write.
 #[derive(Debug)]
 pub struct Table<S> {
     memory: Memory,
@@ -25,7 +25,7 @@ pub struct Table<S> {
 }
 
 impl<S: Slot> Table<S> {
-    /// Words of one slot, its sequence number included.
+    /// Words of one slot, including its sequence number.
     pub const WORDS: usize = 1 + size_of::<S>() / 8;
 
     /// # Panics
@@ -43,8 +43,8 @@ impl<S: Slot> Table<S> {
         self.memory.words()[first * Self::WORDS..(first + WAYS) * Self::WORDS].chunks_exact(Self::WORDS)
     }
 
-    /// Stores an entry: in the place of an older one of the same key, else in a free slot, else in some slot of its set.
-    /// Where another thread writes that very slot, nothing is stored.
+    /// Stores an entry: in place of an older one with the same key, otherwise in a free slot, otherwise in any slot of its set.
+    /// If another thread is writing that very slot, nothing is stored.
     pub fn store(&self, hash: u64, entry: &S) {
         let mut words = vec![0u64; Self::WORDS - 1];
         words.as_mut_slice().as_mut_bytes().copy_from_slice(entry.as_bytes());
@@ -72,7 +72,7 @@ impl<S: Slot> Table<S> {
         slot[0].store(seq + 2, Ordering::Release);
     }
 
-    /// The entry whose key words are those of `like`, if there is one.
+    /// Returns the entry with the key words of `like`, if there is one.
     pub fn find(&self, hash: u64, like: &S) -> Option<S> {
         self.set(hash).find_map(|slot| {
             let seq = slot[0].load(Ordering::Acquire);

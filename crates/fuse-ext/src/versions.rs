@@ -1,20 +1,21 @@
-//! Versions: what keeps an old answer from being believed after a change.
+//! Version counters, which invalidate stored results: an entry is valid only while its version is current. The version of an
+//! object is the sum of its own counter and a global one, so that one increment invalidates everything.
 
 use std::sync::atomic::Ordering;
 
 use crate::Memory;
 
-/// The version of a thing at a moment. Taken **before** the answer is sought, and stored with it: should anything
-/// change meanwhile, what is stored is stale the moment it is stored.
+/// The version of an object at some moment. Read it **before** the result is queried, and store it with the result: if the object
+/// changes meanwhile, the entry is stale as soon as it is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Version(pub u64);
 
-/// Counters shared with the program: one for everything, and the others by hash. Two things that share a counter
-/// forget together, which costs a request and is never wrong.
+/// Counters shared with the program: one for everything, and the others by hash. Objects that share a counter are invalidated
+/// together, which costs a request but is never incorrect.
 #[derive(Debug)]
 pub struct Versions(Memory);
 
-/// Spreads a number over 64 bits, as programs do.
+/// Mixes the bits of a number, as programs do.
 pub fn mix(mut x: u64) -> u64 {
     const FACTOR: u64 = 0xd6e8_feb8_6659_fd93;
     x ^= x >> 32;
@@ -38,19 +39,19 @@ impl Versions {
         index.max(1)
     }
 
-    /// The version now, of what `hash` names in `domain`.
+    /// Returns the current version of the object with this hash in `domain`.
     pub fn now(&self, domain: u64, hash: u64) -> Version {
         let words = self.0.words();
         let own = words[self.index(domain, hash)].load(Ordering::SeqCst);
         Version(own.wrapping_add(words[0].load(Ordering::SeqCst)))
     }
 
-    /// Makes stale what is stored of it.
+    /// Invalidates the entries of an object.
     pub fn changed(&self, domain: u64, hash: u64) {
         self.0.words()[self.index(domain, hash)].fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Makes everything stale.
+    /// Invalidates all entries.
     pub fn all_changed(&self) {
         self.0.words()[0].fetch_add(1, Ordering::SeqCst);
     }

@@ -1,12 +1,12 @@
 //! The process that a mock kernel says its requests come from.
 
-/// Who calls.
+/// The credentials of the calling process.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Caller {
-    /// User.
+    /// User id.
     pub uid: u32,
-    /// Group.
+    /// Group id.
     pub gid: u32,
-    /// Process.
+    /// Process id.
     pub pid: u32,
 }

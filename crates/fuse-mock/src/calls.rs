@@ -1,4 +1,4 @@
-//! System calls, as far as they become requests.
+//! System calls on the mock kernel, reduced to the requests that they cause.
 
 use std::ffi::CString;
 
@@ -17,13 +17,13 @@ use crate::pending::Pending;
 pub struct OpenFile {
     /// Its node.
     pub node: u64,
-    /// The server's mark.
+    /// The server's handle.
     pub fh: u64,
-    /// Flags of the reply.
+    /// Flags of the reply to OPEN.
     pub open_flags: u32,
 }
 
-/// What CREATE and TMPFILE give.
+/// The result of CREATE and TMPFILE.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Made {
     /// The new inode.
@@ -32,7 +32,7 @@ pub struct Made {
     pub file: OpenFile,
 }
 
-/// A line of a listing.
+/// An entry of a listing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DirEntry {
     /// The name.
@@ -41,9 +41,9 @@ pub struct DirEntry {
     pub ino: u64,
     /// `DT_...`.
     pub kind: u32,
-    /// Position behind it.
+    /// Cookie of the next position.
     pub next: u64,
-    /// The entry, in a READDIRPLUS.
+    /// The entry, in a reply to READDIRPLUS.
     pub entry: Option<EntryOut>,
 }
 
@@ -54,7 +54,7 @@ fn take<T: FromBytes>(payload: &[u8]) -> T {
     T::read_from_prefix(payload).expect("the length was checked").0
 }
 
-/// A name as a kernel can have it.
+/// Makes a name that a kernel could send.
 pub(crate) fn cstring(name: impl AsRef<[u8]>) -> CString {
     CString::new(name.as_ref()).expect("a name without NUL")
 }
@@ -66,45 +66,45 @@ macro_rules! name {
     };
 }
 
-/// Each gives the server's errno, EIO where the kernel would not accept the answer, and panics where none comes.
+/// Each call returns the server's errno, or EIO where a kernel would not accept the reply, and panics where no reply arrives.
 #[expect(clippy::missing_errors_doc, reason = "said once, above")]
 impl MockKernel {
-    /// LOOKUP. A negative entry is ENOENT.
+    /// Sends LOOKUP. A negative entry is ENOENT.
     pub fn lookup(&self, parent: u64, name: impl AsRef<[u8]>) -> Result<EntryOut, Errno> {
         name!(name as name);
         let entry: EntryOut = take(&self.call(parent, &Operation::Lookup { name })?);
         if entry.nodeid == 0 { Err(Errno::NOENT) } else { Ok(entry) }
     }
 
-    /// GETATTR.
+    /// Sends GETATTR.
     pub fn getattr(&self, node: u64) -> Result<Attr, Errno> {
         let arg = abi::GetattrIn::default();
         Ok(take::<AttrOut>(&self.call(node, &Operation::Getattr { arg })?).attr)
     }
 
-    /// SETATTR.
+    /// Sends SETATTR.
     pub fn setattr(&self, node: u64, arg: SetattrIn) -> Result<Attr, Errno> {
         Ok(take::<AttrOut>(&self.call(node, &Operation::Setattr { arg })?).attr)
     }
 
-    /// `truncate(2)`.
+    /// Sends the SETATTR of `truncate(2)`.
     pub fn truncate(&self, node: u64, size: u64) -> Result<Attr, Errno> {
         self.setattr(node, SetattrIn { valid: SetattrValid::SIZE.bits(), size, ..SetattrIn::default() })
     }
 
-    /// READLINK.
+    /// Sends READLINK.
     pub fn readlink(&self, node: u64) -> Result<Vec<u8>, Errno> {
         self.call(node, &Operation::Readlink)
     }
 
-    /// SYMLINK.
+    /// Sends SYMLINK.
     pub fn symlink(&self, parent: u64, name: impl AsRef<[u8]>, target: &str) -> Result<EntryOut, Errno> {
         name!(name as name);
         let target = cstring(target);
         Ok(take(&self.call(parent, &Operation::Symlink { name, target: &target })?))
     }
 
-    /// MKNOD.
+    /// Sends MKNOD.
     pub fn mknod(
         &self,
         parent: u64,
@@ -117,26 +117,26 @@ impl MockKernel {
         Ok(take(&self.call(parent, &Operation::Mknod { arg, name })?))
     }
 
-    /// MKDIR.
+    /// Sends MKDIR.
     pub fn mkdir(&self, parent: u64, name: impl AsRef<[u8]>, mode: u32) -> Result<EntryOut, Errno> {
         name!(name as name);
         let arg = abi::MkdirIn { mode, umask: 0o022 };
         Ok(take(&self.call(parent, &Operation::Mkdir { arg, name })?))
     }
 
-    /// UNLINK.
+    /// Sends UNLINK.
     pub fn unlink(&self, parent: u64, name: impl AsRef<[u8]>) -> Result<(), Errno> {
         name!(name as name);
         self.call(parent, &Operation::Unlink { name }).map(drop)
     }
 
-    /// RMDIR.
+    /// Sends RMDIR.
     pub fn rmdir(&self, parent: u64, name: impl AsRef<[u8]>) -> Result<(), Errno> {
         name!(name as name);
         self.call(parent, &Operation::Rmdir { name }).map(drop)
     }
 
-    /// RENAME, or with flags RENAME2.
+    /// Sends RENAME, or with flags RENAME2.
     pub fn rename(
         &self,
         parent: u64,
@@ -154,61 +154,61 @@ impl MockKernel {
         self.call(parent, &operation).map(drop)
     }
 
-    /// LINK.
+    /// Sends LINK.
     pub fn link(&self, node: u64, parent: u64, newname: impl AsRef<[u8]>) -> Result<EntryOut, Errno> {
         name!(newname as newname);
         Ok(take(&self.call(parent, &Operation::Link { oldnodeid: node, newname })?))
     }
 
-    /// OPEN.
+    /// Sends OPEN.
     pub fn open(&self, node: u64, flags: u32) -> Result<OpenFile, Errno> {
         let arg = abi::OpenIn { flags, open_flags: 0 };
         let out: OpenOut = take(&self.call(node, &Operation::Open { arg })?);
         Ok(OpenFile { node, fh: out.fh, open_flags: out.open_flags })
     }
 
-    /// CREATE, for reading and writing.
+    /// Sends CREATE, for reading and writing.
     pub fn create(&self, parent: u64, name: impl AsRef<[u8]>, mode: u32) -> Result<Made, Errno> {
         name!(name as name);
         let arg = create_in(mode);
         Ok(made(&self.call(parent, &Operation::Create { arg, name })?))
     }
 
-    /// TMPFILE, for reading and writing.
+    /// Sends TMPFILE, for reading and writing.
     pub fn tmpfile(&self, parent: u64, mode: u32) -> Result<Made, Errno> {
         Ok(made(&self.call(parent, &Operation::Tmpfile { arg: create_in(mode) })?))
     }
 
-    /// READ.
+    /// Sends READ.
     pub fn read(&self, file: &OpenFile, offset: u64, size: u32) -> Result<Vec<u8>, Errno> {
         self.submit_read(file, offset, size).wait()
     }
 
-    /// READ, without waiting.
+    /// Sends READ without waiting for the reply.
     pub fn submit_read(&self, file: &OpenFile, offset: u64, size: u32) -> Pending {
         let arg = abi::ReadIn { fh: file.fh, offset, size, ..Default::default() };
         self.submit(file.node, &Operation::Read { arg })
     }
 
-    /// WRITE.
+    /// Sends WRITE.
     pub fn write(&self, file: &OpenFile, offset: u64, data: &[u8]) -> Result<usize, Errno> {
         let arg = abi::WriteIn { fh: file.fh, offset, size: data.len() as u32, ..Default::default() };
         Ok(take::<abi::WriteOut>(&self.call(file.node, &Operation::Write { arg, data })?).size as usize)
     }
 
-    /// FLUSH.
+    /// Sends FLUSH.
     pub fn flush(&self, file: &OpenFile) -> Result<(), Errno> {
         let arg = abi::FlushIn { fh: file.fh, lock_owner: 7, ..Default::default() };
         self.call(file.node, &Operation::Flush { arg }).map(drop)
     }
 
-    /// FSYNC.
+    /// Sends FSYNC.
     pub fn fsync(&self, file: &OpenFile) -> Result<(), Errno> {
         let arg = abi::FsyncIn { fh: file.fh, ..Default::default() };
         self.call(file.node, &Operation::Fsync { arg }).map(drop)
     }
 
-    /// RELEASE.
+    /// Sends RELEASE.
     pub fn release(&self, file: OpenFile) -> Result<(), Errno> {
         let arg = abi::ReleaseIn { fh: file.fh, ..Default::default() };
         let operation = Operation::Release { arg };
@@ -216,14 +216,14 @@ impl MockKernel {
         self.submit_expecting(file.node, &operation, expected).wait().map(drop)
     }
 
-    /// OPENDIR.
+    /// Sends OPENDIR.
     pub fn opendir(&self, node: u64) -> Result<OpenFile, Errno> {
         let arg = abi::OpenIn::default();
         let out: OpenOut = take(&self.call(node, &Operation::Opendir { arg })?);
         Ok(OpenFile { node, fh: out.fh, open_flags: out.open_flags })
     }
 
-    /// One READDIR or READDIRPLUS.
+    /// Sends one READDIR or READDIRPLUS.
     pub fn readdir_once(
         &self,
         dir: &OpenFile,
@@ -244,12 +244,12 @@ impl MockKernel {
         Ok(Records::new(&payload, plus).map(line).collect())
     }
 
-    /// All of a directory: OPENDIR, READDIR until it is empty, RELEASEDIR.
+    /// Lists a whole directory: OPENDIR, READDIR until it is empty, RELEASEDIR.
     pub fn readdir(&self, node: u64) -> Result<Vec<DirEntry>, Errno> {
         self.list(node, false)
     }
 
-    /// The same by READDIRPLUS.
+    /// Lists a whole directory with READDIRPLUS instead of READDIR.
     pub fn readdirplus(&self, node: u64) -> Result<Vec<DirEntry>, Errno> {
         self.list(node, true)
     }
@@ -267,36 +267,36 @@ impl MockKernel {
         Ok(all)
     }
 
-    /// RELEASEDIR.
+    /// Sends RELEASEDIR.
     pub fn releasedir(&self, dir: OpenFile) -> Result<(), Errno> {
         let arg = abi::ReleaseIn { fh: dir.fh, ..Default::default() };
         self.call(dir.node, &Operation::Releasedir { arg }).map(drop)
     }
 
-    /// STATFS.
+    /// Sends STATFS.
     pub fn statfs(&self) -> Result<abi::Kstatfs, Errno> {
         Ok(take::<abi::StatfsOut>(&self.call(1, &Operation::Statfs)?).st)
     }
 
-    /// SETXATTR.
+    /// Sends SETXATTR.
     pub fn setxattr(&self, node: u64, name: &str, value: &[u8], flags: u32) -> Result<(), Errno> {
         let name = cstring(name);
         let arg = abi::SetxattrIn { size: value.len() as u32, flags, ..Default::default() };
         self.call(node, &Operation::Setxattr { arg, name: &name, value }).map(drop)
     }
 
-    /// GETXATTR into a buffer of `size` bytes; 0 asks for the length, which comes as 8 bytes.
+    /// Sends GETXATTR with a buffer of `size` bytes; 0 asks for the length, which is returned as 8 bytes.
     pub fn getxattr(&self, node: u64, name: &str, size: u32) -> Result<Vec<u8>, Errno> {
         let name = cstring(name);
         self.call(node, &Operation::Getxattr { arg: abi::GetxattrIn { size, padding: 0 }, name: &name })
     }
 
-    /// LISTXATTR.
+    /// Sends LISTXATTR.
     pub fn listxattr(&self, node: u64, size: u32) -> Result<Vec<u8>, Errno> {
         self.call(node, &Operation::Listxattr { arg: abi::GetxattrIn { size, padding: 0 } })
     }
 
-    /// REMOVEXATTR.
+    /// Sends REMOVEXATTR.
     pub fn removexattr(&self, node: u64, name: &str) -> Result<(), Errno> {
         let name = cstring(name);
         self.call(node, &Operation::Removexattr { name: &name }).map(drop)

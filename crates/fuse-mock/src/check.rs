@@ -1,4 +1,5 @@
-//! The rules for replies: those that the kernel enforces, per operation.
+//! Validation of replies: the rules that the kernel enforces, per operation, for lengths, attributes, entries, open flags and
+//! counts.
 
 use shunt_fuse_abi as abi;
 use shunt_fuse_abi::dirent::Records;
@@ -7,31 +8,31 @@ use zerocopy::FromBytes;
 
 use crate::icache::{NodeCache, attr_fault};
 
-/// Bytes behind the header of a good reply.
+/// Valid length of the payload of a successful reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Length {
     Exactly(usize),
     Between(usize, usize),
 }
 
-/// What the kernel knows of a request under way, and needs to judge its reply.
+/// The properties of a request in flight that are needed to validate its reply.
 #[derive(Debug, Clone, Copy)]
 pub struct Expected {
     /// The operation.
     pub opcode: Opcode,
-    /// The node in the header.
+    /// The node in the request's header.
     pub node: u64,
     length: Length,
-    /// Type of the inode to be made.
+    /// Type of the inode to be made, if any.
     made: Option<u32>,
-    /// Most that a WRITE or a copy may say.
+    /// Maximum count in the reply to a WRITE or a copy.
     most: u64,
-    /// The open file that ends.
+    /// Open flags of the file that a RELEASE closes.
     closes: u32,
 }
 
 impl Expected {
-    /// For a request of `operation` on `node`.
+    /// Makes the expectation for a request of `operation` on `node`.
     #[must_use]
     pub fn of(node: u64, operation: &Operation<'_>) -> Self {
         use Operation as Op;
@@ -84,16 +85,16 @@ impl Expected {
         Self { opcode: operation.opcode(), node, length, made, most, closes: 0 }
     }
 
-    /// For a RELEASE of a file that was opened with these flags of the reply.
+    /// Sets the open flags of the file that a RELEASE closes.
     #[must_use]
     pub fn closing(self, open_flags: u32) -> Self {
         Self { closes: open_flags, ..self }
     }
 
-    /// Judges the payload of a good reply and books what it brings.
+    /// Validates the payload of a successful reply, and counts the lookups and opens in it.
     ///
     /// # Errors
-    /// The broken rule.
+    /// The violated rule.
     pub(crate) fn judge(&self, payload: &[u8], cache: &mut NodeCache) -> Result<(), String> {
         let fits = match self.length {
             Length::Exactly(length) => payload.len() == length,
@@ -133,7 +134,7 @@ impl Expected {
         }
     }
 
-    /// The request is over, well or not.
+    /// Finishes the request, successful or not.
     pub(crate) fn over(&self, cache: &mut NodeCache) {
         if self.opcode == Opcode::Release {
             cache.close(self.node, self.closes);
@@ -141,7 +142,7 @@ impl Expected {
     }
 }
 
-/// The structure at the front; the length was checked before.
+/// Reads the structure at the front; the length was checked before.
 fn take<T: FromBytes>(payload: &[u8]) -> (T, &[u8]) {
     T::read_from_prefix(payload).unwrap_or_else(|_| panic!("the length was checked"))
 }
@@ -156,7 +157,7 @@ fn listing(payload: &[u8], plus: bool, cache: &mut NodeCache) -> Result<(), Stri
         if record.name.is_empty() || record.name.len() > 4095 || record.name.contains(&b'/') {
             return Err(format!("a record named {:?}", String::from_utf8_lossy(record.name)));
         }
-        // The kernel goes on from this position: 0 would start over for ever.
+        // The kernel continues from this position: 0 would start over forever.
         if record.dirent.off == 0 {
             return Err("a record whose next position is 0".into());
         }

@@ -1,4 +1,5 @@
-//! The kernel's inodes: how often each was looked up, and how it is open.
+//! The mock kernel's inode cache: the lookup count of each inode, and the mode in which it is open. It enforces the kernel's
+//! rules: an inode keeps its type and generation, and is open in one I/O mode at a time.
 
 use std::collections::HashMap;
 
@@ -7,21 +8,21 @@ use shunt_fuse_abi::{Attr, EntryOut, OpenOut, OpenOutFlags};
 /// An inode that the kernel holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Held {
-    /// Lookups not yet forgotten.
+    /// Number of lookups not yet forgotten.
     pub lookups: u64,
-    /// Generation of its first lookup.
+    /// Generation in its first lookup.
     pub generation: u64,
-    /// Type bits of its mode; 0 where not known yet.
+    /// Type bits of its mode; 0 where they are not known yet.
     pub kind: u32,
-    /// Cached opens.
+    /// Number of cached opens.
     pub cached: u32,
-    /// Opens passed through.
+    /// Number of passed-through opens.
     pub passed: u32,
-    /// The backing file of those.
+    /// The backing file of the passed-through opens.
     pub backing: i32,
 }
 
-/// All inodes that the kernel holds. The root is not counted.
+/// All inodes that the kernel holds, except the root.
 #[derive(Debug, Default)]
 pub struct NodeCache {
     nodes: HashMap<u64, Held>,
@@ -30,13 +31,13 @@ pub struct NodeCache {
 const ROOT: u64 = 1;
 const S_IFMT: u32 = 0o170_000;
 
-/// Flags that may stand beside PASSTHROUGH.
+/// Flags that are allowed together with PASSTHROUGH.
 const BESIDE_PASSTHROUGH: OpenOutFlags = OpenOutFlags::PASSTHROUGH
     .union(OpenOutFlags::DIRECT_IO)
     .union(OpenOutFlags::PARALLEL_DIRECT_WRITES)
     .union(OpenOutFlags::NOFLUSH);
 
-/// What the kernel refuses in attributes (with EIO): a type that is none, a size above 2^63 - 1.
+/// Returns why the kernel would refuse attributes (with EIO): an invalid type, or a size above 2^63 - 1.
 pub(crate) fn attr_fault(attr: &Attr) -> Option<String> {
     let known = matches!(
         attr.mode & S_IFMT,
@@ -53,10 +54,10 @@ pub(crate) fn attr_fault(attr: &Attr) -> Option<String> {
 }
 
 impl NodeCache {
-    /// Counts a lookup. `made`: the type asked for, where the operation makes an inode.
+    /// Counts a lookup. `made` is the requested type, where the operation makes an inode.
     ///
     /// # Errors
-    /// What is wrong with the entry; it then counts nothing.
+    /// What is wrong with the entry; it then counts no lookup.
     pub fn introduce(&mut self, entry: &EntryOut, made: Option<u32>) -> Result<(), String> {
         let id = entry.nodeid;
         if id == 0 && made.is_none() {
@@ -83,7 +84,7 @@ impl NodeCache {
         }
         let fresh = Held { lookups: 0, generation: entry.generation, kind, cached: 0, passed: 0, backing: 0 };
         let held = self.nodes.entry(id).or_insert(fresh);
-        // The kernel makes the old inode bad: its users see errors from then on.
+        // The kernel marks the old inode bad: its users get errors from then on.
         if (held.generation, held.kind) != (entry.generation, kind) {
             let was = (held.generation, held.kind);
             return Err(format!(
@@ -95,10 +96,10 @@ impl NodeCache {
         Ok(())
     }
 
-    /// Checks attributes of an inode that is held.
+    /// Validates the attributes of an inode that is held.
     ///
     /// # Errors
-    /// What is wrong with them.
+    /// The violated rule.
     pub fn refresh(&self, id: u64, attr: &Attr) -> Result<(), String> {
         if let Some(fault) = attr_fault(attr) {
             return Err(fault);
@@ -111,10 +112,10 @@ impl NodeCache {
         }
     }
 
-    /// Counts an open under the kernel's rules of I/O modes.
+    /// Counts an open, subject to the kernel's rules of I/O modes.
     ///
     /// # Errors
-    /// Why the caller gets EIO.
+    /// The violated rule, for which the caller gets EIO.
     pub fn open(&mut self, id: u64, out: &OpenOut) -> Result<(), String> {
         let flags = OpenOutFlags::from_bits_retain(out.open_flags);
         let passed = flags.contains(OpenOutFlags::PASSTHROUGH);
@@ -142,7 +143,7 @@ impl NodeCache {
         Ok(())
     }
 
-    /// Counts the end of an open.
+    /// Counts a release.
     pub fn close(&mut self, id: u64, flags: u32) {
         let flags = OpenOutFlags::from_bits_retain(flags);
         let Some(held) = self.nodes.get_mut(&id) else { return };
@@ -153,27 +154,27 @@ impl NodeCache {
         }
     }
 
-    /// Drops an inode; tells how many lookups the server is to forget.
+    /// Evicts an inode; returns the number of lookups that the server must forget.
     pub fn evict(&mut self, id: u64) -> Option<u64> {
         self.nodes.remove(&id).map(|held| held.lookups)
     }
 
-    /// Drops all inodes: ids and lookups.
+    /// Evicts all inodes; returns their ids and lookups.
     pub fn evict_all(&mut self) -> Vec<(u64, u64)> {
         self.nodes.drain().map(|(id, held)| (id, held.lookups)).collect()
     }
 
-    /// One inode.
+    /// Returns an inode.
     pub fn get(&self, id: u64) -> Option<&Held> {
         self.nodes.get(&id)
     }
 
-    /// Inodes held, the root not counted.
+    /// Returns the number of inodes, not counting the root.
     pub fn len(&self) -> usize {
         self.nodes.len()
     }
 
-    /// Only the root is held.
+    /// Reports whether only the root is held.
     pub fn is_empty(&self) -> bool {
         self.nodes.is_empty()
     }

@@ -1,4 +1,5 @@
-//! The kernel's side of a connection.
+//! The mock kernel: sends requests over a socket, and validates the replies and notifications of the server. It keeps the inode
+//! cache and the page cache that a kernel would have, and records violated rules, the first of which fails the test.
 
 use std::collections::{HashMap, HashSet};
 use std::os::fd::OwnedFd;
@@ -22,12 +23,12 @@ use crate::offer::Offer;
 use crate::pending::{Pending, TIMEOUT};
 use crate::wire;
 
-/// Uniques of requests are even; that of an INTERRUPT is the request's, with this bit.
+/// Ids of requests are even; an INTERRUPT has the id of its request with this bit set.
 const INTERRUPT: u64 = 1;
-/// Violations kept.
+/// Maximum number of violations kept.
 const KEPT: usize = 100;
 
-/// Something that came from the server behind its answer to INIT, in the order in which it came.
+/// A message of the server after its reply to INIT, in order of arrival.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
     /// A reply.
@@ -37,7 +38,7 @@ pub enum Event {
         /// Its error, negated as on the wire, or 0.
         error: i32,
     },
-    /// An INTERRUPT is wanted again (EAGAIN).
+    /// A request to resend an INTERRUPT (EAGAIN).
     InterruptAgain {
         /// Id of the request to be interrupted.
         unique: u64,
@@ -54,7 +55,7 @@ struct Flight {
 #[derive(Default)]
 struct State {
     flights: HashMap<u64, Flight>,
-    /// Ids of messages sent raw: replies to them are kept raw.
+    /// Ids of messages sent raw: the replies to them are kept raw.
     raw: HashSet<u64>,
     cache: NodeCache,
     pages: HashMap<u64, Vec<u8>>,
@@ -80,12 +81,12 @@ pub(crate) struct Inner {
     changed: Condvar,
     next: AtomicU64,
     caller: Mutex<Caller>,
-    /// Messages that the receiving thread sends: it must not wait for a server that waits for it.
+    /// Messages sent by the receiving thread, which must not block on a server that waits for it.
     outbox: Sender<Vec<u8>>,
     raw: (Sender<Vec<u8>>, Receiver<Vec<u8>>),
 }
 
-/// A kernel that talks to one server.
+/// A mock kernel connected to one server.
 pub struct MockKernel {
     pub(crate) inner: Arc<Inner>,
     threads: Vec<JoinHandle<()>>,
@@ -107,7 +108,7 @@ impl MockKernel {
     /// Starts `server` on a thread of its own, with its end of the connection. INIT is not sent yet.
     ///
     /// # Panics
-    /// Where sockets or threads cannot be had.
+    /// Sockets or threads cannot be created.
     pub fn start(server: impl FnOnce(OwnedFd) + Send + 'static) -> Self {
         let (ours, theirs) = wire::pair(TIMEOUT).expect("a pair of sockets");
         let (outbox, letters) = unbounded::<Vec<u8>>();
@@ -139,13 +140,13 @@ impl MockKernel {
         Self { inner, threads, served }
     }
 
-    /// Sends INIT and checks the answer. Asked for an older major version, it offers that, as a kernel does.
+    /// Sends INIT and validates the reply. If the server asks for an older major version, it offers that one, as a kernel does.
     ///
     /// # Errors
-    /// The server's errno; NOTCONN where it hung up.
+    /// The server's errno; NOTCONN where it closed the connection.
     ///
     /// # Panics
-    /// Where the server does not answer.
+    /// The server does not reply.
     pub fn init(&self, offer: &Offer) -> Result<InitOut, Errno> {
         let payload = self.submit(0, &Operation::Init { arg: offer.wire() }).wait()?;
         let mut whole = [0; size_of::<InitOut>()];
@@ -160,12 +161,12 @@ impl MockKernel {
         Ok(out)
     }
 
-    /// What was negotiated.
+    /// Returns the negotiated capabilities.
     pub fn negotiated(&self) -> InitFlags {
         self.inner.state.lock().negotiated
     }
 
-    /// Who calls from now on.
+    /// Sets the caller of all further requests.
     pub fn set_caller(&self, caller: Caller) {
         *self.inner.caller.lock() = caller;
     }
@@ -173,7 +174,7 @@ impl MockKernel {
     /// Sends a request.
     ///
     /// # Panics
-    /// Where the server stopped reading.
+    /// The server stopped reading.
     pub fn submit(&self, node: u64, operation: &Operation<'_>) -> Pending {
         self.submit_expecting(node, operation, Expected::of(node, operation))
     }
@@ -205,36 +206,36 @@ impl MockKernel {
         Pending { unique, what: operation.opcode().name(), reply }
     }
 
-    /// Sends a request and waits for the answer.
+    /// Sends a request and waits for the reply.
     ///
     /// # Errors
-    /// As [`Pending::wait`].
+    /// The errors of [`Pending::wait`].
     pub fn call(&self, node: u64, operation: &Operation<'_>) -> Result<Vec<u8>, Errno> {
         self.submit(node, operation).wait()
     }
 
     fn post(&self, message: &[u8]) {
         let sent = wire::send(&self.inner.socket, message);
-        // Any other error: it is gone, and whoever waits is told by the receiving thread.
+        // On any other error the server is gone, which the receiving thread reports to the waiters.
         assert!(sent != Err(Errno::AGAIN), "the server does not read");
     }
 
-    /// Interrupts a request: its caller got a signal. Asks again for as long as the server says EAGAIN and the request
-    /// is under way.
+    /// Interrupts a request, as a signal to its caller does. Sends INTERRUPT again as long as the server replies EAGAIN and the
+    /// request is in flight.
     pub fn interrupt(&self, unique: u64) {
         if !self.inner.state.lock().ignores_interrupts {
             self.post(&interrupt_message(unique));
         }
     }
 
-    /// Requests not answered yet.
+    /// Returns the number of requests that are not answered yet.
     pub fn under_way(&self) -> usize {
         self.inner.state.lock().flights.len()
     }
 
-    /// Sends bytes as they are. The reply, if one comes, is for [`recv_raw`](Self::recv_raw).
+    /// Sends bytes unchanged. The reply, if any, is returned by [`recv_raw`](Self::recv_raw).
     ///
-    /// An empty message looks like the end of the connection, so it is not sent.
+    /// An empty message would look like the end of the connection, so it is not sent.
     pub fn send_raw(&self, message: &[u8]) {
         if let Ok((header, _)) = InHeader::read_from_prefix(message) {
             self.inner.state.lock().raw.insert(header.unique);
@@ -244,22 +245,22 @@ impl MockKernel {
         }
     }
 
-    /// The next reply to a raw message.
+    /// Returns the next reply to a raw message.
     pub fn recv_raw(&self, time: Duration) -> Option<Vec<u8>> {
         self.inner.raw.1.recv_timeout(time).ok()
     }
 
-    /// An id that no request has.
+    /// Returns an id that no request has.
     pub fn fresh_unique(&self) -> u64 {
         self.inner.next.fetch_add(2, Ordering::Relaxed)
     }
 
-    /// Looks at the inodes that the kernel holds.
+    /// Calls `look` with the inodes that the kernel holds.
     pub fn nodes<R>(&self, look: impl FnOnce(&NodeCache) -> R) -> R {
         look(&self.inner.state.lock().cache)
     }
 
-    /// Drops one inode from the cache and tells the server. No request on it may be under way.
+    /// Evicts one inode and sends FORGET. No request on it may be in flight.
     pub fn forget(&self, node: u64) {
         let lookups = self.inner.state.lock().cache.evict(node);
         if let Some(nlookup) = lookups {
@@ -267,7 +268,7 @@ impl MockKernel {
         }
     }
 
-    /// Drops all inodes, in batches, as memory pressure does.
+    /// Evicts all inodes and sends FORGETs in batches, as under memory pressure.
     pub fn forget_all(&self) {
         let all = self.inner.state.lock().cache.evict_all();
         for batch in all.chunks(512) {
@@ -277,28 +278,28 @@ impl MockKernel {
         }
     }
 
-    /// Puts bytes into the page cache of a node, for RETRIEVE.
+    /// Stores bytes in the page cache of a node, for RETRIEVE.
     pub fn set_pages(&self, node: u64, bytes: &[u8]) {
         self.inner.state.lock().pages.insert(node, bytes.to_vec());
     }
 
-    /// The page cache of a node, as STORE filled it.
+    /// Returns the page cache of a node, as filled by STORE.
     pub fn pages(&self, node: u64) -> Vec<u8> {
         self.inner.state.lock().pages.get(&node).cloned().unwrap_or_default()
     }
 
-    /// What came so far; it is not kept any longer.
+    /// Takes all events so far.
     pub fn take_events(&self) -> Vec<Event> {
         std::mem::take(&mut self.inner.state.lock().events)
     }
 
-    /// The notifications that came so far; no event is kept any longer.
+    /// Takes all events so far, and returns the notifications among them.
     pub fn take_notifications(&self) -> Vec<Notification> {
         let only = |event| if let Event::Notification(it) = event { Some(it) } else { None };
         self.take_events().into_iter().filter_map(only).collect()
     }
 
-    /// Waits until `wanted` holds of what came so far; `false` after `time`.
+    /// Waits until the events so far satisfy `wanted`; returns `false` after `time`.
     pub fn wait_events(&self, time: Duration, wanted: impl Fn(&[Event]) -> bool) -> bool {
         let end = Instant::now() + time;
         let mut state = self.inner.state.lock();
@@ -310,23 +311,23 @@ impl MockKernel {
         true
     }
 
-    /// Stops taking what the server sends: its writes will wait once the socket is full.
+    /// Stops receiving: the server's writes will block once the socket is full.
     pub fn pause(&self) {
         self.inner.state.lock().paused = true;
     }
 
-    /// Goes on after [`pause`](Self::pause).
+    /// Continues after [`pause`](Self::pause).
     pub fn resume(&self) {
         self.inner.state.lock().paused = false;
         self.inner.changed.notify_all();
     }
 
-    /// Takes no reply any more (the server's writes fail with EPIPE), while requests still reach the server.
+    /// Refuses all further replies (the server's writes fail with EPIPE), while requests still reach the server.
     pub fn refuse_replies(&self) {
         wire::shut(&self.inner.socket, false);
     }
 
-    /// The rules broken so far; they no longer fail the test.
+    /// Takes the violations so far; they no longer fail the test.
     pub fn take_violations(&self) -> Vec<String> {
         std::mem::take(&mut self.inner.state.lock().violations)
     }
@@ -337,10 +338,10 @@ impl MockKernel {
         wire::shut(&self.inner.socket, true);
     }
 
-    /// Waits for the end of the server.
+    /// Waits for the server to end.
     ///
     /// # Panics
-    /// Where it goes on for [`TIMEOUT`], or where it panicked.
+    /// The server still runs after [`TIMEOUT`], or has panicked.
     pub fn wait_server(&self) {
         match self.served.recv_timeout(TIMEOUT) {
             Ok(Ok(())) => {}
@@ -349,10 +350,10 @@ impl MockKernel {
         }
     }
 
-    /// Hangs up, waits for the server, and fails on the first broken rule.
+    /// Hangs up, waits for the server, and fails on the first violation.
     ///
     /// # Panics
-    /// See above.
+    /// The server still runs after [`TIMEOUT`], has panicked, or violated a rule.
     pub fn finish(self) {
         self.hang_up();
         self.wait_server();
@@ -397,7 +398,7 @@ impl Inner {
         self.changed.notify_all();
     }
 
-    /// One write of the server.
+    /// Processes one write of the server.
     fn take(&self, state: &mut State, message: &[u8]) {
         let Ok((header, payload)) = OutHeader::read_from_prefix(message) else {
             return state.violation(format!("a write of {} bytes", message.len()));
@@ -485,7 +486,7 @@ impl Inner {
     }
 }
 
-/// Pages beyond this are not modelled.
+/// Maximum size of the modelled page cache of a node.
 const MOST_PAGES: u64 = 16 << 20;
 
 fn store(state: &mut State, node: u64, offset: u64, data: &[u8]) {

@@ -1,5 +1,5 @@
-//! A kernel in a box: it speaks the FUSE wire to any server over a socket, so that protocol tests, property tests and
-//! fuzzing need no mount and no privilege.
+//! A mock kernel: it speaks the FUSE protocol to any server over a socket, so that protocol tests, property tests and fuzzing
+//! need no mount and no privilege.
 //!
 //! ```
 //! use shunt_fuse::{Config, Profile};
@@ -13,13 +13,13 @@
 //! kernel.finish();
 //! ```
 //!
-//! What is modelled: INIT, requests out of order, INTERRUPT with its EAGAIN, the inode cache with its lookup counts and
-//! FORGET, I/O modes of open files, stored pages, and the checks that the kernel makes on every reply. A broken rule is
-//! a violation, kept as one line; [`MockKernel::finish`] fails on the first.
+//! It models INIT, requests out of order, INTERRUPT with its EAGAIN, the inode cache with its lookup counts and FORGET, I/O modes
+//! of open files, stored pages, and the kernel's validation of every reply. A violated rule is recorded as one line;
+//! [`MockKernel::finish`] fails on the first.
 //!
-//! What is not: `/dev/fuse`'s ioctls (so no passthrough), splice, and the errors that a write of a reply or a
-//! notification can return: a socket takes everything, until [`MockKernel::refuse_replies`] makes it take nothing.
-//! A RESEND is recorded, not acted upon.
+//! It does not model the ioctls of `/dev/fuse` (so no passthrough), splice, and the errors that a write of a reply or a
+//! notification can return: a socket accepts everything, until [`MockKernel::refuse_replies`] makes it accept nothing. A RESEND
+//! is recorded without effect.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! Notifications, as the kernel takes them apart.
+//! Parser for notifications, with the kernel's checks.
 
 use shunt_fuse_abi::{
     NotifyCode, NotifyDeleteOut, NotifyInvalEntryOut, NotifyInvalInodeOut, NotifyPollWakeupOut,
@@ -6,32 +6,32 @@ use shunt_fuse_abi::{
 };
 use zerocopy::FromBytes;
 
-/// What a server told unasked.
+/// A notification of the server.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[expect(missing_docs, reason = "the fields are those of the wire structures")]
 pub enum Notification {
     /// A polled file became ready.
     Poll { kh: u64 },
-    /// Attributes, and pages if `off` is not negative.
+    /// Attributes, and pages if `off` is not negative, are invalidated.
     InvalInode { node: u64, off: i64, len: i64 },
     /// A name is dropped (flags 0) or expired (1).
     InvalEntry { parent: u64, name: Vec<u8>, flags: u32 },
-    /// Data for the page cache.
+    /// Data is stored in the page cache.
     Store { node: u64, offset: u64, data: Vec<u8> },
-    /// Data is wanted from the page cache.
+    /// Data is requested from the page cache.
     Retrieve { unique: u64, node: u64, offset: u64, size: u32 },
     /// A name was removed.
     Delete { parent: u64, child: u64, name: Vec<u8> },
-    /// All unanswered requests are wanted again.
+    /// All unanswered requests are to be resent.
     Resend,
-    /// All names expire.
+    /// All names are expired.
     IncEpoch,
-    /// Nodes to evict.
+    /// Nodes are to be evicted.
     Prune { nodes: Vec<u64> },
 }
 
 impl Notification {
-    /// Takes the message behind the header apart, with the kernel's checks of lengths and names.
+    /// Parses the message after the header, with the kernel's checks of lengths and names.
     pub(crate) fn parse(code: i32, body: &[u8]) -> Result<Self, String> {
         let Some(code) = NotifyCode::from_raw(code) else { return Err(format!("unknown code {code}")) };
         let bad = |what: &str| format!("{}: {what} in {} bytes", code.name(), body.len());
@@ -84,7 +84,7 @@ fn whole<T: FromBytes>(body: &[u8]) -> Option<T> {
     T::read_from_bytes(body).ok()
 }
 
-/// A name of `len` bytes, a NUL behind it, and nothing else.
+/// Parses a name of `len` bytes and a NUL, and nothing else.
 fn name(rest: &[u8], len: u32) -> Option<Vec<u8>> {
     let (name, tail) = rest.split_at_checked(len as usize)?;
     (tail == [0] && !name.is_empty() && name.len() <= 4095 && !name.contains(&0)).then(|| name.to_vec())

@@ -1,4 +1,4 @@
-//! What a kernel offers in INIT, and the rules for the answer.
+//! The kernel's offer in INIT, and validation of the reply.
 
 use shunt_fuse_abi::{InitFlags, InitIn, InitOut};
 
@@ -9,33 +9,33 @@ pub struct Offer {
     pub major: u32,
     /// Minor version.
     pub minor: u32,
-    /// Largest read-ahead in bytes.
+    /// Maximum read-ahead in bytes.
     pub max_readahead: u32,
-    /// Capabilities; those above bit 31 travel with `INIT_EXT`.
+    /// Capabilities; those above bit 31 are sent with `INIT_EXT`.
     pub flags: InitFlags,
 }
 
 impl Default for Offer {
-    /// Linux 6.18: 7.45 with everything.
+    /// Returns the offer of Linux 6.18: 7.45 with all capabilities.
     fn default() -> Self {
         Self { major: 7, minor: 45, max_readahead: 128 << 10, flags: Self::everything() }
     }
 }
 
 impl Offer {
-    /// All capabilities that a kernel offers. `INIT_RESERVED` it never does.
+    /// Returns all capabilities that a kernel offers. It never offers `INIT_RESERVED`.
     #[must_use]
     pub fn everything() -> InitFlags {
         InitFlags::all() - InitFlags::INIT_RESERVED
     }
 
-    /// An offer of this minor version.
+    /// Makes an offer of this minor version.
     #[must_use]
     pub fn minor(minor: u32) -> Self {
         Self { minor, ..Self::default() }
     }
 
-    /// The same with these capabilities only.
+    /// Restricts the offer to these capabilities.
     #[must_use]
     pub fn with(self, flags: InitFlags) -> Self {
         Self { flags, ..self }
@@ -52,7 +52,7 @@ impl Offer {
         init
     }
 
-    /// What the kernel would not accept, or would quietly not do, in an answer to this offer.
+    /// Returns the parts of a reply to this offer that the kernel would not accept, or would silently ignore.
     pub(crate) fn faults(&self, out: &InitOut) -> Vec<String> {
         let mut faults = Vec::new();
         let mut fault = |wrong: bool, what: String| {

@@ -1,14 +1,14 @@
-//! A request under way.
+//! A request in flight: the handle with which a test waits for its reply.
 
 use std::time::Duration;
 
 use crossbeam_channel::Receiver;
 use shunt_fuse::Errno;
 
-/// A server that is silent for this long hangs.
+/// Timeout after which a silent server counts as hung.
 pub const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A request that was sent. Dropping it changes nothing for the server.
+/// A request that was sent. Dropping it has no effect on the server.
 #[derive(Debug)]
 pub struct Pending {
     pub(crate) unique: u64,
@@ -17,31 +17,31 @@ pub struct Pending {
 }
 
 impl Pending {
-    /// The request's id.
+    /// Returns the request's id.
     #[must_use]
     pub fn unique(&self) -> u64 {
         self.unique
     }
 
-    /// Waits for the answer.
+    /// Waits for the reply.
     ///
     /// # Errors
-    /// The answer's errno; EIO where the kernel would not accept the answer; NOTCONN once the connection is gone.
+    /// The errno of the reply; EIO where a kernel would not accept the reply; NOTCONN once the connection is closed.
     ///
     /// # Panics
-    /// After [`TIMEOUT`]: the server hangs.
+    /// The server does not reply within [`TIMEOUT`].
     pub fn wait(self) -> Result<Vec<u8>, Errno> {
         let (unique, what) = (self.unique, self.what);
         self.wait_for(TIMEOUT).unwrap_or_else(|| panic!("{what} (unique {unique}) is not answered"))
     }
 
-    /// Waits this long; `None` where there is no answer by then.
+    /// Waits for `time`; `None` where there is no reply by then.
     #[must_use]
     pub fn wait_for(&self, time: Duration) -> Option<Result<Vec<u8>, Errno>> {
         self.reply.recv_timeout(time).ok()
     }
 
-    /// The answer, if it is there.
+    /// Returns the reply, if it has arrived.
     #[must_use]
     pub fn poll(&self) -> Option<Result<Vec<u8>, Errno>> {
         self.reply.try_recv().ok()

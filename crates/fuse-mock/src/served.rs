@@ -1,4 +1,4 @@
-//! A session of the framework under a mock kernel.
+//! A session of the framework connected to a mock kernel.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -11,10 +11,10 @@ use crate::kernel::MockKernel;
 use crate::offer::Offer;
 use crate::pending::TIMEOUT;
 
-/// Largest WRITE in bytes: what a socket takes in one message on any system.
+/// Maximum size of a WRITE in bytes: it fits in one message of a socket on any system.
 const MAX_WRITE: u32 = 64 << 10;
 
-/// A file system that is being served, and the kernel that asks it.
+/// A file system that is being served, and the mock kernel that sends the requests.
 #[derive(Debug)]
 pub struct Served<F> {
     kernel: MockKernel,
@@ -31,21 +31,21 @@ impl<F> Deref for Served<F> {
 }
 
 impl<F: FileSystem> Served<F> {
-    /// Serves `fs` to a kernel that offers everything.
+    /// Serves `fs` to a kernel that offers all capabilities.
     ///
     /// # Panics
-    /// Where the session does not begin.
+    /// The session does not start.
     pub fn new(fs: impl Into<Arc<F>>, config: Config) -> Self {
         Self::offered(&Offer::default(), fs, config).unwrap_or_else(|error| panic!("no session: {error}"))
     }
 
-    /// Serves `fs` to a kernel that offers this.
+    /// Serves `fs` to a kernel with this offer.
     ///
     /// # Errors
-    /// Why the session does not begin.
+    /// The negotiation failed.
     ///
     /// # Panics
-    /// Where the server does not answer.
+    /// The server does not reply.
     pub fn offered(offer: &Offer, fs: impl Into<Arc<F>>, config: Config) -> Result<Self, NegotiationError> {
         let fs = fs.into();
         let served = fs.clone();
@@ -67,22 +67,22 @@ impl<F: FileSystem> Served<F> {
         Ok(Self { kernel, fs, handle, init })
     }
 
-    /// The file system.
+    /// Returns the file system.
     pub fn fs(&self) -> &Arc<F> {
         &self.fs
     }
 
-    /// The session.
+    /// Returns the session.
     pub fn session(&self) -> &Handle {
         &self.handle
     }
 
-    /// The answer to INIT.
+    /// Returns the reply to INIT.
     pub fn init_out(&self) -> &InitOut {
         &self.init
     }
 
-    /// As [`MockKernel::finish`].
+    /// Finishes as [`MockKernel::finish`] does, and returns the file system.
     pub fn finish(self) -> Arc<F> {
         // A handle keeps threads of the session alive.
         drop(self.handle);

@@ -1,4 +1,4 @@
-//! The socket that stands for `/dev/fuse`.
+//! The socket in place of `/dev/fuse`.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -10,17 +10,17 @@ use rustix::net::sockopt::{
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, Shutdown, SocketFlags, SocketType};
 use shunt_fuse::Errno;
 
-/// Room for the largest message of either side, and some more.
+/// Buffer size for the largest message of either side, with some margin.
 pub(crate) const LARGEST: usize = 256 << 10;
-/// Bytes that may lie in a socket, as the kernel counts them (about 800 for a small message).
+/// Size of the socket's buffer, as the kernel accounts for it (about 800 bytes for a small message).
 const BUFFER: usize = 4 << 20;
 
-/// Two ends that keep message boundaries.
+/// Makes a pair of connected sockets that keep message boundaries.
 pub(crate) fn pair(patience: Duration) -> io::Result<(OwnedFd, OwnedFd)> {
     let flags = SocketFlags::CLOEXEC;
     let (ours, theirs) = rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
     for end in [&ours, &theirs] {
-        // Without the privilege the limit of the system holds, which is enough for messages of 64 KiB.
+        // Without the privilege the system's limit applies, which is enough for messages of 64 KiB.
         set_socket_send_buffer_size_force(end, BUFFER)
             .or_else(|_| set_socket_send_buffer_size(end, BUFFER))?;
     }
@@ -38,7 +38,7 @@ pub(crate) fn send(fd: &OwnedFd, message: &[u8]) -> Result<(), Errno> {
     }
 }
 
-/// Waits for one message; `None` once the other side is gone.
+/// Waits for one message; `None` once the peer is gone.
 pub(crate) fn receive<'a>(fd: &OwnedFd, buffer: &'a mut [u8]) -> Option<&'a [u8]> {
     let length = loop {
         match rustix::net::recv(fd, &mut *buffer, RecvFlags::empty()) {
@@ -51,7 +51,7 @@ pub(crate) fn receive<'a>(fd: &OwnedFd, buffer: &'a mut [u8]) -> Option<&'a [u8]
     buffer.get(..length)
 }
 
-/// Ends both directions, or only the one in which replies come.
+/// Shuts down both directions, or only the one of replies.
 pub(crate) fn shut(fd: &OwnedFd, both: bool) {
     rustix::net::shutdown(fd, if both { Shutdown::Both } else { Shutdown::Read }).ok();
 }

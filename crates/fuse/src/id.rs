@@ -1,4 +1,4 @@
-//! Identifiers that travel over the wire, each with a type of its own.
+//! Newtypes for the 64-bit identifiers of the FUSE protocol, so that they cannot be mixed up.
 
 use std::fmt;
 
@@ -18,15 +18,15 @@ macro_rules! id {
 }
 
 id! {
-    /// The number by which kernel and server name an inode. Valid from the answer that introduced it until FORGET.
+    /// The number by which kernel and server identify an inode. Valid from the reply that introduced it until FORGET.
     NodeId
 }
 id! {
-    /// The server's own mark on an open file or directory; the kernel hands it back untouched.
+    /// The server's identifier of an open file or directory; the kernel returns it unchanged with each request on that file.
     FileHandle
 }
 id! {
-    /// The kernel's mark on a request, unique while the request lives.
+    /// The kernel's identifier of a request, unique while the request is in flight.
     RequestId
 }
 id! {
@@ -34,11 +34,11 @@ id! {
     LockOwner
 }
 id! {
-    /// The kernel's mark on a poll that wants to be told of readiness.
+    /// The kernel's identifier of a poll that requests a notification of readiness.
     PollHandle
 }
 
 impl NodeId {
-    /// The root of every FUSE file system.
+    /// The root directory of every FUSE file system.
     pub const ROOT: NodeId = NodeId(1);
 }

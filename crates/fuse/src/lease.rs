@@ -1,10 +1,11 @@
-//! Leases of files, which tell whether somebody writes to them.
+//! File leases (`fcntl(F_SETLEASE)`), used as a test for writers: the kernel grants a read lease only where nobody has the file
+//! open for writing.
 
 use std::os::fd::{AsRawFd as _, BorrowedFd};
 
 use rustix::io::Errno;
 
-/// Which the library does not name.
+/// `F_SETSIG`, which the libc crate does not define.
 const F_SETSIG: libc::c_int = 10;
 
 fn call(file: BorrowedFd<'_>, command: libc::c_int, value: libc::c_int) -> Result<(), Errno> {
@@ -15,9 +16,10 @@ fn call(file: BorrowedFd<'_>, command: libc::c_int, value: libc::c_int) -> Resul
     }
 }
 
-/// Takes a lease for reading, and gives it back. EAGAIN: somebody can write.
+/// Takes a read lease and releases it. EAGAIN: the file is open for writing.
 pub(crate) fn read_lease(file: BorrowedFd<'_>) -> Result<(), Errno> {
-    // Who opens the file in between has this process told so: by a signal that does nothing, unlike the usual one.
+    // The kernel signals this process if the file is opened in between: by SIGURG, which is ignored, not by the default SIGIO,
+    // which kills.
     call(file, F_SETSIG, libc::SIGURG)?;
     call(file, libc::F_SETLEASE, libc::F_RDLCK)?;
     call(file, libc::F_SETLEASE, libc::F_UNLCK)

@@ -1,4 +1,4 @@
-//! A framework for file systems in user space at kernel speed.
+//! A framework for FUSE file systems at kernel speed.
 //!
 //! Implement [`FileSystem`], and [`mount()`] it:
 //!

@@ -1,4 +1,5 @@
-//! A session and its mount, brought up in the right order.
+//! A mount together with the session that serves it, brought up in the right order: INIT is answered before the mount is visible,
+//! where the kernel can do that, and the file system is started last.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -15,24 +16,24 @@ use crate::session::FileSystem;
 use crate::session::{Agreed, Handle, Session};
 use crate::transport::device::Device;
 
-/// A file system that could not be brought up.
+/// A file system could not be mounted and served.
 #[derive(Debug, thiserror::Error)]
 pub enum MountSessionError {
     /// The mount failed.
     #[error(transparent)]
     Mount(#[from] MountError),
-    /// Kernel and server did not agree.
+    /// The negotiation between kernel and server failed.
     #[error(transparent)]
     Negotiation(#[from] NegotiationError),
     /// The guardian failed.
     #[error(transparent)]
     Guardian(#[from] GuardianError),
-    /// A thread or descriptor could not be had.
+    /// A thread or descriptor could not be created.
     #[error("cannot start serving: {0}")]
     Io(#[from] io::Error),
 }
 
-/// A file system that is mounted and served by threads of its own.
+/// A file system that is mounted and served by its own threads.
 #[derive(Debug)]
 pub struct Mounted {
     mount: MountPoint,
@@ -42,7 +43,7 @@ pub struct Mounted {
     guard: Option<(Arc<Guardian>, Watch)>,
 }
 
-/// A mount that has no file system yet: what is asked of it waits in the kernel.
+/// A mount without a file system yet: requests wait in the kernel.
 #[derive(Debug)]
 #[must_use = "dropping it leaves a mount that nobody serves"]
 pub struct Connected {
@@ -54,11 +55,11 @@ pub struct Connected {
 
 /// Mounts a file system and serves it.
 ///
-/// Where the kernel can prepare a mount before it is visible (Linux 5.2), INIT is answered before anyone can reach the
-/// mount point.
+/// INIT is answered before any process can reach the mount point, on kernels that can prepare a mount before it is visible (Linux
+/// 5.2).
 ///
 /// # Errors
-/// Nothing is left mounted.
+/// An error of mounting, negotiation, or starting the file system. Nothing is left mounted.
 pub fn mount<F: FileSystem>(
     fs: impl Into<Arc<F>>,
     config: Config,
@@ -68,10 +69,10 @@ pub fn mount<F: FileSystem>(
     mount_guarded(fs, config, mountpoint, options, None)
 }
 
-/// As [`mount()`], and `guardian` takes the mount away should this process be killed.
+/// Mounts a file system and serves it, as [`mount()`] does; `guardian` unmounts it if this process is killed.
 ///
 /// # Errors
-/// Nothing is left mounted.
+/// An error of mounting, negotiation, the guardian, or starting the file system. Nothing is left mounted.
 pub fn mount_guarded<F: FileSystem>(
     fs: impl Into<Arc<F>>,
     config: Config,
@@ -86,11 +87,11 @@ pub fn mount_guarded<F: FileSystem>(
     })
 }
 
-/// Mounts, and has no file system yet: one is made, by a process that has given up what mounting takes, and
-/// [served](Connected::serve) later. Whoever looks at the mount waits until then.
+/// Mounts without a file system, which the process can make and [serve](Connected::serve) after it has dropped the privileges
+/// that mounting takes. Requests on the mount wait until then.
 ///
 /// # Errors
-/// Nothing is left mounted.
+/// An error of mounting, negotiation or the guardian. Nothing is left mounted.
 pub fn connect(
     config: Config,
     mountpoint: &Path,
@@ -110,7 +111,7 @@ pub fn connect(
         }
         None => None,
     };
-    // A failure from here on ends the watch by itself: a mount that never came is nothing to clean up.
+    // A failure from here on ends the watch: where nothing was mounted, there is nothing to clean up.
     let (mounted, agreed) = match early {
         Some(device) => {
             let agreed = negotiate(device)?;
@@ -127,7 +128,7 @@ pub fn connect(
             }
         }
     };
-    // The session holds the connection from here on: `device` goes.
+    // From here on the session owns the connection; `device` is dropped.
     let mount::Mounted { mount, method, .. } = mounted;
     let confirmed = guard.as_ref().map_or(Ok(()), |(guardian, watch)| guardian.confirm(*watch, &mount));
     if let Err(error) = confirmed {
@@ -140,17 +141,17 @@ pub fn connect(
 }
 
 impl Connected {
-    /// The session that is to be.
+    /// Returns a handle on the session that will be started.
     pub fn handle(&self) -> &Handle {
         self.agreed.handle()
     }
 
-    /// Where it is mounted.
+    /// Returns the mount point.
     pub fn mount_point(&self) -> &MountPoint {
         &self.mount
     }
 
-    /// The guardian of this mount, if it has one.
+    /// Returns the guardian of this mount, if it has one.
     pub fn guardian(&self) -> Option<&Arc<Guardian>> {
         self.guard.as_ref().map(|(guardian, _)| guardian)
     }
@@ -158,7 +159,7 @@ impl Connected {
     /// Starts a file system and serves it.
     ///
     /// # Errors
-    /// Those of its start, and of starting a thread. The mount is left to the caller to be taken away; nobody serves it.
+    /// An error of the file system's start, or of starting a thread. The mount stays, unserved, for the caller to unmount.
     pub fn serve<F: FileSystem>(self, fs: impl Into<Arc<F>>) -> Result<Mounted, MountSessionError> {
         let Self { mount, method, agreed, guard } = self;
         let (handle, serving) = run(agreed.start(fs.into())?)?;
@@ -169,12 +170,13 @@ impl Connected {
     }
 }
 
-/// Serves a mount on whose server has ended.
+/// Continues to serve a mount whose server has ended.
 ///
-/// The file system must be the same, with the same options; `config` is to ask for nothing that it did not ask for then.
+/// The file system must be of the same type, with the same options; `config` must not request anything that the earlier server
+/// did not request.
 ///
 /// # Errors
-/// What was handed over is of another version, or no session of this file system. The mount is left as it is.
+/// The handed-over state is of another version, or is not a session of this file system. The mount stays as it is.
 pub fn resume<F: FileSystem>(
     fs: impl Into<Arc<F>>,
     config: Config,
@@ -198,7 +200,7 @@ fn run<F: FileSystem>(session: Session<F>) -> Result<Serving, MountSessionError>
     Ok((handle, serving))
 }
 
-/// Opens the root of a mount, and nothing that has covered it since.
+/// Opens the root of a mount, and fails where another mount covers it.
 fn open_root(mount: &MountPoint) -> io::Result<OwnedFd> {
     if MountPoint::find(mount.path()).ok().map(|found| found.id()) != Some(mount.id()) {
         return Err(io::ErrorKind::NotConnected.into());
@@ -208,30 +210,30 @@ fn open_root(mount: &MountPoint) -> io::Result<OwnedFd> {
 }
 
 impl Mounted {
-    /// The running session.
+    /// Returns a handle on the running session.
     pub fn handle(&self) -> &Handle {
         &self.handle
     }
 
-    /// Where it is mounted.
+    /// Returns the mount point.
     pub fn mount_point(&self) -> &MountPoint {
         &self.mount
     }
 
-    /// The guardian of this mount, if it has one.
+    /// Returns the guardian of this mount, if it has one.
     pub fn guardian(&self) -> Option<&Arc<Guardian>> {
         self.guard.as_ref().map(|(guardian, _)| guardian)
     }
 
-    /// How it was mounted; none where an earlier server did that.
+    /// Returns how it was mounted; `None` where an earlier server mounted it.
     pub fn method(&self) -> Option<MountMethod> {
         self.method
     }
 
-    /// Serves until somebody unmounts it.
+    /// Serves until the file system is unmounted.
     ///
     /// # Errors
-    /// Those of the device.
+    /// I/O errors of the FUSE device.
     pub fn wait(self) -> io::Result<()> {
         let served =
             self.serving.join().unwrap_or_else(|_| Err(io::Error::other("the serving thread panicked")));
@@ -244,7 +246,7 @@ impl Mounted {
     /// Unmounts, and waits until the last request is served.
     ///
     /// # Errors
-    /// Where the mount is busy it stays, and is given back with the error.
+    /// A busy mount stays mounted, and is returned with the error.
     pub fn unmount(self, how: Unmount) -> Result<io::Result<()>, Box<(Self, MountError)>> {
         match self.mount.unmount(how) {
             Ok(()) => Ok(self.wait()),

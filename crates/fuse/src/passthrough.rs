@@ -1,4 +1,5 @@
-//! Backing files: the kernel reads and writes them itself.
+//! Passthrough: backing files that the kernel reads and writes itself, registered with the connection and shared between the
+//! opens of an inode.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -12,27 +13,27 @@ use rustix::io::Errno;
 use crate::id::NodeId;
 use crate::transport::device::Device;
 
-/// A file registered with the kernel. The last clone dropped ends the registration; files that the kernel already
-/// opened on it go on.
+/// A file registered with the kernel. Dropping the last clone ends the registration; files that the kernel already opened on it
+/// keep working.
 #[derive(Clone)]
 pub struct Backing(Arc<Registration>);
 
 struct Registration {
     id: u32,
     node: NodeId,
-    /// Device and inode, where this server registered it.
+    /// Device and inode, where this server registered the file.
     file: Option<(u64, u64)>,
     device: Arc<Device>,
     registry: Weak<Registry>,
 }
 
 impl Backing {
-    /// The number that the kernel gave.
+    /// Returns the backing id that the kernel assigned.
     pub fn id(&self) -> u32 {
         self.0.id
     }
 
-    /// Whether somebody else has it: open files, and answers on their way to the kernel.
+    /// Reports whether there are other users: open files, and replies in flight to the kernel.
     pub fn is_shared(&self) -> bool {
         Arc::strong_count(&self.0) > 1
     }
@@ -48,7 +49,7 @@ impl Drop for Registration {
     fn drop(&mut self) {
         if let Some(registry) = self.registry.upgrade() {
             let mut nodes = registry.nodes(self.node).lock();
-            // A newer registration of the same node may have taken the place already.
+            // A newer registration of the same node may be in the map already.
             if nodes.get(&self.node).is_some_and(|held| held.strong_count() == 0) {
                 nodes.remove(&self.node);
             }
@@ -59,7 +60,7 @@ impl Drop for Registration {
     }
 }
 
-/// Shards keep opens of different files out of each other's way.
+/// The registry is sharded so that opens of different files do not contend.
 const SHARDS: usize = 16;
 
 #[derive(Default)]
@@ -77,7 +78,7 @@ impl Registry {
 pub struct Passthrough {
     device: Arc<Device>,
     registry: Arc<Registry>,
-    /// Errno of the last registration if it failed, else 0.
+    /// Errno of the last registration if it failed, otherwise 0.
     refusal: AtomicI32,
 }
 
@@ -92,22 +93,23 @@ impl Passthrough {
         Self { device, registry: Arc::default(), refusal: AtomicI32::new(0) }
     }
 
-    /// The backing file of `node`: `file`, registered now if it is not in use already.
+    /// Returns the backing file of `node`: the current one, or `file`, which is registered now.
     ///
-    /// The kernel wants all opens of an inode to share one registration. It performs I/O with the credentials of the
-    /// thread that registers: **a thread with an effective CAP_FSETID leaves setuid and setgid bits in place when an
-    /// unprivileged user writes**, so that is refused here.
+    /// The kernel requires all opens of an inode to share one registration. It performs I/O with the credentials of the thread
+    /// that registers: **a thread with an effective CAP_FSETID leaves setuid and setgid bits in place when an unprivileged user
+    /// writes**, so that is refused here.
     ///
     /// # Errors
-    /// EBUSY while another file is in use: such an open is to be served [directly](crate::Opened::direct), and
-    /// [watched](crate::Opened::watched), for the kernel would read and write the other one. EPERM with CAP_FSETID, or without CAP_SYS_ADMIN; ELOOP where the lower file system is stacked too deep; EINVAL
-    /// or EISDIR where `file` is not a regular file; EMFILE and ENFILE.
+    /// EBUSY while another file is in use: serve such an open [directly](crate::Opened::direct) and
+    /// [watched](crate::Opened::watched), because the kernel would read and write the other file. EPERM with CAP_FSETID, or
+    /// without CAP_SYS_ADMIN; ELOOP where the lower file system is stacked too deep; EINVAL or EISDIR where `file` is not a
+    /// regular file; EMFILE and ENFILE.
     pub fn share(&self, node: NodeId, file: BorrowedFd<'_>) -> Result<Backing, Errno> {
         let stat = rustix::fs::fstat(file)?;
         let identity = Some((stat.st_dev, stat.st_ino));
         let mut nodes = self.registry.nodes(node).lock();
         if let Some(held) = nodes.get(&node).and_then(Weak::upgrade) {
-            // Its last open may end this moment, and it with `held`: that takes the lock.
+            // Its last open may end at this moment, so that dropping `held` unregisters it: that takes the lock.
             drop(nodes);
             return match held.file.is_some() && held.file != identity {
                 true => Err(Errno::BUSY),
@@ -131,12 +133,12 @@ impl Passthrough {
         Ok(Backing(registration))
     }
 
-    /// Whether somebody can write to a file, by a descriptor or a mapping. The kernel maps backing files themselves: a mapping
-    /// outlives the open, and the request that tells of its end. `file` is open to be read only, and descriptors of the
-    /// caller's own count: there is to be none.
+    /// Reports whether a file has writers, by a descriptor or a mapping. The kernel maps backing files themselves: a mapping
+    /// outlives the open, and the request that reports its end. `file` must be open for reading only, and the caller's own
+    /// descriptors count: none may be open for writing.
     ///
     /// # Errors
-    /// EINVAL where the file system cannot tell.
+    /// EINVAL where the file system does not support leases.
     pub fn has_writers(file: BorrowedFd<'_>) -> Result<bool, Errno> {
         match crate::lease::read_lease(file) {
             Ok(()) => Ok(false),
@@ -145,7 +147,7 @@ impl Passthrough {
         }
     }
 
-    /// Takes on a registration that an earlier server of this connection made.
+    /// Adopts a registration that an earlier server of this connection made.
     pub(crate) fn adopt(&self, node: NodeId, id: u32) -> Backing {
         let mut nodes = self.registry.nodes(node).lock();
         if let Some(held) = nodes.get(&node).and_then(Weak::upgrade) {
@@ -158,7 +160,8 @@ impl Passthrough {
         Backing(registration)
     }
 
-    /// Why the kernel refused the last registration, if it did: ELOOP where the lower file system is stacked too deep.
+    /// Returns the errno of the last registration if the kernel refused it: ELOOP where the lower file system is stacked too
+    /// deep.
     pub fn refusal(&self) -> Option<Errno> {
         match self.refusal.load(Ordering::Relaxed) {
             0 => None,
@@ -166,12 +169,12 @@ impl Passthrough {
         }
     }
 
-    /// Backing files registered now.
+    /// Returns the number of registered backing files.
     pub fn len(&self) -> usize {
         self.registry.shards.iter().map(|shard| shard.lock().len()).sum()
     }
 
-    /// No backing file is registered.
+    /// Reports whether no backing file is registered.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -188,7 +191,7 @@ mod tests {
 
     const NODE: NodeId = NodeId(7);
 
-    /// The kernel knows nothing of it: the end of it is refused, which is only noted.
+    /// The kernel does not know this registration: it refuses to end it, which is only logged.
     fn register(passthrough: &Passthrough, id: u32) -> Backing {
         let (device, registry) = (passthrough.device.clone(), Arc::downgrade(&passthrough.registry));
         let registration = Arc::new(Registration { id, node: NODE, file: Some((0, 0)), device, registry });
@@ -211,12 +214,12 @@ mod tests {
         let other = std::fs::File::open("/dev/null").unwrap();
         let ended = Arc::new(AtomicBool::new(false));
         let (over, is_over) = mpsc::channel();
-        // A thread of its own each, which is left behind where it hangs.
+        // Each side has a thread of its own, which is left behind if it hangs.
         let (opens, told) = (passthrough.clone(), ended.clone());
         let opener = over.clone();
         thread::spawn(move || {
             while !told.load(Ordering::Relaxed) {
-                // Also EPERM, between two of them.
+                // EPERM too, between two registrations.
                 assert!(opens.share(NODE, other.as_fd()).is_err());
             }
             opener.send(()).unwrap();
@@ -224,7 +227,7 @@ mod tests {
         thread::spawn(move || {
             for id in 0..200_000 {
                 let last = register(&passthrough, id);
-                // Sooner or later it ends within an open.
+                // Sooner or later the registration ends within an open.
                 (0..id % 1024).for_each(|_| std::hint::spin_loop());
                 drop(last);
             }

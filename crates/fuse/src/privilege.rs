@@ -6,20 +6,20 @@ fn effective(capability: CapabilitySet) -> bool {
     capabilities(None).is_ok_and(|sets| sets.effective.contains(capability))
 }
 
-/// CAP_SYS_ADMIN: may register backing files, may mount.
+/// Reports whether the thread has CAP_SYS_ADMIN, with which it may register backing files and mount.
 pub(crate) fn has_sys_admin() -> bool {
     effective(CapabilitySet::SYS_ADMIN)
 }
 
-/// CAP_FSETID: writes leave setuid and setgid bits in place.
+/// Reports whether the thread has CAP_FSETID, with which its writes keep setuid and setgid bits.
 pub(crate) fn has_fsetid() -> bool {
     effective(CapabilitySet::FSETID)
 }
 
-/// Drops CAP_FSETID from the calling thread's effective set, as every thread must that registers backing files.
+/// Drops CAP_FSETID from the calling thread's effective set, as required of every thread that registers backing files.
 ///
 /// # Errors
-/// Those of `capset(2)`.
+/// The errors of `capset(2)`.
 pub fn drop_fsetid() -> Result<(), rustix::io::Errno> {
     let mut sets = capabilities(None)?;
     if sets.effective.contains(CapabilitySet::FSETID) {

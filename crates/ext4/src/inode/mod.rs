@@ -112,7 +112,7 @@ pub struct Inode {
     pub permissions: u16,
     /// Owner.
     pub uid: u32,
-    /// Group.
+    /// Group id.
     pub gid: u32,
     /// Bytes of content.
     pub size: u64,

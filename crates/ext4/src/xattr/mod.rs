@@ -1,4 +1,4 @@
-//! Extended attributes.
+//! Extended attributes: SETXATTR, GETXATTR, LISTXATTR.
 
 mod acl;
 mod area;

@@ -1,13 +1,13 @@
-//! Replies to READDIR and READDIRPLUS.
+//! Builder for replies to READDIR and READDIRPLUS.
 
 use zerocopy::IntoBytes;
 
 use crate::dirent::Records;
 use crate::{Dirent, Direntplus, EntryOut};
 
-/// Collects directory records up to a size.
+/// Collects directory records up to a maximum size.
 ///
-/// A listing is either of plain records or of those with entries; the caller keeps to one of them.
+/// A listing has either plain records or records with entries; the caller must not mix them.
 #[derive(Debug, Clone)]
 pub struct DirBuilder {
     bytes: Vec<u8>,
@@ -21,18 +21,18 @@ impl DirBuilder {
         Self { bytes: Vec::new(), capacity }
     }
 
-    /// Adds a plain record: inode number, cookie of the position behind it, type (`DT_...`), name.
+    /// Adds a plain record: inode number, cookie of the next position, type (`DT_...`), name.
     ///
-    /// Returns `false`, and adds nothing, when the record does not fit any more. A name that makes the kernel refuse
-    /// the whole listing (empty, with a slash, above 4095 bytes) is left out and counts as added, so that one damaged
-    /// entry does not hide the others.
+    /// Returns `false`, and adds nothing, when the record does not fit any more. A name that makes the kernel refuse the whole
+    /// listing (empty, with a slash, above 4095 bytes) is skipped and counts as added, so that one damaged entry does not hide
+    /// the others.
     pub fn push(&mut self, ino: u64, off: u64, typ: u32, name: &[u8]) -> bool {
         self.record(&[], Dirent { ino, off, namelen: name.len() as u32, r#type: typ }, name)
     }
 
-    /// Adds a record with an entry. As soon as it is sent, and unless the node id is 0, it counts as a lookup.
+    /// Adds a record with an entry. It counts as a lookup once it is sent, unless its node id is 0.
     ///
-    /// Returns as [`Self::push`] does.
+    /// Returns `false`, and adds nothing, as [`Self::push`] does.
     pub fn push_plus(&mut self, entry: &EntryOut, ino: u64, off: u64, typ: u32, name: &[u8]) -> bool {
         self.record(entry.as_bytes(), Dirent { ino, off, namelen: name.len() as u32, r#type: typ }, name)
     }
@@ -54,7 +54,7 @@ impl DirBuilder {
         true
     }
 
-    /// Shows each entry of a listing of records with entries, by its name, and has it changed.
+    /// Passes each entry of a listing of records with entries, with its name, to `change`, which may modify it.
     pub fn change_entries(&mut self, mut change: impl FnMut(&[u8], &mut EntryOut)) {
         let mut at = 0;
         while let Some(record) = Records::new(&self.bytes[at..], true).next() {
@@ -66,32 +66,32 @@ impl DirBuilder {
         }
     }
 
-    /// Whether a record for a name of `len` bytes fits, with an entry if `plus`. Ask before a lookup is counted.
+    /// Reports whether a record for a name of `len` bytes fits, with an entry if `plus`. Ask before a lookup is counted.
     #[must_use]
     pub const fn fits(&self, len: usize, plus: bool) -> bool {
         let head = if plus { size_of::<Direntplus>() } else { size_of::<Dirent>() };
         self.bytes.len().saturating_add(head).saturating_add(len).saturating_add(7) & !7 <= self.capacity
     }
 
-    /// Whether nothing was added. An empty reply ends the directory.
+    /// Reports whether nothing was added. An empty reply ends the directory.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
 
-    /// The payload of the reply.
+    /// Consumes the builder and returns the payload of the reply.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// The payload of the reply.
+    /// Consumes the builder and returns the payload of the reply.
     #[must_use]
     pub fn into_bytes(self) -> Vec<u8> {
         self.bytes
     }
 
-    /// Starts anew with another capacity, keeping the memory.
+    /// Empties the listing and sets another capacity, keeping the memory.
     pub fn reset(&mut self, capacity: usize) {
         self.bytes.clear();
         self.capacity = capacity;

@@ -1,4 +1,4 @@
-//! Extensions of a request.
+//! Builder for the extensions of a request.
 
 use std::ffi::CStr;
 
@@ -14,7 +14,7 @@ pub struct ExtBuilder {
 }
 
 impl ExtBuilder {
-    /// Adds security contexts as pairs of name and value. Those above [`MAX_NR_SECCTX`] are left out.
+    /// Adds security contexts as pairs of name and value. Those above [`MAX_NR_SECCTX`] are skipped.
     #[must_use]
     pub fn security_contexts(mut self, contexts: &[(&CStr, &[u8])]) -> Self {
         let contexts = contexts.get(..MAX_NR_SECCTX as usize).unwrap_or(contexts);
@@ -41,7 +41,7 @@ impl ExtBuilder {
         self.finish(start, EXT_GROUPS)
     }
 
-    /// The bytes: a multiple of 8.
+    /// Returns the encoded extensions: a multiple of 8 bytes.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes

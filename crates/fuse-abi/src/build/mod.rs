@@ -1,4 +1,4 @@
-//! Builders: directory listings and notifications for servers, requests for whoever plays the kernel.
+//! Builders: directory listings and notifications for servers, requests for mock kernels and tests.
 
 pub mod dir;
 pub mod ext;

@@ -1,4 +1,4 @@
-//! Requests, as the kernel would send them.
+//! Builder for requests, as the kernel would send them.
 
 use zerocopy::{Immutable, IntoBytes};
 
@@ -7,7 +7,7 @@ use crate::{
     RenameIn, Request, SetxattrInCompat, SyncfsIn,
 };
 
-/// Turns operations into bytes, in the form of the current protocol.
+/// Encodes operations, in the form of the current protocol.
 #[derive(Debug, Clone, Default)]
 pub struct RequestBuilder {
     header: InHeader,
@@ -16,13 +16,13 @@ pub struct RequestBuilder {
 }
 
 impl RequestBuilder {
-    /// A request with this id about this node, from user, group and process 0.
+    /// Makes a builder for a request with this id on this node, from user, group and process 0.
     #[must_use]
     pub fn new(unique: u64, nodeid: u64) -> Self {
         Self::from_header(InHeader { unique, nodeid, ..InHeader::default() })
     }
 
-    /// A request with this header; lengths and opcode are filled in later.
+    /// Makes a builder for a request with this header; lengths and opcode are filled in later.
     #[must_use]
     pub const fn from_header(header: InHeader) -> Self {
         Self { header, ext: Vec::new(), setxattr_ext: false }
@@ -37,8 +37,8 @@ impl RequestBuilder {
         self
     }
 
-    /// Sets the extensions, from [`crate::ExtBuilder`] say. Padded to a multiple of 8; the header can tell 524,280
-    /// bytes, and a request with more does not parse.
+    /// Sets the extensions, for example from [`crate::ExtBuilder`]. They are padded to a multiple of 8; the header can express
+    /// 524,280 bytes, and a request with more does not parse.
     #[must_use]
     pub fn extensions(mut self, ext: &[u8]) -> Self {
         self.ext = ext.to_vec();
@@ -53,8 +53,8 @@ impl RequestBuilder {
         self
     }
 
-    /// The request as bytes. Sizes inside `operation` are written as they are, so that wrong ones can be tried, but
-    /// the length in the header is right (and saturates at 32 bits).
+    /// Encodes the request. Sizes inside `operation` are written as they are, so that wrong ones can be tested, but the length in
+    /// the header is right (and saturates at 32 bits).
     #[must_use]
     pub fn build(&self, operation: &Operation<'_>) -> Vec<u8> {
         let mut out = Out(vec![0; InHeader::SIZE]);
@@ -158,7 +158,7 @@ impl RequestBuilder {
 }
 
 impl Request<'_> {
-    /// The request as bytes again, in the form of the current protocol.
+    /// Encodes the request again, in the form of the current protocol.
     #[must_use]
     pub fn to_bytes(&self, setxattr_ext: bool) -> Vec<u8> {
         RequestBuilder::from_header(self.header)

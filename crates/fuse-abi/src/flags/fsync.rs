@@ -4,7 +4,7 @@ bitflags! {
     /// Flags of [`crate::FsyncIn`].
     #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
     pub struct FsyncFlags: u32 {
-        /// The data suffices; attributes need not be stable.
+        /// Sync the data only; attributes need not be durable.
         const FDATASYNC = 1 << 0;
     }
 }

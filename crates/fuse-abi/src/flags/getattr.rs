@@ -4,7 +4,7 @@ bitflags! {
     /// Flags of [`crate::GetattrIn`] and [`crate::StatxIn`].
     #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
     pub struct GetattrFlags: u32 {
-        /// `fh` holds.
+        /// `fh` is valid.
         const FH = 1 << 0;
     }
 }

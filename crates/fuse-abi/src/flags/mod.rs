@@ -1,4 +1,4 @@
-//! Sets of flags, one file each. Bits unknown here survive `from_bits_retain`.
+//! Sets of flags, one file each. `from_bits_retain` keeps unknown bits.
 
 mod attr;
 mod expire;

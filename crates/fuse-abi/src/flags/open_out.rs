@@ -1,7 +1,7 @@
 use bitflags::bitflags;
 
 bitflags! {
-    /// How the kernel shall treat an open file (`FOPEN_...`).
+    /// I/O mode and cache behaviour of an open file (`FOPEN_...`).
     #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
     pub struct OpenOutFlags: u32 {
         /// Bypass the page cache.
@@ -10,17 +10,17 @@ bitflags! {
         const KEEP_CACHE = 1 << 1;
         /// The file cannot seek.
         const NONSEEKABLE = 1 << 2;
-        /// Keep the directory listing (7.28).
+        /// Cache the directory listing (7.28).
         const CACHE_DIR = 1 << 3;
-        /// The file has no position at all (7.31).
+        /// The file is a stream, without a file position (7.31).
         const STREAM = 1 << 4;
-        /// Do not write out and FLUSH at close; no effect with the write-back cache (7.35).
+        /// Do not write back and FLUSH at close; no effect with the write-back cache (7.35).
         const NOFLUSH = 1 << 5;
-        /// Allow direct writes to one file side by side (7.38).
+        /// Allow concurrent direct writes to one file (7.38).
         const PARALLEL_DIRECT_WRITES = 1 << 6;
-        /// Read and write the backing file `backing_id` inside the kernel (7.40).
+        /// Pass reads and writes through to the backing file `backing_id` (7.40).
         const PASSTHROUGH = 1 << 7;
-        /// Hand over pages without a copy, on io_uring queues set up for it (7.46).
+        /// Transfer pages without a copy, on io_uring queues set up for it (7.46).
         const IO_URING_ZERO_COPY = 1 << 8;
     }
 }

@@ -4,7 +4,7 @@ bitflags! {
     /// Flags of [`crate::ReadIn`].
     #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
     pub struct ReadFlags: u32 {
-        /// `lock_owner` holds.
+        /// `lock_owner` is valid.
         const LOCKOWNER = 1 << 1;
     }
 }

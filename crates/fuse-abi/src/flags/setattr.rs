@@ -1,7 +1,7 @@
 use bitflags::bitflags;
 
 bitflags! {
-    /// Which fields of [`crate::SetattrIn`] hold (`FATTR_...`).
+    /// The valid fields of [`crate::SetattrIn`] (`FATTR_...`).
     #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
     pub struct SetattrValid: u32 {
         /// `mode`.
@@ -16,17 +16,17 @@ bitflags! {
         const ATIME = 1 << 4;
         /// `mtime`.
         const MTIME = 1 << 5;
-        /// `fh`: the change comes through an open file.
+        /// `fh`: the change is made through an open file.
         const FH = 1 << 6;
-        /// Set the access time to now; comes with `ATIME`.
+        /// Set the access time to now; sent together with `ATIME`.
         const ATIME_NOW = 1 << 7;
-        /// Set the modification time to now; comes with `MTIME`.
+        /// Set the modification time to now; sent together with `MTIME`.
         const MTIME_NOW = 1 << 8;
         /// `lock_owner`.
         const LOCKOWNER = 1 << 9;
-        /// `ctime`; sent under the write-back cache only.
+        /// `ctime`; sent only with the write-back cache.
         const CTIME = 1 << 10;
-        /// Clear setuid, and setgid if group-executable, with the truncation (7.33).
+        /// Clear setuid, and setgid if group-executable, on truncation (7.33).
         const KILL_SUIDGID = 1 << 11;
     }
 }

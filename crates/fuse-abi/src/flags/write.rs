@@ -4,9 +4,9 @@ bitflags! {
     /// Flags of [`crate::WriteIn`].
     #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
     pub struct WriteFlags: u32 {
-        /// Written out of the page cache: the file handle is a guess and the caller is not the writer.
+        /// Write-back from the page cache: the file handle is a guess and the caller is not the writer.
         const CACHE = 1 << 0;
-        /// `lock_owner` holds.
+        /// `lock_owner` is valid.
         const LOCKOWNER = 1 << 1;
         /// Clear setuid, setgid and file capabilities (7.31, this meaning since 7.33).
         const KILL_SUIDGID = 1 << 2;

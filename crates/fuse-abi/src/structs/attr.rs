@@ -1,4 +1,4 @@
-//! Attributes: GETATTR, SETATTR, and the entry that LOOKUP and the creating operations answer with.
+//! Attributes: GETATTR, SETATTR, and the entry in replies to LOOKUP and the creating operations.
 
 wire! {
     /// Attributes of a node.
@@ -27,7 +27,7 @@ wire! {
         pub nlink: u32,
         /// Owner.
         pub uid: u32,
-        /// Group.
+        /// Group id.
         pub gid: u32,
         /// Device number of a device node, in the kernel's 32-bit encoding.
         pub rdev: u32,
@@ -49,9 +49,9 @@ wire! {
 
     /// Reply to GETATTR and SETATTR.
     pub struct AttrOut {
-        /// How long the kernel may keep the attributes, seconds.
+        /// Cache time of the attributes, seconds.
         pub attr_valid: u64,
-        /// The same, nanoseconds.
+        /// Cache time of the attributes, nanoseconds.
         pub attr_valid_nsec: u32,
         /// Zero.
         pub dummy: u32,
@@ -59,7 +59,7 @@ wire! {
         pub attr: Attr,
     }
 
-    /// Argument of SETATTR. Only the fields named in `valid` count.
+    /// Argument of SETATTR. Only the fields named in `valid` are used.
     pub struct SetattrIn {
         /// [`crate::SetattrValid`].
         pub valid: u32,
@@ -97,13 +97,13 @@ wire! {
 
     /// Reply to LOOKUP and to the operations that create a name.
     pub struct EntryOut {
-        /// Id of the node; 0 makes a negative entry that is kept for `entry_valid`.
+        /// Id of the node; 0 makes a negative entry that is cached for `entry_valid`.
         pub nodeid: u64,
-        /// Generation: the pair of node id and generation is never used again while the file system lives.
+        /// Generation: the pair of node id and generation is never reused while the file system is mounted.
         pub generation: u64,
-        /// How long the kernel may keep the name, seconds.
+        /// Cache time of the name, seconds.
         pub entry_valid: u64,
-        /// How long the kernel may keep the attributes, seconds.
+        /// Cache time of the attributes, seconds.
         pub attr_valid: u64,
         /// Nanoseconds of `entry_valid`.
         pub entry_valid_nsec: u32,

@@ -1,4 +1,4 @@
-//! Backing files of passthrough.
+//! Registration of backing files for passthrough.
 
 wire! {
     /// Argument of the ioctl [`crate::consts::DEV_IOC_BACKING_OPEN`].

@@ -7,7 +7,7 @@ wire! {
         pub mode: u32,
         /// Device number of a device node, in the kernel's 32-bit encoding.
         pub rdev: u32,
-        /// The caller's umask; to be applied by the server only with [`crate::InitFlags::DONT_MASK`].
+        /// The caller's umask; the server applies it only with [`crate::InitFlags::DONT_MASK`].
         pub umask: u32,
         /// Zero.
         pub padding: u32,
@@ -51,7 +51,7 @@ wire! {
 
     /// Argument of LINK; the new name follows. The header's node is the directory of the new name.
     pub struct LinkIn {
-        /// The node that gets one more name.
+        /// The node that gets another name.
         pub oldnodeid: u64,
     }
 }

@@ -1,7 +1,7 @@
-//! Extensions at the end of a request.
+//! Structures of the extensions at the end of a request (7.38).
 
 wire! {
-    /// Head of an extension. Types 0 to 31 are a [`SecctxHeader`], the type being its number of contexts.
+    /// Head of an extension. Types 0 to 31 are a [`SecctxHeader`], and the type is its number of contexts.
     pub struct ExtHeader {
         /// Length of the extension in bytes, this head and the padding included.
         pub size: u32,

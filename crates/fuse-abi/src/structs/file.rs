@@ -1,4 +1,4 @@
-//! Open files: OPEN, RELEASE, FLUSH, FSYNC, ACCESS, and their relatives for directories.
+//! Open files: OPEN, RELEASE, FLUSH, FSYNC, ACCESS, and their counterparts for directories.
 
 wire! {
     /// Argument of OPEN and OPENDIR.
@@ -9,13 +9,13 @@ wire! {
         pub open_flags: u32,
     }
 
-    /// Reply to OPEN and OPENDIR; behind an [`crate::EntryOut`] the reply to CREATE and TMPFILE.
+    /// Reply to OPEN and OPENDIR; after an [`crate::EntryOut`] the reply to CREATE and TMPFILE.
     pub struct OpenOut {
         /// File handle, sent back with every later request on this open file.
         pub fh: u64,
         /// [`crate::OpenOutFlags`].
         pub open_flags: u32,
-        /// Id of a registered backing file, counted with [`crate::OpenOutFlags::PASSTHROUGH`] (7.40).
+        /// Id of a registered backing file, valid with [`crate::OpenOutFlags::PASSTHROUGH`] (7.40).
         pub backing_id: i32,
     }
 
@@ -39,7 +39,7 @@ wire! {
         pub unused: u32,
         /// Zero.
         pub padding: u32,
-        /// The owner whose POSIX locks end here.
+        /// The owner whose POSIX locks are released.
         pub lock_owner: u64,
     }
 

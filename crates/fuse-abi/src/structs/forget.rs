@@ -3,7 +3,7 @@
 wire! {
     /// Argument of FORGET.
     pub struct ForgetIn {
-        /// Number of lookups to take back.
+        /// Number of lookups to drop.
         pub nlookup: u64,
     }
 
@@ -19,7 +19,7 @@ wire! {
     pub struct ForgetOne {
         /// The node to forget.
         pub nodeid: u64,
-        /// Number of lookups to take back.
+        /// Number of lookups to drop.
         pub nlookup: u64,
     }
 

@@ -1,17 +1,17 @@
-//! The headers in front of every request and every reply.
+//! The headers of every request and every reply.
 
 use crate::consts::UNIQUE_RESEND;
 
 wire! {
-    /// In front of every request.
+    /// Header of every request.
     pub struct InHeader {
         /// Length of the whole request in bytes, this header included.
         pub len: u32,
-        /// What is asked; see [`crate::Opcode`].
+        /// Opcode; see [`crate::Opcode`].
         pub opcode: u32,
-        /// Id of the request, repeated in the reply. Bit 63 marks a request that is sent again.
+        /// Id of the request, repeated in the reply. Bit 63 marks a resent request.
         pub unique: u64,
-        /// The node that the request is about; 0 where there is none.
+        /// The node that the request is on; 0 where there is none.
         pub nodeid: u64,
         /// User id of the caller (fsuid), or [`crate::consts::INVALID_UIDGID`] where it cannot be mapped.
         pub uid: u32,
@@ -25,13 +25,13 @@ wire! {
         pub padding: u16,
     }
 
-    /// In front of every reply and every notification.
+    /// Header of every reply and every notification.
     pub struct OutHeader {
         /// Length of the whole message in bytes, this header included.
         pub len: u32,
         /// 0 or a negative errno in a reply; the [`crate::NotifyCode`] in a notification.
         pub error: i32,
-        /// `unique` of the request that is answered; 0 in a notification.
+        /// `unique` of the request that the reply is for; 0 in a notification.
         pub unique: u64,
     }
 }
@@ -40,19 +40,19 @@ impl InHeader {
     /// Size of the header in bytes.
     pub const SIZE: usize = size_of::<Self>();
 
-    /// Whether the kernel sends this request a second time, after `NOTIFY_RESEND`. It may have been carried out.
+    /// Reports whether the kernel resent this request after `NOTIFY_RESEND`. It may have been executed already.
     #[must_use]
     pub const fn is_resend(&self) -> bool {
         self.unique & UNIQUE_RESEND != 0
     }
 
-    /// The id to put into the reply: `unique` as it came, bit 63 included, since the kernel looks for just that.
+    /// Returns the id for the reply: `unique` as received, including bit 63, because the kernel searches for that value.
     #[must_use]
     pub const fn request_id(&self) -> u64 {
         self.unique
     }
 
-    /// The id that the request had when it was sent first: `unique` without bit 63.
+    /// Returns the id of the request when it was first sent: `unique` without bit 63.
     #[must_use]
     pub const fn original_id(&self) -> u64 {
         self.unique & !UNIQUE_RESEND
@@ -63,7 +63,7 @@ impl OutHeader {
     /// Size of the header in bytes.
     pub const SIZE: usize = size_of::<Self>();
 
-    /// The header of a successful reply with `payload` bytes behind it. `None` if the length exceeds 32 bits.
+    /// Makes the header of a successful reply with `payload` bytes after it. `None` if the length exceeds 32 bits.
     #[must_use]
     pub const fn ok(unique: u64, payload: usize) -> Option<Self> {
         match Self::SIZE.checked_add(payload) {
@@ -72,7 +72,7 @@ impl OutHeader {
         }
     }
 
-    /// The whole of a failed reply. `errno` is positive; the kernel refuses values of 512 and above.
+    /// Makes a complete error reply. `errno` is positive; the kernel refuses values of 512 and above.
     #[must_use]
     pub const fn error(unique: u64, errno: i32) -> Self {
         Self { len: Self::SIZE as u32, error: errno.wrapping_neg(), unique }

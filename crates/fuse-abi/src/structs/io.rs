@@ -7,7 +7,7 @@ wire! {
         pub fh: u64,
         /// Byte offset; in a directory the cookie of the last record read.
         pub offset: u64,
-        /// Largest reply in bytes.
+        /// Maximum size of the reply in bytes.
         pub size: u32,
         /// [`crate::ReadFlags`].
         pub read_flags: u32,
@@ -49,7 +49,7 @@ wire! {
     pub struct LseekIn {
         /// File handle.
         pub fh: u64,
-        /// Where the search starts, in bytes.
+        /// Start of the search, in bytes.
         pub offset: u64,
         /// `SEEK_DATA` or `SEEK_HOLE`.
         pub whence: u32,

@@ -1,4 +1,4 @@
-//! IOCTL and POLL.
+//! Device control and polling: IOCTL and POLL.
 
 wire! {
     /// Argument of IOCTL; `in_size` bytes of data follow.
@@ -11,13 +11,13 @@ wire! {
         pub cmd: u32,
         /// The caller's argument, as a number.
         pub arg: u64,
-        /// Length of the data that follows, bytes.
+        /// Length of the data that follows, in bytes.
         pub in_size: u32,
-        /// Room for the reply's data, bytes.
+        /// Maximum size of the reply's data, in bytes.
         pub out_size: u32,
     }
 
-    /// A piece of the caller's memory, in the reply to an unrestricted IOCTL that wants to be retried.
+    /// A range of the caller's memory, in a reply that requests a retry of an unrestricted IOCTL.
     pub struct IoctlIovec {
         /// Address.
         pub base: u64,
@@ -27,7 +27,7 @@ wire! {
 
     /// Reply to IOCTL; data or [`IoctlIovec`]s follow.
     pub struct IoctlOut {
-        /// What `ioctl` returns to the caller.
+        /// Return value of `ioctl(2)`.
         pub result: i32,
         /// [`crate::IoctlFlags::RETRY`] or nothing.
         pub flags: u32,
@@ -45,13 +45,13 @@ wire! {
         pub kh: u64,
         /// [`crate::PollFlags`].
         pub flags: u32,
-        /// Events waited for (`POLLIN`, ...).
+        /// Requested events (`POLLIN`, ...).
         pub events: u32,
     }
 
     /// Reply to POLL.
     pub struct PollOut {
-        /// Events that hold now.
+        /// Events that are ready now.
         pub revents: u32,
         /// Zero.
         pub padding: u32,

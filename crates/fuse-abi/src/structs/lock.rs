@@ -5,7 +5,7 @@ wire! {
     pub struct FileLock {
         /// First byte.
         pub start: u64,
-        /// Last byte, included; `i64::MAX` reaches to the end of the file.
+        /// Last byte, inclusive; `i64::MAX` extends to the end of the file.
         pub end: u64,
         /// `F_RDLCK`, `F_WRLCK` or `F_UNLCK`.
         pub r#type: u32,
@@ -29,7 +29,7 @@ wire! {
 
     /// Reply to GETLK.
     pub struct LkOut {
-        /// A lock in the way, or type `F_UNLCK`.
+        /// A conflicting lock, or type `F_UNLCK`.
         pub lk: FileLock,
     }
 }

@@ -1,6 +1,6 @@
 //! The structures of the wire, one file per family of operations.
 
-/// Declares wire structures: C layout, every bit pattern valid, no hidden padding (the derives refuse it).
+/// Declares wire structures: C layout, every bit pattern valid, no implicit padding (the derives refuse it).
 macro_rules! wire {
     ($($(#[$meta:meta])* pub struct $name:ident { $($body:tt)* })*) => {$(
         $(#[$meta])*

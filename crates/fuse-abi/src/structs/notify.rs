@@ -1,4 +1,4 @@
-//! Bodies of notifications, each behind an [`crate::OutHeader`], and the kernel's answer to RETRIEVE.
+//! Bodies of notifications, each after an [`crate::OutHeader`], and the kernel's reply to RETRIEVE.
 
 wire! {
     /// Body of `NOTIFY_POLL`.
@@ -13,7 +13,7 @@ wire! {
         pub ino: u64,
         /// First byte to drop; a negative offset drops the attributes only.
         pub off: i64,
-        /// Number of bytes; 0 or less reaches to the end.
+        /// Number of bytes; 0 or less extends to the end.
         pub len: i64,
     }
 
@@ -21,7 +21,7 @@ wire! {
     pub struct NotifyInvalEntryOut {
         /// Node of the directory.
         pub parent: u64,
-        /// Length of the name in bytes, no NUL counted.
+        /// Length of the name in bytes, without a NUL.
         pub namelen: u32,
         /// [`crate::ExpireFlags`].
         pub flags: u32,
@@ -31,9 +31,9 @@ wire! {
     pub struct NotifyDeleteOut {
         /// Node of the directory.
         pub parent: u64,
-        /// The node that lost the name; the kernel does nothing when the name means another one.
+        /// The node that lost the name; no effect if the name refers to another node.
         pub child: u64,
-        /// Length of the name in bytes, no NUL counted.
+        /// Length of the name in bytes, without a NUL.
         pub namelen: u32,
         /// Zero.
         pub padding: u32,
@@ -59,7 +59,7 @@ wire! {
         pub nodeid: u64,
         /// Byte offset.
         pub offset: u64,
-        /// Most bytes wanted.
+        /// Maximum number of bytes to return.
         pub size: u32,
         /// Zero.
         pub padding: u32,

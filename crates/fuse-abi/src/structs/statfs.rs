@@ -1,7 +1,7 @@
-//! STATFS.
+//! STATFS: statistics of the file system.
 
 wire! {
-    /// Figures of the whole file system.
+    /// Statistics of the whole file system.
     pub struct Kstatfs {
         /// Size, in units of `frsize`.
         pub blocks: u64,
@@ -27,7 +27,7 @@ wire! {
 
     /// Reply to STATFS.
     pub struct StatfsOut {
-        /// The figures.
+        /// The statistics.
         pub st: Kstatfs,
     }
 }

@@ -11,9 +11,9 @@ wire! {
         pub __reserved: i32,
     }
 
-    /// Attributes as statx(2) has them.
+    /// Attributes in the layout of statx(2).
     pub struct Statx {
-        /// Which fields hold (`STATX_...`).
+        /// Valid fields (`STATX_...`).
         pub mask: u32,
         /// Preferred I/O size in bytes.
         pub blksize: u32,
@@ -23,7 +23,7 @@ wire! {
         pub nlink: u32,
         /// Owner.
         pub uid: u32,
-        /// Group.
+        /// Group id.
         pub gid: u32,
         /// Type and permissions.
         pub mode: u16,
@@ -35,7 +35,7 @@ wire! {
         pub size: u64,
         /// Space in use, in units of 512 bytes.
         pub blocks: u64,
-        /// Which bits of `attributes` mean anything.
+        /// Supported bits of `attributes`.
         pub attributes_mask: u64,
         /// Time of last access.
         pub atime: StatxTimestamp,
@@ -67,15 +67,15 @@ wire! {
         pub fh: u64,
         /// `AT_STATX_...`.
         pub sx_flags: u32,
-        /// Fields wanted (`STATX_...`).
+        /// Requested fields (`STATX_...`).
         pub sx_mask: u32,
     }
 
     /// Reply to STATX.
     pub struct StatxOut {
-        /// How long the kernel may keep the attributes, seconds.
+        /// Cache time of the attributes, seconds.
         pub attr_valid: u64,
-        /// The same, nanoseconds.
+        /// Cache time of the attributes, nanoseconds.
         pub attr_valid_nsec: u32,
         /// Zero so far.
         pub flags: u32,

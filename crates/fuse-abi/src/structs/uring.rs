@@ -1,4 +1,4 @@
-//! The io_uring transport (7.42).
+//! The io_uring transport (7.42): the command in a submission entry, and the header buffer of a ring entry.
 
 use zerocopy::FromZeros as _;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -8,7 +8,7 @@ wire! {
     pub struct UringEntInOut {
         /// [`crate::consts::URING_ENT_ZERO_COPY`] or nothing.
         pub flags: u64,
-        /// Id to give back in [`UringCmdReq::commit_id`] with the reply.
+        /// Id to return in [`UringCmdReq::commit_id`] with the reply.
         pub commit_id: u64,
         /// Bytes used in the payload buffer.
         pub payload_sz: u32,
@@ -18,7 +18,7 @@ wire! {
         pub reserved: u64,
     }
 
-    /// What the 80-byte command area of the submission entry holds.
+    /// Contents of the 80-byte command area of the submission entry.
     pub struct UringCmdReq {
         /// Zero so far.
         pub flags: u64,

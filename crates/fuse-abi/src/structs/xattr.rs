@@ -1,4 +1,4 @@
-//! Extended attributes.
+//! Extended attributes: SETXATTR, GETXATTR, LISTXATTR.
 
 wire! {
     /// Argument of SETXATTR with [`crate::InitFlags::SETXATTR_EXT`]; the name with a NUL and the value follow.
@@ -23,7 +23,7 @@ wire! {
 
     /// Argument of GETXATTR and LISTXATTR; the name with a NUL follows in GETXATTR.
     pub struct GetxattrIn {
-        /// Room for the value in bytes; 0 asks for the size as a [`GetxattrOut`].
+        /// Size of the reply buffer in bytes; 0 asks for the size as a [`GetxattrOut`].
         pub size: u32,
         /// Zero.
         pub padding: u32,

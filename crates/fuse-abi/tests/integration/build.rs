@@ -1,4 +1,4 @@
-//! Directory listings, notifications, headers and constants, byte by byte.
+//! Tests of directory listings, notifications, headers and constants, byte by byte.
 #![cfg(target_endian = "little")]
 
 use shunt_fuse_abi::dirent::Records;
@@ -64,7 +64,7 @@ fn names_that_the_kernel_refuses_are_left_out() {
     assert!(dir.push(1, 1, 1, &[b'x'; 4095]));
 }
 
-/// Header with this length and code, id 0.
+/// Makes a header with this length and code, id 0.
 fn head(len: u8, code: u8) -> Vec<u8> {
     let mut head = vec![len, 0, 0, 0, code, 0, 0, 0];
     head.extend([0; 8]);
@@ -104,7 +104,7 @@ fn reply_headers() {
     assert_eq!(OutHeader::error(7, 2), OutHeader { len: 16, error: -2, unique: 7 });
 }
 
-/// Figures that a C compiler gives for the macros of the kernel's header.
+/// Values that a C compiler computes for the macros of the kernel's header.
 #[test]
 fn device_ioctls() {
     assert_eq!(consts::DEV_IOC_CLONE, 0x8004_e500);

@@ -1,6 +1,6 @@
-//! A bounded fuzz run over the saved corpus: each entry as it is, then mutated in a fixed order.
+//! A bounded fuzz run over the saved corpus: each entry unchanged, then with mutations in a fixed order.
 //!
-//! `cargo test -p shunt-fuse-abi --test integration corpus:: -- --ignored` writes the seeds again; the other entries come from
+//! `cargo test -p shunt-fuse-abi --test integration corpus:: -- --ignored` writes the seeds again; the other entries are from
 //! `cargo fuzz`, see `fuzz/`.
 
 use std::fs;
@@ -11,10 +11,10 @@ use shunt_fuse_abi::*;
 
 const DIR: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/corpus");
 
-/// Mutations per entry; the whole run stays within seconds without optimisation.
+/// Mutations per entry; the whole run takes seconds even without optimisation.
 const ROUNDS: u32 = 4000;
 
-/// Xorshift: the same numbers in every run.
+/// A xorshift generator: the same numbers in every run.
 struct Random(u64);
 
 impl Random {
@@ -34,7 +34,7 @@ impl Random {
     }
 }
 
-/// Parses and, if that worked, writes and parses again.
+/// Parses a message and, if that worked, encodes and parses it again.
 fn check(bytes: &[u8]) -> bool {
     let mut good = false;
     for setxattr_ext in [false, true] {
@@ -69,7 +69,7 @@ fn mutate(bytes: &mut Vec<u8>, random: &mut Random) {
             _ => bytes.iter_mut().skip(at).take(4).for_each(|b| *b = 0xff),
         }
     }
-    // Mostly with a true length, else nothing behind the header would be reached.
+    // Mostly with a correct length, otherwise only the header would be parsed.
     let len = bytes.len() as u32;
     if random.below(8) != 0
         && let Some(field) = bytes.first_chunk_mut()

@@ -1,4 +1,4 @@
-//! Every way in which a request can be wrong, and the errno that answers it.
+//! Tests of every kind of malformed request, and of the errno for it.
 
 use shunt_fuse_abi::*;
 
@@ -128,7 +128,7 @@ fn extensions() {
     assert!(Request::parse(&label(6), &ParseContext::default()).is_ok());
     assert_eq!(error(&label(7)), wrong(What::SecurityContext, 7, 6));
     assert_eq!(error(&label(u32::MAX)).errno(), EINVAL);
-    // A type of the future is skipped.
+    // An unknown extension type is skipped.
     let raw = with(3, &[&head(8, 99), &head(16, 32), &head(1, 100)]);
     let request = Request::parse(&raw, &ParseContext::default()).unwrap();
     assert_eq!(request.ext.supplementary_groups().collect::<Vec<_>>(), [100]);

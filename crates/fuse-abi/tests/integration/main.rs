@@ -1,4 +1,4 @@
-//! The wire types, through their public interface.
+//! Tests of the wire types through their public interface.
 
 mod build;
 mod common;

@@ -1,11 +1,11 @@
-//! Properties: what is built parses to the same, and no bytes make the parser panic.
+//! Property tests: every encoded request decodes to the same operation, and no bytes make the parser panic.
 
 use crate::common::Material;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use shunt_fuse_abi::*;
 
-/// Bytes of a name and its NUL: no slash, no NUL, not `.` or `..`.
+/// Generates a name and its NUL: no slash, no other NUL, not `.` or `..`.
 fn name() -> impl Strategy<Value = Vec<u8>> {
     let byte = any::<u8>().prop_filter("no slash, no NUL", |b| !matches!(b, 0 | b'/'));
     vec(byte, 1..=64).prop_filter("no dots", |n| n != b"." && n != b"..").prop_map(|mut n| {
@@ -50,7 +50,7 @@ proptest! {
         let ext = ExtBuilder::default().security_contexts(&borrowed).groups(&groups);
         let ctx = ParseContext { setxattr_ext, ..ParseContext::default() };
         for &opcode in Opcode::ALL {
-            // INIT ignores what follows it, but extensions are still split off.
+            // INIT ignores trailing bytes, but extensions are still split off.
             let operation = material.operation(opcode, setxattr_ext);
             let bytes = RequestBuilder::new(unique, nodeid)
                 .caller(1, 2, 3)
@@ -79,7 +79,7 @@ proptest! {
             let left = bytes.len().saturating_sub(cut);
             bytes.truncate(left);
             prop_assert!(Request::parse(&bytes, &ParseContext::default()).is_err());
-            // The same with a header that tells the new length.
+            // Again with a header that has the new length.
             if let Some(len) = bytes.first_chunk_mut() {
                 *len = (left as u32).to_ne_bytes();
             }
@@ -93,7 +93,7 @@ proptest! {
         let _ = Request::parse(&bytes, &ctx);
         let _ = Request::parse_write_head(&bytes);
         let _ = Extensions::parse(&bytes);
-        // Again with a header that lets the rest be looked at.
+        // Again with a header that lets the parser reach the rest.
         if bytes.len() >= InHeader::SIZE {
             let len = bytes.len() as u32;
             bytes[0..4].copy_from_slice(&len.to_ne_bytes());

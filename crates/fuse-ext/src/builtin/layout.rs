@@ -1,13 +1,13 @@
-//! The tables of `kernel/fuse_ext/bpf/tables.h`, in Rust. The two change together.
+//! The slots of the tables in `kernel/fuse_ext/bpf/tables.h`, in Rust. Both files must be changed together.
 
 use shunt_fuse_abi::Attr;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::Slot;
 
-/// Longest name stored is one less, for the NUL behind it.
+/// Size of a stored name, including the terminating NUL.
 pub(super) const NAME_ROOM: usize = 40;
-/// The same of the names of extended attributes.
+/// Size of a stored name of an extended attribute, including the terminating NUL.
 pub(super) const XATTR_NAME_ROOM: usize = 32;
 pub(super) const XATTR_ROOM: usize = 64;
 pub(super) const LINK_ROOM: usize = 224;
@@ -45,9 +45,9 @@ macro_rules! slots {
 }
 
 slots! {
-    /// The attributes of an inode. `until`: on the monotonic clock in nanoseconds, or `u64::MAX`.
+    /// The attributes of an inode. `until`: expiry time on the monotonic clock in nanoseconds, or `u64::MAX`.
     AttrSlot(1) { node: u64, version: u64, until: u64, attr: Attr }
-    /// A name, or that it is absent.
+    /// A name, positive or negative.
     NameSlot(1 + NAME_ROOM / 8) {
         parent: u64,
         name: [u64; NAME_ROOM / 8],
@@ -56,7 +56,7 @@ slots! {
         node: u64,
         generation: u64,
     }
-    /// An extended attribute, or that there is none.
+    /// An extended attribute, or that it does not exist.
     XattrSlot(1 + XATTR_NAME_ROOM / 8) {
         node: u64,
         name: [u64; XATTR_NAME_ROOM / 8],
@@ -66,13 +66,13 @@ slots! {
     }
     /// The target of a symbolic link.
     LinkSlot(1) { node: u64, version: u64, length: u64, target: [u8; LINK_ROOM] }
-    /// The names of extended attributes, as root (1) or others (0) see them.
+    /// The names of extended attributes, as visible to root (1) or to other users (0).
     ListSlot(2) { node: u64, root: u64, version: u64, length: u64, names: [u8; LIST_ROOM] }
-    /// The backing file with which a file may be opened for reading.
+    /// The backing file for opening a file for reading.
     OpenSlot(1) { node: u64, version: u64, backing_id: u32, open_flags: u32 }
 }
 
-/// A name as words, zeroes behind it; `None` where there is no room for it and its NUL.
+/// Encodes a name as words, padded with zeroes; `None` where there is no room for it and its NUL.
 pub(super) fn padded<const WORDS: usize>(name: &[u8]) -> Option<[u64; WORDS]> {
     let mut words = [0u64; WORDS];
     let bytes = words.as_mut_bytes();
@@ -83,7 +83,7 @@ pub(super) fn padded<const WORDS: usize>(name: &[u8]) -> Option<[u64; WORDS]> {
     Some(words)
 }
 
-/// The hash of a key of several words, as `hash_words` in the program.
+/// Hashes a key of several words, like `hash_words` in the program.
 pub(super) fn hash_words(first: u64, words: &[u64]) -> u64 {
     words.iter().fold(crate::mix(first), |hash, word| crate::mix(hash ^ word))
 }

@@ -1,7 +1,8 @@
-//! The tables of the builtin program: attributes, names, extended attributes and their names, symbolic links, opens.
+//! The tables of the builtin program: attributes, names, extended attributes and their names, symbolic links, opens. The daemon
+//! fills them, and the program replies from them.
 //!
-//! The rule for all of them: read the version, ask, store with the version. And for changes: apply, tell the tables,
-//! answer.
+//! To fill a table: read the version, query the file system, store the result with that version. To change the file system: apply
+//! the change, invalidate the tables, reply.
 
 mod layout;
 #[cfg(test)]
@@ -18,35 +19,35 @@ use shunt_fuse_abi::Attr;
 use crate::{Memory, Table, Version, Versions, mix};
 use layout::*;
 
-/// The program for the kernel, where a compiler for it was there when this was built.
+/// The BPF program, where clang was available when this was built.
 #[cfg(builtin)]
 pub const PROGRAM: Option<&[u8]> = Some(include_bytes!(concat!(env!("OUT_DIR"), "/builtin.bpf.o")));
-/// The program for the kernel, where a compiler for it was there when this was built.
+/// The BPF program, where clang was available when this was built.
 #[cfg(not(builtin))]
 pub const PROGRAM: Option<&[u8]> = None;
 
-/// How long the kernel may keep answers of the program, in seconds.
+/// The cache times of the program's replies in the kernel, in seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Validity {
-    /// Names.
+    /// Cache time of names.
     pub entries: u64,
-    /// Attributes.
+    /// Cache time of attributes.
     pub attributes: u64,
-    /// That a name is absent.
+    /// Cache time of negative entries.
     pub absent: u64,
 }
 
 impl Validity {
-    /// Asked every time: answers that depend on the caller stay right.
+    /// The kernel asks the program every time, so that replies may depend on the caller.
     pub const NONE: Self = Self::all(0);
 
-    /// Everything for so long.
+    /// Sets the same cache time for everything.
     pub const fn all(seconds: u64) -> Self {
         Self { entries: seconds, attributes: seconds, absent: seconds }
     }
 }
 
-/// What daemon and program share.
+/// The tables that daemon and program share.
 #[derive(Debug)]
 pub struct Tables {
     settings: Memory,
@@ -61,15 +62,15 @@ pub struct Tables {
     changes: AtomicU64,
 }
 
-/// How long attributes are believed.
+/// The expiry time of stored attributes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Until(u64);
 
 impl Until {
-    /// Until something changes them.
+    /// Valid until the attributes change.
     pub const CHANGED: Self = Self(u64::MAX);
 
-    /// For so long from now on, and no longer.
+    /// Valid for `time` from now on.
     pub fn after(time: Duration) -> Self {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
         let now = Duration::new(now.tv_sec.cast_unsigned(), now.tv_nsec as u32);
@@ -77,7 +78,8 @@ impl Until {
     }
 }
 
-/// A count of all changes: an answer about inodes not known beforehand is stored only if it did not move.
+/// A value of the counter of all changes: a result about inodes that were not known beforehand is stored only if the counter has
+/// not changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Moment(u64);
 
@@ -86,10 +88,10 @@ fn key(node: NodeId) -> u64 {
 }
 
 impl Tables {
-    /// Tables in what `memory` gives for a map's name and its size in words.
+    /// Makes the tables in the memory that `memory` returns for a map's name and its size in words.
     ///
     /// # Errors
-    /// Those of `memory`.
+    /// The errors of `memory`.
     pub fn new<E>(mut memory: impl FnMut(&str, usize) -> Result<Memory, E>) -> Result<Self, E> {
         Ok(Self {
             settings: memory("settings", 3)?,
@@ -105,7 +107,7 @@ impl Tables {
         })
     }
 
-    /// Tables that no program reads.
+    /// Makes tables that no program reads.
     ///
     /// # Errors
     /// ENOMEM.
@@ -113,7 +115,7 @@ impl Tables {
         Self::new(|_, words| Memory::private(words))
     }
 
-    /// How long the kernel may keep the program's answers. At first: not at all.
+    /// Sets the cache times of the program's replies in the kernel. Initially nothing is cached.
     pub fn set_validity(&self, validity: Validity) {
         let values = [validity.entries, validity.attributes, validity.absent];
         for (place, value) in self.settings.words().iter().zip(values) {
@@ -121,17 +123,17 @@ impl Tables {
         }
     }
 
-    /// To be taken before a lookup, for [`store_found`](Self::store_found).
+    /// Returns the counter of all changes. Read it before a lookup, for [`store_found`](Self::store_found).
     pub fn moment(&self) -> Moment {
         Moment(self.changes.load(Ordering::SeqCst))
     }
 
-    /// To be taken before the attributes of `node` are sought.
+    /// Returns the version of the attributes of `node`. Read it before the attributes are queried.
     pub fn attributes_version(&self, node: NodeId) -> Version {
         self.versions.now(Domain::Attributes as u64, key(node))
     }
 
-    /// Stores what `stat` says, to be believed until then.
+    /// Stores attributes, valid until `until`.
     pub fn store_attributes(&self, node: NodeId, since: Version, attributes: &Attributes, until: Until) {
         self.put_attributes(node, since, attributes.wire(), until);
     }
@@ -140,16 +142,16 @@ impl Tables {
         self.attrs.store(key(node), &AttrSlot { node: node.0, version: since.0, until: until.0, attr });
     }
 
-    /// Stores the attributes that a lookup or a listing found, unless anything changed since.
+    /// Stores the attributes of a lookup or listing, unless anything changed since.
     pub fn store_found(&self, node: NodeId, since: Moment, attr: Attr, until: Until) {
         let version = self.attributes_version(node);
-        // A change moves the count before the version: if the version is the new one, the count tells.
+        // A change increments the counter before the version: if the version is the new one, the counter has changed.
         if self.moment() == since {
             self.put_attributes(node, version, attr, until);
         }
     }
 
-    /// Stores a name that a listing found, unless anything changed since.
+    /// Stores a name of a listing, unless anything changed since.
     pub fn store_listed(&self, parent: NodeId, name: &[u8], since: Moment, node: NodeId, generation: u64) {
         let version = self.name_version(parent, name);
         if self.moment() == since {
@@ -157,21 +159,20 @@ impl Tables {
         }
     }
 
-    /// To be taken before `name` is looked up.
+    /// Returns the version of `name`. Read it before the name is looked up.
     pub fn name_version(&self, parent: NodeId, name: &[u8]) -> Version {
         let hash = padded(name).map_or(0, |words: [u64; NAME_ROOM / 8]| hash_words(parent.0, &words));
         self.versions.now(Domain::Name as u64, hash)
     }
 
-    /// Stores that `name` is `node`, a reference to which the answer gives the kernel. Names of 40 bytes and more are
-    /// not stored.
+    /// Stores that `name` refers to `node`; the reply counts a lookup of it. Names of 40 bytes and more are not stored.
     pub fn store_name(&self, parent: NodeId, name: &[u8], since: Version, node: NodeId, generation: u64) {
-        // The kernel cannot have forgotten what this answer is about to tell it.
+        // The kernel cannot have forgotten a node that this reply introduces.
         let life = self.versions.now(Domain::Life as u64, key(node));
         self.put_name(parent, name, since, node, life, generation);
     }
 
-    /// Stores that `name` is absent.
+    /// Stores a negative entry for `name`.
     pub fn store_absent(&self, parent: NodeId, name: &[u8], since: Version) {
         self.put_name(parent, name, since, NodeId(0), Version(0), 0);
     }
@@ -191,12 +192,12 @@ impl Tables {
         self.names.store(hash_words(parent.0, &name), &slot);
     }
 
-    /// To be taken before an extended attribute of `node` is sought.
+    /// Returns the version of the extended attributes of `node`. Read it before they are queried.
     pub fn xattr_version(&self, node: NodeId) -> Version {
         self.versions.now(Domain::Xattr as u64, key(node))
     }
 
-    /// Stores an extended attribute, or why there is none. Names of 32 bytes and more, and values of more than 64, are
+    /// Stores an extended attribute, or the errno of a missing one. Names of 32 bytes and more, and values of more than 64, are
     /// not stored.
     pub fn store_xattr(&self, node: NodeId, name: &CStr, since: Version, value: Result<&[u8], Errno>) {
         let Some(name) = padded(name.to_bytes()) else { return };
@@ -212,8 +213,8 @@ impl Tables {
         self.xattrs.store(hash_words(node.0, &name), &slot);
     }
 
-    /// Stores the names of extended attributes, each with a NUL behind it, as `root` sees them or all others do. More than
-    /// 88 bytes are not stored. `since` is an [`xattr_version`](Self::xattr_version).
+    /// Stores the names of extended attributes, each terminated by a NUL, as visible to root or to other users. Lists of more
+    /// than 88 bytes are not stored. `since` is an [`xattr_version`](Self::xattr_version).
     pub fn store_xattr_names(&self, node: NodeId, root: bool, since: Version, list: &[u8]) {
         let (root, length) = (root.into(), list.len() as u64);
         let mut slot = ListSlot { node: node.0, root, version: since.0, length, names: [0; LIST_ROOM] };
@@ -222,7 +223,7 @@ impl Tables {
         self.lists.store(hash_words(node.0, &[root]), &slot);
     }
 
-    /// Stores the target of a symbolic link, which never changes. Targets of more than 224 bytes are not stored.
+    /// Stores the target of a symbolic link, which is immutable. Targets of more than 224 bytes are not stored.
     pub fn store_link(&self, node: NodeId, target: &[u8]) {
         let version = self.versions.now(Domain::Life as u64, key(node)).0;
         let mut slot =
@@ -232,53 +233,53 @@ impl Tables {
         self.links.store(key(node), &slot);
     }
 
-    /// To be taken before it is decided how `node` is served.
+    /// Returns the version of the open mode of `node`. Read it before the mode is selected.
     pub fn open_version(&self, node: NodeId) -> Version {
         self.versions.now(Domain::Open as u64, key(node))
     }
 
-    /// From now on opens of `node` for reading are answered with `backing`, which the caller keeps until
-    /// [`opening_changed`](Self::opening_changed). The daemon sees neither those opens nor their ends; other requests on
-    /// them carry [`KERNEL_HANDLE`].
+    /// Makes the program answer opens of `node` for reading with `backing`, which the caller keeps registered until
+    /// [`opening_changed`](Self::opening_changed). The daemon sees neither those opens nor their releases; other requests on them
+    /// carry [`KERNEL_HANDLE`].
     pub fn store_open(&self, node: NodeId, since: Version, backing: &Backing) {
         let slot =
             OpenSlot { node: node.0, version: since.0, backing_id: backing.id(), open_flags: FOPEN_NOFLUSH };
         self.opens.store(key(node), &slot);
     }
 
-    /// `node` is about to be served otherwise.
+    /// Invalidates the stored open of `node`, whose I/O mode is about to change.
     pub fn opening_changed(&self, node: NodeId) {
         self.versions.changed(Domain::Open as u64, key(node));
     }
 
-    /// Opens by the program less their ends, of `node` and all that share its counter; modulo 2^64.
+    /// Returns the number of opens by the program minus releases, of `node` and all nodes that share its counter; modulo 2^64.
     pub fn opened(&self, node: NodeId) -> u64 {
         self.opened.words()[Self::opened_index(node)].load(Ordering::SeqCst)
     }
 
-    /// All those counters.
+    /// Returns the values of all open counters.
     pub fn all_opened(&self) -> impl Iterator<Item = u64> {
         self.opened.words().iter().map(|count| count.load(Ordering::SeqCst))
     }
 
-    /// The counter of `node`.
+    /// Returns the index of the counter of `node`.
     pub fn opened_index(node: NodeId) -> usize {
         key(node) as usize & (OPENS - 1)
     }
 
-    /// Attributes of `node` changed.
+    /// Invalidates the attributes of `node`.
     pub fn attributes_changed(&self, node: NodeId) {
         self.changes.fetch_add(1, Ordering::SeqCst);
         self.versions.changed(Domain::Attributes as u64, key(node));
     }
 
-    /// Anything of `node` changed: attributes, extended attributes.
+    /// Invalidates the attributes and extended attributes of `node`.
     pub fn node_changed(&self, node: NodeId) {
         self.attributes_changed(node);
         self.versions.changed(Domain::Xattr as u64, key(node));
     }
 
-    /// `name` was made, removed, or is another inode now; and `parent` changed with it.
+    /// Invalidates `name`, which was made, removed or replaced, and the attributes of `parent`.
     pub fn name_changed(&self, parent: NodeId, name: &[u8]) {
         self.attributes_changed(parent);
         if let Some(words) = padded::<{ NAME_ROOM / 8 }>(name) {
@@ -286,7 +287,7 @@ impl Tables {
         }
     }
 
-    /// Anything may have changed.
+    /// Invalidates everything.
     pub fn all_changed(&self) {
         self.changes.fetch_add(1, Ordering::SeqCst);
         self.versions.all_changed();
@@ -296,8 +297,8 @@ impl Tables {
 /// `FOPEN_NOFLUSH`.
 const FOPEN_NOFLUSH: u32 = 1 << 5;
 
-/// Counters of opens.
+/// Number of open counters.
 pub(crate) const OPEN_COUNTERS: usize = OPENS;
 
-/// The handle of files that the program opened: no handle that a daemon may give out.
+/// The handle of files that the program opened: a daemon must never return this handle itself.
 pub const KERNEL_HANDLE: FileHandle = FileHandle(0xffff_ffff_5348_5558);

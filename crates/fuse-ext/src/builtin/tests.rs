@@ -1,4 +1,4 @@
-//! The tables without a kernel: what is stored holds until its version moves, and not a moment longer.
+//! Tests of the tables without a kernel: an entry is valid exactly until its version changes.
 
 use shunt_fuse::{Attributes, NodeId};
 
@@ -10,7 +10,7 @@ fn attributes(size: u64) -> Attributes {
     Attributes { ino: 7, size, mode: 0o100_644, nlink: 1, ..Attributes::default() }
 }
 
-/// What the program would answer.
+/// Returns what the program would reply.
 fn believed(tables: &Tables) -> Option<u64> {
     let like = AttrSlot { node: NODE.0, version: 0, until: 0, attr: Default::default() };
     let found = tables.attrs.find(key(NODE), &like)?;
@@ -43,7 +43,7 @@ fn an_answer_older_than_a_change_is_never_believed() {
     assert_eq!(believed(&tables), Some(1));
     tables.node_changed(NODE);
     assert_eq!(believed(&tables), None);
-    // Late: asked before the change, stored after it.
+    // A late store: queried before the change, stored after it.
     tables.store_attributes(NODE, since, &attributes(1), Until::CHANGED);
     assert_eq!(believed(&tables), None);
     tables.store_attributes(NODE, tables.attributes_version(NODE), &attributes(2), Until::CHANGED);

@@ -1,4 +1,5 @@
-//! Every operation: the file system's own, and what the tables learn of it.
+//! The operations of an extended file system: each calls the inner file system, and fills or invalidates the tables. Invalidation
+//! happens after the operation, and also when it fails or is cancelled.
 
 use std::ffi::CStr;
 
@@ -9,7 +10,7 @@ use super::publish::Since;
 use super::{Extended, Learnt};
 use crate::builtin::{KERNEL_HANDLE, Tables};
 
-/// Passed on as they are.
+/// Operations that are passed on unchanged.
 macro_rules! delegate {
     ($($name:ident($($arg:ident: $type:ty),*) -> $answer:ty;)*) => {$(
         async fn $name(&self, request: &Request<'_>, $($arg: $type),*) -> Result<$answer, Errno> {
@@ -19,7 +20,7 @@ macro_rules! delegate {
 }
 
 impl<F: FileSystem> Extended<F> {
-    /// The inode of a name about to be taken away, whose link count and ctime change with it.
+    /// Returns the inode of a name that is about to be removed, whose link count and ctime change with it.
     async fn named(&self, request: &Request<'_>, parent: NodeId, name: Name<'_>) -> Option<NodeId> {
         self.tables()?;
         let entry = self.inner.lookup(request, parent, name).await.ok()?;
@@ -37,13 +38,13 @@ fn changed(tables: &Tables, node: Option<NodeId>) {
     }
 }
 
-/// A name of a directory goes, and with it a link of what it named.
+/// Invalidates a removed name of a directory, and the inode that lost a link.
 fn removed(tables: &Tables, parent: NodeId, name: Name<'_>, node: Option<NodeId>) {
     tables.name_changed(parent, name.as_bytes());
     changed(tables, node);
 }
 
-/// A file without a name must not keep its room for the sake of an open that may come.
+/// Releases the backing file of a removed file, which must not occupy space for the sake of a future open.
 fn gone(learnt: &Learnt, node: Option<NodeId>) {
     if let Some(node) = node {
         learnt.known.let_go(node);
@@ -214,7 +215,7 @@ impl<F: FileSystem> FileSystem for Extended<F> {
         let _change = writes(flags).then(|| self.change(|tables| tables.node_changed(node)));
         let since = self.tables().map(|tables| tables.open_version(node));
         let mut opened = self.inner.open(request, node, args).await?;
-        // One that was handed out is what all opens must have.
+        // A backing file that the program uses must be used by all opens.
         if let Some(backing) = self.learnt.known.backing(node) {
             opened.serve = Serve::Passthrough(backing);
         }
@@ -255,7 +256,8 @@ impl<F: FileSystem> FileSystem for Extended<F> {
     }
 
     async fn read(&self, request: &Request<'_>, node: NodeId, args: ReadArgs) -> Result<Data<'_>, Errno> {
-        // The access time. Data by descriptor is read after this; the kernel asks for no attributes before.
+        // A read changes the access time. A file range in the reply is read after this point, but the kernel requests no
+        // attributes before the reply.
         let _change = self.change(|tables| tables.attributes_changed(node));
         let read = async |handle| self.inner.read(request, node, ReadArgs { handle, ..args }).await;
         self.on_file(request, node, args.handle, read).await
@@ -317,7 +319,7 @@ impl<F: FileSystem> FileSystem for Extended<F> {
         offset: u64,
         out: &mut DirectoryPlusBuffer,
     ) -> Result<(), Errno> {
-        // Reading moves the access time: names are stored, and what is stored of the directory itself goes.
+        // Reading changes the access time: the names are stored, and the attributes of the directory itself are invalidated.
         let change = self.change(|tables| tables.attributes_changed(node));
         let since = self.tables().map(|tables| (tables.moment(), tables));
         self.inner.readdirplus(request, node, handle, offset, out).await?;
@@ -350,7 +352,7 @@ impl<F: FileSystem> FileSystem for Extended<F> {
         let reply = self.inner.getxattr(request, node, name, size).await;
         if let Some((since, tables)) = tables {
             match &reply {
-                // A write takes capabilities away, and nobody tells of one that is passed through.
+                // A write removes file capabilities, and nothing reports a write that is passed through.
                 Ok(_) if self.learnt.opens.written_past(node) => {}
                 Ok(XattrReply::Bytes(value)) => tables.store_xattr(node, name, since, Ok(value)),
                 Err(errno @ (Errno::NODATA | Errno::OPNOTSUPP)) => {
@@ -367,7 +369,7 @@ impl<F: FileSystem> FileSystem for Extended<F> {
         let tables = tables.map(|tables| (tables.xattr_version(node), tables));
         let reply = self.inner.listxattr(request, node, size).await;
         if let (Some((since, tables)), false) = (tables, self.learnt.opens.written_past(node)) {
-            // `trusted.` ones are root's.
+            // Only root sees `trusted.` attributes.
             let store = |list: &[u8]| tables.store_xattr_names(node, request.uid() == 0, since, list);
             match &reply {
                 Ok(XattrReply::Bytes(list)) => store(list),
@@ -390,7 +392,7 @@ impl<F: FileSystem> FileSystem for Extended<F> {
         args: IoctlArgs<'_>,
     ) -> Result<IoctlReply, Errno> {
         if args.directory {
-            // One that makes a directory ignore case changes the meaning of names that were never asked for.
+            // An ioctl that makes a directory ignore case changes the meaning of names that were never looked up.
             let _change = self.change(Tables::all_changed);
             return self.inner.ioctl(request, node, args).await;
         }

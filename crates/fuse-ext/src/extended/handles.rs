@@ -1,4 +1,4 @@
-//! Requests on files that the program opened: the daemon opens such a file for the time of one request.
+//! Requests on files that the program opened: the daemon opens such a file for the duration of one request.
 
 use shunt_fuse::{Errno, FileHandle, FileSystem, NodeId, OpenArgs, ReleaseArgs, Request};
 
@@ -9,12 +9,12 @@ use crate::builtin::KERNEL_HANDLE;
 const READING: u32 = 0o100_000;
 
 impl<F: FileSystem> Extended<F> {
-    /// The handle by which the file system knows an open file, if it knows it.
+    /// Returns the handle by which the file system knows an open file, or `None` for one that the program opened.
     pub(super) fn own(handle: Option<FileHandle>) -> Option<FileHandle> {
         handle.filter(|handle| *handle != KERNEL_HANDLE)
     }
 
-    /// Does `work` with a handle that the file system knows.
+    /// Calls `work` with a handle that the file system knows.
     pub(super) async fn on_file<T>(
         &self,
         request: &Request<'_>,

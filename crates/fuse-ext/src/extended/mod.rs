@@ -1,4 +1,5 @@
-//! A file system whose answers the kernel learns.
+//! A wrapper around a file system that stores its replies in tables, from which a BPF program replies in the kernel. Every
+//! invalidation of the kernel's caches invalidates the tables too. Without the program, the file system works as before.
 
 mod delegate;
 mod handles;
@@ -14,58 +15,58 @@ use crate::builtin::Tables;
 use open::OpenNodes;
 use open_cache::Known;
 
-/// How a file system is extended.
+/// The settings of an extended file system.
 #[derive(Debug, Clone)]
 pub struct Extension {
     /// The program; [`builtin::PROGRAM`](crate::builtin::PROGRAM), or another one.
     pub program: Vec<u8>,
-    /// Extended attributes change by requests of this mount alone, or the file system tells by invalidating the node.
-    /// [`Extended::telling`] says so of single nodes.
+    /// Extended attributes change by requests of this mount only, or the file system invalidates the node when they change.
+    /// [`Extended::telling`] limits this to single nodes.
     pub xattrs: bool,
-    /// A file whose data was passed through at an open may be opened so again, for reading, without a word. Only for
-    /// file systems that pass through whenever they can: the kernel refuses opens of one inode that differ.
+    /// A file that was passed through at an open may be opened again for reading, by the program, without asking the daemon. Only
+    /// for file systems that use passthrough whenever they can: the kernel refuses opens of one inode in different modes.
     pub opens: bool,
-    /// What reading a file that is passed through does to its access time.
+    /// The effect of reading a passed-through file on its access time.
     pub access_times: AccessTimes,
-    /// What the kernel may keep for at least so long is stored until it changes. Less than [`Expiry::FOREVER`] is for a file
-    /// system that tells of each change, and fears only that the kernel misses a notification: the tables miss none. The
-    /// kernel keeps the program's answers so long.
+    /// Replies with at least this cache time are stored until they change. Set it below [`Expiry::FOREVER`] for a file system
+    /// that reports every change and uses finite cache times only in case the kernel misses a notification: the tables miss none.
+    /// It is also the kernel's cache time for the program's replies.
     pub lasting: Expiry,
-    /// Have the kernel keep no names and attributes itself, and ask every time. For programs whose answers depend on the
-    /// caller, and to measure.
+    /// Disables the kernel's own cache of names and attributes, so that it asks every time. For programs whose replies depend on
+    /// the caller, and for measurements.
     pub ask_always: bool,
 }
 
-/// How reads past the daemon move access times.
+/// How reads that bypass the daemon change access times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AccessTimes {
-    /// Each may.
+    /// Each read may change it.
     Moved,
-    /// By the rule of relatime (`mount(8)`), or not at all.
+    /// By the rule of relatime (`mount(8)`), or never.
     Loosely,
     /// Never.
     Unmoved,
 }
 
-/// A file system before which a program answers in the kernel.
+/// A file system with a program in the kernel that replies before it.
 ///
-/// What `F` lets the kernel keep ([`Expiry`]) is stored for the program for as long, names only where they are
-/// [`lasting`](Extension::lasting). It is believed until that time is over, a request of this mount changes it, or `F` has the kernel
-/// forget it ([`Caches`](shunt_fuse::Caches)). Where the program cannot be attached (no module, no privilege, another
-/// kernel) a line says so and `F` answers alone.
+/// Replies of `F` that the kernel may cache ([`Expiry`]) are stored for the program with the same expiry; names only where they
+/// are [`lasting`](Extension::lasting). A stored reply is valid until it expires, a request of this mount changes it, or `F`
+/// invalidates it ([`Caches`](shunt_fuse::Caches)). Where the program cannot be attached (no module, no privilege, another
+/// kernel), a log line reports it and `F` answers every request.
 #[derive(Debug)]
 pub struct Extended<F> {
     inner: Arc<F>,
     extension: Extension,
     learnt: Arc<Learnt>,
     telling: fn(&F, NodeId) -> bool,
-    /// Why there is no program, where there is none.
+    /// The reason why no program is attached, if there is none.
     refusal: Mutex<Option<String>>,
     #[cfg(feature = "bpf")]
     program: Mutex<Option<crate::program::Program>>,
 }
 
-/// What is shared with whoever tells of changes.
+/// State shared with the invalidation listener.
 #[derive(Debug, Default)]
 struct Learnt {
     tables: RwLock<Option<Arc<Tables>>>,
@@ -83,14 +84,14 @@ impl Learnt {
         *self.tables.write().unwrap_or_else(|poisoned| poisoned.into_inner()) = tables;
     }
 
-    /// The kernel is told to forget.
+    /// Processes an invalidation.
     fn forget(&self, stale: Stale<'_>) {
         let Some(tables) = self.tables() else { return };
         match stale {
             Stale::Name(parent, name) => tables.name_changed(parent, name),
             Stale::Node(node) => {
                 tables.node_changed(node);
-                // It may have been removed: a file kept open would keep its room.
+                // The file may have been removed: an open backing file would keep its space allocated.
                 self.known.let_go(node);
             }
             Stale::Everything => {
@@ -106,7 +107,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl<F: FileSystem> Extended<F> {
-    /// Puts the extension before `inner`.
+    /// Wraps `inner`.
     pub fn new(inner: impl Into<Arc<F>>, extension: Extension) -> Self {
         Self {
             inner: inner.into(),
@@ -119,28 +120,28 @@ impl<F: FileSystem> Extended<F> {
         }
     }
 
-    /// Limits [`Extension::xattrs`] and [`Extension::opens`] to the nodes of which `telling` holds, asked each time.
+    /// Limits [`Extension::xattrs`] and [`Extension::opens`] to the nodes for which `telling` returns true, called each time.
     pub fn telling(mut self, telling: fn(&F, NodeId) -> bool) -> Self {
         self.telling = telling;
         self
     }
 
-    /// The file system itself.
+    /// Returns the inner file system.
     pub fn inner(&self) -> &F {
         &self.inner
     }
 
-    /// What the program sees, where one is attached: for a file system that wants to store more than it is asked for.
+    /// Returns the tables, where a program is attached: for a file system that stores additional entries.
     pub fn tables(&self) -> Option<Arc<Tables>> {
         self.learnt.tables()
     }
 
-    /// Why no program is attached, if none is.
+    /// Returns the reason why no program is attached, if there is none.
     pub fn refusal(&self) -> Option<String> {
         lock(&self.refusal).clone()
     }
 
-    /// Backing files kept for opens by the program.
+    /// Returns the number of backing files kept for opens by the program.
     pub fn known_files(&self) -> usize {
         self.learnt.known.len()
     }
@@ -150,7 +151,7 @@ impl<F: FileSystem> Extended<F> {
         *lock(&self.refusal) = Some(reason);
     }
 
-    /// From now on what the kernel must forget the program forgets.
+    /// Registers the listener that invalidates the tables together with the kernel's caches.
     fn listen(&self, session: &shunt_fuse::Handle) {
         let learnt = Arc::downgrade(&self.learnt);
         session.caches().listen(move |stale| {
@@ -160,7 +161,7 @@ impl<F: FileSystem> Extended<F> {
         });
     }
 
-    /// Attaches the program; done at the start of a session. A second time only after [`detach`](Self::detach).
+    /// Attaches the program; called at the start of a session. May be called again only after [`detach`](Self::detach).
     #[cfg(feature = "bpf")]
     pub fn attach(&self, session: &shunt_fuse::Handle) {
         use crate::builtin::Validity;
@@ -170,7 +171,7 @@ impl<F: FileSystem> Extended<F> {
             false => Validity::all(self.extension.lasting.time().as_secs()),
         };
         let prepare = |maps: &crate::program::Maps<'_>| {
-            // A program may do without the tables, and only refuse requests or pass them on.
+            // A program may not use the tables, and only refuse requests or pass them on.
             let tables = match maps.has("attrs") {
                 true => Some(Arc::new(Tables::new(|name, words| maps.memory(name, words))?)),
                 false => None,
@@ -191,10 +192,10 @@ impl<F: FileSystem> Extended<F> {
         }
     }
 
-    /// Puts another program in the place of one that runs. It goes on with the tables of the old one.
+    /// Replaces the running program by another one, which continues with the same tables.
     ///
     /// # Errors
-    /// The old program stays.
+    /// The error of loading or attaching the new program; the old program stays attached.
     #[cfg(feature = "bpf")]
     pub fn replace(
         &self,
@@ -204,31 +205,31 @@ impl<F: FileSystem> Extended<F> {
         lock(&self.program).as_mut().map_or(Ok(()), |program| program.replace(elf, session.device()))
     }
 
-    /// Takes the program away and puts it back without loading it anew, as tests do that want many such moments: to load
-    /// it costs the kernel much more than all else.
+    /// Detaches the program and attaches it again without reloading it, for tests that need many such transitions: loading costs
+    /// the kernel much more than everything else.
     ///
     /// # Errors
-    /// It is then away.
+    /// The error of attaching; the program is then detached.
     #[doc(hidden)]
     #[cfg(feature = "bpf")]
     pub fn put_back(&self) -> Result<(), crate::program::ProgramError> {
         lock(&self.program).as_mut().map_or(Ok(()), crate::program::Program::put_back)
     }
 
-    /// Attaches nothing: this build cannot.
+    /// Attaches nothing: this build has no BPF support.
     #[cfg(not(feature = "bpf"))]
     pub fn attach(&self, _session: &shunt_fuse::Handle) {
         self.refused("this build cannot load programs".to_owned());
     }
 
-    /// Takes the program away. From here on the daemon is asked everything again.
+    /// Detaches the program. From here on every request reaches the daemon.
     pub fn detach(&self) {
         #[cfg(feature = "bpf")]
         drop(lock(&self.program).take());
         self.learnt.put(None);
     }
 
-    /// How long the kernel itself may keep what it was told.
+    /// Returns the cache time for the kernel itself.
     fn expiry(&self, wanted: Expiry) -> Expiry {
         if self.extension.ask_always { Expiry::NEVER_CACHED } else { wanted }
     }
@@ -245,7 +246,7 @@ impl<F: FileSystem> Extended<F> {
         Created { entry: self.expiring(created.entry), ..created }
     }
 
-    /// Tells the tables, once whatever it stands for has happened or failed, or was given up.
+    /// Returns a guard that invalidates the tables when it is dropped, after the change has succeeded, failed or been cancelled.
     fn change<W: Fn(&Tables)>(&self, what: W) -> Change<'_, F, W> {
         Change { fs: self, what }
     }
@@ -258,7 +259,7 @@ struct Change<'a, F: FileSystem, W: Fn(&Tables)> {
 
 impl<F: FileSystem, W: Fn(&Tables)> Drop for Change<'_, F, W> {
     fn drop(&mut self) {
-        // Those in force now: who began to fill them meanwhile may have seen things as they were before.
+        // The current tables: a program attached meanwhile may have stored state from before the change.
         if let Some(tables) = self.fs.tables() {
             (self.what)(&tables);
         }

@@ -1,4 +1,4 @@
-//! Which inodes are open, as far as the daemon was told.
+//! Open inodes, as far as the daemon sees their opens.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard};
@@ -8,7 +8,7 @@ use shunt_fuse::{NodeId, Opened, Serve};
 /// `O_ACCMODE` and `O_TRUNC`: an open without any of these bits changes nothing.
 const WRITES: u32 = 0o3 | 0o1000;
 
-/// Whether an open with these flags, or what is done with it, can change the file.
+/// Reports whether an open with these flags, or a write through it, can change the file.
 pub(super) fn writes(flags: u32) -> bool {
     flags & WRITES != 0
 }
@@ -20,8 +20,8 @@ struct Opens {
     writes: bool,
 }
 
-/// Open inodes. One of whose opens any was passed through, or may write, counts so until the last of them ends: all its
-/// opens are served alike, and a mapping may outlive the open it came from.
+/// The open inodes. An inode counts as passed through, or as open for writing, until its last open ends, if any of its opens was:
+/// all its opens have one mode, and a mapping may outlive its open.
 #[derive(Debug, Default)]
 pub(super) struct OpenNodes(Mutex<HashMap<NodeId, Opens>>);
 
@@ -38,7 +38,7 @@ impl OpenNodes {
         opens.writes |= writes(flags);
     }
 
-    /// An open that an earlier daemon answered, passed through for all that is known.
+    /// Counts an open that an earlier daemon answered, and assumes that it was passed through.
     pub(super) fn opened_before(&self, node: NodeId, flags: u32) {
         let mut nodes = self.lock();
         let opens = nodes.entry(node).or_default();
@@ -47,7 +47,7 @@ impl OpenNodes {
         opens.writes |= writes(flags);
     }
 
-    /// Tells whether any of its opens could write.
+    /// Counts a release; returns whether any open of the inode could write.
     pub(super) fn closed(&self, node: NodeId) -> bool {
         let mut nodes = self.lock();
         let Some(opens) = nodes.get_mut(&node) else { return true };
@@ -59,12 +59,12 @@ impl OpenNodes {
         writes
     }
 
-    /// The kernel reads it by itself.
+    /// Reports whether the kernel may read the file bypassing the daemon.
     pub(super) fn passed_through(&self, node: NodeId) -> bool {
         self.lock().get(&node).is_some_and(|opens| opens.passed_through)
     }
 
-    /// The kernel may write it by itself, and nobody tells.
+    /// Reports whether the kernel may write the file bypassing the daemon.
     pub(super) fn written_past(&self, node: NodeId) -> bool {
         self.lock().get(&node).is_some_and(|opens| opens.passed_through && opens.writes)
     }

@@ -1,4 +1,4 @@
-//! Files that the program opens: backing files kept for it, and how many of its opens last.
+//! Files that the program may open: keeps their backing files registered, and counts the program's opens.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -8,12 +8,12 @@ use shunt_fuse::{Backing, NodeId};
 use crate::Version;
 use crate::builtin::{OPEN_COUNTERS, Tables};
 
-/// Backing files kept at most. Each holds an inode of the lower file system: what is removed there gives back its room
-/// only when it is let go here.
+/// Maximum number of cached backing files. Each holds an inode of the lower file system: the space of a file removed there is
+/// freed only when it is released here.
 const MAX_CACHED_OPENS: usize = 4096;
 
-/// All opens of an inode that last must use one backing file, so one that the program handed out is kept until its
-/// opens ended.
+/// All current opens of an inode must use one backing file, so a backing file that the program used is kept until its opens have
+/// ended.
 #[derive(Debug, Default)]
 pub(super) struct Known(Mutex<State>);
 
@@ -21,26 +21,27 @@ pub(super) struct Known(Mutex<State>);
 struct State {
     tables: Option<Arc<Tables>>,
     held: HashMap<NodeId, Backing>,
-    /// Oldest first. May name what is not held any more.
+    /// Oldest first. May contain nodes that are no longer held.
     order: VecDeque<NodeId>,
-    /// Opens of earlier programs, less ends that came to the daemon: together with the program's counters these are the
-    /// opens that last. Empty until there was a program.
+    /// Opens by earlier programs, minus releases that reached the daemon: together with the program's counters these are the
+    /// current opens. Empty until a program was attached.
     elsewhere: Vec<u64>,
 }
 
 impl State {
-    /// Anyone who shares its counter included: it errs to the side of caution.
+    /// Reports whether the program has the node open. Nodes that share its counter are included, so this errs on the safe side.
     fn is_open(&self, node: NodeId) -> bool {
         let elsewhere = self.elsewhere.get(Tables::opened_index(node)).copied().unwrap_or(0);
         elsewhere.wrapping_add(self.tables.as_ref().map_or(0, |tables| tables.opened(node))) != 0
     }
 
-    /// From here on the daemon decides, if no open lasts.
+    /// Stops the program from opening the node, and releases its backing file if it is not open.
     fn let_go(&mut self, node: NodeId) -> Option<Backing> {
         if !self.held.contains_key(&node) {
             return None;
         }
-        // The program counts an open before it looks: after this, it either sees the change or is seen.
+        // The program increments the counter before it checks the version: after this, either it sees the change or its open is
+        // counted here.
         if let Some(tables) = &self.tables {
             tables.opening_changed(node);
         }
@@ -68,7 +69,7 @@ impl Known {
         self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// A program begins or, with none, ended: from here on it counts nothing any more.
+    /// Switches to the tables of a new program or, with `None`, to no program: the old one no longer counts.
     pub(super) fn attach(&self, tables: Option<Arc<Tables>>) {
         let mut state = self.lock();
         state.elsewhere.resize(OPEN_COUNTERS, 0);
@@ -78,7 +79,7 @@ impl Known {
         }
     }
 
-    /// Has the program open `node` from now on, if nothing changed since.
+    /// Lets the program open `node` from now on, if nothing changed since.
     pub(super) fn keep(&self, node: NodeId, since: Version, backing: &Backing) {
         let mut state = self.lock();
         let Some(tables) = state.tables.clone() else { return };
@@ -92,23 +93,23 @@ impl Known {
         drop(gone);
     }
 
-    /// What an open of `node` must be served with, whatever the file system says.
+    /// Returns the backing file that an open of `node` must use, whatever the file system selects.
     pub(super) fn backing(&self, node: NodeId) -> Option<Backing> {
         self.lock().held.get(&node).cloned()
     }
 
-    /// The kernel may read it by itself.
+    /// Reports whether the program may open the node, so that reads bypass the daemon.
     pub(super) fn holds(&self, node: NodeId) -> bool {
         self.lock().held.contains_key(&node)
     }
 
-    /// From here on the daemon decides how `node` is opened, if no open lasts.
+    /// Stops the program from opening `node`, and releases its backing file if it is not open.
     pub(super) fn let_go(&self, node: NodeId) {
         let gone = self.lock().let_go(node);
         drop(gone);
     }
 
-    /// Of all inodes.
+    /// Stops the program from opening any inode, and releases the backing files that are not open.
     pub(super) fn let_all_go(&self) {
         let mut state = self.lock();
         let nodes: Vec<NodeId> = state.held.keys().copied().collect();
@@ -117,7 +118,7 @@ impl Known {
         drop(gone);
     }
 
-    /// An open by a program ended, and the daemon was told: its program is gone.
+    /// Counts a release of an open by a program that reached the daemon: that program is gone.
     pub(super) fn closed(&self, node: NodeId) {
         let mut state = self.lock();
         if let Some(count) = state.elsewhere.get_mut(Tables::opened_index(node)) {
@@ -125,7 +126,7 @@ impl Known {
         }
     }
 
-    /// Backing files kept.
+    /// Returns the number of backing files kept.
     pub(super) fn len(&self) -> usize {
         self.lock().held.len()
     }

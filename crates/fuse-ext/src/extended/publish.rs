@@ -1,4 +1,4 @@
-//! What is stored for the program, and until when it is believed.
+//! Publishing: decides which replies are stored for the program, and when they expire.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -10,11 +10,11 @@ use super::{AccessTimes, Extended};
 use crate::Version;
 use crate::builtin::{Moment, Tables, Until};
 
-/// After this a read moves the access time again, by the rule of relatime: a little less than a day.
+/// Age of an access time after which a read may update it by the rule of relatime: a little less than a day.
 const SETTLED: Duration = Duration::from_secs(23 * 3600);
 
-/// How long a read leaves the access time alone, by the rule of relatime (`mount(8)`): while it is later than both
-/// other times, for a day.
+/// Returns how long reads will not update the access time by the rule of relatime (`mount(8)`): while it is later than both other
+/// times, for a day.
 fn settled(attr: &Attr, now: Duration) -> Option<Duration> {
     let time = |seconds: u64, nanoseconds: u32| Duration::new(seconds, nanoseconds.min(999_999_999));
     let atime = time(attr.atime, attr.atimensec);
@@ -25,12 +25,12 @@ fn settled(attr: &Attr, now: Duration) -> Option<Duration> {
 }
 
 impl<F: FileSystem> Extended<F> {
-    /// Whether what the kernel may keep so long is stored until it changes.
+    /// Reports whether a reply with this cache time is stored until it changes.
     fn lasts(&self, expiry: Expiry) -> bool {
         expiry != Expiry::NEVER_CACHED && expiry >= self.extension.lasting
     }
 
-    /// Until when attributes are believed that the file system lets the kernel keep for `expiry`; `None`: not at all.
+    /// Returns the expiry of attributes with the cache time `expiry`; `None`: do not store them.
     pub(super) fn until(&self, node: NodeId, attr: &Attr, expiry: Expiry) -> Option<Until> {
         if expiry == Expiry::NEVER_CACHED || self.learnt.opens.written_past(node) {
             return None;
@@ -42,16 +42,16 @@ impl<F: FileSystem> Extended<F> {
         if !self.learnt.known.holds(node) && !self.learnt.opens.passed_through(node) {
             return Some(until);
         }
-        // Reads come by without a word, and move the access time.
+        // Reads bypass the daemon and change the access time.
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).ok()?;
         let left = settled(attr, now).filter(|_| self.extension.access_times == AccessTimes::Loosely)?;
         Some(until.min(Until::after(left)))
     }
 
-    /// Stores what a lookup found.
+    /// Stores the result of a lookup.
     pub(super) fn found(&self, parent: NodeId, name: Name<'_>, since: &Since, entry: &shunt_fuse::Entry) {
         let name = name.as_bytes();
-        // These are only to make sense of file handles, and name no entry of the directory.
+        // Lookups of `.` and `..` only resolve file handles, and are no entries of the directory.
         if matches!(name, b"." | b"..") {
             return;
         }
@@ -70,7 +70,7 @@ impl<F: FileSystem> Extended<F> {
         }
     }
 
-    /// Stores what a listing says of a name, and shortens how long the kernel may keep it.
+    /// Stores an entry of a listing, and adjusts its cache time in the kernel.
     pub(super) fn listed(
         &self,
         tables: Option<&(Moment, Arc<Tables>)>,
@@ -100,7 +100,7 @@ impl<F: FileSystem> Extended<F> {
     }
 }
 
-/// How things stood before a lookup.
+/// The versions before a lookup.
 pub(super) struct Since {
     tables: Arc<Tables>,
     name: Version,
@@ -126,7 +126,7 @@ mod tests {
         assert_eq!(settled(&Attr { mtime: 1000, ..attr }, now), None);
         assert_eq!(settled(&Attr { ctime: 1001, ..attr }, now), None);
         assert!(settled(&Attr { atimensec: 1, mtime: 1000, ..attr }, now).is_some());
-        // A time before 1970 is a large number.
+        // A time before 1970 is a large unsigned number.
         assert_eq!(settled(&Attr { atime: u64::MAX, ..attr }, now), None);
     }
 }

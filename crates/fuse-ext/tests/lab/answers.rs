@@ -1,4 +1,4 @@
-//! What was asked once is answered in the kernel.
+//! Tests that repeated requests are answered in the kernel.
 
 use std::fs;
 
@@ -74,7 +74,7 @@ fn symbolic_links() {
     assert_eq!(mount.requests(|| (0..100).for_each(|_| target())), 0);
 }
 
-/// The daemon gave the kernel a backing file; whoever opens it for reading never meets the daemon.
+/// The daemon gave the kernel a backing file; further opens for reading do not reach the daemon.
 #[test]
 fn a_known_file_is_opened_and_read_without_the_daemon() {
     if !module_is_here() {
@@ -105,7 +105,7 @@ fn a_known_file_is_opened_and_read_without_the_daemon() {
     open_and_read();
     assert_eq!(mount.requests(|| (0..100).for_each(|_| open_and_read())), 0);
 
-    // From here on the daemon decides again.
+    // From here on opens reach the daemon again.
     tables.opening_changed(node);
     assert!(mount.requests(|| assert_eq!(fs::read(&path).unwrap(), b"data")) >= 2);
 }

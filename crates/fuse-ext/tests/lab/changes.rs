@@ -1,4 +1,4 @@
-//! A change is seen by the next call, whoever answers it.
+//! Tests that the next call sees a change, whether daemon or program answers it.
 
 use std::fs;
 use std::io::Write;
@@ -60,7 +60,7 @@ fn names_come_and_go() {
     mount.nothing_wrong();
 }
 
-/// Readers refill all the time; one writer counts up. Nobody may see a count that was overtaken.
+/// Readers refill the tables all the time; one writer counts up. No reader may see an outdated count.
 #[test]
 fn a_refill_never_overwrites_a_newer_change() {
     if !module_is_here() {

@@ -11,7 +11,7 @@ use shunt_fuse::mount::{MountOptions, Unmount};
 use shunt_fuse::*;
 use shunt_fuse_ext::{AccessTimes, Extended, Extension, builtin};
 
-/// Where it is loaded the kernel says so; elsewhere there is nothing to test.
+/// Reports whether the module is loaded; without it the tests are skipped.
 pub fn module_is_here() -> bool {
     let here = Path::new("/sys/module/shunt_fuse_ext").exists();
     if !here {
@@ -28,7 +28,7 @@ pub struct File {
     pub xattrs: HashMap<Vec<u8>, Vec<u8>>,
 }
 
-/// Nodes, names in directories, lookup counts; every request counted.
+/// A file system of nodes, names in directories and lookup counts, which counts every request.
 #[derive(Default)]
 pub struct Small {
     pub nodes: Mutex<HashMap<u64, File>>,
@@ -36,7 +36,7 @@ pub struct Small {
     pub lookups: Mutex<HashMap<u64, i64>>,
     pub requests: AtomicU64,
     next: AtomicU64,
-    /// What a forget found wrong.
+    /// Errors that FORGET detected.
     pub wrong: Mutex<Vec<String>>,
 }
 
@@ -81,7 +81,7 @@ impl Small {
         self.requests.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// References that the kernel holds, as far as this daemon knows.
+    /// Returns the number of lookups that the kernel holds, according to this daemon.
     pub fn held(&self) -> i64 {
         self.lookups.lock().unwrap().iter().filter(|(node, _)| **node != 1).map(|(_, count)| *count).sum()
     }
@@ -244,17 +244,17 @@ impl FileSystem for Small {
     }
 }
 
-/// A mount that goes with this value.
+/// A mount that is unmounted when this value is dropped.
 pub struct Mount {
     pub fs: Arc<Extended<Small>>,
     pub path: PathBuf,
     pub mounted: Option<Mounted>,
-    /// Made for it.
+    /// The temporary directory, if one was made for this mount.
     directory: Option<PathBuf>,
 }
 
 impl Mount {
-    /// With nothing cached by the kernel itself, so that each call is a request.
+    /// Mounts with no caching in the kernel itself, so that each call is a request.
     pub fn asking(small: Small) -> Self {
         Self::new(small, builtin::PROGRAM.expect("built with clang").to_vec())
     }
@@ -266,7 +266,7 @@ impl Mount {
         mount
     }
 
-    /// At a directory that is there, and stays.
+    /// Mounts at an existing directory, which is kept.
     pub fn at(small: Small, path: &Path) -> Self {
         Self::with(small, builtin::PROGRAM.expect("built with clang").to_vec(), path.to_owned())
     }
@@ -291,7 +291,7 @@ impl Mount {
         self.path.join(name)
     }
 
-    /// Requests that reached the daemon during `work`.
+    /// Returns the number of requests that reached the daemon during `work`.
     pub fn requests(&self, work: impl FnOnce()) -> u64 {
         let count = || self.fs.inner().requests.load(Ordering::SeqCst);
         let before = count();
@@ -299,7 +299,7 @@ impl Mount {
         count() - before
     }
 
-    /// What was forgotten too often is the extension's fault.
+    /// Asserts that no FORGET dropped too many lookups, which would be a bug of the extension.
     pub fn nothing_wrong(&self) {
         assert_eq!(*self.fs.inner().wrong.lock().unwrap(), Vec::<String>::new());
     }
@@ -316,7 +316,7 @@ impl Drop for Mount {
     }
 }
 
-/// `getxattr(2)`, with room for `room` bytes; 0 asks for the length.
+/// Calls `getxattr(2)` with a buffer of `room` bytes; 0 asks for the length.
 pub fn getxattr_into(path: &Path, name: &str, room: usize) -> Result<(usize, Vec<u8>), Errno> {
     let (path, name) = (CString::new(path.as_os_str().as_bytes()).unwrap(), CString::new(name).unwrap());
     let mut value = vec![0u8; room];
@@ -328,17 +328,17 @@ pub fn getxattr_into(path: &Path, name: &str, room: usize) -> Result<(usize, Vec
     }
 }
 
-/// The value of an extended attribute of at most 256 bytes.
+/// Returns the value of an extended attribute of at most 256 bytes.
 pub fn getxattr(path: &Path, name: &str) -> Result<Vec<u8>, Errno> {
     getxattr_into(path, name, 256).map(|(length, value)| value[..length].to_vec())
 }
 
-/// Ten times as many with SHUNT_EXTENSION_LONG set.
+/// Returns the number of rounds: ten times as many with SHUNT_EXTENSION_LONG set.
 pub fn rounds(short: usize) -> usize {
     if std::env::var_os("SHUNT_EXTENSION_LONG").is_some() { short * 10 } else { short }
 }
 
-/// Says how far a test is that takes its time.
+/// Prints the progress of a long test.
 pub fn progress(done: usize, of: usize) {
     if of >= 100 && done.is_multiple_of(10) {
         println!("{done} of {of}");

@@ -1,7 +1,7 @@
-//! A small C project is compiled on a mirror, by a compiler and against headers that lie there too.
+//! A test that compiles a small C project on a mirror, with a compiler and headers on the mirror too.
 //!
-//! The user who compiles owns none of it but the objects: the kernel asks for the ACL of what he reads, and for the
-//! capabilities of the compiler each time it runs it. That is where extended attributes are in use.
+//! The user who compiles owns only the object files: the kernel requests the ACL of the files that he reads, and the capabilities
+//! of the compiler each time he runs it. This exercises extended attributes.
 
 use std::fmt::Write;
 use std::fs;
@@ -17,7 +17,7 @@ const SOURCES: usize = 30;
 const HEADERS: usize = 12;
 const USER: u32 = 1000;
 
-/// Brought into the guest by `lab/extension`: `bin/tcc`, `lib/tcc`, `include`.
+/// Copied into the guest by `lab/extension`: `bin/tcc`, `lib/tcc`, `include`.
 const TOOLS: &str = "/lab/tools";
 
 fn copy(from: &Path, to: &Path) {
@@ -32,7 +32,7 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// The tools, and a project in `project`.
+/// Copies the tools, and generates a project in `project`.
 fn lay_out(source: &Path) {
     copy(Path::new(TOOLS), source);
     let project = source.join("project");
@@ -81,7 +81,7 @@ fn make(mirror: &Mirrored, target: &str) {
     assert!(status.success(), "make {target}: {status}");
 }
 
-/// Requests to the daemon for a first compilation, and for all over again.
+/// Returns the number of requests to the daemon for a first compilation, and for a second one.
 fn compile(arguments: &[&str]) -> [u64; 2] {
     let mirror = Mirrored::new("/scratch", arguments);
     let up = fs::metadata(mirror.path("..")).unwrap().permissions().mode();

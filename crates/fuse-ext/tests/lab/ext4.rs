@@ -1,4 +1,4 @@
-//! An ext4 image whose answers come from the kernel.
+//! Tests with an ext4 image whose requests are answered in the kernel.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -104,7 +104,7 @@ fn changes_through_the_mount_are_seen_at_once() {
             fs::rename(&other, &file).unwrap();
             assert_eq!((length(&file), length(&other)), (Some(round), None));
         }
-        // An inode's number is given again.
+        // The inode number is reused.
         for round in 0..20 {
             fs::remove_file(&file).unwrap();
             fs::write(&file, vec![b'y'; round]).unwrap();

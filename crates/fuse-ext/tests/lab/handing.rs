@@ -1,4 +1,5 @@
-//! A program goes while files are open that it opened, and another one comes: who counts them is handed over exactly.
+//! Tests that detach a program while files are open that it opened, and attach another one: the open counts are handed over
+//! exactly.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -55,17 +56,17 @@ impl Served {
         self.fs.attach(self.mounted.as_ref().unwrap().handle());
     }
 
-    /// Opened by the program: the daemon has opened it before.
+    /// Opens a file by the program; the daemon has opened it before.
     fn open(&self) -> File {
         drop(File::open(self.path("file")).unwrap());
         File::open(self.path("file")).unwrap()
     }
 
-    /// Its backing file is let go once its name is gone and nobody has it open; not before.
+    /// Reports whether the backing file is released after its name was removed, which must happen only once it is closed.
     fn nobody_has_it(&self) -> bool {
         fs::remove_file(self.path("file")).ok();
         eventually(|| {
-            // Forgets what is closed.
+            // Drops unused inodes and dentries.
             fs::write("/proc/sys/vm/drop_caches", "2").unwrap();
             self.fs.known_files() == 0
         })
@@ -89,7 +90,7 @@ fn an_open_may_outlive_its_program() {
     if !module_is_here() {
         return;
     }
-    // Ended while no program is there; ended under the next one; ended under the one that opened it.
+    // The file is closed while no program is attached; under the next one; under the one that opened it.
     for (when, detaches, attaches) in [("none", true, false), ("next", true, true), ("own", false, false)] {
         let served = Served::new();
         fs::write(served.path("file"), "text").unwrap();

@@ -1,4 +1,4 @@
-//! References, and every order in which mount, daemon and program can end.
+//! Tests of lookup counts, and of every order in which mount, daemon and program can end.
 
 use std::fs;
 use std::process::Command;
@@ -81,7 +81,7 @@ fn it_comes_and_goes_under_load() {
         for cycle in 0..cycles {
             progress(cycle, cycles);
             std::thread::sleep(Duration::from_millis(100));
-            // Of many mostly as it is loaded: a debug kernel under an emulator takes half a minute to verify it.
+            // Long runs mostly skip reloading: a debug kernel under an emulator takes half a minute to verify the program.
             if cycles < 100 || cycle.is_multiple_of(10) {
                 mount.fs.detach();
                 mount.fs.attach(mount.mounted.as_ref().unwrap().handle());
@@ -98,8 +98,7 @@ fn it_comes_and_goes_under_load() {
     mount.nothing_wrong();
 }
 
-/// Ends in every order. What is left behind shows in the kernel's log, which the caller looks at, and as a module that
-/// is still in use.
+/// Ends in every order. Leaks show in the kernel's log, which the caller checks, and as a module that is still in use.
 #[test]
 fn every_end_is_survived() {
     if !module_is_here() {
@@ -145,7 +144,7 @@ fn every_end_is_survived() {
     assert!(eventually(|| uses().trim().parse::<u32>().unwrap() < 20), "{}", uses());
 }
 
-/// As `echo 1 >/sys/fs/fuse/connections/N/abort`.
+/// Aborts the connection like `echo 1 >/sys/fs/fuse/connections/N/abort`.
 fn abort(path: &std::path::Path) {
     let Ok(found) = rustix::fs::statx(
         rustix::fs::CWD,
@@ -159,7 +158,7 @@ fn abort(path: &std::path::Path) {
     fs::write(connection, "1").ok();
 }
 
-/// Not a test of its own: the daemon that `a_killed_daemon_leaves_nothing` kills.
+/// The daemon that `a_killed_daemon_leaves_nothing` kills; not a test of its own.
 #[test]
 fn daemon_to_be_killed() {
     let Some(directory) = std::env::var_os("SHUNT_TEST_MOUNTPOINT") else { return };

@@ -1,4 +1,5 @@
-//! Answers from the kernel, on a real mount. Needs the module: `lab/extension` runs these in the lab, where it is loaded.
+//! Tests of replies from the kernel, on a real mount. They need the module: `lab/extension` runs them in the lab, where it is
+//! loaded.
 #![cfg(feature = "bpf")]
 
 mod answers;

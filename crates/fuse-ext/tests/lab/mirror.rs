@@ -1,4 +1,4 @@
-//! A mirror whose answers come from the kernel.
+//! Tests with a mirror whose requests are answered in the kernel.
 
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -15,7 +15,7 @@ const ASKING: [&str; 5] = ["--cache", "exclusive", "--extension", "builtin", "--
 const COHERENT: [&str; 7] =
     ["--cache", "coherent", "--extension", "builtin", "--ask-always", "--takeover", "off"];
 
-/// The promise of `--cache coherent` is 100 ms; an emulator is slower, and much slower on a busy machine.
+/// The bound of `--cache coherent` is 100 ms; an emulator is slower, and much slower on a busy machine.
 const SOON: Duration = Duration::from_secs(60);
 
 fn length(path: &Path) -> Option<u64> {
@@ -40,7 +40,7 @@ fn what_was_asked_once_is_not_asked_again() {
         assert!(getxattr(&file, "user.y").is_err());
         assert_eq!(fs::read_link(&link).unwrap(), Path::new("file"));
     };
-    // Until the writer's end has come to the daemon nothing is kept.
+    // Nothing is stored until the daemon has seen the writer's release.
     assert!(eventually(|| {
         look();
         mirror.counts(&["lookup", "getattr", "getxattr"], look).0 == 0
@@ -77,7 +77,7 @@ fn names_of_attributes_are_not_asked_again_until_one_comes_or_goes() {
         let look = || {
             is(&file, &["trusted.b", "user.a"]);
             is(&bare, &[]);
-            // Others do not learn of root's.
+            // Other users do not see root's attributes.
             as_user(1000, || is(&file, &["user.a"]));
         };
         assert!(eventually(|| {
@@ -159,7 +159,7 @@ fn changes_through_the_mount_are_seen_at_once() {
     }
 }
 
-/// Capabilities of a program go when it is written, though the write comes to nobody's ears.
+/// A write removes the capabilities of a program, though it bypasses the daemon.
 #[test]
 fn a_write_past_the_daemon_takes_capabilities() {
     if !module_is_here() {
@@ -213,7 +213,7 @@ fn changes_in_the_source_are_seen_soon() {
         File::options().append(true).open(&below).unwrap().write_all(b"x").unwrap();
         soon(&|| length(&above) == Some(round));
         assert_eq!(fs::read(&above).unwrap().len() as u64, round);
-        // Absent, and then there; another file under a known name; gone again.
+        // Absent, then present; another file under a known name; absent again.
         std::os::unix::fs::symlink(&value, &new_below).unwrap();
         soon(&|| fs::read_link(&new_above).is_ok_and(|target| target == Path::new(&value)));
         warm();
@@ -224,7 +224,7 @@ fn changes_in_the_source_are_seen_soon() {
         soon(&|| fs::read(&above).is_ok_and(|found| found == "a".repeat(round as usize).as_bytes()));
         assert!(getxattr(&above, "user.x").is_err());
     }
-    // In quiet, what never changes is answered in the kernel here too.
+    // Without changes, the program answers here too.
     let mut counts = (0, 0);
     assert!(
         eventually(|| {
@@ -238,7 +238,7 @@ fn changes_in_the_source_are_seen_soon() {
     );
 }
 
-/// Reads the whole file by a new open.
+/// Reads the whole file through a new open.
 fn read(path: &Path) -> String {
     fs::read_to_string(path).unwrap()
 }
@@ -260,7 +260,7 @@ fn known_files_are_opened_without_the_daemon() {
         assert!(answered >= 200, "{answered}");
         assert_eq!(mirror.stat()["extension"]["files"], 1);
 
-        // One that the program opened, beside one that the daemon opened: they share a backing file.
+        // An open by the program beside an open by the daemon: they share a backing file.
         let mut known = File::open(&path).unwrap();
         let writer = File::options().read(true).write(true).open(&path).unwrap();
         writer.write_all_at(b"1", 0).unwrap();
@@ -268,7 +268,7 @@ fn known_files_are_opened_without_the_daemon() {
         writer.set_len(3).unwrap();
         assert_eq!(known.metadata().unwrap().len(), 3);
         assert_eq!(read(&path), "1ir");
-        // What a handle is needed for.
+        // Operations that need a handle.
         known.sync_all().unwrap();
         let fd = std::os::fd::AsFd::as_fd(&known);
         assert_eq!(rustix::fs::seek(fd, rustix::fs::SeekFrom::Hole(0)).unwrap(), 3);
@@ -282,7 +282,7 @@ fn known_files_are_opened_without_the_daemon() {
         assert_eq!(text, "1ir");
         drop(writer);
 
-        // Removed while it is open, it goes on; with its last open its room is free.
+        // Removed while open, the file stays readable; its space is freed with its last open.
         let lower = fs::metadata(mirror.source("file")).unwrap().ino();
         fs::remove_file(&path).unwrap();
         assert!(!path.exists() && !mirror.source("file").exists());
@@ -302,7 +302,7 @@ fn known_files_are_opened_without_the_daemon() {
     }
 }
 
-/// Opens and removals against each other: no open may fail for another reason than that the name is gone.
+/// Opens race with removals: an open may fail only because the name is absent.
 #[test]
 fn opens_race_with_changes() {
     if !module_is_here() {
@@ -337,7 +337,7 @@ fn opens_race_with_changes() {
     assert_eq!(mirror.stat()["errors"]["open"], serde_json::Value::Null);
 }
 
-/// The daemon is killed again and again: the next one attaches a program of its own, and what is open goes on.
+/// The daemon is killed repeatedly: the next one attaches a program of its own, and open files keep working.
 #[test]
 fn another_daemon_goes_on() {
     if !module_is_here() {
@@ -359,7 +359,7 @@ fn another_daemon_goes_on() {
             stat.is_some_and(|stat| stat["pid"] != pid && stat["takeovers"] == round)
         }));
         assert_eq!(mirror.stat()["extension"]["attached"], true, "{}", mirror.log());
-        // Still open for writing, and written past the daemon: nothing old may be believed.
+        // Still open for writing, and written bypassing the daemon: no stale attributes may be returned.
         assert_eq!(length(&path), Some(2 * round - 1));
         writer.write_all(b"x").unwrap();
         assert_eq!(length(&path), Some(2 * round));
@@ -385,7 +385,7 @@ fn a_program_of_ones_own() {
     assert!(mirror.counts(&["open"], || drop(File::open(mirror.path("file")))).0 == 1);
 }
 
-/// Where nothing can be attached one line says so, and the daemon answers.
+/// If no program can be attached, one log line reports it, and the daemon answers.
 #[test]
 fn without_the_module_a_line_says_so() {
     if std::env::var_os("SHUNT_LAB").is_none() || Path::new("/sys/module/shunt_fuse_ext").exists() {

@@ -1,4 +1,4 @@
-//! `shunt mirror --extension`, as a user starts it.
+//! `shunt mirror --extension`, started as a user starts it.
 
 use std::ffi::CString;
 use std::fs;
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-/// Waits until `what` holds. Long: an emulated machine on a busy one, with a kernel that watches itself, is slow.
+/// Waits until `what` returns true. The timeout is long: an emulated machine on a busy host, with a debug kernel, is slow.
 pub fn eventually(what: impl FnMut() -> bool) -> bool {
     within(Duration::from_secs(180), what)
 }
@@ -26,14 +26,14 @@ pub fn within(time: Duration, mut what: impl FnMut() -> bool) -> bool {
     true
 }
 
-/// A source and its mirror, which go with this value.
+/// A source and its mirror, both removed when this value is dropped.
 pub struct Mirrored {
     directory: PathBuf,
     daemon: Child,
 }
 
 impl Mirrored {
-    /// `below`: the lower file system. The log goes to a file.
+    /// Starts a mirror; `below` is on the lower file system. The log goes to a file.
     pub fn new(below: &str, arguments: &[&str]) -> Self {
         let directory = tempfile::tempdir_in(below).unwrap().keep();
         for name in ["source", "mount"] {
@@ -42,7 +42,7 @@ impl Mirrored {
         Self::start(directory, &["mirror"], arguments)
     }
 
-    /// `shunt ext4 --extension`: an image of 64 MiB.
+    /// Starts `shunt ext4 --extension` with an image of 64 MiB.
     pub fn ext4(arguments: &[&str]) -> Self {
         let directory = tempfile::tempdir_in("/scratch").unwrap().keep();
         fs::create_dir(directory.join("mount")).unwrap();
@@ -52,8 +52,7 @@ impl Mirrored {
         Self::start(directory, &["ext4"], arguments)
     }
 
-    /// `shunt volume mount --extension`: a replica of the volume whose store is there, as `node` has it. The source is
-    /// its cache.
+    /// Starts `shunt volume mount --extension`: a replica of the volume in `store`, as `node`. The source is its cache.
     pub fn volume(store: &Path, node: &str, arguments: &[&str]) -> Self {
         let directory = tempfile::tempdir_in("/scratch").unwrap().keep();
         for name in ["source", "mount"] {
@@ -65,7 +64,7 @@ impl Mirrored {
         Self::start(directory, &words, &[arguments, &["test"]].concat())
     }
 
-    /// `words`, `arguments`, the source unless it is a volume, the mount point.
+    /// Runs `shunt` with `words`, `arguments`, the source unless it is a volume, and the mount point.
     fn start(directory: PathBuf, words: &[&str], arguments: &[&str]) -> Self {
         let log = fs::File::create(directory.join("log")).unwrap();
         let source = (words[0] != "volume").then(|| directory.join("source"));
@@ -102,13 +101,13 @@ impl Mirrored {
         self.try_stat().expect("the daemon answers")
     }
 
-    /// None while nobody serves.
+    /// Returns the statistics; `None` while no daemon serves.
     pub fn try_stat(&self) -> Option<Value> {
         let out = Command::new("shunt").args(["stat", "--json"]).arg(self.path("")).output().unwrap();
         serde_json::from_slice(&out.stdout).ok()
     }
 
-    /// Requests that the daemon was asked and the kernel answered, of some operations, during `work`.
+    /// Returns the number of requests that reached the daemon, and that the kernel answered, of some operations during `work`.
     pub fn counts(&self, operations: &[&str], work: impl FnOnce()) -> (u64, u64) {
         let count = || {
             let stat = self.stat();
@@ -136,7 +135,7 @@ pub fn set(path: &Path, name: &str, value: &str) {
     rustix::fs::setxattr(path, name, value.as_bytes(), rustix::fs::XattrFlags::empty()).unwrap();
 }
 
-/// The names of extended attributes.
+/// Returns the names of extended attributes.
 pub fn listxattr(path: &Path) -> Vec<String> {
     let path = CString::new(path.as_os_str().as_bytes()).unwrap();
     let mut list = vec![0u8; 1024];
@@ -147,7 +146,7 @@ pub fn listxattr(path: &Path) -> Vec<String> {
     names.map(|name| String::from_utf8(name.to_vec()).unwrap()).collect()
 }
 
-/// Does it by a thread of another user.
+/// Runs `work` on a thread of another user.
 pub fn as_user(uid: u32, work: impl FnOnce() + Send) {
     std::thread::scope(|scope| {
         let worker = scope.spawn(|| {

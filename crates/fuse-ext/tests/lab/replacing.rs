@@ -1,4 +1,4 @@
-//! Another program in the place of one that runs, and programs that must not be believed.
+//! Tests that replace a running program, and tests with programs whose replies are invalid.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -38,7 +38,7 @@ fn no_call_notices() {
     mount.nothing_wrong();
 }
 
-/// A mount with a file, to which no program is attached yet.
+/// Makes a mount with a file, to which no program is attached yet.
 fn one_file() -> Mount {
     let small = Small::new();
     small.add(1, "file0", 0o100_644);
@@ -51,7 +51,7 @@ fn compiled(name: &str) -> Vec<u8> {
     fs::read(format!("/lab/{name}.bpf.o")).unwrap()
 }
 
-/// Whatever a program answers that cannot be right (an answer of variable length always may), the daemon is asked, and its answer is what the caller sees.
+/// A reply of the program that is invalid (one of variable length never is) is discarded, and the caller sees the daemon's reply.
 #[test]
 fn what_cannot_be_right_is_not_believed() {
     if !module_is_here() {
@@ -94,7 +94,7 @@ fn the_example_refuses_users() {
     mount.nothing_wrong();
 }
 
-/// The tutorial: a map that the daemon fills, and changes empty.
+/// The tutorial: a map that the daemon fills, and that changes clear.
 #[test]
 fn the_tutorial_answers_until_something_changes() {
     if !module_is_here() {
@@ -107,7 +107,7 @@ fn the_tutorial_answers_until_something_changes() {
     let (program, ()) = Program::attach(&compiled("tutorial"), device, |_| Ok(())).unwrap();
     let attributes =
         shunt_fuse::Attributes { ino: 2, mode: 0o100_644, nlink: 1, size: 77, ..Default::default() };
-    // `struct fuse_attr_out`: how long FUSE may keep it, and what it is.
+    // `struct fuse_attr_out`: the cache time, and the attributes.
     let mut out = vec![0; 16];
     out.extend_from_slice(attributes.wire().as_bytes());
     program.maps().update("known", &2u64.to_ne_bytes(), &out).unwrap();

@@ -1,4 +1,4 @@
-//! How long a call takes: on tmpfs, asking the daemon, answered in the kernel.
+//! Measures the latency of calls: on tmpfs, answered by the daemon, answered in the kernel.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -9,7 +9,7 @@ use super::common::*;
 const CALLS: usize = 1000;
 const WARM_UP: usize = 20;
 
-/// The median, after a warm-up.
+/// Returns the median latency, after a warm-up.
 fn median(calls: usize, call: impl Fn()) -> Duration {
     (0..WARM_UP).for_each(|_| call());
     let mut times: Vec<Duration> = (0..calls)
@@ -23,7 +23,7 @@ fn median(calls: usize, call: impl Fn()) -> Duration {
     times[calls / 2]
 }
 
-/// stat, fstat, getxattr, fgetxattr.
+/// Measures stat, fstat, getxattr and fgetxattr.
 fn four(calls: usize, path: &Path) -> [Duration; 4] {
     let file = File::open(path).unwrap();
     let fgetxattr = || {
@@ -89,7 +89,7 @@ fn at_most_four_times_tmpfs() {
         );
         assert!(ratio <= 4.0, "{name}: {ratio:.2} times tmpfs");
     }
-    // One open; what it makes stale is asked for once more each.
+    // One open, and one more request for each entry that it invalidates.
     println!("requests to the daemon: {asked} in {} calls", 4 * (CALLS + WARM_UP));
     assert!(asked <= 5, "{asked}");
 }

@@ -1,4 +1,4 @@
-//! Volumes whose answers come from the kernel, alone and beside another replica.
+//! Tests with volumes whose requests are answered in the kernel, alone and beside another replica.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -18,7 +18,7 @@ fn length(path: &Path) -> Option<u64> {
     fs::symlink_metadata(path).ok().map(|found| found.len())
 }
 
-/// A volume without nodes.
+/// The store of a volume without nodes.
 struct Store(tempfile::TempDir);
 
 impl Store {
@@ -43,7 +43,7 @@ fn what_was_asked_once_is_not_asked_again() {
     }
     for (arguments, all) in [
         (&ASKING[..], &["lookup", "getattr", "getxattr", "listxattr", "readlink"][..]),
-        // The rest is the kernel's own to keep.
+        // The kernel itself caches everything else.
         (&KEPT, &["getxattr", "listxattr"]),
     ] {
         let store = Store::new();
@@ -74,7 +74,7 @@ fn what_was_asked_once_is_not_asked_again() {
             let (asked, answered) = mount.counts(all, || (0..100).for_each(|_| look()));
             println!("volume: {asked} requests to the daemon, {answered} answers in the kernel");
             assert!(asked == 0 && answered >= 400, "{asked} {answered}");
-            // Reads go past the daemon, and move no time.
+            // Reads bypass the daemon, and change no access time.
             if !open {
                 let file = reader.insert(File::open(&file).unwrap());
                 assert_eq!(std::io::read_to_string(file).unwrap(), "four");
@@ -93,7 +93,7 @@ fn a_listing_fills_the_tables() {
     let names: Vec<String> = (0..200).map(|n| format!("file{n}")).collect();
     names.iter().for_each(|name| fs::write(mount.path(name), name).unwrap());
     let mut counts = (0, 0);
-    // What was written goes to the store meanwhile, and is agreed on: that is a change of each.
+    // Meanwhile the changes are pushed to the store and committed: that invalidates each file once more.
     let filled = eventually(|| {
         fs::write("/proc/sys/vm/drop_caches", "3").unwrap();
         assert_eq!(fs::read_dir(mount.path("")).unwrap().count(), names.len());
@@ -151,7 +151,7 @@ fn changes_through_the_mount_are_seen_at_once() {
     }
 }
 
-/// Two replicas, and what has come from the first to the second.
+/// Two replicas; waits until changes of the first have arrived at the second.
 struct Pair {
     ant: Mirrored,
     bee: Mirrored,
@@ -164,14 +164,14 @@ impl Pair {
 
     fn comes(&self, name: &str) {
         fs::write(self.ant.path(name), "").unwrap();
-        // Listings come from the daemon, so nothing that is kept can hide it.
+        // Listings are answered by the daemon, so no stored entry can hide it.
         let there =
             || fs::read_dir(self.bee.path("")).unwrap().any(|entry| entry.unwrap().file_name() == name);
         assert!(eventually(there), "{name} does not come");
     }
 
-    /// Returns when all that was done at the first is applied at the second, and was told. Commits are applied one after
-    /// the other: what is seen of a second that was made once a first had come says that the first is done with.
+    /// Returns when all changes of the first replica are applied and announced at the second. Commits are applied in order: when
+    /// a second commit, made after a first one arrived, is visible, the first is complete.
     fn applied(&self, round: usize) {
         let marks = [format!("mark{round}a"), format!("mark{round}b")];
         marks.iter().for_each(|mark| self.comes(mark));
@@ -179,7 +179,7 @@ impl Pair {
     }
 }
 
-/// Looks all the time, so that there is always something to be made stale. What is seen may not go back.
+/// Queries all the time, so that there is always something to invalidate. The observed values must not go back.
 fn look_on(file: &Path, absent: &[PathBuf], done: &AtomicBool) {
     let (mut value, mut size) = (0, 0);
     while !done.load(Ordering::Relaxed) {
@@ -222,7 +222,7 @@ fn changes_of_another_replica_are_seen_once_applied() {
         let seen = bee.path("dir/file");
         std::thread::scope(|scope| {
             scope.spawn(|| look_on(&seen, &later, &done));
-            // Ends the other thread whatever happens.
+            // Stops the other thread in any case.
             struct End<'a>(&'a AtomicBool);
             impl Drop for End<'_> {
                 fn drop(&mut self) {
@@ -249,7 +249,7 @@ fn changes_of_another_replica_are_seen_once_applied() {
                     || fs::metadata(&seen).map(|meta| (meta.len(), meta.mode() & 0o7777)).unwrap();
                 let target = bee.path(&format!("dir/link-{round}"));
                 let is = |what: &str, holds: &dyn Fn() -> bool| {
-                    // Asked for always: not one look may show what was. The kernel itself is told a moment later.
+                    // With `ASKING`, no query may return the old state. The kernel's own cache is invalidated a moment later.
                     let seen = if arguments == ASKING { holds() } else { eventually(holds) };
                     assert!(seen, "round {round}: {what}");
                 };
@@ -268,13 +268,13 @@ fn changes_of_another_replica_are_seen_once_applied() {
             assert_eq!(getxattr(&seen, "user.round").unwrap(), format!("{rounds}").as_bytes());
             assert_eq!(length(&later[0]), None);
         };
-        // With others connected this kernel believes names for a moment only: it cannot be told that all of them are old.
+        // While others are connected, this kernel caches names briefly only: it cannot expire all of them at once.
         let Pair { ant, bee } = pair;
         drop(ant);
         let all = ["lookup", "getattr", "getxattr"];
         assert!(eventually(|| {
             look();
-            // Longer than such a moment.
+            // Longer than that cache time.
             std::thread::sleep(Duration::from_millis(1500));
             bee.counts(&all, look).0 == 0
         }));
@@ -322,7 +322,7 @@ fn a_conflict_comes_and_goes_at_once() {
             warm();
             assert_eq!(fs::read_to_string(place.join("bee")).unwrap(), format!("of bee {round}"));
             warm();
-            // Not one look may show the directory, or nothing.
+            // No query may return the directory, or nothing.
             fs::remove_file(place.join(if round % 2 == 0 { "bee" } else { "ant" })).unwrap();
             let left = format!("of {} {round}", if round % 2 == 0 { "ant" } else { "bee" });
             assert_eq!(length(&place), Some(left.len() as u64));

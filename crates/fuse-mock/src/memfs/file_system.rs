@@ -1,4 +1,4 @@
-//! The operations.
+//! The operations of the in-memory file system.
 
 use std::ffi::CStr;
 
@@ -15,11 +15,11 @@ use super::{MemFs, State};
 const EXPIRY: Expiry = Expiry::FOREVER;
 const XATTR_CREATE: u32 = 1;
 const XATTR_REPLACE: u32 = 2;
-/// Largest value of an extended attribute in bytes, as the kernel has it.
+/// Maximum size of the value of an extended attribute in bytes, the kernel's limit.
 const XATTR_SIZE_MAX: usize = 64 << 10;
 
 impl Tree {
-    /// An entry that will reach the kernel: counts a lookup.
+    /// Makes an entry for a reply, and counts a lookup.
     fn entry(&mut self, id: u64) -> Result<Entry, Errno> {
         let node = self.node_mut(id)?;
         node.lookups += 1;
@@ -295,7 +295,7 @@ impl FileSystem for MemFs {
                 return Ok(());
             }
         }
-        // No more than fit: each takes 152 bytes and its name.
+        // No more than can fit: each takes 152 bytes and its name.
         let lines = directory.from(offset.max(2)).map(|(name, at, id)| (name.to_vec(), at, id));
         for (name, at, id) in lines.take(8192).collect::<Vec<_>>() {
             if !out.has_room_for(&name) {

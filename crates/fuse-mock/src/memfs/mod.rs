@@ -1,8 +1,8 @@
-//! A small file system in memory: a reference for tests of the wire, and something to ask for fuzzers.
+//! A small in-memory file system: the reference for protocol tests, and the server for fuzzers.
 //!
-//! It keeps files, directories, symbolic links, special files, hard links, extended attributes, and inodes that are
-//! unlinked while open. Ids are never used again. It counts what the kernel holds, so that a test can tell whether
-//! every lookup was forgotten and every open released.
+//! It supports files, directories, symbolic links, special files, hard links, extended attributes, and inodes that are unlinked
+//! while open. Ids are never reused. It counts the kernel's references, so that a test can check that every lookup was forgotten
+//! and every open released.
 
 mod file_system;
 mod tree;
@@ -15,20 +15,20 @@ use shunt_fuse::Errno;
 pub use tree::Limits;
 use tree::{Kind, ROOT, Tree};
 
-/// What the kernel holds, as the file system has counted it.
+/// The references of the kernel, as counted by the file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Ledger {
-    /// Inodes, the root and those without a name included.
+    /// Number of inodes, including the root and unlinked ones.
     pub nodes: usize,
-    /// Lookups not yet forgotten.
+    /// Number of lookups not yet forgotten.
     pub lookups: u64,
-    /// Files and directories open.
+    /// Number of open files and directories.
     pub handles: usize,
-    /// Lookups forgotten that were never given: a fault of the kernel or the framework.
+    /// Number of lookups forgotten in excess: a bug of the kernel or the framework.
     pub excess_forgets: u64,
-    /// Releases of what is not open: likewise.
+    /// Number of releases of files that are not open: a bug of the kernel or the framework.
     pub excess_releases: u64,
-    /// Bytes of all files.
+    /// Total size of all files in bytes.
     pub bytes: u64,
 }
 
@@ -40,7 +40,7 @@ struct State {
     excess_releases: u64,
 }
 
-/// The file system.
+/// The in-memory file system.
 #[derive(Debug)]
 pub struct MemFs {
     state: Mutex<State>,
@@ -54,24 +54,24 @@ impl Default for MemFs {
 }
 
 impl MemFs {
-    /// An empty one.
+    /// Makes an empty file system.
     #[must_use]
     pub fn new() -> Self {
         Self::with_limits(Limits::default())
     }
 
-    /// An empty one that ends there.
+    /// Makes an empty file system with these limits.
     #[must_use]
     pub fn with_limits(limits: Limits) -> Self {
         Self { state: Mutex::new(State::new(limits)), limits }
     }
 
-    /// Forgets everything: files, handles and what the kernel holds.
+    /// Resets everything: files, handles and reference counts.
     pub fn reset(&self) {
         *self.state.lock() = State::new(self.limits);
     }
 
-    /// What the kernel holds now.
+    /// Returns the kernel's references.
     pub fn ledger(&self) -> Ledger {
         let state = self.state.lock();
         Ledger {
@@ -84,10 +84,10 @@ impl MemFs {
         }
     }
 
-    /// Makes a file behind the kernel's back, in the root.
+    /// Makes a file in the root without the kernel's knowledge.
     ///
     /// # Errors
-    /// EEXIST, and those of the limits.
+    /// EEXIST; ENAMETOOLONG; ENOSPC or EFBIG beyond a limit.
     pub fn plant(&self, name: &str, contents: &[u8]) -> Result<u64, Errno> {
         let tree = &mut self.state.lock().tree;
         let id =
@@ -120,7 +120,7 @@ impl State {
         Ok(())
     }
 
-    /// The inode that is open under a handle.
+    /// Returns the inode that is open under a handle.
     fn opened(&self, id: u64, handle: u64) -> Result<u64, Errno> {
         match self.handles.get(&handle) {
             Some(&open) if open == id => Ok(id),

@@ -1,4 +1,4 @@
-//! The inodes of a [`MemFs`](super::MemFs): names, contents, life and death.
+//! The inodes of a [`MemFs`](super::MemFs): directories, contents, link counts and lifetimes.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -6,19 +6,19 @@ use shunt_fuse::{Attributes, Errno, FileType, RenameFlags, SetAttributes, SetTim
 
 pub(super) const ROOT: u64 = 1;
 const NAME_MAX: usize = 255;
-/// Names of one directory get positions from here on; those below are `.` and `..`.
+/// First position for names of a directory; the positions below are those of `.` and `..`.
 const FIRST_POSITION: u64 = 3;
 
-/// Where it ends.
+/// The limits of the file system.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// Inodes.
+    /// Maximum number of inodes.
     pub nodes: usize,
-    /// Bytes of one file.
+    /// Maximum size of one file in bytes.
     pub file: u64,
-    /// Bytes of all files.
+    /// Maximum total size of all files in bytes.
     pub total: u64,
-    /// Bytes of the extended attributes of one inode, names and values.
+    /// Maximum total size of the extended attributes of one inode, names and values, in bytes.
     pub xattrs: usize,
 }
 
@@ -32,7 +32,7 @@ impl Default for Limits {
 pub(super) struct Directory {
     pub(super) parent: u64,
     names: HashMap<Vec<u8>, u64>,
-    /// By position, which stays with a name for its life: a listing under way neither repeats nor skips.
+    /// By position, which a name keeps for its lifetime: a concurrent listing neither repeats nor skips.
     listing: BTreeMap<u64, Vec<u8>>,
     next: u64,
     children: HashMap<Vec<u8>, u64>,
@@ -62,7 +62,7 @@ pub(super) struct Tree {
     next: u64,
     pub(super) bytes: u64,
     pub(super) limits: Limits,
-    /// Lookups forgotten that were never given.
+    /// Number of lookups forgotten in excess.
     pub(super) excess_forgets: u64,
 }
 
@@ -90,7 +90,7 @@ impl Directory {
         self.names.is_empty()
     }
 
-    /// Names behind a position: name, position, inode.
+    /// Returns the names after a position: name, position, inode.
     pub(super) fn from(&self, position: u64) -> impl Iterator<Item = (&[u8], u64, u64)> {
         let behind = self.listing.range(position.saturating_add(1)..);
         behind.filter_map(|(&at, name)| Some((name.as_slice(), at, self.child(name)?)))
@@ -176,11 +176,11 @@ impl Tree {
         }
     }
 
-    /// Whether a new name may be made here.
+    /// Checks that a new name may be made here.
     fn vacant(&self, parent: u64, name: &[u8]) -> Result<(), Errno> {
         match self.child(parent, name) {
             Ok(_) => Err(Errno::EXIST),
-            // A removed directory takes no names.
+            // A removed directory accepts no names.
             Err(Errno::NOENT) if self.node(parent)?.attributes.nlink == 0 => Err(Errno::NOENT),
             Err(Errno::NOENT) => Ok(()),
             Err(errno) => Err(errno),
@@ -219,7 +219,7 @@ impl Tree {
         Ok(id)
     }
 
-    /// Gives an inode a name. Its link count is right already.
+    /// Gives an inode a name. Its link count is correct already.
     fn attach(&mut self, parent: u64, name: &[u8], id: u64) -> Result<(), Errno> {
         self.directory_mut(parent)?.insert(name, id);
         let parent_node = self.node_mut(parent)?;
@@ -276,7 +276,7 @@ impl Tree {
         self.unname(id)
     }
 
-    /// An inode lost a name.
+    /// Drops a link of an inode.
     fn unname(&mut self, id: u64) -> Result<(), Errno> {
         let node = self.node_mut(id)?;
         node.changed();
@@ -343,7 +343,7 @@ impl Tree {
         }
     }
 
-    /// Whether `inner` is `outer` or lies below it.
+    /// Reports whether `inner` is `outer` or is below it.
     fn is_within(&self, mut inner: u64, outer: u64) -> bool {
         loop {
             if inner == outer {
@@ -361,7 +361,7 @@ impl Tree {
             self.excess_forgets = self.excess_forgets.saturating_add(lookups);
             return;
         };
-        // The kernel holds the root for ever.
+        // The kernel holds the root forever.
         if id != ROOT {
             self.excess_forgets = self.excess_forgets.saturating_add(lookups.saturating_sub(node.lookups));
             node.lookups = node.lookups.saturating_sub(lookups);
@@ -369,7 +369,7 @@ impl Tree {
         }
     }
 
-    /// Frees an inode without name, lookup and opener.
+    /// Frees an inode without links, lookups and opens.
     pub(super) fn reap(&mut self, id: u64) {
         let dead = |node: &Node| node.attributes.nlink == 0 && node.lookups == 0 && node.opens == 0;
         if id != ROOT

@@ -1,4 +1,4 @@
-//! Handlers that wait, block, panic, and are interrupted.
+//! Tests of handlers that wait, block, panic, and are interrupted.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -25,7 +25,7 @@ fn waiting_handlers_stall_nobody_and_end_out_of_order() {
     kernel.finish();
 }
 
-/// Waiting ends on another thread just when the one that read the request says that it waits.
+/// A wait ends on another thread at the moment when the reading thread lists it.
 #[test]
 fn what_ends_as_it_begins_to_wait_is_not_left_on_the_list() {
     let kernel = serve(1, 1);
@@ -77,7 +77,7 @@ fn an_interrupt_right_behind_its_request_finds_it() {
     kernel.finish();
 }
 
-/// Two threads read: the one with the interrupt can be faster than the one with the request.
+/// With two reading threads, the one with the INTERRUPT can be faster than the one with the request.
 #[test]
 fn an_interrupt_that_overtakes_its_request_finds_it() {
     let kernel = serve(2, 4);
@@ -122,7 +122,7 @@ fn forty_blocked_handlers_stall_nobody_and_their_threads_leave_again() {
     for pending in blocked {
         assert_eq!(pending.wait().unwrap(), b"target");
     }
-    // One at a time, each after a request.
+    // They exit one at a time, each after a request.
     let most = kernel.session().threads();
     until("threads leave", || {
         kernel.getattr(1).unwrap();
@@ -190,7 +190,7 @@ fn act() -> impl Strategy<Value = Act> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 40, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// The mock takes a second reply to one request for a broken rule, so what is checked here is that each has one.
+    /// The mock kernel treats a second reply to one request as a violation, so this only checks that each request has one.
     #[test]
     fn a_storm_of_interrupts_loses_and_doubles_no_reply(acts in prop::collection::vec(act(), 1..400)) {
         let kernel = serve(3, 8);

@@ -1,4 +1,4 @@
-//! Sessions served to a kernel in a box.
+//! Tests of sessions connected to a mock kernel.
 
 mod common;
 mod handlers;

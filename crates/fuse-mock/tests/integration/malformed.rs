@@ -1,4 +1,4 @@
-//! Requests that no kernel sends: each is answered with an error or ignored, and the session goes on.
+//! Tests of requests that no kernel sends: each is answered with an error or ignored, and the session continues.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ fn serve() -> Served<MemFs> {
     Served::new(fs, Config::new(Profile::Passthrough))
 }
 
-/// Well-formed requests to begin from.
+/// Makes well-formed requests to mutate.
 fn seeds() -> Vec<Vec<u8>> {
     let name = Name::new(c"file").unwrap();
     let newname = Name::new(c"new").unwrap();
@@ -58,7 +58,7 @@ fn seeds() -> Vec<Vec<u8>> {
     operations.iter().map(|operation| RequestBuilder::new(0, 1).setxattr_ext(true).build(operation)).collect()
 }
 
-/// Gives a message a fresh id and, mostly, a true length.
+/// Gives a message a fresh id and, mostly, a correct length.
 fn address(message: &mut [u8], unique: u64, true_length: bool) {
     let length = message.len() as u32;
     if let Some(head) = message.get_mut(..InHeader::SIZE) {
@@ -71,13 +71,13 @@ fn address(message: &mut [u8], unique: u64, true_length: bool) {
     }
 }
 
-/// Whether the server owes an answer.
+/// Reports whether the server must reply.
 fn owed(message: &[u8]) -> bool {
     InHeader::read_from_prefix(message)
         .is_ok_and(|(header, _)| Opcode::from_raw(header.opcode).is_none_or(Opcode::has_reply))
 }
 
-/// All messages are answered or ignored as they should, and the next good request is answered.
+/// Checks that all messages are answered or ignored as required, and that the next valid request is answered.
 fn survives(kernel: &Served<MemFs>, messages: &[Vec<u8>]) {
     let mut due = 0;
     for message in messages {

@@ -1,4 +1,4 @@
-//! The reference file system under the modelled kernel, which checks every reply.
+//! Tests of the reference file system with the mock kernel, which validates every reply.
 
 use proptest::prelude::*;
 use shunt_fuse::{Config, Errno, Profile};
@@ -10,7 +10,7 @@ fn serve() -> Served<MemFs> {
     Served::new(MemFs::new(), Config::new(Profile::Passthrough))
 }
 
-/// Forgets all, and expects the file system to know it.
+/// Forgets all inodes, and waits until the file system has counted that.
 fn settle(kernel: Served<MemFs>) {
     kernel.forget_all();
     kernel.getattr(1).unwrap();
@@ -102,7 +102,7 @@ fn extended_attributes() {
     settle(kernel);
 }
 
-/// One step of a random walk; numbers choose among what there is.
+/// One step of a random walk; the numbers select among existing objects.
 #[derive(Debug, Clone)]
 enum Step {
     Make(u8, u8, u8),
@@ -135,7 +135,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Nodes known to the kernel, and files open.
+/// The nodes that the kernel knows, and the open files.
 struct Walk {
     known: Vec<u64>,
     open: Vec<OpenFile>,
@@ -213,7 +213,7 @@ impl Walk {
             }
             Step::Forget(node) => {
                 let node = self.node(node);
-                // The kernel keeps what is open, and a directory with known children; the root always.
+                // The kernel keeps open inodes, directories with known children, and the root.
                 if node != 1 && self.open.iter().all(|file| file.node != node) {
                     self.known.retain(|&known| known != node);
                     kernel.forget(node);

@@ -1,4 +1,4 @@
-//! INIT: versions, capabilities, refusals with reasons.
+//! Tests of INIT: versions, capabilities, refusals with reasons.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ fn serve(offer: &Offer, config: Config) -> Result<Served<MemFs>, NegotiationErro
     Served::offered(offer, MemFs::new(), config)
 }
 
-/// A session that works: one request is answered.
+/// Checks that the session answers a request.
 fn works(kernel: Served<MemFs>) {
     kernel.getattr(1).unwrap();
     kernel.finish();

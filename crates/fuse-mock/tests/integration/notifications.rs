@@ -1,4 +1,4 @@
-//! Reply, then notify: order, merging, overflow, and what waiting means.
+//! Tests of notifications: sent after the reply, order, merging, overflow, and the effect of waiting.
 
 use std::future::Future;
 use std::task::{Context, Poll, Waker};
@@ -11,8 +11,8 @@ use shunt_fuse_mock::{Event, Notification, Served};
 
 const SOON: Duration = Duration::from_secs(10);
 
-/// UNLINK invalidates its own name and tries to wait for that in both ways; RMDIR invalidates, waits for nothing and
-/// takes a while to answer.
+/// UNLINK invalidates its own name and tries to wait for that in both ways; RMDIR invalidates, does not wait, and takes a while
+/// to reply.
 #[derive(Default)]
 struct Telling {
     waited: Mutex<Vec<Result<(), Errno>>>,
@@ -135,7 +135,7 @@ fn all_kinds_arrive_as_they_were_asked_for() {
         Notification::Resend,
     ];
     let mut told = kernel.take_notifications();
-    // An expiry is repeated a few times, the first of them after 2 ms.
+    // An expiry is repeated a few times, first after 2 ms.
     let mut expiries = 0;
     told.retain(|it| {
         expiries += usize::from(*it == expire);
@@ -159,11 +159,11 @@ fn what_was_stored_is_retrieved() {
     kernel.finish();
 }
 
-/// Fills the socket, so that what is asked for next waits in the queue.
+/// Fills the socket, so that the next notifications stay in the queue.
 fn stop_reading(kernel: &Served<Telling>) {
     kernel.pause();
     let caches = kernel.session().caches();
-    // All sending threads must be stuck: each with a node of its own.
+    // All sending threads must be blocked, each on a node of its own.
     for node in 1_000_000.. {
         caches.invalidate_node(NodeId(node), None);
         if caches.queued() > 64 {
@@ -185,7 +185,7 @@ fn equal_notifications_are_merged_and_each_is_told() {
     assert_eq!(caches.queued(), before + 1);
     kernel.resume();
     completions.into_iter().for_each(|completion| completion.wait().unwrap());
-    // One more, to be sure that all before it has come.
+    // One more, to be sure that all before it have arrived.
     caches.invalidate_entry(NodeId(3), b"last").wait().unwrap();
     assert!(kernel.wait_events(SOON, |events| events.contains(&Event::Notification(entry(3, "last")))));
     let all = kernel.take_notifications();
@@ -216,7 +216,7 @@ fn those_of_one_node_keep_their_order() {
     kernel.finish();
 }
 
-/// Resident memory in bytes.
+/// Returns the resident memory in bytes.
 fn resident() -> usize {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
     statm.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096

@@ -1,4 +1,4 @@
-//! Handlers that answer too much, or block where others wait.
+//! Tests of handlers whose replies are too long, or that block while others wait.
 
 use crate::common;
 use std::sync::Arc;
@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use shunt_fuse::*;
 use shunt_fuse_mock::{OpenFile, Served};
 
-/// READ gives one byte too many; WRITE blocks its thread until it sees that it was interrupted, for two seconds;
-/// GETXATTR waits, then blocks its thread where it is asked for 1 byte, until it is told to go on.
+/// READ returns one byte too many; WRITE blocks its thread until it is interrupted, for two seconds at most; GETXATTR waits,
+/// then, for a size of 1 byte, blocks its thread until it is released.
 #[derive(Default)]
 struct Odd(Arc<common::Gate>, AtomicBool);
 

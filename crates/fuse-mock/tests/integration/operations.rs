@@ -1,4 +1,4 @@
-//! Every opcode reaches its handler with the right arguments, and the answer comes back in the right bytes.
+//! Tests that every opcode reaches its handler with the right arguments, and that the reply is encoded correctly.
 
 use std::ffi::CStr;
 use std::fmt::Write;
@@ -10,7 +10,7 @@ use shunt_fuse_abi::{InitFlags, Operation as Op};
 use shunt_fuse_mock::Served;
 use zerocopy::IntoBytes;
 
-/// Writes down what it is asked.
+/// A file system that records its calls.
 #[derive(Default)]
 struct Recorder {
     calls: Mutex<Vec<String>>,
@@ -203,7 +203,7 @@ fn listing(plus: bool) -> Vec<u8> {
     out.into_bytes()
 }
 
-/// A row: the request, what the handler is to see, what the kernel is to see.
+/// A row: the request, the call that the handler must see, the bytes that the kernel must receive.
 type Row<'a> = (Op<'a>, &'a str, Vec<u8>);
 
 fn names(newname: Name<'static>) -> Vec<Row<'static>> {
@@ -424,7 +424,7 @@ fn every_operation_there_and_back() {
             matches!(&calls[..], [one] if one.contains(call)),
             "{opcode}: {calls:?} where {call} was expected"
         );
-        // Each entry is of one inode, and of several types: the kernel would not take that.
+        // The entries refer to one inode with several types, which the kernel would not accept.
         kernel.forget_all();
         kernel.call(9, &Op::Readlink).unwrap();
         kernel.fs().calls.lock().clear();

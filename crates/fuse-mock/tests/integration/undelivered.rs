@@ -1,4 +1,4 @@
-//! A kernel that takes no replies: what they would have given is taken back.
+//! Tests with a kernel that accepts no replies: the effects of the replies must be undone.
 
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,7 @@ fn wait_for(kernel: &Served<MemFs>, wanted: impl Fn(Ledger) -> bool) {
     }
 }
 
-/// Sends a request whose reply is refused, then waits until it was served.
+/// Sends a request whose reply is refused, and waits until it was served.
 fn refused(operation: &Operation<'_>, node: impl Fn(&MemFs) -> u64) -> Ledger {
     let fs = MemFs::new();
     fs.plant("file", b"contents").unwrap();

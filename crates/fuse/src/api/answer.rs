@@ -1,4 +1,5 @@
-//! What handlers return. A value returned is a reply sent, so none can be forgotten or sent twice.
+//! Return values of handlers. The framework turns each one into exactly one reply, so a reply can be neither forgotten nor sent
+//! twice.
 
 use std::time::Duration;
 
@@ -9,22 +10,22 @@ use super::Attributes;
 use crate::id::{FileHandle, NodeId};
 use crate::passthrough::Backing;
 
-/// How long the kernel may use an answer without asking again.
+/// The time for which the kernel may cache a name or attributes (`entry_valid`, `attr_valid`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Expiry(Duration);
 
 impl Expiry {
-    /// Ask again every time.
+    /// Not cached: the kernel asks again for each use.
     pub const NEVER_CACHED: Expiry = Expiry(Duration::ZERO);
-    /// Never ask again: the server says when something changes.
+    /// Cached until the server invalidates it.
     pub const FOREVER: Expiry = Expiry(Duration::from_secs(u32::MAX as u64));
 
-    /// Good for this long.
+    /// Cached for `time`.
     pub const fn after(time: Duration) -> Self {
         Self(time)
     }
 
-    /// How long.
+    /// Returns the cache time.
     pub const fn time(self) -> Duration {
         self.0
     }
@@ -34,30 +35,30 @@ impl Expiry {
     }
 }
 
-/// A name found (or made): the inode behind it, and how long both may be cached.
+/// The reply to an operation that finds or makes a name: the inode behind the name, and the cache times of both.
 #[derive(Debug, Clone, Copy)]
 pub struct Entry {
     /// The inode's id. Each `Entry` that reaches the kernel counts as one lookup until FORGET.
     pub node: NodeId,
     /// Distinguishes reuses of one `node`; only file handles (NFS) see it.
     pub generation: u64,
-    /// What `stat` says.
+    /// The attributes that `stat` shows.
     pub attributes: Attributes,
-    /// How long the name may be cached.
+    /// Cache time of the name.
     pub entry_expiry: Expiry,
-    /// How long the attributes may be cached.
+    /// Cache time of the attributes.
     pub attributes_expiry: Expiry,
 }
 
 impl Entry {
-    /// An entry whose name and attributes share one expiry.
+    /// Makes an entry whose name and attributes share one cache time.
     pub fn new(node: NodeId, attributes: Attributes, expiry: Expiry) -> Self {
         Self { node, generation: 0, attributes, entry_expiry: expiry, attributes_expiry: expiry }
     }
 
-    /// The name does not exist, and the kernel may remember that for `expiry`.
+    /// A negative entry: the name does not exist, and the kernel caches that for `expiry`.
     ///
-    /// `Err(Errno::NOENT)` says the same without the memory.
+    /// `Err(Errno::NOENT)` reports a missing name too, and the kernel does not cache it.
     pub fn absent(expiry: Expiry) -> Self {
         Self::new(NodeId(0), Attributes::default(), expiry)
     }
@@ -77,26 +78,26 @@ impl Entry {
     }
 }
 
-/// How the data of an open file travels.
+/// The I/O mode of an open file.
 #[derive(Debug, Clone)]
 pub enum Serve {
-    /// Through the kernel's page cache, filled by `read`.
+    /// Buffered I/O: the kernel's page cache serves the file, and fills itself by `read`.
     Cached,
-    /// Every read and write comes to the server; nothing is cached.
+    /// Direct I/O: every read and write is a request to the server, and nothing is cached.
     Direct,
-    /// The kernel reads and writes the backing file itself; the server sees neither.
+    /// Passthrough: the kernel reads and writes the backing file itself, and the server sees neither.
     Passthrough(Backing),
 }
 
 /// An open file or directory.
 ///
-/// The kernel allows one mode per inode while it is open (passthrough, or not). The framework keeps that rule: an
-/// open that disagrees with those already there is served as they are.
+/// The kernel allows one I/O mode per inode at a time: passthrough or not. The framework keeps that rule by serving an open that
+/// asks for another mode in the mode of the opens that exist.
 #[derive(Debug, Clone)]
 pub struct Opened {
-    /// The mark that later requests on this open file carry.
+    /// The handle that later requests on this open file carry.
     pub handle: FileHandle,
-    /// How its data travels.
+    /// The I/O mode.
     pub serve: Serve,
     pub(crate) flags: OpenOutFlags,
     pub(crate) watched: bool,
@@ -104,73 +105,73 @@ pub struct Opened {
 }
 
 impl Opened {
-    /// Served through the page cache; pages cached by an earlier open are dropped.
+    /// Opens the file for buffered I/O; the kernel drops pages that an earlier open left in the cache.
     pub fn cached(handle: FileHandle) -> Self {
         let flags = OpenOutFlags::empty();
         Self { handle, serve: Serve::Cached, flags, watched: false, joins: false }
     }
 
-    /// Served by the server at every read and write.
+    /// Opens the file for direct I/O.
     pub fn direct(handle: FileHandle) -> Self {
         Self { serve: Serve::Direct, ..Self::cached(handle) }
     }
 
-    /// Served by the kernel from `backing`.
+    /// Opens the file for passthrough to `backing`.
     pub fn passthrough(handle: FileHandle, backing: Backing) -> Self {
         Self { serve: Serve::Passthrough(backing), ..Self::cached(handle) }
     }
 
-    /// Have the server see what is read and written through this open, whatever others have: where they are passed
-    /// through, this one is served directly. A mapping of it is of the backing file all the same.
+    /// Makes the server see all reads and writes through this open, whatever mode other opens have: where they are passed
+    /// through, this one uses direct I/O. A mapping of it still maps the backing file.
     pub fn watched(mut self) -> Self {
         self.watched = true;
         self
     }
 
-    /// Pass a [direct](Self::direct) open through where others are: what it reads is of their backing file then.
+    /// Lets a [direct](Self::direct) open be passed through where other opens of the file are: it then reads their backing file.
     pub fn joining(mut self) -> Self {
         self.joins = true;
         self
     }
 
-    /// Keep the pages (or the listing) that an earlier open left in the cache.
+    /// Keeps the pages (or the listing) that an earlier open left in the cache.
     pub fn keep_cache(mut self) -> Self {
         self.flags |= OpenOutFlags::KEEP_CACHE;
         self
     }
 
-    /// Let the kernel cache the listing of this directory.
+    /// Lets the kernel cache the listing of this directory.
     pub fn cache_listing(mut self) -> Self {
         self.flags |= OpenOutFlags::CACHE_DIR;
         self
     }
 
-    /// Send no FLUSH at close. Ignored where the server keeps POSIX locks (FLUSH ends them) or writes are cached.
+    /// Suppresses the FLUSH at close. Ignored where the server keeps POSIX locks (FLUSH releases them) or writes are cached.
     pub fn no_flush(mut self) -> Self {
         self.flags |= OpenOutFlags::NOFLUSH;
         self
     }
 
-    /// The file has no position to seek to.
+    /// Marks the file as not seekable.
     pub fn nonseekable(mut self) -> Self {
         self.flags |= OpenOutFlags::NONSEEKABLE;
         self
     }
 
-    /// The file is a stream: it has no position at all.
+    /// Marks the file as a stream, which has no file position.
     pub fn stream(mut self) -> Self {
         self.flags |= OpenOutFlags::STREAM;
         self
     }
 
-    /// Several direct writes to one file may be under way at once.
+    /// Allows concurrent direct writes to the file.
     pub fn parallel_direct_writes(mut self) -> Self {
         self.flags |= OpenOutFlags::PARALLEL_DIRECT_WRITES;
         self
     }
 }
 
-/// A file made and opened in one step.
+/// The reply to `create` and `tmpfile`, which make and open a file in one step.
 #[derive(Debug, Clone)]
 pub struct Created {
     /// The new name.
@@ -179,17 +180,17 @@ pub struct Created {
     pub opened: Opened,
 }
 
-/// The size of an extended attribute or of their list, or the bytes.
+/// The reply to `getxattr` and `listxattr`: a size or the bytes.
 #[derive(Debug, Clone)]
 pub enum XattrReply {
-    /// The caller asked how much room it needs (`size` was 0).
+    /// The size of the value or list, for a caller that passed a `size` of 0.
     Size(u32),
-    /// The value, or the names each ended by a NUL.
+    /// The value, or the list of names, each terminated by a NUL.
     Bytes(Vec<u8>),
 }
 
 impl XattrReply {
-    /// Answers a request for `size` bytes (0: only the length is wanted) with `value`; ERANGE where it does not fit.
+    /// Makes the reply to a request for `size` bytes (0: for the length only) from `value`; ERANGE where `value` is longer.
     pub fn fit(value: Vec<u8>, size: u32) -> Result<Self, crate::Errno> {
         match size as usize {
             0 => Ok(Self::Size(value.len().try_into().map_err(|_| crate::Errno::TOOBIG)?)),
@@ -199,7 +200,7 @@ impl XattrReply {
     }
 }
 
-/// What `statfs` tells.
+/// File system statistics, as `statfs(2)` returns them.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct StatFs {
     /// Size of the file system, in units of `frsize`.
@@ -220,19 +221,19 @@ pub struct StatFs {
     pub frsize: u32,
 }
 
-/// The answer to `statx`.
+/// The reply to `statx`.
 #[derive(Debug, Clone, Copy)]
 pub struct StatxReply {
     /// The attributes.
     pub attributes: Attributes,
-    /// How long they may be cached.
+    /// Cache time of the attributes.
     pub expiry: Expiry,
 }
 
-/// The answer to `ioctl`.
+/// The reply to `ioctl`.
 #[derive(Debug, Clone, Default)]
 pub struct IoctlReply {
-    /// What `ioctl(2)` returns.
+    /// The return value of `ioctl(2)`.
     pub result: i32,
     /// Bytes for the caller's buffer; at most `out_size` of the request.
     pub data: Vec<u8>,

@@ -1,4 +1,4 @@
-//! What `stat` tells of an inode.
+//! Attributes of an inode, as `stat` and `statx` return them.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -14,7 +14,7 @@ pub struct Timestamp {
 }
 
 impl Timestamp {
-    /// A time from its two parts; nanoseconds above 999,999,999 are cut there, as the kernel does.
+    /// Makes a time from its two parts; nanoseconds above 999,999,999 are clamped, as the kernel does.
     pub fn new(seconds: i64, nanoseconds: u32) -> Self {
         Self { seconds, nanoseconds: nanoseconds.min(999_999_999) }
     }
@@ -57,7 +57,7 @@ impl From<Timestamp> for SystemTime {
     }
 }
 
-/// The kind of an inode, as the top four bits of `st_mode` say it.
+/// The type of an inode: the top four bits of `st_mode`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u32)]
 pub enum FileType {
@@ -78,7 +78,7 @@ pub enum FileType {
 }
 
 impl FileType {
-    /// The kind in a mode, or `None` where the bits name none.
+    /// Returns the type that `mode` encodes, or `None` where the bits encode none.
     pub fn from_mode(mode: u32) -> Option<Self> {
         Some(match mode >> 9 & 0o170 {
             0o010 => Self::Fifo,
@@ -92,18 +92,18 @@ impl FileType {
         })
     }
 
-    /// The `S_IFMT` bits.
+    /// Returns the `S_IFMT` bits.
     pub fn mode(self) -> u32 {
         (self as u32) << 9
     }
 
-    /// The `d_type` of a directory entry (`DT_REG` and so on).
+    /// Returns the `d_type` of a directory entry (`DT_REG` and so on).
     pub fn d_type(self) -> u32 {
         self.mode() >> 12
     }
 }
 
-/// What `stat` and `statx` tell of an inode.
+/// Attributes of an inode, as `stat` and `statx` return them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Attributes {
     /// Inode number, as `stat` shows it.
@@ -118,7 +118,7 @@ pub struct Attributes {
     pub mtime: Timestamp,
     /// Last change of the inode.
     pub ctime: Timestamp,
-    /// Creation, where the file system knows it. Only `statx` shows it.
+    /// Creation time, where the file system records it. Only `statx` shows it.
     pub btime: Option<Timestamp>,
     /// Type and permission bits.
     pub mode: u32,
@@ -126,7 +126,7 @@ pub struct Attributes {
     pub nlink: u32,
     /// Owner.
     pub uid: u32,
-    /// Group.
+    /// Group id.
     pub gid: u32,
     /// Device number of a special file, in the kernel's 32-bit encoding (12 bits major, 20 bits minor).
     pub rdev: u32,
@@ -134,17 +134,17 @@ pub struct Attributes {
     pub blksize: u32,
     /// `STATX_ATTR_*` bits that are set (immutable, append, ...).
     pub statx_attributes: u64,
-    /// `STATX_ATTR_*` bits that the file system knows of.
+    /// `STATX_ATTR_*` bits that the file system supports.
     pub statx_attributes_mask: u64,
 }
 
 impl Attributes {
-    /// The kind of the inode; an unknown kind counts as a regular file.
+    /// Returns the type of the inode; an unknown type counts as a regular file.
     pub fn file_type(&self) -> FileType {
         FileType::from_mode(self.mode).unwrap_or(FileType::Regular)
     }
 
-    /// As they go over the wire.
+    /// Converts the attributes to their wire format.
     pub fn wire(&self) -> abi::Attr {
         abi::Attr {
             ino: self.ino,

@@ -1,4 +1,4 @@
-//! What a file system author sees: the trait, its arguments and its answers.
+//! The interface for authors of file systems: the trait, its arguments and its replies.
 
 mod answer;
 mod attributes;

@@ -19,7 +19,7 @@ bitflags! {
     }
 }
 
-/// Mode, umask and device number of an inode about to be made.
+/// Mode, umask and device number of an inode to be made.
 #[derive(Debug, Clone, Copy)]
 pub struct NewNode {
     /// Type and permission bits. The umask is not yet applied where `DONT_MASK` was negotiated.
@@ -35,7 +35,7 @@ pub struct NewNode {
 pub struct OpenArgs {
     /// `O_*` flags of the caller, without O_CREAT, O_EXCL and O_NOCTTY.
     pub flags: u32,
-    /// With O_TRUNC: clear setuid, setgid and `security.capability` (the promise of HANDLE_KILLPRIV_V2).
+    /// With O_TRUNC: clear setuid, setgid and `security.capability` (the server's duty under HANDLE_KILLPRIV_V2).
     pub kill_suidgid: bool,
 }
 
@@ -48,7 +48,7 @@ pub struct CreateArgs {
     pub mode: u32,
     /// The caller's umask, not yet applied where `DONT_MASK` was negotiated.
     pub umask: u32,
-    /// As in [`OpenArgs`].
+    /// Clear setuid, setgid and `security.capability`, as in [`OpenArgs::kill_suidgid`].
     pub kill_suidgid: bool,
 }
 
@@ -61,10 +61,10 @@ pub enum SetTime {
     At(Timestamp),
 }
 
-/// Attributes to change; `None` leaves one as it is.
+/// Attributes to change; `None` leaves one unchanged.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SetAttributes {
-    /// Permission bits (the type bits are to be ignored).
+    /// Permission bits (ignore the type bits).
     pub mode: Option<u32>,
     /// Owner.
     pub uid: Option<u32>,
@@ -82,8 +82,8 @@ pub struct SetAttributes {
     pub handle: Option<FileHandle>,
     /// Owner of the lock under which the file is truncated.
     pub lock_owner: Option<LockOwner>,
-    /// Clear setuid, setgid and `security.capability` (the promise of HANDLE_KILLPRIV_V2), unless it is a directory. Where
-    /// nothing is to be set as well, somebody is about to write past the daemon, or changed the owner to what it is.
+    /// Clear setuid, setgid and `security.capability` (the server's duty under HANDLE_KILLPRIV_V2), unless the node is a
+    /// directory. Where no other attribute is set, a write is about to bypass the daemon, or a chown kept the owner.
     pub kill_suidgid: bool,
 }
 
@@ -94,7 +94,7 @@ pub struct ReadArgs {
     pub handle: FileHandle,
     /// First byte.
     pub offset: u64,
-    /// Bytes wanted. Fewer mean end of file, except on a file served directly.
+    /// Length in bytes. A shorter reply means end of file, except under direct I/O.
     pub size: u32,
     /// `O_*` flags of the open file.
     pub flags: u32,
@@ -105,15 +105,15 @@ pub struct ReadArgs {
 /// Arguments of `write`.
 #[derive(Debug, Clone, Copy)]
 pub struct WriteArgs {
-    /// The open file. With `from_cache` it is any handle that can write.
+    /// The open file. With `from_cache` it is any handle open for writing.
     pub handle: FileHandle,
     /// First byte.
     pub offset: u64,
     /// `O_*` flags of the open file.
     pub flags: u32,
-    /// The page cache is being written back.
+    /// The write is write-back from the page cache.
     pub from_cache: bool,
-    /// Clear setuid, setgid and `security.capability` (the promise of HANDLE_KILLPRIV_V2).
+    /// Clear setuid, setgid and `security.capability` (the server's duty under HANDLE_KILLPRIV_V2).
     pub kill_suidgid: bool,
     /// Owner of mandatory locks.
     pub lock_owner: Option<LockOwner>,
@@ -122,11 +122,11 @@ pub struct WriteArgs {
 /// Arguments of `release` and `releasedir`.
 #[derive(Debug, Clone, Copy)]
 pub struct ReleaseArgs {
-    /// The open file; no request names it afterwards.
+    /// The open file; no later request carries this handle.
     pub handle: FileHandle,
     /// `O_*` flags of the open file.
     pub flags: u32,
-    /// Set where a flock of this owner ends with the file.
+    /// Set where the release also drops a flock of this owner.
     pub flock_owner: Option<LockOwner>,
 }
 
@@ -135,18 +135,18 @@ pub struct ReleaseArgs {
 pub struct XattrSet {
     /// `XATTR_CREATE` (1), `XATTR_REPLACE` (2) or 0.
     pub flags: u32,
-    /// An ACL is set by a caller who is not in the group: clear setgid.
+    /// A caller outside the file's group sets an ACL: clear setgid.
     pub acl_kill_sgid: bool,
 }
 
-/// Read, write or none.
+/// The type of a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LockType {
-    /// Shared.
+    /// A shared lock.
     Read,
-    /// Exclusive.
+    /// An exclusive lock.
     Write,
-    /// None.
+    /// No lock.
     Unlock,
 }
 
@@ -159,11 +159,11 @@ pub struct LockRange {
     pub end: u64,
     /// The lock's type.
     pub kind: LockType,
-    /// Process of the owner.
+    /// The process id of the owner.
     pub pid: u32,
 }
 
-/// Which family a lock belongs to.
+/// The family of a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LockKind {
     /// `fcntl` byte-range locks.
@@ -177,9 +177,9 @@ pub enum LockKind {
 pub struct LockArgs {
     /// The open file.
     pub handle: FileHandle,
-    /// Who locks.
+    /// The owner of the lock.
     pub owner: LockOwner,
-    /// What is locked.
+    /// The byte range and type of the lock.
     pub range: LockRange,
     /// The family.
     pub kind: LockKind,
@@ -194,13 +194,13 @@ pub struct Fallocate {
     pub handle: FileHandle,
     /// First byte.
     pub offset: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub length: u64,
     /// `FALLOC_FL_*` flags.
     pub mode: u32,
 }
 
-/// Arguments of `lseek`, sent for SEEK_DATA and SEEK_HOLE only.
+/// Arguments of `lseek`; the kernel sends SEEK_DATA and SEEK_HOLE only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Whence {
     /// The next byte of data.
@@ -220,13 +220,13 @@ pub struct CopyRange {
     pub handle_out: FileHandle,
     /// Its first byte.
     pub offset_out: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub length: u64,
     /// Flags (none are defined).
     pub flags: u64,
 }
 
-/// Arguments of `ioctl`. Only restricted ones come: sizes follow from the command's number.
+/// Arguments of `ioctl`. The kernel sends restricted ioctls only: sizes follow from the command's number.
 #[derive(Debug, Clone, Copy)]
 pub struct IoctlArgs<'a> {
     /// The open file or directory.
@@ -237,7 +237,7 @@ pub struct IoctlArgs<'a> {
     pub argument: u64,
     /// Bytes copied from the caller.
     pub data: &'a [u8],
-    /// Bytes that the caller takes back.
+    /// Maximum number of bytes to return to the caller.
     pub out_size: u32,
     /// The handle is a directory.
     pub directory: bool,
@@ -250,8 +250,8 @@ pub struct IoctlArgs<'a> {
 pub struct PollArgs {
     /// The open file.
     pub handle: FileHandle,
-    /// `POLL*` events asked for.
+    /// `POLL*` events to test for.
     pub events: u32,
-    /// Where set, the kernel wants `Caches::poll_ready` once the file becomes ready.
+    /// Set where the kernel expects a `Caches::poll_ready` once the file becomes ready.
     pub notify: Option<PollHandle>,
 }

@@ -1,4 +1,5 @@
-//! Waiting for a notification.
+//! The completion of a notification: a one-shot result that a future or a blocked thread waits for. A wait within a handler fails
+//! with EDEADLK, because the notification is sent only after the handler's reply.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -35,13 +36,13 @@ struct Inner<T> {
     done: Condvar,
 }
 
-/// The end of a notification: a future, or something to wait for on a thread that handles no request.
+/// The receiving side: a future, or a blocking wait, for threads that handle no request.
 ///
-/// Dropping it is fine: the notification is sent all the same.
+/// It may be dropped: the notification is sent all the same.
 #[derive(Debug, Clone)]
 pub struct Completion<T = ()>(Arc<Inner<T>>);
 
-/// The side that completes.
+/// The sending side, held by the notifier.
 #[derive(Debug, Clone)]
 pub(crate) struct Completer<T = ()>(Arc<Inner<T>>);
 
@@ -52,7 +53,7 @@ pub(crate) fn completion<T>() -> (Completer<T>, Completion<T>) {
 }
 
 impl<T> Completer<T> {
-    /// Whether somebody still holds the other side.
+    /// Reports whether a receiver still exists.
     pub(crate) fn is_awaited(&self) -> bool {
         Arc::strong_count(&self.0) > 1
     }
@@ -70,10 +71,10 @@ impl<T> Completer<T> {
 }
 
 impl<T: Clone> Completion<T> {
-    /// Waits on this thread.
+    /// Blocks this thread until the notification is sent.
     ///
     /// # Errors
-    /// EDEADLK inside of a handler: reply first. Else the error of the notification.
+    /// EDEADLK within a handler, which must reply first; otherwise the error of the notification.
     pub fn wait(&self) -> Result<T, Errno> {
         let mut state = self.0.state.lock();
         loop {
@@ -87,7 +88,7 @@ impl<T: Clone> Completion<T> {
         }
     }
 
-    /// Whether it is over.
+    /// Reports whether the notification has completed.
     pub fn is_done(&self) -> bool {
         self.0.state.lock().result.is_some()
     }

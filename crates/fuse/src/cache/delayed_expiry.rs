@@ -1,4 +1,4 @@
-//! Names that are expired once more, in a moment.
+//! Delay queues for repeated name expiries: an expiry that may have raced with a lookup reply is sent again, up to four times.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use super::What;
 use crate::id::NodeId;
 
-/// How long after the one before. An answer that was written is taken in by the process that waits for it: at once, but for one
-/// that finds no processor.
+/// Delays before each repetition. The kernel processes a reply in the process that waits for it: at once, unless that process has
+/// to wait for a CPU.
 const PAUSES: [Duration; 4] = [
     Duration::from_millis(2),
     Duration::from_millis(20),
@@ -22,14 +22,15 @@ struct Waiting {
     name: Box<[u8]>,
 }
 
-/// What waits for its time. Those that are sent for the same time again wait equally long, so each queue is in order.
+/// Expiries that wait for their due time. One queue per repetition count: all entries of a queue have the same delay, so each is
+/// ordered by due time.
 #[derive(Debug, Default)]
 pub(super) struct Later {
     queues: [VecDeque<Waiting>; PAUSES.len()],
 }
 
 impl Later {
-    /// Notes what was sent so often, as long as there is to be another time.
+    /// Queues the next repetition of an expiry that was sent `times` times, unless that was the last.
     pub(super) fn put(&mut self, parent: NodeId, name: &[u8], times: u8, now: Instant) {
         let times = usize::from(times);
         if let (Some(queue), Some(pause)) = (self.queues.get_mut(times), PAUSES.get(times)) {
@@ -37,12 +38,12 @@ impl Later {
         }
     }
 
-    /// When the next is due.
+    /// Returns the due time of the earliest entry.
     pub(super) fn due(&self) -> Option<Instant> {
         self.queues.iter().filter_map(|queue| queue.front()).map(|waiting| waiting.due).min()
     }
 
-    /// One that is due.
+    /// Removes and returns an entry that is due.
     pub(super) fn take(&mut self, now: Instant) -> Option<What> {
         for (times, queue) in self.queues.iter_mut().enumerate() {
             if queue.front().is_some_and(|waiting| waiting.due <= now)

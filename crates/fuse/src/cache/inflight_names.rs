@@ -1,7 +1,7 @@
-//! Which names may be in an answer that is on its way.
+//! Recently answered names, whose lookup replies may still be in flight to the kernel.
 //!
-//! A name that the kernel has and doubts is confirmed by a lookup, under no lock: between the answer and the kernel's taking it
-//! in, an "expire this name" finds the name as doubted as before, and the answer, old by then, has it believed after all.
+//! The kernel revalidates an expired name by a lookup without holding a lock. An expiry sent between the reply and its processing
+//! by the kernel finds the name still expired, and the reply, which is outdated by then, makes the name valid again.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher as _;
@@ -11,13 +11,13 @@ use std::time::{Duration, Instant};
 
 use crate::id::NodeId;
 
-/// Names share these: one that is taken for another is expired again, and asked for once more, in vain.
+/// Names are hashed into this many slots. A collision only causes a superfluous expiry and one more lookup.
 const SLOTS: usize = 4096;
 
-/// An answer that was begun longer ago was taken in.
+/// A reply begun longer ago than this is taken to have reached the kernel.
 const ON_ITS_WAY: Duration = Duration::from_secs(16);
 
-/// When names were last answered.
+/// The time of the last reply for each slot.
 #[derive(Debug, Default)]
 pub(super) struct Answers {
     kept: OnceLock<Kept>,
@@ -27,7 +27,7 @@ pub(super) struct Answers {
 struct Kept {
     since: Instant,
     hasher: RandomState,
-    /// Milliseconds since then; 0: never.
+    /// Milliseconds since `since`; 0: never.
     slots: Box<[AtomicU64]>,
 }
 
@@ -43,20 +43,20 @@ impl Kept {
 }
 
 impl Answers {
-    /// A name is being answered. Costs nothing before one was expired for the first time.
+    /// Records that a lookup of this name is being answered. Costs nothing until the first expiry of a name.
     pub(super) fn note(&self, parent: NodeId, name: &[u8]) {
         if let Some(kept) = self.kept.get() {
             kept.slot(parent, name).store(kept.now().max(1), Ordering::Relaxed);
         }
     }
 
-    /// Whether the kernel may be about to take in what was answered of a name.
+    /// Reports whether a reply for this name may still be in flight.
     pub(super) fn may_be_on_its_way(&self, parent: NodeId, name: &[u8]) -> bool {
         let lasts = ON_ITS_WAY.as_millis() as u64;
         match self.kept.get() {
             Some(kept) => {
                 let (now, answered) = (kept.now(), kept.slot(parent, name).load(Ordering::Relaxed));
-                // What was answered before any was noted is not known.
+                // Replies from before recording began are unknown.
                 now < lasts || (answered > 0 && now < answered.saturating_add(lasts))
             }
             None => {

@@ -1,4 +1,5 @@
-//! Someone who answers in the kernel's place, and must forget what the kernel must.
+//! A listener for invalidations: receives every invalidation before the kernel does, for a component that replies in the server's
+//! place and caches as the kernel does.
 
 use std::fmt;
 use std::sync::OnceLock;
@@ -6,19 +7,19 @@ use std::sync::OnceLock;
 use super::What;
 use crate::id::NodeId;
 
-/// What may have changed.
+/// The subject of an invalidation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stale<'a> {
     /// A name of a directory.
     Name(NodeId, &'a [u8]),
     /// An inode.
     Node(NodeId),
-    /// Anything.
+    /// All names and inodes.
     Everything,
 }
 
 impl<'a> Stale<'a> {
-    /// What a notification is about, if it makes anything stale.
+    /// Returns the subject of a notification, or `None` where it invalidates nothing.
     fn of(what: &'a What) -> Option<Self> {
         match what {
             What::InvalidateEntry { parent, name }

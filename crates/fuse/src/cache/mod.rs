@@ -1,9 +1,9 @@
-//! The kernel's caches under the server's control.
+//! Control over the kernel's caches: notifications that invalidate, expire, fill and read them.
 //!
-//! The rule that the shape of this API keeps: **reply, then notify**. The kernel takes the lock of a directory to drop
-//! one of its names, and holds that lock while a create, unlink or rename in it waits for its reply. A server that
-//! waits for the notification before it replies waits for ever. So a notification that a handler asks for is kept until
-//! the handler's request is answered, and waiting for it inside of a handler is an error (EDEADLK), not a hang.
+//! The API enforces one rule: **reply, then notify**. To drop a name, the kernel takes the lock of its directory, and it holds
+//! that lock while a create, unlink or rename in the directory waits for its reply. A server that waits for the notification
+//! before it replies deadlocks. The framework therefore defers a notification that a handler requests until the handler's request
+//! is answered, and a wait for it within a handler fails with EDEADLK instead of hanging.
 
 mod completion;
 mod delayed_expiry;
@@ -25,7 +25,7 @@ use rustix::io::Errno;
 /// Notifications that are queued at most; beyond, all names are expired at once instead.
 pub(crate) const MAX_QUEUED: usize = 65_536;
 
-/// An error that means "nothing to do".
+/// Maps ENOENT to success: the kernel had nothing cached.
 pub(crate) fn settle(result: Result<(), Errno>) -> Result<(), Errno> {
     match result {
         Err(Errno::NOENT) => Ok(()),

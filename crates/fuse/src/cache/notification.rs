@@ -1,12 +1,12 @@
-//! One notification on its way.
+//! A notification to the kernel, and those who wait for its completion.
 
 use rustix::io::Errno;
 
 use super::completion::{Completer, Completion, completion};
 use crate::id::NodeId;
 
-/// What to tell the kernel. A turn tells it nothing: it comes after all that was queued for the node before. `again` is how
-/// often a name was expired before.
+/// The content of a notification. A `Turn` sends nothing: it completes after everything queued for the node before it. `again`
+/// counts the earlier expiries of the name.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum What {
     InvalidateEntry { parent: NodeId, name: Box<[u8]> },
@@ -24,7 +24,7 @@ pub(crate) enum What {
 }
 
 impl What {
-    /// The node in whose order this is sent. Node 0 stands for the whole connection.
+    /// Returns the node in whose queue this is ordered. Node 0 stands for the whole connection.
     pub(crate) fn node(&self) -> NodeId {
         match self {
             Self::InvalidateEntry { parent, .. }
@@ -39,18 +39,18 @@ impl What {
         }
     }
 
-    /// Sending it twice does no more than sending it once.
+    /// Reports whether sending it twice has the effect of sending it once.
     pub(crate) fn is_idempotent(&self) -> bool {
         !matches!(self, Self::Store { .. } | Self::Retrieve { .. } | Self::Prune { .. } | Self::Turn { .. })
     }
 
-    /// "Expire every name" covers it.
+    /// Reports whether "expire every name" covers it.
     pub(crate) fn is_covered_by_expiry(&self) -> bool {
         matches!(self, Self::InvalidateEntry { .. } | Self::ExpireEntry { .. } | Self::DeleteEntry { .. })
     }
 }
 
-/// Who waits for it.
+/// The receiver of a notification's completion.
 #[derive(Debug, Clone)]
 pub(crate) enum Waiter {
     Done(Completer),
@@ -65,7 +65,7 @@ impl Waiter {
         }
     }
 
-    /// Ends it. A retrieve that was sent well goes on waiting for its data.
+    /// Completes the notification. A retrieve that was sent successfully still waits for its data.
     pub(crate) fn complete(&self, result: Result<(), Errno>) {
         match (self, result) {
             (Self::Done(completer), result) => completer.complete(result),
@@ -75,7 +75,7 @@ impl Waiter {
     }
 }
 
-/// A notification and who waits for it.
+/// A notification and its waiter.
 #[derive(Debug)]
 pub(crate) struct Notification {
     pub(crate) what: What,

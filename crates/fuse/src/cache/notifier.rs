@@ -1,4 +1,5 @@
-//! The queue of notifications and the threads that send them.
+//! The notification queue and the threads that send it. Order is kept per node, an equal notification that is already queued is
+//! not queued again, and the queue is bounded: on overflow it collapses into broader invalidations.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -19,17 +20,18 @@ use super::{MAX_QUEUED, Notification, What, settle};
 use crate::id::NodeId;
 use crate::transport::device::Device;
 
-/// Threads that send. Each can be stuck in the kernel on one directory's lock.
+/// Maximum number of sending threads. Each can block in the kernel on one directory's lock.
 const MAX_THREADS: usize = 16;
 
 #[derive(Debug, Default)]
 struct NodeQueue {
-    /// Each with the generation it belongs to.
+    /// Each notification with its generation.
     notes: VecDeque<(u64, Notification)>,
-    /// Waiters of what is queued and not yet being sent, merged: an equal notification joins them.
+    /// Further waiters of notifications that are queued and not yet being sent: an equal notification is merged into the queued
+    /// one.
     queued: HashMap<(u64, What), Vec<Waiter>>,
-    /// Goes up with each notification that is no repeat of another. Across one nothing is merged: an invalidation
-    /// asked for after a store must be sent after it.
+    /// Incremented by each notification that is not idempotent. Nothing is merged across one: an invalidation requested after a
+    /// store must be sent after it.
     generation: u64,
     /// A thread is sending for this node now.
     busy: bool,
@@ -41,7 +43,7 @@ struct State {
     ready: VecDeque<NodeId>,
     later: Later,
     queued: usize,
-    /// Room is not looked for again before the queue is this long: there was none to be found.
+    /// Queue length from which the next attempt to merge starts: the last one freed nothing.
     search_from: usize,
     idle: usize,
     threads: usize,
@@ -54,16 +56,16 @@ pub(crate) struct Notifier {
     inner: Arc<Inner>,
 }
 
-/// Ids of retrieves. Over a ring the kernel finds an answered request by its id, and the data of a retrieve is a
-/// request with this one: no id that the kernel gives out itself, which count from zero, and even, for odd ones are
-/// interrupts.
+/// First id of a retrieve. Over io_uring the kernel matches replies to requests by id, and the data of a retrieve is a request
+/// with this id. It must not be one that the kernel itself assigns, which count up from zero, and it must be even, because odd
+/// ids are interrupts.
 const FIRST_RETRIEVE: u64 = 1 << 62;
 
-/// Which nodes the kernel was told of.
+/// Reports whether the kernel was given a node and has not forgotten it.
 type Told = Box<dyn Fn(NodeId) -> bool + Send + Sync>;
 
-/// An answer that was written is taken in by the process that waits for it. That is soon, but for one that is stopped: how often
-/// it is looked whether it was, and how long after the first time; each pause is twice as long as the one before.
+/// Number of retries and first pause between them, which doubles each time. The kernel processes a reply in the process that
+/// waits for it: soon, unless that process is stopped.
 const LOOKS: u32 = 12;
 const LOOK: Duration = Duration::from_millis(1);
 
@@ -106,12 +108,12 @@ impl Notifier {
         }
     }
 
-    /// The kernel knows EXPIRE_ONLY.
+    /// Sets whether the kernel supports EXPIRE_ONLY.
     pub(crate) fn set_expires_names(&self, on: bool) {
         self.inner.expires_names.store(on, Ordering::Relaxed);
     }
 
-    /// The kernel knows INC_EPOCH. Otherwise names must not be given up for it.
+    /// Sets whether the kernel supports INC_EPOCH. Without it, an overflow must not drop the notifications of names.
     pub(crate) fn set_expires_all(&self, on: bool) {
         self.inner.can_expire_all.store(on, Ordering::Relaxed);
     }
@@ -124,7 +126,7 @@ impl Notifier {
         self.inner.told.set(told).ok();
     }
 
-    /// A name is being answered.
+    /// Records that a lookup of this name is being answered.
     pub(crate) fn answers(&self, parent: NodeId, name: &[u8]) {
         self.inner.answers.note(parent, name);
     }
@@ -133,7 +135,7 @@ impl Notifier {
         self.inner.state.lock().queued
     }
 
-    /// How often the queue overflowed into "expire every name".
+    /// Returns how often the queue overflowed into "expire every name".
     pub(crate) fn overflows(&self) -> u64 {
         self.inner.overflows.load(Ordering::Relaxed)
     }
@@ -148,7 +150,7 @@ impl Notifier {
         if state.queued >= MAX_QUEUED.max(state.search_from) {
             self.inner.make_room(&mut state);
         }
-        // What cannot be merged is refused. What can grows the queue to one entry per node or name at most.
+        // A notification that cannot be merged is refused. The others grow the queue to one entry per node or name at most.
         if state.queued >= MAX_QUEUED && !note.what.is_idempotent() {
             drop(state);
             note.waiter.complete(Err(Errno::NOBUFS));
@@ -159,26 +161,26 @@ impl Notifier {
         }
     }
 
-    /// The end of all that waits for a node now; `None`: nothing does.
+    /// Returns the completion of everything that is queued for a node now; `None`: nothing is.
     pub(crate) fn settled(&self, node: NodeId) -> Option<Completion> {
         let mut state = self.inner.state.lock();
         if state.closed || !state.nodes.contains_key(&node) {
             return None;
         }
         let (turn, completion) = Notification::new(What::Turn { node });
-        // Whoever sends for the node now comes to it.
+        // The thread that sends for the node reaches it.
         state.push(turn, Vec::new());
         Some(completion)
     }
 
-    /// Data that the kernel sends back for a retrieve.
+    /// Completes a retrieve with the data that the kernel sent.
     pub(crate) fn retrieved(&self, unique: u64, data: &[u8]) {
         if let Some(completer) = self.inner.retrieves.lock().remove(&unique) {
             completer.complete(Ok(data.to_vec()));
         }
     }
 
-    /// The connection is gone: nothing more is sent, and nobody waits for ever.
+    /// Stops sending after the connection ended, and fails all waiters.
     pub(crate) fn close(&self) {
         let mut state = self.inner.state.lock();
         state.closed = true;
@@ -202,7 +204,7 @@ impl Drop for Notifier {
 }
 
 impl State {
-    /// Queues, and with it those who wait for the same; `false` where an equal one waits already.
+    /// Queues a notification together with the waiters in `joined`; returns `false` where an equal one is queued already.
     fn push(&mut self, note: Notification, joined: Vec<Waiter>) -> bool {
         let id = note.what.node();
         let queue = self.nodes.entry(id).or_default();
@@ -211,7 +213,7 @@ impl State {
             if let Some(waiters) = queue.queued.get_mut(&key) {
                 waiters.push(note.waiter);
                 waiters.extend(joined);
-                // Completions are mostly dropped at once: what nobody awaits must not pile up here.
+                // Most completions are dropped at once: waiters without a receiver must not accumulate.
                 if waiters.len() >= 64 && waiters.len().is_power_of_two() {
                     waiters.retain(Waiter::is_awaited);
                 }
@@ -229,7 +231,7 @@ impl State {
         true
     }
 
-    /// Queues what waited for its time.
+    /// Queues the repetitions that are due.
     fn bring_due(&mut self) {
         if self.later.due().is_some() {
             let now = Instant::now();
@@ -239,11 +241,11 @@ impl State {
         }
     }
 
-    /// Takes the next notification of a node nobody sends for.
+    /// Takes the next notification of a node that no thread is sending for.
     fn take(&mut self) -> Option<(NodeId, Notification, Vec<Waiter>)> {
         while let Some(id) = self.ready.pop_front() {
             let Some(queue) = self.nodes.get_mut(&id) else { continue };
-            // Listed twice, as a queue is that was drained and filled again: `finished` lists it once more.
+            // A node that was drained and filled again is listed twice; `finished` lists it once more.
             if queue.busy {
                 continue;
             }
@@ -269,7 +271,7 @@ impl State {
         }
     }
 
-    /// Removes what matches, and gives those who still wait for it.
+    /// Removes matching notifications and returns their waiters.
     fn drain(&mut self, matches: impl Fn(&What) -> bool) -> Vec<Waiter> {
         let mut waiters = Vec::new();
         for queue in self.nodes.values_mut() {
@@ -282,10 +284,10 @@ impl State {
         waiters
     }
 
-    /// Where several ranges of a node wait, puts one invalidation of the whole in their place.
+    /// Replaces several ranges of a node by one invalidation of the whole node.
     fn merge_ranges(&mut self) {
         let is_range = |what: &What| matches!(what, What::InvalidateNode { .. });
-        // Who waits for some of them waits for all of them then.
+        // A waiter for some of them then waits for all.
         let goes = |what: &What| is_range(what) || matches!(what, What::Turn { .. });
         let mut merged = Vec::new();
         for (id, queue) in &mut self.nodes {
@@ -302,7 +304,7 @@ impl State {
 }
 
 impl NodeQueue {
-    /// Removes what matches; tells how many.
+    /// Removes matching notifications and returns their number.
     fn drain(&mut self, matches: impl Fn(&What) -> bool, waiters: &mut Vec<Waiter>) -> usize {
         let before = self.notes.len();
         for (generation, note) in std::mem::take(&mut self.notes) {
@@ -318,10 +320,9 @@ impl NodeQueue {
 }
 
 impl Inner {
-    /// The queue is full. Names become one "expire every name"; the ranges of a node become one invalidation of the
-    /// whole.
+    /// Makes room in a full queue: names become one "expire every name", and the ranges of a node one invalidation of the whole.
     fn make_room(&self, state: &mut State) {
-        // An older kernel: names stay.
+        // Kernels without INC_EPOCH: names stay queued.
         if self.can_expire_all.load(Ordering::Relaxed) {
             let before = state.queued;
             let waiters = state.drain(What::is_covered_by_expiry);
@@ -340,8 +341,8 @@ impl Inner {
         state.search_from = state.queued + MAX_QUEUED / 4;
     }
 
-    /// One thread for each node that is ready: one that was woken a moment ago still counts as idle, and may be stuck
-    /// with the first node for long.
+    /// Wakes or starts one thread for each ready node: a thread that was woken a moment ago still counts as idle, and may block
+    /// on its first node for long.
     fn wake_or_start(self: &Arc<Self>, state: &mut State) {
         self.wake_or_start_for(state, state.ready.len());
     }
@@ -393,8 +394,8 @@ impl Inner {
         state.threads -= 1;
     }
 
-    /// Whether a name that was expired may be confirmed by an answer on its way to the kernel. One that the kernel does not have
-    /// is looked up under the lock of its directory, which expiring waits for.
+    /// Reports whether a reply in flight may make an expired name valid again. A name that is not cached is looked up under the
+    /// lock of its directory, which the expiry waits for.
     fn wants_another(&self, what: &What, result: Result<(), Errno>) -> bool {
         let What::ExpireEntry { parent, name, again } = what else { return false };
         result.is_ok()
@@ -408,20 +409,20 @@ impl Inner {
             return;
         }
         if state.later.len() >= MAX_QUEUED && self.can_expire_all.load(Ordering::Relaxed) {
-            // Which no answer undoes.
+            // No reply undoes this one.
             state.later.clear();
             state.push(Notification::new(What::ExpireAll).0, Vec::new());
             return;
         }
         let due = state.later.due();
         state.later.put(*parent, name, *again, Instant::now());
-        // Who is idle may not know yet when to look, and this thread may be stuck with the next.
+        // An idle thread may not know the new due time yet, and this thread may block on its next notification.
         if state.idle == 0 || state.later.due() != due {
             self.wake_or_start_for(state, 1);
         }
     }
 
-    /// The kernel may be about to hear of a node that it did not know.
+    /// Retries while the kernel may be about to receive the reply that introduces the node.
     fn repeat(&self, node: NodeId, note: &Notification, mut result: Result<(), Errno>) -> Result<(), Errno> {
         let Some(told) = self.told.get() else { return result };
         let mut pause = LOOK;
@@ -470,7 +471,7 @@ impl Inner {
                 let sent = send(notify::retrieve(unique, node.0, *offset, *size));
                 if let Err(errno) = sent {
                     self.retrieves.lock().remove(&unique);
-                    // Not "nothing to do": the caller wants data.
+                    // ENOENT is an error here: the caller wants data.
                     completer.complete(Err(errno));
                 }
                 sent
@@ -501,7 +502,7 @@ mod tests {
         while notifier.inner.state.lock().idle == 0 {
             thread::yield_now();
         }
-        // Before it runs.
+        // Push before the threads run.
         let mut state = notifier.inner.state.lock();
         for node in [2, 3] {
             assert!(state.push(note(node), Vec::new()));

@@ -1,4 +1,5 @@
-//! The session's own way into its mount: to write out a file's dirty pages there is no notification.
+//! Write-back of a file's dirty pages through the session's own mount, since the protocol has no notification for it: opens the
+//! file by handle and calls `sync_file_range(2)`.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
@@ -7,11 +8,11 @@ use rustix::io::Errno;
 
 use crate::id::NodeId;
 
-/// Opens the root of the mount for a moment. It is not kept open: a descriptor of the mount held by its own server
-/// makes every ordinary unmount fail with EBUSY.
+/// Opens the root of the mount. The descriptor is closed after each use: one that the server itself held would make every
+/// ordinary unmount fail with EBUSY.
 type OpenRoot = dyn Fn() -> std::io::Result<OwnedFd> + Send + Sync;
 
-/// How to reach the session's own mount.
+/// Access to the session's own mount.
 #[derive(Clone)]
 pub(crate) struct Mountpoint(pub(crate) Arc<OpenRoot>);
 
@@ -61,7 +62,7 @@ fn open_node(root: BorrowedFd<'_>, node: NodeId) -> Result<OwnedFd, Errno> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd as libc::c_int) })
 }
 
-/// Writes pages out and waits, without FSYNC and without dropping them.
+/// Writes back a range of pages and waits, without FSYNC and without dropping them.
 fn sync_range(file: BorrowedFd<'_>, offset: u64, length: u64) -> Result<(), Errno> {
     let clamp = |value: u64| value.min(i64::MAX as u64) as libc::off64_t;
     let length = length.min(i64::MAX as u64 - offset.min(i64::MAX as u64));

@@ -1,12 +1,12 @@
-//! Noticing that a server is dying, before it is dead.
+//! Detection of a dying server before its last thread has exited.
 //!
-//! The socket closes with the last thread. A thread that tells the kernel to drop pages or a name can be stuck until a
-//! request is answered that the dying server had read: whoever made it holds the lock of the file, or of the directory. It
-//! would wait for its own successor; and without one nobody would ever end the connection, so it, the caller, and all who
-//! look at either in /proc would hang for good. So does a server that [asks itself](ask_oneself). Such threads do nothing to
-//! the file system below, so the next server need not wait for them. It does wait for all others: what they are at in the
-//! kernel is carried through to its end. No descriptor tells of this (a pidfd of the first thread waits for the others since
-//! Linux 6.15), so it is looked for.
+//! The server's socket closes only when its last thread exits. A thread that sends an invalidation can block in the kernel until
+//! a request is answered that the dying server had read: the process that made the request holds the lock of the file, or of the
+//! directory. That thread would wait for its own successor; without a successor nobody would ever abort the connection, and the
+//! thread, the process, and everything that looks at either in /proc would hang for good. A server that [uses its own
+//! mount](ask_oneself) has the same problem. Such threads do nothing to the underlying file system, so the next server need not
+//! wait for them. It does wait for all others, whose system calls run to completion. No descriptor reports this state (since
+//! Linux 6.15 a pidfd of the first thread waits for the other threads), so the guardian polls /proc.
 
 use std::io;
 use std::thread;
@@ -14,14 +14,15 @@ use std::time::Duration;
 
 use rustix::process::Pid;
 
-/// Threads that send notifications, or use what this process serves.
+/// Name of the threads that send notifications, or use a mount that this process serves.
 pub(crate) const NOTIFIER: &str = "shunt-notify";
 
-/// Does what uses a mount that this process serves, on a thread of its own: who waits there for an answer when the process is
-/// killed would keep it from ending, and nobody but the guardian can help.
+/// Runs `work`, which uses a mount that this process serves, on a thread of its own. A thread that waits there for a reply when
+/// the process is killed would keep the process from exiting, and only the guardian can help; the guardian recognises such
+/// threads by name.
 ///
 /// # Errors
-/// Those of starting a thread.
+/// The error of starting the thread.
 pub fn ask_oneself<T: Send>(work: impl FnOnce() -> T + Send) -> io::Result<T> {
     thread::scope(|scope| {
         let asking = thread::Builder::new().name(NOTIFIER.to_owned()).spawn_scoped(scope, work)?;
@@ -29,13 +30,13 @@ pub fn ask_oneself<T: Send>(work: impl FnOnce() -> T + Send) -> io::Result<T> {
     })
 }
 
-/// How often is looked: the pause where it comes to that. A server that dies as usual is noticed at once.
+/// Polling interval for a dying server, where a successor is to be started. A server that dies normally is noticed at once.
 pub(super) const LOOK: Duration = Duration::from_millis(100);
 
-/// The same where no other server is to follow.
+/// Polling interval where no successor is to be started.
 pub(super) const SELDOM: Duration = Duration::from_secs(2);
 
-/// A server.
+/// A server process.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Life(Pid);
 
@@ -44,11 +45,11 @@ impl Life {
         Self(pid)
     }
 
-    /// Its first thread has ended, and nobody is left but such threads.
+    /// Reports whether the first thread has exited and only threads are left that the next server need not wait for.
     pub(super) fn is_as_good_as_over(self) -> bool {
         let pid = self.0.as_raw_nonzero().to_string();
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        // The state comes behind the name, which may hold anything.
+        // The state follows the name, which may contain any character.
         let lives = stat.rsplit(')').next().is_none_or(|rest| !rest.trim().starts_with(['Z', 'X']));
         if lives && !stat.is_empty() {
             return false;

@@ -1,21 +1,21 @@
-//! The descriptors that a guardian keeps for the next server, each under a name.
+//! The descriptors that a guardian stores for the next server, each under a key.
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 
-/// What a descriptor is.
+/// The kind of a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u32)]
 pub(crate) enum Class {
-    /// `/dev/fuse` (id 0) and its clones. Closing a clone would end the requests that were read from it.
+    /// `/dev/fuse` (id 0) and its clones. Closing a clone would abort the requests that were read from it.
     Device = 0,
-    /// The state of the session.
+    /// The state map of the session.
     State = 1,
     /// The log file.
     Log = 2,
-    /// The file system's own; it picks the ids.
+    /// A descriptor of the file system, which assigns the id.
     FileSystem = 3,
-    /// An inode of the file system, by its id.
+    /// An inode of the file system, by its node id.
     Node = 4,
 }
 
@@ -27,12 +27,12 @@ impl Class {
     }
 }
 
-/// The name of a descriptor.
+/// The key of a stored descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Key {
     pub(crate) class: Class,
     pub(crate) id: u64,
 }
 
-/// Descriptors by name.
+/// Stored descriptors by key.
 pub(crate) type Held = BTreeMap<Key, OwnedFd>;

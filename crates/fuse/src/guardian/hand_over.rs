@@ -1,4 +1,4 @@
-//! The other end of a takeover: what a new server gets from the guardian.
+//! The successor's side of a takeover: receives the descriptors and the state of the last server from the guardian.
 
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
@@ -12,7 +12,7 @@ use super::{Cause, Guardian, GuardianError, Watch, seqpacket};
 use crate::id::NodeId;
 use crate::mount::MountPoint;
 
-/// All that is left of a server: what its successor needs to go on.
+/// Everything that a successor receives from the guardian in order to continue the session.
 #[derive(Debug)]
 pub struct HandOver {
     pub(crate) guardian: Guardian,
@@ -25,13 +25,13 @@ pub struct HandOver {
 }
 
 impl HandOver {
-    /// Receives it over standard input. To be called first in a process that a guardian started with the arguments of
-    /// [`Restart`](super::Restart). Until the session serves, nothing must be done that could lead through the mount:
-    /// nobody would answer.
+    /// Receives the hand-over from standard input. Call it first in a process that a guardian started with the arguments of
+    /// [`Restart`](super::Restart). Until the session serves, the process must not touch the mount, not even as part of a path:
+    /// nobody would reply.
     ///
     /// # Errors
     ///
-    /// Standard input is not a guardian's, or it is gone.
+    /// Standard input is not a guardian's socket, or is closed.
     pub fn receive() -> Result<Self, GuardianError> {
         let socket = take_stdin().map_err(|_| GuardianError::NoHandOver("standard input is closed"))?;
         let mut held = Held::new();
@@ -53,51 +53,51 @@ impl HandOver {
             }
         };
         let (watch, mount) = mounted.ok_or(GuardianError::NoHandOver("it handed over no mount"))?;
-        // The guardian hides from the OOM killer; its children inherit that.
+        // The guardian is protected from the OOM killer, and its children inherit that.
         let _ = std::fs::write("/proc/self/oom_score_adj", oom_score.to_string());
         let next = AtomicU32::new(watch.0.wrapping_add(1));
         let guardian = Guardian { socket, child: None, next, restarts: false };
         Ok(Self { guardian, held, watch, mount, takeovers, gone, cause })
     }
 
-    /// The mount to be served.
+    /// Returns the mount to serve.
     pub fn mount_point(&self) -> &MountPoint {
         &self.mount
     }
 
-    /// Which takeover of this mount it is, from 1.
+    /// Returns the number of this takeover of the mount, counted from 1.
     pub fn takeovers(&self) -> u32 {
         self.takeovers
     }
 
-    /// Why the last server is gone.
+    /// Returns the reason why the last server ended.
     pub fn cause(&self) -> Cause {
         self.cause
     }
 
-    /// The log file that the last server wrote.
+    /// Takes the log file that the last server wrote.
     pub fn take_log(&mut self) -> Option<File> {
         self.held.remove(&Key { class: Class::Log, id: 0 }).map(File::from)
     }
 
-    /// A descriptor that the last server's file system had held by this id.
+    /// Takes the descriptor that the last server's file system had stored under this id.
     pub fn take(&mut self, id: u64) -> Option<OwnedFd> {
         self.held.remove(&Key { class: Class::FileSystem, id })
     }
 
-    /// The descriptors that the last server's file system had held, by id, but for those taken already.
+    /// Takes the remaining descriptors that the last server's file system had stored, with their ids.
     pub fn take_all(&mut self) -> Vec<(u64, OwnedFd)> {
         let ours = |key: &Key, _: &mut OwnedFd| key.class == Class::FileSystem;
         self.held.extract_if(.., ours).map(|(key, descriptor)| (key.id, descriptor)).collect()
     }
 
-    /// The inodes that the last server's file system had held, but for those taken already.
+    /// Takes the remaining inodes that the last server's file system had stored.
     pub fn take_nodes(&mut self) -> Vec<(NodeId, OwnedFd)> {
         let nodes = |key: &Key, _: &mut OwnedFd| key.class == Class::Node;
         self.held.extract_if(.., nodes).map(|(key, descriptor)| (NodeId(key.id), descriptor)).collect()
     }
 
-    /// Time since the last server was found gone, or began to hand over.
+    /// Returns the time since the guardian noticed the end of the last server, or since that server began to hand over.
     pub fn pause(&self) -> Duration {
         Duration::from_nanos(now().saturating_sub(self.gone))
     }
@@ -105,7 +105,7 @@ impl HandOver {
 
 const NOT_A_GUARDIAN: GuardianError = GuardianError::NoHandOver("standard input does not hand over");
 
-/// Takes standard input away, so that no child gets a copy of the socket.
+/// Takes over standard input and replaces it by /dev/null, so that no child inherits the socket.
 fn take_stdin() -> rustix::io::Result<OwnedFd> {
     let socket = rustix::io::fcntl_dupfd_cloexec(std::io::stdin(), 3)?;
     let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC;

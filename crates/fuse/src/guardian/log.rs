@@ -2,13 +2,13 @@
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Standard error may be closed or full; that must not stop the cleaning.
+/// Logs to standard error. It may be closed or full; that must not stop the cleanup.
 pub(super) fn log(message: &str) {
     use std::io::Write;
     let _ = writeln!(std::io::stderr(), "shunt guardian: {message}");
 }
 
-/// Nanoseconds of CLOCK_MONOTONIC.
+/// Returns the nanoseconds of CLOCK_MONOTONIC.
 pub(super) fn now() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64

@@ -1,19 +1,19 @@
-//! A small process that outlives the server, so that no dead mount is left behind even by SIGKILL.
+//! The guardian: a small process that outlives the server and cleans up after it, so that not even SIGKILL leaves a dead mount.
 //!
-//! The server tells it about a mount *before* the mount becomes visible, and again when it was taken away in
-//! good order. They share a socket pair; when the server's end closes and mounts are still on the list, the
-//! server has died, and the guardian aborts their connections and unmounts them lazily, by mount id.
+//! The server registers a mount with it *before* the mount becomes visible, and deregisters it after an orderly unmount. They
+//! share a socket pair. When the server's end closes while mounts are registered, the server has died, and the guardian aborts
+//! their connections and unmounts them lazily, by mount id.
 //!
-//! Or it starts another server ([`Restart`]), which goes on where the last one ended: see [`takeover`](crate::takeover).
-//! For that it holds all that would be lost with the server, first of all the connection itself: each descriptor is
-//! sent to it before it is used.
+//! Alternatively it starts another server ([`Restart`]), which continues where the last one ended: see
+//! [`takeover`](crate::takeover). For that the guardian holds everything that would be lost with the server, first of all the
+//! connection itself: the server sends it each descriptor before using it.
 //!
-//! What it may ever do is settled when it is started, before the server has read anything of anybody: a guardian that was
-//! not given the arguments of another server starts none, whatever it is told later, and once it is
-//! [sealed](Guardian::seal) it hears of no other mounts.
+//! The guardian's abilities are fixed at its start, before the server has read untrusted data: a guardian that was not given the
+//! arguments of another server starts none, whatever messages it gets later, and once it is [sealed](Guardian::seal) it accepts
+//! no other mounts.
 //!
-//! What it cannot help against: being killed together with the server (`kill -9` to a whole control group),
-//! and copies of the mount in other mount namespaces, which stay there but fail at once.
+//! Limits: it does not help when it is killed together with the server (`kill -9` to a whole control group), and copies of the
+//! mount in other mount namespaces stay, but fail at once.
 
 pub(crate) mod exit_watch;
 pub(crate) mod fd_store;
@@ -48,51 +48,51 @@ use crate::mount::{Detached, MountError, MountPoint, sys};
 use fd_store::Key;
 use wire::Message;
 
-/// How long a fresh guardian may take to get ready.
+/// Timeout for the start of the guardian.
 const START: Duration = Duration::from_secs(5);
 
-/// Why a guardian is not there.
+/// An error of starting the guardian or of talking to it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum GuardianError {
-    /// It could not be started.
+    /// The guardian could not be started.
     #[error("cannot start the guardian process: {0}")]
     Start(io::Error),
-    /// It started, but did not get ready within five seconds.
+    /// The guardian was started, but did not get ready within five seconds.
     #[error("the guardian process did not get ready: check that /proc/self/exe can be executed")]
     NotReady,
-    /// It does not take messages any more.
+    /// The guardian does not accept messages any more.
     #[error(
         "the guardian process is gone ({0}): a killed server would leave a dead mount; restart the server"
     )]
     Gone(Errno),
-    /// The mount point cannot be described to it.
+    /// The mount point cannot be examined for the guardian.
     #[error(transparent)]
     Mount(#[from] MountError),
-    /// Standard input is not a guardian that hands over.
+    /// Standard input is not the socket of a guardian that hands over.
     #[error("this process was not started by a guardian: {0}")]
     NoHandOver(&'static str),
 }
 
-/// How another server is started where one died.
+/// How to start a successor when the server dies.
 #[derive(Clone, Debug)]
 pub struct Restart {
-    /// The arguments of its process, the name first. The program is the one of this process. It is to call
+    /// The arguments of the successor, its name first. The program is the one of this process. It must call
     /// [`HandOver::receive`].
     pub arguments: Vec<OsString>,
-    /// So many servers that end within ten seconds are too many: the mount is taken away.
+    /// Number of servers that ended within ten seconds at which the guardian gives up and removes the mount.
     pub crashes: u32,
 }
 
-/// Why a server took over.
+/// The reason why a server took over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Cause {
-    /// The server before it was killed, or crashed.
+    /// The previous server was killed, or crashed.
     Death = 0,
-    /// It is the program of an [upgrade](Guardian::upgrade).
+    /// The server is the program of an [upgrade](Guardian::upgrade).
     Upgrade = 1,
-    /// The program of an upgrade did not get to serve, and this is the one before.
+    /// The program of an upgrade failed to serve, and this is the program before it.
     FailedUpgrade = 2,
 }
 
@@ -108,10 +108,10 @@ impl Cause {
 #[derive(Debug)]
 pub struct Guardian {
     socket: OwnedFd,
-    /// None where it is the guardian that started us.
+    /// `None` in a successor, whose parent is the guardian.
     child: Option<Child>,
     next: AtomicU32,
-    /// It was given the arguments of another server.
+    /// The guardian was given the arguments of a successor.
     restarts: bool,
 }
 
@@ -121,12 +121,11 @@ pub struct Guardian {
 pub struct Watch(u32);
 
 impl Guardian {
-    /// Starts a guardian that takes mounts away and will never do anything else, by `command`, which must call [`main`] as
-    /// the first thing it does.
+    /// Starts a guardian that can unmount and nothing else, by `command`, which must call [`main`] as the first thing it does.
     ///
-    /// Usually that is `/proc/self/exe` with a hidden argument. The guardian talks over its standard input;
-    /// of the server's other descriptors it keeps only standard error, for its log. Start it after the server
-    /// has gone into the background, or that standard error is the terminal's.
+    /// Usually that is `/proc/self/exe` with a hidden argument. The guardian communicates over its standard input; of the
+    /// server's other descriptors it keeps only standard error, for its log. Start it after the server has gone into the
+    /// background, or that standard error is the terminal's.
     ///
     /// # Errors
     ///
@@ -135,12 +134,12 @@ impl Guardian {
         Self::spawn_with(command, None)
     }
 
-    /// As [`spawn`](Self::spawn), but should this server die, from the moment on when its mount is complete, another one is
-    /// started. Nothing that is said later changes how.
+    /// Starts a guardian as [`spawn`](Self::spawn) does, but one that starts a successor when the server dies after its mount is
+    /// complete. No later message changes the arguments of the successor.
     ///
     /// # Errors
     ///
-    /// Those of [`spawn`](Self::spawn).
+    /// The errors of [`spawn`](Self::spawn).
     pub fn spawn_restarting(command: Command, restart: Restart) -> Result<Self, GuardianError> {
         Self::spawn_with(command, Some(restart))
     }
@@ -150,7 +149,7 @@ impl Guardian {
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
                 .map_err(|errno| GuardianError::Start(errno.into()))?;
         command.stdin(theirs).stdout(Stdio::null());
-        // A copy of `/dev/fuse` in the guardian would keep the mount of a dead server waiting for ever.
+        // A copy of `/dev/fuse` in the guardian would keep the mount of a dead server waiting forever.
         sys::close_all_on_exec(&mut command);
         let child = command.spawn().map_err(GuardianError::Start)?;
         // Closes our copy of the guardian's end, so that its death is noticed.
@@ -163,10 +162,10 @@ impl Guardian {
         };
         let (next, restarts) = (AtomicU32::new(0), restart.is_some());
         let mut guardian = Guardian { socket, child: Some(child), next, restarts };
-        // A program that ended at once is not ready either.
+        // A program that exits at once is not ready either.
         let ready = guardian.send(&settled).and_then(|()| guardian.wait_ready());
         if let Err(error) = ready.map_err(|_| GuardianError::NotReady) {
-            // It may be any program, one that never looks at its standard input.
+            // It may be any program, even one that never reads its standard input.
             let _ = guardian.child.as_mut().map(Child::kill);
             return Err(error);
         }
@@ -184,7 +183,7 @@ impl Guardian {
         Err(GuardianError::NotReady)
     }
 
-    /// The process id of the guardian; none where it is not our child.
+    /// Returns the process id of the guardian; `None` where it is not our child.
     pub fn pid(&self) -> Option<u32> {
         self.child.as_ref().map(Child::id)
     }
@@ -194,7 +193,7 @@ impl Guardian {
     ///
     /// # Errors
     ///
-    /// The mount point cannot be looked at, or the guardian is gone.
+    /// The mount point cannot be examined, or the guardian is gone.
     pub fn watch(&self, detached: &Detached, mountpoint: &Path) -> Result<Watch, GuardianError> {
         let watch = Watch(self.next.fetch_add(1, Ordering::Relaxed));
         let top = MountPoint::top(mountpoint)?;
@@ -207,7 +206,7 @@ impl Guardian {
         Ok(watch)
     }
 
-    /// Tells which mount it became.
+    /// Reports the identity of the attached mount to the guardian.
     ///
     /// # Errors
     ///
@@ -217,7 +216,7 @@ impl Guardian {
         self.send(&Message::Mounted { token: watch.0, mark: mount.mark(), path })
     }
 
-    /// Ends a watch: the mount was taken away in good order, or never came to be.
+    /// Ends a watch: the mount was unmounted in good order, or never made.
     ///
     /// # Errors
     ///
@@ -226,8 +225,8 @@ impl Guardian {
         self.send(&Message::Release { token: watch.0 })
     }
 
-    /// The guardian hears of no other mounts from here on, and is given nothing more. To be called once the mount is
-    /// complete by a server that may come to be told what to say.
+    /// Makes the guardian refuse further mounts and descriptors. Call it once the mount is complete, in a server that processes
+    /// untrusted data and might be compromised later.
     ///
     /// # Errors
     ///
@@ -236,7 +235,7 @@ impl Guardian {
         self.send(&Message::Seal)
     }
 
-    /// No server is to follow this one, which is about to end: its mount is taken away.
+    /// Announces that this server is about to exit without a successor: the guardian removes its mount.
     ///
     /// # Errors
     ///
@@ -245,9 +244,9 @@ impl Guardian {
         self.send(&Message::Ending)
     }
 
-    /// The next server is to be `program`, a file that can be executed (no script: its interpreter could not open it).
-    /// Once this process ends it takes over. If it does not get that far within ten seconds, or ends twice within its
-    /// first ten seconds, the last program does again.
+    /// Sets the program of the next server: `program` is an executable file (no script: its interpreter could not open it). It
+    /// takes over once this process exits. If it does not serve within ten seconds, or exits twice within its first ten seconds,
+    /// the guardian returns to the previous program.
     ///
     /// # Errors
     ///
@@ -256,7 +255,7 @@ impl Guardian {
         self.send_with(&Message::Upgrade, Some(program))
     }
 
-    /// Keeps a log file for the next server, which cannot open it by its path: that may lead through the mount.
+    /// Stores the log file for the next server, which cannot open it by its path: that may lead through the mount.
     ///
     /// # Errors
     ///
@@ -265,7 +264,8 @@ impl Guardian {
         self.hold(Key { class: fd_store::Class::Log, id: 0 }, file)
     }
 
-    /// Keeps a descriptor for the next server, in place of one of the same name. Once this returns it survives us.
+    /// Stores a descriptor for the next server, replacing one with the same key. Once this returns, the descriptor survives this
+    /// process.
     pub(crate) fn hold(&self, key: Key, descriptor: BorrowedFd<'_>) -> Result<(), GuardianError> {
         self.send_with(&Message::Hold(key), Some(descriptor))
     }
@@ -274,19 +274,19 @@ impl Guardian {
         self.send(&Message::LetGo(key))
     }
 
-    /// Whether its process has ended.
+    /// Reports whether the guardian process has exited.
     pub fn is_gone(&self) -> bool {
         let mut fds = [PollFd::new(&self.socket, PollFlags::empty())];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         poll(&mut fds, Some(&now)).is_ok() && fds[0].revents().intersects(PollFlags::HUP | PollFlags::ERR)
     }
 
-    /// Whether another server was asked for.
+    /// Reports whether a successor was requested at the start of the guardian.
     pub(crate) fn may_restart(&self) -> bool {
         self.restarts
     }
 
-    /// From here on another server follows.
+    /// From here on the guardian starts a successor if the server dies.
     pub(crate) fn arm(&self) -> Result<(), GuardianError> {
         if self.restarts { self.send(&Message::Arm) } else { Ok(()) }
     }
@@ -300,7 +300,7 @@ impl Guardian {
     }
 
     fn send_with(&self, message: &Message, descriptor: Option<BorrowedFd<'_>>) -> Result<(), GuardianError> {
-        // What is in the socket's buffer is read even if the server dies right after this.
+        // The guardian reads what is in the socket's buffer even if the server dies right after this.
         seqpacket::send(self.socket.as_fd(), &message.encode(), descriptor).map_err(GuardianError::Gone)
     }
 }
@@ -309,7 +309,7 @@ impl Drop for Guardian {
     fn drop(&mut self) {
         // A child of ours may hold a copy of the socket; shutting down ends all copies.
         let _ = shutdown(&self.socket, rustix::net::Shutdown::Both);
-        // It ends by itself. If it is not our child any more, since the server forked, there is nothing to wait for.
+        // The guardian then exits by itself. If it is not our child, because the server forked, there is nothing to wait for.
         let _ = self.child.as_mut().map(Child::wait);
     }
 }

@@ -1,4 +1,5 @@
-//! The guardian itself.
+//! The guardian process: records the messages of its server, and when the server ends, starts a successor or removes the mounts.
+//! It holds the descriptors of the session meanwhile, and accepts only messages that its first packet and its sealing allow.
 
 use std::ffi::CStr;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -22,15 +23,15 @@ use crate::mount::sys;
 const NAME: &CStr = c"shunt-guardian";
 const OOM_SCORE: &str = "/proc/self/oom_score_adj";
 
-/// Runs as the guardian until the server at the other end of standard input ends; then starts another one, where that
-/// was asked for, or cleans up after it.
+/// Runs as the guardian until the server at the other end of standard input ends; then starts a successor, where that was
+/// requested, or cleans up.
 ///
-/// To be called first in a process that [`Guardian::spawn`](super::Guardian::spawn) started. Makes the process a
-/// session of its own, deaf to SIGINT, SIGTERM, SIGHUP and SIGQUIT, hard to pick for the OOM killer.
+/// Call it first in a process that [`Guardian::spawn`](super::Guardian::spawn) started. It makes the process a session of its own
+/// that ignores SIGINT, SIGTERM, SIGHUP and SIGQUIT, and an unlikely victim of the OOM killer.
 ///
-/// The exit code is a failure if a mount could not be taken away, or if standard input is not the socket.
+/// The exit code is a failure if a mount could not be removed, or if standard input is not the socket.
 pub fn main() -> ExitCode {
-    // Fails if we lead a process group already, and then no terminal's signals are meant for us anyway.
+    // Fails if we lead a process group already, and then no terminal sends us signals anyway.
     let _ = rustix::process::setsid();
     for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT] {
         sys::ignore_signal(signal);
@@ -39,15 +40,15 @@ pub fn main() -> ExitCode {
     // Keeps no directory busy.
     let _ = std::env::set_current_dir("/");
     let oom_score = std::fs::read_to_string(OOM_SCORE).ok().and_then(|line| line.trim().parse().ok());
-    // Lower than zero takes root; nothing is lost without.
+    // A negative value requires root; without it nothing is lost.
     let _ = std::fs::write(OOM_SCORE, "-1000");
-    // Room for the descriptors of a server.
+    // Raises the limit for the descriptors of a server.
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
     let _ = setrlimit(Resource::Nofile, limit);
 
     let stdin = std::io::stdin();
-    // The first server started us.
+    // The first server is our parent.
     let life = rustix::process::getppid().map(Life::of);
     let mut book = GuardianState { serving: true, life, ..GuardianState::default() };
     let mut first = vec![0; MAX];
@@ -72,7 +73,7 @@ pub fn main() -> ExitCode {
             }
         }
     }
-    // The last descriptors of the connection: whoever waits for an answer gets an error now.
+    // These are the last descriptors of the connection: processes that wait for a reply get an error now.
     book.held.clear();
     let mut clean = true;
     for watched in book.mounts.into_values() {
@@ -81,21 +82,21 @@ pub fn main() -> ExitCode {
     if clean { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Keeps the book until the server's end is closed, or until `deadline` if it does not serve by then.
+/// Processes messages until the server's end is closed, or until `deadline` if the server does not serve by then.
 fn follow(socket: BorrowedFd<'_>, book: &mut GuardianState, deadline: Option<Instant>) {
     let mut buf = vec![0; MAX];
     loop {
         let deadline = deadline.filter(|_| !book.serving);
-        // Somebody waits for the next server.
+        // With a successor to start, requests are waiting for it.
         let pause = if book.is_armed() { LOOK } else { SELDOM };
         if !wait(socket, deadline, book.life, pause) {
             return;
         }
         match seqpacket::receive(socket, &mut buf) {
-            // No message is empty, so this is the end.
+            // No message is empty, so this is end of file.
             Ok((0, _)) => return,
             Ok((length, descriptor)) => book.note(Message::decode(&buf[..length]), descriptor),
-            // The server ended with unread bytes; what it sent is still to be read.
+            // The server ended with unread bytes; what it sent can still be read.
             Err(Errno::CONNRESET) => {}
             Err(errno) => {
                 log(&format!("cannot hear the server: {errno}"));
@@ -105,7 +106,7 @@ fn follow(socket: BorrowedFd<'_>, book: &mut GuardianState, deadline: Option<Ins
     }
 }
 
-/// Waits until there is something to be read. Tells `false` where there will be nothing.
+/// Waits until the socket is readable. Returns `false` where nothing more will arrive.
 fn wait(socket: BorrowedFd<'_>, deadline: Option<Instant>, life: Option<Life>, pause: Duration) -> bool {
     loop {
         let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
@@ -115,13 +116,13 @@ fn wait(socket: BorrowedFd<'_>, deadline: Option<Instant>, life: Option<Life>, p
         }
         let late = left.is_some_and(|left| left <= pause);
         if late || life.is_some_and(Life::is_as_good_as_over) {
-            // What it said comes first, also what it said between the two looks: that it ends on purpose.
+            // Drain the socket first, including what the server sent between the two polls: it may announce its exit.
             return says_something(socket, Some(Duration::ZERO));
         }
     }
 }
 
-/// Whether there is something to be read within the time, the end included.
+/// Reports whether the socket becomes readable, or reaches its end, within `time`.
 fn says_something(socket: BorrowedFd<'_>, time: Option<Duration>) -> bool {
     let timeout =
         time.map(|time| Timespec { tv_sec: time.as_secs() as i64, tv_nsec: time.subsec_nanos().into() });

@@ -1,4 +1,5 @@
-//! Taking mounts away whose server is gone.
+//! Removal of mounts whose server is gone: abort the connection, then unmount lazily, with retries. A mount of unknown state is
+//! probed first, so that the mount of a restarted server is left alone.
 
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
@@ -11,9 +12,9 @@ use rustix::io::Errno;
 use super::log::log;
 use crate::mount::{Mark, MountError, MountPoint, Unmount};
 
-/// Waits between the tries to take a mount away; about four seconds in all.
+/// Pauses between the attempts to unmount, in milliseconds; about four seconds in all.
 const PAUSES: [u64; 6] = [10, 50, 200, 500, 1000, 2000];
-/// How long a mount of unknown state may take to show whether it is dead.
+/// Timeout of the probe whether a mount of unknown state is dead.
 const PROBE: Duration = Duration::from_secs(2);
 
 pub(super) enum Watched {
@@ -21,7 +22,7 @@ pub(super) enum Watched {
     Mounted { mark: Mark, path: PathBuf },
 }
 
-/// Whether nothing is left of it.
+/// Removes a mount; returns whether it is gone.
 pub(super) fn take_away(watched: Watched) -> bool {
     match watched {
         Watched::Mounted { mark, path } => remove(&MountPoint::new(path, mark)),
@@ -35,7 +36,7 @@ fn remove(mount: &MountPoint) -> bool {
         if !mount.is_mounted() {
             return true;
         }
-        // Ends what still waits for an answer, even if the unmount is refused.
+        // Fails the requests that wait for a reply, even if the unmount is refused.
         let _ = mount.abort();
         match mount.unmount(Unmount::Lazy) {
             Ok(()) | Err(MountError::NotMounted(_)) => {
@@ -52,10 +53,10 @@ fn remove(mount: &MountPoint) -> bool {
     false
 }
 
-/// The server died around its mount call, so it is not known whether and which mount is there. A new one at
-/// the path is ours if its server is gone; a restarted server's mount is alive.
+/// Removes a mount whose server died around its mount call, so that neither its existence nor its id is known. A new mount at the
+/// path is ours if its server is gone; the mount of a restarted server is alive.
 fn remove_pending(before: Mark, path: &Path) -> bool {
-    // The helper may still be about to mount.
+    // The mount helper may still be about to mount.
     for pause in &PAUSES[..4] {
         if let Ok(mount) = MountPoint::find(path)
             && mount.mark() != before
@@ -67,7 +68,7 @@ fn remove_pending(before: Mark, path: &Path) -> bool {
     true
 }
 
-/// Asks the mount itself, in another thread because a hung server would not answer.
+/// Probes the mount itself, in another thread because a hung server would not reply.
 fn is_dead(path: &Path) -> bool {
     let (answer, dead) = mpsc::channel();
     let path = path.to_owned();

@@ -10,7 +10,7 @@ use rustix::net::{
     SendFlags, recvmsg, sendmsg,
 };
 
-/// Sends a packet, and a descriptor with it.
+/// Sends a packet, with a descriptor if one is given.
 pub(super) fn send(
     socket: BorrowedFd<'_>,
     packet: &[u8],
@@ -26,7 +26,7 @@ pub(super) fn send(
     retry_on_intr(|| sendmsg(socket, &packet, &mut ancillary, SendFlags::NOSIGNAL)).map(drop)
 }
 
-/// Receives a packet: its length, 0 at the end, and what came with it.
+/// Receives a packet: its length, 0 at end of file, and the descriptor that was attached to it.
 pub(super) fn receive(socket: BorrowedFd<'_>, packet: &mut [u8]) -> Result<(usize, Option<OwnedFd>), Errno> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);

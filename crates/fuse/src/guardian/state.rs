@@ -11,32 +11,32 @@ use super::log::{log, now};
 use super::removal::Watched;
 use super::wire::Message;
 
-/// More mounts than one server ever has; bounds the memory.
+/// Maximum number of watched mounts, more than one server ever has: bounds the memory.
 const MAX_HELD_DESCRIPTORS: usize = 4096;
 
-/// What the guardian knows of its server.
+/// The guardian's record of its server.
 #[derive(Default)]
 pub(super) struct GuardianState {
     pub(super) mounts: BTreeMap<u32, Watched>,
     pub(super) held: Held,
-    /// How to start another server: how many crashes are too many, and its arguments. Settled by the first packet.
+    /// The arguments of a successor and the number of crashes that are too many. Set by the first packet only.
     pub(super) restart: Option<(u32, Vec<OsString>)>,
-    /// A server that dies from now on is followed by another one.
+    /// The guardian starts a successor if the server dies.
     pub(super) armed: bool,
-    /// No other mounts are taken, and nothing else is kept.
+    /// No further mounts or descriptors are accepted.
     pub(super) sealed: bool,
     /// The server.
     pub(super) life: Option<Life>,
     /// The server ends on purpose.
     pub(super) ending: bool,
-    /// The program of the next server, where it is to be another one, and when the server began to hand over.
+    /// The program of an upgrade, and the time at which the server began to hand over.
     pub(super) upgrade: Option<(OwnedFd, u64)>,
     /// The server has taken over.
     pub(super) serving: bool,
 }
 
 impl GuardianState {
-    /// The only mount, if another server is to serve it on.
+    /// Returns the only mount, if a successor is to serve it.
     pub(super) fn to_be_continued(&self) -> Option<(u32, &Watched)> {
         let (token, watched) = self.mounts.iter().next()?;
         let mounted = self.mounts.len() == 1 && matches!(watched, Watched::Mounted { .. });
@@ -47,7 +47,7 @@ impl GuardianState {
         self.armed && self.restart.is_some()
     }
 
-    /// Settles what may ever be done, by the first packet. `false` where that is none that does.
+    /// Fixes the guardian's abilities by the first packet; returns `false` where it is not one of the two kinds that do.
     pub(super) fn settle(&mut self, first: Option<Message>) -> bool {
         match first {
             Some(Message::UnmountOnly) => {}
@@ -57,7 +57,7 @@ impl GuardianState {
         true
     }
 
-    /// Whether the server may ask for this, now. One that reads what nobody vouches for may be told what to say.
+    /// Reports whether the server may send this message now. A server that reads untrusted data may be compromised.
     pub(super) fn allows(&self, message: &Message) -> bool {
         match message {
             Message::Release { .. } | Message::Ending => true,
@@ -91,7 +91,7 @@ impl GuardianState {
                 return;
             }
             (Some(Message::Hold(key)), None) => {
-                // The name must not lead to an older descriptor.
+                // The key must not lead to an older descriptor.
                 self.held.remove(&key);
                 log("no descriptor is left for a file of the server: it will be lost if the server dies");
                 return;

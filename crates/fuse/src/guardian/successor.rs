@@ -1,4 +1,5 @@
-//! Starting the next server.
+//! Starts successors: hands the descriptors and the state over to a new server process, limits the crash rate, and falls back to
+//! the previous program if that of an upgrade fails.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -21,33 +22,33 @@ use super::state::GuardianState;
 use super::wire::Message;
 use crate::mount::sys;
 
-/// Servers that end more often than they may in this time are given up.
+/// Sliding window of the crash limit.
 const WINDOW: Duration = Duration::from_secs(10);
-/// How long a server may take to take over.
+/// Timeout for a server to take over.
 const START: Duration = Duration::from_secs(10);
 
-/// The servers of one mount, one after the other.
+/// The successive servers of one mount.
 pub(super) struct Succession {
     ends: VecDeque<Instant>,
     takeovers: u32,
     oom_score: i32,
-    /// The program, where it is not ours.
+    /// The program of the successor, where it is not ours.
     program: Option<OwnedFd>,
     trial: Option<Trial>,
-    /// The last program of an upgrade failed.
+    /// The program of the last upgrade failed.
     back: bool,
-    /// Servers that end as soon as their successors serve.
+    /// Servers that exit as soon as their successors serve.
     dying: Vec<Child>,
 }
 
-/// A program that an upgrade brought, and that has not proved itself.
+/// The program of an upgrade that has not yet served for long enough.
 struct Trial {
     program: OwnedFd,
     since: Instant,
     ends: u32,
 }
 
-/// A server that we started.
+/// A server that the guardian started.
 pub(super) struct Server {
     child: Child,
     socket: OwnedFd,
@@ -67,7 +68,7 @@ impl Succession {
         }
     }
 
-    /// The server ended: starts the next one and hands everything over.
+    /// Starts the next server after the last one ended, and hands everything over.
     pub(super) fn next(&mut self, book: &mut GuardianState) -> Result<Server, String> {
         let mut gone = now();
         self.dying.retain_mut(|child| matches!(child.try_wait(), Ok(None)));
@@ -91,7 +92,7 @@ impl Succession {
         let server = server.map_err(|error| format!("no other server can be started ({error})"))?;
         let go = Message::Go { takeovers: self.takeovers, oom_score: self.oom_score, gone, cause };
         if let Err(error) = server.hand_over(book, &go) {
-            // It ended already, which is seen next.
+            // The new server exited already, which the next iteration notices.
             log(&format!("cannot hand over: {error}"));
         }
         Ok(server)
@@ -121,7 +122,7 @@ impl Succession {
         let program = self.trial.as_ref().map(|trial| &trial.program).or(self.program.as_ref());
         let mut command = match program {
             Some(program) => Command::new(format!("/proc/self/fd/{}", program.as_raw_fd())),
-            // Ours: the same that the first server was, even if that file was replaced since.
+            // Our own program: the same as the first server's, even if its file was replaced since.
             None => Command::new("/proc/self/exe"),
         };
         command.arg0(name).args(rest).stdin(theirs).stdout(Stdio::null());
@@ -130,7 +131,7 @@ impl Succession {
         Ok(Server { child, socket, started: Instant::now() })
     }
 
-    /// A server of the program on trial ended, on purpose or not.
+    /// Decides about the program on trial after a server of it ended, on purpose or not.
     fn judge(&mut self, on_purpose: bool, served: bool) {
         let Some(trial) = &mut self.trial else { return };
         trial.ends += u32::from(!on_purpose);
@@ -183,7 +184,7 @@ impl Server {
 
     /// Sees to its end, which came or is due.
     pub(super) fn reap(mut self, succession: &mut Succession, book: &GuardianState) {
-        // It may live on without its socket, or not have got to serve in time.
+        // It may have closed its socket without exiting, or have failed to serve in time.
         let _ = self.child.kill();
         let life = self.life();
         let status = loop {
@@ -191,7 +192,7 @@ impl Server {
                 Ok(None) => {}
                 ended => break ended.ok().flatten(),
             }
-            // Then it may not end before another one serves.
+            // In this state it may not exit before another server serves.
             if life.is_some_and(Life::is_as_good_as_over) {
                 break None;
             }

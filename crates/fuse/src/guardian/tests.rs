@@ -1,4 +1,4 @@
-//! A server is killed; the guardian does its work, and only that.
+//! Tests that kill a server and check that the guardian does its work, and only that.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use crate::mount::{MountMethod, MountOptions, MountPoint, prepare};
 const GUARDIAN: &str = concat!(module_path!(), "::play_the_guardian");
 const SERVER: &str = concat!(module_path!(), "::play_the_server");
 
-/// The two other processes of these tests are this program again.
+/// The guardian and the server of these tests are this test program, started again.
 #[test]
 fn play_the_guardian() {
     if my_role().is_some() {
@@ -24,7 +24,7 @@ fn play_the_guardian() {
 fn play_the_server() {
     let Some(role_name) = my_role() else { return };
     let path = PathBuf::from(std::env::var_os("SHUNT_TEST_PLACE").unwrap());
-    // A descriptor that every child inherits, as a careless program has them.
+    // A descriptor that every child inherits, as in a careless program.
     let careless = rustix::io::dup(std::io::stderr()).unwrap();
     rustix::io::fcntl_setfd(&careless, rustix::io::FdFlags::empty()).unwrap();
 
@@ -64,7 +64,7 @@ fn play_the_server() {
     say("ready");
 }
 
-/// As a server that was told by an image what to say: a guardian that would start other servers started `touch` by this.
+/// Sends the messages of a server that was compromised by a malicious image: a guardian that starts successors would run `touch`.
 fn ask_for_a_program(guardian: &Guardian, mount: &Path, sealed: bool) {
     if sealed {
         guardian.seal().unwrap();
@@ -78,7 +78,7 @@ fn ask_for_a_program(guardian: &Guardian, mount: &Path, sealed: bool) {
         .send_with(&Message::Hold(Key { class: fd_store::Class::State, id: 0 }), Some(program.as_fd()))
         .unwrap();
     guardian.upgrade(program.as_fd()).unwrap();
-    // Nor does it take other mounts away.
+    // It does not remove other mounts either.
     let other = MountPoint::top(Path::new("/proc")).unwrap();
     if sealed {
         let path = other.path().to_owned();
@@ -86,19 +86,19 @@ fn ask_for_a_program(guardian: &Guardian, mount: &Path, sealed: bool) {
     }
 }
 
-/// What `touch` would make.
+/// The file that `touch` would make.
 fn touched(mount: &Path) -> PathBuf {
     mount.with_extension("touched")
 }
 
-/// Tells the kernel to drop a name of the top directory once somebody asks for one there, who gets no answer.
+/// Invalidates a name of the root directory once a process makes a request there, which gets no reply.
 fn drop_a_name(device: OwnedFd) {
     take_a_request(&device);
     let notice = shunt_fuse_abi::build::notify::inval_entry(1, b"name", Default::default());
     std::fs::File::from(device).write_all(&notice.to_vec()).unwrap();
 }
 
-/// Once it is there. Who made it gets no answer.
+/// Reads one request, and leaves it without a reply.
 fn take_a_request(device: &OwnedFd) {
     rustix::io::read(device, &mut vec![0; 1 << 20]).unwrap();
 }
@@ -120,7 +120,7 @@ impl Server {
         Server { child, guardian }
     }
 
-    /// SIGKILL, and waits for the guardian, one second at most.
+    /// Sends SIGKILL, and waits for the guardian, one second at most.
     fn kill(self) {
         self.kill_within(Duration::from_secs(1));
     }
@@ -143,7 +143,7 @@ impl Drop for Server {
     }
 }
 
-/// Not a zombie either, which nobody but the machine's init can reap.
+/// Reports whether a process runs; a zombie, which nobody but the machine's init can reap, does not.
 fn alive(pid: u32) -> bool {
     std::fs::read_to_string(format!("/proc/{pid}/stat"))
         .is_ok_and(|stat| !stat.rsplit(") ").next().unwrap_or_default().starts_with('Z'))
@@ -181,7 +181,7 @@ fn a_guardian_starts_nothing_that_it_was_not_started_for() {
     }
 }
 
-/// By what it writes down, whichever way a message comes.
+/// Checks the guardian's record, whatever order the messages arrive in.
 #[test]
 fn the_first_packet_settles_what_a_guardian_does() {
     let mark = MountPoint::top(Path::new("/proc")).unwrap().mark();
@@ -219,7 +219,7 @@ fn who_waits_for_a_killed_server_gets_an_error() {
     assert!(matches!(user.join().unwrap(), Some(libc::ECONNABORTED | libc::ENOTCONN)));
 }
 
-/// Kills a server that cannot end, and tells whether the guardian noticed.
+/// Kills a server that cannot exit, and returns whether the guardian noticed.
 fn is_noticed(server: &mut Server, mount: &MountPoint, place: &Place) -> bool {
     server.child.kill().unwrap();
     let start = Instant::now();
@@ -229,13 +229,13 @@ fn is_noticed(server: &mut Server, mount: &MountPoint, place: &Place) -> bool {
     }
     let was_noticed = place.line().is_none();
     if !was_noticed {
-        // Or nothing of this would ever end.
+        // Without this the processes would hang forever.
         mount.abort().unwrap();
     }
     was_noticed
 }
 
-/// One of its threads waits in the kernel for the directory, which whoever waits for the server's answer has locked.
+/// One of the server's threads waits in the kernel for the directory's lock, held by a process that waits for the server's reply.
 #[test]
 fn a_server_that_cannot_end_is_noticed() {
     if !can_mount() {
@@ -288,7 +288,7 @@ fn a_server_killed_before_it_mounts_leaves_others_alone() {
         let place = Place::new();
         let server = Server::start(name, &place);
         let other = crate::mount::mount(&place.path(), &MountOptions::new()).unwrap();
-        // The guardian asks the other mount whether it is dead, and this one does not even answer.
+        // The guardian probes whether the other mount is dead, and this one does not even reply.
         server.kill_within(Duration::from_secs(4));
         assert!(other.mount.is_mounted());
     }

@@ -1,4 +1,4 @@
-//! The messages from the server to its guardian: one packet each, little-endian.
+//! The messages between a server and its guardian: one packet each, little-endian.
 //!
 //! | bytes | meaning |
 //! |---|---|
@@ -8,7 +8,7 @@
 //! | 25 | for kinds 1 and 2, a mark: 0 or 1 for a reusable or a unique id, the id (8), the id of mountinfo (8), major (4), minor (4) |
 //! | rest | for kinds 1 and 2, the path |
 //!
-//! Kinds from 16 on are those of a takeover. A descriptor comes along as SCM_RIGHTS.
+//! Kinds from 16 on belong to takeovers. A descriptor is passed as SCM_RIGHTS.
 //!
 //! | kind | direction | number | then |
 //! |---|---|---|---|
@@ -23,8 +23,8 @@
 //! | 24 arm | to the guardian | 0 | |
 //! | 25 seal | to the guardian | 0 | |
 //!
-//! The first packet settles what a guardian may ever do: one of the kinds 18 and 23, which mean nothing later. Who gets a
-//! message that it does not know drops it.
+//! The first packet fixes the guardian's abilities: it is of kind 18 or 23, which are ignored later. Unknown messages are
+//! dropped.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -34,10 +34,10 @@ use super::Cause;
 use super::fd_store::{Class, Key};
 use crate::mount::{Dev, Mark, MountId};
 
-/// Of the format. Both sides are the same program, or one that was asked for [`takeover::VERSION`](crate::takeover::VERSION),
-/// which rises with this one: there is nothing to negotiate.
+/// Version of the format. Both sides are the same program, or one that reported the same
+/// [`takeover::VERSION`](crate::takeover::VERSION), which is incremented with this one: nothing is negotiated.
 pub(super) const VERSION: u8 = 2;
-/// What the guardian sends once, when no signal can end it any more.
+/// Sent once by the guardian, when it has become immune to signals.
 pub(super) const READY: &[u8; 2] = &[VERSION, b'R'];
 /// The largest packet: the arguments of a server. A path, which is at most 4096 bytes long, fits as well.
 pub(super) const MAX: usize = 64 << 10;
@@ -58,31 +58,31 @@ const SEAL: u8 = 25;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Message {
-    /// A mount is about to come at the path, where `before` is on top now.
+    /// A mount is about to be attached at the path, where `before` is the topmost mount now.
     Pending { token: u32, before: Mark, path: PathBuf },
-    /// This mount is, or is about to be, at the path.
+    /// This mount is, or is about to be, attached at the path.
     Mounted { token: u32, mark: Mark, path: PathBuf },
-    /// No longer to be watched.
+    /// The mount is no longer to be watched.
     Release { token: u32 },
-    /// The descriptor that comes along is to be kept.
+    /// Store the attached descriptor.
     Hold(Key),
-    /// It is not needed any more.
+    /// Drop a stored descriptor.
     LetGo(Key),
-    /// A server that dies is followed by another one, started so. The first packet, or none.
+    /// Start a successor with these arguments if the server dies. Valid as the first packet only.
     Restart { crashes: u32, arguments: Vec<OsString> },
-    /// The server is about to end, and none is to follow it.
+    /// The server is about to exit, without a successor.
     Ending,
-    /// The next server is to be the program that comes along.
+    /// Use the attached program for the next server.
     Upgrade,
-    /// All there is was handed over.
+    /// Everything was handed over.
     Go { takeovers: u32, oom_score: i32, gone: u64, cause: Cause },
     /// The new server has taken over.
     Serving,
-    /// There will be no other server, whatever this one says. The first packet, or none.
+    /// Never start a successor, whatever messages follow. Valid as the first packet only.
     UnmountOnly,
-    /// From now on a server that dies is followed by another one.
+    /// From now on start a successor if the server dies.
     Arm,
-    /// No other mounts are to be watched, and nothing else is to be kept.
+    /// Refuse further mounts and descriptors.
     Seal,
 }
 
@@ -142,7 +142,7 @@ impl Message {
         }
     }
 
-    /// `None` for what is malformed or not known.
+    /// Decodes a packet; `None` where it is malformed or unknown.
     pub(super) fn decode(packet: &[u8]) -> Option<Self> {
         let ([VERSION, kind], rest) = packet.split_first_chunk()? else { return None };
         let (token, rest) = rest.split_first_chunk()?;
@@ -228,7 +228,7 @@ mod tests {
         ] {
             let packet = message.encode();
             assert_eq!(Message::decode(&packet), Some(message));
-            // Every shorter packet is refused or has a shorter path; none panics.
+            // Each shorter packet is refused or has a shorter path; none panics.
             for len in 0..packet.len() {
                 let _ = Message::decode(&packet[..len]);
             }

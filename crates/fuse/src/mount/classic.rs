@@ -1,4 +1,4 @@
-//! Mounting by `mount(2)`.
+//! Mounting by `mount(2)`, for kernels and sandboxes without `fsopen`.
 
 use std::ffi::CString;
 use std::os::fd::{AsRawFd, OwnedFd};

@@ -1,4 +1,5 @@
-//! The control files of a connection, `/sys/fs/fuse/connections/N`.
+//! The fusectl files of a connection, `/sys/fs/fuse/connections/N`: `abort` and `waiting`. Where /sys has none, fusectl is
+//! mounted privately.
 
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
@@ -12,13 +13,13 @@ const CONTROL_DIR: &str = "/sys/fs/fuse/connections";
 const FUSECTL_MAGIC: u64 = 0x6573_5543;
 
 impl MountPoint {
-    /// The name of the connection's directory: the device number in the kernel's own packing, which for a
-    /// plain FUSE mount is the minor number.
+    /// Returns the name of the connection's directory: the device number in the kernel's internal encoding, which for a plain
+    /// FUSE mount is the minor number.
     pub fn connection_id(&self) -> u64 {
         u64::from(self.dev().major) << 20 | u64::from(self.dev().minor)
     }
 
-    /// Aborts the connection: all requests, waiting and future ones, fail with ECONNABORTED or ENOTCONN.
+    /// Aborts the connection: all pending and future requests fail with ECONNABORTED or ENOTCONN.
     ///
     /// # Errors
     ///
@@ -30,7 +31,7 @@ impl MountPoint {
             .map_err(|error| MountError::Connection { id: self.connection_id(), file, error })
     }
 
-    /// How many requests are waiting for the server or for its answer.
+    /// Returns the number of requests that wait for the server or for its reply.
     ///
     /// # Errors
     ///
@@ -57,7 +58,7 @@ impl MountPoint {
     }
 }
 
-/// The control file system, mounted nowhere: containers and small systems leave it out of /sys.
+/// Mounts fusectl without attaching it: containers and small systems have none in /sys.
 fn private_control_dir() -> io::Result<OwnedFd> {
     let not_found = |_| io::Error::from(io::ErrorKind::NotFound);
     let fs = fsopen("fusectl", FsOpenFlags::FSOPEN_CLOEXEC).map_err(not_found)?;

@@ -1,4 +1,4 @@
-//! What can go wrong, each in one line that ends with what to do.
+//! Errors of mounting and unmounting. Each message is one line that ends with the remedy.
 
 use std::io;
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use rustix::io::Errno;
 
 use super::MountMethod;
 
-/// Why a mount, an unmount or a look at a mount failed.
+/// An error of mounting, of unmounting, or of examining a mount.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MountError {
@@ -25,20 +25,20 @@ pub enum MountError {
     #[error("cannot open /dev/fuse: {0}")]
     Device(io::Error),
 
-    /// A mount option is wrong in itself or with the others.
+    /// A mount option is invalid in itself or together with the others.
     #[error("mount option `{option}`: {reason}")]
     Option {
         /// The option as the user wrote it.
         option: String,
-        /// What is wrong with it, and what to write instead.
+        /// The mistake and the correct form.
         reason: String,
     },
 
-    /// There is nothing at the mount point.
+    /// The mount point does not exist.
     #[error("mount point {} does not exist: create it with `mkdir`", .0.display())]
     Missing(PathBuf),
 
-    /// The mount point cannot be looked at.
+    /// The mount point cannot be examined.
     #[error("cannot use mount point {}: {error}", .path.display())]
     Unreachable {
         /// The mount point.
@@ -62,17 +62,17 @@ pub enum MountError {
     /// A mount call failed.
     #[error("cannot mount by {method}: {step}: {errno}{}", .log.as_ref().map(|l| format!(" ({l})")).unwrap_or_default())]
     Kernel {
-        /// The way that was tried.
+        /// The method that was tried.
         method: MountMethod,
         /// The call and its object.
         step: String,
-        /// What the kernel answered.
+        /// The kernel's errno.
         errno: Errno,
-        /// What the kernel wrote to the log of the mount, if anything.
+        /// The kernel's messages in the log of the mount, if any.
         log: Option<String>,
     },
 
-    /// Not privileged, and there is no helper.
+    /// The caller is not privileged, and there is no mount helper.
     #[error("not permitted to mount and no fusermount3 found: run as root, or install the package fuse3")]
     NoHelper,
 
@@ -87,7 +87,7 @@ pub enum MountError {
     Helper {
         /// The mount point.
         path: PathBuf,
-        /// What it wrote, or how it ended.
+        /// The helper's message, or its exit status.
         message: String,
     },
 
@@ -95,7 +95,7 @@ pub enum MountError {
     #[error("{} is not a mount point: nothing to do; `shunt list` shows the mounts", .0.display())]
     NotMounted(PathBuf),
 
-    /// Something else than FUSE is mounted there.
+    /// The mount at the path is not a FUSE mount.
     #[error("{} is a mount of type {kind}, not FUSE: use umount(8)", .path.display())]
     NotFuse {
         /// The path.
@@ -104,7 +104,7 @@ pub enum MountError {
         kind: String,
     },
 
-    /// Another mount hides the one meant.
+    /// Another mount covers this one.
     #[error("{} is covered by another mount: unmount that one first, see `findmnt {}`", .0.display(), .0.display())]
     Covered(PathBuf),
 
@@ -117,18 +117,18 @@ pub enum MountError {
     Unmount {
         /// The mount point.
         path: PathBuf,
-        /// What the kernel answered.
+        /// The kernel's errno.
         errno: Errno,
     },
 
-    /// The unmount succeeded but took away another mount that appeared over ours at that moment.
+    /// The unmount succeeded but removed another mount that was attached on top of ours at that moment.
     #[error("unmounted another mount that just appeared over {}: unmount again", .0.display())]
     Raced(PathBuf),
 
     /// The control files of a connection cannot be used.
     #[error("cannot use /sys/fs/fuse/connections/{id}/{file}: {error}{}", connection_hint(.error))]
     Connection {
-        /// The connection.
+        /// The id of the connection.
         id: u64,
         /// `abort` or `waiting`.
         file: &'static str,
@@ -136,7 +136,7 @@ pub enum MountError {
         error: io::Error,
     },
 
-    /// The state of the mounts cannot be read.
+    /// The mount table cannot be read.
     #[error("cannot read {what}: {error}")]
     State {
         /// The file or call.
@@ -165,12 +165,12 @@ impl MountError {
         MountError::Option { option: option.into(), reason: reason.into() }
     }
 
-    /// Whether the kernel, or a sandbox around us, does not have the call at all.
+    /// Reports whether the kernel, or a sandbox around us, does not have the system call at all.
     pub(super) fn is_missing_call(&self) -> bool {
         matches!(self, MountError::Kernel { errno: Errno::NOSYS, .. })
     }
 
-    /// Whether this is a lack of privilege, which another method may not need.
+    /// Reports whether the caller lacks a privilege, which another method may not need.
     pub(super) fn is_permission(&self) -> bool {
         matches!(self, MountError::Kernel { errno: Errno::PERM | Errno::ACCESS, .. })
     }

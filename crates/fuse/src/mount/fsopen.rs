@@ -1,4 +1,5 @@
-//! Mounting by `fsopen`, `fsmount` and `move_mount`.
+//! Mounting by `fsopen`, `fsmount` and `move_mount` (Linux 5.2). The mount exists before it is attached, so that INIT can be
+//! answered first, and it is attached to exactly the inode that was checked.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -17,7 +18,7 @@ use super::{MountError, MountMethod, MountPoint, Mounted};
 
 const METHOD: MountMethod = MountMethod::Fsopen;
 
-/// A complete mount that is attached nowhere. INIT waits on the device.
+/// A complete mount that is not attached anywhere. Its INIT request can be read from the device.
 #[derive(Debug)]
 pub(super) struct Ready {
     pub device: OwnedFd,
@@ -93,7 +94,7 @@ fn attributes(opts: &MountOptions) -> MountAttrFlags {
 
 pub(super) fn attach(ready: Ready, target: &Target) -> Result<Mounted, MountError> {
     let Ready { device, mount, mark } = ready;
-    // Onto the checked file itself, not onto whatever has its path by now.
+    // Onto the checked file itself, not onto whatever its path refers to by now.
     let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
     move_mount(&mount, "", &target.fd, "", flags).map_err(|errno| {
         MountError::kernel(METHOD, format!("move_mount to {}", target.path.display()), errno)
@@ -102,11 +103,11 @@ pub(super) fn attach(ready: Ready, target: &Target) -> Result<Mounted, MountErro
     Ok(Mounted { device, mount: point, method: METHOD })
 }
 
-/// The error with what the kernel wrote to the log of this mount.
+/// Makes the error, with the kernel's messages in the log of this mount.
 fn explain(step: &str, errno: Errno, fs: BorrowedFd<'_>) -> MountError {
     let mut lines = Vec::new();
     let mut buf = [0; 512];
-    // One message a read; the kernel keeps eight at most.
+    // Each read returns one message; the kernel keeps eight at most.
     for _ in 0..8 {
         match rustix::io::read(fs, &mut buf) {
             Ok(n) if n > 0 => {

@@ -1,4 +1,6 @@
-//! Mounting and unmounting by the set-user-id helper `fusermount3`.
+//! Mounting and unmounting by the set-user-id helper `fusermount3`, for unprivileged users. The helper opens `/dev/fuse` and
+//! passes the descriptor over a socket. Options that an older helper does not know, and that only save work, are dropped with a
+//! warning.
 
 use std::ffi::OsString;
 use std::io::{self, IoSliceMut};
@@ -17,10 +19,10 @@ use super::options::{Atime, MountOptions};
 use super::target::Target;
 use super::{MountError, MountMethod, MountPoint, Mounted};
 
-/// Words that older helpers do not know. They only save work, so a mount is better without them than not at all.
+/// Options that older helpers do not support. They only save work, so mounting without them is better than not at all.
 const DISPENSABLE: [&str; 3] = ["nodiratime", "lazytime", "strictatime"];
 
-/// Asks the helper to mount; it opens `/dev/fuse` and sends the descriptor back through a socket.
+/// Mounts through the helper, which opens `/dev/fuse` and sends the descriptor back over a socket.
 pub(super) fn attach(opts: &MountOptions, target: &Target) -> Result<Mounted, MountError> {
     if opts.blkdev.is_some() {
         return Err(MountError::option("blkdev", "a block device can be mounted by root only"));
@@ -47,7 +49,7 @@ pub(super) fn attach(opts: &MountOptions, target: &Target) -> Result<Mounted, Mo
     Ok(Mounted { device, mount, method: MountMethod::Fusermount })
 }
 
-/// The helper. Root runs none that somebody put into a directory of `PATH`: only where the system has it.
+/// Returns the path of the helper. Root runs it from a system directory only, not from a directory in `PATH`.
 fn program() -> &'static Path {
     const PLACES: [&str; 3] = ["/usr/bin/fusermount3", "/bin/fusermount3", "/usr/local/bin/fusermount3"];
     if !rustix::process::geteuid().is_root() {
@@ -56,7 +58,7 @@ fn program() -> &'static Path {
     PLACES.into_iter().map(Path::new).find(|place| place.is_file()).unwrap_or(Path::new(PLACES[0]))
 }
 
-/// One run of the helper: the device, or what it said.
+/// Runs the helper once. Returns the device, or the helper's output.
 fn try_mount(
     opts: &MountOptions,
     without: &[&str],
@@ -64,7 +66,7 @@ fn try_mount(
 ) -> Result<Result<OwnedFd, Output>, MountError> {
     let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
         .map_err(|errno| failed(&target.path, &io::Error::from(errno).to_string()))?;
-    // The socket goes over as standard input: an inherited descriptor that needs no code after fork.
+    // The socket is passed as standard input: an inherited descriptor that needs no code after fork.
     let mut command = Command::new(program());
     command.env("_FUSE_COMMFD", "0").stdin(theirs);
     command.arg("-o").arg(option_string(opts, without)).arg("--").arg(&target.path);
@@ -78,7 +80,7 @@ fn try_mount(
     })
 }
 
-/// Asks the helper to unmount. It checks that the mount is the caller's, but goes by path.
+/// Unmounts through the helper. It checks that the mount is the caller's, but goes by path.
 pub(super) fn unmount(path: &Path, lazy: bool) -> Result<(), MountError> {
     let mut command = Command::new(program());
     command.stdin(Stdio::null()).arg("-u");
@@ -96,7 +98,7 @@ pub(super) fn unmount(path: &Path, lazy: bool) -> Result<(), MountError> {
 }
 
 fn run(command: &mut Command, path: &Path) -> Result<Output, MountError> {
-    // Messages are recognised, so they must not be translated.
+    // The messages are parsed, so they must not be translated.
     command.env("LC_ALL", "C").stdout(Stdio::null()).stderr(Stdio::piped()).output().map_err(|error| {
         match error.kind() {
             io::ErrorKind::NotFound => MountError::NoHelper,
@@ -149,7 +151,7 @@ fn receive_fd(socket: impl AsFd) -> io::Result<OwnedFd> {
     let mut byte = [0];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
-    // The helper has ended, so its message is there or never comes.
+    // The helper has exited, so its message has arrived or never will.
     let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
     recvmsg(socket, &mut [IoSliceMut::new(&mut byte)], &mut control, flags)?;
     control

@@ -1,4 +1,5 @@
-//! Which mount is at a path, asked without a request to its server.
+//! The identity of the mount at a path, found without a request to its server. It is taken from `statx`, `statmount` and
+//! `listmount`, or from the mount table for a mount that the kernel has marked bad.
 
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -15,13 +16,13 @@ const MNT_ID_UNIQUE: StatxFlags = StatxFlags::from_bits_retain(0x4000);
 /// The identity of a mount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MountId {
-    /// Never given to another mount until the machine restarts (Linux 6.8).
+    /// Not reused until the machine restarts (Linux 6.8).
     Unique(u64),
-    /// May be given to another mount after an unmount; compared together with the device.
+    /// May be reused after an unmount; compared together with the device.
     Reusable(u64),
 }
 
-/// All that tells one mount from another.
+/// The complete identity of a mount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Mark {
     pub id: MountId,
@@ -30,23 +31,23 @@ pub(crate) struct Mark {
     pub dev: Dev,
 }
 
-/// What is at a path.
+/// The result of a lookup by path.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Seen {
     pub mark: Mark,
-    /// Whether the path is where the mount starts.
+    /// The path is the root of the mount.
     pub is_root: bool,
 }
 
-/// Looks at the topmost mount at `name` under `dir`; an empty name means `dir` itself.
+/// Returns the topmost mount at `name` under `dir`; an empty name means `dir` itself.
 ///
-/// The last component is not followed if it is a symbolic link. No request goes to a FUSE server for the last
-/// component, so this works on dead and on hung mounts.
+/// A symbolic link in the last component is not followed. The last component causes no request to a FUSE server, so this works on
+/// dead and on hung mounts.
 pub(super) fn look(dir: impl AsFd, name: &Path) -> Result<Seen, Errno> {
     let dir = dir.as_fd();
     let flags =
         AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC | AtFlags::EMPTY_PATH;
-    // FUSE answers a request for *nothing* even to a user whom the mount does not let in.
+    // FUSE answers a request with an *empty* mask even for a user who has no access to the mount.
     let plain = statx(dir, name, flags, StatxFlags::empty())?;
     let dev = Dev { major: plain.stx_dev_major, minor: plain.stx_dev_minor };
     let old_id = plain.stx_mnt_id;
@@ -60,15 +61,15 @@ pub(super) fn look(dir: impl AsFd, name: &Path) -> Result<Seen, Errno> {
     Ok(Seen { mark: Mark { id, old_id, dev }, is_root })
 }
 
-/// The topmost mount at an absolute path without symbolic links, as the mount table has it. The kernel answers nothing about a
-/// mount whose server gave its root another type than it had: every call that looks at it is EIO from then on.
+/// Returns the topmost mount at an absolute path without symbolic links, according to the mount table. For a mount whose server
+/// changed the type of its root, the kernel fails every call that looks at the mount with EIO.
 pub(super) fn look_in_table(path: &Path) -> Option<Seen> {
     let line = info::read().ok()?.into_iter().rev().find(|line| line.mountpoint == path)?;
     let id = unique_of(line.id).map_or(MountId::Reusable(line.id), MountId::Unique);
     Some(Seen { mark: Mark { id, old_id: line.id, dev: line.dev }, is_root: true })
 }
 
-/// The unique id that belongs to a reusable one, by walking the list of mounts.
+/// Returns the unique id that belongs to a reusable one, by walking the list of mounts.
 fn unique_of(old: u64) -> Option<u64> {
     let mut ids = [0; 64];
     let mut after = 0;

@@ -1,4 +1,4 @@
-//! The mount table, `/proc/self/mountinfo`.
+//! Parser of the mount table, `/proc/self/mountinfo`.
 
 use std::ffi::OsString;
 use std::fs;
@@ -14,7 +14,7 @@ pub struct MountInfo {
     pub id: u64,
     /// The device number of the file system.
     pub dev: Dev,
-    /// Where it is mounted, as seen from the root of this process.
+    /// Path of the mount point, as seen from the root of this process.
     pub mountpoint: PathBuf,
     /// The options of the mount: `rw`, `nosuid`, `relatime`, ...
     pub options: String,
@@ -27,37 +27,37 @@ pub struct MountInfo {
 }
 
 impl MountInfo {
-    /// Whether the file system is served from user space by FUSE.
+    /// Reports whether this is a FUSE file system.
     pub fn is_fuse(&self) -> bool {
         let kind = self.fstype.split('.').next().unwrap_or_default();
         matches!(kind, "fuse" | "fuseblk")
     }
 
-    /// The part of the type after the first dot, empty if there is none.
+    /// Returns the part of the type after the first dot, empty if there is none.
     pub fn subtype(&self) -> &str {
         self.fstype.split_once('.').map_or("", |(_, subtype)| subtype)
     }
 }
 
-/// All FUSE mounts of this mount namespace, in the order of the table.
+/// Returns all FUSE mounts of this mount namespace, in the order of the table.
 ///
 /// # Errors
 ///
-/// [`MountError::State`] if `/proc` is not there.
+/// [`MountError::State`] if `/proc` is not mounted.
 pub fn fuse_mounts() -> Result<Vec<MountInfo>, MountError> {
     let mut mounts = read()?;
     mounts.retain(MountInfo::is_fuse);
     Ok(mounts)
 }
 
-/// The whole table. Lines that cannot be understood are left out.
+/// Reads the whole table. Lines that cannot be parsed are skipped.
 pub(super) fn read() -> Result<Vec<MountInfo>, MountError> {
     let table = fs::read("/proc/self/mountinfo")
         .map_err(|error| MountError::State { what: "/proc/self/mountinfo", error })?;
     Ok(table.split(|b| *b == b'\n').filter_map(parse).collect())
 }
 
-/// `id parent major:minor root mountpoint options [optional...] - type source super-options`
+/// Parses `id parent major:minor root mountpoint options [optional...] - type source super-options`.
 fn parse(line: &[u8]) -> Option<MountInfo> {
     let mut fields = line.split(|b| *b == b' ');
     let mut next = || fields.next();
@@ -80,7 +80,8 @@ fn number<T: std::str::FromStr>(field: &[u8]) -> Option<T> {
     std::str::from_utf8(field).ok()?.parse().ok()
 }
 
-/// A path as mount tables have it. The kernel writes blanks, tabs, newlines, backslashes and `#` as a backslash and three octal digits.
+/// Decodes a path of a mount table. The kernel writes blanks, tabs, newlines, backslashes and `#` as a backslash and three octal
+/// digits.
 pub fn unescape(field: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(field.len());
     let mut rest = field;

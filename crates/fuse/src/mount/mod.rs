@@ -1,12 +1,12 @@
 //! Mounting, finding and unmounting FUSE file systems.
 //!
-//! [`prepare`] picks a way to mount and [`Detached::attach`] makes the file system reachable. [`mount`] does
-//! both. A [`MountPoint`] then names the mount by its id, not by its path, because a path may be covered by
-//! another mount or reused after an unmount.
+//! [`prepare`] selects a mount method and [`Detached::attach`] makes the file system reachable. [`mount`] does both. A
+//! [`MountPoint`] then identifies the mount by its id, not by its path, because a path may be covered by another mount or reused
+//! after an unmount.
 //!
-//! Three ways are tried, in this order:
+//! Three methods are tried, in this order:
 //!
-//! 1. `fsopen`/`fsmount`/`move_mount` (Linux 5.2): INIT can be answered before anybody sees the mount;
+//! 1. `fsopen`/`fsmount`/`move_mount` (Linux 5.2): INIT can be answered before any process sees the mount;
 //! 2. `mount(2)`, for kernels and sandboxes without the first;
 //! 3. the set-user-id helper `fusermount3`, for unprivileged users.
 
@@ -43,7 +43,7 @@ pub use unmount::{Unmount, unmount_numbered};
 
 use target::Target;
 
-/// How a file system was (or is to be) mounted.
+/// The method by which a file system was (or is to be) mounted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MountMethod {
     /// `fsopen`, `fsmount`, `move_mount`.
@@ -64,18 +64,18 @@ impl fmt::Display for MountMethod {
     }
 }
 
-/// A mounted file system and the device its requests come from.
+/// A mounted file system and its FUSE device.
 #[derive(Debug)]
 pub struct Mounted {
-    /// The open `/dev/fuse` of this mount. Closing the last copy kills the mount.
+    /// The open `/dev/fuse` of this mount. Closing the last copy aborts the connection.
     pub device: OwnedFd,
-    /// Where and which mount it is.
+    /// The path and the identity of the mount.
     pub mount: MountPoint,
-    /// How it was mounted.
+    /// The method by which it was mounted.
     pub method: MountMethod,
 }
 
-/// A file system that is not yet reachable by any path; dropping it leaves nothing behind.
+/// A file system that is not yet reachable by any path; dropping it removes it without a trace.
 #[derive(Debug)]
 pub struct Detached {
     opts: MountOptions,
@@ -89,11 +89,11 @@ enum Kind {
     Fusermount,
 }
 
-/// Picks the way to mount and does all of it that needs no mount point.
+/// Selects a mount method and executes all steps of it that need no mount point.
 ///
 /// # Errors
 ///
-/// No `/dev/fuse`, options that the kernel refuses, or no way to mount at all.
+/// No `/dev/fuse`, options that the kernel refuses, or no method to mount at all.
 pub fn prepare(opts: &MountOptions) -> Result<Detached, MountError> {
     opts.check()?;
     let kind = match opts.method {
@@ -108,11 +108,11 @@ pub fn prepare(opts: &MountOptions) -> Result<Detached, MountError> {
 fn pick(opts: &MountOptions) -> Result<Kind, MountError> {
     let device = match sys::open_device() {
         Ok(device) => device,
-        // The helper knows best whether it may.
+        // The helper itself decides whether the caller may mount.
         Err(MountError::DeviceDenied) => return Ok(Kind::Fusermount),
         Err(other) => return Err(other),
     };
-    // A connection takes a device file once, even if the mount fails later on: each try opens its own.
+    // A device file can be connected once only, even if the mount fails later: each attempt opens its own.
     match fsopen::ready(opts, device) {
         Ok(ready) => Ok(Kind::Fsopen(ready)),
         Err(e) if e.is_missing_call() || e.is_permission() => Ok(Kind::Classic(sys::open_device()?)),
@@ -121,11 +121,11 @@ fn pick(opts: &MountOptions) -> Result<Kind, MountError> {
 }
 
 impl Detached {
-    /// The device, if its INIT request is there to be answered before [`attach`](Self::attach).
+    /// Returns the device, if its INIT request can be answered before [`attach`](Self::attach).
     ///
-    /// `None` means that the mount point and the connection come up together, in `attach`, and that the first
-    /// request can be read only after it. A server that wants the mount to answer from its first moment
-    /// duplicates this device (`try_clone_to_owned`), answers INIT, then attaches.
+    /// `None` means that `attach` makes the mount point and the connection in one step, and the first request can be read only
+    /// after it. A server whose mount must reply from its first moment duplicates this device (`try_clone_to_owned`), answers
+    /// INIT, then attaches.
     pub fn device(&self) -> Option<BorrowedFd<'_>> {
         match &self.kind {
             Kind::Fsopen(ready) => Some(ready.device.as_fd()),
@@ -133,7 +133,7 @@ impl Detached {
         }
     }
 
-    /// The identity of the mount, where it is known before attaching.
+    /// Returns the identity of the mount, where it is known before attaching.
     pub(crate) fn mark(&self) -> Option<Mark> {
         match &self.kind {
             Kind::Fsopen(ready) => Some(ready.mark),
@@ -141,7 +141,7 @@ impl Detached {
         }
     }
 
-    /// The method that `attach` will try first.
+    /// Returns the method that `attach` will try first.
     pub fn method(&self) -> MountMethod {
         match &self.kind {
             Kind::Fsopen(_) => MountMethod::Fsopen,
@@ -150,11 +150,11 @@ impl Detached {
         }
     }
 
-    /// Makes the file system reachable at `mountpoint`.
+    /// Attaches the file system at `mountpoint`.
     ///
     /// # Errors
     ///
-    /// The mount point is missing, of the wrong kind or holds a dead mount; or no method was permitted.
+    /// The mount point is missing, of the wrong type or holds a dead mount; or no method was permitted.
     pub fn attach(self, mountpoint: &Path) -> Result<Mounted, MountError> {
         let Detached { opts, kind } = self;
         let target = Target::open(mountpoint, opts.root)?;
@@ -174,7 +174,7 @@ impl Detached {
 ///
 /// # Errors
 ///
-/// Those of the two steps.
+/// The errors of the two steps.
 pub fn mount(mountpoint: &Path, opts: &MountOptions) -> Result<Mounted, MountError> {
     prepare(opts)?.attach(mountpoint)
 }

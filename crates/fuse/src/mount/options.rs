@@ -1,4 +1,4 @@
-//! What to mount and how, independent of the call that does it.
+//! Mount options, independent of the mount method.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::{MountError, MountMethod};
 
-/// The kind of the file system's root inode. The mount point must be of the same kind.
+/// The type of the file system's root inode. The mount point must be of the same type.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RootKind {
     /// A directory.
@@ -17,7 +17,7 @@ pub enum RootKind {
 }
 
 impl RootKind {
-    /// The file type bits.
+    /// Returns the file type bits.
     fn mode(self) -> u32 {
         match self {
             RootKind::Directory => 0o040000,
@@ -29,7 +29,7 @@ impl RootKind {
 /// When the kernel updates access times.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Atime {
-    /// If the old one is not newer than the modification, or a day old. The kernel's default.
+    /// Only if the old access time is not newer than the modification time, or is a day old. The kernel's default.
     #[default]
     Relative,
     /// Never.
@@ -40,8 +40,8 @@ pub enum Atime {
 
 /// The options of a mount.
 ///
-/// The defaults are those of the kernel: read-write, `relatime`, visible only to the user who mounts, and
-/// `nosuid,nodev` as every mount by a user should be unless root says otherwise.
+/// The defaults are those of the kernel: read-write, `relatime`, visible only to the user who mounts; and `nosuid,nodev`, as for
+/// every mount by a user unless root overrides it.
 #[derive(Clone, Debug)]
 pub struct MountOptions {
     pub(super) fsname: OsString,
@@ -105,19 +105,19 @@ macro_rules! switches {
 }
 
 impl MountOptions {
-    /// The defaults.
+    /// Returns the default options.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// What the mount table shows as the source, `shunt` by default. Ignored with a block device.
+    /// Sets the source that the mount table shows, `shunt` by default. Ignored with a block device.
     #[must_use]
     pub fn fsname(mut self, name: impl AsRef<OsStr>) -> Self {
         self.fsname = name.as_ref().to_owned();
         self
     }
 
-    /// The part after `fuse.` in the type that the mount table shows, for example `shunt.mirror`.
+    /// Sets the part after `fuse.` in the type that the mount table shows, for example `shunt.mirror`.
     #[must_use]
     pub fn subtype(mut self, name: impl Into<String>) -> Self {
         self.subtype = Some(name.into());
@@ -125,134 +125,134 @@ impl MountOptions {
     }
 
     switches! {
-        /// Lets users other than the one who mounts in.
+        /// Allows access for users other than the one who mounts.
         allow_other,
-        /// The kernel checks mode bits, so that the server need not.
+        /// Makes the kernel check mode bits, so that the server need not.
         default_permissions,
-        /// No writes.
+        /// Mounts read-only.
         read_only,
-        /// Set-user-id and set-group-id bits have no effect. On by default.
+        /// Ignores set-user-id and set-group-id bits. On by default.
         nosuid,
-        /// Device nodes cannot be opened. On by default.
+        /// Prevents opening device nodes. On by default.
         nodev,
-        /// Files cannot be executed.
+        /// Prevents executing files.
         noexec,
-        /// Symbolic links are not followed, but can be read (Linux 5.10). `fusermount3` does not take it.
+        /// Does not follow symbolic links; they can still be read (Linux 5.10). `fusermount3` does not support it.
         nosymfollow,
-        /// No access times for directories.
+        /// Does not update access times of directories.
         nodiratime,
-        /// Times are kept in memory until the inode is written for another reason.
+        /// Keeps changed times in memory until the inode is written for another reason.
         lazytime,
-        /// Every write is synchronous.
+        /// Makes every write synchronous.
         sync,
-        /// Every change of a directory is synchronous.
+        /// Makes every change of a directory synchronous.
         dirsync,
     }
 
-    /// When access times change.
+    /// Sets when access times are updated.
     #[must_use]
     pub fn atime(mut self, atime: Atime) -> Self {
         self.atime = Some(atime);
         self
     }
 
-    /// The largest READ in bytes. The kernel takes at least 4096; without it the limit of INIT holds.
+    /// Sets the maximum size of a READ in bytes. The kernel enforces at least 4096; without it the limit of INIT applies.
     #[must_use]
     pub fn max_read(mut self, bytes: u32) -> Self {
         self.max_read = Some(bytes);
         self
     }
 
-    /// The kind of the root inode, a directory by default.
+    /// Sets the type of the root inode, a directory by default.
     #[must_use]
     pub fn root(mut self, kind: RootKind) -> Self {
         self.root = kind;
         self
     }
 
-    /// The permission bits of the root, none by default. The kernel asks for the root's attributes before it goes by
-    /// them; but it drops an answer that a notification about the root overtook, and goes by these then. `fusermount3`
-    /// does not take them.
+    /// Sets the permission bits of the root, none by default. The kernel asks for the root's attributes before it uses them; but
+    /// it drops a reply that a notification about the root overtook, and then uses these bits. `fusermount3` does not support
+    /// them.
     #[must_use]
     pub fn root_permissions(mut self, bits: u16) -> Self {
         self.root_permissions = bits & 0o7777;
         self
     }
 
-    /// The kernel's `rootmode`.
+    /// Returns the kernel's `rootmode`.
     pub(super) fn root_mode(&self) -> u32 {
         self.root.mode() | u32::from(self.root_permissions)
     }
 
-    /// Mounts as `fuseblk` over this block device, which needs root. The kernel then opens the device for
-    /// itself, sends DESTROY at unmount and waits for the answer.
+    /// Mounts as `fuseblk` over this block device, which requires root. The kernel then opens the device itself, sends DESTROY at
+    /// unmount and waits for the reply.
     #[must_use]
     pub fn blkdev(mut self, device: impl AsRef<Path>) -> Self {
         self.blkdev = Some(device.as_ref().to_owned());
         self
     }
 
-    /// The block size of a `fuseblk` mount in bytes: a power of two from 512 to the page size, 512 by default.
-    /// The mount table of newer kernels shows the page size instead.
+    /// Sets the block size of a `fuseblk` mount in bytes: a power of two from 512 to the page size, 512 by default. The mount
+    /// table of newer kernels shows the page size instead.
     #[must_use]
     pub fn blksize(mut self, bytes: u32) -> Self {
         self.blksize = Some(bytes);
         self
     }
 
-    /// Uses this method and no other.
+    /// Restricts mounting to this method.
     #[must_use]
     pub fn method(mut self, method: MountMethod) -> Self {
         self.method = Some(method);
         self
     }
 
-    /// Whether the mount will be read-only.
+    /// Reports whether the mount will be read-only.
     pub fn is_read_only(&self) -> bool {
         self.read_only
     }
 
-    /// Whether reads are to change access times.
+    /// Reports whether reads update access times.
     pub fn keeps_read_times(&self) -> bool {
         self.atime_or_default() != Atime::Never && !self.read_only
     }
 
-    /// When access times are to change, where that was said.
+    /// Returns when access times are to be updated, where that was set explicitly.
     pub fn atime_said(&self) -> Option<Atime> {
         self.atime
     }
 
-    /// Whether access times of directories stay.
+    /// Reports whether access times of directories are not updated.
     pub fn is_nodiratime(&self) -> bool {
         self.nodiratime
     }
 
-    /// When access times change.
+    /// Returns when access times are updated.
     pub(super) fn atime_or_default(&self) -> Atime {
         self.atime.unwrap_or_default()
     }
 
-    /// Whether set-user-id and set-group-id bits will have an effect.
+    /// Reports whether set-user-id and set-group-id bits will have an effect.
     pub fn is_suid(&self) -> bool {
         !self.nosuid
     }
 
-    /// Whether other users will be let in.
+    /// Reports whether other users will have access.
     pub fn is_allow_other(&self) -> bool {
         self.allow_other
     }
 
-    /// What the mount table will show as the source.
+    /// Returns the source that the mount table will show.
     pub(super) fn source(&self) -> &OsStr {
         self.blkdev.as_ref().map_or(&self.fsname, |d| d.as_os_str())
     }
 
-    /// The kernel's name of the file system type, without the subtype.
+    /// Returns the kernel's name of the file system type, without the subtype.
     pub(super) fn fstype(&self) -> &'static str {
         if self.blkdev.is_some() { "fuseblk" } else { "fuse" }
     }
 
-    /// The settings of FUSE itself as the kernel and `fusermount3` spell them.
+    /// Returns the options of FUSE itself as the kernel and `fusermount3` spell them.
     pub(super) fn fuse_keys(&self) -> (Vec<(&'static str, String)>, Vec<&'static str>) {
         let mut values = Vec::new();
         if let Some(bytes) = self.max_read {
@@ -271,7 +271,7 @@ impl MountOptions {
         (values, flags)
     }
 
-    /// Refuses what no method could carry out, before anything is opened.
+    /// Refuses options that no method supports, before anything is opened.
     pub(super) fn check(&self) -> Result<(), MountError> {
         if self.source().as_bytes().contains(&0) || self.source().is_empty() {
             return Err(MountError::option("fsname", "must not be empty nor hold a NUL"));

@@ -1,4 +1,4 @@
-//! `-o` strings: the options of mount(8) and of FUSE.
+//! Parser of `-o` strings: the options of mount(8) and of FUSE.
 
 use std::str::FromStr;
 
@@ -6,15 +6,15 @@ use super::MountError;
 use super::options::{Atime, MountOptions};
 
 impl MountOptions {
-    /// Applies a comma-separated `-o` string; a later option wins over an earlier one.
+    /// Applies a comma-separated `-o` string; a later option overrides an earlier one.
     ///
-    /// A backslash takes the next character literally, so `fsname=a\,b` is one option. Options that are only
-    /// for mount(8) and fstab (`auto`, `nofail`, `_netdev`, `x-*`, `user`, ...) are ignored. Returns, in order,
-    /// the options that are not known here; they are the file system's own or a mistake of the user.
+    /// A backslash quotes the next character, so `fsname=a\,b` is one option. Options that are only for mount(8) and fstab
+    /// (`auto`, `nofail`, `_netdev`, `x-*`, `user`, ...) are ignored. Returns the unknown options in order; they belong to the
+    /// file system or are a mistake of the user.
     ///
     /// # Errors
     ///
-    /// A known option with a missing, wrong or needless value, or one that is refused.
+    /// A known option with a missing, wrong or superfluous value, or one that is refused.
     pub fn apply_str(&mut self, options: &str) -> Result<Vec<String>, MountError> {
         let mut unknown = Vec::new();
         for option in split(options) {
@@ -25,7 +25,7 @@ impl MountOptions {
         Ok(unknown)
     }
 
-    /// Applies one option; false if it is not known.
+    /// Applies one option; returns `false` if it is unknown.
     fn apply_one(&mut self, option: &str) -> Result<bool, MountError> {
         let (key, value) = match option.split_once('=') {
             Some((key, value)) => (key, Some(value)),
@@ -54,7 +54,7 @@ impl MountOptions {
         Ok(true)
     }
 
-    /// Applies an option that has no value; false if it is not known.
+    /// Applies an option that has no value; returns `false` if it is unknown.
     fn apply_word(&mut self, word: &str) -> bool {
         match word {
             "ro" => self.read_only = true,
@@ -87,7 +87,7 @@ impl MountOptions {
     }
 }
 
-/// Splits at commas that no backslash precedes; drops empty parts.
+/// Splits at commas without a preceding backslash; drops empty parts.
 fn split(options: &str) -> Vec<String> {
     let mut parts = vec![String::new()];
     let mut chars = options.chars();

@@ -1,4 +1,5 @@
-//! A FUSE mount, known by its id.
+//! A FUSE mount, identified by its mount id. Finding one sends no request to its server, so that dead and hung mounts are found
+//! too.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,7 +10,7 @@ use rustix::io::Errno;
 use super::ident::{self, Mark, Seen};
 use super::{Dev, MountError, MountId, MountInfo, info, sys};
 
-/// A FUSE mount: its id, its device and the path it was found at.
+/// A FUSE mount: its id, its device and the path at which it was found.
 ///
 /// It holds no file descriptor of the mount, since even an `O_PATH` one makes every unmount fail as busy.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,27 +20,27 @@ pub struct MountPoint {
 }
 
 impl MountPoint {
-    /// A mount known by other means; nothing is checked here.
+    /// Makes a mount point of a known identity; nothing is checked here.
     pub(crate) fn new(path: PathBuf, mark: Mark) -> Self {
         MountPoint { path, mark }
     }
 
-    /// The FUSE mount on top at `path`, dead or alive, without a request to its server.
+    /// Returns the topmost FUSE mount at `path`, dead or alive, without a request to its server.
     ///
-    /// Mounts that are *above* it in the path are walked through as usual.
+    /// Mounts *above* it in the path are traversed as usual.
     ///
     /// # Errors
     ///
-    /// [`MountError::NotMounted`], [`MountError::NotFuse`], or the path cannot be walked.
+    /// [`MountError::NotMounted`], [`MountError::NotFuse`], or the path cannot be traversed.
     pub fn find(path: &Path) -> Result<Self, MountError> {
         Ok(Self::find_with_info(path)?.0)
     }
 
-    /// As [`find`](Self::find), with the line of the mount table.
+    /// Finds a mount as [`find`](Self::find) does, and returns it with its line of the mount table.
     ///
     /// # Errors
     ///
-    /// Those of `find`.
+    /// The errors of `find`.
     pub fn find_with_info(path: &Path) -> Result<(Self, MountInfo), MountError> {
         let (path, seen) = Self::look(path)?;
         let line = info::read()?.into_iter().find(|line| line.id == seen.mark.old_id);
@@ -51,22 +52,22 @@ impl MountPoint {
         }
     }
 
-    /// Where the mount was when it was found: absolute, without symbolic links.
+    /// Returns the path at which the mount was found: absolute, without symbolic links.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The id of the mount.
+    /// Returns the id of the mount.
     pub fn id(&self) -> MountId {
         self.mark.id
     }
 
-    /// The id that `/proc/self/mountinfo` shows.
+    /// Returns the id that `/proc/self/mountinfo` shows.
     pub fn old_id(&self) -> u64 {
         self.mark.old_id
     }
 
-    /// The device number of the file system, `st_dev` of its files.
+    /// Returns the device number of the file system, `st_dev` of its files.
     pub fn dev(&self) -> Dev {
         self.mark.dev
     }
@@ -75,13 +76,13 @@ impl MountPoint {
         self.mark
     }
 
-    /// Whether this very mount is still attached in our namespace, wherever and however covered.
+    /// Reports whether this very mount is still attached in our namespace, at any path, covered or not.
     pub fn is_mounted(&self) -> bool {
         if let MountId::Unique(id) = self.mark.id {
             match sys::old_mount_id(id) {
                 Ok(_) => return true,
                 Err(Errno::NOENT) => return false,
-                // A sandbox without the call: ask the table.
+                // A sandbox without the system call: read the mount table.
                 Err(_) => {}
             }
         }
@@ -89,7 +90,7 @@ impl MountPoint {
             .is_ok_and(|lines| lines.iter().any(|l| l.id == self.mark.old_id && l.dev == self.mark.dev))
     }
 
-    /// What is on top at a path, FUSE or not.
+    /// Returns the topmost mount at a path, FUSE or not.
     pub(crate) fn top(path: &Path) -> Result<Self, MountError> {
         let (path, seen) = Self::look(path)?;
         Ok(Self::new(path, seen.mark))
@@ -112,10 +113,10 @@ impl MountPoint {
     }
 }
 
-/// The path without symbolic links, `.` and `..`.
+/// Resolves symbolic links, `.` and `..` in a path.
 ///
-/// Resolving reads links, which sends no request to a mount at the end of the path. One whose root the kernel has given up
-/// does not tell that it is no link.
+/// Resolving reads links, which sends no request to a mount at the end of the path. A mount whose root the kernel has marked bad
+/// fails with EIO there; its name is then taken from the mount table.
 pub(super) fn physical(path: &Path) -> Result<PathBuf, MountError> {
     let given_up = |error: &io::Error| {
         let here = error.raw_os_error() == Some(Errno::IO.raw_os_error());

@@ -1,4 +1,4 @@
-//! The few calls that rustix does not have, and `/dev/fuse`.
+//! System calls that rustix does not wrap, and opening `/dev/fuse`.
 
 use std::io;
 use std::mem;
@@ -11,13 +11,12 @@ use rustix::io::Errno;
 
 use super::MountError;
 
-/// `statmount` and `listmount` came after the numbers of system calls were unified, so these hold on every
-/// architecture but alpha.
+/// `statmount` and `listmount` were added after system call numbers were unified, so these hold on every architecture but alpha.
 const SYS_STATMOUNT: libc::c_long = 457;
 const SYS_LISTMOUNT: libc::c_long = 458;
 
 const STATMOUNT_MNT_BASIC: u64 = 0x2;
-/// The root of the caller's mount namespace, as the parent to list.
+/// The root of the caller's mount namespace, as the parent for `listmount`.
 const LSMT_ROOT: u64 = u64::MAX;
 
 #[repr(C)]
@@ -28,7 +27,7 @@ struct MntIdReq {
     param: u64,
 }
 
-/// The start of `struct statmount`; the strings that may follow are never asked for.
+/// The start of `struct statmount`; the strings that may follow are never requested.
 #[repr(C)]
 struct StatMount {
     size: u32,
@@ -56,7 +55,7 @@ pub(super) fn open_device() -> Result<OwnedFd, MountError> {
     )
 }
 
-/// The reusable id of a mount of this namespace, given its unique one. ENOENT if there is no such mount.
+/// Returns the reusable id of a mount of this namespace, given its unique one. ENOENT if there is no such mount.
 pub(super) fn old_mount_id(unique: u64) -> Result<u32, Errno> {
     let request = MntIdReq { size: 24, spare: 0, mnt_id: unique, param: STATMOUNT_MNT_BASIC };
     // SAFETY: all fields are integers, for which zero is a value.
@@ -75,7 +74,7 @@ pub(super) fn old_mount_id(unique: u64) -> Result<u32, Errno> {
     if done < 0 { Err(last_errno()) } else { Ok(answer.mnt_id_old) }
 }
 
-/// The next unique ids, above `after`, of the mounts of this namespace.
+/// Lists the next unique ids, above `after`, of the mounts of this namespace.
 pub(super) fn list_mounts(after: u64, into: &mut [u64]) -> Result<usize, Errno> {
     let request = MntIdReq { size: 24, spare: 0, mnt_id: LSMT_ROOT, param: after };
     // SAFETY: the kernel writes at most `into.len()` ids to `into`.
@@ -85,13 +84,13 @@ pub(super) fn list_mounts(after: u64, into: &mut [u64]) -> Result<usize, Errno> 
     if count < 0 { Err(last_errno()) } else { Ok(into.len().min(count as usize)) }
 }
 
-/// Makes the process deaf to a signal.
+/// Makes the process ignore a signal.
 pub(crate) fn ignore_signal(signal: libc::c_int) {
     // SAFETY: SIG_IGN runs no code of ours.
     unsafe { libc::signal(signal, libc::SIG_IGN) };
 }
 
-/// Makes the program that `command` starts inherit nothing but its standard streams.
+/// Makes the program that `command` starts inherit only its standard streams.
 pub(crate) fn close_all_on_exec(command: &mut Command) {
     let close = || {
         // Only marks them, because the standard library still reports a failed exec through one of them. A

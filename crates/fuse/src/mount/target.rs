@@ -1,4 +1,4 @@
-//! The place to mount on, checked before anything is mounted.
+//! The mount point, opened and checked before anything is mounted.
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use super::{MountError, RootKind, point};
 #[derive(Debug)]
 pub(super) struct Target {
     pub path: PathBuf,
-    /// Pins the place, so that what was checked is what is mounted on.
+    /// Pins the inode, so that the one that was checked is the one that is mounted on.
     pub fd: OwnedFd,
 }
 
@@ -22,7 +22,7 @@ impl Target {
         let unreachable = |errno: Errno| MountError::Unreachable { path: path.clone(), error: errno.into() };
         let fd = open(&path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
             .map_err(unreachable)?;
-        // Not from the cache: the cached attributes of a mount outlive its server.
+        // Bypasses the cache: the cached attributes of a mount outlive its server.
         let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_FORCE_SYNC;
         match statx(&fd, "", flags, StatxFlags::TYPE) {
             Ok(st) => {
@@ -34,7 +34,7 @@ impl Target {
                 }
             }
             Err(Errno::NOTCONN | Errno::CONNABORTED) => return Err(MountError::Dead(path)),
-            // Another user's mount, which does not let even root in: mounting over it is still fine.
+            // Another user's mount, which even root has no access to: mounting over it is still fine.
             Err(Errno::ACCESS) => {}
             Err(errno) => return Err(unreachable(errno)),
         }

@@ -1,4 +1,4 @@
-//! Unmounting this mount and no other.
+//! Unmounting of exactly this mount, and no other that was attached at its path.
 
 use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -14,28 +14,28 @@ use super::{MountError, MountPoint, helper, ident};
 /// How to unmount.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Unmount {
-    /// Only if nobody uses it.
+    /// Fails while the mount is in use.
     #[default]
     Normal,
-    /// Takes it out of the tree now; it ends when its last user does.
+    /// Detaches the mount from the tree now; it ends with its last user.
     Lazy,
-    /// Aborts the connection, so that requests that wait fail, then unmounts if nobody uses it.
+    /// Aborts the connection, so that pending requests fail, then unmounts if the mount is not in use.
     Force,
 }
 
-/// Unmounts what is on top at a name in an open directory.
+/// Unmounts the topmost mount at a name in an open directory.
 fn under(parent: &OwnedFd, name: &OsStr, flags: UnmountFlags) -> Result<(), Errno> {
     let mut path = OsString::from(format!("/proc/self/fd/{}/", parent.as_raw_fd()));
     path.push(name);
     rustix::mount::unmount(path.as_bytes(), flags | UnmountFlags::NOFOLLOW)
 }
 
-/// Unmounts the mount that the mount table shows with this number at a path, if it is there and nobody uses it. Nothing on
-/// the way to it is followed as a symbolic link: who can change a directory above it leads to no other mount.
+/// Unmounts the mount with this id of the mount table at a path, if it is there and not in use. No symbolic link on the way to it
+/// is followed: a user who can change a directory above it cannot redirect the unmount to another mount.
 ///
 /// # Errors
 ///
-/// EINVAL where another mount is there, or none; EBUSY; those of `openat2(2)`.
+/// EINVAL where another mount is there, or none; EBUSY; the errors of `openat2(2)`.
 pub fn unmount_numbered(number: u64, path: &Path) -> Result<(), Errno> {
     let (Some(dir), Some(name)) = (path.parent(), path.file_name()) else { return Err(Errno::INVAL) };
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -50,15 +50,15 @@ pub fn unmount_numbered(number: u64, path: &Path) -> Result<(), Errno> {
 impl MountPoint {
     /// Unmounts this mount.
     ///
-    /// `umount2` goes by path, and a descriptor of the mount itself would make it busy. So the *parent* directory
-    /// is opened, the mount on top of the name in it is compared with ours, and that name under that
-    /// directory is unmounted. A rename above the mount point does no harm. What remains: a mount made on
-    /// top of ours between the comparison and the call would be unmounted instead. That takes a privileged
-    /// process and a few microseconds, and it is reported as [`MountError::Raced`].
+    /// `umount2` goes by path, and a descriptor of the mount itself would make it busy. Therefore the *parent* directory is
+    /// opened, the mount on top of the name in it is compared with ours, and that name under that directory is unmounted. A
+    /// rename above the mount point does no harm. One race remains: a mount made on top of ours between the comparison and the
+    /// call is unmounted instead. That takes a privileged process and a few microseconds, and is reported as
+    /// [`MountError::Raced`].
     ///
     /// # Errors
     ///
-    /// [`MountError::Busy`], [`MountError::Covered`], [`MountError::NotMounted`], and a lack of permission.
+    /// [`MountError::Busy`], [`MountError::Covered`], [`MountError::NotMounted`], and lack of permission.
     pub fn unmount(&self, how: Unmount) -> Result<(), MountError> {
         let path = self.path();
         let failed = |errno| MountError::Unmount { path: path.to_owned(), errno };
@@ -87,7 +87,7 @@ impl MountPoint {
             Unmount::Force => UnmountFlags::FORCE,
         };
         let done = match under(&parent, name, flags) {
-            // Without /proc the path must do.
+            // Without /proc, only the path remains.
             Err(Errno::NOENT) if !Path::new("/proc/self/fd").exists() => {
                 rustix::mount::unmount(path, flags | UnmountFlags::NOFOLLOW)
             }

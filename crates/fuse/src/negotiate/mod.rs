@@ -1,4 +1,5 @@
-//! The INIT exchange: what kernel and server agree on.
+//! Negotiation: the INIT exchange, which selects protocol version, capabilities and sizes. A requested capability that cannot be
+//! granted is recorded with its reason; if the file system requires it, the session does not start.
 
 mod config;
 
@@ -8,47 +9,47 @@ use shunt_fuse_abi::{InitFlags, InitIn, InitOut};
 
 pub use config::{Config, Profile, Transport};
 
-/// The newest protocol whose every message the framework knows.
+/// The newest protocol version that the framework supports completely.
 pub const PROTOCOL: (u32, u32) = (7, 45);
-/// Below this the kernel cannot be served (no `max_pages`, no large writes).
+/// The oldest supported minor version; kernels below it have no `max_pages` and no large writes.
 const OLDEST_MINOR: u32 = 28;
 const PAGE: u32 = 4096;
 
-/// What was agreed.
+/// The result of the negotiation.
 #[derive(Debug, Clone)]
 pub struct Negotiated {
     /// Protocol version in use.
     pub minor: u32,
-    /// Capabilities in force.
+    /// Granted capabilities.
     pub granted: InitFlags,
-    /// What was wanted and could not be had, with the reason.
+    /// Requested capabilities that were refused, with the reason.
     pub refused: Vec<Refusal>,
-    /// Largest WRITE in bytes.
+    /// Maximum size of a WRITE in bytes.
     pub max_write: u32,
-    /// Bytes read ahead.
+    /// Maximum read-ahead in bytes.
     pub max_readahead: u32,
-    /// The profile in force.
+    /// The profile in use.
     pub profile: Profile,
 }
 
 impl Negotiated {
-    /// Whether a capability is in force.
+    /// Reports whether a capability was granted.
     pub fn has(&self, capability: InitFlags) -> bool {
         self.granted.contains(capability)
     }
 
-    /// Why a capability is not in force, if it was wanted.
+    /// Returns the reason why a capability was refused, if it was requested.
     pub fn refusal(&self, capability: InitFlags) -> Option<&Refusal> {
         self.refused.iter().find(|refusal| refusal.capability.intersects(capability))
     }
 }
 
-/// A capability that could not be had.
+/// A capability that was refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
-    /// Which.
+    /// The refused capability.
     pub capability: InitFlags,
-    /// Why.
+    /// The reason.
     pub reason: &'static str,
 }
 
@@ -61,10 +62,10 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// A session that cannot begin.
+/// An error that prevents a session from starting.
 #[derive(Debug, thiserror::Error)]
 pub enum NegotiationError {
-    /// The kernel speaks a protocol that is too old.
+    /// The kernel's protocol version is too old.
     #[error("the kernel speaks FUSE {major}.{minor}, at least 7.{OLDEST_MINOR} (Linux 4.20) is needed")]
     TooOld {
         /// Major version of the kernel.
@@ -72,44 +73,44 @@ pub enum NegotiationError {
         /// Minor version of the kernel.
         minor: u32,
     },
-    /// Something required was refused.
+    /// A required capability was refused.
     #[error("a capability that this file system needs was refused: {0}")]
     Required(Refusal),
     /// The connection ended before INIT.
     #[error("no INIT came from the kernel: {0}")]
     NoInit(#[source] std::io::Error),
-    /// The first message was something else.
+    /// The first message was not INIT.
     #[error("the first message is not INIT: {0}")]
     NotInit(String),
-    /// The file system's own start failed.
+    /// The start of the file system failed.
     #[error("the file system could not start: {0}")]
     Start(#[source] std::io::Error),
 }
 
-/// What happens at an INIT.
+/// The outcome of one INIT.
 pub(crate) enum Outcome {
-    /// Send this and go on.
+    /// Send this reply and start the session.
     Agreed(InitOut, Negotiated),
-    /// The kernel is newer than version 7: send this and wait for another INIT.
+    /// The kernel is newer than version 7: send this reply and wait for another INIT.
     AskAgain(InitOut),
 }
 
-/// What a server that goes on with a session wants and cannot have.
+/// Returns the refusals for a resumed session of capabilities that were not negotiated at its start.
 pub(crate) fn refused_earlier(capabilities: InitFlags) -> Vec<Refusal> {
     let reason = "it was not agreed on when the mount was made";
     capabilities.iter().map(|capability| Refusal { capability, reason }).collect()
 }
 
-/// Who asks, as far as it decides what may be had.
+/// Properties of the server that decide which capabilities are available.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Circumstances {
-    /// CAP_SYS_ADMIN in the initial user namespace, which passthrough demands.
+    /// CAP_SYS_ADMIN in the initial user namespace, which passthrough requires.
     pub(crate) may_register_backing_files: bool,
     /// The device is a real `/dev/fuse`, not a mock or a virtual machine's queue.
     pub(crate) local_device: bool,
 }
 
-/// Decides the answer to INIT.
+/// Selects the reply to INIT.
 pub(crate) fn negotiate(
     init: &InitIn,
     config: &Config,
@@ -172,7 +173,7 @@ pub(crate) fn negotiate(
     Ok(Outcome::Agreed(out, negotiated))
 }
 
-/// The reason why a wanted capability cannot be honoured, if there is one.
+/// Returns the reason why a requested capability must be refused, if there is one.
 fn refuse(
     capability: InitFlags,
     offered: InitFlags,

@@ -1,4 +1,4 @@
-//! A table of the inodes that the kernel knows, for file systems that keep something about each.
+//! A table of the inodes that the kernel knows, with lookup counts, for file systems that keep state for each inode.
 
 mod node;
 mod node_id;
@@ -18,17 +18,17 @@ pub use node::TableNode;
 use node_id::{SHARD_BITS, SHARDS};
 use shard::{Shard, Slot};
 
-/// Any of its bits alone may be the same for all of a row of numbers, by some of the hash's keys; the table inside of a shard
-/// uses the low ones and the top seven.
+/// Selects the shard of a hash. Depending on the hash's keys, any single bit may be equal for all of a sequence of numbers; the
+/// table within a shard uses the low bits and the top seven.
 fn shard_of(hash: u64) -> usize {
-    // The golden ratio, as a fraction of 2^64: what it leaves on top depends on all bits.
+    // Multiplication by the golden ratio, as a fraction of 2^64, makes the top bits depend on all bits.
     (hash.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - SHARD_BITS)) as usize
 }
 
-/// The inodes that the kernel knows: it gives out their ids, counts lookups, and lets go of an inode with its last one.
+/// The inodes that the kernel knows: assigns their ids, counts lookups, and drops an inode with its last one.
 ///
-/// The kernel names an inode by the id that an [`Entry`](crate::Entry) introduced, until FORGET has taken back every
-/// lookup of it. The table does that bookkeeping, and finds what the file system keeps of an inode, its *node*:
+/// The kernel refers to an inode by the id that an [`Entry`](crate::Entry) introduced, until FORGET has returned every lookup of
+/// it. The table does that bookkeeping, and finds the state that the file system keeps for an inode, its *node*:
 ///
 /// | request | call |
 /// |---|---|
@@ -37,21 +37,20 @@ fn shard_of(hash: u64) -> usize {
 /// | forget; an `Entry` that is not handed out after all | [`forget`](Self::forget) |
 /// | more nodes than there should be | [`cold`](Self::cold), then [`Caches::prune`](crate::Caches::prune) |
 ///
-/// - An inode has one id at a time, and an id names one inode ever. An id out of date, or made up, is ESTALE and never
-///   another inode.
-/// - Ids are the table's choice, below 2^61, unless the node brings one along ([`TableNode::id`]): such an inode has
-///   the same id each time, and what a file system needs to find it again can be read from the id. That is what file
-///   handles that outlive FORGET take, and a daemon that goes on where another ended ([`revive`](Self::revive)).
-/// - A node costs [`SLOT`](Self::SLOT) bytes, 6 to 12 in the index, and its own [`heap`](TableNode::heap). Memory grows
-///   in small chunks with the most nodes that were ever held at once, and is reused, not returned.
-/// - Any thread may call at any time: the table is made of 32 parts, each with a lock of its own that is held for a
-///   moment.
+/// - An inode has one id at a time, and an id is never reused for another inode. An id that is outdated or made up fails with
+///   ESTALE.
+/// - The table assigns ids below 2^61, unless the node defines one ([`TableNode::id`]): such an inode has the same id each time,
+///   and the id encodes what the file system needs to find it again. File handles that outlive FORGET require that, and so does a
+///   daemon that continues after another one ended ([`revive`](Self::revive)).
+/// - A node costs [`SLOT`](Self::SLOT) bytes, 6 to 12 in the index, and its own [`heap`](TableNode::heap). Memory grows in small
+///   chunks with the maximum number of nodes held at once, and is reused, not returned.
+/// - Any thread may call at any time: the table has 32 shards, each with its own lock that is held briefly.
 ///
-/// The root is given at the start, is [`NodeId::ROOT`], and is never forgotten.
+/// The root is passed to the constructor, has the id [`NodeId::ROOT`], and is never forgotten.
 ///
 /// # Example
 ///
-/// A directory in which every number is a file. However many are visited, the table stays small.
+/// A directory in which every number is a file. The table stays small, however many files are visited.
 ///
 /// ```
 /// use shunt_fuse::{
@@ -135,23 +134,23 @@ pub struct NodeTable<N> {
 }
 
 impl<N> NodeTable<N> {
-    /// Bytes of one slot: the node and 16 bytes, give or take padding. A node with a niche (a `Box`, an enum, a bool)
-    /// of up to 48 bytes stays within a cache line of 64.
+    /// Bytes of one slot: the node and 16 bytes, plus padding. A node with a niche (a `Box`, an enum, a bool) of up to 48 bytes
+    /// fits in a cache line of 64.
     pub const SLOT: usize = size_of::<Slot<N>>();
 }
 
 impl<N: TableNode> NodeTable<N> {
-    /// A table that holds `root` only.
+    /// Makes a table that holds `root` only.
     pub fn new(root: N) -> Self {
         Self::beginning_with(root, 0)
     }
 
-    /// As [`new`](Self::new), where ids of an earlier process may still come: those that the table picks begin at an
-    /// `epoch`, best a random number, so that they are ESTALE here.
+    /// Makes a table as [`new`](Self::new) does, where the kernel may still use ids of an earlier process. Ids that the table
+    /// assigns start at `epoch`, preferably a random number, so that the earlier ones fail with ESTALE.
     pub fn beginning_with(root: N, epoch: u32) -> Self {
         let shard = |number| Mutex::new(Shard::new(number, node_id::generation_of(epoch)));
         let shards: [Mutex<Shard<N>>; SHARDS] = std::array::from_fn(shard);
-        // The root's id is slot 0 of shard 0; the slot itself stays empty and out of the index.
+        // The root's id is slot 0 of shard 0; the slot itself stays empty and is not indexed.
         shards[0].lock().reserve_first();
         Self {
             root,
@@ -166,23 +165,23 @@ impl<N: TableNode> NodeTable<N> {
         self.hasher.hash_one(node.key())
     }
 
-    /// The id of this inode's node, which is added where there is none; one that is there stays as it is. Counts one
-    /// lookup.
+    /// Returns the id of this inode's node, which is added where the table has none; an existing node is kept. Counts one lookup.
     ///
-    /// Never [`NodeId::ROOT`], also not for a node that equals the root: the kernel takes the root for no answer.
+    /// The id is never [`NodeId::ROOT`], not even for a node that equals the root: the kernel does not accept the root in a
+    /// reply.
     ///
     /// # Errors
-    /// ENFILE where slots have run out: 4 billion nodes.
+    /// ENFILE where all slots are in use: 4 billion nodes.
     pub fn acquire(&self, node: N) -> Result<NodeId, Errno> {
         self.add(node, 1)
     }
 
-    /// As [`acquire`](Self::acquire), but counts no lookup: for a node that the kernel knows from an earlier process,
-    /// nobody knows how often it was told. The first FORGET that leaves no lookup counted here takes it out again; if
-    /// the kernel holds on to it all the same, the next request revives it once more.
+    /// Adds a node as [`acquire`](Self::acquire) does, but counts no lookup: the kernel knows it from an earlier process, and the
+    /// number of lookups is unknown. The first FORGET that leaves no counted lookup removes it; if the kernel still holds it, the
+    /// next request revives it again.
     ///
     /// # Errors
-    /// As [`acquire`](Self::acquire).
+    /// The errors of [`acquire`](Self::acquire).
     pub fn revive(&self, node: N) -> Result<NodeId, Errno> {
         self.add(node, 0)
     }
@@ -193,28 +192,28 @@ impl<N: TableNode> NodeTable<N> {
         let mut shard = self.shards[shard_of(hash)].lock();
         let id = shard.acquire(hash, &mut node, lookups, |node| self.hash(node)).ok_or(Errno::NFILE)?;
         if node.is_none() {
-            // Before anybody can forget it.
+            // Counted before any thread can forget it.
             self.held.fetch_add(1, Ordering::Relaxed);
         }
         Ok(id)
     }
 
-    /// The id of this inode's node, where there is one. Counts no lookup, so the id may be gone any moment.
+    /// Returns the id of this inode's node, if the table holds one. Counts no lookup, so the id may become invalid at any moment.
     pub fn find(&self, node: &N) -> Option<NodeId> {
         let hash = self.hash(node);
         self.shards[shard_of(hash)].lock().find(hash, node)
     }
 
-    /// Whether a node of this key is held: the kernel likely knows it, and need not be told again.
+    /// Reports whether the table holds a node of this key: the kernel then likely knows the inode.
     pub fn holds(&self, key: &N::Key) -> bool {
         let hash = self.hasher.hash_one(key);
         self.shards[shard_of(hash)].lock().holds(hash, key)
     }
 
-    /// A copy of the node of an id.
+    /// Returns a copy of the node with this id.
     ///
     /// # Errors
-    /// ESTALE where the id names none (any more).
+    /// ESTALE where the id belongs to no node (any more).
     pub fn get(&self, id: NodeId) -> Result<N, Errno>
     where
         N: Clone,
@@ -225,7 +224,7 @@ impl<N: TableNode> NodeTable<N> {
         self.slot(id, |shard, local| shard.get(local)).ok_or(Errno::STALE)
     }
 
-    /// Does something with the slot of an id, where there is one.
+    /// Calls `work` with the slot of an id, where there is one.
     fn slot<T>(&self, id: NodeId, work: impl FnOnce(&mut Shard<N>, u32) -> Option<T>) -> Option<T> {
         if node_id::is_own(id) {
             let (number, place) = node_id::parts(id)?;
@@ -240,8 +239,8 @@ impl<N: TableNode> NodeTable<N> {
         }
     }
 
-    /// Takes lookups back. With the last the node is gone, and is handed out for cleaning up. Ids that name no node,
-    /// and the root's, are ignored.
+    /// Drops `lookups` lookups of a node. With the last one the node is removed and returned, for cleanup. Unknown ids, and the
+    /// root's, are ignored.
     pub fn forget(&self, id: NodeId, lookups: u64) -> Option<N> {
         if id == NodeId::ROOT {
             return None;
@@ -251,22 +250,22 @@ impl<N: TableNode> NodeTable<N> {
         Some(gone)
     }
 
-    /// Nodes held, the root not counted.
+    /// Returns the number of nodes, not counting the root.
     pub fn len(&self) -> u64 {
         self.held.load(Ordering::Relaxed)
     }
 
-    /// No node but the root is held.
+    /// Reports whether the table holds no node but the root.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Bytes of memory that the table occupies, with what the nodes hold.
+    /// Returns the memory of the table in bytes, including the heap of the nodes.
     pub fn memory(&self) -> usize {
         size_of::<Self>() + self.shards.iter().map(|shard| shard.lock().memory()).sum::<usize>()
     }
 
-    /// Every node held now, but the root, in parts: no lock is held while `each` runs.
+    /// Calls `each` for every node but the root, shard by shard: no lock is held while `each` runs.
     pub fn for_each(&self, mut each: impl FnMut(NodeId)) {
         for shard in &self.shards {
             let ids = shard.lock().ids();
@@ -274,13 +273,13 @@ impl<N: TableNode> NodeTable<N> {
         }
     }
 
-    /// Up to `count` nodes that were not used since the last call went by them (second chance), for
+    /// Returns up to `count` nodes that were not used since the last call passed them (second-chance algorithm), for
     /// [`Caches::prune`](crate::Caches::prune). They stay in the table until the kernel forgets them.
     pub fn cold(&self, count: usize) -> Vec<NodeId> {
         let mut cold = Vec::new();
         let share = count.div_ceil(SHARDS);
         for round in 0..2 * SHARDS {
-            // The first time around may only have cleared marks.
+            // The first round may only have cleared marks.
             if cold.len() >= count || (round == SHARDS && !cold.is_empty()) {
                 break;
             }

@@ -1,48 +1,46 @@
-//! What a table asks of the nodes in it.
+//! The trait of the nodes in a table.
 
 use std::hash::Hash;
 use std::sync::Arc;
 
 use crate::NodeId;
 
-/// What a file system keeps of an inode in a [`NodeTable`](super::NodeTable): its number, where its data lies, an `Arc`
-/// of something larger.
+/// The state that a file system keeps for an inode in a [`NodeTable`](super::NodeTable): its number, the location of its data, an
+/// `Arc` of something larger.
 ///
-/// All methods, and `clone`, run with a part of the table locked: they are to be quick, and leave the table alone.
-/// (Dropping a node is not among them: that may call the table.)
+/// All methods, and `clone`, run with a shard of the table locked: they must be fast, and must not call the table. (Dropping a
+/// node runs unlocked and may call the table.)
 pub trait TableNode {
-    /// What the node is found by.
+    /// The lookup key of the node.
     type Key: Hash + Eq;
 
-    /// The key, most often the inode's number. It stays as it is while the node is in the table.
+    /// Returns the key, usually the inode number. It must not change while the node is in the table.
     fn key(&self) -> Self::Key;
 
-    /// Whether both are one inode, where their keys are equal already. Says no where a number was reused for another
-    /// inode and the old one is still known.
+    /// Reports whether two nodes with equal keys are the same inode. Returns `false` where an inode number was reused and the old
+    /// inode is still in the table.
     fn is_same(&self, other: &Self) -> bool {
         let _ = other;
         true
     }
 
-    /// The id that this inode has wherever it is met: in this table, after it was forgotten, in another process. `None`:
-    /// the table picks one, which is good until it is forgotten.
+    /// Returns the id of this inode that is valid everywhere: in this table, after it was forgotten, in another process. `None`:
+    /// the table assigns one, which is valid until it is forgotten.
     ///
-    /// One of the three highest bits must be set: the numbers below are the table's own. What breaks that rule counts
-    /// as `None`, and so does an id that is taken by another node at the time. Stays as it is while the node is in
-    /// the table.
+    /// One of the three highest bits must be set: ids below are the table's own. An id that violates this counts as `None`, and
+    /// so does one that another node has at the time. It must not change while the node is in the table.
     fn id(&self) -> Option<NodeId> {
         None
     }
 
-    /// The key of the node whose [`id`](Self::id) this is, were it there. Any number may come; `None` where it is
-    /// nobody's.
+    /// Returns the key of the node that has this [`id`](Self::id). Any number may be passed; `None` where it is not a valid id.
     fn key_of(id: NodeId) -> Option<Self::Key> {
         let _ = id;
         None
     }
 
-    /// Bytes that the node holds outside of itself, for [`NodeTable::memory`](super::NodeTable::memory). They stay as
-    /// they are while the node is in the table.
+    /// Returns the bytes that the node holds on the heap, for [`NodeTable::memory`](super::NodeTable::memory). They must not
+    /// change while the node is in the table.
     fn heap(&self) -> usize {
         0
     }
@@ -68,7 +66,7 @@ impl<N: TableNode> TableNode for Arc<N> {
     }
 
     fn heap(&self) -> usize {
-        // The two counts come before the node.
+        // The two reference counts precede the node.
         2 * size_of::<usize>() + size_of::<N>() + (**self).heap()
     }
 }

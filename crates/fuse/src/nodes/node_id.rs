@@ -1,14 +1,14 @@
-//! The ids that the table picks: where a node is, and in which life of that slot.
+//! Encoding of the ids that the table assigns: shard, slot, and the generation of that slot.
 
 use crate::NodeId;
 
 pub(super) const SHARD_BITS: u32 = 5;
 pub(super) const SHARDS: usize = 1 << SHARD_BITS;
 
-/// Slots of one shard at most.
+/// Maximum number of slots of one shard.
 pub(super) const SLOTS: usize = 1 << (u32::BITS - SHARD_BITS);
 
-/// Generations of a slot. One less than 29 bits hold, so that the last id stays in the range.
+/// Number of generations of a slot. One less than 29 bits hold, so that the last id stays in the range.
 const MAX_GENERATIONS: u32 = (1 << 29) - 1;
 
 /// A slot in one of its generations.
@@ -18,12 +18,12 @@ pub(super) struct Place {
     pub(super) generation: u32,
 }
 
-/// A number as a generation.
+/// Reduces a number to a generation.
 pub(super) fn generation_of(number: u32) -> u32 {
     number % MAX_GENERATIONS
 }
 
-/// Comes back to the first one after all.
+/// Returns the next generation, wrapping around to the first one.
 pub(super) fn next_generation(generation: u32) -> u32 {
     generation_of(generation + 1)
 }
@@ -33,18 +33,18 @@ pub(super) fn previous_generation(generation: u32) -> u32 {
     generation_of(generation + MAX_GENERATIONS - 1)
 }
 
-/// Generation, slot and shard from high to low, and one more, so that the first slot of all is the root.
+/// Encodes generation, slot and shard from high to low, plus one, so that the very first slot is the root.
 pub(super) fn id(shard: usize, place: Place) -> NodeId {
     let Place { local, generation } = place;
     NodeId((u64::from(generation) << 32 | u64::from(local) << SHARD_BITS | shard as u64) + 1)
 }
 
-/// Whether an id is one that the table may pick, or could never be valid.
+/// Reports whether an id is one that the table may assign, or could never be valid.
 pub(super) fn is_own(id: NodeId) -> bool {
     id.0 >> 61 == 0
 }
 
-/// Any of these numbers names a shard and a place, except 0; whether somebody is there is another matter.
+/// Decodes an id. Any of these numbers except 0 encodes a shard and a place, whether or not a node is there.
 pub(super) fn parts(id: NodeId) -> Option<(usize, Place)> {
     let raw = id.0.checked_sub(1)?;
     let place = Place { local: raw as u32 >> SHARD_BITS, generation: (raw >> 32) as u32 };

@@ -1,4 +1,5 @@
-//! A part of the table: a slab in fixed chunks, and an index over it.
+//! A shard of the table: a slab in fixed chunks, and a hash index over it. Slots are never moved; a freed slot is reused in its
+//! next generation, so that old ids fail. Cold nodes are found by the second-chance (clock) algorithm.
 
 use hashbrown::HashTable;
 
@@ -15,17 +16,17 @@ const NONE: u64 = u64::MAX;
 pub(super) struct Slot<N> {
     /// `None`: the slot is free.
     node: Option<N>,
-    /// Of a free slot: the next free one.
+    /// Lookup count; for a free slot, the next free one.
     lookups: u64,
     generation: u32,
     used: bool,
-    /// The node goes by its own id, not by that of its place.
+    /// The node has its own id, not the id of its slot.
     derived: bool,
 }
 
 pub(super) struct Shard<N> {
     number: usize,
-    /// Generation of the first life of every slot.
+    /// First generation of every slot.
     first: u32,
     chunks: Vec<Box<[Slot<N>]>>,
     free: u64,
@@ -48,13 +49,13 @@ impl<N: TableNode> Shard<N> {
         self.chunks.get_mut(local as usize / CHUNK).map(|chunk| &mut chunk[local as usize % CHUNK])
     }
 
-    /// The slot of a node that goes by the id of its place.
+    /// Returns the slot of a node that has the id of its slot.
     pub(super) fn placed(&self, place: Place) -> Option<u32> {
         let slot = self.slot(place.local)?;
         (slot.generation == place.generation && slot.node.is_some() && !slot.derived).then_some(place.local)
     }
 
-    /// The slot of a node that goes by its own id, of which its key has this hash.
+    /// Returns the slot of a node that has its own id, given the hash of its key.
     pub(super) fn derived(&self, hash: u64, id: NodeId) -> Option<u32> {
         let named =
             |slot: &Slot<N>| slot.derived && slot.node.as_ref().is_some_and(|node| node.id() == Some(id));
@@ -69,7 +70,7 @@ impl<N: TableNode> Shard<N> {
         }
     }
 
-    /// Takes slot 0 out of use for ever.
+    /// Reserves slot 0 permanently.
     pub(super) fn reserve_first(&mut self) {
         let first = self.take_free();
         debug_assert_eq!(first, Some(0));
@@ -104,12 +105,12 @@ impl<N: TableNode> Shard<N> {
         self.index.find(hash, |&local| self.node(local).is_some_and(same)).copied()
     }
 
-    /// Finds a node.
+    /// Returns the id of a node.
     pub(super) fn find(&self, hash: u64, node: &N) -> Option<NodeId> {
         self.id(self.slot_of(hash, node)?)
     }
 
-    /// Whether a node of this key is held, be it the same or not.
+    /// Reports whether a node of this key is held, whether or not it is the same inode.
     pub(super) fn holds(&self, hash: u64, key: &N::Key) -> bool {
         let same = |held: &N| held.key() == *key;
         self.index.find(hash, |&local| self.node(local).is_some_and(same)).is_some()
@@ -119,8 +120,8 @@ impl<N: TableNode> Shard<N> {
         self.slot(local)?.node.as_ref()
     }
 
-    /// Finds a node, or takes it out of `node` and adds it; counts `lookups` of it. What is left in there is the
-    /// caller's to drop, unlocked.
+    /// Finds a node, or takes it out of `node` and adds it; counts `lookups` of it. The caller drops what remains in `node` after
+    /// unlocking.
     pub(super) fn acquire(
         &mut self,
         hash: u64,
@@ -149,7 +150,7 @@ impl<N: TableNode> Shard<N> {
         self.id(local)
     }
 
-    /// A copy of the node, which counts as used.
+    /// Returns a copy of the node, and marks it as used.
     pub(super) fn get(&mut self, local: u32) -> Option<N>
     where
         N: Clone,
@@ -159,11 +160,11 @@ impl<N: TableNode> Shard<N> {
         slot.node.clone()
     }
 
-    /// Takes lookups back; with the last, takes the node out.
+    /// Drops lookups; with the last one, removes and returns the node.
     pub(super) fn forget(&mut self, local: u32, lookups: u64, hasher: impl Fn(&N) -> u64) -> Option<N> {
         let (free, first) = (self.free, self.first);
         let slot = self.slot_mut(local)?;
-        // A count too large can only be a broken peer; the node is gone either way.
+        // Only a broken peer sends too large a count; the node is removed either way.
         slot.lookups = slot.lookups.saturating_sub(lookups);
         if slot.lookups > 0 {
             return None;
@@ -173,7 +174,8 @@ impl<N: TableNode> Shard<N> {
             slot.generation = node_id::next_generation(slot.generation);
         }
         slot.lookups = free;
-        // A slot whose lives are used up stays empty for ever: half a billion cost one slot, and no id is used twice.
+        // A slot whose generations are used up stays empty forever: that costs one slot per half a billion reuses, and no id is
+        // used twice.
         if slot.derived || slot.generation != first {
             self.free = u64::from(local);
         }
@@ -181,7 +183,7 @@ impl<N: TableNode> Shard<N> {
             entry.remove();
         }
         self.heap = self.heap.saturating_sub(node.heap());
-        // After a walk over millions of names the index gives its memory back.
+        // After a walk over millions of names the index is shrunk.
         if self.index.len() * 8 < self.index.capacity() && self.index.capacity() > 4096 {
             let chunks = &self.chunks;
             self.index.shrink_to(self.index.len() * 2, |&local| rehash(chunks, local, &hasher));
@@ -189,7 +191,7 @@ impl<N: TableNode> Shard<N> {
         Some(node)
     }
 
-    /// The ids of all nodes.
+    /// Returns the ids of all nodes.
     pub(super) fn ids(&self) -> Vec<NodeId> {
         self.index.iter().filter_map(|&local| self.id(local)).collect()
     }
@@ -201,7 +203,7 @@ impl<N: TableNode> Shard<N> {
             + self.heap
     }
 
-    /// Moves the hand over the slots, clears the marks of those used, and collects up to `count` of the others.
+    /// Moves the clock hand over the slots, clears the marks of the used ones, and collects up to `count` of the others.
     pub(super) fn cold(&mut self, count: usize) -> Vec<NodeId> {
         let slots = (self.chunks.len() * CHUNK) as u32;
         let mut cold = Vec::new();
@@ -219,7 +221,7 @@ impl<N: TableNode> Shard<N> {
         cold
     }
 
-    /// Ages a free slot to its last life.
+    /// Ages a free slot to its last generation.
     #[cfg(test)]
     pub(super) fn age(&mut self, local: u32) {
         let last = node_id::previous_generation(self.first);
@@ -227,7 +229,7 @@ impl<N: TableNode> Shard<N> {
     }
 }
 
-/// The hash of a node that is in the index.
+/// Returns the hash of a node that is in the index.
 fn rehash<N>(chunks: &[Box<[Slot<N>]>], local: u32, hasher: impl Fn(&N) -> u64) -> u64 {
     chunks[local as usize / CHUNK][local as usize % CHUNK].node.as_ref().map_or(0, hasher)
 }

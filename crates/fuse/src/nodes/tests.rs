@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::node_id::{Place, id, parts};
 use super::*;
 
-/// An inode number that may be reused, and ballast to the size that just fits a cache line.
+/// An inode number that may be reused, padded to the size that just fits a cache line.
 #[derive(Debug, Clone, PartialEq)]
 struct Inode {
     number: u64,
@@ -38,7 +38,7 @@ fn table() -> NodeTable<Inode> {
     NodeTable::new(inode(2, 0))
 }
 
-/// A small generator of its own, so that a failure repeats.
+/// A small pseudo-random generator with a fixed seed, so that failures are reproducible.
 struct Random(u64);
 
 impl Random {
@@ -95,7 +95,7 @@ fn agrees_with_a_model_over_random_lookups_and_forgets() {
 #[test]
 fn ids_from_nowhere_are_stale() {
     let table = table();
-    // Its id is that of a slot in a shard picked at random, and may be one of these.
+    // The node's id encodes a slot in a random shard, and may be one of these.
     let held = table.acquire(inode(5, 0)).unwrap();
     let mut random = Random(77);
     for id in [0, 2, u64::MAX, u64::MAX - 1, 1 << 32, 1 << 63]
@@ -127,7 +127,7 @@ fn the_root_is_never_forgotten() {
     let table = table();
     assert!(table.forget(NodeId::ROOT, u64::MAX).is_none());
     assert_eq!(table.get(NodeId::ROOT).unwrap().number, 2);
-    // Not even an inode equal to it takes its id.
+    // Not even an inode equal to the root takes its id.
     assert_ne!(table.acquire(inode(2, 0)).unwrap(), NodeId::ROOT);
 }
 
@@ -192,7 +192,7 @@ fn a_million_nodes_stay_within_the_memory_budget() {
     let per_node = full as u64 / nodes;
     assert!(per_node <= 110, "{per_node} bytes per node");
     println!("{per_node} bytes per node");
-    // Other nodes use the same memory again.
+    // Other nodes reuse the memory.
     ids.into_iter().for_each(|id| drop(table.forget(id, 1)));
     assert!(table.is_empty());
     for number in 0..nodes {
@@ -207,7 +207,7 @@ fn what_nodes_hold_counts_as_memory() {
     let empty = table.memory();
     let one = Inode { more: vec![0; 1 << 20].into(), ..inode(3, 0) };
     let id = table.acquire(one.clone()).unwrap();
-    // Not twice.
+    // The heap of an equal node is not counted twice.
     table.acquire(one).unwrap();
     let (full, more) = (table.memory(), 1 << 20);
     assert!(full > empty + more && full < empty + 2 * more);
@@ -215,7 +215,7 @@ fn what_nodes_hold_counts_as_memory() {
     assert_eq!(table.memory(), full - more);
 }
 
-/// Inode numbers come in rows; the keys of the hash are another table's own each time.
+/// Inode numbers are often sequential; each table's hash has its own keys.
 #[test]
 fn rows_of_numbers_spread_over_all_shards() {
     for step in [1, 2, 32, 4096, 1 << 32].repeat(50) {
@@ -226,7 +226,7 @@ fn rows_of_numbers_spread_over_all_shards() {
             counts[(id.0 - 1) as usize % node_id::SHARDS] += 1;
         }
         let (least, most) = (counts.iter().min().unwrap(), counts.iter().max().unwrap());
-        // 31 at the mean: these are six standard deviations.
+        // The mean is 31: these are six standard deviations.
         assert!(*least > 0 && *most < 65, "{least} to {most} of steps of {step}");
     }
 }
@@ -272,7 +272,7 @@ thread_local! {
     static TABLE: Cell<Option<&'static NodeTable<Arc<Child>>>> = const { Cell::new(None) };
 }
 
-/// Gives its parent back when dropped.
+/// Releases its parent when dropped.
 struct Child {
     number: u64,
     parent: Option<NodeId>,
@@ -301,7 +301,7 @@ fn dropping_a_node_may_call_the_table() {
     let child = |number, parent| Arc::new(Child { number, parent });
     let parent = table.acquire(child(1, None)).unwrap();
     let kept = table.acquire(child(2, Some(parent))).unwrap();
-    // The same again: what the table has no use for is dropped, and names a node of the same part of the table.
+    // Again: a node that the table does not need is dropped, and its parent is in the same shard.
     table.acquire(child(1, None)).unwrap();
     assert_eq!(table.acquire(child(2, Some(kept))).unwrap(), kept);
     assert_eq!(table.len(), 2);
@@ -311,12 +311,12 @@ fn dropping_a_node_may_call_the_table() {
     assert!(table.is_empty());
 }
 
-/// An inode that brings its id along: number and life.
+/// An inode that defines its own id: number and generation.
 #[derive(Debug, Clone, PartialEq)]
 struct Known {
     number: u32,
     life: u32,
-    /// The id does not tell lives apart.
+    /// The id does not distinguish generations.
     vague: bool,
 }
 
@@ -332,7 +332,7 @@ impl TableNode for Known {
     }
 
     fn id(&self) -> Option<NodeId> {
-        // Number 0 breaks the rule that one of the highest bits is set.
+        // Number 0 violates the rule that one of the highest bits is set.
         let mark = if self.number == 0 { 0 } else { 1 << 62 };
         let life = if self.vague { 0 } else { self.life };
         Some(NodeId(mark | u64::from(life) << 32 | u64::from(self.number)))
@@ -401,7 +401,7 @@ fn a_revived_node_goes_with_the_first_forget_and_comes_again() {
     assert_eq!(table.revive(known(9, 1)), Ok(id));
     assert_eq!((table.get(id), table.len()), (Ok(known(9, 1)), 1));
     assert!(table.forget(id, 1).is_some());
-    // An answer that is still under way counts, whatever was told by another process before.
+    // A reply that is still in flight counts, whatever another process replied before.
     table.revive(known(9, 1)).unwrap();
     table.acquire(known(9, 1)).unwrap();
     table.acquire(known(9, 1)).unwrap();

@@ -1,9 +1,9 @@
-//! A look for the next request before the thread sleeps.
+//! Busy polling: a thread polls for the next request for some microseconds before it sleeps.
 //!
-//! The scheduler takes a caller that is answered to another processor, for this one is busy with the reply. From there its
-//! next request comes within microseconds, sooner than this thread could go to sleep and be woken. Where that works the
-//! thread does not sleep at all; where it does not (the caller is slow, or no processor is left for it) it is soon tried
-//! less and less often.
+//! The scheduler migrates a caller that gets its reply to another CPU, because this one is busy with sending the reply. From
+//! there its next request arrives within microseconds, sooner than this thread could go to sleep and be woken. Where that works
+//! the thread does not sleep at all; where it does not (the caller is slow, or no CPU is left for it), polling backs off
+//! exponentially.
 
 use std::time::{Duration, Instant};
 
@@ -11,24 +11,24 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::transport::device::Device;
 
-/// How long is looked.
+/// Duration of one polling attempt.
 const POLL_TIMEOUT: Duration = Duration::from_micros(20);
-/// Looks in vain, one after the other, after which it is not tried for a while.
+/// Number of consecutive failed attempts after which polling pauses.
 const VAIN: u32 = 4;
-/// Requests for which it is not tried then, at most.
+/// Maximum length of a pause, in requests.
 const MAX_PAUSED_REQUESTS: u32 = 4096;
 
-/// How looking went so far.
+/// The results of recent attempts.
 #[derive(Debug, Default)]
 pub(super) struct BusyPoll {
     vain: u32,
-    /// Requests for which it is not tried.
+    /// Requests left in the current pause.
     pause: u32,
     last_pause: u32,
 }
 
 impl BusyPoll {
-    /// Returns when there is a request, or it is time to sleep. Tells whether there may have been one already.
+    /// Returns when there is a request, or it is time to sleep. Returns whether a request may have been pending already.
     pub(super) fn look(&mut self, device: &Device) -> bool {
         if !self.is_worth_it() {
             return true;
@@ -52,20 +52,20 @@ impl BusyPoll {
         if self.vain >= VAIN {
             self.last_pause = (self.last_pause * 4).clamp(64, MAX_PAUSED_REQUESTS);
             self.pause = self.last_pause;
-            // The next try is one, not a new beginning.
+            // After a pause, one failed attempt starts the next pause.
             self.vain = VAIN - 1;
         }
     }
 }
 
-/// Looks until there was a request, or something else to be heard; `None` where patience ended first.
+/// Polls until the device is readable or in error, and returns the number of polls; `None` after the timeout.
 fn comes_soon(device: &Device) -> Option<u32> {
     let begun = Instant::now();
     let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
     let mut looks = 0;
     loop {
         looks += 1;
-        // What goes wrong is for the read to find out.
+        // Errors are left to the read that follows.
         if poll(&mut [PollFd::new(device, PollFlags::IN)], Some(&at_once)) != Ok(0) {
             return Some(looks);
         }

@@ -1,4 +1,5 @@
-//! From a parsed request to a handler, and from its answer to a reply.
+//! Dispatch: calls the handler of a parsed request, and turns its result into a reply. Sending the reply encodes it, counts
+//! opens, and undoes its effects (lookups and opens) where the kernel no longer accepts it.
 
 use std::sync::Arc;
 
@@ -14,7 +15,7 @@ use crate::takeover::{Kind, OpenRecord};
 use crate::transport::Channel;
 use crate::transport::payload::*;
 
-/// A reply not yet on the wire.
+/// A reply that has not been encoded yet.
 pub(crate) enum Reply<'a> {
     Empty,
     Entry(abi::EntryOut),
@@ -35,7 +36,7 @@ pub(crate) enum Reply<'a> {
         flags: u32,
         opened: Opened,
     },
-    /// As an earlier server had answered.
+    /// The reply of an earlier server, repeated.
     Reopened(Kind, OpenRecord),
     Recreated {
         entry: abi::EntryOut,
@@ -56,7 +57,7 @@ pub(crate) enum Reply<'a> {
     ListingPlus(abi::DirBuilder),
 }
 
-/// Whether a waiting request may be dropped when its caller gives up: it changes nothing.
+/// Reports whether a waiting request changes nothing, so that it may be dropped when its caller is interrupted.
 pub(crate) fn is_cancellable(opcode: u32) -> bool {
     Opcode::from_raw(opcode).is_some_and(|opcode| {
         matches!(
@@ -93,7 +94,7 @@ fn attributes((attributes, expiry): (Attributes, Expiry)) -> Reply<'static> {
     })
 }
 
-/// The kernel makes EIO of bytes that it did not ask for.
+/// Fits the reply to the requested size: the kernel turns unrequested bytes into EIO.
 fn xattr(reply: XattrReply, asked: u32) -> Result<Reply<'static>, Errno> {
     Ok(match reply {
         XattrReply::Size(size) => Reply::Size(size),
@@ -133,7 +134,7 @@ fn set_attributes(arg: &abi::SetattrIn) -> SetAttributes {
         () => None,
     };
     let when = |flag| valid.contains(flag);
-    // It sets nothing: a write past the daemon finds a bit, and says no more of it.
+    // An empty SETATTR: a write that bypasses the daemon found a setuid or setgid bit, and the request has no other content.
     let empty = (valid - SetattrValid::FH).is_empty();
     SetAttributes {
         mode: when(SetattrValid::MODE).then_some(arg.mode),
@@ -204,11 +205,11 @@ fn copy_range(arg: &abi::CopyFileRangeIn) -> CopyRange {
     }
 }
 
-/// Listings larger than this are cut: the kernel asks again.
+/// Maximum size of a listing: the kernel asks for the rest.
 const LARGEST_LISTING: u32 = 1 << 20;
 
-/// Whether the kernel takes note of a count that is smaller than what it wrote. It does not of what it writes back, which
-/// would be lost without an error; and it makes EIO of it where a direct write may go on in the background.
+/// Reports whether the kernel honours a count that is smaller than what it wrote. It ignores the count of a write-back, so that
+/// data would be lost without an error; and it returns EIO where a direct write may continue in the background.
 fn may_be_short(request: &Request<'_>, args: &WriteArgs) -> bool {
     let negotiated = request.session().negotiated();
     let back = args.from_cache && negotiated.has(abi::InitFlags::WRITEBACK_CACHE);
@@ -229,7 +230,7 @@ pub(crate) async fn dispatch<'a, F: FileSystem>(
         |flags| abi::FsyncFlags::from_bits_retain(flags).contains(abi::FsyncFlags::FDATASYNC);
     Ok(match operation {
         Operation::Lookup { name } => {
-            // Before it is read, and once more after what that may have waited for.
+            // Recorded before the lookup, and once more after it, since it may have waited.
             let notifier = &request.session.shared.notifier;
             notifier.answers(node, name.as_bytes());
             let entry = fs.lookup(request, node, name).await?;
@@ -308,7 +309,7 @@ pub(crate) async fn dispatch<'a, F: FileSystem>(
         }
         Operation::Release { arg } => {
             let shared = &request.session.shared;
-            // Before the file system knows: what it opens from then on is not to be served as this was.
+            // Released before the file system is called: what it opens from then on must not inherit this mode.
             let backing = shared.modes.release(node);
             let released = fs.release(request, node, release_args(&arg)).await;
             shared.closed(FileHandle(arg.fh), backing);
@@ -443,7 +444,7 @@ pub(crate) async fn dispatch<'a, F: FileSystem>(
             Reply::Offset(fs.lseek(request, node, FileHandle(arg.fh), arg.offset, whence).await?)
         }
         Operation::CopyFileRange { arg } => {
-            // The reply's 32-bit count must be able to tell what was done.
+            // The reply's 32-bit count must be able to represent the result.
             let range = CopyRange { length: arg.len.min(u64::from(u32::MAX) & !0xfff), ..copy_range(&arg) };
             Reply::Written(fs.copy_file_range(request, node, NodeId(arg.nodeid_out), range).await?)
         }
@@ -469,8 +470,7 @@ pub(crate) async fn dispatch<'a, F: FileSystem>(
     })
 }
 
-/// Sends a reply. Where the kernel no longer takes it, what it carried is undone: references are forgotten, opens
-/// released.
+/// Sends a reply. Where the kernel no longer accepts it, its effects are undone: lookups are forgotten, opens released.
 pub(crate) async fn send<F: FileSystem>(
     fs: &F,
     request: &Request<'_>,
@@ -560,7 +560,7 @@ pub(crate) async fn undo<F: FileSystem>(fs: &F, request: &Request<'_>, reply: Re
     }
 }
 
-/// Takes back the references that a listing would have given.
+/// Drops the lookups that a listing would have counted.
 fn forget_listing<F: FileSystem>(fs: &F, listing: &abi::DirBuilder) {
     for record in abi::dirent::Records::new(listing.as_bytes(), true) {
         if let Some(entry) = record.entry

@@ -1,9 +1,9 @@
-//! Stopping to read, so that another server can go on.
+//! Draining: stops processing requests, so that another server can take over.
 //!
-//! A thread that waits for a request cannot be told to stop: no message of the kernel's can be had without a file to ask
-//! for, and a signal that comes a moment late interrupts a handler. It need not be told. A request that it gets from here
-//! on is left alone, and comes again to the next server as those of a dead one do; so such a thread can be ended with
-//! the process at any time.
+//! A thread that waits for a request cannot be stopped: there is no way to make the kernel send it a message without a file, and
+//! a signal that arrives a moment late interrupts a handler. It need not be stopped. A request that it receives from now on is
+//! ignored, and the kernel resends it to the next server like the requests of a dead one; the process can therefore exit with
+//! such threads at any time.
 
 use std::sync::atomic::Ordering;
 use std::thread;
@@ -12,29 +12,29 @@ use std::time::{Duration, Instant};
 use super::Handle;
 use super::readers::Readers;
 
-/// How often is looked.
+/// Polling interval while draining.
 const LOOK: Duration = Duration::from_micros(200);
 
 impl Readers {
-    /// Whether no request is to be begun any more.
+    /// Reports whether no request is to be started any more.
     pub(super) fn is_draining(&self) -> bool {
         self.draining.load(Ordering::SeqCst)
     }
 
-    /// A handler may run on one of the threads.
+    /// Reports whether a handler may be running on one of the threads.
     fn is_busy(&self) -> bool {
-        // In this order: a thread that gets idle was counted before.
+        // Order matters: a thread that becomes idle was counted before.
         let threads = self.threads();
         threads > self.waiting()
     }
 }
 
 impl Handle {
-    /// Begins no request any more, and waits until those that were begun are answered, for `patience` at most. The others
-    /// are for another server; this process is to end.
+    /// Starts no further requests, and waits until the started ones are answered, for `patience` at most. The others are left to
+    /// another server; this process is expected to exit.
     ///
-    /// Tells whether all are answered. What is not is asked again of the next server, as after a crash. Requests over
-    /// io_uring go on.
+    /// Returns whether all are answered. The kernel resends the others to the next server, as after a crash. Requests over
+    /// io_uring are still served.
     pub fn drain(&self, patience: Duration) -> bool {
         let (readers, waiting) = (&self.shared.readers, &self.shared.waiting);
         let end = Instant::now() + patience;

@@ -1,4 +1,5 @@
-//! Resumes handlers that waited.
+//! The executor: threads that resume handlers that waited. A waker queues the task; another thread is started, up to a limit,
+//! when no idle thread is left for it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicIsize, AtomicUsize, Ordering};
@@ -8,18 +9,18 @@ use crossbeam_channel::{Receiver, Sender, unbounded};
 
 use super::task::Task;
 
-/// A few threads that poll tasks when they are woken. Started by the first task that waits; end with the session.
+/// A small pool of threads that poll woken tasks. The first task that waits starts it; it ends with the session.
 #[derive(Debug)]
 pub(crate) struct Executor {
     // Bounded by the number of waiting requests: a task is queued at most once.
     queue: Sender<Arc<Task>>,
     woken: Receiver<Arc<Task>>,
     threads: AtomicUsize,
-    /// Threads that wait for a task, less the tasks that wait for a thread. One that was woken a moment ago is not
-    /// counted for the next task: its own may block it.
+    /// Number of threads that wait for a task, minus the tasks that wait for a thread. A thread that was woken a moment ago is
+    /// not counted for the next task: its own task may block it.
     spare: Arc<AtomicIsize>,
     limit: usize,
-    /// Threads give up CAP_FSETID, as those that read requests do: handlers may register backing files.
+    /// Threads drop CAP_FSETID, like those that read requests: handlers may register backing files.
     drops_fsetid: bool,
 }
 
@@ -30,7 +31,7 @@ impl Executor {
     }
 
     pub(crate) fn schedule(&self, task: Arc<Task>) {
-        // A handler that blocks after it was resumed must not hold up the others: one more thread while work queues.
+        // A handler that blocks after it was resumed must not delay the others: start another thread while tasks are queued.
         let spare = self.spare.fetch_sub(1, Ordering::AcqRel);
         if spare <= 0 && self.threads.load(Ordering::Relaxed) < self.limit {
             self.start();

@@ -1,4 +1,5 @@
-//! Sessions with the kernels of virtual machines: one after the other, as the guest boots, mounts and unmounts.
+//! Sessions with the kernels of virtual machines: one after the other, as the guest boots, mounts and unmounts. INIT starts a
+//! session with a new file system; DESTROY, or another INIT, ends it.
 
 use std::io;
 use std::sync::Arc;
@@ -18,7 +19,8 @@ use crate::transport::device::Device;
 use crate::transport::message::Message;
 use crate::transport::virtio::Handler;
 
-/// What the guest knows of an earlier session means nothing in the next one, so each has a file system of its own.
+/// The server of a guest. The state of an earlier session is meaningless in the next one, so each session has a file system of
+/// its own.
 pub(crate) struct Guest<F> {
     make: Box<dyn Fn() -> io::Result<F> + Send + Sync>,
     began: Box<dyn Fn(&Handle) + Send + Sync>,
@@ -27,7 +29,7 @@ pub(crate) struct Guest<F> {
 }
 
 impl<F: FileSystem> Guest<F> {
-    /// `began` is told of every session.
+    /// `began` is called with the handle of every session.
     pub(crate) fn new(
         make: Box<dyn Fn() -> io::Result<F> + Send + Sync>,
         began: Box<dyn Fn(&Handle) + Send + Sync>,
@@ -36,7 +38,7 @@ impl<F: FileSystem> Guest<F> {
         Self { make, began, config, live: RwLock::default() }
     }
 
-    /// Answers INIT. A guest that asks again has rebooted.
+    /// Answers INIT. A guest that sends it again has rebooted.
     fn init(&self, channel: &Arc<dyn Channel>, header: &InHeader, message: &Message) {
         let mut live = self.live.write();
         if let Some(earlier) = live.take() {
@@ -82,7 +84,7 @@ impl<F: FileSystem> Guest<F> {
         Ok((out, Some(session)))
     }
 
-    /// The guest is gone, or will not ask any more.
+    /// Ends the session: the guest is gone, or has unmounted.
     pub(crate) fn end(&self) {
         if let Some(session) = self.live.write().take() {
             session.end();
@@ -98,13 +100,13 @@ impl<F: FileSystem> Handler for Guest<F> {
             return;
         }
         if opcode == Some(Opcode::Destroy) {
-            // First: with the reply the guest may begin anew.
+            // Before the reply: on receiving it the guest may start a new session.
             self.end();
             channel.reply(header.unique, Ok(()), &[]).ok();
             return;
         }
         let Some(session) = self.live.read().clone() else {
-            // Dropped unanswered, what wants no answer has none.
+            // Requests without a reply are dropped.
             if opcode.is_none_or(Opcode::has_reply) {
                 channel.reply(header.unique, Err(Errno::NOTCONN), &[]).ok();
             }

@@ -1,4 +1,4 @@
-//! The intent of one request: see [`takeover`](crate::takeover).
+//! The intent record of one request: makes operations idempotent across a takeover, see [`takeover`](crate::takeover).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,7 +10,7 @@ use crate::takeover::{Before, Begun, Takeover};
 
 const NONE: usize = usize::MAX;
 
-/// What is written down of a request while it is under way. Dropping it, once the reply is out, clears it.
+/// The record of a request while it is in flight. Dropping it, after the reply was sent, clears the record.
 #[derive(Debug)]
 pub(crate) struct Intent {
     takeover: Option<Arc<Takeover>>,
@@ -33,7 +33,7 @@ impl Intent {
     }
 
     pub(crate) fn begin(&self, before: impl FnOnce() -> Result<Before, Errno>) -> Result<(), Errno> {
-        // What was noted before the first try stays true.
+        // The state recorded before the first attempt remains valid.
         if let Some(takeover) = &self.takeover
             && self.slot.load(Ordering::Relaxed) == NONE
             && let Some(slot) = takeover.begin_intent(self.unique, before()?)
@@ -43,7 +43,7 @@ impl Intent {
         Ok(())
     }
 
-    /// The outcome is known, and about to be told.
+    /// Records the outcome, right before the reply.
     pub(crate) fn end(&self, result: Result<(), Errno>) {
         if let (Some(takeover), slot) = (&self.takeover, self.slot.load(Ordering::Relaxed))
             && slot != NONE

@@ -1,4 +1,5 @@
-//! INTERRUPT: the caller of a request gave up.
+//! INTERRUPT: a signal interrupted the caller of a request. It is delivered to the task of a waiting request; one that arrives
+//! before the handler waits is kept in a bounded list until the handler does.
 
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
@@ -8,7 +9,7 @@ use std::task::{Poll, Waker};
 
 use parking_lot::Mutex;
 
-/// Whether the caller of one request gave up.
+/// The interrupt flag of one request.
 #[derive(Debug, Default)]
 pub(crate) struct Interrupt {
     set: AtomicBool,
@@ -33,7 +34,7 @@ impl Interrupt {
             if self.is_set() {
                 return Poll::Ready(());
             }
-            // A future polled again and again by one task leaves one waker, not many.
+            // A future that one task polls repeatedly registers one waker.
             if !wakers.iter().any(|waker| waker.will_wake(context.waker())) {
                 wakers.push(context.waker().clone());
             }
@@ -42,18 +43,18 @@ impl Interrupt {
     }
 }
 
-/// Interrupts of requests that nobody knew to wait: their handlers have not shown yet whether they wait, or are done.
+/// Interrupts of requests that are not waiting tasks: their handlers either have not waited yet or are done.
 ///
-/// Answering EAGAIN, so that the kernel asks again, does not help: the kernel looks for the request among those of the
-/// descriptor to which that answer is written, and another thread reads through another one.
+/// A reply of EAGAIN, which makes the kernel send the interrupt again, does not help: the kernel looks for the request among
+/// those of the descriptor to which that reply is written, and another thread reads through another one.
 #[derive(Debug, Default)]
 pub(crate) struct EarlyInterrupts {
-    /// The newest; ids of requests that were done already drop out at the other end.
+    /// The most recent ids; those of requests that were done already are dropped at the other end.
     ids: Mutex<VecDeque<u64>>,
     any: AtomicBool,
 }
 
-/// More requests than can be between two steps of their threads.
+/// More requests than threads can have between the two steps.
 const EARLY: usize = 1024;
 
 impl EarlyInterrupts {
@@ -70,7 +71,7 @@ impl EarlyInterrupts {
         self.any.load(Ordering::SeqCst) && self.ids.lock().contains(&unique)
     }
 
-    /// Takes an id out; tells whether it was there.
+    /// Removes an id; returns whether it was present.
     pub(crate) fn remove(&self, unique: u64) -> bool {
         if !self.any.load(Ordering::SeqCst) {
             return false;

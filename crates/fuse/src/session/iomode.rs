@@ -1,5 +1,6 @@
-//! One mode per inode: the kernel refuses (EIO) an open that mixes passthrough with cached I/O on one inode, and all
-//! passthrough opens must use one backing file. This table keeps that rule, so that file systems need not know it.
+//! I/O modes of open inodes, as in the kernel's fs/fuse/iomode.c. The kernel refuses (EIO) an open that mixes passthrough with
+//! cached I/O on one inode, and all passthrough opens must use one backing file. This table enforces the rule, so that file
+//! systems need not know it.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,12 +18,12 @@ const ACCESS: u32 = libc::O_ACCMODE.cast_unsigned();
 
 const SHARDS: usize = 16;
 
-/// Whether `fcntl(F_SETFL)` can make the flags of an open untrue for the kernel's backing file.
+/// Reports whether `fcntl(F_SETFL)` can make the kernel's backing file disagree with the flags of the open file.
 ///
-/// The kernel opens a backing file with the flags that the caller's file has at that moment, and tells neither the backing
-/// file nor the server when they change. O_APPEND and O_DIRECT that are given later travel with each call (O_DIRECT as a
-/// hint that is not followed); those that the backing file has itself stay in force for good: a write at an offset
-/// goes to the end, and an unaligned one fails.
+/// The kernel opens a backing file with the flags that the caller's file has at that moment, and propagates later changes neither
+/// to the backing file nor to the server. O_APPEND and O_DIRECT that are set later are passed with each call (O_DIRECT as a hint
+/// that is not followed); those of the backing file itself are permanent: a write at an offset goes to the end, and an unaligned
+/// one fails.
 fn outlasts_the_caller(flags: u32) -> bool {
     flags & DIRECT != 0 || flags & APPEND != 0 && flags & ACCESS != libc::O_RDONLY.cast_unsigned()
 }
@@ -30,19 +31,19 @@ fn outlasts_the_caller(flags: u32) -> bool {
 #[derive(Debug)]
 struct NodeMode {
     opens: u32,
-    /// No open reads through the kernel's pages.
+    /// No open uses the kernel's page cache.
     all_direct: bool,
     /// Set while the node's opens are passed through.
     backing: Option<Backing>,
 }
 
-/// The mode in which each open inode is served.
+/// The I/O mode of each open inode.
 ///
-/// A node leaves its mode with its last RELEASE. The kernel left it a little earlier, so what the table allows the
-/// kernel allows too.
+/// A node's mode ends with its last RELEASE. The kernel's own record ended a little earlier, so every open that the table allows,
+/// the kernel allows too.
 #[derive(Debug, Default)]
 pub(crate) struct Modes {
-    /// The flags of an open are taken to stay what they are.
+    /// The flags of an open are assumed not to change.
     trusts_open_flags: bool,
     shards: [Mutex<HashMap<NodeId, NodeMode>>; SHARDS],
     uncached: Mutex<HashSet<NodeId>>,
@@ -50,13 +51,13 @@ pub(crate) struct Modes {
 }
 
 impl Modes {
-    /// No opens yet. `trusts_open_flags`: see [`Config::trust_open_flags`](super::Config::trust_open_flags).
+    /// Makes an empty table. `trusts_open_flags`: see [`Config::trust_open_flags`](super::Config::trust_open_flags).
     pub(crate) fn new(trusts_open_flags: bool) -> Self {
         Self { trusts_open_flags, ..Self::default() }
     }
 
-    /// Counts an open, and says how it is to be served. `asked` are the `O_*` flags of the caller. `may_skip_flush`: FLUSH
-    /// may be left out where the open allows it.
+    /// Counts an open and selects its mode. `asked` are the `O_*` flags of the caller. `may_skip_flush`: FLUSH may be suppressed
+    /// where the open allows it.
     pub(crate) fn open(&self, node: NodeId, opened: &Opened, asked: u32, may_skip_flush: bool) -> OpenOut {
         let mut flags = opened.flags;
         if !may_skip_flush {
@@ -75,7 +76,7 @@ impl Modes {
         let is_direct = match (&opened.serve, &mode.backing) {
             (Serve::Direct, Some(_)) => !opened.joins,
             (Serve::Direct, None) => true,
-            // As where it is passed through, it goes past the kernel's pages.
+            // Like a passed-through open, it bypasses the kernel's page cache.
             (Serve::Passthrough(_), None) => mode.all_direct,
             _ => false,
         };
@@ -86,11 +87,11 @@ impl Modes {
         let mut backing_id = 0;
         if let Some(backing) = &mode.backing {
             if opened.watched || !self.trusts_open_flags && outlasts_the_caller(asked) {
-                // What is read and written goes past the backing file then, which the kernel wants named all the same.
+                // Reads and writes then bypass the backing file, whose id the kernel still requires.
                 flags |= OpenOutFlags::DIRECT_IO;
             }
             flags |= OpenOutFlags::PASSTHROUGH;
-            // The kernel accepts nothing else beside PASSTHROUGH.
+            // The kernel accepts no other flags together with PASSTHROUGH.
             flags &= OpenOutFlags::PASSTHROUGH
                 | OpenOutFlags::DIRECT_IO
                 | OpenOutFlags::PARALLEL_DIRECT_WRITES
@@ -109,8 +110,8 @@ impl Modes {
         shard.entry(node).or_insert(NodeMode { opens: 0, all_direct: false, backing }).opens += 1;
     }
 
-    /// Counts a release. The last gives the backing file, whose registration ends with it: that is a system call, not to be
-    /// made under the lock.
+    /// Counts a release. The last one returns the backing file; dropping it ends the registration by a system call, which must
+    /// not be made under the lock.
     pub(crate) fn release(&self, node: NodeId) -> Option<Backing> {
         let mut shard = self.shards[node.0 as usize % SHARDS].lock();
         let mode = shard.get_mut(&node)?;
@@ -121,13 +122,13 @@ impl Modes {
         }
     }
 
-    /// Whether opens of a node are passed through, so that no page of it may stay in the mount's own page cache.
+    /// Reports whether opens of a node are passed through, so that no page of it may stay in the mount's own page cache.
     pub(crate) fn is_passed(&self, node: NodeId) -> bool {
         let shard = self.shards[node.0 as usize % SHARDS].lock();
         shard.get(&node).is_some_and(|mode| mode.backing.is_some())
     }
 
-    /// Inodes open now.
+    /// Returns the number of open inodes.
     pub(crate) fn open_nodes(&self) -> usize {
         self.shards.iter().map(|shard| shard.lock().len()).sum()
     }
@@ -142,12 +143,12 @@ impl Modes {
         self.uncached_count.store(uncached.len(), Ordering::Release);
     }
 
-    /// Whether `set_caching` made a node uncached.
+    /// Reports whether `set_caching` made a node uncached.
     pub(crate) fn is_uncached(&self, node: NodeId) -> bool {
         self.uncached_count.load(Ordering::Acquire) > 0 && self.uncached.lock().contains(&node)
     }
 
-    /// The kernel forgot the node, and with it what was said of its caching.
+    /// Drops the caching mode of a node that the kernel forgot.
     pub(crate) fn forget(&self, node: NodeId) {
         if self.uncached_count.load(Ordering::Acquire) > 0 {
             self.set_uncached(node, false);

@@ -1,14 +1,14 @@
-//! How many threads the load wants.
+//! Load estimation: decides by sampling how many threads a session needs.
 //!
-//! One thread serves one busy client faster than two do: the client's processor and the server's stay the same. So a
-//! session begins with one and adds another where all were busy in most looks, up to one per processor.
+//! One thread serves one busy client faster than two do: client and server stay on the same CPUs. A session therefore begins with
+//! one thread and adds another when all were busy in most samples, up to one per CPU.
 
-/// Looks that decide about one thread more: about 64 ms.
+/// Samples that decide about adding a thread: about 64 ms.
 const GROW: u32 = 32;
-/// Looks that decide about one thread less: about half a second.
+/// Samples that decide about removing a thread: about half a second.
 const SHRINK: u32 = 256;
 
-/// What the load asks for.
+/// The recommended change of the number of threads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wish {
     Stay,
@@ -16,7 +16,7 @@ pub(crate) enum Wish {
     OneLess,
 }
 
-/// Counts looks at how many threads were idle.
+/// Counts samples of the number of idle threads.
 #[derive(Debug, Default)]
 pub(crate) struct Load {
     looks: u32,
@@ -26,7 +26,7 @@ pub(crate) struct Load {
 }
 
 impl Load {
-    /// Takes note of a look at the threads that wait for a request.
+    /// Records a sample of the number of threads that wait for a request.
     pub(crate) fn look(&mut self, idle: usize) -> Wish {
         self.looks += 1;
         self.spare_looks += 1;

@@ -1,4 +1,6 @@
-//! A session: one connection to a kernel, from INIT to the last request.
+//! A session: one connection to a kernel, from INIT to the last request. It negotiates the protocol, starts the file system, and
+//! serves requests on several threads until the file system is unmounted or the connection is aborted. With a guardian, the next
+//! server can resume it.
 
 mod busy_poll;
 mod caches;
@@ -61,7 +63,7 @@ use ring::Rings;
 use statistics::Statistics;
 use waiting::Waiting;
 
-/// What all threads of a session share.
+/// State shared by all threads of a session.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) device: Arc<Device>,
@@ -69,7 +71,7 @@ pub(crate) struct Shared {
     pub(crate) parse: ParseContext,
     pub(crate) statistics: Statistics,
     pub(crate) waiting: Waiting,
-    /// Interrupts of requests whose handlers have not yet shown whether they wait.
+    /// Interrupts of requests whose handlers have not yet waited.
     pub(crate) early_interrupts: EarlyInterrupts,
     pub(crate) executor: Executor,
     pub(crate) notifier: Notifier,
@@ -96,14 +98,14 @@ impl Shared {
         out
     }
 
-    /// Has a later server know of an open file or directory.
+    /// Records an open file or directory for the next server.
     pub(crate) fn write_down(&self, kind: Kind, opener: u64, node: NodeId, flags: u32, out: &abi::OpenOut) {
         if let Some(takeover) = &self.takeover {
             takeover.opened(kind, &OpenRecord::new(opener, node, flags, out));
         }
     }
 
-    /// A file is closed; `backing` is what its [mode](Modes::release) gave.
+    /// Records that a file was closed; `backing` is the result of [`Modes::release`].
     pub(crate) fn closed(&self, handle: FileHandle, backing: Option<Backing>) {
         match &self.takeover {
             Some(takeover) => takeover.closed(Kind::File, handle, || drop(backing)),
@@ -111,14 +113,14 @@ impl Shared {
         }
     }
 
-    /// A directory is closed.
+    /// Records that a directory was closed.
     pub(crate) fn closed_directory(&self, handle: FileHandle) {
         if let Some(takeover) = &self.takeover {
             takeover.closed(Kind::Directory, handle, || ());
         }
     }
 
-    /// Knows again what is open. The kernel's view of it did not change.
+    /// Restores the opens of an earlier server. The kernel's view of them did not change.
     fn adopt_opens(&self) {
         let Some(takeover) = &self.takeover else { return };
         // Inodes that a file system shows for the same file may share a registration, which ends with the last of them.
@@ -135,13 +137,13 @@ impl Shared {
         }
         if self.passthrough.is_some() {
             for id in takeover.stray_backings() {
-                // Most are not registered.
+                // Most ids are not registered.
                 self.device.close_backing(id).ok();
             }
         }
     }
 
-    /// Runs the file system's last call once, whoever comes first: DESTROY or the end of the session.
+    /// Runs the file system's last call once, at DESTROY or at the end of the session, whichever comes first.
     pub(crate) fn destroy(&self, call: impl FnOnce()) {
         if !self.destroyed.swap(true, Ordering::AcqRel) {
             call();
@@ -149,7 +151,7 @@ impl Shared {
     }
 }
 
-/// What handlers, and everyone else, can do with a running session.
+/// A handle on a running session, for handlers and for other threads.
 #[derive(Clone)]
 pub struct Handle {
     pub(crate) shared: Arc<Shared>,
@@ -167,67 +169,68 @@ impl Handle {
         Self { caches: Caches::new(shared.clone()), shared }
     }
 
-    /// The connection itself: for what attaches to it in the kernel. Whoever reads or writes it breaks the session.
+    /// Returns the FUSE device, for programs that attach to the connection in the kernel. Reading or writing it breaks the
+    /// session.
     pub fn device(&self) -> std::os::fd::BorrowedFd<'_> {
         self.shared.device.as_fd()
     }
 
-    /// What was agreed with the kernel.
+    /// Returns the negotiated features.
     pub fn negotiated(&self) -> &Negotiated {
         &self.shared.negotiated
     }
 
-    /// The kernel's caches.
+    /// Returns the handle on the kernel's caches.
     pub fn caches(&self) -> &Caches {
         &self.caches
     }
 
-    /// Backing files, where passthrough is in force; else [`Negotiated::refusal`] tells why not.
+    /// Returns the registry of backing files, where passthrough is enabled; otherwise [`Negotiated::refusal`] has the reason.
     pub fn passthrough(&self) -> Option<&Passthrough> {
         self.shared.passthrough.as_ref()
     }
 
-    /// What of this session survives this process, where another one is to follow it.
+    /// Returns the state of this session that survives the process, where a successor is to follow it.
     pub fn takeover(&self) -> Option<&Takeover> {
         self.shared.takeover.as_deref()
     }
 
-    /// Counts and latencies so far.
+    /// Returns counts and latencies.
     pub fn statistics(&self) -> Snapshot {
         self.shared.statistics.snapshot()
     }
 
-    /// Requests whose handlers wait.
+    /// Returns the number of requests whose handlers wait.
     pub fn waiting_requests(&self) -> usize {
         self.shared.waiting.len()
     }
 
-    /// Threads that read requests, those of ring queues included.
+    /// Returns the number of threads that read requests, including those of ring queues.
     pub fn threads(&self) -> usize {
         self.shared.readers.threads() + self.shared.rings.threads()
     }
 
-    /// How requests come in, from the start of serving on.
+    /// Returns the transport of requests, valid from the start of serving.
     pub fn transport(&self) -> TransportInUse {
         self.shared.transport.lock().clone()
     }
 
-    /// Bursts of requests for which processors were kept awake; see [`Config::wakeful`].
+    /// Returns the number of bursts of requests for which CPUs were kept awake; see [`Config::wakeful`].
     pub fn wakeful_bursts(&self) -> u64 {
         self.shared.readers.bursts()
     }
 
-    /// Inodes that are open.
+    /// Returns the number of open inodes.
     pub fn open_nodes(&self) -> usize {
         self.shared.modes.open_nodes()
     }
 
-    /// How often so many notifications were asked for at once that every name was expired instead.
+    /// Returns how often the notification queue overflowed into expiring every name.
     pub fn notification_overflows(&self) -> u64 {
         self.shared.notifier.overflows()
     }
 
-    /// How the session reaches its own mount, for [`Caches::write_out`]. The descriptor is closed after each use.
+    /// Sets the access to the session's own mount, for [`Caches::write_out`]. The descriptor is closed after each use.
     pub fn set_mountpoint(
         &self,
         open_root: impl Fn() -> io::Result<std::os::fd::OwnedFd> + Send + Sync + 'static,
@@ -236,7 +239,7 @@ impl Handle {
     }
 }
 
-/// A connection that has been negotiated, and has no file system yet: requests wait in the kernel.
+/// A connection that has been negotiated and has no file system yet: requests wait in the kernel.
 pub(crate) struct Agreed {
     handle: Handle,
     rings: Option<ring::Prepared>,
@@ -261,7 +264,7 @@ impl<F> std::fmt::Debug for Session<F> {
     }
 }
 
-/// What was agreed with the kernel, and how it is reached.
+/// The connection to the kernel and the negotiated features.
 struct Connection {
     device: Arc<Device>,
     negotiated: Negotiated,
@@ -270,10 +273,10 @@ struct Connection {
 }
 
 impl Agreed {
-    /// Waits for the kernel's INIT and answers it. `guardian` is to start another server should this one end.
+    /// Waits for the kernel's INIT and answers it. `guardian` starts a successor if this server ends.
     ///
     /// # Errors
-    /// Those of [`NegotiationError`]. The connection cannot be used afterwards.
+    /// Any [`NegotiationError`]. The connection cannot be used afterwards.
     pub(crate) fn negotiate(
         config: &Config,
         device: Device,
@@ -337,7 +340,7 @@ impl Agreed {
     /// Starts the file system.
     ///
     /// # Errors
-    /// Its own.
+    /// The error of [`FileSystem::start`].
     pub(crate) fn start<F: FileSystem>(self, fs: Arc<F>) -> Result<Session<F>, NegotiationError> {
         fs.start(&self.handle).map_err(NegotiationError::Start)?;
         Ok(Session { fs, agreed: self })
@@ -348,7 +351,7 @@ impl<F: FileSystem> Session<F> {
     /// Waits for the kernel's INIT, answers it, and starts the file system.
     ///
     /// # Errors
-    /// Those of [`NegotiationError`]. The connection cannot be used afterwards.
+    /// Any [`NegotiationError`]. The connection cannot be used afterwards.
     pub fn negotiate(
         fs: impl Into<Arc<F>>,
         config: Config,
@@ -357,10 +360,10 @@ impl<F: FileSystem> Session<F> {
         Agreed::negotiate(&config, device, None)?.start(fs.into())
     }
 
-    /// Goes on with a session where another server ended.
+    /// Continues the session of an earlier server.
     ///
     /// # Errors
-    /// What was handed over is no session of this file system.
+    /// The handed-over state is not a session of this file system.
     pub(crate) fn resume(
         fs: Arc<F>,
         config: Config,
@@ -385,7 +388,7 @@ impl<F: FileSystem> Session<F> {
         let takeover = Arc::new(takeover);
         let connection = Connection { device, negotiated, rings: None, transport: TransportInUse::dev(None) };
         let session = Agreed::new(&config, connection, Some(takeover)).start(fs)?;
-        // Before the first request is read: those read from here on are ours and must not come again.
+        // Before the first request is read: requests read from here on are ours and must not be resent.
         session
             .agreed
             .handle
@@ -396,7 +399,7 @@ impl<F: FileSystem> Session<F> {
         Ok(session)
     }
 
-    /// Nothing is asked any more.
+    /// Ends the session: no further notifications or replies.
     fn end(&self) {
         let shared = &self.agreed.handle.shared;
         shared.notifier.close();
@@ -404,20 +407,20 @@ impl<F: FileSystem> Session<F> {
         shared.destroy(|| self.fs.destroy());
     }
 
-    /// A handle that outlives the session.
+    /// Returns a handle, which may outlive the session.
     pub fn handle(&self) -> Handle {
         self.agreed.handle.clone()
     }
 
-    /// The file system.
+    /// Returns the file system.
     pub fn file_system(&self) -> &Arc<F> {
         &self.fs
     }
 
-    /// Serves until the mount is gone.
+    /// Serves until the file system is unmounted.
     ///
     /// # Errors
-    /// Those of starting threads and of the device.
+    /// Errors of starting threads and of the device.
     pub fn run(mut self) -> io::Result<()> {
         let (rings, processors) = (self.agreed.rings.take(), std::mem::take(&mut self.agreed.processors));
         let result = readers::serve(&self.fs, &self.agreed.handle, rings, processors);
@@ -431,7 +434,7 @@ fn handshake(
     device: &Device,
     config: &Config,
 ) -> Result<(Negotiated, Option<ring::Prepared>, TransportInUse), NegotiationError> {
-    // The kernel refuses to hand out a request to a reader with less room than its largest.
+    // The kernel refuses a read with a buffer smaller than its largest request.
     let mut buffer = vec![0; (config.max_write as usize + 8192).max(1 << 20)];
     let circumstances = Circumstances {
         may_register_backing_files: crate::privilege::has_sys_admin(),

@@ -1,33 +1,33 @@
-//! Keeps processors awake while requests flow.
+//! PM QoS requests that keep CPUs awake during bursts of requests.
 //!
-//! Most of an empty round trip is neither kernel nor server: it is an idle processor that must leave its sleep state,
-//! or be scheduled again by a hypervisor, first for the server and then for the caller. Asking the power management
-//! for a latency of zero makes idle processors poll instead. Measured on a virtual machine with two processors: 32 to
-//! 64 us a round trip without, 6 to 7 us with. Polling costs energy, so the request is held during bursts only.
+//! Most of an empty round trip is spent neither in the kernel nor in the server: an idle CPU must leave its sleep state, or be
+//! scheduled again by a hypervisor, first for the server and then for the caller. A PM QoS request for a latency of zero makes
+//! idle CPUs poll instead. Measured on a virtual machine with two CPUs: 32 to 64 us a round trip without, 6 to 7 us with. Polling
+//! costs energy, so the request is held during bursts only.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The PM QoS device: a request lasts while the descriptor is open, so a killed server leaves nothing behind.
+/// The PM QoS device: a request is in effect while the descriptor is open, so a killed server leaves none behind.
 const DEVICE: &str = "/dev/cpu_dma_latency";
-/// No processor is to take time to wake up.
+/// Requests that CPUs wake up without latency.
 const NONE: i32 = 0;
-/// As if nothing was asked for (`PM_QOS_DEFAULT_VALUE`).
+/// Withdraws the request (`PM_QOS_DEFAULT_VALUE`).
 const USUAL: i32 = -1;
 
-/// This many requests in one tick of the watch begin a burst.
+/// Number of requests in one tick of the watch that starts a burst.
 const BURST: u64 = 4;
-/// This many ticks without a request end it.
+/// Number of ticks without a request that ends a burst.
 const QUIET: u32 = 25;
 
-/// The request, made or not.
+/// The PM QoS request, in effect or not.
 #[derive(Debug, Default)]
 pub(crate) struct WakefulProcessors {
-    /// Where it is made. Opened with the session, for later the server may have given up what that takes.
+    /// The PM QoS device. Opened with the session, which may drop the privilege for that later.
     device: Option<File>,
     wanted: bool,
-    /// Requests flow.
+    /// A burst is in progress.
     burst: bool,
     quiet: u32,
 }
@@ -46,8 +46,8 @@ impl WakefulProcessors {
         Self { device: wanted.then(open).and_then(Result::ok), wanted, ..Self::default() }
     }
 
-    /// Takes note of how many requests came since the last tick. Tells whether requests flow, and nobody is to sleep
-    /// between them.
+    /// Records the number of requests since the last tick. Returns whether a burst is in progress, so that threads should poll
+    /// rather than sleep.
     pub(crate) fn tick(&mut self, requests: u64, bursts: &AtomicU64) -> bool {
         self.quiet = if requests == 0 { self.quiet + 1 } else { 0 };
         if self.burst && self.quiet >= QUIET {

@@ -1,9 +1,9 @@
-//! The threads that read requests and handle them.
+//! The threads that read requests from `/dev/fuse` and handle them.
 //!
-//! They handle what they read by themselves: no hand-over, no second wake-up. Their number follows the load. A handler
-//! that blocks takes its thread out of that; once all threads were busy with the same requests for two milliseconds,
-//! another thread is added, so that blocking handlers (a slow disk) stall nobody. Threads beyond the usual number leave
-//! when they are not needed any more.
+//! Each thread handles the requests it reads itself: no hand-over, no second wake-up. The number of threads follows the load. A
+//! handler that blocks occupies its thread; when all threads were busy with the same requests for two milliseconds, another one
+//! is started, so that blocking handlers (a slow disk) delay no other request. Threads beyond the usual number exit when they are
+//! not needed any more.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -28,35 +28,35 @@ use crate::transport::buffer::BufferPool;
 use crate::transport::dev::{DevChannel, Receiver};
 use crate::transport::device::Device;
 
-/// How often the watch looks. All threads busy without progress for this long: one more is started.
+/// Interval of the watch. When all threads were busy without progress for this long, another one is started.
 const TICK: Duration = Duration::from_millis(2);
-/// Where requests come over rings, `/dev/fuse` has FORGETs mostly, one for each file removed. After one, others are
-/// given this long to come: then one message has them all, and nobody is woken for each.
+/// With rings in use, `/dev/fuse` mostly carries FORGETs, one for each removed file. After one, the thread waits this long for
+/// more to accumulate: then one message contains them all, and no thread is woken for each.
 const GATHERING: Duration = Duration::from_millis(1);
-/// Ticks without a request after which the watch sleeps.
+/// Number of ticks without a request after which the watch sleeps.
 const WATCH_TICKS: u32 = 50;
 
-/// Who reads, and who is busy.
+/// The number of reading threads, and how busy they are.
 #[derive(Debug)]
 pub(crate) struct Readers {
     usual: usize,
     most: usize,
     threads: AtomicUsize,
-    /// Threads that wait for a request.
+    /// Number of threads that wait for a request.
     idle: AtomicUsize,
-    /// Counts requests read: unchanged means that nobody gets anywhere.
+    /// Counts requests read: an unchanged count means that no thread makes progress.
     progress: AtomicU64,
     watch: Mutex<()>,
     watch_wanted: Condvar,
     watch_sleeps: AtomicBool,
     ended: AtomicBool,
-    /// Nobody is to read any more: another server goes on.
+    /// Threads start no further requests: another server takes over.
     pub(super) draining: AtomicBool,
     failure: Mutex<Option<io::Error>>,
-    /// Threads that are to leave after their next request.
+    /// Number of threads that are to exit after their next request.
     surplus: AtomicUsize,
     bursts: AtomicU64,
-    /// In the middle of one.
+    /// A burst is in progress.
     flowing: AtomicBool,
     callers: Callers,
 }
@@ -86,7 +86,7 @@ impl Readers {
         self.threads.load(Ordering::Relaxed)
     }
 
-    /// Threads that wait for a request.
+    /// Returns the number of threads that wait for a request.
     pub(super) fn waiting(&self) -> usize {
         self.idle.load(Ordering::Acquire)
     }
@@ -98,7 +98,7 @@ impl Readers {
         }
     }
 
-    /// Takes note of a request.
+    /// Counts a request.
     pub(crate) fn received(&self) {
         self.progress.fetch_add(1, Ordering::SeqCst);
         self.wake_watch();
@@ -113,19 +113,19 @@ impl Readers {
         self.watch_wanted.notify_all();
     }
 
-    /// Bursts of requests for which processors were kept awake.
+    /// Returns the number of bursts of requests for which CPUs were kept awake.
     pub(crate) fn bursts(&self) -> u64 {
         self.bursts.load(Ordering::Relaxed)
     }
 
-    /// Whether the calling thread is to leave.
+    /// Reports whether the calling thread is to exit.
     fn is_surplus(&self) -> bool {
         self.surplus.load(Ordering::Relaxed) > 0
             && self.surplus.fetch_update(Ordering::AcqRel, Ordering::Relaxed, |n| n.checked_sub(1)).is_ok()
     }
 
-    /// Waits until one more thread is wanted: all were busy most of the time, or busy with the same requests for a
-    /// [`TICK`]. `false` at the end of the session.
+    /// Waits until another thread is needed: all were busy most of the time, or busy with the same requests for a [`TICK`].
+    /// Returns `false` at the end of the session.
     fn wait_for_need(&self, load: &mut Load, processors: &mut WakefulProcessors, rings: &Rings) -> bool {
         let mut quiet = 0;
         let mut stuck = false;
@@ -148,7 +148,7 @@ impl Readers {
                 return true;
             }
             stuck = idle == 0;
-            // One thread serves one caller best: more would only take turns.
+            // One thread serves a single caller best: several would only take turns.
             let spare = if self.callers.is_one() && requests > 0 { self.threads() } else { idle };
             let full = rings.look();
             quiet = if requests == 0 && idle > 0 && !full { quiet + 1 } else { 0 };
@@ -162,7 +162,7 @@ impl Readers {
             }
             if quiet > WATCH_TICKS {
                 self.watch_sleeps.store(true, Ordering::SeqCst);
-                // A request that came before the flag could be seen would not wake us.
+                // A request that arrived before the flag was visible would not wake us.
                 if self.progress.load(Ordering::SeqCst) == progress && !self.ended.load(Ordering::SeqCst) {
                     self.watch_wanted.wait(&mut guard);
                 }
@@ -175,7 +175,7 @@ impl Readers {
     }
 }
 
-/// Serves a session with as many threads as it takes; returns when the mount is gone.
+/// Serves a session with as many threads as it needs; returns when the file system is unmounted.
 pub(crate) fn serve<F: FileSystem>(
     fs: &Arc<F>,
     handle: &Handle,
@@ -205,7 +205,7 @@ pub(crate) fn serve<F: FileSystem>(
         start(handle.shared.device.clone())?;
         if let Some(prepared) = prepared
             && let Err(error) = rings.start(fs, handle, prepared)
-            // The mount may be gone before it was ever used.
+            // The mount may have ended before it was ever used.
             && !super::ring::is_the_end(Errno::from_io_error(&error).unwrap_or(Errno::IO))
         {
             let reason = format!("the kernel refused a ring: {error}");
@@ -244,7 +244,7 @@ fn awaits_reply(header: &InHeader) -> bool {
     Opcode::from_raw(header.opcode).is_none_or(Opcode::has_reply)
 }
 
-/// Reads and handles until the mount is gone (`Some`), or until this thread is one too many (`None`).
+/// Reads and handles requests until the file system is unmounted (`Some`), or until this thread is surplus (`None`).
 fn read_requests<F: FileSystem>(
     fs: &Arc<F>,
     handle: &Handle,
@@ -263,11 +263,11 @@ fn read_requests<F: FileSystem>(
     let mut receiver =
         Receiver::new(device.clone(), buffers, shared.pipes.clone(), handle.negotiated().max_write);
     let mut linger = BusyPoll::default();
-    // The caller needs a processor as well.
+    // The caller needs a CPU as well.
     let lingers = thread::available_parallelism().is_ok_and(|processors| processors.get() > 1);
     while !readers.is_draining() {
         let others_wait = readers.idle.fetch_add(1, Ordering::AcqRel) > 0;
-        // A thread that sleeps is woken for each request, whoever else looks for it.
+        // A thread that sleeps is woken for each request, even while another thread polls for it.
         let pressed = match (others_wait, lingers && readers.flowing.load(Ordering::Relaxed)) {
             (true, _) => false,
             (false, true) => linger.look(&device),
@@ -277,12 +277,12 @@ fn read_requests<F: FileSystem>(
         let received = receiver.receive();
         readers.idle.fetch_sub(1, Ordering::AcqRel);
         match received {
-            // It comes again. A message without a reply does not, and does no harm.
+            // The kernel resends it. A message without a reply is not resent, and is still handled.
             Ok((header, _)) if readers.is_draining() && awaits_reply(&header) => break,
             Ok((header, message)) => {
                 readers.received();
                 readers.callers.note_caller(header.pid);
-                // Handlers are caught where they run; this is for calls that have no reply (FORGET).
+                // Handlers are caught where they run; this covers calls without a reply (FORGET).
                 let served = catch_unwind(AssertUnwindSafe(|| {
                     super::serve::serve(fs, handle, &channel, &header, message);
                 }));
@@ -296,11 +296,11 @@ fn read_requests<F: FileSystem>(
                     readers.idle.fetch_sub(1, Ordering::AcqRel);
                 }
             }
-            // NOENT: the request was interrupted before we got it.
+            // NOENT: the request was interrupted before it was read.
             Err(Errno::INTR | Errno::AGAIN | Errno::NOENT) => {}
             // Unmounted, or aborted.
             Err(Errno::NODEV | Errno::CONNABORTED | Errno::CONNRESET | Errno::PIPE) => return Some(Ok(())),
-            // The kernel had no memory, or no descriptor, for this one: it passes.
+            // Transient: the kernel had no memory, or no descriptor, for this request.
             Err(errno @ (Errno::NOMEM | Errno::NOBUFS | Errno::MFILE | Errno::NFILE | Errno::IO)) => {
                 tracing::warn!(%errno, "a request could not be received");
                 thread::sleep(50 * TICK);

@@ -1,4 +1,5 @@
-//! Requests that the kernel sends again after a takeover, and that an earlier server had finished all but for the reply.
+//! Replay after a takeover: replies to resent requests that an earlier server had executed without replying. Opens are answered
+//! from their records, creates by a lookup of the new file, and releases of closed handles succeed.
 
 use rustix::io::Errno;
 use shunt_fuse_abi::Operation;
@@ -9,8 +10,8 @@ use crate::id::FileHandle;
 use crate::session::{FileSystem, Request};
 use crate::takeover::{Kind, OpenRecord};
 
-/// The answer to a request that is done already; `None`: it is to be handled, with what
-/// [`begun`](Request::begun) tells in mind.
+/// Returns the reply to a request that was executed already; `None`: handle it, with regard to what [`begun`](Request::begun)
+/// returns.
 pub(crate) async fn replay<F: FileSystem>(
     fs: &F,
     request: &Request<'_>,
@@ -25,7 +26,7 @@ pub(crate) async fn replay<F: FileSystem>(
     let takeover = request.session.shared.takeover.as_ref()?;
     let is_closed = |kind, handle| !takeover.is_open(kind, FileHandle(handle));
     match operation {
-        // A handle that is no longer open may be another file's soon.
+        // A handle that is no longer open may soon belong to another file.
         Operation::Release { arg } if is_closed(Kind::File, arg.fh) => Some(Ok(Reply::Empty)),
         Operation::Releasedir { arg } if arg.fh != 0 && is_closed(Kind::Directory, arg.fh) => {
             Some(Ok(Reply::Empty))
@@ -62,7 +63,7 @@ async fn recreated<F: FileSystem>(
         Ok(entry) if entry.node.0 != 0 => fs.forget(entry.node, 1),
         _ => {}
     }
-    // Somebody took the name away past us: it is made afresh.
+    // The name was removed behind our back: create the file again.
     undo(fs, request, Reply::Reopened(Kind::File, record)).await;
     None
 }

@@ -1,4 +1,5 @@
-//! Who asks, and whether they still want to know.
+//! The caller of an operation: its credentials, its interrupt, and the record that makes the operation idempotent across a
+//! takeover.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -14,8 +15,8 @@ use crate::takeover::{Before, Begun};
 
 /// The caller's side of one operation.
 ///
-/// Ids are those of the mount's user namespace. A request of the kernel itself (write-back, RELEASE) carries pid 0 and
-/// the ids of whoever caused it, or none.
+/// Ids are those of the mount's user namespace. Requests of the kernel itself (write-back, RELEASE) carry pid 0 and the ids of
+/// the process that caused them, or none.
 pub struct Request<'a> {
     pub(crate) header: &'a abi::InHeader,
     pub(crate) extensions: &'a abi::Extensions<'a>,
@@ -25,79 +26,79 @@ pub struct Request<'a> {
 }
 
 impl Request<'_> {
-    /// The kernel's mark on this request.
+    /// Returns the kernel's identifier of this request.
     pub fn id(&self) -> RequestId {
         RequestId(self.header.unique)
     }
 
-    /// The inode that the operation names.
+    /// Returns the inode that the operation is on.
     pub fn node(&self) -> NodeId {
         NodeId(self.header.nodeid)
     }
 
-    /// File-system user id of the caller.
+    /// Returns the file-system user id of the caller.
     pub fn uid(&self) -> u32 {
         self.header.uid
     }
 
-    /// File-system group id of the caller.
+    /// Returns the file-system group id of the caller.
     pub fn gid(&self) -> u32 {
         self.header.gid
     }
 
-    /// Process id of the caller, 0 where it has none in the server's pid namespace.
+    /// Returns the process id of the caller, 0 where it has none in the server's pid namespace.
     pub fn pid(&self) -> u32 {
         self.header.pid
     }
 
-    /// The supplementary group under which an inode is to be made, where CREATE_SUPP_GROUP was negotiated and the
-    /// parent's group is among the caller's.
+    /// Returns the supplementary group for a new inode, where CREATE_SUPP_GROUP was negotiated and the parent's group is among
+    /// the caller's.
     pub fn supplementary_groups(&self) -> impl Iterator<Item = u32> + '_ {
         self.extensions.supplementary_groups()
     }
 
-    /// Security contexts (attribute name, value) for an inode about to be made, where SECURITY_CTX was negotiated.
+    /// Returns the security contexts (attribute name, value) for a new inode, where SECURITY_CTX was negotiated.
     pub fn security_contexts(&self) -> impl Iterator<Item = (&std::ffi::CStr, &[u8])> + '_ {
         self.extensions.security_contexts().map(|context| (context.name, context.value))
     }
 
-    /// The kernel asks again after a takeover: the operation may have been done already.
+    /// Reports whether the kernel resent this request after a takeover: the operation may have been executed already.
     pub fn is_resend(&self) -> bool {
         self.header.is_resend()
     }
 
-    /// Says that something is about to be done that must not be done twice. To be called last before the system call that
-    /// does it. `before` tells what a later server needs to see whether it was done; it is called only where there may
-    /// be one, and where this request was not [begun](Self::begun) already.
+    /// Declares that an operation that is not idempotent is about to run. Call it last, right before the system call. `before`
+    /// records the state that a later server needs to find out whether the operation was executed; it is called only where a
+    /// takeover is possible and this request was not [begun](Self::begun) already.
     ///
     /// # Errors
-    /// Those of `before`.
+    /// The error of `before`.
     pub fn begin(&self, before: impl FnOnce() -> Result<Before, Errno>) -> Result<(), Errno> {
         self.intent.begin(before)
     }
 
-    /// What an earlier server, of whose reply the kernel knows nothing, had begun of this request. `None`: nothing that
-    /// must not be done twice.
+    /// Returns what an earlier server recorded about this request before it ended without a reply. `None`: it had begun nothing
+    /// that must not run twice.
     pub fn begun(&self) -> Option<&Begun> {
         self.intent.begun()
     }
 
-    /// The session: kernel caches, passthrough, what was negotiated.
+    /// Returns the session: kernel caches, passthrough, negotiated features.
     pub fn session(&self) -> &Handle {
         self.session
     }
 
-    /// Completes once the caller gave up (a signal).
+    /// Completes when a signal interrupts the caller.
     ///
-    /// Operations that change nothing are cancelled by themselves: the handler's future is dropped and the caller gets
-    /// EINTR. Handlers that change something, and wait, use this to stop at a point of their choice.
+    /// The session itself cancels operations that change nothing: it drops the handler's future, and the caller gets EINTR. A
+    /// handler that changes something and waits uses this to stop at a point of its choice.
     pub fn interrupted(&self) -> impl Future<Output = ()> + Send + 'static {
         self.interrupt.clone().wait()
     }
 
-    /// Whether the caller gave up.
+    /// Reports whether a signal interrupted the caller.
     pub fn is_interrupted(&self) -> bool {
-        // Until the handler first waits, the interrupt is kept beside it.
+        // Until the handler first waits, its interrupt is recorded in `early_interrupts`.
         self.interrupt.is_set() || self.session.shared.early_interrupts.contains(self.header.unique)
     }
 }

@@ -1,4 +1,5 @@
-//! The threads that serve ring queues. What they keep to is told at [`transport::uring`](crate::transport::uring).
+//! The threads that serve io_uring queues. The rules of the protocol are described at
+//! [`transport::uring`](crate::transport::uring).
 
 mod requests;
 mod ring_pool;
@@ -31,28 +32,28 @@ use crate::transport::uring::{Entry, Queue, Ring, Sizes, Starter, Work};
 use requests::{is_of_regular_file, waits_for_lock};
 use ring_pool::Stock;
 
-/// Between two tries of what the kernel had no memory for.
+/// Pause between attempts after the kernel ran out of memory.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Marks the ids of [nudges](Server::nudge): even, and none that the kernel, or a retrieve, has.
+/// Marks the ids of [nudges](Server::nudge): even, and used neither by the kernel nor by retrieves.
 const NUDGE: u64 = 1 << 61;
 
-/// Rings set up before INIT is answered: what may be refused has been had by then.
+/// Rings that are set up before INIT is answered, so that every refusal is known by then.
 #[derive(Debug)]
 pub(crate) struct Prepared {
     sizes: Sizes,
-    /// Of the first thread of each queue.
+    /// Rings of the first thread of each queue.
     rings: Vec<Ring>,
-    /// Of all others.
+    /// Rings of all other threads.
     stock: Stock,
 }
 
 impl Prepared {
-    /// With `ahead`, the rings of all threads that there may ever be are made, and none is later.
+    /// Sets up the first rings. With `ahead`, the rings of all threads that may ever exist are made now, and none later.
     pub(crate) fn new(max_write: u32, ahead: bool) -> io::Result<Self> {
         crate::scheduling::remember();
         let mut sizes = Sizes::new(crate::transport::uring::possible_processors()?, max_write);
-        // Where rings may be made but not entered (a filter of system calls), that is to be known now.
+        // A system call filter may allow making rings but not entering them: find that out now.
         let trial = Ring::new()?;
         trial.start()?;
         trial.submit()?;
@@ -61,11 +62,11 @@ impl Prepared {
         Ok(Self { sizes, rings, stock })
     }
 
-    /// The rings of all entries but the first ones, for no thread is without an entry where others wait for theirs; and
-    /// [one more](have_refused). Where not so many can be had there are fewer entries.
+    /// Makes the rings of all entries but the first ones, so that no thread lacks a ring while requests wait for an entry; and
+    /// [one more](have_refused). Where fewer rings can be made, there are fewer entries.
     fn make_all(sizes: &mut Sizes) -> io::Result<Stock> {
         let queues = usize::from(sizes.queues);
-        // Half of all descriptors are for others.
+        // Half of all descriptors are reserved for other uses.
         let room = getrlimit(Resource::Nofile).current.map_or(usize::MAX, |limit| limit as usize / 2);
         let wanted = 1 + queues * (sizes.most - 1);
         let first = Ring::new()?;
@@ -83,7 +84,7 @@ impl Prepared {
         Ok(Stock::ahead(rings))
     }
 
-    /// What is asked of the kernel with these rings.
+    /// Adapts the configuration to these rings.
     pub(crate) fn adapt(&self, config: &Config) -> Config {
         let mut config = config.clone().want(InitFlags::OVER_IO_URING).max_write(self.sizes.max_write);
         config.rings_ready = true;
@@ -91,21 +92,21 @@ impl Prepared {
     }
 }
 
-/// The queues of a session and their threads.
+/// The queues of a session, and the threads that serve them.
 #[derive(Debug, Default)]
 pub(crate) struct Rings {
     queues: OnceLock<Vec<Arc<Queue>>>,
     threads: AtomicUsize,
-    /// Requests come over them.
+    /// Requests arrive over rings.
     in_use: AtomicBool,
-    /// A regular file of which a request came over any queue, lately; 0: none yet.
+    /// A regular file for which a request arrived recently over any queue; 0: none yet.
     regular_file: AtomicU64,
     joins: Mutex<Vec<JoinHandle<()>>>,
     looks: Mutex<Vec<Look>>,
     stock: OnceLock<Stock>,
 }
 
-/// What the watch saw of a queue.
+/// The watch's last sample of a queue.
 #[derive(Debug, Clone, Copy, Default)]
 struct Look {
     progress: u64,
@@ -129,11 +130,12 @@ impl Rings {
         self.stock.get_or_init(Stock::default)
     }
 
-    /// Registers an entry for each queue, one after the other. The kernel turns to the rings when the last queue has
-    /// its first; where one is refused before that, it goes on with `/dev/fuse`.
+    /// Registers an entry for each queue, one after the other. The kernel switches to the rings when the last queue has its first
+    /// entry; where one is refused before that, it stays with `/dev/fuse`.
     ///
     /// # Errors
-    /// Why that is so. Nothing is registered any more then, or the kernel might turn to the rings after all.
+    /// The error of the refused registration. Nothing is registered any more then, or the kernel might switch to the rings after
+    /// all.
     pub(crate) fn start<F: FileSystem>(
         &self,
         fs: &Arc<F>,
@@ -182,7 +184,7 @@ impl Rings {
         Ok(())
     }
 
-    /// Adds an entry, if it may, to each queue that is full and got nowhere since the last look. Tells whether one is
+    /// Adds an entry, if allowed, to each queue that is full and made no progress since the last sample. Returns whether one is
     /// full.
     pub(crate) fn look(&self) -> bool {
         let queues = self.queues();
@@ -204,7 +206,7 @@ impl Rings {
         any
     }
 
-    /// Lets all threads go, once the kernel has given up the connection, and waits for them.
+    /// Ends all threads, after the kernel has ended the connection, and waits for them.
     pub(crate) fn end(&self) {
         self.queues().iter().for_each(|queue| queue.end());
         self.stock().clear();
@@ -217,11 +219,11 @@ impl Rings {
     }
 }
 
-/// Has the kernel refuse a queue that it does not have. From INIT on it holds every request back until all queues are
-/// there or one was refused, and of what fails on this side (no thread, no memory) it knows nothing.
+/// Makes the kernel refuse a queue that does not exist. From INIT on it holds every request back until all queues are registered
+/// or one was refused, and it does not notice failures on this side (no thread, no memory).
 ///
 /// # Errors
-/// It could not be asked.
+/// The command could not be submitted.
 fn have_refused(device: &Device, stock: &Stock) -> io::Result<()> {
     let mut ring = stock.take()?;
     ring.start()?;
@@ -233,7 +235,7 @@ fn have_refused(device: &Device, stock: &Stock) -> io::Result<()> {
     }
 }
 
-/// Tells whether the first command was accepted.
+/// Reports whether the first command was accepted.
 type Report = SyncSender<Result<(), Errno>>;
 
 fn spawn<F: FileSystem>(
@@ -247,7 +249,7 @@ fn spawn<F: FileSystem>(
     let rings = &handle.shared.rings;
     rings.threads.fetch_add(1, Ordering::Relaxed);
     let name = format!("shunt-ring-{}", queue.id());
-    // A thread that cannot be had takes none along.
+    // A failure to start the thread must not lose the ring.
     let ring = Arc::new(Mutex::new(Some(ring)));
     let (fs, handle, taken) = (fs.clone(), handle.clone(), ring.clone());
     let spawned = thread::Builder::new().name(name).spawn(move || {
@@ -311,7 +313,7 @@ impl<F: FileSystem> Server<F> {
         }
     }
 
-    /// Submits a piece of work, and waits for the request that comes with its completion.
+    /// Submits a command, and waits for the request in its completion.
     fn fetch(&mut self, work: &Work, report: Option<Report>) -> Result<Arc<Entry>, Errno> {
         let device = &self.handle.shared.device;
         let error = |error: io::Error| Errno::from_io_error(&error).unwrap_or(Errno::IO);
@@ -320,7 +322,7 @@ impl<F: FileSystem> Server<F> {
             Work::Register(entry) => {
                 let vectors = entry.vectors();
                 self.ring.register(device, self.queue.id(), &vectors);
-                // The vectors are read now, and a refusal is known now.
+                // The kernel reads the vectors now, and a refusal is known now.
                 let submitted = self.ring.submit().map_err(error);
                 let refused = submitted.err().or_else(|| self.ring.completion()?.err());
                 match report {
@@ -343,12 +345,12 @@ impl<F: FileSystem> Server<F> {
         result.cloned()
     }
 
-    /// Has the kernel send a request to this queue.
+    /// Makes the kernel send a request to this queue.
     ///
-    /// A new entry is given the next request that comes, not those that came while the queue was full: they are given
-    /// out as replies are sent. Where all other entries hold requests that wait, this one's reply does that. The
-    /// kernel sends data of regular files only, and refuses one that it has forgotten; where none is known the next request of
-    /// anybody has the same effect.
+    /// A new entry receives the next request that arrives, not those that arrived while the queue was full: the kernel hands
+    /// these out as replies are sent. Where all other entries hold requests that wait, the reply to a nudge triggers that. A
+    /// nudge is a retrieve: the kernel sends data of regular files only, and refuses a file that it has forgotten; where no file
+    /// is known, the next request of any process has the same effect.
     fn nudge(&self) {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let of_any = self.handle.shared.rings.regular_file.load(Ordering::Relaxed);
@@ -359,13 +361,13 @@ impl<F: FileSystem> Server<F> {
         [self.queue.regular_file(), of_any].iter().filter(|node| **node != 0).any(retrieves);
     }
 
-    /// Keeps in mind which file a nudge can name.
+    /// Records a file that a nudge can name.
     fn note_regular_file(&self, node: u64) {
         self.queue.set_regular_file(node);
         self.handle.shared.rings.regular_file.store(node, Ordering::Relaxed);
     }
 
-    /// Serves the request that an entry holds. Tells what to submit next, if it was answered.
+    /// Serves the request that an entry holds. Returns the next command to submit, if the request was answered.
     fn serve(&self, entry: Arc<Entry>) -> Option<Work> {
         self.queue.received();
         self.handle.shared.readers.received();
@@ -389,7 +391,7 @@ impl<F: FileSystem> Server<F> {
                     if served.is_err() {
                         tracing::error!(request = header.unique, "a call without a reply panicked");
                     }
-                    // The data of a retrieve: the entry wants to be given back all the same.
+                    // The data of a retrieve: the entry must be returned to the kernel all the same.
                     if Opcode::from_raw(header.opcode).is_some_and(|opcode| !opcode.has_reply()) {
                         channel.reply(header.unique, Ok(()), &[]).ok();
                     }
@@ -404,7 +406,7 @@ impl<F: FileSystem> Server<F> {
     }
 }
 
-/// Whether the kernel says so that the mount is gone: unmounted, or aborted.
+/// Reports whether an error means that the file system was unmounted or the connection aborted.
 pub(crate) fn is_the_end(errno: Errno) -> bool {
     matches!(errno, Errno::NOTCONN | Errno::CONNABORTED | Errno::NODEV)
 }

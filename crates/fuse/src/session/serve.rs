@@ -1,4 +1,5 @@
-//! What happens to one message.
+//! Processing of one message: parses it, runs the handler, and sends the reply or leaves it to a waiting task. Messages without a
+//! reply (FORGET, INTERRUPT, the data of a retrieve) are processed at once.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -20,7 +21,7 @@ use crate::transport::Channel;
 use crate::transport::message::Message;
 use crate::transport::payload::Payload;
 
-/// Handles a message: answers it, or leaves it to a task that waits.
+/// Handles a message: replies to it, or leaves it to a task that waits.
 pub(crate) fn serve<F: FileSystem>(
     fs: &Arc<F>,
     handle: &Handle,
@@ -57,7 +58,7 @@ pub(crate) fn serve<F: FileSystem>(
         handling,
     );
     let answered = task.run() || {
-        // Its waker may have had it resumed, and answered, elsewhere before it is on the list.
+        // The waker may have resumed the task elsewhere, and answered it, before it is listed.
         shared.waiting.insert(unique, &task);
         task.is_answered()
     };
@@ -103,7 +104,7 @@ async fn handle_request<F: FileSystem>(
             interrupt: &interrupt,
             intent: &intent,
         };
-        // What is rare has memory of its own, or every request would have room for it.
+        // Rare, so boxed: otherwise the future of every request would be as large.
         let replayed = match request.is_resend() {
             true => Box::pin(replay(&*fs, &request, &parsed.operation)).await,
             false => None,
@@ -116,7 +117,7 @@ async fn handle_request<F: FileSystem>(
     intent.end(result.as_ref().map(drop).map_err(|errno| *errno));
     shared.statistics.record(opcode, started.elapsed(), result.is_err());
     tracing::trace!(operation = opcode.name(), node = header.nodeid, error = ?result.as_ref().err());
-    // The reply may have to go where the request lies.
+    // The reply may overwrite the memory of the request.
     let Message { bytes, payload } = message;
     drop(bytes);
     match result {
@@ -147,7 +148,7 @@ async fn handle_request<F: FileSystem>(
     }
 }
 
-/// The pages that a read or write leaves in the cache. On a node that was made uncached they are dropped again.
+/// Returns the pages that a read or write leaves in the cache. On an uncached node they are dropped again.
 fn touched_pages(request: &abi::Request<'_>) -> Option<What> {
     let (offset, size) = match &request.operation {
         Operation::Read { arg } => (arg.offset, arg.size),
@@ -158,9 +159,9 @@ fn touched_pages(request: &abi::Request<'_>) -> Option<What> {
     Some(What::InvalidateNode { node: NodeId(request.header.nodeid), offset, length: size.into() })
 }
 
-/// Whether a READ may be the kernel's own, for a page of the cache: `splice` and `sendfile` read a file so that is served
-/// directly, unless it was opened with O_DIRECT. Beside opens that are passed through such a page would become stale,
-/// for what these write goes past it.
+/// Reports whether a READ may fill a page of the kernel's cache: `splice` and `sendfile` read a file under direct I/O that way,
+/// unless it was opened with O_DIRECT. Beside passed-through opens such a page would become stale, because their writes bypass
+/// it.
 fn fills_pages(request: &abi::Request<'_>) -> bool {
     const PAGE: u64 = 4096;
     let Operation::Read { arg } = &request.operation else { return false };
@@ -168,7 +169,7 @@ fn fills_pages(request: &abi::Request<'_>) -> bool {
     is_whole && arg.flags & libc::O_DIRECT.cast_unsigned() == 0
 }
 
-/// FORGET, INTERRUPT and the data of a retrieve: nobody waits for an answer.
+/// Handles messages without a reply: FORGET, INTERRUPT and the data of a retrieve.
 fn serve_without_reply<F: FileSystem>(fs: &Arc<F>, handle: &Handle, message: &Message) {
     let started = Instant::now();
     let shared = &handle.shared;
@@ -195,7 +196,7 @@ fn serve_without_reply<F: FileSystem>(fs: &Arc<F>, handle: &Handle, message: &Me
     shared.statistics.record(opcode, started.elapsed(), false);
 }
 
-/// The caller of a request gave up.
+/// Handles INTERRUPT: the caller of a request was interrupted.
 fn interrupt(handle: &Handle, unique: u64) {
     let shared = &handle.shared;
     if let Some(task) = shared.waiting.find(unique) {
@@ -203,7 +204,7 @@ fn interrupt(handle: &Handle, unique: u64) {
         return;
     }
     shared.early_interrupts.insert(unique);
-    // It may have begun to wait between the two steps.
+    // The handler may have begun to wait between the two steps.
     if let Some(task) = shared.waiting.find(unique)
         && shared.early_interrupts.remove(unique)
     {

@@ -1,18 +1,18 @@
-//! Whether one thread is enough: for a caller that waits for each reply before it asks for more.
+//! Detects a single caller that waits for each reply before its next request, for which one thread is enough.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-/// Who asked since the watch looked last.
+/// The callers since the last sample of the watch.
 #[derive(Debug, Default)]
 pub(super) struct Callers {
     last: AtomicU32,
     several: AtomicBool,
-    /// A thread found its next request waiting already.
+    /// A thread found its next request pending already.
     pressed: AtomicBool,
 }
 
 impl Callers {
-    /// A request of this thread, or of nobody in particular.
+    /// Records the thread that made a request; 0 stands for no particular thread.
     pub(super) fn note_caller(&self, thread: u32) {
         if thread != 0 && self.last.load(Ordering::Relaxed) != thread {
             self.last.store(thread, Ordering::Relaxed);
@@ -20,14 +20,14 @@ impl Callers {
         }
     }
 
-    /// Whether the next request waited already when a thread had answered the one before.
+    /// Records whether the next request was pending already when a thread had answered the one before.
     pub(super) fn note_pressure(&self, pressed: bool) {
         if self.pressed.load(Ordering::Relaxed) != pressed {
             self.pressed.store(pressed, Ordering::Relaxed);
         }
     }
 
-    /// Whether one caller asked, each time after it was answered. From here on anew.
+    /// Reports whether a single caller made all requests since the last call, each after its previous reply.
     pub(super) fn is_one(&self) -> bool {
         !self.several.swap(false, Ordering::Relaxed) && !self.pressed.load(Ordering::Relaxed)
     }

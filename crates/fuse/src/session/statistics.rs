@@ -1,13 +1,13 @@
-//! Counts and latencies per operation.
+//! Counts and latencies per operation, in logarithmic histograms. Recording takes relaxed atomic operations and no lock.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use shunt_fuse_abi::Opcode;
 
-/// Buckets per power of two: percentiles are exact to a quarter.
+/// Buckets per power of two: percentiles are exact to within a quarter.
 const FINENESS: u32 = 4;
-/// Powers of two of nanoseconds covered: up to about 18 minutes.
+/// Number of powers of two of nanoseconds covered: up to about 18 minutes.
 const POWERS: u32 = 40;
 const BUCKETS: usize = (FINENESS * POWERS) as usize;
 
@@ -27,7 +27,7 @@ impl Default for Operation {
     }
 }
 
-/// What a session counts while it serves. All relaxed: a snapshot is not one instant.
+/// Counters of a session. All are relaxed: a snapshot is not one instant.
 pub(crate) struct Statistics {
     operations: Box<[Operation]>,
     passthrough_opens: AtomicU64,
@@ -59,7 +59,7 @@ fn bucket(nanoseconds: u64) -> usize {
     ((power - FINENESS.ilog2()) * FINENESS + quarter).min(BUCKETS as u32 - 1) as usize
 }
 
-/// The upper end of a bucket in nanoseconds.
+/// Returns the upper end of a bucket in nanoseconds.
 fn bucket_end(index: usize) -> u64 {
     let (power, quarter) = (index as u64 / u64::from(FINENESS), index as u64 % u64::from(FINENESS));
     (u64::from(FINENESS) + quarter + 1) << power
@@ -129,43 +129,43 @@ fn percentile(buckets: &[u64], count: u64, percent: u64) -> Duration {
     Duration::ZERO
 }
 
-/// One operation's figures.
+/// Statistics of one operation.
 #[derive(Debug, Clone)]
 pub struct OperationStatistics {
-    /// Which operation.
+    /// The operation.
     pub opcode: Opcode,
     /// Requests handled.
     pub count: u64,
-    /// Those answered with an error.
+    /// Requests answered with an error.
     pub errors: u64,
     /// Median time in the handler (to within a quarter).
     pub p50: Duration,
     /// 99th percentile.
     pub p99: Duration,
-    /// The slowest.
+    /// Maximum.
     pub slowest: Duration,
 }
 
-/// A session's figures.
+/// Statistics of a session.
 #[derive(Debug, Clone)]
 pub struct Snapshot {
-    /// Operations that came at least once.
+    /// Operations that were requested at least once.
     pub operations: Vec<OperationStatistics>,
-    /// Opens whose data the kernel carries by itself.
+    /// Opens whose data the kernel reads and writes itself.
     pub passthrough_opens: u64,
-    /// Requests cancelled because the caller gave up.
+    /// Requests cancelled because the caller was interrupted.
     pub cancelled: u64,
     /// Messages that could not be parsed.
     pub malformed: u64,
 }
 
 impl Snapshot {
-    /// Requests handled, of all kinds.
+    /// Returns the number of requests of all kinds.
     pub fn total(&self) -> u64 {
         self.operations.iter().map(|operation| operation.count).sum()
     }
 
-    /// How often an operation came.
+    /// Returns the number of requests of one operation.
     pub fn count(&self, opcode: Opcode) -> u64 {
         self.operations
             .iter()

@@ -1,5 +1,5 @@
-//! One request being handled: a future, polled first on the thread that read the request, and later, where it waits,
-//! on the session's own executor.
+//! The handling of one request: a future, polled first on the thread that read the request, and later, if it waits, on the
+//! session's executor.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -27,18 +27,18 @@ const SCHEDULED: u8 = 3;
 
 /// A request between its arrival and its reply.
 pub(crate) struct Task {
-    /// `None` once the reply is sent. Dropping it unanswered is how a request is cancelled.
+    /// `None` once the reply is sent. A request is cancelled by dropping it without a reply.
     handling: Mutex<Option<Handling>>,
     state: AtomicU8,
-    /// On the list of those that wait.
+    /// The task is listed among the waiting requests.
     listed: AtomicBool,
     pub(crate) unique: u64,
-    /// Whether an interrupt cancels the request by itself.
+    /// An interrupt may cancel the request without the handler's help.
     cancellable: bool,
     pub(crate) interrupt: Arc<Interrupt>,
     channel: Arc<dyn Channel>,
     session: Arc<Shared>,
-    /// Notifications caused by this request: they are sent once it is answered, never before.
+    /// Notifications that this request caused: they are sent after its reply, never before.
     after_reply: Mutex<Vec<Notification>>,
 }
 
@@ -54,7 +54,7 @@ thread_local! {
 }
 
 impl Task {
-    /// `handling` is given the task's interrupt, and replies before it completes.
+    /// Makes a task. `handling` shares the task's interrupt, and replies before it completes.
     pub(crate) fn new(
         unique: u64,
         cancellable: bool,
@@ -76,7 +76,7 @@ impl Task {
         })
     }
 
-    /// The request whose handler runs on this thread, if any.
+    /// Returns the request whose handler runs on this thread, if any.
     pub(crate) fn current() -> Option<Arc<Task>> {
         CURRENT.with_borrow(Clone::clone)
     }
@@ -85,18 +85,18 @@ impl Task {
         Arc::ptr_eq(&self.session, session)
     }
 
-    /// Keeps a notification until the reply is sent.
+    /// Defers a notification until the reply is sent.
     pub(crate) fn defer(&self, note: Notification) {
         self.after_reply.lock().push(note);
     }
 
-    /// Takes those of a file that were kept.
+    /// Takes the deferred invalidations of a file.
     pub(crate) fn invalidations_of(&self, node: NodeId) -> Vec<Notification> {
         let is_such = |note: &mut Notification| matches!(note.what, What::InvalidateNode { node: of, .. } if of == node);
         self.after_reply.lock().extract_if(.., is_such).collect()
     }
 
-    /// Polls until the request is answered or waits. Tells whether it is answered.
+    /// Polls until the request is answered or waits. Returns whether it is answered.
     pub(crate) fn run(self: &Arc<Self>) -> bool {
         let waker = Waker::from(self.clone());
         let mut context = Context::from_waker(&waker);
@@ -107,7 +107,7 @@ impl Task {
                 let Some(handling) = slot.as_mut() else { return true };
                 let outer = CURRENT.replace(Some(self.clone()));
                 let was_handling = set_handling(true);
-                // A bug in one handler must not take the others' thread, nor leave its caller waiting for ever.
+                // A panic in one handler must not kill the thread of the others, nor leave its caller waiting forever.
                 let polled = catch_unwind(AssertUnwindSafe(|| handling.as_mut().poll(&mut context)));
                 set_handling(was_handling);
                 CURRENT.set(outer);
@@ -122,7 +122,7 @@ impl Task {
                 polled == Poll::Ready(())
             };
             if done {
-                // Pairs with the fence in `is_answered`: either the list is seen here, or the answer there.
+                // Pairs with the fence in `is_answered`: either this side sees the listing, or that side sees the reply.
                 fence(Ordering::SeqCst);
                 self.unlist();
                 self.release_notes();
@@ -132,7 +132,7 @@ impl Task {
                 // Pairs with the fence in `cancel`.
                 fence(Ordering::SeqCst);
                 if self.interrupt.is_set() {
-                    // The interrupt came while the handler ran, and found it busy.
+                    // The interrupt arrived while the handler ran, so `cancel` found it busy.
                     self.cancel();
                 }
                 return self.is_answered();
@@ -140,30 +140,30 @@ impl Task {
         }
     }
 
-    /// Says that the task is on the list of those that wait, under the lock of the list.
+    /// Marks the task as listed among the waiting requests; called under the lock of the list.
     pub(crate) fn list(&self) {
         self.listed.store(true, Ordering::SeqCst);
     }
 
-    /// Takes the task off the list of those that wait.
+    /// Removes the task from the list of waiting requests.
     pub(crate) fn unlist(&self) {
         if self.listed.swap(false, Ordering::SeqCst) {
             self.session.waiting.remove(self.unique);
         }
     }
 
-    /// Whether the reply is out. A task that is being polled is not: it takes itself off the list of those that wait.
+    /// Reports whether the reply was sent. A task that is being polled counts as unanswered: it removes itself from the list.
     pub(crate) fn is_answered(&self) -> bool {
         fence(Ordering::SeqCst);
         self.handling.try_lock().is_some_and(|handling| handling.is_none())
     }
 
-    /// Drops the handler without an answer: the connection is gone.
+    /// Drops the handler without a reply: the connection is gone.
     pub(crate) fn abandon(&self) {
         drop(self.handling.lock().take());
     }
 
-    /// The reply is out: what it caused may now be told to the kernel.
+    /// Queues the deferred notifications after the reply was sent.
     fn release_notes(&self) {
         let notes = std::mem::take(&mut *self.after_reply.lock());
         if notes.is_empty() {
@@ -174,14 +174,14 @@ impl Task {
         self.channel.after_reply(self.unique, Box::new(enqueue));
     }
 
-    /// The caller gave up: cancels the request where that is safe, else only tells the handler.
+    /// Handles an interrupt of the caller: cancels the request where that is safe, otherwise only informs the handler.
     pub(crate) fn interrupted(&self) {
         self.interrupt.set();
         self.cancel();
     }
 
-    /// Drops a waiting handler that changes nothing, and answers EINTR. One that runs is left alone: it may block, and
-    /// `run` looks again once it waits.
+    /// Drops a waiting handler that changes nothing, and replies EINTR. A running handler is not touched: it may block, and `run`
+    /// checks again once it waits.
     fn cancel(&self) {
         if !self.cancellable {
             return;
@@ -191,7 +191,7 @@ impl Task {
         if handling.is_some() {
             drop(handling);
             self.unlist();
-            // Counted first: whoever has the answer finds it in the statistics.
+            // Counted first: a caller that has received the reply finds it in the statistics.
             self.session.statistics.cancelled();
             self.channel.reply(self.unique, Err(Errno::INTR), &[]).ok();
             self.release_notes();

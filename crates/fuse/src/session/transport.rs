@@ -1,4 +1,5 @@
-//! Which way requests come in.
+//! Selection of the transport of requests: `/dev/fuse`, io_uring or virtio. It is made before INIT is answered, because
+//! afterwards there is no fallback.
 
 use shunt_fuse_abi::{InitFlags, InitIn};
 
@@ -11,7 +12,7 @@ use crate::transport::device::Device;
 pub struct TransportInUse {
     /// Any but [`Transport::Auto`].
     pub transport: Transport,
-    /// Why another one that was wanted is not in use.
+    /// The reason why another requested transport is not in use.
     pub reason: Option<String>,
 }
 
@@ -21,7 +22,7 @@ impl TransportInUse {
     }
 }
 
-/// Chooses, and sets up all that could be refused: once INIT is answered there is no way back.
+/// Selects the transport, and sets up everything that may be refused: once INIT is answered there is no fallback.
 pub(crate) fn choose(config: &Config, device: &Device, init: &InitIn) -> (Option<Prepared>, TransportInUse) {
     if config.transport.resolve(config.profile) != Transport::Uring {
         return (None, TransportInUse::dev(None));
@@ -39,7 +40,7 @@ pub(crate) fn choose(config: &Config, device: &Device, init: &InitIn) -> (Option
     }
 }
 
-/// The kernel's switch.
+/// The module parameter that enables FUSE over io_uring.
 const SWITCH: &str = "/sys/module/fuse/parameters/enable_uring";
 
 fn prepare(config: &Config, device: &Device, init: &InitIn) -> Result<Prepared, String> {

@@ -7,13 +7,13 @@ use parking_lot::Mutex;
 
 use super::task::Task;
 
-/// The requests whose handlers wait, by id.
+/// The tasks of waiting requests, by id.
 #[derive(Debug, Default)]
 pub(crate) struct Waiting(Mutex<HashMap<u64, Weak<Task>>>);
 
 impl Waiting {
     pub(crate) fn insert(&self, unique: u64, task: &Arc<Task>) {
-        // One step for whoever takes it off: had it seen the mark before the entry is here, the entry would stay.
+        // Mark and insert atomically: a task that saw the mark before the entry was inserted would leave the entry behind.
         let mut waiting = self.0.lock();
         task.list();
         waiting.insert(unique, Arc::downgrade(task));
@@ -23,12 +23,12 @@ impl Waiting {
         self.0.lock().remove(&unique);
     }
 
-    /// The waiting task of a request.
+    /// Returns the waiting task of a request.
     pub(crate) fn find(&self, unique: u64) -> Option<Arc<Task>> {
         self.0.lock().get(&unique).and_then(Weak::upgrade)
     }
 
-    /// The connection is gone: nobody waits for these answers.
+    /// Cancels all tasks after the connection ended: nobody waits for their replies.
     pub(crate) fn cancel_all(&self) {
         let tasks = std::mem::take(&mut *self.0.lock());
         tasks.values().filter_map(Weak::upgrade).for_each(|task| task.abandon());

@@ -1,4 +1,5 @@
-//! What was about to be done when a server ended.
+//! Intent records: operations that must not run twice, and that a server had begun when it ended. A record is written before the
+//! operation and cleared after the reply.
 //!
 //! | word | meaning |
 //! |---|---|
@@ -18,21 +19,21 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::state::{INTENTS, State};
 
-/// What a file system notes before it begins something that must not be done twice.
+/// The state that a file system records before it begins an operation that must not run twice.
 pub type Before = [u64; 4];
 
-/// What an earlier server had begun.
+/// An operation that an earlier server had begun.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Begun {
-    /// What it noted before.
+    /// The state recorded before the operation.
     pub before: Before,
-    /// When it began: nanoseconds since the epoch, by the clock that file systems use for their timestamps.
+    /// Its start in nanoseconds since the epoch, by the clock that file systems use for their timestamps.
     pub since: u64,
-    /// How it came out, if it came so far: the error with which it failed.
+    /// Its outcome, if it was recorded: success, or the error with which the operation failed.
     pub outcome: Option<Result<(), Errno>>,
 }
 
-/// Takeovers after which an intent that the kernel did not ask for again is given up: its reply had been taken.
+/// Number of takeovers after which an intent is dropped if the kernel did not resend its request: it had received the reply.
 const MAX_KEPT_INTENTS: u64 = 8;
 
 #[derive(Debug)]
@@ -43,12 +44,12 @@ pub(super) struct Intents {
 }
 
 thread_local! {
-    /// Where this thread found a free slot last: most likely it is free again.
+    /// The slot that this thread used last: most likely it is free again.
     static LAST: Cell<usize> = const { Cell::new(0) };
 }
 
 impl Intents {
-    /// Reads what is left of an earlier server.
+    /// Reads the intents of an earlier server.
     pub(super) fn read(state: &State, takeovers: u64) -> Self {
         let taken: Box<[AtomicBool]> = (0..INTENTS).map(|_| AtomicBool::new(false)).collect();
         let mut inherited = HashMap::new();
@@ -78,12 +79,12 @@ impl Intents {
         Self { taken, inherited: Mutex::new(inherited), takeovers }
     }
 
-    /// What an earlier server had begun of this request; its slot is the caller's now.
+    /// Takes the intent of an earlier server for this request; the caller now owns its slot.
     pub(super) fn inherit(&self, unique: u64) -> Option<(usize, Begun)> {
         self.inherited.lock().remove(&unique)
     }
 
-    /// Writes an intent down; tells its slot. `None` where all are taken: then it goes without.
+    /// Writes an intent and returns its slot. `None` where all slots are in use: the operation then runs without an intent.
     pub(super) fn begin(&self, state: &State, unique: u64, before: Before) -> Option<usize> {
         let first = LAST.get();
         let free = |slot: &usize| !self.taken[*slot].swap(true, Ordering::Acquire);

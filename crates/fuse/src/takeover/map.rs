@@ -1,4 +1,5 @@
-//! Memory files shared with the servers to come.
+//! Memory files (memfd) shared with later servers. They are mapped as atomic words, keep every store across a crash of the
+//! process, and are sealed against shrinking.
 
 use std::io;
 use std::ops::Deref;
@@ -9,9 +10,9 @@ use std::sync::atomic::AtomicU64;
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 
-/// A file in memory as words. It outlives the process as long as somebody holds the descriptor.
+/// A memory file mapped as an array of words. It outlives the process as long as another process holds the descriptor.
 ///
-/// Plain stores are enough: whatever was stored before SIGKILL is there afterwards, in program order.
+/// Plain stores are enough: everything stored before a SIGKILL is visible afterwards, in program order.
 #[derive(Debug)]
 pub struct Map {
     file: OwnedFd,
@@ -21,26 +22,26 @@ pub struct Map {
 
 // SAFETY: the mapping lives until drop, and is reached through atomics only.
 unsafe impl Send for Map {}
-// SAFETY: as above.
+// SAFETY: the mapping lives until drop, and is reached through atomics only.
 unsafe impl Sync for Map {}
 
 impl Map {
-    /// A new one, all zero; memory is taken as it is written.
+    /// Makes a new file of zeroes; its memory is allocated on write.
     ///
     /// # Errors
-    /// No descriptor, or no address space.
+    /// No descriptor or no address space is available.
     pub fn create(words: usize) -> io::Result<Self> {
         let file = rustix::fs::memfd_create("shunt-state", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         rustix::fs::ftruncate(&file, (words * size_of::<u64>()) as u64)?;
-        // A file that cannot shrink cannot fault.
+        // A file that cannot shrink cannot cause SIGBUS.
         rustix::fs::fcntl_add_seals(&file, SEALS)?;
         Self::of(file, words)
     }
 
-    /// One that another server left, of as many words.
+    /// Opens a file of the same number of words that another server made.
     ///
     /// # Errors
-    /// It is none of that size.
+    /// The file is not of that size, or not sealed.
     pub fn open(file: OwnedFd, words: usize) -> io::Result<Self> {
         let size = rustix::fs::fstat(&file)?.st_size;
         let sealed = rustix::fs::fcntl_get_seals(&file).is_ok_and(|seals| seals.contains(SEALS));

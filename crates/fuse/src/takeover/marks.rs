@@ -1,4 +1,4 @@
-//! Numbers that a file system wants known to the next server, in no order: a word each, 0 where there is none.
+//! A persistent set of numbers that a file system passes to the next server: one word each, 0 for a free slot.
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
@@ -14,12 +14,12 @@ pub(super) struct Marks(Mutex<Places>);
 struct Places {
     of: HashMap<u64, usize>,
     free: Vec<usize>,
-    /// Places from here on were never used.
+    /// Slots from here on were never used.
     high: usize,
 }
 
 impl Marks {
-    /// Reads what is left of an earlier server.
+    /// Reads the set of an earlier server.
     pub(super) fn read(state: &State) -> Self {
         let high = (state.word(MARKS_HIGH).load(Ordering::Acquire) as usize).min(MARKS);
         let mut places = Places { of: HashMap::new(), free: Vec::new(), high };
@@ -33,12 +33,12 @@ impl Marks {
         Self(Mutex::new(places))
     }
 
-    /// All there are.
+    /// Returns all numbers.
     pub(super) fn all(&self) -> Vec<u64> {
         self.0.lock().of.keys().copied().collect()
     }
 
-    /// Whether there always was room.
+    /// Reports whether every number found a slot.
     pub(super) fn are_complete(state: &State) -> bool {
         state.word(MARKS_LOST).load(Ordering::Acquire) == 0
     }

@@ -1,26 +1,25 @@
-//! A session that outlives its server.
+//! Takeover: a session survives the crash or upgrade of its server.
 //!
-//! Where a [guardian](crate::guardian) was told how to [restart](crate::guardian::Restart) its server, it holds all that
-//! belongs to the session: the connection, a memory file with what the server knows that nobody else does, and the
-//! descriptors that the file system asked it to hold. When the server ends, by SIGKILL or by a crash, the next one
-//! [gets](crate::guardian::HandOver) these, reads on from the same connection, and asks the kernel for the requests that
-//! were under way once more (FUSE_NOTIFY_RESEND). Applications wait for a moment.
+//! A [guardian](crate::guardian) that can [restart](crate::guardian::Restart) its server holds everything that belongs to the
+//! session: the connection, a memory file with the state that only the server knows, and the descriptors that the file system
+//! stored. When the server ends, by SIGKILL or by a crash, the next one [receives](crate::guardian::HandOver) these, continues to
+//! read from the same connection, and asks the kernel to resend the requests that were in flight (FUSE_NOTIFY_RESEND).
+//! Applications only notice a pause.
 //!
-//! What a file system does for it:
+//! Requirements for a file system:
 //!
-//! - **Nodes.** The new server knows no node table. Node ids must tell it the inode:
-//!   see [`TableNode::id`](crate::TableNode).
-//! - **Handles.** Their lower 32 bits are a small number of their own while they are open, for files and for directories
-//!   each, from 0 up; they are never 0 as a whole, and no handle is used again soon: the upper 32 bits count.
-//!   [`Takeover::files`] and [`Takeover::directories`] tell what is open, once, at the start.
-//! - **Descriptors** that no path or handle leads back to (the file system's root, files without a name) are
-//!   [held](Takeover::hold).
-//! - **What else it must know** and can say in a number is [marked](Takeover::mark); more than that goes into a memory file
-//!   ([`Map`]) that is held.
-//! - **What must not be done twice.** The kernel asks again for what it has no reply to, done or not. Before the system
-//!   call that changes something, a handler says so with [`Request::begin`](crate::Request::begin); a later server finds it
-//!   with [`Request::begun`](crate::Request::begun), and then takes, say, EEXIST of a mkdir for success. What is the same
-//!   when done twice (a write at an offset, a chmod) needs none of it.
+//! - **Nodes.** The new server has no node table. Node ids must encode the inode: see [`TableNode::id`](crate::TableNode).
+//! - **Handles.** Their lower 32 bits are a small number, unique among the open files or the open directories, from 0 up; a
+//!   handle is never 0 as a whole, and is not reused soon: the upper 32 bits count. [`Takeover::files`] and
+//!   [`Takeover::directories`] return the open handles at the start of the new server.
+//! - **Descriptors** that cannot be reopened by a path or handle (the file system's root, files without a name) are
+//!   [stored](Takeover::hold) with the guardian.
+//! - **Other state** that fits in a number is [marked](Takeover::mark); larger state goes into a memory file ([`Map`]) that is
+//!   stored.
+//! - **Operations that must not run twice.** The kernel resends every request without a reply, executed or not. Before the system
+//!   call that changes something, a handler calls [`Request::begin`](crate::Request::begin); a later server finds the record with
+//!   [`Request::begun`](crate::Request::begun), and then treats, say, EEXIST of a mkdir as success. Idempotent operations (a
+//!   write at an offset, a chmod) need none of this.
 
 mod intents;
 mod map;
@@ -54,7 +53,7 @@ pub use map::Map;
 pub use opens::OpenRecord;
 pub use state::VERSION;
 
-/// More registrations than threads can be in the middle of.
+/// Upper bound of the registrations that threads can be in the middle of.
 const STRAY: u32 = 64;
 
 /// The part of a session that outlives its server.
@@ -67,16 +66,16 @@ pub struct Takeover {
     marks: Marks,
     files: Vec<OpenRecord>,
     directories: Vec<OpenRecord>,
-    /// What earlier servers opened, by request, until the kernel shows that it had the reply.
+    /// Opens of earlier servers, by request, until the kernel shows that it received the reply.
     opened: Mutex<HashMap<u64, (Kind, OpenRecord)>>,
-    /// Clones of the connection that nobody reads from.
+    /// Clones of the connection without a reader.
     spare: Mutex<Vec<Arc<Device>>>,
     clones: Mutex<u64>,
     guardian_lost: AtomicBool,
 }
 
 impl Takeover {
-    /// Of a session that begins.
+    /// Makes the state of a new session.
     pub(crate) fn begin(
         guardian: Arc<Guardian>,
         negotiated: &Negotiated,
@@ -88,7 +87,7 @@ impl Takeover {
         Ok(Self::new(guardian, state, 0, Vec::new()))
     }
 
-    /// Of a session that another server began.
+    /// Restores the state of a session that another server began.
     pub(crate) fn resume(
         guardian: Arc<Guardian>,
         state: OwnedFd,
@@ -121,61 +120,61 @@ impl Takeover {
         }
     }
 
-    /// Servers before this one.
+    /// Returns the number of servers before this one.
     pub fn takeovers(&self) -> u32 {
         self.takeovers
     }
 
-    /// Files that were open when this server began.
+    /// Returns the files that were open when this server started.
     pub fn files(&self) -> &[OpenRecord] {
         &self.files
     }
 
-    /// Directories that were open when this server began.
+    /// Returns the directories that were open when this server started.
     pub fn directories(&self) -> &[OpenRecord] {
         &self.directories
     }
 
-    /// Has the guardian hold a descriptor for the next server, under an id of the file system's choice. When this
-    /// returns, the descriptor survives this process.
+    /// Stores a descriptor with the guardian for the next server, under an id that the file system chooses. When this returns,
+    /// the descriptor survives this process.
     ///
-    /// Without a guardian there is no next server, and nothing to hold: that is no error.
+    /// Without a guardian there is no next server, and nothing to store: that is not an error.
     pub fn hold(&self, id: u64, descriptor: BorrowedFd<'_>) {
         let key = Key { class: Class::FileSystem, id };
         self.heard(self.guardian.hold(key, descriptor));
     }
 
-    /// The descriptor of this id need not be held any more.
+    /// Drops the stored descriptor of this id.
     pub fn let_go(&self, id: u64) {
         self.heard(self.guardian.let_go(Key { class: Class::FileSystem, id }));
     }
 
-    /// As [`hold`](Self::hold), for an inode that has no handle.
+    /// Stores a descriptor as [`hold`](Self::hold) does, for an inode without a handle.
     pub fn hold_node(&self, node: NodeId, descriptor: BorrowedFd<'_>) {
         self.heard(self.guardian.hold(Key { class: Class::Node, id: node.0 }, descriptor));
     }
 
-    /// The descriptor of this inode need not be held any more.
+    /// Drops the stored descriptor of this inode.
     pub fn let_go_node(&self, node: NodeId) {
         self.heard(self.guardian.let_go(Key { class: Class::Node, id: node.0 }));
     }
 
-    /// Has the next server know a number other than 0, of the file system's choice. 262,144 have room.
+    /// Adds a nonzero number of the file system's choice to the set that the next server reads. The set has room for 262,144.
     pub fn mark(&self, number: u64) {
         self.marks.add(&self.state, number);
     }
 
-    /// The next server need not know a number any more.
+    /// Removes a number from the set.
     pub fn unmark(&self, number: u64) {
         self.marks.remove(&self.state, number);
     }
 
-    /// The numbers that were [marked](Self::mark), by earlier servers too.
+    /// Returns the numbers that were [marked](Self::mark), by earlier servers too.
     pub fn marks(&self) -> Vec<u64> {
         self.marks.all()
     }
 
-    /// Whether all are there: once there was no room for one, they are not.
+    /// Reports whether the set is complete: it is not if it ever overflowed.
     pub fn has_all_marks(&self) -> bool {
         Marks::are_complete(&self.state)
     }
@@ -188,7 +187,7 @@ impl Takeover {
         }
     }
 
-    /// A connection for one more reader.
+    /// Returns a connection for another reader.
     pub(crate) fn clone_of(&self, device: &Device) -> io::Result<Arc<Device>> {
         if let Some(spare) = self.spare.lock().pop() {
             return Ok(spare);
@@ -199,12 +198,12 @@ impl Takeover {
             *clones += 1;
             *clones
         };
-        // Before anything is read from it.
+        // Stored before anything is read from it.
         self.heard(self.guardian.hold(Key { class: Class::Device, id }, clone.as_fd()));
         Ok(Arc::new(clone))
     }
 
-    /// A reader left. Its connection may still have requests under way, so it is never closed.
+    /// Takes back the connection of a reader that exited. It may still have requests in flight, so it is never closed.
     pub(crate) fn give_back(&self, device: Arc<Device>) {
         self.spare.lock().push(device);
     }
@@ -215,25 +214,26 @@ impl Takeover {
         }
     }
 
-    /// What an earlier server had opened for this request, of which the kernel never heard. It is told only once.
+    /// Returns the open that an earlier server made for this request, of which the kernel did not get the reply. Each is returned
+    /// once.
     pub(crate) fn opened_by(&self, unique: u64) -> Option<(Kind, OpenRecord)> {
         let found = self.opened.lock().remove(&unique)?;
         opens::holds(&self.state, found.0, found.1.handle).then_some(found)
     }
 
-    /// Whether a handle is still open.
+    /// Reports whether a handle is still open.
     pub(crate) fn is_open(&self, kind: Kind, handle: crate::FileHandle) -> bool {
         opens::holds(&self.state, kind, handle)
     }
 
-    /// A handle is no longer open; `close` ends the use of its backing file.
+    /// Removes the record of a handle; `close` ends the use of its backing file.
     pub(crate) fn closed(&self, kind: Kind, handle: crate::FileHandle, close: impl FnOnce()) {
         opens::remove(&self.state, kind, handle, close);
     }
 
-    /// Numbers of backing files that may be registered for nothing, now that nobody but the open files needs any.
+    /// Returns the ids of backing files that may be registered although no open file uses them.
     pub(crate) fn stray_backings(&self) -> Vec<u32> {
-        // Numbers rise; one may have been given of which nobody took note any more.
+        // Ids are assigned in ascending order; the last one may have been assigned without being recorded.
         let high = self.state.word(BACKING_HIGH).load(Ordering::Acquire) as u32;
         let newest = high.saturating_sub(STRAY).max(1)..=high.saturating_add(STRAY);
         let used: HashSet<u32> = self.files.iter().map(|file| file.backing).collect();
@@ -258,7 +258,7 @@ impl Takeover {
     }
 }
 
-/// Why a session cannot be taken over.
+/// An error that prevents takeovers of a session.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BeginError {
     #[error("no memory for the state: {0}")]

@@ -1,6 +1,6 @@
-//! What is open: what a new server must know of each file and directory that the kernel has open.
+//! Open file records: the state of each open file and directory that a new server needs.
 //!
-//! A record lies at the index that the lower 32 bits of the handle tell.
+//! The lower 32 bits of the handle are the index of its record.
 //!
 //! | word | meaning |
 //! |---|---|
@@ -21,7 +21,7 @@ use crate::id::{FileHandle, NodeId};
 /// An open file or directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OpenRecord {
-    /// Its handle.
+    /// The handle.
     pub handle: FileHandle,
     /// The inode.
     pub node: NodeId,
@@ -43,7 +43,7 @@ impl OpenRecord {
     }
 }
 
-/// Files or directories.
+/// The kind of an open record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     File,
@@ -74,14 +74,14 @@ impl Kind {
     }
 }
 
-/// How long a new record waits for the old one in its place to be taken away. That is another thread's next step; only
-/// one that nobody will ever take away lasts longer.
+/// Timeout for the previous record of an index to be removed. That is another thread's next step; only a record that no thread
+/// will ever remove stays longer.
 const SETTLE_TIMEOUT: Duration = Duration::from_millis(100);
 
-/// Writes a record down. Tells `false` where there is no place for this handle.
+/// Writes a record. Returns `false` where this handle has no slot.
 ///
-/// The file system gives a number out again once it has closed the handle, which is a little before the record goes:
-/// what [`remove`] does last must not hit the new record.
+/// The file system reuses a number once it has closed the handle, which is a little before the record is removed: the last step
+/// of [`remove`] must not hit the new record.
 pub(super) fn add(state: &State, kind: Kind, record: &OpenRecord) -> bool {
     let Some(words) = kind.words(state, record.handle) else { return false };
     let is_free = || words[0].load(Ordering::Acquire) == 0 && words[4].load(Ordering::Acquire) == 0;
@@ -101,28 +101,28 @@ pub(super) fn add(state: &State, kind: Kind, record: &OpenRecord) -> bool {
     true
 }
 
-/// Whether this very handle is open.
+/// Reports whether this very handle is open.
 pub(super) fn holds(state: &State, kind: Kind, handle: FileHandle) -> bool {
     kind.words(state, handle).is_some_and(|words| words[0].load(Ordering::Acquire) == handle.0)
 }
 
-/// Takes a record away; `close` ends the use of its backing file.
+/// Removes a record; `close` ends the use of its backing file.
 pub(super) fn remove(state: &State, kind: Kind, handle: FileHandle, close: impl FnOnce()) {
     let words = kind.words(state, handle);
-    // A newer handle at the same index stays.
+    // A newer handle at the same index is kept.
     let ours = words.filter(|words| words[0].load(Ordering::Acquire) == handle.0);
     if let Some(words) = ours {
         words[0].store(0, Ordering::Release);
     }
     let backing = ours.map(|words| words[4].load(Ordering::Acquire));
     close();
-    // Until here it tells that the backing file may still be registered. A new record that lost its patience stays.
+    // Until here the record shows that the backing file may still be registered. A new record whose wait timed out is kept.
     if let (Some(words), Some(backing)) = (ours, backing) {
         let _ = words[4].compare_exchange(backing, 0, Ordering::AcqRel, Ordering::Relaxed);
     }
 }
 
-/// Backing files of records that were being made or taken away.
+/// Returns the backing files of records that were being written or removed.
 pub(super) fn doubtful_backings(state: &State) -> impl Iterator<Item = u32> {
     let high = (Kind::File.high(state).load(Ordering::Acquire) as usize).min(FILES);
     (0..high).filter_map(|index| {
@@ -136,7 +136,7 @@ pub(super) fn doubtful_backings(state: &State) -> impl Iterator<Item = u32> {
     })
 }
 
-/// All that is open. Records that cannot be are left out.
+/// Returns all open records. Invalid records are skipped.
 pub(super) fn all(state: &State, kind: Kind) -> Vec<OpenRecord> {
     let high = (kind.high(state).load(Ordering::Acquire) as usize).min(kind.most());
     let read = |index: usize| {

@@ -1,4 +1,5 @@
-//! What a server writes down for the one that may follow it, word by word in a memory file.
+//! The state that a server leaves to its successor, as words in a memory file. It is valid at any instant, so it survives a crash
+//! at any point.
 //!
 //! | words | meaning |
 //! |---|---|
@@ -25,20 +26,20 @@ use shunt_fuse_abi::InitFlags;
 use super::map::Map;
 use crate::negotiate::{Negotiated, Profile};
 
-/// Of all that one server leaves to the next: this layout, the messages of the guardian, and what file systems make of
-/// node ids, handles and held descriptors. A server of another version cannot take over.
+/// Version of everything that one server leaves to the next: this layout, the messages of the guardian, and the file systems'
+/// encoding of node ids, handles and stored descriptors. A server of another version cannot take over.
 pub const VERSION: u32 = 2;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"shunt\0ts");
 
-/// Requests that can be under way at once and have an intent.
+/// Maximum number of requests in flight with an intent.
 pub(super) const INTENTS: usize = 2048;
 pub(super) const INTENT_WORDS: usize = 16;
-/// Most open files and directories of which a new server would know.
+/// Maximum number of open files and directories that are recorded for a new server.
 pub(super) const FILES: usize = 1 << 20;
 pub(super) const DIRECTORIES: usize = 1 << 18;
 pub(super) const OPEN_WORDS: usize = 8;
-/// Most numbers that a file system can have the next server know.
+/// Maximum number of marks.
 pub(super) const MARKS: usize = 1 << 18;
 
 const HEADER: usize = 512;
@@ -78,7 +79,7 @@ impl State {
         Ok(state)
     }
 
-    /// Reads what was negotiated by another server.
+    /// Opens the state of another server, and reads the negotiated features.
     pub(super) fn open(file: OwnedFd) -> io::Result<(Self, Negotiated)> {
         let state = Self(Map::open(file, WORDS)?);
         let word = |place: usize| state.word(place).load(Ordering::Relaxed);

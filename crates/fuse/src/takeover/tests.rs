@@ -1,4 +1,4 @@
-//! A state comes from another process, which may have been of any kind, and ended at any moment.
+//! Tests of the state, which comes from another process that may be untrusted, and may have ended at any moment.
 
 use std::collections::HashSet;
 use std::io;
@@ -32,7 +32,7 @@ fn file_of(state: &State) -> OwnedFd {
     state.as_fd().try_clone_to_owned().unwrap()
 }
 
-/// What a server left, with some words changed.
+/// Makes the state of an earlier server, with some words changed.
 fn left(words: &[(usize, u64)]) -> OwnedFd {
     let file = file_of(&State::create(&negotiated()).unwrap());
     let map = Map::open(file.try_clone().unwrap(), WORDS).unwrap();
@@ -83,7 +83,7 @@ fn what_is_no_state_is_refused() {
     for size in [0, 1, WORDS * 8 - 1, WORDS * 8 - 8, WORDS * 8 + 8] {
         refused(memory(size, seals), "size");
     }
-    // It could be cut off under our hands.
+    // It could be truncated while mapped.
     refused(memory(WORDS * 8, SealFlags::GROW), "size");
     let pipe = rustix::pipe::pipe().unwrap().0;
     refused(pipe, "size");
@@ -100,7 +100,7 @@ fn what_is_open_comes_back_until_it_is_closed() {
     let (again, _) = State::open(file_of(&state)).unwrap();
     assert_eq!(opens::all(&again, Kind::File).len(), 3);
     assert_eq!(opens::all(&again, Kind::File)[1], record(1 << 32 | 7));
-    // A newer handle in the same place is another file.
+    // A newer handle at the same index belongs to another file.
     opens::remove(&again, Kind::File, FileHandle(9 << 32 | 7), || ());
     assert!(opens::holds(&state, Kind::File, FileHandle(1 << 32 | 7)));
     opens::remove(&again, Kind::File, FileHandle(1 << 32 | 7), || ());
@@ -122,7 +122,7 @@ fn a_server_that_ends_while_it_closes_leaves_its_backing_file_to_be_found() {
 
 #[test]
 fn a_record_in_the_place_of_one_that_goes_is_whole() {
-    // The other thread goes on in time, or not.
+    // The thread that removes the old record continues within the timeout of the wait, or after it.
     for wait in [20, 300] {
         replaced_after(std::time::Duration::from_millis(wait));
     }
@@ -134,7 +134,7 @@ fn replaced_after(wait: std::time::Duration) {
     opens::add(&state, Kind::File, &old);
     std::thread::scope(|scope| {
         opens::remove(&state, Kind::File, old.handle, || {
-            // The file system gave the number out again already.
+            // The file system has reused the number already.
             scope.spawn(|| opens::add(&state, Kind::File, &new));
             std::thread::sleep(wait);
         });
@@ -183,7 +183,7 @@ fn marks_come_back_and_their_places_are_used_again() {
     assert_eq!(Marks::read(&state).all().len(), MARKS);
 }
 
-/// Places near what has a meaning, and anywhere.
+/// Indices near words with a meaning, and anywhere.
 fn place() -> impl Strategy<Value = usize> {
     let files = 512 + INTENTS * 16;
     let directories = files + FILES * 8;
@@ -210,7 +210,7 @@ fn word() -> impl Strategy<Value = u64> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// Whatever is in it: nothing panics, no record contradicts itself, and the state can be used on.
+    /// For any content: nothing panics, no record contradicts itself, and the state remains usable.
     #[test]
     fn any_words_are_survived(words in prop::collection::vec((place(), word()), 0..200), takeovers in any::<u32>()) {
         let Ok((state, _)) = State::open(left(&words)) else { return Ok(()) };

@@ -1,25 +1,25 @@
-//! Buffers for requests, used again and again.
+//! A pool of reusable buffers for requests.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-/// Idle buffers kept; more in use at once are freed afterwards.
+/// Maximum number of idle buffers that are kept; further ones are freed after use.
 const MAX_POOLED_BUFFERS: usize = 8;
 
-/// Hands out buffers of one size.
+/// A pool of buffers of one size.
 #[derive(Debug)]
 pub(crate) struct BufferPool {
     size: usize,
-    /// All pages of a buffer are there from the start.
+    /// All pages of a buffer are populated when it is made.
     present: bool,
     idle: Mutex<Vec<Box<[u8]>>>,
 }
 
 impl BufferPool {
-    /// `present`: a reader that is killed while the kernel brings a request into a page that is not there yet fails that
-    /// request, for good. Where another server is to take over, buffers are therefore brought in at once.
+    /// Makes a pool. `present`: a reader that is killed while the kernel copies a request into a page that is not populated makes
+    /// that request fail permanently. Where another server is to take over, buffers are therefore populated in advance.
     pub(crate) fn new(size: usize, present: bool) -> Arc<Self> {
         Arc::new(Self { size, present, idle: Mutex::default() })
     }
@@ -43,7 +43,7 @@ impl BufferPool {
     }
 }
 
-/// A buffer on loan; dropping it gives it back.
+/// A borrowed buffer; dropping it returns it to the pool.
 #[derive(Debug)]
 pub(crate) struct Buffer {
     bytes: Box<[u8]>,

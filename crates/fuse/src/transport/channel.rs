@@ -1,4 +1,4 @@
-//! The way back to the kernel for one request's reply.
+//! The reply channel of a request.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -6,35 +6,35 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 
-/// Something to be done once a reply is with the kernel.
+/// A callback that runs once a reply has reached the kernel.
 pub(crate) type Afterwards = Box<dyn FnOnce() + Send>;
 
-/// A stretch of an open file that the transport sends, without a copy where that pays.
+/// A range of an open file that the transport sends, by splice instead of a copy where that is faster.
 #[derive(Debug, Clone)]
 pub struct FileRange {
     /// The file.
     pub file: Arc<OwnedFd>,
     /// First byte.
     pub offset: u64,
-    /// Bytes; a shorter file makes a shorter reply.
+    /// Length in bytes; a shorter file makes a shorter reply.
     pub length: u32,
 }
 
-/// Sends replies. A reply goes back the way its request came.
+/// Sends replies, over the transport from which the request was received.
 pub(crate) trait Channel: Send + Sync {
-    /// Answers with an error, or with `parts` one after the other.
+    /// Replies with an error, or with the concatenation of `parts`.
     ///
     /// # Errors
-    /// ENOENT where the kernel no longer waits for this reply, ENODEV where the mount is gone.
+    /// ENOENT where the kernel no longer waits for this reply, ENODEV where the file system is unmounted.
     fn reply(&self, unique: u64, result: Result<(), Errno>, parts: &[&[u8]]) -> io::Result<()>;
 
-    /// Answers with bytes of a file. A file that ends early makes a shorter reply.
+    /// Replies with bytes of a file. A file that ends early makes a shorter reply.
     ///
     /// # Errors
-    /// As [`reply`](Self::reply). An error of the file itself is sent as the reply.
+    /// The errors of [`reply`](Self::reply). An error of the file itself is sent as the reply.
     fn reply_file(&self, unique: u64, range: &FileRange) -> io::Result<()>;
 
-    /// Does something once the reply, already given to this channel, is with the kernel.
+    /// Runs `call` once the reply, already given to this channel, has reached the kernel.
     fn after_reply(&self, unique: u64, call: Afterwards) {
         let _ = unique;
         call();
@@ -42,10 +42,10 @@ pub(crate) trait Channel: Send + Sync {
 }
 
 impl FileRange {
-    /// Reads it into `room`, which has its length. Tells how much there was.
+    /// Reads the range into `room`, which has its length, and returns the number of bytes read.
     ///
     /// # Errors
-    /// Those of `pread(2)` where nothing was read.
+    /// The error of `pread(2)` where it read nothing.
     pub(crate) fn read(&self, room: &mut [u8]) -> Result<usize, Errno> {
         let mut done = 0;
         while done < room.len() {

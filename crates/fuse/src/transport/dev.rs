@@ -1,4 +1,5 @@
-//! Requests and replies over `/dev/fuse`.
+//! The `/dev/fuse` transport. Requests are copied into pooled buffers; after a large WRITE the next message is spliced into a
+//! pipe instead, where the data of a WRITE stays. Replies with 64 KiB of file data or more are spliced, all others are copied.
 
 use std::cell::RefCell;
 use std::io;
@@ -19,11 +20,11 @@ use crate::transport::channel::FileRange;
 use crate::transport::message::{Bytes, Message};
 use crate::transport::payload::{Payload, SplicedPayload};
 
-/// Below this a copy is cheaper than moving pages through a pipe.
+/// Minimum size of a spliced reply: below it a copy is cheaper than moving pages through a pipe.
 const SPLICE_REPLY: u32 = 64 << 10;
-/// A WRITE of at least this size makes the next message be received by splice.
+/// A WRITE of at least this size makes the thread receive the next message by splice.
 const SPLICE_WRITE: usize = 128 << 10;
-/// What comes before the data of a WRITE.
+/// Size of a WRITE request without its data.
 const WRITE_HEAD: usize = InHeader::SIZE + size_of::<WriteIn>();
 
 /// Receives requests from one descriptor.
@@ -32,7 +33,7 @@ pub(crate) struct Receiver {
     buffers: Arc<BufferPool>,
     pipes: Option<Arc<PipePool>>,
     max_write: usize,
-    /// The last message was a large WRITE: the next likely is too.
+    /// The last message was a large WRITE: the next one likely is too.
     expect_large_write: bool,
 }
 
@@ -63,7 +64,7 @@ impl Receiver {
         Ok((header, Message { bytes: Bytes::Pooled { buffer, length }, payload: None }))
     }
 
-    /// Takes a message through a pipe. The data of a WRITE stays there; everything else is copied out.
+    /// Receives a message through a pipe. The data of a WRITE stays there; everything else is copied out.
     fn receive_by_splice(&self, pipes: &PipePool) -> Result<(InHeader, Message), Errno> {
         let pipe = match pipes.take() {
             Ok(pipe) if pipe.capacity >= self.max_write + 2 * 4096 => pipe,
@@ -100,14 +101,14 @@ impl Receiver {
     }
 }
 
-/// Sends replies into one descriptor: the one from which the request came, for that is where the kernel looks for it.
+/// Sends replies into one descriptor: the one from which the request was read, because the kernel looks for the request there.
 pub(crate) struct DevChannel {
     device: Arc<Device>,
     pipes: Option<Arc<PipePool>>,
 }
 
 thread_local! {
-    /// Where bytes of files pass through on their way into a reply.
+    /// Buffer for file data that is copied into a reply.
     static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -130,7 +131,7 @@ impl DevChannel {
         })
     }
 
-    /// Sends pages of the file itself. Tells `false`, with nothing sent, where that did not work out.
+    /// Sends the pages of the file itself. Returns `false`, with nothing sent, where that failed.
     fn reply_by_splice(&self, pipes: &PipePool, unique: u64, range: &FileRange) -> io::Result<bool> {
         let Ok(pipe) = pipes.take() else { return Ok(false) };
         let want = range.length as usize;
@@ -158,7 +159,7 @@ impl DevChannel {
                 Ok(n) => done += n,
             }
         }
-        // The header announces a length: the end of the file, or an error, came before. Copying tells which.
+        // The header announces the full length, but the file ended or failed earlier. The copying path finds out which.
         if done < want {
             pipes.put(pipe);
             return Ok(false);

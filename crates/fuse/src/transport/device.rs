@@ -1,4 +1,4 @@
-//! `/dev/fuse`, or what stands for it: a descriptor that gives one request per read and takes one reply per write.
+//! `/dev/fuse`, or a socket in its place: a descriptor that returns one request per read and takes one reply per write.
 
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -8,7 +8,7 @@ use shunt_fuse_abi::notify::Notification;
 use shunt_fuse_abi::{BackingMap, OutHeader};
 use zerocopy::IntoBytes;
 
-/// Bytes of a message that is put together before it is sent. All replies but data and listings are shorter.
+/// Maximum size of a message that is assembled in one buffer before it is sent. All replies but data and listings are shorter.
 const SHORT: usize = 512;
 
 /// An open device.
@@ -18,40 +18,40 @@ pub struct Device {
     kind: Kind,
 }
 
-/// What the descriptor is.
+/// The kind of the descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     /// `/dev/fuse`.
     Kernel,
-    /// A socket that keeps message boundaries: a kernel in a box.
+    /// A socket that keeps message boundaries, with a simulated kernel at the other end.
     Socket,
-    /// None: requests come from a guest's queues, by which nothing else can be told.
+    /// No descriptor: requests arrive in a guest's queues, which carry no notifications.
     Guest,
 }
 
 impl Device {
-    /// Takes a `/dev/fuse` descriptor that is bound to a mount, or a `SOCK_SEQPACKET` socket that speaks the same.
+    /// Takes a `/dev/fuse` descriptor that is bound to a mount, or a `SOCK_SEQPACKET` socket with the same protocol.
     ///
     /// # Errors
-    /// Those of `fstat(2)`.
+    /// The error of `fstat(2)`.
     pub fn new(fd: OwnedFd) -> io::Result<Self> {
         let mode = rustix::fs::fstat(&fd)?.st_mode;
         let socket = rustix::fs::FileType::from_raw_mode(mode) == rustix::fs::FileType::Socket;
         Ok(Self { fd, kind: if socket { Kind::Socket } else { Kind::Kernel } })
     }
 
-    /// Stands for the connection to a guest.
+    /// Makes a placeholder for the connection to a guest.
     pub(crate) fn guest() -> io::Result<Self> {
         let fd = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC)?;
         Ok(Self { fd, kind: Kind::Guest })
     }
 
-    /// A real `/dev/fuse`.
+    /// Reports whether this is a real `/dev/fuse`.
     pub(crate) fn is_kernel(&self) -> bool {
         self.kind == Kind::Kernel
     }
 
-    /// Another descriptor of the same connection with a queue of its own for requests under way.
+    /// Opens another descriptor of the same connection, with its own queue of requests in flight.
     pub(crate) fn try_clone(&self) -> io::Result<Self> {
         let fd = match self.kind {
             Kind::Socket | Kind::Guest => self.fd.try_clone()?,
@@ -62,7 +62,7 @@ impl Device {
                         sys::bind_clone(fd.as_fd(), self.fd.as_raw_fd())?;
                         fd
                     }
-                    // A server that gave up its rights: its threads share a queue of requests under way.
+                    // The server dropped its privileges: its threads share one queue of requests in flight.
                     Err(Errno::ACCESS | Errno::PERM) => self.fd.try_clone()?,
                     Err(errno) => return Err(errno.into()),
                 }
@@ -74,7 +74,7 @@ impl Device {
     /// Waits for a request.
     pub(crate) fn receive(&self, buffer: &mut [u8]) -> Result<usize, Errno> {
         match rustix::io::read(&self.fd, buffer) {
-            // The other end of a socket hung up: the mount is gone.
+            // End of file: the peer of the socket hung up, so the mount is gone.
             Ok(0) if self.kind == Kind::Socket => Err(Errno::NODEV),
             received => received,
         }
@@ -82,7 +82,7 @@ impl Device {
 
     /// Sends one message.
     pub(crate) fn send(&self, header: &OutHeader, parts: &[&[u8]]) -> io::Result<()> {
-        // The kernel looks up the page of each piece that it is given: a short message goes as one.
+        // The kernel looks up the page of each segment: a short message is sent as one.
         let mut whole = [0; SHORT];
         let length = OutHeader::SIZE + parts.iter().map(|part| part.len()).sum::<usize>();
         if let Some(whole) = whole.get_mut(..length) {
@@ -95,7 +95,7 @@ impl Device {
             }
             return until_done(|| rustix::io::write(&self.fd, whole));
         }
-        // No message has more parts than this: header, structure, name, data.
+        // No message has more parts than header, structure, name and data.
         let mut slices = [IoSlice::new(&[]); 6];
         slices[0] = IoSlice::new(header.as_bytes());
         let count = 1 + parts.len();
@@ -105,7 +105,7 @@ impl Device {
         until_done(|| rustix::io::writev(&self.fd, &slices[..count]))
     }
 
-    /// Tells the kernel something on its own account.
+    /// Sends a notification to the kernel.
     pub(crate) fn notify(&self, notification: &Notification<'_>) -> Result<(), Errno> {
         if self.kind == Kind::Guest {
             return Err(Errno::OPNOTSUPP);
@@ -114,7 +114,7 @@ impl Device {
             match rustix::io::writev(&self.fd, &notification.slices()) {
                 Ok(_) => return Ok(()),
                 Err(Errno::INTR) => {}
-                // A socket whose other end hung up.
+                // The peer of the socket hung up.
                 Err(Errno::PIPE | Errno::CONNRESET) => return Err(Errno::NOTCONN),
                 Err(errno) => return Err(errno),
             }
@@ -139,7 +139,7 @@ impl AsFd for Device {
     }
 }
 
-/// Sends again where a signal came first.
+/// Retries a send that was interrupted by a signal.
 fn until_done(mut send: impl FnMut() -> Result<usize, Errno>) -> io::Result<()> {
     loop {
         match send() {
@@ -150,7 +150,7 @@ fn until_done(mut send: impl FnMut() -> Result<usize, Errno>) -> io::Result<()> 
     }
 }
 
-/// The device's ioctls, which no library knows.
+/// The ioctls of the device, which no library defines.
 mod sys {
     use super::*;
 

@@ -13,16 +13,16 @@ use super::uring::Received;
 #[derive(Debug)]
 pub(crate) struct Message {
     pub(crate) bytes: Bytes,
-    /// The data of a WRITE that was not copied; the bytes are then only what comes before it.
+    /// The payload of a WRITE that was not copied; `bytes` then holds only the part before it.
     pub(crate) payload: Option<Payload>,
 }
 
-/// Where a message lies.
+/// The memory of a message.
 #[derive(Debug)]
 pub(crate) enum Bytes {
-    /// At the beginning of a buffer.
+    /// The start of a pooled buffer.
     Pooled { buffer: Buffer, length: usize },
-    /// Where the kernel put it.
+    /// The memory of the transport, into which the kernel wrote it.
     InPlace(Received),
 }
 

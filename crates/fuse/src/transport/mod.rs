@@ -1,4 +1,4 @@
-//! How requests come in and replies go out. File systems never see which transport serves them.
+//! Transports of requests and replies. File systems do not see which one serves them.
 
 pub(crate) mod buffer;
 pub(crate) mod channel;

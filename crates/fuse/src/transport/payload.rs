@@ -1,4 +1,5 @@
-//! Bytes of files, on their way to or from the kernel.
+//! Payloads of `read` and `write`: bytes in memory, in a pipe, in a guest's memory, or a range of an open file that the transport
+//! splices.
 
 use crate::transport::channel::FileRange;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -7,14 +8,14 @@ use rustix::io::Errno;
 
 use crate::transport::virtio::GuestPayload;
 
-/// The answer to `read`.
+/// The reply to `read`.
 #[derive(Debug, Clone)]
 pub enum Data<'a> {
-    /// Bytes that the file system holds anyway.
+    /// Bytes borrowed from the file system.
     Slice(&'a [u8]),
-    /// Bytes made for this answer.
+    /// Bytes allocated for this reply.
     Owned(Vec<u8>),
-    /// Bytes of an open file.
+    /// A range of an open file.
     File(FileRange),
 }
 
@@ -31,7 +32,7 @@ impl<'a> From<&'a [u8]> for Data<'a> {
 }
 
 impl<'a> Data<'a> {
-    /// No more than `size` bytes: the kernel refuses a longer answer.
+    /// Truncates the reply to `size` bytes: the kernel refuses a longer one.
     pub(crate) fn cut(self, size: u32) -> Self {
         match self {
             Self::Slice(bytes) => Self::Slice(&bytes[..bytes.len().min(size as usize)]),
@@ -43,7 +44,7 @@ impl<'a> Data<'a> {
         }
     }
 
-    /// The part of `whole` that a read of `size` bytes at `offset` sees.
+    /// Returns the part of `whole` that a read of `size` bytes at `offset` sees.
     pub fn window(whole: &'a [u8], offset: u64, size: u32) -> Self {
         let start = whole.len().min(offset.try_into().unwrap_or(usize::MAX));
         let end = whole.len().min(start.saturating_add(size as usize));
@@ -51,7 +52,7 @@ impl<'a> Data<'a> {
     }
 }
 
-/// What the transport left in a pipe instead of copying it.
+/// A payload that the transport left in a pipe instead of copying it.
 #[derive(Debug)]
 pub(crate) struct SplicedPayload {
     pub(crate) pipe: crate::transport::pipe::Pipe,
@@ -72,14 +73,14 @@ pub(crate) enum WriteSource<'a> {
     Guest(&'a GuestPayload),
 }
 
-/// The bytes of a `write`: in memory, still in a pipe, or in the memory of a guest.
+/// The payload of a `write`: in memory, still in a pipe, or in the memory of a guest.
 #[derive(Debug)]
 pub struct WriteData<'a> {
     pub(crate) source: WriteSource<'a>,
 }
 
 impl<'a> WriteData<'a> {
-    /// Bytes in memory.
+    /// Wraps bytes in memory.
     pub fn slice(bytes: &'a [u8]) -> Self {
         Self { source: WriteSource::Slice(bytes) }
     }
@@ -92,7 +93,7 @@ impl<'a> WriteData<'a> {
         Self { source }
     }
 
-    /// Bytes to write.
+    /// Returns the number of bytes to write.
     pub fn len(&self) -> usize {
         match &self.source {
             WriteSource::Slice(bytes) => bytes.len(),
@@ -101,15 +102,15 @@ impl<'a> WriteData<'a> {
         }
     }
 
-    /// Nothing to write.
+    /// Reports whether there is nothing to write.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The bytes; those in a pipe or in a guest's memory are copied out.
+    /// Returns the bytes, copied out of a pipe or of a guest's memory where they are there.
     ///
     /// # Errors
-    /// EIO where the pipe does not give what the kernel announced.
+    /// EIO where the pipe holds less than the kernel announced.
     pub fn into_bytes(self) -> Result<std::borrow::Cow<'a, [u8]>, Errno> {
         match self.source {
             WriteSource::Slice(bytes) => Ok(bytes.into()),
@@ -122,11 +123,11 @@ impl<'a> WriteData<'a> {
         }
     }
 
-    /// Writes all bytes to `file` at `offset`, by splice where they are in a pipe. Tells how many were written: fewer
-    /// than [`len`](Self::len) only where an error followed some progress (a full disk).
+    /// Writes all bytes to `file` at `offset`, by splice where they are in a pipe. Returns how many were written: fewer than
+    /// [`len`](Self::len) only where an error followed some progress (a full disk).
     ///
     /// # Errors
-    /// Those of `pwrite(2)` and `splice(2)` where nothing was written.
+    /// The error of `pwrite(2)` or `splice(2)` where nothing was written.
     pub fn write_to(self, file: BorrowedFd<'_>, offset: u64) -> Result<usize, Errno> {
         let mut done = 0;
         match self.source {
@@ -172,11 +173,11 @@ impl<'a> WriteData<'a> {
         Ok(done)
     }
 
-    /// Writes all bytes to the end of `file`, wherever that is by now; `file` need not be open with O_APPEND. The count
-    /// is as for [`write_to`](Self::write_to).
+    /// Writes all bytes at the current end of `file`, which need not be open with O_APPEND. Returns the count as
+    /// [`write_to`](Self::write_to) does.
     ///
     /// # Errors
-    /// Those of `pwritev2(2)` where nothing was written.
+    /// The error of `pwritev2(2)` where nothing was written.
     pub fn append_to(self, file: BorrowedFd<'_>) -> Result<usize, Errno> {
         let bytes = self.into_bytes()?;
         let mut done = 0;

@@ -1,4 +1,4 @@
-//! Pipes to splice through.
+//! A pool of pipes for splicing. A pipe is borrowed for one message, and drained before it returns to the pool.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, SpliceFlags};
 
-/// An empty pipe on loan.
+/// An empty pipe, borrowed from the pool.
 #[derive(Debug)]
 pub(crate) struct Pipe {
     pub(crate) reader: OwnedFd,
@@ -19,7 +19,7 @@ pub(crate) struct Pipe {
 impl Pipe {
     fn new(capacity: usize) -> io::Result<Self> {
         let (reader, writer) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
-        // An unprivileged user may get less than asked for (fs.pipe-max-size): then only smaller messages are spliced.
+        // An unprivileged user may get a smaller pipe (fs.pipe-max-size): then only smaller messages are spliced.
         rustix::pipe::fcntl_setpipe_size(&writer, capacity).ok();
         let capacity = rustix::pipe::fcntl_getpipe_size(&writer)?;
         Ok(Self { reader, writer, capacity })
@@ -56,18 +56,18 @@ impl Pipe {
     }
 }
 
-/// Pipes kept for the next use.
+/// A pool of pipes.
 #[derive(Debug)]
 pub(crate) struct PipePool {
     capacity: usize,
     idle: Mutex<Vec<Pipe>>,
 }
 
-/// Idle pipes kept: two descriptors and up to a message of memory each.
+/// Maximum number of idle pipes: each costs two descriptors and up to a message of memory.
 const MAX_POOLED_PIPES: usize = 8;
 
 impl PipePool {
-    /// Makes `ready` pipes at once: large ones need a privilege that threads may drop later.
+    /// Makes a pool with `ready` pipes: large ones need a privilege that threads may drop later.
     pub(crate) fn new(capacity: usize, ready: usize) -> Arc<Self> {
         let idle = (0..ready).map_while(|_| Pipe::new(capacity).ok()).collect();
         Arc::new(Self { capacity, idle: Mutex::new(idle) })
@@ -80,7 +80,7 @@ impl PipePool {
         }
     }
 
-    /// Takes a pipe back; what is left in it is thrown away.
+    /// Returns a pipe to the pool; remaining bytes in it are discarded.
     pub(crate) fn put(&self, pipe: Pipe) {
         if pipe.drain() {
             let mut idle = self.idle.lock();

@@ -1,8 +1,8 @@
-//! A file system for virtual machines: virtiofs, by the protocol vhost-user.
+//! A server for virtual machines: virtiofs, over the protocol vhost-user.
 //!
-//! Where the kernel of a mount can be told of changes, a guest's cannot: there is no way to send it anything but
-//! replies. So nothing of [`Caches`](crate::Caches) has an effect (EOPNOTSUPP), and what others may change must be
-//! given expiries that end.
+//! Unlike the kernel of a local mount, a guest's kernel cannot be notified of changes: there is no way to send it anything but
+//! replies. No call of [`Caches`](crate::Caches) therefore has an effect (EOPNOTSUPP), and everything that others may change must
+//! have finite cache times.
 
 #[cfg(any(test, feature = "rig"))]
 pub mod test_driver;
@@ -23,13 +23,13 @@ use crate::session::guest::Guest;
 use crate::transport::virtio::{self, Device};
 use crate::{Config, Handle};
 
-/// Bytes of the longest [tag](Server::tag).
+/// Maximum length of a [tag](Server::tag) in bytes.
 pub const MAX_TAG_BYTES: usize = virtio::TAG;
 
-/// Request queues that a guest may use.
+/// Maximum number of request queues that a guest may use.
 pub const REQUEST_QUEUES: usize = virtio::QUEUES - 1;
 
-/// Waits at a socket for the emulators of virtual machines, and serves one at a time.
+/// Listens on a socket for the emulators of virtual machines, and serves one at a time.
 pub struct Server<F> {
     guest: Arc<Guest<F>>,
     config: Config,
@@ -43,7 +43,7 @@ impl<F> std::fmt::Debug for Server<F> {
     }
 }
 
-/// Ends a [`Server`], from any thread.
+/// Stops a [`Server`], from any thread.
 #[derive(Clone)]
 pub struct Stop(Arc<Stopping>);
 
@@ -61,7 +61,7 @@ impl std::fmt::Debug for Stop {
 }
 
 impl Stop {
-    /// Takes no further connection, and closes the one that there is.
+    /// Accepts no further connection, and closes the current one.
     pub fn stop(&self) {
         self.0.stopped.store(true, Ordering::SeqCst);
         if let Some(listener) = &*self.0.listener.lock() {
@@ -78,10 +78,11 @@ impl Stop {
 }
 
 impl<F: FileSystem> Server<F> {
-    /// `make` gives a file system for each session: one begins whenever a guest mounts. `began` is told of each.
+    /// Makes a server. `make` returns a file system for each session, which begins whenever a guest mounts; `began` is called
+    /// with the handle of each.
     ///
-    /// Of `config`, threads are those for requests that take long, or that come many at once; what concerns
-    /// `/dev/fuse` has no meaning.
+    /// The threads of `config` are those for requests that take long, or that arrive many at once; settings of `/dev/fuse` are
+    /// ignored.
     pub fn new(
         config: Config,
         make: impl Fn() -> io::Result<F> + Send + Sync + 'static,
@@ -91,8 +92,8 @@ impl<F: FileSystem> Server<F> {
         Self { guest, config, tag: None, stop: Stop(Arc::default()) }
     }
 
-    /// The name by which the guest mounts it, for emulators that ask (QEMU has its own): 1 to [`MAX_TAG_BYTES`] bytes.
-    /// `None` where it is not of that length.
+    /// Sets the name by which the guest mounts the file system, for emulators that ask (QEMU has its own): 1 to [`MAX_TAG_BYTES`]
+    /// bytes. `None` where the length is not in that range.
     pub fn tag(mut self, tag: &[u8]) -> Option<Self> {
         let mut name = [0; virtio::TAG];
         name.get_mut(..tag.len()).filter(|room| !room.is_empty())?.copy_from_slice(tag);
@@ -100,16 +101,16 @@ impl<F: FileSystem> Server<F> {
         Some(self)
     }
 
-    /// A way to end it.
+    /// Returns a handle that stops the server.
     pub fn stop(&self) -> Stop {
         self.stop.clone()
     }
 
-    /// Serves one emulator after the other until it is [stopped](Self::stop). An emulator may come back at any time; its
-    /// guest begins anew then.
+    /// Serves one emulator after the other until it is [stopped](Self::stop). An emulator may reconnect at any time; its guest
+    /// then starts a new session.
     ///
     /// # Errors
-    /// The socket, or a thread, cannot be had.
+    /// The socket cannot be used, or a thread cannot be started.
     pub fn serve(&self, listener: UnixListener) -> io::Result<()> {
         *self.stop.0.listener.lock() = Some(listener.try_clone()?);
         let mut listener = Listener::from(listener);

@@ -1,4 +1,4 @@
-//! A guest in a box: its memory, one queue, and a driver that may lie. For tests, and for fuzzing (feature `rig`).
+//! A simulated guest: its memory, one queue, and a driver that may misbehave. For tests, and for fuzzing (feature `rig`).
 #![allow(missing_docs, reason = "what a driver of virtio does, by its words")]
 
 use std::io;
@@ -20,9 +20,9 @@ pub const QUEUE: u64 = 128;
 pub const TABLE: u64 = 0x1000;
 pub const AVAILABLE: u64 = 0x4000;
 pub const USED: u64 = 0x6000;
-/// Buffers of the driver.
+/// Address of the driver's buffers.
 pub const BUFFERS: u64 = 0x10000;
-/// No memory from here on, for as much again.
+/// End of the first memory range; a hole of the same size follows.
 pub const END: u64 = 1 << 20;
 
 pub const NEXT: u16 = 1;
@@ -38,12 +38,12 @@ pub struct Descriptor {
     pub next: u16,
 }
 
-/// A guest, and the device that it has.
+/// A guest and its device.
 pub struct Rig<F: FileSystem> {
     pub(crate) guest: Guest,
     ring: VringRwLock<Guest>,
     pub(crate) device: Shared<guest::Guest<F>>,
-    /// Chains made available so far.
+    /// Number of chains made available.
     pub available: u16,
 }
 
@@ -54,7 +54,7 @@ impl<F: FileSystem> std::fmt::Debug for Rig<F> {
 }
 
 impl<F: FileSystem> Rig<F> {
-    /// `make` gives the file system of each session.
+    /// Makes a guest that has not mounted yet. `make` returns the file system of each session.
     pub fn new(make: impl Fn() -> io::Result<F> + Send + Sync + 'static) -> Self {
         let ranges = [(GuestAddress(0), END as usize), (GuestAddress(2 * END), END as usize)];
         let guest: Guest = GuestMemoryAtomic::new(GuestMemoryMmap::from_ranges(&ranges).unwrap());
@@ -67,7 +67,7 @@ impl<F: FileSystem> Rig<F> {
         rig
     }
 
-    /// The ring as it is at the start, and nothing in memory.
+    /// Resets the ring and clears the memory of the rings and requests.
     fn reset(&mut self) {
         self.put(0, &[0; REPLY as usize]);
         self.ring.get_mut().get_queue_mut().reset();
@@ -78,14 +78,14 @@ impl<F: FileSystem> Rig<F> {
         self.available = 0;
     }
 
-    /// One that a guest has mounted.
+    /// Makes a guest that has mounted.
     pub fn mounted(make: impl Fn() -> io::Result<F> + Send + Sync + 'static) -> Self {
         let mut rig = Self::new(make);
         rig.mount();
         rig
     }
 
-    /// The guest boots once more, and mounts.
+    /// Reboots the guest, which mounts again.
     pub fn reboot(&mut self) {
         self.settle();
         self.reset();
@@ -128,7 +128,7 @@ impl<F: FileSystem> Rig<F> {
         self.device.handle_event(0, EventSet::IN, std::slice::from_ref(&self.ring), 1).unwrap();
     }
 
-    /// Waits until all that was taken is given back.
+    /// Waits until all chains in progress are returned.
     pub fn settle(&self) {
         self.device.stop_vring(1).unwrap();
     }
@@ -137,7 +137,7 @@ impl<F: FileSystem> Rig<F> {
         u16::from_le_bytes(self.get(USED + 2, 2).try_into().unwrap())
     }
 
-    /// The chain that was given back last, and bytes of its reply.
+    /// Returns the chain that was returned last, and the length of its reply.
     pub fn last_used(&self) -> (u32, u32) {
         let place = u64::from(self.used().wrapping_sub(1)) % QUEUE;
         let word =
@@ -145,7 +145,7 @@ impl<F: FileSystem> Rig<F> {
         (word(0), word(4))
     }
 
-    /// Lays out a request in three descriptors: header, argument, room for the reply.
+    /// Writes a request of three descriptors: header, argument, room for the reply.
     pub fn lay_out(&self, opcode: Opcode, unique: u64, node: u64, argument: &[u8], room: u32) {
         let length = (InHeader::SIZE + argument.len()) as u32;
         let header =
@@ -160,7 +160,7 @@ impl<F: FileSystem> Rig<F> {
         self.describe(TABLE, 2, Descriptor { start: REPLY, length: room, flags: WRITE, next: 0 });
     }
 
-    /// Sends a request and waits; gives error and body of the reply.
+    /// Sends a request and waits; returns error and body of the reply.
     pub fn ask(
         &mut self,
         opcode: Opcode,
@@ -182,5 +182,5 @@ impl<F: FileSystem> Rig<F> {
     }
 }
 
-/// Where replies are to go.
+/// Address of the buffer for replies.
 pub const REPLY: u64 = BUFFERS + 0x40000;

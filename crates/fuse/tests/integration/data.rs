@@ -1,4 +1,4 @@
-//! Bytes arrive as they were sent: copied or spliced, of every size, from memory and from files.
+//! Tests of data integrity: copied or spliced, of every size, from memory and from files.
 
 use crate::common;
 use std::fs::File;
@@ -11,7 +11,7 @@ use shunt_fuse::{NodeId, Opcode};
 
 const SIZE: usize = 3 << 20;
 
-/// With splice and without.
+/// Runs a test with splice and without.
 fn both(body: impl Fn(&Stage, NodeId), fs: impl Fn() -> (TestFs, NodeId)) {
     for splice in [true, false] {
         let (fs, node) = fs();
@@ -19,7 +19,7 @@ fn both(body: impl Fn(&Stage, NodeId), fs: impl Fn() -> (TestFs, NodeId)) {
     }
 }
 
-/// A file system with one file "x" with this content.
+/// Makes a file system with one file "x" with this content.
 fn one(content: impl Into<Content>, open: OpenAs) -> (TestFs, NodeId) {
     let fs = TestFs::new();
     let node = fs.add_file("x", content);
@@ -35,7 +35,7 @@ fn open(stage: &Stage) -> File {
     File::options().read(true).write(true).open(stage.path("x")).unwrap()
 }
 
-/// Reads stretches of every kind: tiny, around the limit of splicing, around a message, beyond the end.
+/// Reads ranges of every kind: tiny, around the splice threshold, around the message size, beyond the end.
 fn read_all_over(stage: &Stage, whole: &[u8]) {
     let file = File::open(stage.path("x")).unwrap();
     let mut rng = Rng(11);
@@ -102,7 +102,7 @@ fn a_file_that_ends_early_gives_a_short_answer() {
 
 #[test]
 fn an_error_of_the_file_is_the_error_of_the_read() {
-    // Nothing is mapped at address 0, and that is an EIO.
+    // Nothing is mapped at address 0, so reading there fails with EIO.
     let broken = || Content::File(Arc::new(File::open("/proc/self/mem").unwrap().into()));
     both(
         |stage, _| {
@@ -116,13 +116,13 @@ fn an_error_of_the_file_is_the_error_of_the_read() {
     );
 }
 
-/// Writes at random, compares with a model.
+/// Writes at random, and compares with a model.
 fn write_all_over(stage: &Stage, node: NodeId) {
     let file = open(stage);
     let mut model = vec![0; SIZE];
     let mut rng = Rng(5);
     for n in 0..150 / slowness() as usize {
-        // Runs of large ones, which are received by splice, with small ones in between.
+        // Sequences of large writes, which are received by splice, with small ones in between.
         let largest = [1 << 20, 1 << 20, 1 << 20, 200 << 10, 130 << 10, 4096][n % 6];
         let length = 1 + rng.below(largest) as usize;
         let offset = rng.below((SIZE - length) as u64) as usize;
@@ -130,7 +130,7 @@ fn write_all_over(stage: &Stage, node: NodeId) {
         file.write_all_at(&bytes, offset as u64).unwrap();
         model[offset..offset + length].copy_from_slice(&bytes);
         if n % 10 == 0 {
-            // Other requests come by the way that was made ready for a large write.
+            // Other requests then arrive through the pipe that was prepared for a large write.
             stage.fs.log.clear();
             file.metadata().unwrap();
             let mut back = vec![0; length];

@@ -1,4 +1,4 @@
-//! ENOSYS to an optional operation is remembered by the kernel: it does not ask again.
+//! Tests that the kernel caches ENOSYS to an optional operation, and does not send it again.
 
 use crate::common;
 use std::fs::{self, File};
@@ -91,7 +91,7 @@ fn create_without_an_answer_falls_back_to_mknod_and_open() {
     });
 }
 
-/// Locks a file, closes it, and gives how many locks the server still holds.
+/// Locks a file, closes it, and returns how many locks the server still holds.
 fn locks_left_behind(stage: &common::Stage, name: &str) -> usize {
     let file = File::options().read(true).write(true).open(stage.path(name)).unwrap();
     sys::posix_lock(&file, libc::F_SETLK, libc::F_WRLCK).unwrap();
@@ -111,7 +111,7 @@ fn a_lock_ends_with_the_close() {
 
 #[test]
 fn enosys_to_flush_leaks_posix_locks_of_the_server() {
-    // The trap: FLUSH is what ends them, and it never comes again. The unlock at close is not sent either.
+    // The trap: FLUSH releases the locks, and is never sent again. The unlock at close is not sent either.
     run(Plan::passthrough().config(|config| config.require(Capabilities::POSIX_LOCKS)), |stage| {
         stage.fs.add_file("x", b"");
         stage.fs.fail(&[Opcode::Flush], Errno::NOSYS);

@@ -1,4 +1,4 @@
-//! Callers that give up.
+//! Tests of interrupted callers.
 
 use crate::common;
 use std::fs::File;
@@ -12,7 +12,7 @@ use rustix::process::Signal;
 use shunt_fuse::{Capabilities, Opcode};
 use shunt_tests::pace;
 
-/// A killed caller is gone within this time, though its request is never answered.
+/// A killed caller exits within this time, though its request is never answered.
 const AT_ONCE: Duration = Duration::from_millis(200);
 
 #[test]
@@ -38,7 +38,7 @@ fn children_of_other_tests() {
     }
 }
 
-/// Reads with a handler for SIGINT installed, without SA_RESTART, and tells what came back.
+/// Reads with a handler for SIGINT installed, without SA_RESTART, and reports the result.
 fn signalled(path: &Path) {
     extern "C" fn ignore(_: libc::c_int) {}
     // SAFETY: the handler does nothing; the zeroed structure has no flags and an empty mask.
@@ -49,7 +49,7 @@ fn signalled(path: &Path) {
     }
     let file = File::open(path).unwrap();
     child::tell(&rustix::thread::gettid().as_raw_nonzero().to_string());
-    // `read_at` gives EINTR to its caller; nothing is tried again.
+    // `read_at` returns EINTR to its caller without a retry.
     let result = file.read_at(&mut [0; 10], 0);
     child::tell(&format!("{:?}", result.map_err(|error| error.raw_os_error().unwrap())));
 }
@@ -83,7 +83,7 @@ fn a_killed_reader_returns_at_once_and_its_handler_is_dropped() {
 
 #[test]
 fn a_killed_reader_of_the_page_cache_returns_at_once() {
-    // Read-ahead belongs to nobody: the kernel sends no INTERRUPT, and the pages are filled all the same.
+    // Read-ahead has no caller: the kernel sends no INTERRUPT, and the pages are filled all the same.
     run(Plan::passthrough(), |stage| {
         stage.fs.add_file("x", b"bytes");
         let gate = common::Gate::before(&stage.fs, Opcode::Read);
@@ -177,7 +177,7 @@ fn an_operation_that_changes_something_is_never_cancelled_behind_its_back() {
 fn a_signal_with_a_handler_ends_a_read_with_eintr() {
     run(Plan::passthrough(), |stage| {
         let node = stage.fs.add_file("x", b"bytes");
-        // Direct, because the page cache waits for its pages without hearing signals that do not kill.
+        // Direct I/O, because waits in the page cache are not interrupted by signals that do not kill.
         stage.fs.set_open(node, common::OpenAs::Direct);
         let _gate = common::Gate::before(&stage.fs, Opcode::Read);
         let mut reader = child::start("signalled", &stage.path("x"));

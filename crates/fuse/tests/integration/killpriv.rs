@@ -1,4 +1,4 @@
-//! The promise of HANDLE_KILLPRIV_V2: the server clears setuid, setgid and capabilities, and the kernel stops asking.
+//! Tests of HANDLE_KILLPRIV_V2: the server clears setuid, setgid and capabilities, and the kernel stops requesting them.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
@@ -14,7 +14,7 @@ fn v2() -> Plan {
     Plan::passthrough().config(|config| config.require(Capabilities::HANDLE_KILLPRIV_V2))
 }
 
-/// GETXATTR requests that so many small writes cause.
+/// Returns the number of GETXATTR requests that this many small writes cause.
 fn questions(stage: &Stage) -> usize {
     stage.fs.add_file("x", b"");
     let file = File::options().write(true).open(stage.path("x")).unwrap();
@@ -39,7 +39,7 @@ fn without_it_every_write_asks() {
     run(Plan::passthrough(), |stage| assert_eq!(questions(stage), WRITES));
 }
 
-/// A file that anybody may write and that has both bits; gives its node.
+/// Makes a world-writable file with both bits set; returns its node.
 fn privileged(stage: &Stage, name: &str) -> NodeId {
     let node = stage.fs.add(NodeId::ROOT, name, FileType::Regular.mode() | 0o6777);
     stage.fs.set_open(node, OpenAs::Cached);
@@ -115,7 +115,7 @@ fn a_write_past_the_server_says_it_first() {
             file.write_all_at(b"x", 0).unwrap();
             file
         });
-        // Set while somebody has it open who has written before.
+        // Set while the file is open in a process that has written before.
         fs::set_permissions(stage.path("x"), fs::Permissions::from_mode(0o6777)).unwrap();
         assert_eq!(mode(stage, "x"), 0o6777, "nobody wrote yet");
         sys::as_user(USER, USER, &[], || of_user.write_all_at(b"y", 0).unwrap());

@@ -1,4 +1,4 @@
-//! From mount to unmount, and what is left behind: nothing.
+//! Tests of the lifecycle of a mount, and that nothing is left behind.
 
 use crate::common;
 use std::fs::{self, File};
@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use shunt_fuse::mount::{MountError, MountMethod, MountPoint, Unmount};
 use shunt_fuse::{Config, Opcode, Profile, RequestId};
 
-/// Descriptors and threads are counted: one test at a time.
+/// The tests count descriptors and threads, so they run one at a time.
 static ALONE: parking_lot::Mutex<()> = parking_lot::Mutex::new(());
 
 fn is_mounted(path: &Path) -> bool {
@@ -109,7 +109,7 @@ fn a_forced_unmount_ends_requests_that_wait() {
                 result
             });
             eventually("the read waits", || gate.arrived() == 1);
-            // The open file makes it busy for now, but the connection is aborted.
+            // The open file keeps the mount busy for now, but the connection is aborted.
             match stage.take().unwrap().unmount(Unmount::Force).map_err(|refused| *refused) {
                 Ok(served) => served.unwrap(),
                 Err((mounted, _)) => {

@@ -1,4 +1,4 @@
-//! The framework, on real mounts.
+//! Tests of the framework on real mounts.
 
 mod common;
 mod data;

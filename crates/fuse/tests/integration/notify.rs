@@ -1,4 +1,4 @@
-//! What each notification does to a real mount.
+//! Tests of the effect of each notification on a real mount.
 
 use crate::common;
 use std::fs::{self, File};
@@ -17,7 +17,7 @@ use shunt_fuse::{Caching, Capabilities, Config, FileType, NodeId, Opcode, Profil
 
 const ROOT: NodeId = NodeId::ROOT;
 
-/// A file turns into a directory behind the kernel's back.
+/// Replaces a file by a directory without the kernel's knowledge.
 fn flip(stage: &Stage, name: &str) {
     stage.fs.remove(ROOT, name);
     stage.fs.add_dir(ROOT, name);
@@ -71,7 +71,7 @@ fn expire_entry_flips_a_name_as_well() {
     });
 }
 
-/// Mounts a tmpfs on a directory of the stage; tells whether it is still there.
+/// Mounts a tmpfs on a directory of the stage; returns a function that reports whether it is still mounted.
 fn submount(stage: &Stage, name: &str) -> impl Fn() -> bool {
     let at = stage.path(name);
     rustix::mount::mount("none", &at, "tmpfs", rustix::mount::MountFlags::empty(), c"size=64k").unwrap();
@@ -93,7 +93,7 @@ fn expire_entry_keeps_a_mount_below_it_and_invalidate_entry_detaches_it() {
     });
 }
 
-/// What a watch has seen.
+/// Returns the events of a watch.
 fn events(watch: &rustix::fd::OwnedFd) -> rustix::fs::inotify::ReadFlags {
     use rustix::fs::inotify;
     let mut buffer = [std::mem::MaybeUninit::uninit(); 1024];
@@ -116,7 +116,7 @@ fn delete_entry_tells_watchers_of_the_object_and_drops_the_name() {
         inotify::add_watch(&object, stage.path("x"), inotify::WatchFlags::ALL_EVENTS).unwrap();
         inotify::add_watch(&directory, stage.root(), inotify::WatchFlags::DELETE).unwrap();
         stage.fs.remove(ROOT, "x");
-        // A wrong child is left alone.
+        // A name that refers to another child is not deleted.
         stage.caches().delete_entry(ROOT, ROOT, b"x").wait().unwrap();
         assert!(!events(&object).contains(inotify::ReadFlags::DELETE_SELF));
         stage.fs.tree.lock().get(ROOT).unwrap().names.insert(b"x".to_vec(), node);
@@ -124,7 +124,7 @@ fn delete_entry_tells_watchers_of_the_object_and_drops_the_name() {
         stage.fs.remove(ROOT, "x");
         stage.caches().delete_entry(ROOT, node, b"x").wait().unwrap();
         assert!(events(&object).contains(inotify::ReadFlags::DELETE_SELF));
-        // Since Linux 5.3 the kernel says nothing to watchers of the directory here.
+        // Since Linux 5.3 the kernel does not notify watchers of the directory here.
         assert!(!events(&directory).contains(inotify::ReadFlags::DELETE));
         assert!(!stage.path("x").exists());
     });
@@ -137,7 +137,7 @@ fn invalidate_node_without_a_range_drops_attributes_only() {
         let file = File::open(stage.path("x")).unwrap();
         let mut bytes = vec![0; 16384];
         file.read_exact_at(&mut bytes, 0).unwrap();
-        // Reading made the access time stale.
+        // Reading invalidated the access time.
         fs::metadata(stage.path("x")).unwrap();
         stage.fs.tree.lock().get(node).unwrap().attributes.mode = FileType::Regular.mode() | 0o600;
         assert_eq!(fs::metadata(stage.path("x")).unwrap().mode() & 0o777, 0o644, "cached");
@@ -191,7 +191,7 @@ fn invalidate_node_writes_pages_dirtied_through_a_mapping_first() {
             let changed = map.get(5000);
             assert_ne!(stage.fs.content(node)[5000], changed, "still dirty");
             stage.caches().invalidate_node_whole(node).wait().unwrap();
-            // Before 6.16 a write-back that had begun by itself is not waited for: readers wait for it instead.
+            // Before 6.16 the notification does not wait for a write-back that had already begun: readers wait for it instead.
             eventually("written back", || stage.fs.content(node)[5000] == changed);
             assert_eq!(map.get(5000), changed, "and read again");
         });
@@ -338,7 +338,7 @@ fn poll_ready_wakes_those_who_poll() {
 #[test]
 fn resend_brings_unanswered_requests_again() {
     if common::over_rings() {
-        // The kernel sends again what was read from /dev/fuse, and nothing else.
+        // The kernel resends only requests that were read from /dev/fuse.
         return;
     }
     run(Plan::passthrough(), |stage| {
@@ -367,7 +367,7 @@ fn write_out_sends_dirty_pages_and_keeps_them() {
         let file = fs::OpenOptions::new().read(true).write(true).open(stage.path("x")).unwrap();
         let bytes = pattern(65536, 6);
         file.write_all_at(&bytes, 0).unwrap();
-        // In the lab, short of memory and slow, the kernel may begin by itself.
+        // In the lab, which is slow and short of memory, the kernel may start write-back by itself.
         assert!(stage.count(Opcode::Write) == 0 || slowness() > 1, "the kernel collects writes");
         stage.caches().write_out(node, 0..u64::MAX).wait().unwrap();
         assert!(stage.count(Opcode::Write) > 0);
@@ -403,7 +403,7 @@ fn write_out_leaves_the_mount_free_to_unmount_and_knows_an_unknown_node() {
         file.write_all(b"bytes").unwrap();
         stage.caches().write_out(node, 0..u64::MAX).wait().unwrap();
         drop(file);
-        // An ordinary unmount fails where the session kept its way in; `run` tries it.
+        // An ordinary unmount would fail if the session kept a descriptor of the mount; `run` tests that.
     });
 }
 
@@ -428,7 +428,7 @@ fn an_uncached_file_is_read_from_the_server_each_time_and_cached_again_after() {
             let new = File::open(stage.path("x")).unwrap();
             assert_same(&read(&new), &pattern(8192, seed), "a new open is direct");
             assert_same(&read(&old), &pattern(8192, seed), "an old one is not stale");
-            // The pages that the old descriptor brought in go after its reply.
+            // The pages read through the old descriptor are dropped after the reply.
             eventually("pages of the old descriptor go", || sys::cached_pages(&old) == 0);
         }
 
@@ -454,7 +454,7 @@ fn set_caching_writes_dirty_pages_first() {
 
 #[test]
 fn the_write_back_cache_owns_size_and_times_meanwhile() {
-    // The trap: an invalidation does not bring the server's size.
+    // The trap: an invalidation does not make the kernel use the server's size.
     run(Plan::writeback(), |stage| {
         let node = stage.fs.add_file("x", vec![7; 100]);
         assert_eq!(fs::metadata(stage.path("x")).unwrap().len(), 100);
@@ -524,12 +524,12 @@ fn a_notification_that_is_stuck_holds_up_no_other_node() {
         let (stuck, free) = (stage.fs.add_file("stuck", vec![0; 4096]), stage.fs.add_file("free", b""));
         let file = fs::OpenOptions::new().write(true).open(stage.path("stuck")).unwrap();
         fs::metadata(stage.path("free")).unwrap();
-        // Now a thread is there that waits for work, and alone.
+        // Now there is exactly one thread, which waits for work.
         stage.caches().invalidate_node(free, None).wait().unwrap();
         file.write_all_at(&pattern(4096, 1), 0).unwrap();
         let gate = Gate::before(&stage.fs, Opcode::Write);
         let first = stage.caches().invalidate_node_whole(stuck);
-        // Asked for before that thread runs, in all likelihood.
+        // Most likely requested before that thread runs.
         let second = stage.caches().invalidate_node(free, None);
         eventually("the write-back waits", || gate.arrived() == 1);
         eventually("the other node is told", || second.is_done());
@@ -541,11 +541,11 @@ fn a_notification_that_is_stuck_holds_up_no_other_node() {
 
 #[test]
 fn notifications_of_one_node_keep_their_order() {
-    // An equal one that is queued already must not swallow one that came after a store.
+    // A queued notification must not absorb an equal one that was requested after a store.
     run(Plan::writeback(), |stage| {
         let node = stage.fs.add_file("x", pattern(4096, 1));
         let file = fs::OpenOptions::new().read(true).write(true).open(stage.path("x")).unwrap();
-        // Holds up the queue of this node: the first invalidation waits for the WRITE that it causes.
+        // Blocks the queue of this node: the first invalidation waits for the WRITE that it causes.
         let gate = Gate::before(&stage.fs, Opcode::Write);
         file.write_all_at(&pattern(4096, 2), 0).unwrap();
         let first = stage.caches().invalidate_node_whole(node);
@@ -564,7 +564,8 @@ fn notifications_of_one_node_keep_their_order() {
     });
 }
 
-/// The kernel drops what it was told of the root then: without the bits given with the mount nobody but root gets in.
+/// The kernel then drops the root's attributes in the reply: without the permission bits of the mount only root would have
+/// access.
 #[test]
 fn an_answer_that_is_overtaken_keeps_no_user_out_of_the_root() {
     let plan =

@@ -1,4 +1,4 @@
-//! Every operation, reached by the system call that causes it, with its arguments.
+//! Tests of every operation, triggered by its system call, with its arguments.
 
 use crate::common;
 use std::fs::{self, File};
@@ -148,7 +148,7 @@ fn renames_carry_their_flags() {
         rename("a", "b", RenameFlags::EXCHANGE).unwrap();
         came(stage, Opcode::Rename2, &["EXCHANGE"]);
         assert_eq!(fs::read(stage.path("a")).unwrap(), b"b");
-        // Existence the kernel knows by itself; the flag still travels where the new name is free.
+        // The kernel checks for existing names itself; the flag is still sent where the new name is free.
         assert_eq!(rename("a", "b", RenameFlags::NOREPLACE), Err(Errno::EXIST));
         rename("a", "c", RenameFlags::NOREPLACE).unwrap();
         came(stage, Opcode::Rename2, &["NOREPLACE"]);

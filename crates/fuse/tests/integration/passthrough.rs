@@ -1,4 +1,4 @@
-//! Files whose data the kernel carries by itself.
+//! Tests of files whose data the kernel passes through to backing files.
 
 use std::fs::{self, File};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -16,7 +16,7 @@ use shunt_fuse::{Capabilities, Config, Device, FileType, NodeId, Opcode, Profile
 const USER: u32 = 1000;
 const SIZE: usize = 256 << 10;
 
-/// A file passed through to this one.
+/// Adds a file that is passed through to `backing`.
 fn add(stage: &Stage, name: &str, backing: Arc<OwnedFd>) -> NodeId {
     let node = stage.fs.add_file(name, Content::File(backing));
     stage.fs.set_open(node, OpenAs::Passthrough);
@@ -27,13 +27,13 @@ fn open(stage: &Stage, name: &str) -> File {
     File::options().read(true).write(true).open(stage.path(name)).unwrap()
 }
 
-/// A file on disk beside the mount.
+/// Makes a file on disk beside the mount.
 fn on_disk(stage: &Stage, name: &str, bytes: &[u8]) -> Arc<OwnedFd> {
     fs::write(stage.outside(name), bytes).unwrap();
     Arc::new(File::options().read(true).write(true).open(stage.outside(name)).unwrap().into())
 }
 
-/// No READ and no WRITE reached the server.
+/// Asserts that no READ and no WRITE reached the server.
 #[track_caller]
 fn nothing_came(stage: &Stage) {
     assert_eq!(stage.count(Opcode::Read), 0);
@@ -74,7 +74,7 @@ fn mappings_reach_the_backing_file_alone() {
     });
 }
 
-/// The server sees what one open does, while the kernel carries the data of another of the same file.
+/// The server sees the I/O of one open, while another open of the same file is passed through.
 #[test]
 fn an_open_can_be_watched_beside_those_that_are_passed_through() {
     run(Plan::passthrough(), |stage| {
@@ -109,7 +109,7 @@ fn both_sides_see_each_other_at_once() {
     });
 }
 
-/// The kernel's asynchronous I/O, by its system calls.
+/// The kernel's asynchronous I/O, by raw system calls.
 mod aio {
     #[repr(C)]
     #[derive(Default)]
@@ -117,7 +117,7 @@ mod aio {
         pub data: u64,
         pub key: u32,
         pub rw_flags: u32,
-        /// 0 reads, 1 writes.
+        /// 0 for a read, 1 for a write.
         pub opcode: u16,
         pub priority: i16,
         pub fd: u32,
@@ -138,13 +138,13 @@ mod aio {
         pub result2: i64,
     }
 
-    /// Submits all at once, waits for all, and gives their results by `data`.
+    /// Submits all at once, waits for all, and returns their results by `data`.
     pub fn perform(blocks: &mut [Block]) -> Vec<i64> {
         let mut pointers: Vec<*mut Block> = blocks.iter_mut().map(|block| &raw mut *block).collect();
         let mut events = vec![Event::default(); pointers.len()];
         let mut context: u64 = 0;
         let count = pointers.len() as libc::c_long;
-        // SAFETY: every pointer is to memory that lives until the events are in; the caller vouches for the buffers.
+        // SAFETY: every pointer is to memory that lives until the events are received; the caller is responsible for the buffers.
         unsafe {
             assert_eq!(libc::syscall(libc::SYS_io_setup, count, &raw mut context), 0);
             assert_eq!(libc::syscall(libc::SYS_io_submit, context, count, pointers.as_mut_ptr()), count);
@@ -165,7 +165,7 @@ fn asynchronous_io_reaches_the_backing_file_alone() {
     const DEPTH: usize = 32;
     #[repr(align(4096))]
     struct Page([u8; 4096]);
-    // By default an open with O_DIRECT is served directly: the flag may be taken away.
+    // By default an open with O_DIRECT is not passed through: the flag may be cleared later.
     run(Plan::of(Config::new(Profile::Passthrough).trust_open_flags()), |stage| {
         let node = add(stage, "x", on_disk(stage, "b", &vec![0; DEPTH * 4096]));
         let file = File::options()
@@ -293,7 +293,7 @@ fn sharing_twice_gives_the_same_registration() {
             assert_eq!(stage.passthrough().len(), 1);
             drop(first);
             assert_eq!(stage.passthrough().len(), 1);
-            // The kernel would give that one for it.
+            // The kernel would use the first backing file for it.
             assert_eq!(stage.passthrough().share(node, other.as_fd()).unwrap_err(), Errno::BUSY);
             drop(second);
             assert!(stage.passthrough().is_empty());
@@ -333,7 +333,7 @@ fn only_regular_files_are_taken() {
     });
 }
 
-/// Some block device, where the machine has one.
+/// Opens some block device, where the machine has one.
 fn block_device() -> Option<OwnedFd> {
     let mut names = fs::read_dir("/sys/class/block").ok()?.filter_map(|entry| Some(entry.ok()?.file_name()));
     names.find_map(|name| Some(File::open(std::path::Path::new("/dev").join(name)).ok()?.into()))
@@ -400,7 +400,7 @@ fn size_times_and_seeks_of_a_file_passed_through() {
         let mut bytes = vec![0; 200];
         assert_eq!(file.read_at(&mut bytes, 0).unwrap(), 100);
         assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o644);
-        // What the kernel does not pass through still comes to the server.
+        // Operations that the kernel does not pass through still reach the server.
         rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, 5000).unwrap();
         assert_eq!(stage.count(Opcode::Fallocate), 1);
         assert_eq!(rustix::fs::seek(&file, rustix::fs::SeekFrom::Data(5)).unwrap(), 105);

@@ -1,4 +1,4 @@
-//! What is special about FUSE over io_uring. Everything else is run over it with `SHUNT_TRANSPORT=uring`.
+//! Tests of properties specific to FUSE over io_uring. All other tests run over it with `SHUNT_TRANSPORT=uring`.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -16,17 +16,18 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 use shunt_fuse::{Capabilities, Expiry, Opcode, Transport};
 use shunt_tests::rings::{SWITCH, SwitchedOff, keep};
 
-/// Entries that a queue has at most on a machine of a few processors.
+/// Maximum number of entries of a queue on a machine with few CPUs.
 const MOST: usize = 64;
 
-/// A mount over rings, where this kernel has them. The threads of the whole process are counted, so the tests take turns.
+/// Returns a configuration for a mount over rings, where this kernel supports them. The tests count the threads of the whole
+/// process, so they run one at a time.
 fn rings() -> Option<(Plan, MutexGuard<'static, ()>)> {
     static ALONE: Mutex<()> = Mutex::new(());
     let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let _kept = keep();
     let switch = fs::read_to_string(SWITCH);
     if switch.is_err() {
-        // A kernel that cannot be made to have them.
+        // The kernel does not support rings.
         eprintln!("SKIP rings: this kernel has no FUSE over io_uring");
         return None;
     }
@@ -37,13 +38,13 @@ fn rings() -> Option<(Plan, MutexGuard<'static, ()>)> {
     Some((Plan::passthrough().config(|config| config.transport(Transport::Uring)), alone))
 }
 
-/// Rings that this process has.
+/// Returns the number of rings of this process.
 fn rings_made() -> usize {
     let links = fs::read_dir("/proc/self/fd").unwrap().flatten().map(|fd| fs::read_link(fd.path()));
     links.flatten().filter(|link| link.as_os_str() == "anon_inode:[io_uring]").count()
 }
 
-/// A file of these bytes whose every read and write is a request.
+/// Makes a file with these bytes under direct I/O, so that every read and write is a request.
 fn direct_file(bytes: &[u8]) -> TestFs {
     let fs = TestFs::new();
     let node = fs.add_file("x", bytes);
@@ -51,7 +52,7 @@ fn direct_file(bytes: &[u8]) -> TestFs {
     fs
 }
 
-/// Requests of this thread go to the queue of the first processor.
+/// Binds this thread to the first CPU, whose queue then gets its requests.
 fn on_first_processor() {
     let mut cpus = CpuSet::new();
     cpus.set(0);
@@ -62,7 +63,7 @@ fn ring_threads() -> usize {
     threads().iter().filter(|(name, _)| name.starts_with("shunt-ring")).count()
 }
 
-/// Name and `nice` of every thread of this process.
+/// Returns the name and `nice` value of every thread of this process.
 fn threads() -> Vec<(String, i32)> {
     let tasks = fs::read_dir("/proc/self/task").unwrap();
     let stats = tasks.filter_map(|task| fs::read_to_string(task.ok()?.path().join("stat")).ok());
@@ -148,7 +149,7 @@ fn locks_that_are_waited_for_leave_room_for_the_unlock() {
                         Err(Errno::NOLCK) => refused.fetch_add(1, Ordering::SeqCst),
                         Err(errno) => panic!("{errno}"),
                     };
-                    // Closing the file passes the lock on.
+                    // Closing the file passes the lock on to the next waiter.
                 });
             }
             eventually("each waits or is refused", || {
@@ -178,7 +179,7 @@ fn more_blocked_handlers_than_entries_are_served_in_turn() {
     fill_and_drain(Behaviour::BlockUntil, false);
 }
 
-/// However full a queue gets: the call may be forbidden.
+/// No further ring is made, however full a queue gets: the system call may be forbidden.
 #[test]
 fn rings_made_ahead_are_enough() {
     if let Some(made) = fill_and_drain(Behaviour::BlockUntil, false) {
@@ -187,7 +188,7 @@ fn rings_made_ahead_are_enough() {
     }
 }
 
-/// More reads than a queue has entries, none of which ends before all entries are taken. Tells how many rings were made
+/// Sends more reads than a queue has entries, none of which ends before all entries are in use. Returns how many rings were made
 /// meanwhile.
 fn fill_and_drain(held: fn(Door) -> Behaviour, ahead: bool) -> Option<usize> {
     let (plan, _alone) = rings()?;
@@ -195,7 +196,7 @@ fn fill_and_drain(held: fn(Door) -> Behaviour, ahead: bool) -> Option<usize> {
     run_with(plan.config(|config| config.rings_ahead(ahead)), direct_file(b"bytes"), |stage| {
         let files = 3 * MOST;
         let made = rings_made();
-        // Opened beforehand: an open behind reads that wait would wait too.
+        // Opened beforehand: an open queued behind reads that wait would wait too.
         let open: Vec<_> = (0..files).map(|_| File::open(stage.path("x")).unwrap()).collect();
         let gate = Gate::new();
         let door = gate.door();

@@ -1,4 +1,4 @@
-//! Notifications by the hundred thousand, while the directories that they are about change.
+//! Tests with hundreds of thousands of notifications while the directories concerned change.
 
 use crate::common;
 use std::fs;
@@ -12,10 +12,10 @@ use shunt_fuse::{Caches, NodeId, Opcode};
 
 const ROOT: NodeId = NodeId::ROOT;
 const NOTIFICATIONS: usize = 100_000;
-/// Tests of memory run one at a time.
+/// Memory tests run one at a time.
 static ALONE: parking_lot::Mutex<()> = parking_lot::Mutex::new(());
 
-/// Creates and renames until told to stop; gives the names left.
+/// Creates and renames files until stopped; returns the remaining names.
 fn churn(dir: &std::path::Path, id: usize, stop: &AtomicBool) -> Vec<String> {
     let mut names = Vec::new();
     for n in 0.. {
@@ -69,7 +69,7 @@ fn a_hundred_thousand_notifications_during_creates_and_renames() {
             for sender in senders {
                 sender.join().unwrap();
             }
-            // The churn goes on meanwhile, and ends also where this fails.
+            // The changes continue meanwhile, and are stopped even where this fails.
             let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drained(stage)));
             stop.store(true, Ordering::Relaxed);
             ended.unwrap();
@@ -217,7 +217,7 @@ fn an_overflow_of_ranges_becomes_one_invalidation_of_the_file() {
         gate.open();
         assert_eq!(last.unwrap().wait(), Ok(()));
         drained(stage);
-        // Ranges covered the first 32 pages; what replaced them may cover more, and must not cover less.
+        // The ranges covered the first 32 pages; the merged invalidation may cover more, but not less.
         stage.fs.set_content(node, pattern(1 << 20, 2));
         file.read_exact_at(&mut bytes[..131_072], 0).unwrap();
         assert_same(&bytes[..131_072], &pattern(1 << 20, 2)[..131_072], "read again");

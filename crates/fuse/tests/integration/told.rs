@@ -1,4 +1,4 @@
-//! What changes while the kernel is about to hear of it.
+//! Tests of changes that race with the reply that introduces a node or name to the kernel.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -7,7 +7,8 @@ use std::time::Duration;
 use crate::common::{Plan, Stage, eventually, run, timed};
 use shunt_fuse::{Caches, Completion, FileType, NodeId, Opcode};
 
-/// The kernel is told that it changed before it knows it: what it hears then is old, and good for ever.
+/// The node is invalidated before the kernel knows it: the reply that arrives afterwards is outdated, with an infinite cache
+/// time.
 #[test]
 fn what_changes_while_it_is_told_of_is_not_believed() {
     run(Plan::passthrough(), |stage| {
@@ -17,12 +18,12 @@ fn what_changes_while_it_is_told_of_is_not_believed() {
         let caches = stage.caches().clone();
         stage.fs.after_lookup(move |fs, node| {
             fs.tree.lock().get(node).unwrap().attributes.mode = FileType::Regular.mode() | 0o600;
-            // Not asked for by this handler: those wait until it has answered.
+            // Not requested by this handler, whose notifications are deferred until it has replied.
             let caches = caches.clone();
             thread::spawn(move || caches.invalidate_node(node, None));
             thread::sleep(Duration::from_millis(50));
         });
-        // Not by statx, for which this server would be asked once more.
+        // Not by statx, for which the server would get another request.
         let mode = || rustix::fs::stat(stage.path("x")).unwrap().st_mode & 0o777;
         mode();
         eventually("the change is seen", || mode() == 0o600);
@@ -31,8 +32,8 @@ fn what_changes_while_it_is_told_of_is_not_believed() {
 
 const ROOT: NodeId = NodeId::ROOT;
 
-/// A name that the kernel doubts becomes another file's while it is confirmed: `tell` is asked for, and the kernel told, between
-/// what the server read and its answer. Gives the inode that the name leads to from then on.
+/// Replaces an expired name's file while the name is being revalidated: `tell` is requested and sent between the server's lookup
+/// and its reply. Returns the inode that the name refers to afterwards.
 fn flipped_while_confirmed(stage: &Stage, tell: fn(&Caches) -> Completion) -> u64 {
     stage.fs.add_file("x", b"");
     stage.path("x").metadata().unwrap();
@@ -44,7 +45,7 @@ fn flipped_while_confirmed(stage: &Stage, tell: fn(&Caches) -> Completion) -> u6
         }
         fs.remove(ROOT, "x");
         fs.add_file("x", b"new");
-        // Not asked for by this handler: those wait until it has answered.
+        // Not requested by this handler, whose notifications are deferred until it has replied.
         let caches = caches.clone();
         thread::spawn(move || tell(&caches).wait()).join().unwrap().unwrap();
     });
@@ -57,13 +58,14 @@ fn inode(stage: &Stage) -> u64 {
     rustix::fs::stat(stage.path("x")).unwrap().st_ino
 }
 
-/// Expired before the kernel took in that it is as it was: without another time it would be believed for ever.
+/// Expired before the kernel processed the reply that revalidates the old name: without a repetition the name would be cached
+/// forever.
 #[test]
 fn a_name_that_is_expired_while_it_is_confirmed_is_not_believed() {
     run(Plan::passthrough(), |stage| {
         let new = flipped_while_confirmed(stage, |caches| caches.expire_entry(ROOT, b"x"));
         eventually("the change is seen", || inode(stage) == new);
-        // Which does not go on for ever: the last time is a second after the first.
+        // The repetitions end: the last one is a second after the first.
         eventually("nothing is asked any more", || {
             let (asked, ()) = stage.during(Opcode::Lookup, || {
                 (0..10).for_each(|_| {
@@ -76,7 +78,7 @@ fn a_name_that_is_expired_while_it_is_confirmed_is_not_believed() {
     });
 }
 
-/// Dropped, it is not there to be confirmed: not one lookup shows what was.
+/// A dropped name cannot be revalidated: no lookup returns the old inode.
 #[test]
 fn a_name_that_is_dropped_while_it_is_confirmed_is_not_believed() {
     run(Plan::passthrough(), |stage| {
@@ -85,7 +87,7 @@ fn a_name_that_is_dropped_while_it_is_confirmed_is_not_believed() {
     });
 }
 
-/// Of what the server itself does not know any more, the kernel will not hear.
+/// The kernel will not receive a node that the server itself has forgotten.
 #[test]
 fn what_the_kernel_was_not_told_of_is_not_waited_for() {
     run(Plan::passthrough(), |stage| {
@@ -98,7 +100,7 @@ fn what_the_kernel_was_not_told_of_is_not_waited_for() {
     });
 }
 
-/// Who waits for what a node is told waits for all that was asked for before, however much more is asked for beside.
+/// A wait for a node's notifications ends only after everything that was requested for the node before.
 #[test]
 fn what_waits_for_a_node_is_waited_for() {
     run(Plan::passthrough(), |stage| {

@@ -1,4 +1,4 @@
-//! Handlers that wait, and handlers that block, hold up nobody else.
+//! Tests that handlers which wait or block delay no other request.
 
 use crate::common;
 use std::fs::{self, File};
@@ -11,7 +11,7 @@ use shunt_tests::pace;
 
 const REQUESTS: usize = 20;
 
-/// Files that are served directly, and attributes that nobody may cache.
+/// Makes files under direct I/O, with attributes that must not be cached.
 fn files() -> TestFs {
     let fs = TestFs::new();
     *fs.expiry.lock() = Expiry::NEVER_CACHED;
@@ -29,7 +29,7 @@ fn read(file: &File) -> [u8; 5] {
     bytes
 }
 
-/// The best of a few: the machine may be busy with others.
+/// Returns the fastest of a few calls: the machine may be busy.
 fn fastest_stat(stage: &common::Stage) -> Duration {
     (0..5).map(|_| timed(|| fs::metadata(stage.path("quick")).unwrap()).0).min().unwrap()
 }
@@ -46,7 +46,7 @@ fn handlers_that_wait_take_no_thread() {
             assert_eq!(stage.handle.waiting_requests(), REQUESTS);
             let time = fastest_stat(stage);
             assert!(time < pace::limit(Duration::from_millis(50)), "{time:?}");
-            // Over rings each queue has a thread, and one more while an entry changes hands.
+            // Over rings each queue has a thread, and one more while an entry is handed over.
             let most = if common::over_rings() { 1 + 2 * common::processors() } else { 2 };
             assert!(stage.handle.threads() <= most, "{}", stage.handle.threads());
             gate.open();
@@ -79,10 +79,10 @@ fn handlers_that_block_get_more_threads_which_leave_again() {
             assert!(time < pace::limit(Duration::from_millis(50)), "{time:?}");
         });
         if common::over_rings() {
-            // An entry that the kernel has cannot be taken back, and keeps its thread.
+            // An entry offered to the kernel cannot be taken back, and keeps its thread.
             return;
         }
-        // They leave one by one, about two a second, while requests flow.
+        // They exit one by one, about two a second, while requests arrive.
         let most = stage.handle.threads();
         eventually("threads leave", || {
             (0..20).for_each(|_| drop(fs::metadata(stage.path("quick"))));
@@ -105,7 +105,7 @@ fn a_session_with_all_its_threads_blocked_goes_on_when_they_are_free() {
                 scope.spawn(|| (0..5).for_each(|_| assert_eq!(&read(file), b"bytes")));
             }
         });
-        // The bound is that of readers of /dev/fuse; entries of rings have threads of their own, and their own bound.
+        // The limit applies to readers of /dev/fuse; ring entries have threads of their own, with their own limit.
         assert!(common::over_rings() || stage.handle.threads() <= 4);
     });
 }

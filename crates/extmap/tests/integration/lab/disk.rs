@@ -9,7 +9,7 @@ use shunt_extmap::{Connection, Extent, attach, attach_writable};
 
 pub const BLOCK: u64 = 4096;
 
-/// Where it is loaded the kernel says so; elsewhere there is nothing to test.
+/// Reports whether the module is loaded; without it the tests are skipped.
 pub fn module_is_here() -> bool {
     let here = shunt_extmap::is_available();
     if !here {

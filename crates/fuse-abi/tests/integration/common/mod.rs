@@ -1,11 +1,11 @@
-//! Operations made from arbitrary material, so that every opcode can be written and read again.
+//! Operations made from arbitrary input, so that every opcode can be encoded and decoded.
 
 use std::ffi::CStr;
 
 use shunt_fuse_abi::*;
 use zerocopy::FromBytes;
 
-/// Material for any operation. The strings end with a NUL.
+/// Input for any operation. The strings end with a NUL.
 #[derive(Debug, Clone)]
 pub struct Material {
     pub arg: [u8; 96],
@@ -43,7 +43,7 @@ impl Material {
         CStr::from_bytes_with_nul(&self.string).expect("ends with a NUL")
     }
 
-    /// The operation for this opcode, with all sizes right.
+    /// Makes the operation for this opcode, with consistent sizes.
     pub fn operation(&self, opcode: Opcode, setxattr_ext: bool) -> Operation<'_> {
         let (name, newname) = (name(&self.name), name(&self.newname));
         let size = self.data.len() as u32;
@@ -115,7 +115,7 @@ impl Material {
     }
 }
 
-/// A name from bytes that end with a NUL.
+/// Makes a name from bytes that end with a NUL.
 pub fn name(bytes: &[u8]) -> Name<'_> {
     Name::new(CStr::from_bytes_with_nul(bytes).expect("ends with a NUL")).expect("is a name")
 }

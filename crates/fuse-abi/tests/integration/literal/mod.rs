@@ -8,19 +8,19 @@ mod others;
 
 use shunt_fuse_abi::{InHeader, Opcode, Operation, ParseContext, Request, RequestBuilder, SetxattrIn};
 
-/// A message and what it means.
+/// A message and the operation that it encodes.
 pub struct Case {
     raw: Vec<u8>,
     operation: Operation<'static>,
 }
 
-/// Bytes written as hexadecimal digits; spaces do not count.
+/// Decodes hexadecimal digits; spaces are ignored.
 pub fn hex(digits: &str) -> Vec<u8> {
     let digits: Vec<u32> = digits.chars().filter_map(|c| c.to_digit(16)).collect();
     digits.chunks(2).map(|pair| (pair[0] << 4 | pair[1]) as u8).collect()
 }
 
-/// A message with this opcode and body, id 0x0102030405060708, node 9, user 1000, group 100, process 4321.
+/// Makes a message with this opcode and body, id 0x0102030405060708, node 9, user 1000, group 100, process 4321.
 pub fn case(opcode: u32, body: &[&[u8]], operation: Operation<'static>) -> Case {
     Case { raw: message(opcode, body), operation }
 }
@@ -114,7 +114,7 @@ fn the_head_of_a_write() {
     assert!(Request::parse_write_head(&raw).is_err(), "not a WRITE");
 }
 
-/// Short forms of the protocol before 7.9 and 7.12.
+/// The short arguments of the protocol before 7.9 and 7.12.
 #[test]
 fn arguments_of_old_kernels() {
     let old = ParseContext { minor: 8, ..ParseContext::default() };

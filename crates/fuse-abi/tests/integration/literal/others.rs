@@ -1,4 +1,4 @@
-//! The rest.
+//! All other operations.
 
 use shunt_fuse_abi::Operation as Op;
 use shunt_fuse_abi::*;

@@ -1,4 +1,4 @@
-//! A file system whose handlers wait where a test wants them to.
+//! A file system whose handlers wait at gates that a test controls.
 
 use std::collections::HashMap;
 use std::future::{Future, poll_fn};
@@ -13,7 +13,7 @@ use shunt_fuse_abi as abi;
 use shunt_fuse_abi::Operation;
 use shunt_fuse_mock::{MockKernel, OpenFile, Pending, Served};
 
-/// Closed until it is opened.
+/// A gate that is closed until a test opens it.
 #[derive(Default)]
 pub struct Gate {
     state: Mutex<(bool, Vec<Waker>)>,
@@ -47,11 +47,11 @@ impl Gate {
     }
 }
 
-/// Node of the one file.
+/// Node id of the only file.
 pub const FILE: u64 = 2;
 
-/// READ waits for the gate of its offset, WRITE for that or an interrupt, READLINK blocks its thread on the gate of
-/// its node, GETATTR answers at once.
+/// READ waits for the gate of its offset, WRITE for that or an interrupt, READLINK blocks its thread on the gate of its node,
+/// GETATTR replies at once.
 #[derive(Default)]
 pub struct Gated {
     gates: Mutex<HashMap<u64, Arc<Gate>>>,
@@ -134,7 +134,7 @@ pub fn write(kernel: &MockKernel, offset: u64) -> Pending {
     kernel.submit(FILE, &Operation::Write { arg, data: b"data" })
 }
 
-/// Waits until something holds, for ten seconds.
+/// Waits until a condition holds, for ten seconds at most.
 #[track_caller]
 pub fn until(what: &str, holds: impl Fn() -> bool) {
     let begin = Instant::now();

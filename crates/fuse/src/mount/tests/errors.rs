@@ -1,4 +1,4 @@
-//! Each mistake gives one line that says what to do.
+//! Tests that each mistake gives one line with the remedy.
 
 use super::super::*;
 use super::{Place, can_mount, kill};

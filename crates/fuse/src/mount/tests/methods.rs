@@ -1,4 +1,4 @@
-//! Every way to mount, with the options as the mount table shows them.
+//! Tests of every mount method, with the options as the mount table shows them.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
@@ -25,7 +25,7 @@ fn check_everything(line: &MountInfo, method: MountMethod) {
         has(&line.options, option);
     }
     if method != MountMethod::Fusermount {
-        // Older helpers do not know it.
+        // Older helpers do not support it.
         has(&line.options, "nodiratime");
     }
     for option in [
@@ -83,7 +83,7 @@ fn defaults_and_strictatime() {
         first.mount.unmount(Unmount::Normal).unwrap();
 
         let _second = mount(&place.path(), &opts.atime(Atime::Strict).nosuid(false).nodev(false)).unwrap();
-        // Strict is what the table shows as nothing.
+        // The table shows strictatime as no option.
         assert_eq!(place.line().unwrap().options, "rw");
     }
 }
@@ -121,7 +121,7 @@ fn a_file_system_whose_root_is_a_file() {
     }
 }
 
-/// A loop device over a sparse file; gone at the end.
+/// Makes a loop device over a sparse file, which is detached at the end.
 fn loop_device(place: &Place) -> Option<Loop> {
     let image = place.outer().join("image");
     std::fs::File::create(&image).unwrap().set_len(1 << 20).unwrap();
@@ -180,9 +180,9 @@ fn writers_are_let_loose() {
 
 const UNPRIVILEGED: &str = concat!(module_path!(), "::an_unprivileged_user_mounts_by_fusermount3");
 
-/// An unprivileged user mounts through the helper, root finds and removes it; and what the helper refuses.
+/// An unprivileged user mounts through the helper, and root finds and removes the mount; also what the helper refuses.
 ///
-/// All in a mount namespace of its own, where `/dev/fuse` is open to users, or is not.
+/// Runs in a mount namespace of its own, where `/dev/fuse` is open to users, or is not.
 #[test]
 fn an_unprivileged_user_mounts_by_fusermount3() {
     match my_role().as_deref() {
@@ -214,7 +214,7 @@ fn with_users(roles: &[&str]) {
     std::os::unix::fs::chown(place.path(), Some(65534), Some(65534)).unwrap();
     let mode: std::fs::Permissions = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     std::fs::set_permissions(place.outer(), mode).unwrap();
-    // The build directory may be closed to others.
+    // The build directory may not be accessible to others.
     let exe = place.outer().join("exe");
     std::fs::copy("/proc/self/exe", &exe).unwrap();
     for role in roles {
@@ -239,7 +239,7 @@ fn root_removes_it(place: &Place) {
     let line = place.line().unwrap();
     assert_eq!((line.fstype.as_str(), line.source.to_str()), ("fuse.shunt.test", Some("a,b")));
     assert!(line.options.contains("nosuid,nodev,noexec") && line.super_options.contains("user_id=65534"));
-    // Root is not let in, and still finds which mount it is.
+    // Root has no access, and still finds which mount it is.
     assert!(std::fs::metadata(place.path()).is_err());
     let mount = MountPoint::find(&place.path()).unwrap();
     assert!(matches!(mount.id(), MountId::Unique(_)));

@@ -12,7 +12,7 @@ use rustix::mount::UnmountFlags;
 
 use super::{MountInfo, MountPoint, info};
 
-/// Whether mounts can be made here. Says why not; in CI that is a failure.
+/// Reports whether mounts can be made here. If not, prints the reason; in CI that is a failure.
 pub(crate) fn can_mount() -> bool {
     let why = if !rustix::process::geteuid().is_root() {
         "not root"
@@ -25,13 +25,13 @@ pub(crate) fn can_mount() -> bool {
     false
 }
 
-/// Says why a test does not run; in CI that is a failure.
+/// Prints why a test is skipped; in CI that is a failure.
 pub(crate) fn skip(why: &str) {
     assert!(std::env::var("CI").as_deref() != Ok("true"), "cannot run in CI: {why}");
     eprintln!("skipped: {why}");
 }
 
-/// A directory to mount on, `mnt` in a temporary one. Takes every mount there away at the end.
+/// A directory to mount on, `mnt` in a temporary one. Removes every mount there when dropped.
 pub(crate) struct Place {
     dir: tempfile::TempDir,
 }
@@ -43,7 +43,7 @@ impl Place {
         Place { dir }
     }
 
-    /// The directory around the mount point.
+    /// Returns the directory around the mount point.
     pub(crate) fn outer(&self) -> &Path {
         self.dir.path()
     }
@@ -52,7 +52,7 @@ impl Place {
         self.dir.path().join("mnt")
     }
 
-    /// The topmost line of the mount table for the mount point.
+    /// Returns the topmost line of the mount table for the mount point.
     pub(crate) fn line(&self) -> Option<MountInfo> {
         line_of(&self.path())
     }
@@ -90,12 +90,12 @@ pub(crate) fn answer_init(device: impl AsFd) {
     assert_eq!(rustix::io::write(&device, &reply), Ok(80));
 }
 
-/// Leaves a dead mount: INIT answered, device closed.
+/// Leaves a dead mount: answers INIT, then closes the device.
 pub(crate) fn kill(device: OwnedFd) {
     answer_init(&device);
 }
 
-/// A command that runs one test function of this program as another process, where `SHUNT_TEST_ROLE` is set.
+/// Makes a command that runs one test function of this program as another process, with `SHUNT_TEST_ROLE` set.
 pub(crate) fn role(test: &str, role: &str) -> Command {
     let mut command = Command::new("/proc/self/exe");
     as_role(&mut command, test, role);
@@ -103,17 +103,17 @@ pub(crate) fn role(test: &str, role: &str) -> Command {
 }
 
 pub(crate) fn as_role(command: &mut Command, test: &str, role: &str) {
-    // Test names leave the crate's name out.
+    // Test names do not include the crate's name.
     let test = test.split_once("::").map_or(test, |(_, rest)| rest);
     command.args(["--exact", test, "--nocapture", "--test-threads=1", "-q"]).env("SHUNT_TEST_ROLE", role);
 }
 
-/// The role of this process, `None` in the test run itself.
+/// Returns the role of this process, `None` in the test run itself.
 pub(crate) fn my_role() -> Option<String> {
     std::env::var("SHUNT_TEST_ROLE").ok()
 }
 
-/// Whether a mount is found as expected and is this one.
+/// Reports whether a mount is found at its path and is this one.
 fn found(mount: &MountPoint) -> bool {
     MountPoint::find(mount.path()).is_ok_and(|found| found == *mount)
 }

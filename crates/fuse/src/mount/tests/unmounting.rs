@@ -1,4 +1,4 @@
-//! Unmounting takes away the mount meant and no other.
+//! Tests that unmounting removes the intended mount and no other.
 
 use rustix::fs::{Mode, OFlags, open};
 
@@ -18,7 +18,7 @@ fn a_covered_mount_is_refused() {
     let place = Place::new();
     let below = new_mount(&place);
     answer_init(&below.device);
-    // Attached without a look at the mount point, which nobody serves here.
+    // Attached without looking at the mount point, which nobody serves here.
     rustix::mount::mount("none", place.path(), "tmpfs", rustix::mount::MountFlags::empty(), None).unwrap();
     for how in [Unmount::Normal, Unmount::Lazy, Unmount::Force] {
         assert!(matches!(below.mount.unmount(how), Err(MountError::Covered(_))));
@@ -85,7 +85,7 @@ fn busy_lazy_and_force() {
     let error = mounted.mount.unmount(Unmount::Normal).unwrap_err();
     assert!(matches!(error, MountError::Busy(_)) && error.to_string().contains("fuser -vm"));
     assert!(matches!(mounted.mount.unmount(Unmount::Force), Err(MountError::Busy(_))));
-    // Force has ended the connection all the same.
+    // Force has aborted the connection all the same.
     assert_eq!(rustix::io::read(&mounted.device, &mut [0; 1 << 14]), Err(rustix::io::Errno::NODEV));
     mounted.mount.unmount(Unmount::Lazy).unwrap();
     assert!(!mounted.mount.is_mounted() && place.line().is_none());
@@ -125,7 +125,7 @@ fn abort_ends_waiting_requests() {
     assert!(matches!(user.join().unwrap(), Some(libc::ECONNABORTED | libc::ENOTCONN)));
 }
 
-/// A file system whose root is no directory, as that of a damaged image.
+/// A file system whose root is not a directory, as in a damaged image.
 struct WrongRoot;
 
 impl FileSystem for WrongRoot {
@@ -140,7 +140,7 @@ impl FileSystem for WrongRoot {
     }
 }
 
-/// The kernel answers EIO to all that looks at such a root, the end of a mount point's path included.
+/// The kernel fails all access to such a root with EIO, including the end of a mount point's path.
 #[test]
 fn a_mount_whose_root_was_given_up_is_found_and_removed() {
     if !can_mount() {
@@ -159,7 +159,7 @@ fn a_mount_whose_root_was_given_up_is_found_and_removed() {
     mounted.wait().unwrap();
 }
 
-/// Who can change a directory on the way to a mount leads to no other one.
+/// A user who can change a directory above the mount point cannot redirect the unmount to another mount.
 #[test]
 fn a_numbered_mount_is_not_looked_for_behind_links() {
     if !can_mount() {
@@ -174,7 +174,7 @@ fn a_numbered_mount_is_not_looked_for_behind_links() {
     }
     let number = |dir: &str| super::line_of(&outer.join(dir)).unwrap().id;
     let (a, b) = (number("a/mnt"), number("b/mnt"));
-    // Another one is there.
+    // Another mount is at that path.
     assert_eq!(unmount_numbered(a, &outer.join("b/mnt")), Err(rustix::io::Errno::INVAL));
     std::fs::rename(outer.join("a"), outer.join("moved")).unwrap();
     std::os::unix::fs::symlink("b", outer.join("a")).unwrap();

@@ -1,10 +1,10 @@
-//! What a queue has to know of a request before it is served.
+//! Classification of requests by their header, before they are parsed.
 
 use shunt_fuse_abi::{GetattrFlags, GetattrIn, InHeader, LkIn, Opcode};
 use zerocopy::FromBytes;
 
-/// Whether a request is mostly sent for regular files. GETATTR names an open file only where that is about to be read, written
-/// or sought in.
+/// Reports whether a request is mostly sent for regular files. GETATTR carries an open file only before a read, write or seek in
+/// it.
 pub(super) fn is_of_regular_file(header: &InHeader, message: &[u8]) -> bool {
     use Opcode::{
         CopyFileRange, Fallocate, Flush, Fsync, Getattr, Lseek, Open, Read, Release, Setlkw, Write,
@@ -22,7 +22,7 @@ pub(super) fn is_of_regular_file(header: &InHeader, message: &[u8]) -> bool {
     }
 }
 
-/// Whether a request may wait for a lock. Unlocking by `flock` comes under the same name.
+/// Reports whether a request may wait for a lock. Unlocking by `flock` has the same opcode.
 pub(super) fn waits_for_lock(header: &InHeader, message: &[u8]) -> bool {
     header.opcode == Opcode::Setlkw.as_raw()
         && message

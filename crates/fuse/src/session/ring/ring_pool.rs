@@ -1,4 +1,4 @@
-//! Rings for threads to come.
+//! A pool of rings for future threads.
 
 use std::io;
 
@@ -6,23 +6,23 @@ use parking_lot::Mutex;
 
 use crate::transport::uring::Ring;
 
-/// Rings that no thread has yet.
+/// Rings that no thread uses yet.
 #[derive(Debug, Default)]
 pub(super) struct Stock {
-    /// Where all were made ahead those that are left. Otherwise each is made when it is wanted.
+    /// The remaining rings, where all were made ahead. Otherwise each ring is made on demand.
     ahead: Option<Mutex<Vec<Ring>>>,
 }
 
 impl Stock {
-    /// Of which none is made later: the call may be forbidden from then on.
+    /// Makes a pool that makes no further rings: the system call may be forbidden from then on.
     pub(super) fn ahead(rings: Vec<Ring>) -> Self {
         Self { ahead: Some(Mutex::new(rings)) }
     }
 
-    /// A ring for a new thread.
+    /// Returns a ring for a new thread.
     ///
     /// # Errors
-    /// It cannot be made, or there is none left.
+    /// It cannot be made, or none is left.
     pub(super) fn take(&self) -> io::Result<Ring> {
         match &self.ahead {
             Some(rings) => rings.lock().pop().ok_or_else(|| io::Error::other("all rings are in use")),
@@ -30,14 +30,14 @@ impl Stock {
         }
     }
 
-    /// Gives one back that nobody started.
+    /// Returns a ring that was not started to the pool.
     pub(super) fn put_back(&self, ring: Ring) {
         if let Some(rings) = &self.ahead {
             rings.lock().push(ring);
         }
     }
 
-    /// The session is over.
+    /// Drops the rings at the end of the session.
     pub(super) fn clear(&self) {
         if let Some(rings) = &self.ahead {
             rings.lock().clear();

@@ -1,4 +1,4 @@
-//! What happens where rings are refused after the kernel was told that they come. On real mounts.
+//! Tests on real mounts of rings that are refused after INIT announced them.
 
 use std::sync::mpsc;
 use std::thread;
@@ -14,7 +14,7 @@ use crate::session::{FileSystem, Request};
 use crate::session::{Session, TransportInUse};
 use crate::transport::device::Device;
 
-/// Longer than any answer takes.
+/// Longer than any reply takes.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 struct Empty;
@@ -31,7 +31,7 @@ impl FileSystem for Empty {
     }
 }
 
-/// Mounts with rings that `spoil` has had in its hands, and looks at the root. Tells how that came.
+/// Mounts with rings that `spoil` has modified, and looks at the root. Returns the transport in use.
 fn served_after(spoil: impl FnOnce(&mut Prepared)) -> Option<TransportInUse> {
     let _kept = shunt_tests::rings::keep();
     let switch = std::fs::read_to_string(shunt_tests::rings::SWITCH);
@@ -78,14 +78,14 @@ fn without_a_fault_requests_come_over_rings() {
 
 #[test]
 fn a_refused_register_falls_back_to_the_device() {
-    // The kernel wants room for as much as INIT promised.
+    // The kernel requires entries as large as INIT announced.
     let Some(in_use) = served_after(|prepared| prepared.sizes.max_write = 4096) else { return };
     assert_fell_back(&in_use);
 }
 
 #[test]
 fn a_ring_that_cannot_be_used_falls_back_to_the_device() {
-    // The first queue is registered by then. One that belongs to another thread already cannot be started again.
+    // The first queue is registered by then. A ring that belongs to another thread cannot be started again.
     let Some(in_use) = served_after(|prepared| prepared.rings.last().unwrap().start().unwrap()) else {
         return;
     };

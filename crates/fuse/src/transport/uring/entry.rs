@@ -1,4 +1,5 @@
-//! One entry of a queue: the memory of one request and of its reply.
+//! One entry of a queue: the memory of one request and of its reply, and the state machine that hands it between the kernel, the
+//! receiving thread and the handler.
 
 use std::io;
 use std::ops::Deref;
@@ -17,17 +18,17 @@ use super::queue::{Queue, Work};
 use crate::transport::channel::FileRange;
 use crate::transport::{Afterwards, Channel};
 
-/// The head of the kernel's header buffer, where it puts the first argument of a request.
+/// Offset in the kernel's header buffer of the first argument of a request.
 const OP_IN: usize = std::mem::offset_of!(UringReqHeader, op_in);
 const OWN_PART: usize = std::mem::offset_of!(UringReqHeader, ring_ent_in_out);
 const HEADER: usize = size_of::<UringReqHeader>();
-/// Where the payload begins: on a page of its own, with room before it for the two parts of a request's head, so that
-/// they and the payload make one message.
+/// Offset of the payload: on a page of its own, with room before it for the two parts of a request's head, so that head and
+/// payload can be joined to one message.
 const PAYLOAD: usize = 4096;
 
-/// The handler is done with the request's bytes.
+/// The handler no longer uses the request's bytes.
 const RETURNED: u8 = 1;
-/// The reply is there.
+/// The reply has been written.
 const REPLIED: u8 = 2;
 /// The thread that received the request no longer waits for the reply.
 const PARKED: u8 = 4;
@@ -36,16 +37,16 @@ const PARKED: u8 = 4;
 pub(crate) struct Entry {
     queue: Arc<Queue>,
     me: Weak<Entry>,
-    /// Which of [`RETURNED`], [`REPLIED`] and [`PARKED`] happened. Whoever adds the last one has the reply sent.
+    /// Which of [`RETURNED`], [`REPLIED`] and [`PARKED`] happened. The thread that adds the last one has the reply sent.
     steps: AtomicU8,
     inner: Mutex<Inner>,
 }
 
 #[derive(Default)]
 struct Inner {
-    /// Away while a handler reads the request in place.
+    /// `None` while a handler reads the request in place.
     memory: Option<Memory>,
-    /// The request under way.
+    /// The request in flight.
     unique: u64,
     commit_id: u64,
     receiver: Option<ThreadId>,
@@ -55,9 +56,9 @@ struct Inner {
 
 struct Reply {
     error: i32,
-    /// Bytes of the payload.
+    /// Length of the payload in bytes.
     length: usize,
-    /// Made by another thread than the one that received the request.
+    /// The reply was made by another thread than the one that received the request.
     late: bool,
 }
 
@@ -67,10 +68,10 @@ impl std::fmt::Debug for Entry {
     }
 }
 
-/// How a reply is to be sent.
+/// The parameters for sending a reply.
 pub(crate) struct Commit {
     pub(crate) commit_id: u64,
-    /// Something else may have to follow: submit, call [`Entry::sent`], and only then wait.
+    /// Further steps may be necessary: submit, call [`Entry::sent`], and only then wait.
     pub(crate) followed: bool,
 }
 
@@ -85,7 +86,7 @@ impl Entry {
         }))
     }
 
-    /// Header and payload, for the command that registers the entry.
+    /// Returns header and payload, for the command that registers the entry.
     pub(crate) fn vectors(&self) -> [libc::iovec; 2] {
         let inner = self.inner.lock();
         let at = |offset| inner.memory.as_ref().map_or(std::ptr::null_mut(), |memory| memory.address(offset));
@@ -95,10 +96,10 @@ impl Entry {
         ]
     }
 
-    /// Takes the request that the kernel has put here.
+    /// Takes the request that the kernel has written here.
     ///
     /// # Errors
-    /// The request cannot be read; it is to be answered with EIO all the same.
+    /// The request is malformed; it must be answered with EIO all the same.
     pub(crate) fn receive(self: &Arc<Self>) -> Result<(InHeader, Received), Errno> {
         self.steps.store(0, Ordering::Release);
         let mut inner = self.inner.lock();
@@ -120,13 +121,13 @@ impl Entry {
         Err(Errno::IO)
     }
 
-    /// The id of the request that is under way here.
+    /// Returns the id of the request in flight.
     pub(crate) fn unique(&self) -> u64 {
         self.inner.lock().unique
     }
 
-    /// The receiving thread turns to other requests, unless this one is answered: then `false`, and it is to send the
-    /// reply.
+    /// Lets the receiving thread turn to other requests. Returns `false` where this one is answered already: the thread then
+    /// sends the reply.
     pub(crate) fn park(&self) -> bool {
         self.steps.fetch_or(PARKED, Ordering::AcqRel) != RETURNED | REPLIED
     }
@@ -142,7 +143,7 @@ impl Entry {
         }
     }
 
-    /// Writes the head of the reply.
+    /// Writes the header of the reply.
     pub(crate) fn commit(&self) -> Commit {
         let mut inner = self.inner.lock();
         let (error, length, late) =
@@ -154,12 +155,12 @@ impl Entry {
             memory[..OutHeader::SIZE].copy_from_slice(header.as_bytes());
             memory[OWN_PART..HEADER].copy_from_slice(own.as_bytes());
         }
-        // From here on the memory is the kernel's: a second answer finds no request.
+        // From here on the memory is the kernel's: a second reply finds no request.
         inner.receiver = None;
         Commit { commit_id: inner.commit_id, followed: late || !inner.afterwards.is_empty() }
     }
 
-    /// The reply is with the kernel: what waited for that may happen.
+    /// Runs the callbacks that wait until the reply has reached the kernel.
     pub(crate) fn sent(&self) {
         let afterwards = {
             let mut inner = self.inner.lock();
@@ -176,7 +177,7 @@ impl Entry {
     ) -> io::Result<()> {
         {
             let mut inner = self.inner.lock();
-            // A handler that answered, and panicked then: the entry may serve another request by now.
+            // A handler that replied and panicked afterwards: the entry may serve another request by now.
             if inner.unique != unique || inner.reply.is_some() || inner.receiver.is_none() {
                 return Err(Errno::NOENT.into());
             }
@@ -193,13 +194,13 @@ impl Entry {
     }
 }
 
-/// The ring's own part of the header buffer.
+/// Reads the ring's own part of the header buffer.
 fn own_part(memory: &Memory) -> UringEntInOut {
     UringEntInOut::read_from_bytes(&memory[OWN_PART..HEADER]).unwrap_or_default()
 }
 
-/// Makes one message of a request's three parts: moves the first two before the payload. Tells how long they are and
-/// how long the message is.
+/// Joins a request's three parts to one message, by moving the first two in front of the payload. Returns their length and the
+/// length of the message.
 fn lay_out(memory: &mut Memory, room: usize) -> Option<(usize, usize)> {
     let header = abi::Request::header(&memory[..InHeader::SIZE]).ok()?;
     let (length, payload) = (header.len as usize, own_part(memory).payload_sz as usize);
@@ -256,7 +257,7 @@ impl Channel for Entry {
     }
 }
 
-/// A request in the memory of its entry. Dropping it gives the memory back, for the reply.
+/// A request in the memory of its entry. Dropping it returns the memory, for the reply.
 #[derive(Debug)]
 pub(crate) struct Received {
     memory: Option<Memory>,

@@ -1,18 +1,18 @@
-//! Memory that the kernel writes requests into and reads replies from.
+//! Memory into which the kernel writes requests, and from which it reads replies.
 
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
 use rustix::mm::{MapFlags, ProtFlags};
 
-/// Anonymous memory of whole pages. Pages that nobody touched yet take no memory.
+/// Anonymous memory of whole pages. Untouched pages are not allocated.
 #[derive(Debug)]
 pub(crate) struct Memory {
     start: NonNull<u8>,
     length: usize,
 }
 
-// SAFETY: the mapping belongs to this value alone, wherever it goes.
+// SAFETY: the mapping is owned by this value alone, on any thread.
 unsafe impl Send for Memory {}
 
 impl Memory {
@@ -24,7 +24,7 @@ impl Memory {
         Ok(Self { start, length })
     }
 
-    /// Where `offset` is, for the kernel's use.
+    /// Returns the address of `offset`, for the kernel's use.
     pub(crate) fn address(&self, offset: usize) -> *mut u8 {
         debug_assert!(offset <= self.length);
         self.start.as_ptr().wrapping_add(offset)
@@ -34,15 +34,15 @@ impl Memory {
 impl Deref for Memory {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        // SAFETY: mapped and initialised for as long as `self` lives. The kernel writes it between the submission of
-        // an entry and its completion only, and the entry keeps `self` from everybody meanwhile.
+        // SAFETY: mapped and initialised for as long as `self` lives. The kernel writes it between the submission of an entry and
+        // its completion only, and the entry gives nobody access to `self` meanwhile.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.length) }
     }
 }
 
 impl DerefMut for Memory {
     fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as above, and nobody else has it: `self` is borrowed mutably.
+        // SAFETY: mapped and initialised as for `deref`, and exclusively borrowed: `self` is borrowed mutably.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.length) }
     }
 }

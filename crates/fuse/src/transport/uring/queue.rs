@@ -1,4 +1,4 @@
-//! One queue of the kernel's: the requests of one processor.
+//! One queue of the kernel: the requests of one CPU, the entries offered for them, and the work to hand to its threads.
 
 use std::collections::VecDeque;
 use std::io;
@@ -9,28 +9,28 @@ use parking_lot::{Condvar, Mutex};
 
 use super::entry::Entry;
 
-/// What a thread is to do with its ring next.
+/// The next command of a thread's ring.
 #[derive(Debug)]
 pub(crate) enum Work {
-    /// Offer one more entry to the kernel.
+    /// Offers another entry to the kernel.
     Register(Arc<Entry>),
-    /// Send the reply that an entry holds.
+    /// Sends the reply that an entry holds.
     Commit(Arc<Entry>),
 }
 
-/// Starts a thread that serves a queue, beginning with a piece of work.
+/// Starts a thread that serves a queue, beginning with `Work`.
 pub(crate) type Starter = Arc<dyn Fn(&Arc<Queue>, Work) -> io::Result<()> + Send + Sync>;
 
-/// One queue. Each entry that the kernel may fill has a thread of its own that waits for that and for nothing else.
+/// A queue. Each entry that the kernel may fill has a thread of its own that waits for that and for nothing else.
 pub(crate) struct Queue {
     id: u16,
     payload: usize,
     most: usize,
-    /// Entries that the kernel may fill.
+    /// Number of entries that the kernel may fill.
     available: AtomicUsize,
     /// Requests received.
     progress: AtomicU64,
-    /// A regular file of which a request came, lately.
+    /// A regular file for which a request arrived recently.
     regular_file: AtomicU64,
     state: Mutex<State>,
     wanted: Condvar,
@@ -40,7 +40,7 @@ pub(crate) struct Queue {
 struct State {
     entries: usize,
     work: VecDeque<Work>,
-    /// Threads without an entry, which wait for work.
+    /// Number of threads without an entry, which wait for work.
     idle: usize,
     starter: Option<Starter>,
     ended: bool,
@@ -66,12 +66,12 @@ impl Queue {
         })
     }
 
-    /// The number of its processor.
+    /// Returns the number of its CPU.
     pub(crate) fn id(&self) -> u16 {
         self.id
     }
 
-    /// Bytes of a payload.
+    /// Returns the size of a payload in bytes.
     pub(crate) fn payload(&self) -> usize {
         self.payload
     }
@@ -80,22 +80,22 @@ impl Queue {
         self.progress.load(Ordering::Relaxed)
     }
 
-    /// Whether no request could come in.
+    /// Reports whether all entries are in use, so that no request can arrive.
     pub(crate) fn is_full(&self) -> bool {
         self.available.load(Ordering::Acquire) == 0
     }
 
-    /// An entry is about to be the kernel's to fill.
+    /// Counts an entry that is about to be offered to the kernel.
     pub(crate) fn offered(&self) {
         self.available.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// An entry was filled, or taken back.
+    /// Counts an entry that was filled or taken back.
     pub(crate) fn taken(&self) {
         self.available.fetch_sub(1, Ordering::AcqRel);
     }
 
-    /// The node of a regular file, 0 where none is known. It may be forgotten by now.
+    /// Returns the node of a regular file, 0 where none is known. The kernel may have forgotten it since.
     pub(crate) fn regular_file(&self) -> u64 {
         self.regular_file.load(Ordering::Relaxed)
     }
@@ -108,8 +108,8 @@ impl Queue {
         self.progress.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// What a thread whose request waits does next: whatever there is to send, one more entry where the kernel has no
-    /// other to fill, else nothing until there is work. `None` at the end of the session.
+    /// Returns the next work for a thread whose request waits: pending work, or another entry where the kernel has no other one
+    /// to fill; otherwise blocks until there is work. `None` at the end of the session.
     pub(crate) fn next(self: &Arc<Self>) -> Option<Work> {
         let mut state = self.state.lock();
         loop {
@@ -142,12 +142,12 @@ impl Queue {
         entry.ok()
     }
 
-    /// The first entry.
+    /// Makes the first entry.
     pub(crate) fn first_entry(self: &Arc<Self>) -> Option<Arc<Entry>> {
         self.new_entry(&mut self.state.lock())
     }
 
-    /// Has some thread do this.
+    /// Hands work to some thread.
     pub(crate) fn hand_over(self: &Arc<Self>, work: Work) {
         self.hand_over_locked(self.state.lock(), work);
     }
@@ -156,14 +156,14 @@ impl Queue {
         if state.ended {
             return false;
         }
-        // Threads that are idle, less those that were told of work already.
+        // The number of idle threads, minus those that were woken for work already.
         if state.idle > state.work.len() {
             state.work.push_back(work);
             self.wanted.notify_one();
             return true;
         }
         let Some(starter) = state.starter.clone() else { return false };
-        // Kept on the list in case that no thread can be had: somebody takes it later.
+        // It stays in the list if no thread can be started: another thread takes it later.
         state.work.push_back(work);
         let work = state.work.pop_front();
         drop(state);
@@ -187,7 +187,7 @@ impl Queue {
         started.is_ok()
     }
 
-    /// One more entry, with a thread that waits for it. `false` where there are as many as there may be.
+    /// Adds an entry, with a thread that waits for it. `false` where the maximum is reached.
     pub(crate) fn grow(self: &Arc<Self>) -> bool {
         let mut state = self.state.lock();
         match self.new_entry(&mut state) {
@@ -196,7 +196,7 @@ impl Queue {
         }
     }
 
-    /// Tries again what could not be handed over for want of a thread.
+    /// Retries to hand over work for which no thread could be started.
     pub(crate) fn retry(self: &Arc<Self>) {
         let mut state = self.state.lock();
         if state.idle == 0
@@ -206,8 +206,8 @@ impl Queue {
         }
     }
 
-    /// A request that may wait for ever wants to be served: not on the last entry, or the request that would end its
-    /// wait could never come in.
+    /// Reports whether a request that may wait forever may be served: not on the last entry, or the request that would end its
+    /// wait could never arrive.
     pub(crate) fn leaves_room(self: &Arc<Self>) -> bool {
         !self.is_full() || self.grow()
     }
@@ -216,7 +216,7 @@ impl Queue {
         self.state.lock().ended
     }
 
-    /// No more work. The kernel gives back the entries that it holds.
+    /// Ends the queue: no more work. The kernel returns the entries that it holds.
     pub(crate) fn end(&self) {
         let (work, starter) = {
             let mut state = self.state.lock();
@@ -224,7 +224,7 @@ impl Queue {
             (std::mem::take(&mut state.work), state.starter.take())
         };
         self.wanted.notify_all();
-        // These may hold the last references to things that end with the session.
+        // Work and starter may hold the last references to state that ends with the session.
         drop((work, starter));
     }
 }

@@ -1,4 +1,4 @@
-//! One io_uring with at most one command under way.
+//! An io_uring with at most one command in flight. It is bound to the thread that starts it, and restricted to device commands.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -26,15 +26,15 @@ impl Ring {
     /// Room for the one command and, at the end, for its completion beside a late one.
     const ENTRIES: u32 = 2;
 
-    /// A ring that does nothing yet, and never anything but commands of devices: no filter of system calls sees what a
-    /// ring is asked for, so it could open files and sockets for whoever got hold of it. For good, whatever is tried later.
+    /// Makes a ring that is disabled, and permanently restricted to device commands: system call filters do not see the
+    /// operations of a ring, so an attacker could otherwise use it to open files and sockets.
     pub(crate) fn new() -> io::Result<Self> {
-        // With one issuer that also runs the kernel's part of a request itself, nothing interrupts the handler, and
-        // one system call commits a reply, sleeps, and copies the next request in.
+        // With a single issuer that also runs the kernel's task work, nothing interrupts the handler, and one system call commits
+        // a reply, sleeps, and copies the next request in.
         let mut builder = IoUring::builder();
         builder.setup_single_issuer().setup_defer_taskrun().setup_r_disabled().setup_no_sqarray();
         let ring = builder.build(Self::ENTRIES)?;
-        // What is not named is refused: all flags, and all that can be registered.
+        // Everything that is not listed is refused: all flags, and all registrations.
         ring.submitter().register_restrictions(&mut [Restriction::sqe_op(opcode::UringCmd80::CODE)])?;
         Ok(Self(ring))
     }
@@ -95,7 +95,7 @@ impl Ring {
         }
     }
 
-    /// The completion of the command, where it came already.
+    /// Returns the completion of the command, if it has arrived.
     pub(crate) fn completion(&mut self) -> Option<Result<(), Errno>> {
         let completion = self.0.completion().next()?;
         Some(if completion.result() < 0 {
@@ -115,16 +115,16 @@ fn retry(mut call: impl FnMut() -> io::Result<usize>) -> io::Result<()> {
     }
 }
 
-/// What the library has no word for.
+/// Raw access that the io_uring crate does not offer.
 mod sys {
     use io_uring::squeue::Entry128;
 
-    /// Where `struct io_uring_sqe` has `len`.
+    /// Offset of `len` in `struct io_uring_sqe`.
     const LENGTH: usize = 24;
 
     const _: () = assert!(size_of::<Entry128>() == 128 && align_of::<Entry128>() >= align_of::<u32>());
 
-    /// Sets the `len` of a submission: the kernel wants to know how many vectors there are.
+    /// Sets the `len` of a submission: the kernel reads the number of vectors from it.
     pub(super) fn set_length(entry: &mut Entry128, length: u32) {
         // SAFETY: an entry is laid out as the kernel's `struct io_uring_sqe` of 128 bytes, which has 32 bits for the
         // length at this offset, a multiple of their size.
@@ -164,12 +164,12 @@ mod tests {
             refused
         );
         assert_eq!(result(&mut ring, &opcode::Nop::new().build().into()), refused);
-        // A command does get to its file, which knows none.
+        // A command does reach its file, which supports none.
         let file = File::open("/dev/zero").unwrap();
         let command = opcode::UringCmd80::new(Fd(file.as_raw_fd()), IO_URING_CMD_REGISTER).build();
         assert_eq!(result(&mut ring, &command.clone()), Err(Errno::OPNOTSUPP));
         assert_eq!(result(&mut ring, &command.flags(Flags::ASYNC)), refused);
-        // Nor can that be changed.
+        // The restriction cannot be changed.
         let denied =
             |tried: io::Result<()>| assert_eq!(tried.unwrap_err().raw_os_error(), Some(libc::EACCES));
         denied(ring.0.submitter().register_files(&[file.as_raw_fd()]));

@@ -1,35 +1,35 @@
-//! How much memory queues may take.
+//! Number and size of the entries of io_uring queues, within a memory limit.
 
 use std::fs;
 use std::io;
 
-/// All first entries together take at most this many bytes, were each filled to its end.
+/// Memory limit of all first entries together, in bytes, if each is filled completely.
 const FIRST: usize = 128 << 20;
-/// All entries together take at most this many bytes, were each filled to its end.
+/// Memory limit of all entries together, in bytes, if each is filled completely.
 const ALL: usize = 1 << 30;
-/// Entries that a queue may have in any case.
+/// Minimum of the limit of entries per queue.
 const MIN_ENTRIES: usize = 4;
-/// Entries that a queue may have at most.
+/// Maximum number of entries of a queue.
 const MAX_ENTRIES: usize = 64;
 
-/// Queues, and entries of each. Memory that no request filled yet is not taken; what is, is bounded by the largest
-/// number of requests that were ever under way at once.
+/// The number of queues, and of entries of each. Memory that no request has filled is not allocated; the rest is bounded by the
+/// maximum number of requests that were ever in flight at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Sizes {
-    /// One queue for each processor that there may ever be.
+    /// One queue for each possible CPU.
     pub(crate) queues: u16,
-    /// Bytes of data in one request.
+    /// Maximum number of data bytes in one request.
     pub(crate) max_write: u32,
-    /// Entries of one queue.
+    /// Maximum number of entries of one queue.
     pub(crate) most: usize,
 }
 
 impl Sizes {
-    /// For this many queues; data of one request is cut to fewer bytes where there are very many.
+    /// Computes the sizes for this many queues; the data of one request is reduced where there are very many.
     pub(crate) fn new(queues: u16, max_write: u32) -> Self {
         let count = usize::from(queues.max(1));
         let share = (FIRST / count).max(super::LEAST_PAYLOAD as usize);
-        // A power of two, as all sizes of I/O are.
+        // Rounded down to a power of two, as all I/O sizes are.
         let share = 1 << share.ilog2();
         let max_write = max_write.min(share.min(u32::MAX as usize) as u32);
         let entry = max_write.max(super::LEAST_PAYLOAD) as usize;
@@ -37,10 +37,10 @@ impl Sizes {
     }
 }
 
-/// The number of possible processors: one more than the last of the list `0-3,8`.
+/// Returns the number of possible CPUs: one more than the last of the list `0-3,8`.
 ///
 /// # Errors
-/// Those of reading the list.
+/// The error of reading the list.
 pub(crate) fn possible_processors() -> io::Result<u16> {
     let list = fs::read_to_string("/sys/devices/system/cpu/possible")?;
     count(&list).ok_or_else(|| io::Error::other(format!("processors `{}`", list.trim())))

@@ -1,31 +1,31 @@
-//! A chain of descriptors: one request, and the room for its reply.
+//! A descriptor chain: one request, and the buffer for its reply.
 
 use rustix::io::Errno;
 use virtio_queue::DescriptorChain;
 
 use super::memory::{Mapped, Pieces};
 
-/// Descriptors of a chain. The driver of Linux uses one for each page of data, and four.
+/// Maximum number of descriptors of a chain. The Linux driver uses one for each page of data, and four more.
 const MAX_DESCRIPTORS: usize = 4096 + 16;
 
-/// A chain, read once: what the guest does to its descriptors afterwards changes nothing.
+/// A chain, read once: later changes of its descriptors by the guest have no effect.
 #[derive(Debug)]
 pub(crate) struct Chain {
     pub(super) memory: Mapped,
-    /// What the guest knows it by.
+    /// Index of the head descriptor, by which the guest identifies the chain.
     pub(super) head: u16,
     /// The request.
     pub(super) request: Pieces,
-    /// The room for the reply.
+    /// The buffer for the reply.
     pub(super) reply: Pieces,
 }
 
 impl Chain {
-    /// Takes a chain apart. A loop ends after as many descriptors as the table has.
+    /// Parses a chain. A loop ends after as many descriptors as the table has.
     ///
     /// # Errors
-    /// The chain's head and what is wrong: a part of the request behind the reply (EINVAL), addresses that are no
-    /// memory (EFAULT), too many descriptors or bytes (E2BIG).
+    /// The chain's head and the error: a part of the request after the reply (EINVAL), addresses outside of memory (EFAULT), too
+    /// many descriptors or bytes (E2BIG).
     pub(super) fn new(memory: Mapped, descriptors: DescriptorChain<Mapped>) -> Result<Self, (u16, Errno)> {
         let head = descriptors.head_index();
         let (mut request, mut reply) = (Pieces::default(), Pieces::default());

@@ -1,4 +1,5 @@
-//! The device that a guest sees: its queues, and what it says of itself.
+//! The virtio device that a guest sees: its queues and features, and the dispatch of requests to threads. A queue's own thread
+//! serves a short request if no other is pending; all others go to a thread pool.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -21,22 +22,22 @@ use crate::transport::Channel;
 use crate::transport::buffer::BufferPool;
 use crate::transport::message::Message;
 
-/// Queues of requests that a guest may use, one for each of its processors say, and one for what must not wait
-/// behind requests.
+/// Number of queues that a guest may use: request queues, for example one for each of its CPUs, and one high-priority queue for
+/// what must not wait behind requests.
 pub(crate) const QUEUES: usize = 1 + 16;
 
-/// Chains that a queue may hold.
+/// Maximum number of chains in a queue.
 const MAX_CHAINS: usize = 1024;
 
-/// Bytes of a device's name.
+/// Length of the device's tag in bytes.
 pub(crate) const TAG: usize = 36;
 
-/// Does what a guest asks for.
+/// Handles the requests of a guest.
 pub(crate) trait Handler: Send + Sync + 'static {
-    /// Handles one request; replies by `channel`.
+    /// Handles one request; replies through `channel`.
     fn handle(&self, channel: Arc<dyn Channel>, header: &InHeader, message: Message);
 
-    /// Something came that is no request.
+    /// Called for a message that is not a valid request.
     fn malformed(&self);
 }
 
@@ -49,7 +50,7 @@ pub(crate) struct Device<H> {
     buffers: Arc<BufferPool>,
     numbers: Arc<Numbers>,
     max_write: u32,
-    /// The name, where the emulator does not know one by itself.
+    /// The tag, where the emulator does not set one itself.
     tag: Option<[u8; TAG]>,
     failed: OnceLock<()>,
 }
@@ -75,13 +76,13 @@ impl<H: Handler> Device<H> {
         }
     }
 
-    /// Takes all that is in a queue; tells whether there was anything.
+    /// Processes all chains of a queue; returns whether there were any.
     fn empty(self: &Arc<Self>, queue: &Arc<Queue>) -> bool {
         let mut any = false;
         while let Some((chain, more)) = queue.take(&self.guest) {
             any = true;
             let exchange = Exchange::new(queue.clone(), chain, self.numbers.clone());
-            // Handing over takes longer than most requests do; but where others wait they are not to wait for this.
+            // A hand-over takes longer than most requests; but while others are pending they must not wait for this one.
             if !more && exchange.opcode().is_some_and(is_short) {
                 self.serve(&exchange);
                 continue;
@@ -98,7 +99,7 @@ impl<H: Handler> Device<H> {
     fn serve(&self, exchange: &Arc<Exchange>) {
         match exchange.receive(&self.buffers, self.max_write) {
             Ok((header, message)) => {
-                // Handlers are caught where they run; this is for calls that have no reply (FORGET).
+                // Handlers are caught where they run; this covers calls without a reply (FORGET).
                 let handle = AssertUnwindSafe(|| self.handler.handle(exchange.clone(), &header, message));
                 if catch_unwind(handle).is_err() {
                     tracing::error!(request = header.unique, "a call without a reply panicked");
@@ -113,7 +114,7 @@ impl<H: Handler> Device<H> {
     }
 }
 
-/// Whether a request keeps a thread for a moment only.
+/// Reports whether a request occupies a thread only briefly.
 fn is_short(opcode: Opcode) -> bool {
     use Opcode::{
         BatchForget, Flush, Forget, Getattr, Getxattr, Interrupt, Listxattr, Lookup, Open, Opendir, Read,
@@ -143,7 +144,7 @@ fn is_short(opcode: Opcode) -> bool {
     )
 }
 
-/// A device as the protocol's crate takes it.
+/// The device as an implementation of the vhost-user backend trait.
 pub(crate) struct Shared<H>(Arc<Device<H>>);
 
 impl<H> Clone for Shared<H> {
@@ -202,7 +203,7 @@ impl<H: Handler> VhostUserBackend for Shared<H> {
         Ok(())
     }
 
-    /// A thread for each queue.
+    /// One thread for each queue.
     fn queues_per_thread(&self) -> Vec<u64> {
         (0..QUEUES).map(|queue| 1 << queue).collect()
     }
@@ -221,7 +222,7 @@ impl<H: Handler> VhostUserBackend for Shared<H> {
         // An error would end the queue's thread, and with it the queue.
         let (Some(queue), Some(ring)) = (self.0.queues.get(thread), rings.first()) else { return Ok(()) };
         queue.bind(ring);
-        // A ring that says it holds something, and twice does not, is none to wait for.
+        // A ring that claims to be nonempty, and was empty twice, is not waited for.
         let mut vain = 0;
         while vain < 2 {
             queue.set_kicks(false);
@@ -233,7 +234,7 @@ impl<H: Handler> VhostUserBackend for Shared<H> {
         Ok(())
     }
 
-    /// The guest, or its emulator, wants its memory back.
+    /// The guest, or its emulator, is about to reclaim its memory.
     fn stop_vring(&self, index: u32) -> io::Result<()> {
         if let Some(queue) = self.0.queues.get(index as usize) {
             queue.drain();

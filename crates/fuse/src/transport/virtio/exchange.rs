@@ -1,4 +1,4 @@
-//! One request of a guest, and its reply.
+//! One request of a guest and its reply channel. The guest's descriptors are returned exactly once, with or without a reply.
 
 use std::collections::HashSet;
 use std::io;
@@ -20,25 +20,25 @@ use crate::transport::channel::FileRange;
 use crate::transport::message::{Bytes, Message};
 use crate::transport::payload::Payload;
 
-/// What comes before the data of a WRITE.
+/// Size of a WRITE request without its data.
 const WRITE_HEAD: usize = InHeader::SIZE + size_of::<WriteIn>();
 
-/// Bytes of the largest request, the data of a WRITE not counted: attributes of 64 KiB, and names.
+/// Maximum size of a request in bytes, without the data of a WRITE: attributes of 64 KiB, and names.
 pub(crate) const LARGEST: usize = 128 << 10;
 
-/// One request, and the way back to the guest that sent it. Whatever becomes of the request, the guest gets its
-/// descriptors back: dropping this unanswered gives them back without a reply, as FORGET wants it.
+/// A request, and the channel to the guest that sent it. The guest gets its descriptors back in any case: dropping this without a
+/// reply returns them without one, as FORGET requires.
 #[derive(Debug)]
 pub(crate) struct Exchange {
     queue: Arc<Queue>,
     chain: Chain,
     answered: AtomicBool,
     numbers: Arc<Numbers>,
-    /// Its own, once it is known and nobody else's.
+    /// The request's id, once it was read and found to be unique.
     number: OnceLock<u64>,
 }
 
-/// The numbers of a guest's requests under way. Interrupts name requests by them, so none may be there twice.
+/// The ids of a guest's requests in flight. Interrupts refer to requests by id, so ids must be unique.
 #[derive(Debug, Default)]
 pub(super) struct Numbers(Mutex<HashSet<u64>>);
 
@@ -47,18 +47,18 @@ impl Exchange {
         Arc::new(Self { queue, chain, answered: AtomicBool::new(false), numbers, number: OnceLock::new() })
     }
 
-    /// The beginning of the request's header; the guest may still change it.
+    /// Reads a part of the request's header; the guest may still change it.
     fn look<const N: usize>(&self, offset: usize) -> Option<[u8; N]> {
         let mut bytes = [0; N];
         (self.chain.request.read(&self.chain.memory, offset, &mut bytes) == N).then_some(bytes)
     }
 
-    /// What seems to be asked.
+    /// Returns the opcode of the request, unverified.
     pub(super) fn opcode(&self) -> Option<Opcode> {
         Opcode::from_raw(u32::from_ne_bytes(self.look(std::mem::offset_of!(InHeader, opcode))?))
     }
 
-    /// The number that the request seems to have.
+    /// Returns the id of the request, unverified.
     pub(super) fn unique(&self) -> u64 {
         self.look(std::mem::offset_of!(InHeader, unique)).map_or(0, u64::from_ne_bytes)
     }
@@ -66,7 +66,7 @@ impl Exchange {
     /// Copies the request out of the guest's memory. The data of a WRITE stays there, for the kernel to copy.
     ///
     /// # Errors
-    /// The request is shorter or longer than it says, or than any can be; or has the number of another one.
+    /// The request's length is inconsistent or exceeds the maximum; or its id is in use by another request.
     pub(super) fn receive(
         self: &Arc<Self>,
         buffers: &Arc<BufferPool>,
@@ -102,7 +102,7 @@ impl Exchange {
         Ok((header, Message { bytes, payload: None }))
     }
 
-    /// Says once that the reply is there, of so many bytes.
+    /// Completes the exchange, once: `make` writes the reply and returns its length.
     fn finish(&self, make: impl FnOnce() -> usize) -> io::Result<()> {
         if self.answered.swap(true, Ordering::AcqRel) {
             return Err(Errno::NOENT.into());
@@ -116,13 +116,13 @@ impl Exchange {
         Ok(())
     }
 
-    /// Writes the head of a reply whose body, if any, is there.
+    /// Writes the header of a reply whose body, if any, has been written.
     fn write_head(&self, unique: u64, error: i32, body: usize) -> usize {
         let length = OutHeader::SIZE + body;
         let header = OutHeader { len: length as u32, error, unique };
         match self.chain.reply.write(&self.chain.memory, 0, header.as_bytes()) {
             OutHeader::SIZE => length,
-            // Without room for a head there is no reply.
+            // Without room for a header there is no reply.
             _ => 0,
         }
     }
@@ -173,7 +173,7 @@ impl Drop for Exchange {
     }
 }
 
-/// The data of a WRITE, in the guest's memory.
+/// The payload of a WRITE, in the guest's memory.
 #[derive(Debug)]
 pub(crate) struct GuestPayload {
     exchange: Arc<Exchange>,
@@ -185,10 +185,10 @@ impl GuestPayload {
         self.length
     }
 
-    /// A copy.
+    /// Copies the payload.
     ///
     /// # Errors
-    /// EFAULT where it is not all there.
+    /// EFAULT where it is not completely mapped.
     pub(crate) fn to_vec(&self) -> Result<Vec<u8>, Errno> {
         let Chain { memory, request, .. } = &self.exchange.chain;
         let mut bytes = vec![0; self.length];
@@ -198,10 +198,10 @@ impl GuestPayload {
         }
     }
 
-    /// Writes all of it to a file. Tells how much was written: less only where an error followed some progress.
+    /// Writes the whole payload to a file. Returns the number of bytes written: fewer only where an error followed some progress.
     ///
     /// # Errors
-    /// Those of `pwritev(2)` where nothing was written.
+    /// The error of `pwritev(2)` where nothing was written.
     pub(crate) fn write_to(&self, file: BorrowedFd<'_>, offset: u64) -> Result<usize, Errno> {
         let Chain { memory, request, .. } = &self.exchange.chain;
         request.write_file(memory, WRITE_HEAD, self.length, file, offset)

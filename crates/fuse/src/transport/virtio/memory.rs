@@ -1,7 +1,7 @@
-//! Stretches of a guest's memory.
+//! Scatter-gather lists of a guest's memory.
 //!
-//! The guest may write all of it at any time, so no reference to it is ever made: bytes are copied out, or the kernel
-//! moves them between the memory and a file.
+//! The guest may write all of it at any time, so no reference to it is ever made: bytes are copied out, or the kernel moves them
+//! between the memory and a file.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
@@ -11,22 +11,22 @@ use vm_memory::{
     VolatileSlice,
 };
 
-/// The memory of a guest, which may change while the guest runs.
+/// The memory map of a guest, which may change while the guest runs.
 pub(crate) type Guest = GuestMemoryAtomic<GuestMemoryMmap>;
-/// The same as it was at one moment. It stays mapped while this lives.
+/// A snapshot of the memory map. The memory stays mapped while it lives.
 pub(crate) type Mapped = GuestMemoryLoadGuard<GuestMemoryMmap>;
 
-/// Pieces that one system call takes.
+/// Maximum number of segments of one system call.
 const MAX_SEGMENTS: usize = libc::UIO_MAXIOV as usize;
 
-/// Bytes that follow each other in the guest's memory, all of them mapped.
+/// A contiguous range of the guest's memory, completely mapped.
 #[derive(Debug, Clone, Copy)]
 struct Piece {
     start: GuestAddress,
     length: usize,
 }
 
-/// Pieces of memory that are one after the other what they make together.
+/// A list of ranges that form one buffer.
 #[derive(Debug, Default)]
 pub(crate) struct Pieces {
     pieces: Vec<Piece>,
@@ -34,10 +34,10 @@ pub(crate) struct Pieces {
 }
 
 impl Pieces {
-    /// Adds bytes.
+    /// Appends a range.
     ///
     /// # Errors
-    /// EFAULT where they are not all memory; E2BIG beyond 4 GiB.
+    /// EFAULT where a part is not memory; E2BIG beyond 4 GiB.
     pub(crate) fn push(&mut self, memory: &Mapped, start: GuestAddress, length: u32) -> Result<(), Errno> {
         if length == 0 {
             return Ok(());
@@ -50,17 +50,17 @@ impl Pieces {
         Ok(())
     }
 
-    /// Bytes in all.
+    /// Returns the total number of bytes.
     pub(crate) fn len(&self) -> usize {
         self.length
     }
 
-    /// How many there are.
+    /// Returns the number of ranges.
     pub(crate) fn count(&self) -> usize {
         self.pieces.len()
     }
 
-    /// Up to `most` bytes from `skip` on.
+    /// Returns the slices of up to `most` bytes from `skip` on.
     fn slices<'a>(
         &'a self,
         memory: &'a Mapped,
@@ -72,13 +72,13 @@ impl Pieces {
             skip -= skipped;
             let length = (piece.length - skipped).min(most);
             most -= length;
-            // Pieces were looked at when they were added: they do not wrap.
+            // Ranges were checked when they were added: they do not wrap.
             (length > 0).then(|| (GuestAddress(piece.start.0 + skipped as u64), length))
         });
         parts.flat_map(|(start, length)| memory.get_slices(start, length)).map_while(Result::ok)
     }
 
-    /// Copies bytes from `skip` on. Tells how many there were.
+    /// Copies bytes out, from `skip` on. Returns the number of bytes copied.
     pub(crate) fn read(&self, memory: &Mapped, skip: usize, bytes: &mut [u8]) -> usize {
         let mut done = 0;
         for slice in self.slices(memory, skip, bytes.len()) {
@@ -91,7 +91,7 @@ impl Pieces {
         done
     }
 
-    /// Copies bytes to `skip` and what follows. Tells how many found room.
+    /// Copies bytes in, from `skip` on. Returns the number of bytes copied.
     pub(crate) fn write(&self, memory: &Mapped, skip: usize, bytes: &[u8]) -> usize {
         let mut done = 0;
         for slice in self.slices(memory, skip, bytes.len()) {
@@ -104,10 +104,10 @@ impl Pieces {
         done
     }
 
-    /// Reads `length` bytes of a file, at `offset`, to `skip` and what follows. Tells how many there were.
+    /// Reads `length` bytes of a file at `offset` into the buffer, from `skip` on. Returns the number of bytes read.
     ///
     /// # Errors
-    /// Those of `preadv(2)` where nothing was read.
+    /// The error of `preadv(2)` where nothing was read.
     pub(crate) fn read_file(
         &self,
         memory: &Mapped,
@@ -117,17 +117,17 @@ impl Pieces {
         offset: u64,
     ) -> Result<usize, Errno> {
         self.move_all(memory, skip, length, offset, |vectors, offset| {
-            // SAFETY: the vectors are mapped and writable for as long as the call takes, and no reference to what is
-            // behind them exists.
+            // SAFETY: the vectors are mapped and writable for the duration of the call, and no reference to the memory behind
+            // them exists.
             unsafe { libc::preadv(file.as_raw_fd(), vectors.as_ptr(), vectors.len() as libc::c_int, offset) }
         })
     }
 
-    /// Writes `length` bytes from `skip` on to a file at `offset`. Tells how many were written: fewer only where an
-    /// error followed some progress.
+    /// Writes `length` bytes of the buffer, from `skip` on, to a file at `offset`. Returns the number of bytes written: fewer
+    /// only where an error followed some progress.
     ///
     /// # Errors
-    /// Those of `pwritev(2)` where nothing was written.
+    /// The error of `pwritev(2)` where nothing was written.
     pub(crate) fn write_file(
         &self,
         memory: &Mapped,
@@ -137,7 +137,7 @@ impl Pieces {
         offset: u64,
     ) -> Result<usize, Errno> {
         self.move_all(memory, skip, length, offset, |vectors, offset| {
-            // SAFETY: the vectors are mapped for as long as the call takes; the kernel reads what is behind them.
+            // SAFETY: the vectors are mapped for the duration of the call; the kernel only reads the memory behind them.
             unsafe {
                 libc::pwritev2(file.as_raw_fd(), vectors.as_ptr(), vectors.len() as libc::c_int, offset, 0)
             }

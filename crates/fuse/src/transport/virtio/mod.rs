@@ -1,11 +1,12 @@
-//! Requests of a virtual machine's kernel: a virtio device that the machine's emulator has us serve (vhost-user).
+//! The virtio transport: requests of a virtual machine's kernel, to a virtio device that we serve for the machine's emulator
+//! (vhost-user).
 //!
-//! A request is a chain of descriptors in the guest's memory: parts that it has written, then room for the reply. What
-//! is small is copied out once, and only then looked at, for the guest may change it at any time. Data of READ and
-//! WRITE goes between the guest's memory and the file in one system call.
+//! A request is a chain of descriptors in the guest's memory: parts that the guest has written, then room for the reply. Small
+//! parts are copied out once, and parsed only then, because the guest may change them at any time. The data of READ and WRITE is
+//! moved between the guest's memory and the file by one system call.
 //!
-//! A guest is an attacker: addresses, lengths, order and number of descriptors are checked, and no request takes
-//! memory by what it says of itself.
+//! A guest is an attacker: addresses, lengths, order and number of descriptors are checked, and no request allocates memory
+//! according to its own claims.
 
 mod chain;
 pub(crate) mod device;

@@ -1,4 +1,4 @@
-//! Threads for requests that may take long, or that came many at once.
+//! A thread pool for requests that may take long, or that arrived many at once.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicIsize, AtomicUsize, Ordering};
@@ -8,14 +8,14 @@ use crossbeam_channel::{Receiver, Sender, unbounded};
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// Threads started as work comes, up to a number; they end with the pool.
+/// Starts threads on demand, up to a maximum; they end with the pool.
 #[derive(Debug)]
 pub(super) struct Pool {
-    // Bounded by the chains that the guest's queues have room for.
+    // Bounded by the number of chains in the guest's queues.
     jobs: Sender<Job>,
     waiting: Receiver<Job>,
     threads: AtomicUsize,
-    /// Threads that wait for a job, less the jobs that wait for a thread.
+    /// Number of threads that wait for a job, minus the jobs that wait for a thread.
     spare: Arc<AtomicIsize>,
     most: usize,
 }
@@ -52,7 +52,7 @@ impl Pool {
         }
     }
 
-    /// Whether jobs are ever done.
+    /// Reports whether the pool has any thread to run jobs.
     pub(super) fn has_threads(&self) -> bool {
         self.threads.load(Ordering::Relaxed) > 0
     }

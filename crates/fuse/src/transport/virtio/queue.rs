@@ -1,4 +1,5 @@
-//! One queue of a guest's device.
+//! One virtqueue of a guest's device. Chains are taken from its available ring and returned to its used ring; stopping the queue
+//! waits for the chains in progress.
 
 use parking_lot::{Condvar, Mutex};
 use vhost_user_backend::{VringRwLock, VringT};
@@ -8,7 +9,7 @@ use vm_memory::GuestAddressSpace;
 use super::chain::Chain;
 use super::memory::Guest;
 
-/// One queue, and how many of its chains are being worked on.
+/// A virtqueue, and the number of its chains in progress.
 #[derive(Default)]
 pub(crate) struct Queue {
     ring: Mutex<Option<Ring>>,
@@ -25,7 +26,7 @@ impl std::fmt::Debug for Queue {
 }
 
 impl Queue {
-    /// Says which ring of the device it is.
+    /// Sets the ring of the device that this queue uses.
     pub(super) fn bind(&self, ring: &Ring) {
         self.ring.lock().get_or_insert_with(|| ring.clone());
     }
@@ -34,8 +35,8 @@ impl Queue {
         self.ring.lock().clone()
     }
 
-    /// Takes the next chain, if there is one; the flag tells whether there is another one behind it. A chain that makes
-    /// no sense is given back at once.
+    /// Takes the next chain, if there is one; the flag reports whether another one follows it. An invalid chain is returned at
+    /// once.
     pub(super) fn take(&self, guest: &Guest) -> Option<(Chain, bool)> {
         let ring = self.ring()?;
         loop {
@@ -43,7 +44,7 @@ impl Queue {
             let (descriptors, more) = {
                 let mut state = ring.get_mut();
                 let queue = state.get_queue_mut();
-                // A ring that was stopped is not touched any more: the guest may use its memory for something else.
+                // A stopped ring must not be touched: the guest may have reused its memory.
                 if !queue.ready() {
                     return None;
                 }
@@ -64,7 +65,7 @@ impl Queue {
         }
     }
 
-    /// Gives a chain back to the guest, with so many bytes of a reply.
+    /// Returns a chain to the guest, with the length of the reply.
     pub(super) fn give_back(&self, head: u16, length: u32) {
         if let Some(ring) = self.ring() {
             let mut state = ring.get_mut();
@@ -83,7 +84,8 @@ impl Queue {
         }
     }
 
-    /// Says whether the guest is to tell of further chains. Tells whether some came before it knew.
+    /// Sets whether the guest should send notifications of further chains. Returns whether some were added before that took
+    /// effect.
     pub(super) fn set_kicks(&self, wanted: bool) -> bool {
         let Some(ring) = self.ring() else { return false };
         let mut state = ring.get_mut();
@@ -96,7 +98,7 @@ impl Queue {
         }
     }
 
-    /// Waits until no chain is being worked on.
+    /// Waits until no chain is in progress.
     pub(super) fn drain(&self) {
         let mut under_way = self.under_way.lock();
         while *under_way > 0 {

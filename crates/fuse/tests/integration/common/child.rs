@@ -1,7 +1,7 @@
-//! Processes of their own for tests: to be killed, to be another program than the server.
+//! Child processes for tests: to be killed, or to be a program other than the server.
 //!
-//! The test binary starts itself with the name of a role; [`perform`] is called by the one test that every such binary
-//! has for this.
+//! The test binary starts itself with the name of a role; [`perform`] is called by the one test in the binary that exists for
+//! this purpose.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -30,12 +30,12 @@ pub fn start(role: &str, argument: &Path) -> Actor {
     Actor { child, output }
 }
 
-/// In a child: what to do. `None` in the test run itself.
+/// Returns the role and argument of a child; `None` in the test run itself.
 pub fn role() -> Option<(String, std::path::PathBuf)> {
     Some((std::env::var(ROLE).ok()?, std::env::var_os(ARGUMENT)?.into()))
 }
 
-/// In a child: tells the test something.
+/// Sends a line from a child to the test.
 pub fn tell(text: &str) {
     let mut out = std::io::stdout();
     writeln!(out, "={text}").unwrap();
@@ -52,7 +52,7 @@ impl Actor {
         rustix::process::kill_process(pid, signal).unwrap();
     }
 
-    /// The next thing that the child tells.
+    /// Receives the next line from the child.
     pub fn hear(&mut self) -> String {
         let mut line = String::new();
         loop {
@@ -64,7 +64,7 @@ impl Actor {
         }
     }
 
-    /// Waits for its end.
+    /// Waits for the child to exit.
     pub fn wait(&mut self) -> std::process::ExitStatus {
         self.child.wait().unwrap()
     }

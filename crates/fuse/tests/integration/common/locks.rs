@@ -1,4 +1,4 @@
-//! A server's own table of locks.
+//! A lock table in the server.
 
 use std::future::poll_fn;
 use std::task::{Poll, Waker};
@@ -41,7 +41,7 @@ impl Locks {
         state.0.iter().find(|held| held.conflicts(node, args)).map_or(free, |held| held.range)
     }
 
-    /// Ends all locks of an owner.
+    /// Releases all locks of an owner.
     pub fn release(&self, node: NodeId, owner: LockOwner, kind: LockKind) {
         self.change(|held| held.retain(|h| !(h.node == node && h.owner == owner && h.kind == kind)));
     }

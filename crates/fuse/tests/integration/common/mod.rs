@@ -1,5 +1,5 @@
-//! What the tests on real mounts stand on: a file system in memory that does what a script says, a stage that mounts
-//! it and always takes it away again, and a watchdog that makes a hang a failure.
+//! The harness of the tests on real mounts: a scripted in-memory file system, a stage that mounts it and always unmounts it
+//! again, and a watchdog that turns a hang into a failure.
 //!
 //! Without root or `/dev/fuse` a test prints `SKIP name: reason`; with `CI=true` that is a failure.
 
@@ -22,24 +22,24 @@ use std::time::{Duration, Instant};
 use shunt_tests::cmd::within;
 use shunt_tests::pace;
 
-/// Waits until the condition holds.
+/// Waits until a condition holds.
 ///
 /// # Panics
-/// After ten seconds in the pace of the machine.
+/// The condition does not hold after ten seconds, scaled by the speed of the machine.
 #[track_caller]
 pub fn eventually(what: &str, condition: impl Fn() -> bool) {
     assert!(within(Duration::from_secs(10), condition), "never happened: {what}");
 }
 
-/// How much slower than a machine of its own this one is: the lab emulates its processors.
+/// Returns how many times slower this machine is than usual: the lab emulates its CPUs.
 pub fn slowness() -> u32 {
     if std::env::var_os("SHUNT_LAB").is_some() { 20 } else { 1 }
 }
 
-/// Waits until every notification is sent, however many there are.
+/// Waits until all queued notifications are sent.
 ///
 /// # Panics
-/// After ten seconds, in the pace of the machine, in which none was.
+/// No notification is sent for ten seconds, scaled by the speed of the machine.
 #[track_caller]
 pub fn drained(stage: &Stage) {
     let (mut left, mut since) = (usize::MAX, Instant::now());
@@ -54,14 +54,14 @@ pub fn drained(stage: &Stage) {
     }
 }
 
-/// How long a call takes.
+/// Measures the duration of a call.
 pub fn timed<R>(call: impl FnOnce() -> R) -> (Duration, R) {
     let start = Instant::now();
     let result = call();
     (start.elapsed(), result)
 }
 
-/// Bytes that differ everywhere and from seed to seed.
+/// Generates bytes that differ everywhere and between seeds.
 pub fn pattern(length: usize, seed: u64) -> Vec<u8> {
     let mut rng = Rng(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
     let mut bytes = Vec::with_capacity(length + 8);
@@ -72,7 +72,7 @@ pub fn pattern(length: usize, seed: u64) -> Vec<u8> {
     bytes
 }
 
-/// Xorshift: the same numbers every run.
+/// A xorshift generator: the same numbers in every run.
 pub struct Rng(pub u64);
 
 impl Rng {
@@ -88,7 +88,7 @@ impl Rng {
     }
 }
 
-/// Compares bytes; a difference is told by its place, not by all of them.
+/// Compares bytes; a difference is reported by its position only.
 #[track_caller]
 pub fn assert_same(found: &[u8], wanted: &[u8], what: &str) {
     assert_eq!(found.len(), wanted.len(), "{what}: length");

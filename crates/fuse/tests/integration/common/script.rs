@@ -1,4 +1,4 @@
-//! What the test file system is told to do, and what it remembers.
+//! The scripted behaviour of the test file system, and the log of its requests.
 
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
@@ -10,7 +10,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use shunt_fuse::{Errno, NodeId, Opcode};
 
-/// What to do with a request before it is served as usual.
+/// The behaviour of a request before it is served as usual.
 pub enum Behaviour {
     Go,
     Fail(Errno),
@@ -18,13 +18,13 @@ pub enum Behaviour {
     Block(Duration),
     /// Block the thread until the gate is opened.
     BlockUntil(Door),
-    /// Wait, giving the thread back.
+    /// Wait without occupying a thread.
     Wait(Door),
-    /// Wait until the caller gives up, then fail with EINTR.
+    /// Wait until the caller is interrupted, then fail with EINTR.
     UntilInterrupted,
 }
 
-/// One request as it arrived.
+/// A request as it arrived.
 #[derive(Debug, Clone)]
 pub struct Call {
     pub op: Opcode,
@@ -45,7 +45,7 @@ impl Call {
     }
 }
 
-/// Remembered calls: the newest ones, and the number of all.
+/// Maximum number of recent calls kept; all are counted.
 const KEPT: usize = 4096;
 
 #[derive(Default)]
@@ -66,7 +66,7 @@ impl Log {
         self.calls.lock().iter().filter(|call| call.op == op).cloned().collect()
     }
 
-    /// The newest call of an operation.
+    /// Returns the most recent call of an operation.
     #[track_caller]
     pub fn last(&self, op: Opcode) -> Call {
         self.of(op).pop().unwrap_or_else(|| panic!("no {} came", op.name()))
@@ -81,11 +81,11 @@ impl Log {
     }
 }
 
-/// A gate for handlers, shut until it is opened or dropped: a test that fails must not leave anybody waiting.
+/// A gate for handlers, closed until it is opened or dropped: a failing test must not leave anything waiting.
 #[derive(Default)]
 pub struct Gate(Door);
 
-/// The way through a gate.
+/// A handle on a gate, for handlers.
 #[derive(Clone, Default)]
 pub struct Door(Arc<Leaf>);
 
@@ -100,7 +100,7 @@ impl Gate {
         Self::default()
     }
 
-    /// All requests of this operation wait here from now on.
+    /// Makes all requests of this operation wait at a new gate.
     pub fn before(fs: &super::TestFs, op: Opcode) -> Self {
         let gate = Self::new();
         let door = gate.door();
@@ -124,7 +124,7 @@ impl Gate {
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    /// How many handlers came so far and found it shut.
+    /// Returns how many handlers have arrived while it was closed.
     pub fn arrived(&self) -> usize {
         self.0.0.arrived.load(Ordering::SeqCst)
     }
@@ -137,7 +137,7 @@ impl Drop for Gate {
 }
 
 impl Door {
-    /// As a slow disk would: the thread does nothing else.
+    /// Blocks the thread, as a slow disk would.
     pub fn block(&self) {
         self.0.arrived.fetch_add(1, Ordering::SeqCst);
         while !self.0.state.lock().0 {

@@ -1,4 +1,4 @@
-//! Mounts the test file system for the time of a test.
+//! Mounts the test file system for the duration of a test.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ pub use shunt_tests::stage::over_rings;
 use super::watchdog::Watchdog;
 use super::{TestFs, eventually};
 
-/// How to mount, and how long the test may take.
+/// Mount configuration and timeout of a test.
 pub struct Plan {
     pub config: Config,
     pub options: MountOptions,
@@ -53,12 +53,12 @@ impl Plan {
     }
 }
 
-/// Processors, and so queues of a ring session.
+/// Returns the number of CPUs, and so of the queues of a ring session.
 pub fn processors() -> usize {
     std::thread::available_parallelism().unwrap().get()
 }
 
-/// Whether tests on mounts can run here; where not, says so.
+/// Reports whether tests on mounts can run here; if not, prints the reason.
 pub fn can_mount() -> bool {
     let reason = if !rustix::process::geteuid().is_root() {
         "not root"
@@ -80,7 +80,7 @@ pub struct Stage {
     mounted: Mutex<Option<Mounted>>,
 }
 
-/// A directory to mount on. Never removed while something is mounted in it.
+/// A directory to mount on. It is not removed while something is mounted in it.
 pub struct Place(Option<tempfile::TempDir>);
 
 impl Place {
@@ -110,7 +110,7 @@ impl Drop for Place {
             if rustix::mount::unmount(at, flags).is_err()
                 && let Some(dir) = self.0.take()
             {
-                // Removing it would remove what is mounted there.
+                // Removing it would remove the contents of the mount.
                 let _ = dir.keep();
                 return;
             }
@@ -118,12 +118,12 @@ impl Drop for Place {
     }
 }
 
-/// Runs a test on a mount of an empty file system.
+/// Runs a test on a mount of an empty test file system.
 pub fn run(plan: Plan, body: impl FnOnce(&Stage)) {
     run_with(plan, TestFs::new(), body);
 }
 
-/// Runs a test on a mount of this file system.
+/// Runs a test on a mount of this test file system.
 pub fn run_with(plan: Plan, fs: TestFs, body: impl FnOnce(&Stage)) {
     if !can_mount() {
         return;
@@ -158,7 +158,7 @@ pub fn run_with(plan: Plan, fs: TestFs, body: impl FnOnce(&Stage)) {
     assert!(!late, "time was over");
 }
 
-/// Unmounts, trying again while a child between fork and exec holds files of the mount.
+/// Unmounts, with retries while a child between fork and exec holds files of the mount.
 #[track_caller]
 pub fn unmount(mut mounted: Mounted) {
     let start = Instant::now();
@@ -175,7 +175,7 @@ pub fn unmount(mut mounted: Mounted) {
 }
 
 impl Stage {
-    /// A path in the mount.
+    /// Returns a path in the mount.
     pub fn path(&self, name: &str) -> PathBuf {
         self.place.path().join(name)
     }
@@ -184,7 +184,7 @@ impl Stage {
         self.place.path()
     }
 
-    /// A path beside the mount.
+    /// Returns a path outside the mount.
     pub fn outside(&self, name: &str) -> PathBuf {
         self.place.outer().join(name)
     }
@@ -198,17 +198,17 @@ impl Stage {
         self.handle.passthrough().expect("passthrough is in force")
     }
 
-    /// Takes the mount out, to end it in a way of one's own.
+    /// Takes the mount out of the stage, for tests that end it themselves.
     pub fn take(&self) -> Option<Mounted> {
         self.mounted.lock().take()
     }
 
-    /// How often an operation came since the mount.
+    /// Returns how many requests of an operation arrived since the mount.
     pub fn count(&self, op: Opcode) -> u64 {
         self.handle.statistics().count(op)
     }
 
-    /// How often an operation comes during a call.
+    /// Returns how many requests of an operation arrive during a call.
     pub fn during<R>(&self, op: Opcode, call: impl FnOnce() -> R) -> (u64, R) {
         let before = self.count(op);
         let result = call();
@@ -221,7 +221,7 @@ impl Stage {
         eventually("every open file is released", || self.handle.open_nodes() == 0);
     }
 
-    /// The id of a file's inode: the test file system's inode numbers are its node ids.
+    /// Returns the node id of a file: the inode numbers of the test file system are its node ids.
     pub fn node(&self, name: &str) -> NodeId {
         use std::os::unix::fs::MetadataExt;
         NodeId(std::fs::symlink_metadata(self.path(name)).unwrap().ino())

@@ -1,4 +1,4 @@
-//! System calls that the libraries lack, each made once.
+//! System calls that the libraries do not wrap.
 
 use std::fs::File;
 use std::io;
@@ -12,7 +12,7 @@ pub fn last_errno() -> Errno {
     Errno::from_io_error(&io::Error::last_os_error()).unwrap()
 }
 
-/// An anonymous file with these bytes.
+/// Makes an anonymous file with these bytes.
 pub fn memfd(bytes: &[u8]) -> Arc<OwnedFd> {
     let file = rustix::fs::memfd_create("shunt-test", MemfdFlags::CLOEXEC).unwrap();
     let mut done = 0;
@@ -31,7 +31,7 @@ pub struct Mapping {
 impl Mapping {
     pub fn new(file: &File, length: usize) -> io::Result<Self> {
         let protection = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: the kernel picks the place; the mapping is reachable through this value alone.
+        // SAFETY: the kernel picks the address; the mapping is reachable through this value alone.
         let at = unsafe {
             libc::mmap(std::ptr::null_mut(), length, protection, libc::MAP_SHARED, file.as_raw_fd(), 0)
         };
@@ -42,7 +42,7 @@ impl Mapping {
         }
     }
 
-    /// Zeroed memory that begins with a page.
+    /// Allocates zeroed, page-aligned memory.
     pub fn anonymous(length: usize) -> Self {
         let (protection, flags) =
             (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
@@ -52,9 +52,9 @@ impl Mapping {
         Self { at: at.cast(), length }
     }
 
-    /// The bytes of a mapping that nobody else changes.
+    /// Returns the bytes of a mapping that nothing else changes.
     pub fn bytes(&self) -> &[u8] {
-        // SAFETY: the whole mapping, for as long as it lives.
+        // SAFETY: the slice is the whole mapping, which lives as long as `self`.
         unsafe { std::slice::from_raw_parts(self.at, self.length) }
     }
 
@@ -70,7 +70,7 @@ impl Mapping {
         unsafe { self.at.add(index).write_volatile(byte) };
     }
 
-    /// Pages of the file in the page cache.
+    /// Returns the number of the file's pages in the page cache.
     pub fn cached_pages(&self) -> usize {
         let mut pages = vec![0_u8; self.length.div_ceil(4096)];
         // SAFETY: one byte a page of the mapping is written.
@@ -87,7 +87,7 @@ impl Drop for Mapping {
     }
 }
 
-/// Pages of an open file in the page cache.
+/// Returns the number of pages of an open file in the page cache.
 pub fn cached_pages(file: &File) -> usize {
     let length = file.metadata().unwrap().len() as usize;
     // SAFETY: a mapping that nobody reads through.
@@ -98,7 +98,7 @@ pub fn cached_pages(file: &File) -> usize {
     Mapping { at: at.cast(), length }.cached_pages()
 }
 
-/// Runs a call on a thread of its own as another user. The credentials of the other threads stay.
+/// Runs a call as another user, on a thread of its own. The credentials of the other threads do not change.
 pub fn as_user<R: Send>(uid: u32, gid: u32, groups: &[u32], call: impl FnOnce() -> R + Send) -> R {
     std::thread::scope(|scope| {
         scope
@@ -116,7 +116,7 @@ pub fn as_user<R: Send>(uid: u32, gid: u32, groups: &[u32], call: impl FnOnce() 
     })
 }
 
-/// Runs a call on a thread of its own with these capabilities out of the effective set.
+/// Runs a call without these capabilities in the effective set, on a thread of its own.
 pub fn without<R: Send>(capabilities: rustix::thread::CapabilitySet, call: impl FnOnce() -> R + Send) -> R {
     std::thread::scope(|scope| {
         scope
@@ -131,7 +131,7 @@ pub fn without<R: Send>(capabilities: rustix::thread::CapabilitySet, call: impl 
     })
 }
 
-/// A POSIX (`F_*`) lock call over the whole file.
+/// Makes a POSIX (`F_*`) lock call on the whole file.
 pub fn posix_lock(file: &File, command: libc::c_int, kind: libc::c_int) -> Result<libc::flock, Errno> {
     // SAFETY: all fields are integers.
     let mut lock: libc::flock = unsafe { std::mem::zeroed() };
@@ -141,7 +141,7 @@ pub fn posix_lock(file: &File, command: libc::c_int, kind: libc::c_int) -> Resul
     if result < 0 { Err(last_errno()) } else { Ok(lock) }
 }
 
-/// Open file descriptors of this process.
+/// Returns the number of open file descriptors of this process.
 pub fn open_fds() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
 }
@@ -152,12 +152,12 @@ fn status(key: &str) -> usize {
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
-/// Resident memory in KiB.
+/// Returns the resident memory in KiB.
 pub fn resident_kib() -> usize {
     status("VmRSS:")
 }
 
-/// Threads of this process that the framework started; the test harness has its own.
+/// Returns the number of threads that the framework started; the test harness has others.
 pub fn threads() -> usize {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap().filter_map(Result::ok);
     let names = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("comm")).ok());

@@ -1,4 +1,4 @@
-//! Inodes in memory.
+//! In-memory inodes of the test file system.
 
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::OwnedFd;
@@ -6,21 +6,21 @@ use std::sync::Arc;
 
 use shunt_fuse::{Attributes, Errno, FileType, NodeId, Timestamp};
 
-/// How an open is answered.
+/// The I/O mode with which an open is answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OpenAs {
     Cached,
     KeepCache,
     Direct,
-    /// As `Content::File` passed through; cached where that is refused.
+    /// Passed through to `Content::File`; cached where that is refused.
     Passthrough,
-    /// Cached; served directly beside those that are passed through.
+    /// Cached; direct beside opens that are passed through.
     Watched,
     /// Cached, with no FLUSH at close.
     NoFlush,
 }
 
-/// Where the bytes of a file are.
+/// The storage of a file's bytes.
 #[derive(Clone)]
 pub enum Content {
     Bytes(Vec<u8>),
@@ -45,7 +45,7 @@ pub struct Node {
     pub target: Vec<u8>,
     pub xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
     pub open: Option<OpenAs>,
-    /// References that the kernel holds.
+    /// The kernel's lookup count.
     pub lookups: u64,
 }
 
@@ -111,7 +111,7 @@ impl Tree {
         Ok(attributes)
     }
 
-    /// Drops an inode that has neither names nor references.
+    /// Drops lookups, and the inode if it has neither names nor lookups left.
     pub fn forget(&mut self, node: NodeId, lookups: u64) {
         if let Some(held) = self.nodes.get_mut(&node) {
             held.lookups = held.lookups.saturating_sub(lookups);

@@ -1,4 +1,4 @@
-//! A hang becomes a failure: the connection is aborted, which ends every wait in the kernel for its server.
+//! A watchdog that turns a hang into a failure: it aborts the connection, which ends every wait in the kernel for its server.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -7,7 +7,7 @@ use parking_lot::{Condvar, Mutex};
 use shunt_fuse::mount::{MountPoint, Unmount};
 use shunt_tests::pace;
 
-/// After an abort every call returns at once; a test that goes on for so long hangs elsewhere.
+/// After an abort every call returns at once; a test that still runs after this time hangs elsewhere.
 const GRACE: Duration = Duration::from_secs(20);
 
 #[derive(Default)]
@@ -29,12 +29,12 @@ impl Watchdog {
         dog
     }
 
-    /// Another mount to abort when time is over.
+    /// Adds another mount to abort at the timeout.
     pub fn guard(&self, point: &MountPoint) {
         self.0.0.lock().points.push(point.clone());
     }
 
-    /// Ends the watch. Tells whether time was over before.
+    /// Stops the watchdog. Returns whether it had timed out.
     pub fn end(&self) -> bool {
         let mut state = self.0.0.lock();
         state.done = true;
@@ -66,7 +66,7 @@ impl Watchdog {
     }
 }
 
-/// Where each thread of this process waits in the kernel, as far as root may see it.
+/// Returns the kernel stack of each thread of this process, as far as root may read it.
 fn stacks() -> String {
     let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
     let stack = |task: std::path::PathBuf| {

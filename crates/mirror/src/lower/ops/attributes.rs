@@ -20,7 +20,7 @@ pub enum NewTime {
     At(i64, u32),
 }
 
-/// Attributes to change; `None` leaves one as it is.
+/// Attributes to change; `None` leaves one unchanged.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Changes {
     /// Permission bits.

@@ -1,4 +1,4 @@
-//! Extended attributes.
+//! Extended attributes: SETXATTR, GETXATTR, LISTXATTR.
 
 use rusqlite::{OptionalExtension as _, params};
 use rustix::io::Errno;

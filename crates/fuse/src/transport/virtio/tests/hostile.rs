@@ -1,12 +1,12 @@
-//! What an attacker sends. Nothing panics or hangs, and every chain that has a place comes back.
+//! Tests with a malicious driver: nothing panics or hangs, and every chain with a valid head is returned.
 //!
-//! `SHUNT_SEEDS=N` tries so many seeds instead of the usual number.
+//! `SHUNT_SEEDS=N` sets the number of seeds.
 
 use std::time::{Duration, Instant};
 
 use super::*;
 
-/// A generator of numbers: the same for the same seed (splitmix64).
+/// A pseudo-random number generator with a fixed seed (splitmix64).
 struct Random(u64);
 
 impl Random {
@@ -30,7 +30,7 @@ impl Random {
         choices[self.below(choices.len() as u64) as usize]
     }
 
-    /// Memory, none, the edge of both, or a sum that wraps.
+    /// An address in memory, outside, near the end, or one whose sum wraps.
     fn address(&mut self) -> u64 {
         let near = self.below(64);
         match self.below(8) {
@@ -39,7 +39,7 @@ impl Random {
             2 => u64::MAX - near,
             3 => self.next(),
             4 => 2 * END + self.below(END),
-            // The rings themselves.
+            // An address within the rings themselves.
             5 => self.below(BUFFERS),
             _ => BUFFERS + self.below(0x1000),
         }
@@ -66,7 +66,7 @@ impl Random {
     }
 }
 
-/// A request: whole, but for a few fields.
+/// Makes a request that is valid but for a few fields.
 fn request(random: &mut Random) -> Vec<u8> {
     let opcode = match random.below(8) {
         0 => random.next() as u32,
@@ -103,7 +103,7 @@ fn table(guest: &Rig, random: &mut Random, table: u64, size: u16) {
     }
 }
 
-/// An honest layout of a wrong request, or anything at all.
+/// Writes an invalid request in a valid layout, or random tables.
 fn attack(guest: &mut Rig, random: &mut Random) {
     let bytes = request(random);
     guest.put(BUFFERS, &bytes);
@@ -120,7 +120,7 @@ fn attack(guest: &mut Rig, random: &mut Random) {
     guest.offer(head);
 }
 
-/// Ends what waits.
+/// Interrupts all waiting requests.
 fn interrupt_all(guest: &mut Rig) {
     for unique in 0..16_u64 {
         guest.lay_out(Opcode::Interrupt, 100, 0, &unique.to_ne_bytes(), 0);
@@ -144,9 +144,10 @@ fn nothing_that_a_guest_sends_does_harm() {
             }
         }
         interrupt_all(&mut guest);
-        // Replies may have gone over the rings, as the guest wished. Still all that was taken is given back: this returns.
+        // Replies may have been written over the rings, by the guest's choice. All chains in progress are returned nevertheless:
+        // this returns.
         guest.settle();
-        // Whatever that guest did, the next one is served.
+        // The next guest is served, whatever this one did.
         guest.reboot();
         assert!(guest.ask(Opcode::Lookup, 2, 1, b"f\0", 4096).is_some_and(|(error, _)| error == 0));
         assert!(begun.elapsed() < Duration::from_secs(20), "seed {seed} took {:?}", begun.elapsed());
@@ -187,7 +188,7 @@ fn void_chains_come_back_and_the_queue_goes_on() {
 #[test]
 fn a_ring_that_lies_keeps_nobody_busy() {
     let mut guest = Rig::mounted();
-    // More than the ring has room for.
+    // An index beyond the size of the ring.
     let beyond = guest.available.wrapping_add(QUEUE as u16 + 1);
     guest.put(AVAILABLE + 2, &beyond.to_le_bytes());
     let begun = Instant::now();

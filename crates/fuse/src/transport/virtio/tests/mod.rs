@@ -1,4 +1,4 @@
-//! What guests ask, and what attackers do.
+//! Tests of the virtio transport with correct and with malicious guests.
 
 mod hostile;
 mod requests;
@@ -19,7 +19,7 @@ use crate::{
     Request, WriteArgs, WriteData,
 };
 
-/// One file, `f`, whose inode is 2.
+/// A file system with one file, `f`, whose inode is 2.
 struct OneFile(Arc<OwnedFd>);
 
 impl FileSystem for OneFile {
@@ -72,7 +72,7 @@ struct Rig {
 }
 
 impl Rig {
-    /// One that a guest has mounted.
+    /// Makes a guest that has mounted.
     fn mounted() -> Self {
         let content: Arc<OwnedFd> =
             Arc::new(rustix::fs::memfd_create("content", MemfdFlags::CLOEXEC).unwrap());

@@ -1,4 +1,4 @@
-//! What an honest driver sends.
+//! Tests with a correct driver.
 
 use shunt_fuse_abi::{FsyncIn, GetattrIn, InterruptIn, ReadIn, WriteIn};
 
@@ -38,7 +38,7 @@ fn data_may_lie_in_many_places_and_across_tables() {
     let arg = WriteIn { size: 3000, ..Default::default() };
     guest.lay_out(Opcode::Write, 2, 2, &[arg.as_bytes(), &text].concat(), 24);
     let whole = (WriteIn::default().as_bytes().len() + 3000) as u32;
-    // An indirect table: the header in two parts, the rest in pieces of 77 bytes, then the reply.
+    // An indirect table: the header in two parts, the rest in parts of 77 bytes, then the reply.
     let table = BUFFERS + 0x20000;
     let mut parts = vec![(BUFFERS, 7, 0), (BUFFERS + 7, InHeader::SIZE as u32 - 7, 0)];
     let step = |at: u32| (BUFFERS + 0x100 + u64::from(at), 77.min(whole - at), 0);
@@ -84,7 +84,7 @@ fn an_interrupt_ends_what_waits_and_a_queue_is_stopped_only_then() {
         let stopped = scope.spawn(|| guest.device.stop_vring(1));
         std::thread::sleep(std::time::Duration::from_millis(50));
         assert!(!stopped.is_finished(), "a reply is still to come");
-        // By the other queue.
+        // Sent over the other queue.
         let ring = VringRwLock::new(guest.guest.clone(), 16).unwrap();
         let base = 2 * END;
         ring.set_queue_info(base, base + 0x1000, base + 0x2000).unwrap();

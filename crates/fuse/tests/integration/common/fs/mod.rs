@@ -1,4 +1,4 @@
-//! The test file system: a tree in memory that obeys a script.
+//! The test file system: an in-memory tree controlled by a script.
 
 mod serve;
 
@@ -22,18 +22,18 @@ pub struct TestFs {
     pub log: Log,
     pub locks: Locks,
     pub expiry: Mutex<Expiry>,
-    /// How files are opened that do not say it themselves.
+    /// Default for files without an open mode of their own.
     pub open: Mutex<OpenAs>,
     pub session: OnceLock<Handle>,
     pub destroyed: AtomicBool,
-    /// FLUSH ends POSIX locks. Off, the server forgets its duty.
+    /// FLUSH releases POSIX locks. If unset, the server neglects that duty.
     pub flush_unlocks: AtomicBool,
     pub polled: Mutex<Vec<PollHandle>>,
     pub poll_events: Mutex<u32>,
     script: Mutex<Option<Arc<Script>>>,
     after: Mutex<Option<Arc<Answered>>>,
     found: Mutex<Option<Arc<Found>>>,
-    /// Shares that were refused.
+    /// Errors of refused backing files.
     pub refusals: Mutex<Vec<Errno>>,
 }
 
@@ -57,12 +57,12 @@ impl TestFs {
         }
     }
 
-    /// From now on each request is asked what to do with it.
+    /// Sets the script, which selects the behaviour of each request.
     pub fn script(&self, script: impl Fn(&Call) -> Behaviour + Send + Sync + 'static) {
         *self.script.lock() = Some(Arc::new(script));
     }
 
-    /// These operations fail.
+    /// Makes these operations fail.
     pub fn fail(&self, ops: &'static [Opcode], errno: Errno) {
         self.script(move |call| match ops.contains(&call.op) {
             true => Behaviour::Fail(errno),
@@ -70,12 +70,12 @@ impl TestFs {
         });
     }
 
-    /// Called by handlers that change a directory, when done and before they answer.
+    /// Sets a callback for handlers that change a directory, called after the change and before the reply.
     pub fn before_answer(&self, call: impl Fn(&Request<'_>, &Call) + Send + Sync + 'static) {
         *self.after.lock() = Some(Arc::new(call));
     }
 
-    /// Called by lookups that found something, with what they are about to answer decided.
+    /// Sets a callback for successful lookups, called after the reply was determined.
     pub fn after_lookup(&self, call: impl Fn(&Self, NodeId) + Send + Sync + 'static) {
         *self.found.lock() = Some(Arc::new(call));
     }
@@ -118,7 +118,7 @@ impl TestFs {
         }
     }
 
-    /// Removes a name behind the kernel's back.
+    /// Removes a name without the kernel's knowledge.
     pub fn remove(&self, parent: NodeId, name: &str) {
         self.tree.lock().get(parent).unwrap().names.remove(name.as_bytes());
     }

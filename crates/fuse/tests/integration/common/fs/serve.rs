@@ -1,4 +1,4 @@
-//! Each operation: written down, given to the script, and done to the tree.
+//! The operations: each is logged, passed to the script, and applied to the tree.
 
 use std::ffi::CStr;
 use std::os::fd::AsFd;
@@ -450,7 +450,7 @@ impl FileSystem for TestFs {
     async fn access(&self, request: &Request<'_>, node: NodeId, mask: u32) -> Result<(), Errno> {
         self.begin(request, Opcode::Access, b"", format!("{mask}")).await?;
         let mode = self.tree.lock().get(node)?.attributes.mode;
-        // Only what the tests ask: nobody may what no class may.
+        // Only as much as the tests need: access is denied if no permission class grants it.
         if (mode | mode >> 3 | mode >> 6) & mask == mask { Ok(()) } else { Err(Errno::ACCESS) }
     }
 
@@ -483,7 +483,7 @@ impl FileSystem for TestFs {
         args: IoctlArgs<'_>,
     ) -> Result<IoctlReply, Errno> {
         self.begin(request, Opcode::Ioctl, b"", format!("{args:?}")).await?;
-        /// `FS_IOC_GETFLAGS`, with the size of a long that its number promises.
+        /// `FS_IOC_GETFLAGS`, with the size of a long that its number encodes.
         const GETFLAGS: u32 = 0x8008_6601;
         match args.command {
             GETFLAGS => Ok(IoctlReply { result: 0, data: 0x10_u64.to_ne_bytes().to_vec() }),
@@ -531,7 +531,7 @@ impl FileSystem for TestFs {
         range: CopyRange,
     ) -> Result<usize, Errno> {
         self.begin(request, Opcode::CopyFileRange, b"", format!("{node_in} {node_out} {range:?}")).await?;
-        // A file that large has no bytes here: the count is all that is tested.
+        // A file that large has no data here: only the count is tested.
         Ok(range.length as usize)
     }
 
