@@ -2,8 +2,9 @@
 
 use crate::error::Result;
 use crate::filesystem::Filesystem;
-use crate::inode::{Inode, Time};
+use crate::inode::Inode;
 use crate::layout::InodeFlags;
+use crate::time::Time;
 use crate::{time, xattr};
 
 /// What is to be changed; `None` leaves it as it is.

@@ -24,6 +24,11 @@ pub(crate) fn crc16(mut sum: u16, bytes: &[u8]) -> u16 {
     sum
 }
 
+/// What the checksums of structures that belong to an inode begin with.
+pub(crate) fn owner_seed(seed: u32, number: u32, generation: u32) -> u32 {
+    crc32c(crc32c(seed, &number.to_le_bytes()), &generation.to_le_bytes())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

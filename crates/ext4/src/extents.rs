@@ -4,7 +4,7 @@ use crate::error::Result;
 use crate::filesystem::Filesystem;
 use crate::inode::{Inode, Kind};
 use crate::layout::InodeFlags;
-use crate::map::Mapping;
+use crate::mapped_range::Mapping;
 
 /// A stretch of a file that lies in one piece. All numbers are bytes, and multiples of the block size but for `device`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -154,3 +154,16 @@ fn check(geometry: &Geometry, number: u32, bytes: &[u8]) -> std::result::Result<
     }
     Ok(())
 }
+
+/// The first block of a group's inode table. Every lookup of an inode asks for it, so it is read from the descriptor once.
+///
+/// # Errors
+/// [`Error::Corrupt`](crate::Error::Corrupt), [`Error::Io`](crate::Error::Io).
+pub(crate) fn inode_table(geometry: &Geometry, store: &MetadataCache, group: u32) -> Result<u64> {
+    if let Some(table) = store.places().inode_table(group) {
+        return Ok(table);
+    }
+    let table = GroupDesc::read(geometry, store, group)?.inode_table;
+    store.places().remember_inode_table(group, table);
+    Ok(table)
+}

@@ -3,9 +3,6 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::buffer::MetadataCache;
-use crate::error::Result;
-use crate::group_desc::GroupDesc;
 use crate::superblock::Geometry;
 
 /// A block, or 0 where it is not known yet: there lies a superblock or a boot sector.
@@ -32,21 +29,16 @@ impl GroupLocations {
         Self((0..count).map(|_| Parts::default()).collect())
     }
 
-    /// The first block of a group's inode table.
-    ///
-    /// # Errors
-    /// As [`GroupDesc::read`].
-    pub(crate) fn inode_table(&self, geometry: &Geometry, store: &MetadataCache, group: u32) -> Result<u64> {
-        let known = self.0.get(group as usize).map(|parts| &parts.inode_table);
-        match known.map_or(0, |known| known.load(Ordering::Relaxed)) {
-            0 => {
-                let table = GroupDesc::read(geometry, store, group)?.inode_table;
-                if let Some(known) = known {
-                    known.store(table, Ordering::Relaxed);
-                }
-                Ok(table)
-            }
-            table => Ok(table),
+    /// The first block of the group's inode table, if it is remembered.
+    pub(crate) fn inode_table(&self, group: u32) -> Option<u64> {
+        let known = self.0.get(group as usize)?.inode_table.load(Ordering::Relaxed);
+        (known != 0).then_some(known)
+    }
+
+    /// Remembers the first block of the group's inode table.
+    pub(crate) fn remember_inode_table(&self, group: u32, place: u64) {
+        if let Some(parts) = self.0.get(group as usize) {
+            parts.inode_table.store(place, Ordering::Relaxed);
         }
     }
 

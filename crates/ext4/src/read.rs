@@ -4,7 +4,8 @@ use crate::error::{Corruption, Error, Result};
 use crate::filesystem::Filesystem;
 use crate::inode::{Inode, Kind};
 use crate::layout::InodeFlags;
-use crate::map::{self, MappedRange, Mapping};
+use crate::map;
+use crate::mapped_range::{MappedRange, Mapping};
 use crate::xattr::Xattrs;
 
 /// Bytes of the longest target of a symbolic link, as the kernel has it.

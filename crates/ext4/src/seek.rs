@@ -4,7 +4,7 @@ use crate::error::Result;
 use crate::filesystem::Filesystem;
 use crate::inode::{Inode, Kind};
 use crate::layout::InodeFlags;
-use crate::map::Mapping;
+use crate::mapped_range::Mapping;
 
 impl Filesystem {
     /// The first byte from `offset` on that is not in a hole; `None` where only holes follow, or nothing.

@@ -105,7 +105,7 @@ impl Allocator {
     }
 
     /// Blocks that somebody with these rights may have for data, those that wait for a commit included.
-    pub(super) fn left_for_data(&self, rights: ReservedAccess) -> u64 {
+    pub(crate) fn left_for_data(&self, rights: ReservedAccess) -> u64 {
         let left = || {
             let waiting = self.waiting.load(Ordering::Relaxed).max(0);
             self.left(For::Data, rights).saturating_add(waiting)

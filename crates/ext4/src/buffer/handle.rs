@@ -41,10 +41,10 @@ impl<'a> Handle<'a> {
     ) -> Result<R> {
         let mut change = Some(change);
         loop {
-            let geometry = &self.store.geometry;
+            let (geometry, triggers) = (&self.store.geometry, &self.writer.triggers);
             let changed = self.store.cache.change(number, seal, |bytes| {
                 let result = (change.take().expect("called once"))(bytes)?;
-                seal.fill_checksum(geometry, number, bytes);
+                seal.fill_checksum(triggers, geometry, number, bytes);
                 Ok(result)
             });
             #[cfg(debug_assertions)]
@@ -93,7 +93,7 @@ impl<'a> Handle<'a> {
     ) -> Result<()> {
         let mut bytes = vec![0; self.store.geometry.block_size as usize];
         fill(&mut bytes);
-        seal.fill_checksum(&self.store.geometry, number, &mut bytes);
+        seal.fill_checksum(&self.writer.triggers, &self.store.geometry, number, &mut bytes);
         #[cfg(debug_assertions)]
         self.count(number);
         self.writer.revoked.remove(number);

@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-pub(crate) use block_kind::BlockKind;
+pub(crate) use block_kind::{BlockKind, ChecksumTriggers};
 use cache::{Cache, Lookup};
 pub(crate) use commit_timer::CommitTimer;
 use discard::Freed;
@@ -57,6 +57,7 @@ pub(crate) struct MetadataCache {
 
 /// What changing needs.
 struct Writer {
+    triggers: ChecksumTriggers,
     gate: RunningTransaction,
     /// Taken by who commits.
     log: Mutex<Option<JournalWriter>>,
@@ -81,9 +82,11 @@ impl MetadataCache {
         superblock: RawSuperblock,
         log: Option<JournalWriter>,
         bytes: usize,
+        triggers: ChecksumTriggers,
     ) -> Self {
         let most = (MAX_TRANSACTION_BYTES >> geometry.block_bits) as u32;
         let writer = Writer {
+            triggers,
             gate: RunningTransaction::new(
                 log.as_ref().map_or(most, |log| most.min(log.largest_transaction())),
             ),

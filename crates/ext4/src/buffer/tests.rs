@@ -2,6 +2,14 @@ use super::*;
 use crate::device::MemoryDevice;
 use crate::layout::RawSuperblock;
 
+/// The blocks of these tests carry no checksums.
+const NO_TRIGGERS: ChecksumTriggers = ChecksumTriggers {
+    extents: |_, _| {},
+    directory: |_, _| {},
+    xattrs: |_, _, _| {},
+    orphans: |_, _, _| {},
+};
+
 /// A store without anything on it but a superblock that is never looked at.
 fn store(blocks: usize) -> (Arc<MemoryDevice>, MetadataCache) {
     let device = Arc::new(MemoryDevice::new(vec![0; blocks << 12]));
@@ -32,7 +40,8 @@ fn store(blocks: usize) -> (Arc<MemoryDevice>, MetadataCache) {
         unsigned_hash: false,
     };
     let raw = zerocopy::FromZeros::new_zeroed();
-    let store = MetadataCache::writable(device.clone(), &geometry, RawSuperblock::clone(&raw), None, 0);
+    let store =
+        MetadataCache::writable(device.clone(), &geometry, RawSuperblock::clone(&raw), None, 0, NO_TRIGGERS);
     (device, store)
 }
 

@@ -2,6 +2,7 @@
 
 use super::find::Found;
 use super::leaf::{self, Link};
+use super::leaf_insert::insert_in;
 use super::source::{Source, Target};
 use super::tree;
 use super::{MAX_NAME_BYTES, index};
@@ -71,20 +72,6 @@ pub(crate) fn insert(directory: &mut impl Target, link: &Link<'_>) -> Result<()>
         leaf::insert(block, geometry, 0, link)
     })?;
     Ok(())
-}
-
-/// Enters a name into a leaf; false where it does not fit. A hole has no room.
-pub(super) fn insert_in(directory: &mut impl Target, logical: u32, link: &Link<'_>) -> Result<bool> {
-    let Some((number, block)) = directory.block(logical)? else { return Ok(false) };
-    let owner = directory.number();
-    // Looked for first, so that a full block is not changed for nothing.
-    let room = leaf::find_room(&block, directory.geometry(), link.name)
-        .map_err(|corruption| corruption.inode(owner).block(number))?;
-    let Some(start) = room else { return Ok(false) };
-    // Who holds a copy would make the change copy it as well.
-    drop(block);
-    directory.change(logical, |block, geometry| leaf::insert(block, geometry, start, link))?;
-    Ok(true)
 }
 
 /// Takes out a name that was found.

@@ -6,6 +6,7 @@ mod find;
 mod hash;
 mod index;
 mod leaf;
+mod leaf_insert;
 mod node;
 mod nokey;
 mod source;
@@ -32,7 +33,8 @@ use crate::buffer::{BlockKind, MetadataCache};
 use crate::error::{Corruption, Error, Result};
 use crate::inode::{Inode, Kind};
 use crate::layout::{Compat, InodeFlags};
-use crate::map::{self, Mapping};
+use crate::map;
+use crate::mapped_range::Mapping;
 use crate::superblock::Geometry;
 
 /// Bytes of the longest name.

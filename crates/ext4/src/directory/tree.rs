@@ -3,9 +3,9 @@
 //! Each step leaves a tree that is whole: first the new block with what it shall have, then the way to it, and last the
 //! old block without what moved.
 
-use super::change::insert_in;
 use super::index::{self, Step};
 use super::leaf::{self, Link};
+use super::leaf_insert::insert_in;
 use super::node;
 use super::source::Target;
 use crate::error::{Error, Result};

@@ -10,10 +10,12 @@ use crate::allocate::ReservedAccess;
 use crate::error::{Error, Result};
 use crate::extents::Extent;
 use crate::filesystem::Filesystem;
-use crate::inode::{Inode, Kind, Time};
+use crate::inode::{Inode, Kind};
 use crate::layout::InodeFlags;
-use crate::map::{self, MappedExtent, Mapping};
+use crate::map::{self, MappedExtent};
+use crate::mapped_range::Mapping;
 use crate::time;
+use crate::time::Time;
 
 /// Blocks of one extent that is given at once.
 const MAX_UNWRITTEN_BLOCKS: u64 = 32767;

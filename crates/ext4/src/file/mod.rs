@@ -17,7 +17,8 @@ use crate::error::{Error, Result};
 use crate::filesystem::Filesystem;
 use crate::inode::{Inode, Kind};
 use crate::layout::InodeFlags;
-use crate::map::{self, Mapping};
+use crate::map;
+use crate::mapped_range::Mapping;
 
 impl Filesystem {
     /// An inode of which the content can be changed; its lock is held.

@@ -3,7 +3,8 @@
 use crate::error::{Error, Result};
 use crate::filesystem::Filesystem;
 use crate::layout::InodeFlags;
-use crate::map::{self, Mapping};
+use crate::map;
+use crate::mapped_range::Mapping;
 
 impl Filesystem {
     /// The first byte at or behind `offset` that is data, as `SEEK_DATA` tells it: blocks never written are none.

@@ -4,7 +4,8 @@ use crate::allocate::ReservedAccess;
 use crate::error::{Error, Result};
 use crate::filesystem::Filesystem;
 use crate::inode::Inode;
-use crate::map::{self, MappedExtent, Mapping};
+use crate::map::{self, MappedExtent};
+use crate::mapped_range::Mapping;
 
 impl Filesystem {
     fn whole_blocks(&self, offset: u64, length: u64) -> Result<(u64, u64)> {

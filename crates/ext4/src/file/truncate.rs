@@ -4,7 +4,8 @@ use crate::buffer::Handle;
 use crate::error::{Error, Result};
 use crate::filesystem::Filesystem;
 use crate::inode::{Inode, Kind};
-use crate::map::{self, Mapping};
+use crate::map;
+use crate::mapped_range::Mapping;
 use crate::{orphans, time};
 
 /// Runs that one handle frees.

@@ -8,7 +8,8 @@ use crate::error::{Error, Result};
 use crate::filesystem::Filesystem;
 use crate::inode::Inode;
 use crate::layout::RoCompat;
-use crate::map::{self, MappedExtent, Mapping};
+use crate::map::{self, MappedExtent};
+use crate::mapped_range::Mapping;
 use crate::time;
 
 /// What is to be written.

@@ -3,7 +3,8 @@
 use crate::error::Result;
 use crate::filesystem::Filesystem;
 use crate::inode::Inode;
-use crate::map::{self, Mapping};
+use crate::map;
+use crate::mapped_range::Mapping;
 
 impl Filesystem {
     /// Zeros `from..to` of a file where there are blocks that were written; both lie within one block, or end with it.

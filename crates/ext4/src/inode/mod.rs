@@ -3,6 +3,9 @@
 mod image;
 mod save;
 
+use crate::checksum::owner_seed;
+use crate::group_desc::inode_table;
+use crate::time::Time;
 use zerocopy::FromBytes;
 
 use crate::buffer::{BlockKind, MetadataCache};
@@ -78,26 +81,6 @@ impl Kind {
             Self::Socket => 6,
             Self::Symlink => 7,
         }
-    }
-}
-
-/// A point in time: seconds since 1970, from -2^31 to 2^34 - 2^31, and nanoseconds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub struct Time {
-    /// Seconds since 1970.
-    pub seconds: i64,
-    /// Nanoseconds below one second.
-    pub nanoseconds: u32,
-}
-
-impl Time {
-    /// `extra` has two more bits of the seconds below, nanoseconds above.
-    fn decode(seconds: u32, extra: Option<u32>) -> Self {
-        let extra = extra.unwrap_or(0);
-        let seconds = i64::from(seconds.cast_signed()) + (i64::from(extra & 3) << 32);
-        // More than a second of nanoseconds is damage without consequence: shown as none.
-        let nanoseconds = Some(extra >> 2).filter(|&nanoseconds| nanoseconds < 1_000_000_000).unwrap_or(0);
-        Self { seconds, nanoseconds }
     }
 }
 
@@ -194,7 +177,7 @@ impl Inode {
     /// The block that holds an inode, and where in it.
     fn place(geometry: &Geometry, store: &MetadataCache, number: u32) -> Result<(u64, usize)> {
         let (group, index) = geometry.locate_inode(number)?;
-        let table = store.places().inode_table(geometry, store, group)?;
+        let table = inode_table(geometry, store, group)?;
         let offset = u64::from(index) * u64::from(geometry.inode_size);
         let start = (offset & u64::from(geometry.block_size - 1)) as usize;
         Ok((table + (offset >> geometry.block_bits), start))
@@ -301,11 +284,6 @@ impl Inode {
     pub(crate) fn seed(&self, geometry: &Geometry) -> Option<u32> {
         geometry.checksum_seed.map(|seed| owner_seed(seed, self.number, self.generation))
     }
-}
-
-/// What the checksums of structures that belong to an inode begin with.
-pub(crate) fn owner_seed(seed: u32, number: u32, generation: u32) -> u32 {
-    crc32c(crc32c(seed, &number.to_le_bytes()), &generation.to_le_bytes())
 }
 
 /// The sum of an inode's bytes, the two halves of the field itself counted as zero. The upper one is not always there.

@@ -2,11 +2,13 @@
 
 use zerocopy::FromBytes;
 
-use super::{Inode, Kind, Time, owner_seed, sum};
+use super::{Inode, Kind, sum};
 use crate::buffer::{BlockKind, Handle};
+use crate::checksum::owner_seed;
 use crate::error::{Error, Result};
 use crate::layout::{InodeFlags, RawInode, RoCompat};
 use crate::superblock::Geometry;
+use crate::time::Time;
 
 /// Units of 512 bytes that 32 and 48 bits count.
 const UNITS_32: u64 = u32::MAX as u64;

@@ -8,7 +8,7 @@ use super::JournalSuperblock;
 use crate::device::Device;
 use crate::error::{Corruption, Error, Result};
 use crate::layout::{Incompat, RawSuperblock, SUPERBLOCK_MAGIC, SUPERBLOCK_OFFSET};
-use crate::map::{MappedRange, Mapping};
+use crate::mapped_range::{MappedRange, Mapping};
 
 /// Consecutive blocks.
 #[derive(Debug, Clone, Copy)]
@@ -106,7 +106,7 @@ impl JournalArea {
     }
 
     /// Goes on with another device that has the same blocks: what is written goes there.
-    pub(super) fn move_to(&mut self, device: Arc<dyn Device>) {
+    pub(crate) fn move_to(&mut self, device: Arc<dyn Device>) {
         self.device = device;
     }
 

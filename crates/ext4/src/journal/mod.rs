@@ -7,7 +7,6 @@ mod area;
 mod checksum;
 pub(crate) mod fast_commit;
 pub mod layout;
-pub(crate) mod open;
 pub(crate) mod recovery;
 mod superblock;
 mod tags;
@@ -15,7 +14,6 @@ mod writer;
 
 pub use area::JournalArea;
 pub use checksum::{Sums, crc32_be, superblock_sum};
-pub use open::recover;
 pub use recovery::Recovered;
 pub use superblock::JournalSuperblock;
 pub use tags::{Tag, TagForm};

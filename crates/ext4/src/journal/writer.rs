@@ -68,7 +68,7 @@ impl JournalWriter {
     }
 
     /// Goes on behind the last transaction of a journal that is to be recovered, so that there is one more.
-    pub(super) fn resume(log: JournalArea, superblock: &JournalSuperblock, end: u32, sequence: u32) -> Self {
+    pub(crate) fn resume(log: JournalArea, superblock: &JournalSuperblock, end: u32, sequence: u32) -> Self {
         let size = superblock.end - superblock.first;
         Self {
             sums: Sums::of(superblock.incompat, &superblock.uuid),

@@ -8,31 +8,11 @@ use crate::error::Result;
 use crate::filesystem::Filesystem;
 use crate::inode::Inode;
 use crate::layout::{InodeFlags, RoCompat};
+use crate::mapped_range::MappedRange;
+use crate::mapped_range::Mapping;
 use crate::superblock::Geometry;
 
 pub(crate) use extents::fill_sum as fill_extent_sum;
-
-/// A run of blocks of a file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct MappedRange {
-    /// First block in the file.
-    pub logical: u32,
-    /// Blocks.
-    pub length: u32,
-    /// Where they lie.
-    pub place: Mapping,
-}
-
-/// Where a run lies.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mapping {
-    /// Nowhere: reads as zeros.
-    Hole,
-    /// From this block on.
-    Written(u64),
-    /// From this block on, but never written: reads as zeros.
-    Unwritten(u64),
-}
 
 /// Blocks of a file that lie one behind the other, as its map has them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,5 +1,6 @@
 //! Inodes come, with a name or without.
 
+use super::attributes::New;
 use super::{DirTransaction, check_new, growth, inherit, new_inode, nlink};
 use crate::allocate::TAKE_CREDITS;
 use crate::buffer::Handle;
@@ -25,19 +26,6 @@ pub enum NewInodeKind<'a> {
     CharDevice(u32, u32),
     /// With major and minor number.
     BlockDevice(u32, u32),
-}
-
-/// Whose it is, and who may do what.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct New {
-    /// Permission bits, setuid, setgid and sticky.
-    pub permissions: u16,
-    /// Bits that it does not get, unless the directory has a default ACL.
-    pub umask: u16,
-    /// Owner.
-    pub uid: u32,
-    /// Group; that of the directory where that has the set-group bit.
-    pub gid: u32,
 }
 
 impl NewInodeKind<'_> {

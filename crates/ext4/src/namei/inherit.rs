@@ -1,6 +1,6 @@
 //! What a new inode has of the directory in which it is made.
 
-use super::create::New;
+use super::attributes::New;
 use crate::error::Result;
 use crate::inode::{Inode, Kind};
 use crate::layout::InodeFlags;

@@ -6,15 +6,19 @@
 //! Order of locks: the one for moves between directories, then directories from the root down (by number where neither
 //! is in the other), then what is in them by number, then the handle.
 
+mod attributes;
 mod create;
 mod dir_txn;
 mod inherit;
 mod link;
+mod lookup;
 pub(crate) mod new_inode;
 pub(crate) mod nlink;
 mod rename;
+mod resolve;
 
-pub use create::{New, NewInodeKind};
+pub use attributes::New;
+pub use create::NewInodeKind;
 pub(crate) use dir_txn::DirTransaction;
 pub use rename::{Move, MoveMode};
 

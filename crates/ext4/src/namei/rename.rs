@@ -2,7 +2,8 @@
 
 use std::collections::HashSet;
 
-use super::create::{New, NewInodeKind, new_credits};
+use super::attributes::New;
+use super::create::{NewInodeKind, new_credits};
 use super::{DirTransaction, LEAVE_CREDITS, check_fixed, check_leave, check_new, check_old, growth, nlink};
 use crate::allocate::ReservedAccess;
 use crate::buffer::Handle;

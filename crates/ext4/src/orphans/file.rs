@@ -1,5 +1,6 @@
 //! The orphan file: blocks full of inode numbers, in any order, so that no two writers wait for one place.
 
+use crate::orphan_lists::OrphanFileSlots;
 use std::collections::HashMap;
 
 use crate::buffer::{BlockKind, Handle, MetadataCache};
@@ -7,7 +8,8 @@ use crate::checksum::crc32c;
 use crate::error::{Corruption, Result};
 use crate::filesystem::Filesystem;
 use crate::layout::Compat;
-use crate::map::{self, Mapping};
+use crate::map;
+use crate::mapped_range::Mapping;
 
 /// Bytes at the end of a block: magic and sum.
 const TAIL: usize = 8;
@@ -17,16 +19,6 @@ const MAGIC: u32 = 0x0b10_ca04;
 
 /// Blocks of the largest orphan file that is used as a whole; mke2fs makes no larger ones.
 const MAX_BLOCKS: u32 = 512;
-
-/// The slots of the orphan file.
-pub(super) struct Slots {
-    seal: BlockKind,
-    blocks: Vec<u64>,
-    per_block: usize,
-    /// Where each inode stands.
-    taken: HashMap<u32, usize>,
-    free: Vec<usize>,
-}
 
 /// Fills in the sum of a block. It covers the block's number, so that none can take another's place.
 pub(crate) fn fill_sum(seed: u32, number: u64, bytes: &mut [u8]) {
@@ -43,7 +35,7 @@ fn word(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
 }
 
-impl Slots {
+impl OrphanFileSlots {
     /// Reads what there is; `None` where there is no such file.
     pub(super) fn read(fs: &Filesystem) -> Result<Option<Self>> {
         if !fs.geometry.compat.contains(Compat::ORPHAN_FILE) {
@@ -92,17 +84,13 @@ impl Slots {
         if let (Some(seed), BlockKind::Orphans(inode, generation)) =
             (store.geometry().checksum_seed, self.seal)
         {
-            let computed = sum(crate::inode::owner_seed(seed, inode, generation), block, bytes);
+            let computed = sum(crate::checksum::owner_seed(seed, inode, generation), block, bytes);
             let stored = word(bytes, bytes.len() - 4);
             if stored != computed {
                 return wrong(format!("checksum {stored:#010x}, computed {computed:#010x}"));
             }
         }
         Ok(())
-    }
-
-    pub(super) fn holds(&self, number: u32) -> bool {
-        self.taken.contains_key(&number)
     }
 
     pub(super) fn numbers(&self) -> Vec<u32> {

@@ -1,5 +1,6 @@
 //! The list of orphans.
 
+use crate::orphan_lists::OrphanList;
 use std::collections::HashSet;
 
 use crate::buffer::Handle;
@@ -7,15 +8,7 @@ use crate::error::{Corruption, Result};
 use crate::filesystem::Filesystem;
 use crate::inode::Inode;
 
-/// The list as it is linked on the disk, the last one added at the end.
-#[derive(Default)]
-pub(super) struct List(Vec<u32>);
-
-impl List {
-    pub(super) fn holds(&self, number: u32) -> bool {
-        self.0.contains(&number)
-    }
-
+impl OrphanList {
     /// Reads what a crash left, without believing that it ends.
     pub(super) fn read(fs: &Filesystem) -> Result<Self> {
         let mut list = Vec::new();

@@ -10,7 +10,7 @@ mod mount;
 #[cfg(test)]
 mod tests;
 
-use parking_lot::Mutex;
+use crate::orphan_lists::OrphanLists;
 
 use crate::buffer::Handle;
 use crate::error::{Error, Result};
@@ -21,33 +21,6 @@ pub(crate) use file::fill_sum;
 
 /// Blocks that [`add`] or [`remove`] may change: a block of the orphan file, or the neighbour in the list, and the superblock.
 pub(crate) const CREDITS: u32 = 3;
-
-/// Which inodes stand where. Locked before anything of the store is.
-#[derive(Default)]
-pub(crate) struct Orphans(Mutex<State>);
-
-#[derive(Default)]
-struct State {
-    file: Option<file::Slots>,
-    list: list::List,
-}
-
-impl State {
-    fn holds(&self, number: u32) -> bool {
-        self.file.as_ref().is_some_and(|file| file.holds(number)) || self.list.holds(number)
-    }
-}
-
-impl Orphans {
-    /// Whether there are any in the orphan file.
-    pub(crate) fn any_in_file(&self) -> bool {
-        self.0.lock().file.as_ref().is_some_and(|file| !file.numbers().is_empty())
-    }
-
-    fn holds(&self, number: u32) -> bool {
-        self.0.lock().holds(number)
-    }
-}
 
 impl Filesystem {
     /// An inode that may be changed; its lock is held. Without links it is in use for as long as it is noted here: what was
@@ -70,7 +43,7 @@ pub(crate) fn add(fs: &Filesystem, handle: &mut Handle<'_>, inode: &mut Inode) -
     if state.holds(inode.number) {
         return inode.save(handle);
     }
-    let State { file, list } = &mut *state;
+    let OrphanLists { file, list } = &mut *state;
     if let Some(file) = file
         && file.add(handle, inode.number)?
     {

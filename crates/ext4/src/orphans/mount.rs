@@ -1,20 +1,20 @@
 //! What a crash left.
 
-use super::file::Slots;
-use super::list::List;
 use super::{CREDITS, remove};
 use crate::error::{Error, Result};
 use crate::filesystem::Filesystem;
 use crate::inode::Kind;
+use crate::orphan_lists::OrphanFileSlots;
+use crate::orphan_lists::OrphanList;
 
 impl Filesystem {
     /// Frees and cuts what a crash left to be; tells how many inodes.
     pub(crate) fn settle_orphans(&self) -> Result<u32> {
         let numbers = {
             let mut state = self.orphans.0.lock();
-            state.file = Slots::read(self)?;
-            state.list = List::read(self)?;
-            let mut numbers = state.file.as_ref().map(Slots::numbers).unwrap_or_default();
+            state.file = OrphanFileSlots::read(self)?;
+            state.list = OrphanList::read(self)?;
+            let mut numbers = state.file.as_ref().map(OrphanFileSlots::numbers).unwrap_or_default();
             numbers.extend_from_slice(state.list.numbers());
             numbers
         };

@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use super::{CREDITS, add};
 use crate::device::FileDevice;
-use crate::inode::{Inode, Kind, Time};
+use crate::inode::{Inode, Kind};
 use crate::layout::{InodeFlags, superblock_state};
+use crate::time::Time;
 use crate::{Filesystem, ROOT};
 
 fn open(path: &Path) -> Filesystem {

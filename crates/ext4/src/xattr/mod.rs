@@ -11,7 +11,7 @@ pub(crate) use acl::Acl;
 pub(crate) use area::Attribute;
 pub(crate) use change::Lists;
 pub use change::SetMode;
-pub(crate) use write::{CREDITS, Shared, follow_mode, load, release, set_new};
+pub(crate) use write::{CREDITS, follow_mode, load, release, set_new};
 
 use zerocopy::FromBytes;
 

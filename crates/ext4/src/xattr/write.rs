@@ -3,8 +3,6 @@
 //! A block of attributes may belong to many inodes that have the same ones; it counts them. Who changes one that has
 //! others as well makes a copy.
 
-use std::collections::HashMap;
-
 use zerocopy::FromBytes;
 
 use super::change::{Changed, Lists, Room, SetMode, split_name};
@@ -15,6 +13,7 @@ use crate::error::{Error, Result};
 use crate::filesystem::Filesystem;
 use crate::inode::{Inode, Kind};
 use crate::layout::{Compat, InodeFlags, XattrHeader};
+use crate::shared_xattrs::SharedXattrs;
 use crate::superblock::Geometry;
 use crate::time;
 
@@ -27,11 +26,6 @@ const MAX_REFERENCES: u32 = 1024;
 
 /// Blocks remembered for others to share.
 const REMEMBERED: usize = 4096;
-
-/// Blocks that others may share, by the hash of what is in them. Held while a count changes, so that none is taken up
-/// that is given back at the same moment.
-#[derive(Debug, Default)]
-pub(crate) struct Shared(HashMap<u32, u64>);
 
 const ACCESS: u8 = 2;
 const DEFAULT: u8 = 3;
@@ -154,7 +148,7 @@ pub(crate) fn release(fs: &Filesystem, handle: &mut Handle<'_>, inode: &mut Inod
     fs.shared_xattrs.lock().release(fs, handle, inode)
 }
 
-impl Shared {
+impl SharedXattrs {
     /// A block with the same attributes that may have one more inode.
     fn find(&self, fs: &Filesystem, bytes: &[u8], hash: u32, but: u64) -> Result<Option<u64>> {
         let Some(&number) = self.0.get(&hash).filter(|&&number| hash != 0 && number != but) else {

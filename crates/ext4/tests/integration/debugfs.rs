@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
-use shunt_ext4::journal::{self, layout::JournalIncompat};
+use shunt_ext4::journal::layout::JournalIncompat;
 use shunt_ext4::{FileDevice, Filesystem};
 
 /// The blocks that transactions write: nobody else uses them.
@@ -60,7 +60,7 @@ fn agrees(features: &str, open: &str) -> Option<JournalIncompat> {
     let read = || Arc::new(FileDevice::new(File::open(&image).unwrap(), true).unwrap());
     let in_memory = Filesystem::open(read()).unwrap();
     let file = OpenOptions::new().read(true).write(true).open(&ours).unwrap();
-    let recovered = journal::recover(Arc::new(FileDevice::new(file, false).unwrap()), None).unwrap();
+    let recovered = shunt_ext4::recover(Arc::new(FileDevice::new(file, false).unwrap()), None).unwrap();
     assert_eq!(recovered, in_memory.recovered());
     // In version 1, debugfs sums up revocations too, where the kernel does not: e2fsck leaves out that transaction as well.
     let expected = if open == "-c" { 4 } else { 5 };

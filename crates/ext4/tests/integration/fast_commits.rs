@@ -12,7 +12,7 @@ use std::sync::Arc;
 use crate::common::{Image, Log, Tree, run, seen_by_engine, seen_by_kernel, shutdown};
 use rustix::fs::{AtFlags, CWD, OFlags, linkat};
 use shunt_ext4::device::{Event, Recorder};
-use shunt_ext4::{FileDevice, Filesystem, MemoryDevice, journal};
+use shunt_ext4::{FileDevice, Filesystem, MemoryDevice};
 
 /// Without what replay in the kernel gets wrong, links of directories and their times, and without the number of blocks:
 /// nodes of trees may be split in other places. e2fsck has counted them.
@@ -296,7 +296,7 @@ fn made_up_ones_change_nothing_else() {
         drop(shown);
         assert!(fs::read(copy.path()).unwrap() == damaged);
         let file = OpenOptions::new().read(true).write(true).open(copy.path()).unwrap();
-        match journal::recover(Arc::new(FileDevice::new(file, false).unwrap()), None) {
+        match shunt_ext4::recover(Arc::new(FileDevice::new(file, false).unwrap()), None) {
             Ok(_) => taken += 1,
             Err(error) => {
                 assert!(error.to_string().contains("fast commit"), "{error}");
@@ -363,7 +363,7 @@ fn power_fails_while_they_are_applied() {
     assert!(changes > 20);
     let bytes = fs::read(image.path()).unwrap();
     let recorder = Arc::new(Recorder::new(MemoryDevice::new(bytes.clone())));
-    journal::recover(recorder.clone(), None).unwrap();
+    shunt_ext4::recover(recorder.clone(), None).unwrap();
     let events = recorder.events();
     let mut lasting = bytes;
     let mut since: Vec<(u64, Arc<[u8]>)> = Vec::new();

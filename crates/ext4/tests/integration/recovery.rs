@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::common::{Image, Log, digest, populate, run, seen_by_engine, seen_by_kernel, shutdown};
-use shunt_ext4::journal::{self, JournalSuperblock, Recovered};
+use shunt_ext4::journal::{JournalSuperblock, Recovered};
 use shunt_ext4::{Device, FileDevice, Filesystem};
 use shunt_tests::Loop;
 
@@ -73,7 +73,7 @@ fn recovers(image: &Image, external: Option<(&Path, &str)>) -> Recovered {
         copy
     });
     let journal = ours_journal.as_deref().map(|path| open(path, true));
-    assert_eq!(journal::recover(open(&ours.path(), true), journal).unwrap(), Some(recovered));
+    assert_eq!(shunt_ext4::recover(open(&ours.path(), true), journal).unwrap(), Some(recovered));
     let after = ours.open();
     assert!(after.recovered().is_none() && !after.needs_recovery());
     assert!(seen_by_engine(&after) == seen, "in memory and in place differ");

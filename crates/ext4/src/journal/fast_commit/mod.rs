@@ -2,17 +2,12 @@
 //!
 //! Each says what is, not what was done, so that all of them may be applied again from the start.
 
-mod apply;
-mod commit;
 pub mod layout;
-mod ranges;
 #[cfg(test)]
 mod tests;
 
 use layout::{AddRange, DelRange, Dentry, Head, RecordHeader, Tail, tag};
 use zerocopy::FromBytes;
-
-pub(crate) use commit::commit;
 
 use super::{JournalArea, JournalSuperblock};
 use crate::checksum::crc32c;

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use super::*;
 use crate::device::MemoryDevice;
 use crate::journal::layout::{BlockHeader, JournalCompat, JournalIncompat, RawJournalSuperblock};
-use crate::map::{MappedRange, Mapping};
+use crate::mapped_range::{MappedRange, Mapping};
 
 const RING: u32 = 1088;
 

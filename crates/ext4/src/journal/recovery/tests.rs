@@ -13,7 +13,7 @@ use crate::journal::layout::{
 };
 use crate::journal::{Tag, TagForm, crc32_be};
 use crate::layout::{Compat, Incompat, RoCompat};
-use crate::map::{MappedRange, Mapping};
+use crate::mapped_range::{MappedRange, Mapping};
 
 const BLOCK: usize = 1024;
 /// Blocks of the file system; the journal lies at its end.

@@ -5,6 +5,7 @@
 //! follows.
 
 use super::node::{self, DEEPEST, Node, ROOM_OF_ROOT};
+use super::node::{Child, Entries};
 use super::splice::splice;
 use crate::allocate::{Allocator, For, Reservation, ReservedAccess};
 use crate::buffer::{BlockKind, Handle};
@@ -12,46 +13,6 @@ use crate::error::{Error, Result};
 use crate::filesystem::Filesystem;
 use crate::inode::Inode;
 use crate::map::MappedExtent;
-
-/// A node, as its parent knows it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Child {
-    pub(super) first: u32,
-    pub(super) block: u64,
-}
-
-/// The entries of a node.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Entries {
-    Leaf(Vec<MappedExtent>),
-    Inner(Vec<Child>),
-}
-
-impl Entries {
-    pub(super) fn len(&self) -> usize {
-        match self {
-            Self::Leaf(list) => list.len(),
-            Self::Inner(list) => list.len(),
-        }
-    }
-
-    fn first(&self) -> u32 {
-        match self {
-            Self::Leaf(list) => list.first().map_or(0, |piece| piece.logical),
-            Self::Inner(list) => list.first().map_or(0, |child| child.first),
-        }
-    }
-
-    /// In parts of at most `room`: full ones where the last entry is new, so that files which grow have full nodes,
-    /// and else even ones.
-    fn parts(&self, room: usize, grows: bool) -> Vec<Self> {
-        let size = if grows { room } else { self.len().div_ceil(self.len().div_ceil(room)) };
-        match self {
-            Self::Leaf(list) => list.chunks(size).map(|part| Self::Leaf(part.to_vec())).collect(),
-            Self::Inner(list) => list.chunks(size).map(|part| Self::Inner(part.to_vec())).collect(),
-        }
-    }
-}
 
 /// Makes blocks `from..to` of a file consist of `new`, which must be within, in order, and below one leaf if it is more
 /// than nothing. Tells what was there; its blocks are not freed. The inode is to be saved.

@@ -7,12 +7,12 @@ mod splice;
 pub(crate) use edit::replace;
 use node::{ENTRY, Node, leaf, length, start};
 
-use super::{MappedRange, Mapping};
 use crate::buffer::MetadataCache;
 use crate::checksum::crc32c;
 use crate::error::{Corruption, Result};
 use crate::inode::Inode;
 use crate::layout::ExtentHeader;
+use crate::mapped_range::{MappedRange, Mapping};
 use crate::superblock::Geometry;
 
 fn verify(

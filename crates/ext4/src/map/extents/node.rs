@@ -2,13 +2,52 @@
 
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::edit::{Child, Entries};
 use crate::buffer::{BlockKind, MetadataCache};
 use crate::error::{Corruption, Result};
 use crate::inode::Inode;
 use crate::layout::{EXTENT_MAGIC, Extent, ExtentHeader, ExtentIndex, UNWRITTEN_ABOVE};
 use crate::map::MappedExtent;
 use crate::superblock::Geometry;
+
+/// A node, as its parent knows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Child {
+    pub(super) first: u32,
+    pub(super) block: u64,
+}
+
+/// The entries of a node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Entries {
+    Leaf(Vec<MappedExtent>),
+    Inner(Vec<Child>),
+}
+
+impl Entries {
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Self::Leaf(list) => list.len(),
+            Self::Inner(list) => list.len(),
+        }
+    }
+
+    pub(super) fn first(&self) -> u32 {
+        match self {
+            Self::Leaf(list) => list.first().map_or(0, |piece| piece.logical),
+            Self::Inner(list) => list.first().map_or(0, |child| child.first),
+        }
+    }
+
+    /// In parts of at most `room`: full ones where the last entry is new, so that files which grow have full nodes,
+    /// and else even ones.
+    pub(super) fn parts(&self, room: usize, grows: bool) -> Vec<Self> {
+        let size = if grows { room } else { self.len().div_ceil(self.len().div_ceil(room)) };
+        match self {
+            Self::Leaf(list) => list.chunks(size).map(|part| Self::Leaf(part.to_vec())).collect(),
+            Self::Inner(list) => list.chunks(size).map(|part| Self::Inner(part.to_vec())).collect(),
+        }
+    }
+}
 
 /// Trees are no deeper: five levels of the smallest blocks reach every block of a file.
 pub(super) const DEEPEST: u16 = 5;

@@ -4,10 +4,10 @@ mod edit;
 
 pub(crate) use edit::{dense, longest, replace};
 
-use super::{MappedRange, Mapping};
 use crate::buffer::{BlockKind, MetadataCache};
 use crate::error::{Corruption, Result};
 use crate::inode::Inode;
+use crate::mapped_range::{MappedRange, Mapping};
 use crate::superblock::Geometry;
 
 const DIRECT: u64 = 12;

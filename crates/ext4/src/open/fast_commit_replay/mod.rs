@@ -3,10 +3,12 @@
 //! What they tell of is done in memory first. The blocks that this changes are committed to the journal under the number
 //! that makes the fast commits void: a crash leaves either them, or the transaction. From there on recovery has one way.
 
+mod apply;
+mod ranges;
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::apply;
 use crate::device::{Device, Overlay};
 use crate::error::{Error, Result};
 use crate::filesystem::Filesystem;

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use super::recovery::{Recovered, Recovery};
-use super::{JournalArea, JournalSuperblock, fast_commit};
+use super::fast_commit_replay;
 use crate::buffer::MetadataCache;
 use crate::device::{Device, Overlay};
 use crate::error::{Corruption, Error, Result};
 use crate::inode::Inode;
+use crate::journal::recovery::{Recovered, Recovery};
+use crate::journal::{JournalArea, JournalSuperblock};
 use crate::layout::{Compat, Incompat, RawSuperblock};
 use crate::map;
 use crate::superblock::Geometry;
@@ -105,7 +106,7 @@ pub(crate) fn open(
     let mut fast_changes = 0;
     if !found.fast.is_empty() {
         let room = room(&log, &geometry);
-        match fast_commit::commit(&recovery, &device, &found, room) {
+        match fast_commit_replay::commit(&recovery, &device, &found, room) {
             Ok(()) => {
                 fast_changes = found.fast.len();
                 found = recovery.read()?;

@@ -1,24 +1,39 @@
 //! A file system is opened, synced and closed.
 
+mod fast_commit_replay;
+mod journal;
+mod system_zone;
+
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::Filesystem;
+pub use journal::recover;
+
 use crate::allocate::{self, Allocator};
-use crate::buffer::{CommitTimer, MetadataCache};
+use crate::buffer::{ChecksumTriggers, CommitTimer, MetadataCache};
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::journal::open::{self, Opened, Purpose};
+use crate::filesystem::Filesystem;
 use crate::journal::{JournalArea, JournalWriter, Recovered};
 use crate::layout::{Incompat, RawSuperblock, superblock_state};
 use crate::locks::Locks;
-use crate::orphans::Orphans;
+use crate::orphan_lists::Orphans;
 use crate::superblock::Geometry;
 use crate::system_zone::SystemZone;
+use crate::{directory, map, orphans, xattr};
+use journal::{Opened, Purpose};
 
 /// Bytes of metadata kept in memory where nothing else is said.
 const CACHE: usize = 32 << 20;
+
+/// The checksums of the formats that this crate knows.
+const TRIGGERS: ChecksumTriggers = ChecksumTriggers {
+    extents: map::fill_extent_sum,
+    directory: directory::fill_sum,
+    xattrs: xattr::fill_sum,
+    orphans: orphans::fill_sum,
+};
 
 impl Filesystem {
     /// Opens the file system on a device, to be read. Where its journal holds changes that are not in their places yet,
@@ -36,13 +51,13 @@ impl Filesystem {
     /// # Errors
     /// As `open`; [`Error::Journal`] where the journal given is that of another file system.
     pub fn open_with_journal(device: Arc<dyn Device>, journal: Option<Arc<dyn Device>>) -> Result<Self> {
-        let opened = open::open(device, journal, Purpose::Read)?;
+        let opened = journal::open(device, journal, Purpose::Read)?;
         if let Some(Recovered { transactions, blocks, .. }) = opened.recovered {
             tracing::info!("recovered {transactions} transactions with {blocks} blocks in memory");
         }
         let Opened { device, geometry, superblock, recovered, .. } = opened;
         let store = Arc::new(MetadataCache::new(device, &geometry, CACHE));
-        let journal = open::inside(store.device(), &geometry, &superblock);
+        let journal = journal::inside(store.device(), &geometry, &superblock);
         store.protect(SystemZone::known(&store, journal.as_ref()));
         Ok(Self::assemble((geometry, superblock), store, None, recovered))
     }
@@ -51,7 +66,8 @@ impl Filesystem {
     /// [`sync`](Self::sync) finds changed goes to its place.
     pub(crate) fn unjournaled(device: Arc<dyn Device>, journal: &JournalArea) -> Result<Self> {
         let (geometry, superblock) = Geometry::read(&*device)?;
-        let store = Arc::new(MetadataCache::writable(device, &geometry, superblock.clone(), None, CACHE));
+        let store =
+            Arc::new(MetadataCache::writable(device, &geometry, superblock.clone(), None, CACHE, TRIGGERS));
         store.protect(SystemZone::of(&store, Some(journal))?);
         let allocator = Allocator::new(&store, 0)?;
         Ok(Self::assemble((geometry, superblock), store, Some(allocator), None))
@@ -79,7 +95,7 @@ impl Filesystem {
             return Err(Error::ReadOnly);
         }
         let Opened { device, geometry, superblock, journal, recovered } =
-            open::open(device, journal, Purpose::Write)?;
+            journal::open(device, journal, Purpose::Write)?;
         let wide = geometry.incompat.contains(Incompat::BIT64);
         let sums = geometry.checksum_seed.is_some();
         // Before anything is written.
@@ -88,7 +104,7 @@ impl Filesystem {
             SystemZone::of(&store, journal.as_ref().map(|(log, _)| log))?
         };
         let ring = journal.map(|(log, _)| JournalWriter::open(log, wide, sums)).transpose()?;
-        let store = MetadataCache::writable(device, &geometry, superblock.clone(), ring, CACHE);
+        let store = MetadataCache::writable(device, &geometry, superblock.clone(), ring, CACHE, TRIGGERS);
         store.protect(zone);
         let store = Arc::new(store);
         let allocator = Allocator::new(&store, allocate::reserved(&superblock, geometry.incompat))?;

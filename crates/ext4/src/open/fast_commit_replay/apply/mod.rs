@@ -9,12 +9,12 @@ mod names;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::Change;
 use super::ranges::Ranges;
 use crate::buffer::Handle;
 use crate::error::{Corruption, Error, Result};
 use crate::filesystem::{Filesystem, ROOT};
 use crate::inode::{Inode, Kind};
+use crate::journal::fast_commit::Change;
 use crate::{orphans, xattr};
 
 /// Does all that is told, in memory or on the device of this file system.

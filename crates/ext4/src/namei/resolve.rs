@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 
-use super::{Filesystem, ROOT};
 use crate::error::{Error, Result};
+use crate::filesystem::{Filesystem, ROOT};
 use crate::inode::{Inode, Kind};
 
 /// Links on the way of one path, as in the kernel.

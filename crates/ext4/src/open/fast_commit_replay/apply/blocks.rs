@@ -2,13 +2,15 @@
 
 use zerocopy::FromBytes;
 
+use super::super::ranges::Ranges;
 use super::{Apply, wrong};
 use crate::allocate::TAKE_CREDITS;
 use crate::error::Result;
 use crate::inode::{Inode, Kind};
-use crate::journal::fast_commit::{Change, ranges::Ranges};
+use crate::journal::fast_commit::Change;
 use crate::layout::{Extent, InodeFlags, UNWRITTEN_ABOVE};
-use crate::map::{self, MappedExtent, Mapping};
+use crate::map::{self, MappedExtent};
+use crate::mapped_range::Mapping;
 
 /// What an extent of a fast commit says.
 fn piece(inode: u32, extent: &[u8; size_of::<Extent>()]) -> Result<MappedExtent> {

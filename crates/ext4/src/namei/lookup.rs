@@ -1,8 +1,8 @@
 //! Inodes, names and attributes are looked up.
 
-use super::{Filesystem, ROOT};
 use crate::directory::{self, Directory, Entry};
 use crate::error::{Corruption, Error, Result};
+use crate::filesystem::{Filesystem, ROOT};
 use crate::inline;
 use crate::inode::{Inode, Kind};
 use crate::layout::InodeFlags;

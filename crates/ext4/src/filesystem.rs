@@ -1,9 +1,5 @@
 //! An open file system.
 
-mod lookup;
-mod open;
-mod resolve;
-
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,9 +12,9 @@ use crate::group_desc::GroupDesc;
 use crate::journal::Recovered;
 use crate::layout::{Compat, Incompat, RawSuperblock};
 use crate::locks::Locks;
-use crate::orphans::Orphans;
+use crate::orphan_lists::Orphans;
+use crate::shared_xattrs::SharedXattrs;
 use crate::superblock::Geometry;
-use crate::xattr;
 
 /// The inode of the root directory.
 pub const ROOT: u32 = 2;
@@ -30,12 +26,12 @@ pub struct Filesystem {
     pub(crate) store: Arc<MetadataCache>,
     pub(crate) locks: Locks,
     pub(crate) orphans: Orphans,
-    allocator: Option<Allocator>,
+    pub(crate) allocator: Option<Allocator>,
     /// Taken before the locks of two directories.
     pub(crate) moves: Mutex<()>,
-    pub(crate) shared_xattrs: Mutex<xattr::Shared>,
+    pub(crate) shared_xattrs: Mutex<SharedXattrs>,
     pub(crate) timer: Option<CommitTimer>,
-    recovered: Option<Recovered>,
+    pub(crate) recovered: Option<Recovered>,
 }
 
 impl Filesystem {

@@ -1,0 +1,60 @@
+//! Which inodes are noted as orphans, in memory: the slots of the orphan file, and the list that begins in the superblock.
+
+use std::collections::HashMap;
+
+use parking_lot::Mutex;
+
+use crate::buffer::BlockKind;
+
+/// Which inodes stand where. Locked before anything of the store is.
+#[derive(Default)]
+pub(crate) struct Orphans(pub(crate) Mutex<OrphanLists>);
+
+#[derive(Default)]
+pub(crate) struct OrphanLists {
+    pub(crate) file: Option<OrphanFileSlots>,
+    pub(crate) list: OrphanList,
+}
+
+impl OrphanLists {
+    pub(crate) fn holds(&self, number: u32) -> bool {
+        self.file.as_ref().is_some_and(|file| file.holds(number)) || self.list.holds(number)
+    }
+}
+
+impl Orphans {
+    /// Whether there are any in the orphan file.
+    pub(crate) fn any_in_file(&self) -> bool {
+        self.0.lock().file.as_ref().is_some_and(|file| !file.taken.is_empty())
+    }
+
+    pub(crate) fn holds(&self, number: u32) -> bool {
+        self.0.lock().holds(number)
+    }
+}
+
+/// The slots of the orphan file.
+pub(crate) struct OrphanFileSlots {
+    pub(crate) seal: BlockKind,
+    pub(crate) blocks: Vec<u64>,
+    pub(crate) per_block: usize,
+    /// Where each inode stands.
+    pub(crate) taken: HashMap<u32, usize>,
+    pub(crate) free: Vec<usize>,
+}
+
+/// The list as it is linked on the disk, the last one added at the end.
+#[derive(Default)]
+pub(crate) struct OrphanList(pub(crate) Vec<u32>);
+
+impl OrphanFileSlots {
+    pub(crate) fn holds(&self, number: u32) -> bool {
+        self.taken.contains_key(&number)
+    }
+}
+
+impl OrphanList {
+    pub(crate) fn holds(&self, number: u32) -> bool {
+        self.0.contains(&number)
+    }
+}
