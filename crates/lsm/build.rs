@@ -1,4 +1,4 @@
-//! Compiles the programs, where they can be loaded at all and clang is there. Without them everything else works.
+//! Compiles the BPF programs if the feature is enabled and clang is available. Everything else works without them.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,4 +1,4 @@
-//! An ext4 image that e2fsck calls clean, with a few fields changed or none: after any operations it is clean still.
+//! Fuzz target: an ext4 image that e2fsck finds clean, with a few fields changed or none, is still clean after any operations.
 
 #![no_main]
 

@@ -1,4 +1,5 @@
-//! An ext4 image with fields of its structures changed and their sums filled in; then all of it is read, and written to.
+//! Fuzz target: changes fields of the structures of an ext4 image, with valid checksums, then reads everything and writes to
+//! it.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! An ext4 image with any bytes put over it; then all of it is read, and written to.
+//! Fuzz target: overwrites parts of an ext4 image with arbitrary bytes, then reads everything and writes to it.
 
 #![no_main]
 

@@ -1,4 +1,5 @@
-//! Any bytes as a request: no panic, and what parsed parses to the same again after it was written out.
+//! Fuzz target: parses arbitrary bytes as a request. There is no panic, and a parsed request parses to the same again after
+//! serialization.
 
 #![no_main]
 
@@ -33,7 +34,7 @@ fn once(bytes: &[u8], ctx: ParseContext) {
     let written = first.to_bytes(ctx.setxattr_ext);
     let current = ParseContext { minor: 45, ..ctx };
     let second = Request::parse(&written, &current).expect("what was written must parse");
-    // Only INIT, TMPFILE and the forms of old kernels change their length.
+    // Only INIT, TMPFILE and the layouts of old kernels change their length.
     assert_eq!(second.header, InHeader { len: second.header.len, ..first.header });
     assert_eq!(second.operation, first.operation);
     assert_eq!(second.ext, first.ext);

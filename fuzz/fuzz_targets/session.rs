@@ -1,4 +1,5 @@
-//! Bytes as a sequence of messages to a running session: each that is owed an answer gets one, and the session serves on.
+//! Fuzz target: arbitrary bytes as a sequence of messages to a running session. Each message that requires a reply gets one,
+//! and the session keeps serving.
 
 #![no_main]
 
@@ -13,7 +14,7 @@ use shunt_fuse_mock::memfs::{Limits, MemFs};
 
 /// One session for the life of the process: starting one costs more than a hundred messages.
 static SESSION: OnceLock<Served<MemFs>> = OnceLock::new();
-/// Messages of one input.
+/// Maximum number of messages in one input.
 const MOST: usize = 64;
 
 fn session() -> &'static Served<MemFs> {
@@ -24,8 +25,8 @@ fn session() -> &'static Served<MemFs> {
     })
 }
 
-/// Takes one message: its length (two bytes, the top bit set to lie in the header about it), opcode, node, and the rest
-/// behind the header.
+/// Takes one message: its length (two bytes, of which the top bit makes the header lie about it), opcode, node, extension
+/// length, and the rest behind the header.
 fn message(bytes: &mut &[u8], unique: u64) -> Option<Vec<u8>> {
     let (head, rest) = bytes.split_at_checked(5)?;
     let length = usize::from(u16::from_le_bytes([head[0], head[1]]) & 0x1fff).min(rest.len());
@@ -54,7 +55,7 @@ fuzz_target!(|bytes: &[u8]| {
         let Some(message) = message(&mut rest, kernel.fresh_unique()) else { break };
         let opcode = u32::from_ne_bytes([message[4], message[5], message[6], message[7]]);
         due += usize::from(Opcode::from_raw(opcode).is_none_or(Opcode::has_reply));
-        // INTERRUPT may be answered, or not: its answers would be taken for those that are due.
+        // INTERRUPT may or may not be answered, so its replies would be counted as expected ones.
         if opcode != Opcode::Interrupt.as_raw() {
             kernel.send_raw(&message);
         }

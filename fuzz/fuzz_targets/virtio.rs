@@ -1,5 +1,5 @@
-//! Bytes as the doings of a guest's driver: its memory, its descriptors, its ring. Nothing panics or hangs, and all that was
-//! taken is given back.
+//! Fuzz target: arbitrary bytes as the actions of a guest driver on its memory, descriptors and ring. Nothing panics or hangs,
+//! and every used descriptor is returned.
 
 #![no_main]
 
@@ -10,10 +10,10 @@ use shunt_fuse::virtiofs::test_driver::{AVAILABLE, BUFFERS, Descriptor, END, QUE
 use shunt_fuse_abi::{InHeader, Opcode};
 use shunt_fuse_mock::memfs::{Limits, MemFs};
 
-/// Steps of one input.
+/// Maximum number of steps in one input.
 const MOST: usize = 96;
 
-/// What is left of an input; zeroes behind its end.
+/// The remaining input; zeros after its end.
 struct Input<'a>(&'a [u8]);
 
 impl<'a> Input<'a> {
@@ -31,7 +31,7 @@ impl<'a> Input<'a> {
         u16::from(self.byte()) | u16::from(self.byte()) << 8
     }
 
-    /// Memory, none, the edge of both, the rings, or a sum that wraps.
+    /// Returns an address in memory, outside, at the edge of both, in the rings, or one that overflows.
     fn address(&mut self) -> u64 {
         let (kind, near) = (self.byte(), u64::from(self.word()));
         match kind % 8 {
@@ -61,7 +61,7 @@ impl<'a> Input<'a> {
     }
 }
 
-/// Ends what waits.
+/// Interrupts all pending requests.
 fn interrupt_all(rig: &mut Rig<MemFs>) {
     for unique in 0..16_u64 {
         rig.lay_out(Opcode::Interrupt, 100, 0, &unique.to_ne_bytes(), 0);
@@ -72,7 +72,7 @@ fn interrupt_all(rig: &mut Rig<MemFs>) {
 
 fn step(rig: &mut Rig<MemFs>, input: &mut Input<'_>) {
     match input.byte() % 8 {
-        // An honest layout of a request that may be wrong.
+        // A valid layout of a request that may be invalid.
         0 | 1 => {
             let (opcode, node, unique) = (input.byte(), input.byte() & 7, input.byte() & 15);
             let length = usize::from(input.byte());
@@ -82,7 +82,7 @@ fn step(rig: &mut Rig<MemFs>, input: &mut Input<'_>) {
             rig.lay_out(opcode, unique.into(), node.into(), argument, room);
             rig.offer(0);
         }
-        // A head that lies, in whatever chain there is.
+        // A header that lies, in an arbitrary chain.
         2 => {
             let header = InHeader {
                 len: input.length(),
@@ -98,7 +98,7 @@ fn step(rig: &mut Rig<MemFs>, input: &mut Input<'_>) {
             let (index, it) = (input.byte() & 31, input.descriptor());
             rig.describe(TABLE, index.into(), it);
         }
-        // In a table of its own, for descriptors that point to it.
+        // A descriptor in an indirect table, for descriptors that point to it.
         4 => {
             let (index, it) = (input.byte() & 15, input.descriptor());
             rig.describe(BUFFERS + 0x800, index.into(), it);
@@ -143,7 +143,7 @@ fuzz_target!(|bytes: &[u8]| {
         }
         rig.kick();
         interrupt_all(rig);
-        // Replies may have gone over the rings, as the guest wished. Still this returns.
+        // The guest may have let replies overwrite the rings. This must return nevertheless.
         rig.settle();
     });
 });

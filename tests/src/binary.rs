@@ -1,13 +1,13 @@
-//! Where the programs under test are.
+//! Paths of the programs under test.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The command under test: `SHUNT_BIN`; in the lab `shunt` from `PATH`; otherwise the one that cargo built together with this
-/// test, by the same profile.
+/// Returns the command under test: `SHUNT_BIN`; in the lab `shunt` from `PATH`; otherwise the one that cargo built together
+/// with this test, in the same profile.
 ///
 /// # Panics
-/// When it has not been built.
+/// If it has not been built.
 pub fn shunt() -> PathBuf {
     if let Some(given) = std::env::var_os("SHUNT_BIN") {
         return given.into();
@@ -30,7 +30,7 @@ pub fn command(args: &[&str]) -> Command {
     command
 }
 
-/// A tool that `tests/setup` built, or one in `PATH`.
+/// Returns a tool that `tests/setup` built, or one from `PATH`.
 pub fn tool(name: &str) -> Option<PathBuf> {
     let built = tools().join("bin").join(name);
     if built.exists() {
@@ -39,7 +39,7 @@ pub fn tool(name: &str) -> Option<PathBuf> {
     crate::skip::have(&[name]).then(|| name.into())
 }
 
-/// Where `tests/setup` puts what it builds: what `tests/setup --where` prints.
+/// Returns the directory for what `tests/setup` builds, as `tests/setup --where` prints it.
 fn tools() -> PathBuf {
     if let Some(given) = std::env::var_os("SHUNT_TOOLS") {
         return given.into();
@@ -49,7 +49,7 @@ fn tools() -> PathBuf {
     cache.join("shunt/tools")
 }
 
-/// The repository.
+/// Returns the root of the repository.
 pub fn root() -> PathBuf {
     let here = std::env::var_os("CARGO_MANIFEST_DIR")
         .map_or_else(|| env!("CARGO_MANIFEST_DIR").into(), PathBuf::from);

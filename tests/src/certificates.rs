@@ -1,23 +1,23 @@
-//! Certificates for servers of tests.
+//! TLS certificates for test servers.
 
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 
-/// The certificate of a server, with the key and the authority that signed it, as PEM.
+/// A server certificate with its key and the authority that signed it, as PEM.
 #[derive(Debug)]
 pub struct Certificate {
-    /// Of who signed it.
+    /// Certificate of the authority.
     pub authority: String,
-    /// Its own.
+    /// Certificate of the server.
     pub certificate: String,
-    /// Key of the object.
+    /// Its private key.
     pub key: String,
 }
 
 impl Certificate {
-    /// One of an authority of its own, for a name or an address.
+    /// Creates a certificate for a name or an address, with its own authority.
     ///
     /// # Panics
-    /// Where that makes no sense as a name.
+    /// If the name is invalid.
     pub fn new(name: &str) -> Self {
         let key = KeyPair::generate().expect("a key");
         let mut params = CertificateParams::new(Vec::new()).expect("no names");

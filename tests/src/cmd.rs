@@ -6,18 +6,18 @@ use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-/// What a program did.
+/// Result of a program.
 #[derive(Debug)]
 pub struct Ran {
-    /// How it ended; `None` when the deadline passed and it was killed.
+    /// Exit status; `None` when the deadline passed and it was killed.
     pub status: Option<ExitStatus>,
-    /// What it wrote to standard output.
+    /// Standard output.
     pub out: String,
-    /// What it wrote to standard error.
+    /// Standard error.
     pub err: String,
-    /// What was run, for messages.
+    /// The command line, for messages.
     pub what: String,
-    /// How long it took.
+    /// Run time.
     pub took: Duration,
 }
 
@@ -27,20 +27,20 @@ impl Ran {
         self.status.is_some_and(|s| s.success())
     }
 
-    /// Asserts success and gives the standard output.
+    /// Asserts success and returns the standard output.
     ///
     /// # Panics
-    /// With everything that the program said, when it failed.
+    /// With the whole output, if it failed.
     #[track_caller]
     pub fn ok(self) -> String {
         assert!(self.success(), "failed: {self:#?}");
         self.out
     }
 
-    /// Asserts an orderly failure (an exit code, no signal, no hang) and gives the standard error.
+    /// Asserts an orderly failure (an exit code, no signal, no hang) and returns the standard error.
     ///
     /// # Panics
-    /// When it succeeded, was killed or hung.
+    /// If it succeeded, was killed or hung.
     #[track_caller]
     pub fn fails(self) -> String {
         let code = self.status.and_then(|s| s.code());
@@ -54,10 +54,10 @@ pub fn run(command: &mut Command) -> Ran {
     run_for(60, command)
 }
 
-/// Runs to the end, for at most `seconds` in the pace of the machine ([`pace`](crate::pace)).
+/// Runs to the end, for at most `seconds`, scaled by the speed of the machine ([`pace`](crate::pace)).
 ///
 /// # Panics
-/// When the program cannot be started at all.
+/// If the program cannot be started.
 pub fn run_for(seconds: u64, command: &mut Command) -> Ran {
     // Files, not pipes: a daemon that keeps its parent's stderr must not keep us waiting for the end of it.
     let (mut out, mut err) =
@@ -97,11 +97,11 @@ pub fn sh(dir: &Path, line: &str) -> Ran {
     run_for(120, Command::new("sh").arg("-euc").arg(line).current_dir(dir))
 }
 
-/// Copies a program that is to be run, by another process: a child that another test is just starting would hold a copy of
-/// the descriptor that we write to, and nobody could run the copy meanwhile (ETXTBSY).
+/// Copies a program that is to be executed. Another process writes the copy: a child that another test is just starting could
+/// hold a duplicate of this process's writable descriptor, and the copy could not be executed meanwhile (ETXTBSY).
 ///
 /// # Panics
-/// When it cannot be copied.
+/// If it cannot be copied.
 #[track_caller]
 pub fn copy_program(from: impl AsRef<Path>, to: impl AsRef<Path>) {
     run(Command::new("cp").arg(from.as_ref()).arg(to.as_ref())).ok();
@@ -114,8 +114,8 @@ fn text(file: &mut File) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Unmounts, for three seconds as long as that fails. A child that another test is just starting holds copies of all files,
-/// also of those on the mount that were closed since, until it has become another program.
+/// Unmounts, retrying for three seconds. Until its exec, a child that another test is just starting holds copies of all files,
+/// including files on the mount that were closed since.
 pub fn patiently(mut umount: impl FnMut() -> Ran) -> Ran {
     let mut ran = umount();
     within(Duration::from_secs(3), || {
@@ -127,10 +127,10 @@ pub fn patiently(mut umount: impl FnMut() -> Ran) -> Ran {
     ran
 }
 
-/// Asserts that a program complained as it should: in one line, with this word in it, and no backtrace.
+/// Asserts that a program reported an error properly: in one line that contains this word, without a backtrace.
 ///
 /// # Panics
-/// When it did not.
+/// If it did not.
 #[track_caller]
 pub fn one_line(err: &str, word: &str) {
     assert_eq!(err.trim_end().lines().count(), 1, "one line, please: {err:?}");
@@ -138,11 +138,11 @@ pub fn one_line(err: &str, word: &str) {
     assert!(!err.contains("panicked") && !err.contains("RUST_BACKTRACE"), "{err:?}");
 }
 
-/// Waits until the condition holds, asking every 5 ms; false after `limit` in the pace of the machine.
+/// Polls a condition every 5 ms; false after `limit`, scaled by the speed of the machine.
 pub fn within(limit: Duration, mut condition: impl FnMut() -> bool) -> bool {
     let start = Instant::now();
     loop {
-        // Before the condition is asked for the last time: asking may take long itself.
+        // Before the last poll, because the poll itself may take long.
         let late = start.elapsed() > limit && start.elapsed() > crate::pace::limit(limit);
         if condition() {
             return true;
@@ -154,7 +154,7 @@ pub fn within(limit: Duration, mut condition: impl FnMut() -> bool) -> bool {
     }
 }
 
-/// A process that is told to end when this is dropped, and waited for.
+/// A process that is terminated and waited for on drop.
 #[derive(Debug)]
 pub struct Ended(pub std::process::Child);
 

@@ -17,11 +17,11 @@ pub struct Entry {
     pub ino: u64,
     /// The type in the listing.
     pub kind: FileType,
-    /// Where to seek to go on after this entry.
+    /// Offset to continue the listing after this entry.
     pub next: u64,
 }
 
-/// The whole listing from a position (0: the start) on, `.` and `..` included.
+/// Returns the listing from a position (0: the start) on, including `.` and `..`.
 pub fn list_from(dir: &File, position: u64) -> Vec<Entry> {
     seek(dir, SeekFrom::Start(position)).expect("seekdir");
     let mut entries = Vec::new();
@@ -39,7 +39,7 @@ pub fn list_from(dir: &File, position: u64) -> Vec<Entry> {
     entries
 }
 
-/// The listing of a directory without `.` and `..`.
+/// Returns the listing of a directory without `.` and `..`.
 pub fn list(path: &Path) -> Vec<Entry> {
     let dir = File::open(path).expect("opendir");
     list_from(&dir, 0).into_iter().filter(|e| e.name != "." && e.name != "..").collect()

@@ -1,7 +1,7 @@
-//! A disk that loses what was not flushed when its power goes.
+//! A disk that loses unflushed writes at a power failure.
 //!
-//! It is a file of a FUSE file system that the test itself serves: it knows each write that came since the last flush, and
-//! so can tell at any moment what the disk may hold if the power went now.
+//! The disk is a file on a FUSE file system that the test itself serves. The server knows each write since the last flush, so
+//! it can produce any possible state of the disk after a power cut.
 
 use std::borrow::Cow;
 use std::fs::File;
@@ -19,26 +19,26 @@ use tempfile::TempDir;
 
 use crate::{Image, Rng};
 
-/// Bytes that a disk writes as a whole.
+/// Atomic write unit of a disk in bytes.
 const SECTOR: usize = 512;
 
-/// Two sectors from here are ext4's superblock, of which the kernel expects as well that they are written as a whole.
+/// Offset of the ext4 superblock, two sectors whose write the kernel also expects to be atomic.
 const SUPERBLOCK: u64 = 1024;
 
 const FILE: NodeId = NodeId(2);
 
-/// What becomes of the writes since the last flush.
+/// Fate of the writes since the last flush.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lost {
-    /// Nothing of them was written.
+    /// None of them was written.
     All,
-    /// Some of them were, in part, in any order.
+    /// Some of them were written, partially, in any order.
     Some,
-    /// All of them were: what a killed daemon leaves.
+    /// All of them were written, as after a kill of the daemon.
     Nothing,
 }
 
-/// What is there for certain, and the writes since, by their offsets.
+/// Flushed data, and the later writes by their offsets.
 #[derive(Debug)]
 struct Rest {
     lasting: File,
@@ -48,7 +48,7 @@ struct Rest {
 #[derive(Debug)]
 struct Disk {
     size: u64,
-    /// All that was written.
+    /// All written data.
     now: File,
     rest: Mutex<Rest>,
 }
@@ -89,7 +89,7 @@ impl FileSystem for Disk {
     }
 
     async fn open(&self, _: &Request<'_>, _: NodeId, _: OpenArgs) -> Result<Opened, Errno> {
-        // A page cache would keep writes from us until it likes.
+        // A page cache would delay writes.
         Ok(Opened::direct(FileHandle(1)))
     }
 
@@ -128,7 +128,7 @@ impl FileSystem for Disk {
     }
 }
 
-/// A disk with its power on, until it is dropped.
+/// A disk with its power on, unmounted on drop.
 #[derive(Debug)]
 pub struct Powered {
     disk: Arc<Disk>,
@@ -137,10 +137,10 @@ pub struct Powered {
 }
 
 impl Powered {
-    /// A disk with what is in a file.
+    /// Creates a disk with the content of a file.
     ///
     /// # Panics
-    /// Where it cannot be mounted; that needs root.
+    /// If it cannot be mounted; that needs root.
     pub fn new(content: &Path) -> Self {
         let dir = crate::lower::temp_dir();
         let open = |name: &str| {
@@ -165,15 +165,15 @@ impl Powered {
         Self { disk, mounted: Some(mounted.expect("the disk is mounted")), dir }
     }
 
-    /// The file that is the disk.
+    /// Returns the path of the disk's file.
     pub fn path(&self) -> PathBuf {
         self.dir.path().join("mnt/disk")
     }
 
-    /// An image of what would be there if the power went now.
+    /// Returns an image of the disk as after a power cut.
     ///
     /// # Panics
-    /// Where there is no room for it.
+    /// If there is no space for it.
     pub fn cut(&self, lost: Lost, rng: &mut Rng) -> Image {
         let image = Image::place();
         let file = File::options().create_new(true).write(true).open(image.path()).expect("a file");
@@ -193,7 +193,7 @@ impl Powered {
         image
     }
 
-    /// How many writes would be lost if the power went now.
+    /// Returns the number of unflushed writes.
     pub fn at_risk(&self) -> usize {
         self.disk.rest().since.len()
     }
@@ -208,7 +208,7 @@ impl Drop for Powered {
     }
 }
 
-/// Copies what is not a hole, and the size.
+/// Copies a file's data and size, preserving holes.
 fn copy_data(from: &File, to: &File) -> io::Result<()> {
     let size = from.metadata()?.len();
     to.set_len(size)?;

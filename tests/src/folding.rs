@@ -1,4 +1,4 @@
-//! A file system that ignores the case of names, with `secret/key` in it, served by the test itself.
+//! A case-insensitive file system that contains `secret/key`, served by the test itself.
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +10,7 @@ use shunt_fuse::{
 
 use crate::mounts;
 
-/// What is in the file.
+/// Content of the file.
 pub const KEY: &[u8] = b"the key";
 
 const DIR: NodeId = NodeId(2);
@@ -27,7 +27,7 @@ fn attributes(node: NodeId) -> Result<Attributes, Errno> {
     Ok(Attributes { ino: node.0, mode: kind.mode() | permissions, size, nlink, ..Attributes::default() })
 }
 
-/// As `chattr +F` does: U+017F folds to an s.
+/// Folds a name like `chattr +F`: U+017F folds to an s.
 fn folded(name: &[u8]) -> String {
     String::from_utf8_lossy(name).to_uppercase()
 }
@@ -72,7 +72,7 @@ impl FileSystem for Folding {
     }
 }
 
-/// A mount of it, until this is dropped and its last user is gone.
+/// A mount of the file system. Its session ends after this was dropped and its last user is gone.
 pub struct FoldingMount(PathBuf);
 
 impl FoldingMount {
@@ -80,7 +80,7 @@ impl FoldingMount {
     pub fn at(place: &Path) -> Self {
         let options = MountOptions::new().fsname("shunt-test-folding").read_only(true).allow_other(true);
         let mounted = shunt_fuse::mount(Folding, Config::new(Profile::Passthrough), place, &options);
-        // Its threads go on until then: to wait for them would be to wait for the mirror above.
+        // Its threads run until then: waiting for them would mean waiting for the mirror above.
         std::mem::forget(mounted.expect("it is mounted"));
         Self(place.to_owned())
     }

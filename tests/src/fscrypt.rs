@@ -1,4 +1,4 @@
-//! Encryption of directories by the kernel, with a key that only tests have.
+//! Kernel encryption of directories (fscrypt), with a test key.
 
 use std::fs::File;
 use std::io;
@@ -12,21 +12,21 @@ const XTS: u8 = 1;
 const CTS: u8 = 4;
 const PAD_TO_16: u8 = 2;
 const KEY: [u8; 64] = [0x5a; 64];
-/// Bytes in front of the key, and where in them its length and its identifier are.
+/// Length of the ioctl argument before the key, and the offsets of the key length and of the identifier in it.
 const ADD: (usize, usize, usize) = (80, 40, 8);
 const BY_IDENTIFIER: u32 = 2;
 
 fn ioctl(path: &Path, command: libc::Ioctl, argument: &mut [u8]) -> io::Result<()> {
     let file = File::open(path)?;
-    // SAFETY: the commands read and write no more than the sizes in them, and the key behind, which are there.
+    // SAFETY: the ioctls access no more than their encoded sizes, and the key behind, all within the argument.
     let done = unsafe { libc::ioctl(file.as_raw_fd(), command, argument.as_mut_ptr()) };
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Gives a mounted file system the key; tells its identifier.
+/// Adds the key to a mounted file system. Returns its identifier.
 ///
 /// # Errors
-/// A kernel without encryption.
+/// A kernel without fscrypt.
 pub fn add_key(mount: &Path) -> io::Result<[u8; 16]> {
     let (head, length, identifier) = ADD;
     let mut argument = [&vec![0; head][..], &KEY].concat();
@@ -36,10 +36,10 @@ pub fn add_key(mount: &Path) -> io::Result<[u8; 16]> {
     Ok(argument[identifier..identifier + 16].try_into().expect("sixteen bytes"))
 }
 
-/// Has all that will be in an empty directory encrypted.
+/// Sets the encryption policy of an empty directory.
 ///
 /// # Errors
-/// A kernel without encryption.
+/// A kernel without fscrypt.
 pub fn encrypt(directory: &Path, key: [u8; 16]) -> io::Result<()> {
     let mut policy = [&[2, XTS, CTS, PAD_TO_16, 0, 0, 0, 0][..], &key].concat();
     ioctl(directory, SET_POLICY, &mut policy)

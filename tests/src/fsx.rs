@@ -1,11 +1,11 @@
-//! fsx, which does to files what it then expects of them.
+//! fsx, which executes random file operations and verifies their results.
 
 use std::path::Path;
 use std::process::Command;
 
 use crate::{binary, requirement, run_for};
 
-/// Every operation that it knows.
+/// Weights of all operations.
 const CONFIG: &str = "
 flen = 1048576
 [weights]
@@ -25,11 +25,11 @@ posix_fadvise = 1
 copy_file_range = 2
 ";
 
-/// Three files in `at` get so many operations each, but none whose name begins with one of `without`. `aside` is for what
-/// it writes down.
+/// Runs the given number of operations on each of three files in `at`, except those whose name begins with one of `without`.
+/// `aside` holds its logs.
 ///
 /// # Panics
-/// When something is not as it should be.
+/// If a result is wrong.
 #[track_caller]
 pub fn run(at: &Path, aside: &Path, operations: u32, without: &[&str]) {
     let tool = binary::tool("fsx");

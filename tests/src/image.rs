@@ -1,4 +1,4 @@
-//! Images of ext2, ext3 and ext4, which the kernel and `shunt` mount in turn or side by side.
+//! Images of ext2, ext3 and ext4, mounted by the kernel and by `shunt` in turn or side by side.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use crate::cmd::{Ran, patiently, run_for, within};
 use crate::{binary, loops, mounts};
 
-/// A file with a file system in it.
+/// A file that contains a file system.
 #[derive(Debug)]
 pub struct Image {
     dir: TempDir,
@@ -18,18 +18,18 @@ pub struct Image {
 }
 
 impl Image {
-    /// A place for an image that is not there yet.
+    /// Reserves a path for an image that does not exist yet.
     pub fn place() -> Self {
         let dir = crate::lower::temp_dir();
         Self { file: dir.path().join("image"), dir }
     }
 
-    /// An image that is somewhere else, a disk perhaps.
+    /// An image at another path, such as a disk.
     pub fn of(file: PathBuf) -> Self {
         Self { dir: crate::lower::temp_dir(), file }
     }
 
-    /// Makes a file system, or says why there is none.
+    /// Creates a file system, or returns why that is not possible.
     pub fn make(mkfs: &[&str], mebibytes: u64) -> Result<Self, String> {
         let image = Self::place();
         let file = File::create(image.path()).map_err(|error| error.to_string())?;
@@ -38,29 +38,29 @@ impl Image {
         if ran.success() { Ok(image) } else { Err(ran.err) }
     }
 
-    /// The image.
+    /// Returns the path of the image.
     pub fn path(&self) -> PathBuf {
         self.file.clone()
     }
 
-    /// A directory for what belongs to it.
+    /// Returns a directory for files that belong to the image.
     pub fn aside(&self) -> &Path {
         self.dir.path()
     }
 
-    /// Asserts that `e2fsck` finds nothing to mend, not even a journal to replay.
+    /// Asserts that `e2fsck` finds nothing to repair, not even a journal to replay.
     ///
     /// # Panics
-    /// With what it says.
+    /// With its output.
     #[track_caller]
     pub fn check(&self) {
         self.check_for(60);
     }
 
-    /// As [`check`](Self::check), for at most so many seconds.
+    /// Like [`check`](Self::check), with a time limit in seconds.
     ///
     /// # Panics
-    /// With what it says.
+    /// With its output.
     #[track_caller]
     pub fn check_for(&self, seconds: u64) {
         run_for(seconds, Command::new("e2fsck").arg("-fn").arg(self.path())).ok();
@@ -72,10 +72,10 @@ impl Image {
         at
     }
 
-    /// Mounts it by the kernel, on a loop device.
+    /// Mounts it with the kernel, on a loop device.
     ///
     /// # Errors
-    /// Where the kernel cannot.
+    /// If the kernel cannot mount it.
     pub fn by_kernel(&self, options: &str) -> Result<Mount, String> {
         let at = self.mount_point("kernel");
         let options = format!("loop,user_xattr,acl,{options}");
@@ -84,22 +84,22 @@ impl Image {
         if ran.success() { Ok(Mount { at, of_kernel: Some(self.path()) }) } else { Err(ran.err) }
     }
 
-    /// The mount that [`mount_command`](Self::mount_command) made.
+    /// Returns the mount that [`mount_command`](Self::mount_command) made.
     pub fn by_shunt_already(&self) -> Mount {
         Mount { at: self.mount_point("ours"), of_kernel: None }
     }
 
-    /// `shunt ext4 --daemon` of it.
+    /// Returns the command `shunt ext4 --daemon` for it.
     pub fn mount_command(&self, args: &[&str]) -> Command {
         let mut command = binary::command(&["ext4", "--daemon"]);
         command.args(args).arg(self.path()).arg(self.mount_point("ours"));
         command
     }
 
-    /// Mounts it by `shunt`.
+    /// Mounts it with `shunt`.
     ///
     /// # Panics
-    /// When that fails.
+    /// If that fails.
     #[track_caller]
     pub fn by_shunt(&self, args: &[&str]) -> Mount {
         loops::while_busy(|| run_for(20, &mut self.mount_command(args))).ok();
@@ -107,16 +107,16 @@ impl Image {
     }
 }
 
-/// A mounted image. Dropping it unmounts, and asserts that nothing of it is left.
+/// A mounted image. Dropping it unmounts, and asserts that no mount and no process remains.
 #[derive(Debug)]
 pub struct Mount {
     at: PathBuf,
-    /// The image, where the kernel mounted it.
+    /// The image, if the kernel mounted it.
     of_kernel: Option<PathBuf>,
 }
 
 impl Mount {
-    /// Where.
+    /// Returns the mount point.
     pub fn at(&self) -> &Path {
         &self.at
     }
@@ -126,10 +126,10 @@ impl Mount {
         patiently(|| run_for(60, binary::command(&["umount"]).arg(&self.at)))
     }
 
-    /// The daemon, as `shunt stat` tells it.
+    /// Returns the daemon's pid from `shunt stat`.
     ///
     /// # Panics
-    /// When it does not answer.
+    /// If the daemon does not reply.
     #[track_caller]
     pub fn pid(&self) -> u32 {
         let stat = run_for(20, binary::command(&["stat", "--json"]).arg(&self.at)).ok();
@@ -152,8 +152,8 @@ impl Drop for Mount {
             said = ran.err.clone();
             ran.success()
         });
-        // In mount namespaces that others were just making it stays for a moment, and its loop device with it, which the
-        // next mount of this image would use and keep.
+        // A mount namespace that another process is just creating keeps the mount for a moment, and its loop device with it,
+        // which the next mount of this image would reuse.
         let ended = gone
             && match &self.of_kernel {
                 Some(image) => within(Duration::from_secs(60), || !loops::is_over(image)),

@@ -1,7 +1,7 @@
-//! What the whole-system tests stand on.
+//! Support for the whole-system tests.
 //!
-//! A test body gets a [`Stage`]: a source directory and a mirror of it. With `SHUNT_TEST_NATIVE=1` the mirror is the
-//! source itself, so the same bodies run against the kernel's own file systems. That run must pass: it proves the tests.
+//! A test body gets a [`Stage`]: a source directory and a mirror of it. With `SHUNT_TEST_NATIVE=1` the mirror is the source
+//! itself, so the same bodies run against the kernel's own file systems. That run must pass, which validates the tests.
 //!
 //! | variable | meaning |
 //! |---|---|
@@ -54,10 +54,10 @@ pub use stage::{Plan, Stage};
 pub use user::User;
 pub use volume::Volume;
 
-/// Turns test bodies `fn name(stage: &Stage)` into tests, one for each place they run in.
+/// Expands test bodies `fn name(stage: &Stage)` to one test for each lower file system.
 ///
-/// `tmpfs` and `ext4` name the lower file system, with file data passed through where the kernel can. `daemon` is
-/// tmpfs with the data going through the daemon.
+/// `tmpfs` and `ext4` name the lower file system, with passthrough of file data if the kernel supports it. `daemon` is tmpfs
+/// with the data going through the daemon.
 #[macro_export]
 macro_rules! behaviours {
     (on $place:ident: $($name:ident),* $(,)?) => {

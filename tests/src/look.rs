@@ -1,4 +1,4 @@
-//! What a directory shows, for tests that wait until it shows something: what cannot be read yet is empty.
+//! Polling helpers for tests that wait for a change: a file or directory that cannot be read yet counts as empty.
 
 use std::fs;
 use std::io;
@@ -9,12 +9,12 @@ use rustix::io::Errno;
 
 use crate::cmd::within;
 
-/// A file's text.
+/// Returns the text of a file, or an empty string.
 pub fn read(path: &Path) -> String {
     fs::read_to_string(path).unwrap_or_default()
 }
 
-/// A directory's names in order.
+/// Returns the sorted names in a directory.
 pub fn names(path: &Path) -> Vec<String> {
     let entries = fs::read_dir(path).into_iter().flatten();
     let mut names: Vec<_> = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect();
@@ -22,19 +22,19 @@ pub fn names(path: &Path) -> Vec<String> {
     names
 }
 
-/// Waits half a minute for what comes by itself.
+/// Waits up to half a minute for a condition.
 ///
 /// # Panics
-/// When it does not come.
+/// If it does not become true.
 #[track_caller]
 pub fn soon(what: impl Fn() -> bool) {
     assert!(within(Duration::from_secs(30), what), "it does not come");
 }
 
-/// Asserts that something was refused with an error number.
+/// Asserts that a call failed with this errno.
 ///
 /// # Panics
-/// When it was not.
+/// If it did not.
 #[track_caller]
 pub fn refused<T: std::fmt::Debug>(done: io::Result<T>, errno: Errno) {
     assert_eq!(done.unwrap_err().raw_os_error(), Some(errno.raw_os_error()));

@@ -8,11 +8,12 @@ use std::time::Duration;
 use crate::cmd::{Ran, run, within};
 use crate::turn;
 
-/// Runs a `losetup` or `mount` that takes a loop device, one at a time, and for ten seconds as long as that is busy.
+/// Runs a `losetup` or `mount` command that allocates a loop device, serialised with others, and retries for ten seconds while
+/// the device is busy.
 ///
-/// The kernel claims a device for itself before it looks whether that is free. Where two programs were given the same free
-/// device, the slower one is refused, and meanwhile the faster one cannot mount its own. And what was unmounted just now stays
-/// in the mount namespaces that others are just making, until they have left the tree that they were made with.
+/// The kernel claims a device before it checks whether it is free. If two programs get the same free device, the slower one
+/// fails, and meanwhile the faster one cannot mount its own. Besides, a mount that was just unmounted stays in mount namespaces
+/// that others are just creating, until they have left the tree they were copied from.
 pub fn set_up(command: &mut Command) -> Ran {
     while_busy(|| {
         let _turn = turn::alone("loops");
@@ -20,7 +21,7 @@ pub fn set_up(command: &mut Command) -> Ran {
     })
 }
 
-/// Runs a program that takes a device, for ten seconds as long as that is in use.
+/// Runs a program that takes a device, and retries for ten seconds while the device is busy.
 pub fn while_busy(mut take: impl FnMut() -> Ran) -> Ran {
     let mut ran = take();
     within(Duration::from_secs(10), || {
@@ -34,10 +35,10 @@ pub fn while_busy(mut take: impl FnMut() -> Ran) -> Ran {
     ran
 }
 
-/// Whether a device is over a file.
+/// Reports whether any loop device is attached to a file.
 ///
 /// # Panics
-/// Where `/sys` does not tell.
+/// If `/sys` does not list the devices.
 pub fn is_over(file: &Path) -> bool {
     let devices = std::fs::read_dir("/sys/block").expect("/sys/block");
     devices.flatten().any(|device| {
@@ -46,18 +47,18 @@ pub fn is_over(file: &Path) -> bool {
     })
 }
 
-/// A block device over a file, for as long as this lives.
+/// A loop device attached to a file, detached on drop.
 #[derive(Debug)]
 pub struct Loop(String);
 
 impl Loop {
-    /// `None` where there can be none.
+    /// Attaches a device; `None` if that is not possible.
     pub fn over(file: &Path) -> Option<Self> {
         let ran = set_up(Command::new("losetup").args(["-f", "--show"]).arg(file));
         ran.success().then(|| Self(ran.out.trim().to_owned()))
     }
 
-    /// Its path.
+    /// Returns its path.
     pub fn path(&self) -> &str {
         &self.0
     }

@@ -1,4 +1,4 @@
-//! Where sources lie.
+//! Lower file systems that hold the sources of mirrors.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,13 +10,13 @@ use crate::loops;
 /// The file system below a mirror.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lower {
-    /// In memory.
+    /// tmpfs.
     Tmpfs,
-    /// On the disk's ext4, or on one made on a loop device.
+    /// ext4: the machine's own, or one on a loop device.
     Ext4,
-    /// Made on a loop device, and shown from its root.
+    /// XFS on a loop device, mirrored from its root.
     Xfs,
-    /// As [`Lower::Xfs`].
+    /// btrfs on a loop device, mirrored from its root.
     Btrfs,
 }
 
@@ -32,7 +32,7 @@ const TMPFS_MAGIC: u64 = 0x0102_1994;
 const EXT4_MAGIC: u64 = 0xEF53;
 
 impl Lower {
-    /// Makes a source, or says why there is none.
+    /// Creates a source, or returns why that is not possible.
     pub fn source(self) -> Result<Source, String> {
         match self {
             Self::Tmpfs => {
@@ -47,7 +47,7 @@ impl Lower {
                     None => Source::image("ext4", &["-qF"], 512),
                 }
             }
-            // What each takes at least.
+            // Minimum size of each file system.
             Self::Xfs => Source::image("xfs", &["-q"], 300),
             Self::Btrfs => Source::image("btrfs", &["-q"], 128),
         }
@@ -55,7 +55,7 @@ impl Lower {
 }
 
 impl Source {
-    /// The directory.
+    /// Returns the directory.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -65,7 +65,7 @@ impl Source {
         Self { path: dir.path().to_owned(), image: false, _dir: dir }
     }
 
-    /// A file system on a loop device, of so many MiB.
+    /// Creates a file system of `size` MiB on a loop device.
     fn image(kind: &str, quietly: &[&str], size: u64) -> Result<Self, String> {
         let dir = temp_dir_in(&std::env::temp_dir());
         let (image, path) = (dir.path().join("image"), dir.path().join(kind));
@@ -90,12 +90,12 @@ impl Drop for Source {
         if self.image {
             crate::mounts::detach(&self.path);
         }
-        // What a failed test left immutable would keep the directory from going away.
+        // Flags left by a failed test would prevent the removal of the directory.
         let _ = Command::new("chattr").args(["-R", "-i", "-a"]).arg(&self.path).output();
     }
 }
 
-/// A fresh directory that others may enter, removed when dropped.
+/// Creates a temporary directory that other users may enter, removed on drop.
 pub fn temp_dir() -> TempDir {
     temp_dir_in(&std::env::temp_dir())
 }

@@ -1,17 +1,17 @@
-//! Turns for the kernel's caches. `/proc/sys/vm/drop_caches` strikes the whole machine, so who counts what the kernel asks
-//! for has to keep out those who write there, whichever program they are tests of.
+//! Lock on the kernel's caches. `/proc/sys/vm/drop_caches` affects the whole machine, so tests that count requests have to
+//! exclude tests that write to it, in whichever test binary.
 
 use crate::turn::{self, Turn};
 
 const CACHES: &str = "caches";
 
-/// A turn at dropping them.
+/// Exclusive lock for dropping caches.
 #[derive(Debug)]
 #[must_use]
 pub struct Drops(#[expect(dead_code, reason = "dropping it ends the turn")] Turn);
 
-/// Runs a test that counts on the caches, beside others that do. Nobody who takes turns drops them; if somebody else did,
-/// a failure tells nothing, and the test is run again.
+/// Runs a test that relies on the caches, concurrently with others that do. Holders of the lock do not drop caches; if another
+/// program did, a failure proves nothing, and the test runs again.
 pub fn keeping(test: impl Fn()) {
     let _turn = turn::share(CACHES);
     for _ in 0..5 {
@@ -25,22 +25,22 @@ pub fn keeping(test: impl Fn()) {
     panic!("somebody drops the caches all the time");
 }
 
-/// How often anybody had the kernel drop its caches.
+/// Returns the kernel's counters of dropped caches.
 fn drops() -> Vec<String> {
     let figures = std::fs::read_to_string("/proc/vmstat").unwrap_or_default();
     figures.lines().filter(|line| line.starts_with("drop_")).map(str::to_owned).collect()
 }
 
-/// Nobody counts on the caches, and nobody else drops them.
+/// Takes the lock exclusively: no other test relies on the caches or drops them.
 pub fn drop_at_will() -> Drops {
     Drops(turn::alone(CACHES))
 }
 
 impl Drops {
-    /// Makes the kernel forget the inodes and names that nobody uses.
+    /// Makes the kernel evict unused inodes and dentries.
     ///
     /// # Panics
-    /// When the caller is not root.
+    /// If the caller is not root.
     pub fn forget_names(&self) {
         std::fs::write("/proc/sys/vm/drop_caches", "2").expect("drop_caches: needs root");
     }

@@ -2,14 +2,14 @@
 
 use std::path::Path;
 
-/// How many mounts lie on exactly this path. Asks the table only: a dead mount must not stop the question.
+/// Counts the mounts on exactly this path. Reads only the mount table, because a dead mount must not block the check.
 pub fn count(path: &Path) -> usize {
     let table = std::fs::read_to_string("/proc/self/mountinfo").expect("mountinfo");
     let wanted = path.to_str().expect("test paths are text");
     table.lines().filter(|line| line.split(' ').nth(4) == Some(wanted)).count()
 }
 
-/// True while the process exists and is not a zombie.
+/// Reports whether the process exists and is not a zombie.
 pub fn alive(pid: u32) -> bool {
     std::fs::read_to_string(format!("/proc/{pid}/stat"))
         .ok()
@@ -17,7 +17,7 @@ pub fn alive(pid: u32) -> bool {
         .is_some_and(|state| state != 'Z' && state != 'X')
 }
 
-/// The processes whose command line names this path: a daemon and all that belongs to it.
+/// Returns the processes whose command line contains this path: a daemon and its helpers.
 pub fn processes_naming(path: &Path) -> Vec<u32> {
     let wanted = path.to_str().expect("test paths are text").as_bytes();
     let me = std::process::id();
@@ -31,12 +31,12 @@ pub fn processes_naming(path: &Path) -> Vec<u32> {
         .collect()
 }
 
-/// How many files the process has open.
+/// Counts the open files of a process.
 pub fn open_files(pid: u32) -> usize {
     std::fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count)
 }
 
-/// Detaches whatever is mounted on the path, however broken.
+/// Detaches all mounts on a path, including dead ones.
 pub fn detach(path: &Path) {
     for _ in 0..8 {
         if rustix::mount::unmount(path, rustix::mount::UnmountFlags::DETACH).is_err() {
@@ -45,13 +45,13 @@ pub fn detach(path: &Path) {
     }
 }
 
-/// Sends a signal to a process; true when it was there.
+/// Sends a signal to a process. Returns whether the process existed.
 pub fn signal(pid: u32, signal: rustix::process::Signal) -> bool {
     let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
     pid.is_some_and(|pid| rustix::process::kill_process(pid, signal).is_ok())
 }
 
-/// Kills a daemon, and before it the guardian that would have another one go on.
+/// Kills a daemon, after the guardian that would start a successor.
 pub fn end(pid: u32) {
     let guardian = |pid: &u32| {
         std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.starts_with("shunt-guard"))
@@ -66,17 +66,17 @@ pub fn end(pid: u32) {
     signal(pid, rustix::process::Signal::KILL);
 }
 
-/// The process that started this one.
+/// Returns the parent of a process.
 pub fn parent(pid: u32) -> Option<u32> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     stat.rsplit(')').next()?.split_whitespace().nth(1)?.parse().ok()
 }
 
-/// Stops a process, and waits until each of its threads has stopped: a thread woken by the signal alone may still take
-/// a request on its way.
+/// Stops a process, and waits until each of its threads has stopped: a thread that has not seen the signal yet may still take a
+/// pending request.
 ///
 /// # Panics
-/// When that takes longer than ten seconds.
+/// If that takes longer than ten seconds.
 pub fn stop(pid: u32) {
     assert!(signal(pid, rustix::process::Signal::STOP), "{pid} cannot be stopped");
     let stopped = |task: std::io::Result<std::fs::DirEntry>| {

@@ -1,4 +1,4 @@
-//! Mounting without a privilege.
+//! Mounting without privileges.
 
 use std::os::unix::fs::chown;
 use std::process::Command;
@@ -7,21 +7,20 @@ use rustix::thread::{UnshareFlags, unshare_unsafe};
 
 use crate::{Peer, Stage, User, binary, cmd::within, mounts, run};
 
-/// fusermount3 wants a user with a name.
+/// fusermount3 requires a user with a name.
 const NOBODY: u32 = 65534;
 
-/// Does the work as `nobody`, who owns source and mount point of a stage that is not mounted, and may mount by way of
-/// fusermount3: in a process with a mount table of its own, where /dev/fuse is open to all, as it is on an ordinary
-/// machine. The work gets a way to make commands of `shunt`, and has to unmount.
+/// Runs the work as `nobody`, who owns source and mount point of a stage that is not mounted, and may mount through
+/// fusermount3: in a process with its own mount namespace, where /dev/fuse is accessible to all, as on an ordinary machine. The
+/// work gets a function that creates `shunt` commands, and has to unmount.
 ///
-/// # Panics
-/// When the work does, or leaves a daemon behind.
+/// If the work panics or leaves a daemon behind.
 pub fn perform(s: &Stage, work: impl FnOnce(&(dyn Fn(&[&str]) -> Command + Sync)) + Send) {
     for dir in [s.src(), s.mnt(), s.aside()] {
         chown(dir, Some(NOBODY), Some(NOBODY)).expect("chown: needs root");
     }
     Peer::start(|_| {
-        // SAFETY: the child has one thread; its mounts are its own from here on.
+        // SAFETY: the child has one thread; its mount namespace is its own from here on.
         unsafe { unshare_unsafe(UnshareFlags::NEWNS) }.expect("own mount table");
         let node = s.aside().join("fuse");
         let line = format!(

@@ -1,29 +1,30 @@
-//! How long is too long. Limits are given for a machine that has nothing else to do.
+//! Time limits scaled by the speed of the machine. Limits are given for an idle one.
 
 use std::process::{Command, Stdio};
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
-/// In the lab's emulator a system call takes about twenty times as long, a process start more; most of a limit is slack.
+/// In the lab's emulator a system call takes about twenty times as long, and a process start even longer. Most of a limit is
+/// slack, though.
 const IN_THE_LAB: u32 = 10;
 
 static FACTOR: LazyLock<u32> =
     LazyLock::new(|| if std::env::var_os("SHUNT_LAB").is_some() { IN_THE_LAB } else { 1 });
 
-/// A hang is a failure however busy the machine is.
+/// Maximum factor for load: a hang is a failure on any machine.
 const MOST_CROWDED: u32 = 20;
 
-/// An upper limit in the pace of this machine, as it is now: it may get longer while one waits.
+/// Returns an upper limit scaled by the current speed of this machine; it may grow during a wait.
 pub fn limit(usual: Duration) -> Duration {
     usual * *FACTOR * crowd()
 }
 
-/// A limit in seconds, in the pace of this machine.
+/// Returns a limit in seconds, scaled by the speed of this machine.
 pub fn seconds(usual: u64) -> Duration {
     limit(Duration::from_secs(usual))
 }
 
-/// How many tasks there are to a processor, now or in the last minute, whichever is more.
+/// Returns the number of tasks per processor, now or in the last minute, whichever is higher.
 fn crowd() -> u32 {
     let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     let mut fields = load.split(' ');
@@ -33,21 +34,21 @@ fn crowd() -> u32 {
     ((minute.max(now) / processors as f64).ceil() as u32).clamp(1, MOST_CROWDED)
 }
 
-/// How long it takes now to start a small program and see it end.
+/// Measures the time to start a small program and see it end.
 ///
 /// # Panics
-/// Without `true` in `PATH`.
+/// If `true` is not in `PATH`.
 pub fn start_of_a_program() -> Duration {
     let begun = Instant::now();
     Command::new("true").stdin(Stdio::null()).status().expect("true");
     begun.elapsed()
 }
 
-/// A small program takes this long at most where nothing else runs.
+/// Maximum start time of a small program on an idle machine.
 const USUAL_START: Duration = Duration::from_millis(5);
 
-/// As [`limit`], for what starts a program itself, where at the same time a small one [took](start_of_a_program) so long:
-/// closer, because a crowd of tasks that mostly sleep does not make it longer.
+/// Like [`limit`], for an operation that starts a program, while a small one [took](start_of_a_program) this long: tighter,
+/// because many mostly sleeping tasks do not raise it.
 pub fn limit_of_start(usual: Duration, took: Duration) -> Duration {
     let slower = took.as_nanos().div_ceil(USUAL_START.as_nanos());
     usual * u32::try_from(slower).unwrap_or(u32::MAX).max(*FACTOR)

@@ -1,4 +1,4 @@
-//! A second process to share files with: locks, crashes and credentials are per process.
+//! A second process that shares files with the test: locks, crashes and credentials are per process.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -9,14 +9,14 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process, waitpid};
 
-/// A child process that runs a closure and talks in single bytes.
+/// A child process that runs a closure and communicates in single bytes.
 #[derive(Debug)]
 pub struct Peer {
     pid: Option<Pid>,
     link: Link,
 }
 
-/// One end of the talk.
+/// One end of the connection.
 #[derive(Debug)]
 pub struct Link {
     to: File,
@@ -29,12 +29,12 @@ impl Link {
         self.to.write_all(&[byte]).expect("the other process is gone");
     }
 
-    /// Waits for a byte, at most 30 seconds; `None` when there is none or the other side has ended.
+    /// Waits up to 30 seconds for a byte; `None` on timeout or when the other side has ended.
     pub fn hear(&mut self) -> Option<u8> {
         self.hear_within(crate::pace::seconds(30))
     }
 
-    /// Waits for a byte, for at most so long.
+    /// Waits for a byte, up to a limit.
     pub fn hear_within(&mut self, limit: Duration) -> Option<u8> {
         let limit = Timespec::try_from(limit).expect("a short time");
         let ready = poll(&mut [PollFd::new(&self.from, PollFlags::IN)], Some(&limit)).expect("poll");
@@ -44,16 +44,15 @@ impl Link {
 }
 
 impl Peer {
-    /// Forks and runs the closure there. It must open its own files: all but the link are closed, so that no copy keeps
-    /// another test's mount busy. It fails by panicking.
+    /// Forks and runs the closure in the child. The closure must open its own files: all but the link are closed, so that no
+    /// copy keeps another test's mount busy. It fails by panicking.
     ///
-    /// # Panics
-    /// When there can be no new process.
+    /// If the fork fails.
     pub fn start(work: impl FnOnce(&mut Link)) -> Self {
         let pipe = || rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).expect("pipe");
         let ((their_from, to), (from, their_to)) = (pipe(), pipe());
-        // SAFETY: only this thread lives on in the child. It allocates (glibc makes that safe after fork), does system
-        // calls, and ends by `_exit`, so it runs no handler and drops nothing of the parent's.
+        // SAFETY: only this thread continues in the child. It allocates (glibc makes that safe after fork), makes system calls,
+        // and ends with `_exit`, so it runs no handler and drops nothing of the parent.
         let pid = unsafe { libc::fork() };
         assert!(pid >= 0, "fork: {}", std::io::Error::last_os_error());
         if pid == 0 {
@@ -69,18 +68,18 @@ impl Peer {
                     101
                 }
             };
-            // SAFETY: ends the process at once; nothing after it matters.
+            // SAFETY: ends the process at once.
             unsafe { libc::_exit(code) };
         }
         Self { pid: Pid::from_raw(pid), link: Link { to: to.into(), from: from.into() } }
     }
 
-    /// The talk with it.
+    /// Returns the connection to it.
     pub fn link(&mut self) -> &mut Link {
         &mut self.link
     }
 
-    /// Kills it with SIGKILL and waits for its end; false when it does not end in 10 seconds.
+    /// Kills it with SIGKILL and waits for its end. Returns false if it does not end in 10 seconds.
     pub fn kill(mut self) -> bool {
         let pid = self.pid.expect("running");
         let _ = kill_process(pid, Signal::KILL);
@@ -90,16 +89,16 @@ impl Peer {
     /// Waits for its end.
     ///
     /// # Panics
-    /// When it panicked, was killed, or is not done in 60 seconds.
+    /// If it panicked, was killed, or does not end in 60 seconds.
     #[track_caller]
     pub fn done(self) {
         self.done_within(Duration::from_secs(60));
     }
 
-    /// Waits for its end, for at most so long.
+    /// Waits for its end, up to a limit.
     ///
     /// # Panics
-    /// When it panicked, was killed, or is not done by then.
+    /// If it panicked, was killed, or does not end by then.
     #[track_caller]
     pub fn done_within(mut self, limit: Duration) {
         let status =
@@ -136,7 +135,7 @@ fn close_all_but(keep: &[RawFd]) {
     let mut first = 3;
     for next in keep.into_iter().chain([u32::MAX]) {
         if first < next {
-            // SAFETY: in the child, nothing owns the other files any more: what was captured is never dropped.
+            // SAFETY: in the child, nothing owns the other files any more: captured values are never dropped.
             unsafe { libc::syscall(libc::SYS_close_range, first, next.saturating_sub(1), 0) };
         }
         first = next.saturating_add(1);

@@ -1,11 +1,11 @@
-//! A picture that tells where it was taken.
+//! A picture with a location.
 
-/// The place: what only some may see.
+/// The location, which the policies reveal to some users only.
 pub const SECRET: &[u8] = b"secret place, 24 bytes!!";
-/// Bytes of the whole file.
+/// Size of the file in bytes.
 pub const SIZE: usize = 192 << 10;
 
-/// A JPEG with a GPS directory of one value, which is the secret, at byte 56.
+/// Returns a JPEG with a GPS directory of one value, the secret, at byte 56.
 pub fn picture() -> Vec<u8> {
     let mut tiff = b"II*\0\x08\0\0\0\x01\0".to_vec();
     tiff.extend([0x25, 0x88, 4, 0, 1, 0, 0, 0, 26, 0, 0, 0, 0, 0, 0, 0]);
@@ -21,7 +21,7 @@ pub fn picture() -> Vec<u8> {
     jpeg
 }
 
-/// Whether the place is in there.
+/// Reports whether the location is present.
 pub fn has_secret(bytes: &[u8]) -> bool {
     bytes.windows(SECRET.len()).any(|window| window == SECRET)
 }

@@ -1,4 +1,4 @@
-//! Ports for servers that have to be told one, or that come back at the one they had.
+//! Ports for servers that need a fixed one, or that restart on the same port.
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::sync::Mutex;
@@ -6,24 +6,21 @@ use std::sync::atomic::{AtomicU16, Ordering};
 
 use crate::turn::{self, Turn};
 
-/// The kernel gives none of these to sockets that ask for any port: its own range begins at 32768 unless the machine says
-/// otherwise.
+/// Start of the range. The kernel assigns none of these ports by itself: its range begins at 32768 unless configured otherwise.
 const FIRST: u16 = 20_000;
 const PORTS: u16 = 12_000;
 
-/// Held until the process ends.
+/// Locks of the reserved ports, held until the process ends.
 static RESERVED: Mutex<Vec<Turn>> = Mutex::new(Vec::new());
 
-/// A port that is free, and that no other test on this machine is given before this process ends.
+/// Reserves a free port, which no other test on this machine gets before this process ends.
 ///
-/// A port of the kernel's choice does not do: once the socket that found it is closed, the next connection of anybody may
-/// get it.
+/// A port chosen by the kernel is not enough: once the socket that found it is closed, any other connection may get it.
 ///
-/// # Panics
-/// When there is none.
+/// If there is none.
 pub fn reserve() -> u16 {
     static TRIED: AtomicU16 = AtomicU16::new(0);
-    // Processes that began one after the other begin at different ports.
+    // Processes that start in sequence begin at different ports.
     let start = (std::process::id() % u32::from(PORTS)) as u16;
     loop {
         let tried = TRIED.fetch_add(1, Ordering::Relaxed);
@@ -46,7 +43,7 @@ mod tests {
     fn a_reserved_port_is_given_to_nobody_else() {
         let ours = reserve();
         assert_ne!(reserve(), ours);
-        // As another process that begins at the same port.
+        // Like another process that begins at the same port.
         let peer = Peer::start(|_| {
             let lock = turn::try_alone(&format!("port-{ours}"));
             assert!(lock.is_none(), "{ours} is free for others");

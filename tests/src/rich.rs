@@ -1,13 +1,13 @@
-//! A tree with everything in it that a backup must keep.
+//! A directory tree with everything that a backup must preserve.
 
 use std::path::Path;
 
 use crate::cmd::sh;
 
-/// Makes it: links of both kinds, a hole, a pipe, a device, owners, modes, times, attributes and ACLs.
+/// Creates the tree: links of both kinds, a hole, a pipe, a device, owners, modes, times, attributes and ACLs.
 ///
 /// # Panics
-/// Where it cannot be made; it needs root, setfacl and setfattr.
+/// If it cannot be created; it needs root, setfacl and setfattr.
 #[track_caller]
 pub fn tree(within: &Path, name: &str) {
     sh(

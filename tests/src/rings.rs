@@ -1,27 +1,27 @@
-//! FUSE over io_uring, which the kernel has a switch for.
+//! The kernel's switch for FUSE over io_uring.
 
 use crate::turn::{self, Turn};
 
-/// The switch: `Y` or `N`. It counts at the moment of a mount.
+/// Path of the switch: `Y` or `N`. The kernel reads it at mount time.
 pub const SWITCH: &str = "/sys/module/fuse/parameters/enable_uring";
 
 const TURNS: &str = "uring";
 
-/// The switch stays as it is. To be held while a mount is made that is to be over rings.
+/// Takes a shared lock under which the switch keeps its value, for creating a mount over rings.
 pub fn keep() -> Turn {
     turn::share(TURNS)
 }
 
-/// The switch is off, until this is dropped.
+/// Keeps the switch off until dropped.
 #[derive(Debug)]
 #[must_use]
 pub struct SwitchedOff(#[expect(dead_code, reason = "dropping it ends the turn")] Turn);
 
 impl SwitchedOff {
-    /// Turns it off; it was on.
+    /// Turns the switch off, from the on state.
     ///
     /// # Panics
-    /// When the caller is not root.
+    /// If the caller is not root.
     pub fn now() -> Self {
         let turn = turn::alone(TURNS);
         std::fs::write(SWITCH, "N").expect("the switch: needs root");
@@ -31,7 +31,7 @@ impl SwitchedOff {
 
 impl Drop for SwitchedOff {
     fn drop(&mut self) {
-        // The turn ends after this.
+        // The lock is released after this.
         std::fs::write(SWITCH, "Y").expect("the switch");
     }
 }

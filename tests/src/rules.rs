@@ -1,4 +1,4 @@
-//! pjdfstest, which knows the rules. `tests/setup` installs it.
+//! pjdfstest, a test suite for POSIX semantics. `tests/setup` installs it.
 
 use std::fs;
 use std::path::Path;
@@ -6,29 +6,29 @@ use std::process::Command;
 
 use crate::cmd::run_for;
 
-/// How many cases a run of all of pjdfstest passes at least: fewer, and it did not really run.
+/// Minimum number of passed cases of a complete run: with fewer, it did not really run.
 pub const ALL_CASES: u32 = 380;
 
 /// A run of pjdfstest.
 #[derive(Debug)]
 pub struct Rules<'a> {
-    /// The program.
+    /// Path of the program.
     pub tool: &'a Path,
-    /// Where its configuration may be written.
+    /// Directory for its configuration.
     pub aside: &'a Path,
     /// A directory of another file system, for the cases about EXDEV.
     pub elsewhere: &'a str,
     /// Cases that are known to fail.
     pub expected_failures: &'a [String],
-    /// Whether it may remount the file system read-only.
+    /// Allows the suite to remount the file system read-only.
     pub remount: bool,
 }
 
 impl Rules<'_> {
-    /// Judges the directory by the cases that match, all where no pattern is given; says how many passed.
+    /// Runs the cases that match, or all without a pattern. Returns how many passed.
     ///
     /// # Panics
-    /// When one fails, or when they take more than three minutes.
+    /// If a case fails, or they take more than three minutes.
     #[track_caller]
     pub fn judge(&self, at: &Path, patterns: &[&str]) -> u32 {
         let config = format!(
@@ -45,7 +45,7 @@ impl Rules<'_> {
         let ran = run_for(180, &mut command);
         let said: Vec<_> = ran.out.lines().collect();
         let summary = said.iter().rev().find(|l| l.contains("passed")).copied().unwrap_or("no summary");
-        // A case that is not fine is followed by an indented line that says why.
+        // A failed case is followed by an indented line with the reason.
         let bad: Vec<_> =
             said.windows(2).filter(|w| w[1].starts_with('\t') && !w[0].ends_with("skipped")).collect();
         assert!(ran.success() && summary.contains("Summary: 0 failed"), "{summary}\n{bad:#?}\n{}", ran.err);

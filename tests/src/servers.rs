@@ -1,4 +1,4 @@
-//! Servers of others that tests speak to: a PostgreSQL and an S3 of their own, gone with the test.
+//! Test servers: a PostgreSQL and an S3 server for each test, ended with it.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -10,11 +10,11 @@ use tempfile::TempDir;
 use crate::certificates::Certificate;
 use crate::{User, port};
 
-/// `nobody`: PostgreSQL serves no root.
+/// Uid of `nobody`: PostgreSQL refuses to run as root.
 const NOBODY: u32 = 65_534;
 
-/// Ends its server, and removes what it wrote, when it is dropped, and also when the process ends in any other way: the
-/// shell around the server reads from a pipe. What is written to that has it end the server by a signal, or start it again.
+/// Ends its server and removes its files on drop, and also when the process ends in any other way, because the shell around the
+/// server reads from a pipe. Words written to that pipe make it kill the server by a signal, or restart it.
 struct Guarded {
     dir: PathBuf,
     shell: Child,
@@ -53,7 +53,7 @@ impl Guarded {
         writeln!(self.pipe.as_mut().expect("a pipe"), "{word}").expect("the shell around a server");
     }
 
-    /// Ends it by a signal, and waits until it has ended.
+    /// Ends the server with a signal, and waits until it has ended.
     fn stop(&mut self, signal: &str) {
         let ended = self.dir.join("ended");
         let _ = std::fs::remove_file(&ended);
@@ -78,25 +78,25 @@ fn patiently(what: &str, dir: &Path, ready: impl Fn() -> bool) {
     }
 }
 
-/// A directory that only the shell around the server removes.
+/// Creates a directory that only the shell around the server removes.
 fn directory() -> PathBuf {
     TempDir::with_prefix("shunt-server-").expect("a directory").keep()
 }
 
-/// A PostgreSQL server with nothing in it.
+/// An empty PostgreSQL server.
 pub struct Postgres {
     dir: PathBuf,
-    /// Its programs.
+    /// Directory of its programs.
     bin: PathBuf,
     port: u16,
     server: Guarded,
 }
 
 impl Postgres {
-    /// Starts one; `None` where none is installed. Unless `durable`, it never waits for a disk.
+    /// Starts a server; `None` if none is installed. Unless `durable`, it never waits for a disk.
     ///
     /// # Panics
-    /// Where it does not start.
+    /// If it does not start.
     pub fn start(durable: bool) -> Option<Self> {
         let bin = std::fs::read_dir("/usr/lib/postgresql").ok()?;
         let bin = bin
@@ -157,38 +157,38 @@ impl Postgres {
         });
     }
 
-    /// Ends it as `pg_ctl stop -m immediate` does: nothing is written out, and no client is told.
+    /// Ends it like `pg_ctl stop -m immediate`: without a checkpoint, and without notifying clients.
     ///
     /// # Panics
-    /// Where it does not end.
+    /// If it does not end.
     pub fn stop_at_once(&mut self) {
         self.server.stop("QUIT");
     }
 
-    /// Has it serve again, at the same port, after what it recovers.
+    /// Restarts it on the same port, with recovery.
     ///
     /// # Panics
-    /// Where it does not start.
+    /// If it does not start.
     pub fn start_again(&mut self) {
         self.server.say("start");
         self.wait_until_ready();
     }
 
-    /// Its database, by its socket.
+    /// Returns the address of its database, over a Unix socket.
     pub fn address(&self) -> String {
         let host = self.dir.to_str().expect("a plain path").replace('/', "%2F");
         format!("postgres://postgres@{host}:{}/postgres", self.port)
     }
 
-    /// Its database, by TCP: something can come between.
+    /// Returns the address of its database over TCP, where a proxy can be put in between.
     pub fn tcp_address(&self) -> String {
         format!("postgres://postgres@127.0.0.1:{}/postgres", self.port)
     }
 
-    /// Has it take part in TLS from now on.
+    /// Enables TLS.
     ///
     /// # Panics
-    /// Where that cannot be.
+    /// If that fails.
     pub fn speak_tls(&self, shown: &Certificate) {
         use std::os::unix::fs::PermissionsExt as _;
         let data = self.dir.join("data");
@@ -206,10 +206,10 @@ impl Postgres {
         self.read_configuration_again();
     }
 
-    /// Has it ask for this password where it is spoken to by TCP, from now on.
+    /// Requires this password for TCP connections from now on.
     ///
     /// # Panics
-    /// Where that cannot be.
+    /// If that fails.
     pub fn ask_for_password(&self, password: &str) {
         let told = Command::new(self.bin.join("psql"))
             .args([&self.address(), "-c", &format!("ALTER ROLE postgres PASSWORD '{password}'")])
@@ -228,7 +228,7 @@ impl Postgres {
         rustix::process::kill_process(pid, rustix::process::Signal::HUP).expect("kill");
     }
 
-    /// Its port, on 127.0.0.1.
+    /// Returns its port on 127.0.0.1.
     pub fn port(&self) -> u16 {
         self.port
     }
@@ -243,21 +243,21 @@ pub struct S3 {
 }
 
 impl S3 {
-    /// Who may do everything there, and the password.
+    /// User name and password of the administrator.
     pub const KEYS: (&str, &str) = ("tester", "tester-secret");
 
-    /// Starts one; `None` where none is installed.
+    /// Starts a server; `None` if none is installed.
     ///
     /// # Panics
-    /// Where it does not start.
+    /// If it does not start.
     pub fn start() -> Option<Self> {
         Self::start_with(None)
     }
 
-    /// The same, but it is spoken to by TLS.
+    /// Starts a server that speaks TLS; `None` if none is installed.
     ///
     /// # Panics
-    /// Where it does not start.
+    /// If it does not start.
     pub fn start_tls(shown: &Certificate) -> Option<Self> {
         Self::start_with(Some(shown))
     }
@@ -287,35 +287,35 @@ impl S3 {
         patiently("versitygw", &self.dir, || std::net::TcpStream::connect(("127.0.0.1", self.port)).is_ok());
     }
 
-    /// Ends it by SIGKILL.
+    /// Kills it with SIGKILL.
     ///
     /// # Panics
-    /// Where it does not end.
+    /// If it does not end.
     pub fn kill(&mut self) {
         self.server.stop("KILL");
     }
 
-    /// Has it serve again, at the same port, what it has stored.
+    /// Restarts it on the same port, with its stored objects.
     ///
     /// # Panics
-    /// Where it does not start.
+    /// If it does not start.
     pub fn start_again(&mut self) {
         self.server.say("start");
         self.wait_until_ready();
     }
 
-    /// Its port, on 127.0.0.1.
+    /// Returns its port on 127.0.0.1.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// What `AWS_ENDPOINT_URL` has to say.
+    /// Returns the value for `AWS_ENDPOINT_URL`.
     pub fn endpoint(&self) -> String {
         let scheme = if self.speaks_tls { "https" } else { "http" };
         format!("{scheme}://127.0.0.1:{}", self.port)
     }
 
-    /// Where the objects of the bucket are, as files.
+    /// Returns the directory that holds the objects of the bucket as files.
     pub fn bucket(&self) -> PathBuf {
         self.dir.join("data/bucket")
     }

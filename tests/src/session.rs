@@ -1,9 +1,9 @@
-//! A program that is spoken to in lines, and answers in lines.
+//! A program that reads and writes lines.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-/// A running program. Dropping it ends it.
+/// A running program, ended on drop.
 #[derive(Debug)]
 pub struct Session {
     child: Child,
@@ -15,7 +15,7 @@ impl Session {
     /// Starts it.
     ///
     /// # Panics
-    /// When it cannot be started.
+    /// If it cannot be started.
     #[track_caller]
     pub fn start(command: &mut Command) -> Self {
         let pipes = command.stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -24,7 +24,7 @@ impl Session {
         Self { child, to, from: BufReader::new(from) }
     }
 
-    /// Says something and waits for a line; `None` when the program has ended, or cannot hear.
+    /// Sends a line and waits for the reply; `None` when the program has ended, or does not read.
     pub fn ask(&mut self, what: &str) -> Option<String> {
         let to = self.to.as_mut()?;
         to.write_all(what.as_bytes()).and_then(|()| to.write_all(b"\n")).and_then(|()| to.flush()).ok()?;

@@ -1,4 +1,4 @@
-//! Tests that cannot run say so, and are counted.
+//! Skipped tests, which are logged and counted.
 
 use std::io::Write as _;
 use std::sync::Once;
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 static SKIPPED: AtomicUsize = AtomicUsize::new(0);
 static AT_EXIT: Once = Once::new();
 
-/// True when the bodies run in a plain directory.
+/// Reports whether the test bodies run in a plain directory.
 pub fn native() -> bool {
     std::env::var_os("SHUNT_TEST_NATIVE").is_some_and(|v| v == "1")
 }
@@ -15,18 +15,18 @@ pub fn native() -> bool {
 /// Prints `SKIP name: reason`.
 ///
 /// # Panics
-/// With `CI=true`: there, a test that cannot run is a failure.
+/// With `CI=true`, where a test that cannot run is a failure.
 pub fn skip(reason: &str) {
     note(reason);
     assert!(!std::env::var("CI").is_ok_and(|v| v == "true"), "cannot run, and CI is set: {reason}");
 }
 
-/// As [`skip`], for a test that has no meaning in a native run: never a failure.
+/// Like [`skip`], for a test that makes no sense in a native run: never a failure.
 pub fn only_mounted() {
     note("needs a mount");
 }
 
-/// As [`skip`], for what this kernel was built without, and the lab's was not: a failure only there.
+/// Like [`skip`], for a feature that this kernel lacks and the lab's kernel has: a failure only there.
 ///
 /// # Panics
 /// In the lab.
@@ -42,7 +42,7 @@ fn note(reason: &str) {
     });
     SKIPPED.fetch_add(1, Ordering::Relaxed);
     let thread = std::thread::current();
-    // Straight to stderr: libtest captures only what the print macros write. In one piece, because others write, too.
+    // Straight to stderr: libtest captures only the print macros. In one write, because others write, too.
     let line = format!("\nSKIP {}: {reason}\n", thread.name().unwrap_or("?"));
     let _ = std::io::stderr().write_all(line.as_bytes());
 }
@@ -51,7 +51,7 @@ extern "C" fn total() {
     let _ = writeln!(std::io::stderr(), "SKIPPED {}", SKIPPED.load(Ordering::Relaxed));
 }
 
-/// Leaves the test, with the reason shown, unless the condition holds.
+/// Skips the test, with the reason shown, unless the condition holds.
 #[macro_export]
 macro_rules! requirement {
     ($condition:expr, $($reason:tt)*) => {
@@ -62,7 +62,7 @@ macro_rules! requirement {
     };
 }
 
-/// Leaves the test when it runs in a plain directory.
+/// Skips the test if it runs in a plain directory.
 #[macro_export]
 macro_rules! needs_mount {
     () => {
@@ -73,13 +73,13 @@ macro_rules! needs_mount {
     };
 }
 
-/// True when every one of the programs is in `PATH`.
+/// Reports whether all programs are in `PATH`.
 pub fn have(programs: &[&str]) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     programs.iter().all(|name| std::env::split_paths(&path).any(|dir| dir.join(name).exists()))
 }
 
-/// Leaves the test unless the programs are installed; `tests/setup` installs them.
+/// Skips the test unless the programs are installed; `tests/setup` installs them.
 #[macro_export]
 macro_rules! needs_tools {
     ($($name:literal),*) => {

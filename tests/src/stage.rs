@@ -1,4 +1,4 @@
-//! A source, a mirror of it, and the certainty that nothing of it stays behind.
+//! Test fixture: a source with a mirror of it, and the check that nothing remains afterwards.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use crate::cmd::{Ran, patiently, run_for, within};
 use crate::lower::{Lower, Source, temp_dir};
 use crate::{binary, mounts, rings, skip};
 
-/// How a stage is to be set.
+/// Configuration of a stage.
 #[derive(Clone, Debug)]
 pub struct Plan {
     lower: Lower,
@@ -24,7 +24,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// On tmpfs, data passed through.
+    /// A source on tmpfs, with passthrough.
     pub fn tmpfs() -> Self {
         Self {
             lower: Lower::Tmpfs,
@@ -35,64 +35,64 @@ impl Plan {
         }
     }
 
-    /// On ext4, data passed through.
+    /// A source on ext4, with passthrough.
     pub fn ext4() -> Self {
         Self { lower: Lower::Ext4, ..Self::tmpfs() }
     }
 
-    /// On the whole of an XFS, data passed through.
+    /// The root of an XFS, with passthrough.
     pub fn xfs() -> Self {
         Self { lower: Lower::Xfs, ..Self::tmpfs() }
     }
 
-    /// On the whole of a btrfs, data passed through.
+    /// The root of a btrfs, with passthrough.
     pub fn btrfs() -> Self {
         Self { lower: Lower::Btrfs, ..Self::tmpfs() }
     }
 
-    /// On tmpfs, data through the daemon.
+    /// A source on tmpfs, with data through the daemon.
     pub fn daemon() -> Self {
         Self::tmpfs().args(&["--passthrough", "off"])
     }
 
-    /// On tmpfs, data through the daemon, files never opened.
+    /// A source on tmpfs, with data through the daemon, and without OPEN requests.
     pub fn unopened() -> Self {
         Self::daemon().args(&["--cache", "exclusive"])
     }
 
-    /// More options for `shunt mirror`.
+    /// Adds options for `shunt mirror`.
     pub fn args(mut self, args: &[&str]) -> Self {
         self.args.extend(args.iter().map(|a| (*a).to_owned()));
         self
     }
 
-    /// The daemon may have at most this many files open (`ulimit -n`).
+    /// Limits the open files of the daemon (`ulimit -n`).
     pub fn open_files(mut self, limit: u64) -> Self {
         self.files = Some(limit);
         self
     }
 
-    /// The test may take this long before the mount is torn down under it (60 seconds unless told).
+    /// Sets the time after which a hung test is ended by killing the daemon (default 60 seconds).
     pub fn patience(mut self, seconds: u64) -> Self {
         self.patience = Duration::from_secs(seconds);
         self
     }
 
-    /// Makes the two directories, and mounts nothing yet.
+    /// Creates the two directories without a mount.
     pub fn unmounted(mut self) -> Self {
         self.mounted = false;
         self
     }
 
-    /// As [`Plan::set`]; where that cannot be, the test is skipped.
+    /// Like [`Plan::set`], but skips the test if that is not possible.
     pub fn set_or_skip(&self) -> Option<Stage> {
         self.set().map_err(|reason| skip::skip(&reason)).ok()
     }
 
-    /// Sets the stage, or says why that cannot be.
+    /// Sets up the stage, or returns why that is not possible.
     ///
     /// # Panics
-    /// When the mirror does not come up.
+    /// If the mirror does not start.
     pub fn set(&self) -> Result<Stage, String> {
         if !rustix::process::geteuid().is_root() {
             return Err("needs root".to_owned());
@@ -114,19 +114,19 @@ impl Plan {
     }
 }
 
-/// Whether this run of the tests is to go over io_uring: `SHUNT_TRANSPORT=uring`, which every `shunt mirror` follows.
+/// Reports whether this test run uses io_uring: `SHUNT_TRANSPORT=uring`, which every `shunt mirror` follows.
 pub fn over_rings() -> bool {
     std::env::var("SHUNT_TRANSPORT").as_deref() == Ok("uring")
 }
 
-/// Runs a body on a stage, or skips when the stage cannot be had.
+/// Runs a body on a stage, or skips the test if the stage cannot be set up.
 pub fn perform(plan: Plan, body: impl FnOnce(&Stage)) {
     if let Some(stage) = plan.set_or_skip() {
         body(&stage);
     }
 }
 
-/// A source directory with its mirror. Dropping it unmounts, and asserts that no mount and no process is left.
+/// A source directory with its mirror. Dropping it unmounts, and asserts that no mount and no process remains.
 #[derive(Debug)]
 pub struct Stage {
     plan: Plan,
@@ -139,55 +139,55 @@ pub struct Stage {
 }
 
 impl Stage {
-    /// The mount point; the source itself in a native run.
+    /// Returns the mount point; the source itself in a native run.
     pub fn mnt(&self) -> &Path {
         &self.mnt
     }
 
-    /// The source directory.
+    /// Returns the source directory.
     pub fn src(&self) -> &Path {
         self.source.path()
     }
 
-    /// A name in the mirror.
+    /// Returns the path of a name in the mirror.
     pub fn path(&self, name: impl AsRef<OsStr>) -> PathBuf {
         self.mnt.join(name.as_ref())
     }
 
-    /// The same name in the source.
+    /// Returns the path of a name in the source.
     pub fn lower(&self, name: impl AsRef<OsStr>) -> PathBuf {
         self.src().join(name.as_ref())
     }
 
-    /// A directory beside both, for what a test needs besides.
+    /// Returns a directory beside both, for other files of a test.
     pub fn aside(&self) -> &Path {
         self.place.path()
     }
 
-    /// False in a native run.
+    /// Reports whether there is a mount; false in a native run.
     pub fn mounted(&self) -> bool {
         !self.native
     }
 
-    /// The file system below.
+    /// Returns the lower file system.
     pub fn on(&self) -> Lower {
         self.plan.lower
     }
 
-    /// The serving daemon.
+    /// Returns the pid of the serving daemon.
     ///
     /// # Panics
-    /// In a native run, where there is none.
+    /// In a native run, which has none.
     pub fn pid(&self) -> u32 {
         self.pid.expect("a mounted stage")
     }
 
-    /// The daemon that serves now, be it the first or one that took over; none between two.
+    /// Returns the daemon that serves now, be it the first or a successor; `None` between two.
     pub fn server(&self) -> Option<u32> {
         server(&self.mnt)
     }
 
-    /// The command that mounts this stage.
+    /// Returns the command that mounts this stage.
     pub fn mount_command(&self) -> Command {
         let mut command = match self.plan.files {
             Some(limit) => {
@@ -204,7 +204,7 @@ impl Stage {
     /// Mounts with `--daemon`, which returns when the mirror serves.
     ///
     /// # Panics
-    /// When it does not come up.
+    /// If it does not start.
     pub fn mount(&mut self) {
         if self.native {
             return;
@@ -215,7 +215,7 @@ impl Stage {
         assert_eq!(mounts::count(&self.mnt), 1, "shunt mirror --daemon returned, but nothing is mounted");
         let pid = self.entry().and_then(|e| e["pid"].as_u64()).expect("the mount is in `shunt list --json`");
         self.pid = Some(u32::try_from(pid).expect("a pid"));
-        // A plan that names a transport has it.
+        // Unless the plan names a transport.
         if over_rings() && !self.plan.args.iter().any(|arg| arg == "--transport") {
             let entry = self.entry().expect("listed");
             assert_eq!(
@@ -227,7 +227,7 @@ impl Stage {
         self._watchdog = Some(Watchdog::new(self.pid(), self.mnt.clone(), self.plan.patience));
     }
 
-    /// What `shunt list --json` says of this mount.
+    /// Returns the entry of this mount in `shunt list --json`.
     pub fn entry(&self) -> Option<Value> {
         let list = run_for(20, &mut binary::command(&["list", "--json"])).ok();
         let list: Value = serde_json::from_str(&list).expect("list --json prints JSON");
@@ -235,7 +235,7 @@ impl Stage {
         list.as_array().expect("an array").iter().find(|e| e["mountpoint"].as_str() == mnt).cloned()
     }
 
-    /// True when the daemon says that file data is passed through.
+    /// Reports whether the daemon uses passthrough.
     pub fn passthrough(&self) -> bool {
         self.entry().is_some_and(|e| match &e["passthrough"] {
             Value::Bool(on) => *on,
@@ -244,13 +244,13 @@ impl Stage {
         })
     }
 
-    /// What `shunt stat --json` says.
+    /// Returns the output of `shunt stat --json`.
     pub fn stat(&self) -> Value {
         let text = run_for(20, binary::command(&["stat"]).arg(&self.mnt).arg("--json")).ok();
         serde_json::from_str(&text).expect("stat --json prints JSON")
     }
 
-    /// How many requests of this kind the daemon has had.
+    /// Returns the number of requests of this kind that the daemon has served.
     pub fn requests(&self, name: &str) -> u64 {
         self.stat()["requests"][name]["count"].as_u64().unwrap_or(0)
     }
@@ -265,10 +265,10 @@ impl Stage {
         patiently(|| self.try_umount())
     }
 
-    /// Unmounts and mounts again: nothing the kernel has cached survives.
+    /// Unmounts and mounts again: no kernel cache survives.
     ///
     /// # Panics
-    /// When either fails.
+    /// If either fails.
     pub fn remount(&mut self) {
         if self.native {
             return;
@@ -277,7 +277,7 @@ impl Stage {
         self.mount();
     }
 
-    /// True when neither a mount nor a process of this stage is left, within the time.
+    /// Waits until neither a mount nor a process of this stage is left. Returns false after the time limit.
     pub fn gone(&self, limit: Duration) -> bool {
         within(limit, || {
             mounts::count(&self.mnt) == 0
@@ -306,7 +306,7 @@ impl Stage {
     }
 }
 
-/// The process whose command line names this mount.
+/// Returns the process whose command line names this mount.
 fn server(mnt: &Path) -> Option<u32> {
     mounts::processes_naming(mnt).into_iter().find(|pid| {
         let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
@@ -325,7 +325,7 @@ impl Drop for Stage {
     }
 }
 
-/// Kills a daemon whose test takes too long: what hangs in the mount then returns with an error, and is a failure.
+/// Kills a daemon whose test takes too long: hung calls in the mount then return with an error, and the test fails.
 #[derive(Debug)]
 struct Watchdog {
     _stop: mpsc::Sender<()>,

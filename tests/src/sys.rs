@@ -1,4 +1,4 @@
-//! The few system calls that rustix has no safe face for.
+//! System calls for which rustix has no safe interface.
 
 use std::ffi::CString;
 use std::fs::File;
@@ -20,15 +20,15 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// Maps the first `len` bytes, to read and to write.
+    /// Maps the first `len` bytes for reading and writing.
     pub fn new(file: &File, len: usize) -> io::Result<Self> {
         let prot = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a fresh mapping at an address of the kernel's choice overlays nothing.
+        // SAFETY: a new mapping at an address chosen by the kernel overlays nothing.
         let at = unsafe { mmap(std::ptr::null_mut(), len, prot, MapFlags::SHARED, file, 0) }?;
         Ok(Self { at: NonNull::new(at.cast()).expect("not null"), len })
     }
 
-    /// Maps the first `len` bytes, to look at by [`peek`](Self::peek) only.
+    /// Maps the first `len` bytes read-only, for [`peek`](Self::peek) only.
     pub fn read_only(file: &File, len: usize) -> io::Result<Self> {
         // SAFETY: as in `new`.
         let at = unsafe { mmap(std::ptr::null_mut(), len, ProtFlags::READ, MapFlags::SHARED, file, 0) }?;
@@ -42,7 +42,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Reads a byte that somebody else may just have changed.
+    /// Reads a byte that another thread or process may just have changed.
     pub fn peek(&self, at: usize) -> u8 {
         assert!(at < self.len);
         // SAFETY: in bounds; volatile, because the file changes under the mapping.
@@ -67,17 +67,17 @@ impl DerefMut for Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        // SAFETY: the mapping is ours and nobody uses it any more.
+        // SAFETY: the mapping belongs to self and has no other users.
         let _ = unsafe { munmap(self.at.as_ptr().cast(), self.len) };
     }
 }
 
-/// A page-aligned buffer, as `O_DIRECT` wants it.
+/// A page-aligned buffer for `O_DIRECT`.
 #[derive(Debug)]
 pub struct Aligned(Vec<u8>, usize, usize);
 
 impl Aligned {
-    /// That many zero bytes.
+    /// Creates a buffer of `len` zero bytes.
     pub fn new(len: usize) -> Self {
         let store = vec![0u8; len + 4096];
         let skip = store.as_ptr().align_offset(4096);
@@ -129,7 +129,7 @@ pub fn set_lock(file: &File, lock: Lock, start: i64, len: i64, wait: bool) -> io
     fcntl(file, if wait { libc::F_SETLKW } else { libc::F_SETLK }, &mut range(lock, start, len))
 }
 
-/// Who would be in the way of an exclusive lock on the range: the pid, the start and the length.
+/// Returns the lock that conflicts with an exclusive lock on the range: pid, start and length.
 pub fn lock_holder(file: &File, start: i64, len: i64) -> io::Result<Option<(i32, i64, i64)>> {
     let mut ask = range(Lock::Exclusive, start, len);
     fcntl(file, libc::F_GETLK, &mut ask)?;
@@ -154,14 +154,14 @@ fn fcntl(file: &File, what: libc::c_int, lock: &mut libc::flock) -> io::Result<(
     }
 }
 
-/// True when the running kernel is this version or newer.
+/// Reports whether the running kernel is this version or newer.
 pub fn kernel_has(major: u32, minor: u32) -> bool {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map_while(|n| n.parse().ok());
     (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) >= (major, minor)
 }
 
-/// A file handle, as `name_to_handle_at(2)` gives it.
+/// A file handle as returned by `name_to_handle_at(2)`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Handle {
@@ -171,12 +171,12 @@ pub struct Handle {
 }
 
 impl Handle {
-    /// The handle of a path; symbolic links are not followed.
+    /// Returns the handle of a path, without following symbolic links.
     pub fn of(path: &Path) -> io::Result<Self> {
         let path = CString::new(path.as_os_str().as_bytes())?;
         let mut handle = Self { length: 128, kind: 0, bytes: [0; 32] };
         let mut mount: libc::c_int = 0;
-        // SAFETY: the path is a C string, the handle has the room that it states, and both live through the call.
+        // SAFETY: the path is a C string, the handle has the size that it states, and both live through the call.
         let result = unsafe {
             libc::syscall(
                 libc::SYS_name_to_handle_at,
@@ -190,19 +190,19 @@ impl Handle {
         if result == 0 { Ok(handle) } else { Err(io::Error::last_os_error()) }
     }
 
-    /// A handle of a FUSE file system that nobody gave out.
+    /// Builds a handle of a FUSE file system that the file system never issued.
     pub fn forged(node: u64, generation: u32) -> Self {
         let mut bytes = [0; 32];
         bytes[..3].copy_from_slice(&[(node >> 32) as u32, node as u32, generation]);
         Self { length: 12, kind: 0x81, bytes }
     }
 
-    /// Node id and generation in a handle of a FUSE file system.
+    /// Returns node id and generation in a handle of a FUSE file system.
     pub fn node(&self) -> (u64, u32) {
         (u64::from(self.bytes[0]) << 32 | u64::from(self.bytes[1]), self.bytes[2])
     }
 
-    /// What is in it, in words of 32 bits.
+    /// Returns the content in words of 32 bits.
     pub fn words(&self) -> &[u32] {
         &self.bytes[..self.length as usize / 4]
     }

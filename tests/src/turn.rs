@@ -1,21 +1,22 @@
-//! Turns for what the whole machine has once: a readers-writer lock between processes, whichever program a test belongs to and
-//! whoever else runs tests here.
+//! Locks on resources that the machine has once: readers-writer locks between processes of all test binaries and test runs of a
+//! user.
 //!
-//! A lock is a pair of files, locked by `flock(2)`, which lets a writer starve while readers come and go. So everybody locks
-//! the first file, the gate, before the second one, and a writer keeps it while it waits: readers that come later queue up.
+//! A lock is a pair of files locked with `flock(2)`, which alone lets a writer starve while readers follow each other. So
+//! everybody locks the first file, the gate, before the second one, and a writer keeps the gate while it waits: later readers
+//! queue up.
 
 use std::fs::{File, TryLockError};
 use std::path::Path;
 
-/// A turn, until it is dropped.
+/// A held lock, released on drop.
 #[derive(Debug)]
 #[must_use]
 pub struct Turn(#[expect(dead_code, reason = "closing it ends the turn")] File);
 
-/// Others may share it; nobody is alone with it.
+/// Takes the lock shared.
 ///
 /// # Panics
-/// When `/tmp` cannot be written to.
+/// If `/tmp` is not writable.
 pub fn share(what: &str) -> Turn {
     let gate = file(what, "gate");
     gate.lock_shared().unwrap_or_else(|error| panic!("the gate to {what}: {error}"));
@@ -24,10 +25,10 @@ pub fn share(what: &str) -> Turn {
     Turn(lock)
 }
 
-/// Nobody else has it.
+/// Takes the lock exclusively.
 ///
 /// # Panics
-/// When `/tmp` cannot be written to.
+/// If `/tmp` is not writable.
 pub fn alone(what: &str) -> Turn {
     let gate = file(what, "gate");
     gate.lock().unwrap_or_else(|error| panic!("the gate to {what}: {error}"));
@@ -36,10 +37,10 @@ pub fn alone(what: &str) -> Turn {
     Turn(lock)
 }
 
-/// Nobody else has it; `None` where somebody has.
+/// Takes the lock exclusively; `None` if it is held.
 ///
 /// # Panics
-/// When `/tmp` cannot be written to.
+/// If `/tmp` is not writable.
 pub fn try_alone(what: &str) -> Option<Turn> {
     let lock = file(what, "lock");
     match lock.try_lock() {
@@ -49,8 +50,8 @@ pub fn try_alone(what: &str) -> Option<Turn> {
     }
 }
 
-/// One file for all tests of one user, wherever they have their temporary files. It stays, because a lock on a file that was
-/// removed keeps nobody out.
+/// Opens a lock file. All tests of a user share it, wherever their temporary files are. It is never removed, because a lock on
+/// a removed file excludes nobody.
 fn file(what: &str, kind: &str) -> File {
     let user = rustix::process::geteuid().as_raw();
     let path = Path::new("/tmp").join(format!("shunt-test-{what}-{user}.{kind}"));

@@ -1,4 +1,4 @@
-//! Acting as somebody else.
+//! Running work as another user.
 
 use rustix::fs::Mode;
 use rustix::thread::{Gid, Uid};
@@ -13,34 +13,34 @@ pub struct User {
 }
 
 impl User {
-    /// A user whose group has the same number, in no other group, with umask 022.
+    /// Creates a user with a group of the same number, without other groups, and with umask 022.
     pub fn new(uid: u32) -> Self {
         Self { uid, gid: uid, groups: Vec::new(), umask: 0o022 }
     }
 
-    /// With this primary group.
+    /// Sets the primary group.
     pub fn gid(mut self, gid: u32) -> Self {
         self.gid = gid;
         self
     }
 
-    /// In these groups as well.
+    /// Sets the supplementary groups.
     pub fn groups(mut self, groups: &[u32]) -> Self {
         self.groups = groups.to_vec();
         self
     }
 
-    /// With this umask.
+    /// Sets the umask.
     pub fn umask(mut self, umask: u32) -> Self {
         self.umask = umask;
         self
     }
 
-    /// Does the work as this user, with no capability, on a thread of its own: on Linux credentials belong to a thread,
-    /// and programs started by it inherit them.
+    /// Runs the work as this user, without capabilities, on its own thread: on Linux credentials belong to a thread, and
+    /// programs it starts inherit them.
     ///
     /// # Panics
-    /// When the work does, or when the caller is not root.
+    /// If the work panics, or the caller is not root.
     pub fn run<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
         let done = std::thread::scope(|scope| {
             scope

@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use crate::cmd::{Ran, patiently, run_for, within};
 use crate::{binary, mounts};
 
-/// A volume with all that belongs to it, in a directory of its own.
+/// A volume with all its files, in its own directory.
 #[derive(Debug)]
 pub struct Volume {
     dir: TempDir,
@@ -22,10 +22,10 @@ impl Default for Volume {
 }
 
 impl Volume {
-    /// A place for one.
+    /// Creates a volume.
     ///
     /// # Panics
-    /// When it cannot be made.
+    /// If it cannot be created.
     pub fn new() -> Self {
         let dir = crate::lower::temp_dir();
         std::fs::create_dir(dir.path().join("mnt")).expect("mkdir");
@@ -34,17 +34,17 @@ impl Volume {
         Self { dir }
     }
 
-    /// A directory for what a test needs besides.
+    /// Returns a directory for other files of a test.
     pub fn aside(&self) -> &Path {
         self.dir.path()
     }
 
-    /// Where it is, and is kept.
+    /// Returns the cache directory of its first node.
     pub fn cache(&self) -> PathBuf {
         self.dir.path().join("cache")
     }
 
-    /// The command that mounts it.
+    /// Returns the command that mounts it.
     pub fn mount_command(&self, args: &[&str]) -> Command {
         let mut command = binary::command(&["volume", "mount", "--daemon", "--node", "here", "--cache"]);
         command.arg(self.cache()).args(args).arg("test").arg(self.dir.path().join("mnt"));
@@ -52,19 +52,19 @@ impl Volume {
         command
     }
 
-    /// Mounts it as another machine would, which has a cache of its own.
+    /// Mounts it as another node with its own cache.
     ///
     /// # Panics
-    /// When that fails.
+    /// If that fails.
     #[track_caller]
     pub fn mount_as(&self, node: &str) -> Mount {
         self.mount_as_with(node, &[])
     }
 
-    /// The same with more words on the command line.
+    /// Like [`mount_as`](Self::mount_as), with more arguments.
     ///
     /// # Panics
-    /// When that fails.
+    /// If that fails.
     #[track_caller]
     pub fn mount_as_with(&self, node: &str, args: &[&str]) -> Mount {
         let at = self.dir.path().join(format!("mnt-{node}"));
@@ -75,10 +75,10 @@ impl Volume {
         Mount { at }
     }
 
-    /// Mounts the volume `shared` of a database, as [`mount_as`](Self::mount_as) does this one.
+    /// Mounts the volume `shared` of a database, as [`mount_as`](Self::mount_as) does for this one.
     ///
     /// # Panics
-    /// When that fails.
+    /// If that fails.
     #[track_caller]
     pub fn mount_shared(&self, node: &str, meta: &str) -> Mount {
         let at = self.dir.path().join(format!("mnt-{node}"));
@@ -89,10 +89,10 @@ impl Volume {
         Mount { at }
     }
 
-    /// Mounts it as a machine does that joined it, of which this is the home.
+    /// Mounts it as a node that has joined it, with this home directory.
     ///
     /// # Panics
-    /// When that fails.
+    /// If that fails.
     #[track_caller]
     pub fn mount_from(&self, node: &str, home: &Path) -> Mount {
         let at = self.dir.path().join(format!("mnt-{node}"));
@@ -106,7 +106,7 @@ impl Volume {
     /// Mounts it.
     ///
     /// # Panics
-    /// When that fails.
+    /// If that fails.
     #[track_caller]
     pub fn mount(&self, args: &[&str]) -> Mount {
         run_for(20, &mut self.mount_command(args)).ok();
@@ -114,66 +114,66 @@ impl Volume {
     }
 }
 
-/// A mounted volume. Dropping it unmounts, and asserts that nothing of it is left.
+/// A mounted volume. Dropping it unmounts, and asserts that no mount and no process remains.
 #[derive(Debug)]
 pub struct Mount {
     at: PathBuf,
 }
 
 impl Mount {
-    /// One that a command made.
+    /// Wraps a mount that a command made.
     pub fn of(at: &Path) -> Self {
         Self { at: at.to_owned() }
     }
 
-    /// Where.
+    /// Returns the mount point.
     pub fn at(&self) -> &Path {
         &self.at
     }
 
-    /// What `shunt stat --json` says.
+    /// Returns the output of `shunt stat --json`.
     ///
     /// # Panics
-    /// When it does not answer.
+    /// If the daemon does not reply.
     #[track_caller]
     pub fn stat(&self) -> serde_json::Value {
         let stat = run_for(20, binary::command(&["stat", "--json"]).arg(&self.at)).ok();
         serde_json::from_str(&stat).expect("JSON")
     }
 
-    /// What `shunt volume status --json` says.
+    /// Returns the output of `shunt volume status --json`.
     ///
     /// # Panics
-    /// When it does not answer.
+    /// If the daemon does not reply.
     #[track_caller]
     pub fn status(&self) -> serde_json::Value {
         Self::status_at(&self.at)
     }
 
-    /// The same of one that is somebody else's to unmount.
+    /// Returns the status of a mount that this test does not unmount.
     ///
     /// # Panics
-    /// When it does not answer.
+    /// If the daemon does not reply.
     #[track_caller]
     pub fn status_at(at: &Path) -> serde_json::Value {
         let said = run_for(20, binary::command(&["volume", "status", "--json"]).arg(at)).ok();
         serde_json::from_str(&said).expect("JSON")
     }
 
-    /// Has it be in touch with its store, or not.
+    /// Connects it to its store, or disconnects it.
     ///
     /// # Panics
-    /// When it will not.
+    /// If the command fails.
     #[track_caller]
     pub fn set_online(&self, online: bool) {
         let word = if online { "online" } else { "offline" };
         run_for(20, binary::command(&["volume", word]).arg(&self.at)).ok();
     }
 
-    /// The daemon.
+    /// Returns the pid of the daemon.
     ///
     /// # Panics
-    /// When it does not answer.
+    /// If the daemon does not reply.
     #[track_caller]
     pub fn pid(&self) -> u32 {
         self.stat()["pid"].as_u64().and_then(|pid| u32::try_from(pid).ok()).expect("a pid")
@@ -184,10 +184,10 @@ impl Mount {
         patiently(|| run_for(60, binary::command(&["umount"]).arg(&self.at)))
     }
 
-    /// Ends the daemon without a word, and waits until the mount is gone.
+    /// Kills the daemon, and waits until the mount is gone.
     ///
     /// # Panics
-    /// When it stays.
+    /// If the mount stays.
     pub fn kill(self) {
         mounts::signal(self.pid(), rustix::process::Signal::KILL);
         assert!(within(Duration::from_secs(20), || mounts::count(&self.at) == 0), "the mount stays");

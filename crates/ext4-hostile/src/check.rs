@@ -1,4 +1,4 @@
-//! What e2fsck says.
+//! Consistency checks with e2fsck.
 
 use std::fs;
 use std::process::Command;
@@ -9,45 +9,46 @@ use tempfile::TempDir;
 
 use crate::{Guarded, Input, Mutant, write};
 
-/// e2fsck, and a place for images.
+/// Runs e2fsck on images in a temporary directory.
 pub struct Checker(TempDir);
 
-/// e2fsck 1.47.0 says so of any tree of two levels with room behind the end of its file, the kernel's too.
+/// Finding of e2fsck 1.47.0 for any tree of two levels with preallocated blocks beyond the end of the file, including those of
+/// the kernel.
 const MISTAKEN: &str = "end of extent exceeds allowed value";
 
-/// What writing did to an image.
+/// Result of writing to an image.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// It cannot be written, or was not clean before.
+    /// The image cannot be written, or was not clean before.
     NotAsked,
-    /// It was clean, and still is; so many operations worked.
+    /// The image was clean and still is; carries the number of successful operations.
     Clean(usize),
-    /// It was clean. This is what e2fsck says now.
+    /// The image was clean. Carries the output of e2fsck afterwards.
     Spoiled(String),
 }
 
 impl Checker {
-    /// Images lie in memory, where there is such a place.
+    /// Creates a checker with a directory in memory if possible.
     ///
     /// # Panics
-    /// Where there is no place at all.
+    /// If no temporary directory can be created.
     #[expect(clippy::new_without_default, reason = "it makes a directory")]
     pub fn new() -> Self {
         Self(tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("a place for images"))
     }
 
-    /// Whether there is an e2fsck.
+    /// Reports whether e2fsck is installed.
     pub fn is_there() -> bool {
         Command::new("e2fsck").arg("-V").output().is_ok()
     }
 
-    /// What e2fsck finds wrong; it changes nothing.
+    /// Checks an image with e2fsck, without changing it.
     ///
     /// # Errors
-    /// What it printed.
+    /// The output of e2fsck.
     ///
     /// # Panics
-    /// Where it cannot be run.
+    /// If e2fsck cannot be run.
     pub fn check(&self, image: &[u8]) -> Result<(), String> {
         let path = self.0.path().join("image");
         fs::write(&path, image).expect("room for an image");
@@ -58,10 +59,10 @@ impl Checker {
         }
     }
 
-    /// Writes to a mutant as the input says. Whether it is clean is asked once its journal is applied.
+    /// Writes to a mutant as the input says, and checks it. The mutant counts as clean if it is so after journal recovery.
     ///
     /// # Panics
-    /// As [`survive`](crate::survive).
+    /// Under the conditions of [`survive`](crate::survive).
     pub fn writing(&self, mutant: &Mutant, input: Input<'_>) -> Verdict {
         let device = Arc::new(Guarded::new(mutant));
         let closed = Filesystem::open_writable(device.clone()).and_then(Filesystem::close);

@@ -1,4 +1,4 @@
-//! A device that panics where the engine does what it must not.
+//! A device that panics on invalid accesses by the engine.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -9,10 +9,10 @@ use shunt_ext4::Device;
 
 use crate::mutate::{Mutant, PAGE};
 
-/// Reads, writes and discards of one use of an image. The longest honest uses have a tenth of it.
+/// Maximum number of reads, writes and discards per use of an image. The longest valid uses need a tenth of it.
 const MOST: u64 = 400_000;
 
-/// A mutant as a device. Nothing may be read or written outside of it, and not without end.
+/// A mutant as a device. Accesses outside of it, and an excessive number of accesses, panic.
 pub struct Guarded {
     base: &'static [u8],
     pages: RwLock<BTreeMap<usize, Box<[u8]>>>,
@@ -21,7 +21,7 @@ pub struct Guarded {
 }
 
 impl Guarded {
-    /// One that may be written; the mutant itself stays as it is.
+    /// Creates a writable device; the mutant itself stays unchanged.
     pub fn new(mutant: &Mutant) -> Self {
         Self {
             base: &mutant.image.bytes,
@@ -31,17 +31,17 @@ impl Guarded {
         }
     }
 
-    /// One whose changes would be a mistake.
+    /// Creates a read-only device, on which writes panic.
     pub fn read_only(mutant: &Mutant) -> Self {
         Self { writable: false, ..Self::new(mutant) }
     }
 
-    /// Reads, writes and discards until now.
+    /// Returns the number of reads, writes and discards so far.
     pub fn uses(&self) -> u64 {
         self.uses.load(Ordering::Relaxed)
     }
 
-    /// The whole of it as it is now.
+    /// Returns a copy of the current content.
     pub fn bytes(&self) -> Vec<u8> {
         let mut bytes = vec![0; self.base.len()];
         self.read_at(0, &mut bytes).expect("memory can be read");
@@ -66,7 +66,7 @@ impl Guarded {
     }
 }
 
-/// The parts of a range that lie in one page each: page, where in it, what was before, how much.
+/// Splits a range at page boundaries. Yields page, offset within the page, bytes before the part, and length.
 fn parts(offset: usize, length: usize) -> impl Iterator<Item = (usize, usize, usize, usize)> {
     let mut done = 0;
     std::iter::from_fn(move || {
@@ -110,7 +110,7 @@ impl Device for Guarded {
 
     fn discard(&self, offset: u64, length: u64) -> io::Result<()> {
         self.check(offset, length);
-        // It may read as anything afterwards.
+        // Discarded bytes are undefined afterwards.
         self.change(offset, length as usize, |part, _| part.fill(0xdd));
         Ok(())
     }

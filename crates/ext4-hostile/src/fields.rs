@@ -1,4 +1,4 @@
-//! The numbers within a structure.
+//! The numeric fields of on-disk structures.
 
 use std::mem::offset_of;
 
@@ -8,10 +8,10 @@ use shunt_ext4::layout::{GroupDescriptor, RawInode, RawSuperblock};
 use crate::find::Kind;
 use crate::number::{Field, u16_at};
 
-/// Most of one structure: entries are alike.
+/// Maximum number of fields per structure; entries are alike.
 const MOST: usize = 400;
 
-/// All numbers of a structure as its bytes are now. There is at least one.
+/// Returns the fields of a structure, according to its current bytes. There is at least one.
 pub(crate) fn fields(kind: Kind, bytes: &[u8]) -> Vec<Field> {
     let mut fields = match kind {
         Kind::Superblock => superblock(),
@@ -46,7 +46,7 @@ fn words(range: std::ops::Range<usize>, field: fn(usize, usize) -> Field) -> Vec
     range.step_by(4).map(|at| field(at, 4)).collect()
 }
 
-/// Fields of a type that is laid out as it lies on the disk.
+/// Builds fields from the members of an on-disk type.
 macro_rules! of {
     ($field:path, $type:ty: $($name:ident),* $(,)?) => {{
         fn width<T, F>(_: impl FnOnce(&T) -> &F) -> usize {
@@ -118,7 +118,7 @@ fn extents(start: usize, end: usize) -> Vec<Field> {
     fields
 }
 
-/// Entries of a directory, each followed by its name.
+/// Fields of directory entries; each entry is followed by its name.
 fn entries(bytes: &[u8]) -> Vec<Field> {
     let mut fields = Vec::new();
     let mut entry = 0;
@@ -130,7 +130,7 @@ fn entries(bytes: &[u8]) -> Vec<Field> {
     fields
 }
 
-/// The root and the nodes of an index: `info` is where the root's information lies.
+/// Fields of the root and the nodes of an index; `info` is the offset of the root's information.
 fn index(info: usize, bytes: &[u8]) -> Vec<Field> {
     let mut fields = entries(&bytes[..(info + 8).min(bytes.len())]);
     if info > 0 {
@@ -141,7 +141,7 @@ fn index(info: usize, bytes: &[u8]) -> Vec<Field> {
     fields
 }
 
-/// Entries of attributes, until one that is none.
+/// Fields of attribute entries, up to the end of the list.
 fn attributes(start: usize, bytes: &[u8]) -> Vec<Field> {
     let mut fields = Vec::new();
     let mut entry = start;
@@ -156,7 +156,7 @@ fn attributes(start: usize, bytes: &[u8]) -> Vec<Field> {
     if fields.is_empty() { vec![Field::little(start, 4)] } else { fields }
 }
 
-/// Records of fast commits.
+/// Fields of fast-commit records.
 fn records(bytes: &[u8]) -> Vec<Field> {
     let mut fields = Vec::new();
     let mut record = 0;

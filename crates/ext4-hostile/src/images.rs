@@ -1,17 +1,17 @@
-//! The images that mutation begins with.
+//! The sound images that mutation starts from.
 
 use std::io::Read;
 use std::sync::LazyLock;
 
 use crate::find::{self, Structures};
 
-/// A sound image of some kind.
+/// A sound image.
 pub struct Image {
-    /// What is special about it.
+    /// Name after its special properties.
     pub name: &'static str,
-    /// The whole of it.
+    /// Content of the image.
     pub bytes: Vec<u8>,
-    /// What lies where in it.
+    /// Structures of the image.
     pub structures: Structures,
 }
 
@@ -19,7 +19,7 @@ macro_rules! kept {
     ($($name:literal),* $(,)?) => { [$(($name, include_bytes!(concat!("../images/", $name, ".gz")))),*] };
 }
 
-/// Their number is part of inputs: new ones go to the end.
+/// Inputs depend on the order: append new images.
 const KEPT: [(&str, &[u8]); 13] = kept![
     "sums",
     "deep",
@@ -46,7 +46,7 @@ static IMAGES: LazyLock<Vec<Image>> = LazyLock::new(|| {
     KEPT.map(unpack).into()
 });
 
-/// All of them: `images/make` says what they hold.
+/// Returns all images; `images/make` describes their content.
 pub fn images() -> &'static [Image] {
     &IMAGES
 }

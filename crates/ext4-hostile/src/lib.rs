@@ -1,8 +1,8 @@
-//! ext4 images that are wrong on purpose, and what is done to them: for tests, and for the fuzz targets.
+//! Mutated ext4 images, for tests and fuzz targets.
 //!
-//! An input, whatever bytes it has, says which [image](images), how it is [changed](Mutant), and what is then
-//! [done](operate) to it. [`survive`] does all that; it panics where the engine does what it must not. Images are of
-//! many kinds, and come with the crate, so that an input means the same everywhere.
+//! Any bytes are a valid input. An input selects an [image](images), its [mutations](Mutant), and the [operations](operate) on
+//! it. [`survive`] runs them; it panics if the engine misbehaves. The images, of many kinds, are part of the crate, so that an
+//! input means the same everywhere.
 
 mod check;
 mod device;
@@ -30,21 +30,21 @@ pub use number::Field;
 pub use operate::operate;
 pub use visit::{Name, visit};
 
-/// What came of a use.
+/// Statistics of a run.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Survived {
-    /// Names that were seen when it was only read.
+    /// Names seen by the read-only run.
     pub names: usize,
-    /// Operations that worked.
+    /// Number of successful operations.
     pub worked: usize,
-    /// Reads and writes of the device.
+    /// Number of device accesses.
     pub uses: u64,
 }
 
-/// Reads a mutant, with its journal applied in memory; then writes to it as the input says.
+/// Reads a mutant with its journal replayed in memory, then writes to it as the input says.
 ///
 /// # Panics
-/// Where the engine panics, touches what is not the image's, writes what it was to read, or finds no end.
+/// If the engine panics, accesses the device out of bounds, writes to a read-only device, or does not terminate.
 pub fn survive(mutant: &Mutant, input: Input<'_>) -> Survived {
     let mut survived = Survived::default();
     let device = Arc::new(Guarded::read_only(mutant));
@@ -58,10 +58,10 @@ pub fn survive(mutant: &Mutant, input: Input<'_>) -> Survived {
     survived
 }
 
-/// Writes to a device as the input says, and closes it; tells how many operations worked.
+/// Writes to a device as the input says, and closes it; returns the number of successful operations.
 ///
 /// # Panics
-/// As [`survive`].
+/// Under the conditions of [`survive`].
 pub fn write(device: &Arc<Guarded>, input: Input<'_>) -> usize {
     let Ok(fs) = Filesystem::open_writable(device.clone()) else { return 0 };
     fs.discard_freed(input.0.len() % 2 == 1);

@@ -1,4 +1,4 @@
-//! What an input makes of an image.
+//! Mutations of images.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,31 +9,31 @@ use crate::images::{Image, images};
 use crate::input::Input;
 use crate::repair::repair;
 
-/// Bytes that are compared and copied at once.
+/// Unit of comparing and copying, in bytes.
 pub(crate) const PAGE: usize = 4096;
 
-/// Most changes of one image.
+/// Maximum number of changes of one image.
 const MOST: u8 = 32;
 
-/// An image with changes.
+/// A mutated image.
 #[derive(Clone)]
 pub struct Mutant {
-    /// What it was made of.
+    /// Original image.
     pub image: &'static Image,
-    /// The pages that differ, by their number.
+    /// Changed pages, by number.
     pub(crate) pages: BTreeMap<usize, Box<[u8]>>,
 }
 
 impl Mutant {
-    /// An image with nothing changed.
+    /// Creates a mutant without changes.
     pub fn sound(image: &'static Image) -> Self {
         Self { image, pages: BTreeMap::new() }
     }
 
-    /// Fields of structures changed, and their sums filled in.
+    /// Changes fields of structures, and corrects the checksums.
     ///
-    /// An input is the number of an image, flags (bit 0: leave the sums wrong), a count, and so many changes of ten bytes
-    /// each. What is left of it then is for who uses the image.
+    /// An input consists of the number of an image, flags (bit 0: leave checksums wrong), a count, and that many changes of ten
+    /// bytes each. The rest is left for the user of the image.
     pub fn structured(input: &mut Input<'_>) -> Self {
         let image = choose(input);
         let structures = &image.structures;
@@ -55,8 +55,8 @@ impl Mutant {
         })
     }
 
-    /// Bytes put anywhere, with sums as they are: the number of an image, a count, and so many pieces with their place
-    /// (four bytes) and length (one) before them.
+    /// Overwrites arbitrary bytes without correcting checksums. An input consists of the number of an image, a count, and that
+    /// many pieces, each preceded by offset (four bytes) and length (one byte).
     pub fn raw(input: &mut Input<'_>) -> Self {
         let image = choose(input);
         let count = input.byte() % MOST;
@@ -73,10 +73,10 @@ impl Mutant {
         })
     }
 
-    /// `change` tells the pages that it may have changed.
+    /// Applies `change`, which returns the pages that it may have changed.
     fn with(image: &'static Image, change: impl FnOnce(&mut [u8]) -> BTreeSet<usize>) -> Self {
         thread_local! {
-            /// Copies of the images: to make one anew each time costs more than all the rest.
+            /// Copies of the images: cloning one for each mutant would dominate the run time.
             static COPIES: RefCell<BTreeMap<&'static str, Vec<u8>>> = const { RefCell::new(BTreeMap::new()) };
         }
         COPIES.with_borrow_mut(|copies| {
@@ -95,7 +95,7 @@ impl Mutant {
         })
     }
 
-    /// The whole of it.
+    /// Returns the content of the mutant.
     pub fn bytes(&self) -> Vec<u8> {
         let mut bytes = self.image.bytes.clone();
         for (page, changed) in &self.pages {
@@ -110,11 +110,11 @@ fn choose(input: &mut Input<'_>) -> &'static Image {
     &images[usize::from(input.byte()) % images.len()]
 }
 
-/// One change: a kind of structure, which one, which of its fields, how, and a value.
+/// Applies one change: kind of structure, index of the structure, index of the field, operation, and value.
 fn change(image: &mut [u8], structures: &Structures, input: &mut Input<'_>) {
     let kind = usize::from(input.byte());
     let (place, nth, how, value) = (input.short(), input.short(), input.byte(), input.word());
-    // The next kind that there is in this image.
+    // Next kind that exists in this image.
     let kinds = (0..KINDS.len()).map(|more| KINDS[(kind + more) % KINDS.len()]);
     let Some(sites) = kinds.filter_map(|kind| structures.sites.get(&kind)).next() else { return };
     let site = sites[usize::from(place) % sites.len()];
@@ -149,7 +149,7 @@ fn change(image: &mut [u8], structures: &Structures, input: &mut Input<'_>) {
         13 => u64::from(geometry.block_size).wrapping_add(small),
         14 => old << 1 | 1,
         _ => {
-            // What is behind it moves.
+            // Shift the bytes behind the field.
             let at = (site.start + field.at + field.width).min(range.end);
             let by = (1 + value as usize % 16).min(range.end - at);
             return image.copy_within(at..range.end - by, at + by);

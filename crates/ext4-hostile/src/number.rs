@@ -1,13 +1,13 @@
-//! Numbers within bytes. What lies outside reads as zero, and is not written: the bytes may be wrong.
+//! Numbers within bytes. Out-of-bounds fields read as zero and ignore writes, because the bytes may be corrupt.
 
-/// Where a number lies among the bytes of a structure, and how.
+/// Position and format of a number within a structure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Field {
-    /// In bytes, from the start of the structure.
+    /// Offset in bytes from the start of the structure.
     pub at: usize,
-    /// 1 to 8 bytes.
+    /// Width: 1 to 8 bytes.
     pub width: usize,
-    /// The highest byte is the first.
+    /// Big-endian.
     pub big: bool,
 }
 
@@ -20,14 +20,14 @@ impl Field {
         Self { at, width, big: true }
     }
 
-    /// The number as it is.
+    /// Reads the number.
     pub fn get(self, bytes: &[u8]) -> u64 {
         let Some(bytes) = bytes.get(self.at..self.at.saturating_add(self.width)) else { return 0 };
         let more = |sum: u64, &byte: &u8| sum << 8 | u64::from(byte);
         if self.big { bytes.iter().fold(0, more) } else { bytes.iter().rev().fold(0, more) }
     }
 
-    /// Makes it another one, as far as there is room for it.
+    /// Writes the number, truncated to the field's width.
     pub fn put(self, bytes: &mut [u8], value: u64) {
         let Some(bytes) = bytes.get_mut(self.at..self.at.saturating_add(self.width)) else { return };
         let value = value.to_le_bytes();

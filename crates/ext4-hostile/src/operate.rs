@@ -1,4 +1,4 @@
-//! Changes that an input asks for.
+//! File system operations selected by an input.
 
 use shunt_ext4::layout::InodeFlags;
 use shunt_ext4::{
@@ -9,10 +9,10 @@ use shunt_ext4::{
 use crate::input::Input;
 use crate::visit::Name;
 
-/// Most operations of one input.
+/// Maximum number of operations per input.
 const MOST: usize = 40;
 
-/// Sizes and offsets where something ends.
+/// Sizes and offsets at boundaries.
 const EDGES: [u64; 16] = [
     0,
     1,
@@ -32,7 +32,7 @@ const EDGES: [u64; 16] = [
     u64::MAX - 3,
 ];
 
-/// What is done where an input says nothing: everything once.
+/// Operations for an empty input: each one once.
 const EVERYTHING: [u8; 120] = everything();
 
 const fn everything() -> [u8; 120] {
@@ -48,14 +48,14 @@ const fn everything() -> [u8; 120] {
     bytes
 }
 
-/// Names that operations have to choose from.
+/// The file system under test, and the names that operations choose from.
 struct Ground<'a> {
     fs: &'a Filesystem,
     names: Vec<Name>,
     made: u32,
 }
 
-/// Does what the input asks for to an open file system in which these names were seen; tells how much worked.
+/// Performs the operations of an input on a file system with these names; returns the number of successful ones.
 pub fn operate(fs: &Filesystem, names: Vec<Name>, mut input: Input<'_>) -> usize {
     if input.is_empty() {
         input = Input(&EVERYTHING);
@@ -68,7 +68,7 @@ pub fn operate(fs: &Filesystem, names: Vec<Name>, mut input: Input<'_>) -> usize
         }
         match ground.operate(&mut input) {
             Ok(()) => worked += 1,
-            // Many say the same; what matters is that they say it.
+            // Errors are expected; formatting them must not panic.
             Err(error) => drop(error.to_string()),
         }
     }
@@ -81,7 +81,7 @@ impl Ground<'_> {
         input.pick(&self.names).cloned().unwrap_or_else(root)
     }
 
-    /// A directory, most times.
+    /// Returns a directory, most of the time.
     fn directory(&self, input: &mut Input<'_>) -> u32 {
         let name = self.name(input);
         if input.byte().is_multiple_of(8) { name.inode } else { name.parent }
@@ -201,7 +201,7 @@ impl Ground<'_> {
                     0 => fs.link(inode.number, parent, &self.fresh(input)).map(drop),
                     _ => Err(Error::NotFound),
                 });
-                // Without a name it goes when it is closed.
+                // A file without a name is freed when it is closed.
                 if named.is_err() { fs.evict_inode(inode.number) } else { Ok(()) }
             }
             _ => fs.sync(),

@@ -1,6 +1,6 @@
-//! Fills in the checksums of a changed image, so that who reads it gets as far as the changes.
+//! Fills in the checksums of a mutated image, so that readers get as far as the mutations.
 //!
-//! Written apart from the engine's, from the format's documentation.
+//! Implemented independently of the engine, from the format's documentation.
 
 use shunt_ext4::journal::layout::{RawJournalSuperblock, TagFlags};
 use shunt_ext4::journal::{crc32_be, superblock_sum};
@@ -20,12 +20,12 @@ fn crc16(sum: u16, bytes: &[u8]) -> u16 {
     })
 }
 
-/// How an image sums up its structures, as its superblock has it now.
+/// Checksum algorithm of an image, according to its current superblock.
 enum Summing {
     None,
-    /// Descriptors of groups alone, with the UUID.
+    /// Group descriptors only, with the UUID.
     Groups([u8; 16]),
-    /// Everything, from this seed on.
+    /// All metadata, with this seed.
     All(u32),
 }
 
@@ -51,10 +51,10 @@ impl Summing {
     }
 }
 
-/// Where inodes have their generation.
+/// Offset of the generation in an inode.
 const GENERATION: usize = 0x64;
 
-/// Fills in all sums. Structures are looked for where they were before the changes.
+/// Fills in all checksums. Structures are expected where they were before mutation.
 pub(crate) fn repair(image: &mut [u8], structures: &Structures) {
     let sites = |kind| structures.sites.get(&kind).map_or(&[][..], Vec::as_slice);
     let Some(superblock) = sites(Kind::Superblock).first() else { return };
@@ -118,7 +118,7 @@ fn inode(seed: u32, number: u32, bytes: &mut [u8]) {
     }
 }
 
-/// The sum of a bitmap lies in the descriptor of its group.
+/// Fills in the checksum of a bitmap, which is in the descriptor of its group.
 fn bitmap(seed: u32, image: &mut [u8], site: &Site, structures: &Structures) {
     let geometry = &structures.geometry;
     let (low, high, bits) = match site.kind {
@@ -151,7 +151,7 @@ fn descriptor(summing: &Summing, group: u32, bytes: &mut [u8]) {
     Field::little(at, 2).put(bytes, sum.into());
 }
 
-/// The sum lies behind as many entries as there is room for.
+/// Fills in the checksum of an extent node, behind the maximum number of entries.
 fn extents(seed: u32, bytes: &mut [u8]) {
     let end = 12 + 12 * u16_at(bytes, 4);
     if end + 4 <= bytes.len() {
@@ -186,7 +186,7 @@ fn attributes(seed: u32, block: u64, bytes: &mut [u8]) {
     put_u32(bytes, 16, sum);
 }
 
-/// Version 1 sums up a transaction in its commit record, versions 2 and 3 each block.
+/// Fills in journal checksums: version 1 covers a transaction in its commit record, versions 2 and 3 cover each block.
 fn journal(image: &mut [u8], journal: &Journal, size: usize) {
     for transaction in &journal.transactions {
         let mut whole = !0;
@@ -231,7 +231,7 @@ fn journal(image: &mut [u8], journal: &Journal, size: usize) {
     Field::big(0xfc, 4).put(bytes, sum.into());
 }
 
-/// The sum in a tail covers the records since the tail before.
+/// Fills in fast-commit checksums: the checksum in a tail covers the records since the previous tail.
 fn fast_commits(image: &mut [u8], blocks: &[usize], size: usize) {
     const TAIL: usize = 8;
     let mut sum = 0;

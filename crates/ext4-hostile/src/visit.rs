@@ -1,26 +1,26 @@
-//! Looks at everything that can be reached, a bounded number of times.
+//! Reads all reachable objects, with bounds.
 
 use std::collections::HashSet;
 
 use shunt_ext4::{Filesystem, Inode, Kind, ROOT};
 
-/// Most inodes, names of a directory, and names looked up.
+/// Limits: inodes, names per directory, and lookups.
 const INODES: usize = 200;
 const NAMES: usize = 1000;
 const LOOKUPS: usize = 30;
 
-/// A name that was seen.
+/// A name found in a directory.
 #[derive(Debug, Clone)]
 pub struct Name {
-    /// The directory that it is in.
+    /// Directory that contains it.
     pub parent: u32,
-    /// The name.
+    /// The name itself.
     pub name: Vec<u8>,
-    /// What it leads to.
+    /// Inode that it refers to.
     pub inode: u32,
 }
 
-/// Reads it all; tells the names, the nearest first.
+/// Reads everything; returns the names in breadth-first order.
 pub fn visit(fs: &Filesystem) -> Vec<Name> {
     let mut seen = HashSet::new();
     let mut found = Vec::new();
@@ -55,7 +55,7 @@ pub fn visit(fs: &Filesystem) -> Vec<Name> {
 fn names(fs: &Filesystem, directory: &Inode) -> Vec<Name> {
     let mut names = Vec::new();
     let mut offset = 0;
-    // In two parts: the second begins in the middle.
+    // Two listings: the second starts in the middle.
     for most in [NAMES / 10, NAMES] {
         fs.list(directory, offset, |entry| {
             offset = entry.next;

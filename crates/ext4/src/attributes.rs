@@ -1,4 +1,4 @@
-//! Changes of what an inode says of itself.
+//! Changes of inode attributes: mode, ownership, timestamps and flags.
 
 use crate::error::Result;
 use crate::filesystem::Filesystem;
@@ -7,7 +7,7 @@ use crate::layout::InodeFlags;
 use crate::time::Time;
 use crate::{time, xattr};
 
-/// What is to be changed; `None` leaves it as it is.
+/// Attributes to change; `None` leaves one unchanged.
 #[derive(Debug, Clone, Default)]
 pub struct Attributes {
     /// Permission bits, setuid, setgid and sticky.
@@ -16,24 +16,24 @@ pub struct Attributes {
     pub uid: Option<u32>,
     /// Group.
     pub gid: Option<u32>,
-    /// Last read.
+    /// Time of the last access.
     pub atime: Option<Time>,
-    /// Last change of the content.
+    /// Time of the last change of the content.
     pub mtime: Option<Time>,
-    /// Last change of the inode; now, where nothing is said and anything else is.
+    /// Time of the last change of the inode. `None` means now if any other attribute is set.
     pub ctime: Option<Time>,
-    /// Flags.
+    /// Inode flags.
     pub flags: Option<InodeFlags>,
 }
 
-/// Blocks that a change of one inode may change.
+/// Number of blocks that a change of one inode may change.
 pub(crate) const INODE_CREDITS: u32 = 1;
 
 impl Filesystem {
-    /// Changes attributes of an inode; tells what it is then.
+    /// Changes attributes of an inode; returns the changed inode.
     ///
     /// # Errors
-    /// As [`inode`](Self::inode), [`Error::ReadOnly`](crate::Error::ReadOnly).
+    /// The errors of [`inode`](Self::inode), and [`Error::ReadOnly`](crate::Error::ReadOnly).
     pub fn set_attributes(&self, number: u32, change: &Attributes) -> Result<Inode> {
         let _lock = self.locks.write(number);
         let mut inode = self.living(number)?;
@@ -51,7 +51,7 @@ impl Filesystem {
         inode.mtime = mtime.map_or(inode.mtime, |time| time.min(latest));
         inode.ctime = ctime.unwrap_or_else(time::now).min(latest);
         inode.flags = flags.unwrap_or(inode.flags);
-        // As where the kernel writes back the times of what was made or lost its name a moment ago.
+        // Skip the transaction, for example when the kernel writes back the times of a file just created or unlinked.
         if permissions.is_none() && parts(&inode) == before {
             return Ok(inode);
         }
@@ -64,10 +64,10 @@ impl Filesystem {
         Ok(inode)
     }
 
-    /// Sets the time of an inode's last read, and nothing else: no change of the inode.
+    /// Sets the access time of an inode, without changing its ctime.
     ///
     /// # Errors
-    /// As [`set_attributes`](Self::set_attributes).
+    /// The errors of [`set_attributes`](Self::set_attributes).
     pub fn set_read_time(&self, number: u32, time: Time) -> Result<()> {
         let _lock = self.locks.write(number);
         let mut inode = self.living(number)?;
@@ -75,7 +75,7 @@ impl Filesystem {
         self.save_alone(&inode)
     }
 
-    /// Saves an inode of which nothing else changes.
+    /// Saves an inode in a transaction handle of its own.
     pub(crate) fn save_alone(&self, inode: &Inode) -> Result<()> {
         let mut handle = self.store.begin(INODE_CREDITS)?;
         inode.save(&mut handle)?;

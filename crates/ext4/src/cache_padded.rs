@@ -1,9 +1,8 @@
-//! Memory that processors do not take from each other for nothing.
+//! Padding and sharding that avoid false sharing of cache lines between processors.
 
 use std::ops::Deref;
 
-/// A value with cache lines of its own (two of them: processors fetch pairs): whoever changes its neighbours leaves it
-/// alone.
+/// A value on cache lines of its own (two: processors prefetch pairs), so that writes to its neighbours do not invalidate it.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct CachePadded<T>(pub(crate) T);
@@ -15,11 +14,11 @@ impl<T> Deref for CachePadded<T> {
     }
 }
 
-/// Parts with a lock each, into which much used tables are cut.
+/// Number of independently locked shards of heavily used tables.
 pub(crate) const SHARDS: usize = 64;
 
-/// Which of the shards has a number. Those that are used together lie far apart, be they neighbours or of one place in two
-/// groups, whose distance is a power of two (Knuth's multiplicative hashing).
+/// Returns the shard of a number. Neighbouring numbers, and numbers a power of two apart, such as the same position in two
+/// groups, map to different shards (Knuth's multiplicative hashing).
 pub(crate) fn shard_of(number: u64) -> usize {
     (number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - SHARDS.ilog2())) as usize
 }

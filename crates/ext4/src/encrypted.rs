@@ -1,5 +1,5 @@
-//! Encrypted directories and links without their key: names and targets are shown as the kernel shows them, lead to what
-//! they are the names of, and can be taken out. Nothing can be entered, and no content read.
+//! Encrypted directories and symbolic links without their key. Names and targets are presented in the kernel's no-key form; they
+//! can be looked up and removed. Nothing can be created, and no content can be read.
 
 use std::borrow::Cow;
 
@@ -18,10 +18,10 @@ fn is_encrypted(inode: &Inode) -> bool {
 }
 
 impl Filesystem {
-    /// The name as the directory has it, of one that was shown.
+    /// Returns the stored name of a directory entry, given the presented one.
     ///
     /// # Errors
-    /// [`Error::NotFound`] for what cannot be a name there, [`Error::Corrupt`], [`Error::Io`].
+    /// [`Error::NotFound`] if the name cannot exist in the directory, [`Error::Corrupt`], [`Error::Io`].
     pub(crate) fn stored_name<'a>(&self, directory: &Inode, name: &'a [u8]) -> Result<Cow<'a, [u8]>> {
         if !is_encrypted(directory) || is_dots(name) {
             return Ok(Cow::Borrowed(name));
@@ -43,10 +43,10 @@ impl Filesystem {
         found
     }
 
-    /// Names of an encrypted directory are made of bytes that only the key tells.
+    /// Fails in an encrypted directory, where new names can be made only with the key.
     ///
     /// # Errors
-    /// [`Error::NoKey`] in such a directory, [`Error::Exists`] where the name is there.
+    /// [`Error::NoKey`] in an encrypted directory, [`Error::Exists`] if it already contains the name.
     pub(crate) fn check_key(&self, directory: &Inode, name: &[u8]) -> Result<()> {
         if !is_encrypted(directory) {
             return Ok(());
@@ -59,7 +59,7 @@ impl Filesystem {
         }
     }
 
-    /// As [`check_key`](Self::check_key), for a name that is to go elsewhere.
+    /// Variant of [`check_key`](Self::check_key) for the source name of a rename.
     pub(crate) fn check_move(&self, directory: &Inode, name: &[u8]) -> Result<()> {
         match self.check_key(directory, name) {
             Err(Error::Exists) => Err(Error::NoKey),
@@ -68,7 +68,7 @@ impl Filesystem {
         }
     }
 
-    /// Has the names of a directory told as they are shown.
+    /// Lists a directory with names in the presented form.
     pub(crate) fn list_shown(
         &self,
         directory: &Inode,
@@ -96,7 +96,7 @@ impl Filesystem {
         wrong
     }
 
-    /// The target of an encrypted link as it is shown. Its length, two bytes, comes before it.
+    /// Returns the target of an encrypted symbolic link in the presented form. Its length is stored in the two bytes before it.
     pub(crate) fn shown_target(&self, inode: &Inode) -> Result<Vec<u8>> {
         let wrong = |what: String| Corruption::new(what).inode(inode.number).into();
         let length = inode.size.min(self.geometry.block_size.into()) as usize;

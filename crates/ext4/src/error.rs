@@ -1,33 +1,33 @@
-//! What can go wrong, each in one line that says what and where.
+//! Errors of the engine. Each is shown in one line that states the problem and its location.
 
 use std::io;
 
-/// A place on the image where a value is not what it must be.
+/// An invalid value on the image, with its location.
 ///
 /// Shown as `inode 12, block 345: extent depth 9 is more than 5`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Corruption {
-    /// The inode, where one is concerned.
+    /// Inode affected, if any.
     pub inode: Option<u32>,
-    /// The block that holds the value, where it is known.
+    /// Block that contains the value, if known.
     pub block: Option<u64>,
-    /// Field and value, and what was expected.
+    /// Field, value, and expected value.
     pub what: String,
 }
 
 impl Corruption {
-    /// A wrong value somewhere.
+    /// Creates a corruption without a location.
     pub fn new(what: impl Into<String>) -> Self {
         Self { inode: None, block: None, what: what.into() }
     }
 
-    /// In this inode.
+    /// Sets the inode, unless one is set.
     pub fn inode(mut self, inode: u32) -> Self {
         self.inode.get_or_insert(inode);
         self
     }
 
-    /// In this block.
+    /// Sets the block, unless one is set.
     pub fn block(mut self, block: u64) -> Self {
         self.block.get_or_insert(block);
         self
@@ -46,93 +46,93 @@ impl std::fmt::Display for Corruption {
     }
 }
 
-/// Why an operation failed.
+/// The reason why an operation failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The image holds no ext2, ext3 or ext4; what it looks like instead.
+    /// The image contains no ext2, ext3 or ext4 file system; carries what it looks like instead.
     #[error("no ext2, ext3 or ext4 file system: it looks like {0}")]
     NotExt(&'static str),
     /// The image ends before the file system does.
     #[error("the image is truncated: the file system has {expected} bytes, the image {actual}")]
     Truncated {
-        /// Bytes that the superblock promises.
+        /// Size in bytes, according to the superblock.
         expected: u64,
-        /// Bytes that are there.
+        /// Size of the image in bytes.
         actual: u64,
     },
-    /// Features that this engine does not know, by name.
+    /// The file system has unknown or unsupported features, listed by name.
     #[error("unknown or unsupported features: {0}")]
     Unsupported(String),
     /// A value on the image is wrong.
     #[error("the file system is damaged: {0}")]
     Corrupt(Corruption),
-    /// The journal cannot be used as it was given.
+    /// The journal cannot be used.
     #[error("the journal: {0}")]
     Journal(String),
-    /// The name or inode is not there.
+    /// The name or inode does not exist.
     #[error("no such file or directory")]
     NotFound,
     /// The inode is not a directory.
     #[error("not a directory")]
     NotDirectory,
-    /// Not for this kind of inode.
+    /// The operation is not valid for this kind of inode.
     #[error("invalid argument")]
     Invalid,
-    /// A path leads through more symbolic links than are followed.
+    /// Path resolution met too many symbolic links.
     #[error("too many levels of symbolic links")]
     Loop,
     /// The name is longer than 255 bytes.
     #[error("name too long")]
     NameTooLong,
-    /// Opened to be read, or nothing can be changed since a commit failed.
+    /// The file system was opened read-only, or a failed commit has made it read-only.
     #[error("the file system is read-only")]
     ReadOnly,
     /// No block or inode is free.
     #[error("no space left")]
     NoSpace,
-    /// The name or attribute is there already.
+    /// The name or attribute exists already.
     #[error("it exists already")]
     Exists,
-    /// A directory, where none may be.
+    /// The inode is a directory, which the operation does not allow.
     #[error("is a directory")]
     IsDirectory,
-    /// The directory has names.
+    /// The directory is not empty.
     #[error("directory not empty")]
     NotEmpty,
-    /// The inode can have no more names.
+    /// The inode has the maximum number of links.
     #[error("too many links")]
     TooManyLinks,
-    /// Immutable, or may only be appended to.
+    /// The inode is immutable or append-only.
     #[error("operation not permitted")]
     NotPermitted,
-    /// Not for who has nothing to do with it.
+    /// The caller lacks permission.
     #[error("permission denied")]
     Denied,
     /// There is no extended attribute of this name.
     #[error("no such attribute")]
     NoAttribute,
-    /// The value of an attribute is too long.
+    /// The value of an extended attribute is too long.
     #[error("the value is too long")]
     TooBig,
-    /// The name of an attribute is too long.
+    /// The name of an extended attribute is too long.
     #[error("out of range")]
     OutOfRange,
-    /// Past the largest file.
+    /// The offset exceeds the maximum file size.
     #[error("file too large")]
     TooLarge,
-    /// Nothing is there up to the end of the file.
+    /// There is no data between the offset and the end of the file.
     #[error("no data up to the end of the file")]
     NoData,
-    /// Encrypted, and there is no key.
+    /// The inode is encrypted and the key is not available.
     #[error("encrypted, and the key is not available")]
     NoKey,
-    /// The device.
+    /// The device reported an error.
     #[error(transparent)]
     Io(#[from] io::Error),
 }
 
 impl Error {
-    /// The errno that a file system would answer with.
+    /// Returns the errno that a file system reports for this error.
     pub fn errno(&self) -> rustix::io::Errno {
         use rustix::io::Errno;
         match self {
@@ -161,7 +161,7 @@ impl Error {
         }
     }
 
-    /// Names the inode of a corruption that does not name one yet.
+    /// Sets the inode of a corruption that names none.
     pub(crate) fn of_inode(self, inode: u32) -> Self {
         match self {
             Self::Corrupt(corruption) => Self::Corrupt(corruption.inode(inode)),

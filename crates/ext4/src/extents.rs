@@ -1,4 +1,4 @@
-//! All of a file's map at once, for who reads the device by itself.
+//! The complete block map of a file, for callers that read the device directly.
 
 use crate::error::Result;
 use crate::filesystem::Filesystem;
@@ -6,21 +6,21 @@ use crate::inode::{Inode, Kind};
 use crate::layout::InodeFlags;
 use crate::mapped_range::Mapping;
 
-/// A stretch of a file that lies in one piece. All numbers are bytes, and multiples of the block size but for `device`.
+/// A contiguous range of a file. All numbers are bytes; all but `device` are multiples of the block size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Extent {
-    /// Where it begins in the file.
+    /// Offset within the file.
     pub offset: u64,
-    /// Where it begins in the file, or on the block device, that the device was made of.
+    /// Offset within the file or block device that backs the [`Device`](crate::device::Device).
     pub device: u64,
-    /// How long it is.
+    /// Length of the range.
     pub length: u64,
-    /// Its content lies there; else it reads as zeros.
+    /// The range is written; an unwritten one reads as zeros.
     pub written: bool,
 }
 
 impl Extent {
-    /// Whether `next` goes on where this one ends.
+    /// Reports whether `next` continues this extent.
     fn goes_on(&self, next: &Self) -> bool {
         self.offset + self.length == next.offset
             && self.device + self.length == next.device
@@ -29,10 +29,10 @@ impl Extent {
 }
 
 impl Filesystem {
-    /// Where the content of a regular file lies, in order. What is in no extent reads as zeros.
+    /// Returns the extents of a regular file, in order. Ranges in no extent read as zeros.
     ///
-    /// `None` where the device does not hold the content as it is (it lies in the inode, is encrypted, is to be verified,
-    /// or is not yet back from the journal), and where there are more than `most` extents.
+    /// Returns `None` if the device does not hold the content in plain form (it is inline, encrypted, verity-protected, or not
+    /// yet checkpointed), and if there are more than `most` extents.
     ///
     /// # Errors
     /// [`Error::Corrupt`](crate::Error::Corrupt), [`Error::Io`](crate::Error::Io).
@@ -43,10 +43,10 @@ impl Filesystem {
         self.extents_before(inode, blocks, most)
     }
 
-    /// As [`extents`](Self::extents), with what lies behind the end as well.
+    /// Returns the extents of a regular file including those beyond its end; otherwise like [`extents`](Self::extents).
     ///
     /// # Errors
-    /// As `extents`.
+    /// The errors of `extents`.
     pub fn all_extents(&self, inode: &Inode, most: usize) -> Result<Option<Vec<Extent>>> {
         let longest = crate::map::longest(&self.geometry, inode);
         self.extents_before(inode, longest.min(u32::MAX.into()) as u32, most)
@@ -61,7 +61,7 @@ impl Filesystem {
         let mut extents: Vec<Extent> = Vec::new();
         let (mut logical, mut looks) = (0, 0);
         while logical < blocks {
-            // Between two extents lies a hole at most; block maps show holes in parts.
+            // At most one hole separates two extents, but block maps report a hole in several parts.
             looks += 1;
             if looks > most.saturating_mul(4) {
                 return Ok(None);

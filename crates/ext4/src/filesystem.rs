@@ -1,4 +1,4 @@
-//! An open file system.
+//! An open file system and its properties.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::orphan_lists::Orphans;
 use crate::shared_xattrs::SharedXattrs;
 use crate::superblock::Geometry;
 
-/// The inode of the root directory.
+/// Inode number of the root directory.
 pub const ROOT: u32 = 2;
 
 /// An open file system. All methods may be called from several threads at once.
@@ -27,7 +27,7 @@ pub struct Filesystem {
     pub(crate) locks: Locks,
     pub(crate) orphans: Orphans,
     pub(crate) allocator: Option<Allocator>,
-    /// Taken before the locks of two directories.
+    /// Serialises renames; taken before the locks of two directories.
     pub(crate) moves: Mutex<()>,
     pub(crate) shared_xattrs: Mutex<SharedXattrs>,
     pub(crate) timer: Option<CommitTimer>,
@@ -35,66 +35,67 @@ pub struct Filesystem {
 }
 
 impl Filesystem {
-    /// Whether it can be changed: it was opened for that, and no commit failed.
+    /// Reports whether the file system can be changed: it was opened for writing, and no commit has failed.
     pub fn is_writable(&self) -> bool {
         self.store.is_writable()
     }
 
-    /// Tells the device of ranges that are freed from now on, after each commit: an image in a file becomes sparse there,
-    /// and a disk need not keep them. Ends by itself on a device that cannot use that.
+    /// Enables or disables discard of freed ranges, after each commit: an image file becomes sparse, and a disk can reuse the
+    /// blocks. Ends by itself if the device does not support discard.
     pub fn discard_freed(&self, wanted: bool) {
         self.store.discard_freed(wanted);
     }
 
-    /// Commits a transaction once it is so old, rather than five seconds. Without effect where nothing can be changed.
+    /// Sets the age at which a transaction is committed, by default five seconds. No effect on a read-only file system.
     pub fn commit_at(&self, age: Duration) {
         if let Some(timer) = &self.timer {
             timer.commit_at(age);
         }
     }
 
-    /// Ends all changes, as after a commit that failed: the device keeps the last whole transaction, and the superblock notes an
-    /// error for `e2fsck`.
+    /// Aborts as after a failed commit: further changes fail, the device keeps the last complete transaction, and the superblock
+    /// records an error for `e2fsck`.
     pub fn give_up(&self, why: &dyn std::fmt::Display) {
         self.store.give_up_from_outside(why);
     }
 
-    /// What was recovered from the journal when it was opened; `None` where nothing had to be.
+    /// Returns what journal recovery replayed at open; `None` if it was not needed.
     pub fn recovered(&self) -> Option<Recovered> {
         self.recovered
     }
 
-    /// Sizes, counts and features.
+    /// Returns sizes, counts and features.
     pub fn geometry(&self) -> &Geometry {
         &self.geometry
     }
 
-    /// The superblock as it lies on the disk.
+    /// Returns the on-disk superblock.
     pub fn superblock(&self) -> &RawSuperblock {
         &self.superblock
     }
 
-    /// `ext2`, `ext3` or `ext4`: the oldest that has all its features.
+    /// Returns `ext2`, `ext3` or `ext4`: the oldest format that has all features in use.
     pub fn kind(&self) -> &'static str {
         self.geometry.kind()
     }
 
-    /// There is a journal.
+    /// Reports whether the file system has a journal.
     pub fn has_journal(&self) -> bool {
         self.geometry.compat.contains(Compat::HAS_JOURNAL)
     }
 
-    /// On the device, the journal holds changes that are not in their places: here they are, in memory alone.
+    /// Reports whether the journal on the device holds changes that are not checkpointed; this instance has replayed them in
+    /// memory only.
     pub fn needs_recovery(&self) -> bool {
         self.timer.is_none() && self.recovered.is_some()
     }
 
-    /// It was unmounted, and no error was found.
+    /// Reports whether the file system was unmounted cleanly and without recorded errors.
     pub fn is_clean(&self) -> bool {
         self.superblock.state.get() & 3 == 1 && !self.needs_recovery()
     }
 
-    /// Free blocks, as the superblock has them.
+    /// Returns the number of free blocks according to the superblock.
     pub fn free_blocks(&self) -> u64 {
         let high = match self.geometry.incompat.contains(Incompat::BIT64) {
             true => u64::from(self.superblock.free_blocks_count_hi.get()) << 32,
@@ -104,15 +105,15 @@ impl Filesystem {
         clusters.saturating_mul(self.geometry.cluster_blocks.into()).min(self.geometry.blocks)
     }
 
-    /// Free blocks and inodes as they are now; `None` where it is only read.
+    /// Returns the current number of free blocks and inodes; `None` on a read-only file system.
     pub fn free(&self) -> Option<(u64, u64)> {
         self.store.free()
     }
 
-    /// The descriptor of a group.
+    /// Returns the descriptor of a group.
     ///
     /// # Errors
-    /// [`Error::Corrupt`], [`Error::Io`].
+    /// [`Error::Invalid`] for a group that does not exist, [`Error::Corrupt`], [`Error::Io`].
     pub fn group(&self, group: u32) -> Result<GroupDesc> {
         if group >= self.geometry.groups {
             return Err(Error::Invalid);
@@ -120,7 +121,7 @@ impl Filesystem {
         GroupDesc::read(&self.geometry, &self.store, group)
     }
 
-    /// Gives out blocks and inodes.
+    /// Returns the block and inode allocator.
     pub(crate) fn allocator(&self) -> Result<&Allocator> {
         self.allocator.as_ref().ok_or(Error::ReadOnly)
     }

@@ -1,4 +1,4 @@
-//! Group descriptors, read and checked when they are needed.
+//! Group descriptors: read and verified on demand, and changed in transactions.
 
 use zerocopy::FromBytes;
 
@@ -8,28 +8,28 @@ use crate::error::{Corruption, Result};
 use crate::layout::{GroupDescriptor, GroupFlags, RoCompat};
 use crate::superblock::Geometry;
 
-/// Where a group's metadata lies, and how much of it is free.
+/// Location of a group's metadata, and its free counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GroupDesc {
-    /// Block of the block bitmap.
+    /// Block number of the block bitmap.
     pub block_bitmap: u64,
-    /// Block of the inode bitmap.
+    /// Block number of the inode bitmap.
     pub inode_bitmap: u64,
     /// First block of the inode table.
     pub inode_table: u64,
-    /// Free clusters.
+    /// Number of free clusters.
     pub free_clusters: u32,
-    /// Free inodes.
+    /// Number of free inodes.
     pub free_inodes: u32,
-    /// Directories.
+    /// Number of directories.
     pub directories: u32,
-    /// Inodes at the end of the table that were never used.
+    /// Number of inodes at the end of the table that were never used.
     pub unused_inodes: u32,
-    /// What was never initialized.
+    /// Flags that mark uninitialised parts of the group.
     pub flags: GroupFlags,
-    /// Sum of the block bitmap; the lower half where descriptors have 32 bytes.
+    /// Checksum of the block bitmap; its lower half if descriptors have 32 bytes.
     pub block_bitmap_sum: u32,
-    /// Sum of the inode bitmap.
+    /// Checksum of the inode bitmap.
     pub inode_bitmap_sum: u32,
 }
 
@@ -37,7 +37,7 @@ impl GroupDesc {
     /// Reads the descriptor of a group.
     ///
     /// # Errors
-    /// [`Error::Corrupt`](crate::Error::Corrupt) and those of the device.
+    /// [`Error::Corrupt`](crate::Error::Corrupt), and the errors of the device.
     pub(crate) fn read(geometry: &Geometry, store: &MetadataCache, group: u32) -> Result<Self> {
         let per_block = geometry.descriptors_per_block();
         let size = usize::from(geometry.descriptor_size);
@@ -51,10 +51,10 @@ impl GroupDesc {
 }
 
 impl GroupDesc {
-    /// Changes the descriptor of a group, whose lock is held, and fills in its sum.
+    /// Changes the descriptor of a group and fills in its checksum. The caller holds the group's lock.
     ///
     /// # Errors
-    /// As [`read`](Self::read).
+    /// The errors of [`read`](Self::read).
     pub(crate) fn change(
         handle: &mut Handle<'_>,
         group: u32,
@@ -114,10 +114,10 @@ fn parse(bytes: &[u8]) -> GroupDesc {
     }
 }
 
-/// Where the checksum lies in a descriptor.
+/// Offset of the checksum in a descriptor.
 const CHECKSUM: usize = 0x1e;
 
-/// The sum of a descriptor, where there is one.
+/// Returns the checksum of a descriptor, or `None` if descriptors have none.
 fn sum(geometry: &Geometry, number: u32, bytes: &[u8]) -> Option<u16> {
     let (before, after) = (&bytes[..CHECKSUM], &bytes[CHECKSUM + 2..]);
     let number = number.to_le_bytes();

@@ -1,26 +1,26 @@
-//! Where the parts of groups lie, remembered: every look at an inode asks, and every change of a bitmap, and the answer
-//! never changes. The descriptors that have it lie in one block, where all processors would meet.
+//! Cache of the locations of inode tables and bitmaps, which never change. Every inode access and bitmap change needs them, and
+//! the descriptors that hold them lie in one block, where all processors would contend.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::superblock::Geometry;
 
-/// A block, or 0 where it is not known yet: there lies a superblock or a boot sector.
+/// A block number, or 0 if unknown: block 0 holds a superblock or a boot sector.
 type Known = AtomicU64;
 
 #[derive(Debug, Default)]
 struct Parts {
     inode_table: Known,
-    /// Of bitmaps that were written.
+    /// Set only for bitmaps that are initialised.
     block_bitmap: Known,
     inode_bitmap: Known,
 }
 
-/// What is known of the groups that were asked for.
+/// Known locations, by group.
 #[derive(Debug)]
 pub(crate) struct GroupLocations(Box<[Parts]>);
 
-/// Groups of which it is remembered, from the first on.
+/// Number of groups, from the first on, whose locations are cached.
 const REMEMBERED: usize = 1 << 15;
 
 impl GroupLocations {
@@ -42,13 +42,13 @@ impl GroupLocations {
         }
     }
 
-    /// The bitmap of blocks or inodes, where it is known that it was written.
+    /// Returns the block of the block or inode bitmap if the bitmap is known to be initialised.
     pub(crate) fn bitmap(&self, group: u32, inodes: bool) -> Option<u64> {
         let known = self.0.get(group as usize)?.bitmap(inodes).load(Ordering::Relaxed);
         (known != 0).then_some(known)
     }
 
-    /// The bitmap was written: it will not be an unwritten one again.
+    /// Records that a bitmap is initialised, which it then remains.
     pub(crate) fn remember_bitmap(&self, group: u32, inodes: bool, place: u64) {
         if let Some(parts) = self.0.get(group as usize) {
             parts.bitmap(inodes).store(place, Ordering::Relaxed);

@@ -1,14 +1,14 @@
-//! Small directories whose entries lie in the inode.
+//! Inline directories: small directories whose entries are stored in the inode.
 
 use crate::directory::{self, Entry};
 use crate::error::Result;
 use crate::filesystem::Filesystem;
 use crate::inode::{Inode, Kind};
 
-/// The parent's number comes first; there are no entries for `.` and `..`.
+/// Size of the parent's inode number, which comes first; there are no entries for `.` and `..`.
 const PARENT: usize = 4;
 
-/// Entries lie in the first sixty bytes and, apart from them, in an attribute.
+/// Bytes of entries in the inode's block map area. Further entries, stored separately, are in an extended attribute.
 const OWN: usize = 60;
 
 pub(crate) fn list(

@@ -1,4 +1,4 @@
-//! ext2, ext3 and ext4 images, without the kernel.
+//! A user-space implementation of ext2, ext3 and ext4.
 //!
 //! ```no_run
 //! use std::sync::Arc;
@@ -12,12 +12,12 @@
 //! # Ok::<(), shunt_ext4::Error>(())
 //! ```
 //!
-//! An image is not trusted. Every value is checked before it is used, sums are verified where there are any, and what is
-//! wrong is told by inode, block and field ([`Corruption`]): never a panic, never a loop, never more memory than the
-//! image's largest directory block or attribute asks for.
+//! Images are untrusted. Every value is checked before use, checksums are verified where they exist, and damage is reported by
+//! inode, block and field ([`Corruption`]). No image causes a panic, an infinite loop, or more memory use than the image's
+//! largest directory block or attribute requires.
 //!
-//! What is changed ([`Filesystem::open_writable`]) goes through the journal where there is one: after a power cut the file
-//! system is as it was after one of the changes, and not before the last [`Filesystem::sync`].
+//! Changes ([`Filesystem::open_writable`]) are journaled if the file system has a journal: after a power failure, the file system
+//! is in the state after one of the changes, and at least in that of the last [`Filesystem::sync`].
 
 #![forbid(unsafe_code)]
 

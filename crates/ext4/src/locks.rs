@@ -1,7 +1,7 @@
-//! One lock for each inode that somebody looks at or changes.
+//! Per-inode reader-writer locks, created on demand.
 //!
-//! Locks are taken before a handle is. Of two inodes, the directory comes before what is in it, and the lower number
-//! before the higher where neither is in the other.
+//! Inode locks are taken before a handle. Of two inodes, a directory is locked before an inode in it; otherwise, the lower number
+//! is locked first.
 
 use std::sync::Arc;
 
@@ -12,20 +12,20 @@ use crate::cache_padded::{CachePadded, SHARDS, shard_of};
 
 type Lock = Arc<RwLock<()>>;
 
-/// The locks in use.
+/// Table of the locks in use.
 pub(crate) struct Locks([CachePadded<Mutex<HashMap<u32, Lock>>>; SHARDS]);
 
-/// The inode is not changed while this is held.
+/// Shared lock: the inode does not change while it is held.
 pub(crate) struct Shared<'a> {
     _release: Release<'a>,
 }
 
-/// Nobody else looks at the inode while this is held.
+/// Exclusive lock: no other thread accesses the inode while it is held.
 pub(crate) struct Exclusive<'a> {
     _release: Release<'a>,
 }
 
-/// Takes the lock out of the table, if nobody else wants it.
+/// Removes the lock from the table if no other thread uses it.
 struct Release<'a> {
     locks: &'a Locks,
     number: u32,
@@ -65,7 +65,7 @@ impl Drop for Release<'_> {
     fn drop(&mut self) {
         self.guard = None;
         let mut shard = self.locks.shard(self.number).lock();
-        // The table's own is the last one: who wants it now waits for the table.
+        // The table's reference is the last one: a thread that wants the lock now waits for the table.
         if shard.get(&self.number).is_some_and(|lock| Arc::strong_count(lock) == 1) {
             shard.remove(&self.number);
         }

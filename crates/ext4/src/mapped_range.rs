@@ -1,23 +1,23 @@
 //! The result of mapping a block of a file: a run of blocks, and where it lies on the device.
 
-/// A run of blocks of a file.
+/// A run of blocks of a file with the same kind of mapping.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MappedRange {
-    /// First block in the file.
+    /// First block, numbered within the file.
     pub logical: u32,
-    /// Blocks.
+    /// Number of blocks.
     pub length: u32,
-    /// Where they lie.
+    /// Mapping of the run.
     pub place: Mapping,
 }
 
-/// Where a run lies.
+/// Mapping of a run to the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mapping {
-    /// Nowhere: reads as zeros.
+    /// Not allocated: reads as zeros.
     Hole,
-    /// From this block on.
+    /// Written, starting at this block.
     Written(u64),
-    /// From this block on, but never written: reads as zeros.
+    /// Allocated at this block, but unwritten: reads as zeros.
     Unwritten(u64),
 }

@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 
 use crate::buffer::BlockKind;
 
-/// Which inodes stand where. Locked before anything of the store is.
+/// Location of each orphan. Locked before anything in the metadata cache.
 #[derive(Default)]
 pub(crate) struct Orphans(pub(crate) Mutex<OrphanLists>);
 
@@ -23,7 +23,7 @@ impl OrphanLists {
 }
 
 impl Orphans {
-    /// Whether there are any in the orphan file.
+    /// Reports whether the orphan file lists any inode.
     pub(crate) fn any_in_file(&self) -> bool {
         self.0.lock().file.as_ref().is_some_and(|file| !file.taken.is_empty())
     }
@@ -43,7 +43,7 @@ pub(crate) struct OrphanFileSlots {
     pub(crate) free: Vec<usize>,
 }
 
-/// The list as it is linked on the disk, the last one added at the end.
+/// The linked list on the device, with the most recently added inode at the end.
 #[derive(Default)]
 pub(crate) struct OrphanList(pub(crate) Vec<u32>);
 

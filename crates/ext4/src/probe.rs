@@ -1,8 +1,8 @@
-//! What an image is that holds no ext4: for an error that helps.
+//! Recognises other file systems and container formats, for a helpful error message.
 
 use crate::device::Device;
 
-/// Offset in bytes, what lies there, and what that says.
+/// Offset in bytes, magic at that offset, and the format it indicates.
 const MAGICS: &[(u64, &[u8], &str)] = &[
     (0, b"XFSB", "XFS"),
     (0x1_0040, b"_BHRfS_M", "btrfs"),
@@ -27,7 +27,7 @@ const MAGICS: &[(u64, &[u8], &str)] = &[
     (510, &[0x55, 0xaa], "a disk with a partition table: give a partition"),
 ];
 
-/// What the image looks like.
+/// Returns a description of what the image looks like.
 pub(crate) fn looks_like(device: &dyn Device) -> &'static str {
     let mut buffer = [0; 16];
     for &(offset, magic, what) in MAGICS {

@@ -1,4 +1,4 @@
-//! What is in a file.
+//! Reading file content and symbolic links.
 
 use crate::error::{Corruption, Error, Result};
 use crate::filesystem::Filesystem;
@@ -8,12 +8,12 @@ use crate::map;
 use crate::mapped_range::{MappedRange, Mapping};
 use crate::xattr::Xattrs;
 
-/// Bytes of the longest target of a symbolic link, as the kernel has it.
+/// Maximum length of the target of a symbolic link in bytes, as in the kernel.
 pub(crate) const MAX_TARGET_BYTES: u64 = 4096;
 
 impl Filesystem {
-    /// The run of blocks of a file that begins at block `logical`, at most `most` blocks long. This is where the
-    /// device holds what the file holds; files whose content lies in the inode have no runs.
+    /// Maps a run of blocks of a file, from block `logical` on and at most `most` blocks long. The device holds the file's
+    /// content in these blocks; inline files have none.
     ///
     /// # Errors
     /// [`Error::Invalid`] for inline files, [`Error::Corrupt`], [`Error::Io`].
@@ -24,7 +24,7 @@ impl Filesystem {
         map::map(&self.geometry, &self.store, inode, logical, most)
     }
 
-    /// Reads bytes from `offset`; tells how many there were before the end of the file.
+    /// Reads bytes from `offset`; returns how many precede the end of the file.
     ///
     /// # Errors
     /// [`Error::NoKey`] for encrypted files, [`Error::Corrupt`], [`Error::Io`].
@@ -66,19 +66,19 @@ impl Filesystem {
         Ok(there)
     }
 
-    /// As [`read`](Self::read), of an inode that others may be changing: what it tells was so at one moment.
+    /// Reads a consistent view of an inode that other threads may be changing; otherwise like [`read`](Self::read).
     ///
     /// # Errors
-    /// As `read`, and those of [`inode`](Self::inode).
+    /// The errors of `read` and of [`inode`](Self::inode).
     pub fn read_at(&self, number: u32, offset: u64, buffer: &mut [u8]) -> Result<usize> {
         let _lock = self.locks.read(number);
         self.read(&self.inode(number)?, offset, buffer)
     }
 
-    /// The target of a symbolic link; of an encrypted one what the kernel shows without the key.
+    /// Returns the target of a symbolic link; for an encrypted one, in the kernel's no-key form.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for what is none, [`Error::Corrupt`], [`Error::Io`].
+    /// [`Error::Invalid`] if the inode is not a symbolic link, [`Error::Corrupt`], [`Error::Io`].
     pub fn read_link(&self, inode: &Inode) -> Result<Vec<u8>> {
         if inode.kind != Kind::Symlink {
             return Err(Error::Invalid);
@@ -103,7 +103,7 @@ impl Filesystem {
         Ok(target)
     }
 
-    /// The content of a file that lies in its inode.
+    /// Returns the content of an inline file.
     pub(crate) fn inline(&self, inode: &Inode) -> Result<Vec<u8>> {
         let mut content = inode.block.to_vec();
         let xattrs = Xattrs { geometry: &self.geometry, store: &self.store, inode };

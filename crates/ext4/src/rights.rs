@@ -4,8 +4,8 @@ use crate::allocate::ReservedAccess;
 use crate::filesystem::Filesystem;
 
 impl Filesystem {
-    /// What a user with this group may have. Reserved blocks are for root, and for the user and the group that the
-    /// superblock names (`tune2fs -u`, `-g`); for no group where it names that of root.
+    /// Returns the rights of a user with this group. Reserved blocks are for root, and for the user and the group that the
+    /// superblock names (`tune2fs -u`, `-g`); group 0 there means no group.
     pub fn rights(&self, uid: u32, gid: u32) -> ReservedAccess {
         let raw = self.superblock();
         let user = u32::from(raw.def_resuid.get());
@@ -16,8 +16,8 @@ impl Filesystem {
         }
     }
 
-    /// Bytes that somebody with these rights may still write into holes and behind the ends of files; some of them may be
-    /// needed for maps. 0 where nothing can be written.
+    /// Number of bytes that can still be written into holes and beyond the ends of files with these rights, including the blocks
+    /// that mapping metadata may need. 0 if the file system is not writable.
     pub fn room(&self, rights: ReservedAccess) -> u64 {
         self.allocator().map_or(0, |allocator| allocator.left_for_data(rights) << self.geometry.block_bits)
     }

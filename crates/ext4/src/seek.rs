@@ -1,4 +1,4 @@
-//! Where in a file there is data, and where on the device it lies in one piece.
+//! SEEK_DATA, SEEK_HOLE, and location of contiguous data on the device.
 
 use crate::error::Result;
 use crate::filesystem::Filesystem;
@@ -7,9 +7,9 @@ use crate::layout::InodeFlags;
 use crate::mapped_range::Mapping;
 
 impl Filesystem {
-    /// The first byte from `offset` on that is not in a hole; `None` where only holes follow, or nothing.
+    /// Returns the first byte from `offset` on that is not in a hole; `None` if no data follows.
     ///
-    /// What was allocated but never written counts as a hole, as it reads as zeros.
+    /// Unwritten extents count as holes, as they read as zeros.
     ///
     /// # Errors
     /// [`Error::Corrupt`](crate::Error::Corrupt), [`Error::Io`](crate::Error::Io).
@@ -17,10 +17,10 @@ impl Filesystem {
         Ok(self.next(inode, offset, true)?.filter(|&found| found < inode.size))
     }
 
-    /// The first byte from `offset` on that is in a hole; the end of a file counts as one. `None` past the end.
+    /// Returns the first byte from `offset` on that is in a hole; the end of a file counts as one. `None` beyond the end.
     ///
     /// # Errors
-    /// As [`next_data`](Self::next_data).
+    /// The errors of [`next_data`](Self::next_data).
     pub fn next_hole(&self, inode: &Inode, offset: u64) -> Result<Option<u64>> {
         self.next(inode, offset, false)
     }
@@ -46,11 +46,11 @@ impl Filesystem {
         Ok(Some(inode.size))
     }
 
-    /// Where bytes of a file lie in the file that the device was made of, if they lie there as they are and in one
-    /// piece: for who would rather have the kernel move them.
+    /// Returns the offset of a range of a file within the file that backs the device, if the range is stored there contiguously
+    /// and in plain form. Callers can then have the kernel copy the data.
     ///
     /// # Errors
-    /// As [`next_data`](Self::next_data).
+    /// The errors of [`next_data`](Self::next_data).
     pub fn in_one_piece(&self, inode: &Inode, offset: u64, length: u32) -> Result<Option<u64>> {
         let bits = self.geometry.block_bits;
         let end = offset.checked_add(length.into()).filter(|&end| end <= inode.size);

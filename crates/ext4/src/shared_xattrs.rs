@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-/// Blocks that others may share, by the hash of what is in them. Held while a count changes, so that none is taken up
-/// that is given back at the same moment.
+/// Shareable attribute blocks, by the hash of their content. Locked while a reference count changes, so that no block is shared
+/// while it is being freed.
 #[derive(Debug, Default)]
 pub(crate) struct SharedXattrs(pub(crate) HashMap<u32, u64>);

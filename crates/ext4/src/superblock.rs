@@ -1,4 +1,4 @@
-//! The superblock, checked: what is in a [`Geometry`] holds for the rest of the engine.
+//! Superblock parsing and validation: the rest of the engine relies on the checked values of [`Geometry`].
 
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -9,64 +9,64 @@ use crate::layout::{Compat, GroupDescriptor, Incompat, RawInode, RawSuperblock, 
 use crate::layout::{SUPERBLOCK_MAGIC, SUPERBLOCK_OFFSET};
 use crate::probe;
 
-/// The sizes and counts of a file system, all checked against each other and against the device.
+/// Sizes and counts of a file system, validated against each other and against the device.
 #[derive(Debug, Clone)]
 pub struct Geometry {
-    /// Bytes of a block: 1024 to 65536.
+    /// Bytes per block: 1024 to 65536.
     pub block_size: u32,
-    /// Its logarithm.
+    /// Binary logarithm of the block size.
     pub block_bits: u32,
-    /// Blocks of the file system.
+    /// Number of blocks of the file system.
     pub blocks: u64,
-    /// Where the first group begins: block 1 with blocks of 1 KiB and no clusters, else 0.
+    /// First block of the first group: 1 with blocks of 1 KiB and no clusters, else 0.
     pub first_data_block: u32,
-    /// Blocks of a group; the last one may have fewer.
+    /// Blocks per group; the last group may have fewer.
     pub blocks_per_group: u32,
-    /// Blocks of a cluster: 1 without `bigalloc`.
+    /// Blocks per cluster: 1 without `bigalloc`.
     pub cluster_blocks: u32,
-    /// Inodes of a group.
+    /// Inodes per group.
     pub inodes_per_group: u32,
-    /// Inodes of the file system.
+    /// Number of inodes of the file system.
     pub inodes: u32,
-    /// Bytes of an inode.
+    /// Bytes per inode.
     pub inode_size: u16,
-    /// The first inode that is not reserved.
+    /// Number of the first inode that is not reserved.
     pub first_inode: u32,
-    /// Groups.
+    /// Number of groups.
     pub groups: u32,
-    /// Bytes of a group descriptor.
+    /// Bytes per group descriptor.
     pub descriptor_size: u16,
     /// With `meta_bg`: the first descriptor block that lies in its own group.
     pub first_meta_bg: Option<u32>,
-    /// Blocks behind the descriptors that are kept for more of them.
+    /// Blocks behind the descriptors that are reserved for growth.
     pub reserved_descriptors: u16,
-    /// With `sparse_super2`: the groups that begin with a copy of the superblock, besides the first.
+    /// With `sparse_super2`: the groups, besides the first, with a backup of the superblock.
     pub backup_groups: Option<[u32; 2]>,
-    /// Logarithm of the number of groups whose metadata lies together.
+    /// Binary logarithm of the number of groups per flex group.
     pub flex_bits: u8,
     /// Compatible features.
     pub compat: Compat,
     /// Incompatible features.
     pub incompat: Incompat,
-    /// Features needed for writing.
+    /// Read-only compatible features: writing requires support for all of them.
     pub ro_compat: RoCompat,
-    /// The sum all metadata checksums begin with; `None` without `metadata_csum`.
+    /// Seed of all metadata checksums; `None` without `metadata_csum`.
     pub checksum_seed: Option<u32>,
     /// Volume identifier.
     pub uuid: [u8; 16],
-    /// What names are hashed with.
+    /// Seed of the hash of directory entry names.
     pub hash_seed: [u32; 4],
-    /// How names of new indexes are hashed: 0 legacy, 1 half MD4, 2 TEA.
+    /// Hash algorithm of new directory indexes: 0 legacy, 1 half MD4, 2 TEA.
     pub hash_version: u8,
     /// Names are hashed as unsigned characters.
     pub unsigned_hash: bool,
 }
 
-/// Groups beyond that do not count as being together, however many the superblock says there are.
+/// Upper limit of `flex_bits`, whatever the superblock says.
 const MAX_FLEX_BITS: u8 = 10;
 
 impl RawSuperblock {
-    /// Writes it to its place, as a whole and with its sum.
+    /// Writes the whole superblock with its checksum to its location.
     pub(crate) fn write(&mut self, device: &dyn Device) -> Result<()> {
         if self.feature_ro_compat.get() & RoCompat::METADATA_CSUM.bits() != 0 {
             self.checksum = crc32c(!0, &self.as_bytes()[..0x3fc]).into();
@@ -74,14 +74,14 @@ impl RawSuperblock {
         Ok(device.write_at(SUPERBLOCK_OFFSET, self.as_bytes())?)
     }
 
-    /// Takes over the errors that another one has recorded.
+    /// Copies the error records from another superblock.
     pub(crate) fn take_errors(&mut self, other: &Self) {
         let range = std::mem::offset_of!(Self, error_count)..std::mem::offset_of!(Self, mount_opts);
         self.as_mut_bytes()[range.clone()].copy_from_slice(&other.as_bytes()[range]);
     }
 }
 
-/// Checks the sum of a superblock, where it has one.
+/// Checks the checksum of a superblock, if it has one.
 fn check_sum(raw: &RawSuperblock) -> Result<()> {
     let wrong = |what: String| Err(Corruption::new(format!("superblock: {what}")).into());
     if raw.rev_level.get() < 1 || raw.feature_ro_compat.get() & RoCompat::METADATA_CSUM.bits() == 0 {
@@ -90,7 +90,7 @@ fn check_sum(raw: &RawSuperblock) -> Result<()> {
     if raw.checksum_type != 1 {
         return wrong(format!("checksum type {} is not crc32c", raw.checksum_type));
     }
-    // The sum is the last field, and over all before it.
+    // The checksum is the last field and covers all before it.
     let sum = crc32c(!0, &raw.as_bytes()[..0x3fc]);
     if sum != raw.checksum.get() {
         return wrong(format!("checksum {:#010x}, computed {sum:#010x}", raw.checksum.get()));
@@ -109,7 +109,7 @@ impl Geometry {
         Ok((geometry, raw))
     }
 
-    /// As [`read`](Self::read), of a superblock that may have been written in half: its sum may be wrong.
+    /// Reads a superblock that may have been torn by a power failure: like [`read`](Self::read), but accepts a wrong checksum.
     pub(crate) fn read_torn(device: &dyn Device) -> Result<(Self, RawSuperblock)> {
         let mut bytes = [0; size_of::<RawSuperblock>()];
         match device.read_at(SUPERBLOCK_OFFSET, &mut bytes) {
@@ -130,10 +130,10 @@ impl Geometry {
         Ok((geometry, raw))
     }
 
-    /// Checks a superblock by itself.
+    /// Validates a superblock without access to its device.
     ///
     /// # Errors
-    /// As [`read`](Self::read), without those of the device.
+    /// The errors of [`read`](Self::read), except those of the device.
     pub fn check(raw: &RawSuperblock) -> Result<Self> {
         check_sum(raw)?;
         Self::check_fields(raw)
@@ -141,7 +141,7 @@ impl Geometry {
 
     fn check_fields(raw: &RawSuperblock) -> Result<Self> {
         let wrong = |what: String| Err(Corruption::new(format!("superblock: {what}")).into());
-        // Features are as old as revision 1.
+        // Revision 0 has no feature fields.
         let dynamic = raw.rev_level.get() >= 1;
         let features = |field: u32| if dynamic { field } else { 0 };
         let compat = Compat::from_bits_retain(features(raw.feature_compat.get()));
@@ -262,14 +262,14 @@ impl Geometry {
         })
     }
 
-    /// The features for which the file system can be read and not written, by name.
+    /// Returns the names of the features that allow reading and prevent writing.
     pub fn unwritable(&self) -> Vec<String> {
         let mut names = (self.incompat - Incompat::WRITABLE).names();
         names.extend((self.ro_compat - RoCompat::WRITABLE).names());
         names
     }
 
-    /// `ext2`, `ext3` or `ext4`: the oldest that has all its features.
+    /// Returns `ext2`, `ext3` or `ext4`: the oldest format that has all features in use.
     pub fn kind(&self) -> &'static str {
         let Geometry { compat, incompat, ro_compat, .. } = *self;
         let old = Incompat::FILETYPE | Incompat::NEEDS_RECOVERY | Incompat::META_BG;
@@ -281,10 +281,10 @@ impl Geometry {
         }
     }
 
-    /// Checks a range of blocks that some structure refers to.
+    /// Checks a range of blocks that some structure references.
     ///
     /// # Errors
-    /// [`Corruption`] where it does not lie on the file system.
+    /// [`Corruption`] if the range is not within the file system.
     pub fn check_blocks(&self, start: u64, count: u64) -> std::result::Result<(), Corruption> {
         let end = start.checked_add(count);
         if start <= u64::from(self.first_data_block) || end.is_none_or(|end| end > self.blocks) {
@@ -293,10 +293,10 @@ impl Geometry {
         Ok(())
     }
 
-    /// The group of an inode, and its place there.
+    /// Returns the group of an inode, and its index in the group.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] for a number that no inode has.
+    /// [`Error::Corrupt`] if there is no such inode.
     pub fn locate_inode(&self, inode: u32) -> Result<(u32, u32)> {
         if inode == 0 || inode > self.inodes {
             return Err(Corruption::new(format!("there is no inode {inode}")).into());
@@ -304,12 +304,12 @@ impl Geometry {
         Ok(((inode - 1) / self.inodes_per_group, (inode - 1) % self.inodes_per_group))
     }
 
-    /// Descriptors in one block.
+    /// Number of descriptors per block.
     pub fn descriptors_per_block(&self) -> u32 {
         self.block_size / u32::from(self.descriptor_size)
     }
 
-    /// Whether a group begins with a copy of the superblock.
+    /// Reports whether a group starts with a copy of the superblock.
     pub fn has_superblock(&self, group: u32) -> bool {
         if let Some(backups) = self.backup_groups {
             return group == 0 || backups.contains(&group);
@@ -329,12 +329,12 @@ impl Geometry {
             || power_of(7)
     }
 
-    /// The first block of a group.
+    /// Returns the first block of a group.
     pub fn group_start(&self, group: u32) -> u64 {
         u64::from(self.first_data_block) + u64::from(group) * u64::from(self.blocks_per_group)
     }
 
-    /// The block of the n-th block of descriptors.
+    /// Returns the block number of the n-th block of descriptors.
     pub fn descriptor_block(&self, nth: u32) -> u64 {
         match self.first_meta_bg {
             Some(first) if nth >= first => {
@@ -344,7 +344,7 @@ impl Geometry {
                     group => self.group_start(group) + u64::from(self.has_superblock(group)),
                 }
             }
-            // Behind the superblock, which is where it is even where the first group begins before it.
+            // Behind the superblock, whose location does not depend on where the first group starts.
             _ => (SUPERBLOCK_OFFSET >> self.block_bits) + 1 + u64::from(nth),
         }
     }

@@ -1,8 +1,8 @@
-//! Copies of the superblock.
+//! Backup copies of the superblock, used to tell a torn superblock from a damaged one.
 //!
-//! What is changed in a superblock outside of the journal, when a file system is opened and closed, lies in its first half;
-//! the sum of it in the second. A power cut between two sectors leaves the one without the other: all of it is right but
-//! the sum. A copy tells that from a superblock that is damaged.
+//! The fields of a superblock that change outside of the journal, when a file system is opened and closed, are in its first half;
+//! the checksum is in the second. A power failure between two sector writes leaves a superblock that is correct except for its
+//! checksum. Comparison with a backup distinguishes that case from damage.
 
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -10,10 +10,10 @@ use crate::device::Device;
 use crate::layout::{Compat, Incompat, RawSuperblock, RoCompat, SUPERBLOCK_MAGIC};
 use crate::superblock::Geometry;
 
-/// Copies that are looked at. All are alike.
+/// Number of backups to read; all have the same content.
 const MAX_BACKUPS: usize = 4;
 
-/// Whether a copy says of a superblock with a wrong sum that it was only written in half.
+/// Reports whether a backup confirms that a superblock with a wrong checksum is only torn.
 pub(crate) fn confirm(device: &dyn Device, geometry: &Geometry, raw: &RawSuperblock) -> bool {
     let places = (1..geometry.groups).filter(|&group| geometry.has_superblock(group)).take(MAX_BACKUPS);
     places.into_iter().any(|group| {
@@ -28,7 +28,7 @@ pub(crate) fn confirm(device: &dyn Device, geometry: &Geometry, raw: &RawSuperbl
     })
 }
 
-/// What stays as mke2fs, tune2fs and resize2fs made it, and copies have as well. All else is zero.
+/// Returns the fields that only mke2fs, tune2fs and resize2fs set and that backups contain as well; all others are zeroed.
 fn lasting(raw: &RawSuperblock) -> RawSuperblock {
     let mut raw = raw.clone();
     raw.free_blocks_count_lo = 0.into();
@@ -40,11 +40,11 @@ fn lasting(raw: &RawSuperblock) -> RawSuperblock {
     (raw.last_orphan, raw.kbytes_written, raw.overhead_clusters) = (0.into(), 0.into(), 0.into());
     raw.last_mounted = [0; 64];
     raw.lpf_ino = 0.into();
-    // A journal that was made later; the one in use is known by its inode.
+    // The journal may have been created later; the one in use is found by its inode.
     raw.jnl_backup_type = 0;
     raw.jnl_blocks = [0.into(); 17];
     let clear = |bits: u32, which: u32| (bits & !which).into();
-    // Features that come with the first use.
+    // These features are set on first use.
     raw.feature_compat = clear(raw.feature_compat.get(), Compat::EXT_ATTR.bits());
     raw.feature_incompat = clear(raw.feature_incompat.get(), Incompat::NEEDS_RECOVERY.bits());
     let used = RoCompat::LARGE_FILE | RoCompat::ORPHAN_PRESENT;

@@ -1,18 +1,16 @@
-//! Blocks that no file can have: what the groups need for themselves, and the journal.
+//! System zone (block_validity.c): the blocks of group metadata and of the journal, which no file may own.
 //!
-//! A map that leads there is damaged, or made to do damage: who follows it would read other people's inodes, or write
-//! over what all else hangs on. Maps are held against this when they are followed, and blocks when they are freed or
-//! given out.
+//! A map that references them is corrupt or malicious: following it would expose other inodes or overwrite file system metadata.
+//! Mappings are checked against the zone when they are followed, and blocks when they are freed or allocated.
 
 use crate::error::Corruption;
 
-/// Ranges of blocks, in order, with room between any two. Where metadata lies together (`flex_bg`) there are few: about
-/// 500 for 1 TiB.
+/// Ranges of blocks, sorted, and not adjacent to each other. With `flex_bg` there are few: about 500 for 1 TiB.
 #[derive(Debug, Default)]
 pub(crate) struct SystemZone(Box<[(u64, u64)]>);
 
 impl SystemZone {
-    /// Of ranges (start, end) in any order. Tells the first block that two of them have, too.
+    /// Builds the zone of ranges (start, end) in any order. Also returns the first block that two of them share.
     pub(crate) fn new(mut ranges: Vec<(u64, u64)>) -> (Self, Option<u64>) {
         ranges.retain(|(start, end)| start < end);
         ranges.sort_unstable();
@@ -30,7 +28,7 @@ impl SystemZone {
         (Self(ranges.into()), shared)
     }
 
-    /// The ranges that meet `start..end`, as far as they do.
+    /// Returns the parts of the ranges that overlap `start..end`.
     pub(crate) fn within(&self, start: u64, end: u64) -> impl Iterator<Item = (u64, u64)> {
         let first = self.0.partition_point(|range| range.1 <= start);
         let those = self.0[first..].iter().take_while(move |range| range.0 < end);

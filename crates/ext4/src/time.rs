@@ -1,29 +1,29 @@
-//! The clock.
+//! Current time for inode timestamps.
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// A point in time: seconds since 1970, from -2^31 to 2^34 - 2^31, and nanoseconds.
+/// A timestamp: seconds since 1970, from -2^31 to 2^34 - 2^31, and nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Time {
     /// Seconds since 1970.
     pub seconds: i64,
-    /// Nanoseconds below one second.
+    /// Nanoseconds within the second.
     pub nanoseconds: u32,
 }
 
 impl Time {
-    /// `extra` has two more bits of the seconds below, nanoseconds above.
+    /// Decodes a timestamp. `extra` has two more bits of the seconds in its low bits, and the nanoseconds above.
     pub(crate) fn decode(seconds: u32, extra: Option<u32>) -> Self {
         let extra = extra.unwrap_or(0);
         let seconds = i64::from(seconds.cast_signed()) + (i64::from(extra & 3) << 32);
-        // More than a second of nanoseconds is damage without consequence: shown as none.
+        // A nanosecond value of a second or more is harmless damage: show it as 0.
         let nanoseconds = Some(extra >> 2).filter(|&nanoseconds| nanoseconds < 1_000_000_000).unwrap_or(0);
         Self { seconds, nanoseconds }
     }
 }
 
-/// Now, by the clock that the kernel stamps files with, its own and those of FUSE: a few milliseconds coarse. Who makes a
-/// file and writes it at once finds the time of both to be one, which the kernel need not write down a second time.
+/// Returns the current time of the coarse clock (a few milliseconds) that the kernel uses for its own timestamps and those of
+/// FUSE. A file that is created and written at once then has one timestamp, which the kernel need not write back again.
 pub(crate) fn now() -> Time {
     let now = clock_gettime(ClockId::RealtimeCoarse);
     Time { seconds: now.tv_sec, nanoseconds: now.tv_nsec as u32 }

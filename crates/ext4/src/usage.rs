@@ -1,30 +1,30 @@
-//! How much of a file system is used, as `statfs(2)` tells it.
+//! Space usage as reported by `statfs(2)`.
 
 use crate::allocate;
 use crate::error::Result;
 use crate::filesystem::Filesystem;
 use crate::layout::{Compat, Incompat, RoCompat};
 
-/// Blocks and inodes, all and free.
+/// Total and free blocks and inodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Usage {
-    /// Blocks that files can have: all but those of the file system's own tables and journal.
+    /// Blocks available to files: all but group metadata and the journal.
     pub blocks: u64,
     /// Free blocks.
     pub free: u64,
-    /// Free blocks that are not kept for root, nor for a full disk's last metadata.
+    /// Free blocks without those reserved for root and for metadata on a full disk.
     pub available: u64,
-    /// Inodes.
+    /// Total number of inodes.
     pub inodes: u32,
-    /// Free inodes.
+    /// Number of free inodes.
     pub free_inodes: u32,
 }
 
-/// Clusters that the kernel keeps back at most, so that extents can be split on a full disk.
+/// Upper limit of the clusters that the kernel reserves so that extents can be split on a full disk.
 const MAX_CACHED_GROUPS: u64 = 4096;
 
 impl Filesystem {
-    /// Counts what is used.
+    /// Returns the space usage.
     ///
     /// # Errors
     /// [`Error::Corrupt`](crate::Error::Corrupt), [`Error::Io`](crate::Error::Io).
@@ -50,7 +50,7 @@ impl Filesystem {
         })
     }
 
-    /// Free clusters and inodes, from the descriptors of all groups.
+    /// Counts free clusters and inodes in the descriptors of all groups.
     fn count(&self) -> Result<(u64, u64)> {
         let (mut clusters, mut inodes) = (0, 0);
         for group in 0..self.geometry.groups {
@@ -61,12 +61,12 @@ impl Filesystem {
         Ok((clusters, inodes))
     }
 
-    /// Blocks of the file system's own.
+    /// Number of blocks used by the file system itself.
     fn overhead(&self) -> u64 {
         let geometry = &self.geometry;
         let per_cluster = u64::from(geometry.cluster_blocks);
         let known = u64::from(self.superblock.overhead_clusters.get()) * per_cluster;
-        // With clusters it takes a look at all bitmaps, so what `mkfs` counted is believed.
+        // With clusters, computing it would require reading all bitmaps, so the value stored by `mkfs` is used.
         if geometry.ro_compat.contains(RoCompat::BIGALLOC) && known > 0 && known <= geometry.blocks {
             return known;
         }
@@ -91,12 +91,12 @@ impl Filesystem {
         u64::from(geometry.first_data_block) + u64::from(geometry.groups) * each + copies + journal
     }
 
-    /// Blocks of descriptors at the start of a group.
+    /// Number of descriptor blocks at the start of a group.
     fn descriptors_in(&self, group: u32, all: u64) -> u64 {
         let geometry = &self.geometry;
         let copy = geometry.has_superblock(group);
         match geometry.first_meta_bg {
-            // One for each run of groups whose descriptors fill a block: in its first two and its last.
+            // One per meta group (the groups whose descriptors fill a block): in its first two groups and its last.
             Some(first) if group / geometry.descriptors_per_block() >= first => {
                 let within = group % geometry.descriptors_per_block();
                 u64::from(within <= 1 || within == geometry.descriptors_per_block() - 1)

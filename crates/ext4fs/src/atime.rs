@@ -1,4 +1,6 @@
-//! The times of last reads.
+//! Access times: which reads update them, and the updates that are not yet in the image (`lazytime`). Reads that the daemon
+//! serves are recorded here; the times of the kernel's direct reads come from the module's files. Lazy updates stay with the
+//! lookup counts until fsync, syncfs, a FORGET or the end of the mount.
 
 use shunt_ext4::layout::InodeFlags;
 use shunt_ext4::{Inode, Kind, Time};
@@ -9,31 +11,32 @@ use crate::setattr::time;
 
 const DAY: i64 = 86_400;
 
-/// Which reads move the time of the last one.
+/// Policy for the reads that update the access time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Atime {
-    /// None.
+    /// No read updates it.
     Never,
-    /// Those since the last change, and one a day.
+    /// Reads since the last change update it, and at least one a day.
     #[default]
     Relative,
-    /// All that are asked for: a file's content is asked for once after each time it is opened.
+    /// All reads that reach the daemon update it: the kernel requests a file's content once after each open.
     Strict,
 }
 
-/// How reads are noted: `noatime`, `relatime`, `strictatime`, `nodiratime` and `lazytime` of mount(8).
+/// Access time options: `noatime`, `relatime`, `strictatime`, `nodiratime` and `lazytime` of mount(8).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReadTimes {
-    /// Which reads.
+    /// Policy for the reads that count.
     pub atime: Atime,
-    /// Listing a directory is no read.
+    /// Listing a directory does not count as a read (`nodiratime`).
     pub not_of_directories: bool,
-    /// Kept in memory until the inode is synced or forgotten by the kernel, all are, or the mount goes.
+    /// Updates stay in memory until the inode is synced, the kernel forgets it, the file system is synced or the mount ends
+    /// (`lazytime`).
     pub lazy: bool,
 }
 
 impl ReadTimes {
-    /// Whether a read at `now` is to be noted where the last one that is known was at `inode.atime`.
+    /// Reports whether a read at `now` updates an access time of `inode.atime`.
     fn moves(self, inode: &Inode, now: Time) -> bool {
         if inode.flags.contains(InodeFlags::NOATIME)
             || self.not_of_directories && inode.kind == Kind::Directory
@@ -52,49 +55,49 @@ impl ReadTimes {
 }
 
 impl Ext4 {
-    /// Each open is to be seen, and what is read after it.
+    /// Reports whether each open and the reads after it must reach the daemon (`strictatime`).
     pub(crate) fn sees_all_reads(&self) -> bool {
         self.is_writable() && self.read_times.atime == Atime::Strict
     }
 
-    /// Whether the time of an inode's last read may be known here alone.
+    /// Reports whether access times may be newer in memory than in the image (`lazytime`).
     fn is_lazy(&self) -> bool {
         self.is_writable() && self.read_times.lazy
     }
 
-    /// The inode with the time of its last read.
+    /// Returns the inode with its latest access time.
     pub(crate) fn as_read(&self, mut inode: Inode) -> Inode {
         inode.atime = self.unstored_read(inode.number).unwrap_or(inode.atime);
         inode
     }
 
-    /// When an inode was last read, where the image does not say.
+    /// Returns an access time that is not yet in the image.
     pub(crate) fn unstored_read(&self, number: u32) -> Option<Time> {
         if self.is_lazy() { self.known.read(number) } else { None }
     }
 
-    /// A file or directory was read.
+    /// Updates the access time of a file or directory that was read.
     pub(crate) fn note_read(&self, inode: &Inode) {
         if self.is_writable() {
             self.note_read_at(inode, time(Timestamp::now()));
         }
     }
 
-    /// It was read then. Tells whether that is its time now.
+    /// Applies the policy to a read at `now`. Returns whether that is the access time from here on.
     fn note_read_at(&self, inode: &Inode, now: Time) -> bool {
         let moves = self.read_times.moves(inode, now);
         if moves && !(self.is_lazy() && self.known.note_read(inode.number, now)) {
-            // Who reads gets what there is to be read.
+            // A failed update does not fail the read.
             let _ = self.store_read(inode.number, now);
         }
         moves
     }
 
-    /// Notes what the kernel read by itself of a file. The inode is as the kernel knows it, but for that.
+    /// Updates the access time for direct reads of the kernel. `inode` has the kernel's size and times except for that.
     pub(crate) fn note_read_past_us(&self, inode: &mut Inode) {
         let Some(writing) = &self.writing else { return };
         writing.noting(inode.number, |read| {
-            // Somebody else may have noted one since the inode was looked at.
+            // Another read may have been recorded since `inode` was loaded.
             if let Ok(now) = self.filesystem.inode(inode.number) {
                 inode.atime = self.as_read(now).atime;
             }
@@ -106,14 +109,14 @@ impl Ext4 {
         });
     }
 
-    /// A listing that is asked for in parts is one read.
+    /// Counts a listing that is requested in several parts as one read.
     pub(crate) fn note_listing(&self, directory: &Inode, offset: u64) {
         if offset == 0 {
             self.note_read(directory);
         }
     }
 
-    /// The time was set: what is known of reads before is of no more use.
+    /// Discards reads that were recorded before the access time was set explicitly.
     pub(crate) fn drop_read(&self, number: u32) {
         if let Some(writing) = &self.writing {
             writing.noting(number, drop);
@@ -123,13 +126,13 @@ impl Ext4 {
         }
     }
 
-    /// Enters in the image when an inode was read, where that is known here alone.
+    /// Writes the lazy access time of an inode to the image.
     pub(crate) fn settle_read(&self, number: u32) -> Result<(), Errno> {
         let read = if self.is_lazy() { self.known.take_read(number) } else { None };
         read.map_or(Ok(()), |time| self.store_read(number, time))
     }
 
-    /// As [`settle_read`](Self::settle_read), for all inodes.
+    /// Writes the lazy access times of all inodes to the image.
     pub(crate) fn settle_reads(&self) -> Result<(), Errno> {
         let reads = if self.is_lazy() { self.known.take_reads() } else { Vec::new() };
         reads.into_iter().try_for_each(|(number, time)| self.store_read(number, time))
@@ -137,9 +140,9 @@ impl Ext4 {
 
     pub(crate) fn store_read(&self, number: u32, time: Time) -> Result<(), Errno> {
         match self.filesystem.set_read_time(number, time) {
-            // Freed meanwhile.
+            // The inode was freed in between.
             Err(shunt_ext4::Error::NotFound) => Ok(()),
-            // After a commit failed nothing can be kept.
+            // After a failed commit nothing can be stored.
             Err(shunt_ext4::Error::ReadOnly) => Ok(()),
             stored => self.told(stored),
         }

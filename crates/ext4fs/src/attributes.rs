@@ -1,10 +1,10 @@
-//! Inodes in the words of FUSE.
+//! Conversion of inodes to FUSE attributes.
 
 use shunt_ext4::layout::InodeFlags;
 use shunt_ext4::{Inode, Kind, Time};
 use shunt_fuse::{Attributes, FileType, Timestamp};
 
-/// `STATX_ATTR_*`, and the flag of an inode that says the same.
+/// `STATX_ATTR_*` bits and the corresponding inode flags.
 const STATX: [(u64, InodeFlags); 6] = [
     (0x4, InodeFlags::COMPR),
     (0x10, InodeFlags::IMMUTABLE),
@@ -30,7 +30,7 @@ pub(crate) fn timestamp(time: Time) -> Timestamp {
     Timestamp::new(time.seconds, time.nanoseconds)
 }
 
-/// What `stat` and `statx` tell of an inode.
+/// Returns the attributes of an inode for `stat` and `statx`.
 pub(crate) fn attributes(inode: &Inode, block_size: u32) -> Attributes {
     let (major, minor) = inode.device().unwrap_or_default();
     let set = STATX.iter().filter(|(_, flag)| inode.flags.contains(*flag));

@@ -1,22 +1,23 @@
-//! What is wrong with an image is told in the log, but an image cannot fill the log.
+//! Maps engine errors to errnos, and logs corruption and I/O errors. At most [`MAX_REPORTS`] lines are logged, so that a
+//! corrupt image cannot fill the log.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use shunt_ext4::Error;
 use shunt_fuse::Errno;
 
-/// Lines about one image.
+/// Maximum number of log lines about one image.
 const MAX_REPORTS: u32 = 100;
 
-/// Counts what was told.
+/// Counter of logged errors.
 #[derive(Debug, Default)]
 pub(crate) struct Damage(AtomicU32);
 
 impl Damage {
-    /// The errno that the caller gets, and a line in the log where the image is at fault.
+    /// Returns the errno for the caller, and logs the error if the image is at fault.
     pub(crate) fn errno(&self, error: &Error) -> Errno {
         if matches!(error, Error::Corrupt(_) | Error::Io(_)) {
-            // Once above, it stays there.
+            // The counter stays at its maximum.
             match self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |told| {
                 (told <= MAX_REPORTS).then_some(told + 1)
             }) {

@@ -1,6 +1,6 @@
-//! Waiting for a notification in a handler.
+//! Future that completes when a kernel notification was sent.
 //!
-//! A notification cannot be awaited on a thread that handles a request, so another thread does it meanwhile.
+//! A thread that handles a request cannot wait for a notification, so another thread waits for it.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -17,7 +17,7 @@ struct State {
     waker: Option<Waker>,
 }
 
-/// Ready once the notification was sent. Its result does not matter.
+/// Ready once the notification was sent. The result does not matter.
 #[derive(Debug)]
 pub(crate) struct Elsewhere(Arc<Mutex<State>>);
 
@@ -26,7 +26,7 @@ impl Elsewhere {
         let state = Arc::<Mutex<State>>::default();
         let of_thread = state.clone();
         let run = move || {
-            // What the kernel did not take in was not cached.
+            // If the kernel refused the invalidation, it had nothing cached.
             let _ = completion.wait();
             let mut state = of_thread.lock();
             state.done = true;
@@ -36,7 +36,7 @@ impl Elsewhere {
                 waker.wake();
             }
         };
-        // Without a thread nobody waits.
+        // If no thread can be started, nobody waits.
         let started = thread::Builder::new().name("settle".into()).spawn(run);
         if started.is_err() {
             state.lock().done = true;

@@ -1,4 +1,5 @@
-//! What `lsattr` and `chattr` ask for, by ioctl.
+//! Inode flags and generation numbers for `lsattr` and `chattr`, by ioctl. The kernel has checked the caller. Setting the
+//! immutable flag first writes out dirty data that was accepted before.
 
 use shunt_ext4::layout::InodeFlags;
 use shunt_ext4::{Inode, Kind};
@@ -9,13 +10,13 @@ use crate::Ext4;
 const FS_IOC_GETFLAGS: u32 = 0x8008_6601;
 const FS_IOC32_GETFLAGS: u32 = 0x8004_6601;
 const FS_IOC_FSGETXATTR: u32 = 0x801c_581f;
-/// Both names of it: every file system's, and that of ext4 alone.
+/// `FS_IOC_GETVERSION` and `EXT4_IOC_GETVERSION`, each for 64 and 32 bits.
 const GETVERSION: [u32; 4] = [0x8008_7601, 0x8004_7601, 0x8008_6603, 0x8004_6603];
 
-/// Flags that the kernel's ext4 shows.
+/// Flags that the kernel's ext4 shows to users.
 const VISIBLE: u32 = 0x725b_dfff;
 
-/// `FS_XFLAG_*`, and the flag of an inode that says the same.
+/// `FS_XFLAG_*` bits and the corresponding inode flags.
 const XFLAGS: [(u32, InodeFlags); 7] = [
     (0x8, InodeFlags::IMMUTABLE),
     (0x10, InodeFlags::APPEND),
@@ -30,7 +31,7 @@ const FS_IOC_SETFLAGS: u32 = 0x4008_6602;
 const FS_IOC32_SETFLAGS: u32 = 0x4004_6602;
 const FS_IOC_FSSETXATTR: u32 = 0x401c_5820;
 
-/// Flags that can be changed: those that are obeyed, and those that are only marks.
+/// Flags that can be changed: those that take effect, and those that are only stored.
 const CHANGEABLE: InodeFlags = InodeFlags::SECRM
     .union(InodeFlags::UNRM)
     .union(InodeFlags::COMPR)
@@ -44,7 +45,7 @@ const CHANGEABLE: InodeFlags = InodeFlags::SECRM
     .union(InodeFlags::TOPDIR)
     .union(InodeFlags::PROJINHERIT);
 
-/// The flags that an inode has after a command; `None` for a command that changes none.
+/// Returns the flags that an inode has after a command, or `None` for a command that changes none.
 ///
 /// # Errors
 /// EOPNOTSUPP for flags that cannot be changed, EINVAL for a command without its argument.
@@ -68,10 +69,10 @@ fn changed(inode: &Inode, command: u32, data: &[u8]) -> Result<Option<InodeFlags
     Ok(Some((inode.flags - usable) | (wanted & usable)))
 }
 
-/// Bytes of `struct fsxattr`.
+/// Size of `struct fsxattr` in bytes.
 const FSXATTR: usize = 28;
 
-/// The answer to a command about an inode; `None` for one that is not known.
+/// Returns the reply to a read-only command, or `None` for an unknown one.
 fn answer(inode: &Inode, command: u32) -> Option<Vec<u8>> {
     Some(match command {
         FS_IOC_GETFLAGS | FS_IOC32_GETFLAGS => (inode.flags.bits() & VISIBLE).to_ne_bytes().into(),
@@ -80,7 +81,7 @@ fn answer(inode: &Inode, command: u32) -> Option<Vec<u8>> {
             let set = XFLAGS.iter().filter(|(_, flag)| inode.flags.contains(*flag));
             let mut answer = vec![0; FSXATTR];
             answer[..4].copy_from_slice(&set.map(|(bit, _)| bit).sum::<u32>().to_ne_bytes());
-            // Flags, hint and extents come before it.
+            // The project id follows the flags, the extent size hint and the extent count.
             answer[12..16].copy_from_slice(&inode.project.to_ne_bytes());
             answer
         }
@@ -98,11 +99,11 @@ impl Ext4 {
         let inode = self.inode(node)?;
         if let Some(flags) = changed(&inode, args.command, args.data)? {
             if flags.contains(InodeFlags::IMMUTABLE) {
-                // What was accepted until now is written; what comes later is refused.
+                // Data accepted so far is written out; later writes fail.
                 self.write_out(request, node, 0).await?;
             }
             self.set_flags(&inode, flags)?;
-            // The kernel caches the flags that statx tells, and asks before writes only where it has to.
+            // The kernel caches the flags of statx, and requests attributes before a write only where they were invalidated.
             request.session().caches().invalidate_node(node, None);
             return Ok(IoctlReply::default());
         }

@@ -1,4 +1,5 @@
-//! The thin face: each request is translated, and the engine does it.
+//! FUSE operations: translates each request into calls of the engine. Operations that would have no effect return ENOSYS, so
+//! that the kernel stops sending them. Changes that find no space are retried once after pending inodes are freed.
 
 use std::ffi::CStr;
 
@@ -29,7 +30,7 @@ impl FileSystem for Ext4 {
         }
         match forgotten {
             Some(Held { nameless: true, .. }) => reaper.free(number),
-            // What fails is in the log.
+            // Failures are logged.
             Some(Held { read: Some(time), .. }) => drop(self.store_read(number, time)),
             _ => {}
         }
@@ -75,7 +76,8 @@ impl FileSystem for Ext4 {
 
     async fn open(&self, request: &Request<'_>, node: NodeId, args: OpenArgs) -> Result<Opened, Errno> {
         if !self.opens_matter() {
-            // Remembered: files are never opened or released again, and every request names the inode alone.
+            // The kernel remembers ENOSYS: it never sends OPEN or RELEASE for files again, and requests name the inode
+            // alone.
             return Err(Errno::NOSYS);
         }
         let inode = self.inode(node)?;
@@ -211,7 +213,7 @@ impl FileSystem for Ext4 {
         }
         let data = data.into_bytes()?;
         let (offset, rights) = (args.offset, rights_of(args.handle));
-        // What was accepted before the file became immutable is still written back.
+        // Data that was accepted before the file became immutable is still written back.
         if !args.from_cache && self.inode(node)?.flags.contains(InodeFlags::IMMUTABLE) {
             return Err(Errno::PERM);
         }
@@ -222,7 +224,7 @@ impl FileSystem for Ext4 {
             let write = || self.with_space(|| self.filesystem.write_as(number, offset, &data, rights));
             return writing.unmapped(number, write);
         }
-        // The kernel knows when it was written, and tells that by itself.
+        // With the write-back cache the kernel keeps the mtime and sends it by itself.
         let back = args.from_cache && request.session().negotiated().has(Capabilities::WRITEBACK_CACHE);
         let written = self.with_space(|| match back {
             true => self.filesystem.write_back(number, offset, &data, rights),
@@ -262,7 +264,7 @@ impl FileSystem for Ext4 {
         handle: FileHandle,
         _data_only: bool,
     ) -> Result<(), Errno> {
-        // The kernel asks for this only where no error is left to be told.
+        // The kernel sends FSYNC only when no write-back error is left to report.
         self.lost.knows(self.number(node)?, number_of(handle));
         self.sync_one(node)
     }
@@ -288,7 +290,7 @@ impl FileSystem for Ext4 {
         _handle: FileHandle,
         _owner: LockOwner,
     ) -> Result<(), Errno> {
-        // Remembered. Nothing is learnt at close, and locks are the kernel's own.
+        // The kernel remembers ENOSYS. FLUSH would report nothing, and the kernel handles locks itself.
         Err(Errno::NOSYS)
     }
 
@@ -296,7 +298,7 @@ impl FileSystem for Ext4 {
         if self.sees_all_reads() {
             return Ok(self.opened(request, self.number(node)?, 0));
         }
-        // Remembered: directories are never opened or released again, and listings are cached.
+        // The kernel remembers ENOSYS: it never sends OPENDIR or RELEASEDIR again, and it caches listings.
         Err(Errno::NOSYS)
     }
 

@@ -1,8 +1,8 @@
-//! ext2, ext3 and ext4 images, mounted.
+//! FUSE file system that serves ext2, ext3 and ext4 images.
 //!
-//! [`shunt_ext4`] is the engine, which knows nothing of requests. [`Ext4`] is its thin face: each request is translated,
-//! and the engine does it. Inodes have the numbers of the image, so that a mount that is only read remembers nothing of what
-//! the kernel was told.
+//! [`shunt_ext4`] is the engine, which knows nothing of requests. [`Ext4`] is a thin layer over it that translates each FUSE
+//! request into calls of the engine. Node ids are the inode numbers of the image, so a read-only mount keeps no state about the
+//! inodes that the kernel looked up.
 //!
 //! ```no_run
 //! use std::sync::Arc;
@@ -64,44 +64,44 @@ pub use atime::{Atime, ReadTimes};
 pub use low_space::DirtyData;
 pub use summary::Summary;
 
-/// A file system on an image, ready to be served.
+/// A file system on an image, which a FUSE session can serve.
 pub struct Ext4 {
     filesystem: Arc<Filesystem>,
-    /// The file that the image lies in, from which the kernel may fetch content by itself.
+    /// The file that contains the image. The kernel may read content from it directly.
     image: Option<Arc<OwnedFd>>,
     damage: Damage,
-    /// Nothing is changed any more once damage was found.
+    /// Metadata corruption ends all changes, as with `errors=remount-ro`.
     ends_at_damage: bool,
-    /// What the kernel knows; kept only where something may be freed.
+    /// Lookup counts of the kernel. Kept only where inodes can be freed.
     known: LookupCounts,
-    /// What failed to be written back.
+    /// Failed WRITE requests of the write-back cache.
     lost: Lost,
-    /// Files that may have dirty pages.
+    /// Inodes with writable handles, which may have dirty pages.
     writers: Arc<Writers>,
-    /// Set where the kernel keeps dirty pages of which the engine does not know.
+    /// Set where the kernel keeps dirty pages for which the engine has not allocated blocks.
     low_space: Option<LowSpace>,
-    /// Set where anything may be changed.
+    /// Set on writable mounts.
     reaper: Option<Arc<Reaper>>,
     read_times: ReadTimes,
-    /// Set where the kernel reads files by itself.
+    /// Set where the kernel reads mapped files directly from the device.
     mapped: Option<Mapped>,
-    /// Set where the kernel reads and writes files by itself.
+    /// Set where the kernel reads and writes mapped files directly on the device.
     writing: Option<DirectWrites>,
 }
 
 impl Ext4 {
-    /// Serves an open file system. `image` is the file that its device was made of.
+    /// Serves an open file system. `image` is the file behind its device.
     ///
     /// # Errors
-    /// No thread.
+    /// Errors of starting a thread.
     pub fn new(filesystem: Filesystem, image: Option<OwnedFd>) -> std::io::Result<Self> {
         Self::locked_in(filesystem, image, DirtyData::open())
     }
 
-    /// As [`new`](Self::new), in a process that can open no other files any more.
+    /// Like [`new`](Self::new), for a sandboxed process that can no longer open files.
     ///
     /// # Errors
-    /// No thread.
+    /// Errors of starting a thread.
     pub fn locked_in(
         filesystem: Filesystem,
         image: Option<OwnedFd>,
@@ -129,28 +129,28 @@ impl Ext4 {
         })
     }
 
-    /// How reads are noted, where the image may be written. By default as with `relatime`.
+    /// Sets how a writable mount updates access times. The default is `relatime`.
     pub fn with_read_times(mut self, read_times: ReadTimes) -> Self {
         self.read_times = read_times;
         self
     }
 
-    /// Ends all changes once damaged metadata is found, as `errors=remount-ro`. Otherwise what is damaged is refused, and the rest
-    /// goes on.
+    /// Ends all changes once corrupt metadata is found, as `errors=remount-ro`. Otherwise only operations on the corrupt
+    /// objects fail.
     pub fn with_end_at_damage(mut self, ends: bool) -> Self {
         self.ends_at_damage = ends;
         self
     }
 
-    /// Has the kernel read files by itself, and write them where the image may be written, from the block device that the
-    /// image lies on or that was made of it; what it cannot read so goes through the daemon.
+    /// Lets the kernel read files directly from the block device that holds the image or was made of it, and write them where
+    /// the image is writable. Files that cannot be mapped go through the daemon.
     ///
     /// # Errors
-    /// No thread.
+    /// Errors of starting a thread.
     pub fn with_device(mut self, connection: Connection) -> std::io::Result<Self> {
         match &self.reaper {
             Some(reaper) => {
-                // The kernel asks for a block before it accepts data.
+                // The kernel requests blocks before it accepts data.
                 self.low_space = None;
                 self.writing = Some(DirectWrites::start(connection, self.filesystem.clone(), reaper)?);
             }
@@ -159,47 +159,48 @@ impl Ext4 {
         Ok(self)
     }
 
-    /// The engine.
+    /// Returns the engine.
     pub fn filesystem(&self) -> &Filesystem {
         &self.filesystem
     }
 
-    /// Whether anything may be changed through this mount.
+    /// Reports whether this mount can change the image.
     pub fn is_writable(&self) -> bool {
         self.reaper.is_some()
     }
 
-    /// Inodes that are remembered because the kernel knows them.
+    /// Counts the inodes with a lookup count.
     pub fn known_inodes(&self) -> u64 {
         self.known.len()
     }
 
-    /// What a session for this file system asks of the kernel.
+    /// Returns the session configuration for this file system.
     pub fn config(&self) -> Config {
         let mapped = if self.is_writable() { self.writing.is_some() } else { self.mapped.is_some() };
         Summary::of(&self.filesystem).config(mapped)
     }
 
-    /// What the kernel must be told: it checks permissions, the face does not.
+    /// Returns the mount options. The kernel checks permissions (`default_permissions`); this crate does not.
     pub fn mount_options(&self) -> MountOptions {
         Summary::of(&self.filesystem).mount_options()
     }
 
-    /// Without the key, encrypted files cannot be opened, nor can others be written that are immutable: opens are asked for
-    /// only where there may be some, or where an open says that the kernel is to read the file by itself.
+    /// Reports whether OPEN requests are needed. Encrypted files cannot be opened without their key, and immutable files cannot
+    /// be opened for writing, so opens matter where such files may exist, or where the reply to an open names a backing file
+    /// for passthrough.
     fn opens_matter(&self) -> bool {
         self.is_writable()
             || self.mapped.is_some()
             || self.filesystem.geometry().incompat.contains(Incompat::ENCRYPT)
     }
 
-    /// Returns when all is on the device, and nothing is left to be recovered. Nothing can be changed afterwards.
+    /// Ends all changes. On return everything is on the device and the journal needs no recovery.
     fn finish(&self) {
         let Some(reaper) = &self.reaper else { return };
         if let Some(low_space) = &self.low_space {
             low_space.end();
         }
-        // What fails is in the log.
+        // Failures are logged.
         let _ = self.settle_reads();
         if let Some(writing) = &self.writing {
             writing.finish();

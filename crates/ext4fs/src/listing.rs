@@ -1,4 +1,5 @@
-//! Directories listed.
+//! READDIR and READDIRPLUS. The offset of an entry is the engine's position after it. READDIRPLUS increments the lookup count
+//! of each inode that it returns.
 
 use shunt_ext4::{Entry, Inode};
 use shunt_fuse::{DirectoryBuffer, DirectoryPlusBuffer, Errno, FileType};
@@ -11,7 +12,7 @@ fn is_dots(entry: &Entry) -> bool {
 }
 
 impl Ext4 {
-    /// Where the directory does not say what an inode is, the inode does.
+    /// Returns the type of a dentry, from its inode where the dentry does not have it.
     fn kind(&self, entry: &Entry) -> FileType {
         let kind = entry.kind.or_else(|| self.filesystem.inode(entry.inode).ok().map(|inode| inode.kind));
         kind.map_or(FileType::Regular, file_type)
@@ -38,10 +39,10 @@ impl Ext4 {
             if !out.has_room_for(&entry.name) {
                 return false;
             }
-            // What cannot be looked up is listed by name: the one who asks for it gets the error.
+            // A name whose lookup fails is listed without an entry: a later access gets the error.
             let found = if is_dots(&entry) { None } else { self.follow(directory, &entry).ok() };
             match found {
-                // There is room: the kernel is told of it.
+                // The entry fits, so the kernel gets a reference.
                 Some(inode) => out.push(&entry.name, &self.tell(&inode), entry.next),
                 None => out.push_name(&entry.name, entry.inode.into(), self.kind(&entry), entry.next),
             }

@@ -1,13 +1,13 @@
-//! Failed write-back: the next `write(2)` of each writer is refused.
+//! Failed write-back: the next `write(2)` of each writer returns the error.
 //!
-//! With the write-back cache the kernel accepts a write before the file system has a block for it, and reports the failure
-//! of a WRITE only at fsync and close: who does neither writes for ever. Here a failed WRITE is kept as an error sequence,
-//! like `errseq_t`: each handle that was open at that time is told once.
+//! With the write-back cache the kernel accepts a write before the file system has a block for it, and reports the failure of a
+//! WRITE only at fsync and close; a program that calls neither would never notice. This module records a failed WRITE like an
+//! `errseq_t`: each handle that was open at that time gets the error once.
 //!
-//! The way to tell is a GETATTR. Before a write the kernel refreshes a file's size and mode where they were invalidated, by
-//! a GETATTR that carries the file's handle, and passes its error on to the writer. Other uses of a handle (reads,
-//! `SEEK_END`) need the size alone, which a write-back cache owns, and `stat(2)` carries no handle. So the attributes of
-//! a file are invalidated when a WRITE fails, and again as long as writes may have to be refused.
+//! The error reaches the writer through GETATTR. Before a write the kernel refreshes a file's size and mode where they were
+//! invalidated, by a GETATTR that carries the file's handle, and passes its error on to the writer. Other uses of a handle
+//! (reads, `SEEK_END`) need only the size, which a write-back cache owns, and `stat(2)` carries no handle. So the attributes of
+//! a file are invalidated when a WRITE fails, and again for as long as writes may have to be refused.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -21,31 +21,31 @@ use crate::Ext4;
 use crate::low_space::LowSpace;
 use crate::opens::{appends, number_of, only_writes, rights_of};
 
-/// Free bytes that may be of no use to a file: its extents need blocks as well, and others have blocks reserved.
+/// Free bytes that may be unusable for a file: its extent tree needs blocks too, and other files have blocks reserved.
 const TO_SPARE: u64 = 1 << 20;
 
 /// The last failed WRITE of an inode.
 #[derive(Debug)]
 struct Failure {
     errno: Errno,
-    /// Bytes of that WRITE: where so many fit by now, and [`TO_SPARE`] more, there is nothing to refuse.
+    /// Length of that WRITE in bytes. ENOSPC is no longer reported once this much and [`TO_SPARE`] are free.
     length: u64,
-    /// Handles with a smaller number were open.
+    /// Handles with a smaller number were open when the WRITE failed.
     at: u64,
-    /// Those of them that know.
+    /// Handles that have already received the error.
     told: HashSet<u64>,
 }
 
-/// Failed WRITEs of the inodes that the kernel knows.
+/// Failed WRITEs by inode, until the kernel forgets the inode.
 #[derive(Debug, Default)]
 pub(crate) struct Lost {
-    /// Opens and failures so far, in one order.
+    /// Number of opens and failures so far, in one sequence.
     clock: AtomicU64,
     failures: Mutex<HashMap<u32, Failure>>,
 }
 
 impl Lost {
-    /// The number of another open file.
+    /// Returns the number of a newly opened handle.
     pub(crate) fn opened(&self) -> u64 {
         self.clock.fetch_add(1, Ordering::Relaxed) & u64::MAX >> 8
     }
@@ -56,7 +56,7 @@ impl Lost {
         failures.insert(inode, Failure { errno, length, at, told: HashSet::new() });
     }
 
-    /// The failure of which a handle does not know yet. `has_room` tells whether so many bytes fit by now.
+    /// Returns the failure that was not yet reported to a handle. `has_room` reports whether that many bytes are free now.
     fn tell(&self, inode: u32, handle: u64, has_room: impl FnOnce(u64) -> bool) -> Option<Errno> {
         let (errno, length) = {
             let failures = self.failures.lock();
@@ -70,7 +70,7 @@ impl Lost {
         (errno != Errno::NOSPC || !has_room(length)).then_some(errno)
     }
 
-    /// A handle was told otherwise, by fsync.
+    /// Marks the failure as reported to a handle, by GETATTR or fsync.
     pub(crate) fn knows(&self, inode: u32, handle: u64) {
         if let Some(failure) = self.failures.lock().get_mut(&inode)
             && handle < failure.at
@@ -91,17 +91,17 @@ impl Lost {
 }
 
 impl Ext4 {
-    /// The kernel wrote back, which failed.
+    /// Records that a WRITE of the write-back cache failed.
     pub(crate) fn write_back_failed(&self, request: &Request<'_>, inode: u32, errno: Errno, length: usize) {
         self.lost.fail(inode, errno, length as u64);
         request.session().caches().invalidate_node(crate::reply::node(inode), None);
     }
 
-    /// Whether a file may be written through a handle, as far as that can be known before the kernel says where.
+    /// Checks whether a file may be written through a handle, as far as that can be decided before the offset is known.
     ///
     /// # Errors
-    /// EPERM where the file became immutable, ENOSPC where no block is left and each write needs one, and the error of a
-    /// write-back that failed.
+    /// EPERM where the file became immutable, ENOSPC where no block is free and each write needs one, and the error of a failed
+    /// write-back.
     pub(crate) fn may_write(&self, handle: FileHandle, inode: &Inode) -> Result<(), Errno> {
         if inode.flags.contains(InodeFlags::IMMUTABLE) {
             return Err(Errno::PERM);
@@ -112,13 +112,13 @@ impl Ext4 {
         if let Some(errno) = lost {
             return Err(errno);
         }
-        // Through other handles a file is read as well, and then its size may be asked for.
+        // Handles that also read may request the size only, and must not fail then.
         let refused = only_writes(handle) && self.needs_blocks(inode, handle);
         if refused && !self.has_room(1, rights_of(handle)) { Err(Errno::NOSPC) } else { Ok(()) }
     }
 
-    /// How long the kernel may keep attributes: not at all where a file is open for writing and space is low, so that the
-    /// next write asks.
+    /// Returns how long the kernel may cache attributes: not at all for a file with writers when space is low, so that the next
+    /// write sends a GETATTR.
     pub(crate) fn expiry(&self, inode: &Inode) -> Expiry {
         match self.is_low() && self.writers.any(inode.number) {
             true => Expiry::NEVER_CACHED,
@@ -126,10 +126,11 @@ impl Ext4 {
         }
     }
 
-    /// The kernel is about to write, or wants the attributes for something else. Returns how long it may keep them.
+    /// Returns how long the kernel may cache the attributes of a GETATTR that may precede a write, and writes out dirty data
+    /// near the end of space.
     ///
-    /// Attributes that are not cached are asked for by reads and seeks as well, which are not to be refused. So where a handle
-    /// may read, they are cached, and invalidated after the answer: only a write asks for them then.
+    /// Reads and seeks also request attributes that are not cached, and must not fail. So where a handle may read, the
+    /// attributes are cached and invalidated after the reply: then only a write sends a GETATTR.
     pub(crate) async fn before_write(&self, request: &Request<'_>, node: NodeId) -> Result<Expiry, Errno> {
         let number = self.number(node)?;
         if !self.is_low() || !self.writers.any(number) {
@@ -145,12 +146,12 @@ impl Ext4 {
         Ok(Expiry::FOREVER)
     }
 
-    /// Whether writes have to ask first.
+    /// Reports whether each write has to be preceded by a GETATTR.
     pub(crate) fn is_low(&self) -> bool {
         self.low_space.as_ref().is_some_and(LowSpace::is_low)
     }
 
-    /// Waits for what is about to be freed before it says no.
+    /// Reports whether `bytes` are free. Waits for the reaper before it returns false.
     fn has_room(&self, bytes: u64, rights: ReservedAccess) -> bool {
         let has_room = || self.filesystem.room(rights) >= bytes;
         has_room()
@@ -160,7 +161,7 @@ impl Ext4 {
             })
     }
 
-    /// Whether a file has no block into which it could be written through this handle.
+    /// Reports whether any write through this handle needs a new block.
     fn needs_blocks(&self, inode: &Inode, handle: FileHandle) -> bool {
         let block_size = u64::from(self.filesystem.geometry().block_size);
         let none_behind = inode.size.is_multiple_of(block_size) && inode.blocks * 512 <= inode.size;

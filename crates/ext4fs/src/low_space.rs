@@ -1,11 +1,12 @@
-//! Low-space mode: near the end of space each write asks the daemon first, and dirty data is written out before it.
+//! Low-space mode: near the end of space each write is preceded by a GETATTR to the daemon, which has dirty data written out
+//! first.
 //!
-//! With the write-back cache the kernel accepts data before the file system has blocks for it. How much that is, only the
-//! kernel knows: up to a fifth of the memory. So a thread compares the free space with all dirty pages of the machine
-//! (`Dirty` and `Writeback` of `/proc/meminfo`, an upper bound of those of this mount), as often as the fastest writer
-//! could use up the difference. Where that falls below [`MARGIN`], files that are open for writing lose their cached
-//! attributes, and get no new ones for longer than one request: the kernel then sends a GETATTR before each `write(2)`, and
-//! its handler has the kernel write out what is dirty. A writer is so refused at most one `write(2)` behind the end.
+//! With the write-back cache the kernel accepts data before the file system has blocks for it, up to a fifth of the memory, and
+//! only the kernel knows how much. So a thread compares the free space with all dirty pages of the machine (`Dirty` and
+//! `Writeback` of `/proc/meminfo`, an upper bound of those of this mount), as often as the fastest writer could use up the
+//! difference. Where the difference falls below [`MARGIN`], the cached attributes of files that are open for writing are
+//! invalidated, and later ones are not cached beyond one request. The kernel then sends a GETATTR before each `write(2)`, whose
+//! handler has the kernel write out dirty data. A writer thus gets ENOSPC at most one `write(2)` late.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
@@ -20,31 +21,31 @@ use shunt_fuse::Caches;
 
 use crate::writers::Writers;
 
-/// Free bytes, less dirty ones, below which each write asks.
+/// Below this many free bytes, less dirty ones, each write is preceded by a GETATTR.
 const MARGIN: u64 = 64 << 20;
 
-/// Free bytes, less dirty ones, below which dirty data is written out before a write goes on: the largest usual write, and
-/// the error of the kernel's counters (at most 1 MiB for each CPU here).
+/// Below this many free bytes, less dirty ones, dirty data is written out before a write is accepted: the largest usual write,
+/// plus the error of the kernel's counters (at most 1 MiB for each CPU here).
 const NEAR_END: u64 = 8 << 20;
 
-/// Bytes that writers may dirty in a second, at most.
+/// Upper bound of the bytes that writers dirty in a second.
 const FASTEST: u64 = 16 << 30;
 
 const SHORTEST_PAUSE: Duration = Duration::from_millis(2);
 const MAX_BACKOFF: Duration = Duration::from_secs(1);
 
-/// How much dirty data the machine holds: `/proc/meminfo`, which a daemon that is locked in cannot open any more. Where there is
-/// none, only blocks in use are known.
+/// Meter of the machine's dirty data. It keeps `/proc/meminfo` open because a sandboxed daemon cannot open it any more. Without
+/// that file dirty data counts as zero.
 #[derive(Debug)]
 pub struct DirtyData(Option<File>);
 
 impl DirtyData {
-    /// Opens it.
+    /// Opens `/proc/meminfo`.
     pub fn open() -> Self {
         Self(File::open("/proc/meminfo").ok())
     }
 
-    /// In bytes.
+    /// Returns the dirty bytes.
     fn amount(&self) -> u64 {
         let mut text = [0; 4096];
         let length = self.0.as_ref().and_then(|file| file.read_at(&mut text, 0).ok()).unwrap_or(0);
@@ -52,7 +53,7 @@ impl DirtyData {
     }
 }
 
-/// Bytes that may yet be written, as far as the daemon can know.
+/// Source of the free-space figures, as far as the daemon can know them.
 struct Supply {
     filesystem: Arc<Filesystem>,
     dirty: DirtyData,
@@ -63,14 +64,14 @@ impl Supply {
         self.filesystem.room(ReservedAccess::Common)
     }
 
-    /// Free bytes for which no dirty page waits.
+    /// Returns the free bytes less all dirty bytes.
     fn unclaimed(&self) -> u64 {
         let free = self.free();
         if free == 0 { 0 } else { free.saturating_sub(self.dirty.amount()) }
     }
 }
 
-/// Bytes that `/proc/meminfo` counts as dirty or under write-back.
+/// Returns the bytes that `/proc/meminfo` counts as dirty or under write-back.
 fn dirty_of(memory: &[u8]) -> u64 {
     let text = String::from_utf8_lossy(memory);
     let value = |line: &str| {
@@ -85,17 +86,17 @@ struct State {
     supply: Supply,
     writers: Arc<Writers>,
     is_low: AtomicBool,
-    /// The thread waits for the next open.
+    /// The thread sleeps until the next open.
     rests: AtomicBool,
-    /// Somebody opened a file for writing since the last look.
+    /// A file was opened for writing since the last sample.
     opened: AtomicBool,
-    /// Of the session, from the first open on until the end.
+    /// Kernel caches of the session, from the first open until the end.
     caches: RwLock<Option<Caches>>,
     ends: Mutex<bool>,
     changed: Condvar,
 }
 
-/// The thread and what it found.
+/// The low-space detector: a sampling thread and its state.
 pub(crate) struct LowSpace {
     state: Arc<State>,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -109,7 +110,7 @@ impl std::fmt::Debug for LowSpace {
 
 impl LowSpace {
     /// # Errors
-    /// No thread.
+    /// Errors of starting a thread.
     pub(crate) fn start(
         filesystem: Arc<Filesystem>,
         writers: Arc<Writers>,
@@ -130,17 +131,17 @@ impl LowSpace {
         Ok(Self { state, thread: Mutex::new(Some(thread)) })
     }
 
-    /// Whether each write has to ask.
+    /// Reports whether each write has to be preceded by a GETATTR.
     pub(crate) fn is_low(&self) -> bool {
         self.state.is_low.load(Ordering::Acquire)
     }
 
-    /// Whether what is dirty has to be written out before more is.
+    /// Reports whether dirty data has to be written out before more is accepted.
     pub(crate) fn is_near_end(&self) -> bool {
         self.is_low() && self.state.supply.unclaimed() < NEAR_END
     }
 
-    /// Somebody opened a file for writing.
+    /// Records that a file was opened for writing.
     pub(crate) fn opened(&self, caches: impl FnOnce() -> Caches) {
         let state = &self.state;
         if state.caches.read().is_none() {
@@ -174,7 +175,7 @@ impl State {
             let active = self.opened.swap(false, Ordering::SeqCst) || !self.writers.is_empty();
             if !active {
                 self.rests.store(true, Ordering::SeqCst);
-                // An open that came in between may not have seen that.
+                // An open in between may not have seen `rests`.
                 if !self.opened.load(Ordering::SeqCst) {
                     self.changed.wait(&mut ends);
                 }
@@ -201,7 +202,7 @@ impl State {
     }
 }
 
-/// How long it takes at least until the margin is reached.
+/// Returns the least time until the margin can be reached.
 fn pause(unclaimed: u64) -> Duration {
     let left = unclaimed.saturating_sub(MARGIN);
     let micros = left.saturating_mul(1_000_000) / FASTEST;

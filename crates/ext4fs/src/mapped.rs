@@ -1,4 +1,5 @@
-//! Files that the kernel reads from the device by itself: it is told where their content lies when they are opened.
+//! Read-only passthrough: maps files to the device when they are opened, so that the kernel reads them without the daemon.
+//! Mappings stay in an LRU cache after the last close. Files that cannot be mapped are read through the daemon.
 
 use std::os::fd::AsFd as _;
 
@@ -12,12 +13,12 @@ use crate::Ext4;
 use crate::direct_write::DirectWrites;
 use crate::opens::rights_of;
 
-/// Extents of one file; one that has more is read through the daemon.
+/// Maximum number of extents of a mapped file. A file with more is read through the daemon.
 const MAX_EXTENTS_PER_FILE: usize = 1 << 16;
 
-/// Files that stay mapped while nobody has them open. What the kernel has cached of a file goes with its mapping.
+/// Maximum number of files that stay mapped after their last close. The kernel drops a file's page cache with its mapping.
 const MAX_KEPT_FILES: usize = 4096;
-/// Their extents, at 64 bytes of the kernel's memory each.
+/// Maximum number of extents of kept files, at 64 bytes of kernel memory each.
 const MAX_KEPT_EXTENTS: usize = 1 << 18;
 
 /// A device, and the files mapped to it.
@@ -27,12 +28,12 @@ pub(crate) struct Mapped {
     kept: Mutex<Kept>,
 }
 
-/// Files that were mapped lately.
+/// LRU cache of mapped files.
 #[derive(Debug, Default)]
 struct Kept {
     files: HashMap<u32, File>,
     extents: usize,
-    /// Uses so far.
+    /// Number of uses so far.
     clock: u64,
 }
 
@@ -51,12 +52,12 @@ impl Kept {
         Some(file.backing.clone())
     }
 
-    /// Keeps it, and tells what is to be dropped, once nobody waits for that.
+    /// Adds a file. Returns the evicted ones for the caller to drop.
     #[must_use]
     fn keep(&mut self, number: u32, backing: Backing, extents: usize) -> Vec<File> {
         let mut dropped = Vec::new();
         if self.files.len() >= MAX_KEPT_FILES || self.extents + extents > MAX_KEPT_EXTENTS {
-            // The older half: looking for it once is dear, and done once for as many.
+            // Evicts the older half: finding the median is expensive, and done once for that many files.
             let mut uses: Vec<u64> = self.files.values().map(|file| file.used).collect();
             let middle = uses.len() / 2;
             let limit = if uses.is_empty() { 0 } else { *uses.select_nth_unstable(middle).1 };
@@ -99,7 +100,7 @@ impl Mapped {
 }
 
 impl Ext4 {
-    /// The file opened past the daemon, where that can be.
+    /// Returns the reply to an open, with a backing file for passthrough where that is possible.
     pub(crate) fn opened_mapped(&self, request: &Request<'_>, inode: &Inode, opened: Opened) -> Opened {
         let Some(passthrough) = request.session().passthrough() else { return opened };
         let backing = match (&self.mapped, &self.writing) {
@@ -113,7 +114,7 @@ impl Ext4 {
         }
     }
 
-    /// Files that the kernel reads by itself, open or kept; `None` where it reads none.
+    /// Counts the files that the kernel reads directly, open or cached; `None` without passthrough.
     pub fn mapped_files(&self) -> Option<u64> {
         let read = self.mapped.as_ref().map(|mapped| mapped.kept.lock().files.len() as u64);
         read.or_else(|| self.writing.as_ref().map(DirectWrites::len))

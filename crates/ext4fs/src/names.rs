@@ -1,4 +1,5 @@
-//! Names that come, go and move, as the kernel asks for them.
+//! Dentry operations: lookup, create, link, unlink and rename. An inode that loses its last name goes to the reaper, at once or
+//! when the kernel forgets it.
 
 use shunt_ext4::{Corruption, Error, Inode, Move, MoveMode, New, NewInodeKind, ROOT};
 use shunt_fuse::{Entry, Errno, Expiry, FileType, NewNode, NodeId, RenameFlags, Request};
@@ -14,7 +15,7 @@ fn new(request: &Request<'_>, mode: u32, umask: u32) -> New {
     }
 }
 
-/// What `mknod(2)` means.
+/// Translates the mode and device number of `mknod(2)`.
 pub(crate) fn making(node: &NewNode) -> Result<NewInodeKind<'static>, Errno> {
     let (major, minor) = (node.rdev >> 8 & 0xfff, node.rdev & 0xff | node.rdev >> 12 & 0xfff00);
     Ok(match FileType::from_mode(node.mode) {
@@ -33,27 +34,26 @@ fn second_root(directory: &Inode) -> Error {
 
 impl Ext4 {
     pub(crate) fn look_up(&self, directory: &Inode, name: &[u8]) -> Result<Entry, Errno> {
-        // Only to make sense of a file handle. What the kernel does not know and what has no name is about to be freed, or
-        // was.
+        // Only used to resolve a file handle. An inode without links that has no lookup count is already freed or about to be.
         if name == b"." {
             return if directory.links > 0 { Ok(self.tell(directory)) } else { Err(Errno::STALE) };
         }
         match self.filesystem.find(directory, name) {
             Ok(inode) if inode.number == ROOT && name != b".." => self.told(Err(second_root(directory))),
             Ok(inode) => Ok(self.tell(&inode)),
-            // Absent until we make it.
+            // The name stays absent until this mount creates it.
             Err(Error::NotFound) => Ok(Entry::absent(Expiry::FOREVER)),
             Err(error) => self.told(Err(error)),
         }
     }
 
-    /// The inode of a name that was listed.
+    /// Returns the inode of a listed dentry.
     pub(crate) fn follow(&self, directory: &Inode, entry: &shunt_ext4::Entry) -> Result<Inode, Error> {
         let inode = self.filesystem.follow(directory, entry)?;
         if inode.number == ROOT { Err(second_root(directory)) } else { Ok(inode) }
     }
 
-    /// Makes an inode with a name.
+    /// Creates an inode with a dentry.
     pub(crate) fn make(
         &self,
         request: &Request<'_>,
@@ -67,7 +67,7 @@ impl Ext4 {
         self.with_space(|| self.filesystem.create(parent, name, what, &new))
     }
 
-    /// Makes a file that has no name, and may get one.
+    /// Creates a file without a name (`O_TMPFILE`), which `link(2)` may name later.
     pub(crate) fn make_nameless(
         &self,
         request: &Request<'_>,
@@ -96,7 +96,7 @@ impl Ext4 {
         Ok(inode)
     }
 
-    /// Takes out a name of a directory, or of anything else.
+    /// Removes the dentry of a directory, or of another inode.
     pub(crate) fn take_out(&self, parent: NodeId, name: &[u8], directory: bool) -> Result<(), Errno> {
         let parent = self.number(parent)?;
         let left = match directory {
@@ -134,7 +134,7 @@ impl Ext4 {
         Ok(())
     }
 
-    /// What is left of an inode that lost a name: without any, it goes with its last user.
+    /// Frees an inode without links at once if it has no lookup count, else when the kernel forgets it.
     fn lost_name(&self, inode: &Inode) {
         if inode.links == 0
             && self.known.unname(inode.number)
@@ -144,7 +144,7 @@ impl Ext4 {
         }
     }
 
-    /// What has this name by now, where somebody else was quicker to make it.
+    /// Returns the inode that a concurrent create has given this name.
     pub(crate) fn made_already(&self, parent: NodeId, name: &[u8]) -> Result<Inode, Errno> {
         let found = self.filesystem.find(&self.inode(parent)?, name);
         self.told(found.map_err(|error| match error {

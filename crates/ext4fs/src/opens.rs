@@ -1,4 +1,5 @@
-//! What is opened, by whom.
+//! Open handles: access checks at open, and what each handle permits. The state of an open is encoded in its handle number;
+//! only the counts of writable handles are kept elsewhere (`writers`).
 
 use shunt_ext4::layout::InodeFlags;
 use shunt_ext4::{Inode, Kind, ReservedAccess};
@@ -14,14 +15,14 @@ const O_ACCMODE: u32 = rustix::fs::OFlags::RWMODE.bits();
 
 const O_WRONLY: u32 = rustix::fs::OFlags::WRONLY.bits();
 
-/// A handle is not the key of anything, since each request names its inode. Its low bits say how the file was opened, and
-/// the rest is the number of the open.
+/// A handle identifies nothing by itself, because each request names its inode. Its low bits hold open flags, the rest is the
+/// sequence number of the open.
 const RESERVED: u64 = 1;
 const ONLY_WRITES: u64 = 2;
 const APPENDS: u64 = 4;
 const NUMBER_SHIFT: u32 = 8;
 
-/// Whose blocks are taken by what is written through a handle: of somebody who may have the last ones, or not.
+/// Returns whether writes through a handle may use the reserved blocks.
 pub(crate) fn rights_of(handle: FileHandle) -> ReservedAccess {
     if handle.0 & RESERVED != 0 { ReservedAccess::Reserved } else { ReservedAccess::Common }
 }
@@ -36,12 +37,12 @@ pub(crate) fn appends(handle: FileHandle) -> bool {
     handle.0 & APPENDS != 0
 }
 
-/// The number of the open.
+/// Returns the sequence number of the open.
 pub(crate) fn number_of(handle: FileHandle) -> u64 {
     handle.0 >> NUMBER_SHIFT
 }
 
-/// What the kernel leaves to us: the marks of an inode, which it does not know, and a key that is not there.
+/// Makes the checks that the kernel cannot: inode flags, which it does not know, and missing encryption keys.
 pub(crate) fn may_open(inode: &Inode, flags: u32) -> Result<(), Errno> {
     if inode.kind == Kind::Regular && inode.flags.contains(InodeFlags::ENCRYPT) {
         return Err(Errno::NOKEY);
@@ -55,9 +56,10 @@ pub(crate) fn may_open(inode: &Inode, flags: u32) -> Result<(), Errno> {
 }
 
 impl Ext4 {
-    /// A file is opened for writing where space is low: the first write is to ask whether it may.
+    /// Drops the cached attributes of a file that is opened for writing when space is low, so that its first write sends a
+    /// GETATTR.
     ///
-    /// The kernel must have dropped the attributes before that write, hence before the answer.
+    /// The kernel must have dropped them before that write, hence before the reply to the open.
     pub(crate) async fn has_writes_ask(&self, request: &Request<'_>, node: NodeId, flags: u32) {
         if flags & O_ACCMODE == 0 || !self.is_low() {
             return;
@@ -69,7 +71,7 @@ impl Ext4 {
         }
     }
 
-    /// Pages are written back by nobody in particular: it counts who opened the file.
+    /// Records an open. Write-back requests carry no caller, so the right to reserved blocks is that of the opener.
     pub(crate) fn opened(&self, request: &Request<'_>, inode: u32, flags: u32) -> Opened {
         if self.is_writable() && flags & O_ACCMODE != 0 {
             self.writers.opened(inode, flags & O_ACCMODE != O_WRONLY);

@@ -1,4 +1,4 @@
-//! Where in a file there is data, and where on the device that lies.
+//! Positions of data: `SEEK_DATA` and `SEEK_HOLE` in a file, and `FIBMAP` on the device.
 
 use shunt_ext4::{Error, Inode, Kind, Mapping};
 use shunt_fuse::{Capabilities, Errno, NodeId, Request, Whence};
@@ -7,10 +7,10 @@ use crate::Ext4;
 use crate::elsewhere::Elsewhere;
 
 impl Ext4 {
-    /// Has the kernel write out what is dirty from `offset` on: the engine knows neither of data that waits in the page cache
-    /// nor of a size that it gave the file, and the kernel asks where data is without writing it first.
+    /// Makes the kernel write out dirty data from `offset` on. The engine knows neither the data in the page cache nor a size
+    /// that the kernel changed, and the kernel sends LSEEK without writing back first.
     ///
-    /// An invalidation writes dirty pages and drops all. It needs no lock that the kernel holds while it waits for LSEEK.
+    /// An invalidation writes dirty pages and drops all. It takes no lock that the kernel holds while it waits for LSEEK.
     pub(crate) async fn write_out(
         &self,
         request: &Request<'_>,
@@ -29,7 +29,7 @@ impl Ext4 {
         Ok(())
     }
 
-    /// `SEEK_DATA`, `SEEK_HOLE`.
+    /// Implements `SEEK_DATA` and `SEEK_HOLE`.
     pub(crate) fn seek(&self, inode: &Inode, offset: u64, whence: Whence) -> Result<u64, Errno> {
         let writing = self.writing.as_ref();
         if let Some(found) = writing.and_then(|writing| writing.seek(inode.number, offset, whence)) {
@@ -42,11 +42,12 @@ impl Ext4 {
         found.ok_or(Errno::NXIO)
     }
 
-    /// `FIBMAP`: the block of the device, 0 for a hole. Boot loaders ask for it, and only on block devices does the kernel
-    /// pass it on. What was preallocated has its block but no data yet, and counts as a hole.
+    /// Implements `FIBMAP`: the block of the device, 0 for a hole. Boot loaders use it, and the kernel passes it on only for
+    /// block devices. A preallocated block holds no data yet and counts as a hole.
     ///
     /// # Errors
-    /// EINVAL where blocks of the size that is asked for are none of the file system's own, nor several in one piece.
+    /// EINVAL where the inode is not a regular file, where the requested block size neither divides nor is a multiple of that
+    /// of the file system, or where the block is not contiguous and aligned on the device.
     pub(crate) fn block_of(&self, inode: &Inode, block: u64, size: u32) -> Result<u64, Errno> {
         let own = self.filesystem.geometry().block_size;
         if inode.kind != Kind::Regular || size == 0 || !own.max(size).is_multiple_of(own.min(size)) {
@@ -56,7 +57,7 @@ impl Ext4 {
         let Ok(logical) = u32::try_from(bytes / u64::from(own)) else { return Ok(0) };
         let wanted = (size / own).max(1);
         let run = match self.filesystem.map(inode, logical, wanted) {
-            // It lies in the inode.
+            // Inline data lies in the inode.
             Err(Error::Invalid) => Err(Errno::OPNOTSUPP),
             run => self.told(run),
         }?;

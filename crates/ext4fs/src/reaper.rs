@@ -1,4 +1,5 @@
-//! Frees inodes behind everybody's back: whoever forgets or unlinks a large file does not wait for it.
+//! Frees inodes in the background, so that a caller that unlinks or forgets a large file does not wait. Inodes queued when the
+//! process ends remain in the image's orphan list for the next mount. A caller that finds no space can wait for the queue.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, OnceLock};
@@ -8,17 +9,17 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use shunt_ext4::Filesystem;
 
-/// After one inode, others are given this long to come: waking a thread for each would cost those who unlink more than the
-/// unlinking itself.
+/// Delay after the first inode of a batch: waking the thread for each would cost the unlinking callers more than the unlinking
+/// itself.
 const GATHERING: Duration = Duration::from_millis(2);
 
 enum Work {
     Free(u32),
-    /// Answered once all that came before is done.
+    /// Answered when all earlier work is done.
     Mark(Sender<()>),
 }
 
-/// What is to be done before an inode is freed.
+/// Callback before an inode is freed.
 type Before = Box<dyn Fn(u32) + Send + Sync>;
 
 /// A thread that frees inodes.
@@ -44,20 +45,20 @@ impl Reaper {
         Ok(Self { work: Mutex::new(Some(sender)), thread: Mutex::new(Some(thread)), before })
     }
 
-    /// What is to be done before each inode is freed, from now on. Said once.
+    /// Sets the callback that runs before each inode is freed. It can be set once.
     pub(crate) fn before_each(&self, before: Before) {
         let _ = self.before.set(before);
     }
 
-    /// Has an inode freed that nobody can use any more.
+    /// Queues an inode that is no longer in use to be freed.
     pub(crate) fn free(&self, number: u32) {
         if let Some(work) = &*self.work.lock() {
-            // Only at the end is there nobody to hear it; the next mount finds the orphan.
+            // The receiver is gone only at the end; the next mount recovers the orphan.
             let _ = work.send(Work::Free(number));
         }
     }
 
-    /// Waits until all that was to be freed before is free.
+    /// Waits until all inodes queued before are freed.
     pub(crate) fn catch_up(&self) {
         let (done, wait) = channel();
         let sent = self.work.lock().as_ref().is_some_and(|work| work.send(Work::Mark(done)).is_ok());
@@ -66,7 +67,7 @@ impl Reaper {
         }
     }
 
-    /// Frees what is left, and ends.
+    /// Frees the queued inodes and ends the thread.
     pub(crate) fn end(&self) {
         *self.work.lock() = None;
         if let Some(thread) = self.thread.lock().take() {

@@ -1,4 +1,5 @@
-//! Answers that several operations share.
+//! Replies that several operations share: entries, attributes, content and errors. Errors of the engine become errnos here, and
+//! metadata corruption ends all changes if the mount is set to.
 
 use shunt_ext4::layout::InodeFlags;
 use shunt_ext4::{Error, Inode, Kind, ROOT};
@@ -7,13 +8,13 @@ use shunt_fuse::{Attributes, Data, Entry, Errno, Expiry, FileRange, NodeId, Stat
 use crate::Ext4;
 use crate::attributes::{attributes, timestamp};
 
-/// The node of an inode: its number, but for the root, whose node is always 1. No name leads to inode 1.
+/// Returns the node id of an inode: its number, except for the root, whose node id is always 1. No name leads to inode 1.
 pub(crate) fn node(number: u32) -> NodeId {
     if number == ROOT { NodeId::ROOT } else { NodeId(number.into()) }
 }
 
 impl Ext4 {
-    /// The number of a node's inode.
+    /// Returns the inode number of a node.
     pub(crate) fn number(&self, node: NodeId) -> Result<u32, Errno> {
         let number = match node {
             NodeId::ROOT => ROOT,
@@ -24,7 +25,7 @@ impl Ext4 {
         if named { Ok(number) } else { Err(Errno::STALE) }
     }
 
-    /// The inode of a node. A file handle that somebody kept may name any.
+    /// Returns the inode of a node. A stored file handle may name any number.
     pub(crate) fn inode(&self, node: NodeId) -> Result<Inode, Errno> {
         match self.filesystem.inode(self.number(node)?) {
             Err(Error::NotFound) => Err(Errno::STALE),
@@ -32,7 +33,7 @@ impl Ext4 {
         }
     }
 
-    /// The result in the words of FUSE.
+    /// Converts an engine error to an errno, logs corruption, and ends all changes if the mount is set to.
     pub(crate) fn told<T>(&self, result: shunt_ext4::Result<T>) -> Result<T, Errno> {
         result.map_err(|error| {
             if self.ends_at_damage && matches!(error, Error::Corrupt(_)) && self.filesystem.is_writable() {
@@ -42,7 +43,7 @@ impl Ext4 {
         })
     }
 
-    /// As [`entry`](Self::entry), and the kernel knows the inode from now on.
+    /// Like [`entry`](Self::entry), and increments the lookup count.
     pub(crate) fn tell(&self, inode: &Inode) -> Entry {
         if self.is_writable() {
             self.known.tell(inode.number);
@@ -50,7 +51,8 @@ impl Ext4 {
         self.entry(inode)
     }
 
-    /// What the kernel may know of an inode: for ever, since nobody else changes the image, unless its writes are to ask.
+    /// Returns the entry of an inode. The kernel may cache it forever, because only this mount changes the image, unless writes
+    /// must send a GETATTR first.
     pub(crate) fn entry(&self, inode: &Inode) -> Entry {
         let mut attributes = self.attributes(inode);
         if let Some(read) = self.unstored_read(inode.number) {
@@ -61,7 +63,7 @@ impl Ext4 {
         Entry { generation, attributes_expiry, ..Entry::new(node(inode.number), attributes, Expiry::FOREVER) }
     }
 
-    /// What `stat` tells of an inode. An encrypted link is as long as what is shown of it.
+    /// Returns the attributes for `stat`. The size of an encrypted symlink is that of the target as shown.
     pub(crate) fn attributes(&self, inode: &Inode) -> Attributes {
         let block_size = self.filesystem.geometry().block_size;
         let mut attributes = match &self.writing {
@@ -74,13 +76,13 @@ impl Ext4 {
             _ => attributes(inode, block_size),
         };
         if inode.kind == Kind::Symlink && inode.flags.contains(InodeFlags::ENCRYPT) {
-            // Who reads a damaged one gets the error.
+            // Reading a damaged symlink returns the error.
             attributes.size = self.filesystem.read_link(inode).map_or(0, |target| target.len() as u64);
         }
         attributes
     }
 
-    /// A part of a file: a stretch of the image where it lies in one piece, so that the kernel moves it.
+    /// Returns a range of a file, as a range of the image where it is contiguous, so that the kernel splices it.
     pub(crate) fn content(&self, inode: &Inode, offset: u64, size: u32) -> Result<Data<'_>, Errno> {
         if let Some(content) =
             self.writing.as_ref().and_then(|writing| writing.read(inode.number, offset, size))

@@ -1,4 +1,5 @@
-//! Changes of inodes, as the kernel asks for them.
+//! SETATTR: changes of inode attributes, `chattr` flags and the privilege bits that a write clears. The kernel has checked
+//! permissions; inode flags are checked here.
 
 use shunt_ext4::layout::InodeFlags;
 use shunt_ext4::{Attributes, Fallocate, Inode, Kind, SetMode, Time};
@@ -6,7 +7,7 @@ use shunt_fuse::{Errno, SetAttributes, SetTime, Timestamp};
 
 use crate::Ext4;
 
-/// What lets a program act with the rights of its owner.
+/// File capabilities, which a write by an unprivileged user removes.
 const CAPABILITY: &[u8] = b"security.capability";
 
 const SETUID: u16 = 0o4000;
@@ -24,38 +25,38 @@ fn new_time(set: SetTime) -> Time {
     })
 }
 
-/// The bits that are left once somebody else wrote or the owner changed: setgid without the right of the group to execute
-/// is a mark for locks, and stays.
+/// Returns the permission bits that remain after a write by another user or a change of owner. Setgid without group execute
+/// permission marks mandatory locking and stays.
 fn without_setid(permissions: u16) -> u16 {
     let setgid = if permissions & GROUP_EXECUTES != 0 { SETGID } else { 0 };
     permissions & !SETUID & !setgid
 }
 
-/// What the flags of an inode allow.
+/// Checks whether the flags of an inode permit a change of attributes.
 ///
 /// # Errors
-/// EPERM for what is immutable; and for what may only be appended to, unless both times are set to now.
+/// EPERM for an immutable inode, and for an append-only one unless both times are set to now.
 fn may_change(inode: &Inode, set: &SetAttributes) -> Result<(), Errno> {
     if !inode.flags.intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND) {
         return Ok(());
     }
     let times_only = set.mode.is_none() && set.uid.is_none() && set.gid.is_none() && set.size.is_none();
-    // A write-back cache writes back the times of writes before the flag was set. It names a handle; `utimensat(2)` does not.
+    // The write-back cache sends the times of writes made before the flag was set. It names a handle; `utimensat(2)` does not.
     let written_back = set.atime.is_none() && set.ctime.is_some() && set.handle.is_some();
-    // It also gives the time for "now", which is that of the change of the inode then.
+    // The kernel also sends a time for "now", which then equals the new ctime.
     let is_now = |set_time: Option<SetTime>| match set_time {
         Some(SetTime::Now) => true,
         Some(SetTime::At(at)) => Some(at) == set.ctime,
         None => false,
     };
-    // `chown` to the owner that it has, or a write past the daemon to a setuid file.
+    // `chown` to the present owner, or a write to a setuid file that bypasses the daemon.
     let marked = set.atime.is_none() && set.mtime.is_none();
     let touched = is_now(set.atime) && is_now(set.mtime);
     let may_grow = !inode.flags.contains(InodeFlags::IMMUTABLE);
     if times_only && (written_back || may_grow && (touched || marked)) { Ok(()) } else { Err(Errno::PERM) }
 }
 
-/// Whether the flags of an inode allow `fallocate(2)` through a descriptor that was opened before they were set.
+/// Checks whether the flags of an inode permit `fallocate(2)` through a descriptor that was opened before they were set.
 pub(crate) fn may_allocate(inode: &Inode, what: Fallocate) -> Result<(), Errno> {
     let only_adds = matches!(what, Fallocate::Allocate | Fallocate::KeepSize);
     let immutable = inode.flags.contains(InodeFlags::IMMUTABLE);
@@ -63,7 +64,7 @@ pub(crate) fn may_allocate(inode: &Inode, what: Fallocate) -> Result<(), Errno> 
     if immutable || append_only && !only_adds { Err(Errno::PERM) } else { Ok(()) }
 }
 
-/// What `fallocate(2)` means by its flags.
+/// Translates the mode flags of `fallocate(2)`.
 pub(crate) fn fallocation(mode: u32) -> Result<Fallocate, Errno> {
     const KEEP_SIZE: u32 = 1;
     const PUNCH_HOLE: u32 = 2;
@@ -85,7 +86,7 @@ pub(crate) fn fallocation(mode: u32) -> Result<Fallocate, Errno> {
 }
 
 impl Ext4 {
-    /// `chmod`, `chown`, `truncate`, `utimens`.
+    /// Applies `chmod`, `chown`, `truncate` and `utimens`.
     pub(crate) fn change(&self, inode: &Inode, set: &SetAttributes) -> Result<Inode, Errno> {
         may_change(inode, set)?;
         if let Some(size) = set.size {
@@ -121,7 +122,7 @@ impl Ext4 {
         Ok(self.as_read(changed))
     }
 
-    /// What a write by somebody without the rights of the owner ends.
+    /// Removes what an unprivileged write removes: file capabilities and the setuid and setgid bits.
     pub(crate) fn drop_privileges(&self, inode: &Inode) -> Result<(), Errno> {
         self.drop_capability(inode)?;
         let permissions = without_setid(inode.permissions);
@@ -132,14 +133,14 @@ impl Ext4 {
         Ok(())
     }
 
-    /// An ACL was set by somebody who is not in the group.
+    /// Clears setgid after an ACL was set by a caller outside the file's group.
     pub(crate) fn drop_setgid(&self, inode: &Inode) -> Result<(), Errno> {
         let permissions = Some(inode.permissions & !SETGID);
         let change = Attributes { permissions, ..Attributes::default() };
         self.told(self.filesystem.set_attributes(inode.number, &change)).map(drop)
     }
 
-    /// `chattr`. The kernel has checked who asks.
+    /// Sets the flags of `chattr`. The kernel has checked the caller.
     pub(crate) fn set_flags(&self, inode: &Inode, flags: InodeFlags) -> Result<(), Errno> {
         let change = Attributes { flags: Some(flags), ..Attributes::default() };
         self.told(self.filesystem.set_attributes(inode.number, &change)).map(drop)
@@ -152,7 +153,7 @@ impl Ext4 {
         }
     }
 
-    /// Runs `change` again once what is about to be freed is, where it finds no space.
+    /// Runs `change`, and once more after the reaper has freed pending inodes if it failed with ENOSPC.
     pub(crate) fn with_space<T>(
         &self,
         mut change: impl FnMut() -> shunt_ext4::Result<T>,
@@ -170,7 +171,7 @@ impl Ext4 {
     }
 }
 
-/// How `setxattr(2)` is meant.
+/// Translates the flags of `setxattr(2)`.
 pub(crate) fn set_mode(flags: u32) -> Result<SetMode, Errno> {
     match flags {
         0 => Ok(SetMode::Either),

@@ -1,23 +1,24 @@
-//! What must be known of a file system to mount it.
+//! The properties of a file system that determine how it is mounted.
 
 use shunt_ext4::Filesystem;
 use shunt_ext4::layout::Compat;
 use shunt_fuse::mount::MountOptions;
 use shunt_fuse::{Capabilities, Config, Profile};
 
-/// What must be known of a file system to mount it: a mount can be made of this alone, and the file system be opened after it.
+/// The properties of a file system that determine how it is mounted. With them a mount can be made before the file system is
+/// opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Summary {
-    /// Anything may be changed.
+    /// The mount accepts changes.
     pub writable: bool,
-    /// There may be extended attributes.
+    /// The file system may hold extended attributes.
     pub xattrs: bool,
     /// The permission bits of the root directory.
     pub root_permissions: u16,
 }
 
 impl Summary {
-    /// That of an open file system.
+    /// Returns the properties of an open file system.
     pub fn of(filesystem: &Filesystem) -> Self {
         Self {
             writable: filesystem.is_writable(),
@@ -26,7 +27,7 @@ impl Summary {
         }
     }
 
-    /// What a session asks of the kernel. `mapped`: the kernel reads, and writes, files by itself.
+    /// Returns the session configuration. With `mapped` the kernel reads, and writes, files directly.
     pub fn config(self, mapped: bool) -> Config {
         let wanted = Capabilities::HANDLE_KILLPRIV_V2
             | Capabilities::DONT_MASK
@@ -35,16 +36,16 @@ impl Summary {
             | Capabilities::DO_READDIRPLUS;
         let acls = if self.xattrs { Capabilities::POSIX_ACL } else { Capabilities::empty() };
         let config = match mapped {
-            // Content all goes past the daemon: appends too.
+            // All content bypasses the daemon, appends included.
             true => Config::new(Profile::Passthrough).trust_open_flags(),
             false if self.writable => Config::new(Profile::Writeback),
-            // The write-back cache asks for attributes again after each close.
+            // The write-back cache requests attributes again after each close.
             false => Config::new(Profile::Passthrough).without(Capabilities::PASSTHROUGH),
         };
         config.want(wanted | acls)
     }
 
-    /// What the kernel must be told: it checks permissions, the face does not.
+    /// Returns the mount options. The kernel checks permissions (`default_permissions`); this crate does not.
     pub fn mount_options(self) -> MountOptions {
         MountOptions::new()
             .default_permissions(true)

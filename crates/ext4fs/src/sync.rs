@@ -1,11 +1,12 @@
-//! What lasts from when on.
+//! Durability: fsync and syncfs. Pending access times and the kernel's direct writes are recorded first; then one commit makes
+//! all earlier changes durable.
 
 use shunt_fuse::{Errno, NodeId};
 
 use crate::Ext4;
 
 impl Ext4 {
-    /// `fsync(2)` of a file or a directory, on whatever descriptor: one commit has all that was changed before.
+    /// Implements `fsync(2)` of a file or directory on any descriptor: one commit contains all earlier changes.
     pub(crate) fn sync_one(&self, node: NodeId) -> Result<(), Errno> {
         let number = self.number(node)?;
         self.settle_read(number)?;
@@ -15,7 +16,7 @@ impl Ext4 {
         self.commit()
     }
 
-    /// `syncfs(2)`, where the kernel passes it on: of a block device.
+    /// Implements `syncfs(2)`, which the kernel passes on only for block-device mounts.
     pub(crate) fn sync_all(&self) -> Result<(), Errno> {
         self.settle_reads()?;
         if let Some(writing) = &self.writing {
@@ -24,7 +25,7 @@ impl Ext4 {
         self.commit()
     }
 
-    /// Everything that was answered lasts from here on.
+    /// Makes every completed request durable.
     fn commit(&self) -> Result<(), Errno> {
         if self.is_writable() { self.told(self.filesystem.sync()) } else { Ok(()) }
     }

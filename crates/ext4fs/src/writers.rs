@@ -1,7 +1,7 @@
-//! Which files somebody has open for writing.
+//! Counts the writable handles of each inode.
 //!
-//! Only those can have dirty pages that the engine does not know of: the kernel writes them back before it releases the last
-//! writable handle.
+//! Only inodes with writable handles can have dirty pages that are unknown to the engine, because the kernel writes them back
+//! before it releases the last writable handle.
 
 use hashbrown::HashMap;
 use parking_lot::Mutex;
@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 #[derive(Debug, Default)]
 struct Count {
     all: u32,
-    /// Those that may read as well.
+    /// Writable handles that may read as well.
     reading: u32,
 }
 
@@ -45,12 +45,12 @@ impl Writers {
         self.0.lock().is_empty()
     }
 
-    /// The inodes that are open for writing.
+    /// Returns the inodes that are open for writing.
     pub(crate) fn all(&self) -> Vec<u32> {
         self.0.lock().keys().copied().collect()
     }
 
-    /// Whether it is open for writing, and nobody who writes it reads it through the same handle.
+    /// Reports whether an inode is open for writing and none of its writable handles may read.
     pub(crate) fn all_write_only(&self, inode: u32) -> bool {
         self.0.lock().get(&inode).is_some_and(|count| count.reading == 0)
     }

@@ -1,4 +1,5 @@
-//! Extended attributes: SETXATTR, GETXATTR, LISTXATTR.
+//! Extended attributes. The engine stores them; this module hides `trusted.` names from users other than root, and clears
+//! setgid after an ACL change where the kernel asks for it.
 
 use std::ffi::CStr;
 
@@ -8,7 +9,7 @@ use crate::summary::may_have_xattrs;
 use crate::{Ext4, setattr};
 
 impl Ext4 {
-    /// ENOSYS, which the kernel remembers, where the file system has no extended attributes at all.
+    /// Returns ENOSYS, which the kernel remembers, if the file system has no extended attributes at all.
     fn has_xattrs(&self) -> Result<(), Errno> {
         if may_have_xattrs(&self.filesystem) { Ok(()) } else { Err(Errno::NOSYS) }
     }
@@ -19,7 +20,7 @@ impl Ext4 {
         value.ok_or(Errno::NODATA)
     }
 
-    /// The names that a user may know of, each with a zero byte after it.
+    /// Returns the attribute names visible to a user, each terminated by a zero byte.
     pub(crate) fn xattr_names(&self, node: NodeId, uid: u32) -> Result<Vec<u8>, Errno> {
         self.has_xattrs()?;
         let names = self.told(self.filesystem.xattr_names(&self.inode(node)?))?;

@@ -1,4 +1,4 @@
-//! The calls of the module and of loop devices. Their structures are those of `kernel/extmap/include/extmap.h` and
+//! Ioctls of the kernel module and of loop devices. Their structures are those of `kernel/extmap/include/extmap.h` and
 //! `linux/loop.h`.
 
 use std::io;
@@ -23,7 +23,7 @@ const LOOP_CONFIGURE: libc::Ioctl = 0x4c0a;
 const LOOP_CTL_GET_FREE: libc::Ioctl = 0x4c82;
 
 pub(crate) const VERSION: u32 = 2;
-/// Extents that one call takes.
+/// Maximum number of extents in one call.
 pub(crate) const MAX_PUSHED: usize = 4096;
 pub(crate) const UNWRITTEN: u32 = 1;
 pub(crate) const WRITABLE: u32 = 1;
@@ -34,7 +34,7 @@ pub(crate) const CUT_HOLD: u32 = 2;
 pub(crate) const CUT_TAIL: u32 = 4;
 pub(crate) const CUT_GROW: u32 = 8;
 const SETTLE_LOOK: u32 = 1;
-/// Ranges that one call tells.
+/// Maximum number of ranges that one call returns.
 const MAX_RANGES: usize = 1024;
 
 #[repr(C)]
@@ -126,7 +126,7 @@ pub(crate) struct LoopConfig {
     rest: [u64; 10],
 }
 
-// What the kernel has.
+// Sizes and offsets in the kernel's headers.
 const _: () = assert!(size_of::<LoopConfig>() == 304 && std::mem::offset_of!(LoopConfig, flags) == 60);
 const _: () = assert!(size_of::<Bind>() == 24 && size_of::<RawExtent>() == 32 && size_of::<Push>() == 16);
 
@@ -142,20 +142,20 @@ fn checked(result: libc::c_int) -> io::Result<libc::c_int> {
 }
 
 pub(crate) fn bind(control: BorrowedFd<'_>, bind: &mut Bind) -> io::Result<()> {
-    // SAFETY: reads and writes the structure, of the size that is in the number.
+    // SAFETY: reads and writes the structure, whose size is encoded in the ioctl number.
     checked(unsafe { libc::ioctl(control.as_raw_fd(), BIND, &raw mut *bind) }).map(drop)
 }
 
-/// The open file, and the number by which requests name it.
+/// Creates a file. Returns it with the number that identifies it in requests.
 pub(crate) fn new_file(control: BorrowedFd<'_>, size: u64, flags: u32) -> io::Result<(OwnedFd, u64)> {
     let mut file = NewFile { size, flags, unused: 0, cookie: 0 };
-    // SAFETY: reads and writes the structure, of the size that is in the number.
+    // SAFETY: reads and writes the structure, whose size is encoded in the ioctl number.
     let fd = checked(unsafe { libc::ioctl(control.as_raw_fd(), FILE, &raw mut file) })?;
-    // SAFETY: it was just made, and nobody else has it.
+    // SAFETY: the descriptor was just created and has no other owner.
     Ok((unsafe { OwnedFd::from_raw_fd(fd) }, file.cookie))
 }
 
-/// Takes a part out of a file's map, as the flags say; tells from where on.
+/// Unmaps a range of a file according to the flags. Returns where it begins.
 pub(crate) fn cut(
     control: BorrowedFd<'_>,
     file: BorrowedFd<'_>,
@@ -163,7 +163,7 @@ pub(crate) fn cut(
     (offset, length): (u64, u64),
 ) -> io::Result<u64> {
     let mut cut = Cut { fd: file.as_raw_fd(), flags, offset, length };
-    // SAFETY: reads and writes the structure, of the size that is in the number.
+    // SAFETY: reads and writes the structure, whose size is encoded in the ioctl number.
     checked(unsafe { libc::ioctl(control.as_raw_fd(), CUT, &raw mut cut) })?;
     Ok(cut.offset)
 }
@@ -174,7 +174,7 @@ pub(crate) fn freed(control: BorrowedFd<'_>, file: BorrowedFd<'_>) -> io::Result
     checked(unsafe { libc::ioctl(control.as_raw_fd(), FREED, &raw const fd) }).map(drop)
 }
 
-/// What a file is found to be.
+/// State of a file after a settle.
 pub(crate) struct Settled {
     pub(crate) size: u64,
     pub(crate) users: u32,
@@ -182,7 +182,7 @@ pub(crate) struct Settled {
     pub(crate) more: bool,
 }
 
-/// Appends ranges. `look`: nothing is written for that.
+/// Appends written ranges to `told`. With `look`, nothing is written first.
 pub(crate) fn settle(
     control: BorrowedFd<'_>,
     file: BorrowedFd<'_>,
@@ -194,17 +194,17 @@ pub(crate) fn settle(
     let flags = if look { SETTLE_LOOK } else { 0 };
     let ranges_at = ranges.as_mut_ptr() as u64;
     let mut settle = Settle { fd: file.as_raw_fd(), count, ranges: ranges_at, size: 0, flags, users: 0 };
-    // SAFETY: reads and writes the structure, and writes as many ranges as there is room for.
+    // SAFETY: reads and writes the structure, and writes at most `count` ranges.
     checked(unsafe { libc::ioctl(control.as_raw_fd(), SETTLE, &raw mut settle) })?;
     told.extend(ranges.iter().take(settle.count as usize));
     Ok(Settled { size: settle.size, users: settle.users, more: settle.count == count })
 }
 
-/// The next request; `None` where none is waiting.
+/// Returns the next request, or `None` if none is pending.
 pub(crate) fn next_request(control: BorrowedFd<'_>) -> io::Result<Option<RawRequest>> {
     let mut request = RawRequest::default();
     let room = size_of::<RawRequest>();
-    // SAFETY: writes the structure, of which any bytes are one.
+    // SAFETY: writes the structure, for which every bit pattern is valid.
     let count = unsafe { libc::read(control.as_raw_fd(), (&raw mut request).cast(), room) };
     match count {
         0.. => Ok(Some(request)),
@@ -217,26 +217,26 @@ pub(crate) fn next_request(control: BorrowedFd<'_>) -> io::Result<Option<RawRequ
 
 pub(crate) fn reply(control: BorrowedFd<'_>, id: u64, error: i32) -> io::Result<()> {
     let reply = Reply { id, error, unused: 0 };
-    // SAFETY: reads the structure, of the size that is in the number.
+    // SAFETY: reads the structure, whose size is encoded in the ioctl number.
     checked(unsafe { libc::ioctl(control.as_raw_fd(), REPLY, &raw const reply) }).map(drop)
 }
 
-/// At most [`MAX_PUSHED`]; the module checks it.
+/// Maps at most [`MAX_PUSHED`] extents, a limit that the module checks.
 pub(crate) fn push(control: BorrowedFd<'_>, file: BorrowedFd<'_>, extents: &[RawExtent]) -> io::Result<()> {
     let count = u32::try_from(extents.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
     let push = Push { fd: file.as_raw_fd(), count, extents: extents.as_ptr() as u64 };
-    // SAFETY: reads the structure, and as many extents as there are.
+    // SAFETY: reads the structure, and `count` extents.
     checked(unsafe { libc::ioctl(control.as_raw_fd(), PUSH, &raw const push) }).map(drop)
 }
 
-/// The number of a loop device that nobody used a moment ago.
+/// Returns the number of a loop device that was unused a moment ago.
 pub(crate) fn free_loop(control: BorrowedFd<'_>) -> io::Result<u32> {
-    // SAFETY: no arguments.
+    // SAFETY: the call has no arguments.
     let number = checked(unsafe { libc::ioctl(control.as_raw_fd(), LOOP_CTL_GET_FREE) })?;
     Ok(number.cast_unsigned())
 }
 
 pub(crate) fn configure_loop(device: BorrowedFd<'_>, config: &LoopConfig) -> io::Result<()> {
-    // SAFETY: reads the structure, which is as large as the kernel's.
+    // SAFETY: reads the structure, whose size is that of the kernel's.
     checked(unsafe { libc::ioctl(device.as_raw_fd(), LOOP_CONFIGURE, &raw const *config) }).map(drop)
 }

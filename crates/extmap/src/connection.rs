@@ -1,4 +1,6 @@
-//! A block device, and files mapped to it.
+//! Connection to the kernel module: a block device, and files mapped to it. A process binds a device, creates files and pushes
+//! their extents; for writable files it also replies to requests for blocks. Dropping the connection and all its files ends all
+//! I/O on the device.
 
 use std::io;
 use std::ops::Range;
@@ -15,28 +17,28 @@ use crate::calls::{self, Bind, RawExtent};
 
 const CONTROL: &str = "/dev/shunt_extmap";
 
-/// Whether the module is loaded.
+/// Reports whether the module is loaded.
 pub fn is_available() -> bool {
     Path::new(CONTROL).exists()
 }
 
-/// A stretch of a file. All numbers are bytes.
+/// A range of a file and its location on the device. All numbers are bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Extent {
-    /// Where it begins in the file: a multiple of the connection's block size.
+    /// Offset in the file: a multiple of the connection's block size.
     pub offset: u64,
-    /// Where it begins on the device: a multiple of the device's own block size.
+    /// Offset on the device: a multiple of the device's logical block size.
     pub device: u64,
-    /// How long it is: a multiple of the connection's block size.
+    /// Length: a multiple of the connection's block size.
     pub length: u64,
-    /// The device has its content; else it reads as zeros.
+    /// The device holds the content; an unwritten extent reads as zeros.
     pub written: bool,
 }
 
-/// A block device of which files can be made.
+/// A block device to which files can be mapped.
 ///
-/// When this and all its [`MappedFile`]s are dropped the kernel stops using the device at once, whoever has such files
-/// open: to read from them fails with EIO from then on. The drop returns when nothing is under way any more.
+/// When this and all its [`MappedFile`]s are dropped, the kernel stops using the device at once, even if such files are still
+/// open: reads from them fail with EIO from then on. The drop returns when no I/O is in flight any more.
 #[derive(Debug)]
 pub struct Connection {
     control: Arc<OwnedFd>,
@@ -44,14 +46,14 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Connects to the module. Content of the device that is in its page cache and not yet written is written out, for
-    /// files are read past that cache.
+    /// Connects to the module. Dirty pages in the page cache of the device are written out, because files are read past that
+    /// cache.
     ///
-    /// `block_size` is that of files, in bytes: a power of two from the device's own block size to a page.
+    /// `block_size` is that of the files, in bytes: a power of two between the device's logical block size and the page size.
     ///
     /// # Errors
-    /// ENOENT: the module is not loaded. EACCES: not root, or the device is not open for reading. ENOTBLK: it is none.
-    /// EINVAL: the block size. EPROTO: the module speaks another version of this.
+    /// ENOENT: the module is not loaded. EACCES: the caller is not root, or the device is not open for reading. ENOTBLK: not a
+    /// block device. EINVAL: invalid block size. EPROTO: the module implements another protocol version.
     pub fn bind(device: impl AsFd, block_size: u32) -> io::Result<Self> {
         let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let control = rustix::fs::open(CONTROL, flags, Mode::empty())?;
@@ -61,23 +63,23 @@ impl Connection {
         Ok(Self { control: Arc::new(control), device_size: bind.device_size })
     }
 
-    /// Bytes of the device.
+    /// Returns the size of the device in bytes.
     pub fn device_size(&self) -> u64 {
         self.device_size
     }
 
-    /// A file of `size` bytes, all of them a hole.
+    /// Creates a file of `size` bytes that is one hole.
     ///
     /// # Errors
-    /// EFBIG: no file can be as large. EMFILE: too many descriptors of this process, or files of this connection. ENOMEM.
+    /// EFBIG: no file can be that large. EMFILE: too many descriptors of this process, or files of this connection. ENOMEM.
     pub fn file(&self, size: u64) -> io::Result<MappedFile> {
         self.make(size, 0)
     }
 
-    /// As [`file`](Self::file), to be written as well: where it has no blocks they are [asked](Self::next_request) for.
+    /// Like [`file`](Self::file), for a writable file: the module [requests](Self::next_request) blocks where it has none.
     ///
     /// # Errors
-    /// As `file`; EROFS: the device is not open for writing.
+    /// Those of `file`; EROFS: the device is not open for writing.
     pub fn writable_file(&self, size: u64) -> io::Result<MappedFile> {
         self.make(size, calls::WRITABLE)
     }
@@ -87,10 +89,10 @@ impl Connection {
         Ok(MappedFile { control: self.control.clone(), file, cookie })
     }
 
-    /// What the kernel asks for, waited for so long.
+    /// Waits up to `patience` for a request of the kernel.
     ///
-    /// Whoever answers must not wait for memory that is freed by writing to these files
-    /// (`PR_SET_IO_FLUSHER`), nor for anybody who waits for an answer.
+    /// The thread that replies must not wait for memory that is freed by writing to these files (`PR_SET_IO_FLUSHER`), nor for
+    /// a thread that waits for a reply.
     ///
     /// # Errors
     /// EINTR.
@@ -110,10 +112,10 @@ impl Connection {
         Ok(Some(Request { id: raw.id, file: raw.file, ask }))
     }
 
-    /// Answers a request. Extents that were asked for are [pushed](MappedFile::push) before.
+    /// Replies to a request. Requested extents are [pushed](MappedFile::push) before the reply.
     ///
     /// # Errors
-    /// ENOENT: nobody waits for it any more.
+    /// ENOENT: the requester no longer waits.
     pub fn reply(&self, id: u64, done: Result<(), Errno>) -> io::Result<()> {
         calls::reply(self.control.as_fd(), id, done.map_or_else(|errno| -errno.raw_os_error(), |()| 0))
     }
@@ -127,64 +129,64 @@ pub struct MappedFile {
     cookie: u64,
 }
 
-/// What a file was found to be when it was [settled](MappedFile::settle).
+/// State of a file when it was [settled](MappedFile::settle).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settled {
-    /// Written for the first time since this was last told. In bytes, and whole blocks.
+    /// Ranges written for the first time since the last report, in bytes and whole blocks.
     pub ranges: Vec<Range<u64>>,
-    /// Of the file, in bytes. None of the ranges begins behind it.
+    /// Size of the file in bytes. No range begins behind it.
     pub size: u64,
-    /// How many others have it open or mapped.
+    /// Number of other open descriptions and mappings of the file.
     pub users: u32,
 }
 
-/// What was cut of a file, until it is free.
+/// A range taken out of a file's map, in which the kernel requests no blocks until this is dropped.
 #[derive(Debug)]
 pub struct Held<'a> {
     file: &'a MappedFile,
-    /// Where it begins in the file, in bytes.
+    /// Start of the range in the file, in bytes.
     pub from: u64,
 }
 
 impl Drop for Held<'_> {
     fn drop(&mut self) {
-        // What was held before cannot fail to be let go.
+        // Releasing a held range cannot fail.
         let _ = calls::freed(self.file.control.as_fd(), self.file.file.as_fd());
     }
 }
 
-/// What the kernel asks for.
+/// A request of the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Request {
-    /// To be answered by this number.
+    /// Number to pass to [`Connection::reply`].
     pub id: u64,
-    /// The [cookie](MappedFile::cookie) of a file.
+    /// The [cookie](MappedFile::cookie) of the file.
     pub file: u64,
-    /// What it is.
+    /// The operation requested.
     pub ask: Ask,
 }
 
-/// What is asked for.
+/// Operation requested by the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ask {
-    /// Blocks for a range, in bytes and whole blocks: somebody is about to write there.
+    /// Allocate blocks for a range, in bytes and whole blocks, that is about to be written.
     Allocate {
-        /// Where it begins.
+        /// Start of the range.
         offset: u64,
-        /// How long it is.
+        /// Length of the range.
         length: u64,
     },
-    /// What was written is to last: the file is to be [settled](MappedFile::settle).
+    /// Make written data durable: the file is to be [settled](MappedFile::settle).
     Sync,
 }
 
 impl MappedFile {
-    /// Maps parts of it that are not mapped yet, in any order.
+    /// Maps ranges that are not mapped yet, in any order.
     ///
     /// # Errors
-    /// EINVAL: empty or not aligned. ENXIO: not on the device. EEXIST: over another extent. E2BIG: too many of this file
-    /// (1 Mi) or connection (parameter `most_extents` of the module). ENOMEM. Those before the 4096 of which one failed
-    /// are mapped.
+    /// EINVAL: empty or not aligned. ENXIO: beyond the end of the device. EEXIST: overlaps another extent. E2BIG: too many
+    /// extents of this file (1 Mi) or connection (module parameter `most_extents`). ENOMEM. Extents are pushed in batches of
+    /// 4096; those before the failing batch are mapped.
     pub fn push(&self, extents: &[Extent]) -> io::Result<()> {
         let raw = |extent: &Extent| RawExtent {
             offset: extent.offset,
@@ -199,12 +201,13 @@ impl MappedFile {
         })
     }
 
-    /// The number by which requests name it.
+    /// Returns the number that identifies the file in requests.
     pub fn cookie(&self) -> u64 {
         self.cookie
     }
 
-    /// Makes it end at `size`, and takes what lies behind that out of its map. Nothing is written behind it any more when this returns: only then may blocks be freed.
+    /// Truncates the file to `size`, and unmaps everything behind that. Nothing is written behind the new end any more when
+    /// this returns: only then may blocks be freed.
     ///
     /// # Errors
     /// EFBIG, EROFS, EIO, ENOMEM.
@@ -212,8 +215,8 @@ impl MappedFile {
         self.cut(0, (size, 0)).map(drop)
     }
 
-    /// Has a range read as zeros, and takes its whole blocks out of the map. As for [`truncate`](Self::truncate), these
-    /// may be freed afterwards.
+    /// Makes a range read as zeros, and unmaps its whole blocks. As with [`truncate`](Self::truncate), these may be freed
+    /// afterwards.
     ///
     /// # Errors
     /// EINVAL: empty. EROFS, EIO, ENOMEM.
@@ -225,24 +228,24 @@ impl MappedFile {
         calls::cut(self.control.as_fd(), self.file.as_fd(), flags, range)
     }
 
-    /// As [`truncate`](Self::truncate). Until what is returned is dropped the kernel asks nobody for blocks behind the
-    /// new end, and takes none there (EAGAIN): so that all there are can be freed.
+    /// Like [`truncate`](Self::truncate). Until the returned value is dropped, the kernel requests no blocks behind the new end
+    /// and accepts none there (EAGAIN), so that all of them can be freed.
     ///
     /// # Errors
-    /// As `truncate`; EBUSY: something of the file is held already.
+    /// Those of `truncate`; EBUSY: a range of the file is held already.
     pub fn truncate_held(&self, size: u64) -> io::Result<Held<'_>> {
         self.cut(calls::CUT_HOLD, (size, 0)).map(|from| Held { file: self, from })
     }
 
-    /// As [`punch`](Self::punch), and held as with [`truncate_held`](Self::truncate_held).
+    /// Like [`punch`](Self::punch), with the range held as by [`truncate_held`](Self::truncate_held).
     ///
     /// # Errors
-    /// As `punch`; EBUSY: something of the file is held already.
+    /// Those of `punch`; EBUSY: a range of the file is held already.
     pub fn punch_held(&self, offset: u64, length: u64) -> io::Result<Held<'_>> {
         self.cut(calls::CUT_RANGE | calls::CUT_HOLD, (offset, length)).map(|from| Held { file: self, from })
     }
 
-    /// Makes it end at `size` if it ends before. Its map stays.
+    /// Extends the file to `size` if it is shorter. Its map stays.
     ///
     /// # Errors
     /// EFBIG, EROFS, EIO, ENOMEM.
@@ -250,28 +253,28 @@ impl MappedFile {
         self.cut(calls::CUT_GROW, (size, 0)).map(drop)
     }
 
-    /// Takes the blocks behind its end, wherever that is by now, out of its map, and holds what is there.
+    /// Unmaps the blocks behind the current end of the file, and holds that range.
     ///
     /// # Errors
-    /// EROFS, ENOMEM; EBUSY: something of the file is held already.
+    /// EROFS, ENOMEM; EBUSY: a range of the file is held already.
     pub fn cut_tail(&self) -> io::Result<Held<'_>> {
         self.cut(calls::CUT_TAIL | calls::CUT_HOLD, (0, 0)).map(|from| Held { file: self, from })
     }
 
-    /// Has the device keep what was written, and tells which ranges were written for the first time since this was last
-    /// called, and the file's size.
+    /// Flushes the file and the device cache. Returns the ranges that were written for the first time since the last call, and
+    /// the file's size.
     ///
     /// # Errors
-    /// EIO: some of it may be lost.
+    /// EIO: some data may be lost.
     pub fn settle(&self) -> io::Result<Settled> {
         self.tell(false)
     }
 
-    /// As [`settle`](Self::settle), of what reached the device by now: nothing is written for it, and the device has yet to
-    /// be told to keep it.
+    /// Like [`settle`](Self::settle), for data that has already reached the device: writes nothing and does not flush the
+    /// device cache.
     ///
     /// # Errors
-    /// As `settle`.
+    /// Those of `settle`.
     pub fn look(&self) -> io::Result<Settled> {
         self.tell(true)
     }
@@ -287,7 +290,7 @@ impl MappedFile {
         }
     }
 
-    /// The open file. No more can be mapped.
+    /// Returns the open file. No further extents can be mapped.
     pub fn into_fd(self) -> OwnedFd {
         self.file
     }

@@ -1,8 +1,8 @@
-//! Files whose bytes lie where this process says on a block device. The kernel reads them from there by itself: only
-//! where that is passes through user space, once.
+//! Files whose extents on a block device are chosen by this process. The kernel reads them directly from the device; only the
+//! mapping passes through user space, once.
 //!
-//! Needs the module `shunt_extmap` (`kernel/extmap`). The files that it makes are regular ones, which FUSE passthrough
-//! takes as backing files.
+//! Requires the kernel module `shunt_extmap` (`kernel/extmap`). The files it creates are regular files, which FUSE passthrough
+//! accepts as backing files.
 //!
 //! ```no_run
 //! use std::io::Read;

@@ -1,4 +1,4 @@
-//! A file as a block device.
+//! Loop devices, for images that are not on a block device of their own.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -11,22 +11,22 @@ use crate::calls::{self, LoopConfig};
 const READ_ONLY: u32 = 1;
 const AUTOCLEAR: u32 = 4;
 
-/// Somebody else may take the device that was free a moment ago.
+/// Number of attempts: another process may take the free device first.
 const TRIES: u32 = 64;
 
-/// Makes a loop device of a file, to be read. It goes when the last descriptor of it is closed; until then it has `file`
-/// open, and so keeps a lock (`flock`) that was taken on it.
+/// Attaches a file to a read-only loop device. The kernel detaches it when its last descriptor is closed; until then the device
+/// keeps `file` open, and with it a lock (`flock`) that was taken on it.
 ///
 /// # Errors
-/// EACCES without root, ENOENT without loop devices, EBUSY where others are always faster.
+/// EACCES without root, ENOENT without loop devices, EBUSY if other processes take each free device first.
 pub fn attach(file: impl AsFd) -> io::Result<File> {
     configure(&LoopConfig::new(file.as_fd(), READ_ONLY | AUTOCLEAR), false)
 }
 
-/// As [`attach`], to be written as well.
+/// Like [`attach`], for a writable device.
 ///
 /// # Errors
-/// As `attach`.
+/// Those of `attach`.
 pub fn attach_writable(file: impl AsFd) -> io::Result<File> {
     configure(&LoopConfig::new(file.as_fd(), AUTOCLEAR), true)
 }

@@ -35,7 +35,7 @@ pub struct Made {
 /// An entry of a listing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DirEntry {
-    /// The name.
+    /// The name itself.
     pub name: Vec<u8>,
     /// Inode number.
     pub ino: u64,

@@ -1,4 +1,4 @@
-//! What the programs read: `kernel/policy/policy.h`.
+//! Memory layout of the data that the BPF programs read, as defined in `kernel/policy/policy.h`.
 #![cfg_attr(not(feature = "bpf"), allow(dead_code))]
 
 use shunt_policy::{MAX_CELLS, MAX_GROUPS, MAX_USERS, Table};
@@ -6,7 +6,7 @@ use shunt_policy::{MAX_CELLS, MAX_GROUPS, MAX_USERS, Table};
 /// The class of an inode whose rules changed.
 pub(crate) const STALE: u32 = u32::MAX;
 
-/// `struct policy_class`.
+/// Encodes a `struct policy_class`.
 pub(crate) fn class(table: &Table) -> Vec<u8> {
     let mut words = vec![table.users.len() as u32, table.groups.len() as u32];
     let mut list = |values: &[u32], room: usize| {
@@ -22,9 +22,9 @@ pub(crate) fn class(table: &Table) -> Vec<u8> {
     bytes
 }
 
-/// `struct policy_settings`.
+/// Encodes a `struct policy_settings`.
 pub(crate) fn settings((major, minor): (u32, u32)) -> [u8; 8] {
-    // As the kernel counts devices, not as it tells them.
+    // The device number in the kernel's internal encoding, not in that of `stat`.
     u64::from(major << 20 | minor).to_ne_bytes()
 }
 

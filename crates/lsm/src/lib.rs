@@ -1,8 +1,8 @@
-//! Rules of policies, checked by the kernel itself: BPF programs at its security hooks (BPF LSM), and the tables that
-//! the daemon shares with them. No module is needed, only a kernel whose list of security modules holds `bpf`.
+//! Enforcement of policy rules in the kernel by BPF LSM programs, with tables that the daemon shares with them. It
+//! needs no kernel module, only a kernel whose list of security modules contains `bpf`.
 //!
-//! Programs are loaded with the feature `bpf`; without it, or where the kernel refuses, [`load`] says why not, and the
-//! daemon checks everything as it always does.
+//! Programs are loaded with the feature `bpf`. Without it, or if the kernel refuses them, [`load`] returns the reason,
+//! and the daemon checks everything itself.
 
 #![deny(missing_docs)]
 
@@ -12,33 +12,33 @@ mod programs;
 
 use shunt_mirror::KernelEnforcer;
 
-/// Why the kernel does not check.
+/// The reason why the kernel does not check rules.
 #[derive(Debug, thiserror::Error)]
 pub enum LsmError {
-    /// This build has no programs.
+    /// This build contains no programs.
     #[error("this build has none (feature `lsm`, and clang)")]
     Absent,
     /// The kernel runs no programs at its security hooks: `bpf` is not in `/sys/kernel/security/lsm`.
     #[error("this kernel runs no BPF programs at its security hooks (boot with `lsm=...,bpf`)")]
     NotRun,
-    /// The kernel refuses programs: it has no CONFIG_BPF_LSM, or this process lacks CAP_BPF, CAP_PERFMON or
+    /// The kernel refuses to load programs: it lacks CONFIG_BPF_LSM, or this process lacks CAP_BPF, CAP_PERFMON or
     /// CAP_SYS_ADMIN.
     #[error("the kernel refuses: {0}")]
     Refused(String),
 }
 
-/// Programs that the kernel runs, of no mount yet.
+/// Loaded programs that are not bound to a mount yet.
 #[cfg(feature = "bpf")]
 pub struct Loaded(programs::Programs);
 
-/// Programs that the kernel runs: none in this build.
+/// Loaded programs: uninhabited in this build.
 #[cfg(not(feature = "bpf"))]
 pub enum Loaded {}
 
-/// Has the kernel run programs at its security hooks. They end with what is returned.
+/// Loads and attaches the programs. Dropping the result detaches them.
 ///
 /// # Errors
-/// [`LsmError`]; nothing is loaded then.
+/// [`LsmError`]; nothing stays loaded.
 pub fn load() -> Result<Loaded, LsmError> {
     #[cfg(feature = "bpf")]
     return programs::Programs::load().map(Loaded);
@@ -47,7 +47,7 @@ pub fn load() -> Result<Loaded, LsmError> {
 }
 
 impl Loaded {
-    /// Puts them at the door of the mount with this device number, as `stat` tells it.
+    /// Binds the programs to the mount with this device number, as `stat` reports it.
     ///
     /// # Errors
     /// [`LsmError::Refused`].

@@ -1,4 +1,4 @@
-//! The programs in the kernel.
+//! Loading of the BPF programs, and access to their maps.
 
 use std::io;
 
@@ -13,7 +13,7 @@ const PROGRAMS: Option<&[u8]> = Some(include_bytes!(concat!(env!("OUT_DIR"), "/p
 #[cfg(not(programs))]
 const PROGRAMS: Option<&[u8]> = None;
 
-/// Programs in force. They end with this value.
+/// Loaded and attached programs. Dropping this value detaches them.
 pub(crate) struct Programs {
     object: Object,
     _links: Vec<Link>,
@@ -25,7 +25,7 @@ fn refused(error: libbpf_rs::Error) -> LsmError {
 
 impl Programs {
     pub(crate) fn load() -> Result<Self, LsmError> {
-        // What goes wrong is said by us, in one line; the rest is for who wants all of it.
+        // `LsmError` reports the error in one line; the messages of libbpf go to the debug log.
         let say = |_, line: String| tracing::debug!("{}", line.trim_end());
         libbpf_rs::set_print(Some((libbpf_rs::PrintLevel::Info, say)));
         let elf = PROGRAMS.ok_or(LsmError::Absent)?;
@@ -36,7 +36,7 @@ impl Programs {
         programs.are_run().then_some(programs).ok_or(LsmError::NotRun)
     }
 
-    /// Has them look at the mount with this device number.
+    /// Sets the device number of the mount that the programs check.
     pub(crate) fn watch(&self, device: (u32, u32)) -> Result<(), LsmError> {
         let settings = self.map(".bss").map_err(|error| LsmError::Refused(error.to_string()))?;
         let device = layout::settings(device);
@@ -44,12 +44,13 @@ impl Programs {
     }
 
     fn map(&self, name: &str) -> io::Result<Map<'_>> {
-        // The kernel cuts the names of maps that stand for sections.
+        // The kernel truncates the names of maps that stand for sections.
         let found = self.object.maps().find(|map| map.name().to_string_lossy().ends_with(name));
         found.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
     }
 
-    /// A program says so when it ran: attaching succeeds where none ever will.
+    /// Reports whether the kernel runs the programs: the one for `getattr` sets a flag. Attaching succeeds even if none
+    /// will ever run.
     fn are_run(&self) -> bool {
         let _ = std::fs::metadata("/");
         let seen = self.map(".bss").ok().and_then(|map| map.lookup(&0u32.to_ne_bytes(), MapFlags::ANY).ok());

@@ -19,7 +19,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mirror = Mirror::open(MirrorOptions { cache, passthrough, ..MirrorOptions::new(source) })?;
     println!("{}", mirror.describe());
     let config = mirror.config();
-    // Permissions are the kernel's to check: the daemon acts as root.
+    // The kernel must check permissions, because the daemon acts as root.
     let options = MountOptions::new().allow_other(true).default_permissions(true).nosuid(false).nodev(false);
     let mounted = shunt_fuse::mount(mirror, config, mountpoint.as_ref(), &options)?;
     for refusal in &mounted.handle().negotiated().refused {

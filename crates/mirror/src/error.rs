@@ -1,27 +1,27 @@
-//! Why a directory cannot be mirrored.
+//! Errors of opening a source directory.
 
 use std::path::PathBuf;
 
 use shunt_fuse::Errno;
 
-/// Why a directory cannot be mirrored.
+/// The reason why a directory cannot be mirrored.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MirrorError {
-    /// There is nothing at this path.
+    /// The path does not exist.
     #[error("{}: no such directory; create it, or check the path", .0.display())]
     Missing(PathBuf),
-    /// The path leads to something else.
+    /// The path is not a directory.
     #[error("{}: not a directory; name the directory that holds it", .0.display())]
     NotADirectory(PathBuf),
-    /// The directory, or one above it, cannot be read.
+    /// Permission to the directory, or to one above it, is denied.
     #[error("{}: permission denied; run as a user who may read it, or as root", .0.display())]
     Permission(PathBuf),
-    /// Anything else.
+    /// Opening the source failed for another reason.
     #[error("{}: cannot be opened: {errno}", path.display())]
     Open {
         /// The source.
         path: PathBuf,
-        /// The kernel's answer.
+        /// The errno of the open.
         errno: Errno,
     },
 }

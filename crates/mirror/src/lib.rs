@@ -1,6 +1,7 @@
-//! A directory shown again through FUSE, its file data passed through in the kernel.
+//! Serves a local directory through FUSE, with kernel passthrough of file data.
 //!
-//! [`lower`] is the engine: a directory tree by node ids, which knows nothing of requests. [`Mirror`] is its thin face.
+//! [`lower`] is the engine: a directory tree addressed by node ids, independent of FUSE requests. [`Mirror`] is the
+//! thin FUSE layer above it.
 //!
 //! ```no_run
 //! use shunt_mirror::{CacheMode, Mirror, MirrorOptions};

@@ -1,4 +1,4 @@
-//! The file system: an engine, and how it is to be cached.
+//! The mirror file system: the engine of [`lower`](crate::lower) combined with a cache mode.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,18 +20,18 @@ use crate::pins::Pins;
 use crate::prune::Pruner;
 use crate::{CacheMode, MirrorError, MirrorOptions, PassthroughMode};
 
-/// A directory, ready to be served.
+/// A source directory, ready to be served.
 pub struct Mirror {
     pub(crate) lower: Arc<Lower>,
     pub(crate) source: PathBuf,
-    /// What is in force.
+    /// The cache mode in force; never `Auto`.
     pub(crate) cache: CacheMode,
     caching: Caching,
     pub(crate) coherence: Coherence,
     pub(crate) passthrough: PassthroughMode,
-    /// Opens of files are asked for, whatever else would be.
+    /// Every OPEN is sent to the daemon, even where the kernel could open files without it.
     pub(crate) always_opens: AtomicBool,
-    /// And so are those of directories.
+    /// Every OPENDIR is sent to the daemon.
     pub(crate) lists_opened: bool,
     pub(crate) passes_rereads: bool,
     pub(crate) pruner: Pruner,
@@ -39,24 +39,24 @@ pub struct Mirror {
     pub(crate) rereads: Rereads,
     pub(crate) searches: Arc<Searches>,
     pub(crate) pins: Pins,
-    /// Said once, not at every open.
+    /// Logs a passthrough failure once, not at every open.
     pub(crate) passthrough_failed: Once,
-    /// What an earlier daemon had held, until the session starts.
+    /// Descriptors handed over by an earlier daemon, kept until the session starts.
     pub(crate) inherited: Mutex<BTreeMap<u64, OwnedFd>>,
-    /// The same of inodes that nobody had opened.
+    /// Inode descriptors handed over by an earlier daemon for inodes without an open file.
     pub(crate) inherited_nodes: Mutex<Vec<(NodeId, OwnedFd)>>,
 }
 
 impl Mirror {
-    /// Opens the source.
+    /// Opens the source directory of `options`.
     ///
     /// # Errors
-    /// [`MirrorError`]; each is one line that says what to do.
+    /// [`MirrorError`]; each is one line with the cause and the remedy.
     pub fn open(options: MirrorOptions) -> Result<Self, MirrorError> {
         Self::open_source(options, None)
     }
 
-    /// As [`open`](Self::open), with a source that is open already.
+    /// Opens the mirror like [`open`](Self::open), optionally with an already open source.
     pub(crate) fn open_source(options: MirrorOptions, opened: Option<Source>) -> Result<Self, MirrorError> {
         let MirrorOptions {
             source,
@@ -106,12 +106,12 @@ impl Mirror {
         })
     }
 
-    /// The same source once more, as seen by somebody who knows nothing of it: with inodes and open files of its own.
+    /// Opens the same source as an independent mirror, with its own inodes and open files.
     ///
-    /// `options` are those it was opened with. Their path is not looked at.
+    /// `options` are the ones this mirror was opened with. Their path is not resolved again.
     ///
     /// # Errors
-    /// No descriptor, or the source is gone.
+    /// No descriptor is available, or the source was removed.
     pub fn anew(&self, options: MirrorOptions) -> Result<Self, MirrorError> {
         let failed = |errno| MirrorError::new(options.source.clone(), errno);
         let root = rustix::io::fcntl_dupfd_cloexec(self.lower.root(), 0).map_err(failed)?;
@@ -119,13 +119,13 @@ impl Mirror {
         Self::open_source(options, Some(source))
     }
 
-    /// What a session for this file system asks of the kernel.
+    /// The capabilities and settings that a session of this file system requests from the kernel.
     ///
     /// The mount must have `default_permissions`: the kernel checks permissions, the daemon does not.
     pub fn config(&self) -> Config {
         let features = self.lower.features();
-        // Not ATOMIC_O_TRUNC: with it the kernel has the file truncated by `open` before it looks whether the file is a
-        // program that runs, so ETXTBSY comes too late.
+        // Not ATOMIC_O_TRUNC: with it the kernel lets `open` truncate the file before it checks whether the file is a
+        // running program, so ETXTBSY comes too late.
         let mut wanted = Capabilities::HANDLE_KILLPRIV_V2
             | Capabilities::DONT_MASK
             | Capabilities::CACHE_SYMLINKS
@@ -135,9 +135,9 @@ impl Mirror {
             wanted |= Capabilities::POSIX_ACL;
         }
         if self.cache != CacheMode::Exclusive {
-            // What a listing tells is soon asked for again: only where lookups follow. Kept for ever it is always worth it.
+            // READDIRPLUS pays off only if lookups follow the listing. With entries cached for ever it always does.
             wanted |= Capabilities::READDIRPLUS_AUTO;
-            // Somebody else may write: pages are dropped when the modification time moved.
+            // Others may write the file: the kernel drops its pages when the modification time changed.
             wanted |= Capabilities::AUTO_INVAL_DATA;
         }
         let mut config = Config::new(Profile::Passthrough).want(wanted);
@@ -152,12 +152,12 @@ impl Mirror {
         config
     }
 
-    /// The permission bits of the source itself; none where it does not tell.
+    /// Returns the permission bits of the source itself, or 0 if `fstat(2)` fails.
     pub fn root_permissions(&self) -> u16 {
         rustix::fs::fstat(self.lower.root()).map_or(0, |root| (root.st_mode & 0o7777) as u16)
     }
 
-    /// How the source is shown.
+    /// Describes how the source is shown.
     pub fn describe(&self) -> Description {
         Description {
             source: self.source.clone(),
@@ -169,19 +169,20 @@ impl Mirror {
         }
     }
 
-    /// How it is cached.
+    /// The cache mode in force and the reason for it.
     pub fn caching(&self) -> &Caching {
         &self.caching
     }
 
-    /// What was heard of changes that others made, where anybody listens.
+    /// Returns the counters of change events, if the source is watched.
     pub fn heard(&self) -> Option<Heard> {
         let watch = self.lower.watch().filter(|_| self.cache == CacheMode::Coherent)?;
         Some(Heard { events: watch.events(), overflows: watch.overflows() })
     }
 
-    /// Whether every change of a node comes as a request of this mount, or is told to the kernel as it happens: what was
-    /// said of it may be believed until then. Sizes and times of files that others write are not told.
+    /// Reports whether every change of a node either arrives as a request of this mount or is invalidated in the kernel
+    /// as it happens, so that replies about it stay valid until then. Sizes and times of files that others write cause
+    /// no invalidation.
     pub fn tells_of(&self, node: NodeId) -> bool {
         match self.cache {
             CacheMode::Exclusive => true,
@@ -192,12 +193,12 @@ impl Mirror {
         }
     }
 
-    /// Whether the source keeps access times by the rule of relatime (`mount(8)`), or not at all.
+    /// Reports whether the source updates access times by the relatime rule (`mount(8)`), or not at all.
     pub fn keeps_access_times_loosely(&self) -> bool {
         self.lower.features().relatime
     }
 
-    /// How much is held.
+    /// Returns the memory that the engine uses.
     pub fn memory(&self) -> Memory {
         self.lower.memory()
     }
@@ -212,20 +213,21 @@ impl fmt::Debug for Mirror {
     }
 }
 
-/// How a source is shown.
+/// A description of how a source is shown.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Description {
-    /// The directory.
+    /// The source directory.
     pub source: PathBuf,
-    /// Seen through a private copy of the mount tree: mounts below it are shown, and it may be mounted over itself.
+    /// The source is accessed through a private copy of the mount tree: mounts below it are shown, and it may be
+    /// mounted over itself.
     pub private_view: bool,
-    /// Inodes cost no descriptor.
+    /// Inodes are kept as file handles and need no descriptor each.
     pub file_handles: bool,
-    /// Extended attributes are passed on.
+    /// Extended attributes are passed through.
     pub xattrs: bool,
-    /// POSIX ACLs are in force.
+    /// POSIX ACLs are enforced.
     pub acls: bool,
-    /// Inodes that the kernel is to hold at most.
+    /// Limit on the number of inodes that the kernel caches.
     pub max_inodes: Option<u64>,
 }
 

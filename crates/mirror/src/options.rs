@@ -1,4 +1,4 @@
-//! What is mirrored, and how.
+//! Configuration of a mirror: source, cache mode, id mapping and passthrough.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -8,18 +8,19 @@ use shunt_fuse::{Attributes, Expiry, FileType};
 
 use crate::lower::IdMap;
 
-/// How long the kernel may use what it was told.
+/// Cache lifetime of names, attributes and listings in the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CacheMode {
-    /// Only this mount changes the source: names (absent ones too), attributes and listings are cached for ever.
+    /// Only this mount changes the source: names (including negative entries), attributes and listings never
+    /// expire.
     Exclusive,
-    /// Others may change the source; the kernel tells us, and their changes are seen within 100 ms.
+    /// Others may change the source; change events invalidate the kernel caches within 100 ms.
     Coherent,
-    /// As `Coherent` where the kernel tells of the changes of a whole file system, else `Timeout` of one second.
+    /// Like `Coherent` where the kernel reports the changes of a whole file system, else `Timeout` of one second.
     Auto,
-    /// Others may change the source; their changes are seen after this time.
+    /// Others may change the source; cached replies expire after this time.
     Timeout(Duration),
-    /// Everything is asked for every time.
+    /// Nothing is cached: every access reaches the daemon.
     None,
 }
 
@@ -31,7 +32,7 @@ impl Default for CacheMode {
 }
 
 impl CacheMode {
-    /// How long what was read may be cached where no events are heard.
+    /// Returns the cache lifetime of replies that no change events invalidate.
     pub(crate) fn time(self) -> Expiry {
         match self {
             Self::Exclusive => Expiry::FOREVER,
@@ -42,78 +43,80 @@ impl CacheMode {
     }
 }
 
-/// How long what nobody tells the changes of is cached: as file systems on a network do by habit.
+/// Cache lifetime where no change events arrive; one second, as is usual for network file systems.
 pub(crate) const UNHEARD: Duration = Duration::from_secs(1);
 
-/// Whether attributes must not be cached at all, as they carry setuid or setgid: a write clears these bits on the lower
-/// file, and the kernel, which passes the write by, goes on with the bits that it cached. It would run the program with
-/// them.
+/// Reports whether attributes must not be cached because they carry setuid or setgid. A write clears these bits on the
+/// lower file, but a passthrough write bypasses the kernel's cached attributes, so the kernel would run the program
+/// with the stale bits.
 pub(crate) fn is_setid(attributes: &Attributes) -> bool {
     attributes.mode & 0o6000 != 0 && attributes.file_type() == FileType::Regular
 }
 
-/// Whether the kernel reads and writes the lower files itself.
+/// Use of FUSE passthrough, by which the kernel reads and writes the lower files itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum PassthroughMode {
-    /// Where it can.
+    /// Passthrough wherever it is possible.
     #[default]
     Auto,
-    /// Also where an open has flags that the program may take away later, which then stay in force: see
-    /// [`Config::trust_open_flags`](shunt_fuse::Config::trust_open_flags).
+    /// Passthrough also for opens with flags that the program may clear later; the kernel does not see that and the
+    /// flags stay in force. See [`Config::trust_open_flags`](shunt_fuse::Config::trust_open_flags).
     Always,
     /// Never: all data goes through the daemon.
     Off,
 }
 
-/// How reads through the mirror change access times of the source.
+/// Effect of reads through the mirror on access times of the source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ReadTimes {
-    /// When; `None`: as the mount of the source has it.
+    /// Rule for updating access times; `None` uses the options of the source's mount.
     pub atime: Option<Atime>,
-    /// Not those of directories.
+    /// Access times of directories are not updated.
     pub nodiratime: bool,
 }
 
 impl ReadTimes {
-    /// Whether no read is to be noted.
+    /// Reports whether reads never update access times.
     pub(crate) fn never(self) -> bool {
         self.atime == Some(Atime::Never)
     }
 }
 
-/// What is mirrored, and how.
+/// Options of a [`Mirror`](crate::Mirror).
 #[derive(Debug, Clone, Default)]
 pub struct MirrorOptions {
-    /// The directory shown.
+    /// The source directory.
     pub source: PathBuf,
-    /// How long the kernel may use what it was told.
+    /// Cache lifetime of replies in the kernel.
     pub cache: CacheMode,
     /// Refuse changes with EROFS.
     pub read_only: bool,
-    /// How reads change access times of the source.
+    /// Effect of reads on access times of the source.
     pub read_times: ReadTimes,
-    /// Users shown under other numbers.
+    /// Mapping of user ids between the source and the mount.
     pub uid_map: IdMap,
-    /// Groups shown under other numbers.
+    /// Mapping of group ids between the source and the mount.
     pub gid_map: IdMap,
-    /// Inodes that the kernel is to hold at most; those not used lately are asked back. Inodes in use stay.
+    /// Limit on inodes cached by the kernel. Above it the kernel is asked to drop the least recently used ones; inodes
+    /// in use stay.
     pub max_inodes: Option<u64>,
-    /// Whether the kernel reads and writes the lower files itself.
+    /// Use of FUSE passthrough.
     pub passthrough: PassthroughMode,
-    /// The kernel holds inodes that an earlier daemon showed it from the same source; they are found again as it asks
-    /// for them. It is believed that it was told of them: not where ids may be forged, as by a guest.
+    /// The kernel holds inodes of an earlier daemon of the same source, which are opened again on first use. Node ids
+    /// from the kernel are trusted: do not set this where they may be forged, as by a guest.
     pub resumes: bool,
-    /// Hear of changes by `inotify(7)`, of at most so many directories, also where whole file systems could be heard.
+    /// Watch for changes with `inotify(7)`, at most this many directories, even where fanotify could watch whole file
+    /// systems.
     pub inotify: Option<usize>,
-    /// Ask for every open and every listing: something is decided there.
+    /// Send every OPEN and OPENDIR to the daemon, because a policy decides there.
     pub always_opens: bool,
-    /// Pass through every file that can be, small ones that are read again and again too: an extension in the kernel
+    /// Use passthrough for every eligible file, including small files that are read repeatedly: a kernel extension
     /// opens them without the daemon.
     pub passes_rereads: bool,
 }
 
 impl MirrorOptions {
-    /// The defaults, for a source.
+    /// The default options for a source.
     pub fn new(source: impl Into<PathBuf>) -> Self {
         Self { source: source.into(), ..Self::default() }
     }

@@ -1,6 +1,7 @@
-//! Names that lead where they led, whatever becomes of them in the source: the way to what is mounted in the mount.
+//! Pinned names: paths to mount points inside the mount, which resolve to the same node whatever happens to them in the
+//! source.
 //!
-//! The kernel takes a mount away when a name above it, looked up again, leads to another inode or to none.
+//! The kernel detaches a mount when a name above it is looked up again and resolves to another inode or to none.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,16 +9,16 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use parking_lot::RwLock;
 use shunt_fuse::NodeId;
 
-/// Names that are pinned.
+/// Map from directory and name to the pinned node.
 #[derive(Debug, Default)]
 pub(crate) struct Pins {
     names: RwLock<HashMap<NodeId, HashMap<Vec<u8>, NodeId>>>,
-    /// How many directories hold any: mostly none, and a lookup is not to take a lock for that.
+    /// Number of directories with pinned names. Usually 0, so a lookup takes no lock.
     count: AtomicUsize,
 }
 
 impl Pins {
-    /// What a name is pinned to.
+    /// Returns the node that a name is pinned to.
     pub(crate) fn get(&self, dir: NodeId, name: &[u8]) -> Option<NodeId> {
         if self.count.load(Ordering::Relaxed) == 0 {
             return None;
@@ -25,7 +26,7 @@ impl Pins {
         self.names.read().get(&dir)?.get(name).copied()
     }
 
-    /// Pins these names and no others.
+    /// Replaces all pinned names.
     pub(crate) fn set(&self, pins: impl Iterator<Item = (NodeId, Vec<u8>, NodeId)>) {
         let mut fresh: HashMap<NodeId, HashMap<Vec<u8>, NodeId>> = HashMap::new();
         for (dir, name, node) in pins {

@@ -1,4 +1,5 @@
-//! Keeping the number of inodes in bounds.
+//! Limits the number of inodes that the kernel caches, by notifications that ask it to drop the least recently used
+//! ones.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -7,16 +8,17 @@ use shunt_fuse::Handle;
 
 use crate::lower::Lower;
 
-/// Nodes asked back in one notification.
+/// Nodes per prune notification.
 const BATCH: u64 = 1024;
 
-/// Asks the kernel for inodes back once it holds more than it should, and again as those come or still more are held.
+/// Asks the kernel to drop inodes once it holds more than the limit, and again when enough were dropped or more were
+/// added.
 #[derive(Debug)]
 pub(crate) struct Pruner {
     most: Option<u64>,
-    /// The kernel is asked again when the count reaches this ...
+    /// The kernel is asked again when the count rises to this value ...
     above: AtomicU64,
-    /// ... or falls to this: enough of what was asked for last has come back.
+    /// ... or falls to this one: the kernel dropped enough of the last batch.
     below: AtomicU64,
     session: Mutex<Option<Handle>>,
 }
@@ -27,30 +29,30 @@ impl Pruner {
         Self { most, above, below: AtomicU64::new(0), session: Mutex::new(None) }
     }
 
-    /// The bound in force.
+    /// The configured limit.
     pub(crate) fn most(&self) -> Option<u64> {
         self.most
     }
 
-    /// A session began: it is the one to ask.
+    /// Sets the session whose kernel caches are pruned.
     pub(crate) fn start(&self, session: &Handle) {
         if self.most.is_some() {
             *self.session.lock() = Some(session.clone());
         }
     }
 
-    /// The session ended.
+    /// Forgets the session when it ends.
     pub(crate) fn end(&self) {
         *self.session.lock() = None;
     }
 
-    /// Called after a node was handed out or given back. The notification goes out after the answer.
+    /// Called after a node was added or forgotten. The notification is sent after the reply.
     pub(crate) fn check(&self, lower: &Lower) {
         let Some(most) = self.most else { return };
         let count = lower.node_count();
         let above = self.above.load(Ordering::Relaxed);
         if count <= most {
-            // Back in bounds: the next excess is dealt with at once.
+            // Within the limit again: the next excess triggers a batch at once.
             if above != most {
                 self.above.store(most, Ordering::Relaxed);
                 self.below.store(0, Ordering::Relaxed);
@@ -61,7 +63,8 @@ impl Pruner {
             return;
         }
         let batch = (count - most + most / 16).min(BATCH);
-        // Inodes in use do not come back: without a reason of either kind nothing more is asked.
+        // The kernel does not drop inodes in use. No new batch is sent until the count reaches one of the two
+        // thresholds.
         let step = count + (BATCH / 4).min(most / 16 + 1);
         if self.above.compare_exchange(above, step, Ordering::Relaxed, Ordering::Relaxed).is_err() {
             return;

@@ -1,4 +1,4 @@
-//! Going on where another daemon ended: see [`shunt_fuse::takeover`].
+//! Takeover: continues the session of another daemon of the same source. See [`shunt_fuse::takeover`].
 
 use std::collections::BTreeMap;
 use std::io;
@@ -15,18 +15,18 @@ use crate::lower::resume::Reopen;
 use crate::lower::source::Source;
 use crate::{CacheMode, Mirror, MirrorError, MirrorOptions};
 
-// Under which ids descriptors are held. Handles have their own, which are 2^32 and above; those below 4 are for a file
-// system around this one.
+// Ids of descriptors in the fd store. File handles use their own ids, which are at least 2^32; ids below 4 are reserved
+// for a file system that wraps this one.
 
-/// The root of the source; the lower two bits say how it is seen.
+/// The root of the source; the lower two bits are `ROOT_IS_ATTACHED` and `ROOT_IS_WHOLE`.
 const ROOT: u64 = 4;
 const ROOT_IS_ATTACHED: u64 = 1;
 const ROOT_IS_WHOLE: u64 = 2;
 
-/// Mounts below the source, by their index, which is less than that.
+/// Base id of mounts below the source; the mount's index, which is smaller than this constant, is added.
 const MOUNTS: u64 = 16;
 
-// Marks are ids of nodes, which have one of the highest two bits or are below 2^61, and devices by index.
+// Marks encode either a node id, which has one of the highest two bits set or is below 2^61, or a device by its index.
 
 const DEVICE: u64 = 1 << 61;
 
@@ -35,7 +35,7 @@ fn mark((index, (major, minor)): Numbered) -> Option<u64> {
     fits.then_some(DEVICE | u64::from(index) << 32 | u64::from(major) << 20 | u64::from(minor))
 }
 
-/// The device that a mark stands for, if it does.
+/// Decodes the device of a mark; `None` if the mark is a node id.
 pub(crate) fn device(mark: u64) -> Option<Numbered> {
     let (major, minor) = ((mark >> 20) as u32 & 0xfff, mark as u32 & 0xf_ffff);
     (mark >> 48 == DEVICE >> 48).then_some(((mark >> 32) as u16, (major, minor)))
@@ -74,16 +74,17 @@ impl FdStore for Held {
 }
 
 impl Mirror {
-    /// Whether another daemon can take over from this one: inodes of the source have file handles of a known kind.
+    /// Reports whether another daemon can take over from this one: inodes of the source must have file handles of a
+    /// known type.
     pub fn can_be_taken_over(&self) -> bool {
         self.lower.can_be_resumed()
     }
 
-    /// Goes on where another daemon of the same options ended. The path of the source is not looked at: it may lead
-    /// through the mount.
+    /// Continues the session of another daemon with the same options. The path of the source is not resolved: it may
+    /// lead through the mount.
     ///
     /// # Errors
-    /// The root was not handed over, or is gone.
+    /// The root was not handed over, or no longer exists.
     pub fn resume(options: MirrorOptions, hand_over: &mut HandOver) -> Result<Self, MirrorError> {
         let mut held: BTreeMap<u64, OwnedFd> = hand_over.take_all().into_iter().collect();
         let root = (ROOT..ROOT + 4).find_map(|id| Some((id, held.remove(&id)?)));
@@ -99,7 +100,7 @@ impl Mirror {
         Ok(mirror)
     }
 
-    /// The session began, or goes on. `inner` tells the engine's node of one that the kernel has open.
+    /// Called when a session starts or resumes. `inner` maps the kernel's node of an open file to the engine's node.
     pub(crate) fn start_takeover(
         &self,
         session: &Handle,
@@ -138,11 +139,11 @@ impl Mirror {
             tracing::warn!("{lost} open files could not be opened again: their users get EBADF");
         }
         if takeover.takeovers() > 0 && self.cache == CacheMode::Coherent {
-            // Of what others did to the source meanwhile nobody heard.
+            // Changes of the source during the takeover were not observed.
             session.caches().invalidate_all();
         }
         self.mappable.start(session);
-        // Of files that were closed meanwhile.
+        // Files that were closed during the takeover.
         held.keys().for_each(|id| takeover.let_go(*id));
         Ok(())
     }

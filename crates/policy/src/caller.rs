@@ -1,8 +1,8 @@
-//! Who asks.
+//! The caller of an operation, as rules see it.
 
 use std::path::{Path, PathBuf};
 
-/// Who asks. What is not known of a caller makes the strictest of all rules hold that might be meant.
+/// A caller. If a property is unknown, the strictest of all rules that might match decides.
 pub trait Caller {
     /// File-system user id.
     fn uid(&self) -> u32;
@@ -10,14 +10,14 @@ pub trait Caller {
     /// File-system group id.
     fn gid(&self) -> u32;
 
-    /// Supplementary groups; `None` where they cannot be known.
+    /// Supplementary groups; `None` if they cannot be determined.
     fn groups(&self) -> Option<Vec<u32>>;
 
-    /// Whether the caller runs this program; `None` where that cannot be known.
+    /// Reports whether the caller runs this program; `None` if that cannot be determined.
     fn runs(&self, program: &Path) -> Option<bool>;
 }
 
-/// A caller of whom everything is known: for tests and explanations.
+/// A caller with given properties, for tests and explanations.
 #[derive(Debug, Clone, Default)]
 pub struct Somebody {
     uid: u32,
@@ -27,12 +27,12 @@ pub struct Somebody {
 }
 
 impl Somebody {
-    /// A user with a group and no supplementary ones. Which program it runs is not known.
+    /// Creates a user with a group and no supplementary groups, and with an unknown program.
     pub fn new(uid: u32, gid: u32) -> Self {
         Self { uid, gid, groups: Some(Vec::new()), ..Self::default() }
     }
 
-    /// Sets the supplementary groups; `None`: not known.
+    /// Sets the supplementary groups; `None` means unknown.
     pub fn with_groups(self, groups: Option<Vec<u32>>) -> Self {
         Self { groups, ..self }
     }

@@ -1,14 +1,14 @@
-//! What is in a file, as far as its first bytes tell.
+//! Content probes: file type detection by magic bytes, and comparison of bytes at an offset.
 
 use serde::{Deserialize, Serialize};
 
-/// What a file holds.
+/// The contents of a file.
 pub trait Content {
-    /// Up to `length` bytes from `offset` on, fewer at the end of the file; `None` where the file cannot be read.
+    /// Returns up to `length` bytes from `offset` on, fewer at the end of the file; `None` if the file cannot be read.
     fn read(&self, offset: u64, length: usize) -> Option<Vec<u8>>;
 }
 
-/// Holds nothing: directories, symbolic links, and files about to be made.
+/// Empty contents: directories, symbolic links, and files that do not exist yet.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoContent;
 
@@ -25,38 +25,38 @@ impl Content for [u8] {
     }
 }
 
-/// A question about the bytes of a file.
+/// A condition on the contents of a file.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Probe {
-    /// It is of this kind.
+    /// The file has this type.
     Is(Media),
-    /// These bytes are at this place.
+    /// The file contains these bytes at this offset.
     Has {
-        /// Where.
+        /// The offset.
         offset: u64,
-        /// Which.
+        /// The bytes.
         bytes: Vec<u8>,
     },
 }
 
-/// Kinds of files, told by their first bytes.
+/// File types that are detected by their first bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Media {
     /// `image/jpeg`
     Jpeg,
     /// `image/png`
     Png,
-    /// `image/heic`, and AVIF, which is built alike
+    /// `image/heic`, and AVIF, which has the same structure
     Heic,
     /// `image/gif`
     Gif,
     /// `image/webp`
     Webp,
-    /// `video/mp4`, QuickTime too
+    /// `video/mp4`, and QuickTime
     Mp4,
     /// `application/pdf`
     Pdf,
-    /// `application/zip`, and what is built on it
+    /// `application/zip`, and formats based on it
     Zip,
     /// `application/x-executable`: ELF
     Elf,
@@ -64,7 +64,7 @@ pub enum Media {
     Script,
 }
 
-/// How many bytes tell a kind.
+/// Number of bytes that the type detection needs.
 const HEAD: usize = 512;
 
 impl Media {
@@ -81,22 +81,22 @@ impl Media {
         ("text/x-script", Self::Script),
     ];
 
-    /// The kind of this name.
+    /// Returns the type with this name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.iter().find(|(known, _)| *known == name).map(|(_, media)| *media)
     }
 
-    /// All names, for a message.
+    /// Returns all names, for a message.
     pub(crate) fn names() -> String {
         Self::ALL.map(|(name, _)| name).join(", ")
     }
 
-    /// The name.
+    /// Returns the name of the type.
     pub fn name(self) -> &'static str {
         Self::ALL.iter().find(|(_, media)| *media == self).map_or("", |(name, _)| name)
     }
 
-    /// Whether a file that begins so is of this kind.
+    /// Reports whether a file that begins with `head` has this type.
     pub fn matches(self, head: &[u8]) -> bool {
         let at = |offset: usize, bytes: &[u8]| head.get(offset..offset + bytes.len()) == Some(bytes);
         match self {
@@ -117,17 +117,17 @@ impl Media {
 const PICTURES: [&[u8]; 10] =
     [b"heic", b"heix", b"heim", b"heis", b"hevc", b"mif1", b"msf1", b"mif2", b"avif", b"avis"];
 
-/// The major brand and the compatible ones.
+/// Iterates over the major brand and the compatible brands.
 fn brands(head: &[u8]) -> impl Iterator<Item = &[u8]> {
     let size = head.first_chunk().map_or(0, |size| u32::from_be_bytes(*size) as usize);
     let end = size.min(head.len());
-    // Between them stands a version.
+    // A version separates them.
     let compatible = head.get(16..end.max(16)).unwrap_or_default();
     head.get(8..12).into_iter().chain(compatible.chunks_exact(4))
 }
 
 impl Probe {
-    /// Whether it holds; `None` where the file cannot be read.
+    /// Evaluates the condition; `None` if the file cannot be read.
     pub fn holds(&self, content: &(impl Content + ?Sized)) -> Option<bool> {
         match self {
             Self::Is(media) => Some(media.matches(&content.read(0, HEAD)?)),

@@ -1,7 +1,8 @@
-//! Deciding: the first rule that matches.
+//! Decisions: the first rule that matches an operation decides.
 //!
-//! What is not known (the groups of a caller that is gone, a file that cannot be read) makes neither yes nor no of a
-//! condition. Then the strictest holds of what the rule says and what would be said without it.
+//! Conditions use three-valued logic: an unknown property (the groups of a caller that exited, a file that cannot be
+//! read) makes a condition neither true nor false. The decision is then the stricter one of the rule's outcome and the
+//! outcome without the rule.
 
 use std::sync::Arc;
 
@@ -10,18 +11,18 @@ use crate::content::Content;
 use crate::rule::{Action, Denial, Op, Redaction, Truth, and, or};
 use crate::rule_set::{Candidate, RuleSet};
 
-/// What comes of it, the stricter the later.
+/// The outcome of a decision, in order of increasing strictness.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// As if there was no policy.
+    /// The operation works as without a policy.
     Allow,
-    /// With parts blanked.
+    /// Reads see the file with parts blanked.
     Redact(Arc<Redaction>),
-    /// EROFS
+    /// Changes fail with EROFS.
     ReadOnly,
-    /// EACCES or EPERM
+    /// The operation fails with EACCES or EPERM.
     Deny(Denial),
-    /// ENOENT
+    /// The name does not exist: ENOENT.
     Hide,
 }
 
@@ -36,7 +37,7 @@ impl Outcome {
         }
     }
 
-    /// The word for it.
+    /// Returns the name of the outcome.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Allow => "allow",
@@ -52,21 +53,21 @@ impl Outcome {
 /// A decision.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decision {
-    /// What comes of it.
+    /// The outcome.
     pub outcome: Outcome,
-    /// The rule that decided, by index; `None`: none matched.
+    /// Index of the rule that decided; `None` if no rule matched.
     pub rule: Option<usize>,
-    /// Something was not known that a rule asks for, and the strictest was chosen.
+    /// A condition could not be evaluated, and the strictest outcome was chosen.
     pub unsure: bool,
-    /// Rules that want this told, by index.
+    /// Indices of the rules that require an audit of the decision.
     pub audit: Vec<usize>,
-    /// What is not seen of the file by whoever opens it for reading now, whatever it comes to hold while it is open: a
-    /// file that is no picture yet may be one a moment later.
+    /// The redaction for a reader who opens the file now. It holds as long as the file is open, whatever its contents
+    /// become: a file that is no picture yet may be one a moment later.
     pub unseen: Option<Arc<Redaction>>,
 }
 
 impl Action {
-    /// What it makes of an operation; `None`: the next rule decides.
+    /// Returns the outcome for an operation; `None` if the next rule decides.
     fn outcome(&self, op: Op) -> Option<Outcome> {
         Some(match self {
             Self::Audit => return None,
@@ -74,7 +75,7 @@ impl Action {
             Self::Deny(denial) if op != Op::Lookup => Outcome::Deny(*denial),
             Self::ReadOnly if op.changes() => Outcome::ReadOnly,
             Self::Redact(redaction) if op == Op::Read => Outcome::Redact(redaction.clone()),
-            // Written back by an editor, blanks would destroy what they hide.
+            // An editor that writes blanks back would destroy the data that they hide.
             Self::Redact(_) if op == Op::Write => Outcome::Deny(Denial::Access),
             Self::Allow | Self::Deny(_) | Self::ReadOnly | Self::Redact(_) | Self::Graft => Outcome::Allow,
         })
@@ -82,7 +83,7 @@ impl Action {
 }
 
 impl Candidate {
-    /// Whether the caller is one that the rule speaks of, and what says so or not.
+    /// Reports whether the rule applies to the caller, and the condition that decided it.
     pub(crate) fn is_caller(
         &self,
         class: &RuleSet,
@@ -110,7 +111,7 @@ impl Candidate {
 }
 
 impl RuleSet {
-    /// What a caller may do.
+    /// Decides an operation of a caller.
     pub fn decide(
         &self,
         op: Op,
@@ -119,7 +120,7 @@ impl RuleSet {
     ) -> Decision {
         let mut decision =
             Decision { outcome: Outcome::Allow, rule: None, unsure: false, audit: Vec::new(), unseen: None };
-        // Of a name there is only to be seen or not: content is not read where it cannot matter.
+        // A lookup only decides between visible and hidden: the contents are not read if they cannot matter.
         if op == Op::Lookup && !self.hides() {
             return decision;
         }

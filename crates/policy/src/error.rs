@@ -1,29 +1,29 @@
-//! What is wrong with a policy.
+//! Errors of a policy file, with their position.
 
 use std::ops::Range;
 
-/// What is wrong with a policy, and where: one line.
+/// An error in a policy file and its position, formatted as one line.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}, column {column}: {message}")]
 pub struct PolicyError {
-    /// Counted from 1.
+    /// Line, counted from 1.
     pub line: usize,
-    /// In characters, counted from 1.
+    /// Column in characters, counted from 1.
     pub column: usize,
-    /// What is wrong, and what to do.
+    /// Description of the error, with the remedy.
     pub message: String,
 }
 
 impl PolicyError {
     pub(crate) fn at(text: &str, span: Range<usize>, message: impl Into<String>) -> Self {
         let (line, column) = position(text, span.start);
-        // A line stays a line, whatever was quoted in it.
+        // The message stays on one line, even if it quotes several.
         let message = message.into().split_whitespace().collect::<Vec<_>>().join(" ");
         Self { line, column, message }
     }
 }
 
-/// Line and column of a byte, counted from 1.
+/// Returns line and column of a byte offset, counted from 1.
 pub(crate) fn position(text: &str, offset: usize) -> (usize, usize) {
     let mut end = offset.min(text.len());
     while !text.is_char_boundary(end) {

@@ -1,4 +1,4 @@
-//! Why something is decided as it is.
+//! Explanations of decisions, rule by rule.
 
 use std::fmt;
 
@@ -10,20 +10,20 @@ use crate::policy::Policy;
 use crate::rule::{Action, Op, Rule};
 use crate::rule_set::RuleSet;
 
-/// What was decided, and what was made of each rule.
+/// A decision, with the result of each rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Explanation {
     /// The decision.
     pub decision: Decision,
-    /// A line on each rule up to the one that decided.
+    /// One line per rule, up to the one that decided.
     pub rules: Vec<String>,
-    /// The name that led nowhere, where a directory on the way is hidden.
+    /// The name that was not found, if a directory on the path is hidden.
     pub hidden_above: Option<String>,
 }
 
 impl Policy {
-    /// Decides what a caller may do at a path, and tells why. Directories on the way count: what is below a hidden one is
-    /// hidden.
+    /// Decides an operation at a path and explains the decision. Directories on the path count: everything below a
+    /// hidden one is hidden.
     pub fn explain(
         &self,
         path: &[u8],
@@ -65,7 +65,7 @@ impl Policy {
         for (index, rule) in self.rules().iter().enumerate() {
             let candidate = class.candidates().iter().find(|candidate| candidate.rule == index);
             let what = match candidate {
-                // Either its path does not match, or rules before it always do.
+                // Either the path of the rule does not match, or an earlier rule always decides.
                 None if decided.is_some_and(|decided| index > decided) => break,
                 None if rule.action == Action::Allow => {
                     "does not matter here: another path, or nothing follows that it would keep off".to_owned()
@@ -108,7 +108,7 @@ fn title(rule: &Rule) -> String {
 }
 
 impl Explanation {
-    /// As text, of several lines. `policy` is the one that decided.
+    /// Formats the explanation as text of several lines. `policy` must be the one that decided.
     pub fn show<'a>(&'a self, policy: &'a Policy) -> impl fmt::Display + 'a {
         std::fmt::from_fn(move |f| {
             write!(f, "{}", self.decision.outcome.name())?;

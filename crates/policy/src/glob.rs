@@ -1,6 +1,6 @@
-//! Patterns of one name: `*`, `?`, `[a-z]`, `[!0-9]`, and `\` before a character that is meant itself.
+//! Glob patterns for one path component: `*`, `?`, `[a-z]`, `[!0-9]`, and `\` to escape a character.
 
-/// A pattern of one name.
+/// A compiled glob pattern for one path component.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Glob {
     tokens: Vec<Token>,
@@ -9,20 +9,20 @@ pub(crate) struct Glob {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Token {
-    /// This character.
+    /// A literal character.
     Just(u32),
     /// `?`
     One,
     /// `*`
     Any,
-    /// `[...]`, or what is not in it.
+    /// `[...]`, or its complement.
     Set { ranges: Vec<(u32, u32)>, negated: bool },
 }
 
-/// A byte that is no UTF-8 stands for itself, beyond all characters.
+/// Base for bytes that are not UTF-8: such a byte matches only itself, outside the range of characters.
 const RAW: u32 = 0x11_0000;
 
-/// The first character of some bytes, and how many it takes.
+/// Decodes the first character; returns it with its length in bytes.
 fn first(bytes: &[u8]) -> Option<(u32, usize)> {
     let lead = *bytes.first()?;
     let length = match lead {
@@ -41,7 +41,7 @@ fn fold(character: u32) -> u32 {
 }
 
 impl Glob {
-    /// Reads a pattern; else says what is wrong with it.
+    /// Parses a pattern; the error describes what is wrong with it.
     pub(crate) fn parse(text: &str, ignore_case: bool) -> Result<Self, String> {
         let mut tokens = Vec::new();
         let mut rest = text.chars();
@@ -74,7 +74,7 @@ impl Glob {
         Ok(Self { tokens, ignore_case })
     }
 
-    /// The name, where it matches one only.
+    /// Returns the name, if the pattern matches exactly one.
     pub(crate) fn literal(&self) -> Option<String> {
         let just = |token: &Token| match token {
             Token::Just(character) => char::from_u32(*character),
@@ -83,10 +83,10 @@ impl Glob {
         if self.ignore_case { None } else { self.tokens.iter().map(just).collect() }
     }
 
-    /// Whether it matches a name. Takes time in proportion to both lengths at most.
+    /// Matches a name, in time at most proportional to the product of both lengths.
     pub(crate) fn matches(&self, name: &[u8]) -> bool {
         let (mut token, mut at) = (0, 0);
-        // Where to go on when the last `*` takes one character more.
+        // Backtracking point: the position to continue from when the last `*` matches one more character.
         let mut retry: Option<(usize, usize)> = None;
         loop {
             let next = first(&name[at..]);
@@ -128,7 +128,7 @@ impl Glob {
     }
 }
 
-/// What stands between brackets; the first is read already.
+/// Parses a bracket expression; the opening bracket was consumed.
 fn set(rest: &mut std::str::Chars<'_>) -> Result<Token, String> {
     const OPEN: &str = "a `[` is not closed; write `\\[` for the character itself";
     let mut ranges = Vec::new();

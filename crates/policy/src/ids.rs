@@ -1,13 +1,13 @@
-//! Users, groups, and tables of ids that variables in paths stand for.
+//! User and group ids, and the variables in paths that stand for them.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// Ids from the first to the last.
+/// An inclusive range of ids.
 pub(crate) type IdRange = (u32, u32);
 
-/// Users and groups by name, as `/etc/passwd` and `/etc/group` have them.
+/// Users and groups by name, as in `/etc/passwd` and `/etc/group`.
 #[derive(Debug, Clone, Default)]
 pub struct Names {
     pub(crate) users: BTreeMap<String, u32>,
@@ -15,7 +15,7 @@ pub struct Names {
 }
 
 impl Names {
-    /// Reads the two files. Lines that are none are passed over.
+    /// Parses the two files and skips malformed lines.
     pub fn parse(passwd: &str, group: &str) -> Self {
         let read = |text: &str| {
             let line = |line: &str| {
@@ -28,41 +28,41 @@ impl Names {
         Self { users: read(passwd), groups: read(group) }
     }
 
-    /// The number of a user.
+    /// Returns the id of a user.
     pub fn user(&self, name: &str) -> Option<u32> {
         self.users.get(name).copied()
     }
 
-    /// The number of a group.
+    /// Returns the id of a group.
     pub fn group(&self, name: &str) -> Option<u32> {
         self.groups.get(name).copied()
     }
 }
 
-/// Whether an id is in one of the ranges.
+/// Reports whether an id is in one of the ranges.
 pub(crate) fn holds(ranges: &[IdRange], id: u32) -> bool {
     ranges.iter().any(|range| (range.0..=range.1).contains(&id))
 }
 
-/// What a variable in a path stands for.
+/// A variable in a path pattern.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Variable {
-    /// `{uid}`: the number of a user.
+    /// `{uid}`: a user id.
     Uid,
-    /// `{gid}`: the number of a group.
+    /// `{gid}`: a group id.
     Gid,
-    /// `{user}`, or a table of the file: a name that stands for users. By index.
+    /// `{user}`, or a table of the policy file that maps names to users; an index.
     Table(u16),
 }
 
-/// Names that stand for users.
+/// A table that maps names to users.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Table {
     pub(crate) name: String,
     pub(crate) entries: BTreeMap<Vec<u8>, Vec<IdRange>>,
 }
 
-/// Whom a component of a path belongs to: callers who are this one meet the rule.
+/// The owner that a path component names: the rule applies to callers that match it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub(crate) enum Owner {
     /// This user.
@@ -74,11 +74,11 @@ pub(crate) enum Owner {
 }
 
 impl Variable {
-    /// Whom a name belongs to, if it is one that the variable can be.
+    /// Returns the owner that a name stands for, if the variable can have that value.
     pub(crate) fn owner(self, tables: &[Table], name: &[u8]) -> Option<Owner> {
         let number = || {
             let text = std::str::from_utf8(name).ok()?;
-            // "+5" and "05" are other names than "5".
+            // "+5" and "05" are different names from "5".
             let number: u32 = text.parse().ok()?;
             (number.to_string() == text).then_some(number)
         };

@@ -1,12 +1,12 @@
-//! Who may see and do what below a directory.
+//! Access policies for a directory tree: rules decide which caller may see and do what.
 //!
-//! A policy is a list of rules in a file of TOML. It is parsed once ([`Policy::parse`]); what is wrong with it is said
-//! with line and column. A caller of this library walks down from [`Policy::root`] by names; each [`MatchState`] knows which
-//! rules can still matter below it, so that where none can, nothing is ever decided. The rules that speak of one path
-//! are its [`RuleSet`], which answers what a caller may do there, and whether that depends on the caller or on what is in
-//! the file: what does not may be cached for all.
+//! A policy is a list of rules in a TOML file. It is parsed once ([`Policy::parse`]); errors are reported with line and
+//! column. A user of this library walks down from [`Policy::root`] by names. Each [`MatchState`] knows which rules can
+//! still match below it, so that nothing is decided in trees that no rule matches. The rules that match one path are
+//! its [`RuleSet`], which decides what a caller may do there. It also reports whether that depends on the caller or on
+//! the contents of the file: a result that does not may be cached for all callers.
 //!
-//! [`redact`] finds what tells the place where a picture was taken.
+//! [`redact`] finds the metadata that reveals where a picture was taken.
 //!
 //! ```
 //! use shunt_policy::{Names, NoContent, Op, Outcome, Policy, Somebody};
@@ -33,7 +33,7 @@
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
-// Not known is an answer here, after which the others still count: a fold that ended with it would be wrong.
+// In three-valued logic the operands after an unknown one still matter, so a fold must not stop early.
 #![allow(clippy::manual_try_fold)]
 
 mod caller;

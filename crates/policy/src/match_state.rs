@@ -1,4 +1,4 @@
-//! How far the patterns have come on the way down a path.
+//! Incremental path matching: the state of all patterns on the way down a path, as in an NFA.
 
 use std::sync::Arc;
 
@@ -8,22 +8,22 @@ use crate::policy::Inner;
 use crate::rule::Action;
 use crate::rule_set::{Candidate, RuleSet};
 
-/// A pattern under way.
+/// The state of one partially matched pattern.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Thread {
     rule: usize,
     pattern: usize,
-    /// Steps done.
+    /// Number of segments matched.
     done: usize,
-    /// Whom the variable stood for, once it was passed.
+    /// The owner that the variable of the pattern matched, if it was passed.
     owner: Option<Owner>,
 }
 
-/// A path, as far as the rules can tell it from others: two equal places have equal places below them.
+/// The match state of a path. Paths with equal states have equal states below them.
 #[derive(Clone)]
 pub struct MatchState {
     policy: Arc<Inner>,
-    /// In order, each once.
+    /// Sorted and without duplicates.
     threads: Vec<Thread>,
 }
 
@@ -52,7 +52,7 @@ impl MatchState {
         Self { policy, threads }
     }
 
-    /// One name down.
+    /// Descends by one name.
     #[must_use]
     pub fn enter(&self, name: &[u8]) -> Self {
         let mut threads = Vec::new();
@@ -75,7 +75,7 @@ impl MatchState {
         Self::new(self.policy.clone(), threads)
     }
 
-    /// The rules that speak of this very path.
+    /// Returns the rules that match exactly this path.
     pub fn class(&self) -> RuleSet {
         let mut candidates: Vec<Candidate> = Vec::new();
         for thread in self.threads.iter().filter(|thread| self.is_done(thread)) {
@@ -95,12 +95,12 @@ impl MatchState {
         RuleSet::new(self.policy.clone(), candidates)
     }
 
-    /// Rules that speak of this path, or of some path below it, by index.
+    /// Iterates over the indices of rules that match this path or may match a path below it.
     pub(crate) fn rules(&self) -> impl Iterator<Item = usize> {
         self.threads.iter().map(|thread| thread.rule)
     }
 
-    /// Whether a rule speaks of this very path.
+    /// Reports whether a rule matches exactly this path.
     pub(crate) fn is_of(&self, rule: usize) -> bool {
         self.threads.iter().any(|thread| thread.rule == rule && self.is_done(thread))
     }
@@ -109,19 +109,19 @@ impl MatchState {
         self.policy.segment(thread.rule, thread.pattern, thread.done).is_none()
     }
 
-    /// No rule speaks of anything below.
+    /// Reports whether no rule can match below this path.
     pub fn is_free(&self) -> bool {
         self.threads.iter().all(|thread| self.is_done(thread))
     }
 
-    /// Whether a name in this directory may be hidden from somebody.
+    /// Reports whether a name in this directory may be hidden from some caller.
     pub fn hides_names(&self) -> bool {
         self.threads
             .iter()
             .any(|thread| self.policy.rules[thread.rule].action == Action::Hide && self.ends_below(thread))
     }
 
-    /// Whether one step may be the last.
+    /// Reports whether the pattern can match a direct child.
     fn ends_below(&self, thread: &Thread) -> bool {
         let rest = |done| self.policy.segment(thread.rule, thread.pattern, done);
         match rest(thread.done) {
@@ -135,7 +135,7 @@ impl MatchState {
     }
 }
 
-/// Adds a pattern under way; `**` may stand for nothing.
+/// Adds a pattern state; `**` may also match no directory.
 fn add(policy: &Inner, threads: &mut Vec<Thread>, thread: Thread) {
     if policy.segment(thread.rule, thread.pattern, thread.done) == Some(&Segment::Depth) {
         let after = Thread { done: thread.done + 1, ..thread.clone() };

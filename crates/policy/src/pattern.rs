@@ -1,34 +1,34 @@
-//! Patterns of paths.
+//! Path patterns.
 //!
-//! `/a/*/b` names a path from the root of the mirrored directory. A pattern without a slash, `*.jpg`, speaks of that
-//! name at any depth. `**` between slashes is any number of directories, none too; at the end it is the directory and
-//! everything below it.
+//! `/a/*/b` names a path from the root of the mirrored directory. A pattern without a slash, such as `*.jpg`, matches
+//! that name at any depth. `**` between slashes matches any number of directories, including none; at the end it
+//! matches the directory and everything below it.
 
 use crate::glob::Glob;
 use crate::ids::{Table, Variable};
 
-/// A step of a pattern.
+/// A segment of a pattern.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Segment {
     /// `**`
     Depth,
-    /// A name.
+    /// A glob for one name.
     Name(Glob),
-    /// `{uid}` and the like.
+    /// A variable such as `{uid}`.
     Variable(Variable),
 }
 
-/// A pattern of paths.
+/// A compiled path pattern.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Pattern {
     pub(crate) segments: Vec<Segment>,
 }
 
-/// Steps that a pattern may have: more are no use, and each costs at every lookup.
+/// Limit on the segments of a pattern: each costs time at every lookup.
 const MAX_COMPONENTS: usize = 64;
 
 impl Pattern {
-    /// Reads a pattern; else says what is wrong with it.
+    /// Parses a pattern; the error describes what is wrong with it.
     pub(crate) fn parse(text: &str, ignore_case: bool, tables: &[Table]) -> Result<Self, String> {
         let mut segments = Vec::new();
         let rest = match text.strip_prefix('/') {
@@ -66,7 +66,7 @@ impl Pattern {
         Ok(Self { segments })
     }
 
-    /// The names it begins with, up to where it may mean several.
+    /// Returns the literal names at its beginning.
     pub(crate) fn fixed(&self) -> Vec<String> {
         let literal = |segment: &Segment| match segment {
             Segment::Name(glob) => glob.literal(),
@@ -75,7 +75,7 @@ impl Pattern {
         self.segments.iter().map_while(literal).collect()
     }
 
-    /// The names of the one directory whose whole tree it speaks of.
+    /// Returns the names of the directory, if the pattern matches exactly one directory tree.
     pub(crate) fn tree(&self) -> Option<Vec<String>> {
         let names = self.fixed();
         let whole = self.segments.len() == names.len() + 1 && self.segments.last() == Some(&Segment::Depth);

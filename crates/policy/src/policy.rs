@@ -1,4 +1,4 @@
-//! A policy as a whole.
+//! A parsed policy.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,69 +10,69 @@ use crate::match_state::MatchState;
 use crate::pattern::Segment;
 use crate::rule::{Action, Rule};
 
-/// What places and classes share.
+/// State shared by match states and rule sets.
 pub(crate) struct Inner {
     pub(crate) rules: Vec<Rule>,
     pub(crate) tables: Vec<Table>,
-    /// The file says `default = "allow"`.
+    /// The file contains `default = "allow"`.
     pub(crate) says_default: bool,
 }
 
 impl Inner {
-    /// A step of a pattern; `None` at its end.
+    /// Returns a segment of a pattern; `None` at its end.
     pub(crate) fn segment(&self, rule: usize, pattern: usize, at: usize) -> Option<&Segment> {
         self.rules[rule].patterns[pattern].segments.get(at)
     }
 }
 
-/// A policy, ready to decide. Clones share it.
+/// A parsed policy. Clones share it.
 #[derive(Clone)]
 pub struct Policy(pub(crate) Arc<Inner>);
 
 impl Policy {
-    /// Reads a policy. `names` are the users and groups that it may name.
+    /// Parses a policy. `names` are the users and groups that it may refer to.
     ///
     /// # Errors
-    /// What is wrong first, with its place: one line.
+    /// The first error, with its position, in one line.
     pub fn parse(text: &str, names: &Names) -> Result<Self, PolicyError> {
         file::read(text, names).map(Self)
     }
 
-    /// One that says nothing.
+    /// Returns a policy without rules.
     pub fn empty() -> Self {
         Self(Arc::new(Inner { rules: Vec::new(), tables: Vec::new(), says_default: true }))
     }
 
-    /// Whether there is no rule, and `default = "allow"` does not say that this is meant: an empty file, or one whose end
-    /// is missing.
+    /// Reports whether the policy has no rule and lacks `default = "allow"`, which would declare that as intended: the
+    /// file is empty or truncated.
     pub fn is_unfinished(&self) -> bool {
         self.0.rules.is_empty() && !self.0.says_default
     }
 
-    /// The rules, in order.
+    /// Returns the rules, in order.
     pub fn rules(&self) -> &[Rule] {
         &self.0.rules
     }
 
-    /// The root of the directory that it speaks of.
+    /// Returns the match state of the policy's root directory.
     pub fn root(&self) -> MatchState {
         MatchState::root(self.0.clone())
     }
 
-    /// A path from there. Empty components do not count.
+    /// Returns the match state of a path below the root. Empty components are ignored.
     pub fn place(&self, path: &[u8]) -> MatchState {
         let names = path.split(|byte| *byte == b'/').filter(|name| !name.is_empty());
         names.fold(self.root(), |place, name| place.enter(name))
     }
 
-    /// Directories of which, and below which, nothing is decided: they may be mounted through.
+    /// Iterates over the directories on and below which nothing is decided, so that they may be bind-mounted.
     pub fn grafts(&self) -> impl Iterator<Item = PathBuf> {
         let grafting = self.0.rules.iter().filter(|rule| rule.action == Action::Graft);
         let paths = grafting.flat_map(|rule| rule.patterns.iter().filter_map(|pattern| pattern.tree()));
         paths.map(|names| Path::new("/").join(names.iter().collect::<PathBuf>()))
     }
 
-    /// Programs that rules ask for.
+    /// Iterates over the programs that rules name.
     pub fn programs(&self) -> impl Iterator<Item = &Path> {
         let of = |rule: &'_ Rule| rule.who.programs.len() + rule.except.programs.len() > 0;
         let asking = self.0.rules.iter().filter(move |rule| of(rule));

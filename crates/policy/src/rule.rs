@@ -1,4 +1,4 @@
-//! Rules as they are once they are read.
+//! Parsed rules and their conditions.
 
 use std::ops::Range;
 use std::path::PathBuf;
@@ -11,11 +11,11 @@ use crate::content::{Content, Media, Probe};
 use crate::ids::{IdRange, Owner, holds};
 use crate::pattern::Pattern;
 
-/// What somebody wants to do.
+/// An operation of a caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Op {
-    /// Find a name, or see it listed. Only `hide` speaks of it.
+    /// Find a name, or see it in a listing. Only `hide` applies to it.
     Lookup,
     /// Read data, extended attributes, or run a program.
     Read,
@@ -23,16 +23,16 @@ pub enum Op {
     Write,
     /// List a directory.
     List,
-    /// Make a name: a file, a directory, a link, or the new name of something renamed.
+    /// Create a name: a file, a directory, a link, or the target of a rename.
     Create,
-    /// Remove a name, or take it away by renaming.
+    /// Remove a name, or rename it.
     Delete,
     /// Change mode, owner, times, or extended attributes.
     Attributes,
 }
 
 impl Op {
-    /// Those that a rule may name, and how.
+    /// The operations that a rule may name, with their names.
     pub const NAMED: [(&str, Self); 6] = [
         ("read", Self::Read),
         ("write", Self::Write),
@@ -42,12 +42,12 @@ impl Op {
         ("attributes", Self::Attributes),
     ];
 
-    /// The name in a policy.
+    /// Returns the name used in a policy.
     pub fn name(self) -> &'static str {
         Self::NAMED.iter().find(|(_, op)| *op == self).map_or("lookup", |(name, _)| name)
     }
 
-    /// The operation of a name; `lookup` too.
+    /// Returns the operation with a name, including `lookup`.
     pub fn named(name: &str) -> Option<Self> {
         if name == "lookup" {
             return Some(Self::Lookup);
@@ -55,7 +55,7 @@ impl Op {
         Self::NAMED.iter().find(|(known, _)| *known == name).map(|(_, op)| *op)
     }
 
-    /// Whether it changes something.
+    /// Reports whether the operation changes something.
     pub fn changes(self) -> bool {
         matches!(self, Self::Write | Self::Create | Self::Delete | Self::Attributes)
     }
@@ -75,7 +75,7 @@ impl Ops {
     }
 }
 
-/// The error of a `deny`.
+/// The errno of a `deny`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Denial {
     /// EACCES
@@ -84,31 +84,31 @@ pub enum Denial {
     NotPermitted,
 }
 
-/// What readers do not see of a file.
+/// The parts of a file that readers do not see.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub struct Redaction {
-    /// Where a picture was taken.
+    /// Hides where a picture was taken.
     pub location: bool,
-    /// These bytes, which read as zeros.
+    /// Hides these byte ranges, which read as zeros.
     pub bytes: Vec<Range<u64>>,
-    /// Only of files that hold one of these, if any is named.
+    /// Applies only to files that match one of these probes, unless the list is empty.
     pub(crate) content: Vec<Probe>,
-    /// What is not seen of files that hold nothing of that.
+    /// The redaction of files that this one does not apply to.
     pub(crate) otherwise: Option<Arc<Redaction>>,
 }
 
 impl Redaction {
-    /// The kinds of files that it speaks of, if not of all.
+    /// Returns the file types that the redaction applies to; `None` means all.
     pub fn kinds(&self) -> Option<&'static [Media]> {
         (self.location && self.bytes.is_empty()).then_some(&[Media::Jpeg, Media::Png, Media::Heic])
     }
 
-    /// The same as long as the file is one that it speaks of, and another while it is not.
+    /// Returns a redaction that applies this one to matching files, and `otherwise` to all others.
     pub(crate) fn or(self: Arc<Self>, otherwise: Option<Arc<Self>>) -> Arc<Self> {
         Arc::new(Self { otherwise, ..Self::clone(&self) })
     }
 
-    /// Whether the file is one that it speaks of.
+    /// Evaluates whether the rule applies to the contents of the file.
     pub(crate) fn is_content(&self, content: &(impl Content + ?Sized)) -> Truth {
         let wanted = any_holds(&self.content, content);
         let Some(kinds) = self.kinds() else { return wanted };
@@ -117,32 +117,32 @@ impl Redaction {
     }
 }
 
-/// Whether the file holds one of these; anything, where none is named.
+/// Reports whether the file matches one of the probes; true if there are none.
 fn any_holds(probes: &[Probe], content: &(impl Content + ?Sized)) -> Truth {
     probes.iter().fold(Some(probes.is_empty()), |truth, probe| or(truth, || probe.holds(content)))
 }
 
-/// What a rule does.
+/// The effect of a rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
-    /// As if there was no policy.
+    /// The operation works as without a policy.
     Allow,
-    /// There is no such name.
+    /// The name does not exist.
     Hide,
-    /// It fails. The name is seen.
+    /// The operation fails. The name is visible.
     Deny(Denial),
     /// Changes fail with EROFS.
     ReadOnly,
-    /// Reads see parts blanked; writes fail with EACCES.
+    /// Reads see the file with parts blanked; writes fail with EACCES.
     Redact(Arc<Redaction>),
-    /// It is told, and the next rule decides.
+    /// The decision is audited, and the next rule decides.
     Audit,
-    /// As [`Allow`](Self::Allow), for a directory and all below it, which may be mounted through.
+    /// The effect of [`Allow`](Self::Allow) on a directory and everything below it, which may be bind-mounted.
     Graft,
 }
 
 impl Action {
-    /// The word in a policy.
+    /// Returns the word used in a policy.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Allow => "allow",
@@ -156,7 +156,7 @@ impl Action {
     }
 }
 
-/// Callers.
+/// Conditions on the caller.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Who {
     pub(crate) uids: Vec<IdRange>,
@@ -165,7 +165,7 @@ pub(crate) struct Who {
     pub(crate) programs: Vec<PathBuf>,
 }
 
-/// Yes, no, or not known.
+/// Three-valued truth: `None` is unknown.
 pub(crate) type Truth = Option<bool>;
 
 pub(crate) fn and(a: Truth, b: impl FnOnce() -> Truth) -> Truth {
@@ -191,7 +191,7 @@ impl Who {
         *self == Self::default()
     }
 
-    /// What it says of each thing it speaks of.
+    /// Evaluates each condition that is present.
     fn answers<'a>(
         &'a self,
         caller: &'a (impl Caller + ?Sized),
@@ -206,7 +206,7 @@ impl Who {
         [uid, gid, group, exe].into_iter().flatten()
     }
 
-    /// All of what it says holds; else what does not.
+    /// Evaluates whether all conditions hold; if not, returns the one that does not.
     pub(crate) fn all(&self, caller: &(impl Caller + ?Sized)) -> (Truth, &'static str) {
         let mut unknown = (Some(true), "");
         for (what, truth) in self.answers(caller) {
@@ -219,7 +219,7 @@ impl Who {
         unknown
     }
 
-    /// Any of what it says holds, and what.
+    /// Evaluates whether any condition holds, and returns it.
     pub(crate) fn any(&self, caller: &(impl Caller + ?Sized)) -> (Truth, &'static str) {
         let mut unknown = (Some(false), "");
         for (what, truth) in self.answers(caller) {
@@ -253,13 +253,13 @@ impl Owner {
 /// A rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rule {
-    /// How it is called in messages.
+    /// Its name in messages.
     pub name: String,
-    /// Where it begins in the file.
+    /// Line of the file on which it begins.
     pub line: usize,
-    /// What it does.
+    /// Its effect.
     pub action: Action,
-    /// Each decision by it is told.
+    /// Each of its decisions is audited.
     pub audit: bool,
     pub(crate) patterns: Vec<Pattern>,
     pub(crate) ops: Option<Ops>,
@@ -269,28 +269,28 @@ pub struct Rule {
 }
 
 impl Rule {
-    /// It leaves everything as it would be without it, and tells nobody.
+    /// Reports whether the rule has no effect: it only allows, and is not audited.
     pub(crate) fn is_silent(&self) -> bool {
         !self.audit && matches!(self.action, Action::Allow | Action::Graft)
     }
 
-    /// Whether it speaks of an operation.
+    /// Reports whether the rule applies to an operation.
     pub(crate) fn speaks_of(&self, op: Op) -> bool {
         self.ops.is_none_or(|ops| ops.holds(op))
     }
 
-    /// It may hold for one caller and not for another, the path aside.
+    /// Reports whether the rule has conditions on the caller, apart from variables in its path.
     pub(crate) fn asks_who(&self) -> bool {
         !self.who.is_empty() || !self.except.is_empty()
     }
 
-    /// It may hold for one file and not for another.
+    /// Reports whether the rule depends on the contents of the file.
     pub(crate) fn asks_what(&self) -> bool {
         !self.content.is_empty()
             || matches!(&self.action, Action::Redact(redaction) if redaction.kinds().is_some())
     }
 
-    /// Whether the file is one that it speaks of.
+    /// Evaluates whether the rule applies to the contents of the file.
     pub(crate) fn is_content(&self, content: &(impl Content + ?Sized)) -> Truth {
         match &self.action {
             Action::Redact(redaction) => redaction.is_content(content),

@@ -1,4 +1,4 @@
-//! The rules that speak of one path.
+//! The set of rules that match one path.
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -9,16 +9,17 @@ use crate::ids::Owner;
 use crate::policy::Inner;
 use crate::rule::{Action, Rule};
 
-/// A rule whose path matches.
+/// A rule whose path pattern matches.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct Candidate {
-    /// By index.
+    /// Index of the rule.
     pub(crate) rule: usize,
-    /// Those whom the variable in the path stands for: the rule is for any of them. `None`: for all.
+    /// The owners that the variable in the path matched; the rule applies to each of them. `None`: the rule applies to
+    /// all callers.
     pub(crate) owners: Option<Vec<Owner>>,
 }
 
-/// The rules that speak of one path, in order. Paths of the same class are treated alike.
+/// The rules that match one path, in order. Paths with equal rule sets are treated alike.
 #[derive(Clone)]
 pub struct RuleSet {
     policy: Arc<Inner>,
@@ -26,7 +27,7 @@ pub struct RuleSet {
 }
 
 impl RuleSet {
-    /// Rules behind one that always matches do not count.
+    /// Creates a rule set and drops the rules after one that always decides.
     pub(crate) fn new(policy: Arc<Inner>, mut candidates: Vec<Candidate>) -> Self {
         let always = |candidate: &Candidate| {
             let rule = &policy.rules[candidate.rule];
@@ -39,7 +40,7 @@ impl RuleSet {
         if let Some(last) = candidates.iter().position(always) {
             candidates.truncate(last + 1);
         }
-        // What only allows, and tells nobody, is what is done without it.
+        // Trailing rules that only allow, without an audit, equal the default.
         let silent = |candidate: &Candidate| policy.rules[candidate.rule].is_silent();
         while candidates.last().is_some_and(silent) {
             candidates.pop();
@@ -59,27 +60,28 @@ impl RuleSet {
         self.candidates.iter().map(|candidate| (candidate, self.rule(candidate)))
     }
 
-    /// Whether both are of the same policy.
+    /// Reports whether both sets belong to the same policy.
     pub fn is_akin(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.policy, &other.policy)
     }
 
-    /// No rule has anything to say.
+    /// Reports whether the set is empty.
     pub fn is_free(&self) -> bool {
         self.candidates.is_empty()
     }
 
-    /// Whether the name may be hidden from somebody.
+    /// Reports whether the name may be hidden from some caller.
     pub fn hides(&self) -> bool {
         self.rules().any(|(_, rule)| rule.action == Action::Hide)
     }
 
-    /// Whether somebody may see less of the file than is in it.
+    /// Reports whether some caller may see only a part of the file.
     pub fn redacts(&self) -> bool {
         self.rules().any(|(_, rule)| matches!(rule.action, Action::Redact(_)))
     }
 
-    /// What a name leads to, if anything, is the same for all callers and whatever is in the file: it may be cached.
+    /// Reports whether the name resolves to the same inode for all callers and all contents of the file, so that it may
+    /// be cached.
     pub fn is_name_constant(&self) -> bool {
         let asks = |(candidate, rule): (&Candidate, &Rule)| {
             candidate.owners.is_some() || rule.asks_who() || rule.asks_what()
@@ -87,12 +89,12 @@ impl RuleSet {
         !(self.hides() || self.redacts()) || !self.rules().any(asks)
     }
 
-    /// Whether a rule wants decisions told.
+    /// Reports whether a rule requires an audit.
     pub fn audits(&self) -> bool {
         self.rules().any(|(_, rule)| rule.audit)
     }
 
-    /// Whether any rule looks into the file.
+    /// Reports whether a rule depends on the contents of the file.
     pub fn asks_what(&self) -> bool {
         self.rules().any(|(_, rule)| rule.asks_what())
     }

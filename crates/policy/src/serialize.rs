@@ -1,18 +1,18 @@
-//! Classes and redactions in words, for a process that goes on where this one ends.
+//! Serialisation of rule sets and redactions, for a process that takes over from this one.
 
 use crate::policy::Policy;
 use crate::rule::Redaction;
 use crate::rule_set::{Candidate, RuleSet};
 
 impl RuleSet {
-    /// In words that [`Policy::class`] understands, of a policy made of the same text and names.
+    /// Serialises the rule set for [`Policy::class`] of a policy parsed from the same text and names.
     pub fn save(&self) -> Vec<u8> {
         serde_json::to_vec(self.candidates()).unwrap_or_default()
     }
 }
 
 impl Policy {
-    /// The class that was [saved](RuleSet::save); none where it is not one of this policy.
+    /// Restores a [saved](RuleSet::save) rule set; `None` if it does not fit this policy.
     pub fn class(&self, saved: &[u8]) -> Option<RuleSet> {
         let candidates: Vec<Candidate> = serde_json::from_slice(saved).ok()?;
         let fits = candidates.iter().all(|candidate| candidate.rule < self.0.rules.len());
@@ -21,12 +21,12 @@ impl Policy {
 }
 
 impl Redaction {
-    /// In words that [`restore`](Self::restore) understands.
+    /// Serialises the redaction for [`restore`](Self::restore).
     pub fn save(&self) -> Vec<u8> {
         serde_json::to_vec(self).unwrap_or_default()
     }
 
-    /// What was [saved](Self::save); none where it makes no sense.
+    /// Restores a [saved](Self::save) redaction; `None` if it is invalid.
     pub fn restore(saved: &[u8]) -> Option<Self> {
         let redaction: Self = serde_json::from_slice(saved).ok()?;
         redaction.is_in_order().then_some(redaction)

@@ -1,4 +1,4 @@
-//! What a class decides by user and group alone, as a table: for who can look up, and not ask.
+//! Decision tables: the decisions of a rule set by user and group alone, for enforcement in the kernel.
 
 use crate::caller::Somebody;
 use crate::content::NoContent;
@@ -7,32 +7,32 @@ use crate::ids::{IdRange, Owner};
 use crate::rule::{Denial, Op, Rule};
 use crate::rule_set::{Candidate, RuleSet};
 
-/// Ranges of users that a table may tell apart.
+/// Limit on the user ranges of a table.
 pub const MAX_USERS: usize = 64;
-/// Ranges of groups.
+/// Limit on the group ranges of a table.
 pub const MAX_GROUPS: usize = 8;
-/// Pairs of the two.
+/// Limit on the pairs of a user range and a group range.
 pub const MAX_CELLS: usize = 128;
 
-/// What is decided for some callers: an error number for each [`Op`], in their order, 0 where it is allowed. The last
-/// is not used.
+/// The decisions for one pair of ranges: an errno for each [`Op`], in their order, 0 if it is allowed. The last byte is
+/// unused.
 pub type Cell = [u8; 8];
 
 /// A decision for every user and group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Table {
-    /// Where each range of users begins, the first with 0.
+    /// Start of each user range; the first is 0.
     pub users: Vec<u32>,
-    /// Where each range of groups begins, the first with 0.
+    /// Start of each group range; the first is 0.
     pub groups: Vec<u32>,
-    /// One for each range of groups of the first range of users, then of the second, ...
+    /// The cells of all group ranges for the first user range, then for the second, ...
     pub cells: Vec<Cell>,
 }
 
 const OPS: [Op; 7] = [Op::Lookup, Op::Read, Op::Write, Op::List, Op::Create, Op::Delete, Op::Attributes];
 
 impl Rule {
-    /// Whether user and group are all that it asks for, and nobody is told.
+    /// Reports whether the rule depends on user and group alone and is not audited.
     fn asks_ids_only(&self) -> bool {
         let more = |who: &crate::rule::Who| !who.groups.is_empty() || !who.programs.is_empty();
         let redacts = matches!(self.action, crate::Action::Redact(_));
@@ -40,7 +40,7 @@ impl Rule {
     }
 }
 
-/// Where the ranges begin, and where what is behind them does.
+/// Returns the boundaries of ranges: each start and each end.
 fn bounds<'a>(ranges: impl Iterator<Item = &'a IdRange>) -> Vec<u32> {
     let mut bounds: Vec<u32> =
         ranges.flat_map(|(first, last)| [*first, last.saturating_add(1)]).chain([0]).collect();
@@ -50,7 +50,7 @@ fn bounds<'a>(ranges: impl Iterator<Item = &'a IdRange>) -> Vec<u32> {
 }
 
 impl RuleSet {
-    /// The decisions of this class, where they depend on user and group alone and are not too many.
+    /// Returns the decisions of this rule set, if they depend on user and group alone and fit into a table.
     pub fn table(&self) -> Option<Table> {
         let rules = || self.candidates().iter().map(|candidate| self.rule(candidate));
         if !rules().all(Rule::asks_ids_only) {
@@ -73,7 +73,7 @@ impl RuleSet {
         if !fits {
             return None;
         }
-        // Nothing changes within a range: who is first in it stands for all.
+        // The decision is constant within a range, so the first id stands for all.
         let each = users.iter().flat_map(|uid| groups.iter().map(|gid| self.cell(*uid, *gid)));
         Some(Table { cells: each.collect(), users, groups })
     }
@@ -95,7 +95,7 @@ impl RuleSet {
 }
 
 impl crate::Policy {
-    /// Whether every class there can be has a [table](RuleSet::table).
+    /// Reports whether every possible rule set of the policy has a [table](RuleSet::table).
     pub fn has_tables(&self) -> bool {
         let rules = self.rules();
         let by_group = |rule: &Rule| {

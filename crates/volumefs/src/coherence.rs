@@ -1,4 +1,5 @@
-//! What others see of changes, and when.
+//! Coherence with peers: publishes changes before the reply, and waits for their leases before a use. Without leases, or while
+//! no peer is connected, nothing waits.
 
 use std::fs::File;
 use std::os::unix::fs::MetadataExt as _;
@@ -9,7 +10,7 @@ use shunt_volume::lease::{Leases, Wait};
 use crate::VolumeFs;
 use crate::opens::{OpenFile, errno};
 
-/// By which it is seen that a file was written.
+/// Size and mtime of a file, which change when it is written.
 pub(crate) type Stamp = (u64, i64, i64);
 
 pub(crate) fn stamp(open: &OpenFile) -> Result<Stamp, Errno> {
@@ -32,22 +33,22 @@ impl VolumeFs {
         self.leases.as_deref().filter(|leases| leases.has_company())
     }
 
-    /// Whether somebody else would care for a change.
+    /// Reports whether any peer is connected.
     pub(crate) fn has_company(&self) -> bool {
         self.company().is_some()
     }
 
-    /// To be waited for after a name was changed, before that is answered. `made`: what it leads to is new.
+    /// Publishes a change of a dentry, before the reply. `made`: the inode behind it is new.
     pub(crate) async fn changed_name(&self, parent: u64, name: &[u8], made: Option<u64>) {
         if let Some(leases) = self.company() {
             waited(leases.name_changed(parent, name, made)).await;
         }
     }
 
-    /// The same for two names.
+    /// Publishes changes of two dentries.
     pub(crate) async fn changed_names(&self, one: (u64, &[u8]), other: (u64, &[u8])) {
         if let Some(leases) = self.company() {
-            // Both are said before the first is waited for.
+            // Both are published before the first wait.
             let both = [one, other].map(|(parent, name)| leases.name_changed(parent, name, None));
             for wait in both {
                 waited(wait).await;
@@ -55,7 +56,7 @@ impl VolumeFs {
         }
     }
 
-    /// A file was changed by one who has it not open.
+    /// Publishes a change of a file that was made without an open.
     pub(crate) async fn changed_file(&self, num: u64) {
         if let Some(leases) = self.company() {
             let wait = leases.closing(num);
@@ -64,7 +65,7 @@ impl VolumeFs {
         }
     }
 
-    /// One of those who have a file open closes it.
+    /// Publishes the content of a file that is about to be closed.
     pub(crate) async fn closing(&self, open: &OpenFile) -> Result<(), Errno> {
         let Some(leases) = self.company().filter(|_| open.writes) else { return Ok(()) };
         let now = stamp(open)?;
@@ -75,14 +76,14 @@ impl VolumeFs {
         Ok(())
     }
 
-    /// To be waited for before a name is looked up in a directory, or a file is opened.
+    /// Waits for peers' changes before a lookup in a directory, or before a file is opened.
     pub(crate) async fn before_use(&self, num: u64) {
         if let Some(leases) = &self.leases {
             waited(leases.before_use(num)).await;
         }
     }
 
-    /// To be waited for before a directory is opened.
+    /// Waits for peers' changes before a directory is opened.
     pub(crate) async fn before_listing(&self, num: u64) {
         if let Some(leases) = &self.leases {
             waited(leases.before_listing(num)).await;

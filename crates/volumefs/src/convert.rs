@@ -1,4 +1,4 @@
-//! Between the replica's words and those of FUSE.
+//! Conversion between the replica's types and those of FUSE.
 
 use shunt_fuse::{Attributes, Errno, FileType, Request, SetAttributes, SetTime, Timestamp};
 use shunt_volume::id::OwnerId;
@@ -9,7 +9,7 @@ pub(crate) fn timestamp(time: Time) -> Timestamp {
     Timestamp::new(time.0.div_euclid(1_000_000_000), time.0.rem_euclid(1_000_000_000) as u32)
 }
 
-/// Beyond the years 1677 and 2262 a time is the nearest that there is.
+/// Times beyond the years 1677 and 2262 are clamped.
 fn time(timestamp: Timestamp) -> Time {
     let seconds = timestamp.seconds.saturating_mul(1_000_000_000);
     Time(seconds.saturating_add(timestamp.nanoseconds.into()))
@@ -39,12 +39,12 @@ pub(crate) fn attributes(node: &Inode) -> Attributes {
         Kind::Character(major, minor) | Kind::Block(major, minor) => encode_device(major, minor),
         _ => 0,
     };
-    // A directory's own name, its `.`, and the `..` of those in it.
+    // A directory has its name, its `.`, and the `..` of each subdirectory.
     let directory = if node.links > 0 { node.subdirs.saturating_add(2) } else { 0 };
     Attributes {
         ino: node.ino,
         size: node.size,
-        // Wherever the bytes lie: to programs that copy, a file without blocks is one hole.
+        // Reported wherever the bytes are: programs that copy treat a file without blocks as one hole.
         blocks: if node.is_regular() { node.size.div_ceil(512) } else { 0 },
         atime: timestamp(node.last_opened),
         mtime: timestamp(node.modified),
@@ -59,7 +59,7 @@ pub(crate) fn attributes(node: &Inode) -> Attributes {
     }
 }
 
-/// The kernel's 32-bit form: minor's low 8 bits, 12 bits of major, the rest of minor.
+/// Encodes a device number in the kernel's 32-bit form: minor's low 8 bits, 12 bits of major, the rest of minor.
 fn encode_device(major: u32, minor: u32) -> u32 {
     minor & 0xff | (major & 0xfff) << 8 | (minor & !0xff) << 12
 }
@@ -81,10 +81,10 @@ pub(crate) fn new<'a>(request: &Request<'_>, kind: Kind, mode: u32, target: &'a 
     New { kind, mode: (mode & 0o7777) as u16, owner, group, target }
 }
 
-/// All but the size.
+/// Converts all attributes but the size.
 pub(crate) fn set(node: &Inode, set: &SetAttributes) -> SetAttr {
     let changes_owner = set.uid.is_some() || set.gid.is_some();
-    // Another owner is left to us too.
+    // A change of owner also leaves clearing setid bits to the daemon.
     let ends = set.kill_suidgid || changes_owner && set.mode.is_none();
     SetAttr {
         mode: set.mode.map(|mode| (mode & 0o7777) as u16),

@@ -1,4 +1,6 @@
-//! The thin face: each request is translated, and the replica does it.
+//! FUSE operations: translates each request into calls of the replica. Names and attributes are cached by the kernel, and
+//! changes applied between the read of an inode and its reply are detected by the log position. Changes are published to peers
+//! before the reply.
 
 use std::ffi::CStr;
 use std::os::fd::AsFd as _;
@@ -21,11 +23,11 @@ use crate::readdir::OpenDirectory;
 use crate::{ATTR_TTL, LEGACY_NAME_TTL, MMAP_ATTR_TTL, VolumeFs, convert, opens};
 
 impl VolumeFs {
-    /// Tells the kernel of an object that was read when so much had been [applied](shunt_volume::replica::Replica::applied): it
-    /// stays as long as the kernel knows it.
+    /// Returns the entry of an inode that was read at log position [`applied`](shunt_volume::replica::Replica::applied), and
+    /// increments its lookup count: the inode stays in memory while the kernel holds it.
     pub(crate) fn entry(&self, node: &Inode, applied: u64) -> Entry {
         self.replica.hold(node.ino);
-        // Whatever is applied from now on, the kernel is told of.
+        // Changes applied from now on invalidate the kernel's caches of it.
         match self.replica.applied() == applied {
             true => self.held_entry(node),
             false => self.held_entry(self.replica.get(node.ino).as_ref().unwrap_or(node)),
@@ -38,15 +40,15 @@ impl VolumeFs {
             entry.generation = self.dead.generation(node.ino);
         }
         let attributes_expiry = self.believed(node);
-        // The removal of a side puts the other in the place of this directory, and is answered before the kernel can be
-        // told: so its name is asked for each time.
+        // The removal of one side of a conflict puts the other side in the place of this directory, and its reply precedes the
+        // invalidation. So the kernel must look up the name each time.
         if node.is_directory() && self.replica.shows_conflict(node.ino) {
             return Entry { entry_expiry: Expiry::NEVER_CACHED, attributes_expiry, ..entry };
         }
         Entry { attributes_expiry, ..entry }
     }
 
-    /// Makes an object, and tells the kernel of it once others know.
+    /// Creates an object. The reply is sent after peers know of it.
     async fn make(&self, parent: NodeId, name: Name<'_>, new: New<'_>) -> Result<Entry, Errno> {
         let applied = self.replica.applied();
         let node = self.replica.make(self.changeable(parent)?, free(name.as_bytes())?, new)?;
@@ -68,7 +70,7 @@ impl VolumeFs {
     }
 
     fn believed(&self, node: &Inode) -> Expiry {
-        // Whoever reads an older version through the kernel's pages has the length of that asked for each time.
+        // A reader of an older version through the page cache must request the length of that version each time.
         if self.sessions.telling_length(node.ino, |session| self.replica.is_latest(node.ino, session)) {
             return Expiry::NEVER_CACHED;
         }
@@ -76,12 +78,12 @@ impl VolumeFs {
     }
 }
 
-/// Names that the kernel keeps for itself, or that mean nothing here.
+/// Names that the kernel reserves, or that have no meaning here.
 fn is_refused(name: &[u8]) -> bool {
     name.starts_with(b"system.")
 }
 
-/// Whether an attribute of this name can be made, as file systems of the kernel have it.
+/// Checks whether an extended attribute of this name may be created, by the rules of the kernel's file systems.
 fn may_be_made(name: &[u8]) -> Result<(), Errno> {
     const FAMILIES: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
     match FAMILIES.iter().find_map(|family| name.strip_prefix(*family)) {
@@ -94,7 +96,7 @@ fn may_be_made(name: &[u8]) -> Result<(), Errno> {
 impl FileSystem for VolumeFs {
     fn start(&self, session: &Handle) -> std::io::Result<()> {
         let caches = session.caches().clone();
-        // The replica keeps these caches.
+        // A weak reference, because the replica owns these caches.
         let replica = Arc::downgrade(&self.replica);
         caches.told(move |node| replica.upgrade().is_some_and(|replica| replica.is_held(node.0)));
         self.replica.set_caches(Arc::new(KernelInvalidator::new(
@@ -128,14 +130,14 @@ impl FileSystem for VolumeFs {
         self.before_use(parent.0).await;
         let applied = self.replica.applied();
         let found = match name.as_bytes() {
-            // Only to make sense of a file handle.
+            // Only used to resolve a file handle.
             b"." => self.replica.get(parent.0),
             b".." => self.replica.parent(parent.0),
             name => self.replica.lookup(parent.0, name),
         };
         match found {
             Ok(node) => Ok(self.entry(&node, applied)),
-            // Absent until it is made, or synchronisation says that somebody did.
+            // The name stays absent until it is created, here or through synchronisation.
             Err(Errno::NOENT) => {
                 let then = self.lookup_absent(parent, name.as_bytes())?;
                 Ok(then.unwrap_or_else(|| Entry::absent(self.believed_name())))
@@ -144,14 +146,14 @@ impl FileSystem for VolumeFs {
         }
     }
 
-    // Not statx: a kernel that knows it asks each file once for its time of birth, which volumes do not keep.
+    // No STATX: a kernel that supports it sends one for each file to get its birth time, which volumes do not keep.
     async fn getattr(
         &self,
         request: &Request<'_>,
         node: NodeId,
         handle: Option<FileHandle>,
     ) -> Result<(Attributes, Expiry), Errno> {
-        // Not fstat(2), which names no open: the kernel is about to read by the length that it is told.
+        // Not fstat(2), which carries no handle: the kernel is about to read up to the length in the reply.
         if let Some(open) = self.older(node, handle) {
             self.check_kernel_size(request, &open, false)?;
             let size = open.file().metadata().map_err(opens::errno)?.len();
@@ -169,7 +171,7 @@ impl FileSystem for VolumeFs {
         self.changeable(node)?;
         if let Some(size) = set.size {
             match self.older(node, set.handle).filter(|open| open.writes) {
-                // As what is written through an older version, this is of that.
+                // Like writes through a handle of an older version, this changes that version.
                 Some(older) => older.file().set_len(size).map_err(opens::errno)?,
                 None => self.replica.truncate(node.0, size)?,
             }
@@ -245,7 +247,7 @@ impl FileSystem for VolumeFs {
         new_name: Name<'_>,
         flags: RenameFlags,
     ) -> Result<(), Errno> {
-        // What overlayfs takes for a name that was removed.
+        // Overlayfs takes this for the whiteout of a removed name.
         let whiteout = || self.new_of(request, Kind::Character(0, 0), 0, b"");
         let leave = flags.contains(RenameFlags::WHITEOUT).then(whiteout).transpose()?;
         let how = match flags - RenameFlags::WHITEOUT {
@@ -297,14 +299,14 @@ impl FileSystem for VolumeFs {
         let new = self.new_of(request, Kind::Regular, args.mode, b"")?;
         let applied = self.replica.applied();
         let node = match self.replica.make(self.changeable(parent)?, free(name.as_bytes())?, new) {
-            // The kernel believed that it was absent, and would open it as one that it made: whoever may read it, and without
-            // emptying it. It looks again then.
+            // The kernel had cached the name as absent, and would treat the file as one that it created: without a permission
+            // check, and without truncating it. ESTALE makes it look up the name again.
             Err(Errno::EXIST) if args.flags & OFlags::EXCL.bits() == 0 => return Err(Errno::STALE),
             made => made?,
         };
         self.changed_name(parent.0, name.as_bytes(), Some(node.ino)).await;
         let opened = self.open_node(request, &node, args.flags, false).await?;
-        // A mapping of an empty file is of no use: what makes it longer has its attributes told anew.
+        // A mapping of an empty file is useless, and a change that extends the file sends new attributes.
         let entry = Entry { attributes_expiry: ATTR_TTL, ..self.entry(&node, applied) };
         Ok(Created { entry, opened })
     }
@@ -377,7 +379,7 @@ impl FileSystem for VolumeFs {
         if is_past(node) {
             return Ok(());
         }
-        // Others have it before the lock ends: who gets that next opens what was closed here.
+        // Peers know the content before the lock ends: the next lock holder opens what was closed here.
         let closed = self.closing(&*self.files.get(handle)?).await;
         if let Some(locks) = &self.locks {
             locks.end(node.0, LockKind::Posix, owner);

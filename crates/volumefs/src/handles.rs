@@ -1,4 +1,4 @@
-//! What is open, by the numbers that the kernel hands back.
+//! Sharded table of open files or directories, by file handle. Handles are never reused.
 
 use std::collections::HashMap;
 use std::sync::Arc;

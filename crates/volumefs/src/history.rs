@@ -1,8 +1,8 @@
-//! Files and directories as they were: read-only, from the store.
+//! Earlier versions of files and directories: read-only, from the store.
 //!
-//! Each directory has an entry [`HISTORY`] that no listing shows. Names in it are moments, which lead to the directory as it was
-//! then, and `NAME@WHEN`, which lead to one of its entries. Nothing can be made there, so no name is taken from users. In the
-//! directory itself `NAME@WHEN` means the same where that was asked for, or where nothing can be made anyway.
+//! Each directory has an entry [`HISTORY`] that listings do not show. Names in it are points in time, which resolve to the
+//! directory as it was then, and `NAME@WHEN`, which resolve to one of its entries. Nothing can be created there, so users lose
+//! no names. In the directory itself `NAME@WHEN` resolves likewise if that is enabled, or if the mount is read-only.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -22,24 +22,24 @@ use shunt_volume::replica::{Dirty, Fetcher, Inode, Listed, State};
 use crate::VolumeFs;
 use crate::opens::errno;
 
-/// The entry of a directory in which its past is. The name is not listed, and cannot be given to anything else.
+/// Name of the entry that contains a directory's history. It is not listed and cannot be given to a new file.
 pub(crate) const HISTORY: &[u8] = shunt_volume::history::HISTORY.as_bytes();
 
-/// Numbers of the past begin here; those of a replica never get there.
+/// First inode number of historical objects; a replica's own numbers never reach it.
 const FIRST: u64 = 1 << 62;
 
-/// Such an entry has the number of its directory, and this bit.
+/// A history entry has the inode number of its directory with this bit set.
 const OF_HISTORY: u64 = 1 << 61;
 
-/// What was, for a mount.
+/// The history of a volume, as shown in a mount.
 pub(crate) struct Past {
     view: View,
     contents: Arc<dyn Fetcher>,
-    /// What the kernel knows, by number, and how often it was told.
+    /// Historical inodes that the kernel holds, by number, with their lookup counts.
     told: Mutex<HashMap<u64, (Inode, u64)>>,
 }
 
-/// A file of the past that somebody has open: a file without a name, filled as it is read.
+/// An open historical file: an unlinked file, filled as it is read.
 pub(crate) struct PastFile {
     stored: VersionedObject,
     data: Arc<OwnedFd>,
@@ -51,32 +51,32 @@ pub(crate) fn is_past(node: NodeId) -> bool {
     node.0 >= OF_HISTORY
 }
 
-/// The directory whose past is in this one.
+/// Returns the directory whose history entry this is.
 fn whose_history(node: NodeId) -> Option<u64> {
     (OF_HISTORY..FIRST).contains(&node.0).then_some(node.0 & !OF_HISTORY)
 }
 
-/// A name that something new may have.
+/// Checks that a name is free for new files.
 ///
 /// # Errors
-/// EPERM.
+/// EPERM for the history entry.
 pub(crate) fn free(name: &[u8]) -> Result<&[u8], Errno> {
     if name == HISTORY { Err(Errno::PERM) } else { Ok(name) }
 }
 
-/// A node that can be changed.
+/// Returns the inode number of a node that can be changed, or EROFS for a historical one.
 pub(crate) fn live(node: NodeId) -> Result<u64, Errno> {
     if is_past(node) { Err(Errno::ROFS) } else { Ok(node.0) }
 }
 
 impl VolumeFs {
-    /// The same, where this machine may change anything.
+    /// Like [`live`], and also EROFS while the mount is read-only.
     pub(crate) fn changeable(&self, node: NodeId) -> Result<u64, Errno> {
         if (self.is_read_only)() { Err(Errno::ROFS) } else { live(node) }
     }
 }
 
-/// A name of the past cannot be changed; one that is not there is not there.
+/// Turns ENOENT into EROFS for the names of historical objects, which cannot be removed.
 pub(crate) fn removed<T>(name: &[u8], done: Result<T, Errno>) -> Result<T, Errno> {
     match done {
         Err(Errno::NOENT) if name == HISTORY || PointInTime::split(name).is_some() => Err(Errno::ROFS),
@@ -84,14 +84,15 @@ pub(crate) fn removed<T>(name: &[u8], done: Result<T, Errno>) -> Result<T, Errno
     }
 }
 
-/// The same object at the same place of the log has the same number, in stat and in listings.
+/// Returns the inode number of a historical object. It depends only on the object and the log position, so stat and listings
+/// agree.
 fn number(stored: &VersionedObject, at: Seq) -> u64 {
     let mut hasher = DefaultHasher::new();
     (stored.object.id, at).hash(&mut hasher);
     FIRST | hasher.finish() >> 2
 }
 
-/// Its generation is the commit as of which it is seen.
+/// Builds the inode of a historical object. Its generation is the commit of the view.
 fn node(stored: &VersionedObject, at: Seq) -> Inode {
     let object = &stored.object;
     Inode {
@@ -143,13 +144,13 @@ impl Past {
 }
 
 impl VolumeFs {
-    /// What was; not while the store cannot be reached, or is to be left alone.
+    /// Returns the history, or ENETUNREACH while the store is unreachable or offline mode is on.
     fn past(&self) -> Result<&Past, Errno> {
         let past = self.past.as_ref().ok_or(Errno::STALE)?;
         if past.contents.is_reachable() { Ok(past) } else { Err(Errno::NETUNREACH) }
     }
 
-    /// An object, of the present or of the past.
+    /// Returns an inode, current or historical.
     pub(crate) fn node(&self, node: NodeId) -> Result<Inode, Errno> {
         match (&self.past, is_past(node)) {
             (Some(past), true) => past.get(node.0),
@@ -157,7 +158,7 @@ impl VolumeFs {
         }
     }
 
-    /// Tells the kernel of an object as it was.
+    /// Returns the entry of a historical inode, and increments its lookup count.
     pub(crate) fn entry_then(&self, node: &Inode) -> Entry {
         if let Some(past) = &self.past {
             past.hold(node);
@@ -165,7 +166,7 @@ impl VolumeFs {
         self.held_entry(node)
     }
 
-    /// A name in a directory of the past.
+    /// Looks up a name in a historical directory.
     pub(crate) fn lookup_past(&self, parent: NodeId, name: &[u8]) -> Result<Entry, Errno> {
         if let Some(num) = whose_history(parent) {
             let then = match name {
@@ -193,14 +194,14 @@ impl VolumeFs {
         }
     }
 
-    /// The entry of a directory in which its past is.
+    /// Returns the history entry of a directory.
     fn history(&self, num: u64) -> Result<Entry, Errno> {
         let directory = self.replica.get(num)?;
         let node = Inode { ino: OF_HISTORY | num, mode: 0o555, subdirs: 0, xattrs: false, ..directory };
         Ok(self.entry_then(&node))
     }
 
-    /// A name that is not there, and may mean what was.
+    /// Looks up a name that does not exist, but may name a historical object.
     pub(crate) fn lookup_absent(&self, parent: NodeId, name: &[u8]) -> Result<Option<Entry>, Errno> {
         match PointInTime::split(name) {
             _ if self.past.is_none() => Ok(None),
@@ -212,7 +213,7 @@ impl VolumeFs {
         }
     }
 
-    /// An entry of a directory as it was, or with an empty name the directory itself.
+    /// Looks up an entry of a directory at a point in time, or the directory itself if the name is empty.
     fn lookup_then(&self, parent: u64, name: &[u8], when: PointInTime) -> Result<Option<Entry>, Errno> {
         let directory = self.replica.get(parent)?;
         let view = &self.past()?.view;
@@ -220,7 +221,7 @@ impl VolumeFs {
             let stored = match name {
                 b"" => view.object(directory.id, at)?,
                 name => match view.child(directory.id, name, at) {
-                    // Called something else then, or elsewhere.
+                    // The entry had another name or parent at that time.
                     Err(Errno::NOENT) => view.object(self.replica.lookup(parent, name)?.id, at)?,
                     stored => stored?,
                 },
@@ -234,12 +235,12 @@ impl VolumeFs {
         }
     }
 
-    /// Names of a directory in their order, after one.
+    /// Returns the dentries of a directory in name order, after a given name.
     pub(crate) fn page(&self, directory: u64, after: &[u8], most: usize) -> Result<Vec<Listed>, Errno> {
         if !is_past(NodeId(directory)) {
             return self.replica.list(directory, after, most);
         }
-        // Moments without end.
+        // A history entry has infinitely many names, so it lists none.
         if whose_history(NodeId(directory)).is_some() {
             return Ok(Vec::new());
         }
@@ -274,7 +275,7 @@ impl VolumeFs {
         Ok(Opened::cached(handle).no_flush())
     }
 
-    /// Has a range of a file of the past be there, and gives the file.
+    /// Ensures that a range of a historical file is present, and returns the file.
     pub(crate) fn bring_past(&self, open: &PastFile, range: Range<u64>) -> Result<Arc<OwnedFd>, Errno> {
         let content = &open.stored.object.content;
         let (mut at, end) = (range.start, range.end.min(content.size));
@@ -291,7 +292,7 @@ impl VolumeFs {
             if brought.start > wanted.start || brought.end <= wanted.start {
                 return Err(Errno::IO);
             }
-            // Those that it touches become one with it: few are left of a file that is read from one end to the other.
+            // Merges the ranges that it touches: few remain after a sequential read.
             let mut all = brought;
             here.retain(|there| {
                 let apart = there.end < all.start || there.start > all.end;
@@ -305,7 +306,7 @@ impl VolumeFs {
         Ok(open.data.clone())
     }
 
-    /// The extended attributes of what was.
+    /// Returns the extended attributes of a historical inode.
     pub(crate) fn xattrs_past(
         &self,
         num: NodeId,

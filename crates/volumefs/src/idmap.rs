@@ -1,4 +1,5 @@
-//! Who is who on this machine.
+//! Mapping of users and groups between the volume and this node. The volume's ids are mapped in every attribute reply, local
+//! ids in every change. Ids without a reverse mapping cannot own anything.
 
 use shunt_fuse::{Attributes, Errno, Request};
 use shunt_volume::object::Kind;
@@ -6,25 +7,25 @@ use shunt_volume::replica::{Inode, New, SetAttr, State};
 
 use crate::{VolumeFs, convert};
 
-/// Holes of smaller files are not worth a look.
+/// Smaller files are not checked for holes.
 const WITH_HOLES: u64 = 64 << 10;
 
-/// Numbers of users and groups: those of the volume, and those that this machine has for them.
+/// Maps user and group ids of the volume to ids of this node, and back.
 pub trait Owners: Send + Sync {
-    /// What this machine shows for a user of the volume.
+    /// Returns the local id of a user of the volume.
     fn shown_user(&self, stored: u32) -> u32;
-    /// What this machine shows for a group of the volume.
+    /// Returns the local id of a group of the volume.
     fn shown_group(&self, stored: u32) -> u32;
-    /// Whom of the volume a user of this machine is.
+    /// Returns the volume's id of a local user.
     fn stored_user(&self, shown: u32) -> u32;
-    /// Which group of the volume one of this machine is.
+    /// Returns the volume's id of a local group.
     fn stored_group(&self, shown: u32) -> u32;
 }
 
 impl VolumeFs {
     pub(crate) fn shown(&self, node: &Inode) -> Attributes {
         let mut attributes = convert::attributes(node);
-        // Of what is not all here no hole is known.
+        // The holes of an incomplete file are unknown.
         if node.is_regular() && node.state == State::Complete && node.size >= WITH_HOLES {
             let here = self.replica.blocks_here(node.ino);
             attributes.blocks = here.map_or(attributes.blocks, |here| here.min(attributes.blocks));
@@ -39,7 +40,7 @@ impl VolumeFs {
     fn user(&self, shown: u32) -> Result<u32, Errno> {
         let Some(owners) = &self.owners else { return Ok(shown) };
         let stored = owners.stored_user(shown);
-        // One that would come back as somebody else, as the kernel has it for mounts with other ids.
+        // Ids that do not map back are refused, as the kernel does for idmapped mounts.
         if owners.shown_user(stored) == shown { Ok(stored) } else { Err(Errno::OVERFLOW) }
     }
 
@@ -49,7 +50,7 @@ impl VolumeFs {
         if owners.shown_group(stored) == shown { Ok(stored) } else { Err(Errno::OVERFLOW) }
     }
 
-    /// What a caller makes is his.
+    /// Builds a new object that the caller owns.
     pub(crate) fn new_of<'a>(
         &self,
         request: &Request<'_>,

@@ -1,19 +1,19 @@
-//! Directories that come back after they were removed.
+//! Generations of directories that are restored after their removal.
 //!
-//! A kernel that removed a directory lists nothing in it, and finds nothing there, as long as it knows the inode: that is until
-//! nobody has anything open below it. Where synchronisation brings such a directory back, under the number that it had, the
-//! kernel is to take it for another one. It does so by the generation.
+//! A kernel that removed a directory lists and finds nothing in it for as long as it holds the inode, that is until nothing
+//! below is open. Where synchronisation restores such a directory under its old inode number, a new generation makes the kernel
+//! treat it as another directory.
 
 use std::collections::HashMap;
 
 use parking_lot::Mutex;
 
-/// How often directories were removed that the kernel has not forgotten.
+/// Number of removals of each directory that the kernel has not forgotten.
 #[derive(Default)]
 pub(crate) struct RemovedDirGenerations(Mutex<HashMap<u64, u64>>);
 
 impl RemovedDirGenerations {
-    /// The kernel is about to hear that it removed this one.
+    /// Records that the reply to a removal is about to be sent.
     pub(crate) fn note(&self, num: u64) {
         *self.0.lock().entry(num).or_default() += 1;
     }
@@ -22,7 +22,7 @@ impl RemovedDirGenerations {
         self.0.lock().get(&num).copied().unwrap_or_default()
     }
 
-    /// The kernel was told of it as often as it forgot it, if `is_forgotten`.
+    /// Drops the generation of a directory if the kernel holds no reference (`is_forgotten`).
     pub(crate) fn forget(&self, num: u64, is_forgotten: impl FnOnce() -> bool) {
         let mut removed = self.0.lock();
         if removed.contains_key(&num) && is_forgotten() {

@@ -1,4 +1,5 @@
-//! Has the kernel forget what synchronisation changed.
+//! Sends kernel invalidations for changes applied by synchronisation. Sending does not wait; notifications in flight are
+//! remembered until they complete, so that they can be awaited.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -16,9 +17,9 @@ type Ready = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 pub(crate) struct KernelInvalidator {
     caches: Caches,
-    /// What the kernel has not answered yet, the oldest first; those behind it may be done.
+    /// Invalidations without a result yet, the oldest first; later ones may be complete.
     waiting: Mutex<VecDeque<Completion>>,
-    /// The kernel cannot be told that all names are old.
+    /// The kernel cannot expire all names at once.
     keeps_names: Arc<AtomicBool>,
     sessions: Arc<OpenVersions>,
 }
@@ -47,12 +48,12 @@ impl replica::KernelCache for KernelInvalidator {
 
     fn link_changed(&self, parent: u64, name: &[u8], was_directory: bool) {
         self.note(match was_directory {
-            // Who is in it, or mounted something below it, finds it under its new name.
+            // A process inside it, or with a mount below it, finds it under its new name.
             true => self.caches.expire_entry(NodeId(parent), name),
-            // No answer on its way can have the old one believed after that.
+            // No reply in flight can restore the old dentry after that.
             false => self.caches.invalidate_entry(NodeId(parent), name),
         });
-        // The listing, which the kernel may have kept.
+        // Invalidates the cached listing of the parent.
         self.note(self.caches.invalidate_node_whole(NodeId(parent)));
     }
 

@@ -1,8 +1,8 @@
-//! A replica of a volume, mounted.
+//! FUSE file system that serves a replica of a volume.
 //!
-//! [`shunt_volume`] is the engine, which knows nothing of requests. [`VolumeFs`] is its thin face: each request is
-//! translated, and the replica does it. The kernel reads and writes files that are complete by itself, from their backing
-//! files, and keeps what it was told of names and attributes for an hour: whatever synchronisation changes is told to it.
+//! [`shunt_volume`] is the engine, which knows nothing of requests. [`VolumeFs`] is a thin layer over it that translates each
+//! FUSE request into calls of the replica. The kernel reads and writes complete files directly in their backing files, and
+//! caches names and attributes for an hour; changes applied by synchronisation invalidate them.
 
 mod coherence;
 mod convert;
@@ -36,16 +36,16 @@ use handles::Handles;
 pub use idmap::Owners;
 pub use tree::TreeFs;
 
-/// How long the kernel believes what it was told. It is told of changes; this bounds what a lost one can do.
+/// TTL of the kernel's caches. Changes invalidate them; the TTL bounds the effect of a lost invalidation.
 pub const ATTR_TTL: Expiry = Expiry::after(Duration::from_secs(3600));
 
-/// The same for a file that may be written through a mapping, which the kernel does not see.
+/// Attribute TTL of a file that may be written through a mapping, since the kernel does not see such writes.
 const MMAP_ATTR_TTL: Expiry = Expiry::after(Duration::from_secs(1));
 
-/// The same for names, where a kernel (before protocol 7.44) cannot be told that all of them are old.
+/// Name TTL for kernels before protocol 7.44, which cannot expire all names at once.
 const LEGACY_NAME_TTL: Expiry = Expiry::after(Duration::from_secs(1));
 
-/// A replica, ready to be served.
+/// A replica that a FUSE session can serve.
 pub struct VolumeFs {
     replica: Arc<Replica>,
     name: String,
@@ -59,7 +59,7 @@ pub struct VolumeFs {
     directories: Handles<readdir::OpenDirectory>,
     past: Option<history::Past>,
     past_files: Handles<history::PastFile>,
-    /// `NAME@WHEN` is found beside NAME.
+    /// `NAME@WHEN` is looked up beside NAME.
     at_names: bool,
     passthrough: bool,
     trusts_open_flags: bool,
@@ -67,15 +67,15 @@ pub struct VolumeFs {
     sessions: Arc<open_versions::OpenVersions>,
     mapped: Arc<writable_mappings::WritableMappings>,
     dead: inode_generation::RemovedDirGenerations,
-    /// The kernel refused a backing file: that is said once.
+    /// A refused backing file was already logged.
     refused: AtomicBool,
     undone: errseq::ErrSeq,
-    /// The kernel cannot be told that all names are old.
+    /// The kernel cannot expire all names at once.
     keeps_names: Arc<AtomicBool>,
 }
 
 impl VolumeFs {
-    /// Serves a replica.
+    /// Serves a replica, with no optional components.
     pub fn new(replica: Arc<Replica>) -> Self {
         Self {
             mapped: writable_mappings::WritableMappings::new(replica.clone()),
@@ -103,121 +103,120 @@ impl VolumeFs {
         }
     }
 
-    /// Has all data go through the daemon.
+    /// Disables passthrough, so that all data goes through the daemon.
     pub fn without_passthrough(mut self) -> Self {
         self.passthrough = false;
         self
     }
 
-    /// Passes opens with O_APPEND or O_DIRECT through too: see [`Config::trust_open_flags`].
+    /// Also uses passthrough for opens with O_APPEND or O_DIRECT: see [`Config::trust_open_flags`].
     pub fn trusting_open_flags(mut self) -> Self {
         self.trusts_open_flags = true;
         self
     }
 
-    /// Says who knows whether this machine may change nothing: EROFS then. Files that are open to be written stay so.
+    /// Sets the predicate that makes the mount read-only (EROFS). Files that are already open for writing stay writable.
     pub fn read_only_while(mut self, is_read_only: impl Fn() -> bool + Send + Sync + 'static) -> Self {
         self.is_read_only = Box::new(is_read_only);
         self
     }
 
-    /// Whether it is so now.
+    /// Reports whether the mount is read-only now.
     pub fn is_read_only(&self) -> bool {
         (self.is_read_only)()
     }
 
-    /// Shows what was as well, in the entry [`HISTORY`](shunt_volume::history::HISTORY) of each directory, with contents that somebody
-    /// brings.
+    /// Shows earlier versions in the entry [`HISTORY`](shunt_volume::history::HISTORY) of each directory, with contents from a
+    /// fetcher.
     pub fn with_past(mut self, view: View, contents: Arc<dyn Fetcher>) -> Self {
         self.past = Some(history::Past::new(view, contents));
         self
     }
 
-    /// Shows what was as `NAME@WHEN` beside NAME, too. Such a name cannot be given to anything new then.
+    /// Also shows earlier versions as `NAME@WHEN` beside NAME. New files cannot have such names then.
     pub fn with_at_names(mut self, shown: bool) -> Self {
         self.at_names = shown;
         self
     }
 
-    /// Says what users call the volume.
+    /// Sets the volume's name.
     pub fn named(mut self, name: &str) -> Self {
         name.clone_into(&mut self.name);
         self
     }
 
-    /// What users call the volume.
+    /// Returns the volume's name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Says who synchronises the replica.
+    /// Sets the runner that synchronises the replica.
     pub fn with_runner(mut self, runner: Arc<Runner>) -> Self {
         self.runner = Some(runner);
         self
     }
 
-    /// Shows users and groups of the volume under other numbers. Those that would come back as others cannot own anything:
-    /// EOVERFLOW.
+    /// Maps users and groups of the volume to other ids. An id that does not map back to itself cannot own anything: EOVERFLOW.
     pub fn owned_as(mut self, owners: Box<dyn Owners>) -> Self {
         self.owners = Some(owners);
         self
     }
 
-    /// Says how others hear of changes.
+    /// Sets the leases through which peers learn of changes.
     pub fn leased_by(mut self, leases: Arc<Leases>) -> Self {
         self.leases = Some(leases);
         self
     }
 
-    /// Has locks hold on all connected machines: to be said after [`leased_by`](Self::leased_by).
+    /// Makes file locks hold on all connected nodes. Call it after [`leased_by`](Self::leased_by).
     pub fn locking_for_all(mut self) -> Self {
         self.locks = self.leases.clone().map(locks::Locks::new);
         self
     }
 
-    /// How others hear of changes, if they do.
+    /// Returns the leases through which peers learn of changes, if set.
     pub fn leases(&self) -> Option<&Arc<Leases>> {
         self.leases.as_ref()
     }
 
-    /// Who synchronises the replica, if anybody does.
+    /// Returns the runner that synchronises the replica, if set.
     pub fn runner(&self) -> Option<&Arc<Runner>> {
         self.runner.as_ref()
     }
 
-    /// Says who sees to what is here.
+    /// Sets the cache manager, which fetches and evicts contents.
     pub fn with_cache_manager(mut self, tender: CacheManager) -> Self {
         self.tender = Some(tender);
         self
     }
 
-    /// Says where contents come from.
+    /// Sets the store from which contents are fetched.
     pub fn with_fetcher(mut self, from: Arc<StoreFetcher>) -> Self {
         self.from = Some(from);
         self
     }
 
-    /// Where contents come from, if from anywhere.
+    /// Returns the store from which contents are fetched, if set.
     pub fn from_store(&self) -> Option<&StoreFetcher> {
         self.from.as_deref()
     }
 
-    /// Who sees to what is here, if anybody does.
+    /// Returns the cache manager, if set.
     pub fn tender(&self) -> Option<&CacheManager> {
         self.tender.as_ref()
     }
 
-    /// The replica.
+    /// Returns the replica.
     pub fn replica(&self) -> &Arc<Replica> {
         &self.replica
     }
 
-    /// What a session for it asks of the kernel.
+    /// Returns the session configuration.
     pub fn config(&self) -> Config {
-        // AUTO_INVAL_DATA: a file that is read through the kernel's pages has its length asked for once that is in doubt. Without
-        // it a read that goes no further than the length of the version before is filled up with zeros.
-        // Not ATOMIC_O_TRUNC: with it a program that runs is truncated before that is refused. Not the umask: the kernel
-        // applies it, as there are no ACLs.
+        // AUTO_INVAL_DATA: the kernel requests the length of a file that it reads through the page cache once that length is in
+        // doubt. Without it, a read that stays within the length of the previous version is filled up with zeros.
+        // Not ATOMIC_O_TRUNC: with it a running program is truncated before the open fails. Not DONT_MASK: there are no ACLs,
+        // so the kernel applies the umask.
         let wanted = Capabilities::HANDLE_KILLPRIV_V2
             | Capabilities::CACHE_SYMLINKS
             | Capabilities::EXPORT_SUPPORT
@@ -231,7 +230,7 @@ impl VolumeFs {
         if self.passthrough { config } else { config.without(Capabilities::PASSTHROUGH) }
     }
 
-    /// What the kernel must be told: it checks permissions, the face does not.
+    /// Returns the mount options. The kernel checks permissions (`default_permissions`); this crate does not.
     pub fn mount_options(&self) -> MountOptions {
         let root = self.replica.get(ROOT).map_or(0o755, |root| root.mode);
         MountOptions::new().default_permissions(true).root_permissions(root)

@@ -1,9 +1,9 @@
-//! Opens of what a file was before it was replaced.
+//! Open versions of each file, for files that were replaced while open.
 //!
-//! The kernel serves one file of an inode at a time: as long as somebody has the older one open through it, those who open
-//! the inode get that where it is passed through, and go past the kernel where it is not. The end of an open is told a moment
-//! after the program closed it, so that moment is waited for. By the length, too, a kernel knows one: what it was told of the
-//! files that are open, and when, is kept with them.
+//! The kernel has one backing file for each inode. While an older version is open through it, later opens get that version
+//! where they use passthrough, and bypass the page cache otherwise. The kernel reports the end of an open a moment after the
+//! program closed it, so an open waits for that moment. The kernel also knows one length for each inode: the lengths and
+//! invalidations sent to it for open files are recorded here.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -13,9 +13,9 @@ use shunt_volume::lease::Wait;
 
 use crate::recent_invalidations::RecentInvalidations;
 
-/// How long, in steps of the second. One who still has it open then has it open on purpose.
+/// Maximum wait for older opens, in steps. A program that still has the file open then keeps it open on purpose.
 const MAX_WAIT_STEPS: u32 = 300;
-/// Of those who do, each may have ended this moment as well.
+/// Maximum wait where only opens are left that were waited for before: each of those may just have ended, too.
 const MAX_WAIT_STEPS_OF_READERS: u32 = 20;
 const STEP: Duration = Duration::from_millis(1);
 
@@ -23,21 +23,21 @@ const STEP: Duration = Duration::from_millis(1);
 struct Opens {
     session: u64,
     count: u32,
-    /// It was waited for in vain.
+    /// A wait for its end has timed out.
     stays: bool,
 }
 
-/// The opens of a file.
+/// The opens of a file, by version, and what the kernel was told about it.
 #[derive(Default)]
 struct File {
     opens: Vec<Opens>,
-    /// When the kernel was last to be told that it changed.
+    /// Time of the last invalidation sent to the kernel.
     told: Option<Instant>,
-    /// How often the kernel was told the length of another version than one that is open.
+    /// Number of times that the kernel was told the length of a version other than an open one.
     lengths: u64,
 }
 
-/// Opens by file.
+/// Table of open versions by inode number.
 #[derive(Default)]
 pub(crate) struct OpenVersions {
     files: Mutex<HashMap<u64, File>>,
@@ -66,13 +66,13 @@ impl OpenVersions {
         }
     }
 
-    /// What is open of a file.
+    /// Returns the open versions of a file.
     fn of(&self, num: u64) -> Vec<u64> {
         let files = self.files.lock();
         files.get(&num).map(|file| file.opens.iter().map(|opens| opens.session).collect()).unwrap_or_default()
     }
 
-    /// The kernel is to be told that a file changed.
+    /// Records that the kernel is about to get an invalidation for a file.
     pub(crate) fn telling(&self, num: u64) {
         self.news.note(num);
         if let Some(file) = self.files.lock().get_mut(&num) {
@@ -80,14 +80,14 @@ impl OpenVersions {
         }
     }
 
-    /// Whether it was to be told so a moment ago, whoever has the file open.
+    /// Reports whether an invalidation was sent a moment ago, even if nobody has the file open.
     pub(crate) fn has_news(&self, num: u64) -> bool {
         self.news.are_fresh(num)
     }
 
-    /// The kernel is told the length of what a file holds now. Whether one is open that holds something else.
+    /// Records that the kernel is about to get the length of the latest version. Returns whether an older one is open.
     pub(crate) fn telling_length(&self, num: u64, is_latest: impl Fn(u64) -> bool) -> bool {
-        // Not under the lock: who tells which is the latest may wait for who tells of news.
+        // Not under the lock: `is_latest` may wait for a thread that sends invalidations.
         let open = self.of(num);
         let has_older = !open.iter().all(|session| is_latest(*session));
         if has_older && let Some(file) = self.files.lock().get_mut(&num) {
@@ -96,14 +96,14 @@ impl OpenVersions {
         has_older
     }
 
-    /// How long ago the kernel was last told that a file changed, since it is open, and how often it was told another length.
+    /// Returns the time since the last invalidation of an open file, and the number of foreign lengths sent.
     pub(crate) fn news(&self, num: u64) -> (Option<Duration>, u64) {
         let files = self.files.lock();
         let Some(file) = files.get(&num) else { return (None, 0) };
         (file.told.map(|told| told.elapsed()), file.lengths)
     }
 
-    /// Whether there is an older one, and whether one of these is waited for.
+    /// Returns whether an older version is open, and whether it is worth waiting for one of them.
     fn older(&self, num: u64, session: u64) -> (bool, bool) {
         let files = self.files.lock();
         let all = files.get(&num).map_or(&[][..], |file| &file.opens);
@@ -112,7 +112,7 @@ impl OpenVersions {
         (stay.peek().is_some(), stay.any(|stays| !stays))
     }
 
-    /// Waits for the end of the older ones; whether they ended.
+    /// Waits for the end of all opens of older versions. Returns whether they ended.
     pub(crate) async fn wait_for_older(&self, num: u64, session: u64) -> bool {
         for step in 0..MAX_WAIT_STEPS {
             match self.older(num, session) {

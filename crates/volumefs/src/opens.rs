@@ -1,4 +1,6 @@
-//! Open files.
+//! Open files: backing files, passthrough and the version that each open shows. An open keeps the version that it was made of,
+//! even if another one replaces the file. Complete files use passthrough where the kernel permits it; otherwise the daemon
+//! serves the data, fetching missing ranges.
 
 use std::fs::File;
 use std::ops::Range;
@@ -18,22 +20,23 @@ use crate::coherence::{Stamp, stamp};
 use crate::errseq::ErrSeq;
 use crate::recent_invalidations::INVALIDATION_WINDOW;
 
-/// A file that somebody has open.
+/// An open file.
 pub(crate) struct OpenFile {
     pub(crate) num: u64,
     pub(crate) writes: bool,
-    /// A mapping of it can be written.
+    /// The open permits a writable mapping.
     maps: bool,
     pub(crate) opened: replica::Opened,
-    /// The same, for replies that carry its data: most files are never read through the daemon.
+    /// Duplicate of `opened.file` for replies that carry data, made on demand: most files are never read through the daemon.
     data: OnceLock<Arc<OwnedFd>>,
-    /// What of it is here, around what was read last.
+    /// Range known to be present, around the last read.
     here: Mutex<Range<u64>>,
-    /// The kernel reads it through its pages, by the length that it knows.
+    /// The kernel reads the file through its page cache, up to the length that it knows.
     buffered: AtomicBool,
-    /// How many lengths of other versions it had been told of, and one, when it last was sure to know that of this one.
+    /// Number of foreign lengths reported to the kernel, plus one, when the kernel last certainly knew the length of this
+    /// version.
     known: AtomicU64,
-    /// As others were told of it last.
+    /// State of the file as last published to peers.
     pub(crate) published: Mutex<Option<Stamp>>,
     pub(crate) undone: ErrSeq,
 }
@@ -52,10 +55,11 @@ impl OpenFile {
     }
 }
 
-/// The longest wait of an open for what the kernel is told: a page of it may be on its way from a store that is silent.
+/// Maximum time an open waits for pending invalidations: a page under invalidation may be waiting for a store that does not
+/// reply.
 const INVALIDATION_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How often, a millisecond apart, a backing file is to be had.
+/// Number of attempts to register a backing file, a millisecond apart.
 const MAX_BACKING_TRIES: u32 = 20;
 
 const SETID: u16 = 0o6000;
@@ -65,7 +69,7 @@ pub(crate) fn errno(error: std::io::Error) -> Errno {
 }
 
 impl VolumeFs {
-    /// Opens a file for a caller. `is_known`: to the kernel, before this is answered.
+    /// Opens a file. `is_known`: the kernel knew the inode before the reply to this request.
     pub(crate) async fn open_node(
         &self,
         request: &Request<'_>,
@@ -104,15 +108,16 @@ impl VolumeFs {
             published: told,
             undone,
         };
-        // Somebody may come before it is closed, to whom that is worth a request.
+        // A FLUSH is worth its cost only if peers may connect before the file is closed.
         let flushes = writes && self.leases.is_some();
         if flushes {
             *open.published.lock() = stamp(&open).ok();
         }
         let (handle, open) = self.files.add(open);
-        // What a write ends goes with the write itself; past the daemon the kernel would ask and tell first.
+        // A write through the daemon clears setid bits and capabilities by itself; with passthrough the kernel would have to
+        // send requests first.
         let watched = writes && (node.mode & SETID != 0 || node.xattrs);
-        // What is written past the daemon is held against no limit.
+        // Writes past the daemon are not counted against limits.
         let limited = writes && self.replica.limits_writes(node.owner.0);
         let backing = match complete && self.passthrough && !watched && !limited && is_alone {
             true => Some(self.backing(request, &open).await),
@@ -121,13 +126,13 @@ impl VolumeFs {
         let maps_direct = request.session().negotiated().granted.contains(Capabilities::DIRECT_IO_ALLOW_MMAP);
         let served = match backing {
             Some(Ok(backing)) => Opened::passthrough(handle, backing),
-            // Where the kernel goes on with the older version past the daemon, who reads gets that, all of it: what a program maps
-            // is of it in any case. What is written is not for it.
+            // While the kernel passes opens of an older version through, readers get that version, all of it: mappings show it
+            // in any case. Writes must go to the new one.
             _ if !is_alone && !writes => Opened::direct(handle).joining(),
             _ if !is_alone => Opened::direct(handle).watched(),
             Some(Err(Errno::BUSY)) => Opened::direct(handle).watched(),
-            // Another version may come while this one does, and what the kernel is told of the length of this one while news are
-            // about is not taken in: by that of another it would cut this one off, or fill it up with zeros.
+            // Another version may replace this one while it is fetched, and the kernel ignores the length of this one while
+            // invalidations are pending: with that of another version it would truncate this one, or fill it up with zeros.
             _ if maps_direct && (!complete || self.sessions.has_news(node.ino)) => {
                 Opened::direct(handle).watched()
             }
@@ -137,20 +142,20 @@ impl VolumeFs {
         Ok(if flushes { served } else { served.no_flush() })
     }
 
-    /// Whether the file holds something else by now than what an open of it shows.
+    /// Reports whether the file has a newer version than the open shows.
     fn is_stale(&self, open: &OpenFile) -> bool {
         !self.replica.is_latest(open.num, open.opened.session)
     }
 
-    /// That by which something is asked of a node, where it is such.
+    /// Returns the open behind a handle if it shows an older version of the node.
     pub(crate) fn older(&self, node: NodeId, handle: Option<FileHandle>) -> Option<Arc<OpenFile>> {
         let open = self.files.get(handle?).ok()?;
         (open.num == node.0 && self.is_stale(&open)).then_some(open)
     }
 
-    /// ESTALE where the kernel may go by the length of another version than that of an open: it would cut off what it reads, or fill
-    /// it up with zeros. It does not take in what it is told while news of the file are about. `reads`: it asked for the length
-    /// before, where it had to.
+    /// Returns ESTALE where the kernel may use the length of another version than the one that is open: it would truncate the
+    /// data read, or fill it up with zeros. The kernel ignores lengths in replies while invalidations of the file are pending.
+    /// `reads`: the kernel has requested the length before, if it had to.
     pub(crate) fn check_kernel_size(
         &self,
         request: &Request<'_>,
@@ -175,8 +180,8 @@ impl VolumeFs {
         if is_known { Ok(()) } else { Err(Errno::STALE) }
     }
 
-    /// Waits until the kernel knows of the version that is opened: it would show the length and the pages of an older one, and
-    /// what is written over that would take the place of this one.
+    /// Waits until the kernel has processed the invalidations for the version that is opened. Otherwise it would show the
+    /// length and the pages of an older one, and writes based on that would replace this one.
     async fn told(&self, request: &Request<'_>, node: NodeId) {
         if let Some(told) = request.session().caches().settled(node) {
             let late = move || tracing::debug!("the kernel does not take in that node {} changed", node.0);
@@ -184,11 +189,12 @@ impl VolumeFs {
         }
     }
 
-    /// EBUSY: the kernel uses that of another version.
+    /// Registers a backing file. EBUSY: the kernel uses that of another version.
     async fn backing(&self, request: &Request<'_>, open: &OpenFile) -> Result<Backing, Errno> {
         let passthrough = request.session().passthrough().ok_or(Errno::OPNOTSUPP)?;
         let mut tries = 0..MAX_BACKING_TRIES;
-        // The kernel opens it anew for each open. What it keeps besides is to be no writer: see `mapped`.
+        // The kernel reopens the backing file for each open. The descriptor that it keeps besides must not be a writer: see
+        // `mapped`.
         let again = match open.writes {
             true => self.replica.reopen_read_only(open.num, open.file()).ok(),
             false => None,
@@ -199,7 +205,7 @@ impl VolumeFs {
         }
         let shared = loop {
             match passthrough.share(request_node(open), registered.as_fd()) {
-                // The last open of an older version has ended, and its registration is about to.
+                // The last open of an older version was closed, and its registration is about to end.
                 Err(Errno::BUSY) if tries.next().is_some() => Wait::pause(Duration::from_millis(1)).await,
                 shared => break shared,
             }
@@ -217,7 +223,7 @@ impl VolumeFs {
         let OpenFile { num, writes, maps, ref opened, .. } = *open;
         let session = opened.session;
         self.sessions.remove(num, session);
-        // With it goes the descriptor that it was written by.
+        // Closes the descriptor that the file was written through.
         drop(open);
         match writes {
             true => self.mapped.close(num, session, maps, self.leases.clone()).await,
@@ -225,8 +231,8 @@ impl VolumeFs {
         }
     }
 
-    /// ESTALE of a file that was deleted while it was open to be written, and is there again as others changed it: its length is
-    /// that of the other one, up to which the kernel would show what it held.
+    /// Returns ESTALE for a file that was deleted while open for writing and restored by a remote change: the kernel knows the
+    /// length of the restored file, and would show the deleted content up to that.
     pub(crate) fn not_deleted(&self, open: &OpenFile) -> Result<(), Errno> {
         if open.writes && self.is_stale(open) && self.replica.get(open.num).is_ok_and(|node| node.links > 0) {
             return Err(Errno::STALE);
@@ -234,7 +240,7 @@ impl VolumeFs {
         Ok(())
     }
 
-    /// Has a range of a file be in its backing file.
+    /// Ensures that a range of a file is present in its backing file.
     pub(crate) fn bring(&self, open: &OpenFile, offset: u64, length: u64) -> Result<(), Errno> {
         if open.opened.complete {
             return Ok(());
@@ -255,8 +261,8 @@ fn request_node(open: &OpenFile) -> shunt_fuse::NodeId {
     shunt_fuse::NodeId(open.num)
 }
 
-/// A change of a file that may make it longer, held against the limits of the volume: the kernel makes one of an inode at a
-/// time.
+/// Runs a change that may extend a file, after reserving the growth in the volume's limits. The kernel makes one such change of
+/// an inode at a time.
 pub(crate) fn limited<T>(
     replica: &Replica,
     open: &OpenFile,

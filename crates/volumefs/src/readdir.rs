@@ -1,7 +1,7 @@
-//! Listings.
+//! READDIR and READDIRPLUS of replica and history directories.
 //!
-//! Names come in their order, and a listing goes on after the last name that was told: what is made or removed meanwhile
-//! shifts nothing. A program may also go back to a place, which is a number: so the names at some places are kept.
+//! Names are listed in sorted order, and a listing continues after the last name returned, so concurrent creates and removals
+//! shift nothing. A program may also seek back to an offset, which is a number; so the names at some offsets are kept.
 
 use std::collections::BTreeMap;
 
@@ -13,13 +13,13 @@ use crate::errseq::ErrSeq;
 use crate::history::is_past;
 use crate::{VolumeFs, convert};
 
-/// Names asked for at once.
+/// Number of names fetched at once.
 const TOGETHER: usize = 128;
 
-/// Places before the names: `.` and `..`.
+/// Offsets of `.` and `..`, which precede the names.
 const DOTS: u64 = 2;
 
-/// An open directory: the names after which some places begin.
+/// An open directory with the names at some offsets.
 pub(crate) struct OpenDirectory {
     places: Mutex<Places>,
     pub(crate) undone: ErrSeq,
@@ -33,13 +33,13 @@ impl OpenDirectory {
 
 #[derive(Default)]
 struct Places {
-    /// Every so often, for ever.
+    /// Names at every 256th offset, kept until the close.
     marks: BTreeMap<u64, Vec<u8>>,
-    /// Of the last answers: each name by the place after it.
+    /// Names of the last replies, each by the offset after it.
     recent: BTreeMap<u64, Vec<u8>>,
 }
 
-/// Places kept of the last answers.
+/// Number of offsets kept from the last replies.
 const RECENT: usize = 1024;
 
 impl Places {
@@ -56,7 +56,7 @@ impl Places {
 
 trait Out {
     fn dot(&mut self, name: &[u8], ino: u64, next: u64) -> bool;
-    /// Whether it had room.
+    /// Adds an entry. Returns false if there is no room.
     fn push(&mut self, volume: &VolumeFs, listed: &Listed, applied: u64, next: u64) -> bool;
 }
 
@@ -77,7 +77,7 @@ impl Out for DirectoryPlusBuffer {
     }
 
     fn push(&mut self, volume: &VolumeFs, listed: &Listed, applied: u64, next: u64) -> bool {
-        // Told once it is in, and not before.
+        // The lookup count is incremented only for entries that fit.
         if !self.has_room_for(&listed.name) {
             return false;
         }
@@ -142,7 +142,7 @@ impl VolumeFs {
         }
     }
 
-    /// The name after which a place begins: the nearest that is known, and from there on.
+    /// Returns the name before an offset: the nearest known one, advanced from there.
     fn find_place(&self, num: u64, places: &Places, wanted: u64) -> Result<(u64, Vec<u8>), Errno> {
         let nearest = |names: &BTreeMap<u64, Vec<u8>>| {
             names.range(..=wanted).next_back().map(|(place, name)| (*place, name.clone()))

@@ -1,20 +1,20 @@
-//! Of which files the kernel was to be told a moment ago that they changed.
+//! Files whose invalidation was sent to the kernel a moment ago.
 //!
-//! An answer with the length of a file that crosses such news is not taken in by the kernel. They are asked for when a file is
-//! opened, so they are kept of files that nobody has open as well: as much of each, however many there are.
+//! The kernel ignores a length in a reply that crosses an invalidation. Opens check for that, so the times are kept for files
+//! that nobody has open, too: in a table of constant size.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Within it the kernel has taken in what it was told, and a read is answered for whose sake it asked for the length.
+/// Time after which the kernel has processed an invalidation, and has answered the reads for which it requested the length.
 pub(crate) const INVALIDATION_WINDOW: Duration = Duration::from_millis(50);
 
-/// Files that are told apart. Of two that are not, one is taken to have the news of the other.
+/// Number of slots. Files that share a slot share their invalidations.
 const FILES: usize = 4096;
 
 pub(crate) struct RecentInvalidations {
     begun: Instant,
-    /// When, by [`now`](Self::now); 0: never.
+    /// Time of the last invalidation by [`now`](Self::now); 0: never.
     told: Box<[AtomicU64; FILES]>,
 }
 
@@ -25,7 +25,7 @@ impl Default for RecentInvalidations {
 }
 
 impl RecentInvalidations {
-    /// In milliseconds, with a moment before the beginning: what was never told of is not new then.
+    /// Returns milliseconds, offset by the window so that 0 is never recent.
     fn now(&self) -> u64 {
         (INVALIDATION_WINDOW + self.begun.elapsed()).as_millis() as u64
     }

@@ -1,4 +1,5 @@
-//! The directories that join volumes into one tree. There is nothing in them but each other, and places to mount at.
+//! File system of the directories that join volumes into one tree. It contains nothing but directories, of which the leaves are
+//! mount points.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsStr;
@@ -30,12 +31,12 @@ impl Directory {
 
 struct Directories {
     by_number: HashMap<u64, Directory>,
-    /// Given next: no number is given twice.
+    /// Next inode number; numbers are never reused.
     next: u64,
 }
 
-/// The directories of a tree, ready to be served. They belong to who serves them; nobody makes or removes any but by
-/// [`show`](Self::show).
+/// The directories of a tree, which a FUSE session can serve. They belong to the daemon's user, and only [`show`](Self::show)
+/// creates or removes them.
 pub struct TreeFs {
     owner: (u32, u32),
     directories: Mutex<Directories>,
@@ -61,17 +62,17 @@ impl std::fmt::Debug for TreeFs {
 }
 
 impl TreeFs {
-    /// What a session for it asks of the kernel.
+    /// Returns the session configuration.
     pub fn config(&self) -> Config {
         Config::new(Profile::Passthrough)
     }
 
-    /// What the kernel must be told: it checks permissions.
+    /// Returns the mount options; the kernel checks permissions.
     pub fn mount_options(&self) -> MountOptions {
         MountOptions::new().default_permissions(true).root_permissions(PERMISSIONS as u16)
     }
 
-    /// Where something may be mounted: paths of the directories in which there are no others.
+    /// Returns the mount points: the paths of the leaf directories.
     pub fn places(&self) -> Vec<PathBuf> {
         let directories = self.directories.lock();
         let mut places = Vec::new();
@@ -87,18 +88,18 @@ impl TreeFs {
         places
     }
 
-    /// Directories that there are.
+    /// Counts the directories.
     pub fn len(&self) -> usize {
         self.directories.lock().by_number.len()
     }
 
-    /// Whether there is none but the top one.
+    /// Reports whether the root is the only directory.
     pub fn is_empty(&self) -> bool {
         self.len() == 1
     }
 
-    /// Has just these directories be there, each a row of names from the top down, and those above them. One that stays has
-    /// the number that it had; nothing may be mounted on one that goes.
+    /// Creates these directories, each given as the names from the root down, with their parents, and removes all others. A
+    /// directory that stays keeps its inode number. Nothing may be mounted on one that is removed.
     pub fn show<'a>(&self, places: impl IntoIterator<Item = &'a [String]>) {
         let mut directories = self.directories.lock();
         let mut kept = vec![NodeId::ROOT.0];
@@ -153,7 +154,7 @@ impl Directories {
         number
     }
 
-    /// Removes all others, the deepest first: parent, number and name of each.
+    /// Removes all directories but `kept`, the deepest first. Returns the parent, number and name of each.
     fn keep(&mut self, mut kept: Vec<u64>) -> Vec<(u64, u64, Vec<u8>)> {
         kept.sort_unstable();
         let mut gone = Vec::new();
@@ -171,7 +172,7 @@ impl Directories {
             }
         }
         self.by_number.retain(|number, _| kept.binary_search(number).is_ok());
-        // A directory has a higher number than the one that it is in.
+        // Directories have higher numbers than their parents.
         gone.sort_unstable_by_key(|(_, child, _)| std::cmp::Reverse(*child));
         gone
     }
@@ -190,7 +191,7 @@ impl FileSystem for TreeFs {
             directory.names.get(name.as_bytes()).copied()
         };
         match number {
-            // Its name and number stay together as long as it is there, and the kernel is told of its end.
+            // The name and number stay together as long as the directory exists, and its removal is notified to the kernel.
             Some(number) => {
                 let attributes = self.attributes(NodeId(number))?;
                 let entry = Entry::new(NodeId(number), attributes, Expiry::FOREVER);
@@ -219,7 +220,7 @@ impl FileSystem for TreeFs {
     ) -> Result<(), Errno> {
         let directories = self.directories.lock();
         let directory = directories.by_number.get(&node.0).ok_or(Errno::STALE)?;
-        // The place after an entry is its number, which grows; the two dots come before all of them.
+        // The offset after an entry derives from its number, which grows; the two dots come first.
         let dots = [(&b"."[..], node.0, 1), (&b".."[..], directory.parent, 2)];
         let room = dots
             .iter()
@@ -244,7 +245,7 @@ impl FileSystem for TreeFs {
     }
 }
 
-/// The place after the entry of a directory is its number and so many.
+/// Offset after a directory entry, less its inode number: the offsets of the two dots.
 const PLACES: u64 = 2;
 
 #[cfg(test)]

@@ -1,8 +1,7 @@
-//! Files that are mapped to be written.
+//! Files with writable mappings.
 //!
-//! The kernel maps backing files themselves. So a mapping outlives the open that it was made of, and what is written through
-//! it after the last close is seen by nobody: such a file counts as open for as long as somebody can write to its backing
-//! file.
+//! The kernel maps backing files itself. So a mapping outlives the open that it was made through, and nobody sees what is
+//! written through it after the last close. Such a file counts as open for as long as its backing file has writers.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -17,38 +16,39 @@ use shunt_volume::replica::Replica;
 
 use crate::coherence::{Stamp, stamp_of};
 
-/// The kernel closes its backing file a moment after it told of that. In steps that double, from the first.
+/// First delay before a release is retried, since the kernel closes its backing file a moment after it reported the release.
+/// Each further step doubles it.
 const RELEASE_RETRY_STEP: Duration = Duration::from_millis(1);
 const STEPS: u32 = 3;
-/// Then it is mapped, and looked at so often.
+/// Interval for checking files that stay mapped after that.
 const LOOK: Duration = Duration::from_secs(1);
-/// Those that are mapped for a short time only.
+/// Short-lived mappings: up to this age, and checked at this interval.
 const SHORT: (Duration, Duration) = (Duration::from_secs(3), Duration::from_millis(100));
 
-/// Where no file system tells, it is believed that nobody does.
+/// Reports whether a backing file has writers; false where the file system cannot tell.
 fn has_writers(file: &File) -> bool {
     Passthrough::has_writers(file.as_fd()).unwrap_or(false)
 }
 
-/// One that was closed, and is mapped.
+/// A closed open whose file is still mapped.
 struct DeferredRelease {
     num: u64,
     session: u64,
     maps: bool,
     since: Instant,
-    /// As it was when it was made to last.
+    /// State of the file when it was last made durable.
     seen: Option<Stamp>,
 }
 
 #[derive(Default)]
 struct State {
-    /// Opens through which a mapping can be written, by file; also those that were closed.
+    /// Number of opens that permit a writable mapping, by inode, including closed ones with a mapping.
     opens: HashMap<u64, u32>,
     still: Vec<DeferredRelease>,
     has_thread: bool,
 }
 
-/// All of a volume.
+/// Writable mappings of a volume.
 pub(crate) struct WritableMappings {
     replica: Arc<Replica>,
     state: Mutex<State>,
@@ -59,7 +59,7 @@ impl WritableMappings {
         Arc::new(Self { replica, state: Mutex::default() })
     }
 
-    /// A file was opened so that it can be.
+    /// Counts an open that permits a writable mapping.
     pub(crate) fn opened(&self, num: u64) {
         *self.state.lock().opens.entry(num).or_default() += 1;
     }
@@ -78,8 +78,7 @@ impl WritableMappings {
         }
     }
 
-    /// Ends an open by which a file was written, at once or once it is mapped no more. `maps`: it was one of those that were
-    /// [`opened`](Self::opened) here.
+    /// Releases a writable open, at once or when its mapping ends. `maps`: the open was counted by [`opened`](Self::opened).
     pub(crate) async fn close(
         self: &Arc<Self>,
         num: u64,
@@ -117,15 +116,15 @@ impl WritableMappings {
         if maps {
             self.ended(num);
             if changed {
-                // What was written through a mapping is news to the kernel.
+                // The kernel does not see writes through a mapping in its caches of the file.
                 self.replica.changed_unseen(num);
             }
         }
         true
     }
 
-    /// Ends those that are mapped no more, and has what was written through the others last: then it is sent. How long until
-    /// the next look; `None`: there are none.
+    /// Releases opens whose mapping has ended, and makes writes through the others durable, so that they are pushed. Returns
+    /// the time until the next check, or `None` if no mapping is left.
     fn look(&self, leases: Option<&Leases>) -> Option<Duration> {
         let mut still = std::mem::take(&mut self.state.lock().still);
         still.retain_mut(|one| {

@@ -1,5 +1,5 @@
-//! Programs to which no mount should be handed over, told apart by the name of their file. Beside it lies `shunt`, which
-//! does what they do not.
+//! Programs that must not take over a mount, selected by their file name. The file `shunt` beside it does the work that they do
+//! not.
 
 use std::ffi::OsStr;
 use std::os::unix::process::CommandExt as _;
@@ -20,7 +20,7 @@ fn main() {
             let soon = libc::timeval { tv_sec: 0, tv_usec: 300_000 };
             let timer =
                 libc::itimerval { it_interval: libc::timeval { tv_sec: 0, tv_usec: 0 }, it_value: soon };
-            // SAFETY: both structures outlive the call. The alarm ends whatever runs in this process then.
+            // SAFETY: both structures outlive the call. The alarm ends whatever program runs in this process then.
             unsafe { libc::setitimer(libc::ITIMER_REAL, &raw const timer, std::ptr::null_mut()) };
             go_on(&path);
         }

@@ -1,4 +1,4 @@
-//! O_APPEND: what is appended, and what has its place all the same.
+//! O_APPEND: appended data, and writes at explicit offsets.
 
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -32,7 +32,7 @@ fn appends_meet_the_end(s: &Stage) {
     fs::write(s.lower("f"), b"one").unwrap();
     let mut file = appending(s, "f");
     file.write_all(b"two").unwrap();
-    // On Linux the offset of an append does not count.
+    // On Linux an append ignores the offset of pwrite.
     file.write_all_at(b"three", 0).unwrap();
     assert_eq!(fs::read(s.lower("f")).unwrap(), b"onetwothree");
 }
@@ -48,7 +48,7 @@ fn an_append_flag_can_be_given_up(s: &Stage) {
     assert_eq!(fs::read(s.lower("f")).unwrap(), b"AB00CD");
 }
 
-/// The source grows behind the kernel's back: nothing is overwritten.
+/// The source grows without the kernel's knowledge: nothing is overwritten.
 #[test]
 fn appends_do_not_overwrite_what_others_append() {
     needs_mount!();

@@ -1,4 +1,4 @@
-//! Nothing in the daemon grows with the number of names.
+//! Resource limits of the daemon: no resource grows with the number of names.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -80,7 +80,7 @@ fn a_user_who_opens_all_he_can_stops_nobody() {
         greedy.len(),
         others[0].len()
     );
-    // Root is left some whatever users do.
+    // Files opened by users leave a reserve for root.
     let of_root: Vec<_> = (0..8).map(|_| File::open(s.path("file")).unwrap()).collect();
     fs::read_dir(s.mnt()).unwrap().for_each(|entry| drop(entry.unwrap()));
     drop((of_root, others, greedy));
@@ -88,8 +88,8 @@ fn a_user_who_opens_all_he_can_stops_nobody() {
     assert!(within(Duration::from_secs(5), again), "what was closed counts no more");
 }
 
-/// The kernel would keep every inode it ever saw; the limit makes it let go. Before Linux 6.18 it cannot be asked to,
-/// and then everything else must be as usual.
+/// The kernel keeps every inode it has seen unless the limit makes it evict some. Before Linux 6.18 that cannot be requested,
+/// and everything else must work as usual.
 #[test]
 fn max_inodes_is_kept() {
     needs_mount!();
@@ -99,17 +99,17 @@ fn max_inodes_is_kept() {
             make(s.src(), 50_000);
             let walked = run_for(60, Command::new("find").arg(s.mnt()).args(["-printf", "%i %s\n"])).ok();
             assert_eq!(walked.lines().count(), 50_000 + 100 + 1);
-            // Forgets come with a delay; a look at the root gives the daemon reasons to go on.
+            // The kernel delays FORGETs; a lookup of the root lets the daemon make progress.
             let count = || inodes(s);
             let near = !kernel_has(6, 18) || within(Duration::from_secs(5), || count() <= 7500);
             assert!(near, "{} inodes after a walk of 50,000, with a limit of 5,000: {}", count(), s.stat());
-            // What was let go is found again.
+            // Evicted inodes are found again.
             assert!(s.path("d3/f1600").exists());
         },
     );
 }
 
-/// How many inodes the daemon knows, by whatever name `stat` calls them.
+/// Returns the number of inodes in the daemon, under any of the keys that `stat` uses.
 fn inodes(s: &Stage) -> u64 {
     fn find(v: &serde_json::Value) -> Option<u64> {
         let map = v.as_object()?;
@@ -149,7 +149,8 @@ fn repeated_walks_do_not_grow() {
     stage::perform(Plan::tmpfs().args(&["--cache", "none"]).patience(240), |s| {
         make(s.src(), 5000);
         let walk = || run_for(60, Command::new("find").arg(s.mnt()).args(["-size", "+1"])).ok();
-        // Memory grows with threads, which come when others are held up: so until it stays. What leaks never does.
+        // Memory grows with the number of threads, and threads are added while others wait: so poll until it is stable. A leak
+        // never stabilises.
         let state = || (memory_kib(s.pid()), mounts::open_files(s.pid()));
         let mut seen = vec![state()];
         let stays = (0..8).any(|_| {

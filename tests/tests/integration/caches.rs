@@ -1,4 +1,4 @@
-//! What the kernel may remember, in each cache mode.
+//! The cache modes: what the kernel may cache in each.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -21,10 +21,10 @@ fn walk(s: &Stage) -> usize {
     run(Command::new("find").arg(s.mnt()).args(["-printf", "%p %s %m %T@\n"])).ok().lines().count()
 }
 
-/// Only the mirror changes the source: what was seen once is never asked again.
+/// Only the mirror changes the source, so nothing is requested a second time.
 ///
-/// With one exception that is the kernel's: reading a directory makes its access time uncertain, so the next walk asks
-/// for each directory's attributes once more. From then on the listing itself comes from the cache.
+/// The kernel makes one exception: reading a directory invalidates its access time, so the next walk requests the attributes of
+/// each directory once more. From then on the listing itself comes from the cache.
 #[test]
 fn exclusive_asks_once() {
     needs_mount!();
@@ -55,13 +55,13 @@ fn exclusive_asks_once() {
     });
 }
 
-/// A mapping outlives the descriptor, and nobody is told of what is stored there.
+/// A mapping outlives the descriptor, and the daemon is not notified of stores through it.
 #[test]
 fn exclusive_sees_what_a_mapping_wrote() {
     needs_mount!();
     stage::perform(Plan::tmpfs().args(&["--cache", "exclusive"]), |s| {
         let mtime = |path: &std::path::Path| fs::metadata(path).unwrap().modified().unwrap();
-        // One made in the mount, and one that the kernel knows before it is opened.
+        // One file created in the mount, and one that the kernel has looked up before it is opened.
         fs::write(s.lower("old"), [0; 4096]).unwrap();
         for name in ["old", "new"] {
             let path = s.path(name);
@@ -82,7 +82,7 @@ fn exclusive_sees_what_a_mapping_wrote() {
     });
 }
 
-/// Names that are not there are remembered as well, and forgotten when they come.
+/// Absent names are cached as well, and invalidated when they are created.
 #[test]
 fn exclusive_remembers_absence() {
     needs_mount!();
@@ -101,7 +101,7 @@ fn exclusive_remembers_absence() {
     });
 }
 
-/// A change in the source is there after the time given, and the old state until then is no error.
+/// A change in the source is visible after the timeout; the old state until then is no error.
 #[test]
 fn timeout_shows_changes_after_its_time() {
     needs_mount!();
@@ -128,7 +128,7 @@ fn timeout_shows_changes_after_its_time() {
     });
 }
 
-/// Nothing is remembered: each look sees the source as it is.
+/// Nothing is cached: each lookup sees the source as it is.
 #[test]
 fn none_shows_changes_at_once() {
     needs_mount!();
@@ -157,7 +157,7 @@ fn none_shows_changes_at_once() {
     }
 }
 
-/// A name that comes to mean another file below must not show the old file's data, whatever is cached.
+/// A name that later refers to another lower file must not show the old file's data, whatever is cached.
 #[test]
 fn a_replaced_file_is_another_file() {
     needs_mount!();

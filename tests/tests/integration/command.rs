@@ -1,4 +1,4 @@
-//! The command line: what it says, what it promises to other programs, and what it refuses.
+//! The command line: its output, its guarantees to other programs, and its errors.
 
 use std::fs;
 use std::io::Read as _;
@@ -42,7 +42,7 @@ fn bad_input_gives_one_clear_line() {
     assert!(within(SOON, || mounts::processes_naming(s.mnt()).is_empty()));
 }
 
-/// A user without privilege mounts by way of fusermount3.
+/// An unprivileged user mounts through fusermount3.
 #[test]
 fn unprivileged_mounts() {
     needs_mount!();
@@ -55,7 +55,7 @@ fn unprivileged_mounts() {
         assert_eq!(fs::read(s.lower("f")).unwrap(), b"mine");
         let list = run(&mut shunt(&["list", "--json"])).ok();
         assert!(list.contains(s.mnt().to_str().unwrap()), "{list}");
-        // Nobody else comes in, root neither, and the refusal to be asked is one clear line.
+        // Nobody else has access, not even root, and `--allow-other` fails with one clear line.
         patiently(|| run_for(20, shunt(&["umount"]).arg(s.mnt()))).ok();
         assert_eq!(mounts::count(s.mnt()), 0);
         let allow = run_for(20, shunt(&["mirror", "--daemon", "--allow-other"]).arg(s.src()).arg(s.mnt()));
@@ -67,7 +67,7 @@ fn unprivileged_mounts() {
     });
 }
 
-/// As a rootless container does: one user is all that there is, and `setgroups(2)` is denied.
+/// As in a rootless container: only one user is mapped, and `setgroups(2)` is denied.
 #[test]
 fn mounts_in_a_user_namespace_of_one_user() {
     const WORK: &str = r#"
@@ -153,7 +153,7 @@ fn list_and_stat_are_contracts() {
         for plain in [run(&mut binary::command(&["list"])), run(binary::command(&["stat"]).arg(s.mnt()))] {
             assert!(!plain.ok().is_empty());
         }
-        // Asking must not count as using: no request of its own reaches the mount.
+        // A status query must not count as use: it sends no request to the mount.
         let before = s.stat()["requests"].clone();
         let after = s.stat()["requests"].clone();
         let count = |v: &serde_json::Value| {
@@ -183,7 +183,7 @@ fn the_mount_helper() {
     let away = sh(s.aside(), &format!("umount {mnt}"));
     let gone = within(SOON, || mounts::count(s.mnt()) == 0 && mounts::processes_naming(s.mnt()).is_empty());
     mounts::detach(s.mnt());
-    // mount(8) passes options of its own; `nofail` and the x- ones are for others to read.
+    // mount(8) passes its own options; `nofail` and the x- ones are for other programs.
     let odd = sh(
         s.aside(),
         &format!("mount -t shunt.mirror {src} {mnt} -o rw,nofail,x-systemd.automount,noatime,allow_suid"),
@@ -198,7 +198,7 @@ fn the_mount_helper() {
     away.ok();
     assert_eq!(seen, 1);
     assert_eq!(read_only, Err(Some(libc::EROFS)));
-    // Whoever made the files may be somebody who is not to be root here.
+    // The files may have been created by a user who must not gain root here.
     assert!(options.contains(" ro,nosuid,nodev"), "{options}");
     assert!(odd_options.contains(" rw,nodev,noatime "), "{odd_options}");
     assert!(gone);
@@ -206,8 +206,8 @@ fn the_mount_helper() {
     odd_away.ok();
 }
 
-/// What a shell that starts a daemon allows itself is not what those who use the mount may do; and beyond what cannot be lifted
-/// there is an error, and no end by a signal.
+/// Resource limits of the shell that starts a daemon do not apply to users of the mount. A limit that cannot be raised causes
+/// an error, and no death by a signal.
 #[test]
 fn limits_of_who_starts_a_daemon_are_not_its_own() {
     needs_mount!();
@@ -219,7 +219,7 @@ fn limits_of_who_starts_a_daemon_are_not_its_own() {
     let ext4 = format!("{shunt} ext4 --daemon {} {mnt}", image.path().display());
     for (command, limits) in [(mirror, &["65536:", "65536:65536"][..]), (ext4, &["65536:"])] {
         for limit in limits {
-            // Signals as a careless parent leaves them.
+            // Signal dispositions of a careless parent.
             let line = format!("trap '' CHLD HUP; umask 777; prlimit --fsize={limit} {command}");
             sh(s.aside(), &line).ok();
             let stat = run(binary::command(&["stat", "--json"]).arg(s.mnt())).ok();
@@ -232,7 +232,7 @@ fn limits_of_who_starts_a_daemon_are_not_its_own() {
             match written {
                 Ok(read) => assert!(read == vec![3; 1 << 20], "{command}"),
                 Err(error) => {
-                    // Only who may lift them lifts hard limits.
+                    // Raising a hard limit requires privilege.
                     assert!(limit.ends_with("65536"), "{command}: {error}");
                     assert!(matches!(error.raw_os_error(), Some(libc::EFBIG | libc::EIO)), "{error}");
                 }

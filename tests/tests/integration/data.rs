@@ -1,4 +1,4 @@
-//! File data: sizes, holes, ranges, copies, and every call that moves bytes.
+//! File data: sizes, holes, ranges, copies, and all calls that transfer data.
 
 use std::fs::{self, File};
 use std::io::{Read as _, Seek as _, Write as _};
@@ -37,7 +37,7 @@ fn holes_are_found(s: &Stage) {
     assert_eq!(m.blocks(), fs::metadata(s.lower("f")).unwrap().blocks());
 }
 
-/// Truncating a program that runs fails, and has truncated nothing.
+/// Truncating a running program fails without an effect.
 fn a_running_program_keeps_its_text(s: &Stage) {
     let program = s.path("program");
     copy_program("/bin/sleep", &program);
@@ -89,14 +89,14 @@ fn fallocate_moves_ranges(s: &Stage) {
     };
     let zero = FallocateFlags::ZERO_RANGE;
     if s.on() == Lower::Tmpfs {
-        // tmpfs knows none of these. Whoever stands between must say the same, not something like EIO.
+        // tmpfs supports none of these. The mirror must return the same error, not something like EIO.
         let native = fallocate(File::options().write(true).open(s.lower("f")).unwrap(), zero, 4096, 4096);
         assert_eq!(fallocate(&f, zero, 4096, 4096), native);
         return;
     }
     fallocate(&f, zero, 4096, 4096).unwrap();
     assert_eq!((at(0), at(1), at(2)), (0, 0, 2));
-    // FUSE carries hole punching and zeroing only: the kernel refuses the rest before the server is asked.
+    // FUSE supports hole punching and zeroing only: the kernel refuses the rest without a request.
     let collapse = fallocate(&f, FallocateFlags::COLLAPSE_RANGE, 2 * 4096, 4096);
     if s.mounted() {
         assert_eq!(collapse, Err(Errno::OPNOTSUPP));
@@ -135,7 +135,7 @@ fn tmpfile_gets_a_name(s: &Stage) {
     assert_eq!(fs::read(s.lower("named")).unwrap(), b"nameless");
     assert_eq!(f.metadata().unwrap().nlink(), 1);
     assert_eq!(fs::metadata(s.path("named")).unwrap().ino(), f.metadata().unwrap().ino());
-    // O_EXCL: it may never have one.
+    // O_EXCL: the file may never get a name.
     let fd = open(s.mnt(), flags | OFlags::EXCL, Mode::RUSR).unwrap();
     assert_eq!(linkat(&fd, "", CWD, s.path("never"), AtFlags::EMPTY_PATH), Err(Errno::NOENT));
 }
@@ -143,7 +143,7 @@ fn tmpfile_gets_a_name(s: &Stage) {
 fn big_reads_and_writes(s: &Stage) {
     let data = Rng::new(2).bytes(5 << 20);
     let mut f = rw(s, "f");
-    // Odd sizes and offsets, larger than one request can carry.
+    // Odd sizes and offsets, larger than one request.
     for part in data.chunks(1_234_567) {
         f.write_all(part).unwrap();
     }

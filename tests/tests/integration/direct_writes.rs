@@ -1,4 +1,4 @@
-//! Direct writes that go on in the background, beside buffered readers: once one is complete, everybody reads what it wrote.
+//! Asynchronous direct writes beside buffered readers: once a write is complete, every reader sees it.
 
 use std::fs::{self, File};
 use std::io;
@@ -45,13 +45,13 @@ struct Event {
 
 const PWRITE: u16 = 1;
 
-/// Requests in the background, one at a time.
+/// Asynchronous requests, one at a time.
 struct Background(libc::c_ulong);
 
 impl Background {
     fn new() -> io::Result<Self> {
         let mut context: libc::c_ulong = 0;
-        // SAFETY: the call writes one word, which is there.
+        // SAFETY: the call writes one word, which exists.
         match unsafe { libc::syscall(libc::SYS_io_setup, 1, &raw mut context) } {
             0 => Ok(Self(context)),
             _ => Err(io::Error::last_os_error()),
@@ -68,7 +68,7 @@ impl Background {
         };
         let mut list = [&raw mut control];
         let mut event = Event::default();
-        // SAFETY: the buffer, the control block and the event live until the request is complete, which is waited for here.
+        // SAFETY: the buffer, the control block and the event live until the request is complete, which this waits for.
         unsafe {
             assert_eq!(libc::syscall(libc::SYS_io_submit, self.0, 1, list.as_mut_ptr()), 1);
             let none = std::ptr::null_mut::<libc::timespec>();
@@ -80,12 +80,12 @@ impl Background {
 
 impl Drop for Background {
     fn drop(&mut self) {
-        // SAFETY: nothing is under way.
+        // SAFETY: no request is pending.
         unsafe { libc::syscall(libc::SYS_io_destroy, self.0) };
     }
 }
 
-/// Writes a file again and again while others read it.
+/// Writes a file repeatedly while others read it.
 fn nobody_reads_older_data(path: &Path) {
     fs::write(path, vec![1; LENGTH]).unwrap();
     let writer = open_direct(path).unwrap();

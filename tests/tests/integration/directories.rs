@@ -1,4 +1,4 @@
-//! Directories: large, changing while they are read, and seen alike by every way of looking.
+//! Directories: large ones, concurrent changes, and consistency of all ways to list them.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
@@ -35,7 +35,7 @@ fn inode_numbers_agree(s: &Stage) {
         fs::write(s.path(format!("d/{n}")), b"").unwrap();
     }
     fs::hard_link(s.path("d/0"), s.path("d/again")).unwrap();
-    // Listed twice: by names that the kernel knows already, and again after it has learned them from the listing.
+    // Listed twice: with names that the kernel has cached already, and again after the listing has filled the cache.
     for _ in 0..2 {
         let listed = list(&s.path("d"));
         assert_eq!(listed.len(), 301);
@@ -76,7 +76,7 @@ fn positions_are_stable(s: &Stage) {
         let rest = list_from(&dir, all[at].next);
         assert_eq!(rest, all[at + 1..], "going on after entry {at}");
     }
-    // Another handle, and a listing that lost an entry already read: the position still means the same place.
+    // Another handle, and a listing that lost an entry already read: the offset still refers to the same position.
     let other = File::open(s.mnt()).unwrap();
     let gone = all.iter().take(400).rposition(|e| e.name != "." && e.name != "..").unwrap();
     fs::remove_file(s.mnt().join(&all[gone].name)).unwrap();

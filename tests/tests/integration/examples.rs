@@ -1,4 +1,4 @@
-//! The policies of `examples/policies`, as callers meet them.
+//! The policies in `examples/policies`, from the view of callers.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -15,7 +15,7 @@ fn example(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/policies").join(name)
 }
 
-/// Anybody may do anything with these files but for the policy. A name that ends with a slash is a directory.
+/// Sets up files that any user may access, except for the policy. A name with a trailing slash is a directory.
 fn stage(policy: &str, names: &[&str], args: &[&str]) -> Option<Stage> {
     let policy = example(policy);
     let plan = Plan::tmpfs().args(&["--policy", policy.to_str().unwrap()]).args(args).unmounted();
@@ -36,7 +36,7 @@ fn stage(policy: &str, names: &[&str], args: &[&str]) -> Option<Stage> {
         };
         fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
     }
-    // What directories above were made on the way.
+    // Parent directories that were created on the way.
     for dir in ["Android", "Android/data", "Android/obb"].map(|dir| stage.lower(dir)) {
         if dir.exists() {
             fs::set_permissions(dir, fs::Permissions::from_mode(0o777)).unwrap();
@@ -97,17 +97,17 @@ fn an_app_has_its_folder_to_itself() {
         ] {
             assert_eq!(answer, Some(Errno::NOENT));
         }
-        // Which apps there are cannot be found out by making their folders.
+        // Creating a folder does not reveal which apps exist.
         for name in ["com.example.shop", "com.example.none"] {
             assert_eq!(fails(fs::create_dir(data.join(name))), Some(Errno::ACCESS), "{name}");
         }
-        // Its own is an ordinary folder.
+        // An app's own folder is an ordinary one.
         fs::create_dir_all(own.join("cache/deep")).unwrap();
         fs::write(own.join("cache/deep/file"), b"mine").unwrap();
         fs::rename(own.join("cache/deep/file"), own.join("file")).unwrap();
         assert_eq!(fs::read(own.join("file")).unwrap(), b"mine");
         fs::remove_dir_all(own.join("cache")).unwrap();
-        // The way there stays; what lies beside it is for all.
+        // The path to it stays; what is beside it is accessible to all.
         assert_eq!(fails(fs::rename(&data, s.path("Android/moved"))), Some(Errno::ROFS));
         assert_eq!(fails(fs::remove_dir(s.path("Android/obb"))), Some(Errno::ROFS));
         fs::write(s.path("Android/media/x"), b"x").unwrap();
@@ -136,7 +136,7 @@ fn only_the_gallery_sees_where_a_picture_was_taken() {
     }
     User::new(CHAT).run(|| {
         assert_eq!(fails(write(&file)), Some(Errno::ACCESS), "blanks are not written back");
-        // A camera of its own: what it takes it sees, once it has let go, as others do.
+        // A picture that the app takes itself looks to it, once it is closed, as it looks to others.
         fs::write(s.path("DCIM/b.jpg"), picture()).unwrap();
         assert_eq!(fs::metadata(s.path("DCIM/b.jpg")).unwrap().len(), SIZE as u64);
         assert!(!has_secret(&fs::read(s.path("DCIM/b.jpg")).unwrap()));
@@ -182,7 +182,7 @@ fn a_project_is_written_to_in_one_folder() {
             ] {
                 assert_eq!(answer, Some(Errno::ROFS));
             }
-            // Who does not own it is refused by the kernel first.
+            // The kernel refuses callers who are not the owner.
             let chmod = fails(fs::set_permissions(s.path("src"), fs::Permissions::from_mode(0o700)));
             assert_eq!(chmod, Some(if user == 0 { Errno::ROFS } else { Errno::PERM }));
             let out = s.path(format!("output/{user}"));

@@ -1,4 +1,4 @@
-//! Whole disks, locks and descriptors: `shunt ext4 --partition`, `--fd`, and images in use.
+//! `shunt ext4 --partition`, `--fd`, and image locks: partitioned disks, open descriptors, and images in use.
 
 use std::fs::{self, File};
 use std::os::fd::AsRawFd as _;
@@ -87,7 +87,7 @@ fn a_partition_is_mounted() {
     assert_eq!(seen.unwrap(), b"first\n");
 }
 
-/// Two file systems of one image are written at once; neither twice, nor beside a mount of the whole.
+/// Two file systems in one image are written at once; none is mounted twice, or beside a mount of the whole image.
 #[test]
 fn partitions_are_mounted_side_by_side() {
     needs_mount!();
@@ -105,7 +105,7 @@ fn partitions_are_mounted_side_by_side() {
     let unmount = |name: &str| patiently(|| run(binary::command(&["umount"]).arg(at(name)))).ok();
     let second = (10 * 2048 * 512).to_string();
     mount(&["--partition", "root"], "first").ok();
-    // A part that no table names is one as well: it ends where its file system does.
+    // An offset that no partition table lists is also a part: it ends where its file system does.
     mount(&["--offset", &second], "second").ok();
     let refused = |options: &[&str]| {
         let ran = mount(options, "other");
@@ -118,7 +118,7 @@ fn partitions_are_mounted_side_by_side() {
     fs::write(at("first").join("new"), "one").unwrap();
     fs::write(at("second").join("new"), "two").unwrap();
     unmount("first");
-    // Read by several, and written by none of them.
+    // Several mounts may read it, but not beside a writer.
     mount(&["--partition", "root", "--read-only"], "first").ok();
     mount(&["--partition", "root", "--read-only"], "other").ok();
     let read = fs::read_to_string(at("other").join("new"));
@@ -135,7 +135,7 @@ fn partitions_are_mounted_side_by_side() {
     sh(dir, "dd if=disk of=second.img bs=1M skip=10 count=8 status=none; e2fsck -fn second.img").ok();
 }
 
-/// What is mounted as a whole is not mounted in parts.
+/// Parts of an image that is mounted as a whole cannot be mounted.
 #[test]
 fn a_part_of_what_is_mounted_is_left_alone() {
     needs_mount!();
@@ -152,7 +152,7 @@ fn a_part_of_what_is_mounted_is_left_alone() {
     }
 }
 
-/// What the kernel may write to is not mounted, and the one line says why.
+/// An image that the kernel may write to is not mounted, and one line gives the reason.
 #[test]
 fn an_image_in_use_is_left_alone() {
     needs_mount!();
@@ -171,7 +171,7 @@ fn an_image_in_use_is_left_alone() {
     rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive).unwrap();
     refused("locked");
     drop(file);
-    // Its device, mounted by the kernel: it opens for one alone.
+    // Its block device, mounted by the kernel, which opens it exclusively.
     let disk = Loop::over(&image.path()).unwrap();
     let (device, mnt) = (disk.path(), image.aside().join("kernel"));
     let mounted = run(Command::new("mount").args(["-t", "ext4", device]).arg(&mnt));
@@ -188,7 +188,7 @@ fn an_image_in_use_is_left_alone() {
     assert!(!kernel.success(), "the kernel mounts what is ours: {kernel:?}");
 }
 
-/// An image that only the caller may open.
+/// An image that only the caller may open is passed as a descriptor.
 #[test]
 fn an_open_image_is_handed_on() {
     needs_mount!();
@@ -214,7 +214,7 @@ fn mount_knows_the_type() {
     run(binary::command(&["install-helpers", "--dir"]).arg(&helpers)).ok();
     let mnt = image.aside().join("ours");
     fs::create_dir(&mnt).unwrap();
-    // As mount(8) calls it.
+    // Arguments as mount(8) passes them.
     run_for(
         20,
         Command::new(helpers.join("mount.shunt.ext4")).arg(image.path()).arg(&mnt).args(["-o", "ro,noatime"]),
@@ -226,7 +226,7 @@ fn mount_knows_the_type() {
     assert_eq!(shunt_tests::mounts::count(&mnt), 0);
 }
 
-/// A journal on a device of its own is taken, and no other one.
+/// An external journal is accepted, and no other device.
 #[test]
 fn an_external_journal_is_named() {
     needs_mount!();
@@ -256,7 +256,7 @@ fn an_external_journal_is_named() {
         assert!(!ran.success() && ran.err.contains(says), "{}", ran.err);
     }
     mount(&["--daemon"], Some("journal")).ok();
-    // Nobody else may have the journal meanwhile.
+    // The journal is locked meanwhile.
     let lock = run(Command::new("flock").args(["-n"]).arg(&journal).arg("true"));
     fs::write(mnt.join("synced"), "is there").unwrap();
     let synced = File::open(mnt.join("synced")).unwrap().sync_all();
@@ -267,7 +267,7 @@ fn an_external_journal_is_named() {
     assert!(shunt_tests::cmd::within(std::time::Duration::from_secs(10), gone));
     assert!(!lock.success());
     synced.unwrap();
-    // Only in the journal is it known.
+    // The change is in the journal only.
     let ran = run(&mut ext4(&["info"], None));
     assert!(!ran.success() && ran.err.contains("--journal"), "{}", ran.err);
     assert!(run(&mut ext4(&["info"], Some("journal"))).ok().contains("needs recovery"));

@@ -1,4 +1,4 @@
-//! `shunt ext4 info`, `ls`, `cat`, `extents` and `extract`: an image looked into without a mount.
+//! `shunt ext4 info`, `ls`, `cat`, `extents` and `extract`: access to an image without a mount.
 
 use std::fs;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt, lchown, symlink};
@@ -14,7 +14,7 @@ struct Image {
 }
 
 impl Image {
-    /// One whose tree is still to be filled.
+    /// Prepares an empty tree.
     fn empty() -> Self {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir(dir.path().join("tree")).unwrap();
@@ -43,7 +43,7 @@ impl Image {
         image
     }
 
-    /// Makes it of the tree.
+    /// Makes the image from the tree.
     fn make(&self) {
         let mut mkfs = Command::new("mkfs.ext4");
         mkfs.args(["-q", "-F", "-L", "a label", "-d"]).arg(self.tree()).arg(self.image()).arg("64M");
@@ -120,13 +120,13 @@ fn a_tree_comes_out_as_it_went_in() {
     }
     assert_eq!(stat(&out.join("large")).ino(), stat(&out.join("a/other")).ino());
     assert!(stat(&out.join("sparse")).blocks() < 1000, "holes stay holes");
-    // Nothing is overwritten, and no link leads elsewhere.
+    // Nothing is overwritten, and no symlink leads elsewhere.
     let again = image.ask("extract", &["/a/b/deep", "out/large"]);
     assert!(!again.success() && again.err.contains("File exists"), "{again:?}");
     assert_eq!(stat(&out.join("large")).len(), 3 << 20);
 }
 
-/// Owners, modes, times and extended attributes of special files too, and file capabilities, which a change of owner removes.
+/// Owners, modes, times and extended attributes, also of special files; and file capabilities, which a change of owner removes.
 #[test]
 fn root_gets_all_attributes() {
     needs_tools!("mkfs.ext4", "mkfifo");
@@ -134,7 +134,7 @@ fn root_gets_all_attributes() {
     let tree = image.tree();
     let time = rustix::fs::Timespec { tv_sec: 1_000_000_000, tv_nsec: 0 };
     let times = rustix::fs::Timestamps { last_access: time, last_modification: time };
-    // As setcap(8) writes `cap_net_raw=ep`.
+    // The value that setcap(8) writes for `cap_net_raw=ep`.
     let capability: Vec<u8> =
         [0x0200_0001_u32, 1 << 13, 0, 0, 0].into_iter().flat_map(u32::to_le_bytes).collect();
     fs::write(tree.join("program"), "x").unwrap();
@@ -159,7 +159,7 @@ fn root_gets_all_attributes() {
     image.ask("extract", &["/", "out"]).ok();
     let (out, mut value) = (image.dir.path().join("out"), [0; 64]);
     for name in &names {
-        // By itself in a directory that may be anybody's, and below a directory of its own.
+        // Extracted into a directory of any owner, and below a directory of its own.
         image.ask("extract", &[&format!("/{name}")]).ok();
         for made in [out.join(name), image.dir.path().join(name)] {
             let stat = |path: &Path| {
@@ -203,7 +203,7 @@ fn what_is_no_image_is_told_so() {
     assert_eq!(ask(&[0; 9000]), format!("{start}{no} zeros\n"));
 }
 
-/// As in the tree of a system, where most of what is looked for lies behind links.
+/// As in a system's tree, where most paths contain symlinks.
 #[test]
 fn links_within_paths_are_followed_in_the_image_alone() {
     needs_tools!("mkfs.ext4");
@@ -228,18 +228,18 @@ fn links_within_paths_are_followed_in_the_image_alone() {
     assert_eq!(image.ask("ls", &["/lib"]).ok(), "deep\nos-release\n");
     assert!(image.ask("ls", &["-l", "/lib"]).ok().contains("lib -> usr/lib"));
     assert_eq!(image.ask("ls", &["-l", "/lib/"]).ok().lines().count(), 2);
-    // Not the file of this machine.
+    // Not the file of the host.
     assert!(image.ask("cat", &["/etc/passwd"]).fails().contains("symbolic links"));
     assert!(image.ask("cat", &["/loop"]).fails().contains("symbolic links"));
     assert!(image.ask("cat", &["/slash/x"]).fails().contains("not a directory"));
     image.ask("extract", &["/lib/deep", "out"]).ok();
     assert_eq!(fs::read_to_string(image.dir.path().join("out/file")).unwrap(), "deep\n");
-    // One at the end is taken as it is.
+    // A symlink as the last component is extracted as such.
     image.ask("extract", &["/etc/os-release", "link"]).ok();
     assert_eq!(fs::read_link(image.dir.path().join("link")).unwrap(), Path::new("../usr/lib/os-release"));
 }
 
-/// Many files on the same blocks: a small image that would fill a disk.
+/// Many files share the same blocks: a small image that would fill a disk.
 #[test]
 fn shared_blocks_fill_no_disk() {
     needs_tools!("mkfs.ext4", "debugfs");

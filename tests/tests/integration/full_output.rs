@@ -1,4 +1,4 @@
-//! Standard output and standard error on a full disk: what is done is done, and the status says so.
+//! Standard output and standard error on a full disk: the operation takes place, and the exit status reports the failed output.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -30,7 +30,7 @@ fn a_mount_in_the_background_serves() {
     unmount(&mnt);
 }
 
-/// Each request is a line that cannot be written.
+/// The daemon logs a line for each request, which cannot be written.
 #[test]
 fn a_mount_in_the_foreground_serves_with_all_messages() {
     needs_mount!();

@@ -1,4 +1,5 @@
-//! Files that the kernel makes as they are read, as in procfs: their size says nothing, and they are shown as they are.
+//! Files that the kernel generates when they are read, as in procfs: their size is meaningless, and their full content is
+//! shown.
 
 use std::fs;
 use std::path::Path;
@@ -6,7 +7,7 @@ use std::process::Command;
 
 use shunt_tests::{binary, mounts, needs_mount, requirement, run, run_for};
 
-/// Mirrors a directory of this machine, and calls `look` with the place where it is shown.
+/// Mirrors a directory of the host, and calls `look` with the mount point.
 fn mirrored(source: &str, args: &[&str], look: impl FnOnce(&Path)) {
     let dir = tempfile::tempdir().unwrap();
     let mnt = dir.path().join("mnt");
@@ -37,7 +38,7 @@ fn procfs_and_sysfs_have_content() {
             for name in ["version", "filesystems", "sys/kernel/ostype"] {
                 same(&mnt.join(name), &Path::new("/proc").join(name));
             }
-            // More than one request, and by a program that seeks.
+            // More than one request, and a program that seeks.
             let lines = |path: &Path| fs::read_to_string(path).unwrap().lines().count();
             assert_eq!(lines(&mnt.join("cpuinfo")), lines(Path::new("/proc/cpuinfo")));
             let tail = run(Command::new("tail").args(["-c", "20"]).arg(mnt.join("version"))).ok();
@@ -52,7 +53,7 @@ fn procfs_and_sysfs_have_content() {
     }
 }
 
-/// Below a source of another kind, too, where that has them mounted.
+/// Also a procfs mounted below a source on another file system.
 #[test]
 fn a_procfs_below_the_source_has_content() {
     needs_mount!();
@@ -62,7 +63,7 @@ fn a_procfs_below_the_source_has_content() {
     }
 }
 
-/// A value is written as by a program that opens the file itself.
+/// A value is written as by a program that opens the file directly.
 #[test]
 fn a_value_of_procfs_is_written() {
     needs_mount!();

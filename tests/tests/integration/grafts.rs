@@ -1,4 +1,4 @@
-//! Directories of a mount that are mounted through.
+//! Grafts: directories that are bind-mounted through the mirror.
 
 use std::fs::{self, File};
 use std::io;
@@ -28,7 +28,7 @@ action = "hide"
 
 const TMPFS: u64 = 0x0102_1994;
 
-/// A source with a directory to graft, mounted with rules. The file of rules goes with the first.
+/// Sets up a source with a directory to graft, mounted with rules. The policy file is removed with the first returned value.
 fn stage(args: &[&str]) -> Option<(TempDir, Stage)> {
     let place = tempfile::tempdir().unwrap();
     let file = place.path().join("policy.toml");
@@ -52,7 +52,7 @@ fn fstype(path: &Path) -> u64 {
     rustix::fs::statfs(path).unwrap().f_type as u64
 }
 
-/// The mount that a path lies on.
+/// Returns the id of the mount that contains a path.
 fn mount_of(path: &Path) -> u64 {
     statx(CWD, path, AtFlags::empty(), StatxFlags::MNT_ID).unwrap().stx_mnt_id
 }
@@ -61,14 +61,14 @@ fn errno(result: io::Result<()>) -> Errno {
     Errno::from_io_error(&result.unwrap_err()).unwrap()
 }
 
-/// Lines of the mount table at a path or below.
+/// Returns the lines of the mount table at a path or below.
 fn mounts_at(path: &Path) -> Vec<String> {
     let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
     let at = |line: &&str| line.split(' ').nth(4).is_some_and(|place| Path::new(place).starts_with(path));
     table.lines().filter(at).map(str::to_owned).collect()
 }
 
-/// Microseconds to look at a file of a directory and to open it: the quickest of some rounds.
+/// Measures the time to stat and open a file of a directory, in microseconds: the fastest of several rounds.
 fn quickest(dir: &File) -> f64 {
     let round = || {
         let began = Instant::now();
@@ -99,11 +99,11 @@ fn below_a_graft_there_is_no_fuse() {
         assert_eq!(fs::read_to_string(below.join("new")).unwrap(), n.to_string());
     }
     assert_eq!(fs::read_dir(&below).unwrap().count(), 2);
-    // The daemon looks from time to time whether the graft is there.
+    // The daemon checks periodically that the graft is mounted.
     let more = asked(&s) - before;
     assert!(more < 20, "{more} requests for 1000 opens below a graft");
     assert_eq!(fs::read(s.lower("data/cache/deep/new")).unwrap(), b"499");
-    // Both as quick as they get beside other work.
+    // The fastest of each, since other work runs beside.
     let source = File::open(s.lower("data/cache/deep")).unwrap();
     let (mut native, mut grafted) = (f64::MAX, f64::MAX);
     let same = within(Duration::from_secs(20), || {
@@ -130,7 +130,7 @@ fn a_graft_is_as_strict_as_the_mount() {
     for option in ["ro", "nosuid", "nodev", "noexec", "noatime"] {
         assert!(options.contains(&option), "{option} of {options:?}");
     }
-    // Nothing that is unmounted elsewhere takes it along, nor the other way round.
+    // Its propagation is private: no unmount elsewhere affects it, nor the other way round.
     assert!(!lines[0].contains("shared:") && !lines[0].contains("master:"), "{lines:?}");
 }
 
@@ -156,7 +156,7 @@ fn nothing_that_happens_above_detaches_a_graft() {
     let file = s.path("data/cache/deep/file");
     let mount = mount_of(&file);
     let holds = |what: &str| {
-        // The kernel is told within 100 ms, and once more after a second.
+        // The kernel gets an invalidation within 100 ms, and once more after a second.
         for pause in [0, 150, 1100] {
             std::thread::sleep(Duration::from_millis(pause));
             assert_eq!(fs::read(&file).unwrap(), b"grafted", "{what}");
@@ -179,7 +179,7 @@ fn nothing_that_happens_above_detaches_a_graft() {
     holds("so was the directory above");
     assert_eq!(errno(fs::rename(s.path("data"), s.path("moved"))), Errno::BUSY);
     assert_eq!(errno(fs::remove_dir(s.path("data/cache"))), Errno::BUSY);
-    // Lookups that must not be believed: of a name to be made, and after ESTALE.
+    // Lookups that must not use the cache: of a name to be created, and after ESTALE.
     assert_eq!(errno(fs::create_dir(s.path("data/cache"))), Errno::EXIST);
     holds("asked for anew");
 }
@@ -201,7 +201,7 @@ fn grafts_follow_the_rules() {
     reload(&format!("# the same\n{RULES}"));
     assert!(within(Duration::from_secs(5), || fstype(&file) == TMPFS
         && s.stat()["grafts"] != serde_json::json!([])));
-    // The file is looked at once more by itself.
+    // The daemon checks the policy file again by itself.
     std::thread::sleep(Duration::from_millis(1500));
     assert!(within(Duration::from_secs(5), || fstype(&file) == TMPFS));
     reload(&RULES.replace("graft", "read-only"));
@@ -211,7 +211,7 @@ fn grafts_follow_the_rules() {
     io::Read::read_to_string(&mut open, &mut text).unwrap();
     assert_eq!(text, "grafted", "what is open stays open");
     drop(open);
-    // What is refused changes nothing.
+    // A refused policy changes nothing.
     reload(RULES);
     assert!(within(Duration::from_secs(5), || fstype(&file) == TMPFS));
     reload(&RULES.replace("/data/secret/**", "/data"));

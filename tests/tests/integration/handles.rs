@@ -1,4 +1,4 @@
-//! File handles of the mount, as NFS servers and backup programs use them.
+//! File handles of the mount, as used by NFS servers and backup programs.
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read as _};
@@ -18,7 +18,7 @@ use shunt_tests::{Plan, Stage, binary, loops, mounts, needs_mount, run, stage};
 const READ: i32 = libc::O_RDONLY;
 const PATH: i32 = libc::O_PATH | libc::O_NOFOLLOW;
 
-/// On each file system, with names and attributes cached for a second and for ever.
+/// Returns plans for each file system, with names and attributes cached for a second and forever.
 fn plans() -> Vec<Plan> {
     let cached = |plan: Plan| plan.args(&["--cache", "exclusive"]);
     let mut plans = vec![Plan::tmpfs(), Plan::ext4(), Plan::xfs(), Plan::btrfs()];
@@ -32,11 +32,11 @@ fn tree(dir: &Path) {
     symlink("nowhere", dir.join("a/l")).unwrap();
 }
 
-/// Makes the kernel forget what nobody uses: mirror's inodes and the lower ones.
+/// Makes the kernel evict unused inodes, of the mirror and of the lower file system.
 fn evict(turn: &Drops, s: &Stage) {
     let known = || s.stat()["memory"]["nodes"].as_u64().unwrap();
     let (mut left, mut since) = (u64::MAX, Instant::now());
-    // FORGETs come when they come; of what is open, none.
+    // FORGETs arrive with a delay; open inodes get none.
     within(Duration::from_secs(2), || {
         turn.forget_names();
         let now = known();
@@ -68,7 +68,7 @@ fn handles_outlive_what_the_kernel_remembers() {
             let paths = ["a", "a/b", "a/b/c", "a/b/c/f", "a/l"].map(|name| s.path(name));
             let handles =
                 paths.each_ref().map(|path| (Handle::of(path).unwrap(), fs::symlink_metadata(path).unwrap()));
-            // Deepest first: nothing that leads there is known.
+            // Deepest first: no ancestor is cached.
             for (handle, before) in handles.iter().rev() {
                 evict(&turn, s);
                 let lookups = s.requests("lookup");
@@ -87,7 +87,7 @@ fn handles_outlive_what_the_kernel_remembers() {
             let path =
                 fs::read_link(format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&dir))).unwrap();
             assert_eq!(path, s.path("a/b/c"), "connected all the way up");
-            // Handles name files, not paths.
+            // Handles identify files, not paths.
             fs::rename(s.path("a/b/c/f"), s.path("g")).unwrap();
             fs::rename(s.path("a/b"), s.path("b")).unwrap();
             assert_eq!(text(handles[3].0.open(&root, READ).unwrap()), "contents");
@@ -106,20 +106,20 @@ fn handles_outlive_what_the_kernel_remembers() {
             fs::remove_dir(s.path("b/c")).unwrap();
             for (name, (handle, _)) in ["c", "f"].iter().zip(&handles[2..4]) {
                 let stale = || {
-                    // What was open is let go of a moment later.
+                    // Inodes that were open are released a moment later.
                     evict(&turn, s);
                     is_stale(handle.open(&root, READ))
                 };
                 assert!(within(Duration::from_secs(5), stale), "{name} is deleted");
             }
-            // Whoever comes next with the same number is somebody else.
+            // A new file with the same inode number is another file.
             (0..50).for_each(|i| fs::write(s.path(format!("new{i}")), "other").unwrap());
             assert!(is_stale(handles[3].0.open(&root, READ)));
         });
     }
 }
 
-/// As the source's own do: a server that was started anew is none the wiser, and neither are its clients.
+/// As with the source's own handles: neither a restarted server nor its clients notice.
 #[test]
 fn handles_outlive_a_remount() {
     needs_mount!();
@@ -141,7 +141,7 @@ fn handles_outlive_a_remount() {
         let dir = Handle::of(&s.path("a/b/c")).unwrap();
         fs::write(s.aside().join("outside"), "").unwrap();
         s.remount();
-        // The name by which it was seen is gone.
+        // The name under which it was looked up is gone.
         (0..1024).step_by(2).for_each(|n| fs::remove_file(s.lower(format!("a/b/{n}"))).unwrap());
         turn.forget_names();
         let root = File::open(s.mnt()).unwrap();
@@ -160,7 +160,7 @@ fn handles_outlive_a_remount() {
     }
 }
 
-/// Takes a mount in the source away, after the mirror's.
+/// Unmounts a mount in the source, after the mirror's.
 struct Below(PathBuf);
 
 impl Drop for Below {
@@ -169,7 +169,7 @@ impl Drop for Below {
     }
 }
 
-/// Inodes of another file system below the source: forgotten, and then another daemon goes on.
+/// Inodes of another file system below the source: evicted, and then a successor daemon takes over.
 #[test]
 fn handles_below_mounts_outlive_the_daemon() {
     needs_mount!();
@@ -179,7 +179,7 @@ fn handles_below_mounts_outlive_the_daemon() {
         for kind in ["tmpfs", "ext4"] {
             let Some(mut s) = plan.set_or_skip() else { continue };
             let (sub, image) = (s.lower("sub"), s.aside().join("image"));
-            // Seen before, so that the mount below is not the first.
+            // Looked up before, so that the mount below is not the first.
             fs::create_dir_all(s.lower("first")).unwrap();
             fs::create_dir(&sub).unwrap();
             let mount =
@@ -230,7 +230,7 @@ fn handles_below_mounts_outlive_the_daemon() {
     }
 }
 
-/// The same source mounted again has the same handles.
+/// A new mount of a source has the handles of the old one.
 #[test]
 fn handles_outlive_the_mount() {
     needs_mount!();
@@ -248,7 +248,7 @@ fn handles_outlive_the_mount() {
     });
 }
 
-/// Whoever makes handles up finds nothing that is not in the source.
+/// A forged handle opens nothing outside the source.
 #[test]
 fn forged_handles_lead_nowhere() {
     needs_mount!();
@@ -268,21 +268,21 @@ fn forged_handles_lead_nowhere() {
                     }
                 };
                 let (known, generation) = Handle::of(&s.path("a/b/c/f")).unwrap().node();
-                // Around what is known, bit by bit.
+                // Handles that differ from a known one in a bit.
                 for bit in 0..64 {
                     try_out(known ^ 1 << bit, generation);
                     try_out(1 << bit, generation);
                     try_out(u64::MAX >> bit, generation);
                     try_out(known, generation ^ 1 << (bit % 32));
                 }
-                // Numbers near by are those of neighbours, outside too; what generation they have is guessed.
+                // Adjacent numbers belong to neighbours, also outside the source; their generations are guessed.
                 for step in 0..2000u64 {
                     for node in [known.wrapping_add(step), known.wrapping_sub(step), 1 << 63 | step, step] {
                         try_out(node, generation);
                         try_out(node, 0);
                     }
                 }
-                // What is beside the source, with the generation as it is.
+                // A file beside the source, with its real generation.
                 let beside = tempfile::NamedTempFile::new_in(s.src().parent().unwrap()).unwrap();
                 let aside = beside.path();
                 let ino = fs::metadata(aside).unwrap().ino();
@@ -304,7 +304,7 @@ fn forged_handles_lead_nowhere() {
     });
 }
 
-/// What a listing told is not asked for again: a path below listed directories costs no lookup.
+/// Listed entries are not looked up again: a path through listed directories costs no LOOKUP.
 #[test]
 fn listed_names_cost_no_lookup() {
     needs_mount!();

@@ -1,7 +1,7 @@
-//! Setuid, setgid and file capabilities end when somebody without privilege changes the file.
+//! Setuid, setgid and file capabilities are removed when an unprivileged user changes the file.
 //!
-//! Under `FUSE_HANDLE_KILLPRIV_V2` that is the server's duty, and under passthrough the registering thread's: without
-//! care an unprivileged write leaves a 06777 file as it is.
+//! Under `FUSE_HANDLE_KILLPRIV_V2` the server is responsible for that, and under passthrough the thread that registers the
+//! backing file: without care an unprivileged write leaves a 06777 file unchanged.
 
 use std::fs::{self, File, Permissions};
 use std::io::Write as _;
@@ -22,7 +22,7 @@ shunt_tests::behaviours! { everywhere:
 
 const NET_RAW: &[u8] = &[1, 0, 0, 2, 0, 0x20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 
-/// A file of root's that everybody may write, with the set-id bits.
+/// Creates a file of root that everybody may write, with the set-id bits.
 fn dangerous(s: &Stage) -> PathBuf {
     let path = s.path("f");
     fs::write(&path, vec![1; 16384]).unwrap();
@@ -66,7 +66,7 @@ fn an_unprivileged_append_clears(s: &Stage) {
 fn a_direct_write_clears(s: &Stage) {
     let path = dangerous(s);
     stranger().run(|| {
-        // Where there is no O_DIRECT any write will do.
+        // Without O_DIRECT any write will do.
         let f = open_direct(&path).unwrap_or_else(|_| File::options().write(true).open(&path).unwrap());
         f.write_all_at(&Aligned::new(4096), 0).unwrap();
     });
@@ -84,7 +84,7 @@ fn a_splice_clears(s: &Stage) {
     expect(s, 0o777);
 }
 
-/// The writer had its file open when the bits were set: nothing may remember that there were none.
+/// The writer had its file open before the bits were set: no cache may assume that there are none.
 fn an_open_before_the_bits_clears_too(s: &Stage) {
     let path = s.path("f");
     fs::write(&path, b"x").unwrap();
@@ -102,7 +102,7 @@ fn an_open_before_the_bits_clears_too(s: &Stage) {
 fn truncate_clears(s: &Stage) {
     let path = dangerous(s);
     let name = std::ffi::CString::new(path.to_str().unwrap()).unwrap();
-    // SAFETY: the string ends with a zero byte and lives through the call.
+    // SAFETY: the string is terminated by a zero byte and lives through the call.
     stranger().run(|| assert_eq!(unsafe { libc::truncate(name.as_ptr(), 100) }, 0));
     expect(s, 0o777);
 }
@@ -155,7 +155,7 @@ fn chown_by_root_clears(s: &Stage) {
     expect(s, 0o777);
 }
 
-/// Setgid without group execute means mandatory locking, not privilege, to a member of the group.
+/// Setgid without group execute means mandatory locking, not a privilege, for a member of the group.
 fn setgid_without_execute_stays_for_members(s: &Stage) {
     let path = dangerous(s);
     let open = |options: &mut fs::OpenOptions| options.open(&path).unwrap();
@@ -206,7 +206,7 @@ fn expect_no_capability(s: &Stage) {
     assert_eq!((capable(s.lower("f")), capable(s.path("f"))), (false, false), "in the source, in the mirror");
 }
 
-/// Whoever writes, root too: the capability was given to the old contents.
+/// Any write removes it, even root's: the capability was granted to the old content.
 fn write_removes_a_capability(s: &Stage) {
     let path = with_capability(s);
     stranger().run(|| File::options().write(true).open(&path).unwrap().write_all(b"x").unwrap());

@@ -1,4 +1,4 @@
-//! Directories that ignore case (`chattr +F`) by caches that keep names for ever.
+//! Case-insensitive directories (`chattr +F`) with caches that keep names forever.
 
 use std::fs;
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use shunt_tests::{Plan, Stage, loops, memory, mounts, needs_mount, run, skip};
 
-/// A file system below the source whose directories can ignore case; taken away after the mirror's mount.
+/// A file system below the source with case-folding support, unmounted after the mirror.
 struct Folding(PathBuf);
 
 impl Drop for Folding {
@@ -16,7 +16,7 @@ impl Drop for Folding {
     }
 }
 
-/// ext4 on a loop device, or tmpfs.
+/// Mounts ext4 on a loop device, or tmpfs.
 fn fold(s: &Stage) -> Option<Folding> {
     let (at, image) = (s.lower("sub"), s.aside().join("image"));
     fs::create_dir(&at).unwrap();
@@ -35,7 +35,7 @@ fn fold(s: &Stage) -> Option<Folding> {
     None
 }
 
-/// A stage with `sub/d`, which ignores case, and `sub/e`, which does not and is empty.
+/// Runs a body on a stage with the case-insensitive `sub/d` and the case-sensitive, empty `sub/e`.
 fn with_folding(cache: &str, body: impl FnOnce(&Stage)) {
     let Some(mut s) = Plan::tmpfs().args(&["--cache", cache]).unmounted().set_or_skip() else { return };
     let Some(_sub) = fold(&s) else { return };
@@ -63,7 +63,7 @@ fn a_name_made_in_other_letters_is_found() {
         assert!(is_there(s, "sub/d/OTHER") && is_there(s, "sub/d/Other"));
         fs::remove_file(s.path("sub/d/oTHER")).unwrap();
         assert!(!is_there(s, "sub/d/OTHER") && !is_there(s, "sub/d/other"));
-        // What was listed is kept no more than what was looked up.
+        // Listed names are cached no longer than looked-up ones.
         fs::write(s.path("sub/d/LISTED"), "1").unwrap();
         assert_eq!(fs::read_dir(s.path("sub/d")).unwrap().count(), 1);
         fs::remove_file(s.path("sub/d/listed")).unwrap();
@@ -71,7 +71,7 @@ fn a_name_made_in_other_letters_is_found() {
     });
 }
 
-/// The rest of the same file system is cached as ever.
+/// Other directories of the same file system are cached as usual.
 #[test]
 fn other_directories_are_kept() {
     needs_mount!();
@@ -114,11 +114,11 @@ fn what_others_do_in_other_letters_is_seen() {
         assert!(is_there(s, "sub/d/name"));
         fs::remove_file(s.lower("sub/d/Name")).unwrap();
         assert!(!is_there(s, "sub/d/name") && !is_there(s, "sub/d/NAME"));
-        // Turned by others, while an absent name is kept.
+        // Changed in the source, while an absent name is cached.
         assert!(!is_there(s, "sub/e/name"));
         run(Command::new("chattr").arg("+F").arg(s.lower("sub/e"))).ok();
         fs::write(s.lower("sub/e/NAME"), "1").unwrap();
-        // A second where the kernel cannot expire all names at once.
+        // One second, if the kernel cannot expire all names at once.
         assert!(shunt_tests::cmd::within(Duration::from_millis(1300), || is_there(s, "sub/e/name")));
     });
 }

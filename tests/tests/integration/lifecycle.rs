@@ -1,4 +1,4 @@
-//! Coming up, going away, and being killed.
+//! Start, end and kill of a mount.
 
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -14,7 +14,7 @@ use shunt_tests::{Peer, Plan, binary, mounts, needs_mount, patiently, run, run_f
 
 const SOON: Duration = Duration::from_secs(2);
 
-/// The signal ends the daemon and takes the mount away, whatever was going on.
+/// The signal ends the daemon and removes the mount, whatever was in progress.
 fn ended_by(signal: Signal) {
     needs_mount!();
     let takeover = if signal == Signal::KILL { "off" } else { "auto" };
@@ -45,7 +45,7 @@ fn sigkill() {
     ended_by(Signal::KILL);
 }
 
-/// Files are open, a process works in it, and one waits for an answer: SIGKILL still leaves nothing, and nobody hangs.
+/// With open files, a working directory and a pending request in the mount, SIGKILL leaves nothing behind, and nobody hangs.
 #[test]
 fn sigkill_while_in_use() {
     needs_mount!();
@@ -140,7 +140,7 @@ fn a_lazy_umount_serves_to_the_end() {
     });
 }
 
-/// What was covered by the mount is the source itself.
+/// The mount covers its own source.
 #[test]
 fn mounted_over_its_own_source() {
     needs_mount!();
@@ -173,7 +173,7 @@ fn mountpoint_inside_of_the_source() {
     fs::write(s.lower("f"), b"x").unwrap();
     let ran = run_for(20, binary::command(&["mirror", "--daemon"]).arg(s.src()).arg(&inside));
     if !ran.success() {
-        // Refusing is honest, too.
+        // A refusal is acceptable, too.
         one_line(&ran.err, "");
         return;
     }
@@ -204,7 +204,7 @@ fn two_mirrors_of_one_source() {
     });
 }
 
-/// A mirror of a mirror, as containers do.
+/// A mirror of a mirror, as with containers.
 #[test]
 fn a_mirror_of_a_mirror() {
     needs_mount!();
@@ -223,14 +223,14 @@ fn a_mirror_of_a_mirror() {
     });
 }
 
-/// Where the daemon of a mount of root's listens.
+/// Returns the control socket of the daemon of a root mount.
 fn control_socket(mnt: &Path) -> PathBuf {
     let mount = MountPoint::find(mnt).unwrap();
     let (MountId::Unique(id) | MountId::Reusable(id)) = mount.id();
     Path::new("/run/shunt").join(format!("{}-{id}.sock", mount.dev()))
 }
 
-/// Coming and going leaves nothing: no process, no file, no socket, no mount.
+/// Repeated mounts leave nothing behind: no process, no file, no socket, no mount.
 #[test]
 fn two_hundred_mounts() {
     needs_mount!();
@@ -251,7 +251,7 @@ fn two_hundred_mounts() {
         "{:?}",
         mounts::processes_naming(s.mnt())
     );
-    // In the lab, other tests of this process have files open, too.
+    // In the lab, other tests of this process have open files, too.
     assert!(within(SOON, || mounts::open_files(std::process::id()) <= mine + 8));
     sockets.retain(|socket| socket.exists());
     assert!(sockets.is_empty(), "{sockets:?}");
@@ -259,7 +259,7 @@ fn two_hundred_mounts() {
     s.mount();
 }
 
-/// The caller that waits for a FIFO, a lock or a slow answer is killed at once: the daemon hears of it.
+/// A caller that waits for a FIFO, a lock or a slow reply dies at once when killed, because the daemon gets INTERRUPT.
 #[test]
 fn waiting_readers_can_be_killed() {
     needs_mount!();
@@ -274,7 +274,7 @@ fn waiting_readers_can_be_killed() {
         peer.link().hear().expect("started");
         std::thread::sleep(Duration::from_millis(100));
         assert!(peer.kill());
-        // A stopped daemon answers nobody; its caller can be killed none the less.
+        // A stopped daemon replies to nobody; its caller can be killed nevertheless.
         mounts::stop(s.pid());
         let mut peer = Peer::start(|link| {
             link.say(1);
@@ -284,8 +284,8 @@ fn waiting_readers_can_be_killed() {
         std::thread::sleep(Duration::from_millis(100));
         let killed = peer.kill();
         mounts::signal(s.pid(), Signal::CONT);
-        // Until the daemon has read the request the kernel takes it back; afterwards only an answer frees the caller.
-        // A ring has the request at once.
+        // The kernel can withdraw a request until the daemon has read it; afterwards only a reply frees the caller. A ring has
+        // the request at once.
         assert!(
             killed || shunt_tests::stage::over_rings(),
             "a process that waits for a stopped daemon cannot be killed"

@@ -1,4 +1,4 @@
-//! Locks between processes: POSIX record locks, BSD locks, and their end.
+//! Locks between processes: POSIX record locks, BSD locks, and their release.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -74,7 +74,7 @@ fn shared_record_locks(s: &Stage) {
     set_lock(&f, Lock::Exclusive, 0, 0, false).unwrap();
 }
 
-/// The rule everyone stumbles over: closing *any* descriptor of the file ends the process's record locks on it.
+/// The surprising POSIX rule: closing *any* descriptor of the file releases the process's record locks on it.
 fn record_locks_end_with_any_close(s: &Stage) {
     let path = file(s);
     let mut peer = Peer::start(|link| {
@@ -125,7 +125,7 @@ fn record_lock_waits(s: &Stage) {
     });
     peer.link().hear().expect("about to wait");
     assert_eq!(peer.link().hear_within(Duration::from_millis(300)), None, "it must wait");
-    // A lock that waits holds up nothing else.
+    // A waiting lock blocks nothing else.
     assert_eq!(fs::read(s.path("f")).unwrap().len(), 200);
     set_lock(&f, Lock::None, 0, 0, false).unwrap();
     assert_eq!(peer.link().hear(), Some(2), "woken by the unlock");
@@ -154,7 +154,7 @@ fn flock_excludes(s: &Stage) {
     peer.link().say(2);
     peer.done();
     flock(&f, FlockOperation::NonBlockingLockExclusive).unwrap();
-    // Two opens in one process exclude each other, too; and record locks are another world.
+    // Two opens in one process exclude each other, too; and record locks are independent of that.
     let other = rw(&path);
     assert_eq!(flock(&other, FlockOperation::NonBlockingLockExclusive), Err(Errno::WOULDBLOCK));
     set_lock(&other, Lock::Exclusive, 0, 0, false).unwrap();
@@ -207,14 +207,14 @@ fn a_killed_waiter_returns(s: &Stage) {
         .collect();
     waiters.iter_mut().for_each(|w| assert!(w.link().hear().is_some()));
     std::thread::sleep(Duration::from_millis(100));
-    // They hold up nobody: a fresh file is made at once.
+    // They block nobody: a new file is created at once.
     fs::write(s.path("meanwhile"), b"x").unwrap();
     let start = std::time::Instant::now();
     for waiter in waiters {
         assert!(waiter.kill(), "a process that waits for a lock cannot be killed");
     }
     assert!(start.elapsed() < shunt_tests::pace::seconds(5));
-    // And what they waited for is nobody's when it is given back.
+    // After its release the lock is free.
     set_lock(&f, Lock::None, 0, 0, false).unwrap();
     Peer::start(|_| set_lock(&rw(&path), Lock::Exclusive, 0, 0, false).unwrap()).done();
 }
@@ -227,7 +227,7 @@ fn a_deadlock_is_an_error(s: &Stage) {
         let f = rw(&path);
         set_lock(&f, Lock::Exclusive, 1, 1, false).unwrap();
         link.say(1);
-        // The parent closes the circle; when it gives up its lock this one is granted.
+        // The parent's lock closes the cycle; once it is released, this one is granted.
         set_lock(&f, Lock::Exclusive, 0, 1, true).unwrap();
     });
     peer.link().hear().expect("locked");

@@ -1,4 +1,4 @@
-//! Rules that the kernel checks by itself: where its security modules hold `bpf`, as in the lab (`lab/policy`).
+//! Rules enforced by the kernel through the `bpf` security module, as in the lab (`lab/policy`).
 
 use std::collections::BTreeMap;
 use std::ffi::CString;
@@ -51,7 +51,7 @@ gid = 2001
 action = "deny"
 "#;
 
-/// A mount whose kernel checks rules; else the test is skipped. The file of rules goes with the first.
+/// Mounts with rules enforced in the kernel, or skips the test. The policy file is removed with the first returned value.
 fn stage(args: &[&str]) -> Option<(TempDir, Stage)> {
     let place = tempfile::tempdir().unwrap();
     let file = place.path().join("policy.toml");
@@ -72,12 +72,13 @@ fn stage(args: &[&str]) -> Option<(TempDir, Stage)> {
     for user in [ONE, OTHER] {
         symlink("note", stage.lower(format!("private/{user}/link"))).unwrap();
     }
-    // The kernel makes the root before it knows of ACLs, and asks for the root's whenever the group's bits matter.
+    // The kernel creates the root inode before it knows that there are ACLs, and requests the root's ACL whenever the group's
+    // bits matter.
     fs::set_permissions(stage.src(), fs::Permissions::from_mode(0o705)).unwrap();
     stage.mount();
     let rules = stage.stat()["rules"].as_str().unwrap().to_owned();
     if !rules.starts_with("checked in the kernel") {
-        // Where they must be checked there, a test that is skipped is a failure. `lab/policy` runs all of them.
+        // A skipped test is a failure if enforcement in the kernel is required. `lab/policy` runs all of them.
         assert!(std::env::var_os("SHUNT_LSM").is_none(), "{rules}");
         shunt_tests::skip::kernel_cannot(&rules);
         return None;
@@ -91,7 +92,7 @@ fn errno<T>(result: io::Result<T>) -> Option<Errno> {
 
 fn getxattr(path: &Path) -> io::Result<()> {
     let path = CString::new(path.as_os_str().as_bytes()).unwrap();
-    // SAFETY: both are texts that end, and nothing is written.
+    // SAFETY: both are terminated strings, and nothing is written.
     let got = unsafe { libc::getxattr(path.as_ptr(), c"user.none".as_ptr(), std::ptr::null_mut(), 0) };
     match io::Error::last_os_error() {
         error if got < 0 && error.raw_os_error() != Some(libc::ENODATA) => Err(error),
@@ -106,7 +107,7 @@ struct Count {
     wrongs: AtomicU64,
 }
 
-/// One look in every way, by somebody with a folder of their own.
+/// Tries all kinds of access, as a user with a folder of their own.
 fn look(s: &Stage, me: u32, count: &Count) {
     let other = if me == ONE { OTHER } else { ONE };
     let theirs = s.path(format!("private/{other}"));
@@ -141,7 +142,7 @@ fn look(s: &Stage, me: u32, count: &Count) {
         eprintln!("LEAK to {me}: {names:?}");
         count.leaks.fetch_add(1, Ordering::Relaxed);
     }
-    // Whether there is one or not, the answer is the same.
+    // The result does not reveal whether the folder exists.
     let makes = [&theirs, &s.path("private/2002")].map(|dir| errno(fs::create_dir(dir)));
     let good = fs::read(mine.join("note")).ok().as_deref() == Some(b"mine")
         && fs::read(mine.join("link")).ok().as_deref() == Some(b"mine")
@@ -190,7 +191,7 @@ fn nor_where_opens_are_not_asked_for() {
     against_each_other(&s);
 }
 
-/// Requests by their names.
+/// Returns the number of requests by name.
 fn asked(s: &Stage) -> BTreeMap<String, u64> {
     let stat = s.stat();
     let requests = stat["requests"].as_object().unwrap().iter();
@@ -242,12 +243,12 @@ fn operations_fail_as_the_rules_say() {
                 assert_eq!((write("locked/file"), errno(fs::read_dir(s.path("dropbox")))), (None, None));
                 assert_eq!(errno(File::open(s.path("dropbox/file"))), None);
             });
-            // A group is the caller's own, not one among others.
+            // The group rule matches the caller's primary group only.
             User::new(ONE).gid(2001).run(|| {
                 assert_eq!(errno(File::open(s.path("dropbox/file"))), Some(Errno::ACCESS));
             });
         }
-        // The rules are about the mount, not about the source.
+        // The rules apply to the mount, not to the source.
         User::new(OTHER).run(|| assert_eq!(fs::read(s.lower("private/2000/note")).unwrap(), b"mine"));
     }
 }
@@ -262,7 +263,7 @@ fn no_way_leads_around_by_a_descriptor() {
         assert_eq!(errno(File::open(again(&open, ""))), Some(Errno::NOENT));
         assert_eq!(errno(File::open(again(&dir, "/note"))), Some(Errno::NOENT));
         assert_eq!(errno(std::env::set_current_dir(again(&dir, ""))), Some(Errno::NOENT));
-        // What is open is open.
+        // Open files stay accessible.
         let mut byte = [0];
         std::os::unix::fs::FileExt::read_at(&open, &mut byte, 0).unwrap();
     });
@@ -283,12 +284,12 @@ fn other_rules_hold_at_once() {
     };
     reload(&RULES.replace("except = { uid = 0 }\n", "").replace("/private/{uid}/**", "/private/none/**"));
     assert!(within(Duration::from_secs(10), || !sees(ONE) && !sees(OTHER) && !sees(0)));
-    // Nor by an inode that was known by the old ones.
+    // Nor through an inode that was cached under the old rules.
     assert!(File::open(&again).is_err());
     assert!(held.metadata().is_ok());
     reload("");
     assert!(within(Duration::from_secs(10), || sees(ONE) && sees(OTHER) && sees(0)));
-    // What the kernel cannot check is refused where nobody else would.
+    // Rules that the kernel cannot enforce are refused if there is no other enforcement.
     reload("[[rule]]\npath = \"/private/**\"\ngroup = 5\naction = \"hide\"\n");
     std::thread::sleep(Duration::from_millis(1500));
     assert!(sees(ONE) && sees(OTHER));
@@ -311,7 +312,7 @@ fn names_that_move_take_the_rules_of_their_place() {
             assert_eq!(errno(fs::metadata(s.path("private/2000").join(name))), Some(Errno::NOENT), "{name}");
         }
     });
-    // By somebody whom no rule binds, from where nobody is kept out.
+    // Renamed by a user without rules, out of an unrestricted directory.
     fs::write(s.path("plain"), b"plain").unwrap();
     User::new(OTHER).run(|| assert_eq!(fs::read(s.path("plain")).unwrap(), b"plain"));
     fs::rename(s.path("plain"), s.path("private/2000/plain")).unwrap();

@@ -1,4 +1,4 @@
-//! Making, naming and removing: every kind of node, every way to rename.
+//! Creation, rename and removal of all kinds of nodes.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -46,7 +46,7 @@ fn open_flags(s: &Stage) {
     let e = File::options().write(true).open(s.path("d")).unwrap_err();
     assert_eq!(e.raw_os_error(), Some(libc::EISDIR));
     assert_eq!(File::open(s.path("f/x")).unwrap_err().raw_os_error(), Some(libc::ENOTDIR));
-    // Written through a file opened for reading only: refused by the kernel, whoever serves the data.
+    // A write through a file opened for reading only: the kernel refuses it in every data mode.
     assert_eq!(File::open(s.path("f")).unwrap().write(b"x").unwrap_err().raw_os_error(), Some(libc::EBADF));
 }
 
@@ -68,7 +68,7 @@ fn truncate_shrinks_and_grows(s: &Stage) {
 
 fn truncate(s: &Stage, name: &str, len: i64) -> std::io::Result<()> {
     let path = std::ffi::CString::new(s.path(name).as_os_str().as_bytes()).unwrap();
-    // SAFETY: the string ends with a zero byte and lives through the call.
+    // SAFETY: the string is terminated by a zero byte and lives through the call.
     match unsafe { libc::truncate(path.as_ptr(), len) } {
         0 => Ok(()),
         _ => Err(std::io::Error::last_os_error()),
@@ -285,7 +285,7 @@ fn names_too_long(s: &Stage) {
     assert_eq!(fs::rename(s.path("f"), s.path(&long)).unwrap_err().raw_os_error(), Some(e));
     assert_eq!(fs::hard_link(s.path("f"), s.path(&long)).unwrap_err().raw_os_error(), Some(e));
     assert_eq!(fs::metadata(s.path("d/".repeat(2100))).unwrap_err().raw_os_error(), Some(e));
-    // Deeper than a path may be, one step at a time.
+    // Deeper than the maximum path length, one step at a time.
     let mut dir = rustix::fs::open(s.mnt(), rustix::fs::OFlags::DIRECTORY, Mode::empty()).unwrap();
     let name = "y".repeat(250);
     for _ in 0..20 {

@@ -1,4 +1,4 @@
-//! What one user does must not stop the others.
+//! Isolation: the actions of one user must not block the others.
 
 use std::fs::{self, File};
 use std::os::fd::AsRawFd as _;
@@ -10,7 +10,7 @@ use rustix::fs::copy_file_range;
 use shunt_tests::cmd::within;
 use shunt_tests::{Plan, User, needs_mount, stage};
 
-/// One caller opens as much as it can.
+/// One caller opens as many files as it can.
 #[test]
 fn lookups_work_while_all_files_are_open() {
     needs_mount!();
@@ -30,7 +30,7 @@ fn lookups_work_while_all_files_are_open() {
             }
         });
         assert_eq!(refused, Some(libc::ENFILE), "after {}", files.len());
-        // A user has half of what the daemon may have open for callers.
+        // A user may have half of the files that the daemon opens for callers.
         assert!(files.len() >= 30, "{}", files.len());
         for n in 0..400 {
             assert_eq!(fs::metadata(s.path(format!("f{n}"))).unwrap().len(), 1);
@@ -42,7 +42,7 @@ fn lookups_work_while_all_files_are_open() {
     });
 }
 
-/// Many wait for a lease to be given back; nobody waits for them.
+/// Many callers wait for a lease break; nobody else has to wait.
 #[test]
 fn a_lease_stops_only_those_who_open_the_file() {
     needs_mount!();
@@ -51,14 +51,14 @@ fn a_lease_stops_only_those_who_open_the_file() {
         fs::write(s.lower("other"), b"y").unwrap();
         let holder = File::options().read(true).write(true).open(s.lower("leased")).unwrap();
         let lease = |kind: libc::c_int| {
-            // SAFETY: an open file and two numbers.
+            // SAFETY: the call takes an open file and two numbers.
             unsafe { libc::fcntl(holder.as_raw_fd(), libc::F_SETLEASE, kind) }
         };
-        // SAFETY: the signal that asks for the lease would end this process; it is ignored.
+        // SAFETY: the signal that requests the lease would end this process; it is ignored.
         unsafe { libc::signal(libc::SIGIO, libc::SIG_IGN) };
         assert_eq!(lease(libc::F_WRLCK), 0, "{}", std::io::Error::last_os_error());
         let opened = AtomicUsize::new(0);
-        // More than there are threads. A queue of io_uring holds at most 64 requests that wait, by its documentation.
+        // More waiters than threads. A queue of io_uring holds at most 64 pending requests, by its documentation.
         let waiters = if stage::over_rings() { 48 } else { 80 };
         std::thread::scope(|scope| {
             for _ in 0..waiters {
@@ -83,7 +83,7 @@ fn a_lease_stops_only_those_who_open_the_file() {
     });
 }
 
-/// A request is over soon, whatever it asks for: its caller can be killed.
+/// Each request takes a short time, whatever it asks for, so its caller can be killed.
 #[test]
 fn a_huge_copy_comes_in_parts() {
     needs_mount!();

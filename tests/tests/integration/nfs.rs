@@ -1,4 +1,4 @@
-//! A mirror exported by the kernel's NFS server, and mounted from there on the same machine.
+//! A mirror exported by the kernel's NFS server and mounted on the same machine.
 
 use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
@@ -10,20 +10,21 @@ use rustix::process::Signal;
 use shunt_tests::cmd::within;
 use shunt_tests::{Plan, Stage, memory, mounts, needs_mount, pace, skip, stage};
 
-/// The server, with one export and one mount of it. No program in user space: what those would answer when the kernel
-/// asks who may see what is told before it asks.
+/// The server, with one export and one mount of it, without user-space daemons: their replies to the kernel's access queries
+/// are written in advance.
 struct Nfs {
     control: PathBuf,
     mnt: PathBuf,
 }
 
-/// `NFSEXP_*`: any port, no check of the path to the export, a number of its own.
+/// `NFSEXP_*`: any port, no check of the path to the export, an explicit fsid.
 const EXPORT: u32 = 0x2 | 0x400 | 0x2000;
 
-/// In seconds since 1970: longer than the machine runs.
+/// Expiry in seconds since 1970, beyond the life of the machine.
 const FOR_EVER: u32 = i32::MAX as u32;
 
-/// Where it keeps who may come back after it was started anew; without that, everybody waits for such for a while.
+/// Directory in which the server records clients that may reclaim state after a restart; without it, every client waits for a
+/// grace period.
 const RECOVERY: &str = "/var/lib/nfs/v4recovery";
 
 impl Nfs {
@@ -50,7 +51,7 @@ impl Nfs {
     }
 }
 
-/// Puts an answer into one of the kernel's caches.
+/// Writes a reply into one of the kernel's caches.
 fn cache(name: &str, line: &str) {
     let channel = Path::new("/proc/net/rpc").join(name).join("channel");
     fs::write(channel, format!("{line}\n")).unwrap_or_else(|e| panic!("{name}: {e}"));
@@ -60,7 +61,7 @@ impl Drop for Nfs {
     fn drop(&mut self) {
         let unmounted = unmount(&self.mnt, UnmountFlags::empty());
         fs::write(self.control.join("threads"), "0\n").ok();
-        // The export holds the mirror's mount.
+        // The export holds a reference to the mirror's mount.
         for name in ["nfsd.fh", "nfsd.export", "auth.unix.ip"] {
             fs::write(Path::new("/proc/net/rpc").join(name).join("flush"), "1\n").ok();
         }
@@ -76,8 +77,8 @@ fn text(file: &File) -> String {
     String::from_utf8(bytes[..length].to_vec()).unwrap()
 }
 
-/// The server names files by handles only, so whatever the kernels forget has to be found again by them: after the
-/// caches were dropped, after renames, and when another daemon has gone on.
+/// The server identifies files by handles only, so evicted inodes must be found again by handle: after the caches were dropped,
+/// after renames, and after a successor daemon took over.
 fn goes_on(s: &Stage) {
     let turn = memory::drop_at_will();
     let nfs = Nfs::start(s);

@@ -1,4 +1,4 @@
-//! Data that goes past the daemon: every way to do I/O, the kernel's rules for opens, and what the daemon is not asked.
+//! Passthrough: all kinds of I/O, the kernel's rules for opens, and requests that are not sent.
 
 use std::fs::{self, File};
 use std::io::{Read as _, Seek as _, Write as _};
@@ -19,7 +19,7 @@ fn fio(s: &Stage, options: &[&str]) {
     let fatal = ["--verify_fatal=1", "--verify_state_save=0", "--do_verify=1", "--output-format=terse"];
     let ran = run_for(90, std::process::Command::new("fio").args(common).args(fatal).arg(file).args(options));
     assert!(ran.success() && !ran.err.contains("verify:"), "{ran:#?}");
-    // What fio checked through the mirror is what lies in the source.
+    // The source contains the data that fio verified through the mirror.
     assert!(fs::read(s.path("fio")).unwrap() == fs::read(s.lower("fio")).unwrap());
 }
 
@@ -148,7 +148,7 @@ fn hard_links_share_one_mode(s: &Stage) {
     let mut seen = [0; 3];
     b.read_exact_at(&mut seen, 0).unwrap();
     assert_eq!(&seen, b"two");
-    // A name made below, behind the mirror's back, for a file that is open above.
+    // A hard link made in the source, without the mirror's knowledge, to a file that is open in the mount.
     fs::hard_link(s.lower("a"), s.lower("c")).unwrap();
     let mut c = File::options().read(true).write(true).open(s.path("c")).unwrap();
     let mut text = String::new();
@@ -156,7 +156,7 @@ fn hard_links_share_one_mode(s: &Stage) {
     assert_eq!(text, "two");
 }
 
-/// Without the V2 contract the kernel asks for `security.capability` before every write.
+/// Without the V2 contract the kernel requests `security.capability` before every write.
 fn writes_ask_nothing(plan: Plan) {
     needs_mount!();
     stage::perform(plan, |s| {
@@ -192,7 +192,7 @@ fn writes_through_the_daemon_ask_for_no_attribute() {
     stage::perform(Plan::daemon(), |s| {
         assert!(!s.passthrough());
         let f = File::create(s.path("f")).unwrap();
-        // The kernel asks once, and remembers that there is nothing to clear.
+        // The kernel requests it once, and remembers that there is nothing to clear.
         f.write_all_at(&[1; 4096], 0).unwrap();
         let before = s.requests("getxattr");
         (0..10_000).for_each(|n| f.write_all_at(&[1; 4096], (n % 256) * 4096).unwrap());
@@ -201,7 +201,7 @@ fn writes_through_the_daemon_ask_for_no_attribute() {
     });
 }
 
-/// Closing gives the backing file back: nothing of 5,000 opens stays in the daemon.
+/// A close releases the backing file: none of 5,000 opens remains in the daemon.
 #[test]
 fn opens_leak_nothing() {
     needs_mount!();

@@ -1,4 +1,4 @@
-//! What each caller may do, as if it worked on the source itself.
+//! Permissions of each caller, as if it worked on the source directly.
 
 use std::fs::{self, File, Permissions};
 use std::io::Write as _;
@@ -54,11 +54,11 @@ fn modes_decide(s: &Stage) {
         assert_eq!(fs::read(&path).unwrap(), b"data");
         assert_eq!(write(&path), Err(libc::EACCES));
     });
-    // The owner is judged by the owner's bits alone, even where others may more.
+    // The owner is checked against the owner's bits alone, even if others have more permissions.
     let path = make(s, "g", 1001, 0o066);
     assert_eq!(owner.run(|| code(File::open(&path))), Err(libc::EACCES));
     assert_eq!(other.run(|| code(File::open(&path))), Ok(()));
-    // What one caller may read from the page cache another may not.
+    // Data in the page cache that one caller may read is not readable for another.
     let path = make(s, "h", 1001, 0o600);
     owner.run(|| fs::read(&path).map(drop)).unwrap();
     assert_eq!(other.run(|| code(File::open(&path))), Err(libc::EACCES));
@@ -125,7 +125,7 @@ fn umask_applies(s: &Stage) {
             "umask {umask:o}"
         );
     }
-    // A file may be made with a mode that its maker could not open.
+    // A file can be created with a mode that its creator could not open.
     User::new(1001).run(|| {
         let mut f =
             File::options().write(true).create_new(true).mode(0o000).open(dir.join("closed")).unwrap();
@@ -150,7 +150,7 @@ fn setgid_directories(s: &Stage) {
     assert_eq!((group("out"), group("sub")), (1005, 1005));
     assert_eq!(mode("sub") & 0o2000, 0o2000, "a subdirectory takes the bit over");
     assert_eq!(mode("out") & 0o2000, 0, "somebody outside of the group makes no setgid file for it");
-    // A member only by a supplementary group may.
+    // Membership through a supplementary group suffices.
     User::new(1001).groups(&[7, 1005]).umask(0).run(|| create("in"));
     assert_eq!((group("in"), mode("in")), (1005, 0o2775));
 }
@@ -181,7 +181,7 @@ fn supplementary_groups(s: &Stage) {
     chown(&path, Some(0), Some(1007)).unwrap();
     fs::set_permissions(&path, Permissions::from_mode(0o660)).unwrap();
     assert!(User::new(1001).run(|| File::open(&path).is_err()));
-    // More groups than fit into small buffers, the one that counts last.
+    // More groups than fit into small buffers, with the relevant one last.
     let many: Vec<u32> = (2000..2100).chain([1007]).collect();
     User::new(1001).groups(&many).run(|| {
         assert!(fs::write(&path, b"y").is_ok());
@@ -227,7 +227,7 @@ fn chmod_rules(s: &Stage) {
     User::new(1001).run(|| set(0o6751).unwrap());
     assert_eq!(mode(), 0o6751);
     assert_eq!(fs::metadata(s.lower("f")).unwrap().mode() & 0o7777, 0o6751);
-    // Not of the file's group: setgid cannot be set by chmod.
+    // The caller is not in the file's group: chmod cannot set setgid.
     chown(&path, None, Some(1005)).unwrap();
     User::new(1001).run(|| set(0o2755).unwrap());
     assert_eq!(mode(), 0o755);
@@ -295,7 +295,7 @@ fn protected_parent_hides_nothing_it_should_show(s: &Stage) {
     });
 }
 
-/// The lower file system's flags bind through the mirror, root included.
+/// The lower file system's flags are effective through the mirror, also for root.
 fn immutable_and_append_only(s: &Stage) {
     if s.on() != Lower::Ext4 {
         return;
@@ -319,7 +319,7 @@ fn immutable_and_append_only(s: &Stage) {
     sh(s.src(), "chattr +i d").ok();
     assert_eq!(code(fs::write(s.path("d/f"), b"")), e);
     sh(s.src(), "chattr -i d").ok();
-    // Asked for and set through the mirror.
+    // Queried and set through the mirror.
     let through = sh(s.mnt(), "chattr +i f && lsattr f");
     if through.success() {
         assert!(through.out.contains('i'), "{through:?}");
@@ -368,7 +368,7 @@ fn ids_are_mapped() {
     });
 }
 
-/// A mount by root serves every user unless told otherwise.
+/// A mount by root serves all users by default.
 #[test]
 fn root_mounts_are_for_all() {
     needs_mount!();

@@ -1,4 +1,4 @@
-//! Small files that are read again: served from the mount's own page cache in exclusive mode, and never stale.
+//! Small files that are read repeatedly: served from the mount's own page cache in exclusive mode, and never stale.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read as _, Write as _};
@@ -13,7 +13,7 @@ fn exclusive(body: impl Fn(&Stage)) {
     memory::keeping(|| stage::perform(Plan::tmpfs().args(&["--cache", "exclusive"]), &body));
 }
 
-/// Opens, looks and reads, as a compiler does with a header.
+/// Opens, stats and reads a file, as a compiler does with a header.
 fn read(path: &Path) -> Vec<u8> {
     let mut file = File::open(path).unwrap();
     let mut content = Vec::with_capacity(file.metadata().unwrap().len() as usize);
@@ -39,7 +39,7 @@ fn a_header_costs_an_open_and_a_release() {
         (0..100).for_each(|_| assert!(read(&path) == vec![7; 20_000]));
         let after = ["open", "getattr", "statx", "read"].map(count);
         assert_eq!(after[0] - before[0], 100);
-        // What was just made may be asked for once more, on a slow machine now.
+        // Attributes of a new file may be requested once more, on a slow machine only now.
         let few = (1..4).all(|kind| after[kind] - before[kind] <= 1);
         assert!(few, "(getattr, statx, read) {:?} and then {:?}", &before[1..], &after[1..]);
     });
@@ -54,7 +54,7 @@ fn large_files_stay_passed_through() {
     });
 }
 
-/// What each kind of write leaves is what the next open reads, though the write went past the cache.
+/// After each kind of write that bypasses the cache, the next open reads the new data.
 #[test]
 fn a_write_past_the_cache_is_seen() {
     exclusive(|s| {
@@ -84,7 +84,7 @@ fn a_write_past_the_cache_is_seen() {
     });
 }
 
-/// A reader that stays makes later writers go through the same cache.
+/// While a reader stays open, later writers use the same cache.
 #[test]
 fn a_reader_that_stays_sees_each_write() {
     exclusive(|s| {
@@ -104,7 +104,7 @@ fn a_reader_that_stays_sees_each_write() {
     });
 }
 
-/// A mapping lives on when its descriptor is closed, and is written past every cache.
+/// A mapping outlives its descriptor, and stores through it bypass every cache.
 #[test]
 fn a_mapping_that_outlives_its_open_is_seen() {
     exclusive(|s| {
@@ -120,7 +120,7 @@ fn a_mapping_that_outlives_its_open_is_seen() {
     });
 }
 
-/// Programs are run from the cache, and a running one is not written.
+/// Programs run from the cache, and a running one cannot be written.
 #[test]
 fn programs_run_again_and_again() {
     exclusive(|s| {
@@ -146,7 +146,7 @@ fn an_access_time_moves_as_relatime_says() {
     });
 }
 
-/// Several threads read and write a few files in every way; each file's owner knows what it must hold.
+/// Several threads read and write a few files in all ways; the owner of each file knows the expected content.
 #[test]
 fn no_mixture_of_readers_and_writers_reads_what_was() {
     exclusive(|s| {
@@ -154,7 +154,7 @@ fn no_mixture_of_readers_and_writers_reads_what_was() {
             for thread in 0..4_u64 {
                 scope.spawn(move || owner(s, thread));
             }
-            // Somebody who opens all of them at random moments, so that modes change under the owners.
+            // Opens all files at random moments, so that their cache modes change during the owners' accesses.
             scope.spawn(|| {
                 let mut rng = Rng::new(99);
                 for _ in 0..8000 {

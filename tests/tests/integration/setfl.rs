@@ -1,4 +1,4 @@
-//! `fcntl(F_SETFL)` on an open file whose data may go past the daemon: what is given and taken away holds at once.
+//! `fcntl(F_SETFL)` on an open file with passthrough: flags that are set or cleared take effect at once.
 
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -50,7 +50,7 @@ fn append_comes_and_goes(dir: &Path) {
     let path = dir.join("append");
     fs::write(&path, b"0123").unwrap();
     let first = File::options().read(true).append(true).open(&path).unwrap();
-    // Beside one that is passed through, before and after.
+    // Beside a file with passthrough, opened before and after.
     let other = File::options().read(true).write(true).open(&path).unwrap();
     take(&first, OFlags::APPEND);
     first.write_all_at(b"A", 0).unwrap();
@@ -62,7 +62,7 @@ fn append_comes_and_goes(dir: &Path) {
     other.write_all_at(b"D", 1).unwrap();
     assert_eq!(fs::read(&path).unwrap(), b"AD23BC");
     assert_eq!(first.metadata().unwrap().len(), 6);
-    // One just made.
+    // A newly created file.
     let made = File::options().append(true).create_new(true).open(dir.join("made")).unwrap();
     (&made).write_all(b"0123").unwrap();
     take(&made, OFlags::APPEND);
@@ -95,7 +95,7 @@ fn direct_comes_and_goes(dir: &Path) {
     assert_eq!((all.len(), &all[4..8], &all[4095..4099]), (8192, &b"0230"[..], &b"0454"[..]));
 }
 
-/// `dd` takes O_DIRECT away before the last, short block.
+/// `dd` clears O_DIRECT before the last, short block.
 fn dd_writes_an_unaligned_tail(dir: &Path) {
     let (from, to) = (dir.join("from"), dir.join("to"));
     let content: Vec<u8> = (0..100_001u32).map(|n| (n % 251) as u8).collect();
@@ -111,7 +111,7 @@ fn dd_writes_an_unaligned_tail(dir: &Path) {
     }
 }
 
-/// `splice` reads a file that is not passed through by way of pages of the mount, past which others write.
+/// `splice` reads a file without passthrough through the page cache of the mount, which other writes bypass.
 fn spliced_pages_do_not_stay(dir: &Path) {
     let path = dir.join("spliced");
     fs::write(&path, [b'0'; 8192]).unwrap();
@@ -126,7 +126,7 @@ fn spliced_pages_do_not_stay(dir: &Path) {
         let mut seen = vec![0; moved];
         assert_eq!(rustix::io::read(reader.as_fd(), &mut seen).unwrap(), moved);
         assert!(moved > 0 && seen.iter().all(|seen| *seen == byte), "{byte} and not {}", seen[0]);
-        // The pages are dropped once the reply is out.
+        // The pages are dropped after the reply.
         std::thread::sleep(Duration::from_millis(100));
     }
 }

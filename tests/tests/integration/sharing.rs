@@ -1,4 +1,4 @@
-//! One file, several hands: appends, mappings, direct I/O, and files that have lost their name.
+//! Concurrent use of one file: appends, mappings, direct I/O, and files without a name.
 
 use std::fs::{self, File};
 use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
@@ -48,7 +48,7 @@ fn direct_io(s: &Stage) {
     fs::write(s.path("f"), vec![3; 65536]).unwrap();
     let f = match open_direct(&s.path("f")) {
         Ok(f) => f,
-        // An old tmpfs has no O_DIRECT; the mirror then may refuse it as well.
+        // An old tmpfs has no O_DIRECT; the mirror may refuse it then as well.
         Err(e) if e.raw_os_error() == Some(libc::EINVAL) && open_direct(&s.lower("f")).is_err() => return,
         Err(e) => panic!("{e}"),
     };
@@ -60,7 +60,7 @@ fn direct_io(s: &Stage) {
     assert!(block.iter().all(|b| *b == 9));
     let all = fs::read(s.lower("f")).unwrap();
     assert!(all[8192..16384].iter().all(|b| *b == 9) && all[..8192].iter().all(|b| *b == 3));
-    // At the end of the file: a short read, then none.
+    // At the end of the file: a short read, then an empty one.
     assert_eq!(f.read_at(&mut block, 65536 - 4096).unwrap(), 4096);
     assert_eq!(f.read_at(&mut block, 65536).unwrap(), 0);
     f.write_all_at(&block, 65536).unwrap();
@@ -97,7 +97,7 @@ fn mapping_and_files_agree(s: &Stage) {
     assert_eq!(&seen, b"by map");
     map.sync().unwrap();
     assert_eq!(&fs::read(s.lower("f")).unwrap()[9000..9006], b"by map");
-    // The file may be closed: the mapping holds on.
+    // The mapping survives the close of the file.
     drop((f, other));
     map[0] = 0x55;
     map.sync().unwrap();
@@ -128,7 +128,7 @@ fn mapping_by_two_processes(s: &Stage) {
     peer.done();
 }
 
-/// While a file is passed through there is one page cache: the source's.
+/// A file with passthrough has one page cache: that of the source.
 fn source_and_mirror_share_pages(s: &Stage) {
     let f = rw(s, "f");
     f.write_all_at(&[1; 8192], 0).unwrap();
@@ -167,11 +167,11 @@ fn unlinked_file_lives_on(s: &Stage) {
     assert_eq!(f.metadata().unwrap().len(), 3);
     let names: Vec<_> = fs::read_dir(s.src()).unwrap().map(|e| e.unwrap().file_name()).collect();
     assert_eq!(names, ["f"], "no leftovers of a hidden name");
-    // Reached again through /proc, as programs do.
+    // Opened again through /proc, as programs do.
     use std::os::fd::AsRawFd as _;
     let again = File::open(format!("/proc/self/fd/{}", f.as_raw_fd())).unwrap();
     assert_eq!(again.metadata().unwrap().len(), 3);
-    // A directory that is gone lists nothing.
+    // A removed directory lists nothing.
     fs::create_dir(s.path("d")).unwrap();
     let d = File::open(s.path("d")).unwrap();
     fs::remove_dir(s.path("d")).unwrap();

@@ -1,4 +1,4 @@
-//! Many processes at once, each against its own model, and a daemon killed in the midst of it.
+//! Many concurrent processes, each checked against its own model, and a daemon killed while they work.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -10,12 +10,12 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use shunt_tests::{Peer, Plan, Rng, Stage, mounts, needs_mount, pace, stage};
 
-/// What one process knows to be so: every file it was told is written, and every directory.
+/// Expected state of a process's directory: every file whose write was acknowledged, and every directory.
 #[derive(Default)]
 struct Model {
     files: BTreeMap<PathBuf, Vec<u8>>,
     dirs: Vec<PathBuf>,
-    /// Names that the last operation, which failed or was never answered, may or may not have changed.
+    /// Names that the last operation may have changed, because it failed or was never acknowledged.
     unsure: Vec<PathBuf>,
 }
 
@@ -33,7 +33,7 @@ impl Model {
         dir.join(format!("n{}", rng.below(1 << 30)))
     }
 
-    /// One operation below `base`; on success the model has followed it.
+    /// Executes one operation below `base`, and on success applies it to the model.
     fn step(&mut self, base: &Path, rng: &mut Rng) -> io::Result<()> {
         let old = self.pick(rng);
         let new = self.fresh(rng);
@@ -73,7 +73,7 @@ impl Model {
                 self.files.remove(&old);
             }
             (9, Some(old)) => {
-                // Over another file.
+                // Replaces another file.
                 let target = self.pick(rng).expect("not empty");
                 self.unsure.push(target.clone());
                 fs::rename(base.join(&old), base.join(&target))?;
@@ -89,7 +89,7 @@ impl Model {
         Ok(())
     }
 
-    /// Compares with what is there. Names in `unsure` may be in either state.
+    /// Compares the model with the directory. Names in `unsure` may be in either state.
     fn check(&self, base: &Path) {
         let mut there = BTreeMap::new();
         collect(base, Path::new(""), &mut there);
@@ -168,7 +168,7 @@ fn six_processes_without_caches() {
     processes_with_models(Plan::daemon().args(&["--cache", "none"]));
 }
 
-/// All in one directory, stepping on each other's names: errors are fine, but only the expected ones.
+/// All processes use the same names in one directory: errors are fine, but only the expected ones.
 #[test]
 fn six_processes_in_one_directory() {
     stage::perform(Plan::tmpfs(), |s| {
@@ -209,7 +209,7 @@ fn six_processes_in_one_directory() {
             })
             .collect();
         peers.into_iter().for_each(Peer::done);
-        // What each side thinks is there is the same.
+        // Both sides list the same names.
         let mut names: Vec<_> = fs::read_dir(s.mnt()).unwrap().map(|e| e.unwrap().file_name()).collect();
         let mut below: Vec<_> = fs::read_dir(s.src()).unwrap().map(|e| e.unwrap().file_name()).collect();
         names.sort();
@@ -228,7 +228,7 @@ fn six_processes_in_one_directory() {
     });
 }
 
-/// `kill -9` in the midst of it: everybody gets an error soon, no dead mount stays, and what was acknowledged is there.
+/// `kill -9` during the work: every process gets an error soon, no dead mount remains, and acknowledged changes are present.
 fn killed(plan: Plan, seed: u64) {
     stage::perform(plan.args(&["--takeover", "off"]), |s| {
         let mut peers: Vec<_> = (0..4u64).map(|n| worker(s, n, seed)).collect();
@@ -244,7 +244,7 @@ fn killed(plan: Plan, seed: u64) {
     });
 }
 
-/// Works until the mount fails under it, then looks whether the source holds all that was acknowledged.
+/// Works until the mount fails, then checks that the source contains all acknowledged changes.
 fn worker(s: &Stage, n: u64, seed: u64) -> Peer {
     let (base, lower) = (s.path(format!("p{n}")), s.lower(format!("p{n}")));
     Peer::start(move |link| {
@@ -260,7 +260,7 @@ fn worker(s: &Stage, n: u64, seed: u64) -> Peer {
         };
         // ENOENT: the mount is gone already, and the mount point is an empty directory.
         let expected = [libc::ENOTCONN, libc::ECONNABORTED, libc::EIO, libc::ENOENT, libc::ENODEV];
-        // ECANCELED: the request was on its way to a ring whose thread had died.
+        // ECANCELED: the request was being sent to a ring whose thread had died.
         let over_rings = stage::over_rings() && error.raw_os_error() == Some(libc::ECANCELED);
         assert!(over_rings || expected.contains(&error.raw_os_error().unwrap_or(0)), "{error}");
         model.check(&lower);

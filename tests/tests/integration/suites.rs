@@ -1,4 +1,4 @@
-//! Suites that others wrote: pjdfstest for the rules, fsx for the data.
+//! Third-party test suites: pjdfstest for semantics, fsx for data.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -6,10 +6,10 @@ use std::os::unix::fs::PermissionsExt as _;
 use shunt_tests::rules::{ALL_CASES, Rules};
 use shunt_tests::{Lower, Plan, binary, requirement, stage};
 
-/// Names in `pjdfstest.exclude`.
+/// Returns the names in `pjdfstest.exclude`.
 ///
 /// # Panics
-/// When a line gives no reason.
+/// If a line gives no reason.
 fn excluded() -> Vec<String> {
     include_str!("../../pjdfstest.exclude")
         .lines()
@@ -36,8 +36,9 @@ fn pjdfstest(plan: Plan) {
             remount,
         };
         assert!(rules(false).judge(s.mnt(), &[]) >= ALL_CASES, "the suite did not really run");
-        // Remounting read-only is for a mount of our own; in a native run it would be the machine's. It has a run of its
-        // own, because in a full one the suite itself keeps a removed file open, and no file system can be remounted so.
+        // Remounting read-only requires a mount of the test's own; in a native run it would affect the machine. It runs
+        // separately, because in a full run the suite itself keeps a removed file open, which prevents the remount of any file
+        // system.
         if s.mounted() {
             assert!(rules(true).judge(s.mnt(), &["erofs"]) >= 13);
         }

@@ -1,4 +1,4 @@
-//! Times: nanoseconds, birth, and who sets what.
+//! Timestamps: nanoseconds, birth times, and the permission to set them.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{MetadataExt as _, symlink};
@@ -87,7 +87,7 @@ fn writes_move_mtime_and_ctime(s: &Stage) {
     assert_ne!(m.ctime_nsec(), ctime);
     let l = fs::metadata(s.lower("f")).unwrap();
     assert_eq!((m.mtime(), m.mtime_nsec(), m.ctime_nsec()), (l.mtime(), l.mtime_nsec(), l.ctime_nsec()));
-    // Again while the file is open: what fstat says must be the new time, not one from the cache.
+    // Again while the file is open: fstat must return the new time, not a cached one.
     let f = File::options().write(true).open(s.path("f")).unwrap();
     let before = f.metadata().unwrap().mtime_nsec();
     std::thread::sleep(Duration::from_millis(30));
@@ -155,14 +155,14 @@ fn only_the_owner_sets_times(s: &Stage) {
     User::new(1001).run(|| set(&path, (1, 2), (3, 4), AtFlags::empty()).unwrap());
     User::new(1002).run(|| {
         assert_eq!(set(&path, (5, 6), (7, 8), AtFlags::empty()), Err(rustix::io::Errno::PERM));
-        // Whoever may write may set the times to now, and only that.
+        // Any user with write permission may set the times to now, and only to that.
         set(&path, (0, UTIME_NOW), (0, UTIME_NOW), AtFlags::empty()).unwrap();
     });
     assert!(times(&path).1.0 > 1_700_000_000);
 }
 
-/// Whether two reads through a mirror with these options move the access time of a file and of a directory of the source: each read
-/// finds a time that relatime would move, then one that it would not.
+/// Reports whether two reads through a mirror with these options update the access time of a file and of a directory in the
+/// source. The first read finds a time that relatime would update, the second one that it would not.
 fn reads_are_noted(plan: Plan) -> [(bool, bool); 2] {
     let mut noted = [(false, false); 2];
     shunt_tests::stage::perform(plan, |s| {
@@ -181,14 +181,14 @@ fn reads_are_noted(plan: Plan) -> [(bool, bool); 2] {
                 times(&s.lower(name)).0 != before
             };
             let now = i64::try_from(std::time::UNIX_EPOCH.elapsed().unwrap().as_secs()).unwrap();
-            // Older than the change, and newer: only strictatime moves that.
+            // Older than the last change, and newer: only strictatime updates the latter.
             *noted = (read((500, 0)), read((now + 1000, 0)));
         }
     });
     noted
 }
 
-/// The kernel reads passed-through files by the options of the view that the daemon has, not by those of the mount.
+/// For passthrough files the kernel uses the options of the daemon's own mount of the source, not those of the FUSE mount.
 #[test]
 fn access_times_of_the_source_are_as_the_mount_says() {
     shunt_tests::needs_mount!();
@@ -202,7 +202,7 @@ fn access_times_of_the_source_are_as_the_mount_says() {
         assert_eq!(noted("relatime"), [(true, false); 2], "{passthrough}");
         assert_eq!(noted("strictatime"), [(true, true); 2], "{passthrough}");
         assert_eq!(noted("strictatime,nodiratime"), [(true, true), (false, false)], "{passthrough}");
-        // As the source is mounted.
+        // The options of the source's mount.
         assert_eq!(noted("rw"), [(true, false); 2], "{passthrough}");
     }
 }

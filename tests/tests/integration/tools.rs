@@ -1,4 +1,4 @@
-//! The programs that people run in a directory.
+//! Common programs in a mirrored directory.
 
 use std::fs;
 use std::process::Command;
@@ -16,7 +16,7 @@ fn git_clone_and_fsck(s: &Stage) {
     requirement!(repository.join(".git").exists(), "the tests do not run from a git repository");
     let from = repository.display();
     let git = "git -c safe.directory='*' -c user.name=t -c user.email=t@t -c gc.auto=0";
-    // Cloned as the transport does it, not by hard links.
+    // Cloned through the transport, not with hard links.
     sh(s.mnt(), &format!("{git} clone -q --no-local --no-tags file://{from} clone")).ok();
     let script = format!(
         "cd clone; {git} fsck --strict --no-dangling; test -z \"$({git} status --porcelain)\"
@@ -24,7 +24,7 @@ fn git_clone_and_fsck(s: &Stage) {
          {git} gc -q --prune=now; {git} fsck; test -z \"$({git} status --porcelain)\""
     );
     sh(s.mnt(), &script).ok();
-    // The same tree is in the source: git finds nothing to complain about there.
+    // The source contains the same tree: git finds no problem there.
     sh(s.src(), &format!("cd clone; {git} fsck; {git} diff --quiet")).ok();
 }
 
@@ -33,7 +33,7 @@ fn rsync_there_and_back(s: &Stage) {
     rich::tree(s.aside(), "tree");
     let (aside, mnt) = (s.aside().display(), s.mnt().display());
     sh(s.aside(), &format!("rsync -aHAXS tree/ {mnt}/there && rsync -aHAXS {mnt}/there/ back")).ok();
-    // What rsync would still have to copy, in either direction: nothing.
+    // rsync has nothing left to copy, in either direction.
     for pair in
         [format!("tree/ {mnt}/there/"), format!("{mnt}/there/ {aside}/tree/"), "back/ tree/".to_owned()]
     {
@@ -52,7 +52,7 @@ fn tar_round_trip(s: &Stage) {
     let mnt = s.mnt().display();
     let tar = "tar --xattrs --acls --numeric-owner -S";
     sh(s.aside(), &format!("{tar} -cf 1.tar tree && {tar} --xattrs-include='*' -xpf 1.tar -C {mnt}")).ok();
-    // Packed again in a fixed order, both list the same; and the contents compare.
+    // Packed again in a fixed order, both listings are equal; and so are the contents.
     let pack = |dir: &str, out: &str| {
         sh(s.aside(), &format!("{tar} --sort=name --format=posix --pax-option=delete=atime,delete=ctime -cf {out} -C {dir} tree")).ok()
     };
@@ -125,7 +125,7 @@ fn shell_redirections(s: &Stage) {
     assert_eq!(sh(s.mnt(), script).ok(), sh(bare.path(), script).ok());
 }
 
-/// A data base's habit: a journal made, synced and removed around every change.
+/// The pattern of a database: a journal is created, synced and removed around every change.
 fn sqlite_like_journal(s: &Stage) {
     use std::os::unix::fs::FileExt as _;
     let db = fs::File::options().read(true).write(true).create_new(true).open(s.path("db")).unwrap();
@@ -143,6 +143,6 @@ fn sqlite_like_journal(s: &Stage) {
     db.read_exact_at(&mut last, 0).unwrap();
     assert_eq!(u64::from_le_bytes(last), 49);
     assert!(!s.lower("db-journal").exists());
-    // And the help that backup programs ask for.
+    // `sync -f`, as used by backup programs.
     run_for(20, Command::new("sync").arg("-f").arg(s.path("db"))).ok();
 }

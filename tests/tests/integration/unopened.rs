@@ -1,4 +1,4 @@
-//! Files that are never opened: `--cache exclusive --passthrough off`.
+//! Operation without OPEN requests: `--cache exclusive --passthrough off`.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read as _, Seek as _, Write as _};
@@ -21,7 +21,7 @@ fn nothing_is_asked_of_what_was_read() {
         let read_all =
             || (0..50).for_each(|n| assert!(fs::read(s.path(format!("f{n}"))).unwrap() == vec![n; 10_000]));
         read_all();
-        // The access time of what was just read is asked for once more.
+        // The access time of files just read is requested once more.
         read_all();
         let count = || {
             ["open", "release", "flush", "read", "getattr", "statx", "lookup"].map(|name| s.requests(name))
@@ -62,7 +62,7 @@ fn more_files_than_descriptors() {
     });
 }
 
-/// A file without a name lives as long as somebody uses it, and no longer.
+/// A file without a name lives as long as it is in use, and no longer.
 #[test]
 fn deleted_files_live_on() {
     unopened(Plan::unopened(), |s| {
@@ -70,7 +70,7 @@ fn deleted_files_live_on() {
         let mut file = OpenOptions::new().read(true).write(true).create_new(true).open(&path).unwrap();
         file.write_all(b"before").unwrap();
         fs::remove_file(&path).unwrap();
-        // Enough other files that a descriptor kept by chance is gone.
+        // Enough other files to evict a descriptor that is cached by chance.
         for n in 0..3000 {
             fs::write(s.path(format!("o{n}")), b"x").unwrap();
         }
@@ -98,7 +98,7 @@ fn deleted_files_live_on() {
     });
 }
 
-/// What the source refuses at `open`, it refuses at the first write.
+/// An error that the source returns at `open` is returned at the first write.
 #[test]
 fn an_immutable_file_is_not_written() {
     unopened(Plan::ext4().args(&["--passthrough", "off", "--cache", "exclusive"]), |s| {
@@ -112,7 +112,7 @@ fn an_immutable_file_is_not_written() {
         chattr("-i");
         assert_eq!(refused.unwrap_err().raw_os_error(), Some(libc::EPERM));
         assert_eq!(fs::read(s.path("f")).unwrap(), b"stays");
-        // Nothing of the refusal is remembered.
+        // The refusal is not cached.
         OpenOptions::new().write(true).open(s.path("f")).unwrap().write_all_at(b"X", 0).unwrap();
         assert_eq!(fs::read(s.lower("f")).unwrap(), b"Xtays");
     });

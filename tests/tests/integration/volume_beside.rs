@@ -1,4 +1,5 @@
-//! A volume in which conflicts are decided as they arise: this machine's version at the path, the other beside it.
+//! A volume in which conflicts are resolved as they arise: this node's version stays at the path, the other one is put beside
+//! it.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
@@ -9,7 +10,7 @@ use std::time::Duration;
 use shunt_tests::cmd::within;
 use shunt_tests::{Volume, binary, needs_mount, run};
 
-/// All names below a directory, with what files hold and their modes.
+/// Returns all names below a directory, with the content and mode of each file.
 fn tree(at: &Path) -> Vec<(String, String)> {
     let mut found = Vec::new();
     let mut ahead = vec![at.to_owned()];
@@ -47,7 +48,7 @@ fn each_kind_leaves_this_machines_version_at_the_path() {
         for name in ["changed.txt", "lost", "kept.txt", "mode", "moved", "same"] {
             fs::write(at.join(name), name).unwrap();
         }
-        // The name is taken: by a file, and by the same thing another time.
+        // The name is taken: by an existing file, and by an earlier conflict.
         fs::write(at.join("changed.theirs-ant.txt"), "there before").unwrap();
         for dir in ["tree", "gone", "dir", "one", "other"] {
             fs::create_dir(at.join(dir)).unwrap();
@@ -56,7 +57,7 @@ fn each_kind_leaves_this_machines_version_at_the_path() {
     };
     begin(ant.at());
     soon(&|| tree(bee.at()) == tree(ant.at()) && ant.status()["pending"] == 0);
-    // What is changed off the network has to be there.
+    // Files that are changed offline have to be cached.
     run(Command::new("cp").args(["-r", "--"]).arg(bee.at()).arg(volume.aside().join("read"))).ok();
     bee.set_online(false);
     let at = |name: &str| ant.at().join(name);
@@ -123,7 +124,7 @@ fn each_kind_leaves_this_machines_version_at_the_path() {
         let said = run(binary::command(&["volume", "conflicts", "--json"]).arg(mount.at())).ok();
         assert_eq!(said.trim(), "[]");
     }
-    // A second round finds the first one's names.
+    // In a second round the names of the first one exist.
     bee.set_online(false);
     fs::write(ant.at().join("new"), "ant again").unwrap();
     fs::write(bee.at().join("new"), "bee again").unwrap();
@@ -137,7 +138,7 @@ fn each_kind_leaves_this_machines_version_at_the_path() {
                 && read(at, "new.theirs-ant~2") == "ant again"
         })
     });
-    // Off again: what arises then stands in a directory.
+    // Disabled again: a later conflict is shown as a directory.
     let mut set = binary::command(&["volume", "set", "--conflicts", "directory", "test"]);
     run(set.env("XDG_DATA_HOME", volume.aside())).ok();
     soon(&|| bee.status()["received"].as_u64() > Some(0) && ant.status()["pending"] == 0);

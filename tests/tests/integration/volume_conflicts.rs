@@ -1,4 +1,4 @@
-//! Two versions of one thing on real mounts: how they show, and what each thing that a program may do there comes to.
+//! Conflicts on real mounts: how they are shown, and the effect of each operation on them.
 
 use std::cell::RefCell;
 use std::fs::{self, File, Permissions};
@@ -29,7 +29,7 @@ fn conflicts(at: &Path) -> Vec<(String, String)> {
     all.iter().map(|one| (word(one, "path"), word(one, "kind"))).collect()
 }
 
-/// `ant` was first, `bee` was off the network.
+/// Two nodes in conflict: `ant` changed first, `bee` was offline.
 struct Two {
     volume: Volume,
     ant: Mount,
@@ -43,7 +43,7 @@ impl Two {
         both(ant.at());
         fs::write(ant.at().join("begun"), "").unwrap();
         soon(|| bee.at().join("begun").exists());
-        // What is changed off the network has to be there.
+        // Files that are changed offline have to be cached.
         run(Command::new("cp").args(["-r", "--"]).arg(bee.at()).arg(volume.aside().join("read"))).ok();
         bee.set_online(false);
         first(ant.at());
@@ -53,7 +53,7 @@ impl Two {
         Self { volume, ant, bee }
     }
 
-    /// Of one file that was changed to what machines are called.
+    /// A conflict about one file, to which each node wrote its own name.
     fn of_a_file() -> Self {
         let two = Self::with(
             |at| fs::write(at.join("file"), "both").unwrap(),
@@ -72,7 +72,7 @@ impl Two {
         self.ant.at().join(name)
     }
 
-    /// Both see the same files, and no conflict.
+    /// Waits until both nodes show the same files, without a conflict.
     #[track_caller]
     fn agree(&self, expected: &[(&str, &str)]) {
         let mut all: Vec<_> = expected.iter().map(|(name, _)| (*name).to_owned()).collect();
@@ -132,7 +132,7 @@ fn every_kind_is_listed_and_resolved_by_name() {
     soon(|| conflicts(two.bee.at()) == all);
     assert!(conflicts(two.ant.at()).is_empty(), "it arose elsewhere");
     assert_eq!(conflicts(&two.late("new")), [all[5].clone()]);
-    // A side that was deleted leads to the other.
+    // A deleted side is a symlink to the other.
     assert_eq!(fs::read_link(two.late("lost/ant")).unwrap(), Path::new("bee"));
     assert_eq!(fs::read_link(two.late("kept/bee")).unwrap(), Path::new("ant"));
     assert_eq!(read(&two.late("lost/ant")), "by bee");
@@ -144,7 +144,7 @@ fn every_kind_is_listed_and_resolved_by_name() {
     assert_eq!((&told[0]["sides"][0]["size"], &told[0]["sides"][0]["here"]), (&6.into(), &true.into()));
     assert_eq!(told[0]["sides"][1]["what"], "deleted");
 
-    // The same after a restart, and off the network.
+    // No change after a restart, and offline.
     let Two { volume: stage, ant, bee } = two;
     drop(bee);
     let two = Two { bee: stage.mount_as("bee"), volume: stage, ant };
@@ -208,7 +208,7 @@ fn nothing_can_be_made_moved_or_set_in_a_conflict() {
     refused(fs::remove_file(place.join("new")), Errno::NOENT);
     refused(fs::read(&place), Errno::ISDIR);
     assert_eq!(names(&place), ["ant", "bee"]);
-    // Entries are files: this machine's waits, the other's is the file that the others have.
+    // Entries are files: this node's is pending, the other one is the file that the other nodes have.
     fs::write(&entry, "bee again").unwrap();
     fs::write(place.join("ant"), "ant, by bee").unwrap();
     soon(|| read(&two.first("file")) == "ant, by bee");
@@ -221,14 +221,14 @@ fn nothing_can_be_made_moved_or_set_in_a_conflict() {
 fn rm_rf_removes_one_version() {
     needs_mount!();
     let two = Two::of_a_file();
-    // In the order of names; what remains then is no directory any more.
+    // In name order; after the first removal the path is no directory any more.
     run(Command::new("rm").arg("-rf").arg(two.late("file")));
     two.agree(&[("file", "bee")]);
     run(Command::new("rm").arg("-rf").arg(two.late("file"))).ok();
     two.agree(&[]);
 }
 
-/// What is written through it goes with the file that was deleted: that it lasts under the name that is there again is not said.
+/// Writes through the handle go to the deleted file. The fsync must not claim that they are durable in the restored one.
 #[test]
 fn a_file_that_comes_back_while_its_deleted_one_is_written_does_not_claim_what_is_written() {
     needs_mount!();
@@ -258,7 +258,8 @@ fn a_file_that_comes_back_while_its_deleted_one_is_written_does_not_claim_what_i
     two.agree(&[("file", "ant")]);
 }
 
-/// One with attributes is read and written through the daemon, in pages of which the kernel knows the length of what came back.
+/// A file with attributes is read and written through the daemon and the page cache, while the kernel knows the length of the
+/// restored file.
 #[test]
 fn a_deleted_file_that_came_back_is_not_shown_up_to_the_length_of_the_other() {
     needs_mount!();
@@ -288,7 +289,7 @@ fn a_deleted_file_that_came_back_is_not_shown_up_to_the_length_of_the_other() {
     two.agree(&[("file", "ant")]);
 }
 
-/// The kernel lists nothing in a directory that was removed, as long as it knows it: here because it is open.
+/// The kernel lists nothing in a removed directory for as long as it holds the inode: here because it is open.
 #[test]
 fn a_directory_that_comes_back_shows_what_is_in_it() {
     needs_mount!();

@@ -1,4 +1,4 @@
-//! A cache on a disk that is full: nothing is answered that does not last.
+//! A cache on a full disk: only durable changes are acknowledged.
 
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -14,7 +14,7 @@ use shunt_tests::{Volume, loops, mounts, needs_mount, run};
 const PATIENCE: Duration = Duration::from_secs(30);
 const FULL: Option<i32> = Some(libc::ENOSPC);
 
-/// A disk of so many MiB. It goes with this, whatever is open on it.
+/// A disk of `size` MiB, detached on drop even if files on it are open.
 struct Disk(PathBuf);
 
 impl Disk {
@@ -25,7 +25,7 @@ impl Disk {
         Self(at)
     }
 
-    /// Of files in blocks instead of extents, which `fallocate(2)` cannot be had of.
+    /// Mounts a file system with block maps instead of extents, which does not support `fallocate(2)`.
     fn without_room_ahead(image: PathBuf, at: PathBuf, size: u64) -> Self {
         fs::create_dir(&at).unwrap();
         File::create(&image).unwrap().set_len(size << 20).unwrap();
@@ -41,7 +41,7 @@ impl Drop for Disk {
     }
 }
 
-/// What there is room for until it is full: some commits, and more than is kept for them.
+/// Space left on the disk: enough for some commits, and more than the WAL reserve.
 const LEFT: u64 = 20 << 20;
 
 fn fill_whole(path: &Path) -> File {
@@ -52,7 +52,7 @@ fn fill_whole(path: &Path) -> File {
     file
 }
 
-/// Takes all else that a disk has, and is removed to have it be there again.
+/// Fills the rest of the disk; removing the file frees the space again.
 fn fill(path: &Path) {
     let file = fill_whole(path);
     let length = file.metadata().unwrap().len();
@@ -63,7 +63,7 @@ fn directory(at: &Path, n: u32) -> PathBuf {
     at.join(format!("a directory with a name that is not short {n:09}"))
 }
 
-/// Makes directories from one on, until nothing more can be made for a while. How many there are then.
+/// Creates directories from a number on, until creation fails for a while. Returns the number of directories.
 fn make_until_full(at: &Path, mut made: u32) -> u32 {
     let mut refused = 0;
     while refused < 5 {
@@ -92,14 +92,14 @@ fn what_is_answered_on_a_full_disk_lasts() {
     fill(&ballast);
     let made = make_until_full(&at, 0);
     assert_ne!(made, 0);
-    // What is there can be removed, and once there is room all goes on by itself.
+    // Removals work, and once there is space everything continues by itself.
     fs::remove_dir(directory(&at, 0)).unwrap();
     fs::remove_file(&ballast).unwrap();
     assert!(within(PATIENCE, || fs::create_dir(directory(&at, 0)).is_ok()), "it stays full");
     File::open(&at).unwrap().sync_all().unwrap();
     fill(&ballast);
     let made = make_until_full(&at, made);
-    // Longer than it takes until what was answered outlives the daemon.
+    // Longer than it takes until an acknowledged change survives a kill of the daemon.
     std::thread::sleep(Duration::from_secs(1));
     mount.kill();
     fs::remove_file(&ballast).unwrap();
@@ -109,7 +109,8 @@ fn what_is_answered_on_a_full_disk_lasts() {
     assert_eq!(names(mount.at()).len() as u32, made);
 }
 
-/// A file system that keeps no room ahead: what is answered before it is full may not last, and `fsync(2)` says so, once to each.
+/// On a file system without preallocation, acknowledged changes may be lost when the disk fills up, and `fsync(2)` reports that
+/// once for each open.
 #[test]
 fn who_syncs_is_told_of_what_could_not_be_kept() {
     needs_mount!();
@@ -125,7 +126,7 @@ fn who_syncs_is_told_of_what_could_not_be_kept() {
     directory.sync_all().unwrap();
     let ballast = disk.0.join("ballast");
     drop(fill_whole(&ballast));
-    // Until the database has undone what was answered.
+    // Until the database has rolled acknowledged changes back.
     let mut made = 0;
     let is_undone = within(PATIENCE, || {
         while fs::create_dir(self::directory(&at, made)).is_ok() {
@@ -145,7 +146,7 @@ fn who_syncs_is_told_of_what_could_not_be_kept() {
     drop(mount);
 }
 
-/// Contents of those files are for their owners, and so is what the cache knows of them.
+/// The contents of files are accessible to their owners only, and so is the cache's data about them.
 #[test]
 fn the_cache_is_for_its_user_alone() {
     needs_mount!();
@@ -160,7 +161,7 @@ fn the_cache_is_for_its_user_alone() {
     drop(mount);
 }
 
-/// Who removes a file from a full disk to make room has it for the next one.
+/// Space freed by removing a file on a full disk is available for the next one.
 #[test]
 fn what_was_removed_makes_room_soon() {
     needs_mount!();
@@ -173,7 +174,7 @@ fn what_was_removed_makes_room_soon() {
         drop(fill_whole(&mount.at().join("large")));
         fs::remove_file(mount.at().join("large")).unwrap();
         let path = mount.at().join(format!("after{round}"));
-        // The kernel says a moment later that it has forgotten the file.
+        // The kernel sends the FORGET a moment later.
         let written = || fs::write(&path, b"room").is_ok();
         assert!(within(Duration::from_millis(700), written), "no room in round {round}");
         assert_eq!(fs::read(&path).unwrap(), b"room");

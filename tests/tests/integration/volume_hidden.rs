@@ -1,4 +1,4 @@
-//! A volume whose stores know neither what files hold nor what anything is called.
+//! An encrypted volume, whose stores know neither contents nor names.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -10,7 +10,7 @@ use shunt_tests::look::{names, read, soon};
 use shunt_tests::volume::Mount;
 use shunt_tests::{Volume, binary, needs_mount, run};
 
-/// In every name, target, attribute and file of these tests.
+/// Text in every name, symlink target, attribute and file of these tests.
 const SECRET: &str = "zanzibar";
 
 struct Hidden {
@@ -55,7 +55,7 @@ impl Hidden {
     }
 }
 
-/// Files below a directory that hold some bytes, in a name or inside.
+/// Returns the files below a directory that contain some bytes, in their name or content.
 fn holding(at: &Path, what: &[u8]) -> Vec<PathBuf> {
     let (mut found, mut ahead) = (Vec::new(), vec![at.to_owned()]);
     while let Some(path) = ahead.pop() {
@@ -73,7 +73,7 @@ fn no_name_is_in_the_stores_and_all_is_on_the_machines() {
     needs_mount!();
     let hidden = Hidden::new();
     assert!(run(&mut hidden.mount_command("ant")).fails().contains("are encrypted: say --key-file FILE"));
-    // What machines go by is sealed; what only the stores do needs no key.
+    // Settings that nodes rely on are sealed; settings for the stores alone need no key.
     run(&mut hidden.command(&["set", "--keep-days", "40", "diary"])).ok();
     let refused = run(&mut hidden.command(&["set", "--quota", "100M", "diary"])).fails();
     assert!(refused.contains("sealed by its key") && refused.contains("--key-file FILE"), "{refused}");
@@ -101,7 +101,7 @@ fn no_name_is_in_the_stores_and_all_is_on_the_machines() {
     let length = rustix::fs::getxattr(there("dir-Z"), "user.zanzibar", &mut value).unwrap();
     assert_eq!(&value[..length], SECRET.as_bytes());
 
-    // The other way, and by names that are there: moved, replaced, removed.
+    // In the other direction, with existing names: renamed, replaced, removed.
     fs::rename(there("dir-Z/file-Z"), there("dir-Z/deep-Z/moved-Z")).unwrap();
     fs::rename(there("dir-Z/small"), there("dir-Z/link")).unwrap();
     fs::remove_file(there("long")).unwrap();
@@ -121,7 +121,7 @@ fn no_name_is_in_the_stores_and_all_is_on_the_machines() {
     soon(|| read(&at("new-Z")) == "of bee");
     soon(|| bee.status()["pending"] == 0);
 
-    // What was, and who did it.
+    // The history of changes, with their authors.
     let log = run(hidden.command(&["log"]).arg(ant.at())).ok();
     assert!(log.contains("made     new-zanzibar"), "{log}");
     let history = run(hidden.command(&["history"]).arg(at("dir-Z/small"))).ok();
@@ -134,13 +134,13 @@ fn no_name_is_in_the_stores_and_all_is_on_the_machines() {
     assert_eq!(holding(&hidden.store(), SECRET.as_bytes()), Vec::<PathBuf>::new());
     assert!(!holding(&hidden.volume.aside().join("of-ant"), SECRET.as_bytes()).is_empty());
     drop((ant, bee));
-    // Also where the database was written back to its file.
+    // Also after the WAL was checkpointed into the database file.
     let key = hidden.key();
     run(hidden.command(&["check", "--read", "diary", "--key-file"]).arg(&key)).ok();
     run(hidden.command(&["gc", "diary", "--key-file"]).arg(&key)).ok();
     assert!(run(&mut hidden.command(&["check", "diary"])).fails().contains("are encrypted"));
     assert_eq!(holding(&hidden.store(), SECRET.as_bytes()), Vec::<PathBuf>::new());
-    // A new machine reads the tree from the beginning.
+    // A new node reads the whole tree.
     let cat = hidden.mount("cat");
     soon(|| read(&cat.at().join("dir-zanzibar/deep-zanzibar/moved-zanzibar")) == SECRET.repeat(1000));
 }
@@ -160,7 +160,7 @@ fn what_is_tampered_with_is_told_in_one_line_and_not_taken() {
     drop(ant);
     run(hidden.command(&["check", "diary", "--key-file"]).arg(hidden.key())).ok();
 
-    // 0755 becomes 04755 in the last commit that says the first.
+    // Changes 0755 to 04755 in the last commit that contains the former.
     let db = rusqlite::Connection::open(hidden.store().join("meta.db")).unwrap();
     let mut query = db.prepare("SELECT seq, change FROM log ORDER BY seq DESC").unwrap();
     let all = query.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).unwrap();

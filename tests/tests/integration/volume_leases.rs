@@ -1,4 +1,4 @@
-//! What is closed on one connected machine is what is opened on another from then on. Nothing here waits for anything.
+//! Close-to-open coherence between connected nodes. Nothing in these tests waits.
 
 use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
@@ -22,7 +22,7 @@ fn connected(mounts: &[&Mount]) {
     assert!(within(Duration::from_secs(30), || mounts.iter().all(is_connected)), "they do not meet");
 }
 
-/// Both ways, each round on top of what the last one left in the kernels' caches.
+/// Checks both directions, in rounds that each find the kernel caches as the last one left them.
 fn each_sees_what_the_other_closed(ant: &Mount, bee: &Mount, rounds: usize) {
     fs::create_dir(ant.at().join("docs")).unwrap();
     fs::write(ant.at().join("docs/file"), "first").unwrap();
@@ -30,7 +30,7 @@ fn each_sees_what_the_other_closed(ant: &Mount, bee: &Mount, rounds: usize) {
     for round in 0..rounds {
         let (from, to) = if round % 2 == 0 { (ant.at(), bee.at()) } else { (bee.at(), ant.at()) };
         let (text, longer) = (format!("round {round}"), format!("{round} ").repeat(round * 100));
-        // Emptied and written, in place, and appended to.
+        // Truncated and rewritten, modified in place, and appended to.
         fs::write(from.join("docs/file"), &text).unwrap();
         assert_eq!(fs::read_to_string(to.join("docs/file")).unwrap(), text);
         File::options().write(true).open(from.join("docs/file")).unwrap().write_all_at(b"ROUND", 0).unwrap();
@@ -46,7 +46,7 @@ fn each_sees_what_the_other_closed(ant: &Mount, bee: &Mount, rounds: usize) {
         let mut read = String::new();
         file.read_to_string(&mut read).unwrap();
         assert_eq!(read, text.to_uppercase() + &longer);
-        // New names: one that was looked for before, and one that takes another's place.
+        // New names: one that was looked up before, and one that replaces another.
         let new = format!("docs/new{round}");
         assert!(!to.join(&new).exists());
         fs::write(from.join(&new), &text).unwrap();
@@ -54,7 +54,7 @@ fn each_sees_what_the_other_closed(ant: &Mount, bee: &Mount, rounds: usize) {
         fs::rename(from.join(&new), from.join("docs/taken")).unwrap();
         assert_eq!(fs::read_to_string(to.join("docs/taken")).unwrap(), text);
         assert!(!to.join(&new).exists());
-        // Below a directory that is as new.
+        // Below a new directory.
         let deep = format!("docs/deep{round}/er");
         fs::create_dir_all(from.join(&deep)).unwrap();
         fs::write(from.join(&deep).join("file"), &text).unwrap();
@@ -96,7 +96,7 @@ fn what_was_open_before_another_came_is_seen_by_it_once_closed() {
         (0..20).map(|n| File::create(ant.at().join(format!("file{n}"))).unwrap()).collect();
     let bee = volume.mount_as("bee");
     connected(&[&ant, &bee]);
-    // What was owed of before is long given back.
+    // Earlier leases were released long ago.
     std::thread::sleep(Duration::from_secs(1));
     for (n, mut file) in files.into_iter().enumerate() {
         file.write_all(format!("of {n}").as_bytes()).unwrap();
@@ -117,7 +117,7 @@ fn one_who_is_gone_is_in_nobodys_way_for_long() {
     fs::write(ant.at().join("file"), "2").unwrap();
     assert!(begun.elapsed() < pace::seconds(20), "{:?}", begun.elapsed());
     connected(&[&ant]);
-    // Off the network there is nothing to wait for.
+    // Offline there is nothing to wait for.
     run(binary::command(&["volume", "offline"]).arg(ant.at())).ok();
     let begun = Instant::now();
     fs::write(ant.at().join("file"), "3").unwrap();
@@ -141,7 +141,7 @@ fn a_file_that_stays_open_holds_nobody_up() {
     assert_eq!(fs::read_to_string(bee.at().join("log")).unwrap(), "line\n");
 }
 
-/// A listing leads to a file past its name, and the machine that made it goes on with others beside it all the time.
+/// A listing returns a file without a lookup of its name, while the node that created it creates others all the time.
 #[test]
 fn what_a_listing_showed_is_opened_as_it_was_closed() {
     needs_mount!();
@@ -162,7 +162,7 @@ fn what_a_listing_showed_is_opened_as_it_was_closed() {
         let mut listing = Dir::read_from(File::open(bee.at()).unwrap()).unwrap();
         for n in 0..100 {
             let (name, text) = (format!("file{n}"), format!("text {n}"));
-            // One that is open would not be shown to others.
+            // A file that is open would not be shown to other nodes.
             mknodat(CWD, ant.at().join(&name), FileType::RegularFile, Mode::RWXU, 0).unwrap();
             let is_listed = || {
                 listing.rewind();
@@ -175,7 +175,7 @@ fn what_a_listing_showed_is_opened_as_it_was_closed() {
     });
 }
 
-/// Ends what goes on beside, also where something fails.
+/// Stops the background thread, also after a failure.
 struct Stops<'a>(&'a AtomicBool);
 
 impl Drop for Stops<'_> {

@@ -1,4 +1,4 @@
-//! What daemons and gateways of volumes cannot do any more once they serve.
+//! The sandbox of serving volume daemons and gateways.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
@@ -11,11 +11,11 @@ use shunt_tests::cmd::{Ended, within};
 use shunt_tests::volume::Volume;
 use shunt_tests::{binary, mounts, needs_mount, port};
 
-/// EACCES by landlock, EPERM by the filter of system calls. What the machine's set-up is can be read, and others be spoken to:
-/// nobody listens there.
+/// EACCES by landlock, EPERM by seccomp. Reading the machine's configuration and connecting are permitted; the probe finds no
+/// listener.
 const REFUSED: &str = "probe: open 0 write 13 list 0 execve 1 connect 111 umount 1 ring 1 self 0";
 
-/// Starts a daemon in the foreground, and hears what it could do on threads that were there and on new ones.
+/// Starts a daemon in the foreground. Returns it with the probe results of existing and new threads.
 fn tries(command: &mut Command) -> (Ended, Vec<String>) {
     let mut daemon = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
     let lines = BufReader::new(daemon.stdout.take().unwrap()).lines();
@@ -27,12 +27,12 @@ fn tries(command: &mut Command) -> (Ended, Vec<String>) {
 fn assert_refused(tried: &[String]) {
     let [threads, there, new, _descriptors] = tried else { panic!("{tried:?}") };
     let counts: Vec<u32> = threads.split(' ').filter_map(|word| word.parse().ok()).collect();
-    // Those for which the root directory is out of reach.
+    // Threads for which the root directory is inaccessible.
     assert!(counts[0] >= counts[1] && counts[1] > 1, "{threads}");
     assert_eq!([there, new], [REFUSED; 2]);
 }
 
-/// Root's rights but for these.
+/// Asserts that the daemon has given up all of root's capabilities except these.
 #[track_caller]
 fn assert_rights(daemon: &Ended, expected: u64) {
     let status = fs::read_to_string(format!("/proc/{}/status", daemon.0.id())).unwrap();
@@ -50,7 +50,7 @@ fn ends(mut daemon: Ended) -> bool {
     within(Duration::from_secs(10), || daemon.0.try_wait().unwrap().is_some_and(|status| status.success()))
 }
 
-/// A volume is used as before, and goes in good order.
+/// The volume works as before, and ends cleanly.
 #[test]
 fn a_daemon_has_no_programs_and_no_files_but_its_own() {
     needs_mount!();
@@ -65,14 +65,14 @@ fn a_daemon_has_no_programs_and_no_files_but_its_own() {
     fs::write(at.join("one/file"), vec![7; 3_000_000]).unwrap();
     fs::create_dir(at.join("two")).unwrap();
     fs::rename(at.join("one/file"), at.join("two/file")).unwrap();
-    // The kernel opens what it passes through with the daemon's rights.
+    // The kernel opens backing files with the daemon's credentials.
     fs::copy("/bin/true", at.join("program")).unwrap();
     assert!(Command::new(at.join("program")).status().unwrap().success());
     let other = volume.mount_as("other");
     let there = other.at().join("two/file");
     assert!(within(Duration::from_secs(10), || fs::read(&there).is_ok_and(|read| read == vec![7; 3_000_000])));
-    // What it may see of itself it sees after the kernel forgot that, too.
-    // The first time the kernel only takes note that nobody asked.
+    // The daemon's own entries in /proc stay accessible after their dentries were evicted. The first drop only clears their
+    // referenced bits.
     let drops = shunt_tests::memory::drop_at_will();
     (0..3).for_each(|_| drops.forget_names());
     let seen = other.stat();

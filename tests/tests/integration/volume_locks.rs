@@ -1,4 +1,4 @@
-//! `--locks leased`: locks that hold on all connected machines.
+//! `--locks leased`: locks that hold on all connected nodes.
 
 use std::fs::{self, File};
 use std::os::fd::AsRawFd as _;
@@ -47,7 +47,7 @@ fn two_machines_exclude_each_other() {
         [|file, how| flock(file, how), |file, how| fcntl_lock(file, how)];
     for lock in locks {
         let (one, other) = (open(&ant), open(&bee));
-        // The end of a file that was closed is told a moment later.
+        // The release of a closed file arrives a moment later.
         assert!(within(PATIENCE, || lock(&one, EXCLUSIVE).is_ok()));
         assert_eq!(lock(&other, EXCLUSIVE), Err(Errno::AGAIN));
         assert_eq!(lock(&other, SHARED), Err(Errno::AGAIN));
@@ -56,11 +56,11 @@ fn two_machines_exclude_each_other() {
         assert!(mine(SHARED));
         lock(&one, SHARED).unwrap();
         assert_eq!(lock(&one, EXCLUSIVE), Err(Errno::AGAIN));
-        // It goes with its file.
+        // The lock ends with its file.
         drop(one);
         assert!(mine(EXCLUSIVE));
     }
-    // On one machine, too.
+    // Two opens on one node exclude each other, too.
     let (one, other) = (open(&ant), open(&ant));
     assert!(within(PATIENCE, || flock(&one, EXCLUSIVE).is_ok()));
     assert_eq!(flock(&other, SHARED), Err(Errno::AGAIN));
@@ -104,7 +104,7 @@ fn who_waits_can_be_interrupted_and_leaves_nothing() {
     assert!(within(PATIENCE, || flock(&again, EXCLUSIVE).is_ok()));
 }
 
-/// Somebody else works with the leases and does not end.
+/// Another program holds the lease table and does not finish.
 #[test]
 fn who_may_not_wait_does_not_wait_for_the_store() {
     needs_mount!();
@@ -145,7 +145,7 @@ fn off_the_network_there_are_no_locks() {
     ant.set_online(false);
     let other = open(&bee);
     assert!(within(PATIENCE, || flock(&other, EXCLUSIVE).is_ok()), "it was given up");
-    // This one was lost; others may have had it.
+    // This lock was lost; another node may have held it.
     assert_eq!(flock(&none, SHARED), Err(Errno::IO));
     flock(&held, UNLOCK).unwrap();
     assert_eq!(flock(&none, SHARED), Err(Errno::NOLCK));
@@ -166,12 +166,12 @@ fn locks_of_one_machine_are_the_default() {
     flock(&other, EXCLUSIVE).unwrap();
 }
 
-/// Locks an open file, not for a process: `F_OFD_SETLK`.
+/// Locks an open file description instead of a process: `F_OFD_SETLK`.
 fn lock_open_file(file: &File) -> Result<(), Option<i32>> {
     // SAFETY: all zeros is a lock of the whole file.
     let mut lock: libc::flock = unsafe { std::mem::zeroed() };
     lock.l_type = libc::F_WRLCK as libc::c_short;
-    // SAFETY: it reads the structure, which outlives the call.
+    // SAFETY: the call reads the structure, which outlives it.
     match unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw const lock) } {
         0 => Ok(()),
         _ => Err(std::io::Error::last_os_error().raw_os_error()),
@@ -187,7 +187,7 @@ fn a_lock_of_an_open_file_ends_with_it() {
     assert!(within(PATIENCE, || lock_open_file(&one).is_ok()));
     assert_eq!(lock_open_file(&again), Err(Some(libc::EAGAIN)));
     assert_eq!(lock_open_file(&other), Err(Some(libc::EAGAIN)));
-    // Another one of the same process ends nothing.
+    // Closing another descriptor of the same process releases nothing.
     drop(again);
     assert_eq!(lock_open_file(&other), Err(Some(libc::EAGAIN)));
     drop(one);

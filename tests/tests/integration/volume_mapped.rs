@@ -1,4 +1,4 @@
-//! Files that are written through a mapping after they were closed.
+//! Files written through a mapping after their close.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -17,7 +17,7 @@ fn text(byte: u8) -> String {
     String::from_utf8(vec![byte; LENGTH]).unwrap()
 }
 
-/// As linkers write what they make.
+/// Like the output of linkers.
 #[test]
 fn what_is_written_through_a_mapping_goes_to_the_others() {
     needs_mount!();
@@ -29,21 +29,21 @@ fn what_is_written_through_a_mapping_goes_to_the_others() {
     let mut mapping = Shared::new(&file, LENGTH).unwrap();
     drop(file);
     soon(|| ant.status()["pending"] == 0 || there.exists());
-    // The end of the open was told, and perhaps all of it sent.
+    // The release has arrived by now, and all of the file may be pushed.
     std::thread::sleep(std::time::Duration::from_secs(2));
     mapping.fill(b'a');
     assert_eq!(read(&here), text(b'a'));
     drop(mapping);
     soon(|| read(&there) == text(b'a'));
 
-    // One that the store has, and that somebody reads meanwhile.
+    // A file that the store already has, with an open reader.
     let reader = File::open(&here).unwrap();
     let file = open(&here);
     let mut mapping = Shared::new(&file, LENGTH).unwrap();
     drop(file);
     std::thread::sleep(std::time::Duration::from_secs(2));
     mapping.fill(b'b');
-    // It is sent while it is mapped, where the file system of the cache tells that it was written.
+    // It is pushed while it is mapped, if the file system of the cache updates the mtime.
     if rustix::fs::statfs(volume.aside()).unwrap().f_type != TMPFS {
         mapping.sync().unwrap();
         soon(|| read(&there) == text(b'b'));
@@ -57,7 +57,7 @@ fn what_is_written_through_a_mapping_goes_to_the_others() {
 
 const TMPFS: rustix::fs::FsWord = 0x0102_1994;
 
-/// It is not taken for what the store has: nothing of it leaves.
+/// The mapped file is not treated as identical to the stored one, and is not evicted.
 #[test]
 fn what_is_mapped_stays_here() {
     needs_mount!();

@@ -9,7 +9,7 @@ use rustix::fs::{CWD, RenameFlags, renameat_with};
 use shunt_tests::look::{names, soon};
 use shunt_tests::{Volume, mounts, needs_mount, run};
 
-/// A mounted overlay. It goes with this, whatever is open on it.
+/// A mounted overlay, detached on drop even if files on it are open.
 struct Overlay(PathBuf);
 
 impl Overlay {
@@ -46,13 +46,13 @@ fn a_name_is_moved_and_another_left_at_once() {
     moved("one", "new", RenameFlags::WHITEOUT).unwrap();
     assert!(is_whiteout(&at("one")));
     assert_eq!(fs::read_to_string(at("new")).unwrap(), "one");
-    // What has the name is replaced, if it may be.
+    // An existing target is replaced, unless RENAME_NOREPLACE forbids it.
     assert!(moved("two", "three", RenameFlags::WHITEOUT | RenameFlags::NOREPLACE).is_err());
     moved("two", "three", RenameFlags::WHITEOUT).unwrap();
     assert!(is_whiteout(&at("two")));
     assert_eq!(fs::read_to_string(at("three")).unwrap(), "two");
     assert!(moved("new", "three", RenameFlags::WHITEOUT | RenameFlags::EXCHANGE).is_err());
-    // Another machine sees both, too.
+    // Another node sees both, too.
     soon(|| names(there.at()) == ["new", "one", "three", "two"]);
     assert!(is_whiteout(&there.at().join("one")));
 }
@@ -76,7 +76,7 @@ fn an_overlay_keeps_its_changes_on_a_volume() {
     fs::rename(at("moved"), at("dir/moved")).unwrap();
     fs::write(at("changed"), "anew").unwrap();
     fs::remove_dir_all(at("gone")).unwrap();
-    // Opaque: of the directory below nothing is to be seen.
+    // Opaque: the directory below is hidden.
     fs::create_dir(at("gone")).unwrap();
     assert_eq!(names(&at("")), ["changed", "dir", "gone"]);
     assert_eq!(names(&at("gone")), [""; 0]);
@@ -85,7 +85,7 @@ fn an_overlay_keeps_its_changes_on_a_volume() {
         assert!(is_whiteout(&upper.join(name)), "{name}");
     }
     drop(mount);
-    // It is all there at the next mount.
+    // Everything is present at the next mount.
     let mount = volume.mount_as("here");
     let over = Overlay::mount(&lower, &upper, &work, volume.aside().join("over"));
     let at = |name: &str| over.0.join(name);

@@ -1,4 +1,4 @@
-//! What was: the log of a mounted volume, versions of paths, and views of the past.
+//! History: the log of a mounted volume, versions of paths, and views of the past.
 
 use std::fs::{self, OpenOptions, Permissions};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _, symlink};
@@ -35,10 +35,10 @@ fn the_log_says_who_did_what_to_which_path() {
     let at = ant.at();
     let settled = || soon(|| ant.status()["pending"] == 0);
     fs::create_dir(at.join("old")).unwrap();
-    // Empty, since one that is made and written may come to one commit or to two.
+    // Empty, because creating and writing a file may take one or two commits.
     fs::File::create(at.join("old/file")).unwrap();
     settled();
-    // Without emptying it first, which is a change of its time, and may come to a commit of its own.
+    // Without O_TRUNC, which changes the mtime and may lead to a commit of its own.
     let file = OpenOptions::new().write(true).open(at.join("old/file")).unwrap();
     file.write_all_at(b"twelve bytes", 0).unwrap();
     drop(file);
@@ -75,14 +75,14 @@ fn the_log_says_who_did_what_to_which_path() {
     assert!(said.contains("is not in a mounted volume"), "{said}");
 }
 
-/// The last commit once all is there, as a time of the past and as a number.
+/// Waits until everything is committed. Returns the time and the number of the last commit.
 #[track_caller]
 fn settled(mount: &Mount) -> (String, u64) {
     soon(|| mount.status()["pending"] == 0);
     let said = run(binary::command(&["volume", "log", "--json", "-n", "1"]).arg(mount.at())).ok();
     let last: serde_json::Value = serde_json::from_str(&said).unwrap();
     let at = last[0]["at"].as_str().unwrap().to_owned();
-    // The next commit is of another millisecond.
+    // The next commit gets another millisecond.
     std::thread::sleep(Duration::from_millis(2));
     (at, last[0]["seq"].as_u64().unwrap())
 }
@@ -103,8 +103,8 @@ fn history(path: &Path) -> Vec<(String, u64)> {
     let said = run(binary::command(&["volume", "history", "--json"]).arg(path)).ok();
     let all: Vec<serde_json::Value> = serde_json::from_str(&said).unwrap();
     let all = all.iter().map(|one| (one["what"].as_str().unwrap().to_owned(), one["size"].as_u64().unwrap()));
-    // A slow machine commits files between the call that makes or empties them and the one that writes, and between that and the
-    // one that sets their times.
+    // A slow machine commits a file between its creation or truncation and the write, and between the write and the change of
+    // its times.
     let mut all: Vec<_> = all.filter(|(what, size)| what != "file" || *size > 0).collect();
     all.dedup();
     all
@@ -169,7 +169,7 @@ fn are_there_as_they_were(options: &[&str], then: fn(&Path, &str) -> PathBuf) {
     fs::File::open(past.join("sub/large")).unwrap().read_exact_at(&mut bytes, 7_000_000).unwrap();
     assert_eq!(bytes, large[7_000_000..7_000_008]);
     run(Command::new("find").arg(&past).arg("-ls")).ok();
-    // As the whole was, in the directory that it is asked for in.
+    // The whole directory at that time, below the directory that is asked.
     assert_eq!(names(&at.join(".shunt-history").join(&first)), ["dir", "file"]);
     assert_eq!(names(&at.join(".shunt-history")), Vec::<String>::new());
     assert_eq!(names(at), ["moved"], "nothing of it is listed");
@@ -182,7 +182,7 @@ fn are_there_as_they_were(options: &[&str], then: fn(&Path, &str) -> PathBuf) {
         refused(fs::metadata(then(&file, when)), Errno::NOENT);
     }
 
-    // Read-only, whoever asks.
+    // Read-only, for every caller.
     let old = then(&file, &first);
     refused(OpenOptions::new().append(true).open(&old), Errno::ROFS);
     refused(fs::write(&old, ""), Errno::ROFS);
@@ -200,7 +200,7 @@ fn are_there_as_they_were(options: &[&str], then: fn(&Path, &str) -> PathBuf) {
     let set = rustix::fs::setxattr(&old, "user.z", b"y", rustix::fs::XattrFlags::empty());
     assert_eq!(set, Err(Errno::ROFS));
 
-    // A real file of such a name wins.
+    // An existing file of such a name takes precedence.
     let real = beside(&file, &first);
     fs::write(at.join("back"), "real").unwrap();
     fs::rename(at.join("back"), &real).unwrap();
@@ -209,7 +209,7 @@ fn are_there_as_they_were(options: &[&str], then: fn(&Path, &str) -> PathBuf) {
     assert_eq!(fs::read(&real).is_ok(), options.contains(&"--at-names"));
     assert_eq!(read(&old), "first");
 
-    // Off the network there is no past that is not known yet.
+    // Offline, only cached parts of the history are available.
     mount.set_online(false);
     refused(fs::read(then(&file, &second)), Errno::NETUNREACH);
     refused(fs::metadata(then(&dir, "#1")), Errno::NETUNREACH);
@@ -227,7 +227,7 @@ fn versions_are_listed_and_brought_back() {
     let (first, number) = settled(&mount);
     fs::write(&file, "22").unwrap();
     settled(&mount);
-    // As editors do it: another file in its place.
+    // Replaced by another file, as editors do.
     fs::write(at.join("new"), "333").unwrap();
     settled(&mount);
     fs::rename(at.join("new"), &file).unwrap();
@@ -252,7 +252,7 @@ fn versions_are_listed_and_brought_back() {
     let said = run(binary::command(&["volume", "restore"]).arg(at.join("never"))).fails();
     assert!(said.contains("never: no other version of it is kept"), "{said}");
 
-    // A tree, beside what is there now.
+    // A tree, restored beside the present one.
     fs::create_dir_all(at.join("tree/sub")).unwrap();
     fs::write(at.join("tree/sub/a"), "a").unwrap();
     symlink("a", at.join("tree/sub/l")).unwrap();
@@ -274,7 +274,7 @@ fn versions_are_listed_and_brought_back() {
         ("a".into(), 0o750)
     );
 
-    // What is kept is set for the volume, and forgotten by `gc`.
+    // The retention is a setting of the volume, and `gc` drops older history.
     let volume_command = |words: &[&str]| {
         let mut command = binary::command(&["volume"]);
         run(command.args(words).env("XDG_DATA_HOME", volume.aside())).ok()
@@ -331,7 +331,7 @@ fn the_past_is_there_through_a_gateway() {
     assert_eq!(fs::metadata(&file).unwrap().len(), 2 << 20);
 }
 
-/// Names that look like moments are as good as any other: programs make them of dates.
+/// Names that look like points in time are allowed: programs form names from dates.
 #[test]
 fn names_with_times_can_be_made() {
     needs_mount!();
@@ -366,7 +366,7 @@ fn names_with_times_can_be_made() {
     assert_eq!(read(&dated), "one");
 }
 
-/// The entry is each directory's own, takes nothing, and is not to be had by another.
+/// Each directory has the history entry. Nothing can be created in it, and nothing else can take its name.
 #[test]
 fn the_entry_of_the_past_cannot_be_taken() {
     needs_mount!();

@@ -1,4 +1,4 @@
-//! Limits of a volume and of its users.
+//! Quotas of a volume and of its users.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Seek as _, SeekFrom, Write as _};
@@ -17,7 +17,7 @@ fn set(volume: &Volume, words: &[&str]) -> String {
     run(command.args(words).arg("test").env("XDG_DATA_HOME", volume.aside())).ok()
 }
 
-/// Until a machine knows of a limit of the volume.
+/// Waits until a node has received a limit of the volume.
 fn limited(mount: &Mount, bytes: Option<u64>) {
     soon(|| mount.status()["quota"]["held"]["limit_bytes"].as_u64() == bytes);
 }
@@ -39,14 +39,14 @@ fn refused<T>(done: std::io::Result<T>) {
     assert_eq!(done.err().and_then(|error| Errno::from_io_error(&error)), Some(Errno::DQUOT));
 }
 
-/// What `check` says of the counters of a machine.
+/// Runs `check` on the counters of a node.
 fn check(volume: &Volume, node: &str, words: &[&str]) -> shunt_tests::cmd::Ran {
     let mut command = binary::command(&["volume", "check", "--cache"]);
     command.arg(volume.aside().join(format!("cache-{node}"))).args(words).arg("test");
     run(command.env("XDG_DATA_HOME", volume.aside()))
 }
 
-/// Writes until that is refused. How long the file is then.
+/// Writes until that fails. Returns the length of the file then.
 fn fill(file: &mut File, chunk: usize) -> u64 {
     let bytes = vec![7; chunk];
     let mut written = file.seek(SeekFrom::End(0)).unwrap();
@@ -70,7 +70,7 @@ fn nothing_passes_the_limit_of_a_volume() {
     let ant = volume.mount_as("ant");
     limited(&ant, Some(4 * MIB));
     let at = |name: &str| ant.at().join(name);
-    // A writer has all of it, and no byte more.
+    // A single writer gets all of the quota, and no byte more.
     let mut file = OpenOptions::new().append(true).create(true).open(at("a")).unwrap();
     let long = fill(&mut file, 100_000);
     assert!((4 * MIB - 100_000..=4 * MIB).contains(&long), "{long}");
@@ -80,18 +80,18 @@ fn nothing_passes_the_limit_of_a_volume() {
     refused(file.set_len(4 * MIB + 1));
     let longer = rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 4 * MIB, 1);
     assert_eq!(longer, Err(Errno::DQUOT));
-    // What is there can be written anew; what has no length can be made.
+    // Overwriting is possible; so is creating an empty file.
     OpenOptions::new().write(true).open(at("a")).unwrap().write_at(b"new", 5).unwrap();
     let empty = File::create(at("b")).unwrap();
     refused(empty.write_at(b"x", 0));
-    // Also while somebody reads the file past the daemon.
+    // Also while a reader uses the file through passthrough.
     let reader = File::open(at("b")).unwrap();
     refused(OpenOptions::new().write(true).open(at("b")).unwrap().write_at(b"x", 0));
     drop((reader, empty));
     assert_eq!(held(&ant), (4 * MIB, 2));
     let space = rustix::fs::statvfs(ant.at()).unwrap();
     assert_eq!((space.f_blocks * space.f_frsize, space.f_bfree), (4 * MIB, 0));
-    // What is shortened or removed makes room; what is removed and still open does not.
+    // Truncated or removed data frees quota, but not while a removed file is open.
     file.set_len(3 * MIB).unwrap();
     fs::write(at("c"), vec![1; MIB as usize]).unwrap();
     fs::remove_file(at("c")).unwrap();
@@ -107,16 +107,16 @@ fn nothing_passes_the_limit_of_a_volume() {
     let mut hidden = hidden.unwrap();
     fill(&mut hidden, 1 << 19);
     drop(hidden);
-    // No user sees how limits travel.
+    // Users do not see the attributes that carry the limits.
     let mut names = [0; 1000];
     assert_eq!(rustix::fs::listxattr(ant.at(), &mut names).unwrap(), 0);
-    // The limit goes while it is mounted.
+    // The limit is removed while the volume is mounted.
     set(&volume, &["--quota", "none"]);
     limited(&ant, None);
     fs::write(at("e"), vec![1; 6 * MIB as usize]).unwrap();
     set(&volume, &["--quota", "5M", "--quota-objects", "3"]);
     limited(&ant, Some(5 * MIB));
-    // More is there than may be: it can be written in place and removed, and nothing is added.
+    // Usage exceeds the new limit: files can be overwritten in place and removed, but not extended or added.
     OpenOptions::new().write(true).open(at("e")).unwrap().write_at(b"new", 5).unwrap();
     refused(OpenOptions::new().append(true).open(at("e")).unwrap().write(b"x"));
     fs::create_dir(at("dir")).unwrap();
@@ -147,7 +147,7 @@ fn users_have_limits_of_their_own() {
         fill(&mut file, 4096);
         assert_eq!(of(&ant, user), (most, 1));
     }
-    // Nor by giving somebody a file.
+    // Nor by a chown to that user.
     fs::write(at("root"), vec![1; 3 * MIB as usize]).unwrap();
     refused(chown(at("root"), Some(1000), None));
     file_of(1002, "one");
@@ -157,7 +157,7 @@ fn users_have_limits_of_their_own() {
     chown(at("two"), Some(0), None).unwrap();
     chown(at("three"), Some(1002), None).unwrap();
     assert_eq!((of(&ant, 1002), of(&ant, 0)), ((0, 2), (3 * MIB, 2)));
-    // The counters survive, and are what is there.
+    // The counters survive a restart, and match the files.
     let before = ant.status()["quota"].clone();
     soon(|| ant.status()["pending"] == 0);
     check(&volume, "ant", &[]).ok();
@@ -174,7 +174,7 @@ fn users_have_limits_of_their_own() {
     check(&volume, "ant", &[]).ok();
 }
 
-/// Two machines that are off the network pass a limit together: nothing of it is lost, and nothing is added after.
+/// Two offline nodes exceed a limit together: none of their data is lost, and nothing can be added afterwards.
 #[test]
 fn what_was_written_off_the_network_counts_later() {
     needs_mount!();
@@ -203,7 +203,7 @@ fn what_was_written_off_the_network_counts_later() {
     soon(|| held(&ant) == (700_001, 2));
 }
 
-/// A file that was opened before there was a limit is written past the daemon: what it has grown by counts for all others.
+/// A file opened before the limit is written through passthrough: its growth counts for all other files.
 #[test]
 fn who_was_there_before_the_limit_counts() {
     needs_mount!();

@@ -1,4 +1,4 @@
-//! `shunt volume restore` by root in directories of a user who exchanges names meanwhile: nothing outside of them changes.
+//! `shunt volume restore` by root in directories of a user who concurrently exchanges names: nothing outside of them changes.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, symlink};
@@ -11,7 +11,7 @@ use shunt_tests::volume::Mount;
 use shunt_tests::{User, Volume, binary, needs_mount, run};
 
 const NOBODY: u32 = 65534;
-/// For how long root restores again and again.
+/// Duration of the repeated restores.
 const TIME: Duration = Duration::from_secs(4);
 
 /// A mounted volume with a directory of `nobody`, and outside of it a directory of root with one file.
@@ -42,7 +42,7 @@ impl Scene {
         self.volume.aside().join("of-root")
     }
 
-    /// The number of the last commit, once everything is in the store.
+    /// Waits until everything is committed. Returns the number of the last commit.
     fn settled(&self) -> u64 {
         soon(|| self.mount.status()["pending"] == 0);
         let log = ["volume", "log", "--json", "-n", "1"];
@@ -51,7 +51,7 @@ impl Scene {
         last[0]["seq"].as_u64().unwrap()
     }
 
-    /// Has root restore for a while, and `nobody` do this over and over.
+    /// Runs restores as root for a while, and `exchange` as `nobody` concurrently.
     fn contend(&self, restore: &[&Path], exchange: impl Fn() + Sync) -> usize {
         let over = AtomicBool::new(false);
         let mut done = 0;
@@ -90,11 +90,11 @@ impl Scene {
 }
 
 fn as_of(path: &Path, seq: u64) -> PathBuf {
-    // As a user says it: the command knows where that is.
+    // As a user writes it; the command finds the history entry.
     format!("{}@#{seq}", path.display()).into()
 }
 
-/// The temporary file becomes a link to root's file, which must not get the mode of the restored one.
+/// The temporary file is exchanged for a symlink to root's file, which must not get the mode of the restored one.
 #[test]
 fn a_temporary_file_is_exchanged_while_root_restores_it() {
     needs_mount!();
@@ -120,7 +120,7 @@ fn a_temporary_file_is_exchanged_while_root_restores_it() {
     assert_eq!((is.mode() & 0o7777, is.uid(), is.len()), (0o666, NOBODY, 16 << 20));
 }
 
-/// A directory that is being filled becomes a link to root's directory.
+/// A directory that is being restored is exchanged for a symlink to root's directory.
 #[test]
 fn a_directory_is_exchanged_while_root_fills_it() {
     needs_mount!();
@@ -143,7 +143,7 @@ fn a_directory_is_exchanged_while_root_fills_it() {
     });
 }
 
-/// A directory on the way to the file becomes a link to root's directory.
+/// An ancestor of the file is exchanged for a symlink to root's directory.
 #[test]
 fn a_directory_on_the_way_is_exchanged_while_root_restores() {
     needs_mount!();
@@ -172,7 +172,7 @@ fn a_directory_on_the_way_is_exchanged_while_root_restores() {
     assert!(scene.is_unharmed());
 }
 
-/// Links of root, and of a user in the user's own directories, are followed as ever.
+/// Symlinks of root, and of a user in the user's own directories, are followed as usual.
 #[test]
 fn links_of_the_caller_lead_to_what_is_restored() {
     needs_mount!();
@@ -187,7 +187,7 @@ fn links_of_the_caller_lead_to_what_is_restored() {
     symlink(scene.mount.at().join("dir"), &link).unwrap();
     run(binary::command(&["volume", "restore"]).arg(as_of(&link.join("file"), seq))).ok();
     assert_eq!(read(&file), "first");
-    // A directory that belongs to another user by now is not given away.
+    // A directory that belongs to another user by now does not change its owner.
     let tree = scene.mount.at().join("tree");
     fs::create_dir(&tree).unwrap();
     let seq = scene.settled();

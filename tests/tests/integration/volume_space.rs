@@ -1,4 +1,4 @@
-//! How much of a volume is on a machine, and what leaves.
+//! Cache sizes: pinned, fetched and evicted contents of a node.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
@@ -16,7 +16,7 @@ fn content(n: u8) -> Vec<u8> {
     bytes
 }
 
-/// No two files share a piece, and none is zero.
+/// Fills a file with bytes such that no two files share a chunk, and none is zero.
 fn blake(n: u8, bytes: &mut [u8]) {
     let mut word = u64::from(n) + 1;
     for byte in bytes {
@@ -31,7 +31,7 @@ fn fill(at: &Path, count: u8) {
     (0..count).for_each(|n| fs::write(at.join(n.to_string()), content(n)).unwrap());
 }
 
-/// Bytes on the disk below a directory.
+/// Returns the allocated bytes below a directory.
 fn on_disk(at: &Path) -> u64 {
     let Ok(entries) = fs::read_dir(at) else { return 0 };
     entries
@@ -61,12 +61,12 @@ fn a_cache_with_a_limit_keeps_to_it() {
     soon(|| here() <= 1 << 20);
     let data = volume.aside().join("cache-bee/data");
     soon(|| on_disk(&data) <= 1 << 20);
-    // What is open did not leave, and is read without a network.
+    // The open file was not evicted, and is readable offline.
     run(binary::command(&["volume", "offline"]).arg(bee.at())).ok();
     let mut bytes = vec![0; SIZE];
     open.read_exact_at(&mut bytes, 0).unwrap();
     assert_eq!(bytes, content(0));
-    // What waits for the store stays too, whatever the limit is.
+    // Contents that are not pushed yet stay, whatever the limit.
     (20..30).for_each(|n| fs::write(bee.at().join(n.to_string()), content(n)).unwrap());
     soon(|| bee.status()["stuck_bytes"].as_u64().unwrap() > 1 << 20);
     assert!(bee.status()["unsent_bytes"].as_u64().unwrap() >= 10 * SIZE as u64);
@@ -92,7 +92,7 @@ fn what_is_pinned_comes_and_stays() {
     pin("pin", "docs").ok();
     soon(|| bee.status()["cached_bytes"].as_u64() == Some(4 * SIZE as u64));
     assert_eq!(bee.status()["pinned"], serde_json::json!(["docs"]));
-    // Files that come later, and those that are moved there.
+    // Files created there later, and those that are moved there.
     fs::write(ant.at().join("docs/new"), content(9)).unwrap();
     fs::rename(ant.at().join("0"), ant.at().join("docs/moved")).unwrap();
     soon(|| bee.status()["pinned_bytes"].as_u64() == Some(6 * SIZE as u64));
@@ -123,7 +123,7 @@ fn all_or_nothing_is_kept_by_role() {
         run(binary::command(&["volume", "offline"]).arg(mount.at())).ok();
     }
     (0..8).for_each(|n| assert_eq!(fs::read(all.at().join(n.to_string())).unwrap(), content(n)));
-    // What comes later comes by itself too.
+    // Later files are downloaded by themselves, too.
     run(binary::command(&["volume", "online"]).arg(all.at())).ok();
     fs::write(ant.at().join("8"), content(8)).unwrap();
     soon(|| all.status()["cached_bytes"].as_u64() == Some(9 * SIZE as u64));
@@ -218,7 +218,7 @@ fn contents_are_encrypted_by_a_key_that_is_in_no_store() {
     let mounted = Mount::of(&at);
     soon(|| fs::read_to_string(at.join("page")).is_ok_and(|read| read == text));
     drop(mounted);
-    // In no store, and nothing of the text either.
+    // The secret is in no store, and neither is the text.
     let secret = fs::read_to_string(&key).unwrap();
     let mut files = vec![volume.aside().join("shunt/volumes/diary")];
     while let Some(path) = files.pop() {

@@ -1,4 +1,4 @@
-//! One volume on several machines: daemons with a cache each, over one store or through a gateway.
+//! One volume on several nodes: daemons with their own caches, over one store or through a gateway.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
@@ -18,14 +18,14 @@ fn what_the_kernel_knows_is_old_at_once() {
     fs::create_dir(ant.at().join("docs")).unwrap();
     fs::write(ant.at().join("docs/large"), vec![7; 3 << 20]).unwrap();
     soon(|| fs::read(bee.at().join("docs/large")).is_ok_and(|bytes| bytes == vec![7; 3 << 20]));
-    // Names and attributes are believed for an hour.
+    // The kernel caches names and attributes for an hour.
     for round in 0..5 {
         let (from, to) = if round % 2 == 0 { (&ant, &bee) } else { (&bee, &ant) };
         let text = format!("round {round}");
         fs::write(from.at().join("docs/file"), &text).unwrap();
         soon(|| read(&to.at().join("docs/file")) == text);
     }
-    // Another name, and one less: what the other knew of the file goes with it.
+    // A name is added and removed: the other node's cached link count follows.
     let names_of = |mount: &Mount| fs::metadata(mount.at().join("docs/file")).unwrap().nlink();
     for (what, links) in [(true, 2), (false, 1)] {
         assert_ne!(names_of(&ant), links);
@@ -62,7 +62,7 @@ fn two_versions_show_as_a_directory_until_one_is_removed() {
     fs::write(place.join("new"), "").unwrap_err();
     fs::rename(&place, bee.at().join("moved")).unwrap_err();
     fs::remove_dir(&place).unwrap_err();
-    // The first that is removed decides, off the network too, and the kernel shows the other at once.
+    // The first removed side decides, also offline, and the kernel shows the other one at once.
     bee.set_online(false);
     fs::remove_file(place.join("ant")).unwrap();
     assert_eq!(read(&place), "of bee, off the network");
@@ -71,7 +71,7 @@ fn two_versions_show_as_a_directory_until_one_is_removed() {
     assert_eq!(read(&place), "of bee, off the network");
 }
 
-/// A gateway before a volume.
+/// A gateway that serves a volume.
 struct Gateway<'a> {
     home: &'a Path,
     _serving: Ended,
@@ -82,7 +82,7 @@ impl<'a> Gateway<'a> {
         Self::at(volume.aside())
     }
 
-    /// Of this home: its volume, or what it joined.
+    /// Serves the volume of a home directory: its own, or one that it has joined.
     fn at(home: &'a Path) -> Self {
         let log = home.join("served");
         let serve = |words: &[&str]| {
@@ -103,12 +103,12 @@ impl<'a> Gateway<'a> {
         command
     }
 
-    /// A command where it is.
+    /// Runs a command with this home directory.
     fn here(&self, words: &[&str]) -> Ran {
         run(&mut Self::command(self.home, words))
     }
 
-    /// Has a machine of this home be a node.
+    /// Makes a machine with another home directory a node.
     fn join(&self, node: &str, role: &str, home: &Path) {
         let token = self.here(&["invite", "test", "--role", role]).ok();
         let mut join = binary::command(&["volume", "join", "--node", node, token.trim()]);
@@ -136,7 +136,7 @@ fn a_machine_without_the_stores_goes_through_a_gateway() {
     let mount = volume.mount_from("away", away.path());
     fs::write(home.at().join("file"), vec![5; 2 << 20]).unwrap();
     soon(|| fs::read(mount.at().join("file")).is_ok_and(|bytes| bytes == vec![5; 2 << 20]));
-    // Leases go through it too.
+    // Leases go through the gateway, too.
     soon(|| [&home, &mount].iter().all(|mount| mount.status()["others"] == 1));
     fs::write(mount.at().join("file"), "back").unwrap();
     assert_eq!(read(&home.at().join("file")), "back");
@@ -147,7 +147,7 @@ fn a_machine_without_the_stores_goes_through_a_gateway() {
     assert_eq!(read(&home.at().join("file")), "back");
 }
 
-/// Two machines behind a gateway that has no stores either.
+/// Two nodes behind a gateway that has no stores of its own either.
 #[test]
 fn a_gateway_stands_before_machines_and_behind_another() {
     needs_mount!();
@@ -175,7 +175,7 @@ fn a_gateway_stands_before_machines_and_behind_another() {
     soon(|| {
         all.iter().all(|mount| fs::read(mount.at().join("file")).is_ok_and(|bytes| bytes == vec![5; 2 << 20]))
     });
-    // Each knows what another closed, whichever way they are connected.
+    // Each node sees what another one closed, whichever way they are connected.
     for (n, mount) in all.into_iter().enumerate() {
         fs::write(mount.at().join("file"), n.to_string()).unwrap();
         for other in all {
@@ -185,7 +185,7 @@ fn a_gateway_stands_before_machines_and_behind_another() {
     soon(|| all.iter().all(|mount| mount.status()["pending"] == 0));
     let history = run(binary::command(&["volume", "history"]).arg(home.at().join("file"))).ok();
     assert!(history.contains("desk") && history.contains("lamp") && !history.contains("branch"), "{history}");
-    // Each side of a conflict has the name of its machine.
+    // Each side of a conflict has the name of its node.
     desk.set_online(false);
     fs::write(desk.at().join("file"), "of desk").unwrap();
     fs::write(lamp.at().join("file"), "of lamp").unwrap();
@@ -228,7 +228,7 @@ fn who_may_only_read_changes_nothing_and_sees_what_others_change() {
     let status = mount.status();
     assert_eq!((&status["state"], &status["pending"]), (&"online".into(), &0.into()), "{status}");
     assert_eq!(status["read_only"], true);
-    // Off the network too, when it comes anew.
+    // Also offline, after a new mount.
     drop(mount.umount());
     drop(mount);
     let Gateway { _serving: serving, .. } = gateway;
@@ -249,7 +249,7 @@ fn a_node_that_may_only_read_from_now_on_keeps_its_changes_and_sees_those_of_oth
     fs::create_dir(mount.at().join("sent")).unwrap();
     soon(|| home.at().join("sent").is_dir() && mount.at().join("large").exists());
     mount.set_online(false);
-    // One that needs no contents, and one that does.
+    // A change without content, and one with content.
     for (round, name) in ["directory", "file"].into_iter().enumerate() {
         let here = mount.at().join(name);
         if round == 0 { fs::create_dir(&here) } else { fs::write(&here, vec![9; 1 << 20]) }.unwrap();

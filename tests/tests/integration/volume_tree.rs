@@ -1,4 +1,4 @@
-//! Several volumes in one tree, as the files of one of them say, on two machines.
+//! Several volumes in one tree on two nodes, configured by files in one of the volumes.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{MetadataExt as _, chown};
@@ -13,7 +13,7 @@ use tempfile::TempDir;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Volumes, and machines that have a tree of them.
+/// Volumes, and nodes that mount a tree of them.
 struct Site {
     dir: TempDir,
 }
@@ -57,7 +57,7 @@ impl Tree {
     fn write(&self, file: &str, text: &str) {
         let file = self.at(".tree").join(file);
         fs::create_dir_all(file.parent().unwrap()).unwrap();
-        // At once, as those who know do it.
+        // Atomically, as is good practice.
         let new = file.with_extension("tmp");
         fs::write(&new, text).unwrap();
         fs::rename(&new, &file).unwrap();
@@ -73,7 +73,7 @@ impl Tree {
         assert!(came, "{what} did not come on {}: {}", self.0.at().display(), self.status());
     }
 
-    /// The volumes that are mounted, with their places.
+    /// Returns the mounted volumes with their mount points.
     fn mounted(&self) -> Vec<String> {
         let status = self.status();
         let volumes = status["volumes"].as_array().unwrap();
@@ -119,12 +119,12 @@ fn a_volume_comes_moves_and_goes_on_all_machines() {
     }
     fs::write(ant.at("work/team/plan"), "first").unwrap();
     assert_eq!(fs::read_to_string(bee.at("work/team/plan")).unwrap(), "first");
-    // Each is a mount of its own, and knows the commands of a volume.
+    // Each volume has its own mount, and supports the volume commands.
     let said = run_for(20, binary::command(&["volume", "status"]).arg(bee.at("work/team"))).ok();
     assert!(said.contains("team as bee"), "{said}");
     assert!(fs::create_dir(ant.at("mine")).is_err() && fs::write(ant.at("work/file"), "").is_err());
 
-    // The other machine moves it. Where somebody uses it, it stays as long.
+    // A move by the other node takes effect here once the mount is no longer in use.
     let open = File::open(ant.at("work/team/plan")).unwrap();
     bee.write("volumes/team.toml", "place = \"done/team\"\n");
     bee.has(&["notes at notes", "team at done/team"]);
@@ -145,7 +145,7 @@ fn a_volume_comes_moves_and_goes_on_all_machines() {
     ant.has(&["notes at notes", "team at done/team"]);
     assert_eq!(fs::read_to_string(ant.at("done/team/plan")).unwrap(), "first");
 
-    // On one machine only.
+    // On one node only.
     bee.write("nodes/ant.toml", "");
     bee.write("volumes/team.toml", "place = \"done/team\"\n[on.ant]\nshown = false\n");
     ant.has(&["notes at notes"]);
@@ -171,7 +171,7 @@ fn what_makes_no_sense_changes_nothing() {
     assert_eq!(said.lines().filter(|line| line.contains("team.toml:2")).count(), 1, "{said}");
     assert!(ant.is_mounted("work/team"));
 
-    // Nor does it after a restart.
+    // Nor after a restart.
     drop(ant);
     let ant = site.tree("ant");
     ant.has(&["team at work/team"]);
@@ -180,14 +180,14 @@ fn what_makes_no_sense_changes_nothing() {
     ant.has(&["team at right"]);
     assert_eq!(ant.status()["error"], serde_json::Value::Null);
 
-    // A pipe would keep waiting who reads it.
+    // Reading a pipe would block.
     let pipe = ant.at(".tree/volumes/pipe.toml");
     run_for(20, Command::new("mkfifo").arg(&pipe)).ok();
     ant.becomes("a word of the pipe", |status| text(&status["error"]).starts_with("volumes/pipe.toml: "));
     fs::remove_file(&pipe).unwrap();
     ant.becomes("no word of it", |status| status["error"] == serde_json::Value::Null);
 
-    // One that is not there is told of, and in the way of none.
+    // A missing volume is reported, and does not affect the others.
     ant.write("volumes/nowhere.toml", "");
     ant.becomes("a word of it", |status| {
         let volumes = status["volumes"].as_array().unwrap();
@@ -197,7 +197,7 @@ fn what_makes_no_sense_changes_nothing() {
     assert_eq!(names(&ant.at("")), [".tree", "nowhere", "right"]);
 }
 
-/// A gateway of a volume, somewhere.
+/// A gateway that serves a volume.
 struct Gateway {
     process: Child,
     address: String,
@@ -244,7 +244,7 @@ fn off_the_network_the_tree_is_as_it_was_and_another_way_leads_back() {
     let gateways = ["site", "team"].map(|volume| Gateway::of(&site, volume));
     for volume in ["site", "team"] {
         let token = run_for(20, &mut site.command(&["volume", "invite", volume])).ok();
-        // It is in nobody's list of processes.
+        // In a file, which keeps it out of the process list.
         let file = site.dir.path().join("token");
         fs::write(&file, token).unwrap();
         let joined =
@@ -264,7 +264,7 @@ fn off_the_network_the_tree_is_as_it_was_and_another_way_leads_back() {
     assert_eq!(fs::read_to_string(tree.at("team/file")).unwrap(), "here");
     assert_eq!(Mount::status_at(&tree.at("team"))["state"], "unreachable");
 
-    // Another gateway stands before the volume now, and the tree says so: it is changed off the network too.
+    // Another gateway serves the volume now, and the tree's configuration is changed accordingly, while offline.
     let gate = Gateway::of(&site, "team");
     tree.write("nodes/gate.toml", &format!("address = \"{}\"\n", gate.address));
     tree.write("volumes/team.toml", "place = \"work/team\"\nthrough = \"gate\"\n");
@@ -299,11 +299,11 @@ fn names_of_users_lead_to_the_numbers_of_each_machine() {
     shows(&ant.at("team/plan"), (0, 72_000));
     chown(bee.at("team/plan"), Some(81_000), None).unwrap();
     shows(&ant.at("team/plan"), (71_000, 72_000));
-    // Eve has no account anywhere: nobody is she.
+    // Eve has no local account, so no uid maps to her.
     let refused = chown(bee.at("team/plan"), Some(71_001), None).unwrap_err();
     assert_eq!(refused.raw_os_error(), Some(libc::EOVERFLOW));
 
-    // Another number here, with the file open and the volume mounted as before.
+    // Another uid on this node, with the file open and the volume still mounted.
     let open = File::open(bee.at("team/plan")).unwrap();
     let daemon = Mount::of(&bee.at("team"));
     let before = daemon.pid();
@@ -322,7 +322,7 @@ fn a_volume_comes_back_whose_daemon_was_killed() {
     let ant = site.tree("ant");
     ant.write("volumes/team.toml", "");
     ant.has(&["team at team"]);
-    // What nobody synced may go with a daemon that is killed.
+    // Unsynced data may be lost with a killed daemon.
     fs::write(ant.at("team/file"), "kept").unwrap();
     File::open(ant.at("team/file")).unwrap().sync_all().unwrap();
     Mount::of(&ant.at("team")).kill();

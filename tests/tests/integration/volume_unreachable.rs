@@ -1,4 +1,4 @@
-//! A machine that begins where its store cannot be reached.
+//! A node that starts while its store is unreachable.
 
 use std::fs;
 use std::io;
@@ -17,7 +17,7 @@ use shunt_tests::{Volume, binary, needs_mount, pace, run, skip};
 
 const MOST: Duration = Duration::from_secs(60);
 
-/// Stands before a server. Shut, it takes what comes and says nothing.
+/// A proxy before a server. When shut, it accepts connections and sends nothing.
 struct Gate {
     port: u16,
     is_open: Arc<AtomicBool>,
@@ -31,7 +31,7 @@ impl Gate {
         let is_open = Arc::new(AtomicBool::new(true));
         let silent = Arc::new(Mutex::new(Vec::new()));
         let (gate, kept) = (is_open.clone(), silent.clone());
-        // Ends with the test's process.
+        // The thread ends with the test process.
         thread::spawn(move || {
             for client in listener.incoming().flatten() {
                 match gate.load(Ordering::SeqCst) {
@@ -167,7 +167,7 @@ fn contents_go_by_tls_to_a_server_that_this_machine_trusts() {
     let at = mount.to_str().unwrap();
     shunt(&ours, &["mount", "--daemon", "tls", at]).ok();
     fs::write(mount.join("file"), vec![7; 100_000]).unwrap();
-    // The daemon is locked in by now.
+    // The daemon is sandboxed by now.
     let is_sent = || {
         let status: serde_json::Value =
             serde_json::from_str(&shunt(&ours, &["status", "--json", at]).ok()).unwrap();

@@ -1,4 +1,4 @@
-//! Volumes of users without a privilege, and by the words of mount(8).
+//! Volumes of unprivileged users, and options of mount(8).
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
@@ -11,7 +11,7 @@ use shunt_tests::{
     Plan, Volume, binary, mounts, needs_mount, needs_tools, nobody, patiently, run, run_for, sh,
 };
 
-/// By way of fusermount3: everything works, through the daemon.
+/// Mounted through fusermount3: everything works, through the daemon.
 #[test]
 fn an_unprivileged_user_has_volumes() {
     needs_mount!();
@@ -35,7 +35,7 @@ fn an_unprivileged_user_has_volumes() {
         fs::rename(s.path("d/f"), s.path("g")).unwrap();
         assert_eq!(fs::read(s.path("g")).unwrap(), b"mine");
         assert_eq!(fs::metadata(s.path("g")).unwrap().uid(), 65_534);
-        // A file of somebody else is not for this user to make.
+        // The user cannot create files of other users.
         let errno = std::os::unix::fs::chown(s.path("g"), Some(0), None).unwrap_err();
         assert_eq!(errno.kind(), std::io::ErrorKind::PermissionDenied);
         let status = run(volume(&["status", "--json"]).arg(s.mnt())).ok();
@@ -51,7 +51,7 @@ fn an_unprivileged_user_has_volumes() {
     });
 }
 
-/// As fstab has it: `notes /mnt/notes shunt.volume cache=DIR,nofail 0 0`.
+/// As in fstab: `notes /mnt/notes shunt.volume cache=DIR,nofail 0 0`.
 #[test]
 fn the_mount_helper() {
     needs_mount!();
@@ -89,7 +89,7 @@ fn mount_line(at: &Path) -> String {
     run(Command::new("grep").arg(at).arg("/proc/self/mountinfo")).out
 }
 
-/// One user has two numbers, on two machines.
+/// A user has different uids on two nodes.
 #[test]
 fn owners_have_other_numbers_here() {
     needs_mount!();
@@ -109,19 +109,19 @@ fn owners_have_other_numbers_here() {
     {
         let _mount = volume.mount(&["--uid-map", "1000:2000:10", "--gid-map", "100:200"]);
         assert_eq!(owner(&file), (2000, 200));
-        // The volume's 2000 is somebody else than who has that number here.
+        // The volume's uid 2000 is another user than the local uid 2000.
         assert_eq!(owner(&another), (65_534, 65_534));
         let read = shunt_tests::User::new(2000).run(|| fs::read(&another));
         assert_eq!(read.unwrap_err().kind(), std::io::ErrorKind::PermissionDenied);
         chown(&file, Some(2005), None).unwrap();
         assert_eq!(owner(&file), (2005, 200));
-        // Nobody here is 1003: in the volume that is somebody else.
+        // The local uid 1003 maps to no user: in the volume it is another user.
         let refused = chown(&file, Some(1003), None).unwrap_err();
         assert_eq!(refused.raw_os_error(), Some(rustix::io::Errno::OVERFLOW.raw_os_error()));
         chown(&file, Some(3000), None).unwrap();
         assert_eq!(owner(&file), (3000, 200));
         chown(&file, Some(2007), None).unwrap();
-        // What a user makes is his on all machines.
+        // Files created by a user belong to that user on all nodes.
         fs::set_permissions(file.parent().unwrap(), Permissions::from_mode(0o777)).unwrap();
         shunt_tests::User::new(2001).run(|| fs::write(file.with_file_name("made"), "").unwrap());
     }

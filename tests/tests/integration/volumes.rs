@@ -1,4 +1,4 @@
-//! Volumes, as programs see them.
+//! Volumes from the view of programs.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read as _, Write as _};
@@ -14,7 +14,7 @@ use shunt_tests::rules::{ALL_CASES, Rules};
 use shunt_tests::volume::Mount;
 use shunt_tests::{User, Volume, binary, needs_mount, needs_tools, requirement, run, run_for, sh};
 
-/// What a program does in a minute, and what is there after the next mount.
+/// Typical work of a program, and its result after the next mount.
 #[test]
 fn what_was_done_is_there_again() {
     needs_mount!();
@@ -29,7 +29,7 @@ fn what_was_done_is_there_again() {
     let set =
         |name: &str| rustix::fs::setxattr(at.join("moved"), name, b"y", rustix::fs::XattrFlags::empty());
     set("user.x").unwrap();
-    // As ext4 has it.
+    // As with ext4.
     assert_eq!((set("user."), set("nope.x")), (Err(Errno::INVAL), Err(Errno::OPNOTSUPP)));
     run(Command::new("mkfifo").arg(at.join("pipe"))).ok();
     fs::set_permissions(at.join("moved"), fs::Permissions::from_mode(0o640)).unwrap();
@@ -57,7 +57,7 @@ fn what_was_done_is_there_again() {
     }
 }
 
-/// What gives rights and was set while somebody had the file open ends with what they write, past the daemon.
+/// Setid bits set while the file is open are cleared by a write through passthrough.
 #[test]
 fn rights_that_a_file_gets_while_it_is_open_end_with_a_write() {
     needs_mount!();
@@ -79,7 +79,7 @@ fn rights_that_a_file_gets_while_it_is_open_end_with_a_write() {
         User::new(1001).run(|| file.write_all_at(b"z", 0).unwrap());
         assert_eq!(mode(), 0o777);
     }
-    // Nor does a directory lose what a chown to the same owner would take from a file.
+    // A chown to the same owner, which clears the bits of a file, leaves those of a directory.
     let directory = mount.at().join("directory");
     fs::create_dir(&directory).unwrap();
     fs::set_permissions(&directory, fs::Permissions::from_mode(0o6777)).unwrap();
@@ -87,7 +87,7 @@ fn rights_that_a_file_gets_while_it_is_open_end_with_a_write() {
     assert_eq!(fs::metadata(&directory).unwrap().mode() & 0o7777, 0o6777);
 }
 
-/// A program of root's that is copied out of the past by somebody else is not one that runs as somebody else.
+/// Root's setuid program restored from history by another user is not setuid.
 #[test]
 fn what_another_restores_has_no_rights_of_its_owner() {
     needs_mount!();
@@ -111,7 +111,7 @@ fn what_another_restores_has_no_rights_of_its_owner() {
     assert_eq!((is(&theirs), is(&roots)), ((1001, 0o755), (0, 0o6755)));
 }
 
-/// The kernel knows all of a file that was made through it; it asks once, for all, whether there is a time of birth.
+/// The kernel knows all attributes of a file created through the mount; it requests the birth time once for all files.
 #[test]
 fn attributes_of_new_files_are_not_asked_for() {
     needs_mount!();
@@ -119,7 +119,7 @@ fn attributes_of_new_files_are_not_asked_for() {
     let mount = volume.mount(&[]);
     let path = |at: u32| mount.at().join(format!("file{at}"));
     (0..100).for_each(|at| drop(File::create_new(path(at)).unwrap()));
-    // What a synchroniser sends is nothing new to the kernel.
+    // Pushing changes does not invalidate the kernel's caches.
     assert!(within(Duration::from_secs(20), || mount.status()["pending"] == 0), "{}", mount.status());
     let asked = || {
         let requests = &mount.stat()["requests"];
@@ -144,7 +144,7 @@ fn files_are_passed_through() {
     let mut file = OpenOptions::new().create(true).truncate(true).read(true).write(true).open(&path).unwrap();
     file.write_all(&[7; 100_000]).unwrap();
     assert_eq!(file.metadata().unwrap().len(), 100_000);
-    // Time and size of what the daemon did not see.
+    // Time and size after writes that bypass the daemon.
     let written = file.metadata().unwrap().modified().unwrap();
     std::thread::sleep(std::time::Duration::from_millis(30));
     file.write_all_at(b"more", 200_000).unwrap();
@@ -179,7 +179,7 @@ fn an_open_file_outlives_its_name() {
     }
 }
 
-/// Two programs at a listing of which names go, and come.
+/// Two programs list a directory while names are created and removed.
 #[test]
 fn a_listing_goes_on_where_it_was() {
     needs_mount!();
@@ -196,7 +196,7 @@ fn a_listing_goes_on_where_it_was() {
     assert_eq!(fs::read_dir(mount.at()).unwrap().count(), 0);
 }
 
-/// A daemon that was killed loses nothing that was synchronised.
+/// A killed daemon loses nothing that was synced.
 #[test]
 fn what_was_synced_outlives_the_daemon() {
     needs_mount!();
@@ -259,8 +259,8 @@ fn rsync_finds_nothing_to_do_afterwards() {
     needs_tools!("rsync");
     let volume = Volume::new();
     let source = volume.aside().join("source");
-    // From a second that is over: rsync compares seconds, and leaves a directory that is of this one as it is, though it is
-    // of the next one once names were made in it.
+    // With a timestamp in the past: rsync compares seconds, and would not update a directory modified in the current one,
+    // although it may change in the next when names are created in it.
     sh(volume.aside(), &format!(
         "mkdir -p {0}/d && cp -a /etc/hosts /etc/passwd {0}/d && ln -s d/hosts {0}/l && ln {0}/d/hosts {0}/h \
          && touch -d @1500000000 {0}/d {0}",
@@ -329,7 +329,7 @@ fn who_reads_meets_who_writes() {
     assert_eq!(read, "afterwards");
 }
 
-/// Until a name shows this content, or is not there.
+/// Waits until a name shows this content, or does not exist.
 #[track_caller]
 fn shows(at: &std::path::Path, content: Option<&str>) {
     let seen = || fs::read_to_string(at).ok();
@@ -360,7 +360,7 @@ fn two_machines_meet() {
     fs::write(two.at().join("meanwhile"), "on it").unwrap();
     std::thread::sleep(std::time::Duration::from_millis(500));
     assert!(!two.at().join("while off").exists() && !one.at().join("meanwhile").exists());
-    // It stays so until it is told otherwise.
+    // It stays so until it is set online again.
     drop(one);
     let one = volume.mount_as("one");
     assert_eq!(one.status()["state"], "offline");
@@ -372,7 +372,7 @@ fn two_machines_meet() {
     shows(&one.at().join("meanwhile"), Some("on it"));
 }
 
-/// What is wrong with a volume is told and counted in the exit code, and repaired where something intact is left.
+/// Problems of a volume are reported and counted in the exit code, and repaired if an intact copy exists.
 #[test]
 fn a_volume_is_checked_and_repaired() {
     needs_tools!("sqlite3", "script");
@@ -385,7 +385,7 @@ fn a_volume_is_checked_and_repaired() {
     let sound = shunt(&["check", "--read", "--json"]).ok();
     assert!(sound.contains("\"problem_count\":0"), "{sound}");
     shunt(&["gc"]).ok();
-    // Who looks on is shown how far it is.
+    // On a terminal, progress is shown.
     let line = format!("{} volume check notes", binary::shunt().display());
     let mut terminal = Command::new("script");
     terminal.args(["-qec", &line, "/dev/null"]).env("XDG_DATA_HOME", dir.path());
@@ -399,7 +399,7 @@ fn a_volume_is_checked_and_repaired() {
     shunt(&["check"]).ok();
 }
 
-/// Programs that look for holes believe a file without blocks to be one, and copy nothing of it.
+/// Programs that look for holes treat a file without blocks as one hole, and copy nothing.
 #[test]
 fn holes_of_what_was_written_here_take_no_blocks() {
     needs_mount!();
@@ -411,13 +411,13 @@ fn holes_of_what_was_written_here_take_no_blocks() {
     file.set_len(size).unwrap();
     file.write_all_at(&[7; 8192], size / 2).unwrap();
     drop(file);
-    // Not those that the kernel noted when less of it was there.
+    // Not the cached number from a time when less data was present.
     let blocks = |mount: &Mount| {
         let path = mount.at().join(name);
         statx(CWD, path, AtFlags::STATX_FORCE_SYNC, StatxFlags::BLOCKS).map_or(0, |found| found.stx_blocks)
     };
     soon(|| (16..1024).contains(&blocks(&ant)));
-    // Nothing of it is there: it may be all data.
+    // Nothing is cached: all of it may be data.
     soon(|| blocks(&bee) == whole);
     assert!(fs::read(bee.at().join(name)).unwrap() == fs::read(ant.at().join(name)).unwrap());
 }
@@ -452,7 +452,7 @@ fn copies_of_what_is_not_here_are_whole() {
         assert!(fs::read(volume.aside().join("q")).unwrap() == bytes, "{copy}");
         fs::remove_file(volume.aside().join("q")).unwrap();
     }
-    // Where they cannot be had there is an error, never zeros.
+    // If the content is unavailable, reading fails, and never returns zeros.
     fs::write(ant.at().join("gone"), &bytes).unwrap();
     soon(|| fs::metadata(bee.at().join("gone")).is_ok_and(|metadata| metadata.len() == bytes.len() as u64));
     bee.set_online(false);

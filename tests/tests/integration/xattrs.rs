@@ -23,7 +23,7 @@ fn get(path: &Path, name: &str) -> Result<Vec<u8>, Errno> {
     Ok(value)
 }
 
-/// `cap_net_raw+ep`, as revision 2 of the attribute.
+/// `cap_net_raw+ep`, in revision 2 of the attribute.
 const NET_RAW: &[u8] = &[1, 0, 0, 2, 0, 0x20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 
 fn names(path: &Path) -> Vec<String> {
@@ -55,7 +55,7 @@ fn user_attributes(s: &Stage) {
     fs::create_dir(s.path("d")).unwrap();
     setxattr(s.path("d"), "user.dir", b"d", XattrFlags::empty()).unwrap();
     assert_eq!(get(&s.lower("d"), "user.dir").unwrap(), b"d");
-    // Through an open file that has no name any more.
+    // Through an open file without a name.
     let f = fs::File::open(&path).unwrap();
     fs::remove_file(&path).unwrap();
     rustix::fs::fsetxattr(&f, "user.late", b"yes", XattrFlags::empty()).unwrap();
@@ -86,7 +86,7 @@ fn sizes_and_listing(s: &Stage) {
     assert_eq!(get(&path, "nonsense.x"), Err(Errno::OPNOTSUPP));
     let long = format!("user.{}", "n".repeat(300));
     assert_eq!(setxattr(&path, long.as_str(), b"", XattrFlags::empty()), Err(Errno::RANGE));
-    // On a symbolic link: no user attributes, and the target is not touched.
+    // On a symlink: no user attributes, and the target is not affected.
     symlink("f", s.path("l")).unwrap();
     assert_eq!(lsetxattr(s.path("l"), "user.x", b"", XattrFlags::empty()), Err(Errno::PERM));
     lsetxattr(s.path("l"), "trusted.x", b"link", XattrFlags::empty()).unwrap();
@@ -189,7 +189,7 @@ fn acl_is_inherited(s: &Stage) {
         let mode = rustix::fs::Mode::from_raw_mode(0o660);
         rustix::fs::mknodat(rustix::fs::CWD, dir.join("p"), rustix::fs::FileType::Fifo, mode, 0).unwrap();
     });
-    // The default list replaces the umask: the mode asked for is the only limit.
+    // The default ACL replaces the umask: only the requested mode limits the permissions.
     let mode = |n: &str| fs::metadata(s.path(n)).unwrap().mode() & 0o777;
     assert_eq!((mode("d/f"), mode("d/sub"), mode("d/p")), (0o660, 0o770, 0o660));
     let f = sh(s.mnt(), "getfacl -cn d/f").ok();
@@ -220,7 +220,7 @@ fn acl_refuses_strangers(s: &Stage) {
     let dir = s.mnt().to_owned();
     assert!(!User::new(1002).run(|| sh(&dir, "setfacl -m u:1002:rw f")).success());
     assert!(User::new(1001).run(|| sh(&dir, "setfacl -m u:1002:rw f")).success());
-    // Setting a list as somebody outside of the group takes the setgid bit away, as chmod does.
+    // Setting an ACL as a user outside the file's group clears the setgid bit, as chmod does.
     fs::set_permissions(s.path("f"), fs::Permissions::from_mode(0o2770)).unwrap();
     chown(s.path("f"), Some(1001), Some(1005)).unwrap();
     fs::set_permissions(s.path("f"), fs::Permissions::from_mode(0o2770)).unwrap();

@@ -1,21 +1,21 @@
-//! Inodes, and all that belongs to them.
+//! Finds inodes, and the structures that belong to them.
 
 use shunt_ext4::layout::InodeFlags;
 
 use super::{Finder, Kind, inode, inode_of, map};
 use crate::number::u16_at;
 
-/// The journal's own inode.
+/// Inode number of the journal.
 pub(super) const JOURNAL: u32 = 8;
 
-/// Blocks in reserve for descriptors.
+/// Inode number of the blocks reserved for descriptors.
 const RESIZE: u32 = 7;
 
-/// Inodes that are free, and noted nevertheless: they are the next to be used.
+/// Number of free inodes to record as well: they are allocated next.
 const FREE: usize = 3;
 
 impl Finder {
-    /// Notes the inodes, with their maps, directories and attributes.
+    /// Records the inodes, with their maps, directories and attributes.
     pub(super) fn inodes(&mut self, orphan_file: u32) {
         let mut free = 0;
         for number in 1..=self.geometry.inodes {

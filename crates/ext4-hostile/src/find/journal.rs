@@ -1,4 +1,4 @@
-//! The journal of an image, and what is in it to be applied.
+//! The journal of an image, and its transactions that await recovery.
 
 use std::collections::BTreeMap;
 
@@ -11,38 +11,38 @@ use super::inodes::JOURNAL;
 use super::{Kind, Site, inode_of, map};
 use crate::number::big_u32_at;
 
-/// A descriptor's place in the image, and the tags with the places of their copies.
+/// Offset of a descriptor in the image, and its tags with the offsets of the logged blocks.
 pub type Descriptor = (usize, Vec<(Tag, usize)>);
 
-/// A transaction that waits to be applied. Places are in bytes of the image.
+/// A transaction that awaits recovery. Offsets are bytes in the image.
 #[derive(Debug, Default)]
 pub struct Transaction {
-    /// Descriptors, in their order.
+    /// Descriptors, in order.
     pub descriptors: Vec<Descriptor>,
-    /// Blocks of revocations.
+    /// Revoke blocks.
     pub revocations: Vec<usize>,
-    /// The commit record.
+    /// Commit record.
     pub commit: usize,
 }
 
 /// The journal of an image.
 pub struct Journal {
-    /// Where its superblock lies, in bytes.
+    /// Offset of the journal superblock in bytes.
     pub superblock: usize,
-    /// The form of its tags.
+    /// Format of the tags.
     pub form: TagForm,
-    /// How it sums up blocks; version 2 and 3.
+    /// Block checksums of version 2 or 3.
     pub sums: Option<Sums>,
-    /// Commit records have a sum of version 1.
+    /// Commit records have a checksum of version 1.
     pub old_sums: bool,
-    /// What waits to be applied.
+    /// Transactions that await recovery.
     pub transactions: Vec<Transaction>,
-    /// Blocks of fast commits, in bytes.
+    /// Offsets of the fast-commit blocks in bytes.
     pub fast: Vec<usize>,
     pub(super) sites: Vec<Site>,
 }
 
-/// Where the journal's superblock has what is needed here.
+/// Offsets in the journal superblock.
 mod at {
     pub const MAXLEN: usize = 16;
     pub const FIRST: usize = 20;
@@ -54,10 +54,10 @@ mod at {
     pub const FAST_BLOCKS: usize = 84;
 }
 
-/// Blocks of fast commits where the superblock does not say.
+/// Number of fast-commit blocks if the superblock does not specify it.
 const FAST_BLOCKS: u32 = 256;
 
-/// Reads the journal within a sound image.
+/// Reads the journal of a sound image.
 pub(super) fn find(bytes: &[u8], geometry: &Geometry, superblock: &RawSuperblock) -> Option<Journal> {
     if !geometry.compat.contains(Compat::HAS_JOURNAL) || superblock.journal_inum.get() != JOURNAL {
         return None;
@@ -92,7 +92,7 @@ pub(super) fn find(bytes: &[u8], geometry: &Geometry, superblock: &RawSuperblock
     journal.scan(bytes, size, &place, length - fast);
     for block in length - fast..length {
         let start = place[&block];
-        // Never written: zeros.
+        // Skip blocks that were never written: they are zeros.
         if bytes[start..start + 4] != [0; 4] {
             journal.fast.push(start);
             journal.sites.push(site(Kind::FastCommit, start, size));
@@ -118,7 +118,7 @@ impl Journal {
         }
         let mut open = Transaction::default();
         let next = |block: u32| if block + 1 == end { first } else { block + 1 };
-        // As many blocks as there are: the ring ends somewhere in old remains.
+        // Bounded by the number of blocks: the log ends at leftovers of older transactions.
         for _ in 0..end {
             let start = place[&block];
             let bytes = &bytes[start..start + size];
@@ -150,7 +150,7 @@ impl Journal {
         self.transactions.iter().flat_map(|one| &one.descriptors).flat_map(|(_, tags)| tags)
     }
 
-    /// Applies it, revoked or not.
+    /// Replays the journal, ignoring revocations.
     pub(super) fn apply(&self, view: &mut [u8], size: usize) {
         for &(tag, copy) in self.tags() {
             let start = tag.block as usize * size;
@@ -161,7 +161,7 @@ impl Journal {
         }
     }
 
-    /// Where it has the last copy of which block.
+    /// Returns the offset of the last logged version of each block.
     pub(super) fn copies(&self) -> BTreeMap<u64, usize> {
         self.tags().map(|&(tag, copy)| (tag.block, copy)).collect()
     }

@@ -1,4 +1,4 @@
-//! Where the blocks of an inode lie.
+//! Block maps of inodes.
 
 use shunt_ext4::layout::{InodeFlags, RawInode};
 
@@ -7,21 +7,21 @@ use crate::number::{u16_at, u32_at};
 /// The blocks of an inode.
 #[derive(Default)]
 pub(super) struct Blocks {
-    /// Logical and physical numbers.
+    /// Data blocks: logical and physical number.
     pub data: Vec<(u32, u64)>,
-    /// Nodes of an extent tree.
+    /// Blocks of extent tree nodes.
     pub nodes: Vec<u64>,
-    /// Blocks of block numbers.
+    /// Indirect blocks.
     pub indirect: Vec<u64>,
 }
 
-/// Bytes of a node of an extent tree in front of its entries, and of an entry.
+/// Size in bytes of the header of an extent tree node, and of an entry.
 const ENTRY: usize = 12;
 
-/// Blocks that an inode knows by itself.
+/// Number of blocks mapped directly by an inode.
 const DIRECT: u32 = 12;
 
-/// All blocks of an inode of a sound image.
+/// Collects all blocks of an inode of a sound image.
 pub(super) fn blocks(view: &[u8], block_size: usize, inode: &RawInode) -> Blocks {
     let mut found = Blocks::default();
     if InodeFlags::from_bits_retain(inode.flags.get()).contains(InodeFlags::EXTENTS) {

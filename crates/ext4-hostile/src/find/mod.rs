@@ -1,4 +1,4 @@
-//! What lies where in a sound image.
+//! Locates the on-disk structures of a sound image.
 
 mod inodes;
 mod journal;
@@ -12,7 +12,7 @@ use zerocopy::FromBytes;
 
 pub use journal::{Journal, Transaction};
 
-/// What a structure is.
+/// Kind of an on-disk structure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[allow(missing_docs, reason = "named as in the format's documentation")]
 pub enum Kind {
@@ -35,7 +35,7 @@ pub enum Kind {
     FastCommit,
 }
 
-/// All kinds. Their order is part of inputs.
+/// All kinds. Inputs depend on their order.
 pub const KINDS: [Kind; 17] = [
     Kind::Superblock,
     Kind::Descriptor,
@@ -56,28 +56,28 @@ pub const KINDS: [Kind; 17] = [
     Kind::FastCommit,
 ];
 
-/// A structure. One that the journal has copies of lies in the last of them.
+/// An on-disk structure. If it is journaled, this is its last version in the journal.
 #[derive(Debug, Clone, Copy)]
 pub struct Site {
     /// Its kind.
     pub kind: Kind,
-    /// Where it lies in the image, in bytes.
+    /// Offset in the image in bytes.
     pub start: usize,
-    /// Bytes.
+    /// Length in bytes.
     pub length: usize,
-    /// The inode that it belongs to, or that it is; or the group.
+    /// Inode that it belongs to or is; or its group.
     pub owner: u32,
-    /// The block that it is in, in its place.
+    /// Block number in the file system, even if this is a version in the journal.
     pub block: u64,
 }
 
-/// What is known of an image.
+/// Structures found in an image.
 pub struct Structures {
-    /// Its sizes, before anything was changed.
+    /// Geometry before mutation.
     pub geometry: Geometry,
-    /// All structures, by their kind.
+    /// All structures, by kind.
     pub sites: BTreeMap<Kind, Vec<Site>>,
-    /// Its journal.
+    /// The journal, if there is one.
     pub journal: Option<Journal>,
 }
 
@@ -101,7 +101,7 @@ pub(crate) fn structures(bytes: &[u8]) -> Structures {
     Structures { geometry: finder.geometry, sites, journal }
 }
 
-/// The n-th group descriptor's place, in bytes.
+/// Returns the offset of a group descriptor in bytes.
 fn descriptor(geometry: &Geometry, group: u32) -> usize {
     let per_block = geometry.descriptors_per_block();
     let block = geometry.descriptor_block(group / per_block);
@@ -109,7 +109,7 @@ fn descriptor(geometry: &Geometry, group: u32) -> usize {
         + (group % per_block) as usize * usize::from(geometry.descriptor_size)
 }
 
-/// The place of an inode, in bytes.
+/// Returns the offset of an inode in bytes.
 fn inode(view: &[u8], geometry: &Geometry, number: u32) -> usize {
     let (group, nth) = ((number - 1) / geometry.inodes_per_group, (number - 1) % geometry.inodes_per_group);
     let table = group_of(view, geometry, group).inode_table_lo.get() as usize;
@@ -130,18 +130,18 @@ fn inode_of(view: &[u8], geometry: &Geometry, number: u32) -> RawInode {
     RawInode::read_from_bytes(&whole).expect("the size is that of the type")
 }
 
-/// Collects them.
+/// Collects structures.
 struct Finder {
-    /// The image with its journal applied.
+    /// The image after journal recovery.
     view: Vec<u8>,
     geometry: Geometry,
-    /// Where the journal has the last copy of a block, in bytes.
+    /// Offset of the last logged version of each block, in bytes.
     copies: BTreeMap<u64, usize>,
     sites: BTreeMap<Kind, Vec<Site>>,
 }
 
 impl Finder {
-    /// Notes a structure that lies at `start`; or in the journal, which will be written over it.
+    /// Records a structure at `start`, or its version in the journal, which recovery will write there.
     fn note(&mut self, kind: Kind, start: usize, length: usize, owner: u32) {
         let block = (start >> self.geometry.block_bits) as u64;
         let within = start - ((block as usize) << self.geometry.block_bits);

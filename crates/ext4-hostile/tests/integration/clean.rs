@@ -1,6 +1,6 @@
-//! What e2fsck calls clean is clean after any operations, also where an image is odd but sound.
+//! An image that e2fsck considers clean stays clean after any operations, even if it is unusual.
 //!
-//! Needs e2fsck; in CI (`CI=true`) its absence is a failure. `HOSTILE_TIME` (seconds) lets it go on.
+//! Needs e2fsck; in CI (`CI=true`) its absence is a failure. `HOSTILE_TIME` (seconds) extends the run.
 
 use std::fs;
 use std::path::Path;
@@ -24,7 +24,7 @@ fn writing(checker: &Checker, bytes: &[u8]) -> Verdict {
     checker.writing(&mutant, input)
 }
 
-/// Those that once were findings, and are named for what they found.
+/// Replays inputs that once found a bug and are named after it.
 #[test]
 fn kept_inputs_find_nothing() {
     let Some(checker) = checker() else { return };
@@ -46,7 +46,7 @@ fn a_clean_image_stays_clean() {
         if Instant::now() > end {
             break;
         }
-        // An image, flags, and a change or none.
+        // An image, flags, and at most one change.
         let mut bytes = dice.bytes(300);
         bytes[0] = (turn % images().len()) as u8;
         bytes[1] = 0;

@@ -1,6 +1,6 @@
-//! Changed images, in a fixed order: whatever is wrong with them, nothing panics, hangs or leaves the image.
+//! Mutated images in a fixed order: nothing panics, hangs or accesses the device out of bounds, whatever the mutation.
 //!
-//! `HOSTILE_INPUT=image:PATH` (or `raw:PATH`) adds an input that a fuzz target found.
+//! `HOSTILE_INPUT=image:PATH` (or `raw:PATH`) adds an input found by a fuzz target.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -31,7 +31,7 @@ fn every_kind_of_structure_is_there() {
     }
 }
 
-/// With nothing changed, repairing changes nothing: its sums are those that the kernel wrote.
+/// Without mutations, repair changes nothing: its checksums equal those written by the kernel.
 #[test]
 fn sums_are_those_of_the_kernel() {
     for (number, image) in images().iter().enumerate() {
@@ -88,7 +88,7 @@ fn run(kind: &str, path: &Path) {
     println!("{}: {:?}", mutant.image.name, survive(&mutant, input));
 }
 
-/// Those that once were findings, and are named for what they found, in `inputs/image` and `inputs/raw`.
+/// Replays inputs that once found a bug and are named after it, in `inputs/image` and `inputs/raw`.
 #[test]
 fn kept_inputs_find_nothing() {
     for kind in ["image", "raw"] {

@@ -1,4 +1,4 @@
-//! Damaged images, given to the engine.
+//! Runs the engine on damaged images.
 
 mod clean;
 mod dice;

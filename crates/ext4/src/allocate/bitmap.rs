@@ -1,4 +1,5 @@
-//! The bitmaps of a group: read, made where they never were written, and changed.
+//! Block and inode bitmaps of a group: reading and verifying them, building those that mkfs left uninitialised, and changing bits
+//! together with the checksum in the group descriptor.
 
 use super::bits;
 use crate::buffer::{BlockKind, Handle, MetadataCache};
@@ -8,7 +9,7 @@ use crate::group_desc::GroupDesc;
 use crate::layout::{GroupFlags, RoCompat};
 use crate::superblock::Geometry;
 
-/// Which of the two.
+/// The two bitmaps of a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Map {
     Blocks,
@@ -37,7 +38,7 @@ impl Map {
         }
     }
 
-    /// Bits that mean something, those of the last group not counted.
+    /// Number of bits in use per group. The last group may have fewer blocks.
     fn bits(self, geometry: &Geometry) -> u32 {
         match self {
             Self::Blocks => geometry.blocks_per_group,
@@ -45,20 +46,21 @@ impl Map {
         }
     }
 
-    /// The sum of a bitmap, where there is one.
+    /// Checksum of a bitmap, or `None` without `metadata_csum`.
     pub(super) fn sum(self, geometry: &Geometry, bytes: &[u8]) -> Option<u32> {
         let length = (self.bits(geometry) / 8) as usize;
         geometry.checksum_seed.map(|seed| crc32c(seed, &bytes[..length]))
     }
 }
 
-/// Flags of groups mean something only where descriptors have sums.
+/// Reports whether the group descriptor marks the bitmap as uninitialised. The flags are valid only where descriptors have
+/// checksums.
 pub(super) fn is_uninit(geometry: &Geometry, group: &GroupDesc, map: Map) -> bool {
     geometry.ro_compat.intersects(RoCompat::GDT_CSUM | RoCompat::METADATA_CSUM)
         && group.flags.contains(map.uninit())
 }
 
-/// The bytes of a bitmap.
+/// Returns the bytes of a bitmap, built in memory if it is uninitialised.
 pub(super) fn read(store: &MetadataCache, number: u32, map: Map) -> Result<std::sync::Arc<[u8]>> {
     match place(store, number, map)? {
         (_, false) => Ok(initial(store, number, map)?.into()),
@@ -66,7 +68,7 @@ pub(super) fn read(store: &MetadataCache, number: u32, map: Map) -> Result<std::
     }
 }
 
-/// Where a bitmap lies, and whether it was ever written.
+/// Returns the block number of a bitmap, and whether the bitmap has ever been written.
 fn place(store: &MetadataCache, number: u32, map: Map) -> Result<(u64, bool)> {
     let inodes = map == Map::Inodes;
     if let Some(place) = store.places().bitmap(number, inodes) {
@@ -82,7 +84,7 @@ fn place(store: &MetadataCache, number: u32, map: Map) -> Result<(u64, bool)> {
 
 fn verify(store: &MetadataCache, number: u32, map: Map, bytes: &[u8]) -> Result<()> {
     let geometry = store.geometry();
-    // The descriptor is asked now: it changes with the bitmap, under the group's lock.
+    // Read the descriptor now: it changes together with the bitmap, under the group's lock.
     let group = GroupDesc::read(geometry, store, number)?;
     let stored = match map {
         Map::Blocks => group.block_bitmap_sum,
@@ -98,7 +100,7 @@ fn verify(store: &MetadataCache, number: u32, map: Map, bytes: &[u8]) -> Result<
     Ok(())
 }
 
-/// What a bitmap is that was never written: only what the group itself needs is taken.
+/// Builds the content of an uninitialised bitmap: only the blocks or inodes that the group itself needs are marked as used.
 pub(super) fn initial(store: &MetadataCache, number: u32, map: Map) -> Result<Vec<u8>> {
     let geometry = store.geometry();
     let mut bytes = vec![0; geometry.block_size as usize];
@@ -111,7 +113,7 @@ pub(super) fn initial(store: &MetadataCache, number: u32, map: Map) -> Result<Ve
     let here = geometry.group_blocks(number);
     bits::put(&mut bytes, here, all - here, true);
     bits::put(&mut bytes, 0, geometry.base_blocks(number).min(here), true);
-    // With flex_bg, the metadata of a group lies in another's, and that of others may lie in this one.
+    // With flex_bg, metadata of this group may lie in another group, and metadata of others in this one.
     let flex = geometry.groups_per_flex();
     let first = number / flex * flex;
     let table = geometry.inode_table_blocks();
@@ -128,8 +130,8 @@ pub(super) fn initial(store: &MetadataCache, number: u32, map: Map) -> Result<Ve
     Ok(bytes)
 }
 
-/// Sets or clears bits, all of which must have the other value, and writes down the new sum. `describe` changes the
-/// descriptor along with that. The lock of the group is held.
+/// Sets or clears bits, all of which must have the other value, and stores the new checksum. `describe` updates the descriptor in
+/// the same change. The caller holds the group's lock.
 pub(super) fn change(
     handle: &mut Handle<'_>,
     number: u32,
@@ -144,7 +146,7 @@ pub(super) fn change(
     if !written {
         let bytes = initial(store, number, map)?;
         handle.create(place, map.seal(number), |block| block.copy_from_slice(&bytes))?;
-        // Its sum is written down below.
+        // The checksum is stored below.
     }
     let verify = |bytes: &[u8]| verify(store, number, map, bytes);
     let sum = handle.change(place, map.seal(number), verify, |bytes| {
@@ -171,29 +173,30 @@ pub(super) fn change(
 }
 
 impl Geometry {
-    /// Blocks of a group; the last one may have fewer.
+    /// Number of blocks in a group; the last group may have fewer.
     pub(crate) fn group_blocks(&self, group: u32) -> u32 {
         let left = self.blocks - self.group_start(group);
         left.min(self.blocks_per_group.into()) as u32
     }
 
-    /// Blocks of an inode table.
+    /// Number of blocks in an inode table.
     pub(crate) fn inode_table_blocks(&self) -> u32 {
         (u64::from(self.inodes_per_group) * u64::from(self.inode_size)).div_ceil(self.block_size.into())
             as u32
     }
 
-    /// Blocks at the start of a group that hold copies of superblock and descriptors, and room for more of these.
+    /// Number of blocks at the start of a group for the copies of the superblock and the descriptors, and the descriptor blocks
+    /// reserved for growth.
     pub(crate) fn base_blocks(&self, group: u32) -> u32 {
         if !self.has_superblock(group) {
             return 0;
         }
         let descriptors = self.groups.div_ceil(self.descriptors_per_block());
-        // In the first group the superblock may lie behind the boot sector in the first block.
+        // In the first group, the superblock may share the first block with the boot sector.
         1 + descriptors + u32::from(self.reserved_descriptors)
     }
 
-    /// Groups whose metadata lies together.
+    /// Number of groups whose metadata is packed together (flex_bg).
     pub(crate) fn groups_per_flex(&self) -> u32 {
         1 << self.flex_bits
     }

@@ -1,11 +1,12 @@
-//! Groups of which it is in memory what can be reserved: their bitmaps, with what is reserved on top.
+//! Tracks which groups have their free-block bitmap, including in-memory reservations, cached. The oldest are evicted when the
+//! cache exceeds its size limit.
 
 use std::collections::VecDeque;
 
-/// Bytes of all of them together. A file system of 1 TiB has 32 MiB of bitmaps.
+/// Limit on the cached bitmaps of all groups. A file system of 1 TiB has 32 MiB of bitmaps.
 const MAX_CACHED_BITMAP_BYTES: u32 = 4 << 20;
 
-/// Numbers of groups, the oldest first.
+/// Queue of group numbers, the oldest first.
 pub(super) struct BitmapLru {
     groups: VecDeque<u32>,
     most: usize,
@@ -27,7 +28,7 @@ impl BitmapLru {
         self.groups.pop_front()
     }
 
-    /// Groups that there are too many.
+    /// Number of groups above the limit.
     pub(super) fn surplus(&self) -> usize {
         self.groups.len().saturating_sub(self.most)
     }

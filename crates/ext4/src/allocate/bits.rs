@@ -1,6 +1,6 @@
-//! Runs of zeros in a bitmap.
+//! Search for runs of zeros (free blocks or inodes) in a bitmap.
 
-/// A bitmap of which bits beyond `length` count as set.
+/// A bitmap in which bits beyond `length` count as set.
 #[derive(Debug, Clone)]
 pub(super) struct Bits {
     words: Box<[u64]>,
@@ -8,7 +8,7 @@ pub(super) struct Bits {
 }
 
 impl Bits {
-    /// From a bitmap as it lies on the disk.
+    /// Loads the on-disk form of a bitmap.
     pub(super) fn new(bytes: &[u8], length: u32) -> Self {
         let word = |bytes: &[u8]| {
             let mut word = [0; 8];
@@ -18,7 +18,7 @@ impl Bits {
         Self { words: bytes[..length.div_ceil(8) as usize].chunks(8).map(word).collect(), length }
     }
 
-    /// The first bit at or after `from` that has this value, or the end.
+    /// Returns the first bit at or after `from` that has this value, or `length`.
     fn next(&self, from: u32, value: bool) -> u32 {
         let mut place = (from / 64) as usize;
         let mut mask = !0 << (from % 64);
@@ -33,7 +33,8 @@ impl Bits {
         self.length
     }
 
-    /// A run of zeros in `from..`: the first of `want` bits, or else the longest. Start and length, at most `want`.
+    /// Finds a run of zeros in `from..`: the first of `want` bits, or else the longest. Returns its start and its length, which
+    /// is at most `want`.
     pub(super) fn find(&self, from: u32, want: u32) -> Option<(u32, u32)> {
         let mut best: Option<(u32, u32)> = None;
         let mut at = from;
@@ -53,8 +54,8 @@ impl Bits {
         }
     }
 
-    /// The first run of zeros in `from..` that begins with a multiple of `room` and has at least as many, and `want` of
-    /// them if there are. Start and length, at most `want`.
+    /// Finds the first run of zeros in `from..` that starts at a multiple of `room` and is at least as long as both `room` and
+    /// `want`. Returns its start and `want`.
     pub(super) fn find_aligned(&self, from: u32, room: u32, want: u32) -> Option<(u32, u32)> {
         let mut at = from;
         while at < self.length {
@@ -68,7 +69,7 @@ impl Bits {
         None
     }
 
-    /// Zeros from `start` on, at most `want`.
+    /// Number of zeros from `start` on, at most `want`.
     pub(super) fn free_at(&self, start: u32, want: u32) -> u32 {
         if start >= self.length {
             return 0;
@@ -98,12 +99,12 @@ impl Bits {
     }
 }
 
-/// Whether all bits of a range of a bitmap on the disk have this value.
+/// Reports whether all bits of a range of an on-disk bitmap have this value.
 pub(super) fn all(bytes: &[u8], start: u32, count: u32, value: bool) -> bool {
     (start..start + count).all(|bit| (bytes[(bit / 8) as usize] >> (bit % 8) & 1 == 1) == value)
 }
 
-/// Sets or clears a range of a bitmap on the disk.
+/// Sets or clears a range of an on-disk bitmap.
 pub(super) fn put(bytes: &mut [u8], start: u32, count: u32, value: bool) {
     let mut bit = start;
     while bit < start + count {

@@ -1,4 +1,5 @@
-//! Blocks: reserved, taken, freed.
+//! Block allocation in two steps: a reservation in memory, then marking blocks as used in a transaction. Freed blocks become
+//! available again after the commit that frees them.
 
 use std::sync::atomic::Ordering;
 
@@ -6,39 +7,39 @@ use super::{Allocator, Locked, ReservedAccess, State, bitmap, bitmap::Map};
 use crate::buffer::{Handle, MetadataCache};
 use crate::error::{Corruption, Error, Result};
 
-/// Groups that are searched for a run as long as it is wished.
+/// Number of groups searched for a run of the requested length before shorter runs are accepted.
 const MAX_TRIES: u32 = 32;
 
-/// A file that grows and cannot go on where it ended goes on where as many blocks are free, aligned to that: files that
-/// grow beside each other stay in runs of this length at least, and nobody keeps account of who grows.
+/// Alignment and minimum length, in blocks, of the free run at which a growing file continues if the blocks behind its last
+/// extent are taken. Files that grow side by side thus have extents of at least this length, without tracking which files grow.
 const ROOM: u32 = 64;
 
-/// Who wants blocks.
+/// Purpose of an allocation; decides which blocks it may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum For {
     Data,
-    /// Data that follows upon other data of the file.
+    /// Data that directly follows other data of the file.
     Growth,
-    /// What a handle needs half way: may have the last blocks.
+    /// Metadata needed in the middle of an operation: may use the last free blocks.
     Metadata,
 }
 
-/// Consecutive blocks that nobody else gets, until this is dropped or they are taken.
+/// A run of blocks withheld from other allocations until it is taken or dropped.
 pub(crate) struct Reservation<'a> {
     pub(super) allocator: &'a Allocator,
     pub(super) group: u32,
-    /// Within the group.
+    /// Offset within the group.
     pub(super) at: u32,
-    /// The first, on the device.
+    /// First block, numbered from the start of the device.
     pub(crate) start: u64,
     pub(crate) count: u32,
 }
 
 impl Allocator {
-    /// Reserves up to `want` consecutive blocks, as near behind `goal` as there are any.
+    /// Reserves up to `want` consecutive blocks, as close behind `goal` as possible.
     ///
     /// # Errors
-    /// [`Error::NoSpace`], also where there will be space once what waits is committed.
+    /// [`Error::NoSpace`], also if freed blocks that await a commit would suffice.
     pub(crate) fn reserve(
         &self,
         store: &MetadataCache,
@@ -70,7 +71,7 @@ impl Allocator {
         let per_group = u64::from(geometry.blocks_per_group);
         let (home, bit) = ((goal / per_group) as u32, (goal % per_group) as u32);
         let groups = self.groups.len() as u32;
-        // Right at the goal, then long runs near it, then anything.
+        // First a run of `want` blocks at or near the goal, then any free block.
         for (least, patience) in [(want, MAX_TRIES), (1, groups)] {
             let mut left = patience;
             for step in 0..groups {
@@ -94,7 +95,7 @@ impl Allocator {
         Err(Error::NoSpace)
     }
 
-    /// Blocks that may be had for this; negative where more are kept than there are.
+    /// Number of blocks available for this purpose; negative if fewer are free than must be kept back.
     fn left(&self, who: For, rights: ReservedAccess) -> i64 {
         let kept = match (who, rights) {
             (For::Metadata, ReservedAccess::Reserved) => 0,
@@ -104,7 +105,7 @@ impl Allocator {
         self.available().saturating_sub(kept)
     }
 
-    /// Blocks that somebody with these rights may have for data, those that wait for a commit included.
+    /// Number of blocks available for data with these rights, including freed blocks that await a commit.
     pub(crate) fn left_for_data(&self, rights: ReservedAccess) -> u64 {
         let left = || {
             let waiting = self.waiting.load(Ordering::Relaxed).max(0);
@@ -115,10 +116,10 @@ impl Allocator {
         left.max(0).cast_unsigned()
     }
 
-    /// Checks that somebody with these rights may have so many blocks for what a handle will need half way.
+    /// Checks that the metadata blocks that a handle may need in the middle of an operation are available with these rights.
     ///
     /// # Errors
-    /// [`Error::NoSpace`], as [`reserve`](Self::reserve).
+    /// [`Error::NoSpace`], under the same conditions as for [`reserve`](Self::reserve).
     pub(crate) fn check(&self, blocks: u32, rights: ReservedAccess) -> Result<()> {
         let has_room = || blocks == 0 || self.left(For::Metadata, rights) >= blocks.into();
         match has_room() || self.release_windows() && has_room() {
@@ -136,7 +137,7 @@ impl Allocator {
         who: For,
     ) -> Option<(u32, u32)> {
         let busy = locked.busy.as_mut()?;
-        // What goes on where the last ended is worth more than a longer run elsewhere.
+        // Continuing right behind the previous extent is preferred to a longer run elsewhere.
         let (at, count) = match busy.free_at(from, want) {
             0 => {
                 let aligned = if who == For::Growth { busy.find_aligned(from, ROOM, want) } else { None };
@@ -163,7 +164,7 @@ impl Allocator {
         Some((at, count))
     }
 
-    /// Gives back what a group had of freed blocks, if it is committed; tells whether some still wait.
+    /// Makes freed blocks available whose commit has completed; reports whether some still await a commit.
     pub(crate) fn sweep(&self, store: &MetadataCache) -> Result<bool> {
         if self.waiting.load(Ordering::Relaxed) == 0 {
             return Ok(false);
@@ -177,7 +178,7 @@ impl Allocator {
         Ok(self.waiting.load(Ordering::Relaxed) > 0)
     }
 
-    /// Blocks that were freed and wait for the commit of that.
+    /// Reports whether freed blocks await a commit.
     pub(crate) fn waits(&self) -> bool {
         self.waiting.load(Ordering::Relaxed) > 0
     }
@@ -190,10 +191,10 @@ impl Allocator {
         Ok(start)
     }
 
-    /// Frees blocks.
+    /// Frees blocks. They become available once the transaction is committed.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] where they are not all in use, or hold metadata of groups or the journal.
+    /// [`Error::Corrupt`] if a block is not in use, or belongs to group metadata or the journal.
     pub(crate) fn free(&self, handle: &mut Handle<'_>, start: u64, count: u32) -> Result<()> {
         let store = handle.store();
         let geometry = store.geometry();
@@ -235,7 +236,7 @@ pub(super) fn add_blocks(raw: &mut crate::layout::GroupDescriptor, change: i64) 
 }
 
 impl Reservation<'_> {
-    /// Takes the first `count` blocks: they are in use with the handle's transaction. What is left stays reserved.
+    /// Marks the first `count` blocks as used in the handle's transaction. The rest stays reserved.
     pub(crate) fn take(&mut self, handle: &mut Handle<'_>, count: u32) -> Result<()> {
         let count = count.min(self.count);
         let store = handle.store();

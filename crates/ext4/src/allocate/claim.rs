@@ -1,4 +1,4 @@
-//! Blocks and inodes taken by number: somebody told which they are.
+//! Allocation of blocks and inodes by number, for fast-commit replay, where the journal names them.
 
 use std::sync::atomic::Ordering;
 
@@ -7,10 +7,10 @@ use crate::buffer::{Handle, MetadataCache};
 use crate::error::Result;
 
 impl Allocator {
-    /// Takes these blocks, of one group.
+    /// Marks these blocks, which lie in one group, as used.
     ///
     /// # Errors
-    /// [`Error::Corrupt`](crate::Error::Corrupt) where they are not all free, or hold metadata of groups or the journal.
+    /// [`Error::Corrupt`](crate::Error::Corrupt) if a block is not free, or belongs to group metadata or the journal.
     pub(crate) fn claim(&self, handle: &mut Handle<'_>, start: u64, count: u32) -> Result<()> {
         let store = handle.store();
         let geometry = store.geometry();
@@ -31,10 +31,10 @@ impl Allocator {
         Ok(())
     }
 
-    /// Takes this inode.
+    /// Marks this inode as used.
     ///
     /// # Errors
-    /// [`Error::Corrupt`](crate::Error::Corrupt) where it is not free.
+    /// [`Error::Corrupt`](crate::Error::Corrupt) if it is not free.
     pub(crate) fn claim_inode(&self, handle: &mut Handle<'_>, inode: u32, directory: bool) -> Result<()> {
         let (number, bit) = handle.store().geometry().locate_inode(inode)?;
         let group = &self.groups[number as usize];
@@ -42,7 +42,7 @@ impl Allocator {
         self.mark_inode(handle, number, bit, directory)
     }
 
-    /// Whether the bitmap has an inode in use.
+    /// Reports whether the inode bitmap marks an inode as used.
     ///
     /// # Errors
     /// [`Error::Corrupt`](crate::Error::Corrupt), [`Error::Io`](crate::Error::Io).
@@ -51,7 +51,7 @@ impl Allocator {
         Ok(bits::all(&bitmap::read(store, number, Map::Inodes)?, bit, 1, true))
     }
 
-    /// Marks a free inode as one in use; the lock of its group is held.
+    /// Marks a free inode as used. The caller holds the group's lock.
     pub(super) fn mark_inode(
         &self,
         handle: &mut Handle<'_>,

@@ -1,4 +1,4 @@
-//! Inodes: taken and freed.
+//! Inode allocation: taking and freeing inodes, with the counts in the group descriptors.
 
 use std::sync::atomic::Ordering;
 
@@ -11,7 +11,7 @@ fn count(low: zerocopy::little_endian::U16, high: zerocopy::little_endian::U16) 
     u32::from(high.get()) << 16 | u32::from(low.get())
 }
 
-/// Adds to the counts of free inodes and of directories.
+/// Adds to the counts of free inodes and of directories in a descriptor.
 fn add(raw: &mut GroupDescriptor, inodes: i64, directories: i64) -> Result<()> {
     let free = i64::from(count(raw.free_inodes_count_lo, raw.free_inodes_count_hi)) + inodes;
     let used = i64::from(count(raw.used_dirs_count_lo, raw.used_dirs_count_hi)) + directories;
@@ -25,7 +25,7 @@ fn add(raw: &mut GroupDescriptor, inodes: i64, directories: i64) -> Result<()> {
     Ok(())
 }
 
-/// Notes that an inode of the group was taken.
+/// Updates a descriptor for an inode taken in its group.
 pub(super) fn describe_taken(
     raw: &mut GroupDescriptor,
     inodes_per_group: u32,
@@ -39,7 +39,7 @@ pub(super) fn describe_taken(
 }
 
 impl Allocator {
-    /// Takes a free inode: for a file near its parent, for a directory where there is room around it.
+    /// Takes a free inode: for a file near its parent, for a directory in a group chosen by the Orlov allocator.
     ///
     /// # Errors
     /// [`Error::NoSpace`].
@@ -72,7 +72,7 @@ impl Allocator {
         let group = &self.groups[number as usize];
         let _locked = group.locked.lock();
         let bits = Bits::new(&bitmap::read(store, number, Map::Inodes)?, geometry.inodes_per_group);
-        // Whatever the bitmap says, reserved inodes are not free.
+        // Never allocate reserved inodes, even if the bitmap is corrupt.
         let reserved = if number == 0 { geometry.first_inode - 1 } else { 0 };
         let Some((bit, _)) = bits.find(reserved, 1) else {
             group.inodes.store(0, Ordering::Relaxed);
@@ -85,7 +85,7 @@ impl Allocator {
     /// Frees an inode.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] where it is not in use.
+    /// [`Error::Corrupt`] if it is reserved or not in use.
     pub(crate) fn free_inode(&self, handle: &mut Handle<'_>, inode: u32, directory: bool) -> Result<()> {
         let store = handle.store();
         let geometry = store.geometry();

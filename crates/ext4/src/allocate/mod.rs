@@ -1,8 +1,8 @@
-//! What is free, and who gets it.
+//! Block and inode allocator.
 //!
-//! Blocks are reserved in memory first, so that data can be written to them before any transaction knows of them; then
-//! a handle takes them. Blocks that a transaction frees are given out again once it is committed: until then, a crash
-//! would bring back who had them before.
+//! Blocks are first reserved in memory, so that data can be written to them before any transaction references them; a handle then
+//! marks them as used. Blocks that a transaction frees are reused only after its commit: a crash before the commit restores their
+//! previous owner.
 
 mod bitmap;
 mod bitmap_lru;
@@ -34,53 +34,52 @@ use crate::cache_padded::CachePadded;
 use crate::error::Result;
 use crate::group_desc::GroupDesc;
 
-/// Blocks that taking or freeing one block or inode may change: bitmap and descriptor.
+/// Number of blocks that taking or freeing one block or inode may change: bitmap and descriptor.
 pub(crate) const TAKE_CREDITS: u32 = 2;
 
-/// What is free in each group.
+/// Free space of all groups.
 pub(crate) struct Allocator {
     groups: Vec<CachePadded<State>>,
-    /// Blocks that can be reserved, in all groups.
+    /// Number of blocks that can be reserved, in all groups.
     available: CachePadded<AtomicI64>,
-    /// Blocks that were freed, and wait for the commit of that.
+    /// Number of freed blocks that await a commit.
     waiting: AtomicI64,
-    /// Blocks that only metadata may have: what a handle needs half way must be there.
+    /// Blocks kept back for metadata, so that a handle never runs out of space in the middle of an operation.
     kept: u32,
-    /// Blocks that, besides, not everybody may have.
+    /// Blocks reserved for privileged users, in addition to `kept`.
     reserved: u64,
-    /// Groups of which it is in memory what can be reserved.
+    /// Groups whose bitmap is cached.
     recent: Mutex<BitmapLru>,
-    /// Where directories are spread from.
+    /// Rotating start of the search for groups of top-level directories.
     spread: AtomicU32,
     windows: ReservationWindows,
 }
 
-/// A group. Counts are changed under its lock, and read without it to choose one.
+/// Allocation state of a group. Counts change under the lock, and are read without it to choose a group.
 struct State {
     locked: Mutex<Locked>,
     blocks: AtomicU32,
     inodes: AtomicU32,
     directories: AtomicU32,
-    /// No run of free blocks is longer: spares looking for one in vain.
+    /// Upper bound of the longest free run; groups below the requested length are skipped.
     longest: AtomicU32,
 }
 
 #[derive(Default)]
 struct Locked {
-    /// Blocks that cannot be reserved: taken, reserved, or waiting. Made when it is needed, and dropped when it was not
-    /// for long.
+    /// Blocks that cannot be reserved: used, reserved, or awaiting a commit. Built on demand, and evicted as by [`BitmapLru`].
     busy: Option<Bits>,
-    /// Blocks that are reserved: only `busy` knows which.
+    /// Number of reserved blocks; `busy` has their positions.
     reserved: u32,
-    /// Ranges that were freed by transactions, the oldest first.
+    /// Ranges freed by transactions, the oldest first.
     waiting: VecDeque<(Tid, u32, u32)>,
 }
 
-/// Most blocks that only metadata may have.
+/// Upper limit of the blocks kept back for metadata.
 const MAX_CACHED_GROUPS: u64 = 4096;
 
 impl Allocator {
-    /// Reads the counts of all groups, and tells the store.
+    /// Reads the free counts of all groups, and sets those of the superblock.
     pub(crate) fn new(store: &MetadataCache, reserved: u64) -> Result<Self> {
         let geometry = store.geometry();
         let (mut blocks, mut inodes) = (0, 0);
@@ -110,29 +109,29 @@ impl Allocator {
         })
     }
 
-    /// Blocks that can be reserved.
+    /// Number of blocks that can be reserved.
     fn available(&self) -> i64 {
         self.available.load(Ordering::Relaxed)
     }
 
-    /// A group, locked, in which all that may be given out again can be.
+    /// Locks a group, builds its bitmap if it is not cached, and makes freed blocks available whose commit has completed.
     fn lock(&self, store: &MetadataCache, number: u32) -> Result<MutexGuard<'_, Locked>> {
         let group = &self.groups[number as usize];
         let mut locked = group.locked.lock();
         if locked.busy.is_none() {
             let bytes = bitmap::read(store, number, bitmap::Map::Blocks)?;
             let mut bits = Bits::new(&bytes, store.geometry().group_blocks(number));
-            // Whatever the bitmap says, metadata of groups and the journal are not free.
+            // Group metadata and the journal count as used, even if the bitmap is corrupt.
             let start = store.geometry().group_start(number);
             let end = start + u64::from(store.geometry().group_blocks(number));
             for (from, to) in store.zone().into_iter().flat_map(|zone| zone.within(start, end)) {
                 bits.set((from - start) as u32, (to - from) as u32, true);
             }
-            // Free in the bitmap, but not yet to be given out.
+            // Freed in the bitmap, but the commit is pending.
             for &(_, start, count) in &locked.waiting {
                 bits.set(start, count, true);
             }
-            // The descriptor's count is believed nowhere else.
+            // The bitmap corrects the count of the descriptor.
             let zeros = bits.zeros();
             let before = group.blocks.swap(zeros, Ordering::Relaxed);
             self.available.fetch_add(i64::from(zeros) - i64::from(before), Ordering::Relaxed);
@@ -151,7 +150,7 @@ impl Allocator {
         Ok(locked)
     }
 
-    /// These blocks can be reserved again.
+    /// Makes blocks available for reservation again.
     fn give_back(&self, group: &State, locked: &mut Locked, start: u32, count: u32) {
         if let Some(busy) = &mut locked.busy {
             busy.set(start, count, false);
@@ -161,11 +160,11 @@ impl Allocator {
         }
     }
 
-    /// Group `number`, whose lock is held, is in memory now: another one may have to go.
+    /// Registers group `number`, whose lock is held, as cached, and evicts others above the limit.
     fn forget_another(&self, number: u32) {
         let mut recent = self.recent.lock();
         recent.push(number);
-        // Not for long, where those that stay are in use.
+        // Bounded, in case all cached groups are in use.
         for _ in 0..recent.surplus() * 2 {
             let Some(other) = recent.pop() else { return };
             let locked = if other == number { None } else { self.groups[other as usize].locked.try_lock() };

@@ -1,12 +1,12 @@
-//! Where a directory goes: those at the top far from each other, those below near their parents, and both where there
-//! is room for what will be in them (Grigory Orlov's way, from BSD).
+//! Orlov directory allocator (Grigory Orlov, from BSD): chooses the group of a new directory. Top-level directories are spread
+//! over the device; others stay near their parents. Both go to groups with room for their future content.
 
 use std::sync::atomic::Ordering;
 
 use super::{Allocator, State};
 use crate::buffer::MetadataCache;
 
-/// A number of groups whose metadata lies together.
+/// Free space of a flex group.
 struct Room {
     first: u32,
     blocks: u64,
@@ -25,8 +25,8 @@ impl Allocator {
         room
     }
 
-    /// The group from which to look for an inode of a new directory. `home` is the parent's; `top` tells that the parent
-    /// is the root, or marked as the top of a hierarchy.
+    /// Returns the group at which the search for the inode of a new directory starts. `home` is the parent's group; `top` is set
+    /// if the parent is the root or is marked as the top of a hierarchy.
     pub(super) fn place_directory(&self, store: &MetadataCache, home: u32, top: bool) -> u32 {
         let flex = store.geometry().groups_per_flex();
         let rooms: Vec<Room> = (0..self.groups.len() as u32)
@@ -37,7 +37,7 @@ impl Allocator {
         let average = |of: fn(&Room) -> u64| rooms.iter().map(of).sum::<u64>() / count;
         let (inodes, blocks) = (average(|room| room.inodes), average(|room| room.blocks));
         let directories = average(|room| room.directories);
-        // Ties go round, so that directories made at once are spread too.
+        // Ties are broken in rotation, so that directories created in quick succession are spread too.
         let turn = if top { self.spread.fetch_add(1, Ordering::Relaxed) as usize } else { 0 };
         let chosen = if top {
             let start = turn % rooms.len();
@@ -56,7 +56,7 @@ impl Allocator {
             after.iter().chain(before).find(good)
         };
         match chosen {
-            // Next to the parent, if it is among them.
+            // Prefer the parent's own group if it belongs to the chosen flex group.
             Some(room) if (room.first..room.first + flex).contains(&home) && !top => home,
             Some(room) if top => self.one_of(room, flex, turn / rooms.len()),
             Some(room) => room.first,
@@ -64,14 +64,14 @@ impl Allocator {
         }
     }
 
-    /// The group of several with the fewest directories, another one at each turn where they have as many: writers in two of
-    /// these wait for different locks.
+    /// Returns the group of a flex group with the fewest directories, in rotation among equals: writers in different groups take
+    /// different locks.
     fn one_of(&self, room: &Room, groups: u32, turn: usize) -> u32 {
         let those: Vec<_> =
             (room.first..).zip(self.groups.iter().skip(room.first as usize).take(groups as usize)).collect();
         let count = those.len() as u64;
         let good = |group: &State| {
-            // The first has less room, for the journal.
+            // The first group may have less room because of the journal.
             let (inodes, blocks) = (&group.inodes, &group.blocks);
             u64::from(inodes.load(Ordering::Relaxed)) * count * 2 >= room.inodes
                 && u64::from(blocks.load(Ordering::Relaxed)) * count * 2 >= room.blocks

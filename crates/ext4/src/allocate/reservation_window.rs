@@ -1,6 +1,6 @@
-//! Blocks kept for files that grow, so that files which grow in turns stay in long runs.
+//! Reservation windows: blocks reserved ahead of growing files, so that files that grow alternately stay in long extents.
 //!
-//! They are reserved in memory alone: a crash leaves nothing of them, and who finds no space elsewhere gets them.
+//! Windows exist only in memory: a crash leaves no trace of them, and an allocation that finds no space elsewhere releases them.
 
 use parking_lot::Mutex;
 
@@ -10,35 +10,35 @@ use crate::error::Result;
 
 const SHARDS: usize = 16;
 
-/// Files of one shard that can have a window; the one that had it longest gives its own to the next.
+/// Number of files per shard that can have a window; beyond it, the oldest window is released.
 const MAX_WINDOWS_PER_SHARD: usize = 32;
 
-/// Blocks ahead of a file that begins to grow, and of a large one.
+/// Window size, in blocks, of a small file and of a large one.
 const MIN_WINDOW_BLOCKS: u64 = 16;
 const MAX_WINDOW_BLOCKS: u64 = 2048;
 
-/// Blocks are kept ahead while there are so many times as many.
+/// A window is reserved only while at least this many times the blocks of the allocation and its window are available.
 const PLENTY: i64 = 16;
 
-/// Consecutive reserved blocks of a group.
+/// A run of reserved blocks within a group.
 struct ReservationWindow {
     group: u32,
-    /// Within the group.
+    /// Offset within the group.
     at: u32,
-    /// The first, on the device.
+    /// First block, numbered from the start of the device.
     start: u64,
     count: u32,
 }
 
-/// The windows, by inode, the oldest first.
+/// Windows by inode number, the oldest first.
 #[derive(Default)]
 pub(super) struct ReservationWindows([Mutex<Vec<(u32, ReservationWindow)>>; SHARDS]);
 
-/// A file that gets blocks.
+/// A file to which blocks are being added.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Growing {
     pub(crate) inode: u32,
-    /// Blocks that it has up to where it gets more; as many are kept ahead of it, within limits.
+    /// Blocks of the file before the point of growth. The window has this size, within limits.
     pub(crate) blocks: u64,
 }
 
@@ -53,7 +53,7 @@ impl ReservationWindows {
         Some(shard.remove(place).1)
     }
 
-    /// Keeps a window; tells another that has to go for it.
+    /// Adds a window; returns the window that it evicts, if any.
     fn put(&self, inode: u32, window: ReservationWindow) -> Option<ReservationWindow> {
         let mut shard = self.shard(inode).lock();
         shard.push((inode, window));
@@ -62,8 +62,8 @@ impl ReservationWindows {
 }
 
 impl Allocator {
-    /// As [`reserve`](Self::reserve) of `want` blocks at `goal`, where the file goes on: out of its window, or with a new
-    /// one behind them.
+    /// Reserves up to `want` blocks at `goal`, the end of the file, from the file's window or from a new reservation, whose rest
+    /// becomes the window. Otherwise like [`reserve`](Self::reserve).
     pub(crate) fn reserve_growth(
         &self,
         store: &MetadataCache,
@@ -89,18 +89,18 @@ impl Allocator {
         Ok(all)
     }
 
-    /// Whether there are so many, and many times as many besides.
+    /// Reports whether at least `PLENTY` times this number of blocks is available.
     pub(crate) fn has_plenty(&self, blocks: u32) -> bool {
         let kept = i64::from(self.kept).saturating_add_unsigned(self.reserved);
         self.available().saturating_sub(kept) / PLENTY >= blocks.into()
     }
 
-    /// What is kept for this file is anybody's.
+    /// Releases the window of a file.
     pub(crate) fn release_window(&self, inode: u32) {
         self.windows.take(inode).map(|window| self.reservation(window));
     }
 
-    /// As [`release_window`](Self::release_window), of all files; tells whether there were any.
+    /// Releases the windows of all files; reports whether there were any.
     pub(super) fn release_windows(&self) -> bool {
         let mut any = false;
         for shard in &self.windows.0 {
@@ -121,7 +121,7 @@ impl Allocator {
 }
 
 impl Reservation<'_> {
-    /// What is behind the first `count` blocks, if that is anything.
+    /// Splits off the blocks behind the first `count`; `None` if there are none.
     fn split_off(&mut self, count: u32) -> Option<Self> {
         let rest = self.count.checked_sub(count).filter(|&rest| rest > 0)?;
         self.count = count;
@@ -130,7 +130,7 @@ impl Reservation<'_> {
 
     fn into_window(mut self) -> ReservationWindow {
         let Self { group, at, start, count, .. } = self;
-        // Nothing is given back.
+        // Keep `drop` from releasing the blocks.
         self.count = 0;
         ReservationWindow { group, at, start, count }
     }

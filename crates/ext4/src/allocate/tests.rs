@@ -7,14 +7,14 @@ use crate::device::MemoryDevice;
 use crate::filesystem::Filesystem;
 use crate::{New, NewInodeKind, ROOT};
 
-/// A file system of 16 groups of 256 blocks, of which the allocator remembers few; `None` without `mkfs.ext4`.
+/// A file system of 16 groups of 256 blocks whose allocator caches at most `most` bitmaps; `None` without `mkfs.ext4`.
 fn small(most: usize) -> Option<Filesystem> {
     let fs = made(4, &["-g", "256", "-N", "64", "-O", "^has_journal,^resize_inode"])?;
     fs.allocator().unwrap().recent.lock().limit(most);
     Some(fs)
 }
 
-/// A file system of so many MiB in blocks of 1 KiB; `None` without `mkfs.ext4`.
+/// A file system of this size in MiB, in blocks of 1 KiB; `None` without `mkfs.ext4`.
 fn made(mebibytes: u64, mkfs: &[&str]) -> Option<Filesystem> {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("image");
@@ -29,10 +29,10 @@ fn made(mebibytes: u64, mkfs: &[&str]) -> Option<Filesystem> {
     Some(Filesystem::open_writable(Arc::new(MemoryDevice::new(std::fs::read(path).unwrap()))).unwrap())
 }
 
-/// Writers in them wait for locks of their own.
+/// Writers in different groups take different locks.
 #[test]
 fn directories_of_the_root_go_to_different_groups() {
-    // Two times 16 groups, the metadata of which lies together.
+    // Two flex groups of 16 groups each.
     let Some(fs) = made(256, &[]) else { return };
     let groups: HashSet<u32> = (0..8)
         .map(|n| {
@@ -80,7 +80,7 @@ fn what_is_taken_reserved_or_waiting_is_not_given_out_by_a_group_that_was_forgot
         }
     }
     assert!(in_memory(allocator) <= 2 + reserved.len(), "{}", in_memory(allocator));
-    // Freed: not to be had before the commit of that, whoever is forgotten meanwhile.
+    // Freed blocks are unavailable before the commit, whichever bitmaps are evicted meanwhile.
     for &(start, count) in &taken {
         let mut handle = store.begin(TAKE_CREDITS).unwrap();
         allocator.free(&mut handle, start, count).unwrap();

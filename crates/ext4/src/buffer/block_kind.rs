@@ -1,30 +1,30 @@
-//! What a block was verified as.
+//! Kinds of metadata blocks: as what a cached block was verified, and how its checksum is filled in.
 
 use crate::checksum::owner_seed;
 use crate::superblock::Geometry;
 
-/// What a block was verified as: its kind, and whose it is. A block that two structures claim is verified for each.
+/// Kind and owner as which a block was verified. A block that two structures claim is verified for each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum BlockKind {
     /// The block that holds the superblock.
     Superblock,
-    /// Group descriptors, from this number on. Each carries its sum from the moment it is changed.
+    /// The n-th block of group descriptors. Each descriptor carries its checksum from the moment it is changed.
     Descriptors(u32),
-    /// The block bitmap of this group; its sum lies in the group's descriptor.
+    /// Block bitmap of this group; its checksum is in the group's descriptor.
     BlockBitmap(u32),
-    /// The inode bitmap of this group; its sum lies in the group's descriptor.
+    /// Inode bitmap of this group; its checksum is in the group's descriptor.
     InodeBitmap(u32),
-    /// Inodes; each is verified by itself, and carries its sum from the moment it is changed.
+    /// Part of an inode table; each inode is verified separately, and carries its checksum from the moment it is changed.
     Inodes,
-    /// A node of this inode's extent tree (inode, generation, depth).
+    /// Node of the extent tree of this inode (inode, generation, depth).
     Extents(u32, u32, u16),
-    /// Block numbers of this inode.
+    /// Indirect block: block numbers of an inode.
     Indirect,
-    /// A block of this directory, leaf or node (inode, generation).
+    /// Leaf or index block of this directory (inode, generation).
     Directory(u32, u32),
-    /// Extended attributes.
+    /// Block of extended attributes.
     Xattrs,
-    /// A block of the orphan file (inode, generation).
+    /// Block of the orphan file (inode, generation).
     Orphans(u32, u32),
 }
 

@@ -1,6 +1,6 @@
-//! Metadata blocks in memory: bounded, sharded, and checked on the way in.
+//! Metadata buffer cache: bounded and sharded; blocks are verified when they are read into it.
 //!
-//! The lock of a shard is the last of all locks: nothing else is taken, and no device is asked, while it is held.
+//! The lock of a shard is the innermost lock: no other lock is taken and no device I/O is done while it is held.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -12,7 +12,7 @@ use super::sync::{AtomicU32, Mutex, MutexGuard};
 use crate::cache_padded::{CachePadded, SHARDS, shard_of};
 use crate::error::Result;
 
-/// Bytes of a block; readers and commits keep them as they were while somebody changes the block.
+/// Content of a block. Copy-on-write: readers and commits keep their version while a handle changes the block.
 pub(crate) type Bytes = Arc<[u8]>;
 
 #[derive(Debug)]
@@ -22,7 +22,7 @@ struct Buffer {
     used: bool,
     /// Changed by the running transaction.
     dirty: bool,
-    /// Of the transaction that is being committed.
+    /// Part of the transaction that is being committed.
     committing: bool,
 }
 
@@ -35,38 +35,38 @@ impl Buffer {
 #[derive(Debug, Default)]
 pub(super) struct Shard {
     held: HashMap<u64, Buffer>,
-    /// The numbers held, in a ring for the hand that looks for unused ones.
+    /// Numbers of the cached blocks: the ring of the CLOCK eviction.
     ring: Vec<u64>,
     hand: usize,
-    /// What the running transaction changed; may name blocks that were forgotten since.
+    /// Blocks changed by the running transaction; may name blocks that were dropped since.
     dirty: Vec<u64>,
-    /// Committed to the log, and not in its place on the device yet.
+    /// Committed to the journal and not yet checkpointed.
     pending: HashMap<u64, Bytes>,
-    /// Counts changes that are no longer pinned here: what was read from elsewhere before may be old.
+    /// Counts unpinned changes: a block read from the device before such an event may be stale.
     departures: u64,
 }
 
-/// Steps of the hand for one block that comes in. Where all it meets is pinned the cache outgrows its bound, by what
-/// one transaction may change.
+/// Steps of the clock hand per inserted block. If all blocks it passes are pinned, the cache exceeds its bound, by at most the
+/// changes of one transaction.
 const STEPS: usize = 64;
 
 pub(super) struct Cache {
     shards: [CachePadded<Mutex<Shard>>; SHARDS],
-    /// Blocks that a shard should hold.
+    /// Target number of blocks per shard.
     room: usize,
     dirty: CachePadded<AtomicU32>,
 }
 
-/// Tells whether a block that was looked for elsewhere is still what it was.
+/// State of a shard at a lookup; detects that a block read from the device meanwhile may be stale.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Generation(u64);
 
-/// What a shard knows of a block.
+/// Result of a lookup.
 pub(super) enum Lookup {
     Here(Bytes, BlockKind),
-    /// Not in the cache, but newer than what the device has.
+    /// Not cached, but committed to the journal with content newer than the device has.
     Pending(Bytes, Generation),
-    /// On the device.
+    /// Current on the device.
     OnDisk(Generation),
 }
 
@@ -80,7 +80,7 @@ impl Cache {
         self.shards[shard_of(number)].lock()
     }
 
-    /// Blocks that the running transaction changed.
+    /// Number of blocks changed by the running transaction.
     pub(super) fn dirty(&self) -> u32 {
         self.dirty.load(Ordering::Relaxed)
     }
@@ -97,14 +97,14 @@ impl Cache {
         }
     }
 
-    /// The bytes, now verified as `seal` says.
+    /// Records that the block was verified as `seal`.
     pub(super) fn reseal(&self, number: u64, seal: BlockKind) {
         if let Some(held) = self.shard(number).held.get_mut(&number) {
             held.seal = seal;
         }
     }
 
-    /// Takes in a block that was read; `false` where it may be old by now, and must be looked for again.
+    /// Inserts a block that was read; returns `false` if it may be stale and must be looked up again.
     pub(super) fn insert(&self, number: u64, bytes: Bytes, seal: BlockKind, departures: Generation) -> bool {
         let mut shard = self.shard(number);
         if departures.0 != shard.departures || shard.held.contains_key(&number) {
@@ -114,7 +114,7 @@ impl Cache {
         true
     }
 
-    /// Changes a block that is held with this seal; `None` where it is not.
+    /// Changes a block that is cached with this kind; `None` if it is not.
     pub(super) fn change<R>(
         &self,
         number: u64,
@@ -133,7 +133,7 @@ impl Cache {
         Some(result)
     }
 
-    /// A block whose content is new.
+    /// Inserts a block with new content.
     pub(super) fn create(&self, number: u64, bytes: Bytes, seal: BlockKind) {
         let mut shard = self.shard(number);
         let shard = &mut *shard;
@@ -154,7 +154,7 @@ impl Cache {
         }
     }
 
-    /// Drops a block. What is committed of it stays until the transaction that drops it is committed too.
+    /// Drops a block. Its committed content stays until the transaction that drops it is committed too.
     pub(super) fn forget(&self, number: u64) {
         let mut shard = self.shard(number);
         shard.departures += 1;
@@ -163,14 +163,14 @@ impl Cache {
         }
     }
 
-    /// Takes what the running transaction changed, in the order of the device. Nobody changes anything meanwhile.
+    /// Takes the changes of the running transaction, ordered by block number. The caller excludes changes meanwhile.
     pub(super) fn freeze(&self) -> Vec<(u64, Bytes)> {
         let mut frozen = Vec::with_capacity(self.dirty() as usize);
         for shard in &self.shards {
             let mut shard = shard.lock();
             let shard = &mut *shard;
             for number in shard.dirty.drain(..) {
-                // A block may be named twice, where it was forgotten and made anew.
+                // A block can be listed twice if it was dropped and created again.
                 let Some(held) = shard.held.get_mut(&number).filter(|held| held.dirty) else { continue };
                 held.dirty = false;
                 held.committing = true;
@@ -182,7 +182,7 @@ impl Cache {
         frozen
     }
 
-    /// The frozen blocks last: in the log where `logged`, else in their places.
+    /// Marks the frozen blocks as committed: to the journal if `logged`, else at their final locations.
     pub(super) fn committed(&self, frozen: Vec<(u64, Bytes)>, logged: bool) {
         for (number, bytes) in frozen {
             let mut shard = self.shard(number);
@@ -196,12 +196,12 @@ impl Cache {
         }
     }
 
-    /// The block was freed, and that is committed: what the log has of it is of no use.
+    /// Discards the journal's version of a block whose freeing was committed.
     pub(super) fn revoked(&self, number: u64) {
         self.shard(number).pending.remove(&number);
     }
 
-    /// What is to be written to its place, in the order of the device.
+    /// Returns the blocks to checkpoint, ordered by block number.
     pub(super) fn pending(&self) -> Vec<(u64, Bytes)> {
         let mut pending = Vec::new();
         for shard in &self.shards {
@@ -211,7 +211,7 @@ impl Cache {
         pending
     }
 
-    /// These blocks are in their places.
+    /// Marks blocks as checkpointed.
     pub(super) fn placed(&self, written: &[(u64, Bytes)]) {
         for (number, bytes) in written {
             let mut shard = self.shard(*number);

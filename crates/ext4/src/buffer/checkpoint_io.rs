@@ -1,13 +1,13 @@
-//! Blocks on their way to their places.
+//! Checkpoint I/O: writes committed blocks to their final locations.
 
 use super::cache::Bytes;
 use crate::device::Device;
 use crate::error::Result;
 
-/// Bytes that one write gathers.
+/// Maximum size of one write.
 const MAX_WRITE_BYTES: usize = 1 << 20;
 
-/// Writes blocks, which come in the order of the device, neighbours together.
+/// Writes blocks, sorted by number, merging adjacent ones into one write.
 pub(super) fn write(device: &dyn Device, block_bits: u32, blocks: &[(u64, Bytes)]) -> Result<()> {
     let most = MAX_WRITE_BYTES >> block_bits;
     let mut rest = blocks;

@@ -1,4 +1,4 @@
-//! Commits: what a transaction changed reaches the device as a whole.
+//! Transaction commit, checkpoint and abort: the changes of a transaction reach the device atomically.
 
 use super::{MetadataCache, Tid, Writer, checkpoint_io};
 use crate::error::{Error, Result};
@@ -6,14 +6,14 @@ use crate::journal::JournalWriter;
 use crate::layout::superblock_state::{ERROR, VALID};
 use crate::layout::{Compat, Incompat, RoCompat};
 
-/// Bytes of the log whose blocks may wait to be written to their places: so much memory holds them.
+/// Bytes in the journal that may await a checkpoint; the same amount of memory holds the blocks.
 const MAX_UNCHECKPOINTED_BYTES: u64 = 32 << 20;
 
 impl MetadataCache {
-    /// Returns when all that was changed before, and all data that was written before, lasts.
+    /// Commits the running transaction. On return, all previous changes and all data written before are durable.
     ///
     /// # Errors
-    /// [`Error::ReadOnly`] after a commit failed, and what made it fail.
+    /// [`Error::ReadOnly`] after a failed commit, and the error of the commit itself.
     pub(crate) fn sync(&self) -> Result<()> {
         match &self.writer {
             Some(writer) => self.commit(writer.gate.running()),
@@ -21,7 +21,7 @@ impl MetadataCache {
         }
     }
 
-    /// Commits this transaction, if nobody else did. One commit takes along all who asked meanwhile.
+    /// Commits this transaction unless it is committed already. Concurrent requests share one commit (group commit).
     pub(super) fn commit(&self, tid: Tid) -> Result<()> {
         let writer = self.writer()?;
         let mut log = writer.log.lock();
@@ -50,7 +50,7 @@ impl MetadataCache {
         });
         let (tid, frozen, revoked, freed) = taken.ok_or(Error::ReadOnly)??;
         match log {
-            // Only data was written, if that.
+            // No metadata has changed: flush data.
             _ if frozen.is_empty() => self.device.flush()?,
             None => {
                 checkpoint_io::write(&*self.device, self.geometry.block_bits, &frozen)?;
@@ -63,7 +63,7 @@ impl MetadataCache {
                     self.checkpoint(ring)?;
                 }
                 ring.write(&*self.device, &frozen, &revoked)?;
-                // Before the new copies, of which one may be of a block that was freed and taken again.
+                // Must precede `committed` below: a new copy may be of a block that was freed and taken again.
                 revoked.into_iter().for_each(|number| self.cache.revoked(number));
                 self.cache.committed(frozen, true);
                 if ring.waiting() > MAX_UNCHECKPOINTED_BYTES {
@@ -72,12 +72,12 @@ impl MetadataCache {
             }
         }
         self.discard(&writer.freed, freed);
-        // From here on they may be given out again.
+        // From here on, the freed blocks can be allocated.
         writer.gate.set_committed(tid);
         Ok(())
     }
 
-    /// Writes all that is committed to its place, and empties the log.
+    /// Writes all committed blocks to their final locations, and empties the journal.
     fn checkpoint(&self, ring: &mut JournalWriter) -> Result<()> {
         let pending = self.cache.pending();
         checkpoint_io::write(&*self.device, self.geometry.block_bits, &pending)?;
@@ -86,25 +86,25 @@ impl MetadataCache {
         ring.empty()
     }
 
-    /// Nothing can be changed from here on: the device has the last whole transaction, and that must stay so. Called by
-    /// who has a handle; a commit that waits for it has ended by then.
+    /// Aborts: rejects all further changes, so that the device keeps the last complete transaction. The caller holds a handle; a
+    /// commit that waits for the handle has ended by then.
     pub(super) fn abort_from_outside(&self, writer: &Writer, why: &dyn std::fmt::Display) {
         if writer.gate.abort() {
             self.give_up(writer, writer.log.lock().as_mut(), why);
         }
     }
 
-    /// As [`abort_from_outside`](Self::abort_from_outside), by who has no handle.
+    /// Aborts like [`abort_from_outside`](Self::abort_from_outside), for callers without a handle.
     pub(crate) fn give_up_from_outside(&self, why: &dyn std::fmt::Display) {
         if let Some(writer) = &self.writer {
             self.abort_from_outside(writer, why);
         }
     }
 
-    /// Tells of an abort, and notes it on the device.
+    /// Logs an abort, and records the error on the device.
     fn give_up(&self, writer: &Writer, ring: Option<&mut JournalWriter>, why: &dyn std::fmt::Display) {
         tracing::error!("a transaction was given up ({why}): the file system is read-only from now on");
-        // As good as it goes on a device that just failed. The superblock alone is whole by itself.
+        // Best effort on a device that has just failed. The superblock is written by itself.
         if let Some(ring) = ring {
             ring.give_up();
         }
@@ -112,7 +112,7 @@ impl MetadataCache {
         writer.place_superblock(self).ok();
     }
 
-    /// Takes the log into use: from here on, what a crash leaves is to be recovered.
+    /// Starts journaling: marks the file system as needing recovery until it is closed.
     pub(crate) fn start(&self) -> Result<()> {
         let mut log = self.writer()?.log.lock();
         let journaled = log.is_some();
@@ -123,7 +123,7 @@ impl MetadataCache {
             if !journaled {
                 raw.state.set(raw.state.get() & !VALID);
             }
-            // Without it nobody would look into the orphan file after a crash.
+            // Without this flag, the orphan file would be ignored after a crash.
             let mut ro_compat = RoCompat::from_bits_retain(raw.feature_ro_compat.get());
             let file = self.geometry.compat.contains(Compat::ORPHAN_FILE);
             ro_compat.set(RoCompat::ORPHAN_PRESENT, file);
@@ -136,8 +136,8 @@ impl MetadataCache {
         log.as_mut().map_or(Ok(()), JournalWriter::begin)
     }
 
-    /// The last commit: everything goes to its place, and nothing is left to be recovered.
-    /// `orphans` tells that there are inodes in the orphan file still.
+    /// Does the last commit and checkpoints everything, so that no recovery is needed. `orphans` means that the orphan file still
+    /// lists inodes.
     pub(crate) fn close(&self, was_valid: bool, orphans: bool) -> Result<()> {
         self.sync()?;
         let writer = self.writer()?;

@@ -1,8 +1,8 @@
-//! Commits what nobody asked to be committed: by age, and after a burst of write-back.
+//! Periodic commit, as by kjournald2: commits transactions by age, and after a burst of write-back.
 //!
-//! `sync(2)` and `syncfs(2)` have the kernel write dirty pages back, but most mounts are not told of their end. So a
-//! transaction is committed once no page has been written back for [`WRITEBACK_IDLE_INTERVAL`]: what such a call wrote is durable soon after
-//! it returned, rather than at the age of [`COMMIT_INTERVAL`].
+//! `sync(2)` and `syncfs(2)` have the kernel write dirty pages back, but most mounts are not notified of their end. A transaction
+//! is therefore committed once no page has been written back for [`WRITEBACK_IDLE_INTERVAL`]: the data is durable soon after such
+//! a call returns, rather than at the age of [`COMMIT_INTERVAL`].
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -11,27 +11,27 @@ use std::time::{Duration, Instant};
 
 use super::MetadataCache;
 
-/// Age at which a transaction is committed, if nobody says otherwise.
+/// Default age at which a transaction is committed.
 const COMMIT_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Time without write-back that ends a burst.
 const WRITEBACK_IDLE_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Time between commits that bursts cause, at least: a program that closes many small files with pauses must not cause one each.
+/// Minimum time between commits caused by bursts: a program that closes many small files with pauses must not cause one each.
 const MIN_COMMIT_INTERVAL: Duration = Duration::from_millis(200);
 
 #[derive(Debug)]
 struct Signals {
-    /// Milliseconds at which a transaction is committed.
+    /// Age in milliseconds at which a transaction is committed.
     age: AtomicU64,
     stop: AtomicBool,
-    /// Pages were written back since the last commit that a burst caused.
+    /// Set if pages were written back since the last commit that a burst caused.
     burst: AtomicBool,
-    /// Calls of write-back so far.
+    /// Total number of write-back calls.
     writes: AtomicU64,
 }
 
-/// The thread that does it, until this is dropped.
+/// The commit thread; stops when this is dropped.
 pub(crate) struct CommitTimer {
     signals: Arc<Signals>,
     thread: Option<JoinHandle<()>>,
@@ -50,13 +50,13 @@ impl CommitTimer {
         Ok(Self { signals, thread: Some(thread) })
     }
 
-    /// Commits transactions of this age.
+    /// Sets the age at which transactions are committed.
     pub(crate) fn commit_at(&self, age: Duration) {
         self.signals.age.store(u64::try_from(age.as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
         self.wake();
     }
 
-    /// A page was written back.
+    /// Records that a page was written back.
     pub(crate) fn wrote_back(&self) {
         self.signals.writes.fetch_add(1, Ordering::Relaxed);
         if !self.signals.burst.load(Ordering::Acquire) && !self.signals.burst.swap(true, Ordering::AcqRel) {
@@ -100,12 +100,12 @@ fn run(store: &Weak<MetadataCache>, signals: &Signals) {
         let due = Duration::from_millis(signals.age.load(Ordering::Relaxed));
         left = store.age().map_or(due, |age| due.saturating_sub(age));
         if ended {
-            // What is written back from here on is of the next burst.
+            // Write-back from here on belongs to the next burst.
             signals.burst.store(false, Ordering::Release);
             last = Some(Instant::now());
         }
         if ended || left.is_zero() {
-            // What goes wrong aborts and is told there.
+            // Errors abort the journal and are logged there.
             store.sync().ok();
             left = due;
         }

@@ -1,4 +1,4 @@
-//! Ranges that were freed, on their way to a device that wants to know.
+//! Discard (TRIM) of freed ranges, after the commit that frees them.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -6,11 +6,11 @@ use parking_lot::Mutex;
 
 use super::MetadataCache;
 
-/// What the running transaction freed, where anybody wants to know.
+/// Ranges freed by the running transaction, recorded if discard is enabled.
 #[derive(Default)]
 pub(super) struct Freed {
     wanted: AtomicBool,
-    /// First block, and blocks.
+    /// First block and block count.
     ranges: Mutex<Vec<(u64, u64)>>,
 }
 
@@ -36,8 +36,8 @@ impl Freed {
 }
 
 impl MetadataCache {
-    /// Tells the device of blocks that are free from now on, after the commit of that and before anybody gets them.
-    /// A device that cannot use it is not asked again; nothing else depends on it.
+    /// Discards freed blocks, after the commit that frees them and before they can be allocated. If the device fails, discard is
+    /// disabled; nothing else depends on it.
     pub(super) fn discard(&self, freed: &Freed, mut ranges: Vec<(u64, u64)>) {
         ranges.sort_unstable();
         ranges.dedup_by(|next, last| {

@@ -1,37 +1,37 @@
-//! A part of a transaction: what is changed through one handle is on the device as a whole, or not at all.
+//! Handle (`handle_t`): joins one operation to a transaction. All changes made through a handle reach the device atomically.
 
 use std::sync::Arc;
 
 use super::{BlockKind, MetadataCache, Tid, Writer};
 use crate::error::{Error, Result};
 
-/// The right to change metadata until it is dropped. A handle must not be held while waiting for an inode's lock or for
-/// a commit. Who changed anything through it says when that is [complete](Self::complete); one that is dropped before, because
-/// something failed half way, aborts, so that no half of an operation is ever committed.
+/// The right to change metadata, until it is dropped. A handle must not be held while waiting for an inode's lock or for a
+/// commit. After its changes, an operation must call [`complete`](Self::complete); dropping an incomplete handle aborts the
+/// journal, so that no partial operation is ever committed.
 pub(crate) struct Handle<'a> {
     pub(super) store: &'a MetadataCache,
     pub(super) writer: &'a Writer,
     pub(super) credits: u32,
-    /// Something was changed through it that is not whole yet.
+    /// Set while changes made through it are incomplete.
     pub(super) incomplete: bool,
-    /// Blocks changed through it, to see that it has as many credits.
+    /// Blocks changed through it, to check the number of credits.
     #[cfg(debug_assertions)]
     pub(super) blocks: std::collections::HashSet<u64>,
 }
 
 impl<'a> Handle<'a> {
-    /// The store that this handle changes.
+    /// Returns the cache whose metadata this handle changes.
     pub(crate) fn store(&self) -> &'a MetadataCache {
         self.store
     }
 
-    /// The transaction that it is part of.
+    /// Returns the transaction that this handle has joined.
     pub(crate) fn tid(&self) -> Tid {
         self.writer.gate.running()
     }
 
-    /// Changes a block, which `verify` accepts as what `seal` says; its sum is filled in. `change` must not ask the
-    /// store for anything, and where it fails it must have left the bytes as they were.
+    /// Changes a block that `verify` accepts as a block of kind `seal`, and fills in its checksum. `change` must not access the
+    /// cache, and must leave the bytes unmodified if it fails.
     pub(crate) fn change<R>(
         &mut self,
         number: u64,
@@ -52,14 +52,14 @@ impl<'a> Handle<'a> {
             if let Some(result) = changed {
                 return self.checked(result);
             }
-            // Not in memory, or not as this; and it may be dropped again before the next look.
+            // Not cached, or cached as another kind. It may be evicted again before the next attempt.
             if let Err(error) = self.store.get(number, seal, &verify) {
                 return self.checked(Err(error));
             }
         }
     }
 
-    /// What is promised at the beginning must be enough: transactions are cut to fit the journal by it.
+    /// Asserts that the credits suffice: transactions are sized to fit the journal by them.
     #[cfg(debug_assertions)]
     fn count(&mut self, number: u64) {
         self.blocks.insert(number);
@@ -67,12 +67,12 @@ impl<'a> Handle<'a> {
         assert!(changed <= credits, "a handle with {credits} credits changes its block {changed}");
     }
 
-    /// What was changed up to here is whole: the operation is done, or what it had done was undone.
+    /// Declares the changes so far complete: the operation has succeeded or has been undone.
     pub(crate) fn complete(&mut self) {
         self.incomplete = false;
     }
 
-    /// Notes a change; or, at once where an operation is half done, why there will be no more.
+    /// Records a change. If an operation fails with corruption or an I/O error after its first change, aborts at once.
     fn checked<R>(&mut self, result: Result<R>) -> Result<R> {
         match &result {
             Err(error @ (Error::Corrupt(_) | Error::Io(_))) if self.incomplete => {
@@ -84,7 +84,7 @@ impl<'a> Handle<'a> {
         result
     }
 
-    /// A block that is new: begins as zeros, filled by `fill`, its sum filled in.
+    /// Creates a block: `fill` initialises zeroed bytes, then the checksum is filled in.
     pub(crate) fn create(
         &mut self,
         number: u64,
@@ -102,12 +102,12 @@ impl<'a> Handle<'a> {
         Ok(())
     }
 
-    /// These blocks are nobody's once this is committed.
+    /// Records a range to discard once the transaction is committed.
     pub(crate) fn freed(&mut self, start: u64, count: u64) {
         self.writer.freed.add(start, count);
     }
 
-    /// The block holds metadata no more: dropped from memory, and revoked in the log.
+    /// Drops a block that no longer holds metadata, and revokes it in the journal.
     pub(crate) fn forget(&mut self, number: u64) {
         self.incomplete = true;
         self.writer.revoked.insert(number);

@@ -1,6 +1,6 @@
-//! Metadata: read through a cache, changed in transactions.
+//! Metadata buffer cache with transactions, modelled on jbd2.
 //!
-//! Locks, in the order in which they are taken: inode, handle (the gate), group, the log, shard of the cache.
+//! Lock order: inode, handle (the running transaction), group, journal, shard of the cache.
 
 mod block_kind;
 mod cache;
@@ -41,7 +41,7 @@ use crate::layout::RawSuperblock;
 use crate::superblock::Geometry;
 use crate::system_zone::SystemZone;
 
-/// Bytes of blocks that one transaction may change: all of them are kept in memory.
+/// Maximum size of the blocks that one transaction may change; all of them are kept in memory.
 const MAX_TRANSACTION_BYTES: usize = 16 << 20;
 
 /// The metadata of a file system.
@@ -51,31 +51,31 @@ pub(crate) struct MetadataCache {
     cache: Cache,
     places: GroupLocations,
     writer: Option<Writer>,
-    /// What no file can have. Known once the file system is open.
+    /// Blocks that no file may own; set once the file system is open.
     zone: OnceLock<SystemZone>,
 }
 
-/// What changing needs.
+/// State needed for writing.
 struct Writer {
     triggers: ChecksumTriggers,
     gate: RunningTransaction,
-    /// Taken by who commits.
+    /// Locked during a commit.
     log: Mutex<Option<JournalWriter>>,
-    /// Blocks that the running transaction freed.
+    /// Metadata blocks freed by the running transaction.
     revoked: Revoked,
     superblock: Super,
     freed: Freed,
 }
 
 impl MetadataCache {
-    /// A store that is only read, with a cache of at most `bytes`.
+    /// Creates a read-only cache of at most `bytes`.
     pub(crate) fn new(device: Arc<dyn Device>, geometry: &Geometry, bytes: usize) -> Self {
         let cache = Cache::new(bytes >> geometry.block_bits);
         let places = GroupLocations::new(geometry);
         Self { device, geometry: geometry.clone(), cache, places, writer: None, zone: OnceLock::new() }
     }
 
-    /// A store that is written as well.
+    /// Creates a writable cache.
     pub(crate) fn writable(
         device: Arc<dyn Device>,
         geometry: &Geometry,
@@ -106,25 +106,25 @@ impl MetadataCache {
         &self.geometry
     }
 
-    /// Where the parts of groups lie.
+    /// Returns the block numbers of bitmaps and inode tables.
     pub(crate) fn places(&self) -> &GroupLocations {
         &self.places
     }
 
-    /// From now on, no file can have these blocks.
+    /// Sets the blocks that no file may own.
     pub(crate) fn protect(&self, zone: SystemZone) {
         self.zone.set(zone).ok();
     }
 
-    /// What no file can have.
+    /// Returns the blocks that no file may own.
     pub(crate) fn zone(&self) -> Option<&SystemZone> {
         self.zone.get()
     }
 
-    /// Checks blocks that a file, or what belongs to one, lies in.
+    /// Checks the range of a file's data or metadata blocks.
     ///
     /// # Errors
-    /// [`Corruption`] where they are not on the device, or metadata of groups or the journal.
+    /// [`Corruption`] if the range is not on the device, or overlaps group metadata or the journal.
     pub(crate) fn check_file_blocks(&self, start: u64, count: u64) -> std::result::Result<(), Corruption> {
         self.geometry.check_blocks(start, count)?;
         self.zone().map_or(Ok(()), |zone| zone.check(start, count))
@@ -134,17 +134,17 @@ impl MetadataCache {
         self.writer.as_ref().ok_or(Error::ReadOnly)
     }
 
-    /// How long ago the running transaction was first joined.
+    /// Time since the running transaction was first joined.
     fn age(&self) -> Option<Duration> {
         self.writer.as_ref()?.gate.age()
     }
 
-    /// Whether anything can be changed.
+    /// Reports whether metadata can be changed.
     pub(crate) fn is_writable(&self) -> bool {
         self.writer.as_ref().is_some_and(|writer| !writer.gate.is_aborted())
     }
 
-    /// A block, which `verify` accepts as what `seal` says.
+    /// Returns a block that `verify` accepts as a block of kind `seal`.
     pub(crate) fn get(
         &self,
         number: u64,
@@ -174,10 +174,11 @@ impl MetadataCache {
         }
     }
 
-    /// Joins the running transaction. At most `credits` blocks will be changed; waits while there is no room for them.
+    /// Joins the running transaction with the right to change at most `credits` blocks. Commits it first if it has no room for
+    /// them.
     ///
     /// # Errors
-    /// [`Error::ReadOnly`], and those of a commit that made room.
+    /// [`Error::ReadOnly`], and the errors of a commit that made room.
     pub(crate) fn begin(&self, credits: u32) -> Result<Handle<'_>> {
         let writer = self.writer()?;
         loop {
@@ -197,14 +198,14 @@ impl MetadataCache {
         }
     }
 
-    /// Whether the device is told of blocks that are freed.
+    /// Enables or disables discard of freed blocks.
     pub(crate) fn discard_freed(&self, wanted: bool) {
         if let Some(writer) = &self.writer {
             writer.freed.want(wanted);
         }
     }
 
-    /// The last transaction that is on the device as a whole.
+    /// Returns the last committed transaction.
     pub(crate) fn committed(&self) -> Tid {
         self.writer.as_ref().map_or(0, |writer| writer.gate.committed())
     }

@@ -1,11 +1,11 @@
-//! Blocks that the running transaction freed, and that held metadata.
+//! Metadata blocks freed by the running transaction; the commit writes revoke records for them.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use parking_lot::Mutex;
 
-/// The blocks. How many there are is known without a lock: every handle asks, and there are hardly ever any.
+/// The set of blocks. Its size is read without a lock: every handle reads it, and the set is nearly always empty.
 #[derive(Default)]
 pub(super) struct Revoked {
     blocks: Mutex<HashSet<u64>>,
@@ -23,7 +23,7 @@ impl Revoked {
         self.count.store(blocks.len() as u32, Ordering::SeqCst);
     }
 
-    /// The block is one of metadata again. Who revoked it in this transaction did so before it could be taken.
+    /// Cancels the revocation of a block that holds metadata again. A revocation in this transaction precedes its reallocation.
     pub(super) fn remove(&self, number: u64) {
         if self.len() > 0 {
             let mut blocks = self.blocks.lock();
@@ -32,7 +32,7 @@ impl Revoked {
         }
     }
 
-    /// All of them, for the commit.
+    /// Takes the whole set for the commit.
     pub(super) fn take(&self) -> HashSet<u64> {
         let mut blocks = self.blocks.lock();
         self.count.store(0, Ordering::SeqCst);

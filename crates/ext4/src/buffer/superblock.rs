@@ -1,6 +1,6 @@
-//! The superblock while the file system is written.
+//! The superblock of a file system that is open for writing.
 //!
-//! It goes with every transaction, so that its counts are those of the groups after any crash.
+//! It is part of every transaction, so that its counts agree with those of the groups after any crash.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
@@ -17,7 +17,7 @@ use crate::superblock::Geometry;
 
 pub(super) struct Super {
     raw: Mutex<RawSuperblock>,
-    /// Counts changes, to tell whether there is something to commit.
+    /// Counts changes, to detect whether there is anything to commit.
     changes: AtomicU64,
     free_blocks: CachePadded<AtomicI64>,
     free_inodes: CachePadded<AtomicI64>,
@@ -33,7 +33,7 @@ impl Super {
         }
     }
 
-    /// Remembers that something went wrong, for e2fsck and the next mount.
+    /// Records an error for e2fsck and the next mount.
     pub(super) fn record_error(&self) {
         let now = crate::time::now().seconds;
         let mut raw = self.raw.lock();
@@ -54,7 +54,7 @@ impl Super {
         self.changes.load(Ordering::Relaxed) > 0
     }
 
-    /// The superblock with the counts of now and its sum, as it is to be written.
+    /// Returns the superblock to write, with current counts and checksum.
     pub(super) fn image(&self, geometry: &Geometry) -> RawSuperblock {
         self.changes.store(0, Ordering::Relaxed);
         let mut raw = self.raw.lock();
@@ -76,7 +76,7 @@ impl Super {
 }
 
 impl Writer {
-    /// Writes the superblock to its place, outside of any transaction.
+    /// Writes the superblock to its location, outside of any transaction.
     pub(super) fn place_superblock(&self, store: &MetadataCache) -> Result<()> {
         let raw = self.superblock.image(&store.geometry);
         store.device.write_at(SUPERBLOCK_OFFSET, raw.as_bytes())?;
@@ -85,7 +85,7 @@ impl Writer {
 }
 
 impl MetadataCache {
-    /// Changes the superblock as a part of the handle's transaction.
+    /// Changes the superblock in the handle's transaction.
     pub(crate) fn change_superblock<R>(
         &self,
         handle: &mut Handle<'_>,
@@ -97,7 +97,7 @@ impl MetadataCache {
         change(&mut superblock.raw.lock())
     }
 
-    /// Changes the superblock in its place at once: before the first transaction and after the last.
+    /// Changes the superblock on the device at once: before the first transaction and after the last.
     pub(crate) fn change_superblock_now(&self, change: impl FnOnce(&mut RawSuperblock)) -> Result<()> {
         let writer = self.writer()?;
         change(&mut writer.superblock.raw.lock());
@@ -107,7 +107,7 @@ impl MetadataCache {
         writer.place_superblock(self)
     }
 
-    /// Puts the superblock among the changed blocks.
+    /// Adds the superblock to the changed blocks.
     pub(super) fn put_superblock(&self, writer: &Writer) -> Result<()> {
         let raw = writer.superblock.image(&self.geometry);
         let number = SUPERBLOCK_OFFSET >> self.geometry.block_bits;
@@ -124,7 +124,7 @@ impl MetadataCache {
         }
     }
 
-    /// Sets what is free; `None` where nothing is written.
+    /// Sets the free counts. Does nothing on a read-only cache.
     pub(crate) fn set_free(&self, blocks: u64, inodes: u64) {
         if let Some(writer) = &self.writer {
             writer.superblock.free_blocks.store(blocks.cast_signed(), Ordering::Relaxed);
@@ -132,7 +132,7 @@ impl MetadataCache {
         }
     }
 
-    /// Adds to what is free, in the transaction of a handle.
+    /// Adds to the free counts, in the handle's transaction.
     pub(crate) fn add_free(&self, handle: &Handle<'_>, blocks: i64, inodes: i64) {
         let superblock = &handle.writer.superblock;
         for (count, change) in [(&superblock.free_blocks, blocks), (&superblock.free_inodes, inodes)] {
@@ -142,7 +142,7 @@ impl MetadataCache {
         }
     }
 
-    /// Free blocks and inodes, those freed by transactions not committed yet included.
+    /// Returns free blocks and inodes, including those freed by uncommitted transactions; `None` on a read-only cache.
     pub(crate) fn free(&self) -> Option<(u64, u64)> {
         let superblock = &self.writer.as_ref()?.superblock;
         let count = |count: &AtomicI64| count.load(Ordering::Relaxed).max(0).cast_unsigned();

@@ -1,4 +1,5 @@
-//! What the gate and the cache are locked with. In the model, a scheduler says who runs when.
+//! Synchronisation primitives of the running transaction and the cache. The model checker replaces them by those of its
+//! scheduler.
 
 #[cfg(all(test, feature = "model"))]
 pub(super) use super::model::sync::{AtomicU32, AtomicU64, Condvar, Mutex, MutexGuard};

@@ -10,7 +10,7 @@ const NO_TRIGGERS: ChecksumTriggers = ChecksumTriggers {
     orphans: |_, _, _| {},
 };
 
-/// A store without anything on it but a superblock that is never looked at.
+/// A cache on an empty device; its superblock is never read.
 fn store(blocks: usize) -> (Arc<MemoryDevice>, MetadataCache) {
     let device = Arc::new(MemoryDevice::new(vec![0; blocks << 12]));
     let geometry = Geometry {
@@ -111,7 +111,7 @@ fn what_is_half_done_is_never_committed() {
         Ok(())
     };
     handle.change(3, BlockKind::Inodes, |_| Ok(()), change).unwrap();
-    // A commit that waits for the handle must not take what it leaves.
+    // A commit that waits for the handle must not take its incomplete change.
     std::thread::scope(|scope| {
         let commit = scope.spawn(|| store.sync());
         std::thread::sleep(std::time::Duration::from_millis(50));

@@ -1,7 +1,6 @@
-//! Who may change something now: handles come and go, and a commit waits for them to end.
+//! The running transaction (T_RUNNING, T_LOCKED): handles join and leave it, and a commit waits until all have left.
 //!
-//! All that handles do here is to count themselves in one word and out again: writers on several processors meet at it for
-//! every change, and would wait for each other at a lock.
+//! Handles are counted in one atomic word: every change by every processor passes through it, and a lock would be contended.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -13,12 +12,12 @@ use crate::error::{Error, Result};
 /// Number of a transaction, from 1 on.
 pub(crate) type Tid = u64;
 
-/// One handle; below it, the blocks that all of them may still change.
+/// Unit of the handle count; the lower bits hold the number of blocks that all handles may still change.
 const HANDLE: u64 = 1 << 32;
-/// Nobody comes in: a commit waits for those who are, or takes what they changed.
+/// No handle may join: a commit waits for handles to leave, or takes the changes.
 const FREEZING: u64 = 1 << 63;
 const ABORTED: u64 = 1 << 62;
-/// It is known since when there is a running transaction.
+/// The start time of the running transaction is recorded.
 const JOINED: u64 = 1 << 61;
 
 fn handles(state: u64) -> u64 {
@@ -30,22 +29,22 @@ fn promised(state: u64) -> u32 {
 }
 
 pub(super) struct RunningTransaction {
-    /// Handles, promises and flags.
+    /// Handle count, credits and flags.
     state: CachePadded<AtomicU64>,
-    /// Changed while there are no handles.
+    /// Changes only while there are no handles.
     running: AtomicU64,
     committed: AtomicU64,
-    /// When the running transaction was first joined. Also what those lock who wait for `changed`.
+    /// Start time of the running transaction. Its lock also guards waiting on `changed`.
     since: Mutex<Option<Instant>>,
-    /// The last handle ended, or the gate is open again.
+    /// Signalled when the last handle leaves, on abort, and when handles may join again.
     changed: Condvar,
-    /// Blocks that one transaction may change.
+    /// Maximum number of blocks that one transaction may change.
     limit: u32,
 }
 
 pub(super) enum Joined {
     In,
-    /// This transaction must be committed first.
+    /// The transaction has no room: it must be committed first.
     Full(Tid),
 }
 
@@ -61,16 +60,16 @@ impl RunningTransaction {
         }
     }
 
-    /// Joins the running transaction, with a promise of at most `credits` changed blocks.
+    /// Joins the running transaction, to change at most `credits` blocks.
     pub(super) fn enter(&self, credits: u32, dirty: impl Fn() -> u32) -> Result<Joined> {
         debug_assert!(credits < 1 << 24, "many such promises fit their part of the word");
         loop {
-            // Counted first: what others dirty from here on was promised before, or is seen as dirty below. Who counts
-            // himself out again because he may not stay is in nobody's way, but for a commit that came too early.
+            // Count first: blocks that others dirty from here on are covered by their credits or visible in `dirty` below. A
+            // handle that counts itself out again because it may not stay can only cause an early commit.
             let before = self.state.fetch_add(HANDLE + u64::from(credits), Ordering::SeqCst);
             if before & (FREEZING | ABORTED) == 0 {
                 let dirty = dirty();
-                // The first handle is let in however much it wants: nobody would make room for it.
+                // The first handle joins whatever its credits: no commit could make room for it.
                 let empty = handles(before) == 0 && dirty == 0;
                 let all = u64::from(dirty) + u64::from(promised(before)) + u64::from(credits);
                 if !empty && all > self.limit.into() {
@@ -103,19 +102,19 @@ impl RunningTransaction {
         }
     }
 
-    /// After a change of the word for which somebody may wait.
+    /// Wakes waiters after a change of the word.
     fn notify(&self) {
-        // Who waits looks before he does, under this lock.
+        // Waiters check the word under this lock before they wait.
         drop(self.since.lock());
         self.changed.notify_all();
     }
 
-    /// Ends the running transaction and starts the next, with `take` in between, while there are no handles. `None`
-    /// after an abort: what a handle left half done must not be taken. One at a time.
+    /// Ends the running transaction, calls `take`, and starts the next one, while there are no handles. Returns `None` after an
+    /// abort: changes of an incomplete handle must not be taken. Calls must not overlap.
     pub(super) fn freeze<R>(&self, take: impl FnOnce(Tid) -> R) -> Option<R> {
         let mut since = self.since.lock();
         let mut state = self.state.fetch_or(FREEZING, Ordering::SeqCst);
-        // One word has both: a handle that aborts does so before it leaves.
+        // Handle count and abort flag share one word: a handle that aborts does so before it leaves.
         while handles(state) > 0 && state & ABORTED == 0 {
             self.changed.wait(&mut since);
             state = self.state.load(Ordering::SeqCst);
@@ -125,7 +124,7 @@ impl RunningTransaction {
             return None;
         }
         let tid = self.running();
-        // Those who want to enter wait for the flag and not for the lock, which guards no long work.
+        // Handles that want to join wait for the flag, not for the lock, which protects only short sections.
         drop(since);
         let taken = take(tid);
         let mut since = self.since.lock();
@@ -135,7 +134,7 @@ impl RunningTransaction {
         Some(taken)
     }
 
-    /// Lets handles in again. The lock is held.
+    /// Lets handles join again. The caller holds the lock.
     fn open(&self, flags: u64) {
         self.state.fetch_and(!flags, Ordering::SeqCst);
         self.changed.notify_all();
@@ -153,12 +152,12 @@ impl RunningTransaction {
         self.committed.store(tid, Ordering::Release);
     }
 
-    /// How long ago the running transaction was first joined.
+    /// Time since the running transaction was first joined.
     pub(super) fn age(&self) -> Option<Duration> {
         self.since.lock().map(|since| since.elapsed())
     }
 
-    /// Lets nobody in any more; tells whether anybody was before.
+    /// Lets no handle join any more; reports whether this was the first abort.
     pub(super) fn abort(&self) -> bool {
         let before = self.state.fetch_or(ABORTED, Ordering::SeqCst);
         self.notify();
@@ -209,7 +208,7 @@ mod tests {
                         }
                         assert!(gate.age().is_some());
                         inside.fetch_add(1, Ordering::SeqCst);
-                        // All that was promised.
+                        // Dirty as many blocks as the credits allow.
                         dirty.fetch_add(credits, Ordering::SeqCst);
                         inside.fetch_sub(1, Ordering::SeqCst);
                         gate.leave(credits);

@@ -1,4 +1,4 @@
-//! A device that fails on purpose.
+//! Fault injection: a device that fails according to a plan.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,31 +7,31 @@ use rustix::io::Errno;
 
 use super::Device;
 
-/// What a device is asked for.
+/// A device operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
-    /// To read a range, in bytes.
+    /// Reads a range, in bytes.
     Read(u64, u64),
-    /// To write a range, in bytes.
+    /// Writes a range, in bytes.
     Write(u64, u64),
-    /// To make what was written last.
+    /// Flushes earlier writes to stable storage.
     Flush,
-    /// To forget a range, in bytes.
+    /// Discards a range, in bytes.
     Discard(u64, u64),
 }
 
-/// How an operation fails.
+/// A way in which an operation fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// Nothing is done, and this is the answer: EIO, ENOSPC.
+    /// The operation has no effect and returns this error, such as EIO or ENOSPC.
     Error(Errno),
-    /// Only so many bytes of a write reach the device, and the answer is EIO. As `Error(EIO)` for all but writes.
+    /// Only this number of bytes of a write reach the device, and EIO is returned. Like `Error(EIO)` for other operations.
     Torn(usize),
-    /// Nothing is done, and the answer is that all went well. Reads give zeros.
+    /// The operation has no effect and reports success. Reads return zeros.
     Lost,
 }
 
-/// A device that fails where `plan` says so. It is given the number of the operation, from 0, and the operation.
+/// A device that fails where `plan` says so. `plan` receives the number of the operation, from 0, and the operation.
 pub struct Faulty<D, P> {
     device: D,
     plan: P,
@@ -39,17 +39,17 @@ pub struct Faulty<D, P> {
 }
 
 impl<D: Device, P: Fn(u64, Operation) -> Option<Fault> + Send + Sync> Faulty<D, P> {
-    /// A device that fails as planned.
+    /// Creates a device that fails as planned.
     pub fn new(device: D, plan: P) -> Self {
         Self { device, plan, count: AtomicU64::new(0) }
     }
 
-    /// Operations until now.
+    /// Returns the number of operations so far.
     pub fn count(&self) -> u64 {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// The device below.
+    /// Returns the underlying device.
     pub fn device(&self) -> &D {
         &self.device
     }
@@ -58,7 +58,7 @@ impl<D: Device, P: Fn(u64, Operation) -> Option<Fault> + Send + Sync> Faulty<D, 
         (self.plan)(self.count.fetch_add(1, Ordering::Relaxed), operation)
     }
 
-    /// Does what the plan leaves whole: `whole`, or of a torn operation `part`.
+    /// Executes what the plan permits: `whole`, or `part` for a torn operation.
     fn run(
         &self,
         operation: Operation,
@@ -139,7 +139,7 @@ mod tests {
         expected[..5].copy_from_slice(b"hello");
         expected[20..23].copy_from_slice(b"hel");
         assert_eq!(device.device().device().bytes(), expected);
-        // The recorder below saw what was done, and nothing else.
+        // The underlying recorder saw the operations that took effect, and nothing else.
         let events = device.device().events();
         assert!(
             matches!(&*events, [Event::Write { offset: 0, .. }, Event::Write { offset: 20, data }] if **data == *b"hel")

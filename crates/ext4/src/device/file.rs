@@ -1,4 +1,4 @@
-//! A file or a block device.
+//! Device backed by a file or a block device.
 
 use std::fs::File;
 use std::io;
@@ -8,7 +8,7 @@ use rustix::fs::FallocateFlags;
 
 use super::{Device, within};
 
-/// An image in a file, or a block device.
+/// A device backed by an image file or a block device.
 #[derive(Debug)]
 pub struct FileDevice {
     file: File,
@@ -17,12 +17,13 @@ pub struct FileDevice {
 }
 
 impl FileDevice {
-    /// A device on an open file. Its size is taken now; a file that shrinks later gives errors, not wrong bytes.
+    /// Creates a device on an open file. The size is determined once; if the file shrinks later, reads fail rather than return
+    /// wrong bytes.
     ///
     /// # Errors
-    /// Where the size cannot be told.
+    /// Errors of determining the size.
     pub fn new(file: File, read_only: bool) -> io::Result<Self> {
-        // `seek` tells the size of block devices as well, where `stat` says 0.
+        // `seek` also works for block devices, where `stat` reports size 0.
         let size = rustix::fs::seek(&file, rustix::fs::SeekFrom::End(0))?;
         Ok(Self { file, size, read_only })
     }

@@ -1,4 +1,4 @@
-//! An image in memory.
+//! Device in memory.
 
 use std::io;
 
@@ -6,17 +6,17 @@ use parking_lot::RwLock;
 
 use super::{Device, within};
 
-/// An image in memory; for tests, and for images that arrive by other means than a file.
+/// An image in memory, for tests and for images that are not in a file.
 #[derive(Debug)]
 pub struct MemoryDevice(RwLock<Vec<u8>>);
 
 impl MemoryDevice {
-    /// A device of these bytes.
+    /// Creates a device with these bytes.
     pub fn new(bytes: Vec<u8>) -> Self {
         Self(RwLock::new(bytes))
     }
 
-    /// The bytes as they are now.
+    /// Returns a copy of the current content.
     pub fn bytes(&self) -> Vec<u8> {
         self.0.read().clone()
     }

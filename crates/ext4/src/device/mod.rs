@@ -1,7 +1,6 @@
-//! Where an image lies.
+//! Block devices that hold file system images.
 //!
-//! The engine asks little of a device, so that a file, a part of a disk, memory, or a device that fails on purpose will
-//! all do.
+//! The [`Device`] trait is minimal, so that a file, a partition, memory, and a fault-injecting device can all implement it.
 
 mod faulty;
 mod file;
@@ -19,46 +18,46 @@ pub use overlay::Overlay;
 pub use recorder::{Event, Recorder};
 pub use window::Window;
 
-/// Random access to bytes that last.
+/// Random access to durable bytes.
 ///
-/// All methods may be called from several threads at once. Reads and writes that overlap in time on the same bytes give
-/// either; the engine orders its own.
+/// All methods may be called from several threads at once. Concurrent overlapping reads and writes return either version of the
+/// bytes; the engine orders its own.
 pub trait Device: Send + Sync {
-    /// Bytes on the device.
+    /// Returns the size in bytes.
     fn size(&self) -> u64;
 
-    /// Nothing may be written.
+    /// Reports whether writes are impossible.
     fn is_read_only(&self) -> bool;
 
     /// Fills the buffer from `offset`, in bytes.
     ///
     /// # Errors
-    /// EIO and the like; UnexpectedEof past the end.
+    /// EIO or another I/O error; `UnexpectedEof` beyond the end.
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()>;
 
-    /// Writes all of `data` at `offset`, in bytes. It lasts once [`flush`](Self::flush) returned.
+    /// Writes all of `data` at `offset`, in bytes. The data is durable once [`flush`](Self::flush) has returned.
     ///
     /// # Errors
-    /// EIO, ENOSPC and the like; EROFS where nothing may be written.
+    /// EIO, ENOSPC or another I/O error; EROFS if the device is read-only.
     fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()>;
 
-    /// Returns when all that was written before lasts through a power cut.
+    /// Returns when all previous writes are durable across a power failure.
     ///
     /// # Errors
-    /// EIO: some of it may be lost.
+    /// EIO: some writes may be lost.
     fn flush(&self) -> io::Result<()>;
 
-    /// Tells that a range, in bytes, holds nothing of value any more. It may read as anything afterwards.
+    /// Discards a range, in bytes: its content is undefined afterwards.
     ///
     /// # Errors
-    /// EOPNOTSUPP where the device cannot use that.
+    /// EOPNOTSUPP if the device does not support discard.
     fn discard(&self, offset: u64, length: u64) -> io::Result<()> {
         let _ = (offset, length);
         Err(io::ErrorKind::Unsupported.into())
     }
 
-    /// Where a range, in bytes, lies in the file that the device was made of; `None` where it does not lie there as it
-    /// is.
+    /// Returns the offset of a range, in bytes, within the file that backs the device; `None` if it is not stored there in plain
+    /// form.
     fn place(&self, offset: u64, length: u64) -> Option<u64> {
         let _ = (offset, length);
         None
@@ -95,7 +94,7 @@ impl<D: Device + ?Sized> Device for std::sync::Arc<D> {
     }
 }
 
-/// Checks that a range lies on a device of `size` bytes.
+/// Checks that a range is within a device of `size` bytes.
 fn within(size: u64, offset: u64, length: usize) -> io::Result<()> {
     match offset.checked_add(length as u64) {
         Some(end) if end <= size => Ok(()),

@@ -1,4 +1,4 @@
-//! A device that is never written: what is written to it stays in memory.
+//! Copy-on-write overlay: the underlying device is never written; changes stay in memory.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -7,30 +7,30 @@ use parking_lot::RwLock;
 
 use super::{Device, within};
 
-/// Bytes of one piece that is kept.
+/// Size in bytes of one overlay piece.
 const PIECE: usize = 4096;
 
-/// A read-only device with its changes in memory: a journal can be replayed, and not one byte of the image moves.
+/// A read-only device with its changes in memory: allows journal recovery without modifying the image.
 #[derive(Debug)]
 pub struct Overlay<D> {
     device: D,
     pieces: RwLock<BTreeMap<u64, Box<[u8; PIECE]>>>,
-    /// Most pieces that may be kept.
+    /// Maximum number of pieces in memory.
     room: usize,
 }
 
 impl<D: Device> Overlay<D> {
-    /// An overlay that keeps at most `room` bytes of changes.
+    /// Creates an overlay that keeps at most `room` bytes of changes.
     pub fn new(device: D, room: u64) -> Self {
         Self { device, pieces: RwLock::default(), room: (room / PIECE as u64) as usize }
     }
 
-    /// Bytes of memory that hold changes.
+    /// Returns the memory used for changes, in bytes.
     pub fn changed(&self) -> u64 {
         (self.pieces.read().len() * PIECE) as u64
     }
 
-    /// The starts of the pieces that were changed, in bytes, and how long each is.
+    /// Returns the offsets of the changed pieces, in bytes, and the piece size.
     pub(crate) fn changes(&self) -> (Vec<u64>, u64) {
         let piece = PIECE as u64;
         (self.pieces.read().keys().map(|number| number * piece).collect(), piece)
@@ -45,7 +45,7 @@ impl<D: Device> Overlay<D> {
     }
 }
 
-/// The parts of a range that lie in one piece each: piece, where in it, how much.
+/// Splits a range at piece boundaries. Yields piece number, offset within the piece, and length.
 fn parts(offset: u64, length: usize) -> impl Iterator<Item = (u64, usize, usize)> {
     let mut done = 0;
     std::iter::from_fn(move || {

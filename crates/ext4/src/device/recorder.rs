@@ -1,4 +1,4 @@
-//! A device that remembers what was done to it, to play power cuts.
+//! Device that records its operations, to simulate power failures.
 
 use std::io;
 use std::sync::Arc;
@@ -7,33 +7,33 @@ use parking_lot::Mutex;
 
 use super::Device;
 
-/// Something that was done to a device.
+/// A recorded device operation.
 #[derive(Debug, Clone)]
 pub enum Event {
     /// Bytes were written.
     Write {
-        /// Where, in bytes.
+        /// Offset in bytes.
         offset: u64,
-        /// What.
+        /// Data written.
         data: Arc<[u8]>,
     },
-    /// All that stands before this lasts, once something stands behind it.
+    /// A flush: earlier events are durable if a later event is recorded.
     Flush,
-    /// A range may read as anything.
+    /// A range was discarded; its content is undefined.
     Discard {
-        /// Where, in bytes.
+        /// Offset in bytes.
         offset: u64,
         /// Length in bytes.
         length: u64,
     },
-    /// A note of who uses the device: what follows happened after it.
+    /// A marker set by the user of the device: later events happened after it.
     Mark(u64),
 }
 
-/// A device that keeps a log of its writes and flushes, in their order, beside doing them.
+/// A device that logs its writes and flushes in order, in addition to executing them.
 ///
-/// A write stands in the log once it is done, and a flush from when it begins: so each flush covers what stands before it,
-/// whatever other threads do meanwhile. The log grows with all that is written; it is for tests.
+/// A write is logged after it is done, a flush before it begins. Each flush therefore covers the events logged before it,
+/// regardless of concurrent threads. The log holds all written data; it is meant for tests.
 #[derive(Debug)]
 pub struct Recorder<D> {
     device: D,
@@ -41,22 +41,22 @@ pub struct Recorder<D> {
 }
 
 impl<D: Device> Recorder<D> {
-    /// A recorder with an empty log.
+    /// Creates a recorder with an empty log.
     pub fn new(device: D) -> Self {
         Self { device, events: Mutex::default() }
     }
 
-    /// Puts a mark into the log.
+    /// Adds a marker to the log.
     pub fn mark(&self, mark: u64) {
         self.events.lock().push(Event::Mark(mark));
     }
 
-    /// What happened until now.
+    /// Returns the events so far.
     pub fn events(&self) -> Vec<Event> {
         self.events.lock().clone()
     }
 
-    /// The device below.
+    /// Returns the underlying device.
     pub fn device(&self) -> &D {
         &self.device
     }
@@ -76,7 +76,7 @@ impl<D: Device> Device for Recorder<D> {
     }
 
     fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        // One lock over both: writes to the same place stand in the order that has the last word.
+        // One lock covers both steps, so that writes to the same location are logged in the order in which they take effect.
         let mut events = self.events.lock();
         self.device.write_at(offset, data)?;
         events.push(Event::Write { offset, data: data.into() });

@@ -1,10 +1,10 @@
-//! A part of a device: a partition, or an image that begins at an offset.
+//! A range of a device: a partition, or an image that starts at an offset.
 
 use std::io;
 
 use super::{Device, within};
 
-/// `size` bytes of a device from `start` on.
+/// A range of `size` bytes of a device, from `start` on.
 #[derive(Debug)]
 pub struct Window<D> {
     device: D,
@@ -13,7 +13,7 @@ pub struct Window<D> {
 }
 
 impl<D: Device> Window<D> {
-    /// A window of `size` bytes from `start`; `None` where it does not lie on the device.
+    /// Creates a window of `size` bytes from `start`; `None` if it exceeds the device.
     pub fn new(device: D, start: u64, size: u64) -> Option<Self> {
         (start.checked_add(size)? <= device.size()).then_some(Self { device, start, size })
     }

@@ -1,4 +1,4 @@
-//! Names entered into a directory and taken out again.
+//! Insertion, removal and redirection of directory entries.
 
 use super::find::Found;
 use super::leaf::{self, Link};
@@ -9,11 +9,11 @@ use super::{MAX_NAME_BYTES, index};
 use crate::error::{Error, Result};
 use crate::layout::Compat;
 
-/// Most blocks of the directory itself that [`insert`] changes or adds: the new leaf and the one it was split from, and
-/// the same for each level of the index, with a new level below the root.
+/// Maximum number of blocks of the directory that [`insert`] changes or adds: the leaf and the one split off from it, the same
+/// for each level of the index, and a new level below the root.
 pub(crate) const INSERT_BLOCKS: u32 = 2 + 2 * 3 + 1;
 
-/// Whether a name can be entered with one block changed, and none added.
+/// Reports whether a name can be inserted by changing one block and without adding any.
 ///
 /// # Errors
 /// [`Error::Corrupt`], [`Error::Io`].
@@ -38,10 +38,10 @@ pub(crate) fn has_room(directory: &impl Source, name: &[u8]) -> Result<bool> {
     Ok(false)
 }
 
-/// Enters a name that is not there yet.
+/// Inserts a name, which must not exist yet.
 ///
 /// # Errors
-/// [`Error::NameTooLong`]; [`Error::NoSpace`], with all names where they were; [`Error::Corrupt`], [`Error::Io`].
+/// [`Error::NameTooLong`]; [`Error::NoSpace`], without losing any name; [`Error::Corrupt`], [`Error::Io`].
 pub(crate) fn insert(directory: &mut impl Target, link: &Link<'_>) -> Result<()> {
     if link.name.len() > MAX_NAME_BYTES {
         return Err(Error::NameTooLong);
@@ -54,7 +54,7 @@ pub(crate) fn insert(directory: &mut impl Target, link: &Link<'_>) -> Result<()>
         if directory.is_summed() {
             return Err(directory.wrong("a directory with an index, on a file system without them"));
         }
-        // The root's bytes are room for names now.
+        // The index of the root block becomes free space for entries.
         directory.set_indexed(false);
     }
     let length = directory.length()?;
@@ -74,12 +74,12 @@ pub(crate) fn insert(directory: &mut impl Target, link: &Link<'_>) -> Result<()>
     Ok(())
 }
 
-/// Takes out a name that was found.
+/// Removes an entry.
 pub(crate) fn remove(directory: &mut impl Target, found: &Found, name: &[u8]) -> Result<()> {
     directory.change(found.logical, |block, geometry| leaf::remove(block, geometry, found.start, name))
 }
 
-/// Leads a name that was found to another inode.
+/// Redirects an entry to another inode.
 pub(crate) fn repoint(directory: &mut impl Target, found: &Found, link: &Link<'_>) -> Result<()> {
     directory.change(found.logical, |block, geometry| leaf::repoint(block, geometry, found.start, link))
 }

@@ -1,4 +1,4 @@
-//! The list of entries in one block.
+//! The directory entries (`ext4_dir_entry_2`) of one block.
 
 use zerocopy::FromBytes;
 
@@ -8,27 +8,27 @@ use crate::inode::Kind;
 use crate::layout::{DirEntry, DirTail, Incompat, TAIL_TYPE};
 use crate::superblock::Geometry;
 
-/// An entry as it lies in a block. An inode of 0 marks room that is free.
+/// A directory entry of a block. Inode 0 marks free space.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RawEntry<'a> {
     pub(crate) inode: u32,
     pub(crate) name: &'a [u8],
     pub(crate) kind: Option<Kind>,
-    /// What the disk has for `kind`.
+    /// On-disk form of `kind`.
     pub(crate) file_type: u8,
-    /// Where it begins in the block.
+    /// Offset of the entry in the block.
     pub(crate) start: u64,
-    /// Where the next one does.
+    /// Offset of the next entry.
     pub(crate) end: u64,
 }
 
-/// The entries of a block, each checked before it is told. Ends after the first that is wrong.
+/// Iterator over the entries of a block. Each is checked before it is returned; iteration ends after the first invalid one.
 pub(crate) struct Entries<'a> {
     block: &'a [u8],
     at: usize,
     inodes: u32,
     typed: bool,
-    /// The names were looked at before, or may be any bytes.
+    /// Skips checking names: they are verified already, or encrypted and therefore arbitrary bytes.
     verified: bool,
 }
 
@@ -38,19 +38,19 @@ impl<'a> Entries<'a> {
         Self { block, at: 0, inodes: geometry.inodes, typed, verified: false }
     }
 
-    /// The entries of a block whose names are encrypted: any bytes.
+    /// Iterates over a block whose names are encrypted, and therefore arbitrary bytes.
     pub(crate) fn of_encrypted(block: &'a [u8], geometry: &Geometry) -> Self {
         Self::of_verified(block, 0, geometry)
     }
 
-    /// The entries from `at` on of a block that was verified. All that memory depends on is checked again; that a name
-    /// can be a name is not, which is most of the work.
+    /// Iterates over a verified block, starting at offset `at`. Everything that memory safety of parsing depends on is checked
+    /// again; the validity of names, which is most of the work, is not.
     pub(super) fn of_verified(block: &'a [u8], at: usize, geometry: &Geometry) -> Self {
         Self { at, verified: true, ..Self::new(block, geometry) }
     }
 
-    /// Tells those in use from `offset` on, where the block begins at `base`, until `take` has enough and returns false;
-    /// so does this.
+    /// Passes the used entries from `offset` on to `take`, until it returns `false`. `base` is the offset of the block in the
+    /// directory. Returns `false` if `take` ended the iteration.
     pub(crate) fn tell(
         self,
         base: u64,
@@ -108,17 +108,17 @@ impl<'a> Iterator for Entries<'a> {
     }
 }
 
-/// The length of a record. Blocks of 64 KiB need one more value than 16 bits have.
+/// Decodes the length of a record. Blocks of 64 KiB need one more value than 16 bits can represent.
 pub(super) fn record_length(raw: u16, block: usize) -> usize {
     match raw {
         0 | u16::MAX if block == 1 << 16 => block,
-        // Two bits that alignment leaves free are the highest of larger lengths.
+        // The two low bits, which alignment leaves unused, are the highest bits of larger lengths.
         raw if block > 1 << 15 => usize::from(raw & !3) | usize::from(raw & 3) << 16,
         raw => raw.into(),
     }
 }
 
-/// Inode and length of the record at `start`.
+/// Returns inode and length of the record at `start`.
 pub(super) fn head(block: &[u8], start: usize) -> Option<(u32, usize)> {
     let (entry, _) = DirEntry::read_from_prefix(block.get(start..)?).ok()?;
     Some((entry.inode.get(), record_length(entry.rec_len.get(), block.len())))
@@ -127,17 +127,17 @@ pub(super) fn head(block: &[u8], start: usize) -> Option<(u32, usize)> {
 /// Sets the length of the record at `start`.
 pub(super) fn set_length(block: &mut [u8], start: usize, length: usize) {
     let raw = match length {
-        // Only in blocks of 64 KiB.
+        // Occurs only in blocks of 64 KiB.
         0x1_0000 => u16::MAX,
         length => length as u16,
     };
     block[start + 4..start + 6].copy_from_slice(&raw.to_le_bytes());
 }
 
-/// Bytes of the tail of a leaf.
+/// Size in bytes of the tail of a leaf.
 pub(super) const TAIL: usize = size_of::<DirTail>();
 
-/// The checksum at the end of a leaf, where there is one.
+/// Returns the checksum at the end of a leaf, if it has a tail.
 pub(super) fn tail_sum(block: &[u8]) -> Option<u32> {
     let tail = DirTail::ref_from_bytes(&block[block.len() - TAIL..]).ok()?;
     let is_tail = tail.reserved_zero1.get() == 0

@@ -1,4 +1,4 @@
-//! Names found in a directory.
+//! Directory lookup by name, through the index where there is one.
 
 use super::entries::Entries;
 use super::index::Hasher;
@@ -8,17 +8,17 @@ use super::{MAX_NAME_BYTES, index};
 use crate::error::{Error, Result};
 use crate::layout::Compat;
 
-/// An entry, and where it lies.
+/// A directory entry found by lookup, with its location.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Found {
     pub(crate) inode: u32,
-    /// The block of the directory.
+    /// Block of the directory.
     pub(super) logical: u32,
-    /// Where it begins in the block.
+    /// Offset of the entry in the block.
     pub(super) start: usize,
 }
 
-/// Finds a name.
+/// Looks up a name.
 ///
 /// # Errors
 /// [`Error::NotFound`], [`Error::NameTooLong`], [`Error::Corrupt`], [`Error::Io`].
@@ -31,7 +31,7 @@ pub(crate) fn find(directory: &impl Source, name: &[u8]) -> Result<Found> {
     find_by(directory, hash, |stored| stored == name, |_, found| found)
 }
 
-/// The stored name of an entry that is shown so.
+/// Returns the stored name of an entry, given its no-key form.
 ///
 /// # Errors
 /// [`Error::NotFound`], [`Error::Corrupt`], [`Error::Io`].
@@ -39,7 +39,8 @@ pub(crate) fn stored(directory: &impl Source, shown: &Shown) -> Result<Vec<u8>> 
     find_by(directory, |_| Some(shown.hash), |stored| shown.is(stored), |stored, _| stored.to_vec())
 }
 
-/// Tells the first entry whose name is the one, which lies where the index has its hash, if it has one.
+/// Returns the result of `tell` for the first entry whose name satisfies `is`. With an index, searches only the leaves for its
+/// hash.
 fn find_by<T>(
     directory: &impl Source,
     hash: impl FnOnce(Hasher) -> Option<u32>,
@@ -83,7 +84,7 @@ fn find_in<T>(
     Ok(None)
 }
 
-/// Whether a directory has no names but `.` and `..`.
+/// Reports whether a directory has no names but `.` and `..`.
 pub(crate) fn is_empty(directory: &impl Source) -> Result<bool> {
     for logical in 0..directory.length()? {
         let Some((number, block)) = directory.block(logical)? else { continue };

@@ -1,6 +1,6 @@
-//! The hashes of names by which directories are indexed.
+//! Hashes of directory entry names, the keys of the directory index.
 
-/// How names of a directory are hashed.
+/// Hash algorithm of a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Algorithm {
     Legacy,
@@ -10,7 +10,7 @@ pub(crate) enum Algorithm {
     FirstByte,
 }
 
-/// The next words of a name as the hashes eat them: big-endian, filled up with the length of all that is left of it.
+/// Returns the next words of a name as hash input: big-endian, padded with the number of remaining bytes.
 fn words<const N: usize>(bytes: &[u8], unsigned: bool) -> [u32; N] {
     let length = bytes.len() as u32;
     let half = length | length << 8;
@@ -22,7 +22,7 @@ fn words<const N: usize>(bytes: &[u8], unsigned: bool) -> [u32; N] {
     words
 }
 
-/// Old architectures disagreed on the sign of `char`; the superblock says whose file system it is.
+/// Extends a byte to 32 bits. Architectures differ in the sign of `char`; the superblock records the one in use.
 fn widen(byte: u8, unsigned: bool) -> u32 {
     if unsigned { byte.into() } else { i32::from(byte.cast_signed()).cast_unsigned() }
 }
@@ -61,7 +61,7 @@ fn half_md4(state: &mut [u32; 4], input: [u32; 8]) {
     }
 }
 
-/// The Tiny Encryption Algorithm, sixteen rounds.
+/// The Tiny Encryption Algorithm with sixteen rounds.
 fn tea(state: &mut [u32; 4], key: [u32; 4]) {
     let [mut left, mut right, ..] = *state;
     let mut sum = 0_u32;
@@ -77,12 +77,12 @@ fn tea(state: &mut [u32; 4], key: [u32; 4]) {
     state[1] = state[1].wrapping_add(right);
 }
 
-/// The hash of a name; the lowest bit, a mark in the index, is clear.
+/// Returns the hash of a name. The lowest bit, a flag in the index, is clear.
 pub(crate) fn hash(algorithm: Algorithm, unsigned: bool, seed: [u32; 4], name: &[u8]) -> u32 {
     hashes(algorithm, unsigned, seed, name)[0]
 }
 
-/// The hash of a name, and a second one, which no index holds.
+/// Returns the hash of a name and a secondary hash, which indexes do not store.
 pub(super) fn hashes(algorithm: Algorithm, unsigned: bool, seed: [u32; 4], name: &[u8]) -> [u32; 2] {
     let mut state = match seed {
         [0, 0, 0, 0] => [0x6745_2301, 0xefcd_ab89, 0x98ba_dcfe, 0x1032_5476],
@@ -109,7 +109,7 @@ pub(super) fn hashes(algorithm: Algorithm, unsigned: bool, seed: [u32; 4], name:
         #[cfg(test)]
         Algorithm::FirstByte => (u32::from(name[0]) << 24, 0),
     };
-    // The largest value marks the end of a directory.
+    // The largest value is reserved for the end of a directory.
     let hash = if hash & !1 == 0xffff_fffe { 0xffff_fffc } else { hash & !1 };
     [hash, second]
 }
@@ -118,7 +118,7 @@ pub(super) fn hashes(algorithm: Algorithm, unsigned: bool, seed: [u32; 4], name:
 mod tests {
     use super::*;
 
-    /// As `debugfs -R "dx_hash -h ALGORITHM -s SEED NAME"` prints them.
+    /// Compares with the output of `debugfs -R "dx_hash -h ALGORITHM -s SEED NAME"`.
     #[test]
     fn hashes_of_debugfs() {
         let long: Vec<u8> = (0..80).map(|n| b'a' + n % 26).collect();

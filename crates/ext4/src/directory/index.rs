@@ -1,4 +1,4 @@
-//! The way through the hash tree of a directory.
+//! Traversal of the directory index (HTree).
 
 use super::hash::{Algorithm, hash, hashes};
 use super::node::{self, Node};
@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::layout::Incompat;
 use crate::superblock::Geometry;
 
-/// How the names of a directory are hashed.
+/// Hash function of a directory: algorithm, signedness and seed.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Hasher {
     algorithm: Algorithm,
@@ -15,12 +15,12 @@ pub(super) struct Hasher {
     seed: [u32; 4],
 }
 
-/// A version that only tests know: names that begin alike have one hash.
+/// Hash version for tests: names with the same first byte collide.
 #[cfg(test)]
 pub(super) const COLLIDING: u8 = 0xee;
 
 impl Hasher {
-    /// By the number in the root of an index; `None` for those not known here.
+    /// Creates a hasher by the version in the root of an index; `None` for unknown versions.
     pub(super) fn new(version: u8, geometry: &Geometry) -> Option<Self> {
         let (version, unsigned) = match version {
             0..=2 => (version, geometry.unsigned_hash),
@@ -46,23 +46,23 @@ impl Hasher {
     }
 }
 
-/// Levels of nodes below the root that a tree may have.
+/// Maximum number of node levels below the root.
 pub(super) fn deepest(geometry: &Geometry) -> u8 {
     if geometry.incompat.contains(Incompat::LARGE_DIR) { 2 } else { 1 }
 }
 
-/// One level of the way down.
+/// One level of a path from the root to a leaf.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Step {
-    /// The node's block.
+    /// Block of the node.
     pub(super) logical: u32,
-    /// The entry that leads on.
+    /// Position of the entry that the path follows.
     pub(super) place: usize,
-    /// The node has no room for one more entry.
+    /// The node has no room for another entry.
     pub(super) is_full: bool,
-    /// Names from this hash on are below that entry.
+    /// Lowest hash below that entry.
     pub(super) from: u32,
-    /// And up to this one, of which there may be more behind.
+    /// Highest hash below that entry; names with this hash may continue in the next leaf.
     pub(super) until: u32,
 }
 
@@ -73,13 +73,13 @@ fn block(directory: &impl Source, logical: u32) -> Result<std::sync::Arc<[u8]>> 
     }
 }
 
-/// How names are hashed; `None` where it is not known here, and a name may be in any block.
+/// Returns the hasher of a directory. `None` means an unknown version: a name may be in any block.
 pub(super) fn hasher(directory: &impl Source) -> Result<Option<Hasher>> {
     let root = block(directory, 0)?;
     Ok(Hasher::new(node::info(&root)?.hash_version, directory.geometry()))
 }
 
-/// The way to the first leaf in which names of this hash may be.
+/// Returns the path to the first leaf that may contain names with this hash, and the leaf.
 pub(super) fn descend(directory: &impl Source, hash: u32) -> Result<(Vec<Step>, u32)> {
     let mut path = Vec::with_capacity(3);
     let (mut logical, mut from, mut until) = (0, 0, u32::MAX);
@@ -111,14 +111,14 @@ pub(super) fn descend(directory: &impl Source, hash: u32) -> Result<(Vec<Step>, 
     }
 }
 
-/// The leaves in which names of this hash may be.
+/// Iterates over the leaves that may contain names with this hash.
 pub(super) fn leaves<'a>(
     directory: &'a impl Source,
     wanted: u32,
 ) -> Result<impl Iterator<Item = Result<u32>> + 'a> {
     let (mut path, first) = descend(directory, wanted)?;
     let mut next = Some(first);
-    // A tree that is whole leads to each leaf once.
+    // A valid tree references each leaf once.
     let mut left = directory.length()?;
     Ok(std::iter::from_fn(move || {
         let now = next.take()?;
@@ -134,7 +134,7 @@ pub(super) fn leaves<'a>(
     }))
 }
 
-/// The leaf after the one that `path` leads to, if names of this hash go on there.
+/// Returns the leaf after the one that `path` leads to, if names with this hash continue there.
 fn following(directory: &impl Source, path: &mut [Step], wanted: u32) -> Result<Option<u32>> {
     let mut level = path.len();
     let mut logical = loop {

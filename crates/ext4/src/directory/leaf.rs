@@ -1,4 +1,4 @@
-//! The list of entries in a leaf: its bytes, changed.
+//! Changes of the entry list of a directory leaf.
 
 use zerocopy::IntoBytes;
 
@@ -10,7 +10,7 @@ use crate::superblock::Geometry;
 
 type Result<T> = std::result::Result<T, Corruption>;
 
-/// A name, and what it leads to.
+/// A name and the inode it refers to.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Link<'a> {
     pub(crate) name: &'a [u8],
@@ -20,7 +20,7 @@ pub(crate) struct Link<'a> {
 
 const HEAD: usize = size_of::<DirEntry>();
 
-/// Bytes that an entry with such a name needs.
+/// Number of bytes that an entry needs for a name of this length.
 fn needed(name: usize) -> usize {
     (HEAD + name).next_multiple_of(4)
 }
@@ -33,7 +33,7 @@ fn file_type(geometry: &Geometry, kind: Kind) -> u8 {
     if geometry.incompat.contains(Incompat::FILETYPE) { kind.to_entry() } else { 0 }
 }
 
-/// The entries before the tail; without room for a sum that must be there, nothing may be changed.
+/// Iterates over the entries before the tail. Fails if a required checksum tail is missing: such a block must not be changed.
 fn entries<'a>(block: &'a [u8], geometry: &Geometry) -> Result<impl Iterator<Item = Result<RawEntry<'a>>>> {
     entries_from(block, 0, geometry)
 }
@@ -59,7 +59,7 @@ fn entries_from<'a>(
         }))
 }
 
-/// Bytes of an entry that are in use.
+/// Number of bytes of an entry that are in use.
 fn used(entry: &RawEntry<'_>) -> usize {
     if entry.inode == 0 { 0 } else { needed(entry.name.len()) }
 }
@@ -71,7 +71,7 @@ fn put(block: &mut [u8], start: usize, length: usize, inode: u32, file_type: u8,
     set_length(block, start, length);
 }
 
-/// Writes entries, one close to the other, into a block of zeros. They must fit; the last one has what is left.
+/// Writes entries without gaps into a zeroed block, which must have room for them. The last one gets the remaining space.
 fn pack<'a>(block: &mut [u8], summed: bool, entries: impl Iterator<Item = RawEntry<'a>>) {
     let mut end = block.len();
     if summed {
@@ -95,12 +95,12 @@ fn pack<'a>(block: &mut [u8], summed: bool, entries: impl Iterator<Item = RawEnt
     set_length(block, last, end - last);
 }
 
-/// Makes a block of zeros a leaf without names.
+/// Initialises a zeroed block as a leaf without names.
 pub(super) fn make_empty(block: &mut [u8], geometry: &Geometry) {
     pack(block, is_summed(geometry), std::iter::empty());
 }
 
-/// Makes a block of zeros the first one of a directory: `.` and `..`.
+/// Initialises a zeroed block as the first one of a directory, with `.` and `..`.
 pub(crate) fn make_first(block: &mut [u8], geometry: &Geometry, own: u32, parent: u32) {
     let file_type = file_type(geometry, Kind::Directory);
     let entry = |name, inode| RawEntry { inode, name, kind: None, file_type, start: 0, end: 0 };
@@ -108,7 +108,7 @@ pub(crate) fn make_first(block: &mut [u8], geometry: &Geometry, own: u32, parent
     pack(block, is_summed(geometry), dots.into_iter().map(|(name, inode)| entry(name, inode)));
 }
 
-/// Where an entry with such a name can be entered; `None` where it does not fit.
+/// Finds the entry at which a name of this length can be inserted; `None` if there is no room.
 pub(super) fn find_room(block: &[u8], geometry: &Geometry, name: &[u8]) -> Result<Option<usize>> {
     let needed = needed(name.len());
     for entry in entries(block, geometry)? {
@@ -120,13 +120,13 @@ pub(super) fn find_room(block: &[u8], geometry: &Geometry, name: &[u8]) -> Resul
     Ok(None)
 }
 
-/// The entry that begins at `start`, which whoever looked before found there.
+/// Returns the entry at `start`, where an earlier search found one.
 fn at<'a>(block: &'a [u8], geometry: &Geometry, start: usize) -> Result<RawEntry<'a>> {
     let found = entries_from(block, start, geometry)?.next();
     found.unwrap_or_else(|| Err(Corruption::new(format!("directory entry at {start}: it is gone"))))
 }
 
-/// Enters a name at the place that [`find_room`] told: behind the entry there, or instead of it where it is free.
+/// Inserts a name at the position that [`find_room`] returned: behind that entry, or in place of it if it is free.
 pub(super) fn insert(block: &mut [u8], geometry: &Geometry, start: usize, link: &Link<'_>) -> Result<()> {
     let found = at(block, geometry, start)?;
     let (used, length) = (used(&found), (found.end - found.start) as usize);
@@ -140,7 +140,7 @@ pub(super) fn insert(block: &mut [u8], geometry: &Geometry, start: usize, link: 
     Ok(())
 }
 
-/// Removes the name at `start`: its room goes to the entry before it. Nothing of the name stays on the disk.
+/// Removes the name at `start` and merges its space into the previous entry. The bytes of the name are erased.
 pub(super) fn remove(block: &mut [u8], geometry: &Geometry, start: usize, name: &[u8]) -> Result<()> {
     let mut first = start;
     let mut end = None;
@@ -160,9 +160,9 @@ pub(super) fn remove(block: &mut [u8], geometry: &Geometry, start: usize, name: 
     Ok(())
 }
 
-/// Leads the name at `start` to another inode.
+/// Redirects the name at `start` to another inode.
 pub(super) fn repoint(block: &mut [u8], geometry: &Geometry, start: usize, link: &Link<'_>) -> Result<()> {
-    // The root of an index, where `..` stands, has its sum elsewhere.
+    // The root of an index, which contains `..`, has its checksum elsewhere.
     let found = Entries::of_verified(block, start, geometry).next();
     let gone = || Err(Corruption::new(format!("directory entry at {start}: it is gone")));
     let found = found.unwrap_or_else(gone)?;
@@ -187,17 +187,17 @@ pub(super) fn copy_names(first: &[u8], geometry: &Geometry, leaf: &mut [u8]) -> 
     }
 }
 
-/// A leaf in two halves.
+/// The two halves of a split leaf.
 pub(super) struct Halves {
     pub(super) lower: Vec<u8>,
     pub(super) upper: Vec<u8>,
-    /// The lowest hash in the upper half.
+    /// Lowest hash in the upper half.
     pub(super) hash: u32,
     /// The lower half ends with names of that hash.
     pub(super) continued: bool,
 }
 
-/// Splits a leaf by the hashes of its names, so that both halves have about the same bytes in use.
+/// Splits a leaf by hash, so that both halves use about the same number of bytes.
 pub(super) fn split(block: &[u8], geometry: &Geometry, hash: impl Fn(&[u8]) -> u32) -> Result<Halves> {
     let mut names = Vec::new();
     for entry in entries(block, geometry)? {

@@ -1,4 +1,4 @@
-//! Directories.
+//! Directories: linear and indexed (HTree), with lookup, listing and changes.
 
 mod change;
 mod entries;
@@ -37,23 +37,23 @@ use crate::map;
 use crate::mapped_range::Mapping;
 use crate::superblock::Geometry;
 
-/// Bytes of the longest name.
+/// Maximum length of a name in bytes.
 pub const MAX_NAME_BYTES: usize = 255;
 
-/// A name in a directory.
+/// A directory entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
     /// The name: any bytes but 0 and `/`.
     pub name: Vec<u8>,
-    /// The inode.
+    /// Inode number.
     pub inode: u32,
-    /// What the directory says that it is; the inode has the last word.
+    /// File type according to the directory; that of the inode is authoritative.
     pub kind: Option<Kind>,
-    /// Where to go on after it, for [`list`].
+    /// Offset at which [`list`] continues after this entry.
     pub next: u64,
 }
 
-/// A directory that is read.
+/// A directory on the device, for reading.
 #[derive(Clone, Copy)]
 pub(crate) struct Directory<'a> {
     pub(crate) geometry: &'a Geometry,
@@ -76,7 +76,7 @@ impl Source for Directory<'_> {
 
     fn length(&self) -> Result<u32> {
         let blocks = self.inode.size.div_ceil(self.geometry.block_size.into());
-        // More than there are would be holes, or blocks that come twice: hours to look at.
+        // A larger directory would have holes or duplicate blocks, and take hours to scan.
         match u32::try_from(blocks) {
             Ok(length) if blocks <= self.geometry.blocks => Ok(length),
             _ => Err(self.wrong(format!("a directory of {} bytes", self.inode.size))),
@@ -94,8 +94,8 @@ impl Source for Directory<'_> {
     }
 }
 
-/// Checks a block of a directory. All are lists of entries to who lists them; those of the
-/// index, with few or none, have their sum elsewhere.
+/// Verifies a block of a directory. Every block parses as a list of entries; index blocks contain few or none, and have their
+/// checksum elsewhere.
 pub(crate) fn verify(
     geometry: &Geometry,
     directory: &Inode,
@@ -107,7 +107,7 @@ pub(crate) fn verify(
     verify_sum(directory.seed(geometry), indexed, logical, bytes)
 }
 
-/// Checks the sum of a block of a directory whose sums begin with `seed`, and what an index says.
+/// Verifies the checksum of a directory block and the order of index entries. `seed` is the directory's checksum seed.
 fn verify_sum(
     seed: Option<u32>,
     indexed: bool,
@@ -124,13 +124,13 @@ fn verify_sum(
             sums::verify_index(seed, &node, bytes)?;
             node.check_order()
         }
-        // A leaf without names can look like a node.
+        // A leaf without names can look like an index node.
         (_, None) if !root => Ok(()),
         (node, _) => node?.check_order(),
     }
 }
 
-/// The entries of a block of this directory.
+/// Iterates over the entries of a block of this directory.
 pub(crate) fn entries<'a>(bytes: &'a [u8], geometry: &Geometry, directory: &Inode) -> Entries<'a> {
     match directory.flags.contains(InodeFlags::ENCRYPT) {
         true => Entries::of_encrypted(bytes, geometry),
@@ -139,7 +139,7 @@ pub(crate) fn entries<'a>(bytes: &'a [u8], geometry: &Geometry, directory: &Inod
 }
 
 impl Directory<'_> {
-    /// Where a block lies; `None` for a hole.
+    /// Returns the block number of a block of the directory; `None` for a hole.
     pub(crate) fn place(&self, logical: u32) -> Result<Option<u64>> {
         match map::map(self.geometry, self.store, self.inode, logical, 1)?.place {
             Mapping::Written(number) => Ok(Some(number)),
@@ -148,7 +148,7 @@ impl Directory<'_> {
         }
     }
 
-    /// Finds a name.
+    /// Looks up a name.
     pub(crate) fn find(&self, name: &[u8]) -> Result<Found> {
         if self.inode.kind != Kind::Directory {
             return Err(Error::NotDirectory);
@@ -156,8 +156,8 @@ impl Directory<'_> {
         find::find(self, name)
     }
 
-    /// What the names of an encrypted directory are shown with: the hashes by which the kernel lists it; `None` where it
-    /// lists it as it lies.
+    /// Returns the hash function for the no-key names of an encrypted directory: the hashes by which the kernel orders its
+    /// listing, or zeros if it lists the directory in stored order.
     pub(crate) fn hashes(&self) -> Result<impl Fn(&[u8]) -> [u32; 2] + use<>> {
         let hasher = match (self.geometry.compat.contains(Compat::DIR_INDEX), self.is_indexed()) {
             (true, true) => index::hasher(self)?,
@@ -167,8 +167,7 @@ impl Directory<'_> {
         Ok(move |stored: &[u8]| hasher.map_or([0; 2], |hasher| hasher.hashes(stored)))
     }
 
-    /// Tells names in the order in which they lie, from `offset` on (0 at first, then an entry's `next`), until `take`
-    /// has enough and returns false.
+    /// Lists names in stored order from `offset` on (0 at first, then the `next` of an entry), until `take` returns `false`.
     pub(crate) fn list(&self, offset: u64, mut take: impl FnMut(Entry) -> bool) -> Result<()> {
         if self.inode.kind != Kind::Directory {
             return Err(Error::NotDirectory);

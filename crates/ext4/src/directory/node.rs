@@ -1,4 +1,4 @@
-//! A node of the hash tree: its bytes, read and changed.
+//! Index nodes (`dx_node`, `dx_root`): parsing and changes of their bytes.
 
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -6,17 +6,17 @@ use super::entries::set_length;
 use crate::error::Corruption;
 use crate::layout::{DirEntry, DxCountLimit, DxEntry, DxRootInfo};
 
-/// Where the information about the tree lies: behind the entries of `.` and `..`, twelve bytes each.
+/// Offset of the tree information: behind the entries of `.` and `..`, twelve bytes each.
 const INFO: usize = 24;
 
 const ENTRY: usize = size_of::<DxEntry>();
 
-/// What the sum takes at the end of a node: four bytes reserved, four of the sum.
+/// Size of the checksum tail of a node: four reserved bytes and four of the checksum.
 const TAIL: usize = 8;
 
-/// The entries of a node.
+/// A parsed node.
 pub(super) struct Node<'a> {
-    /// Where they begin in the block.
+    /// Offset of the entries in the block.
     start: usize,
     entries: &'a [u8],
     pub(super) count: usize,
@@ -28,7 +28,7 @@ fn wrong<T>(what: impl std::fmt::Display) -> Result<T, Corruption> {
 }
 
 impl<'a> Node<'a> {
-    /// The root is the first block; all others begin with one empty directory entry.
+    /// Parses a node. The root is the first block; all other nodes start with one empty directory entry.
     pub(super) fn parse(block: &'a [u8], root: bool) -> Result<Self, Corruption> {
         let start = match root {
             true => INFO + usize::from(info(block)?.info_length),
@@ -47,12 +47,12 @@ impl<'a> Node<'a> {
         DxEntry::read_from_bytes(&self.entries[place * ENTRY..][..ENTRY]).expect("eight bytes")
     }
 
-    /// The first entry's hash is that of the count; it stands for all below the second.
+    /// Returns the hash of an entry. The first entry has the counts in its place; it covers all hashes below the second entry's.
     pub(super) fn hash(&self, place: usize) -> u32 {
         if place == 0 { 0 } else { self.entry(place).hash.get() }
     }
 
-    /// The place of the last entry whose names begin at or before `hash`.
+    /// Returns the position of the last entry whose range starts at or before `hash`.
     pub(super) fn find(&self, hash: u32) -> usize {
         let (mut low, mut high) = (1, self.count);
         while low < high {
@@ -62,7 +62,7 @@ impl<'a> Node<'a> {
         low - 1
     }
 
-    /// Flags share the word with the block's number.
+    /// Returns the block of an entry; flags share the word with the block number.
     pub(super) fn block(&self, place: usize) -> u32 {
         self.entry(place).block.get() & 0x0fff_ffff
     }
@@ -78,14 +78,14 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// Where the entries in use end, and where the sum's tail begins, if there is room for it.
+    /// Returns the offsets of the end of the used entries and of the checksum tail, if there is room for a tail.
     pub(super) fn tail(&self, block: &[u8]) -> Option<(usize, usize)> {
         let tail = self.start + self.limit * ENTRY;
         (tail + TAIL <= block.len()).then_some((self.start + self.count * ENTRY, tail))
     }
 }
 
-/// What the root says about the tree.
+/// Returns the tree information of the root.
 pub(super) fn info(block: &[u8]) -> Result<DxRootInfo, Corruption> {
     let Some((info, _)) = block.get(INFO..).and_then(|rest| DxRootInfo::read_from_prefix(rest).ok()) else {
         return wrong("no room for its root");
@@ -109,8 +109,8 @@ fn room(block: &[u8], start: usize, summed: bool) -> usize {
     (block.len() - start - if summed { TAIL } else { 0 }) / ENTRY
 }
 
-/// Makes the first block of a directory the root of a tree of one leaf. Its entries for `.` and `..` stay, and the
-/// latter spans all that follows.
+/// Turns the first block of a directory into the root of a tree with one leaf. The entries `.` and `..` stay; the latter spans
+/// the rest of the block.
 pub(super) fn make_root(block: &mut [u8], hash_version: u8, leaf: u32, summed: bool) {
     let dots = size_of::<DirEntry>() + 4;
     block[2 * dots..].fill(0);
@@ -128,7 +128,7 @@ pub(super) fn make_root(block: &mut [u8], hash_version: u8, leaf: u32, summed: b
     set_counts(block, start, 1, room(block, start, summed));
 }
 
-/// Makes a block of zeros a node with these entries; what the first one's hash is does not count here.
+/// Initialises a zeroed block as a node with these entries; the hash of the first one is ignored.
 fn make_node(block: &mut [u8], entries: &[u8], summed: bool) {
     set_length(block, 0, block.len());
     let start = size_of::<DirEntry>();
@@ -136,12 +136,12 @@ fn make_node(block: &mut [u8], entries: &[u8], summed: bool) {
     set_counts(block, start, entries.len() / ENTRY, room(block, start, summed));
 }
 
-/// The bytes of the entries from `place` on.
+/// Returns the bytes of the entries from `place` on.
 fn entries_from<'a>(node: &Node<'a>, place: usize) -> &'a [u8] {
     &node.entries[place * ENTRY..]
 }
 
-/// Enters a block whose names begin at `hash`, behind the entry at `after`.
+/// Inserts a block whose names start at `hash` behind the entry at `after`.
 pub(super) fn insert(
     block: &mut [u8],
     root: bool,
@@ -161,7 +161,7 @@ pub(super) fn insert(
     Ok(())
 }
 
-/// Writes the upper half of a node into a new block; gives the place and the hash at which it begins.
+/// Writes the upper half of a node into a new block; returns the position and the hash at which it starts.
 pub(super) fn split_upper(
     node: &[u8],
     root: bool,
@@ -186,14 +186,14 @@ pub(super) fn cut(block: &mut [u8], root: bool, count: usize) -> Result<(), Corr
     Ok(())
 }
 
-/// Writes all of the root's entries into a new block.
+/// Copies all entries of the root into a new node.
 pub(super) fn copy_root(root: &[u8], below: &mut [u8], summed: bool) -> Result<(), Corruption> {
     let node = Node::parse(root, true)?;
     make_node(below, entries_from(&node, 0), summed);
     Ok(())
 }
 
-/// Makes the tree one level deeper: the root leads to `below` alone, which has what it had.
+/// Makes the tree one level deeper: the root references only `below`, which has the previous entries of the root.
 pub(super) fn deepen(root: &mut [u8], below: u32) -> Result<(), Corruption> {
     cut(root, true, 1)?;
     let mut info = info(root)?;

@@ -1,26 +1,26 @@
-//! Names of encrypted directories without their key, as the kernel shows them since Linux 5.11.
+//! No-key names: the form in which names of encrypted directories are presented without their key, as in Linux since 5.11.
 //!
-//! What lies on the disk is no text. It is shown in base64url (RFC 4648, no padding) of: the hash by which the directory is
-//! ordered and a second one, four bytes each, little-endian; the first 149 bytes of the stored name; and, where it is
-//! longer, the SHA-256 of the rest. So a name that is shown leads back to one entry.
+//! A stored name is arbitrary bytes. Its no-key form is the base64url encoding (RFC 4648, no padding) of: the directory hash and
+//! a secondary hash, four bytes each, little-endian; the first 149 bytes of the stored name; and, if it is longer, the SHA-256 of
+//! the rest. A no-key name therefore identifies one entry.
 
 use sha2::{Digest as _, Sha256};
 
-/// Bytes of the shortest stored name: shorter ones are filled up before they are encrypted.
+/// Minimum length of a stored name in bytes: shorter names are padded before encryption.
 const SHORTEST: usize = 16;
 
-/// Bytes of the two hashes.
+/// Size of the two hashes in bytes.
 const HEAD: usize = 8;
 
-/// Bytes of a stored name that are shown as they are.
+/// Number of bytes of a stored name that are included unhashed.
 const WHOLE: usize = 149;
 
-/// Bytes of a digest.
+/// Size of a digest in bytes.
 const DIGEST: usize = 32;
 
 const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
-/// How a stored name is shown; `None` for what cannot be one.
+/// Encodes a stored name; `None` if it is too short to be one.
 pub(crate) fn show([major, minor]: [u32; 2], stored: &[u8]) -> Option<Vec<u8>> {
     if stored.len() < SHORTEST {
         return None;
@@ -33,7 +33,7 @@ pub(crate) fn show([major, minor]: [u32; 2], stored: &[u8]) -> Option<Vec<u8>> {
     Some(encode(&bytes))
 }
 
-/// A name as it was shown, taken apart.
+/// A parsed no-key name.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Shown {
     pub(super) hash: u32,
@@ -42,7 +42,7 @@ pub(crate) struct Shown {
 }
 
 impl Shown {
-    /// `None` for what was never shown.
+    /// Parses a no-key name; `None` if it is invalid.
     pub(crate) fn parse(name: &[u8]) -> Option<Self> {
         let bytes = decode(name)?;
         let (hash, rest) = bytes.split_first_chunk()?;
@@ -56,12 +56,12 @@ impl Shown {
         (!start.is_empty()).then(|| Self { hash, start: start.to_vec(), digest })
     }
 
-    /// The stored name, where all of it was shown.
+    /// Returns the stored name if the no-key name contains all of it.
     pub(crate) fn whole(&self) -> Option<&[u8]> {
         self.digest.is_none().then_some(&self.start)
     }
 
-    /// Whether a stored name is shown so.
+    /// Reports whether a stored name has this no-key form.
     pub(crate) fn is(&self, stored: &[u8]) -> bool {
         match (stored.strip_prefix(&*self.start), &self.digest) {
             (Some([]), None) => true,
@@ -80,7 +80,7 @@ fn encode(bytes: &[u8]) -> Vec<u8> {
     text
 }
 
-/// `None` for what [`encode`] never makes.
+/// Decodes base64url; `None` if [`encode`] could not have produced the text.
 fn decode(text: &[u8]) -> Option<Vec<u8>> {
     if text.len() > ((HEAD + WHOLE + DIGEST) * 4).div_ceil(3) || text.len() % 4 == 1 {
         return None;
@@ -96,7 +96,7 @@ fn decode(text: &[u8]) -> Option<Vec<u8>> {
             word = word << 6 | value;
         }
         let (all, count) = (word.to_be_bytes(), part.len() * 3 / 4);
-        // Bits that are no part of a byte are clear.
+        // Unused bits must be zero.
         if all[1 + count..].iter().any(|&byte| byte != 0) {
             return None;
         }

@@ -1,40 +1,40 @@
-//! What directories are made of: blocks, by their place.
+//! Access to the blocks of a directory, abstracted from their storage.
 
 use std::sync::Arc;
 
 use crate::error::{Corruption, Error, Result};
 use crate::superblock::Geometry;
 
-/// The blocks of a directory, to be read.
+/// Read access to the blocks of a directory.
 pub(crate) trait Source {
     fn geometry(&self) -> &Geometry;
 
-    /// The number of its inode, for errors.
+    /// Returns the inode number, for errors.
     fn number(&self) -> u32;
 
-    /// Its inode says that it has an index.
+    /// Reports whether the inode has the index flag.
     fn is_indexed(&self) -> bool;
 
-    /// Blocks that it has.
+    /// Returns the number of blocks.
     fn length(&self) -> Result<u32>;
 
-    /// A verified block by its place, and where it lies; `None` for a hole, which holds no names.
+    /// Returns a verified block and its block number on the device; `None` for a hole, which contains no names.
     fn block(&self, logical: u32) -> Result<Option<(u64, Arc<[u8]>)>>;
 
     fn wrong(&self, what: impl Into<String>) -> Error {
         Corruption::new(what).inode(self.number()).into()
     }
 
-    /// Checksums are kept, and every leaf ends with room for one.
+    /// Reports whether metadata checksums are enabled, so that every leaf ends with a checksum tail.
     fn is_summed(&self) -> bool {
         self.geometry().checksum_seed.is_some()
     }
 }
 
-/// The blocks of a directory, to be changed.
+/// Write access to the blocks of a directory.
 ///
-/// Everything here is part of one transaction. An error between two changes that need each other leaves the directory
-/// damaged unless the transaction is given up; what may fail for a good reason (no space) comes before all changes.
+/// All changes belong to one transaction. An error between two dependent changes leaves the directory corrupt unless the
+/// transaction is aborted; expected errors (no space) therefore occur before all changes.
 pub(crate) trait Target: Source {
     /// Changes a block that was read.
     fn change<R>(
@@ -43,12 +43,12 @@ pub(crate) trait Target: Source {
         change: impl FnOnce(&mut [u8], &Geometry) -> std::result::Result<R, Corruption>,
     ) -> Result<R>;
 
-    /// Grows the directory by a block, which begins as zeros; gives its place.
+    /// Appends a block, initially zeroed; returns its position.
     fn append(
         &mut self,
         fill: impl FnOnce(&mut [u8], &Geometry) -> std::result::Result<(), Corruption>,
     ) -> Result<u32>;
 
-    /// Notes in the inode whether the directory has an index.
+    /// Sets or clears the inode's index flag.
     fn set_indexed(&mut self, indexed: bool);
 }

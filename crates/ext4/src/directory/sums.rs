@@ -1,19 +1,19 @@
-//! The checksums of directory blocks.
+//! Checksums of directory blocks.
 //!
-//! Where there are sums, a block tells by itself what it is: a leaf ends with a tail that looks like an entry, which
-//! leaves no room for an entry that spans the rest of the block, and such an entry is what the nodes of an index have.
+//! With metadata checksums, the type of a block is evident from its content: a leaf ends with a tail that looks like an entry,
+//! which leaves no room for an entry that spans the rest of the block, as index nodes have.
 
 use super::entries::{self, TAIL};
 use super::node::Node;
 use crate::checksum::crc32c;
 use crate::error::Corruption;
 
-/// What a block is, by its looks.
+/// Type of a block, inferred from its content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Shape {
-    /// `..` spans all behind it.
+    /// The entry `..` spans the rest of the block.
     Root,
-    /// One free entry spans the block. Without sums, a leaf without names can look like this.
+    /// One free entry spans the block. Without checksums, a leaf without names can look like this.
     Node,
     Leaf,
 }
@@ -52,7 +52,7 @@ pub(super) fn verify_index(seed: u32, node: &Node<'_>, block: &[u8]) -> Result<(
     compare("directory index", stored, index_sum(seed, block, places))
 }
 
-/// A leaf without a tail has no sum: so it is where sums were turned on later.
+/// Verifies a leaf. A leaf without a tail has no checksum: checksums were enabled after it was written.
 pub(super) fn verify_leaf(seed: u32, block: &[u8]) -> Result<(), Corruption> {
     match entries::tail_sum(block) {
         Some(stored) => compare("directory block", stored, crc32c(seed, &block[..block.len() - TAIL])),
@@ -60,7 +60,7 @@ pub(super) fn verify_leaf(seed: u32, block: &[u8]) -> Result<(), Corruption> {
     }
 }
 
-/// Fills in the sum of a block of a directory; `seed` is the one of its inode.
+/// Fills in the checksum of a directory block; `seed` is that of the directory's inode.
 pub(crate) fn fill_sum(seed: u32, block: &mut [u8]) {
     let shape = Shape::of(block);
     if shape != Shape::Leaf {

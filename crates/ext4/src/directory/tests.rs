@@ -1,4 +1,4 @@
-//! Directories in memory, changed at random, against a map.
+//! Property tests: directories in memory are changed at random and compared with a map.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::layout::{Compat, Incompat, RawSuperblock, RoCompat};
 
 const SEED: u32 = 0x1234_5678;
 
-/// What a file system can be that a directory notices.
+/// File system features that affect directories.
 #[derive(Debug, Clone, Copy)]
 struct Kinds {
     block_bits: u32,
@@ -54,12 +54,12 @@ impl Kinds {
     }
 }
 
-/// A directory whose blocks are in memory.
+/// A directory with its blocks in memory.
 struct Memory {
     geometry: Geometry,
     blocks: Vec<Arc<[u8]>>,
     indexed: bool,
-    /// Blocks that it may have.
+    /// Maximum number of blocks.
     room: usize,
 }
 
@@ -137,7 +137,7 @@ impl Memory {
         remove(self, &found, name).unwrap();
     }
 
-    /// All names as a listing shows them.
+    /// Returns all names as listed.
     fn listed(&self) -> Names {
         let mut names = Names::new();
         for block in &self.blocks {
@@ -154,7 +154,7 @@ impl Memory {
         names
     }
 
-    /// The tree leads to each leaf once, and each leaf has names of its range alone.
+    /// Checks that the tree references each leaf once, and that each leaf contains only names of its range.
     fn check_tree(&self) {
         if !self.indexed {
             return;
@@ -190,7 +190,7 @@ impl Memory {
         }
     }
 
-    /// Fills in all sums and verifies them, as a commit and a later reading would.
+    /// Fills in all checksums and verifies them, as a commit and a later read do.
     fn check_sums(&self) {
         let seed = self.geometry.checksum_seed;
         for (logical, block) in self.blocks.iter().enumerate() {
@@ -200,7 +200,7 @@ impl Memory {
             if let Some(seed) = seed {
                 let shape = Shape::of(&block);
                 assert_eq!(shape == Shape::Root, self.indexed && logical == 0);
-                // A bit that flips where names are is noticed; in an index, in its entries.
+                // A flipped bit among names, or among the entries of an index, is detected.
                 block[12] ^= 4;
                 fill_sum(seed, &mut block);
                 block[12] ^= 4;
@@ -256,7 +256,7 @@ proptest! {
         directory.room = room;
         let mut model = Names::new();
         for (number, step) in (100..).zip(steps) {
-            // Without types a listing shows none.
+            // Without file types, a listing shows none.
             let kind = if kinds.types && number % 2 == 0 { Kind::Directory } else { Kind::Regular };
             let pick = |index: &prop::sample::Index, model: &Names| {
                 (!model.is_empty()).then(|| model.keys().nth(index.index(model.len())).unwrap().clone())
@@ -290,7 +290,7 @@ proptest! {
     }
 }
 
-/// Many names, of a length that fills leaves soon: splits of inner nodes. Gives up where the index is full.
+/// Inserts many names of a length that soon fills leaves, which splits inner nodes. Stops when the index is full.
 fn fill(kinds: Kinds, names: u32, length: usize) -> (Memory, Names) {
     let mut directory = Memory::new(kinds);
     let mut model = Names::new();
@@ -325,7 +325,7 @@ fn an_index_grows_as_deep_as_it_may() {
     let (mut directory, model) = fill(PLAIN, 60_000, 250);
     assert_eq!(levels(&directory), 1);
     assert!(model.len() > 15_000 && model.len() < 60_000, "{} names", model.len());
-    // Full in one place is not full: what fits elsewhere is taken, and what was removed makes room.
+    // A full leaf does not make the directory full: names that hash elsewhere fit, and removal makes room.
     let name = model.keys().next().unwrap();
     directory.remove(name);
     directory.insert(name, (7, Kind::Fifo)).unwrap();

@@ -1,7 +1,7 @@
-//! The hash tree of a directory grows.
+//! Growth of the directory index (HTree).
 //!
-//! Each step leaves a tree that is whole: first the new block with what it shall have, then the way to it, and last the
-//! old block without what moved.
+//! Each step leaves a valid tree: it writes the new block first, then the reference to it, and last the old block without the
+//! entries that moved.
 
 use super::index::{self, Step};
 use super::leaf::{self, Link};
@@ -10,10 +10,10 @@ use super::node;
 use super::source::Target;
 use crate::error::{Error, Result};
 
-/// More splits than any one name can need: a leaf halves until the name fits, and each level of nodes splits once.
+/// Upper bound of the splits for one insertion: a leaf is halved until the name fits, and each level of nodes splits once.
 const ROUNDS: usize = 64;
 
-/// Makes the only block of a directory a tree of one leaf.
+/// Converts a directory of one block into a tree with one leaf.
 pub(super) fn plant(directory: &mut impl Target) -> Result<()> {
     let Some((_, first)) = directory.block(0)? else {
         return Err(directory.wrong("its first block is a hole"));
@@ -29,7 +29,7 @@ pub(super) fn plant(directory: &mut impl Target) -> Result<()> {
     Ok(())
 }
 
-/// Enters a name into a directory with an index.
+/// Inserts a name into an indexed directory.
 pub(super) fn insert(directory: &mut impl Target, link: &Link<'_>) -> Result<()> {
     let Some(hasher) = index::hasher(directory)? else {
         return Err(directory.wrong("directory index: names are hashed in a way not known"));
@@ -48,7 +48,7 @@ pub(super) fn insert(directory: &mut impl Target, link: &Link<'_>) -> Result<()>
     Err(directory.wrong("directory index: no split makes room"))
 }
 
-/// Moves the upper half of a leaf's names to a new one; `step` is the node that leads to it, and has room.
+/// Moves the upper half of a leaf's names to a new leaf; `step` is its parent node, which has room for an entry.
 fn split_leaf(
     directory: &mut impl Target,
     step: &Step,
@@ -62,7 +62,7 @@ fn split_leaf(
     let halves = leaf::split(&full, directory.geometry(), hash)
         .map_err(|corruption| corruption.inode(owner).block(number))?;
     drop(full);
-    // The lowest bit tells that names of this hash begin in the leaf before.
+    // The lowest bit marks that names of this hash start in the previous leaf.
     let begins = halves.hash | u32::from(halves.continued);
     if begins < step.from || begins > step.until {
         return Err(directory.wrong(format!("directory index: block {leaf} has names of others")));
@@ -89,7 +89,7 @@ fn split_node(directory: &mut impl Target, path: &[Step]) -> Result<()> {
     };
     if full == 0 {
         if path.len() > index::deepest(directory.geometry()).into() {
-            // As full as an index can be.
+            // The index has its maximum depth.
             return Err(Error::NoSpace);
         }
         let below = directory.append(|new, _| node::copy_root(&block, new, summed))?;

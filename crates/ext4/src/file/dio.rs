@@ -1,8 +1,8 @@
-//! Files whose content somebody else writes to the device: blocks given ahead of it, entered as written once they are, and
-//! freed. Nothing here touches content.
+//! Files whose content another component, such as the kernel, writes directly to the device. This module allocates blocks ahead
+//! of such writes, marks them as written afterwards, and frees them. It never accesses content.
 //!
-//! New blocks are entered as never written, so that they read as zeros until whoever wrote them has said so: no crash shows
-//! what somebody else had there.
+//! New blocks are unwritten extents, which read as zeros until [`Filesystem::convert_unwritten`] is called for them: after a
+//! crash, they do not expose stale content.
 
 use std::ops::Range;
 
@@ -17,14 +17,14 @@ use crate::mapped_range::Mapping;
 use crate::time;
 use crate::time::Time;
 
-/// Blocks of one extent that is given at once.
+/// Maximum length of an unwritten extent in blocks.
 const MAX_UNWRITTEN_BLOCKS: u64 = 32767;
 
-/// Ranges that one handle enters.
+/// Number of ranges that one handle converts.
 const MAX_CONVERTED_EXTENTS: usize = 8;
 
 impl Filesystem {
-    /// Whether somebody else may write the content of a file: it lies in extents, as it is.
+    /// Reports whether the content of a file can be written directly: it is in extents and in plain form.
     pub fn is_mappable(&self, inode: &Inode) -> bool {
         let elsewhere = InodeFlags::INLINE_DATA | InodeFlags::ENCRYPT | InodeFlags::VERITY;
         inode.kind == Kind::Regular
@@ -32,8 +32,8 @@ impl Filesystem {
             && !inode.flags.intersects(elsewhere)
     }
 
-    /// Gives blocks, never written, to all holes of a range of bytes; and, where the file goes on behind it and there is
-    /// plenty, up to `ahead` bytes more. What was given is added to `given`, also where this fails.
+    /// Allocates unwritten blocks for all holes of a range of bytes and, if the file continues behind it and space is plentiful,
+    /// up to `ahead` bytes more. Adds them to `given`, even on failure.
     ///
     /// # Errors
     /// [`Error::Unsupported`] for files without extents; [`Error::NoSpace`], [`Error::TooLarge`], [`Error::ReadOnly`],
@@ -62,7 +62,7 @@ impl Filesystem {
         })
     }
 
-    /// Gives blocks where the range begins, if it begins with a hole; tells how far it came.
+    /// Allocates blocks at the start of the range if it starts with a hole; returns the offset reached.
     fn give_first(
         &self,
         inode: &mut Inode,
@@ -102,12 +102,12 @@ impl Filesystem {
         Ok(piece.end())
     }
 
-    /// Enters that ranges of bytes, in whole blocks, hold what was written there; that the file has at least this size; and
-    /// when it was last changed. The device must keep the content by the time of the next commit.
+    /// Marks ranges of bytes, rounded to whole blocks, as written; extends the file to at least `size`; and sets the modification
+    /// time. The device must have the content before the next commit.
     ///
     /// # Errors
-    /// [`Error::Invalid`] where a range has no blocks; [`Error::NoSpace`] for the map, after which what came before is
-    /// entered; [`Error::ReadOnly`], [`Error::Corrupt`], [`Error::Io`].
+    /// [`Error::Invalid`] if a range has no blocks; [`Error::NoSpace`] for mapping metadata, with the ranges before it converted;
+    /// [`Error::ReadOnly`], [`Error::Corrupt`], [`Error::Io`].
     pub fn convert_unwritten(
         &self,
         number: u32,
@@ -118,7 +118,7 @@ impl Filesystem {
         let _lock = self.locks.write(number);
         let mut inode = self.mapped(number)?;
         let mut news = size > inode.size;
-        // With the first handle: no crash leaves what was written behind the end.
+        // The size changes with the first handle, so that no crash leaves written blocks beyond the end.
         inode.size = inode.size.max(size);
         if let Some(changed) = changed.filter(|changed| *changed != inode.mtime) {
             news = true;
@@ -162,7 +162,7 @@ impl Filesystem {
         };
         let result = pieces.iter().try_for_each(&mut enter);
         match result {
-            // Before anything of that piece was changed.
+            // `NoSpace` occurs before the piece is changed.
             Ok(()) | Err(Error::NoSpace) => {}
             result => return result,
         }
@@ -171,11 +171,10 @@ impl Filesystem {
         result
     }
 
-    /// Makes a file end at `size`, and frees all its blocks behind that. What lies behind it in its last block is zeroed by
-    /// who writes the content.
+    /// Truncates a file to `size` and frees all blocks beyond it. The writer of the content zeroes the rest of the last block.
     ///
     /// # Errors
-    /// As [`truncate`](Self::truncate).
+    /// The errors of [`truncate`](Self::truncate).
     pub fn truncate_mapped(&self, number: u32, size: u64) -> Result<()> {
         let _lock = self.locks.write(number);
         let mut inode = self.mapped(number)?;
@@ -189,10 +188,10 @@ impl Filesystem {
         self.cut(&mut inode, size)
     }
 
-    /// Frees the whole blocks of a range of bytes. `touch`: that is a change of the content.
+    /// Frees the whole blocks of a range of bytes. With `touch`, updates the modification time.
     ///
     /// # Errors
-    /// As [`truncate`](Self::truncate).
+    /// The errors of [`truncate`](Self::truncate).
     pub fn take_back(&self, number: u32, range: Range<u64>, touch: bool) -> Result<()> {
         let _lock = self.locks.write(number);
         let mut inode = self.mapped(number)?;

@@ -1,4 +1,4 @@
-//! The end of a file.
+//! Deletion of inodes without links (`ext4_evict_inode`).
 
 use crate::error::{Error, Result};
 use crate::filesystem::Filesystem;
@@ -7,11 +7,11 @@ use crate::layout::InodeFlags;
 use crate::{orphans, time, xattr};
 
 impl Filesystem {
-    /// Frees an inode without names, and all that it has. To be called when nobody uses it any more: the inode is then
-    /// on the list of orphans, and a crash before this leaves it to the next mount.
+    /// Frees an inode without links, and all its blocks. Call it after the last use: until then the inode is on the orphan list,
+    /// and after a crash the next mount frees it.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for one that has names; [`Error::ReadOnly`], [`Error::Corrupt`], [`Error::Io`].
+    /// [`Error::Invalid`] for an inode with links; [`Error::ReadOnly`], [`Error::Corrupt`], [`Error::Io`].
     pub fn evict_inode(&self, number: u32) -> Result<()> {
         let _lock = self.locks.write(number);
         let mut inode = self.living(number)?;

@@ -1,4 +1,4 @@
-//! Blocks for a file ahead of its content, and the other things `fallocate(2)` does.
+//! Preallocation and the other operations of `fallocate(2)`.
 
 use crate::allocate::ReservedAccess;
 use crate::error::{Error, Result};
@@ -9,43 +9,43 @@ use crate::map::{self, MappedExtent};
 use crate::mapped_range::Mapping;
 use crate::time;
 
-/// What is to become of a range.
+/// Operation on a range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fallocate {
-    /// It has blocks, and the file ends behind it at least.
+    /// Allocates the range, and extends the file to its end.
     Allocate,
-    /// It has blocks; the file's size stays.
+    /// Allocates the range without changing the file size.
     KeepSize,
-    /// It has no blocks, and reads as zeros; the file's size stays.
+    /// Frees the range, which then reads as zeros, without changing the file size.
     Punch,
-    /// It has blocks, and reads as zeros.
+    /// Allocates the range and makes it read as zeros.
     Zero {
-        /// The file's size stays.
+        /// Leaves the file size unchanged.
         keep_size: bool,
     },
-    /// It is cut out, and what was behind it moves forward. In whole blocks, within the file.
+    /// Removes the range and moves the data behind it forward. Whole blocks within the file only.
     Collapse,
-    /// A hole is put before it, as long as it. In whole blocks, within the file.
+    /// Inserts a hole of the range's length before it. Whole blocks within the file only.
     Insert,
 }
 
-/// Blocks of one extent that is allocated at once.
+/// Maximum length of an unwritten extent in blocks.
 const MAX_UNWRITTEN_BLOCKS: u32 = 32767;
 
 impl Filesystem {
     /// Allocates or frees a range of a file, in bytes.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] for files without extents, except for punching; [`Error::Invalid`] for ranges that must be
-    /// whole blocks within the file; and as [`write`](Self::write).
+    /// [`Error::Unsupported`] for files without extents, except for punching; [`Error::Invalid`] for ranges that must be whole
+    /// blocks within the file; the errors of [`write`](Self::write).
     pub fn fallocate(&self, number: u32, what: Fallocate, offset: u64, length: u64) -> Result<()> {
         self.fallocate_as(number, what, (offset, length), ReservedAccess::Reserved)
     }
 
-    /// As [`fallocate`](Self::fallocate) of a range (offset and length), by somebody with these rights.
+    /// Performs [`fallocate`](Self::fallocate) on a range (offset and length) with these rights.
     ///
     /// # Errors
-    /// As `fallocate`; [`Error::NoSpace`] too where all that is left is reserved.
+    /// The errors of `fallocate`; [`Error::NoSpace`] also if only reserved blocks are left.
     pub fn fallocate_as(
         &self,
         number: u32,
@@ -95,13 +95,13 @@ impl Filesystem {
         self.save_alone(&inode)
     }
 
-    /// The blocks that a range touches.
+    /// Returns the blocks that overlap a range.
     fn covering(&self, offset: u64, end: u64) -> (u64, u64) {
         let bits = self.geometry.block_bits;
         (offset >> bits, end.div_ceil(self.geometry.block_size.into()))
     }
 
-    /// Zeros what a range has of blocks at its ends; tells the whole blocks in between.
+    /// Zeroes the partial blocks at the ends of a range; returns the whole blocks in between.
     fn zero_edges(&self, inode: &Inode, offset: u64, end: u64) -> Result<(u64, u64)> {
         let size = u64::from(self.geometry.block_size);
         let first = offset.next_multiple_of(size);
@@ -113,7 +113,7 @@ impl Filesystem {
         Ok((first / size, (last / size).max(first / size)))
     }
 
-    /// Gives blocks to all holes of `from..to`. With `zero`, what was written counts as never written as well.
+    /// Allocates all holes of `from..to`. With `zero`, also converts written extents to unwritten ones.
     fn allocate_range(
         &self,
         inode: &mut Inode,

@@ -1,4 +1,4 @@
-//! Files: their content written, cut, allocated and freed.
+//! File content: writing, truncation, allocation and deletion.
 
 mod dio;
 mod evict;
@@ -21,7 +21,7 @@ use crate::map;
 use crate::mapped_range::Mapping;
 
 impl Filesystem {
-    /// An inode of which the content can be changed; its lock is held.
+    /// Returns an inode whose content can be changed. The caller holds its lock.
     fn regular(&self, number: u32) -> Result<Inode> {
         let inode = self.living(number)?;
         match inode.kind {
@@ -38,7 +38,7 @@ impl Filesystem {
         Ok(inode)
     }
 
-    /// Reserves blocks for a hole of a file, or for the first of it: behind those before them, or near the inode.
+    /// Reserves blocks for a hole of a file or its start: behind the preceding blocks of the file, or near the inode.
     fn reserve(
         &self,
         inode: &Inode,
@@ -59,14 +59,14 @@ impl Filesystem {
         allocator.reserve(&self.store, goal, want, (For::Data, rights))
     }
 
-    /// What is kept for a file to grow into is anybody's: to be called when nobody writes to it any more.
+    /// Releases the reservation window of a file. Call it after the last writer has closed the file.
     pub fn release(&self, number: u32) {
         if let Ok(allocator) = self.allocator() {
             allocator.release_window(number);
         }
     }
 
-    /// Runs `change` again once what was freed can be given out again, if it finds no space without that.
+    /// Runs `change`; if it finds no space, commits to make freed blocks available and runs it again.
     pub(crate) fn with_space<T>(&self, mut change: impl FnMut() -> Result<T>) -> Result<T> {
         match change() {
             Err(Error::NoSpace) if self.allocator()?.waits() => {
@@ -78,7 +78,7 @@ impl Filesystem {
         }
     }
 
-    /// Units of 512 bytes of so many blocks.
+    /// Converts blocks to units of 512 bytes.
     fn units(&self, blocks: u64) -> u64 {
         blocks << (self.geometry.block_bits - 9)
     }

@@ -1,4 +1,4 @@
-//! What a write did to blocks and the map does not know yet.
+//! Written blocks that are not yet in the file's map.
 
 use crate::allocate::Reservation;
 use crate::buffer::Handle;
@@ -7,14 +7,14 @@ use crate::filesystem::Filesystem;
 use crate::inode::Inode;
 use crate::map::{self, MappedExtent};
 
-/// Most pieces that one handle enters.
+/// Maximum number of pieces that one handle enters.
 const MAX_PENDING: usize = 8;
 
-/// Blocks that entering one piece may change: the map, and bitmap and descriptor of the blocks.
+/// Number of blocks that entering one piece may change: the map, and bitmap and descriptor of the blocks.
 const CREDITS: u32 = map::CREDITS + 2;
 
-/// Pieces to be entered into the map of a file, their content already on the way to the device: no crash shows what
-/// somebody else had in these blocks.
+/// Pieces to enter into the map of a file. Their content is already submitted to the device, so that a crash does not expose
+/// stale content of these blocks.
 #[derive(Default)]
 pub(super) struct Pending<'a>(Vec<(MappedExtent, Option<Reservation<'a>>)>);
 
@@ -31,13 +31,13 @@ impl<'a> Pending<'a> {
         self.0.len() >= MAX_PENDING
     }
 
-    /// Blocks that entering all of it, and the inode, may change.
+    /// Number of blocks that entering all pieces and saving the inode may change.
     pub(super) fn credits(&self) -> u32 {
         1 + self.0.len() as u32 * CREDITS
     }
 
-    /// Enters all of it. The inode is to be saved, also where this fails for want of space: what was entered before is
-    /// whole. Tells how far it came, as a block of the file.
+    /// Enters all pieces. The caller must save the inode even on [`Error::NoSpace`](crate::Error::NoSpace): the pieces before the
+    /// failure are complete. Returns the file block behind the last complete piece.
     pub(super) fn enter(
         &mut self,
         fs: &Filesystem,
@@ -46,7 +46,7 @@ impl<'a> Pending<'a> {
     ) -> (Option<u64>, Result<()>) {
         let mut end = None;
         for (piece, reservation) in self.0.drain(..) {
-            // Where the map has no room for it, the reservation is dropped, and the blocks stay free.
+            // If the map has no room for the piece, dropping the reservation frees the blocks.
             let replaced = map::replace(fs, handle, inode, (piece.logical.into(), piece.end()), &[piece]);
             let taken = replaced.and_then(|_| match reservation {
                 Some(mut reservation) => {

@@ -1,4 +1,4 @@
-//! Where a file has data, and where it has none.
+//! SEEK_DATA and SEEK_HOLE by inode number.
 
 use crate::error::{Error, Result};
 use crate::filesystem::Filesystem;
@@ -7,18 +7,18 @@ use crate::map;
 use crate::mapped_range::Mapping;
 
 impl Filesystem {
-    /// The first byte at or behind `offset` that is data, as `SEEK_DATA` tells it: blocks never written are none.
+    /// Returns the first byte at or behind `offset` that is data (`SEEK_DATA`); unwritten extents are holes.
     ///
     /// # Errors
-    /// [`Error::NoData`] where there is none up to the end of the file, [`Error::Corrupt`], [`Error::Io`].
+    /// [`Error::NoData`] if no data follows before the end of the file, [`Error::Corrupt`], [`Error::Io`].
     pub fn seek_data(&self, number: u32, offset: u64) -> Result<u64> {
         self.seek(number, offset, true)?.ok_or(Error::NoData)
     }
 
-    /// The first byte at or behind `offset` that is none; the end of the file is always there.
+    /// Returns the first byte at or behind `offset` that is in a hole (`SEEK_HOLE`); the end of the file counts as one.
     ///
     /// # Errors
-    /// [`Error::NoData`] behind the end of the file, [`Error::Corrupt`], [`Error::Io`].
+    /// [`Error::NoData`] beyond the end of the file, [`Error::Corrupt`], [`Error::Io`].
     pub fn seek_hole(&self, number: u32, offset: u64) -> Result<u64> {
         self.seek(number, offset, false)?.ok_or(Error::NoData)
     }

@@ -1,4 +1,4 @@
-//! Moving the blocks of a file within it.
+//! Collapse and insert of ranges: shifting the extents of a file.
 
 use crate::allocate::ReservedAccess;
 use crate::error::{Error, Result};
@@ -16,7 +16,7 @@ impl Filesystem {
         Ok((offset / size, length / size))
     }
 
-    /// Cuts `offset..end` out. Each handle moves one run: a crash leaves a file that is whole, if moved in part.
+    /// Removes `offset..end`. Each handle moves one extent: a crash leaves a consistent file that is partially shifted.
     pub(super) fn collapse(&self, inode: &mut Inode, offset: u64, end: u64) -> Result<()> {
         if end >= inode.size {
             return Err(Error::Invalid);
@@ -33,7 +33,7 @@ impl Filesystem {
         Ok(())
     }
 
-    /// Puts a hole of `length` bytes before `offset`.
+    /// Inserts a hole of `length` bytes before `offset`.
     pub(super) fn insert(&self, inode: &mut Inode, offset: u64, length: u64) -> Result<()> {
         if offset >= inode.size {
             return Err(Error::Invalid);
@@ -42,7 +42,7 @@ impl Filesystem {
         let size = size.ok_or(Error::TooLarge)?;
         let (first, count) = self.whole_blocks(offset, length)?;
         let longest = map::longest(&self.geometry, inode);
-        // From the end, so that none meets another.
+        // Move from the end, so that extents do not overlap.
         let mut pieces = Vec::new();
         let mut at = first;
         while let Some(piece) = self.next_piece(inode, at, longest)? {
@@ -52,7 +52,7 @@ impl Filesystem {
         if at + count > longest {
             return Err(Error::TooLarge);
         }
-        // The size first: a crash in between must not leave blocks behind the end.
+        // Set the size first: a crash must not leave blocks beyond the end.
         inode.size = size;
         for piece in pieces.into_iter().rev() {
             self.shift_piece(inode, piece, piece.logical + count as u32)?;
@@ -60,7 +60,7 @@ impl Filesystem {
         Ok(())
     }
 
-    /// The first run with blocks in a range.
+    /// Returns the first allocated run in a range.
     fn next_piece(&self, inode: &Inode, mut at: u64, to: u64) -> Result<Option<MappedExtent>> {
         while at < to {
             let most = (to - at).min(u32::MAX.into()) as u32;
@@ -78,7 +78,7 @@ impl Filesystem {
 
     fn shift_piece(&self, inode: &mut Inode, piece: MappedExtent, logical: u32) -> Result<()> {
         let moved = MappedExtent { logical, ..piece };
-        // Once it is taken out of the map it must find room at its new place.
+        // After its removal from the map, the extent must find room at its new position.
         self.allocator()?.check(map::CREDITS, ReservedAccess::Reserved)?;
         let mut handle = self.store.begin(1 + 2 * map::CREDITS)?;
         map::replace(self, &mut handle, inode, (piece.logical.into(), piece.end()), &[])?;

@@ -1,4 +1,4 @@
-//! Taking blocks from files.
+//! Truncation and freeing of file blocks.
 
 use crate::buffer::Handle;
 use crate::error::{Error, Result};
@@ -8,27 +8,27 @@ use crate::map;
 use crate::mapped_range::Mapping;
 use crate::{orphans, time};
 
-/// Runs that one handle frees.
+/// Number of extents that one handle frees.
 const MAX_EXTENTS_PER_TRANSACTION: usize = 16;
 
-/// Blocks of a directory that count as a run: each is revoked in the journal, which has room for so many in one transaction.
+/// Directory blocks that count as one extent: each is revoked in the journal, which limits revocations per transaction.
 const MAX_REVOKED_PER_TRANSACTION: u32 = 256;
 
-/// The first runs of a file in a range, so few that one handle can free them.
+/// The first extents of a file in a range, as many as one handle can free.
 struct Part {
     from: u64,
     to: u64,
-    /// Blocks that freeing them may change.
+    /// Number of blocks that freeing them may change.
     credits: u32,
-    /// There are more behind it.
+    /// More extents follow.
     more: bool,
 }
 
 impl Filesystem {
-    /// Makes a file end at `size`. Bytes that are new read as zeros.
+    /// Sets the size of a file. Bytes added read as zeros.
     ///
     /// # Errors
-    /// As [`write`](Self::write).
+    /// The errors of [`write`](Self::write).
     pub fn truncate(&self, number: u32, size: u64) -> Result<()> {
         let _lock = self.locks.write(number);
         let mut inode = self.regular(number)?;
@@ -50,7 +50,7 @@ impl Filesystem {
         self.cut(&mut inode, size)
     }
 
-    /// Saves an inode, and frees all its blocks behind `size`. A crash in between leaves the rest to the next mount.
+    /// Saves an inode and frees all blocks beyond `size`. After a crash, the next mount frees the rest.
     pub(crate) fn cut(&self, inode: &mut Inode, size: u64) -> Result<()> {
         let first = size.div_ceil(self.geometry.block_size.into());
         let end = map::longest(&self.geometry, inode) + 1;
@@ -84,7 +84,7 @@ impl Filesystem {
         Ok(())
     }
 
-    /// Frees the blocks `from..to` of a file, in as many handles as that takes.
+    /// Frees the blocks `from..to` of a file, in as many handles as needed.
     pub(super) fn free_range(&self, inode: &mut Inode, from: u64, to: u64) -> Result<()> {
         while let Some(part) = self.part(inode, from, to)? {
             let mut handle = self.store.begin(1 + part.credits)?;
@@ -116,7 +116,7 @@ impl Filesystem {
                     break;
                 }
                 runs += 1;
-                // Bitmap and descriptor of each group that it reaches into, and the node that leads to it.
+                // Bitmap and descriptor of each group that the extent overlaps, and the map node that references it.
                 let credits = (run.length / per_group + 2) * 2 + 2;
                 part = Some(match part {
                     Some(part) => Part { to: end, credits: part.credits + credits, ..part },
@@ -131,7 +131,7 @@ impl Filesystem {
     fn free_part(&self, handle: &mut Handle<'_>, inode: &mut Inode, part: &Part) -> Result<()> {
         for piece in map::replace(self, handle, inode, (part.from, part.to), &[])? {
             if inode.kind == Kind::Directory {
-                // The journal has copies of them, which must not come back over what gets these blocks next.
+                // The journal has copies of these blocks, which recovery must not write over their next content.
                 (0..piece.length).for_each(|n| handle.forget(piece.start + u64::from(n)));
             }
             self.allocator()?.free(handle, piece.start, piece.length)?;

@@ -1,6 +1,7 @@
-//! Writing bytes.
+//! Writing file content.
 //!
-//! Data goes to the device before the map leads to it: new blocks are reserved, written, and then entered by a handle.
+//! Data is submitted to the device before the map references it: new blocks are reserved, written, and then entered into the map
+//! by a handle.
 
 use super::pending::Pending;
 use crate::allocate::ReservedAccess;
@@ -12,17 +13,17 @@ use crate::map::{self, MappedExtent};
 use crate::mapped_range::Mapping;
 use crate::time;
 
-/// What is to be written.
+/// A write request.
 struct Bytes<'a> {
     offset: u64,
     data: &'a [u8],
     rights: ReservedAccess,
-    /// Whether the inode is changed now.
+    /// Update the timestamps.
     stamps: bool,
 }
 
 impl Filesystem {
-    /// Writes bytes from `offset` on. Tells how many; fewer than all only where space ended.
+    /// Writes bytes from `offset` on. Returns the number written, which is less than requested only if space ran out.
     ///
     /// # Errors
     /// [`Error::NoSpace`], [`Error::TooLarge`], [`Error::ReadOnly`], [`Error::Corrupt`], [`Error::Io`].
@@ -30,19 +31,19 @@ impl Filesystem {
         self.write_as(number, offset, data, ReservedAccess::Reserved)
     }
 
-    /// As [`write`](Self::write), by somebody with these rights.
+    /// Performs [`write`](Self::write) with these rights.
     ///
     /// # Errors
-    /// As `write`; [`Error::NoSpace`] too where all that is left is reserved.
+    /// The errors of `write`; [`Error::NoSpace`] also if only reserved blocks are left.
     pub fn write_as(&self, number: u32, offset: u64, data: &[u8], rights: ReservedAccess) -> Result<usize> {
         self.write_bytes(number, &Bytes { offset, data, rights, stamps: true })
     }
 
-    /// As [`write_as`](Self::write_as), of bytes that wait in a cache since they were written. The times stay: whose cache it
-    /// is [sets](Self::set_attributes) them to when that was.
+    /// Writes back cached data; otherwise like [`write_as`](Self::write_as). Leaves the timestamps unchanged: the owner of the
+    /// cache [sets](Self::set_attributes) them to the time of the original write.
     ///
     /// # Errors
-    /// As `write_as`.
+    /// The errors of `write_as`.
     pub fn write_back(&self, number: u32, offset: u64, data: &[u8], rights: ReservedAccess) -> Result<usize> {
         let written = self.write_bytes(number, &Bytes { offset, data, rights, stamps: false });
         if let Some(timer) = &self.timer {
@@ -70,7 +71,7 @@ impl Filesystem {
         }
         let mut done = 0;
         let result = self.with_space(|| self.write_from(&mut inode, bytes, &mut done));
-        // What was written before space ended is there.
+        // Data written before space ran out is kept.
         match result {
             Err(Error::NoSpace) if done > 0 => {}
             result => result?,
@@ -78,7 +79,7 @@ impl Filesystem {
         Ok(done)
     }
 
-    /// Bytes of the largest file of this form, as the kernel has it: an inode must be able to count what it occupies.
+    /// Returns the maximum size of a file of this format in bytes, as in the kernel: the inode must be able to count its blocks.
     pub(super) fn largest(&self, inode: &Inode) -> u64 {
         let largest = map::largest(&self.geometry, inode) << self.geometry.block_bits;
         match self.geometry.ro_compat.contains(RoCompat::LARGE_FILE) {
@@ -94,7 +95,7 @@ impl Filesystem {
         done: &mut usize,
     ) -> Result<()> {
         let mut pending = Pending::default();
-        // What comes before `at` is on the way to the device.
+        // Data before `at` is submitted to the device.
         let mut at = *done;
         while at < data.len() {
             if pending.is_full() {
@@ -117,7 +118,7 @@ impl Filesystem {
         Ok(())
     }
 
-    /// Enters what was written up to `end`; and when, where that is wanted.
+    /// Enters the blocks written up to `end` into the map, and updates the timestamps if requested.
     fn enter(&self, inode: &mut Inode, (end, stamps): (u64, bool), pending: &mut Pending<'_>) -> Result<()> {
         if pending.is_empty() && end <= inode.size && !stamps {
             return Ok(());
@@ -126,7 +127,7 @@ impl Filesystem {
         let (entered, result) = pending.enter(self, &mut handle, inode);
         let end = match (&result, entered) {
             (Ok(()), _) => end,
-            // The pieces before that for which the map had no room.
+            // Only the pieces before the one for which the map had no room.
             (Err(Error::NoSpace), Some(block)) => end.min(block << self.geometry.block_bits),
             _ => return result,
         };
@@ -140,7 +141,7 @@ impl Filesystem {
         result
     }
 
-    /// Writes the first run of the file that `data` meets.
+    /// Writes the first run of file blocks that `data` overlaps.
     fn write_run<'a>(
         &'a self,
         inode: &Inode,
@@ -173,7 +174,7 @@ impl Filesystem {
         Ok(room)
     }
 
-    /// Writes to blocks that held nothing of this file, with zeros around the data.
+    /// Writes to newly allocated or unwritten blocks, with zeros around the data.
     fn write_new(&self, start: u64, within: u64, data: &[u8]) -> Result<()> {
         let device = self.store.device();
         let size = u64::from(self.geometry.block_size);

@@ -1,4 +1,4 @@
-//! Zeros where a file ends within a block.
+//! Zeroing of partial blocks.
 
 use crate::error::Result;
 use crate::filesystem::Filesystem;
@@ -7,7 +7,7 @@ use crate::map;
 use crate::mapped_range::Mapping;
 
 impl Filesystem {
-    /// Zeros `from..to` of a file where there are blocks that were written; both lie within one block, or end with it.
+    /// Zeroes `from..to` of a file if the block is written; the range lies within one block, or ends with it.
     pub(super) fn zero_within(&self, inode: &Inode, from: u64, to: u64) -> Result<()> {
         let bits = self.geometry.block_bits;
         let size = u64::from(self.geometry.block_size);
@@ -23,7 +23,7 @@ impl Filesystem {
         Ok(())
     }
 
-    /// Before a file grows: what lies behind its end in its last block is none of its content.
+    /// Zeroes the rest of the last block before a file grows: it is not part of the content.
     pub(super) fn zero_behind_end(&self, inode: &Inode, to: u64) -> Result<()> {
         let end = inode.size.next_multiple_of(self.geometry.block_size.into());
         self.zero_within(inode, inode.size, end.min(to))

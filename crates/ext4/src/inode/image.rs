@@ -1,4 +1,4 @@
-//! Inodes as fast commits tell of them: raw, and without the map to their content.
+//! Raw inodes of fast commits, which do not contain the block map.
 
 use super::save::fill_sum;
 use super::{Inode, Kind};
@@ -6,29 +6,29 @@ use crate::buffer::{BlockKind, Handle};
 use crate::error::{Corruption, Error, Result};
 use crate::layout::{InodeFlags, RawInode};
 
-/// Where the map lies.
+/// Byte range of the block map in a raw inode.
 const MAP: std::ops::Range<usize> = 0x28..0x64;
 const DTIME: std::ops::Range<usize> = 0x14..0x18;
 
-/// An empty extent tree: magic, no entries of four, depth 0.
+/// An empty extent tree: magic, 0 of 4 entries, depth 0.
 const NO_EXTENTS: [u8; 8] = [0x0a, 0xf3, 0, 0, 4, 0, 0, 0];
 
 impl Inode {
-    /// The generation that a raw inode tells.
+    /// Returns the generation of a raw inode.
     pub(crate) fn generation_of(image: &[u8]) -> Option<u32> {
         Some(u32::from_le_bytes(image.get(0x64..0x68)?.try_into().ok()?))
     }
 
-    /// The kind that a raw inode tells.
+    /// Returns the kind of a raw inode.
     pub(crate) fn kind_of(image: &[u8]) -> Option<Kind> {
         Kind::of_mode(u16::from_le_bytes([*image.first()?, *image.get(1)?]))
     }
 
-    /// Makes an inode what `image` tells; `before` is what it is, `None` for one that is new. Map, attributes and the
-    /// blocks that both occupy stay; so does what a directory says of its own blocks.
+    /// Updates an inode from the raw inode `image`. `before` is its current state, `None` for a new inode. The block map, the
+    /// extended attributes and the block count stay unchanged, as do the size and index flag of a directory.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] for what cannot be an inode, or cannot have become of the one before.
+    /// [`Error::Corrupt`] if the image is not a valid inode, or is incompatible with the current state.
     pub(crate) fn put_image(
         handle: &mut Handle<'_>,
         number: u32,
@@ -50,7 +50,7 @@ impl Inode {
         }
         let (dtime, map) = (bytes[DTIME].to_vec(), bytes[MAP].to_vec());
         bytes[..image.len()].copy_from_slice(image);
-        // It links orphans, and the list is not that of the fast commit.
+        // The field links orphans, and the orphan list is not part of the fast commit.
         bytes[DTIME].copy_from_slice(&dtime);
         bytes[MAP].copy_from_slice(&map);
         let Some(kind) = Self::kind_of(image) else { return wrong("an inode of no kind") };

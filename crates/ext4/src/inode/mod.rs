@@ -1,4 +1,4 @@
-//! Inodes, checked.
+//! Inodes: parsing and validation.
 
 mod image;
 mod save;
@@ -14,7 +14,7 @@ use crate::error::{Corruption, Error, Result};
 use crate::layout::{EXTENT_MAGIC, InodeFlags, RawInode, RoCompat};
 use crate::superblock::Geometry;
 
-/// What an inode is.
+/// File type of an inode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names are the documentation")]
 pub enum Kind {
@@ -28,7 +28,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The bits of `st_mode` that say so (`S_IFMT`), without those of permissions.
+    /// Returns the file type bits of `st_mode` (`S_IFMT`), without permissions.
     pub fn mode(self) -> u16 {
         let kind = match self {
             Self::Fifo => 0o01,
@@ -42,7 +42,7 @@ impl Kind {
         kind << 12
     }
 
-    /// The inverse of [`mode`](Self::mode).
+    /// Inverse of [`mode`](Self::mode).
     fn of_mode(mode: u16) -> Option<Self> {
         Some(match mode >> 12 {
             0o01 => Self::Fifo,
@@ -56,7 +56,7 @@ impl Kind {
         })
     }
 
-    /// The kind that a directory entry says; `None` where it says nothing, or nothing that exists.
+    /// Decodes the file type of a directory entry; `None` if it is unset or unknown.
     pub(crate) fn of_entry(file_type: u8) -> Option<Self> {
         Some(match file_type {
             1 => Self::Regular,
@@ -70,7 +70,7 @@ impl Kind {
         })
     }
 
-    /// What a directory entry says of it.
+    /// Returns the file type for a directory entry.
     pub(crate) fn to_entry(self) -> u8 {
         match self {
             Self::Regular => 1,
@@ -84,10 +84,10 @@ impl Kind {
     }
 }
 
-/// An inode as read.
+/// A parsed inode.
 #[derive(Debug, Clone)]
 pub struct Inode {
-    /// Its number.
+    /// Inode number.
     pub number: u32,
     /// Its kind.
     pub kind: Kind,
@@ -97,41 +97,41 @@ pub struct Inode {
     pub uid: u32,
     /// Group id.
     pub gid: u32,
-    /// Bytes of content.
+    /// Size of the content in bytes.
     pub size: u64,
-    /// Names.
+    /// Number of links.
     pub links: u32,
-    /// Units of 512 bytes that it occupies, as `stat` shows them.
+    /// Number of occupied units of 512 bytes, as reported by `stat`.
     pub blocks: u64,
-    /// Last read.
+    /// Time of the last access.
     pub atime: Time,
-    /// Last change of the inode.
+    /// Time of the last change of the inode.
     pub ctime: Time,
-    /// Last change of the content.
+    /// Time of the last change of the content.
     pub mtime: Time,
-    /// When it was made, where that is recorded.
+    /// Creation time, if it is recorded.
     pub crtime: Option<Time>,
-    /// Flags.
+    /// Inode flags.
     pub flags: InodeFlags,
-    /// Tells uses of the number apart.
+    /// Generation: distinguishes successive uses of the number.
     pub generation: u32,
-    /// Block of extended attributes; 0 for none.
+    /// Block of extended attributes; 0 if there is none.
     pub xattr_block: u64,
-    /// When it was deleted; while it waits for that, the next inode that does.
+    /// Deletion time; for an orphan, the next inode on the orphan list.
     pub(crate) deletion: u32,
-    /// Project.
+    /// Project ID.
     pub project: u32,
-    /// The first 60 bytes of content, or the root of the map to it.
+    /// First 60 bytes of content, or the root of the block map.
     pub(crate) block: [u8; 60],
-    /// What lies behind the fields: extended attributes.
+    /// Bytes behind the fields: extended attributes.
     pub(crate) tail: Box<[u8]>,
 }
 
 impl Inode {
-    /// Reads an inode that is in use.
+    /// Reads an inode in use.
     ///
     /// # Errors
-    /// [`Error::NotFound`] for a free one, [`Error::Corrupt`], [`Error::Io`].
+    /// [`Error::NotFound`] for a free inode, [`Error::Corrupt`], [`Error::Io`].
     pub(crate) fn read(geometry: &Geometry, store: &MetadataCache, number: u32) -> Result<Self> {
         let (block, start) = Self::place(geometry, store, number)?;
         let bytes = store.get(block, BlockKind::Inodes, |_| Ok(()))?;
@@ -144,7 +144,7 @@ impl Inode {
             .map_err(|error| error.of_inode(number))
     }
 
-    /// The inode of the journal, as the superblock has a copy of it: its map, and the halves of its size.
+    /// Builds the inode of the journal from its copy in the superblock: the block map and the two halves of the size.
     pub(crate) fn of_journal(number: u32, copy: &[u32; 17]) -> Self {
         let mut block = [0; 60];
         for (bytes, word) in block.chunks_exact_mut(4).zip(copy) {
@@ -174,7 +174,7 @@ impl Inode {
         }
     }
 
-    /// The block that holds an inode, and where in it.
+    /// Returns the block that contains an inode, and its offset there.
     fn place(geometry: &Geometry, store: &MetadataCache, number: u32) -> Result<(u64, usize)> {
         let (group, index) = geometry.locate_inode(number)?;
         let table = inode_table(geometry, store, group)?;
@@ -223,7 +223,7 @@ impl Inode {
             }
         }
         if kind == Kind::Regular && flags.contains(InodeFlags::INLINE_DATA) {
-            // As the kernel shows them, though they occupy the inode alone.
+            // Inline data occupies no blocks, but the kernel reports these units.
             units += size.div_ceil(512);
         }
         let has = |end: usize| (RawInode::BASE + extra >= end).then_some(());
@@ -250,19 +250,19 @@ impl Inode {
         })
     }
 
-    /// Bytes of the fields behind those that the first inodes had.
+    /// Number of bytes of the fields behind the original 128-byte inode.
     pub(crate) fn extra(&self, geometry: &Geometry) -> usize {
         usize::from(geometry.inode_size) - RawInode::BASE - self.tail.len()
     }
 
-    /// Major and minor number of a device.
+    /// Returns the major and minor number of a device node.
     pub fn device(&self) -> Option<(u32, u32)> {
         if !matches!(self.kind, Kind::CharDevice | Kind::BlockDevice) {
             return None;
         }
         let word = |at: usize| u32::from_le_bytes(self.block[at..at + 4].try_into().expect("four bytes"));
         Some(match word(0) {
-            // The new form: minor in two parts around the major.
+            // New format: the minor number is in two parts around the major.
             0 => {
                 let new = word(4);
                 (new >> 8 & 0xfff, new & 0xff | new >> 12 & 0xfff00)
@@ -271,7 +271,7 @@ impl Inode {
         })
     }
 
-    /// The target of a link lies where others have their map; what it occupies then is attributes alone.
+    /// Reports whether a symbolic link's target is stored in place of the block map; then only extended attributes occupy blocks.
     pub(crate) fn is_short_link(&self, geometry: &Geometry) -> bool {
         let own = if self.xattr_block == 0 { 0 } else { u64::from(geometry.block_size / 512) };
         self.kind == Kind::Symlink
@@ -280,13 +280,13 @@ impl Inode {
             && !self.flags.intersects(InodeFlags::INLINE_DATA | InodeFlags::EXTENTS)
     }
 
-    /// What the checksums of structures that belong to this inode begin with.
+    /// Returns the checksum seed of the structures that belong to this inode.
     pub(crate) fn seed(&self, geometry: &Geometry) -> Option<u32> {
         geometry.checksum_seed.map(|seed| owner_seed(seed, self.number, self.generation))
     }
 }
 
-/// The sum of an inode's bytes, the two halves of the field itself counted as zero. The upper one is not always there.
+/// Computes the checksum of an inode, with both halves of the field taken as zero. The upper half may not exist.
 fn sum(seed: u32, bytes: &[u8], extra: usize) -> u32 {
     let sum = crc32c(crc32c(seed, &bytes[..0x7c]), &[0; 2]);
     if extra < 4 {

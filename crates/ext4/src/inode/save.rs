@@ -1,4 +1,4 @@
-//! Inodes on their way to the disk.
+//! Encoding inodes and writing them to the inode table.
 
 use zerocopy::FromBytes;
 
@@ -10,29 +10,29 @@ use crate::layout::{InodeFlags, RawInode, RoCompat};
 use crate::superblock::Geometry;
 use crate::time::Time;
 
-/// Units of 512 bytes that 32 and 48 bits count.
+/// Maximum number of units of 512 bytes that 32 and 48 bits can count.
 const UNITS_32: u64 = u32::MAX as u64;
 const UNITS_48: u64 = (1 << 48) - 1;
 
 impl Inode {
-    /// Writes the inode. What it has no field for stays as it is on the disk.
+    /// Writes the inode. On-disk fields that [`Inode`] does not represent stay unchanged.
     ///
     /// # Errors
-    /// [`Error::TooLarge`] for sizes that the file system has no feature for; and those of the store.
+    /// [`Error::TooLarge`] for sizes that require a missing feature; the errors of the cache.
     pub(crate) fn save(&self, handle: &mut Handle<'_>) -> Result<()> {
         self.put(handle, false)
     }
 
-    /// Writes the inode over whatever used the number before.
+    /// Writes the inode, erasing the previous content of its slot.
     ///
     /// # Errors
-    /// As [`save`](Self::save).
+    /// The errors of [`save`](Self::save).
     pub(crate) fn save_new(&self, handle: &mut Handle<'_>) -> Result<()> {
         self.put(handle, true)
     }
 
-    /// Sets the time of deletion alone, which links orphans: it is changed by who looks at the inode's neighbours, and
-    /// not by [`save`](Self::save).
+    /// Sets only the deletion time, which links orphans: it is changed with the inode's neighbours on the list, and not by
+    /// [`save`](Self::save).
     pub(crate) fn set_deletion(handle: &mut Handle<'_>, number: u32, deletion: u32) -> Result<()> {
         let store = handle.store();
         let geometry = store.geometry();
@@ -78,7 +78,7 @@ impl Inode {
         }
         let raw = RawInode::mut_from_bytes(&mut whole).expect("the size is that of the type");
         self.fill(geometry, raw, extra)?;
-        // Nothing fails from here on.
+        // Nothing below fails.
         if new {
             bytes.fill(0);
         }
@@ -117,8 +117,8 @@ impl Inode {
         if extra >= 4 {
             raw.extra_isize.set(extra as u16);
         }
-        // What lies behind the room of the inode is cut off when it is copied. Without the upper bits of the seconds a time
-        // after 2038 would be one before 1970.
+        // Bytes beyond the inode's extra size are cut off by the copy. Without the upper bits of the seconds, a time after 2038
+        // would wrap to one before 1970.
         let most = Time::latest(extra);
         for (time, low, high) in [
             (self.atime, &mut raw.atime, &mut raw.atime_extra),
@@ -134,7 +134,7 @@ impl Inode {
         Ok(())
     }
 
-    /// The units that the inode counts what it occupies in, and whether they are blocks.
+    /// Returns the block count in the units that the inode uses, and whether these are blocks.
     fn units(&self, geometry: &Geometry) -> Result<(u64, bool)> {
         let most = match geometry.ro_compat.contains(RoCompat::HUGE_FILE) {
             true => UNITS_48,
@@ -160,17 +160,17 @@ pub(super) fn fill_sum(geometry: &Geometry, number: u32, generation: u32, bytes:
     }
 }
 
-/// Bytes behind the old inode that the upper bits of all times but that of creation end at.
+/// Extra bytes up to the end of the upper bits of all timestamps except that of creation.
 const TIMES_EXTRA: usize = 0x90 - RawInode::BASE;
 
 impl Time {
-    /// The latest time that an inode with so many bytes of extra fields can have.
+    /// Returns the latest timestamp that an inode with this number of extra bytes can store.
     pub(crate) fn latest(extra: usize) -> Self {
         let seconds = if extra < TIMES_EXTRA { i32::MAX.into() } else { (3 << 32) + (1 << 31) - 1 };
         Self { seconds, nanoseconds: 0 }
     }
 
-    /// The inverse of `decode`; times that do not fit become the nearest that does.
+    /// Inverse of `decode`; out-of-range times become the nearest valid one.
     fn encode(self) -> (u32, u32) {
         let seconds = self.seconds.clamp(-(1 << 31), (3 << 32) + (1 << 31) - 1);
         let low = seconds as u32;

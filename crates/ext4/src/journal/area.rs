@@ -1,4 +1,4 @@
-//! Where the blocks of a journal lie: in an inode of the file system, or on a device of their own.
+//! Block I/O on a journal, which is in an inode of the file system or on a separate device.
 
 use std::sync::Arc;
 
@@ -10,33 +10,34 @@ use crate::error::{Corruption, Error, Result};
 use crate::layout::{Incompat, RawSuperblock, SUPERBLOCK_MAGIC, SUPERBLOCK_OFFSET};
 use crate::mapped_range::{MappedRange, Mapping};
 
-/// Consecutive blocks.
+/// A contiguous range of journal blocks.
 #[derive(Debug, Clone, Copy)]
 struct Stretch {
-    /// Number of the first in the journal.
+    /// First block, numbered within the journal.
     logical: u32,
-    /// Number of the first on the device.
+    /// First block, numbered on the device.
     start: u64,
     length: u32,
 }
 
-/// The blocks of a journal, by their numbers in it.
+/// The blocks of a journal, addressed by their number in the journal.
 #[derive(Clone)]
 pub struct JournalArea {
     device: Arc<dyn Device>,
     block_bits: u32,
     stretches: Vec<Stretch>,
     blocks: u32,
-    /// The block of the superblock: 0, or on a device of its own the one behind that of the device.
+    /// Block of the journal superblock: 0, or on an external device the block behind that of the device's superblock.
     superblock: u32,
     external: bool,
 }
 
 impl JournalArea {
-    /// The journal in an inode of `blocks` blocks, which `map` gives in runs: from a block on, at most so many.
+    /// Creates the area of an internal journal of `blocks` blocks. `map` maps runs of the journal's inode, given the first block
+    /// and the maximum length.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] where it has holes, and those of `map`.
+    /// [`Error::Corrupt`] if the journal has holes, and the errors of `map`.
     pub fn internal(
         device: Arc<dyn Device>,
         block_bits: u32,
@@ -60,10 +61,10 @@ impl JournalArea {
         Ok(Self { device, block_bits, stretches, blocks, superblock: 0, external: false })
     }
 
-    /// The journal on a device of its own, made with `mke2fs -O journal_dev`. The file system knows it by `uuid`.
+    /// Creates the area of an external journal, made with `mke2fs -O journal_dev`. The file system identifies it by `uuid`.
     ///
     /// # Errors
-    /// [`Error::NotExt`] for what is no such device, [`Error::Journal`] for that of another file system.
+    /// [`Error::Journal`] if the device holds no external journal, or that of another file system.
     pub fn external(device: Arc<dyn Device>, block_bits: u32, uuid: &[u8; 16]) -> Result<Self> {
         let wrong = |what: &str| Err(Error::Journal(what.into()));
         let mut bytes = [0; size_of::<RawSuperblock>()];
@@ -85,32 +86,32 @@ impl JournalArea {
         Ok(Self { device, block_bits, stretches, blocks, superblock, external: true })
     }
 
-    /// Blocks of the journal.
+    /// Returns the number of blocks of the journal.
     pub fn blocks(&self) -> u32 {
         self.blocks
     }
 
-    /// Bytes of a block.
+    /// Returns the block size in bytes.
     pub fn block_size(&self) -> u32 {
         1 << self.block_bits
     }
 
-    /// It has a device of its own.
+    /// Reports whether the journal is on a separate device.
     pub fn is_external(&self) -> bool {
         self.external
     }
 
-    /// The device that it lies on.
+    /// Returns the device that holds the journal.
     pub fn device(&self) -> &Arc<dyn Device> {
         &self.device
     }
 
-    /// Goes on with another device that has the same blocks: what is written goes there.
+    /// Switches to another device with the same blocks; later writes go there.
     pub(crate) fn move_to(&mut self, device: Arc<dyn Device>) {
         self.device = device;
     }
 
-    /// Whether one of these blocks of the file system is one of the journal's.
+    /// Reports whether a range of file system blocks overlaps the journal.
     pub fn holds(&self, start: u64, count: u64) -> bool {
         !self.external
             && self.stretches.iter().any(|stretch| {
@@ -118,13 +119,13 @@ impl JournalArea {
             })
     }
 
-    /// The blocks of the file system that are the journal's: starts and ends.
+    /// Iterates over the ranges (start, end) of file system blocks that the journal occupies.
     pub(crate) fn ranges(&self) -> impl Iterator<Item = (u64, u64)> {
         let inside = self.stretches.iter().filter(|_| !self.external);
         inside.map(|stretch| (stretch.start, stretch.start + u64::from(stretch.length)))
     }
 
-    /// Calls `each` with the place on the device, in bytes, of each part of `length` bytes from a block on.
+    /// Splits `length` bytes from a block on at range boundaries; calls `each` with the device offset in bytes of each part.
     fn parts(
         &self,
         block: u32,
@@ -149,33 +150,33 @@ impl JournalArea {
         Ok(())
     }
 
-    /// Reads from the start of a block on; more than one where `bytes` is longer.
+    /// Reads from the start of a block on; several blocks if `bytes` is longer than one.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] past the end, [`Error::Io`].
+    /// [`Error::Corrupt`] beyond the end, [`Error::Io`].
     pub fn read(&self, block: u32, bytes: &mut [u8]) -> Result<()> {
         self.parts(block, bytes.len(), |at, part| self.device.read_at(at, &mut bytes[part]))
     }
 
-    /// Writes from the start of a block on. It lasts once the [`device`](Self::device) was flushed.
+    /// Writes from the start of a block on. The data is durable after a flush of the [`device`](Self::device).
     ///
     /// # Errors
-    /// [`Error::Corrupt`] past the end, [`Error::Io`].
+    /// [`Error::Corrupt`] beyond the end, [`Error::Io`].
     pub fn write(&self, block: u32, bytes: &[u8]) -> Result<()> {
         self.parts(block, bytes.len(), |at, part| self.device.write_at(at, &bytes[part]))
     }
 
-    /// Reads the superblock.
+    /// Reads the journal superblock.
     ///
     /// # Errors
-    /// As [`JournalSuperblock::parse`], and [`Error::Io`].
+    /// The errors of [`JournalSuperblock::parse`], and [`Error::Io`].
     pub fn superblock(&self) -> Result<JournalSuperblock> {
         let mut bytes = [0; 1024];
         self.read(self.superblock, &mut bytes)?;
         JournalSuperblock::parse(&bytes, self.block_size(), self.blocks)
     }
 
-    /// Writes the superblock.
+    /// Writes the journal superblock.
     ///
     /// # Errors
     /// [`Error::Io`].

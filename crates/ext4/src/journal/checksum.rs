@@ -1,9 +1,9 @@
-//! Sums over blocks of the journal.
+//! Checksums of journal blocks.
 
 use super::layout::{BLOCK_TAIL, CommitHeader, JournalIncompat, RawJournalSuperblock};
 use crate::checksum::{crc32c, crc32c_without};
 
-/// Sums of version 2 and 3. They differ in how much of a copy's sum the tag holds.
+/// Checksums of version 2 and 3, which differ in how many bits of a block's checksum its tag holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sums {
     seed: u32,
@@ -11,7 +11,7 @@ pub struct Sums {
 }
 
 impl Sums {
-    /// Those of a journal with these features; `None` where blocks have no sums of their own.
+    /// Returns the checksums of a journal with these features; `None` if its blocks have no checksums of their own.
     pub fn of(features: JournalIncompat, uuid: &[u8; 16]) -> Option<Self> {
         let mask = if features.contains(JournalIncompat::CSUM_V3) {
             u32::MAX
@@ -23,40 +23,40 @@ impl Sums {
         Some(Self { seed: crc32c(!0, uuid), mask })
     }
 
-    /// What the tag of a copy holds, the copy as it lies in the journal.
+    /// Returns the checksum in the tag of a logged block, computed over the (escaped) bytes in the journal.
     pub fn copy(self, sequence: u32, copy: &[u8]) -> u32 {
         crc32c(crc32c(self.seed, &sequence.to_be_bytes()), copy) & self.mask
     }
 
-    /// What the end of a descriptor or of a block of revocations holds.
+    /// Returns the checksum in the tail of a descriptor or revoke block.
     pub fn tail(self, block: &[u8]) -> u32 {
         crc32c_without(self.seed, block, block.len() - BLOCK_TAIL)
     }
 
-    /// Fills in the sum at the end of a descriptor or of a block of revocations.
+    /// Fills in the checksum in the tail of a descriptor or revoke block.
     pub fn seal_tail(self, block: &mut [u8]) {
         let sum = self.tail(block);
         let at = block.len() - BLOCK_TAIL;
         block[at..].copy_from_slice(&sum.to_be_bytes());
     }
 
-    /// Whether the sum at the end of a descriptor or of a block of revocations is right.
+    /// Reports whether the checksum in the tail of a descriptor or revoke block is correct.
     pub fn tail_is_right(self, block: &[u8]) -> bool {
         block[block.len() - BLOCK_TAIL..] == self.tail(block).to_be_bytes()
     }
 
-    /// What a commit record holds.
+    /// Returns the checksum of a commit record.
     pub fn commit(self, block: &[u8]) -> u32 {
         crc32c_without(self.seed, block, COMMIT_SUM)
     }
 
-    /// Fills in the sum of a commit record.
+    /// Fills in the checksum of a commit record.
     pub fn seal_commit(self, block: &mut [u8]) {
         let sum = self.commit(block);
         block[COMMIT_SUM..COMMIT_SUM + 4].copy_from_slice(&sum.to_be_bytes());
     }
 
-    /// Whether the sum of a commit record is right.
+    /// Reports whether the checksum of a commit record is correct.
     pub fn commit_is_right(self, block: &[u8]) -> bool {
         block[COMMIT_SUM..COMMIT_SUM + 4] == self.commit(block).to_be_bytes()
     }
@@ -64,13 +64,13 @@ impl Sums {
 
 const COMMIT_SUM: usize = std::mem::offset_of!(CommitHeader, chksum);
 
-/// The sum of the journal's superblock. It has one in version 2 and 3 of the sums.
+/// Returns the checksum of the journal superblock, which exists with checksums of version 2 and 3.
 pub fn superblock_sum(bytes: &[u8; size_of::<RawJournalSuperblock>()]) -> u32 {
     crc32c_without(!0, bytes, std::mem::offset_of!(RawJournalSuperblock, checksum))
 }
 
-/// Sums of version 1: CRC-32 with the highest bit first (polynomial 04c11db7), not inverted, over the descriptors and the
-/// copies of a transaction, from all ones on.
+/// Checksum of version 1: CRC-32 with the highest bit first (polynomial 04c11db7), not inverted, starting with all ones, over the
+/// descriptors and logged blocks of a transaction.
 pub fn crc32_be(sum: u32, bytes: &[u8]) -> u32 {
     bytes.iter().fold(sum, |sum, &byte| sum << 8 ^ CRC32_BE[(sum >> 24) as usize ^ usize::from(byte)])
 }
@@ -97,7 +97,7 @@ mod tests {
 
     #[test]
     fn known_sum() {
-        // CRC-32/MPEG-2 of the catalogue of CRCs.
+        // CRC-32/MPEG-2 of the CRC catalogue.
         assert_eq!(crc32_be(!0, b"123456789"), 0x0376_e6e7);
     }
 

@@ -1,4 +1,4 @@
-//! The journal on the disk: big-endian structures as they lie there, with nothing checked.
+//! On-disk format of the journal: big-endian structures, unchecked.
 //!
 //! Source: the kernel's `Documentation/filesystems/ext4/journal.rst`.
 #![allow(missing_docs, reason = "flags and fields are named as in the format's documentation")]
@@ -6,7 +6,7 @@
 use zerocopy::big_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// `h_magic` of every block of the journal that is not a copy of some other block.
+/// `h_magic` of every journal block that is not a logged block.
 pub const JOURNAL_MAGIC: u32 = 0xc03b_3998;
 
 /// `h_blocktype`.
@@ -28,7 +28,7 @@ bitflags::bitflags! {
     /// `s_feature_compat`.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct JournalCompat: u32 {
-        /// Sums of version 1: commit records hold a CRC-32 of the transaction's blocks.
+        /// Checksums of version 1: commit records hold a CRC-32 of the transaction's blocks.
         const CHECKSUM = 0x1;
     }
 
@@ -46,12 +46,12 @@ bitflags::bitflags! {
     /// `t_flags`.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct TagFlags: u32 {
-        /// The block began with the journal's magic number, which its copy has zeros for.
+        /// The logged block starts with the journal's magic number, which is replaced by zeros in the journal.
         const ESCAPE = 0x1;
         /// No UUID follows this tag.
         const SAME_UUID = 0x2;
         const DELETED = 0x4;
-        /// The last one of its descriptor.
+        /// Last tag of its descriptor.
         const LAST = 0x8;
     }
 }
@@ -66,13 +66,13 @@ pub struct BlockHeader {
 }
 
 impl BlockHeader {
-    /// The header of a block of this type.
+    /// Creates the header of a block of this type.
     pub fn new(blocktype: u32, sequence: u32) -> Self {
         Self { magic: JOURNAL_MAGIC.into(), blocktype: blocktype.into(), sequence: sequence.into() }
     }
 }
 
-/// `struct journal_superblock_s`. What follows `errno` is there in version 2 only.
+/// `struct journal_superblock_s`. The fields behind `errno` exist in version 2 only.
 #[derive(Debug, Clone, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct RawJournalSuperblock {
@@ -100,7 +100,7 @@ pub struct RawJournalSuperblock {
     pub users: [[u8; 16]; 48],
 }
 
-/// `struct journal_block_tag3_s`, with sums of version 3.
+/// `struct journal_block_tag3_s`, used with checksums of version 3.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct RawTag3 {
@@ -110,7 +110,7 @@ pub struct RawTag3 {
     pub checksum: U32,
 }
 
-/// `struct journal_block_tag_s`, without version 3. The high half is there with 64-bit numbers only.
+/// `struct journal_block_tag_s`, used without version 3. The high half exists with 64-bit block numbers only.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct RawTag {
@@ -120,12 +120,12 @@ pub struct RawTag {
     pub blocknr_high: U32,
 }
 
-/// `struct jbd2_journal_revoke_header_s`. Block numbers follow, of 8 bytes with 64-bit numbers, of 4 without.
+/// `struct jbd2_journal_revoke_header_s`, followed by block numbers of 8 bytes (64-bit) or 4 bytes.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct RevokeHeader {
     pub header: BlockHeader,
-    /// Bytes of the block that are used, with this header.
+    /// Number of bytes in use in the block, including this header.
     pub count: U32,
 }
 
@@ -142,7 +142,7 @@ pub struct CommitHeader {
     pub commit_nsec: U32,
 }
 
-/// Bytes of the sum at the end of descriptors and of revocations, with sums of version 2 and 3.
+/// Size in bytes of the checksum in the tail of descriptor and revoke blocks, with checksums of version 2 and 3.
 pub const BLOCK_TAIL: usize = 4;
 
 const _: () = {

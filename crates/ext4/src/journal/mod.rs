@@ -1,7 +1,7 @@
-//! The journal (JBD2): changes are in it before they are in their places, so that a crash leaves all or nothing of each.
+//! The journal (jbd2): write-ahead logging of metadata blocks, so that a crash leaves all or nothing of each transaction.
 //!
-//! It is a ring of blocks behind a superblock of its own. A transaction is a number of descriptors, each with copies of
-//! blocks behind it, and of revocations; it counts once its commit record is there.
+//! The journal is a ring of blocks behind a superblock of its own. A transaction consists of descriptors, each followed by logged
+//! blocks, and of revoke blocks; it is valid once its commit record is written.
 
 mod area;
 mod checksum;
@@ -19,7 +19,7 @@ pub use superblock::JournalSuperblock;
 pub use tags::{Tag, TagForm};
 pub(crate) use writer::JournalWriter;
 
-/// Whether transaction `a` came after `b`. Numbers of transactions wrap around.
+/// Reports whether transaction `a` is later than `b`. Transaction numbers wrap around.
 pub fn is_after(a: u32, b: u32) -> bool {
     (a.wrapping_sub(b) as i32) > 0
 }

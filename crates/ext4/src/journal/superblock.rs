@@ -1,4 +1,4 @@
-//! The journal's superblock, checked.
+//! Journal superblock: parsing, validation and encoding.
 
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -9,15 +9,15 @@ use super::layout::{
 };
 use crate::error::{Corruption, Error, Result};
 
-/// Blocks that fast commits have where the superblock does not say.
+/// Number of fast-commit blocks if the superblock does not specify it.
 const FAST_BLOCKS: u32 = 256;
 
-/// Fewest blocks that a journal has, as the kernel wants it.
+/// Minimum number of blocks of a journal, as in the kernel.
 const FEWEST: u32 = 1024;
 
-/// What a journal says of itself.
+/// A validated journal superblock.
 ///
-/// Of the blocks `0..length`, the ring are `first..end`; fast commits lie in `fast..length`.
+/// Of the journal blocks `0..length`, `first..end` are the ring, and `fast..length` the fast-commit area.
 #[derive(Debug, Clone)]
 pub struct JournalSuperblock {
     raw: RawJournalSuperblock,
@@ -25,29 +25,29 @@ pub struct JournalSuperblock {
     pub compat: JournalCompat,
     /// Incompatible features.
     pub incompat: JournalIncompat,
-    /// Volume identifier: of the file system, or of an external journal's device.
+    /// UUID of the file system, or of an external journal's device.
     pub uuid: [u8; 16],
-    /// Blocks of the journal.
+    /// Number of blocks of the journal.
     pub length: u32,
     /// First block of the ring.
     pub first: u32,
-    /// Where the ring ends: `first` follows upon the block before.
+    /// Block behind the last block of the ring, which wraps around to `first`.
     pub end: u32,
-    /// First block for fast commits; `length` where there are none.
+    /// First block of the fast-commit area; `length` if there is none.
     pub fast: u32,
-    /// The first transaction that is to be found in the ring.
+    /// Number of the first transaction expected in the ring.
     pub sequence: u32,
-    /// Where it begins; 0 where nothing is to be recovered.
+    /// Block at which it starts; 0 if no recovery is needed.
     pub start: u32,
-    /// Why it was given up, as a positive errno; 0 if it was not.
+    /// Reason for an abort, as a positive errno; 0 if the journal was not aborted.
     pub errno: u32,
 }
 
 impl JournalSuperblock {
-    /// Checks a superblock. The journal has `there` blocks of `block_size` bytes.
+    /// Validates the superblock of a journal with `there` blocks of `block_size` bytes.
     ///
     /// # Errors
-    /// [`Error::Corrupt`], and [`Error::Unsupported`] for features that are not known.
+    /// [`Error::Corrupt`], and [`Error::Unsupported`] for unknown features.
     pub fn parse(bytes: &[u8], block_size: u32, there: u32) -> Result<Self> {
         let wrong = |what: String| Err(Corruption::new(format!("journal superblock: {what}")).into());
         let Ok((raw, _)) = RawJournalSuperblock::read_from_prefix(bytes) else {
@@ -92,7 +92,7 @@ impl JournalSuperblock {
                 0 => FAST_BLOCKS,
                 blocks => blocks,
             };
-            // A ring that would be too short keeps all, and there are no fast commits.
+            // If the ring would become too short, it keeps all blocks and there are no fast commits.
             if let Some(rest) = length.checked_sub(blocks).filter(|&rest| rest >= FEWEST) {
                 (end, fast) = (rest, rest + 1);
             }
@@ -100,7 +100,7 @@ impl JournalSuperblock {
         if first == 0 || first >= end || start != 0 && !(first..end).contains(&start) {
             return wrong(format!("a ring from {first} to {end} that starts at {start}"));
         }
-        // It holds as a negative number what the kernel had; both signs are found.
+        // Stored as the kernel's negative errno; both signs occur.
         let errno = raw.errno.get().cast_signed().unsigned_abs();
         Ok(Self {
             compat,
@@ -117,7 +117,7 @@ impl JournalSuperblock {
         })
     }
 
-    /// Turns features on, or off. A superblock of version 1 becomes one of version 2 with its first feature.
+    /// Sets the features. A superblock of version 1 becomes one of version 2 with its first feature.
     pub fn set_features(&mut self, compat: JournalCompat, incompat: JournalIncompat) {
         (self.compat, self.incompat) = (compat, incompat);
         if self.raw.header.blocktype.get() == block_type::SUPERBLOCK_V1
@@ -128,7 +128,7 @@ impl JournalSuperblock {
         }
     }
 
-    /// The superblock as it lies on the disk: what of this may change, all else as it was read, and a right sum.
+    /// Returns the on-disk form, with unknown fields as they were read, and the checksum filled in.
     pub fn encode(&self) -> [u8; size_of::<RawJournalSuperblock>()] {
         let mut raw = self.raw.clone();
         raw.sequence = self.sequence.into();
@@ -152,12 +152,12 @@ impl JournalSuperblock {
         bytes
     }
 
-    /// The block behind `block` in the ring.
+    /// Returns the block behind `block` in the ring.
     pub fn after(&self, block: u32) -> u32 {
         if block + 1 >= self.end { self.first } else { block + 1 }
     }
 
-    /// File systems that use this journal.
+    /// Returns the UUIDs of the file systems that use this journal.
     pub fn users(&self) -> &[[u8; 16]] {
         let users = self.raw.nr_users.get() as usize;
         &self.raw.users[..users.min(self.raw.users.len())]

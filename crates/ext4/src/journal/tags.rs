@@ -1,21 +1,21 @@
-//! The tags of a descriptor: which block each of the copies behind it is of. Their form depends on the features.
+//! Descriptor tags: each names the file system block of one logged block. Their format depends on the journal's features.
 
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::layout::{BLOCK_TAIL, BlockHeader, JournalIncompat, RawTag, RawTag3, TagFlags};
 
-/// A tag, whatever its form.
+/// A tag, independent of its format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tag {
-    /// The block's place in the file system.
+    /// Block number in the file system.
     pub block: u64,
     /// Flags.
     pub flags: TagFlags,
-    /// The sum of the copy: 32 bits in version 3, 16 in version 2, nothing without.
+    /// Checksum of the logged block: 32 bits in version 3, 16 in version 2, else 0.
     pub sum: u32,
 }
 
-/// How tags look in a journal.
+/// Format of the tags in a journal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TagForm {
     v3: bool,
@@ -23,11 +23,11 @@ pub struct TagForm {
     wide: bool,
 }
 
-/// Bytes of the UUID behind a tag without [`TagFlags::SAME_UUID`].
+/// Size in bytes of the UUID behind a tag without [`TagFlags::SAME_UUID`].
 const UUID: usize = 16;
 
 impl TagForm {
-    /// That of a journal with these features.
+    /// Returns the format for a journal with these features.
     pub fn of(features: JournalIncompat) -> Self {
         Self {
             v3: features.contains(JournalIncompat::CSUM_V3),
@@ -36,21 +36,21 @@ impl TagForm {
         }
     }
 
-    /// Bytes of a tag, without a UUID.
+    /// Size in bytes of a tag, without a UUID.
     pub fn size(self) -> usize {
         match self {
             Self { v3: true, .. } => size_of::<RawTag3>(),
-            // Version 2 makes tags two bytes longer than what they hold.
+            // Version 2 makes tags two bytes longer than their content.
             Self { v2, wide, .. } => 8 + if wide { 4 } else { 0 } + if v2 { 2 } else { 0 },
         }
     }
 
-    /// Bytes at the end of a block of the journal that no tag may use.
+    /// Number of bytes at the end of a journal block that tags may not use.
     fn tail(self) -> usize {
         if self.v2 || self.v3 { BLOCK_TAIL } else { 0 }
     }
 
-    /// Most tags in a descriptor of `block` bytes, all without a UUID but the first.
+    /// Maximum number of tags in a descriptor of `block` bytes; only the first has a UUID.
     pub fn most(self, block: usize) -> usize {
         block.saturating_sub(size_of::<BlockHeader>() + UUID + self.tail()) / self.size()
     }
@@ -59,7 +59,7 @@ impl TagForm {
         let block = |high: u32, low: u32| u64::from(high) << 32 | u64::from(low);
         if self.v3 {
             let (raw, _) = RawTag3::read_from_prefix(bytes).ok()?;
-            // Without the feature the high half is none.
+            // Without the feature, the high half is not valid.
             let high = if self.wide { raw.blocknr_high.get() } else { 0 };
             return Some(Tag {
                 block: block(high, raw.blocknr.get()),
@@ -78,11 +78,11 @@ impl TagForm {
         })
     }
 
-    /// Writes tags into a descriptor of which the header is there. They carry the journal's UUID once, and say by
-    /// themselves which is the last.
+    /// Writes tags into a descriptor behind its header. The first tag is followed by the journal's UUID; the last is marked as
+    /// such.
     ///
     /// # Panics
-    /// Where there are more than [`most`](Self::most).
+    /// If there are more than [`most`](Self::most) tags.
     pub fn put(self, descriptor: &mut [u8], uuid: &[u8; 16], tags: &[Tag]) {
         let mut at = size_of::<BlockHeader>();
         for (place, tag) in tags.iter().enumerate() {
@@ -116,7 +116,7 @@ impl TagForm {
         }
     }
 
-    /// The tags of a descriptor: all up to the one that says it is the last, or to the end of the block.
+    /// Iterates over the tags of a descriptor, up to the one marked as the last, or to the end of the block.
     pub fn tags(self, descriptor: &[u8]) -> impl Iterator<Item = Tag> {
         let end = descriptor.len().saturating_sub(self.tail());
         let mut rest = descriptor.get(size_of::<BlockHeader>()..end).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Writing a journal: transactions one behind the other in a ring, which a checkpoint empties.
+//! Journal writer: appends transactions to the ring, which a checkpoint empties.
 
 use zerocopy::IntoBytes;
 
@@ -11,29 +11,29 @@ use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::time;
 
-/// Bytes that one write gathers.
+/// Maximum size of one write.
 const MAX_WRITE_BYTES: usize = 1 << 20;
 
-/// A journal that is written.
+/// A journal open for writing.
 pub(crate) struct JournalWriter {
     log: JournalArea,
     superblock: JournalSuperblock,
     sums: Option<Sums>,
     form: TagForm,
-    /// The next block to be written.
+    /// Next block to write.
     head: u32,
-    /// Blocks before it whose transactions are not in their places yet.
+    /// Number of blocks before it that await a checkpoint.
     used: u32,
     /// Number of the next transaction.
     sequence: u32,
-    /// What waits to be written, and where it begins.
+    /// Buffered blocks, and the journal block at which they start.
     gathered: Vec<u8>,
     gathered_at: u32,
 }
 
 impl JournalWriter {
-    /// A ring in a journal in which nothing is left to be recovered; nothing is written before [`begin`](Self::begin).
-    /// The features are those the kernel turns on: `wide` block numbers, and `sums` of version 3.
+    /// Creates a writer for a journal that needs no recovery; nothing is written before [`begin`](Self::begin). Enables the
+    /// features that the kernel enables: `wide` (64-bit) block numbers, and `sums` (checksums) of version 3.
     pub(crate) fn open(log: JournalArea, wide: bool, sums: bool) -> Result<Self> {
         let mut superblock = log.superblock()?;
         if superblock.start != 0 {
@@ -44,7 +44,7 @@ impl JournalWriter {
         incompat -= JournalIncompat::CSUM_V2 | JournalIncompat::CSUM_V3 | JournalIncompat::ASYNC_COMMIT;
         incompat.set(JournalIncompat::CSUM_V3, sums);
         superblock.set_features(superblock.compat - JournalCompat::CHECKSUM, incompat);
-        // One number is left out, for what a crash may have left of it.
+        // Skip one number, which leftovers of a crash may have.
         superblock.sequence = superblock.sequence.wrapping_add(1);
         superblock.start = superblock.first;
         superblock.errno = 0;
@@ -61,13 +61,13 @@ impl JournalWriter {
         })
     }
 
-    /// Takes the journal into use. The superblock of the file system says by then that it needs recovery: a journal in
-    /// use of one that does not is an error to e2fsck.
+    /// Marks the journal as in use. The superblock of the file system must have the recovery flag by then: e2fsck treats a
+    /// journal in use without that flag as an error.
     pub(crate) fn begin(&mut self) -> Result<()> {
         self.set_superblock()
     }
 
-    /// Goes on behind the last transaction of a journal that is to be recovered, so that there is one more.
+    /// Creates a writer that appends another transaction to a journal that needs recovery.
     pub(crate) fn resume(log: JournalArea, superblock: &JournalSuperblock, end: u32, sequence: u32) -> Self {
         let size = superblock.end - superblock.first;
         Self {
@@ -83,13 +83,13 @@ impl JournalWriter {
         }
     }
 
-    /// Blocks of the ring.
+    /// Number of blocks of the ring.
     fn size(&self) -> u32 {
         self.superblock.end - self.superblock.first
     }
 
-    /// Blocks that a transaction may change: a quarter of the ring, so that there is always one to be written while
-    /// others wait for their checkpoint.
+    /// Maximum number of blocks that a transaction may change: a quarter of the ring, so that one transaction always fits while
+    /// others await their checkpoint.
     pub(crate) fn largest_transaction(&self) -> u32 {
         self.size() / 4
     }
@@ -99,26 +99,25 @@ impl JournalWriter {
         (self.log.block_size() as usize - size_of::<RevokeHeader>() - tail) / self.revocation()
     }
 
-    /// Bytes of one revocation.
+    /// Size of one revocation in bytes.
     fn revocation(&self) -> usize {
         if self.superblock.incompat.contains(JournalIncompat::BIT64) { 8 } else { 4 }
     }
 
-    /// Whether a transaction of so many blocks and revocations has room before the next checkpoint.
+    /// Reports whether a transaction with this number of blocks and revocations fits without a checkpoint.
     pub(crate) fn has_room(&self, blocks: usize, revoked: usize) -> bool {
         let descriptors = blocks.div_ceil(self.form.most(self.log.block_size() as usize));
         let needed = blocks + descriptors + revoked.div_ceil(self.revocations_per_block()) + 1;
-        // One block stays free: a full ring would look like an empty one.
+        // One block stays free: a full ring would be indistinguishable from an empty one.
         needed < (self.size() - self.used) as usize
     }
 
-    /// Bytes of transactions that wait for their checkpoint.
+    /// Number of bytes of transactions that await a checkpoint.
     pub(crate) fn waiting(&self) -> u64 {
         u64::from(self.used) * u64::from(self.log.block_size())
     }
 
-    /// Writes a transaction. It lasts when this returns, and so does what was written to the device of the file system
-    /// before.
+    /// Writes a transaction. On return it is durable, as are earlier writes to the device of the file system.
     pub(crate) fn write<B: AsRef<[u8]>>(
         &mut self,
         device: &dyn Device,
@@ -149,24 +148,23 @@ impl JournalWriter {
         Ok(())
     }
 
-    /// All transactions are in their places: the ring is empty.
+    /// Empties the ring after a checkpoint of all transactions.
     pub(crate) fn empty(&mut self) -> Result<()> {
         self.used = 0;
         self.superblock.start = self.head;
         self.set_superblock()
     }
 
-    /// As [`empty`](Self::empty), and nothing is to be recovered when the file system is opened next.
+    /// Empties the ring like [`empty`](Self::empty), and marks the journal as needing no recovery.
     pub(crate) fn close(&mut self) -> Result<()> {
         self.used = 0;
         self.superblock.start = 0;
         self.set_superblock()
     }
 
-    /// Notes in the journal that it was given up: recovery brings an older superblock of the file system back, which
-    /// knows nothing of that.
+    /// Records an abort in the journal: recovery restores an older superblock of the file system, which does not record it.
     pub(crate) fn give_up(&mut self) {
-        // EIO, whatever it was.
+        // Always EIO, whatever the reason.
         self.superblock.errno = 5;
         self.log.set_superblock(&self.superblock).and_then(|()| Ok(self.log.device().flush()?)).ok();
     }
@@ -174,7 +172,7 @@ impl JournalWriter {
     fn set_superblock(&mut self) -> Result<()> {
         self.superblock.sequence = self.sequence;
         self.log.set_superblock(&self.superblock)?;
-        // What the superblock gives free is written over next.
+        // Blocks that the superblock releases are overwritten next.
         Ok(self.log.device().flush()?)
     }
 
@@ -199,7 +197,7 @@ impl JournalWriter {
         block
     }
 
-    /// A descriptor and the copies it describes.
+    /// Writes a descriptor and its logged blocks.
     fn copies<B: AsRef<[u8]>>(&mut self, blocks: &[(u64, B)]) -> Result<()> {
         let magic = JOURNAL_MAGIC.to_be_bytes();
         let escaped: Vec<Option<Vec<u8>>> = blocks
@@ -243,7 +241,7 @@ impl JournalWriter {
         block
     }
 
-    /// Adds a block at the head.
+    /// Appends a block at the head.
     fn put(&mut self, block: &[u8]) -> Result<()> {
         if self.gathered.is_empty() {
             self.gathered_at = self.head;

@@ -1,4 +1,4 @@
-//! Directories: entries in a list, and the hash tree that finds the right block of it.
+//! Directory format: lists of entries, and the hash tree that locates the block of a name.
 
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -8,7 +8,7 @@ pub const TAIL_TYPE: u8 = 0xde;
 
 /// `struct ext4_dir_entry_2` without the name that follows it.
 ///
-/// Without the feature `filetype` the type's byte is the high byte of the length of the name.
+/// Without the feature `filetype`, the type's byte is the high byte of the length of the name.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 #[allow(missing_docs, reason = "named as in the format's documentation")]
@@ -19,7 +19,7 @@ pub struct DirEntry {
     pub file_type: u8,
 }
 
-/// `struct ext4_dir_entry_tail`: the checksum of a leaf, dressed as an entry without inode or name.
+/// `struct ext4_dir_entry_tail`: the checksum of a leaf, in the form of an entry without inode or name.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 #[allow(missing_docs, reason = "named as in the format's documentation")]
@@ -43,7 +43,7 @@ pub struct DxRootInfo {
     pub unused_flags: u8,
 }
 
-/// `struct dx_countlimit`: in the place of the first entry's hash.
+/// `struct dx_countlimit`: occupies the place of the first entry's hash.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 #[allow(missing_docs, reason = "named as in the format's documentation")]

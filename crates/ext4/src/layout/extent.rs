@@ -1,4 +1,4 @@
-//! Extent trees: a header, then entries of 12 bytes; in the inode for the root, in a block for every other node.
+//! Extent tree format: a header followed by entries of 12 bytes. The root is in the inode, every other node in a block.
 
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -6,7 +6,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 /// `eh_magic`.
 pub const EXTENT_MAGIC: u16 = 0xf30a;
 
-/// A length above this one is that of an unwritten extent, this much longer than the extent is.
+/// A length above this value marks an unwritten extent, whose length is reduced by this value.
 pub const UNWRITTEN_ABOVE: u16 = 32768;
 
 /// `struct ext4_extent_header`.

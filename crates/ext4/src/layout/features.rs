@@ -2,7 +2,7 @@
 #![allow(missing_docs, reason = "flags and fields are named as in the format's documentation")]
 
 bitflags::bitflags! {
-    /// Features that may be ignored by who does not know them.
+    /// Compatible features: implementations may ignore unknown ones.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct Compat: u32 {
         const DIR_PREALLOC = 0x1;
@@ -17,7 +17,7 @@ bitflags::bitflags! {
         const ORPHAN_FILE = 0x1000;
     }
 
-    /// Features without which nothing may be read.
+    /// Incompatible features: reading and writing require support for all of them.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct Incompat: u32 {
         const COMPRESSION = 0x1;
@@ -38,7 +38,7 @@ bitflags::bitflags! {
         const CASEFOLD = 0x2_0000;
     }
 
-    /// Features without which nothing may be written.
+    /// Read-only compatible features: writing requires support for all of them.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct RoCompat: u32 {
         const SPARSE_SUPER = 0x1;
@@ -59,7 +59,7 @@ bitflags::bitflags! {
 }
 
 impl Incompat {
-    /// What this engine can read.
+    /// Incompatible features that this engine can read.
     pub const READABLE: Self = Self::FILETYPE
         .union(Self::NEEDS_RECOVERY)
         .union(Self::META_BG)
@@ -74,7 +74,7 @@ impl Incompat {
         .union(Self::ENCRYPT)
         .union(Self::CASEFOLD);
 
-    /// What this engine can write.
+    /// Incompatible features that this engine can write.
     pub const WRITABLE: Self = Self::FILETYPE
         .union(Self::NEEDS_RECOVERY)
         .union(Self::EXTENT)
@@ -86,7 +86,7 @@ impl Incompat {
 }
 
 impl RoCompat {
-    /// What this engine can write.
+    /// Read-only compatible features that this engine can write.
     pub const WRITABLE: Self = Self::SPARSE_SUPER
         .union(Self::LARGE_FILE)
         .union(Self::HUGE_FILE)
@@ -97,7 +97,7 @@ impl RoCompat {
         .union(Self::ORPHAN_PRESENT);
 }
 
-/// The names of flags in lower case, those without a name as numbers, as `dumpe2fs` prints them.
+/// Returns the names of flags in lower case, and unnamed flags as numbers, as `dumpe2fs` prints them.
 fn names<F: bitflags::Flags<Bits = u32>>(flags: &F) -> Vec<String> {
     let mut names: Vec<String> = flags
         .iter_names()
@@ -119,21 +119,21 @@ fn names<F: bitflags::Flags<Bits = u32>>(flags: &F) -> Vec<String> {
 }
 
 impl Compat {
-    /// Their names.
+    /// Returns the names of the features.
     pub fn names(&self) -> Vec<String> {
         names(self)
     }
 }
 
 impl Incompat {
-    /// Their names.
+    /// Returns the names of the features.
     pub fn names(&self) -> Vec<String> {
         names(self)
     }
 }
 
 impl RoCompat {
-    /// Their names.
+    /// Returns the names of the features.
     pub fn names(&self) -> Vec<String> {
         names(self)
     }

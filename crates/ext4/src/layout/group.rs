@@ -1,22 +1,22 @@
-//! Group descriptors: where a group's bitmaps and inode table lie.
+//! Group descriptor format: locations of bitmaps and inode table, free counts and checksums.
 
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 bitflags::bitflags! {
-    /// What of a group was never initialized.
+    /// Initialisation state of a group.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct GroupFlags: u16 {
-        /// The inode bitmap is not written yet: all free.
+        /// The inode bitmap is uninitialised: all inodes are free.
         const INODE_UNINIT = 0x1;
-        /// The block bitmap is not written yet: only the group's own metadata is used.
+        /// The block bitmap is uninitialised: only the group's own metadata is in use.
         const BLOCK_UNINIT = 0x2;
         /// The inode table is zeroed.
         const INODE_ZEROED = 0x4;
     }
 }
 
-/// `struct ext4_group_desc`, all 64 bytes; on file systems without `64bit` only the first 32 are there.
+/// `struct ext4_group_desc`, 64 bytes; without the feature `64bit`, only the first 32 exist.
 #[derive(Debug, Clone, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 #[allow(missing_docs, reason = "named as in the format's documentation, without the prefix bg_")]

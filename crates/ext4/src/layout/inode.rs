@@ -1,4 +1,4 @@
-//! Inodes: 128 bytes, and more where the file system was made with larger ones.
+//! Inode format: 128 bytes, and more if the file system was made with larger inodes.
 #![allow(missing_docs, reason = "flags and fields are named as in the format's documentation")]
 
 use zerocopy::little_endian::{U16, U32};
@@ -33,7 +33,7 @@ bitflags::bitflags! {
     }
 }
 
-/// `struct ext4_inode`, as far as it has names. What an inode does not have room for reads as zero.
+/// `struct ext4_inode`, up to the last named field. Fields that an inode has no room for read as zero.
 #[derive(Debug, Clone, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct RawInode {
@@ -72,7 +72,7 @@ pub struct RawInode {
 }
 
 impl RawInode {
-    /// Bytes that every inode has.
+    /// Size in bytes of the fields that every inode has.
     pub const BASE: usize = 128;
 }
 

@@ -1,7 +1,7 @@
-//! The format on the disk: little-endian structures as they lie there, with nothing checked.
+//! On-disk format: little-endian structures, unchecked.
 //!
-//! Offsets and meanings follow the kernel's documentation, `Documentation/filesystems/ext4/`. What is read into these
-//! types is checked once, where it becomes a type of the engine.
+//! Offsets and meanings follow the kernel's documentation, `Documentation/filesystems/ext4/`. Values are checked once, when they
+//! are converted into a type of the engine.
 
 mod directory;
 mod extent;

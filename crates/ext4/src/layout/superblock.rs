@@ -1,9 +1,9 @@
-//! The superblock: 1024 bytes, 1024 bytes into the image, with copies at the start of some groups.
+//! Superblock format: 1024 bytes at offset 1024 of the image, with copies at the start of some groups.
 
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// Where the first superblock lies, in bytes.
+/// Offset of the primary superblock in bytes.
 pub const SUPERBLOCK_OFFSET: u64 = 1024;
 
 /// `s_magic`.

@@ -1,4 +1,4 @@
-//! Extended attributes: in the inode behind its fields, and in a block of their own.
+//! Extended attribute format: in the inode behind its fields, and in a separate block.
 
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -6,7 +6,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 /// `h_magic`, in the block and in the inode.
 pub const XATTR_MAGIC: u32 = 0xea02_0000;
 
-/// `struct ext4_xattr_header`: at the start of a block of attributes. In an inode there is only the magic.
+/// `struct ext4_xattr_header`: at the start of an attribute block. In an inode, there is only the magic.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 #[allow(missing_docs, reason = "named as in the format's documentation, without the prefix h_")]

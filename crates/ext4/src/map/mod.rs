@@ -1,4 +1,4 @@
-//! From a block of a file to a block of the device.
+//! Mapping of file blocks to device blocks, through extent trees or indirect block maps.
 
 mod extents;
 mod indirect;
@@ -14,26 +14,26 @@ use crate::superblock::Geometry;
 
 pub(crate) use extents::fill_sum as fill_extent_sum;
 
-/// Blocks of a file that lie one behind the other, as its map has them.
+/// A run of contiguous blocks in a file's map.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct MappedExtent {
-    /// First block in the file.
+    /// First block, numbered within the file.
     pub(crate) logical: u32,
-    /// Blocks.
+    /// Number of blocks.
     pub(crate) length: u32,
-    /// First block on the device.
+    /// First block, numbered on the device.
     pub(crate) start: u64,
-    /// What it holds is the file's; else it reads as zeros.
+    /// Set if the blocks are written; unwritten ones read as zeros.
     pub(crate) written: bool,
 }
 
 impl MappedExtent {
-    /// The block of the file behind the last.
+    /// Returns the file block behind the last.
     pub(crate) fn end(&self) -> u64 {
         u64::from(self.logical) + u64::from(self.length)
     }
 
-    /// Without the first `skip` blocks.
+    /// Returns the extent without its first `skip` blocks.
     pub(crate) fn from(&self, skip: u32) -> Self {
         Self {
             logical: self.logical.wrapping_add(skip),
@@ -43,7 +43,7 @@ impl MappedExtent {
         }
     }
 
-    /// The part that lies in a range of the file.
+    /// Returns the part within a range of the file.
     fn within(&self, (from, to): (u64, u64)) -> Option<Self> {
         let first = u64::from(self.logical).max(from);
         let end = self.end().min(to);
@@ -52,15 +52,15 @@ impl MappedExtent {
     }
 }
 
-/// Blocks that one [`replace`] may change: on each level a node and a new one, with bitmaps and descriptors.
+/// Number of blocks that one [`replace`] may change: on each level a node and a new one, with bitmaps and descriptors.
 pub(crate) const CREDITS: u32 = 6 * 4;
 
-/// Makes blocks `from..to` of a file consist of `new`: in order, within, and not farther than [`map`] tells of one run.
-/// Tells what was there before; those blocks are not freed, and the inode is to be saved.
+/// Replaces the mapping of blocks `from..to` of a file by `new`: in order, within the range, and no longer than one run that
+/// [`map`] returns. Returns the previous mapping; its blocks are not freed. The caller must save the inode.
 ///
 /// # Errors
-/// [`crate::Error::NoSpace`] and [`crate::Error::Corrupt`] before anything is changed; [`crate::Error::Unsupported`] for blocks never
-/// written where the map has no such.
+/// [`crate::Error::NoSpace`] and [`crate::Error::Corrupt`] before anything is changed; [`crate::Error::Unsupported`] for
+/// unwritten blocks in a block map.
 pub(crate) fn replace(
     fs: &Filesystem,
     handle: &mut Handle<'_>,
@@ -76,19 +76,19 @@ pub(crate) fn replace(
     replaced.map_err(|error| error.of_inode(number))
 }
 
-/// Blocks that a file can have, by the form of its map.
+/// Returns the maximum length of a file in blocks, by the format of its map.
 pub(crate) fn longest(geometry: &Geometry, inode: &Inode) -> u64 {
     match inode.flags.contains(InodeFlags::EXTENTS) {
-        // The last number is left out: no extent could end behind it.
+        // The last number is excluded: no extent could end behind it.
         true => u32::MAX.into(),
         false => indirect::longest(geometry),
     }
 }
 
-/// Blocks of the largest file: as [`longest`], and so few that the inode can count what it occupies.
+/// Returns the maximum length of a file in blocks: at most [`longest`], and so that the inode can count the occupied blocks.
 ///
-/// Without `huge_file` it counts units of 512 bytes in 32 bits, else in 48 bits. Those are the limits of the kernel, which
-/// takes an inode for damaged that is larger.
+/// Without `huge_file`, an inode counts units of 512 bytes in 32 bits, else in 48 bits. The limits equal those of the kernel,
+/// which treats a larger inode as corrupt.
 pub(crate) fn largest(geometry: &Geometry, inode: &Inode) -> u64 {
     let huge = geometry.ro_compat.contains(RoCompat::HUGE_FILE);
     let counted = if huge { (1 << 48) - 1 } else { u64::from(u32::MAX) >> (geometry.block_bits - 9) };
@@ -98,7 +98,7 @@ pub(crate) fn largest(geometry: &Geometry, inode: &Inode) -> u64 {
     }
 }
 
-/// The run that begins at `logical`: at most `most` blocks, and at least one.
+/// Returns the run that starts at `logical`, of at least one and at most `most` blocks.
 pub(crate) fn map(
     geometry: &Geometry,
     store: &MetadataCache,

@@ -1,4 +1,4 @@
-//! Inodes come, with a name or without.
+//! Creation of inodes, with or without a name.
 
 use super::attributes::New;
 use super::{DirTransaction, check_new, growth, inherit, new_inode, nlink};
@@ -12,19 +12,19 @@ use crate::layout::InodeFlags;
 use crate::read::MAX_TARGET_BYTES;
 use crate::{orphans, time, xattr};
 
-/// What is to be made.
+/// Kind of a new inode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names are the documentation")]
 pub enum NewInodeKind<'a> {
     Regular,
     Directory,
-    /// With this target: at least one byte, at most 4095, and fewer than a block has.
+    /// Symbolic link with this target: 1 to 4095 bytes, and less than a block.
     Symlink(&'a [u8]),
     Fifo,
     Socket,
-    /// With major and minor number.
+    /// Character device with major and minor number.
     CharDevice(u32, u32),
-    /// With major and minor number.
+    /// Block device with major and minor number.
     BlockDevice(u32, u32),
 }
 
@@ -42,7 +42,7 @@ impl NewInodeKind<'_> {
     }
 }
 
-/// A device's number: in the old form where both parts fit a byte, else in the new one.
+/// Encodes a device number: in the old format if both parts fit a byte, else in the new one.
 fn encode_device(major: u32, minor: u32) -> [u32; 2] {
     if major < 256 && minor < 256 {
         return [major << 8 | minor, 0];
@@ -50,9 +50,9 @@ fn encode_device(major: u32, minor: u32) -> [u32; 2] {
     [0, minor & 0xff | major << 8 | (minor & !0xff) << 12]
 }
 
-/// Blocks that a new inode itself may change: bitmap, descriptor, inode, attributes, and blocks of content.
+/// Number of blocks that a new inode itself may change: bitmap, descriptor, inode, attributes, and blocks of content.
 pub(super) fn new_credits(parent: &Inode, what: NewInodeKind<'_>) -> u32 {
-    // Without attributes there is nothing to inherit.
+    // A parent without attributes has nothing to inherit.
     let plain = parent.xattr_block == 0 && parent.tail.iter().all(|&byte| byte == 0);
     let attributes = if plain { 0 } else { xattr::CREDITS };
     let content = match what {
@@ -64,12 +64,13 @@ pub(super) fn new_credits(parent: &Inode, what: NewInodeKind<'_>) -> u32 {
 }
 
 impl Filesystem {
-    /// Makes an inode and enters its name into a directory.
+    /// Creates an inode and its name in a directory.
     ///
     /// # Errors
-    /// [`Error::Exists`], [`Error::NotDirectory`], [`Error::NameTooLong`], [`Error::Invalid`] for names and targets that
-    /// cannot be, [`Error::TooManyLinks`] for a directory in a full one, [`Error::NotPermitted`] in an immutable one,
-    /// [`Error::NoKey`] in an encrypted one, [`Error::NoSpace`], [`Error::ReadOnly`], [`Error::Corrupt`], [`Error::Io`].
+    /// [`Error::Exists`], [`Error::NotDirectory`], [`Error::NameTooLong`], [`Error::Invalid`] for invalid names and targets,
+    /// [`Error::TooManyLinks`] if the parent has the maximum number of subdirectories, [`Error::NotPermitted`] in an immutable
+    /// directory, [`Error::NoKey`] in an encrypted one, [`Error::NoSpace`], [`Error::ReadOnly`], [`Error::Corrupt`],
+    /// [`Error::Io`].
     pub fn create(&self, parent: u32, name: &[u8], what: NewInodeKind<'_>, new: &New) -> Result<Inode> {
         let _lock = self.locks.write(parent);
         self.with_space(|| self.create_locked(parent, name, what, new))
@@ -87,7 +88,7 @@ impl Filesystem {
             nlink::check_room(&self.geometry, &parent)?;
         }
         let enter = self.enter_credits(&parent, name)?;
-        // One for a directory that is new, and one for the old where it is full.
+        // One block for a new directory, and one for the parent if it is full.
         let blocks = u32::from(kind == Kind::Directory) + growth(enter);
         self.allocator()?.check(blocks, self.rights(new.uid, new.gid))?;
         let mut handle = self.store.begin(enter + new_credits(&parent, what))?;
@@ -98,7 +99,7 @@ impl Filesystem {
             &link,
         );
         if let Err(error) = entered {
-            // The directory may have grown for it.
+            // The parent may have grown for the entry.
             parent.save(&mut handle)?;
             self.unmake(&mut handle, inode)?;
             handle.complete();
@@ -116,11 +117,11 @@ impl Filesystem {
         Ok(inode)
     }
 
-    /// Makes a regular file without a name in a directory (`O_TMPFILE`). It is freed when it is
-    /// [reaped](Self::evict_inode), or after a crash, unless it is [linked](Self::link) before.
+    /// Creates an unnamed regular file in a directory (`O_TMPFILE`). It is freed when it is [evicted](Self::evict_inode), or
+    /// after a crash, unless it is [linked](Self::link) before.
     ///
     /// # Errors
-    /// As [`create`](Self::create).
+    /// The errors of [`create`](Self::create).
     pub fn create_nameless(&self, parent: u32, new: &New) -> Result<Inode> {
         let _lock = self.locks.read(parent);
         self.with_space(|| self.create_nameless_locked(parent, new))
@@ -128,7 +129,7 @@ impl Filesystem {
 
     fn create_nameless_locked(&self, parent: u32, new: &New) -> Result<Inode> {
         let parent = self.parent(parent)?;
-        // No name is.
+        // The empty name never exists.
         self.check_key(&parent, b"")?;
         let mut handle = self.store.begin(new_credits(&parent, NewInodeKind::Regular) + orphans::CREDITS)?;
         let mut inode = self.make(&mut handle, &parent, NewInodeKind::Regular, new)?;
@@ -139,8 +140,8 @@ impl Filesystem {
         Ok(inode)
     }
 
-    /// An inode with all but its links; it is not saved yet. The first thing that is done through a handle: where it
-    /// fails, all of it is undone.
+    /// Creates an inode without links, and without saving it. Must be the first use of the handle: on failure, everything is
+    /// undone.
     pub(super) fn make(
         &self,
         handle: &mut Handle<'_>,
@@ -153,7 +154,7 @@ impl Filesystem {
         {
             return Err(if target.is_empty() { Error::NotFound } else { Error::Invalid });
         }
-        // With the zero behind it, a target has no more than one block.
+        // A target with its terminating zero must fit one block.
         if let NewInodeKind::Symlink(target) = what
             && target.len() >= self.geometry.block_size as usize
         {
@@ -181,7 +182,7 @@ impl Filesystem {
         }
     }
 
-    /// Gives a new inode its content and its attributes.
+    /// Sets content and extended attributes of a new inode.
     fn fill(
         &self,
         handle: &mut Handle<'_>,

@@ -1,4 +1,4 @@
-//! A directory that is changed through a handle.
+//! Changes of a directory within a transaction handle.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::inode::Inode;
 use crate::layout::InodeFlags;
 use crate::superblock::Geometry;
 
-/// A directory, locked; its inode is to be saved after the last change.
+/// A locked directory; the caller must save its inode after the last change.
 pub(crate) struct DirTransaction<'a, 'h> {
     pub(crate) fs: &'a Filesystem,
     pub(crate) handle: &'a mut Handle<'h>,
@@ -81,7 +81,7 @@ impl Target for DirTransaction<'_, '_> {
     ) -> Result<u32> {
         let geometry = self.handle.store().geometry();
         let logical = self.length()?;
-        // Made before there is a block for it: what fails for other reasons leaves nothing behind.
+        // Build the content before allocating a block, so that failure leaves nothing behind.
         let mut content = vec![0; geometry.block_size as usize];
         fill(&mut content, geometry).map_err(|corruption| corruption.inode(self.inode.number))?;
         let number = self.fs.grow(self.handle, self.inode, logical)?;

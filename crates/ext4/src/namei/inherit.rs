@@ -1,4 +1,4 @@
-//! What a new inode has of the directory in which it is made.
+//! Properties that a new inode inherits from its directory: flags, group, and default ACL.
 
 use super::attributes::New;
 use crate::error::Result;
@@ -9,11 +9,11 @@ use crate::xattr::{Acl, Attribute, Lists};
 /// `S_ISGID`
 const SET_GROUP: u16 = 0o2000;
 
-/// Index of the attribute that holds an ACL.
+/// Name indexes of the attributes that hold ACLs.
 const ACCESS: u8 = 2;
 const DEFAULT: u8 = 3;
 
-/// The flags that go down.
+/// Returns the inherited flags.
 pub(super) fn flags(parent: &Inode, kind: Kind) -> InodeFlags {
     let all = InodeFlags::SECRM
         | InodeFlags::UNRM
@@ -36,7 +36,7 @@ pub(super) fn flags(parent: &Inode, kind: Kind) -> InodeFlags {
     }
 }
 
-/// Group and permissions: those of a directory with the set-group bit give their group, and to directories the bit.
+/// Returns group and permissions: a set-group-ID directory passes on its group, and the bit to subdirectories.
 pub(super) fn owner(parent: &Inode, kind: Kind, new: &New) -> (u32, u16) {
     let permissions = new.permissions & 0o7777;
     match parent.permissions & SET_GROUP {
@@ -46,7 +46,7 @@ pub(super) fn owner(parent: &Inode, kind: Kind, new: &New) -> (u32, u16) {
     }
 }
 
-/// Permissions and ACLs: a default ACL of the directory takes the place of the umask.
+/// Returns permissions and ACLs: a default ACL of the directory replaces the umask.
 pub(super) fn access(
     above: &Lists,
     kind: Kind,

@@ -1,4 +1,4 @@
-//! One more name for an inode, and one less.
+//! Link, unlink and rmdir.
 
 use super::{DirTransaction, LEAVE_CREDITS, check_fixed, check_leave, check_new, check_old, growth, nlink};
 use crate::allocate::ReservedAccess;
@@ -10,19 +10,18 @@ use crate::inode::{Inode, Kind};
 use crate::{orphans, time};
 
 impl Filesystem {
-    /// Gives an inode that is no directory one more name; to one [without a name](Self::create_nameless), its first.
+    /// Adds a name of an inode that is not a directory. An [unnamed](Self::create_nameless) file gets its first name.
     ///
     /// # Errors
-    /// As [`create`](Self::create); [`Error::NotPermitted`] for directories and for what is immutable or may only be
-    /// appended to.
+    /// The errors of [`create`](Self::create); [`Error::NotPermitted`] for directories and for immutable or append-only inodes.
     pub fn link(&self, number: u32, parent: u32, name: &[u8]) -> Result<Inode> {
         self.link_as(number, parent, name, ReservedAccess::Reserved)
     }
 
-    /// As [`link`](Self::link), for somebody with these [`rights`](Self::rights) to what the directory may grow by.
+    /// Adds a name like [`link`](Self::link), with these [`rights`](Self::rights) to the blocks by which the directory may grow.
     ///
     /// # Errors
-    /// Those of [`link`](Self::link).
+    /// The errors of [`link`](Self::link).
     pub fn link_as(&self, number: u32, parent: u32, name: &[u8], rights: ReservedAccess) -> Result<Inode> {
         let _lock = self.locks.write(parent);
         self.with_space(|| self.link_locked(number, parent, name, rights))
@@ -35,7 +34,7 @@ impl Filesystem {
         if self.found(&parent, name)?.is_some() {
             return Err(Error::Exists);
         }
-        // Looked at first without its lock, which must not be taken after that of a directory below it.
+        // Checked without the inode's lock first: a directory's lock must not be taken after that of a directory below it.
         if self.inode(number)?.kind == Kind::Directory {
             return Err(Error::NotPermitted);
         }
@@ -71,20 +70,20 @@ impl Filesystem {
         Ok(inode)
     }
 
-    /// Takes out the name of something that is no directory; tells what is left of it. Without any name left, it goes
-    /// when it is [reaped](Self::evict_inode).
+    /// Removes a name of an inode that is not a directory; returns the inode. If it has no links left, it is freed by
+    /// [`evict_inode`](Self::evict_inode).
     ///
     /// # Errors
-    /// [`Error::NotFound`], [`Error::IsDirectory`], [`Error::NotDirectory`], [`Error::NotPermitted`] where directory or
-    /// inode are immutable or may only be appended to, [`Error::ReadOnly`], [`Error::Corrupt`], [`Error::Io`].
+    /// [`Error::NotFound`], [`Error::IsDirectory`], [`Error::NotDirectory`], [`Error::NotPermitted`] if directory or inode are
+    /// immutable or append-only, [`Error::ReadOnly`], [`Error::Corrupt`], [`Error::Io`].
     pub fn unlink(&self, parent: u32, name: &[u8]) -> Result<Inode> {
         self.take_out(parent, name, false)
     }
 
-    /// Takes out an empty directory; tells what is left of it.
+    /// Removes an empty directory; returns its inode.
     ///
     /// # Errors
-    /// As [`unlink`](Self::unlink); [`Error::NotEmpty`].
+    /// The errors of [`unlink`](Self::unlink); [`Error::NotEmpty`].
     pub fn remove_directory(&self, parent: u32, name: &[u8]) -> Result<Inode> {
         self.take_out(parent, name, true)
     }
@@ -126,7 +125,7 @@ impl Filesystem {
         Ok(inode)
     }
 
-    /// One name less. Without any, the inode is an orphan. Saves it.
+    /// Drops a link of an inode and saves it. Without links, the inode becomes an orphan.
     pub(super) fn lose_name(&self, handle: &mut Handle<'_>, inode: &mut Inode) -> Result<()> {
         if inode.kind == Kind::Directory {
             inode.links = 0;
@@ -139,7 +138,7 @@ impl Filesystem {
         inode.save(handle)
     }
 
-    /// The inode of a name, whose lock is held.
+    /// Returns the inode of a name. The caller holds the inode's lock.
     pub(super) fn child(&self, parent: &Inode, name: &[u8], number: u32) -> Result<Inode> {
         let inode = self.target(parent, name, number)?;
         if inode.links == 0 {

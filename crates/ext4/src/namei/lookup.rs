@@ -1,4 +1,4 @@
-//! Inodes, names and attributes are looked up.
+//! Lookup of inodes, names and extended attributes.
 
 use crate::directory::{self, Directory, Entry};
 use crate::error::{Corruption, Error, Result};
@@ -9,15 +9,15 @@ use crate::layout::InodeFlags;
 use crate::xattr::Xattrs;
 
 impl Filesystem {
-    /// An inode that is in use.
+    /// Returns an inode in use.
     ///
     /// # Errors
-    /// [`Error::NotFound`] for a free one, [`Error::Corrupt`], [`Error::Io`].
+    /// [`Error::NotFound`] for a free inode, [`Error::Corrupt`], [`Error::Io`].
     pub fn inode(&self, number: u32) -> Result<Inode> {
         Inode::read(&self.geometry, &self.store, number)
     }
 
-    /// Finds a name in a directory.
+    /// Looks up a name in a directory.
     ///
     /// # Errors
     /// [`Error::NotFound`], [`Error::NotDirectory`], [`Error::NameTooLong`], [`Error::Corrupt`], [`Error::Io`].
@@ -44,10 +44,10 @@ impl Filesystem {
         self.target(directory, name, number)
     }
 
-    /// The inode that a name leads to, as [`list`](Self::list) told it of this directory.
+    /// Returns the inode of an entry that [`list`](Self::list) returned for this directory.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] for an inode that no name leads to: a reserved or a free one. [`Error::Io`].
+    /// [`Error::Corrupt`] if the inode is free or reserved, which no name may reference. [`Error::Io`].
     pub fn follow(&self, directory: &Inode, entry: &Entry) -> Result<Inode> {
         self.target(directory, &entry.name, entry.inode)
     }
@@ -57,7 +57,7 @@ impl Filesystem {
             let what = format!("the name {} leads to {what}", name.escape_ascii());
             Error::Corrupt(Corruption::new(what).inode(directory.number))
         };
-        // Only the root and what it needs lies below the first free inode.
+        // Of the inodes below the first unreserved one, only the root may have a name.
         if number < self.geometry.first_inode && number != ROOT {
             return Err(wrong(format!("the reserved inode {number}")));
         }
@@ -67,8 +67,8 @@ impl Filesystem {
         })
     }
 
-    /// Tells the names of a directory from `offset` on (0 at first, then an entry's `next`), until `take` returns
-    /// false. Those of an encrypted one are shown as the kernel shows them without the key, and are found by that.
+    /// Lists the names of a directory from `offset` on (0 at first, then the `next` of an entry), until `take` returns `false`.
+    /// Names of an encrypted directory are listed, and looked up, in the kernel's no-key form.
     ///
     /// # Errors
     /// [`Error::NotDirectory`], [`Error::Corrupt`], [`Error::Io`].
@@ -76,7 +76,7 @@ impl Filesystem {
         self.list_shown(directory, offset, take)
     }
 
-    /// As [`list`](Self::list), names as they are stored.
+    /// Lists names in their stored form; otherwise like [`list`](Self::list).
     pub(crate) fn list_stored(
         &self,
         directory: &Inode,
@@ -97,7 +97,7 @@ impl Filesystem {
         Xattrs { geometry: &self.geometry, store: &self.store, inode }
     }
 
-    /// The names of an inode's extended attributes.
+    /// Returns the names of an inode's extended attributes.
     ///
     /// # Errors
     /// [`Error::Corrupt`], [`Error::Io`].
@@ -105,7 +105,7 @@ impl Filesystem {
         self.xattrs(inode).names()
     }
 
-    /// The value of an extended attribute; `None` where there is none of this name.
+    /// Returns the value of an extended attribute; `None` if it does not exist.
     ///
     /// # Errors
     /// [`Error::Corrupt`], [`Error::Io`].
@@ -121,10 +121,10 @@ impl Filesystem {
         })
     }
 
-    /// Walks a path from the root. Symbolic links are not followed, and `..` is a name like any other.
+    /// Walks a path from the root. Symbolic links are not followed, and `..` is looked up like any other name.
     ///
     /// # Errors
-    /// As [`find`](Self::find).
+    /// The errors of [`find`](Self::find).
     pub fn walk(&self, path: &[u8]) -> Result<Inode> {
         let mut inode = self.inode(ROOT)?;
         for name in path.split(|&byte| byte == b'/').filter(|name| !name.is_empty()) {

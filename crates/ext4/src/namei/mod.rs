@@ -1,10 +1,10 @@
-//! Names come, go, and move.
+//! Directory operations: create, link, unlink and rename.
 //!
-//! Each operation takes the locks of the inodes that it changes, looks whether it may be done, and then does all of it
-//! through one handle: after a crash it happened as a whole, or not at all.
+//! Each operation locks the inodes that it changes, checks its preconditions, and makes all changes through one handle: after a
+//! crash it has happened completely or not at all.
 //!
-//! Order of locks: the one for moves between directories, then directories from the root down (by number where neither
-//! is in the other), then what is in them by number, then the handle.
+//! Lock order: the lock for renames between directories, then directories from the root down (by number if neither contains the
+//! other), then inodes in them by number, then the handle.
 
 mod attributes;
 mod create;
@@ -28,13 +28,13 @@ use crate::filesystem::Filesystem;
 use crate::inode::{Inode, Kind};
 use crate::layout::InodeFlags;
 
-/// Blocks that entering a name may change where there is room for it, the inode of the directory included.
+/// Number of blocks that inserting a name may change if the directory has room, including the directory's inode.
 const ENTER_CREDITS: u32 = 2;
 
-/// Blocks that taking a name out may change, the inode of the directory included.
+/// Number of blocks that removing a name may change, including the directory's inode.
 const LEAVE_CREDITS: u32 = 2;
 
-/// A name that can be made; `.` and `..` are there already.
+/// Checks a name to create; `.` and `..` always exist.
 fn check_new(name: &[u8]) -> Result<()> {
     match name {
         [] => Err(Error::NotFound),
@@ -45,7 +45,7 @@ fn check_new(name: &[u8]) -> Result<()> {
     }
 }
 
-/// A name that can be taken out.
+/// Checks a name to remove.
 fn check_old(name: &[u8]) -> Result<()> {
     match name {
         b"." => Err(Error::Invalid),
@@ -56,13 +56,13 @@ fn check_old(name: &[u8]) -> Result<()> {
 }
 
 impl Filesystem {
-    /// A directory in which names are to be changed; its lock is held.
+    /// Returns a directory whose names are to be changed. The caller holds its lock.
     fn parent(&self, number: u32) -> Result<Inode> {
         let parent = self.inode(number)?;
         if parent.kind != Kind::Directory {
             return Err(Error::NotDirectory);
         }
-        // It was removed, and somebody still has it open.
+        // A removed directory that is still open.
         if parent.links == 0 {
             return Err(Error::NotFound);
         }
@@ -72,16 +72,16 @@ impl Filesystem {
         Ok(parent)
     }
 
-    /// Blocks that entering a name may change, the inode of the directory included.
+    /// Number of blocks that inserting a name may change, including the directory's inode.
     fn enter_credits(&self, parent: &Inode, name: &[u8]) -> Result<u32> {
         match directory::has_room(&self.directory(parent), name)? {
             true => Ok(ENTER_CREDITS),
-            // Those of the directory, and what each of four new ones takes.
+            // The blocks of the directory, and the cost of each of four new ones.
             false => Ok(1 + INSERT_BLOCKS + 4 * new_inode::GROW_CREDITS),
         }
     }
 
-    /// What a name leads to, as [`find`](Self::find) checks it.
+    /// Looks up a name like [`find`](Self::find); `None` if it does not exist.
     fn found(&self, parent: &Inode, name: &[u8]) -> Result<Option<Found>> {
         match self.directory(parent).find(name) {
             Ok(found) => Ok(Some(found)),
@@ -91,17 +91,18 @@ impl Filesystem {
     }
 }
 
-/// Blocks that a directory takes, to a user who may not have all: one where it is full, as the kernel counts at first.
+/// Number of blocks checked against reserved space for a directory's growth: one if it is full, like the kernel's initial
+/// estimate.
 fn growth(enter_credits: u32) -> u32 {
     u32::from(enter_credits > ENTER_CREDITS)
 }
 
-/// Names may be entered into such a directory, but not taken out.
+/// Checks that names may be removed: an append-only directory only accepts new ones.
 fn check_leave(parent: &Inode) -> Result<()> {
     if parent.flags.contains(InodeFlags::APPEND) { Err(Error::NotPermitted) } else { Ok(()) }
 }
 
-/// Nothing of such an inode may change, its names least of all.
+/// Checks that an inode is not immutable or append-only: its names must not change either.
 fn check_fixed(inode: &Inode) -> Result<()> {
     let fixed = InodeFlags::IMMUTABLE | InodeFlags::APPEND;
     if inode.flags.intersects(fixed) { Err(Error::NotPermitted) } else { Ok(()) }

@@ -1,4 +1,4 @@
-//! What names ask of the rest: inodes, blocks, and files that grow.
+//! Allocation of inodes and blocks for directory operations.
 
 use crate::allocate::{For, Reservation, ReservedAccess, TAKE_CREDITS};
 use crate::buffer::Handle;
@@ -9,14 +9,14 @@ use crate::layout::{Incompat, InodeFlags, RawInode};
 use crate::map::{self, MappedExtent};
 use crate::{time, xattr};
 
-/// Blocks that one more block of a file may change: itself, and what leads to it.
+/// Number of blocks that adding a block to a file may change: the block itself, its allocation and its mapping.
 pub(crate) const GROW_CREDITS: u32 = 1 + TAKE_CREDITS + map::CREDITS;
 
-/// Blocks that the target of a link may change.
+/// Number of blocks that the target of a symbolic link may change.
 pub(super) const TARGET_CREDITS: u32 = TAKE_CREDITS + map::CREDITS;
 
 impl Filesystem {
-    /// A new inode with nothing in it, near its parent.
+    /// Allocates an empty inode near its parent.
     pub(super) fn new_inode(&self, handle: &mut Handle<'_>, parent: &Inode, kind: Kind) -> Result<Inode> {
         let directory = kind == Kind::Directory;
         let top = parent.number == ROOT || parent.flags.contains(InodeFlags::TOPDIR);
@@ -51,13 +51,13 @@ impl Filesystem {
         let mapped = matches!(kind, Kind::Directory | Kind::Regular | Kind::Symlink);
         if mapped && self.geometry.incompat.contains(Incompat::EXTENT) {
             inode.flags.insert(InodeFlags::EXTENTS);
-            // An empty root: magic, no entries of four, depth 0.
+            // An empty root: magic, 0 of 4 entries, depth 0.
             inode.block[..8].copy_from_slice(&[0x0a, 0xf3, 0, 0, 4, 0, 0, 0]);
         }
         Ok(inode)
     }
 
-    /// Gives back what an inode took that was never seen.
+    /// Frees a new inode, and all its blocks, after a failed creation.
     pub(super) fn unmake(&self, handle: &mut Handle<'_>, mut inode: Inode) -> Result<()> {
         xattr::release(self, handle, &mut inode)?;
         let all = (0, map::longest(&self.geometry, &inode));
@@ -69,8 +69,8 @@ impl Filesystem {
         self.allocator()?.free_inode(handle, inode.number, inode.kind == Kind::Directory)
     }
 
-    /// Gives a symbolic link a target that does not fit the inode. It is on its way to the device before the
-    /// transaction that leads to it.
+    /// Stores the target of a symbolic link in a block of its own. The target is submitted to the device before the transaction
+    /// that references it.
     pub(super) fn write_target(
         &self,
         handle: &mut Handle<'_>,
@@ -90,7 +90,7 @@ impl Filesystem {
         Ok(())
     }
 
-    /// Blocks near an inode.
+    /// Returns the preferred location of blocks near an inode.
     fn near(&self, number: u32) -> Result<u64> {
         let (group, _) = self.geometry.locate_inode(number)?;
         Ok(self.geometry.group_start(group))
@@ -111,7 +111,7 @@ impl Filesystem {
         Ok(start)
     }
 
-    /// One more block at the end of a directory.
+    /// Appends a block to a directory.
     pub(super) fn grow(&self, handle: &mut Handle<'_>, inode: &mut Inode, logical: u32) -> Result<u64> {
         let before = match logical.checked_sub(1) {
             Some(last) => self.directory(inode).place(last)?,
@@ -124,7 +124,7 @@ impl Filesystem {
     }
 }
 
-/// A number that tells uses of an inode apart: the clock's finest bits are as good as random here.
+/// Returns a generation for an inode: the lowest bits of the clock are effectively random.
 fn generation(number: u32) -> u32 {
     let now = time::now();
     (now.seconds as u32 ^ now.nanoseconds.rotate_left(2)).wrapping_mul(0x9e37_79b1) ^ number

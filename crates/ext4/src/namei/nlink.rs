@@ -1,41 +1,41 @@
-//! How many names an inode has.
+//! Link counts (`i_nlink`) and their limits.
 
 use crate::error::{Error, Result};
 use crate::inode::{Inode, Kind};
 use crate::layout::{Compat, InodeFlags, RoCompat};
 use crate::superblock::Geometry;
 
-/// Most names of an inode.
+/// Maximum number of links of an inode.
 const MAX_LINKS: u32 = 65_000;
 
-/// Directories with an index may have more directories in them than can be counted; they have one link then.
+/// Indexed directories may have more subdirectories than can be counted; their link count is then 1.
 fn may_overflow(geometry: &Geometry, inode: &Inode) -> bool {
     inode.kind == Kind::Directory
         && geometry.compat.contains(Compat::DIR_INDEX)
         && inode.flags.contains(InodeFlags::INDEX)
 }
 
-/// Whether it can have one more.
+/// Checks that the inode can have another link.
 pub(super) fn check_room(geometry: &Geometry, inode: &Inode) -> Result<()> {
     let overflows = geometry.ro_compat.contains(RoCompat::DIR_NLINK) && may_overflow(geometry, inode);
     if inode.links >= MAX_LINKS && !overflows { Err(Error::TooManyLinks) } else { Ok(()) }
 }
 
-/// One more.
+/// Adds a link.
 pub(super) fn add(geometry: &Geometry, inode: &mut Inode) {
-    // A directory with one link is one that cannot be counted.
+    // A link count of 1 means that subdirectories are not counted.
     let uncounted = inode.links == 1 || inode.links >= MAX_LINKS;
     inode.links = if uncounted && may_overflow(geometry, inode) { 1 } else { inode.links + 1 };
 }
 
-/// One less. A directory keeps its own two while it is there, and one that is not counted stays so.
+/// Drops a link. A directory keeps its own two links until it is removed, and an uncounted one stays uncounted.
 pub(crate) fn drop(inode: &mut Inode) {
     if inode.kind != Kind::Directory || inode.links > 2 {
         inode.links = inode.links.saturating_sub(1);
     }
 }
 
-/// What a directory with so many directories in it has.
+/// Returns the link count of a directory with this number of subdirectories.
 pub(crate) fn of_directory(geometry: &Geometry, inode: &Inode, directories: u64) -> u32 {
     match u32::try_from(directories + 2) {
         Ok(links) if links < MAX_LINKS || !may_overflow(geometry, inode) => links,

@@ -1,4 +1,4 @@
-//! Names move.
+//! Rename and exchange.
 
 use std::collections::HashSet;
 
@@ -14,38 +14,38 @@ use crate::inode::{Inode, Kind};
 use crate::locks::Exclusive;
 use crate::{orphans, time};
 
-/// What becomes of the new name, where it is there already.
+/// Behaviour of a rename if the new name exists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum MoveMode {
-    /// It is replaced; an empty directory by a directory, all else by what is none.
+    /// Replace it; only an empty directory can be replaced by a directory, and only a non-directory by a non-directory.
     #[default]
     Replace,
-    /// It is an error: `RENAME_NOREPLACE`.
+    /// Fail: `RENAME_NOREPLACE`.
     Keep,
-    /// Both names change places: `RENAME_EXCHANGE`.
+    /// Exchange both names: `RENAME_EXCHANGE`.
     Exchange,
 }
 
-/// How a name moves.
+/// Options of a rename.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Move {
-    /// Where the new name is there already.
+    /// Behaviour if the new name exists.
     pub mode: MoveMode,
-    /// Leaves a character device 0, 0 under the old name, of this user and group: `RENAME_WHITEOUT`.
+    /// Leave a character device 0, 0 of this user and group under the old name: `RENAME_WHITEOUT`.
     pub whiteout: Option<(u32, u32)>,
 }
 
-/// A name that takes part: the directory that it is in, and the inode.
+/// A name involved in a rename, its directory entry, and its inode.
 struct Side<'a> {
     name: &'a [u8],
     found: Found,
     inode: Inode,
 }
 
-/// One directory, or two.
+/// The one or two parent directories of a rename.
 struct Parents {
     old: Inode,
-    /// `None` where it is the old one.
+    /// `None` if both names are in the same directory.
     new: Option<Inode>,
 }
 
@@ -55,27 +55,26 @@ impl Parents {
     }
 }
 
-/// Blocks that a move may change, apart from the new name: the old one, `..` of both, and the inodes.
+/// Number of blocks that a rename may change, apart from the new name: the old name, `..` of both, and the inodes.
 const CREDITS: u32 = 2 * LEAVE_CREDITS + 2 + 2 + orphans::CREDITS;
 
 impl Filesystem {
-    /// Gives what has the name `from` the name `to`, each in a directory of its own; tells what is left of an inode
-    /// whose name was replaced. Without any name left, it goes when it is [reaped](Self::evict_inode).
+    /// Renames `from` to `to`, each a directory and a name. Returns the inode whose name was replaced; if it has no links left,
+    /// it is freed by [`evict_inode`](Self::evict_inode).
     ///
     /// # Errors
-    /// [`Error::NotFound`], [`Error::NotDirectory`], [`Error::NameTooLong`], [`Error::Exists`] with
-    /// [`MoveMode::Keep`], [`Error::IsDirectory`] and [`Error::NotEmpty`] for what cannot be replaced,
-    /// [`Error::Invalid`] for a directory that would come to be in itself, [`Error::TooManyLinks`],
-    /// [`Error::NotPermitted`], [`Error::NoKey`] where one of them is encrypted, [`Error::NoSpace`], [`Error::ReadOnly`],
-    /// [`Error::Corrupt`], [`Error::Io`].
+    /// [`Error::NotFound`], [`Error::NotDirectory`], [`Error::NameTooLong`], [`Error::Exists`] with [`MoveMode::Keep`],
+    /// [`Error::IsDirectory`] and [`Error::NotEmpty`] if the target cannot be replaced, [`Error::Invalid`] for moving a directory
+    /// into itself, [`Error::TooManyLinks`], [`Error::NotPermitted`], [`Error::NoKey`] in encrypted directories,
+    /// [`Error::NoSpace`], [`Error::ReadOnly`], [`Error::Corrupt`], [`Error::Io`].
     pub fn rename(&self, from: (u32, &[u8]), to: (u32, &[u8]), how: &Move) -> Result<Option<Inode>> {
         self.rename_as(from, to, how, ReservedAccess::Reserved)
     }
 
-    /// As [`rename`](Self::rename), for somebody with these [`rights`](Self::rights) to what the directory may grow by.
+    /// Renames like [`rename`](Self::rename), with these [`rights`](Self::rights) to the blocks by which the directory may grow.
     ///
     /// # Errors
-    /// Those of [`rename`](Self::rename).
+    /// The errors of [`rename`](Self::rename).
     pub fn rename_as(
         &self,
         from: (u32, &[u8]),
@@ -88,7 +87,7 @@ impl Filesystem {
         }
         check_old(from.1)?;
         check_new(to.1).map_err(|error| if to.1 == b".." { Error::NotEmpty } else { error })?;
-        // Which directory is in which changes under this lock alone.
+        // The directory hierarchy changes only under this lock.
         let _moves = (from.0 != to.0).then(|| self.moves.lock());
         let above = |number| if from.0 == to.0 { Ok(HashSet::new()) } else { self.above(number) };
         let (above_old, above_new) = (above(from.0)?, above(to.0)?);
@@ -119,7 +118,7 @@ impl Filesystem {
         match (&there, how.mode) {
             (Some(_), MoveMode::Keep) => return Err(Error::Exists),
             (None, MoveMode::Exchange) => return Err(Error::NotFound),
-            // Two names of one inode stay both.
+            // Renaming one link of an inode to another does nothing (POSIX).
             (Some(there), _) if there.inode == found.inode => return Ok(None),
             _ => {}
         }
@@ -199,7 +198,7 @@ impl Filesystem {
             handle.complete();
             return Err(error);
         }
-        // In the same directory, the new name may have moved the old one.
+        // In the same directory, inserting the new name may have moved the old one.
         if parents.new.is_none() && new.is_none() {
             old.found = self.directory(&parents.old).find(old.name)?;
         }
@@ -282,7 +281,7 @@ impl Filesystem {
         Ok(())
     }
 
-    /// Leads the `..` of a directory to another one.
+    /// Redirects the `..` of a directory.
     fn set_parent(&self, handle: &mut Handle<'_>, inode: &mut Inode, parent: u32) -> Result<()> {
         let link = Link { name: b"..", inode: parent, kind: Kind::Directory };
         let mut writing = DirTransaction { fs: self, handle, inode };
@@ -293,7 +292,7 @@ impl Filesystem {
         directory::repoint(&mut writing, &found, &link)
     }
 
-    /// All directories above one. Called under the lock for moves, so that they stay above.
+    /// Returns all ancestors of a directory. The caller holds the lock for renames, so that they stay ancestors.
     fn above(&self, number: u32) -> Result<HashSet<u32>> {
         let mut above = HashSet::new();
         let mut now = number;
@@ -311,7 +310,7 @@ impl Filesystem {
         Ok(above)
     }
 
-    /// Locks two directories, the upper one first.
+    /// Locks two directories, an ancestor first.
     fn lock_parents(
         &self,
         old: u32,
@@ -321,14 +320,14 @@ impl Filesystem {
         if old == new {
             return (self.locks.write(old), None);
         }
-        // Where neither is in the other, by number: only who holds the lock for moves takes two that are not.
+        // Unrelated directories are locked by number: only the holder of the lock for renames locks two of them.
         let new_first = above_old.contains(&new);
         let (first, second) = if new_first { (new, old) } else { (old, new) };
         let first = self.locks.write(first);
         (first, Some(self.locks.write(second)))
     }
 
-    /// Locks one inode, or two by number; neither is in the other.
+    /// Locks one inode, or two by number; neither contains the other.
     fn lock_two(&self, one: u32, other: Option<u32>) -> (Exclusive<'_>, Option<Exclusive<'_>>) {
         let Some(other) = other else { return (self.locks.write(one), None) };
         let first = self.locks.write(one.min(other));

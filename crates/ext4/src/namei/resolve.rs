@@ -1,4 +1,4 @@
-//! Paths with symbolic links, resolved within the image.
+//! Path resolution with symbolic links, confined to the image.
 
 use std::collections::VecDeque;
 
@@ -6,16 +6,16 @@ use crate::error::{Error, Result};
 use crate::filesystem::{Filesystem, ROOT};
 use crate::inode::{Inode, Kind};
 
-/// Links on the way of one path, as in the kernel.
+/// Maximum number of symbolic links per path, as in the kernel.
 const MAX_SYMLINKS: u32 = 40;
 
 impl Filesystem {
-    /// Resolves a path from the root, following symbolic links; one at the end only with `follow_last`, or where a slash comes
-    /// after it. The root of the image is that of absolute links, and nothing leads above it: `..` is the directory on the way
-    /// before, whatever is stored under that name.
+    /// Resolves a path from the root, following symbolic links; a link at the end is followed only with `follow_last` or before a
+    /// trailing slash. Absolute links start at the root of the image, and no path leads above it: `..` is the previous directory
+    /// of the path, whatever is stored under that name.
     ///
     /// # Errors
-    /// As [`find`](Self::find); [`Error::Loop`] after 40 links.
+    /// The errors of [`find`](Self::find); [`Error::Loop`] after 40 links.
     pub fn resolve(&self, path: &[u8], follow_last: bool) -> Result<Inode> {
         let follow_last = follow_last || path.ends_with(b"/");
         let root = self.inode(ROOT)?;

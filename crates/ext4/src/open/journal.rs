@@ -1,4 +1,4 @@
-//! Before a file system is used: its journal is found, and what is in it goes to its places.
+//! Locates the journal of a file system and recovers it before use.
 
 use std::sync::Arc;
 
@@ -17,43 +17,43 @@ use crate::superblock_backup;
 /// `EXT4_ERROR_FS` of `s_state`.
 const STATE_ERROR: u16 = 2;
 
-/// Bytes of metadata in memory while the journal's blocks are looked up.
+/// Size in bytes of the metadata cache for looking up the journal's blocks.
 const CACHE: usize = 1 << 20;
 
-/// Bytes that recovery may change beyond what the journal holds: superblocks.
+/// Bytes that recovery may change in addition to the journaled blocks: superblocks.
 const SLACK: u64 = 1 << 20;
 
-/// What a file system is opened for.
+/// Purpose of opening a file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// To be read: its device is not written.
+    /// For reading: the device is not written.
     Read,
-    /// To be recovered in place.
+    /// Only to recover it in place.
     Recover,
-    /// To be recovered in place, and written.
+    /// For writing, after recovery in place.
     Write,
 }
 
-/// A file system whose journal needs no recovery any more.
+/// A file system whose journal needs no further recovery.
 pub(crate) struct Opened {
-    /// The device given, or what it would be after recovery.
+    /// The given device, or an overlay with the result of recovery.
     pub(crate) device: Arc<dyn Device>,
     pub(crate) geometry: Geometry,
     pub(crate) superblock: RawSuperblock,
-    /// The journal, where one is to be written.
+    /// The journal, if it is to be written.
     pub(crate) journal: Option<(JournalArea, JournalSuperblock)>,
     pub(crate) recovered: Option<Recovered>,
 }
 
-/// Recovers a file system: in memory if it is to be read, else on its device. `external` is the device of a journal that
-/// does not lie in the file system.
+/// Recovers a file system: in memory if it is opened for reading, else on its device. `external` is the device of an external
+/// journal.
 pub(crate) fn open(
     device: Arc<dyn Device>,
     external: Option<Arc<dyn Device>>,
     purpose: Purpose,
 ) -> Result<Opened> {
     let (geometry, mut superblock) = Geometry::read_torn(&*device)?;
-    // One that was written in half is whole in the journal; or nothing but its sum is wrong, as a copy tells.
+    // The journal may hold an intact copy of a torn superblock. If a backup confirms it, only its checksum is wrong.
     let mut torn = Geometry::check(&superblock).err();
     let confirmed = torn.is_some() && superblock_backup::confirm(&*device, &geometry, &superblock);
     if confirmed {
@@ -92,7 +92,7 @@ pub(crate) fn open(
     }
     let mut journal = log.superblock()?;
     if !needs_recovery {
-        // What an unclean end of nothing to recover left there is of no use.
+        // Discard what an unclean shutdown without needed recovery left in the journal.
         if journal.start != 0 {
             (journal.start, journal.sequence) = (0, journal.sequence.wrapping_add(1));
             log.set_superblock(&journal)?;
@@ -135,12 +135,12 @@ pub(crate) fn open(
     Ok(Opened { device, geometry, superblock, journal: Some((log, journal)), recovered: Some(recovered) })
 }
 
-/// Recovers a file system in place, and leaves its journal empty: as `e2fsck -E journal_only` does. `journal` is the device
-/// of one that does not lie in the file system. Tells what was done; `None` where nothing had to be.
+/// Recovers a file system in place and empties its journal, like `e2fsck -E journal_only`. `journal` is the device of an external
+/// journal. Returns what was recovered; `None` if nothing had to be.
 ///
 /// # Errors
-/// Those of [`Geometry::read`]; [`Error::Journal`] where the journal is not the one given or needed; [`Error::Corrupt`]
-/// where it is damaged, and then nothing was written.
+/// The errors of [`Geometry::read`]; [`Error::Journal`] if the journal is not the given or required one; [`Error::Corrupt`] if it
+/// is damaged, in which case nothing has been written.
 pub fn recover(device: Arc<dyn Device>, journal: Option<Arc<dyn Device>>) -> Result<Option<Recovered>> {
     if device.is_read_only() || journal.as_ref().is_some_and(|journal| journal.is_read_only()) {
         return Err(Error::Journal("it is to be recovered on a device that is not to be written".into()));
@@ -148,7 +148,7 @@ pub fn recover(device: Arc<dyn Device>, journal: Option<Arc<dyn Device>>) -> Res
     Ok(open(device, journal, Purpose::Recover)?.recovered)
 }
 
-/// The journal of a file system that is only read, if it has one inside that can be found.
+/// Returns the internal journal of a file system opened for reading, if it has one that can be located.
 pub(crate) fn inside(
     device: &Arc<dyn Device>,
     geometry: &Geometry,
@@ -158,13 +158,13 @@ pub(crate) fn inside(
     has_journal.then(|| find(device, None, geometry, superblock).ok()).flatten()
 }
 
-/// Bytes of memory for what recovery changes: at worst each block of the journal changes another piece of an overlay, and is
-/// changed itself by fast commits, which become a transaction.
+/// Upper bound of the memory for changes by recovery: at worst each journal block changes a different piece of an overlay, and is
+/// changed again by fast commits, which become a transaction.
 fn room(log: &JournalArea, geometry: &Geometry) -> u64 {
     2 * u64::from(log.blocks()) * u64::from(geometry.block_size.max(4096)) + SLACK
 }
 
-/// Finds the blocks of the journal.
+/// Locates the blocks of the journal.
 fn find(
     device: &Arc<dyn Device>,
     external: Option<Arc<dyn Device>>,
@@ -187,7 +187,7 @@ fn find(
     }
     let store = MetadataCache::new(device.clone(), geometry, CACHE);
     let inode = match Inode::read(geometry, &store, number) {
-        // What leads to the inode may have been written in half, and recovery will mend it.
+        // Metadata that locates the inode may be torn; recovery repairs it.
         Err(Error::Corrupt(_) | Error::NotFound) if superblock.jnl_backup_type == 1 => {
             Inode::of_journal(number, &superblock.jnl_blocks.map(|word| word.get()))
         }
@@ -202,7 +202,7 @@ fn find(
     })
 }
 
-/// Writes the superblock as recovery leaves it. `before` is what it was.
+/// Writes the superblock after recovery. `before` is the superblock before recovery.
 fn mark_recovered(
     device: &dyn Device,
     before: &RawSuperblock,
@@ -211,7 +211,7 @@ fn mark_recovered(
     let (_, mut superblock) = Geometry::read(device)?;
     let incompat = superblock.feature_incompat.get() & !Incompat::NEEDS_RECOVERY.bits();
     superblock.feature_incompat = incompat.into();
-    // Errors are recorded beside the journal: a copy in it may be older.
+    // Errors are recorded outside of the journal, so a journaled superblock may be older.
     let known = before.state.get() & STATE_ERROR;
     let state = superblock.state.get() | known | if failed { STATE_ERROR } else { 0 };
     superblock.state = state.into();

@@ -1,4 +1,4 @@
-//! A file system is opened, synced and closed.
+//! Opening, syncing and closing a file system.
 
 mod fast_commit_replay;
 mod journal;
@@ -24,7 +24,7 @@ use crate::system_zone::SystemZone;
 use crate::{directory, map, orphans, xattr};
 use journal::{Opened, Purpose};
 
-/// Bytes of metadata kept in memory where nothing else is said.
+/// Size of the metadata cache in bytes.
 const CACHE: usize = 32 << 20;
 
 /// The checksums of the formats that this crate knows.
@@ -36,20 +36,20 @@ const TRIGGERS: ChecksumTriggers = ChecksumTriggers {
 };
 
 impl Filesystem {
-    /// Opens the file system on a device, to be read. Where its journal holds changes that are not in their places yet,
-    /// they are applied in memory: the device is not written.
+    /// Opens the file system on a device for reading. Changes in its journal that are not checkpointed are applied in memory: the
+    /// device is not written.
     ///
     /// # Errors
-    /// Those of [`Geometry::read`]; [`Error::Journal`] where the journal lies on another device and is needed;
-    /// [`Error::Corrupt`] where it is damaged.
+    /// The errors of [`Geometry::read`]; [`Error::Journal`] if a required journal is on another device; [`Error::Corrupt`] if the
+    /// journal is damaged.
     pub fn open(device: Arc<dyn Device>) -> Result<Self> {
         Self::open_with_journal(device, None)
     }
 
-    /// As [`open`](Self::open), with the device of an external journal.
+    /// Opens a file system for reading with the device of an external journal; otherwise like [`open`](Self::open).
     ///
     /// # Errors
-    /// As `open`; [`Error::Journal`] where the journal given is that of another file system.
+    /// The errors of `open`; [`Error::Journal`] if the journal belongs to another file system.
     pub fn open_with_journal(device: Arc<dyn Device>, journal: Option<Arc<dyn Device>>) -> Result<Self> {
         let opened = journal::open(device, journal, Purpose::Read)?;
         if let Some(Recovered { transactions, blocks, .. }) = opened.recovered {
@@ -62,8 +62,8 @@ impl Filesystem {
         Ok(Self::assemble((geometry, superblock), store, None, recovered))
     }
 
-    /// The file system on a device whose journal was replayed, to be changed without writing to the journal: what
-    /// [`sync`](Self::sync) finds changed goes to its place.
+    /// Opens the file system on a device whose journal was replayed, for changes without journaling: [`sync`](Self::sync) writes
+    /// them to their final locations.
     pub(crate) fn unjournaled(device: Arc<dyn Device>, journal: &JournalArea) -> Result<Self> {
         let (geometry, superblock) = Geometry::read(&*device)?;
         let store =
@@ -73,20 +73,21 @@ impl Filesystem {
         Ok(Self::assemble((geometry, superblock), store, Some(allocator), None))
     }
 
-    /// Opens the file system on a device, to be read and written; its journal is recovered first. What is changed is on
-    /// the device after [`sync`](Self::sync), and five seconds later at the latest.
+    /// Opens the file system on a device for reading and writing, after recovering its journal. Changes are on the device after
+    /// [`sync`](Self::sync), and after five seconds at the latest.
     ///
     /// # Errors
-    /// Those of [`Geometry::read`]; [`Error::Unsupported`] for features with which it can only be
-    /// [read](Self::open), by name.
+    /// The errors of [`Geometry::read`]; [`Error::Unsupported`] for features, listed by name, that only allow
+    /// [reading](Self::open).
     pub fn open_writable(device: Arc<dyn Device>) -> Result<Self> {
         Self::open_writable_with_journal(device, None)
     }
 
-    /// As [`open_writable`](Self::open_writable), with the device of an external journal.
+    /// Opens a file system for writing with the device of an external journal; otherwise like
+    /// [`open_writable`](Self::open_writable).
     ///
     /// # Errors
-    /// As `open_writable`; [`Error::Journal`] where the journal given is that of another file system.
+    /// The errors of `open_writable`; [`Error::Journal`] if the journal belongs to another file system.
     pub fn open_writable_with_journal(
         device: Arc<dyn Device>,
         journal: Option<Arc<dyn Device>>,
@@ -98,7 +99,7 @@ impl Filesystem {
             journal::open(device, journal, Purpose::Write)?;
         let wide = geometry.incompat.contains(Incompat::BIT64);
         let sums = geometry.checksum_seed.is_some();
-        // Before anything is written.
+        // Check the zone before anything is written.
         let zone = {
             let store = MetadataCache::new(device.clone(), &geometry, 1 << 20);
             SystemZone::of(&store, journal.as_ref().map(|(log, _)| log))?
@@ -139,32 +140,32 @@ impl Filesystem {
         }
     }
 
-    /// It was without errors before it was opened.
+    /// Reports whether no error was recorded before the file system was opened.
     fn was_valid(&self) -> bool {
         self.superblock.state.get() & superblock_state::VALID != 0
     }
 
-    /// Returns when everything that was changed before lasts through a power cut.
+    /// Returns when all previous changes are durable across a power failure.
     ///
     /// # Errors
-    /// [`Error::ReadOnly`] after a commit failed, [`Error::Io`] for the one that fails.
+    /// [`Error::ReadOnly`] after a failed commit, [`Error::Io`] for the commit that fails.
     pub fn sync(&self) -> Result<()> {
         self.store.sync()
     }
 
-    /// Writes everything to its place. Dropping does the same, and tells no errors.
+    /// Writes all changes to their final locations. Dropping does the same, but reports no errors.
     ///
     /// # Errors
-    /// As [`sync`](Self::sync).
+    /// The errors of [`sync`](Self::sync).
     pub fn close(mut self) -> Result<()> {
         self.timer = None;
         self.store.close(self.was_valid(), self.orphans.any_in_file())
     }
 
-    /// As [`close`](Self::close), for who shares it with others: from then on it can only be read.
+    /// Closes a shared file system like [`close`](Self::close); afterwards it is read-only.
     ///
     /// # Errors
-    /// As [`sync`](Self::sync).
+    /// The errors of [`sync`](Self::sync).
     pub fn finish(&self) -> Result<()> {
         match self.timer {
             Some(_) => self.store.close(self.was_valid(), self.orphans.any_in_file()),
@@ -175,7 +176,7 @@ impl Filesystem {
 
 impl Drop for Filesystem {
     fn drop(&mut self) {
-        // Not after `close` and `finish`, which have the errors.
+        // Not needed after `close` and `finish`, which report errors.
         if self.timer.take().is_some() && self.store.is_writable() {
             self.store.close(self.was_valid(), self.orphans.any_in_file()).ok();
         }

@@ -9,11 +9,10 @@ use crate::superblock::Geometry;
 use crate::system_zone::SystemZone;
 
 impl SystemZone {
-    /// Of a file system that is to be written.
+    /// Builds the zone of a file system that is opened for writing.
     ///
     /// # Errors
-    /// [`Error::Corrupt`](crate::Error::Corrupt) where two structures claim a block, and for descriptors that are
-    /// damaged.
+    /// [`Error::Corrupt`](crate::Error::Corrupt) if two structures claim the same block, and for damaged descriptors.
     pub(crate) fn of(store: &MetadataCache, journal: Option<&JournalArea>) -> Result<Self> {
         let geometry = store.geometry();
         let mut ranges = Vec::new();
@@ -30,12 +29,12 @@ impl SystemZone {
         }
     }
 
-    /// As much as can be known of one that is only read.
+    /// Builds the zone of a read-only file system, as far as descriptors are readable.
     pub(crate) fn known(store: &MetadataCache, journal: Option<&JournalArea>) -> Self {
         let geometry = store.geometry();
         let mut ranges = Vec::new();
         for number in 0..geometry.groups.min(MAX_GROUPS_READ) {
-            // Damage elsewhere in a block of descriptors is told by who needs them.
+            // Damage in other descriptors is reported when they are needed.
             let Ok(group) = GroupDesc::read(geometry, store, number) else { break };
             ranges.extend(of_group(geometry, number, &group));
         }
@@ -56,11 +55,12 @@ fn of_group(geometry: &Geometry, number: u32, group: &GroupDesc) -> [(u64, u64);
 }
 
 impl Geometry {
-    /// Blocks at the start of a group for superblock and descriptors, or copies of them, and room for more of these.
+    /// Number of blocks at the start of a group for the superblock and descriptors, or their copies, and for reserved
+    /// descriptors.
     fn first_blocks(&self, group: u32) -> u64 {
         let per_block = self.descriptors_per_block();
         let copy = self.has_superblock(group);
-        // In the first group a boot sector may lie before it, in a block of its own.
+        // In the first group, a boot sector may precede the superblock in a block of its own.
         let superblock = match group {
             0 => (SUPERBLOCK_OFFSET >> self.block_bits) + 1 - u64::from(self.first_data_block),
             _ => copy.into(),
@@ -79,6 +79,5 @@ impl Geometry {
     }
 }
 
-/// Groups whose metadata is known where the file system is only read: with more, some maps that are wrong read as
-/// something else than an error.
+/// Number of groups covered on a read-only file system. Beyond it, some corrupt maps yield wrong data instead of an error.
 const MAX_GROUPS_READ: u32 = 1 << 20;

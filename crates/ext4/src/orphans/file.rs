@@ -1,4 +1,4 @@
-//! The orphan file: blocks full of inode numbers, in any order, so that no two writers wait for one place.
+//! Orphan file: blocks of inode numbers in arbitrary slots, so that writers do not contend for the head of a list.
 
 use crate::orphan_lists::OrphanFileSlots;
 use std::collections::HashMap;
@@ -11,16 +11,16 @@ use crate::layout::Compat;
 use crate::map;
 use crate::mapped_range::Mapping;
 
-/// Bytes at the end of a block: magic and sum.
+/// Size in bytes of the tail of a block: magic and checksum.
 const TAIL: usize = 8;
 
 /// `EXT4_ORPHAN_BLOCK_MAGIC`.
 const MAGIC: u32 = 0x0b10_ca04;
 
-/// Blocks of the largest orphan file that is used as a whole; mke2fs makes no larger ones.
+/// Maximum number of blocks of the orphan file that are used; mke2fs creates no larger files.
 const MAX_BLOCKS: u32 = 512;
 
-/// Fills in the sum of a block. It covers the block's number, so that none can take another's place.
+/// Fills in the checksum of a block. It covers the block number, so that a misplaced block is detected.
 pub(crate) fn fill_sum(seed: u32, number: u64, bytes: &mut [u8]) {
     let sum = sum(seed, number, bytes);
     let tail = bytes.len() - 4;
@@ -36,7 +36,7 @@ fn word(bytes: &[u8], at: usize) -> u32 {
 }
 
 impl OrphanFileSlots {
-    /// Reads what there is; `None` where there is no such file.
+    /// Reads the orphan file; `None` if there is none.
     pub(super) fn read(fs: &Filesystem) -> Result<Option<Self>> {
         if !fs.geometry.compat.contains(Compat::ORPHAN_FILE) {
             return Ok(None);
@@ -66,7 +66,7 @@ impl OrphanFileSlots {
                 }
             }
         }
-        // From the front: what is used stays together.
+        // Use slots from the front, so that used ones stay together.
         slots.free.reverse();
         Ok(Some(slots))
     }
@@ -97,7 +97,7 @@ impl OrphanFileSlots {
         self.taken.keys().copied().collect()
     }
 
-    /// Notes an inode; `false` where there is no room.
+    /// Adds an inode; returns `false` if there is no free slot.
     pub(super) fn add(&mut self, handle: &mut Handle<'_>, number: u32) -> Result<bool> {
         let Some(&slot) = self.free.last() else { return Ok(false) };
         self.put(handle, slot, number)?;
@@ -106,7 +106,7 @@ impl OrphanFileSlots {
         Ok(true)
     }
 
-    /// Strikes an inode out; `false` where it does not stand here.
+    /// Removes an inode; returns `false` if it is not in the file.
     pub(super) fn remove(&mut self, handle: &mut Handle<'_>, number: u32) -> Result<bool> {
         let Some(&slot) = self.taken.get(&number) else { return Ok(false) };
         self.put(handle, slot, 0)?;

@@ -1,4 +1,4 @@
-//! The list of orphans.
+//! Orphan list: linked from the superblock through the inodes' deletion times.
 
 use crate::orphan_lists::OrphanList;
 use std::collections::HashSet;
@@ -9,7 +9,7 @@ use crate::filesystem::Filesystem;
 use crate::inode::Inode;
 
 impl OrphanList {
-    /// Reads what a crash left, without believing that it ends.
+    /// Reads the list that a crash left, guarding against cycles.
     pub(super) fn read(fs: &Filesystem) -> Result<Self> {
         let mut list = Vec::new();
         let mut seen = HashSet::new();

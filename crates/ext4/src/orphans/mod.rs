@@ -1,8 +1,8 @@
-//! Inodes that are to be freed or cut after a crash: those without names that somebody still uses, and those of which
-//! more is freed than one transaction holds.
+//! Orphans: inodes to be freed or truncated after a crash. They are unlinked inodes still in use, and inodes whose truncation
+//! takes more than one transaction.
 //!
-//! They stand in the orphan file where there is one with room, and else in a list that begins in the superblock and goes
-//! on in the inodes' time of deletion.
+//! They are recorded in the orphan file if it exists and has a free slot, else in a linked list that starts in the superblock and
+//! continues in the inodes' deletion times.
 
 mod file;
 mod list;
@@ -19,15 +19,16 @@ use crate::inode::Inode;
 
 pub(crate) use file::fill_sum;
 
-/// Blocks that [`add`] or [`remove`] may change: a block of the orphan file, or the neighbour in the list, and the superblock.
+/// Number of blocks that [`add`] or [`remove`] may change: a block of the orphan file, or the neighbour in the list, and the
+/// superblock.
 pub(crate) const CREDITS: u32 = 3;
 
 impl Filesystem {
-    /// An inode that may be changed; its lock is held. Without links it is in use for as long as it is noted here: what was
-    /// freed still looks like an inode, and blocks that it got would be nobody's.
+    /// Returns an inode that may be changed. The caller holds its lock. An inode without links is in use only while it is
+    /// recorded here: a freed one still looks like an inode, and blocks added to it would be lost.
     ///
     /// # Errors
-    /// As [`inode`](Self::inode).
+    /// The errors of [`inode`](Self::inode), and [`Error::NotFound`] for a freed inode.
     pub(crate) fn living(&self, number: u32) -> Result<Inode> {
         let inode = self.inode(number)?;
         match inode.links > 0 || self.orphans.holds(number) {
@@ -37,7 +38,7 @@ impl Filesystem {
     }
 }
 
-/// Notes an inode, and saves it.
+/// Records an inode as an orphan, and saves it.
 pub(crate) fn add(fs: &Filesystem, handle: &mut Handle<'_>, inode: &mut Inode) -> Result<()> {
     let mut state = fs.orphans.0.lock();
     if state.holds(inode.number) {
@@ -52,7 +53,7 @@ pub(crate) fn add(fs: &Filesystem, handle: &mut Handle<'_>, inode: &mut Inode) -
     list.add(handle, inode)
 }
 
-/// Strikes an inode out; nothing happens where it is not noted. It is to be saved.
+/// Removes an inode from the orphans, if it is recorded. The caller must save it.
 pub(crate) fn remove(fs: &Filesystem, handle: &mut Handle<'_>, inode: &mut Inode) -> Result<()> {
     let mut state = fs.orphans.0.lock();
     if let Some(file) = &mut state.file

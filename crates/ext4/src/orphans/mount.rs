@@ -1,4 +1,4 @@
-//! What a crash left.
+//! Orphan processing at mount.
 
 use super::{CREDITS, remove};
 use crate::error::{Error, Result};
@@ -8,7 +8,7 @@ use crate::orphan_lists::OrphanFileSlots;
 use crate::orphan_lists::OrphanList;
 
 impl Filesystem {
-    /// Frees and cuts what a crash left to be; tells how many inodes.
+    /// Frees and truncates the orphans that a crash left; returns their number.
     pub(crate) fn settle_orphans(&self) -> Result<u32> {
         let numbers = {
             let mut state = self.orphans.0.lock();
@@ -21,7 +21,7 @@ impl Filesystem {
         let mut settled = 0;
         for number in numbers {
             let inode = match self.inode(number) {
-                // A slot can be left of an inode that is free already.
+                // A slot may list an inode that is free already.
                 Err(Error::NotFound) => continue,
                 inode => inode?,
             };

@@ -18,12 +18,12 @@ fn open(path: &Path) -> Filesystem {
 fn fsck(path: &Path, how: &[&str]) -> String {
     let output = Command::new("e2fsck").args(how).arg(path).output().unwrap();
     let told = String::from_utf8_lossy(&output.stdout).into_owned();
-    // 1: something was mended, as it should be.
+    // Exit code 1: something was repaired, as expected.
     assert!(output.status.code().is_some_and(|code| code <= i32::from(!how.contains(&"-fn"))), "{told}");
     told
 }
 
-/// A file without a name, as one that was unlinked while it was open.
+/// Creates a file without links, like one that was unlinked while open.
 fn nameless(fs: &Filesystem) -> u32 {
     let mut handle = fs.store.begin(20 + CREDITS).unwrap();
     let number = fs.allocator().unwrap().take_inode(&mut handle, ROOT, false, false).unwrap();
@@ -69,7 +69,7 @@ fn settles(mkfs: &[&str]) {
     let (crashed, other) = (dir.path().join("crashed"), dir.path().join("other"));
     fs::copy(&image, &crashed).unwrap();
     fs::copy(&image, &other).unwrap();
-    // A clean end keeps those in use as well.
+    // A clean close keeps the orphans in use as well.
     engine.close().unwrap();
     for path in [&image, &crashed] {
         let engine = open(path);

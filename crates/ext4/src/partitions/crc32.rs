@@ -1,4 +1,4 @@
-//! The sum of a GPT: CRC-32 of ISO 3309, bits reflected.
+//! Checksum of a GPT: CRC-32 of ISO 3309, bits reflected.
 
 const fn table() -> [u32; 256] {
     let mut table = [0; 256];

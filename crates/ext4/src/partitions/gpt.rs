@@ -1,4 +1,4 @@
-//! GUID partition tables: a header with a sum, entries with a sum, and a copy of both at the end of the disk.
+//! GUID partition tables: a header and entries, each with a checksum, and a backup of both at the end of the disk.
 
 use super::crc32::crc32;
 use super::{Partition, Scheme, Table, sector, u32_at, u64_at};
@@ -7,19 +7,19 @@ use crate::error::{Corruption, Error, Result};
 
 const SIGNATURE: &[u8] = b"EFI PART";
 
-/// Bytes of the fields of a header.
+/// Size in bytes of the fields of a header.
 const HEADER: usize = 92;
 
-/// Bytes of the fields of an entry.
+/// Size in bytes of the fields of an entry.
 const ENTRY: usize = 128;
 
-/// Entries that are looked at; tables have 128.
+/// Maximum number of entries read; tables have 128.
 const MAX_ENTRIES: u32 = 4096;
 
-/// Sizes of sectors that disks have.
+/// Sector sizes of disks in bytes.
 const SECTORS: [u64; 2] = [512, 4096];
 
-/// A header whose sum is right.
+/// A header with a correct checksum.
 struct Header {
     sector: u64,
     entries_at: u64,
@@ -28,14 +28,14 @@ struct Header {
     sum: u32,
 }
 
-/// Reads the table. `announced`: the boot record says that there is one.
+/// Reads the table. `announced` means that the boot record indicates a GPT.
 pub(super) fn read(device: &dyn Device, announced: bool) -> Result<Option<Table>> {
     let mut damage = None;
-    // The first copy lies in the second sector.
+    // The primary header is in the second sector.
     let first = SECTORS.map(|size| (size, size, false));
     let last = last(device).map(|(size, at)| (size, at, true));
     for (size, at, is_backup) in first.into_iter().chain(last) {
-        // A copy at the end alone may be left of an earlier life of the disk.
+        // A backup without any other sign of a GPT may be a leftover of the disk's previous use.
         if is_backup && !announced && damage.is_none() {
             continue;
         }
@@ -57,7 +57,7 @@ pub(super) fn read(device: &dyn Device, announced: bool) -> Result<Option<Table>
     }
 }
 
-/// The second copy alone, of a disk whose beginning says nothing. One that is damaged says nothing either.
+/// Reads only the backup, for a disk whose first sector is empty. A damaged backup is ignored.
 pub(super) fn read_backup(device: &dyn Device) -> Result<Option<Table>> {
     for (size, at) in last(device) {
         let partitions = match header(device, size, at) {
@@ -76,7 +76,7 @@ pub(super) fn read_backup(device: &dyn Device) -> Result<Option<Table>> {
     Ok(None)
 }
 
-/// Where the second copy lies, for each size of a sector: in the last one.
+/// Returns the offset of the backup header for each sector size: it is in the last sector.
 fn last(device: &dyn Device) -> [(u64, u64); 2] {
     SECTORS.map(|size| (size, (device.size() / size).saturating_sub(1) * size))
 }
@@ -148,7 +148,7 @@ fn entries(device: &dyn Device, header: &Header) -> Result<Vec<Partition>> {
     Ok(partitions)
 }
 
-/// The first three fields are little-endian numbers, the rest is bytes.
+/// Formats a GUID: the first three fields are little-endian numbers, the rest is bytes.
 fn guid(bytes: &[u8]) -> String {
     let order = [3, 2, 1, 0, 5, 4, 7, 6, 8, 9, 10, 11, 12, 13, 14, 15];
     let hex: String = order.iter().map(|&at: &usize| format!("{:02x}", bytes[at])).collect();

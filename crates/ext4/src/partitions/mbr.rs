@@ -1,32 +1,32 @@
-//! Master boot records: four entries, and a chain of records for more.
+//! Master boot records: four entries, and a chain of extended boot records for logical partitions.
 
 use super::{Partition, SECTOR, Scheme, Table, sector, u32_at};
 use crate::device::Device;
 use crate::error::{Corruption, Result};
 
-/// Where the four entries lie.
+/// Offset of the four entries.
 const ENTRIES: usize = 446;
 
-/// Bytes of an entry.
+/// Size of an entry in bytes.
 const ENTRY: usize = 16;
 
-/// Where the disk has its identifier.
+/// Offset of the disk identifier.
 const IDENTIFIER: usize = 440;
 
-/// The type of the one partition that guards a GPT.
+/// Type of the partition that protects a GPT.
 const PROTECTIVE: u8 = 0xee;
 
-/// Types of a partition that holds logical ones.
+/// Types of extended partitions.
 const EXTENDED: [u8; 3] = [0x05, 0x0f, 0x85];
 
-/// Logical partitions that are looked at: as many as the kernel takes. A chain that leads into itself ends here.
+/// Maximum number of logical partitions, as in the kernel. It also terminates a cyclic chain.
 const MAX_LOGICAL_PARTITIONS: u32 = 256;
 
 type Sector = [u8; SECTOR as usize];
 
 struct Entry {
     kind: u8,
-    /// In sectors, relative to what the record says.
+    /// In sectors, relative to a base that depends on the record.
     start: u64,
     sectors: u64,
 }
@@ -42,13 +42,13 @@ fn entries(bytes: &Sector) -> [Entry; 4] {
     })
 }
 
-/// Whether the disk says that it has a GPT.
+/// Reports whether the boot record indicates a GPT.
 pub(super) fn is_protective(boot: &Sector) -> bool {
     is_record(boot) && entries(boot).iter().any(|entry| entry.kind == PROTECTIVE)
 }
 
 pub(super) fn read(device: &dyn Device, boot: &Sector) -> Result<Option<Table>> {
-    // File systems have boot sectors that end like a record: their code is no sensible entry.
+    // Boot sectors of file systems have the same signature, but code instead of valid entries.
     let sensible = || boot[ENTRIES..510].chunks_exact(ENTRY).all(|entry| entry[0] & 0x7f == 0);
     if !is_record(boot) || !sensible() {
         return Ok(None);
@@ -81,7 +81,7 @@ impl Found<'_> {
         if entry.kind == 0 || entry.sectors == 0 {
             return Ok(());
         }
-        // Sums of a few numbers of 32 bits.
+        // No overflow: sums of a few 32-bit numbers.
         let (start, size) = ((base + entry.start) * SECTOR, entry.sectors * SECTOR);
         if start + size > self.device.size() {
             let what = format!("partition table: partition {number} ends at {}, past the disk", start + size);
@@ -93,7 +93,7 @@ impl Found<'_> {
         Ok(())
     }
 
-    /// Each record of the chain has one partition, relative to itself, and the next record, relative to the first.
+    /// Walks the chain. Each record has one partition, relative to itself, and the next record, relative to the first.
     fn logical(&mut self, first: u64) -> Result<()> {
         let mut at = first;
         for number in 5..5 + MAX_LOGICAL_PARTITIONS {

@@ -1,6 +1,6 @@
-//! The partitions of a disk: a GPT, or the table in a master boot record with its logical partitions.
+//! Partition tables: GPT, and MBR with logical partitions.
 //!
-//! Both are read from whatever image somebody hands over, so each number in them is checked against the device.
+//! Tables come from untrusted images, so each number in them is checked against the device.
 
 mod crc32;
 mod gpt;
@@ -11,15 +11,15 @@ use std::fmt;
 use crate::device::Device;
 use crate::error::Result;
 
-/// Bytes of a sector where nothing says otherwise.
+/// Default sector size in bytes.
 const SECTOR: u64 = 512;
 
-/// What kind of table a disk has.
+/// Type of a partition table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scheme {
-    /// A GUID partition table.
+    /// GUID partition table.
     Gpt,
-    /// The table of a master boot record.
+    /// Master boot record.
     Mbr,
 }
 
@@ -32,38 +32,38 @@ impl fmt::Display for Scheme {
     }
 }
 
-/// A part of a disk.
+/// A partition of a disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Partition {
-    /// Its number, as the kernel counts: from 1; logical partitions from 5.
+    /// Partition number, as in the kernel: from 1; logical partitions from 5.
     pub number: u32,
-    /// Where it begins, in bytes.
+    /// Offset in bytes.
     pub start: u64,
     /// Size in bytes.
     pub size: u64,
-    /// What it is said to hold: a GUID, or two hexadecimal digits.
+    /// Partition type: a GUID, or two hexadecimal digits.
     pub kind: String,
-    /// Its name; only a GPT has names.
+    /// Partition name; only GPT partitions have one.
     pub label: Option<String>,
-    /// Its identifier, as `PARTUUID`.
+    /// Partition identifier, as in `PARTUUID`.
     pub uuid: String,
 }
 
-/// The table of a disk.
+/// A partition table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Table {
-    /// What kind of table.
+    /// Type of the table.
     pub scheme: Scheme,
-    /// The first copy of a GPT is damaged: this is the second.
+    /// Set if this is the backup of a GPT whose primary table is damaged.
     pub is_backup: bool,
-    /// The partitions by number. They lie on the device, and hold at least one byte.
+    /// Partitions by number. They lie on the device and are not empty.
     pub partitions: Vec<Partition>,
 }
 
-/// Reads the partition table of a disk; `None` where there is none.
+/// Reads the partition table of a disk; `None` if there is none.
 ///
 /// # Errors
-/// [`Error::Corrupt`](crate::Error::Corrupt) for a table that is damaged, [`Error::Io`](crate::Error::Io).
+/// [`Error::Corrupt`](crate::Error::Corrupt) for a damaged table, [`Error::Io`](crate::Error::Io).
 pub fn read(device: &dyn Device) -> Result<Option<Table>> {
     let Some(boot) = sector(device, 0)? else { return Ok(None) };
     if let Some(table) = gpt::read(device, mbr::is_protective(&boot))? {
@@ -71,13 +71,13 @@ pub fn read(device: &dyn Device) -> Result<Option<Table>> {
     }
     match mbr::read(device, &boot)? {
         Some(table) => Ok(Some(table)),
-        // The beginning was wiped, and the table with it, its copy not.
+        // The start of the disk, and with it the primary table, was wiped, but the backup was not.
         None if boot == [0; SECTOR as usize] => gpt::read_backup(device),
         None => Ok(None),
     }
 }
 
-/// 512 bytes of the device; `None` past its end.
+/// Reads 512 bytes of the device; `None` beyond its end.
 fn sector(device: &dyn Device, offset: u64) -> Result<Option<[u8; SECTOR as usize]>> {
     let mut bytes = [0; SECTOR as usize];
     if offset.checked_add(SECTOR).is_none_or(|end| end > device.size()) {

@@ -1,4 +1,4 @@
-//! Tables made by `sfdisk`, and tables made up.
+//! Tables made by `sfdisk`, and synthetic tables.
 
 use std::io::Write as _;
 use std::process::{Command, Stdio};
@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use super::*;
 use crate::device::MemoryDevice;
 
-/// A disk partitioned by `sfdisk`; `None` where there is no such program.
+/// Returns a disk partitioned by `sfdisk`; `None` if the program is missing.
 fn disk(script: &str) -> Option<Vec<u8>> {
     let file = tempfile::NamedTempFile::new().unwrap();
     file.as_file().set_len(32 << 20).unwrap();
@@ -67,7 +67,7 @@ fn the_second_copy_of_a_gpt_is_found_behind_a_wiped_beginning() {
     wiped[..34 * 512].fill(0);
     let found = table(wiped.clone()).unwrap().unwrap();
     assert!(found.is_backup && found.partitions.len() == 2);
-    // A boot sector of something else: the copy may be of an earlier life of the disk.
+    // Another boot sector: the backup may be a leftover of the disk's previous use.
     let mut other = wiped.clone();
     other[3] = b'N';
     assert_eq!(table(other).unwrap(), None);
@@ -109,7 +109,7 @@ fn no_table_is_no_error() {
 proptest::proptest! {
     #![proptest_config(proptest::prelude::ProptestConfig::with_cases(64))]
 
-    /// Whatever is changed: an answer or an error, and partitions on the disk.
+    /// Any change yields a result or an error, and partitions lie on the disk.
     #[test]
     fn any_bytes_are_survived(
         gpt: bool,

@@ -1,20 +1,20 @@
-//! ACLs: shorter on the disk than in the system call.
+//! POSIX ACLs: conversion between the compact on-disk form and that of the system calls, validation, and inheritance.
 
 use crate::error::{Corruption, Error, Result};
 
-/// Version of the form on the disk.
+/// Version of the on-disk form.
 const STORED: u32 = 1;
-/// Version of the form of `getxattr(2)`.
+/// Version of the `getxattr(2)` form.
 const SHOWN: u32 = 2;
 
 /// Tags of entries that name a user or a group.
 const NAMED: [u16; 2] = [0x02, 0x08];
-/// Tags of entries that do not.
+/// Tags of entries without a user or group ID.
 const UNNAMED: [u16; 4] = [0x01, 0x04, 0x10, 0x20];
-/// The id of an entry without one.
+/// ID of an entry without one.
 const NOBODY: u32 = u32::MAX;
 
-/// From the form on the disk to that of `getxattr(2)`.
+/// Converts an ACL from the on-disk form to that of `getxattr(2)`.
 pub(super) fn to_xattr(stored: &[u8]) -> Result<Vec<u8>> {
     let wrong = || Corruption::new("an ACL that cannot be").into();
     let Some((version, mut rest)) = stored.split_first_chunk() else { return Err(wrong()) };
@@ -41,7 +41,7 @@ pub(super) fn to_xattr(stored: &[u8]) -> Result<Vec<u8>> {
     Ok(shown)
 }
 
-/// Tags, in the order in which they must come.
+/// Entry tags, in their required order.
 mod tag {
     pub(super) const USER_OBJ: u16 = 0x01;
     pub(super) const GROUP_OBJ: u16 = 0x04;
@@ -57,17 +57,17 @@ struct Entry {
     id: u32,
 }
 
-/// An access control list that is whole: the three entries of a mode, those of users and groups, and a mask if there are
-/// any of these.
+/// A complete access control list: the three entries of the mode, entries of users and groups, and a mask if there are any of
+/// these.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Acl(Vec<Entry>);
 
 impl Acl {
-    /// From the form of `setxattr(2)`; `None` for a list without entries, which stands for no ACL.
+    /// Parses the `setxattr(2)` form; `None` for a list without entries, which stands for no ACL.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for what is none: order, tags and permissions as `acl_valid(3)` has them.
-    /// [`Error::Unsupported`] for another version.
+    /// [`Error::Invalid`] if order, tags or permissions are invalid as by `acl_valid(3)`. [`Error::Unsupported`] for another
+    /// version.
     pub(crate) fn from_xattr(shown: &[u8]) -> Result<Option<Self>> {
         let Some((version, rest)) = shown.split_first_chunk() else { return Err(Error::Invalid) };
         if u32::from_le_bytes(*version) != SHOWN {
@@ -89,7 +89,7 @@ impl Acl {
         if acl.is_valid() { Ok(Some(acl)) } else { Err(Error::Invalid) }
     }
 
-    /// From the form on the disk.
+    /// Parses the on-disk form.
     ///
     /// # Errors
     /// [`Error::Corrupt`].
@@ -117,7 +117,7 @@ impl Acl {
             && (!named || count(tag::MASK) == 1)
     }
 
-    /// In the form on the disk.
+    /// Encodes the on-disk form.
     pub(crate) fn to_stored(&self) -> Vec<u8> {
         let mut stored = STORED.to_le_bytes().to_vec();
         for Entry { tag, permissions, id } in &self.0 {
@@ -134,13 +134,13 @@ impl Acl {
         self.0.iter_mut().find(|entry| entry.tag == tag).map(|entry| &mut entry.permissions)
     }
 
-    /// The entry that the group's bits of a mode stand for.
+    /// Returns the entry that the group bits of a mode correspond to.
     fn class(&mut self) -> Option<&mut u16> {
         let mask = self.0.iter().any(|entry| entry.tag == tag::MASK);
         self.permissions(if mask { tag::MASK } else { tag::GROUP_OBJ })
     }
 
-    /// The permission bits that say the same, or what can be said of it in nine bits; and whether they say all.
+    /// Returns the equivalent permission bits, and whether they represent the ACL completely.
     pub(crate) fn mode(&self) -> (u16, bool) {
         let mut acl = self.clone();
         let bits = |entry: Option<&mut u16>| entry.map_or(0, |bits| *bits);
@@ -149,7 +149,7 @@ impl Acl {
         (user << 6 | group << 3 | other, self.0.len() == 3)
     }
 
-    /// As `chmod(2)` changes it.
+    /// Updates the ACL for `chmod(2)`.
     pub(crate) fn set_mode(&mut self, mode: u16) {
         for (tag, shift) in [(tag::USER_OBJ, 6), (tag::OTHER, 0)] {
             if let Some(bits) = self.permissions(tag) {
@@ -161,8 +161,8 @@ impl Acl {
         }
     }
 
-    /// The access ACL of a new inode in a directory that has this default: what `mode` asks for is all that it gets.
-    /// The permission bits are those of the ACL then.
+    /// Derives the access ACL of a new inode from a directory's default ACL, limited to the permissions in `mode`. Also returns
+    /// the mode, with the permission bits of the ACL.
     pub(crate) fn inherit(mut self, mode: u16) -> (Self, u16) {
         let (own, _) = self.mode();
         self.set_mode(own & mode);

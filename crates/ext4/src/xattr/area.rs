@@ -1,4 +1,4 @@
-//! Attributes as they lie in an inode or a block: taken apart, and put together.
+//! Encoding and decoding of attribute lists in inodes and attribute blocks.
 
 use zerocopy::IntoBytes;
 
@@ -6,19 +6,19 @@ use super::{Value, walk};
 use crate::error::{Corruption, Result};
 use crate::layout::{XATTR_MAGIC, XattrEntry, XattrHeader};
 
-/// An attribute as it is stored.
+/// An attribute in its stored form.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Attribute {
-    /// What stands for the first part of the name.
+    /// Index of the name's prefix.
     pub(crate) index: u8,
-    /// The rest of the name.
+    /// Rest of the name.
     pub(crate) name: Vec<u8>,
     pub(crate) value: Vec<u8>,
 }
 
 const HEADER: usize = size_of::<XattrHeader>();
 
-/// The word that ends a list of entries, and the magic before those in an inode.
+/// Size of the word that terminates a list of entries, and of the magic before the entries in an inode.
 const WORD: usize = 4;
 
 impl Attribute {
@@ -26,12 +26,12 @@ impl Attribute {
         size_of::<XattrEntry>() + self.name.len().next_multiple_of(4) + self.value.len().next_multiple_of(4)
     }
 
-    /// Blocks keep their entries in this order.
+    /// Sort key of entries in a block.
     fn order(&self) -> (u8, usize, &[u8]) {
         (self.index, self.name.len(), &self.name)
     }
 
-    /// Over the name, then the value's words, filled up with zeros.
+    /// Hash over the name, then the words of the value, padded with zeros.
     fn hash(&self) -> u32 {
         let of_name = self.name.iter().fold(0_u32, |hash, &byte| hash.rotate_left(5) ^ u32::from(byte));
         self.value.chunks(4).fold(of_name, |hash, bytes| {
@@ -42,7 +42,7 @@ impl Attribute {
     }
 }
 
-/// Takes a list apart.
+/// Decodes a list.
 fn decode(entries: &[u8], values: &[u8]) -> Result<Vec<Attribute>> {
     let mut list = Vec::new();
     walk(entries, values, |raw| {
@@ -55,7 +55,7 @@ fn decode(entries: &[u8], values: &[u8]) -> Result<Vec<Attribute>> {
     Ok(list)
 }
 
-/// The attributes behind the fields of an inode.
+/// Decodes the attributes behind the fields of an inode.
 pub(super) fn decode_tail(tail: &[u8]) -> Result<Vec<Attribute>> {
     match tail.split_at_checked(WORD) {
         Some((magic, entries)) if magic == XATTR_MAGIC.to_le_bytes() => decode(entries, entries),
@@ -63,22 +63,22 @@ pub(super) fn decode_tail(tail: &[u8]) -> Result<Vec<Attribute>> {
     }
 }
 
-/// The attributes of a verified block.
+/// Decodes the attributes of a verified block.
 pub(super) fn decode_block(block: &[u8]) -> Result<Vec<Attribute>> {
     decode(&block[HEADER..], block)
 }
 
-/// Whether a list fits a room of so many bytes behind the fields of an inode.
+/// Reports whether a list fits into this number of bytes behind the fields of an inode.
 pub(super) fn fits_tail(list: &[Attribute], bytes: usize) -> bool {
     list.is_empty() || 2 * WORD + list.iter().map(Attribute::needed).sum::<usize>() <= bytes
 }
 
-/// Whether a list fits a block of so many bytes.
+/// Reports whether a list fits into a block of this size.
 pub(super) fn fits_block(list: &[Attribute], bytes: usize) -> bool {
     HEADER + WORD + list.iter().map(Attribute::needed).sum::<usize>() <= bytes
 }
 
-/// Writes entries from `start` on and their values at the end, all into zeros; offsets count from `base`. They must fit.
+/// Writes entries from `start` on and their values at the end of a zeroed area that has room for them; offsets count from `base`.
 fn encode(bytes: &mut [u8], start: usize, base: usize, list: &[&Attribute], hashed: bool) {
     let (mut at, mut end) = (start, bytes.len());
     for attribute in list {
@@ -88,7 +88,7 @@ fn encode(bytes: &mut [u8], start: usize, base: usize, list: &[&Attribute], hash
         let entry = XattrEntry {
             name_len: name.len() as u8,
             name_index: *index,
-            // A block of 64 KiB has room for a value at its very end, which must have no bytes then.
+            // In a block of 64 KiB, an empty value at the very end would have an offset that does not fit 16 bits.
             value_offs: if value.is_empty() { 0 } else { (end - base) as u16 }.into(),
             value_inum: 0.into(),
             value_size: (value.len() as u32).into(),
@@ -101,7 +101,7 @@ fn encode(bytes: &mut [u8], start: usize, base: usize, list: &[&Attribute], hash
     }
 }
 
-/// What lies behind the fields of an inode.
+/// Encodes the attributes behind the fields of an inode.
 pub(super) fn encode_tail(list: &[Attribute], bytes: usize) -> Vec<u8> {
     let mut tail = vec![0; bytes];
     if !list.is_empty() {
@@ -111,7 +111,7 @@ pub(super) fn encode_tail(list: &[Attribute], bytes: usize) -> Vec<u8> {
     tail
 }
 
-/// A block of attributes for one inode, its checksum not filled in.
+/// Encodes an attribute block for one inode, without its checksum.
 pub(super) fn encode_block(list: &[Attribute], bytes: usize) -> Vec<u8> {
     let mut list: Vec<_> = list.iter().collect();
     list.sort_by_key(|attribute| attribute.order());
@@ -120,7 +120,7 @@ pub(super) fn encode_block(list: &[Attribute], bytes: usize) -> Vec<u8> {
         magic: XATTR_MAGIC.into(),
         refcount: 1.into(),
         blocks: 1.into(),
-        // A hash of 0 says that the block is not to be shared, as that of one entry does.
+        // A block hash of 0 means that the block must not be shared, as does a hash of 0 of any entry.
         hash: if list.iter().any(|attribute| attribute.hash() == 0) { 0 } else { hash }.into(),
         checksum: 0.into(),
         reserved: [0.into(); 3],

@@ -1,33 +1,33 @@
-//! Attributes set and removed: which of them lie in the inode, and which in a block.
+//! Setting and removing attributes, and choosing between inode and attribute block.
 
 use super::area::{self, Attribute};
 use super::{MAX_VALUE_BYTES, PREFIXES};
 use crate::error::{Error, Result};
 
-/// What to do where an attribute is there already, or is not.
+/// Behaviour if an attribute exists, or does not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum SetMode {
-    /// Set it either way.
+    /// Set it in either case.
     #[default]
     Either,
-    /// It must not be there: `XATTR_CREATE`.
+    /// Fail if it exists: `XATTR_CREATE`.
     Create,
-    /// It must be there: `XATTR_REPLACE`.
+    /// Fail if it does not exist: `XATTR_REPLACE`.
     Replace,
 }
 
-/// Bytes of the longest name, without what its index stands for.
+/// Maximum length of a name in bytes, without its prefix.
 const MAX_NAME_BYTES: usize = 255;
 
-/// Splits a full name.
+/// Splits a full name into prefix index and rest.
 ///
 /// # Errors
-/// [`Error::Unsupported`] for a namespace that cannot be written, [`Error::Invalid`] for nothing behind it,
+/// [`Error::Unsupported`] for a namespace that cannot be written, [`Error::Invalid`] if nothing follows the prefix,
 /// [`Error::OutOfRange`] for a name that is too long.
 pub(crate) fn split_name(full: &[u8]) -> Result<(u8, &[u8])> {
     let writable = PREFIXES.iter().filter(|(index, _)| matches!(index, 1..=4 | 6));
     let found = writable.filter_map(|(index, prefix)| Some((*index, full.strip_prefix(prefix.as_bytes())?)));
-    // ACLs are names of their own, all others have something behind the dot.
+    // ACL names are complete; all others continue behind the dot.
     for (index, name) in found {
         match (index, name) {
             (2 | 3, []) => return Ok((index, name)),
@@ -40,23 +40,23 @@ pub(crate) fn split_name(full: &[u8]) -> Result<(u8, &[u8])> {
     Err(Error::Unsupported(format!("an extended attribute named {}", full.escape_ascii())))
 }
 
-/// The attributes of an inode, and where they lie.
+/// The attributes of an inode, by location.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Lists {
     pub(crate) own: Vec<Attribute>,
     pub(crate) block: Vec<Attribute>,
 }
 
-/// Bytes that there are for attributes.
+/// Space for attributes in bytes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Room {
     /// Behind the fields of the inode.
     pub(crate) own: usize,
-    /// In a block.
+    /// In an attribute block.
     pub(crate) block: usize,
 }
 
-/// What of an inode's attributes is to be written.
+/// Locations whose attributes have changed and must be written.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Changed {
     pub(crate) own: bool,
@@ -69,26 +69,26 @@ fn take(list: &mut Vec<Attribute>, index: u8, name: &[u8]) -> Option<Attribute> 
 }
 
 impl Lists {
-    /// Takes apart what lies behind the fields of an inode, and its block if it has one.
+    /// Decodes the attributes behind the fields of an inode, and those of its attribute block if it has one.
     pub(crate) fn decode(tail: &[u8], block: Option<&[u8]>) -> Result<Self> {
         Ok(Self { own: area::decode_tail(tail)?, block: block.map_or(Ok(Vec::new()), area::decode_block)? })
     }
 
-    /// What shall lie behind the fields of the inode.
+    /// Encodes the attributes behind the fields of the inode.
     pub(crate) fn encode_tail(&self, bytes: usize) -> Vec<u8> {
         area::encode_tail(&self.own, bytes)
     }
 
-    /// What shall lie in a block; `None` where there is nothing.
+    /// Encodes the attribute block; `None` if it would be empty.
     pub(crate) fn encode_block(&self, bytes: usize) -> Option<Vec<u8>> {
         (!self.block.is_empty()).then(|| area::encode_block(&self.block, bytes))
     }
 
-    /// Sets an attribute: in the inode where it fits, else in the block.
+    /// Sets an attribute: in the inode if it fits, else in the block.
     ///
     /// # Errors
-    /// [`Error::Exists`] and [`Error::NoAttribute`] as `mode` wants; [`Error::TooBig`] for a value that no attribute may
-    /// have, [`Error::NoSpace`] where it fits neither place; with nothing changed.
+    /// [`Error::Exists`] and [`Error::NoAttribute`] according to `mode`; [`Error::TooBig`] for a value above the size limit;
+    /// [`Error::NoSpace`] if it fits neither location. Nothing is changed on error.
     pub(crate) fn set(&mut self, new: Attribute, mode: SetMode, room: Room) -> Result<Changed> {
         if new.value.len() > MAX_VALUE_BYTES as usize {
             return Err(Error::TooBig);
@@ -130,7 +130,7 @@ impl Lists {
         if own || block { Ok(Changed { own, block }) } else { Err(Error::NoAttribute) }
     }
 
-    /// The value of an attribute, as it is stored.
+    /// Returns the stored value of an attribute.
     pub(crate) fn get(&self, index: u8, name: &[u8]) -> Option<&[u8]> {
         let mut all = self.own.iter().chain(&self.block);
         all.find(|known| known.index == index && known.name == name).map(|known| &*known.value)

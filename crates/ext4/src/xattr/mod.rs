@@ -1,4 +1,4 @@
-//! Extended attributes: SETXATTR, GETXATTR, LISTXATTR.
+//! Extended attributes in inodes and attribute blocks.
 
 mod acl;
 mod area;
@@ -22,7 +22,7 @@ use crate::inode::Inode;
 use crate::layout::{Incompat, XATTR_MAGIC, XattrEntry, XattrHeader};
 use crate::superblock::Geometry;
 
-/// What stands for the first part of a name. The content of inline files is an attribute too, with a name of its own.
+/// Prefix indexes of attribute names. The content of inline files is an attribute with a name of its own.
 const PREFIXES: [(u8, &str); 8] = [
     (1, "user."),
     (2, "system.posix_acl_access"),
@@ -36,13 +36,13 @@ const PREFIXES: [(u8, &str); 8] = [
 
 const SYSTEM: u8 = 7;
 
-/// The context of an encrypted inode, which nobody sees.
+/// Prefix of the encryption context of an inode, which is hidden from users.
 const ENCRYPTION: u8 = 9;
 
-/// Bytes of the longest value: what `setxattr(2)` accepts.
+/// Maximum length of a value in bytes: the limit of `setxattr(2)`.
 const MAX_VALUE_BYTES: u32 = 64 << 10;
 
-/// An attribute as stored.
+/// An attribute in its stored form.
 struct Raw<'a> {
     index: u8,
     name: &'a [u8],
@@ -51,11 +51,11 @@ struct Raw<'a> {
 
 enum Value<'a> {
     Here(&'a [u8]),
-    /// In an inode of its own (`ea_inode`): number and bytes.
+    /// In a separate inode (`ea_inode`): number and size in bytes.
     Inode(u32, u32),
 }
 
-/// Walks entries from the start of `entries`, values lying in `values`, until `take` has found what it wants.
+/// Iterates over entries from the start of `entries`, with values in `values`, until `take` returns a result.
 fn walk<'a, T>(
     entries: &'a [u8],
     values: &'a [u8],
@@ -64,7 +64,7 @@ fn walk<'a, T>(
     let wrong = |what: String| Err(Corruption::new(format!("extended attribute: {what}")).into());
     let mut rest = entries;
     loop {
-        // Four zeros end the list; so does its room.
+        // Four zero bytes, or the end of the area, terminate the list.
         if rest.len() < 4 || rest[..4] == [0; 4] {
             return Ok(None);
         }
@@ -86,12 +86,12 @@ fn walk<'a, T>(
         if let Some(found) = take(Raw { index: raw.name_index, name, value })? {
             return Ok(Some(found));
         }
-        // Names are filled up to four bytes.
+        // Names are padded to a multiple of four bytes.
         rest = after.get(length.next_multiple_of(4)..).unwrap_or_default();
     }
 }
 
-/// What is needed to read attributes.
+/// Reader of the extended attributes of an inode.
 #[derive(Clone, Copy)]
 pub(crate) struct Xattrs<'a> {
     pub(crate) geometry: &'a Geometry,
@@ -119,7 +119,7 @@ impl Xattrs<'_> {
         walk(&block[size_of::<XattrHeader>()..], &block, take).map_err(of_inode)
     }
 
-    /// The content of an inline file that does not fit the inode's own 60 bytes.
+    /// Returns the content of an inline file beyond the inode's own 60 bytes.
     pub(crate) fn inline_rest(&self) -> Result<Vec<u8>> {
         let found = self.each(|raw| match (raw.index, raw.name, raw.value) {
             (SYSTEM, b"data", Value::Here(value)) => Ok(Some(value.to_vec())),
@@ -128,7 +128,7 @@ impl Xattrs<'_> {
         Ok(found.unwrap_or_default())
     }
 
-    /// The names of all attributes.
+    /// Returns the names of all attributes.
     pub(crate) fn names(&self) -> Result<Vec<Vec<u8>>> {
         let mut names = Vec::new();
         self.each(|raw| {
@@ -138,7 +138,7 @@ impl Xattrs<'_> {
         Ok(names)
     }
 
-    /// The value of an attribute. `read` reads one that has an inode of its own.
+    /// Returns the value of an attribute. `read` reads a value stored in a separate inode.
     pub(crate) fn get(
         &self,
         name: &[u8],
@@ -164,7 +164,7 @@ impl Xattrs<'_> {
     }
 }
 
-/// The name as `getxattr(2)` knows it; `None` for those that are nobody's business.
+/// Returns the name as in `getxattr(2)`; `None` for internal attributes.
 fn full_name(index: u8, name: &[u8]) -> Option<Vec<u8>> {
     if index == SYSTEM && name == b"data" || index == ENCRYPTION {
         return None;
@@ -173,7 +173,7 @@ fn full_name(index: u8, name: &[u8]) -> Option<Vec<u8>> {
     Some([prefix.as_bytes(), name].concat())
 }
 
-/// Fills in the sum of a block of attributes.
+/// Fills in the checksum of an attribute block.
 pub(crate) fn fill_sum(seed: u32, number: u64, bytes: &mut [u8]) {
     let sum = crc32c_without(crc32c(seed, &number.to_le_bytes()), bytes, 16);
     bytes[16..20].copy_from_slice(&sum.to_le_bytes());

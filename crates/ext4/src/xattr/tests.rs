@@ -1,4 +1,4 @@
-//! Attributes set and removed at random, against a map.
+//! Property tests: attributes are set and removed at random and compared with a map.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use super::change::{Changed, Room, split_name};
 use super::*;
 use crate::error::Error;
 
-/// Written and read again, as an inode and its block would be.
+/// Encodes and decodes the lists, like writing and reading an inode and its block.
 fn reread(lists: &Lists, room: Room) -> Lists {
     let tail = lists.encode_tail(room.own);
     let block = lists.encode_block(room.block);
@@ -69,7 +69,7 @@ fn modes_are_obeyed() {
     assert_eq!(lists.set(new(b"1"), SetMode::Create, room).unwrap(), Changed { own: true, block: false });
     assert!(matches!(lists.set(new(b"2"), SetMode::Create, room), Err(Error::Exists)));
     assert_eq!(lists.set(new(b"1"), SetMode::Replace, room).unwrap(), Changed::default());
-    // Too long for the inode: it moves to a block, and back.
+    // A value too long for the inode moves to a block, and back.
     assert_eq!(
         lists.set(new(&[3; 500]), SetMode::Replace, room).unwrap(),
         Changed { own: true, block: true }

@@ -1,7 +1,6 @@
-//! Attributes on their way to the disk.
+//! Writing extended attributes in transactions.
 //!
-//! A block of attributes may belong to many inodes that have the same ones; it counts them. Who changes one that has
-//! others as well makes a copy.
+//! Inodes with the same attributes may share a reference-counted attribute block. Changing a shared block copies it.
 
 use zerocopy::FromBytes;
 
@@ -17,20 +16,20 @@ use crate::shared_xattrs::SharedXattrs;
 use crate::superblock::Geometry;
 use crate::time;
 
-/// Blocks that a change of attributes may change: the block that was, and the one that takes its place, with what
-/// giving back and taking a block change.
+/// Number of blocks that a change of attributes may change: the previous block and its replacement, with the metadata of freeing
+/// and allocating a block.
 pub(crate) const CREDITS: u32 = 2 + 2 * TAKE_CREDITS;
 
-/// Most inodes that share a block.
+/// Maximum number of inodes that share a block.
 const MAX_REFERENCES: u32 = 1024;
 
-/// Blocks remembered for others to share.
+/// Number of attribute blocks remembered for sharing.
 const REMEMBERED: usize = 4096;
 
 const ACCESS: u8 = 2;
 const DEFAULT: u8 = 3;
 
-/// The attributes of an inode.
+/// Reads the attributes of an inode.
 ///
 /// # Errors
 /// [`Error::Corrupt`], [`Error::Io`].
@@ -53,7 +52,7 @@ fn header(block: &[u8]) -> Result<XattrHeader> {
     Ok(XattrHeader::read_from_prefix(block).map_err(|_| Error::Invalid)?.0)
 }
 
-/// Changes how many inodes share a block.
+/// Sets the reference count of a block.
 fn count(handle: &mut Handle<'_>, number: u64, refcount: u32) -> Result<()> {
     let geometry = handle.store().geometry();
     handle.change(
@@ -71,12 +70,12 @@ fn room(geometry: &Geometry, inode: &Inode) -> Room {
     Room { own: inode.tail.len(), block: geometry.block_size as usize }
 }
 
-/// Where a block of an inode is best looked for.
+/// Returns the preferred location of an inode's attribute block.
 fn goal(geometry: &Geometry, inode: &Inode) -> u64 {
     geometry.group_start((inode.number - 1) / geometry.inodes_per_group)
 }
 
-/// Writes what changed of an inode's attributes; the inode is to be saved afterwards.
+/// Writes the changed attributes of an inode. The caller must save the inode.
 fn write(
     fs: &Filesystem,
     handle: &mut Handle<'_>,
@@ -85,7 +84,7 @@ fn write(
     rights: ReservedAccess,
 ) -> Result<()> {
     if changed.block {
-        // First, for it may want space.
+        // The block first: it may fail for lack of space.
         write_block(fs, handle, inode, lists, rights)?;
     }
     if changed.own {
@@ -143,13 +142,13 @@ fn write_block(
     Ok(())
 }
 
-/// Gives up an inode's block of attributes; the inode is to be saved afterwards.
+/// Drops an inode's reference to its attribute block. The caller must save the inode.
 pub(crate) fn release(fs: &Filesystem, handle: &mut Handle<'_>, inode: &mut Inode) -> Result<()> {
     fs.shared_xattrs.lock().release(fs, handle, inode)
 }
 
 impl SharedXattrs {
-    /// A block with the same attributes that may have one more inode.
+    /// Finds a block other than `but` with the same attributes whose reference count can grow.
     fn find(&self, fs: &Filesystem, bytes: &[u8], hash: u32, but: u64) -> Result<Option<u64>> {
         let Some(&number) = self.0.get(&hash).filter(|&&number| hash != 0 && number != but) else {
             return Ok(None);
@@ -197,7 +196,7 @@ impl SharedXattrs {
     }
 }
 
-/// The first attributes of a new inode; it is to be saved afterwards.
+/// Sets the initial attributes of a new inode. The caller must save it.
 pub(crate) fn set_new(
     fs: &Filesystem,
     handle: &mut Handle<'_>,
@@ -216,7 +215,7 @@ pub(crate) fn set_new(
     write(fs, handle, inode, (&lists, changed), rights)
 }
 
-/// Brings the access ACL of an inode in line with its new permissions; the inode is to be saved afterwards.
+/// Updates the access ACL of an inode for its new permissions. The caller must save the inode.
 pub(crate) fn follow_mode(fs: &Filesystem, handle: &mut Handle<'_>, inode: &mut Inode) -> Result<()> {
     let mut lists = load(&fs.geometry, &fs.store, inode)?;
     let Some(stored) = lists.get(ACCESS, b"") else { return Ok(()) };
@@ -228,23 +227,23 @@ pub(crate) fn follow_mode(fs: &Filesystem, handle: &mut Handle<'_>, inode: &mut 
 }
 
 impl Filesystem {
-    /// Sets an extended attribute, by its full name; tells what the inode is then. An access ACL sets the permissions as
-    /// well, and is not stored where they say all of it.
+    /// Sets an extended attribute by its full name; returns the changed inode. An access ACL also sets the permissions, and is
+    /// not stored if they represent it completely.
     ///
     /// # Errors
-    /// [`Error::Exists`] and [`Error::NoAttribute`] as `mode` wants, [`Error::Unsupported`] for a namespace that there
-    /// is not, [`Error::OutOfRange`] for a name and [`Error::TooBig`] for a value that is too long, [`Error::NoSpace`]
-    /// where inode and block have no room, [`Error::Invalid`] for an ACL that is none, [`Error::Denied`] for a default
-    /// ACL of what is no directory, [`Error::NotPermitted`] for what is immutable or may only be appended to, and for
-    /// `user.` where there is no content; [`Error::ReadOnly`], [`Error::Corrupt`], [`Error::Io`].
+    /// [`Error::Exists`] and [`Error::NoAttribute`] according to `mode`, [`Error::Unsupported`] for an unknown namespace,
+    /// [`Error::OutOfRange`] for a name and [`Error::TooBig`] for a value that is too long, [`Error::NoSpace`] if neither inode
+    /// nor block has room, [`Error::Invalid`] for an invalid ACL, [`Error::Denied`] for a default ACL of a non-directory,
+    /// [`Error::NotPermitted`] for an immutable or append-only inode, and for `user.` attributes of inodes other than files and
+    /// directories; [`Error::ReadOnly`], [`Error::Corrupt`], [`Error::Io`].
     pub fn set_xattr(&self, number: u32, name: &[u8], value: &[u8], mode: SetMode) -> Result<Inode> {
         self.set_xattr_as(number, name, value, mode, ReservedAccess::Reserved)
     }
 
-    /// As [`set_xattr`](Self::set_xattr), by somebody with these rights.
+    /// Sets an extended attribute like [`set_xattr`](Self::set_xattr), with these rights.
     ///
     /// # Errors
-    /// As `set_xattr`; [`Error::NoSpace`] too where all that is left is reserved.
+    /// The errors of `set_xattr`; [`Error::NoSpace`] also if only reserved blocks are left.
     pub fn set_xattr_as(
         &self,
         number: u32,
@@ -278,7 +277,7 @@ impl Filesystem {
                 let new = Attribute { index, name: name.to_vec(), value };
                 lists.set(new, mode, room(&self.geometry, &inode))?
             }
-            // An ACL that says nothing more is none.
+            // An ACL equivalent to the permissions is not stored.
             None => match (lists.remove(index, name), mode) {
                 (Err(Error::NoAttribute), SetMode::Replace) => return Err(Error::NoAttribute),
                 (removed, _) => removed.unwrap_or_default(),
@@ -290,10 +289,10 @@ impl Filesystem {
         self.put_xattrs(inode, (&lists, changed), rights)
     }
 
-    /// Removes an extended attribute; tells what the inode is then.
+    /// Removes an extended attribute; returns the changed inode.
     ///
     /// # Errors
-    /// [`Error::NoAttribute`], and those of [`set_xattr`](Self::set_xattr).
+    /// [`Error::NoAttribute`], and the errors of [`set_xattr`](Self::set_xattr).
     pub fn remove_xattr(&self, number: u32, name: &[u8]) -> Result<Inode> {
         let (index, name) = split_name(name)?;
         let _lock = self.locks.write(number);
@@ -301,7 +300,7 @@ impl Filesystem {
         check(&inode, index)?;
         let mut lists = load(&self.geometry, &self.store, &inode)?;
         let changed = lists.remove(index, name)?;
-        // What is left of shared ones may want a block of its own.
+        // The remaining attributes of a shared block may need a block of their own.
         self.put_xattrs(inode, (&lists, changed), ReservedAccess::Reserved)
     }
 
@@ -320,7 +319,7 @@ impl Filesystem {
     }
 }
 
-/// Whether an attribute of this kind may be changed.
+/// Checks that an attribute of this namespace may be changed.
 fn check(inode: &Inode, index: u8) -> Result<()> {
     let content = matches!(inode.kind, Kind::Regular | Kind::Directory);
     match index {
@@ -333,7 +332,7 @@ fn check(inode: &Inode, index: u8) -> Result<()> {
     }
 }
 
-/// What is to be stored of an ACL; `None` for nothing. An access ACL sets the permissions.
+/// Returns the form of an ACL to store; `None` if nothing is stored. An access ACL sets the permissions.
 fn acl_value(inode: &mut Inode, index: u8, shown: &[u8]) -> Result<Option<Vec<u8>>> {
     let acl = Acl::from_xattr(shown)?;
     if index == DEFAULT && inode.kind != Kind::Directory && acl.is_some() {

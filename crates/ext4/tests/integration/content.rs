@@ -1,4 +1,5 @@
-//! What the engine writes to files, cuts and allocates, the kernel reads, and e2fsck finds nothing wrong with.
+//! File content: after writes, truncation and allocation by the engine, the kernel reads the expected content, and e2fsck finds
+//! no error.
 
 use std::fs::{self, OpenOptions};
 use std::path::Path;
@@ -20,7 +21,7 @@ fn fsck(path: &Path) {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
 }
 
-/// Numbers that are the same in each run.
+/// Deterministic pseudo-random numbers.
 struct Dice(u64);
 
 impl Dice {
@@ -35,7 +36,7 @@ impl Dice {
 const FILES: usize = 4;
 const LARGEST: u64 = 3 << 20;
 
-/// Does something to a file and to its model.
+/// Applies a random operation to a file and to its model.
 fn step(fs: &Filesystem, number: u32, model: &mut Vec<u8>, dice: &mut Dice, block: u64, extents: bool) {
     let offset = dice.roll(LARGEST);
     let whole = offset / block * block;
@@ -110,7 +111,7 @@ fn read(fs: &Filesystem, number: u32) -> Vec<u8> {
     content
 }
 
-/// What who knows the extents alone finds on the device.
+/// Reads a file from the device by its extents alone.
 fn by_extents(fs: &Filesystem, number: u32, device: &[u8]) -> Vec<u8> {
     let inode = fs.inode(number).unwrap();
     let extents = fs.extents(&inode, usize::MAX).unwrap().unwrap();
@@ -167,7 +168,7 @@ fn agrees(mkfs: &[&str], seed: u64) {
             fsck(&crashed);
         }
     }
-    // The kernel has the last word, of what a crash left, where it can mend that.
+    // Let the kernel read the crashed image if it has a journal to recover it from.
     if image.open().has_journal() {
         fs::rename(&crashed, image.path()).unwrap();
     }
@@ -175,7 +176,7 @@ fn agrees(mkfs: &[&str], seed: u64) {
     for (n, model) in models.iter().enumerate() {
         assert!(fs::read(image.mnt().join(name(n))).unwrap() == *model, "{mkfs:?}: {n}");
     }
-    // And goes on with it.
+    // The kernel continues to use the file system.
     for n in 0..FILES {
         fs::write(image.mnt().join(name(n)), vec![7; 500_000]).unwrap();
         fs::remove_file(image.mnt().join(name(n))).unwrap();
@@ -212,7 +213,7 @@ fn a_tree_grows_deep_and_goes_again() {
     let engine = open(&image.path());
     let number = engine.walk(b"a").unwrap().number;
     let free = engine.free().unwrap();
-    // Every other block, so that no two are one extent, from the end and from the start.
+    // Every other block, so that no two form one extent, from the end and from the start.
     for n in 0..12_000_u64 {
         let n = if n % 2 == 0 { n } else { 24_000 - n };
         engine.write(number, n * 2048, &[n as u8; 700]).unwrap();
@@ -257,7 +258,7 @@ fn a_full_file_system_says_so_and_stays_whole() {
                     Err(Error::NoSpace) => break,
                     Err(error) => panic!("{error}"),
                 }
-                // Written beside it, so that neither lies in one piece.
+                // Interleaved writes, so that neither file is contiguous.
                 engine.write(b, size, &[4; 1000]).ok();
             }
             assert!(size > 8 << 20, "{size}");
@@ -270,7 +271,7 @@ fn a_full_file_system_says_so_and_stays_whole() {
     }
 }
 
-/// However full the nodes of its map are.
+/// Holds however full the nodes of its map are.
 #[test]
 fn a_file_in_pieces_is_cut_and_goes_where_there_is_no_room() {
     let Some(mut image) = Image::new(&["-b", "1024", "-N", "4000"], 8, false) else { return };
@@ -295,7 +296,7 @@ fn a_file_in_pieces_is_cut_and_goes_where_there_is_no_room() {
                 Err(error) => panic!("{error}"),
             }
         }
-        // What is kept for metadata is used up as well.
+        // Blocks kept back for metadata are used up as well.
         let mut made = 0;
         while engine
             .create(rest, format!("{made}").as_bytes(), NewInodeKind::Directory, &New::default())
@@ -393,7 +394,7 @@ fn threads_write_beside_each_other() {
     fsck(&image.path());
 }
 
-/// What waits in a cache is written back at some time, which is nobody's business.
+/// A cache writes back at an arbitrary time, which must not be visible.
 #[test]
 fn what_a_cache_writes_back_keeps_its_times() {
     let Some(image) = Image::new(&[], 16, false) else { return };
@@ -406,7 +407,7 @@ fn what_a_cache_writes_back_keeps_its_times() {
         let inode = fs.inode(file).unwrap();
         (inode.mtime, inode.ctime)
     };
-    // New blocks, some of these again, and both.
+    // New blocks, blocks written before, and both.
     for (offset, byte) in [(0, 1), (1000, 2), (3000, 3)] {
         assert_eq!(fs.write_back(file, offset, &[byte; 5000], ReservedAccess::Common).unwrap(), 5000);
         assert_eq!((times(), fs.inode(file).unwrap().size), ((long_ago, long_ago), offset + 5000));

@@ -1,4 +1,4 @@
-//! Freed blocks become holes of the image file, and no others. Needs no root.
+//! Discard: freed blocks, and no others, become holes of the image file. Needs no root.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::MetadataExt;
@@ -31,7 +31,7 @@ fn what_is_freed_leaves_the_image_file() {
             assert_eq!(fs.write(number, 0, &data).unwrap(), SIZE);
             number
         };
-        // Not before it is asked for.
+        // Not before discard is enabled.
         let first = make(b"first");
         fs.sync().unwrap();
         let full = taken();
@@ -43,7 +43,7 @@ fn what_is_freed_leaves_the_image_file() {
         fs.sync().unwrap();
         let full = taken();
         fs.fallocate(second, Fallocate::Punch, 4 << 20, 8 << 20).unwrap();
-        // Only once that is committed: a crash before would bring the file back.
+        // Only after the commit: a crash before it would bring the file back.
         assert!(taken() >= full, "{full} {}", taken());
         fs.sync().unwrap();
         assert!(taken() + (7 << 20) < full, "{full} {}", taken());

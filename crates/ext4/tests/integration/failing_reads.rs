@@ -1,5 +1,5 @@
-//! A read that fails in the middle of an operation: what it had changed is undone, or nothing is changed any more.
-//! Whichever it is, nothing half done ever reaches the device.
+//! Read errors in the middle of an operation: its changes are undone, or the journal is aborted. In either case, no partial
+//! operation reaches the device.
 //!
 //! Needs mkfs.ext4 and e2fsck, and no root; in CI (`CI=true`) their absence is a failure.
 
@@ -17,7 +17,7 @@ use shunt_ext4::{
 
 const NEW: New = New { permissions: 0o755, umask: 0, uid: 0, gid: 0 };
 
-/// Permissions, with the group's for a named group as well: more than the bits of a mode say.
+/// An ACL with an entry for a named group, which permission bits cannot represent.
 const ACL: &[u8] = &[
     2, 0, 0, 0, 1, 0, 7, 0, 255, 255, 255, 255, 4, 0, 5, 0, 255, 255, 255, 255, 8, 0, 5, 0, 100, 0, 0, 0, 16,
     0, 7, 0, 255, 255, 255, 255, 32, 0, 5, 0, 255, 255, 255, 255,
@@ -35,7 +35,7 @@ fn gone(fs: &Filesystem, inode: shunt_ext4::Inode) -> Result<(), Error> {
     if inode.links == 0 { fs.evict_inode(inode.number) } else { Ok(()) }
 }
 
-/// Directories with an index, maps with inner nodes, attributes in blocks that are shared.
+/// Creates indexed directories, maps with inner nodes, and shared attribute blocks.
 fn furnish(fs: &Filesystem) -> Result<(), Error> {
     let many = fs.create(ROOT, b"many", NewInodeKind::Directory, &NEW)?.number;
     fs.set_xattr(many, b"system.posix_acl_default", ACL, SetMode::Either)?;
@@ -124,7 +124,7 @@ const WORKS: &[(&str, Work)] = &[
     }),
 ];
 
-/// Block maps cannot do all of it.
+/// Ignores operations that block maps do not support.
 fn some(result: Result<(), Error>) -> Result<(), Error> {
     match result {
         Err(Error::Unsupported(_)) => Ok(()),
@@ -160,7 +160,7 @@ fn check(dir: &Path, image: &[u8], what: &str) {
     assert!(output.status.success(), "{what}: {}", String::from_utf8_lossy(&output.stdout));
 }
 
-/// How it ended, of the reads that failed.
+/// Outcomes of operations with a failed read.
 #[derive(Debug, Default)]
 struct Ends {
     undone: u32,
@@ -185,7 +185,7 @@ fn every_read_fails(kind: &[&str]) -> Option<Ends> {
             };
             let memory = Arc::new(MemoryDevice::new(base.clone()));
             let fs = Filesystem::open_writable(Arc::new(Faulty::new(memory.clone(), plan))).unwrap();
-            // Counted from here on.
+            // Count reads from here on.
             reads.store(0, Ordering::Relaxed);
             let result = work(&fs);
             let came = reads.load(Ordering::Relaxed) > n;
@@ -194,7 +194,7 @@ fn every_read_fails(kind: &[&str]) -> Option<Ends> {
             match &result {
                 Ok(()) => {}
                 Err(Error::Io(_)) => match fs.is_writable() {
-                    // Whatever was done before in memory must not come to the disk by what comes next.
+                    // A later operation must not write partial changes left in memory.
                     true => {
                         ends.undone += 1;
                         fs.create(ROOT, b"next", NewInodeKind::Directory, &NEW).unwrap();
@@ -208,7 +208,7 @@ fn every_read_fails(kind: &[&str]) -> Option<Ends> {
                 Err(error) => panic!("{what}: {error}"),
             }
             drop(fs);
-            // The next mount, when the device is well again: journal and orphans are taken care of.
+            // The next mount, on a working device, recovers journal and orphans.
             let device = Arc::new(MemoryDevice::new(memory.bytes()));
             Filesystem::open_writable(device.clone()).unwrap().close().unwrap();
             check(scratch.path(), &device.bytes(), &what);

@@ -1,5 +1,5 @@
-//! Fast commits that the kernel left behind: what was fsynced is there, as the kernel itself finds it, and e2fsck has nothing
-//! to say. Where they were tampered with, nothing is written.
+//! Fast commits left by the kernel: fsynced changes are recovered with the same result as by the kernel, and e2fsck finds no
+//! error. If they are corrupt, nothing is written.
 //!
 //! Needs root, loop devices and mkfs.ext4; in CI (`CI=true`) their absence is a failure.
 
@@ -14,8 +14,8 @@ use rustix::fs::{AtFlags, CWD, OFlags, linkat};
 use shunt_ext4::device::{Event, Recorder};
 use shunt_ext4::{FileDevice, Filesystem, MemoryDevice};
 
-/// Without what replay in the kernel gets wrong, links of directories and their times, and without the number of blocks:
-/// nodes of trees may be split in other places. e2fsck has counted them.
+/// Removes the properties that the kernel's replay gets wrong (link counts and times of directories), and block counts: tree
+/// nodes may be split elsewhere. e2fsck has checked the counts.
 fn comparable(mut tree: Tree) -> Tree {
     for seen in tree.values_mut() {
         seen.blocks = 0;
@@ -43,7 +43,7 @@ fn write(path: &Path, at: u64, length: usize) -> File {
     file
 }
 
-/// An image cut from power after `work`, the last whole transaction of which has what `before` made.
+/// Creates an image with a power failure after `work`; its last full transaction contains the result of `before`.
 fn cut(mkfs: &[&str], before: impl Fn(&Path), work: impl Fn(&Path)) -> Option<Image> {
     let mut image = Image::new(&[mkfs, &["-O", "fast_commit"]].concat(), 64, true)?;
     before(&image.mnt());
@@ -54,7 +54,7 @@ fn cut(mkfs: &[&str], before: impl Fn(&Path), work: impl Fn(&Path)) -> Option<Im
     Some(image)
 }
 
-/// Applies them both ways; the tree, and how many changes they told.
+/// Applies the fast commits in memory and in place; returns the tree and the number of changes.
 fn applied(image: &Image) -> (Tree, usize) {
     let before = fs::read(image.path()).unwrap();
     let in_memory = image.open();
@@ -179,7 +179,7 @@ fn directories_of_many_names() {
     }
 }
 
-/// The kernel does not mount what it left of these, so that it is no measure.
+/// Not compared with the kernel, which does not mount the images that it leaves in this case.
 #[test]
 fn files_made_without_a_name() {
     for form in FORMS {
@@ -209,7 +209,7 @@ fn files_made_without_a_name() {
     }
 }
 
-/// The kernel counts the links of these wrongly, so that it is no measure.
+/// Not compared with the kernel, whose replay sets wrong link counts in this case.
 #[test]
 fn directories_come_and_go() {
     for form in FORMS {
@@ -237,7 +237,7 @@ fn directories_come_and_go() {
     }
 }
 
-/// Damages bytes of the fast commits at random, with their sums mended.
+/// Damages random bytes of fast commits and corrects the checksums.
 #[test]
 fn made_up_ones_change_nothing_else() {
     let Some(image) = cut(
@@ -256,7 +256,7 @@ fn made_up_ones_change_nothing_else() {
         return;
     };
     let bytes = fs::read(image.path()).unwrap();
-    // Heads of fast commits: tag 9 of eight bytes, no features.
+    // Heads of fast commits: tag 9 with eight bytes, no features.
     let starts: Vec<usize> = (0..bytes.len())
         .step_by(1024)
         .filter(|&at| bytes[at..].starts_with(&[9, 0, 8, 0, 0, 0, 0, 0]))
@@ -275,7 +275,7 @@ fn made_up_ones_change_nothing_else() {
         let mut damaged = bytes.clone();
         for _ in 0..1 + round % 3 {
             let block = start + next((end - start) / 1024) * 1024;
-            // Where there is something, not in what pads it.
+            // Only non-zero bytes, to skip padding.
             let places: Vec<usize> = (block..block + 1024).filter(|&at| damaged[at] != 0).collect();
             if places.is_empty() {
                 continue;
@@ -290,7 +290,7 @@ fn made_up_ones_change_nothing_else() {
         mend(&mut damaged[start..end]);
         let copy = image.copy();
         fs::write(copy.path(), &damaged).unwrap();
-        // Whatever they say, it can be read.
+        // Reading must work whatever the fast commits contain.
         let shown = copy.open();
         shown.walk(b"old 9").ok();
         drop(shown);
@@ -309,7 +309,7 @@ fn made_up_ones_change_nothing_else() {
     assert!(refused > 5 && taken > 5);
 }
 
-/// Fills in the sums of fast commits, as far as their records can be followed.
+/// Fills in the checksums of fast commits, as far as their records can be followed.
 fn mend(bytes: &mut [u8]) {
     let mut sum = 0;
     for block in bytes.chunks_mut(1024) {
@@ -340,8 +340,8 @@ fn crc32c(sum: u32, bytes: &[u8]) -> u32 {
     })
 }
 
-/// Wherever power fails while they are applied, and whatever of the writes since the last flush arrived: the next time all
-/// is there.
+/// Power fails at any point of applying them, with any subset of the writes since the last flush on the device: the next recovery
+/// yields all changes.
 #[test]
 fn power_fails_while_they_are_applied() {
     let Some(image) = cut(

@@ -1,4 +1,4 @@
-//! What was freed is no inode any more, though it still looks like one. Needs no root.
+//! Freed inodes cannot be used any more, although they still look like inodes. Needs no root.
 
 use std::fs::{self, File};
 use std::process::Command;
@@ -22,7 +22,7 @@ fn refuses_what_was_freed(options: &[&str]) {
     let fs = Filesystem::open_writable(device.clone()).unwrap();
     let file = fs.create(ROOT, b"file", NewInodeKind::Regular, &New::default()).unwrap().number;
     fs.unlink(ROOT, b"file").unwrap();
-    // Somebody has it open.
+    // The file is still open.
     fs.write(file, 0, &[7; 5000]).unwrap();
     let free = fs.free();
     fs.evict_inode(file).unwrap();

@@ -1,4 +1,5 @@
-//! Files whose content somebody else writes: what was given reads as zeros until it is entered, and nothing is lost.
+//! Files whose content is written directly to the device: allocated blocks read as zeros until they are converted, and no block
+//! is lost.
 //!
 //! Needs mkfs.ext4 and e2fsck. In CI (`CI=true`) their absence is a failure.
 
@@ -41,7 +42,7 @@ fn read(fs: &Filesystem, number: u32) -> Vec<u8> {
     content
 }
 
-/// Writes as the kernel would: where the extents say, behind the engine's back.
+/// Writes directly to the device where the extents are, like the kernel.
 fn write(device: &File, extents: &[Extent], byte: u8) {
     for extent in extents {
         device.write_all_at(&vec![byte; extent.length as usize], extent.device).unwrap();
@@ -59,14 +60,14 @@ fn what_is_given_reads_as_zeros_until_it_is_entered() {
     assert!(given.iter().all(|extent| !extent.written));
     write(&device(&image), &given, 7);
     let changed = Time { seconds: 1_700_000_000, nanoseconds: 5 };
-    // Every other block, so that none lies beside another.
+    // Every other block, so that no two are adjacent.
     let ranges: Vec<_> = (0..5).map(|n| 2 * n * BLOCK..(2 * n + 1) * BLOCK).collect();
     fs.convert_unwritten(number, &ranges, 9 * BLOCK + 100, Some(changed)).unwrap();
     let wanted: Vec<u8> =
         (0..9 * BLOCK + 100).map(|at| if (at / BLOCK).is_multiple_of(2) { 7 } else { 0 }).collect();
     assert!(read(&fs, number) == wanted);
     assert_eq!(fs.inode(number).unwrap().mtime, changed);
-    // Again, and all of it.
+    // Convert again, including ranges that are converted already.
     fs.convert_unwritten(number, std::slice::from_ref(&(0..10 * BLOCK)), 0, None).unwrap();
     assert!(read(&fs, number).iter().all(|byte| *byte == 7));
     given.clear();
@@ -114,7 +115,7 @@ fn a_full_device_gives_what_it_has() {
     assert!(matches!(error, Error::NoSpace), "{error}");
     let bytes: u64 = given.iter().map(|extent| extent.length).sum();
     assert!(bytes > 4 << 20, "{bytes}");
-    // What is kept for the map suffices to enter every other block.
+    // The blocks kept back for metadata suffice to convert every other block.
     let ranges: Vec<_> = (0..bytes / BLOCK / 2).map(|n| 2 * n * BLOCK..(2 * n + 1) * BLOCK).collect();
     fs.convert_unwritten(number, &ranges, bytes, None).unwrap();
     fs.finish().unwrap();

@@ -1,7 +1,7 @@
-//! Files that grow in turns lie in long runs, and nothing that was kept for them is lost.
+//! Files that grow alternately have long extents, and blocks of reservation windows are not lost.
 //!
-//! Needs mkfs.ext4 and e2fsck; for the comparison with the kernel root and loop devices. In CI (`CI=true`) their absence
-//! is a failure.
+//! Needs mkfs.ext4 and e2fsck; for the comparison with the kernel also root and loop devices. In CI (`CI=true`) their absence is
+//! a failure.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use crate::common::Image;
 use shunt_ext4::{Error, FileDevice, Filesystem, Mapping, MemoryDevice, New, NewInodeKind, ROOT};
 
-/// Bytes of one write.
+/// Bytes per write.
 const STEP: usize = 16 << 10;
 
 fn image(mkfs: &[&str], mib: u64) -> Option<Image> {
@@ -29,7 +29,7 @@ fn open(image: &Image) -> Filesystem {
     Filesystem::open_writable(Arc::new(FileDevice::new(file, false).unwrap())).unwrap()
 }
 
-/// Runs of blocks that follow one another on the device.
+/// Number of contiguous runs of a file on the device.
 fn runs(fs: &Filesystem, name: &[u8]) -> usize {
     let inode = fs.walk(name).unwrap();
     let blocks = inode.size.div_ceil(fs.geometry().block_size.into()) as u32;
@@ -93,12 +93,12 @@ fn what_is_kept_for_a_file_is_anybodys_where_there_is_nothing_else() {
         }
     }
     fs.sync().unwrap();
-    // A crash leaves nothing of what is kept.
+    // A crash leaves no trace of the windows.
     let crashed = image.copy();
     std::fs::write(crashed.path(), memory.bytes()).unwrap();
     open(&crashed).close().unwrap();
     crashed.check();
-    // Who takes all there is gets all but what only metadata may have.
+    // A file can take all blocks except those kept back for metadata.
     let all = file(b"all");
     let mut size = 0;
     let full = loop {

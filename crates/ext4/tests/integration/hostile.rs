@@ -1,4 +1,4 @@
-//! Images whose bytes were changed at random: each operation ends, with an answer or an error, and never with a panic.
+//! Images with random changes: each operation terminates with a result or an error, and never panics.
 
 use std::collections::HashSet;
 use std::fs;
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use proptest::prelude::*;
 use shunt_ext4::{Filesystem, Kind, MemoryDevice, ROOT};
 
-/// A small image with a bit of everything, made without mounting; sums are off, so that changes reach the parsers.
+/// A small image with various content, made without mounting. Checksums are off, so that changes reach the parsers.
 fn image(options: &[&str]) -> Option<Vec<u8>> {
     let dir = tempfile::tempdir().unwrap();
     let tree = dir.path().join("tree");
@@ -42,12 +42,12 @@ fn image(options: &[&str]) -> Option<Vec<u8>> {
             return None;
         }
     }
-    // What `mkfs -d` makes has no index; e2fsck gives it one.
+    // `mkfs -d` creates no directory index; e2fsck adds it.
     Command::new("e2fsck").args(["-fyD"]).arg(&path).output().unwrap();
     Some(fs::read(path).unwrap())
 }
 
-/// Looks at everything that can be reached, a bounded number of times.
+/// Reads all reachable objects, with bounds.
 fn visit(bytes: Vec<u8>) -> usize {
     let Ok(fs) = Filesystem::open(Arc::new(MemoryDevice::new(bytes))) else { return 0 };
     let mut seen = HashSet::new();
@@ -94,7 +94,7 @@ fn visit(bytes: Vec<u8>) -> usize {
 fn survives(options: &[&str]) {
     let Some(original) = image(options) else { return };
     assert!(visit(original.clone()) > 200);
-    // Bytes that hold something: zeros are seldom looked at.
+    // Non-zero bytes: zeros are seldom read.
     let used: Vec<usize> = (1024..original.len()).filter(|&at| original[at] != 0 || at < 8192).collect();
     let byte = prop_oneof![any::<u8>(), Just(0), Just(0xff), Just(1), Just(0x80)];
     let changes = proptest::collection::vec((any::<prop::sample::Index>(), byte), 1..12);

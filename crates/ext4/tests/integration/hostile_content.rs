@@ -1,5 +1,4 @@
-//! Files written, cut and allocated on images whose bytes were changed at random: each operation ends, with an answer or
-//! an error, and never with a panic.
+//! File content changes on images with random damage: each operation terminates with a result or an error, and never panics.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -12,7 +11,7 @@ use shunt_ext4::{Fallocate, Filesystem, MemoryDevice};
 
 const FILES: usize = 6;
 
-/// A small image with deep maps and holes; sums are off, so that changes reach the parsers.
+/// A small image with deep maps and holes. Checksums are off, so that changes reach the parsers.
 fn image(options: &[&str]) -> Option<Vec<u8>> {
     let mut image = Image::new(&[&["-b", "1024", "-N", "64"], options].concat(), 4, false)?;
     for n in 0..FILES {
@@ -27,7 +26,7 @@ fn image(options: &[&str]) -> Option<Vec<u8>> {
     Some(fs::read(image.path()).unwrap())
 }
 
-/// Does everything to all files; tells how much worked.
+/// Performs every operation on all files; returns the number of successful ones.
 fn change(bytes: Vec<u8>) -> usize {
     let Ok(fs) = Filesystem::open_writable(Arc::new(MemoryDevice::new(bytes))) else { return 0 };
     let mut good = 0;
@@ -60,7 +59,7 @@ fn survives(options: &[&str], least: usize) {
     let Some(original) = image(options) else { return };
     let good = change(original.clone());
     assert!(good >= least, "{good}");
-    // What is looked at: superblock, descriptors, bitmaps, and what holds anything.
+    // Candidates for changes: superblock, descriptors, bitmaps, and all non-zero bytes.
     let used: Vec<usize> = (1024..original.len()).filter(|&at| original[at] != 0 || at < 8192).collect();
     let metadata = used.iter().filter(|&&at| !matches!(original[at], 1..=7)).copied().collect::<Vec<_>>();
     let byte = prop_oneof![any::<u8>(), Just(0), Just(0xff), Just(1), Just(0x80)];

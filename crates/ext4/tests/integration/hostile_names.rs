@@ -1,5 +1,5 @@
-//! Names and attributes changed on images whose bytes were changed at random: each operation ends, with an answer or an
-//! error, and never with a panic.
+//! Name and attribute changes on images with random damage: each operation terminates with a result or an error, and never
+//! panics.
 
 use std::fs;
 use std::process::Command;
@@ -14,7 +14,7 @@ fn name(n: usize) -> String {
     format!("a name that is not too short {n}")
 }
 
-/// A small image with an index and attributes; sums and the journal are off, so that changes reach the parsers.
+/// A small image with an index and attributes. Checksums and the journal are off, so that changes reach the parsers.
 fn image(options: &[&str]) -> Option<Vec<u8>> {
     let mkfs = [&["-b", "1024", "-N", "512", "-I", "256"], options].concat();
     let mut image = Image::new(&mkfs, 2, false)?;
@@ -32,7 +32,7 @@ fn image(options: &[&str]) -> Option<Vec<u8>> {
     Some(fs::read(image.path()).unwrap())
 }
 
-/// Changes something of everything that can be reached; tells how much worked.
+/// Performs operations on all reachable objects; returns the number of successful ones.
 fn change(bytes: Vec<u8>) -> usize {
     let Ok(fs) = Filesystem::open_writable(Arc::new(MemoryDevice::new(bytes))) else { return 0 };
     let new = New { permissions: 0o755, ..New::default() };

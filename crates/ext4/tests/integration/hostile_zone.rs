@@ -1,5 +1,4 @@
-//! Images of which a file claims what the file system needs for itself: nobody reads, writes or frees that through the
-//! file. Needs no root.
+//! Images in which a file claims file system metadata: operations on the file never read, write or free that. Needs no root.
 
 use std::fs::{self, File};
 use std::process::Command;
@@ -9,10 +8,10 @@ use shunt_ext4::{Error, Fallocate, Filesystem, MemoryDevice, ROOT};
 
 const BLOCK: usize = 1024;
 
-/// An image with a file `victim`, and places in it that a map must not lead to.
+/// An image with a file `victim`, and blocks that its map must not reference.
 struct Prepared {
     bytes: Vec<u8>,
-    /// Where the inode of the file lies.
+    /// Offset of the file's inode.
     inode: usize,
     forbidden: Vec<(&'static str, u64)>,
 }
@@ -59,7 +58,7 @@ fn prepare(options: &[&str]) -> Option<Prepared> {
     Some(Prepared { bytes, inode, forbidden })
 }
 
-/// Where the map lies in an inode, and where its block of attributes is told.
+/// Offsets of the map, and of the attribute block's number, in an inode.
 const MAP: usize = 40;
 const XATTRS: usize = 104;
 
@@ -68,7 +67,7 @@ fn extent_root(depth: u16, entry: [u8; 12]) -> Vec<u8> {
     [header, entry.to_vec()].concat()
 }
 
-/// A file's extent, an inner node's child.
+/// Builds a map with one extent.
 fn extent(block: u64, length: u16) -> Vec<u8> {
     let mut entry = [0; 12];
     entry[4..6].copy_from_slice(&length.to_le_bytes());
@@ -88,7 +87,7 @@ fn numbers(place: usize, block: u64) -> Vec<u8> {
     map
 }
 
-/// Nothing can be done through the file that touches `block`.
+/// Checks that no operation on the file touches `block`.
 fn refused(what: &str, bytes: Vec<u8>, block: u64, at: u64) {
     let device = Arc::new(MemoryDevice::new(bytes));
     let before = device.bytes()[block as usize * BLOCK..][..BLOCK].to_vec();
@@ -111,7 +110,7 @@ fn refused(what: &str, bytes: Vec<u8>, block: u64, at: u64) {
     fs.close().ok();
     let after = device.bytes()[block as usize * BLOCK..][..BLOCK].to_vec();
     let count = before.iter().zip(&after).filter(|(before, after)| before != after).count();
-    // The name and the inode went: that may be told in these blocks.
+    // Removing the name and the inode may be recorded in these blocks.
     assert!(count <= 128 && after.iter().filter(|&&byte| byte == 0xee).count() < 50, "{what}: {count} bytes");
 }
 
@@ -121,7 +120,7 @@ fn extents() {
         let features = format!("^metadata_csum,^uninit_bg,^orphan_file,{groups}");
         let Some(prepared) = prepare(&["-O", &features]) else { return };
         for &(what, block) in &prepared.forbidden {
-            // One that begins before it reaches into it.
+            // The second extent starts before the block and reaches into it.
             let leads = [extent(block, 1), extent(block - 1, 3), extent(block, 0x8001), child(block)];
             for (n, map) in leads.into_iter().enumerate() {
                 let mut bytes = prepared.bytes.clone();
@@ -162,7 +161,7 @@ fn attributes() {
 fn groups_that_claim_the_same_block() {
     let Some(prepared) = prepare(&["-O", "^metadata_csum,^uninit_bg,^orphan_file,^64bit"]) else { return };
     let mut bytes = prepared.bytes;
-    // The second group's inode table becomes the first one's.
+    // Make the second group's inode table that of the first.
     let table = bytes[2 * BLOCK + 8..][..4].to_vec();
     bytes[2 * BLOCK + 32 + 8..][..4].copy_from_slice(&table);
     let before = bytes.clone();

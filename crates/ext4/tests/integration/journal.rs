@@ -1,4 +1,4 @@
-//! What the engine writes to the journal, the kernel and e2fsck replay.
+//! Journals written by the engine are recovered by the kernel and by e2fsck.
 
 use std::fs::{self, File, OpenOptions};
 use std::path::Path;
@@ -19,7 +19,7 @@ fn fsck(path: &Path, how: &str) {
     assert!(output.status.success(), "{told}");
 }
 
-/// Sets the times of all files to a number that tells the round.
+/// Sets the times of all files to a value that identifies the round.
 fn touch(fs: &Filesystem, files: &[u32], round: i64) {
     for &number in files {
         let time = Some(Time { seconds: round * 1000 + i64::from(number), nanoseconds: 7 });
@@ -40,7 +40,7 @@ fn replayed_by_the_kernel(mkfs: &[&str]) {
         touch(&fs, &files, round);
         fs.sync().unwrap();
     }
-    // What is not committed is not to be seen after the crash.
+    // Uncommitted changes must not be visible after the crash.
     touch(&fs, &files[..10], 99);
     let crashed = image.dir.path().join("crashed");
     fs::copy(image.path(), &crashed).unwrap();

@@ -1,4 +1,4 @@
-//! What the kernel wrote, the engine reads: byte for byte and attribute for attribute, on images of many kinds.
+//! The engine reads images of many kinds written by the kernel: content and attributes agree.
 //!
 //! Needs root, loop devices and mkfs.ext4; in CI (`CI=true`) their absence is a failure.
 
@@ -19,7 +19,7 @@ fn agrees(mkfs: &[&str], optional: bool) {
         assert_eq!(seen.get(path), Some(expected), "{mkfs:?}: {path:?}");
     }
     assert_eq!(seen.len(), expected.len(), "{mkfs:?}");
-    // Names that are not there.
+    // Names that do not exist.
     let many = fs.walk(b"many").unwrap();
     for n in (0..3000).step_by(7) {
         let name = format!("a name that is not too short {n}");
@@ -58,7 +58,7 @@ fn each_hash_of_names_finds() {
         image.unmount();
         run("tune2fs", &["-E", &format!("hash_alg={hash}"), image.path().to_str().unwrap()]).unwrap();
         let mut image = image.mount().unwrap();
-        // Names beyond ASCII, whose bytes have a sign.
+        // Non-ASCII names, whose bytes are negative as signed characters.
         let name = |n: usize| format!("ü{n}ß{}", "é".repeat(n % 60));
         (0..2000).for_each(|n| fs::write(image.mnt().join(name(n)), b"").unwrap());
         image.unmount();
@@ -90,7 +90,7 @@ fn runs_are_those_of_the_kernel() {
             logical += run.length;
         }
         assert_eq!(logical, end);
-        // What is mapped is what it occupies, less the nodes of its own tree.
+        // The mapped blocks are the occupied blocks, except for nodes of the tree.
         let occupied = inode.blocks * 512 / size;
         assert!((blocks..=blocks + 10).contains(&occupied), "{name}: {blocks} of {occupied}");
     }

@@ -1,4 +1,4 @@
-//! The engine of ext4, through its public interface: against models, e2fsck and the kernel.
+//! Tests of the ext4 engine through its public interface, against models, e2fsck and the kernel.
 
 mod common;
 mod content;

@@ -1,4 +1,4 @@
-//! A file system of 1 TiB in little memory. Needs no root. Nothing else is tested here: memory is that of the process.
+//! Memory use with a file system of 1 TiB. Needs no root. Must run in a process of its own, as it measures the process.
 
 use std::fs::{self, File, OpenOptions};
 use std::process::Command;
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use shunt_ext4::{Fallocate, FileDevice, Filesystem, New, NewInodeKind, ROOT};
 
-/// Most memory that this process had, in KiB.
+/// Returns the peak memory use of this process in KiB.
 fn peak() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();

@@ -1,4 +1,4 @@
-//! Names that the engine makes, moves and takes out, against the kernel doing the same.
+//! Creation, rename and removal of names by the engine, compared with the kernel.
 
 use std::ffi::OsStr;
 use std::fs::{self, OpenOptions};
@@ -52,7 +52,7 @@ fn split(path: &str) -> (&str, &str) {
     path.rsplit_once('/').unwrap_or(("", path))
 }
 
-/// The kernel's side.
+/// The kernel's side of the comparison.
 struct Kernel(OwnedFd);
 
 impl Kernel {
@@ -106,7 +106,7 @@ impl Kernel {
                 let mode = MODES[usize::from(*mode)];
                 rustix::fs::renameat_with(&from.0, from.1, &to.0, to.1, mode)?;
                 if mode == RenameFlags::WHITEOUT {
-                    // Nothing is left where the name moved to itself, or to another of the same inode.
+                    // No whiteout is left if the name moved to itself or to another link of its inode.
                     let left = rustix::fs::statat(&from.0, from.1, AtFlags::SYMLINK_NOFOLLOW);
                     if left.is_ok_and(|stat| {
                         FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice
@@ -121,7 +121,7 @@ impl Kernel {
     }
 }
 
-/// The engine's.
+/// The engine's side: resolves the parent of a path.
 fn parent<'p>(fs: &Filesystem, path: &'p str) -> Result<(u32, &'p [u8]), Error> {
     let (above, name) = split(path);
     let inode = fs.walk(above.as_bytes())?;
@@ -185,7 +185,7 @@ fn play(fs: &Filesystem, step: &Step) -> Result<(), Error> {
     }
 }
 
-/// What must be the same on both sides: not numbers, and not times.
+/// Removes properties that may differ: inode numbers and times.
 fn comparable(tree: Tree) -> Vec<(std::ffi::OsString, Seen)> {
     let alike = |(path, seen)| (path, Seen { inode: 0, times: [(0, 0); 2], ..seen });
     tree.into_iter().map(alike).filter(|(path, _)| !path.as_bytes().starts_with(b"lost+found")).collect()
@@ -228,7 +228,7 @@ fn name(n: usize) -> String {
     format!("a name that is not too short {n}")
 }
 
-/// Tens of thousands of names come, are seen by the kernel, and go.
+/// Creates tens of thousands of names, compares them with the kernel's view, and removes them.
 fn many(mkfs: &[&str], names: usize) {
     let Some(mut image) = Image::new(&[&["-N", "60000"], mkfs].concat(), 128, false) else { return };
     image.unmount();
@@ -246,7 +246,7 @@ fn many(mkfs: &[&str], names: usize) {
     let many = image.mnt().join("many");
     assert_eq!(fs::read_dir(&many).unwrap().count(), names);
     assert!((0..names).step_by(97).all(|n| many.join(name(n)).is_file()));
-    // The kernel goes on in the tree that the engine made.
+    // The kernel continues to use the tree made by the engine.
     for n in (0..names).step_by(3) {
         fs::rename(many.join(name(n)), many.join(format!("moved {n}"))).unwrap();
     }
@@ -416,7 +416,7 @@ fn default_acls_are_inherited_as_in_the_kernel() {
     }
 }
 
-/// What is on a full image can be taken out, and its room used again at once.
+/// Files on a full image can be removed, and their space reused at once.
 #[test]
 fn a_full_image_is_emptied_and_filled_again() {
     let Ok(image) = Image::make(&["-b", "1024", "-N", "3000"], 4) else { return };
@@ -436,7 +436,7 @@ fn a_full_image_is_emptied_and_filled_again() {
                 Err(error) => panic!("round {round}: {error}"),
             }
         }
-        // What needs no block more still works, or says that it cannot.
+        // An operation on a full image succeeds or fails with `NoSpace`.
         let moved = fs.rename((ROOT, name(0).as_bytes()), (ROOT, name(made).as_bytes()), &Move::default());
         match moved {
             Ok(_) => drop(
@@ -449,7 +449,7 @@ fn a_full_image_is_emptied_and_filled_again() {
     };
     let first = fill(0);
     assert!(first > 300, "{first} names");
-    // What is freed waits for a commit, which is made where there is no other space. The moves may have taken some.
+    // Freed space awaits a commit, which an allocation triggers if no other space is left. The renames may have taken some space.
     for n in (0..60).step_by(3) {
         fs.evict_inode(fs.unlink(ROOT, name(n).as_bytes()).unwrap().number).unwrap();
     }
@@ -463,20 +463,19 @@ fn a_full_image_is_emptied_and_filled_again() {
         };
         fs.evict_inode(left.unwrap().number).unwrap();
     }
-    // The directory keeps its blocks, one more of which the moves may have taken.
+    // The directory keeps its blocks; the renames may have added one.
     let second = fill(1);
     assert!(second + 10 >= first, "{second} names after {first}");
     fs.close().unwrap();
     image.check();
 }
 
-/// Threads that make, move and take out names in directories that they share; nobody waits for ever, and nothing is
-/// damaged.
+/// Threads create, rename and remove names in shared directories: no deadlock and no damage.
 #[test]
 fn many_threads_share_directories() {
     let Ok(image) = Image::make(&["-b", "1024", "-N", "8000"], 64) else { return };
     let fs = open(&image.path());
-    // One in the other, so that two of them must be locked in the right order.
+    // Nested directories, two of which must be locked in the right order.
     let mut directories = vec![ROOT];
     for name in ["below", "below", "below"] {
         let parent = directories[directories.len() - 1];
@@ -523,7 +522,7 @@ fn many_threads_share_directories() {
         for _ in 0..4 {
             let patience = std::time::Duration::from_secs(120);
             if waits.recv_timeout(patience).is_err() {
-                // A scope would wait for what never ends.
+                // A scope would wait for deadlocked threads.
                 eprintln!("threads wait for each other, or one failed");
                 std::process::exit(1);
             }

@@ -1,5 +1,5 @@
-//! Journals that the kernel left behind: recovered by the engine, the image holds what the kernel finds after recovering
-//! it itself. And recovered in memory, not one byte of it changes.
+//! Journals left by the kernel: recovery by the engine and by the kernel yields the same content, and recovery in memory does not
+//! change the image.
 //!
 //! Needs root, loop devices and mkfs.ext4; in CI (`CI=true`) their absence is a failure.
 
@@ -17,14 +17,14 @@ fn sync(mnt: &Path) {
     run("sync", &["-f", mnt.to_str().unwrap()]).unwrap();
 }
 
-/// Blocks that look like the journal's own.
+/// Blocks that start with the journal's magic number.
 fn escaped(blocks: usize) -> Vec<u8> {
     let mut bytes = vec![3; blocks * 1024];
     bytes.chunks_mut(1024).for_each(|block| block[..4].copy_from_slice(&0xc03b_3998_u32.to_be_bytes()));
     bytes
 }
 
-/// Directories come and go, and their blocks become those of files: that gives revocations.
+/// Creates and removes directories, whose blocks are reused by files: this causes revocations.
 fn churn(mnt: &Path, round: usize) {
     let dir = mnt.join("churn");
     fs::create_dir_all(&dir).unwrap();
@@ -53,7 +53,7 @@ fn work(mnt: &Path, rounds: usize) {
     (0..100).for_each(|n| fs::write(mnt.join(format!("late {n}")), vec![n as u8; n * 100]).unwrap());
 }
 
-/// What recovery in memory and in place make of an image, against the kernel.
+/// Compares recovery in memory and in place with that of the kernel.
 fn recovers(image: &Image, external: Option<(&Path, &str)>) -> Recovered {
     let open = |path: &Path, write| -> Arc<dyn Device> {
         let file = OpenOptions::new().read(true).write(write).open(path).unwrap();
@@ -143,7 +143,7 @@ cuts! {
 fn numbers_of_transactions_wrap_around() {
     let Ok(image) = Image::make(&["-b", "1024", "-J", "size=32"], 96) else { return };
     let file = OpenOptions::new().read(true).write(true).open(image.path()).unwrap();
-    // The journal of a new image lies in one piece; its superblock is found by its magic number and type.
+    // The journal of a new image is contiguous; its superblock is found by magic number and type.
     let bytes = fs::read(image.path()).unwrap();
     let magic = [0xc0, 0x3b, 0x39, 0x98, 0, 0, 0, 4];
     let at = (0..bytes.len()).step_by(1024).find(|&at| bytes[at..].starts_with(&magic)).unwrap();
@@ -189,7 +189,7 @@ fn journal_on_a_device_of_its_own() {
         work(&image.mnt(), 2);
         shutdown(&image.mnt(), Log::Flush);
         image.unmount();
-        // Without it there is an error that says so.
+        // Without the journal device, opening fails with a specific error.
         let file = FileDevice::new(File::open(image.path()).unwrap(), true).unwrap();
         let error = Filesystem::open(Arc::new(file)).err().unwrap();
         assert!(error.to_string().contains("was not given"), "{error}");
@@ -216,7 +216,7 @@ fn blocks_that_became_data_are_not_written_over() {
         fs::remove_dir(mnt.join(format!("{n}"))).unwrap();
     }
     sync(&mnt);
-    // All there is to be had, what the directories had among it.
+    // Fill the file system, including the blocks of the removed directories.
     let full = File::create(mnt.join("full")).unwrap();
     let mut at = 0;
     while full.write_all_at(&[9; 65536], at).is_ok() {

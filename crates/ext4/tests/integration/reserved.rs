@@ -1,4 +1,4 @@
-//! What is reserved for root: users cannot have it, and root can. Needs no root.
+//! Reserved blocks: available to root, and not to other users. Needs no root.
 
 use std::fs::{self, File};
 use std::process::Command;
@@ -54,7 +54,8 @@ fn users_stop_where_root_goes_on() {
     let link = |uid| fs.create(ROOT, b"link", NewInodeKind::Symlink(&target), &New { uid, ..New::default() });
     assert!(matches!(link(1000), Err(Error::NoSpace)));
     assert!(link(0).is_ok());
-    // Nor for a directory, for attributes that do not fit the inode, and for a name in a directory that is full.
+    // Users cannot take reserved blocks for a directory, for attributes that do not fit the inode, or for a name in a full
+    // directory either.
     let directory =
         |uid| fs.create(ROOT, b"directory", NewInodeKind::Directory, &New { uid, ..New::default() });
     assert!(matches!(directory(1000), Err(Error::NoSpace)));
@@ -67,7 +68,7 @@ fn users_stop_where_root_goes_on() {
     let full = (0..16).find_map(|n| named(n, 1000).err().map(|error| (n, error)));
     let Some((n, Error::NoSpace)) = full else { panic!("{full:?}") };
     assert!(named(n, 0).is_ok());
-    // Nor for one more name of what is there, or a name that moves.
+    // Users cannot take them for a link or a rename either.
     let into = fs.create(ROOT, b"into", NewInodeKind::Directory, &New::default()).unwrap().number;
     let mut moved = 200;
     let mut moves = |rights| {
@@ -83,7 +84,7 @@ fn users_stop_where_root_goes_on() {
     fs.link(file, ROOT, &name(400)).unwrap();
     let all = fill(users, ReservedAccess::Reserved);
     assert!(all >> 10 >= (users >> 10) + 16384 / 5 - 64, "{users} {all}");
-    // Written over, it takes no new blocks.
+    // Overwriting takes no new blocks.
     assert_eq!(fs.write_as(file, 0, &data, ReservedAccess::Common).unwrap(), data.len());
 }
 
@@ -99,7 +100,7 @@ fn whose_they_are() {
     ] {
         assert_eq!(fs.rights(uid, gid), rights, "{uid} {gid}");
     }
-    // The group of root is nobody's.
+    // A reserved group of 0 gives no group access.
     let Some(fs) = image(&[]) else { return };
     assert_eq!(fs.rights(1000, 0), ReservedAccess::Common);
 }

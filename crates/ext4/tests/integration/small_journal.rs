@@ -1,7 +1,7 @@
-//! The smallest journals there are: no operation outgrows them, and long ones run in several transactions.
+//! Journals of minimum size: no operation exceeds them, and long operations use several transactions.
 //!
-//! Needs mkfs.ext4 and e2fsck, and no root; in CI (`CI=true`) their absence is a failure. Built with debug assertions, the
-//! engine counts as well that each operation changes no more blocks than it said.
+//! Needs mkfs.ext4 and e2fsck, and no root; in CI (`CI=true`) their absence is a failure. With debug assertions, the engine also
+//! checks that each operation stays within its credits.
 
 use std::fs;
 use std::process::Command;
@@ -11,11 +11,11 @@ use shunt_ext4::{
     Device, Error, Fallocate, Filesystem, Inode, MemoryDevice, Move, New, NewInodeKind, ROOT, SetMode,
 };
 
-/// Blocks that a journal has at least.
+/// Minimum number of blocks of a journal.
 const LEAST: u64 = 1024;
 
 const NAMES: usize = 3000;
-/// So many that nodes of the index split, too.
+/// Enough to split nodes of the index, too.
 const VERY_MANY: usize = 50_000;
 const HOLES: u64 = 3000;
 
@@ -30,20 +30,20 @@ fn gone(fs: &Filesystem, left: Inode) {
     fs.evict_inode(left.number).unwrap();
 }
 
-/// A directory with an index of several levels, which is then emptied and removed.
+/// Creates an index of several levels, then empties and removes the directory.
 fn directory(fs: &Filesystem) {
     let many = fs.create(ROOT, b"many", NewInodeKind::Directory, &NEW).unwrap().number;
     let other = fs.create(ROOT, b"other", NewInodeKind::Directory, &NEW).unwrap().number;
     for n in 0..NAMES {
         fs.create(other, b"new", NewInodeKind::Regular, &NEW).unwrap();
-        // The directory splits by what moves into it.
+        // The rename splits the directory.
         fs.rename((other, b"new"), (many, &name(n)), &Move::default()).unwrap();
     }
     (0..NAMES).for_each(|n| gone(fs, fs.unlink(many, &name(n)).unwrap()));
     gone(fs, fs.remove_directory(ROOT, b"many").unwrap());
 }
 
-/// A file of single blocks, cut and moved in all the ways there are.
+/// Creates a file of single-block extents, then truncates and shifts it in all possible ways.
 fn fragments(fs: &Filesystem, block: u64) {
     let file = fs.create(ROOT, b"file", NewInodeKind::Regular, &NEW).unwrap().number;
     let scatter = || {
@@ -61,7 +61,7 @@ fn fragments(fs: &Filesystem, block: u64) {
     }
     fs.truncate(file, 5000).unwrap();
     scatter();
-    // All tables of a block map, and far from each other.
+    // Uses all tables of a block map, at distant positions.
     for n in 0..20 {
         fs.write(file, (20_000 + 70_001 * n) * block, &[1; 10]).unwrap();
     }
@@ -80,7 +80,7 @@ fn attributes(fs: &Filesystem, block: usize) {
     assert!(most > block * 3 / 4, "{most}");
 }
 
-/// Names that are made in a directory, linked or moved into it, each of an inode with a block of attributes of its own, and that are removed again.
+/// Creates, links and moves names into a directory, each of an inode with its own attribute block, and removes them again.
 fn very_many(fs: &Filesystem) {
     let long = |n: usize| format!("{n:x<60}").into_bytes();
     let make = |name| fs.create(ROOT, name, NewInodeKind::Directory, &NEW).unwrap().number;
@@ -101,7 +101,7 @@ fn very_many(fs: &Filesystem) {
             _ => {}
         }
     }
-    // By all ways of a name out of it, and over another one.
+    // Removes the names in all possible ways, including replacement by a rename.
     for n in 0..VERY_MANY {
         match n % 10 {
             0 => assert!(fs.rename((many, &long(n)), (from, &long(n)), &Move::default()).unwrap().is_none()),
@@ -123,7 +123,7 @@ fn works(block: u64, kind: &[&str]) {
     });
 }
 
-/// Does this on an image of so many MiB, with the smallest journal.
+/// Runs `work` on an image of this size in MiB with the smallest journal.
 fn on_an_image(block: u64, kind: &[&str], size: &[&str], mebibytes: u64, work: impl FnOnce(&Filesystem)) {
     let scratch = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
     let path = scratch.path().join("image");

@@ -1,4 +1,4 @@
-//! Extended attributes that the engine writes are those that the kernel reads, and e2fsck finds nothing wrong.
+//! Extended attributes written by the engine are read by the kernel, and e2fsck finds no error.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -16,7 +16,7 @@ fn open(path: &Path) -> Filesystem {
     Filesystem::open_writable(Arc::new(FileDevice::new(file, false).unwrap())).unwrap()
 }
 
-/// What the kernel has no attributes for, in front of which the engine stands.
+/// Expected attributes, by file and name.
 type Model = BTreeMap<(usize, String), Vec<u8>>;
 
 #[derive(Debug, Clone)]
@@ -44,7 +44,7 @@ fn play(fs: &Filesystem, numbers: &[u32], steps: &[Step]) {
     for step in steps {
         match step {
             Step::Set(file, name, size) => {
-                // Same values for many: their blocks are shared.
+                // Equal values in many files, whose attribute blocks are shared.
                 let value = vec![*size as u8; *size];
                 match fs.set_xattr(numbers[*file], name.as_bytes(), &value, SetMode::Either) {
                     Ok(_) => drop(model.insert((*file, name.clone()), value)),
@@ -130,7 +130,7 @@ fn blocks_are_shared_and_copied() {
     assert_eq!((left.xattr_block, left.blocks), (0, 0));
     fs.close().unwrap();
     image.check();
-    // The kernel changes one, and the others keep what they have.
+    // The kernel changes one file's attribute, and the others keep theirs.
     let mut image = image.mount().unwrap();
     let none = rustix::fs::XattrFlags::empty();
     rustix::fs::setxattr(image.mnt().join("0"), "user.same", b"kernel", none).unwrap();
@@ -160,7 +160,7 @@ fn acls_are_those_of_the_kernel() {
     assert_eq!(fs.walk(b"engine").unwrap().permissions, theirs.permissions);
     let change = shunt_ext4::Attributes { permissions: Some(0o701), ..Default::default() };
     fs.set_attributes(number(b"engine"), &change).unwrap();
-    // What the permissions say as well is not stored.
+    // An ACL equivalent to the permissions is not stored.
     let entry = |tag: u8, permissions: u8| [tag, 0, permissions, 0, 255, 255, 255, 255];
     let plain = [vec![2, 0, 0, 0], entry(1, 6).into(), entry(4, 4).into(), entry(32, 0).into()].concat();
     let after = fs.set_xattr(number(b"plain"), b"system.posix_acl_access", &plain, SetMode::Either).unwrap();

@@ -1,4 +1,6 @@
-//! One file whose content the kernel writes.
+//! A file whose content the kernel reads and writes directly on the device. The engine's extent tree and the module's block map
+//! are kept in line: blocks are allocated as unwritten extents, and converted once the module has reported them as written.
+//! Until then the size and the times of the module's file are ahead of those in the image.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,19 +11,19 @@ use shunt_ext4::{Error, Fallocate, Filesystem, Inode, ReservedAccess, Result, Ti
 use shunt_extmap::{Extent, MappedFile, Settled};
 use shunt_fuse::{Backing, Whence};
 
-/// Bytes given ahead of a file that begins to grow, and of one that grew much.
+/// Bytes preallocated behind the end of a file that begins to grow, and of one that has grown much.
 const MIN_PREALLOCATION_BYTES: u64 = 64 << 10;
 const MAX_PREALLOCATION_BYTES: u64 = 8 << 20;
 
 const OMIT: Timespec = Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT };
-/// A time of the module's files: that it did not happen.
+/// Stands for "no access" and "no modification" in the times of the module's files.
 const NEVER: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
-/// The file, and what of it is known here alone.
+/// A mapped file, and its state that is not yet in the image.
 ///
-/// Who changes what blocks it has, and tells the kernel, holds the file's lock. Questions are answered without it, because
-/// who holds it may wait for the kernel, and the kernel for the answer; `map` is held for as long as the engine's map and the
-/// kernel's are about to be made alike, and never while waiting for the kernel to write.
+/// A thread that changes the block map and pushes it to the kernel holds the file's lock. Upcalls are answered without that
+/// lock, because its holder may wait for the kernel, and the kernel for the reply. `map` is held while the maps of the engine
+/// and of the kernel are brought in line, and never while waiting for the kernel to write.
 #[derive(Debug)]
 pub(super) struct File {
     pub(super) number: u32,
@@ -29,18 +31,18 @@ pub(super) struct File {
     pub(super) backing: Backing,
     pub(super) rights: Mutex<ReservedAccess>,
     map: Mutex<Growth>,
-    /// Ranges that the module told of and that are not entered yet. Each is told once.
+    /// Ranges that the module reported as written and that are not yet converted in the image. The module reports each once.
     told: Mutex<Vec<Range<u64>>>,
     noting: Mutex<()>,
-    /// Something may have been written since it was last settled.
+    /// The kernel may have written data since the last [`settle`](Self::settle).
     pub(super) unsettled: AtomicBool,
-    /// It waits to be looked after.
+    /// The file is in the keeper's queue.
     pub(super) queued: AtomicBool,
-    /// The kernel forgot it.
+    /// The kernel forgot the inode.
     pub(super) forgotten: AtomicBool,
 }
 
-/// What a file got ahead of its end.
+/// Preallocation behind the end of a file.
 #[derive(Debug, Default)]
 struct Growth {
     ahead: u64,
@@ -69,7 +71,7 @@ impl File {
         }
     }
 
-    /// The inode with what the kernel alone knows: how long the file is, and when it was written.
+    /// Overlays the state that only the kernel has: the size and the time of the last write.
     pub(super) fn overlay(&self, inode: &mut Inode) {
         let Ok(found) = rustix::fs::fstat(&self.mapped) else { return };
         inode.size = found.st_size.cast_unsigned();
@@ -79,7 +81,7 @@ impl File {
         }
     }
 
-    /// Gives blocks to a range that somebody is about to write.
+    /// Allocates blocks for a range that is about to be written.
     pub(super) fn give(&self, fs: &Filesystem, range: Range<u64>) -> Result<()> {
         let mut growth = self.map.lock();
         self.unsettled.store(true, Ordering::Release);
@@ -95,7 +97,7 @@ impl File {
         self.give_locked(fs, range, ahead)
     }
 
-    /// The file's map is locked.
+    /// Allocates blocks. `map` is locked by the caller.
     fn give_locked(&self, fs: &Filesystem, range: Range<u64>, ahead: u64) -> Result<()> {
         let mut given = Vec::new();
         let result = fs.allocate_unwritten(self.number, range, ahead, *self.rights.lock(), &mut given);
@@ -103,7 +105,7 @@ impl File {
         if !extents.is_empty()
             && let Err(error) = self.mapped.push(&extents)
         {
-            // Cut off meanwhile, or no memory: nobody uses them.
+            // The range was truncated in between, or memory is short: nothing uses these blocks.
             for extent in &extents {
                 fs.take_back(self.number, extent.offset..extent.offset + extent.length, false)?;
             }
@@ -112,11 +114,11 @@ impl File {
         result
     }
 
-    /// Enters what was written. With `write`, all that was written before is on the device when this returns; else what is
-    /// there already. The file's lock is held.
+    /// Records written ranges in the image. With `write`, all earlier writes are on the device on return; otherwise only ranges
+    /// that reached the device already are recorded. The caller holds the file's lock.
     pub(super) fn settle(&self, fs: &Filesystem, write: bool) -> Result<Settled> {
         if write {
-            // Before the question: what is written from now on is for the next time.
+            // Cleared before the call, so that later writes count for the next one.
             self.unsettled.store(false, Ordering::Release);
         }
         let settled = if write { self.mapped.settle() } else { self.mapped.look() };
@@ -130,7 +132,7 @@ impl File {
         Ok(settled)
     }
 
-    /// Makes it end at `size`. The file's lock is held.
+    /// Truncates the file to `size`. The caller holds the file's lock.
     pub(super) fn truncate(&self, fs: &Filesystem, size: u64) -> Result<()> {
         let held = self.mapped.truncate_held(size)?;
         let _map = self.map.lock();
@@ -138,7 +140,7 @@ impl File {
         fs.truncate_mapped(self.number, size)?;
         drop(held);
         self.forget_written()?;
-        // Zeros in the last block are to be written.
+        // The zeroed part of the last block has to be written.
         self.unsettled.store(true, Ordering::Release);
         Ok(())
     }
@@ -154,7 +156,7 @@ impl File {
         Ok(())
     }
 
-    /// These blocks went: that they were written must not be entered for others.
+    /// Drops pending conversions of freed blocks, which may belong to another file by the time they would be recorded.
     fn untell(&self, gone: Range<u64>) {
         if gone.is_empty() {
             return;
@@ -166,7 +168,7 @@ impl File {
         *told = told.drain(..).flat_map(outside).filter(|range| !range.is_empty()).collect();
     }
 
-    /// Frees what the file got ahead of its end. The file's lock is held.
+    /// Frees the blocks that were preallocated behind the end. The caller holds the file's lock.
     pub(super) fn trim(&self, fs: &Filesystem) -> Result<()> {
         if !self.map.lock().tail {
             return Ok(());
@@ -182,7 +184,7 @@ impl File {
         Ok(())
     }
 
-    /// `fallocate(2)`. The file's lock is held.
+    /// Implements `fallocate(2)`. The caller holds the file's lock.
     pub(super) fn fallocate(&self, fs: &Filesystem, what: Fallocate, offset: u64, length: u64) -> Result<()> {
         let end = offset.checked_add(length).filter(|_| length > 0).ok_or(Error::Invalid)?;
         let keeps = match what {
@@ -213,14 +215,14 @@ impl File {
         self.give_locked(fs, range, 0)
     }
 
-    /// Somebody said when it was last written: what the kernel noted before is of no more use.
+    /// Discards the kernel's time of the last write, after the mtime was set explicitly.
     pub(super) fn forget_written(&self) -> Result<()> {
         let times = Timestamps { last_access: OMIT, last_modification: NEVER };
         Ok(rustix::fs::futimens(&self.mapped, &times).map_err(std::io::Error::from)?)
     }
 
-    /// Tells `note` when the kernel last read it, if it did since this was last asked. One after the other: who is told
-    /// nothing finds what was noted before.
+    /// Passes `note` the time of the kernel's last read since the previous call, if any. Calls are serialized: a caller that
+    /// gets `None` finds the earlier one recorded.
     pub(super) fn noting<T>(&self, note: impl FnOnce(Option<Time>) -> T) -> T {
         let _noting = self.noting.lock();
         note(self.take_read())
@@ -233,7 +235,7 @@ impl File {
         Some(Time { seconds: found.st_atime, nanoseconds: found.st_atime_nsec as u32 })
     }
 
-    /// Where there is data: what is only in the page cache is known to the kernel alone.
+    /// Seeks to data or a hole. Only the kernel knows the data that is in the page cache.
     pub(super) fn seek(&self, offset: u64, whence: Whence) -> rustix::io::Result<u64> {
         let from = match whence {
             Whence::Data => SeekFrom::Data(offset),
@@ -247,7 +249,7 @@ fn now() -> Time {
     crate::setattr::time(shunt_fuse::Timestamp::now())
 }
 
-/// When the kernel last wrote it; never, since it was mapped or somebody set the time.
+/// Returns the time of the kernel's last write; `None` if there was none since the file was mapped or its time set.
 fn written_at(found: &rustix::fs::Stat) -> Option<Time> {
     let time = Time { seconds: found.st_mtime, nanoseconds: found.st_mtime_nsec as u32 };
     (time.seconds != 0).then_some(time)

@@ -1,4 +1,6 @@
-//! Enters what the kernel wrote by itself, and lets go of files that nobody uses.
+//! Background thread that records the kernel's writes in the image and unmaps files that are no longer in use. It passes over
+//! all files every [`PERIOD`], and over single files after a close or a FORGET. Above [`MAX_KEPT_FILES`] mapped files it unmaps
+//! files that nobody has open until half of that is left.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,22 +13,22 @@ use parking_lot::Mutex;
 use super::file::File;
 use super::{Files, MAX_KEPT_FILES};
 
-/// How often what was written is entered.
+/// Interval at which written ranges are recorded.
 const PERIOD: Duration = Duration::from_secs(5);
 
 enum Work {
-    /// Somebody closed it, or the kernel forgot it.
+    /// The file was closed, or the kernel forgot the inode.
     Tidy(u32),
-    /// There are too many.
+    /// There are too many mapped files.
     Shrink,
 }
 
-/// A thread that keeps files in order behind everybody's back.
+/// Handle of the background thread.
 #[derive(Debug)]
 pub(super) struct Keeper {
     work: Mutex<Option<Sender<Work>>>,
     thread: Mutex<Option<JoinHandle<()>>>,
-    /// Too many, and that was said.
+    /// [`Work::Shrink`] is queued.
     shrinks: Arc<AtomicBool>,
 }
 
@@ -40,7 +42,7 @@ impl Keeper {
         Ok(Self { work: Mutex::new(Some(sender)), thread: Mutex::new(Some(thread)), shrinks })
     }
 
-    /// Each file waits once at most.
+    /// Queues a file, at most once.
     pub(super) fn look_after(&self, file: &File) {
         if !file.queued.swap(true, Ordering::AcqRel) {
             self.tell(Work::Tidy(file.number));
@@ -55,7 +57,7 @@ impl Keeper {
 
     fn tell(&self, work: Work) {
         if let Some(sender) = &*self.work.lock() {
-            // At the end all files are looked after anyway.
+            // The final pass handles all files in any case.
             let _ = sender.send(work);
         }
     }
@@ -87,7 +89,7 @@ fn run(files: &Files, work: &Receiver<Work>, shrinks: &AtomicBool) {
     }
 }
 
-/// Enters what the kernel wrote by itself. The next commit has the device keep it.
+/// Records what the kernel has written. The next commit flushes the device cache.
 fn look(files: &Files) {
     for file in files.all().iter().filter(|file| file.unsettled.load(Ordering::Acquire)) {
         if let Err(error) = files.settle(file.number, false) {
@@ -97,13 +99,13 @@ fn look(files: &Files) {
 }
 
 fn told(file: &File, error: &shunt_ext4::Error) {
-    // Freed, or nothing can be changed any more.
+    // The inode was freed, or the file system accepts no changes any more.
     if !matches!(error, shunt_ext4::Error::NotFound | shunt_ext4::Error::ReadOnly) {
         tracing::warn!("what was written to inode {} is not entered: {error}", file.number);
     }
 }
 
-/// What a file got ahead is given back once nobody has it open; with `forget`, it goes once all of it is on the device.
+/// Frees the preallocation of a file that nobody has open. With `forget`, also unmaps it once all of it is on the device.
 fn tidy(files: &Files, number: u32, forget: bool) {
     let _lock = files.locks.lock(number);
     let Some(file) = files.find(number) else { return };
@@ -115,14 +117,15 @@ fn tidy(files: &Files, number: u32, forget: bool) {
     if let Err(error) = &done {
         told(&file, error);
     }
-    // What an answer on its way to the kernel names is in use, and so is what somebody reads or writes by us.
+    // The backing file is also in use while a reply that names it is under way, and while the daemon reads or writes through
+    // it.
     let idle = || !file.backing.is_shared() && Arc::strong_count(&file) == 2;
     if forget && done.is_ok() && file.mapped.look().is_ok_and(|found| found.users == 0) && idle() {
         files.remove(number);
     }
 }
 
-/// Lets go of files that nobody has open.
+/// Unmaps files that nobody has open.
 fn shrink(files: &Files) {
     let all: Vec<u32> = files.all().iter().map(|file| file.number).collect();
     for number in all {

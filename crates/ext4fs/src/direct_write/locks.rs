@@ -1,15 +1,15 @@
-//! One lock for each file whose map somebody changes.
+//! Per-file locks for changes of the block map. A lock exists only while a thread holds or awaits it.
 
 use std::sync::Arc;
 
 use hashbrown::HashMap;
 use parking_lot::{ArcMutexGuard, Mutex, RawMutex};
 
-/// The locks in use, by inode.
+/// Locks in use, by inode.
 #[derive(Debug, Default)]
 pub(super) struct Locks(Mutex<HashMap<u32, Arc<Mutex<()>>>>);
 
-/// Nobody else opens, cuts, allocates ahead, settles or lets go of the file while this is held.
+/// Guard of a file's lock: excludes opening, truncating, preallocating, settling and unmapping it.
 pub(super) struct Locked<'a> {
     locks: &'a Locks,
     number: u32,
@@ -27,7 +27,7 @@ impl Drop for Locked<'_> {
     fn drop(&mut self) {
         self.guard = None;
         let mut locks = self.locks.0.lock();
-        // The table's own is the last one: who wants it now waits for the table.
+        // The table's reference is the last one: a thread that wants the lock now waits for the table.
         if locks.get(&self.number).is_some_and(|lock| Arc::strong_count(lock) == 1) {
             locks.remove(&self.number);
         }

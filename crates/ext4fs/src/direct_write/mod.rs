@@ -1,11 +1,10 @@
-//! Files that the kernel writes to the device by itself, and reads: the daemon gives them blocks, and enters in the journal
-//! what was written.
+//! Write passthrough: the kernel reads and writes mapped files directly on the device. The daemon allocates blocks on request,
+//! and records written ranges in the journal.
 //!
-//! A file is known here from the first time that it is opened until the kernel has forgotten it and all of it is on the
-//! device: the last one to close the module's file would drop what is dirty. As long as it is known here, whatever is asked
-//! of its content goes to that file.
+//! A file stays mapped from its first open until the kernel has forgotten it and all of it is on the device, because the last
+//! close of the module's file would drop dirty pages. While it is mapped, all requests for its content go to the module's file.
 //!
-//! Locks, in this order: a file's lock, its map, the engine's. Who answers questions takes the last two alone.
+//! Lock order: the file's lock, its map, the engine's locks. Threads that answer upcalls take only the last two.
 
 mod file;
 mod keeper;
@@ -27,13 +26,13 @@ use file::File;
 use keeper::Keeper;
 use locks::Locks;
 
-/// Extents of one file; one that has more when it is opened goes through the daemon.
+/// Maximum number of extents of a file at open. A file with more goes through the daemon.
 const MAX_EXTENTS: usize = 1 << 18;
 
-/// Files that stay known while nobody has them open.
+/// Maximum number of files that stay mapped while nobody has them open.
 const MAX_KEPT_FILES: usize = 1024;
 
-/// The files, and who serves them.
+/// The mapped files and the threads that serve them.
 #[derive(Debug)]
 pub(crate) struct DirectWrites {
     files: Arc<Files>,
@@ -75,7 +74,7 @@ impl Files {
         self.table.lock().numbers.values().cloned().collect()
     }
 
-    /// It is not to be found any more. Its lock is held.
+    /// Removes a file from the table. The caller holds its lock.
     fn remove(&self, number: u32) -> Option<Arc<File>> {
         let mut table = self.table.lock();
         let file = table.numbers.remove(&number)?;
@@ -91,10 +90,10 @@ impl Files {
         }
     }
 
-    /// Nobody can use an inode any more that is about to be freed.
+    /// Unmaps an inode that is about to be freed.
     fn drop_dead(&self, number: u32) {
         let _lock = self.locks.lock(number);
-        // Others may close it a moment later than we do: from here on there is nothing that they could write.
+        // The kernel may close it a moment later than the daemon: after this there is nothing that it could write.
         if let Some(file) = self.remove(number)
             && let Err(error) = file.mapped.truncate(0)
         {
@@ -128,7 +127,7 @@ impl DirectWrites {
         Ok(Self { files, keeper, questions })
     }
 
-    /// The file to be opened past the daemon, where that can be.
+    /// Returns the backing file for passthrough, mapping the file at its first open. `None` where it cannot be mapped.
     pub(crate) fn open(
         &self,
         passthrough: &Passthrough,
@@ -174,12 +173,12 @@ impl DirectWrites {
         self.files.find(number).map(|file| file.seek(offset, whence))
     }
 
-    /// What somebody writes who opened it otherwise; `None` where the engine is to.
+    /// Writes for a handle without passthrough; `None` if the file is not mapped.
     pub(crate) fn write(&self, number: u32, offset: u64, data: &[u8]) -> Option<rustix::io::Result<usize>> {
         self.files.find(number).map(|file| rustix::io::pwrite(&file.mapped, data, offset))
     }
 
-    /// What somebody reads who opened it otherwise; `None` where the engine is to.
+    /// Reads for a handle without passthrough; `None` if the file is not mapped.
     pub(crate) fn read(&self, number: u32, offset: u64, size: u32) -> Option<rustix::io::Result<Vec<u8>>> {
         let file = self.files.find(number)?;
         let mut content = vec![0; size as usize];
@@ -189,7 +188,7 @@ impl DirectWrites {
         }))
     }
 
-    /// Runs `change` of what blocks an inode has while nobody maps it.
+    /// Truncates a file, through its mapping if it has one.
     pub(crate) fn truncate(&self, number: u32, size: u64) -> Result<()> {
         let _lock = self.files.locks.lock(number);
         match self.files.find(number) {
@@ -213,19 +212,19 @@ impl DirectWrites {
         }
     }
 
-    /// The engine writes to a file that is not mapped.
+    /// Runs an operation of the engine on a file that is not mapped, with the file's lock held.
     pub(crate) fn unmapped<T>(&self, number: u32, run: impl FnOnce() -> T) -> T {
         let _lock = self.files.locks.lock(number);
         run()
     }
 
-    /// Tells `note` when the kernel last read the file by itself, if it did since this was last asked; `None` where it
-    /// reads none of it.
+    /// Passes `note` the time of the kernel's last direct read since the previous call, if any. Returns `None` if the file is
+    /// not mapped.
     pub(crate) fn noting<T>(&self, number: u32, note: impl FnOnce(Option<Time>) -> T) -> Option<T> {
         Some(self.files.find(number)?.noting(note))
     }
 
-    /// Somebody said when the file was last written.
+    /// Discards the kernel's time of the last write, after the mtime was set explicitly.
     pub(crate) fn time_was_set(&self, number: u32) -> Result<()> {
         self.files.find(number).map_or(Ok(()), |file| file.forget_written())
     }
@@ -239,7 +238,7 @@ impl DirectWrites {
         files.iter().try_for_each(|file| self.files.settle(file.number, true))
     }
 
-    /// Somebody closed it, or the kernel forgot it.
+    /// Queues a file after a close.
     pub(crate) fn closed(&self, number: u32) {
         if let Some(file) = self.files.find(number) {
             self.keeper.look_after(&file);
@@ -257,14 +256,14 @@ impl DirectWrites {
         self.files.table.lock().numbers.len() as u64
     }
 
-    /// All that was written is entered. Nobody writes any more.
+    /// Records all written ranges. There are no writers any more.
     pub(crate) fn finish(&self) {
         self.keeper.end();
         for file in self.files.all() {
             let _lock = self.files.locks.lock(file.number);
             let settled = file.settle(&self.files.filesystem, true).map(drop);
             match settled.and_then(|()| file.trim(&self.files.filesystem)) {
-                // Without a name, and about to be freed.
+                // The inode has no name and is about to be freed.
                 Ok(()) | Err(shunt_ext4::Error::NotFound) => {}
                 Err(error) => {
                     tracing::error!("what was written to inode {} may be lost: {error}", file.number)
@@ -273,7 +272,7 @@ impl DirectWrites {
         }
     }
 
-    /// Nobody answers any more, and all files are gone.
+    /// Ends the upcall threads and unmaps all files.
     pub(crate) fn end(&self) {
         self.files.over.store(true, Ordering::Release);
         for thread in self.questions.lock().drain(..) {
@@ -283,7 +282,7 @@ impl DirectWrites {
     }
 }
 
-/// An extent in parts that the module takes.
+/// Splits an extent into parts that the module accepts.
 fn parts(extent: &shunt_ext4::Extent, fs: &Filesystem) -> impl Iterator<Item = Extent> + use<> {
     const MOST_UNWRITTEN: u64 = 32768;
     let whole = file::extent(extent);

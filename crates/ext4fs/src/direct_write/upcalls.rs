@@ -1,4 +1,6 @@
-//! What the kernel asks for while somebody writes.
+//! Upcalls of the kernel module: block allocation and sync during writes. One thread receives all requests and allocates
+//! blocks, retrying ENOSPC after the reaper has caught up; it passes syncs on to a second thread, so that a slow sync delays no
+//! writer.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -11,10 +13,10 @@ use shunt_extmap::{Ask, Request};
 
 use super::Files;
 
-/// How long the end may wait for who answers.
+/// Maximum time until the threads see the end of the mount.
 const RETRY_TIMEOUT: Duration = Duration::from_millis(100);
 
-/// Who gives blocks, and who makes things last: the latter may take long, and wait for who waits for blocks.
+/// Starts two threads: one allocates blocks, one syncs. A sync may take long and wait for writers that wait for blocks.
 pub(super) fn start(files: &Arc<Files>) -> std::io::Result<Vec<JoinHandle<()>>> {
     let (sender, receiver) = channel();
     let spawn =
@@ -63,7 +65,7 @@ fn blocks(files: &Files, cookie: u64, offset: u64, length: u64) -> Result<(), Er
         done => done,
     };
     match done.map_err(|error| error.errno()) {
-        // Cut off meanwhile: it is asked for again, or not.
+        // The range was truncated in between. The kernel repeats the request if it still needs the blocks.
         Err(Errno::AGAIN) => Ok(()),
         done => done,
     }
@@ -80,6 +82,6 @@ fn sync(files: &Files, requests: &Receiver<Request>) {
 }
 
 fn answer(files: &Files, request: Request, done: Result<(), Errno>) {
-    // Who asked may have been killed.
+    // The requester may have been killed.
     let _ = files.connection.reply(request.id, done);
 }

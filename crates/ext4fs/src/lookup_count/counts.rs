@@ -1,16 +1,16 @@
-//! Counts of many inodes in little memory.
+//! Compact table of counts for many inodes: a few bytes for each, in groups of neighbours. It shrinks when counts drop to zero.
 
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
 
-/// Inodes whose counts are kept together. Those of one directory mostly follow each other.
+/// Number of inodes whose counts share a group. Inodes of one directory mostly have consecutive numbers.
 pub(super) const TOGETHER: u32 = 8;
 
-/// A count for each inode that has one.
+/// Sparse array of counts by inode number.
 ///
-/// The lowest bytes of the counts of neighbours lie together; what a count has above its lowest byte is kept likewise, so
-/// that large counts cost as many bytes more as they have, and nobody else pays for them. A group takes 13 bytes in a table
-/// that is 7/16 to 7/8 full: neighbours take 1.9 to 3.7 bytes each, those alone 15 to 30.
+/// Groups store the lowest bytes of the counts of neighbours; the higher bytes are stored the same way in `above`, so that only
+/// large counts cost more bytes. A group takes 13 bytes in a table that is 7/16 to 7/8 full: neighbours take 1.9 to 3.7 bytes
+/// each, a lone inode 15 to 30.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
     lowest: HashMap<u32, [u8; TOGETHER as usize]>,
@@ -48,7 +48,7 @@ impl Counts {
         self.lowest.is_empty() && self.above.is_none()
     }
 
-    /// Makes the table smaller where little of it is in use. It grows again only once there are twice as many.
+    /// Shrinks a table of which less than 1/8 is in use. It grows again only once the number of groups has doubled.
     fn give_back(&mut self) {
         let groups = self.lowest.len();
         if groups < self.lowest.capacity() / 8 {
@@ -56,7 +56,7 @@ impl Counts {
         }
     }
 
-    /// Bytes on the heap.
+    /// Heap memory in bytes.
     #[cfg(test)]
     pub(super) fn bytes(&self) -> usize {
         let above = self.above.as_ref().map_or(0, |above| size_of::<Self>() + above.bytes());

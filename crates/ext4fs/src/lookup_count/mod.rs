@@ -1,7 +1,7 @@
-//! Which inodes the kernel knows, so that one without names is freed once nobody can use it any more.
+//! FUSE lookup counts: an inode without names is freed once its count drops to zero.
 //!
-//! The kernel may know all inodes of an image at once: those that have a name and were not read lately, which are nearly
-//! all, cost a count alone.
+//! The kernel may hold references to all inodes of an image at once. Nearly all of them have a name and no pending access time,
+//! and cost a count only.
 
 mod counts;
 
@@ -12,31 +12,31 @@ use shunt_ext4::Time;
 
 use counts::{Counts, TOGETHER};
 
-/// An inode that the kernel knew.
+/// State of an inode at the time the kernel forgot it.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Held {
-    /// It has no name any more.
+    /// The inode has no name any more.
     pub(crate) nameless: bool,
-    /// It was last read then, which the image does not say yet.
+    /// Access time that is not yet in the image.
     pub(crate) read: Option<Time>,
 }
 
 const SHARDS: usize = 16;
 
-/// Reads of one shard that are remembered: 64 Ki in all, in 4 MiB at most.
+/// Maximum number of pending access times in a shard: 64 Ki in all, in 4 MiB at most.
 const MAX_PENDING_ATIMES: usize = 4096;
 
 #[derive(Debug, Default)]
 struct Shard {
-    /// How often the kernel was told of each.
+    /// Lookup count of each inode.
     lookups: Counts,
-    /// Inodes with a count.
+    /// Number of inodes with a count.
     inodes: u64,
     nameless: HashSet<u32>,
     reads: HashMap<u32, Time>,
 }
 
-/// Counts what the kernel was told, and what it forgot.
+/// Sharded table of lookup counts, of inodes without a name, and of pending access times.
 #[derive(Debug, Default)]
 pub(crate) struct LookupCounts([Mutex<Shard>; SHARDS]);
 
@@ -45,7 +45,7 @@ impl LookupCounts {
         self.0[(number / TOGETHER) as usize % SHARDS].lock()
     }
 
-    /// The kernel is told of it once more.
+    /// Increments the lookup count.
     pub(crate) fn tell(&self, number: u32) {
         let mut shard = self.shard(number);
         let lookups = shard.lookups.get(number);
@@ -53,7 +53,7 @@ impl LookupCounts {
         shard.lookups.set(number, lookups.saturating_add(1));
     }
 
-    /// The kernel forgets it so many times. What was known of it, where it is not known any more.
+    /// Decrements the lookup count by `lookups`. Returns the state of the inode if the count drops to zero.
     #[must_use]
     pub(crate) fn forget(&self, number: u32, lookups: u64) -> Option<Held> {
         let mut shard = self.shard(number);
@@ -70,7 +70,7 @@ impl LookupCounts {
         Some(Held { nameless: shard.nameless.remove(&number), read: shard.reads.remove(&number) })
     }
 
-    /// It lost its last name. Whether it is to be freed now.
+    /// Records that an inode lost its last name. Returns whether it is to be freed at once.
     #[must_use]
     pub(crate) fn unname(&self, number: u32) -> bool {
         let mut shard = self.shard(number);
@@ -81,12 +81,12 @@ impl LookupCounts {
         !known
     }
 
-    /// It has a name, again or at last.
+    /// Records that an inode has a name, for the first time or again.
     pub(crate) fn name(&self, number: u32) {
         self.shard(number).nameless.remove(&number);
     }
 
-    /// It was read. Whether that is remembered: it is of what the kernel knows, while there are not too many.
+    /// Stores a pending access time and returns true, if the kernel holds a reference and the table is not full.
     pub(crate) fn note_read(&self, number: u32, time: Time) -> bool {
         let mut shard = self.shard(number);
         if !shard.knows(number) {
@@ -103,27 +103,27 @@ impl LookupCounts {
         room
     }
 
-    /// When it was last read, where the image does not say.
+    /// Returns the pending access time.
     pub(crate) fn read(&self, number: u32) -> Option<Time> {
         self.shard(number).reads.get(&number).copied()
     }
 
-    /// As [`read`](Self::read), and it is not remembered any more.
+    /// Removes and returns the pending access time.
     pub(crate) fn take_read(&self, number: u32) -> Option<Time> {
         self.shard(number).reads.remove(&number)
     }
 
-    /// As [`take_read`](Self::take_read), of all.
+    /// Removes and returns all pending access times.
     pub(crate) fn take_reads(&self) -> Vec<(u32, Time)> {
         self.0.iter().flat_map(|shard| std::mem::take(&mut shard.lock().reads)).collect()
     }
 
-    /// All that have no name. Nobody knows them any more: the mount is gone.
+    /// Removes and returns all inodes without a name, at the end of the mount.
     pub(crate) fn take_nameless(&self) -> Vec<u32> {
         self.0.iter().flat_map(|shard| std::mem::take(&mut *shard.lock()).nameless).collect()
     }
 
-    /// How many there are.
+    /// Returns the number of inodes with a count.
     pub(crate) fn len(&self) -> u64 {
         self.0.iter().map(|shard| shard.lock().inodes).sum()
     }

@@ -59,13 +59,13 @@ fn bytes(known: &LookupCounts) -> usize {
     known.0.iter().map(|shard| of(&shard.lock())).sum()
 }
 
-/// A table with room for so many groups has a byte more for each, and for those that are probed at once.
+/// Size of a table with room for this many groups: one control byte for each, and those that one probe reads.
 const fn table(groups: usize) -> usize {
     let probed = if cfg!(target_feature = "sse2") { 16 } else { 8 };
     groups * (size_of::<(u32, [u8; TOGETHER as usize])>() + 1) + probed
 }
 
-/// Less than four bytes, or seven where the kernel was told of each some hundred times.
+/// An inode costs less than four bytes, or seven where its lookup count is in the hundreds.
 #[test]
 fn an_inode_costs_few_bytes() {
     const INODES: u32 = 500_000;
@@ -84,7 +84,7 @@ fn an_inode_costs_few_bytes() {
     assert!(bytes(&known) < 16 << 10, "{}", bytes(&known));
 }
 
-/// The dearest there are: each the only one of its group.
+/// The most expensive case: each inode is the only one of its group.
 #[test]
 fn one_alone_costs_no_more_than_thirty_bytes() {
     const INODES: u32 = 3_585 * SHARDS as u32;

@@ -1,4 +1,4 @@
-//! File data past the daemon: in the lab, and what the lab recorded.
+//! Tests of file data past the daemon: in the lab, and on the lab's recordings.
 
 mod cuts;
 mod lab;

@@ -42,7 +42,7 @@ pub struct OpenArgs {
 /// Arguments of `create` and `tmpfile`.
 #[derive(Debug, Clone, Copy)]
 pub struct CreateArgs {
-    /// `O_*` flags of the caller.
+    /// The caller's `O_*` flags.
     pub flags: u32,
     /// Type and permission bits.
     pub mode: u32,
@@ -52,7 +52,7 @@ pub struct CreateArgs {
     pub kill_suidgid: bool,
 }
 
-/// A time to set.
+/// A timestamp to set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SetTime {
     /// The server's current time.

@@ -23,9 +23,9 @@ use crate::id::{FileHandle, NodeId};
 pub struct OpenRecord {
     /// The handle.
     pub handle: FileHandle,
-    /// The inode.
+    /// Its inode.
     pub node: NodeId,
-    /// `O_*` flags of the caller.
+    /// The caller's `O_*` flags.
     pub flags: u32,
     pub(crate) opener: u64,
     pub(crate) open_flags: u32,

@@ -1,4 +1,4 @@
-//! Which mode is in force, and why.
+//! Selection of the cache mode in force, with the reason for it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,28 +11,28 @@ use crate::lower::Lower;
 use crate::lower::watch::Watch;
 use crate::options::UNHEARD;
 
-/// How a source is cached.
+/// The cache mode of a mirror.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Caching {
-    /// What is in force: never [`CacheMode::Auto`].
+    /// The mode in force: never [`CacheMode::Auto`].
     pub mode: CacheMode,
-    /// What tells of changes that others make, where the mode asks for it.
+    /// Name of the mechanism that reports changes made by others, if the mode uses one.
     pub watcher: Option<&'static str>,
-    /// Why it is not coherent, where it was to be if possible.
+    /// The reason why `Auto` did not become `Coherent`.
     pub reason: Option<String>,
 }
 
-/// What was heard of changes that others made.
+/// Counters of the events that report changes made by others.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Heard {
-    /// Events, those of things that nobody asked for included.
+    /// Events read, including those of inodes that nobody looked up.
     pub events: u64,
-    /// How often events were lost, and everything was expired instead.
+    /// Number of times that events were lost and all caches were expired instead.
     pub overflows: u64,
 }
 
-/// Opens an engine with somebody to hear of changes, where the mode wants one: of whole file systems if that may be, else
-/// of directories, at most `inotify` where that is given. The last is why there is nobody.
+/// Opens an engine together with the watch that the mode needs: fanotify on whole file systems if permitted, else
+/// inotify on at most `inotify` directories. Returns the error of the watch if neither is available.
 pub(crate) fn open(
     mode: CacheMode,
     inotify: Option<usize>,
@@ -45,7 +45,7 @@ pub(crate) fn open(
         && let Ok(watch) = Watch::fanotify()
     {
         let lower = open(Some(Arc::new(watch)))?;
-        // Whoever is not privileged may have a listener, but not for file systems.
+        // Unprivileged processes may create a fanotify group, but not mark file systems.
         if !lower.features().local || lower.is_watched(NodeId::ROOT, lower.moment()) {
             return Ok((lower, None));
         }
@@ -61,7 +61,7 @@ pub(crate) fn open(
 }
 
 impl Caching {
-    /// What comes of a mode with a source.
+    /// Resolves the requested mode for a source.
     pub(crate) fn new(mode: CacheMode, lower: &Lower, refused: Option<Errno>) -> Self {
         if !matches!(mode, CacheMode::Coherent | CacheMode::Auto) {
             return Self { mode, watcher: None, reason: None };
@@ -81,7 +81,7 @@ impl Caching {
     }
 }
 
-/// In the words of the command line.
+/// Formats the mode in the words of the command line.
 impl fmt::Display for Caching {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.mode {

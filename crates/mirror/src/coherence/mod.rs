@@ -1,54 +1,56 @@
-//! `--cache coherent`: what others change in the source shows in the mount within [`COHERENCE_BOUND`], with caches that last.
+//! `--cache coherent`: changes that others make in the source become visible in the mount within [`COHERENCE_BOUND`],
+//! although the kernel caches names and attributes for longer.
 //!
-//! # What is believed, and for how long
+//! # Cache lifetimes
 //!
-//! | answer | believed | until |
+//! | reply | cached for | until |
 //! |---|---|---|
-//! | names, absent ones too | for ever | an event names them |
+//! | names, including negative entries | for ever | an event names them |
 //! | attributes of directories and symbolic links | [`ATTRIBUTES`] | an event names the inode |
-//! | attributes of all other inodes | [`UNWATCHED_TTL`] | their time is over |
-//! | pages of files that are not passed through | as their attributes | size or mtime moved, or a writer closed the file |
+//! | attributes of all other inodes | [`UNWATCHED_TTL`] | their TTL expires |
+//! | pages of files without passthrough | like their attributes | size or mtime changed, or a writer closed the file |
 //!
-//! Events come from one mark of `fanotify(7)` on the file system of each mount below the source: creations, deletions,
-//! moves, and changes of attributes. None of these is on the path of a write. What a write changes, size and times of
-//! a regular file, would need FAN_MODIFY, which halves the rate of small writes for everybody on the file system, in
-//! the mount or not. A write through a mapping is not even told by that. So these attributes are simply not believed
-//! for longer than the promise allows; the names that lead to them are, which is most of what is asked. Data of files
-//! that are passed through needs nothing: both sides share the pages of the lower file.
+//! Events come from one `fanotify(7)` mark on the file system of each mount below the source: creations, deletions,
+//! moves and attribute changes. None of these is on the path of a write. Writes change the size and times of a regular
+//! file; to see them would need FAN_MODIFY, which halves the rate of small writes for every process on the file system,
+//! inside the mount or not, and does not report writes through a mapping. So these attributes are cached no longer than
+//! the coherence bound allows. The names of the files, which most requests are about, are cached for ever. Data of
+//! passthrough files needs no invalidation: both sides share the page cache of the lower file.
 //!
 //! # Our own changes
 //!
-//! The kernel tells us of our own operations as well. The mount's kernel knows them from the answers, so events of this
-//! process are dropped unread. (Not where the source shows one file system by two mounts: then the kernel has two inodes
-//! for one, and the answer told it of one only.) Applications write to passed-through files in their own name, but
-//! writes make no events.
+//! The kernel reports this daemon's own operations as well. The mount's kernel side knows them from the replies, so
+//! events of this process are dropped unread. (Except where the source shows one file system through two mounts: then
+//! the kernel has two inodes for one, and the reply updated only one of them.) Applications write to passthrough files
+//! under their own pid, but writes cause no events.
 //!
-//! # Answers on their way
+//! # Replies in flight
 //!
-//! An event that comes between our look at the source and the kernel's use of our answer would be lost: the kernel
-//! drops what it has, and then puts the older answer in. Three rules prevent that.
+//! An event that arrives after the daemon read the source and before the kernel processed the reply would be lost: the
+//! kernel invalidates its cache, and then inserts the older reply. Three rules prevent that.
 //!
-//! 1. Whoever answers takes the [`Moment`] first, reads the source, makes the node known, and looks at last whether
-//!    events came for the name or the inode since. If so the answer is believed for [`UNWATCHED_TTL`] only. Whoever hears of an
-//!    event stamps it first and looks for nodes afterwards, so one of the two sees the other
+//! 1. A request handler takes the [`Moment`] first, reads the source, registers the node, and finally checks whether
+//!    events arrived for the name or the inode since. If so, the reply is cached for [`UNWATCHED_TTL`] only. The event
+//!    handler stamps an event first and looks up nodes afterwards, so one of the two sees the other
 //!    ([`Stamps`](crate::lower::watch::Stamps)).
-//! 2. Attributes of an inode that the kernel holds carry a version: it ignores answers to questions that are older
-//!    than an invalidation. A directory's lock keeps invalidations of its names apart from lookups that make a name.
-//! 3. What is left is the way of an answer that was right when it was sent to the kernel's tables: of an inode not
-//!    known before, or a known name confirmed. No rule of ours reaches there, so whatever is told is told
-//!    [again](repeat_invalidation::REPEATS), when such answers have long arrived.
+//! 2. Attributes of an inode that the kernel holds carry a version: the kernel ignores replies to requests that are
+//!    older than an invalidation. The lock of a directory serialises invalidations of its names with lookups that add a
+//!    name.
+//! 3. One window remains: a reply that was right when it was sent, on its way to the kernel's caches, for an inode not
+//!    known before or for a revalidated name. No rule here covers it, so every invalidation is
+//!    [repeated](repeat_invalidation::REPEATS) after such replies have arrived.
 //!
 //! # Without privileges
 //!
-//! Where no file system may be marked, the directories that the kernel looks into are watched by `inotify(7)`, up to a
-//! bound. Names in others are believed for a second; attributes of all but watched directories for [`UNWATCHED_TTL`]. Our own
-//! changes cannot be told from others' there.
+//! If no file system may be marked, `inotify(7)` watches the directories that the kernel looks into, up to a limit.
+//! Names in other directories are cached for one second, attributes of all but watched directories for
+//! [`UNWATCHED_TTL`]. The daemon's own changes cannot be told apart from others' there.
 //!
 //! # Lost events
 //!
-//! The kernel's queue of events has an end (`fs.fanotify.max_queued_events`). When it overflows all names are expired
-//! by one notification, and each inode by one of its own. A kernel that cannot expire all names at once (before protocol
-//! 7.44) is told to believe names for a second at most.
+//! The kernel's event queue is bounded (`fs.fanotify.max_queued_events`). When it overflows, one notification expires
+//! all names, and one notification per inode invalidates the inodes. A kernel that cannot expire all names at once
+//! (before protocol 7.44) caches names for one second at most.
 
 mod caching;
 mod repeat_invalidation;
@@ -68,61 +70,61 @@ pub(crate) use caching::open;
 pub use caching::{Caching, Heard};
 use watcher::Watcher;
 
-/// Changes are seen within this time.
+/// Upper bound on the delay until a change made by others is visible.
 pub const COHERENCE_BOUND: Duration = Duration::from_millis(100);
 
-/// How long is believed what may change without an event: the promise, less the time of the answer and the kernel's
-/// rounding.
+/// Cache lifetime of attributes that may change without an event: the coherence bound, less the time of the reply and
+/// the kernel's rounding.
 const UNWATCHED_TTL: Expiry = Expiry::after(Duration::from_millis(75));
 
-/// How long attributes are believed whose changes make events. Not for ever: a few changes make none, such as flags set
-/// on a directory by `chattr(1)`.
+/// Cache lifetime of attributes whose changes cause events. It is finite because a few changes cause none, such as
+/// flags set on a directory by `chattr(1)`.
 const ATTRIBUTES: Expiry = Expiry::after(Duration::from_secs(60));
 
-/// The first protocol with "expire every name".
+/// The first protocol minor version with a notification that expires all names.
 const EXPIRES_ALL: u32 = 44;
 
-/// Keeps the kernel's caches in step with the source.
+/// Invalidates the kernel's caches when the source changes.
 #[derive(Debug, Default)]
 pub(crate) struct Coherence {
     watcher: Mutex<Option<Watcher>>,
-    /// All names can be expired at once.
+    /// The kernel can expire all names with one notification.
     expires_all: AtomicBool,
 }
 
 impl Coherence {
-    /// The session ended: nobody is to be told any more.
+    /// Stops the watcher when the session ends.
     pub(crate) fn end(&self) {
         drop(self.watcher.lock().take());
     }
 }
 
-/// A question about a name.
+/// A request about a name, with the moment at which it arrived.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Asked<'a> {
     pub(crate) parent: NodeId,
     pub(crate) name: Component<'a>,
-    /// When.
+    /// The moment at which the request arrived; `None` without a watch.
     pub(crate) since: Option<Moment>,
 }
 
 impl Mirror {
-    /// Takes note of a question before it is answered.
+    /// Records the moment of a request before it is handled.
     pub(crate) fn asked<'a>(&self, parent: NodeId, name: Component<'a>) -> Asked<'a> {
         Asked { parent, name, since: self.looking_into(parent) }
     }
 
-    /// Takes note of the moment before names of a directory are read.
+    /// Records the moment before names of a directory are read, and watches the directory.
     pub(crate) fn looking_into(&self, dir: NodeId) -> Option<Moment> {
         self.lower.watch_dir(dir);
         self.lower.moment()
     }
 
-    /// How long a name is believed.
+    /// Returns how long the kernel may cache a name.
     pub(crate) fn believe_name(&self, asked: &Asked<'_>) -> Expiry {
         match self.cache {
             CacheMode::Coherent | CacheMode::Exclusive if self.lower.ignores_case(asked.parent) => {
-                // Making or removing it by other letters names only those.
+                // An event for another spelling of the name does not name this one.
                 return Expiry::NEVER_CACHED;
             }
             CacheMode::Coherent => {}
@@ -137,7 +139,7 @@ impl Mirror {
         if quiet { Expiry::FOREVER } else { UNWATCHED_TTL }
     }
 
-    /// How long attributes that were asked for at a moment are believed.
+    /// Returns how long the kernel may cache attributes that were read since the given moment.
     pub(crate) fn believe(&self, node: NodeId, attributes: &Attributes, since: Option<Moment>) -> Expiry {
         if !matches!(attributes.file_type(), FileType::Directory | FileType::Symlink) {
             return UNWATCHED_TTL;
@@ -148,7 +150,7 @@ impl Mirror {
         if self.lower.is_quiet(node, since) { ATTRIBUTES } else { UNWATCHED_TTL }
     }
 
-    /// A session began: from now on its caches are kept in step.
+    /// Starts the watcher when a session begins.
     pub(crate) fn start_coherence(&self, session: &Handle) -> std::io::Result<()> {
         if self.cache != CacheMode::Coherent {
             return Ok(());
@@ -156,7 +158,7 @@ impl Mirror {
         let expires_all = session.negotiated().minor >= EXPIRES_ALL;
         self.coherence.expires_all.store(expires_all, Ordering::Relaxed);
         if session.passthrough().is_none() {
-            // The kernel keeps pages: two writes within one tick of the clock leave the same mtime.
+            // The kernel caches pages: two writes within one clock tick leave the same mtime.
             self.lower.watch_writers();
         }
         let watcher = Watcher::start(self.lower.clone(), session.caches().clone())?;

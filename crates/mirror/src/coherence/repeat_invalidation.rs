@@ -1,43 +1,43 @@
-//! What was told is told again.
+//! Repeats invalidations after a delay, for replies that were in flight when the first one was sent.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use crate::lower::watch::Change;
 
-/// When: after the time in which answers arrive, and after the time in which they arrive on a machine that is out of
-/// breath.
+/// Delays of the repeats: one that covers replies under normal load, and one for an overloaded machine.
 pub(super) const REPEATS: [Duration; 2] = [Duration::from_millis(30), Duration::from_secs(1)];
 
-/// Changes kept for a repeat; more become "everything".
+/// Limit on changes queued for a repeat; beyond it they collapse into `Change::Everything`.
 const MAX_REMEMBERED: usize = 1 << 16;
 
-/// Changes that are to be told once more, after one pause.
+/// Queue of the changes that wait for their repeat after one of the delays.
 #[derive(Debug, Default)]
 struct Stage {
     queue: VecDeque<(Instant, Change)>,
-    /// When each is due. What changes again and again is told each time at once: only the last needs its repeat.
+    /// Due time of the repeat of each change. A change that recurs is invalidated at once each time, so only its last
+    /// occurrence needs the repeat.
     due: HashMap<Change, Instant>,
 }
 
-/// Changes that are to be told again.
+/// Invalidations to be repeated, one stage per delay.
 #[derive(Debug, Default)]
 pub(super) struct RepeatedInvalidations([Stage; REPEATS.len()]);
 
 impl RepeatedInvalidations {
-    /// Takes note of what is told now.
+    /// Schedules the repeats of an invalidation that is sent now.
     pub(super) fn told(&mut self, change: &Change, now: Instant) {
         for (stage, pause) in self.0.iter_mut().zip(REPEATS) {
             stage.add(change, now + pause);
         }
     }
 
-    /// When there is something to do next.
+    /// Returns when the next repeat is due.
     pub(super) fn next(&self) -> Option<Instant> {
         self.0.iter().filter_map(|stage| Some(stage.queue.front()?.0)).min()
     }
 
-    /// What is due.
+    /// Removes and returns a repeat that is due.
     pub(super) fn take(&mut self, now: Instant) -> Option<Change> {
         self.0.iter_mut().find_map(|stage| stage.take(now))
     }

@@ -1,4 +1,4 @@
-//! The thread that hears of changes and tells the kernel.
+//! The thread that reads change events and invalidates the kernel's caches.
 
 use std::collections::HashSet;
 use std::io;
@@ -14,19 +14,19 @@ use super::repeat_invalidation::RepeatedInvalidations;
 use crate::lower::Lower;
 use crate::lower::watch::Change;
 
-/// Bytes read at once: some hundred events.
+/// Size of the event buffer in bytes; it holds several hundred events.
 const BUFFER: usize = 64 << 10;
 
-/// Buffers read before what they say is told.
+/// Maximum number of buffers read before the invalidations are sent.
 const ROUNDS: usize = 16;
 
-/// Pause after each round. Events come in bursts: one waking for all of a burst, not one for each.
+/// Pause after each round. Events come in bursts, and the pause lets one wakeup handle a whole burst.
 const PAUSE: Duration = Duration::from_millis(3);
 
-/// Invalidations on their way at once when everything is expired.
+/// Maximum number of invalidations in flight when everything is expired.
 const BATCH: usize = 1024;
 
-/// The thread, while a session lasts.
+/// The watcher thread; it lives as long as the session.
 #[derive(Debug)]
 pub(super) struct Watcher {
     stop: Arc<OwnedFd>,
@@ -69,7 +69,7 @@ impl Work {
         let Some(watch) = lower.watch() else { return };
         let mut buffer = vec![0; BUFFER];
         if lower.resumes() {
-            // Nobody listened between the engine before and this one.
+            // Changes between the previous daemon and this one were not observed.
             self.fresh.insert(Change::Everything);
         }
         loop {
@@ -109,7 +109,7 @@ impl Work {
         }
     }
 
-    /// Waits for events, at most this long. `true`: it is over.
+    /// Waits for events, for at most the given time. Returns `true` when the thread must stop.
     fn wait(&self, events: Option<BorrowedFd<'_>>, most: Option<Duration>) -> bool {
         let stop = PollFd::new(&self.stop, PollFlags::IN);
         let most = most.map(|most| Timespec {
@@ -123,7 +123,7 @@ impl Work {
 
     fn tell(&self, change: Change) {
         match change {
-            // What is in use stays attached, with what is mounted below it, until it is looked up again.
+            // A dentry in use stays attached, with the mounts below it, until it is looked up again.
             Change::Name(dir, name) => drop(self.caches.expire_entry(dir, &name)),
             Change::Inode(node, true) => drop(self.caches.invalidate_node_whole(node)),
             Change::Inode(node, false) => drop(self.caches.invalidate_node(node, None)),
@@ -131,7 +131,8 @@ impl Work {
         }
     }
 
-    /// Names by one notification, inodes one by one. Not faster than the kernel takes them: there may be millions.
+    /// Expires all names by one notification and invalidates inodes one by one, in batches paced by the kernel: there
+    /// may be millions.
     fn expire_all(&self) {
         let mut sent = vec![self.caches.invalidate_all()];
         let mut nodes = Vec::new();

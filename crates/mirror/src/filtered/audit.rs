@@ -1,4 +1,4 @@
-//! What rules want told: a line of JSON for each decision.
+//! The audit log: one line of JSON for each decision of a rule that asks for it.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -10,22 +10,22 @@ use parking_lot::Mutex;
 use serde_json::json;
 use shunt_fuse::Errno;
 
-/// Where decisions are told.
+/// Destination of audit lines: a file, or the log of the process.
 #[derive(Debug, Default)]
 pub struct AuditLog {
     file: Option<Mutex<AuditFile>>,
-    /// What cannot be told is not done.
+    /// An operation fails if its audit line cannot be written.
     required: bool,
 }
 
 #[derive(Debug)]
 struct AuditFile {
     file: File,
-    /// The last line was not written, or not as a whole.
+    /// The last line was not written completely.
     failed: bool,
 }
 
-/// A decision to be told.
+/// One audited decision.
 pub(super) struct Line<'a> {
     pub(super) rule: &'a str,
     pub(super) line: usize,
@@ -38,26 +38,26 @@ pub(super) struct Line<'a> {
 }
 
 impl AuditLog {
-    /// Into the log of the process.
+    /// Writes to the log of the process.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// At the end of a file, which only its owner may read if it is made.
+    /// Appends to a file, which is created readable by its owner only.
     ///
     /// # Errors
-    /// Those of `open(2)`.
+    /// The error of `open(2)`.
     pub fn to(path: &Path) -> io::Result<Self> {
         let file = OpenOptions::new().append(true).create(true).mode(0o600).open(path)?;
         Ok(Self::into(file))
     }
 
-    /// Into a file that is open for appending.
+    /// Writes to a file that is open for appending.
     pub(super) fn into(file: File) -> Self {
         Self { file: Some(Mutex::new(AuditFile { file, failed: false })), required: false }
     }
 
-    /// Operations fail when their line cannot be written to the file.
+    /// Makes operations fail if their line cannot be written to the file.
     pub fn require(&mut self) {
         self.required = true;
     }
@@ -66,10 +66,10 @@ impl AuditLog {
         self.file.as_ref()?.lock().file.try_clone().ok()
     }
 
-    /// Tells a decision. What cannot be written to the file goes to the log of the process.
+    /// Writes the line of a decision. If the file cannot be written, the line goes to the log of the process.
     ///
     /// # Errors
-    /// EIO where the line is [required](Self::require) and cannot be written.
+    /// EIO if the line is [required](Self::require) and cannot be written.
     pub(super) fn tell(&self, line: &Line<'_>) -> Result<(), Errno> {
         let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let text = json!({
@@ -84,7 +84,7 @@ impl AuditLog {
             "pid": line.pid,
         });
         let written = match &self.file {
-            // A daemon that goes on for another may not have been given the file.
+            // A daemon that took over may not have received the file.
             None => !self.required,
             Some(file) => file.lock().write(&format!("{text}\n")),
         };
@@ -96,9 +96,9 @@ impl AuditLog {
 }
 
 impl AuditFile {
-    /// Writes a line; says so once when that begins to fail, and once when it works again.
+    /// Writes a line. Logs once when writing begins to fail, and once when it works again.
     fn write(&mut self, line: &str) -> bool {
-        // One write: lines of several processes stay apart. A line cut short is ended first.
+        // A single write keeps lines of several processes apart. A truncated line is terminated first.
         let written = match self.failed {
             true => self.file.write_all(format!("\n{line}").as_bytes()),
             false => self.file.write_all(line.as_bytes()),
@@ -115,7 +115,7 @@ impl AuditFile {
     }
 }
 
-/// A path as text that stands for no other path: `\\` for a backslash, `\xNN` for a byte that is not UTF-8.
+/// Escapes a path unambiguously: `\\` for a backslash, `\xNN` for a byte that is not UTF-8.
 fn escaped(path: &[u8]) -> String {
     let mut text = String::with_capacity(path.len());
     for chunk in path.utf8_chunks() {

@@ -1,8 +1,8 @@
-//! Who asks, as far as `/proc` tells.
+//! The caller of a request, as `/proc` describes it.
 //!
-//! A request carries ids and the number of a task. Groups and program are read while the task waits for the answer. One
-//! that was killed meanwhile may have left its number to another, so what is read counts only if the task has the ids
-//! of the request, before and after. A task that is not in our pid namespace has the number 0. What is not known is held
+//! A request carries ids and a thread id. Supplementary groups and program are read from `/proc` while the thread waits
+//! for the reply. The thread may have been killed and its id reused, so the data counts only if the thread has the ids
+//! of the request both before and after the read. A thread outside our pid namespace has id 0. Unknown data counts
 //! against the caller.
 
 use std::cell::OnceCell;
@@ -14,7 +14,7 @@ use shunt_policy::Caller;
 
 use super::programs::{Identity, Programs};
 
-/// The caller of a request.
+/// The caller of a request, with groups and program read on demand.
 pub(super) struct Asker<'a> {
     uid: u32,
     gid: u32,
@@ -36,7 +36,7 @@ impl<'a> Asker<'a> {
         }
     }
 
-    /// Supplementary groups, if the task is the one that asks.
+    /// Reads the supplementary groups, if the thread still has the ids of the request.
     fn status(&self) -> Option<Vec<u32>> {
         if self.pid == 0 {
             return None;

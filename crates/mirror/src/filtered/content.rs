@@ -1,4 +1,4 @@
-//! Looking into files of the source.
+//! Content access for rules that inspect files of the source.
 
 use std::cell::OnceCell;
 use std::io;
@@ -12,11 +12,11 @@ use shunt_policy::redact::Bytes;
 
 use crate::lower::Lower;
 
-/// A file, opened once somebody looks into it.
+/// A file that is opened when its contents are first inspected.
 pub(super) struct Peeked<'a> {
     lower: &'a Lower,
     node: NodeId,
-    /// `Ok(None)`: it has no contents.
+    /// `Ok(None)` for anything but a regular file, which has no contents.
     file: OnceCell<Result<Option<OwnedFd>, Errno>>,
 }
 
@@ -53,7 +53,7 @@ impl Content for Peeked<'_> {
     }
 }
 
-/// An open file.
+/// An open file as a source of bytes.
 pub(super) struct Opened<'a>(pub(super) BorrowedFd<'a>);
 
 impl Bytes for Opened<'_> {

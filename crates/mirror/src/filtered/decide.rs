@@ -1,4 +1,4 @@
-//! From a request to a decision.
+//! Policy decisions: maps a node or name of a request to its rules and decides.
 
 use std::sync::Arc;
 
@@ -12,41 +12,41 @@ use super::content::Peeked;
 use super::policy_inodes::{Seen, View};
 use super::{PolicyFs, Rules};
 
-/// A node that somebody wants to do something with.
+/// The target node of an operation.
 pub(super) enum Target {
-    /// No rule speaks of it.
+    /// No rule matches the node.
     Free(NodeId),
-    /// These rules do.
+    /// These rules match the node.
     Ruled(View),
 }
 
-/// A name in a directory, and where that is.
+/// A name in a directory, with its match state.
 pub(super) struct Spot {
-    /// The rules by which it was found.
+    /// The policy under which it was resolved.
     pub(super) rules: Arc<Rules>,
-    /// What can still matter below.
+    /// The rules that can still match below it.
     pub(super) place: MatchState,
-    /// The rules that speak of it.
+    /// The rules that match it.
     pub(super) class: RuleSet,
-    /// Its path, where rules want decisions told.
+    /// Its path, if rules require an audit.
     pub(super) path: Option<Arc<[u8]>>,
 }
 
-/// The error of an outcome.
+/// Maps the outcome of a decision to an errno.
 pub(super) fn refusal(outcome: &Outcome, op: Op) -> Result<(), Errno> {
     match outcome {
         Outcome::Allow | Outcome::Redact(_) => Ok(()),
         Outcome::ReadOnly => Err(Errno::ROFS),
         Outcome::Deny(Denial::Access) => Err(Errno::ACCESS),
         Outcome::Deny(Denial::NotPermitted) => Err(Errno::PERM),
-        // Whether there is one already must not be told.
+        // The error must not reveal whether the name exists.
         Outcome::Hide if op == Op::Create => Err(Errno::ACCESS),
         Outcome::Hide => Err(Errno::NOENT),
     }
 }
 
 impl PolicyFs {
-    /// How far the rules have come at a directory, and its path.
+    /// Returns the match state of a directory and its path.
     fn place(&self, rules: &Rules, dir: NodeId) -> Result<(MatchState, Vec<u8>), Errno> {
         let root = rules.policy.root();
         if root.is_free() || dir == NodeId::ROOT {
@@ -56,7 +56,7 @@ impl PolicyFs {
         Ok((rules.places.get(&rules.policy, &path), path))
     }
 
-    /// A directory that is listed.
+    /// Resolves a directory that is listed.
     pub(super) fn dir_spot(&self, dir: NodeId) -> Result<Spot, Errno> {
         let rules = self.rules();
         let (place, path) = self.place(&rules, dir)?;
@@ -64,10 +64,10 @@ impl PolicyFs {
         Ok(Spot { rules, place, class, path: Some(path.into()) })
     }
 
-    /// A name in a directory.
+    /// Resolves a name in a directory.
     ///
     /// # Errors
-    /// EACCES where the directory finds names by several spellings and rules speak of some.
+    /// EACCES if the directory finds names by several spellings and rules apply there.
     pub(super) fn spot(&self, parent: NodeId, name: &[u8]) -> Result<Spot, Errno> {
         let rules = self.rules();
         let (place, path) = self.place(&rules, parent)?;
@@ -75,7 +75,7 @@ impl PolicyFs {
         Ok(below(rules, &place, &path, name))
     }
 
-    /// Two names, by the same rules.
+    /// Resolves two names under the same policy.
     pub(super) fn spots(
         &self,
         (parent, name): (NodeId, &[u8]),
@@ -89,10 +89,10 @@ impl PolicyFs {
         Ok((below(rules.clone(), &from, &from_path, name), below(rules, &to, &to_path, new_name)))
     }
 
-    /// What a node is, for something to be done with it.
+    /// Resolves a node for an operation.
     ///
     /// # Errors
-    /// ESTALE where it has to be looked up again.
+    /// ESTALE if the kernel must look it up again.
     pub(super) fn target(&self, node: NodeId) -> Result<Target, Errno> {
         match self.views.get(node)? {
             Seen::Free(inner) => Ok(Target::Free(inner)),
@@ -109,7 +109,7 @@ impl PolicyFs {
         }
     }
 
-    /// The engine's node, where nothing is decided: the file is open, or its attributes are asked for.
+    /// Returns the engine's node for operations without a decision: the file is open, or its attributes are read.
     pub(super) fn inner(&self, node: NodeId) -> Result<NodeId, Errno> {
         Ok(match self.views.get(node)? {
             Seen::Free(inner) | Seen::Unknown(inner) => inner,
@@ -117,10 +117,10 @@ impl PolicyFs {
         })
     }
 
-    /// Decides, and tells it where the rules want that.
+    /// Decides an operation and audits the decision if the rules require it.
     ///
     /// # Errors
-    /// EIO where it has to be told and cannot be.
+    /// EIO if the audit is required and cannot be written.
     pub(super) fn decide(
         &self,
         request: &Request<'_>,
@@ -146,7 +146,7 @@ impl PolicyFs {
         Ok(decision)
     }
 
-    /// Whether the caller may do something with a node. Tells the engine's.
+    /// Checks an operation of the caller on a node; returns the engine's node.
     pub(super) fn check(&self, request: &Request<'_>, node: NodeId, op: Op) -> Result<NodeId, Errno> {
         match self.target(node)? {
             Target::Free(inner) => Ok(inner),
@@ -160,7 +160,7 @@ impl PolicyFs {
         }
     }
 
-    /// Whether the caller may make a name.
+    /// Checks whether the caller may create a name.
     pub(super) fn check_create(&self, request: &Request<'_>, spot: &Spot) -> Result<(), Errno> {
         if spot.class.is_free() {
             return Ok(());
@@ -170,14 +170,14 @@ impl PolicyFs {
             let none = &shunt_policy::NoContent;
             Ok(self.decide(request, &spot.rules, &spot.class, path, op, none)?.outcome)
         };
-        // What is hidden from the caller is not made by it either, there or not.
+        // A name hidden from the caller cannot be created by it, whether it exists or not.
         if spot.class.hides() && decide(Op::Lookup)? == Outcome::Hide {
             return Err(Errno::ACCESS);
         }
         refusal(&decide(Op::Create)?, Op::Create)
     }
 
-    /// Whether the caller may do something with what a name stands for.
+    /// Checks an operation of the caller on the file that a name refers to.
     pub(super) fn check_name(
         &self,
         request: &Request<'_>,
@@ -199,10 +199,10 @@ impl PolicyFs {
         checked
     }
 
-    /// An entry of the mirror as the caller is to see it. Takes over its lookup.
+    /// Converts an entry of the mirror to the entry that the caller sees. Takes over the lookup reference.
     ///
     /// # Errors
-    /// ENOENT where it is hidden; ESTALE where the rules changed meanwhile.
+    /// ENOENT if it is hidden; ESTALE if the rules changed meanwhile.
     pub(super) fn shown(&self, request: &Request<'_>, spot: &Spot, entry: Entry) -> Result<Entry, Errno> {
         let shown = self.seen(request, spot, entry);
         if shown.is_err() && entry.node != NodeId(0) {
@@ -236,7 +236,7 @@ impl PolicyFs {
         self.show(spot, entry, redaction)
     }
 
-    /// As [`shown`](Self::shown), of a file just made: nothing of it is hidden from who made it.
+    /// Converts the entry of a file just created, like [`shown`](Self::shown). Nothing is hidden from its creator.
     pub(super) fn made(&self, spot: &Spot, mut entry: Entry) -> Result<Entry, Errno> {
         let constant = spot.class.is_name_constant() || self.is_gated(&spot.class);
         entry.entry_expiry = if constant { self.bounded(entry.entry_expiry) } else { Expiry::NEVER_CACHED };
@@ -268,7 +268,7 @@ impl PolicyFs {
         } else if entry.node != inner {
             entry.attributes_expiry = self.of_view(inner, entry.attributes_expiry);
         }
-        // What it believes of the others it believed while there was one.
+        // The kernel cached the attributes of the other inodes while there was only one.
         if let (Some(session), true) = (self.session.get(), beside) {
             for other in self.views.others(inner, entry.node) {
                 session.caches().invalidate_node(other, None);
@@ -277,7 +277,7 @@ impl PolicyFs {
         Ok(entry)
     }
 
-    /// How long attributes are believed that are told by another id than the engine's.
+    /// Returns the attribute expiry of a node, which is shorter for a file that has a node id other than the engine's.
     pub(super) fn attributes_expiry(&self, node: NodeId, expiry: Expiry) -> Result<Expiry, Errno> {
         Ok(match self.views.get(node)? {
             Seen::Free(_) | Seen::Unknown(_) => expiry,

@@ -1,4 +1,4 @@
-//! Each request is judged, then the mirror does it.
+//! The FUSE layer of [`PolicyFs`]: each request is checked against the policy and then passed to the mirror.
 
 use std::ffi::CStr;
 use std::sync::Arc;
@@ -21,16 +21,16 @@ use super::redacted::Redacted;
 use super::{EXPIRES_ALL, PolicyFs};
 use crate::fuse_ops::convert::component;
 
-/// ioctls that change something say that they write.
+/// The direction bit of ioctl commands that pass data in; a command that changes something has it.
 const IOC_WRITE: u32 = 1 << 30;
 
-/// Attributes by which permissions are judged: the kernel asks for them in everybody's name.
+/// Reports whether the name is that of an ACL, by which the kernel checks permissions for every user.
 fn is_acl(name: &CStr) -> bool {
     name.to_bytes().starts_with(b"system.posix_acl_")
 }
 
 impl PolicyFs {
-    /// References of the kernel are gone.
+    /// Drops lookup references of the kernel.
     pub(super) fn forgotten(&self, node: NodeId, lookups: u64) {
         let inner = self.views.forget(node, lookups);
         self.mirror.forget(inner, lookups);
@@ -40,17 +40,17 @@ impl PolicyFs {
         self.unnote(node, inner);
     }
 
-    /// The place of a name that the caller may make.
+    /// Resolves a name and checks that the caller may create it.
     fn may_create(&self, request: &Request<'_>, parent: NodeId, name: Name<'_>) -> Result<Spot, Errno> {
         let spot = self.spot(parent, component(name)?.as_cstr().to_bytes())?;
         self.check_create(request, &spot)?;
         Ok(spot)
     }
 
-    /// Whether the caller may take a name away.
+    /// Checks whether the caller may remove a name.
     fn may_remove(&self, request: &Request<'_>, parent: NodeId, name: Name<'_>) -> Result<(), Errno> {
         if request.begun().is_some() {
-            // Allowed by the daemon before this one, and perhaps done: there may be no such name any more.
+            // The previous daemon allowed it and may have done it, so the name may no longer exist.
             return Ok(());
         }
         let name_in = component(name)?;
@@ -59,7 +59,7 @@ impl PolicyFs {
         self.stays(parent, name)
     }
 
-    /// Whether a file may be opened so: the engine's node, and what its readers do not see.
+    /// Checks whether the caller may open a file with these flags; returns the engine's node and the redaction.
     fn judge_open(
         &self,
         request: &Request<'_>,
@@ -83,11 +83,11 @@ impl PolicyFs {
         }
         let read = decide(Op::Read)?;
         refusal(&read.outcome, Op::Read)?;
-        // The kernel came by an inode that is not the caller's to see: looked up once more it finds the other.
+        // The kernel reached an inode that belongs to other callers. A repeated lookup finds the right one.
         if read.unseen == redaction { Ok((inner, redaction)) } else { Err(Errno::STALE) }
     }
 
-    /// Opens for somebody who does not see all of it, or would not if it came to hold what is not shown.
+    /// Opens a file for a caller with a redaction, which applies even if the file has nothing to redact yet.
     async fn open_redacted(
         &self,
         request: &Request<'_>,
@@ -106,11 +106,11 @@ impl PolicyFs {
         match Redacted::new(opening.file, redaction) {
             Ok(file) => {
                 self.redacted.add(opening.handle, file);
-                // Written back, a page that was read before would bring blanks into the file.
+                // With the page cache, write-back of a page read before would write blanks into the file.
                 if writable {
                     return Ok(Opened::direct(handle));
                 }
-                // Pages of an earlier open are dropped: the file, or what is blanked of it, may be another.
+                // The open drops cached pages: the file or its redacted ranges may have changed.
                 Ok(Opened::cached(handle).no_flush())
             }
             Err(errno) => {
@@ -137,7 +137,7 @@ impl FileSystem for PolicyFs {
     }
 
     async fn lookup(&self, request: &Request<'_>, parent: NodeId, name: Name<'_>) -> Result<Entry, Errno> {
-        // `.` and `..` come of file handles, which name no path.
+        // `.` and `..` come from file handles, which have no path.
         let component = component(name).map_err(|_| Errno::STALE)?;
         let spot = self.spot(parent, component.as_cstr().to_bytes())?;
         let entry = self.mirror.lookup(request, parent, name).await?;
@@ -172,12 +172,12 @@ impl FileSystem for PolicyFs {
         set: &SetAttributes,
     ) -> Result<(Attributes, Expiry), Errno> {
         let by_handle = set.handle.is_some() && set.size.is_some();
-        // Who truncates an open file was asked when it was opened.
+        // The truncation of an open file was checked at its open.
         let op = if set.size.is_some() { Op::Write } else { Op::Attributes };
         let inner = if by_handle { self.inner(node)? } else { self.check(request, node, op)? };
         let (attributes, expiry) = self.mirror.setattr(request, inner, set).await?;
         if inner != node {
-            // The kernel may know the file by the engine's id as well.
+            // The kernel may also know the file by the engine's node id.
             request.session().caches().invalidate_node(inner, None);
         }
         Ok((attributes, self.attributes_expiry(node, expiry)?))
@@ -268,7 +268,7 @@ impl FileSystem for PolicyFs {
             }
         };
         let opened = self.mirror.open(request, inner, args).await?;
-        // Pages stay only with an inode that is the one of its file.
+        // Cached pages are kept only if the inode is the file's only one.
         let several = inner != node && matches!(opened.serve, Serve::Cached);
         Ok(if several { Opened::cached(opened.handle) } else { opened })
     }
@@ -291,7 +291,7 @@ impl FileSystem for PolicyFs {
         parent: NodeId,
         args: CreateArgs,
     ) -> Result<Created, Errno> {
-        // It has no name: one that no rule gives by itself.
+        // The file has no name; this one matches no rule that names a file.
         let spot = self.spot(parent, b"\x01")?;
         self.check_create(request, &spot)?;
         let Created { entry, opened } = self.mirror.tmpfile(request, parent, args).await?;
@@ -455,7 +455,7 @@ impl FileSystem for PolicyFs {
         range: CopyRange,
     ) -> Result<usize, Errno> {
         if self.redacted.get(range.handle_in.0).is_some() {
-            // The kernel copies by reading then.
+            // EXDEV makes the kernel copy by reading.
             return Err(Errno::XDEV);
         }
         let (from, to) = (self.plain(node_in)?, self.plain(node_out)?);
@@ -479,7 +479,7 @@ impl PolicyFs {
         }
     }
 
-    /// Refuses to move or remove a name that leads to a graft.
+    /// Returns EBUSY for a rename or removal of a name that leads to a graft.
     fn stays(&self, parent: NodeId, name: Name<'_>) -> Result<(), Errno> {
         match self.mirror.pins.get(parent, name.as_bytes()) {
             Some(_) => Err(Errno::BUSY),
@@ -487,7 +487,7 @@ impl PolicyFs {
         }
     }
 
-    /// The engine's node of a file that is open with all that is in it.
+    /// Returns the engine's node of a file that is open without redaction.
     fn plain(&self, node: NodeId) -> Result<NodeId, Errno> {
         use super::policy_inodes::Seen;
         match self.views.get(node)? {

@@ -1,13 +1,13 @@
-//! Directories that are mounted through: of which nothing is decided, so that nobody need be asked.
+//! Grafts: bind mounts over directories for which the policy decides nothing, so that accesses bypass FUSE.
 //!
-//! A graft is a clone of the source's own mount, put on the directory by which this mount shows it. It is as strict as
-//! this mount, and all it takes is that the rules allow everything there: where it cannot be had, or is gone for a moment,
-//! the same files are served as all others are.
+//! A graft is a clone of the source's own mount, mounted on the directory by which this mount shows it. It has the
+//! restrictions of this mount, and requires that the rules allow everything there. While it is unavailable, the mirror
+//! serves the same files like all others.
 //!
-//! The kernel takes a mount away with the name it is on, and with any name above. So the names that lead to a graft are
-//! [pinned](crate::pins) and stay where they are: renaming or removing them fails with EBUSY, and what others do with them
-//! in the source is not followed. What can take it away is expiring every name at once, after rules changed or events were
-//! lost; then it is put back, by whoever calls [`PolicyFs::keep_grafts`] from time to time.
+//! The kernel detaches a mount with the name it is mounted on, and with any name above. So the names that lead to a
+//! graft are [pinned](crate::pins): renaming or removing them fails with EBUSY, and changes that others make to them in
+//! the source are ignored. A graft is lost when every name is expired at once, after a policy reload or an event
+//! overflow. [`PolicyFs::keep_grafts`], called periodically, mounts it again.
 
 use std::collections::BTreeMap;
 use std::ffi::CString;
@@ -25,25 +25,25 @@ use shunt_fuse::mount::{MountInfo, MountPoint};
 use super::PolicyFs;
 use crate::lower::{Component, bind_mount};
 
-/// What became of a graft.
+/// State of one graft.
 #[derive(Default)]
 struct State {
-    /// Directories and names that lead to it, and where.
+    /// The pinned path to it: directory, name and node of each component.
     way: Vec<(NodeId, Vec<u8>, NodeId)>,
     mounted: bool,
-    /// Why not, as it was said.
+    /// The error that was last logged.
     refused: Option<Errno>,
 }
 
 #[derive(Default)]
 pub(super) struct Grafts {
-    /// By path below the root.
+    /// Grafts by path below the root.
     known: Mutex<BTreeMap<PathBuf, State>>,
 }
 
 impl PolicyFs {
-    /// Puts grafts where the rules want them, and takes those away that they do not want any more. Not to be called by a
-    /// thread that serves the mount: it is walked.
+    /// Mounts the grafts that the rules ask for, and unmounts the others. A thread that serves the mount must not call
+    /// this, because it walks the mount.
     pub fn keep_grafts(&self, mount: &MountPoint) {
         let wanted: Vec<PathBuf> = self.rules().policy.grafts().collect();
         let mut known = self.grafts.known.lock();
@@ -76,7 +76,7 @@ impl PolicyFs {
                 }
                 Err(errno) => {
                     if matches!(errno, Errno::NOENT | Errno::STALE) {
-                        // Found anew the next time.
+                        // The path is resolved again at the next call.
                         self.leave(&std::mem::take(&mut state.way));
                     }
                     if state.refused == Some(errno) {
@@ -89,7 +89,7 @@ impl PolicyFs {
         }
     }
 
-    /// Has the names stay that lead to what an earlier daemon mounted through.
+    /// Pins the names that lead to the grafts of an earlier daemon.
     pub(super) fn pin_grafts(&self) {
         let wanted = self.rules().policy.grafts().collect();
         self.pin(&mut self.grafts.known.lock(), wanted);
@@ -105,13 +105,13 @@ impl PolicyFs {
         self.mirror.pins.set(known.values().flat_map(|state| state.way.iter().cloned()));
     }
 
-    /// Directories that are mounted through now, as paths below the root.
+    /// Returns the grafts that are mounted, as paths below the root.
     pub fn grafts(&self) -> Vec<PathBuf> {
         let known = self.grafts.known.lock();
         known.iter().filter(|(_, state)| state.mounted).map(|(path, _)| path.clone()).collect()
     }
 
-    /// The names that lead to a directory. Their nodes are kept by the lookups counted here.
+    /// Resolves the names that lead to a directory. The lookup references taken here keep the nodes.
     fn way(&self, path: &Path) -> Result<Vec<(NodeId, Vec<u8>, NodeId)>, Errno> {
         let mut way = Vec::new();
         let mut dir = NodeId::ROOT;
@@ -140,7 +140,7 @@ impl PolicyFs {
         way.iter().for_each(|(_, _, node)| self.mirror.lower.forget(*node, 1));
     }
 
-    /// Mounts one, unless something is mounted there. Tells whether it did.
+    /// Mounts a graft, unless something is mounted there. Returns whether it did.
     fn graft(&self, mount: &MountPoint, info: &MountInfo, path: &Path) -> Result<bool, Errno> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = rustix::fs::open(mount.path(), flags, Mode::empty())?;

@@ -1,10 +1,11 @@
-//! Rules that the kernel checks by itself.
+//! Enforcement of rules in the kernel.
 //!
-//! What depends on user and group alone ([`RuleSet::table`]) can be checked where the kernel checks permissions. Then names
-//! that some callers do not see are cached for all, since the check comes after the name; and where the kernel keeps all
-//! pages itself, opens need nobody either. A [`KernelEnforcer`] does the checks. It is told of an inode before the kernel is.
+//! Rules that depend on user and group alone ([`RuleSet::table`]) can be checked where the kernel checks permissions.
+//! The check follows the name lookup, so names that some callers do not see can be cached for all callers. Where the
+//! kernel also keeps all pages itself, opens need no request either. A [`KernelEnforcer`] does the checks; it learns of
+//! an inode before the kernel does.
 //!
-//! Requests that change something reach the daemon as ever, and so do listings: they are judged here as well.
+//! Requests that change something and listings still reach the daemon, which checks them as well.
 
 use std::collections::HashMap;
 use std::io;
@@ -17,30 +18,30 @@ use shunt_policy::{RuleSet, Table};
 use super::{PolicyFs, SEVERAL};
 use crate::CacheMode;
 
-/// What checks in the kernel.
+/// An in-kernel policy check.
 pub trait KernelEnforcer: Send + Sync {
-    /// Inodes may be of this class from now on. 0 and the largest are no numbers of classes.
+    /// Defines a class, which inodes may have from now on. 0 and the largest number are not used for classes.
     ///
     /// # Errors
-    /// There is no room.
+    /// The table is full.
     fn class(&self, number: u32, table: &Table) -> io::Result<()>;
 
-    /// No inode is of this class any more.
+    /// Removes a class that no inode has any more.
     fn end_class(&self, number: u32);
 
-    /// An inode is of this class from now on.
+    /// Assigns a class to an inode.
     ///
     /// # Errors
-    /// There is no room.
+    /// The table is full.
     fn inode(&self, node: u64, class: u32) -> io::Result<()>;
 
-    /// An inode whose rules changed: who comes by a name looks it up again.
+    /// Marks an inode whose rules changed: callers that reach it by a cached name look it up again.
     ///
     /// # Errors
-    /// There is no room.
+    /// The table is full.
     fn stale(&self, node: u64) -> io::Result<()>;
 
-    /// An inode is nothing to the rules, or gone.
+    /// Removes an inode that no rule matches, or that the kernel forgot.
     fn forget(&self, node: u64);
 }
 
@@ -50,18 +51,18 @@ struct Tables {
     last: u32,
 }
 
-/// A gate, and what it was told.
+/// An enforcer with the state that was passed to it.
 pub(super) struct Gated {
     gate: Box<dyn KernelEnforcer>,
     tables: Mutex<Tables>,
-    /// Inodes that it knows, and their classes. Held while it is told, and while what is forgotten is looked for.
+    /// The inodes it knows, with their classes. Locked while it is updated, and while forgotten inodes are checked.
     inodes: Mutex<HashMap<NodeId, u32>>,
-    /// The kernel does not ask for opens.
+    /// The kernel opens files without a request.
     unasked: bool,
 }
 
 impl Gated {
-    /// The number of a class; none where it cannot be checked there.
+    /// Returns the number of a class, or `None` if the kernel cannot check it.
     fn number(&self, class: &RuleSet) -> Option<u32> {
         let mut tables = self.tables.lock();
         if let Some(known) = tables.numbers.get(class) {
@@ -79,8 +80,8 @@ impl Gated {
 }
 
 impl PolicyFs {
-    /// Has the kernel check what it can, or notes why it does not. To be called once the gate is at the door of this mount,
-    /// before anybody uses it, and once.
+    /// Installs the kernel enforcer, or records why there is none. Must be called once, after the enforcer is attached
+    /// to this mount and before the mount is used.
     pub fn guard(&self, gate: Result<Box<dyn KernelEnforcer>, String>) {
         let gate = match gate {
             Ok(gate) => gate,
@@ -94,14 +95,14 @@ impl PolicyFs {
         }
         let gated = Gated { gate, tables: Mutex::default(), inodes: Mutex::default(), unasked };
         if self.gated.set(gated).is_ok() {
-            // What the kernel was told already, it was told without the gate's knowing.
+            // The kernel cached its current names and inodes before the enforcer knew of them.
             let policy = self.rules().policy.clone();
             let origin = self.origin.lock().clone();
             let _ = self.reload(policy, origin);
         }
     }
 
-    /// Who checks the rules.
+    /// Describes where the rules are checked.
     pub fn checks(&self) -> String {
         match (self.gated.get(), self.unguarded.get()) {
             (Some(gated), _) if gated.unasked => "checked in the kernel, opens too".to_owned(),
@@ -111,25 +112,25 @@ impl PolicyFs {
         }
     }
 
-    /// Whether the kernel opens files without asking.
+    /// Reports whether the kernel opens files without a request.
     pub(super) fn opens_unasked(&self) -> bool {
         self.gated.get().is_some_and(|gated| gated.unasked)
     }
 
-    /// Whether the kernel checks the rules of a class.
+    /// Reports whether the kernel checks the rules of a class.
     pub(super) fn is_gated(&self, class: &RuleSet) -> bool {
         self.gated.get().is_some_and(|gated| class.is_free() || gated.number(class).is_some())
     }
 
-    /// Before the kernel is told of an inode.
+    /// Registers an inode with the enforcer. Called before the kernel receives the inode.
     ///
     /// # Errors
-    /// ENFILE: there is no room for it.
+    /// ENFILE if the table is full.
     pub(super) fn note(&self, node: NodeId, class: &RuleSet) -> Result<(), Errno> {
         let Some(gated) = self.gated.get() else { return Ok(()) };
         let mut inodes = gated.inodes.lock();
         let number = if class.is_free() { None } else { gated.number(class) };
-        // Checked by the daemon as well, it may go without.
+        // The daemon checks the class as well, so the inode can do without the kernel check.
         let needed = gated.unasked || !class.is_name_constant();
         match number {
             Some(number) if inodes.get(&node) == Some(&number) => {}
@@ -145,7 +146,7 @@ impl PolicyFs {
         Ok(())
     }
 
-    /// The kernel gave references back.
+    /// Removes an inode from the enforcer if the kernel dropped its last reference.
     pub(super) fn unnote(&self, node: NodeId, inner: NodeId) {
         let Some(gated) = self.gated.get() else { return };
         let mut inodes = gated.inodes.lock();
@@ -155,7 +156,7 @@ impl PolicyFs {
         }
     }
 
-    /// The rules of these are others by now.
+    /// Marks nodes whose rules changed.
     pub(super) fn stale(&self, nodes: Vec<NodeId>) {
         let Some(gated) = self.gated.get() else { return };
         let mut inodes = gated.inodes.lock();
@@ -167,7 +168,7 @@ impl PolicyFs {
         }
     }
 
-    /// Directories go on by the new rules; classes of the old ones end.
+    /// Registers directories under the new rules and removes the classes of the old ones.
     pub(super) fn regate(&self) {
         let Some(gated) = self.gated.get() else { return };
         let mut nodes = Vec::new();
@@ -191,7 +192,7 @@ impl PolicyFs {
         });
     }
 
-    /// How long attributes are believed of a file that is told by an id of its own.
+    /// Returns the attribute expiry of a file that the kernel knows by a node id of its own.
     pub(super) fn of_view(&self, inner: NodeId, expiry: Expiry) -> Expiry {
         let alone = self.mirror.cache == CacheMode::Exclusive && !self.views.is_several(inner);
         if alone { expiry } else { expiry.min(SEVERAL) }

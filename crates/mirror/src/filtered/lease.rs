@@ -1,7 +1,8 @@
-//! Times in which nobody can change a file: while it has a read lease (`fcntl(2)`, F_SETLEASE).
+//! Read leases (`fcntl(2)`, F_SETLEASE), under which a file cannot change.
 //!
-//! The kernel grants one only where nobody has the file open for writing, nor mapped so, and whoever opens it so or cuts
-//! it meanwhile waits until the lease is given back, which is a read later. Who waits is let by first.
+//! The kernel grants a lease only while no process has the file open for writing or mapped writable. A process that
+//! opens it for writing or truncates it meanwhile blocks until the lease is released, which is one read later. A
+//! blocked writer has precedence over a new lease.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
@@ -10,11 +11,11 @@ use std::sync::Once;
 use parking_lot::Mutex;
 use rustix::io::Errno;
 
-/// How many use the lease of one open file.
+/// Reference count of the lease on one open file.
 #[derive(Debug, Default)]
 pub struct Leases(Mutex<u32>);
 
-/// The file stays as it is as long as this lives, or until [`held`](Self::held) says otherwise.
+/// A lease: the file does not change while it exists, unless [`held`](Self::held) returns `false`.
 #[derive(Debug)]
 pub struct Lease<'a> {
     leases: &'a Leases,
@@ -22,7 +23,7 @@ pub struct Lease<'a> {
 }
 
 impl Leases {
-    /// Takes one; none where somebody writes, or waits to.
+    /// Takes a lease; `None` if a process writes the file or waits to write it.
     pub(super) fn take<'a>(&'a self, file: &'a impl AsFd) -> Option<Lease<'a>> {
         self.try_take(file).ok()
     }
@@ -30,8 +31,8 @@ impl Leases {
     /// Takes a lease on a file that is open for reading only.
     ///
     /// # Errors
-    /// EAGAIN where somebody writes, or waits to; EACCES where the file is another user's and the process has no
-    /// CAP_LEASE; EINVAL where the file system has no leases.
+    /// EAGAIN if a process writes the file or waits to; EACCES if another user owns the file and the process lacks
+    /// CAP_LEASE; EINVAL if the file system does not support leases.
     pub fn try_take<'a>(&'a self, file: &'a impl AsFd) -> Result<Lease<'a>, Errno> {
         let file = file.as_fd();
         let mut users = self.0.lock();
@@ -46,7 +47,8 @@ impl Leases {
 }
 
 impl Lease<'_> {
-    /// Whether it was held all the time: who waits too long is let by. In doubt it was not.
+    /// Reports whether the lease was held all the time. The kernel breaks a lease on which a writer waits too long.
+    /// Doubt counts as not held.
     pub fn held(&self) -> bool {
         is_read(self.file)
     }
@@ -64,7 +66,7 @@ impl Drop for Lease<'_> {
 
 fn set(file: BorrowedFd<'_>, kind: libc::c_int) -> Result<(), Errno> {
     static DEAF: Once = Once::new();
-    // Whoever wants to write is told by SIGIO, which ends a process that did not ask for it.
+    // The kernel reports a waiting writer by SIGIO, which by default terminates the process.
     DEAF.call_once(|| {
         // SAFETY: SIG_IGN runs no code of ours.
         unsafe { libc::signal(libc::SIGIO, libc::SIG_IGN) };
@@ -76,7 +78,7 @@ fn set(file: BorrowedFd<'_>, kind: libc::c_int) -> Result<(), Errno> {
     }
 }
 
-/// Whether there is one that nobody waits for.
+/// Reports whether a read lease is held and no writer waits for it.
 fn is_read(file: BorrowedFd<'_>) -> bool {
     // SAFETY: numbers only.
     unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETLEASE) == libc::F_RDLCK }

@@ -1,4 +1,4 @@
-//! Listings without what is hidden.
+//! Directory listings without hidden names.
 
 use shunt_fuse::{Entry, Errno, NodeId, Request};
 use shunt_policy::{Op, Outcome};
@@ -11,7 +11,7 @@ use crate::fuse_ops::listing::Show;
 use crate::lower::Component;
 use crate::lower::listing::DirEntry;
 
-/// What a caller is shown of a directory.
+/// The listing filter for one caller and one directory.
 pub(super) struct ShowSome<'a, 'b> {
     pub(super) policed: &'a PolicyFs,
     pub(super) request: &'a Request<'b>,
@@ -19,7 +19,7 @@ pub(super) struct ShowSome<'a, 'b> {
     pub(super) dir: NodeId,
     pub(super) spot: Spot,
     pub(super) hides: bool,
-    /// The kernel may be told what names lead to.
+    /// Entries may be passed to the kernel, because each file has only one spelling.
     entries: bool,
 }
 
@@ -68,14 +68,14 @@ impl Show for ShowSome<'_, '_> {
 
     fn entry(&mut self, name: &[u8], entry: Entry) -> Result<Option<Entry>, Errno> {
         let spot = self.below(name);
-        // Pinned, it may lead to another inode than it does in the source.
+        // A pinned name may lead to another inode than in the source.
         let pinned = self.policed.mirror.pins.get(self.dir, name).is_some();
         if pinned || !self.entries || !spot.class.is_name_constant() {
-            // The kernel would give it to the next caller.
+            // The kernel would share the entry with the next caller.
             self.policed.mirror.lower.forget(entry.node, 1);
             return Ok(None);
         }
-        // One that cannot be told is looked up when it is used.
+        // If this fails, the name is looked up when it is used.
         Ok(self.policed.shown(self.request, &spot, entry).ok())
     }
 

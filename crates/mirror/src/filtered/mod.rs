@@ -1,22 +1,22 @@
-//! A mirror by rules: who sees and does what.
+//! A mirror with an access policy: rules decide which caller sees and does what.
 //!
-//! The rules are [`shunt_policy`]'s. What is decided when a name is looked up (whether it is there, and whether all of
-//! the file is seen) and when a file is opened (whether it may be read or written) holds as long as it is open; reads
-//! and writes of what needs no further checks go past the daemon as ever.
+//! The rules are [`shunt_policy`]'s. Visibility and redaction are decided when a name is looked up, read and write
+//! access when a file is opened. The decision of an open holds as long as the file is open. Reads and writes that need
+//! no further checks still use passthrough.
 //!
-//! # Under caching
+//! # Caching
 //!
-//! The kernel's names and inodes are shared by all users. A name whose meaning depends on the caller or on the contents
-//! of the file is never cached, not even its absence, and listings tell it without its inode; every other name is cached
-//! as the mirror caches it. Who sees less of a file sees another inode: [`policy_inodes`] tells how. An open is always asked for,
-//! and decides again by whoever opens; one that comes by a name whose meaning changed is answered ESTALE, on which the
-//! kernel looks the name up once more.
+//! All users share the kernel's dentries and inodes. A name whose meaning depends on the caller or on the contents of
+//! the file is never cached, not even as a negative entry, and listings omit its inode. All other names are cached as
+//! the mirror caches them. A caller with a redacted view of a file gets a different inode: see [`policy_inodes`]. Every
+//! open sends a request, which decides again for its caller. If the meaning of the name changed since, the reply is
+//! ESTALE and the kernel repeats the lookup.
 //!
 //! # Names
 //!
-//! A rule speaks of paths, and a path is that of the directory where a name was looked up, as it is at that moment. What
-//! would lose its rules by another name keeps its name: such renames and links fail with EXDEV, on which programs copy,
-//! by reading what the caller may read. So do renames of directories between places that rules tell apart.
+//! A rule matches paths. The path of a name is that of the directory in which it was looked up, at that moment. A
+//! rename or link that would free a file from its rules fails with EXDEV; programs then copy by reading what the caller
+//! may read. Renames of directories between places with different rules fail likewise.
 
 mod audit;
 mod caller;
@@ -57,20 +57,20 @@ use programs::Programs;
 use redacted::RedactedFiles;
 use spellings::Undecided;
 
-/// How long the kernel believes attributes of a file that it may know by several inodes.
+/// Attribute cache lifetime of a file that the kernel may know by several inodes.
 const SEVERAL: Expiry = Expiry::after(Duration::from_secs(1));
 
-/// The first protocol that can expire every name at once.
+/// The first protocol minor version with a notification that expires all names.
 const EXPIRES_ALL: u32 = 44;
 
-/// Rules in force.
+/// The policy in force, with its generation.
 struct Rules {
     policy: Policy,
     generation: u64,
     places: Places,
 }
 
-/// A [`Mirror`] by rules.
+/// A [`Mirror`] filtered by a policy.
 pub struct PolicyFs {
     mirror: Mirror,
     rules: RwLock<Arc<Rules>>,
@@ -78,12 +78,12 @@ pub struct PolicyFs {
     programs: Programs,
     redacted: RedactedFiles,
     gated: OnceLock<Gated>,
-    /// Why the kernel checks nothing.
+    /// The reason why the kernel checks no rules.
     unguarded: OnceLock<String>,
     grafts: Grafts,
-    /// What tells another daemon of the policy in force.
+    /// Serialised origin of the policy in force, for a daemon that takes over.
     origin: Mutex<Vec<u8>>,
-    /// Without links in it.
+    /// The source path with symbolic links resolved.
     source: PathBuf,
     audit: AuditLog,
     session: OnceLock<Handle>,
@@ -92,10 +92,10 @@ pub struct PolicyFs {
 }
 
 impl PolicyFs {
-    /// Opens the source. `origin` is what another daemon is to be told of the policy, should it [go on](Self::resume).
+    /// Opens the source. `origin` describes the policy to a daemon that [takes over](Self::resume).
     ///
     /// # Errors
-    /// As [`Mirror::open`].
+    /// The errors of [`Mirror::open`].
     pub fn open(
         options: MirrorOptions,
         policy: Policy,
@@ -135,20 +135,20 @@ impl PolicyFs {
         }
     }
 
-    /// The mirror below the rules.
+    /// The mirror below the policy.
     pub fn mirror(&self) -> &Mirror {
         &self.mirror
     }
 
-    /// What a session asks of the kernel.
+    /// The capabilities and settings that a session requests from the kernel.
     pub fn config(&self) -> Config {
-        // A file handle names an inode, not the path by which rules speak of it.
-        // Targets of links are not cached: who may read one, and who not, is decided each time.
+        // No EXPORT_SUPPORT: a file handle names an inode, not the path that rules match. No CACHE_SYMLINKS: each read
+        // of a link target is checked against the caller's permission.
         self.mirror.config().without(Capabilities::EXPORT_SUPPORT | Capabilities::CACHE_SYMLINKS)
     }
 
-    /// Puts other rules in force. Files that are open stay open as they are. Not to be called by a thread that serves the
-    /// mount. `origin` is as in [`open`](Self::open).
+    /// Replaces the policy. Open files stay open under their old decisions. A thread that serves the mount must not
+    /// call this. `origin` is as in [`open`](Self::open).
     ///
     /// # Errors
     /// Opens are checked in the kernel alone, which cannot check these rules; one line.
@@ -164,7 +164,7 @@ impl PolicyFs {
             let mut rules = self.rules.write();
             self.set_unsettled(true);
             let (generation, nodes) = self.views.retire_all();
-            // From here on nothing is known to the next daemon by the old rules.
+            // From here on the next daemon finds nothing recorded under the old rules.
             *self.origin.lock() = origin;
             self.hold_origin();
             *rules = Arc::new(Rules { policy, generation, places: Places::default() });
@@ -172,30 +172,30 @@ impl PolicyFs {
         }
         self.regate();
         if let Some(session) = self.session.get() {
-            // Until it is so: it takes grafts away, which are put back then.
+            // Waits for completion. The expiry detaches grafts, which are mounted again later.
             session.caches().invalidate_all().wait().ok();
         }
         self.set_unsettled(false);
         Ok(())
     }
 
-    /// Operations of which rules want a decision told fail with EIO when it cannot be written to the audit log.
+    /// Makes operations that rules want audited fail with EIO if the audit log cannot be written.
     pub fn require_audit(&mut self) {
         self.audit.require();
     }
 
-    /// Resolves the paths of programs in the rules again. Not to be called by a thread that serves the mount.
+    /// Resolves the program paths of the rules again. A thread that serves the mount must not call this.
     pub fn refresh_programs(&self) {
         let policy = self.rules().policy.clone();
         self.programs.refresh(&policy);
     }
 
-    /// Rules in force.
+    /// Number of rules in force.
     pub fn rule_count(&self) -> usize {
         self.rules().policy.rules().len()
     }
 
-    /// Files noted for the rules that speak of them, or because none does.
+    /// Number of inodes tracked under the policy, with or without rules.
     pub fn noted(&self) -> usize {
         self.views.len()
     }
@@ -204,14 +204,15 @@ impl PolicyFs {
         self.rules.read().clone()
     }
 
-    /// How long a name is believed. Where not all can be expired when the rules change, not for long, unless each use of
-    /// it is checked.
+    /// Limits the cache lifetime of a name. It is short if the kernel cannot expire all names when the rules change,
+    /// unless the kernel checks each use.
     fn bounded(&self, expiry: Expiry) -> Expiry {
         let expires_all = self.expires_all.load(Ordering::Relaxed);
         if expires_all || self.believes_names() { expiry } else { expiry.min(SEVERAL) }
     }
 
-    /// Whether names are believed for ever on a kernel that cannot expire them all, as it checks what they lead to.
+    /// Reports whether names are cached for ever on a kernel that cannot expire them all, because the kernel checks the
+    /// inodes that they lead to.
     fn believes_names(&self) -> bool {
         let expires_all = self.expires_all.load(Ordering::Relaxed);
         !expires_all && self.gated.get().is_some() && self.rules().policy.has_tables()

@@ -1,19 +1,19 @@
-//! How far the rules have come at directories that were asked for lately.
+//! Cache of the policy's match states for recently used directories.
 
 use std::collections::HashMap;
 
 use parking_lot::RwLock;
 use shunt_policy::{MatchState, Policy};
 
-/// Directories noted; then all are found anew.
+/// Limit on cached directories; beyond it the cache is cleared.
 const MAX_CACHED_PATHS: usize = 4096;
 
-/// By path below the root, of one policy.
+/// Match states of one policy by path below the root.
 #[derive(Default)]
 pub(super) struct Places(RwLock<HashMap<Box<[u8]>, MatchState>>);
 
 impl Places {
-    /// The place of a path by the policy that these are of.
+    /// Returns the match state of a path. `policy` must be the one that this cache belongs to.
     pub(super) fn get(&self, policy: &Policy, path: &[u8]) -> MatchState {
         if let Some(place) = self.0.read().get(path) {
             return place.clone();

@@ -1,13 +1,13 @@
-//! Which inodes the kernel is shown, and by which rules each is opened.
+//! The inodes shown to the kernel, and the rules under which each is opened.
 //!
-//! A file of which no rule speaks is the engine's own node. Any other is a node of its own for the rules that speak of
-//! the name it was found by, and one more for those who see less of it: two inodes to the kernel, so two page caches, and
-//! no reader of the one meets a page of the other. A hard link found by two names is two nodes where the names differ in
-//! their rules.
+//! A file that no rule matches is the engine's own node. Any other file is a separate node per rule set of the name by
+//! which it was found, and one more for callers with a redacted view. These are separate inodes to the kernel with
+//! separate page caches, so no reader of one sees a page of the other. A hard link found by two names has two nodes if
+//! the rules of the names differ.
 //!
-//! A node that is not known here is never opened: ESTALE makes the kernel look its name up again, which makes it known.
-//! That heals all that is changed below the kernel's feet: a new policy, a name given by another class. Another daemon
-//! goes on with the same nodes: see [`records`](super::records).
+//! An unknown node is never opened: ESTALE makes the kernel repeat the lookup, which registers the node. That covers
+//! every change behind the kernel's back: a new policy, or a name that moved to another rule set. After a takeover the
+//! next daemon continues with the same nodes: see [`records`](super::records).
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -20,19 +20,19 @@ use shunt_policy::{Redaction, RuleSet};
 
 use super::records::{Place, Records, Restored, Was, What};
 
-/// Ids made here: no node of the engine, and no mark of a takeover, has these bits alone.
+/// Tag of the ids allocated here: no node of the engine and no takeover mark has exactly these high bits.
 const OURS: u64 = 0b0011 << 60;
 
-/// A file as some see it.
+/// A file as some callers see it.
 #[derive(Clone)]
 pub(super) struct View {
     /// The engine's node.
     pub(super) inner: NodeId,
-    /// The rules that speak of it.
+    /// The rules that match it.
     pub(super) class: RuleSet,
-    /// What its readers do not see.
+    /// The part of the file that its readers do not see.
     pub(super) redaction: Option<Arc<Redaction>>,
-    /// Where it was found, where rules want that told.
+    /// The path by which it was found, if rules require an audit.
     pub(super) path: Option<Arc<[u8]>>,
 }
 
@@ -56,58 +56,58 @@ impl View {
 struct Known {
     view: View,
     lookups: u64,
-    /// The rules are others by now.
+    /// The rules changed since.
     retired: bool,
     record: Place,
 }
 
 #[derive(Default)]
 struct Tables {
-    /// Nodes of the engine of which no rule speaks.
+    /// Nodes of the engine that no rule matches.
     free: HashMap<NodeId, Place>,
     known: HashMap<NodeId, Known>,
     ids: HashMap<Key, NodeId>,
-    /// By the engine's node, those in `known`.
+    /// Ids in `known` by the engine's node.
     shown: HashMap<NodeId, Vec<NodeId>>,
     last: u64,
     generation: u64,
-    /// What the next daemon is to know, where there is to be one.
+    /// Records for the next daemon, if takeover is possible.
     records: Option<Records>,
 }
 
-/// What a node is.
+/// The result of resolving a node id.
 pub(super) enum Seen {
-    /// One of the engine's, of which no rule speaks.
+    /// A node of the engine that no rule matches.
     Free(NodeId),
-    /// One with rules.
+    /// A node with rules.
     View(View),
-    /// One with rules that are others by now.
+    /// A node whose rules changed since.
     Retired(View),
-    /// Not known: a directory, or something to be looked up again.
+    /// An unknown node: a directory, or one that must be looked up again.
     Unknown(NodeId),
 }
 
-/// All nodes that the kernel was shown.
+/// All nodes that the kernel holds.
 pub(super) struct Views(Mutex<Tables>);
 
 impl Default for Views {
     fn default() -> Self {
-        // What an earlier daemon called by an id is not taken for something else.
+        // A random start keeps ids of an earlier daemon from naming other files.
         let last = u64::from(RandomState::new().hash_one(0) as u32 & 0x0fff_ffff) << 32;
         Self(Mutex::new(Tables { last, ..Tables::default() }))
     }
 }
 
-/// Whether an id is one that was made here.
+/// Reports whether an id was allocated here.
 fn is_ours(id: NodeId) -> bool {
     id.0 >> 60 == OURS >> 60
 }
 
 impl Views {
-    /// Counts a lookup of a file; tells by which id the kernel is to know it, and whether that is a new one beside others.
+    /// Counts a lookup of a file; returns the node id for the kernel, and whether it is a new one beside others.
     ///
     /// # Errors
-    /// ESTALE: the rules are others by now.
+    /// ESTALE if the rules changed.
     pub(super) fn show(&self, generation: u64, view: View) -> Result<(NodeId, bool), Errno> {
         let mut tables = self.0.lock();
         if tables.generation != generation {
@@ -134,10 +134,10 @@ impl Views {
         Ok((id, several || tables.free.contains_key(&inner)))
     }
 
-    /// What a node is.
+    /// Resolves a node id.
     ///
     /// # Errors
-    /// ESTALE where it was made by another daemon.
+    /// ESTALE if another daemon allocated the id.
     pub(super) fn get(&self, id: NodeId) -> Result<Seen, Errno> {
         let tables = self.0.lock();
         match tables.known.get(&id) {
@@ -149,8 +149,7 @@ impl Views {
         }
     }
 
-    /// The kernel dropped references; tells of which of the engine's nodes. `holds`: whether the engine still has it,
-    /// once it was told.
+    /// Drops lookup references of the kernel; returns the engine's node.
     pub(super) fn forget(&self, id: NodeId, lookups: u64) -> NodeId {
         let mut tables = self.0.lock();
         let Some(known) = tables.known.get_mut(&id) else { return id };
@@ -165,21 +164,21 @@ impl Views {
         inner
     }
 
-    /// The engine does not hold a node any more.
+    /// Removes a node that the engine no longer holds.
     pub(super) fn gone(&self, inner: NodeId) {
         let mut tables = self.0.lock();
         tables.end_free(inner);
         tables.remove(inner);
     }
 
-    /// Whether a node of the engine is noted here.
+    /// Reports whether a node of the engine is registered here.
     pub(super) fn notes(&self, inner: NodeId) -> bool {
         let tables = self.0.lock();
         tables.free.contains_key(&inner) || tables.known.contains_key(&inner)
     }
 
-    /// A file was given a name of other rules. Its only one: the node goes on by those. One of several: it is looked up
-    /// again by whoever uses it. Tells the node that goes on, if any, and those that do not.
+    /// Moves a file to the rules of its new name. If it is the only name, the node continues under them; otherwise the
+    /// node is looked up again on its next use. Returns the node that continues, if any, and the retired ones.
     pub(super) fn moved(
         &self,
         inner: NodeId,
@@ -189,7 +188,7 @@ impl Views {
     ) -> (Option<NodeId>, Vec<NodeId>) {
         let mut tables = self.0.lock();
         let key = |class: &RuleSet| Key { inner, class: class.clone(), redaction: None };
-        // Those who see less of it see what the new rules say.
+        // Redacted views are decided again under the new rules.
         let others: Vec<NodeId> = tables
             .known
             .iter()
@@ -221,8 +220,8 @@ impl Views {
         (Some(old), retired)
     }
 
-    /// The rules are others: whatever was decided is decided again. Tells the number of the new rules, and all that the
-    /// kernel knows by the old ones.
+    /// Retires all nodes after a policy change, so that everything is decided again. Returns the new generation and all
+    /// nodes that the kernel holds under the old rules.
     pub(super) fn retire_all(&self) -> (u64, Vec<NodeId>) {
         let mut tables = self.0.lock();
         let nodes = tables.free.keys().chain(tables.known.keys()).copied().collect();
@@ -239,12 +238,12 @@ impl Views {
         (tables.generation, nodes)
     }
 
-    /// Has the next daemon know what is here. To be called before the kernel is shown anything.
+    /// Starts recording nodes for the next daemon. Must be called before the kernel receives any node.
     pub(super) fn keep(&self, records: Records) {
         self.0.lock().records = Some(records);
     }
 
-    /// Goes on with what an earlier daemon knew, by the same rules.
+    /// Restores the nodes of an earlier daemon with the same rules.
     pub(super) fn restore(&self, records: Records, restored: Vec<Restored>, none: &RuleSet) {
         let mut tables = self.0.lock();
         tables.records = Some(records);
@@ -255,7 +254,7 @@ impl Views {
                     continue;
                 }
                 Was::Ruled(Some(class), redaction) => (class, redaction, false),
-                // Nothing asks for the class of what is looked up again.
+                // A retired node is looked up again, so its class is never used.
                 Was::Ruled(None, redaction) => (none.clone(), redaction, true),
             };
             let view = View { inner, class, redaction, path: None };
@@ -267,19 +266,19 @@ impl Views {
         }
     }
 
-    /// The records for the next daemon, if it is to have any.
+    /// Runs `f` on the records for the next daemon, if there are any.
     pub(super) fn with_records<T>(&self, f: impl FnOnce(&Records) -> T) -> Option<T> {
         self.0.lock().records.as_ref().map(f)
     }
 
-    /// Whether the kernel may know a file by several ids: what it is told of one it does not know of the other.
+    /// Reports whether the kernel may know a file by several ids: an update of one does not reach the other's caches.
     pub(super) fn is_several(&self, inner: NodeId) -> bool {
         let tables = self.0.lock();
         let ids = tables.shown.get(&inner).map_or(0, Vec::len);
         ids + usize::from(tables.free.contains_key(&inner)) > 1
     }
 
-    /// The other ids by which the kernel knows a file.
+    /// Returns the other ids by which the kernel knows a file.
     pub(super) fn others(&self, inner: NodeId, id: NodeId) -> Vec<NodeId> {
         let tables = self.0.lock();
         let free = tables.free.get_key_value(&inner).map(|(node, _)| node);
@@ -287,12 +286,12 @@ impl Views {
         ids.copied().filter(|other| *other != id).collect()
     }
 
-    /// Whether the kernel holds an id that was made here.
+    /// Reports whether the kernel holds an id allocated here.
     pub(super) fn holds(&self, id: NodeId) -> bool {
         self.0.lock().known.contains_key(&id)
     }
 
-    /// Nodes held here.
+    /// Number of registered nodes.
     pub(super) fn len(&self) -> usize {
         let tables = self.0.lock();
         tables.free.len() + tables.known.len()
@@ -304,14 +303,14 @@ impl Tables {
         loop {
             self.last = (self.last + 1) & !(0b1111 << 60);
             let id = NodeId(OURS | self.last);
-            // An earlier daemon may have made one far ahead.
+            // An earlier daemon may have allocated this id.
             if !self.known.contains_key(&id) {
                 return id;
             }
         }
     }
 
-    /// Notes a node; tells whether the file has another one of ours.
+    /// Registers a node; returns whether the file has another id allocated here.
     fn add(&mut self, id: NodeId, view: View, lookups: u64) -> bool {
         let inner = view.inner;
         let record = self.records.as_mut().and_then(|records| records.add(id, inner, lookups, view.what()));
@@ -359,7 +358,7 @@ impl Tables {
         Some(known)
     }
 
-    /// Unless another has taken its place.
+    /// Removes the key, unless another node has replaced it.
     fn unlist(&mut self, key: &Key, id: NodeId) {
         if self.ids.get(key) == Some(&id) {
             self.ids.remove(key);

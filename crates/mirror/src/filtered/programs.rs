@@ -1,8 +1,8 @@
-//! Which files the programs are that rules name.
+//! Identities of the programs that rules name.
 //!
-//! A program is told by its inode, not by its path, which a caller can make mean something else in a mount namespace of
-//! its own. The paths are resolved when the rules are read, and again from time to time ([`Programs::refresh`]), never
-//! by a thread that serves: they may lead through the mount.
+//! A program is identified by its inode, not by its path, which a caller can redirect in its own mount namespace. The
+//! paths are resolved when the rules are loaded and periodically after that ([`Programs::refresh`]), never by a thread
+//! that serves the mount: they may lead through the mount.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
@@ -12,7 +12,7 @@ use std::time::Duration;
 use parking_lot::RwLock;
 use shunt_policy::Policy;
 
-/// Device and inode.
+/// Device and inode number.
 pub(super) type Identity = (u64, u64);
 
 type Resolved = BTreeMap<PathBuf, Option<Identity>>;
@@ -20,7 +20,7 @@ type Resolved = BTreeMap<PathBuf, Option<Identity>>;
 #[derive(Default)]
 pub(super) struct Programs(RwLock<Resolved>);
 
-/// How long paths may take to be resolved while nobody serves the mount.
+/// Maximum wait for path resolution while no thread serves the mount.
 const RESPONSE_TIMEOUT: Duration = Duration::from_millis(100);
 
 fn resolve(policy: &Policy) -> Resolved {
@@ -37,8 +37,8 @@ impl Programs {
         }
     }
 
-    /// As [`refresh`](Self::refresh), by a thread that may be held up as long as nobody serves the mount, which is not
-    /// waited for long: what is not resolved yet is held against the caller.
+    /// Resolves all paths on a separate thread, which may block while no thread serves the mount, and waits briefly. A
+    /// path that is not resolved in time counts against the caller.
     pub(super) fn refresh_soon(&self, policy: &Policy) {
         if policy.programs().next().is_none() {
             return;
@@ -51,7 +51,7 @@ impl Programs {
         }
     }
 
-    /// Whether the program of a path is this file.
+    /// Reports whether a path was resolved to this file.
     pub(super) fn is(&self, path: &Path, running: Identity) -> bool {
         self.0.read().get(path).copied().flatten() == Some(running)
     }

@@ -1,16 +1,17 @@
-//! What the next daemon must know of the nodes in [`policy_inodes`](super::policy_inodes): two memory files that the guardian holds.
+//! Persistent records of [`policy_inodes`](super::policy_inodes) for the next daemon: two memory files that the
+//! guardian holds.
 //!
-//! One has a record of four words for each node, after a head of eight words:
+//! One file has a record of four words for each node, after a header of eight words:
 //!
 //! | word | meaning |
 //! |---|---|
-//! | 0 | the node, 0 while nothing is there. Written last, cleared first |
+//! | 0 | the node, 0 for an unused record. Written last, cleared first |
 //! | 1 | the engine's node |
 //! | 2 | lookups |
-//! | 3 | what it is: [`FREE`], or the number of its class (0: the rules are others by now), and above bit 32 that of what is not seen of it (0: all is seen) |
+//! | 3 | [`FREE`], or the number of its class (0: the rules changed), and above bit 32 that of its redaction (0: none) |
 //!
-//! The other has these classes and redactions in words, numbered from 1, each behind its kind and its length. It only grows.
-//! What has no room is not known to the next daemon, which then has its name looked up again.
+//! A second file has these classes and redactions as text, numbered from 1, each preceded by its kind and length. It
+//! only grows. A node without a record is unknown to the next daemon, which makes the kernel look its name up again.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -26,36 +27,36 @@ use shunt_fuse::takeover::Map;
 use shunt_policy::{Policy, Redaction, RuleSet};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"shunt\0vw");
-/// Nodes that have room.
+/// Limit on recorded nodes.
 const MAX_RECORDS: usize = 1 << 20;
 const HEAD: usize = 8;
 const WORDS: usize = 4;
-/// Places used so far, in the head.
+/// Header word: number of records used so far.
 const HIGH: usize = 1;
-/// 1 while the kernel may believe what was said by earlier rules, in the head.
+/// Header word: 1 while the kernel may cache replies of earlier rules.
 const UNSETTLED: usize = 2;
 
-/// No rule speaks of the node.
+/// Code of a node that no rule matches.
 const FREE: u64 = u32::MAX as u64;
 
-/// Bytes of classes and redactions that have room.
+/// Limit on the size of classes and redactions in bytes.
 const MAX_BYTES: u64 = 16 << 20;
 const CLASS: u32 = 1;
 const REDACTION: u32 = 2;
 
-/// Where the record of a node is; none where it has none.
+/// Index of a node's record; `None` if it has none.
 pub(super) type Place = Option<u32>;
 
-/// What a node is.
+/// The rules of a node, to be recorded.
 #[derive(Clone, Copy)]
 pub(super) enum What<'a> {
-    /// No rule speaks of it.
+    /// No rule matches it.
     Free,
-    /// These do.
+    /// These rules match it.
     Ruled(&'a RuleSet, Option<&'a Arc<Redaction>>),
 }
 
-/// What an earlier daemon knew of a node.
+/// A node that an earlier daemon recorded.
 pub(super) struct Restored {
     pub(super) place: Place,
     pub(super) node: NodeId,
@@ -64,14 +65,14 @@ pub(super) struct Restored {
     pub(super) what: Was,
 }
 
-/// What a node was.
+/// The rules of a recorded node.
 pub(super) enum Was {
     Free,
-    /// Without a class: the rules are others by now.
+    /// Without a class if the rules changed since.
     Ruled(Option<RuleSet>, Option<Arc<Redaction>>),
 }
 
-/// The two files.
+/// The two memory files.
 pub(super) struct Records {
     map: Map,
     free: Vec<u32>,
@@ -85,7 +86,7 @@ impl Records {
         Ok(Self { map, free: Vec::new(), texts: Texts::create()? })
     }
 
-    /// What another daemon left, which had the same policy in force.
+    /// Opens the records of another daemon with the same policy.
     pub(super) fn open(map: OwnedFd, texts: OwnedFd, policy: &Policy) -> io::Result<(Self, Vec<Restored>)> {
         let map = Map::open(map, HEAD + MAX_RECORDS * WORDS)?;
         if map[0].load(Ordering::Relaxed) != MAGIC {
@@ -127,7 +128,7 @@ impl Records {
                 let (class, redaction) = (what as u32, (what >> 32) as u32);
                 let redaction = match redaction {
                     0 => None,
-                    // One that is not understood must not be taken for none.
+                    // An unknown redaction must not be mistaken for none.
                     number => Some(known.redactions.get(&number)?.clone()),
                 };
                 Was::Ruled(known.classes.get(&class).cloned(), redaction)
@@ -182,22 +183,22 @@ impl Records {
         }
     }
 
-    /// The rules that speak of a node are others by now.
+    /// Marks a node whose rules changed.
     pub(super) fn retire(&self, place: Place) {
         if let Some(place) = place {
-            // What is not seen of it stays unseen by who has it open.
+            // The redaction is kept, because it applies to files that are still open.
             let code = self.word(place, 3);
             let redaction = if code.load(Ordering::Relaxed) == FREE { 0 } else { !u64::from(u32::MAX) };
             code.fetch_and(redaction, Ordering::AcqRel);
         }
     }
 
-    /// All classes are others from now on.
+    /// Forgets all class numbers when the policy changes.
     pub(super) fn end_classes(&mut self) {
         self.texts.classes.clear();
     }
 
-    /// Whether the kernel may believe what was said by earlier rules.
+    /// Reports whether the kernel may cache replies of earlier rules.
     pub(super) fn is_unsettled(&self) -> bool {
         self.map[UNSETTLED].load(Ordering::Acquire) != 0
     }
@@ -214,7 +215,7 @@ struct Known {
     redactions: HashMap<u32, Arc<Redaction>>,
 }
 
-/// Classes and redactions in words.
+/// The file of serialised classes and redactions.
 struct Texts {
     file: File,
     end: u64,
@@ -240,7 +241,7 @@ impl Texts {
             texts.count += 1;
             match kind {
                 CLASS => {
-                    // A number of an earlier policy is used by no record.
+                    // A class of an earlier policy, to which no record refers.
                     if let Some(class) = policy.class(&text) {
                         texts.classes.insert(class.clone(), texts.count);
                         known.classes.insert(texts.count, class);
@@ -257,7 +258,7 @@ impl Texts {
         Ok((texts, known))
     }
 
-    /// The one behind the last; none where that was cut short, which nothing refers to.
+    /// Reads the next entry; `None` at the end or at a truncated entry, to which no record refers.
     fn next(&mut self) -> io::Result<Option<(u32, Vec<u8>)>> {
         let mut head = [0; 8];
         let mut at = self.end;
@@ -309,7 +310,7 @@ impl Texts {
     }
 }
 
-/// As much as there is.
+/// Reads until the buffer is full or the file ends.
 fn read(file: &File, bytes: &mut [u8], offset: u64) -> io::Result<usize> {
     let mut done = 0;
     while done < bytes.len() {

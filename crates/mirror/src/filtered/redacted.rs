@@ -1,12 +1,12 @@
-//! Files open to readers who see less of them.
+//! Redacted files: open files whose readers do not see all of the contents.
 //!
-//! What is blanked is found once and kept as long as the file stays as it is: size and times are looked at before and
-//! after each read, and nothing is answered that was read while they moved.
+//! The ranges to blank are computed once and kept until the file changes: size and times are checked before and after
+//! each read, and data read while they changed is discarded.
 //!
-//! Times do not tell of all that happens: a second change within the same tick of the clock leaves no trace, and a write
-//! tells its time before it has changed the last byte. So reads are done under a [lease](super::lease), which is granted
-//! where nobody has the file open for writing. Where somebody has, nothing is answered of a file that was changed a moment
-//! ago. One write that stands still half way for longer than that would be taken for a file at rest.
+//! Times do not reveal every change: a second change within the same clock tick leaves no trace, and a write updates
+//! the time before it has changed the last byte. So reads happen under a [lease](super::lease), which the kernel grants
+//! while no process has the file open for writing. Without a lease, a file that changed a moment ago is not read. A
+//! single write that pauses half way for longer than that would be mistaken for a file at rest.
 
 use std::collections::HashMap;
 use std::os::fd::AsFd;
@@ -23,14 +23,14 @@ use super::content::Opened;
 use super::lease::{Lease, Leases};
 use crate::lower::open_files::OpenFile;
 
-/// A tick of the slowest clock, and the time that a write takes, by far.
+/// Age below which a file may still be changing: well above a tick of the slowest clock and the duration of a write.
 const FRESH: Duration = Duration::from_millis(50);
 
-/// How often a file that is written to meanwhile is tried, and the time between.
+/// Number of attempts on a file that is being written, and the delay between them.
 const TRIES: u32 = 20;
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// What tells that a file was changed.
+/// Size and times by which a change of the file is detected.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Stamp {
     size: i64,
@@ -51,7 +51,7 @@ impl Stamp {
     }
 }
 
-/// A file open to somebody who does not see all of it.
+/// A file that is open with a redaction.
 pub(super) struct Redacted {
     file: Arc<OpenFile>,
     redaction: Arc<Redaction>,
@@ -60,10 +60,10 @@ pub(super) struct Redacted {
 }
 
 impl Redacted {
-    /// Finds what is to be blanked.
+    /// Opens a redacted file and computes the ranges to blank.
     ///
     /// # Errors
-    /// EACCES where that would take too long; those of reading.
+    /// EACCES if that would take too long, or the error of reading.
     pub(super) fn new(file: Arc<OpenFile>, redaction: Arc<Redaction>) -> Result<Self, Errno> {
         let redacted = Self::again(file, redaction);
         let stamp = Stamp::of(&redacted.file)?;
@@ -73,12 +73,12 @@ impl Redacted {
         Ok(redacted)
     }
 
-    /// One that an earlier daemon had opened. What is to be blanked is found when it is read.
+    /// Wraps a file that an earlier daemon had opened. The ranges to blank are computed at the first read.
     pub(super) fn again(file: Arc<OpenFile>, redaction: Arc<Redaction>) -> Self {
         Self { file, redaction, leases: Leases::default(), found: Mutex::default() }
     }
 
-    /// Of a file that looked like this.
+    /// Returns the edits of a file that has the given stamp.
     fn edits(&self, stamp: Stamp) -> Result<Arc<Edits>, Errno> {
         if let Some((known, edits)) = &*self.found.lock()
             && *known == stamp
@@ -91,17 +91,17 @@ impl Redacted {
                 RedactError::TooComplex => Errno::ACCESS,
             })?;
         let edits = Arc::new(edits);
-        // What changes next might look the same.
+        // The next change might leave the same stamp.
         if !stamp.is_fresh() {
             *self.found.lock() = Some((stamp, edits.clone()));
         }
         Ok(edits)
     }
 
-    /// What readers see.
+    /// Reads the redacted contents.
     ///
     /// # Errors
-    /// EAGAIN where the file does not stay as it is for long enough; those of reading.
+    /// EAGAIN if the file does not stay unchanged for long enough, or the error of reading.
     pub(super) fn read(&self, offset: u64, size: u32) -> Result<Vec<u8>, Errno> {
         let mut room = vec![0; size as usize];
         for _ in 0..TRIES {
@@ -132,7 +132,7 @@ impl Redacted {
     }
 }
 
-/// Those that are open, by handle.
+/// Redacted open files by handle.
 #[derive(Default)]
 pub(super) struct RedactedFiles(Mutex<HashMap<u64, Arc<Redacted>>>);
 

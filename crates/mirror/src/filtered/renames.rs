@@ -1,4 +1,4 @@
-//! Names that move, and the rules with them.
+//! Renames and links under a policy, and the rules of the moved files.
 
 use rustix::fs::FileType;
 use shunt_fuse::{Errno, NodeId, RenameFlags, Request};
@@ -12,19 +12,19 @@ use crate::lower::Component;
 
 type NameAt<'a> = (NodeId, Component<'a>);
 
-/// What is known of a rename before it is done.
+/// A checked rename that is not done yet.
 pub(super) struct Move {
     from: Spot,
     to: Spot,
-    /// The file, if it is one whose rules change; looked up once.
+    /// The file, if its rules change; holds a lookup reference.
     file: Option<NodeId>,
 }
 
 impl PolicyFs {
-    /// Whether a name may move.
+    /// Checks a rename.
     ///
     /// # Errors
-    /// EXDEV where that would take a directory to other rules, or a file from rules that bind the caller.
+    /// EXDEV if it would move a directory to other rules, or a file away from rules that restrict the caller.
     pub(super) fn check_rename(
         &self,
         request: &Request<'_>,
@@ -40,7 +40,7 @@ impl PolicyFs {
         }
         self.check_name(request, &from_spot, from, Op::Delete)?;
         self.check_create(request, &to_spot)?;
-        // What is there goes.
+        // The rename replaces an existing target.
         match self.check_name(request, &to_spot, to, Op::Delete) {
             Err(Errno::NOENT) if !swaps => {}
             checked => checked?,
@@ -57,7 +57,7 @@ impl PolicyFs {
                     self.mirror.lower.forget(file, 1);
                 }
                 if let Some(other) = other? {
-                    // Both are looked up again by whoever uses them.
+                    // Both files are looked up again on their next use.
                     self.moved(other, &to_spot.class, &from_spot.class, false);
                     self.mirror.lower.forget(other, 1);
                 }
@@ -66,7 +66,7 @@ impl PolicyFs {
         Ok(Move { from: from_spot, to: to_spot, file })
     }
 
-    /// A rename that the daemon before this one allowed, and that may be done.
+    /// Resolves a rename that the previous daemon allowed and may have done.
     fn begun_rename(&self, from: (NameAt<'_>, Spot), to: (NameAt<'_>, Spot), swaps: bool) -> Move {
         let ((from, from_spot), (to, to_spot)) = (from, to);
         let mut file = None;
@@ -74,7 +74,7 @@ impl PolicyFs {
             let lower = &self.mirror.lower;
             let at = |at: NameAt<'_>| lower.lookup(at.0, at.1).ok().map(|found| found.id);
             if swaps {
-                // Which is which cannot be told: both are looked up again.
+                // The two files cannot be told apart, so both are looked up again.
                 for file in [at(from), at(to)].into_iter().flatten() {
                     self.moved(file, &from_spot.class, &to_spot.class, false);
                     self.moved(file, &to_spot.class, &from_spot.class, false);
@@ -87,7 +87,7 @@ impl PolicyFs {
         Move { from: from_spot, to: to_spot, file }
     }
 
-    /// Whether something may go where other rules are. Tells the file, whose lookup is to be given back.
+    /// Checks whether a file may move to other rules. Returns the file, whose lookup reference the caller must drop.
     fn leaves(
         &self,
         request: &Request<'_>,
@@ -110,7 +110,7 @@ impl PolicyFs {
         Ok(Some(file))
     }
 
-    /// Whether a file's rules keep anything from the caller.
+    /// Reports whether the rules of a file deny the caller anything.
     fn binds(&self, request: &Request<'_>, spot: &Spot, file: NodeId) -> bool {
         let (asker, content) = (Asker::new(request, &self.programs), Peeked::new(&self.mirror.lower, file));
         [Op::Read, Op::Write, Op::Attributes]
@@ -118,13 +118,13 @@ impl PolicyFs {
             .any(|op| spot.class.decide(op, &asker, &content).outcome != Outcome::Allow)
     }
 
-    /// After the rename: `done` tells whether it was.
+    /// Finishes a rename; `done` is whether it succeeded.
     pub(super) fn renamed(&self, request: &Request<'_>, moved: Move, to: NameAt<'_>, done: bool) {
         let Some(file) = moved.file else { return };
         if done {
             let only = self.mirror.lower.links(file).is_ok_and(|links| links == 1);
             self.moved(file, &moved.from.class, &moved.to.class, only);
-            // What the kernel believes of the name it was told by other rules.
+            // The kernel may have cached the name under other rules.
             request.session().caches().expire_entry(to.0, to.1.as_cstr().to_bytes());
         }
         self.mirror.lower.forget(file, 1);
@@ -133,16 +133,16 @@ impl PolicyFs {
     fn moved(&self, file: NodeId, from: &RuleSet, to: &RuleSet, only: bool) {
         let (on, retired) = self.views.moved(file, from, to, only);
         if let Some(node) = on {
-            // The way to a full table leads through names that are looked up again.
+            // If the table is full, the names that lead to the node are looked up again anyway.
             let _ = self.note(node, to);
         }
         self.stale(retired);
     }
 
-    /// Whether a file may have one more name.
+    /// Checks whether a file may get another name.
     ///
     /// # Errors
-    /// EXDEV where other rules speak of that name.
+    /// EXDEV if the rules of the new name differ.
     pub(super) fn check_link(
         &self,
         request: &Request<'_>,

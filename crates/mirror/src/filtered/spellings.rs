@@ -1,7 +1,7 @@
-//! Directories that find one name by several spellings: other case, other forms in Unicode, short names.
+//! Directories that find a file by several spellings of its name: other case, other Unicode normal forms, short names.
 //!
-//! Rules go by one spelling, so a name that was asked for tells nothing there. What rules would decide in such a
-//! directory is refused: EACCES whether there is such a name or not.
+//! Rules match one spelling, so the requested name does not decide there. Names in such a directory that rules could
+//! match are refused with EACCES, whether they exist or not.
 
 use std::collections::HashSet;
 
@@ -11,23 +11,23 @@ use shunt_policy::MatchState;
 
 use super::PolicyFs;
 
-/// Directories that are warned of.
+/// Limit on directories that are logged.
 const MAX_WARNINGS: usize = 16;
 
-/// Directories in which names were refused; each is told once.
+/// Directories in which names were refused; each is logged once.
 #[derive(Debug, Default)]
 pub(super) struct Undecided(Mutex<HashSet<NodeId>>);
 
 impl PolicyFs {
-    /// Whether the root of the source finds names by several spellings, so that the rules in force decide nothing.
+    /// Reports whether the root of the source finds names by several spellings, so that the rules cannot be decided.
     pub fn is_undecided(&self) -> bool {
         !self.rules().policy.root().is_free() && self.mirror.lower.may_ignore_case(NodeId::ROOT)
     }
 
-    /// Refuses a name in a directory where rules may speak of other names than are asked for.
+    /// Refuses a name in a directory where rules may match another spelling of it.
     ///
     /// # Errors
-    /// EACCES.
+    /// EACCES if the rules cannot be decided.
     pub(super) fn check_spelling(
         &self,
         place: &MatchState,
@@ -35,7 +35,8 @@ impl PolicyFs {
         path: &[u8],
         name: &[u8],
     ) -> Result<(), Errno> {
-        // Digits and signs have one case; directories full of such names are not searched for one that has letters.
+        // Digits and punctuation have one case, so such names are exempt in directories that do not report case
+        // folding.
         let has_letters = name.iter().any(|byte| byte.is_ascii_alphabetic() || !byte.is_ascii());
         let is_told = || !has_letters && self.mirror.lower.letters_are_untold(dir);
         if place.is_free() || is_told() || self.is_spelled_once(place, dir) {
@@ -52,7 +53,7 @@ impl PolicyFs {
         Err(Errno::ACCESS)
     }
 
-    /// Whether a name says which file is meant, or no rule asks.
+    /// Reports whether a name identifies one file, or no rule applies.
     pub(super) fn is_spelled_once(&self, place: &MatchState, dir: NodeId) -> bool {
         place.is_free() || !self.mirror.lower.may_ignore_case(dir)
     }

@@ -1,8 +1,8 @@
-//! Going on where another daemon ended, by the rules that were in force: see [`shunt_fuse::takeover`].
+//! Takeover of a mount with a policy, under the rules that were in force: see [`shunt_fuse::takeover`].
 //!
-//! What is open stays open as it was, redacted or not, and every node is what it was. The rules are those that the other
-//! daemon had, whatever the file says by now: it is read again afterwards. What cannot be restored is not served: a node
-//! is looked up again, and an open file fails with EBADF.
+//! Open files keep their redaction, and every node keeps its rules. The rules are those of the previous daemon,
+//! whatever the policy file says by now: it is read again afterwards. State that cannot be restored is not served: a
+//! node is looked up again, and an open file fails with EBADF.
 
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _, Write as _};
@@ -20,15 +20,15 @@ use super::redacted::Redacted;
 use super::{AuditLog, PolicyFs};
 use crate::{Mirror, MirrorError, MirrorOptions};
 
-// Under which ids descriptors are held, beside those of the mirror.
+// Ids of descriptors in the fd store, beside those of the mirror.
 const AUDIT: u64 = 0;
 const ORIGIN: u64 = 1;
 const RECORDS: u64 = 2;
 const TEXTS: u64 = 3;
 
 impl PolicyFs {
-    /// What the last daemon had told of the policy in force: the `origin` of [`open`](Self::open) or
-    /// [`reload`](Self::reload). None where that is lost.
+    /// Returns the policy origin that the previous daemon stored: the `origin` of [`open`](Self::open) or
+    /// [`reload`](Self::reload). `None` if it is lost.
     pub fn origin(hand_over: &mut HandOver) -> Option<Vec<u8>> {
         let mut file = File::from(hand_over.take(ORIGIN)?);
         let mut origin = Vec::new();
@@ -36,11 +36,11 @@ impl PolicyFs {
         Some(origin)
     }
 
-    /// Goes on where another daemon of the same options ended. `policy` is what was made of its
-    /// [`origin`](Self::origin). The paths of source and audit log are not looked at: they may lead through the mount.
+    /// Continues the session of another daemon with the same options. `policy` must be built from its
+    /// [`origin`](Self::origin). The paths of source and audit log are not resolved: they may lead through the mount.
     ///
     /// # Errors
-    /// What was handed over is not whole.
+    /// The state that was handed over is incomplete.
     pub fn resume(
         options: MirrorOptions,
         policy: Policy,
@@ -62,7 +62,7 @@ impl PolicyFs {
         Ok(policed)
     }
 
-    /// The session began, or goes on.
+    /// Called when a session starts or resumes.
     pub(super) fn start_takeover(&self, session: &Handle) -> io::Result<()> {
         let Some(takeover) = session.takeover() else { return self.mirror.start_with(session, &Some) };
         if takeover.takeovers() == 0 {
@@ -89,19 +89,19 @@ impl PolicyFs {
             }
         }
         if self.views.with_records(Records::is_unsettled) == Some(true) {
-            // It ended before all was expired that the kernel believed by the rules before. Once more than needed is no harm:
-            // the next reload says that it is done.
+            // The previous daemon ended before the kernel's caches of the rules before that were expired. The flag
+            // stays set, and another expiry does no harm: the next reload clears it.
             session.caches().invalidate_all();
         }
         Ok(())
     }
 
-    /// Whether the kernel may believe what was said by other rules, for the next daemon.
+    /// Records for the next daemon whether the kernel may cache replies of other rules.
     pub(super) fn set_unsettled(&self, unsettled: bool) {
         self.views.with_records(|records| records.set_unsettled(unsettled));
     }
 
-    /// Has the next daemon told of the policy in force.
+    /// Stores the policy origin for the next daemon.
     pub(super) fn hold_origin(&self) {
         let Some(takeover) = self.session.get().and_then(Handle::takeover) else { return };
         let held = || -> io::Result<()> {
@@ -111,13 +111,13 @@ impl PolicyFs {
             Ok(())
         };
         if let Err(error) = held() {
-            // Better none than one of other rules.
+            // No origin is better than one of other rules.
             takeover.let_go(ORIGIN);
             tracing::warn!("no daemon will take over: {error}");
         }
     }
 
-    /// Whether it goes on where another daemon ended.
+    /// Reports whether this daemon took over from another one.
     pub fn is_resumed(&self) -> bool {
         let takeovers =
             |session: &Handle| session.takeover().is_some_and(|takeover| takeover.takeovers() > 0);

@@ -1,4 +1,4 @@
-//! Answers that several operations share.
+//! Reply construction shared by several operations: expiry, open modes, backing files.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -28,7 +28,7 @@ impl Mirror {
         Entry { attributes_expiry, ..entry }
     }
 
-    /// The inode of a handle, for which the source is searched where nothing else tells that it lies there.
+    /// Returns the inode of a file handle. Searches the source if no cached path proves that the inode lies below it.
     pub(super) async fn reconnected(&self, request: &Request<'_>, node: NodeId) -> Result<Found, Errno> {
         match self.lower.reconnect(node) {
             Err(Errno::STALE) if self.lower.is_worth_a_search(node) => {
@@ -39,7 +39,7 @@ impl Mirror {
         }
     }
 
-    /// `since`: when the attributes were asked for.
+    /// Converts attributes and decides their expiry. `since` is the moment before they were read.
     pub(super) fn expiring(&self, node: NodeId, stat: &Statx, since: Option<Moment>) -> (Attributes, Expiry) {
         let attributes = attributes(stat);
         let expiry = match self.cache {
@@ -50,7 +50,7 @@ impl Mirror {
         (attributes, expiry)
     }
 
-    /// Opens the lower file. Who asked not to wait for a lease does not.
+    /// Opens the lower file, waiting for leases unless the caller passed O_NONBLOCK.
     pub(crate) async fn open_below(
         &self,
         request: &Request<'_>,
@@ -61,7 +61,7 @@ impl Mirror {
         if flags & OFlags::NONBLOCK.bits() != 0 { open() } else { past_leases(request, open).await }
     }
 
-    /// How an open file is served: by the kernel from the lower file where that works, else through the page cache.
+    /// Chooses how an open file is served: by passthrough to the lower file if possible, else through the page cache.
     /// `flags` are the caller's.
     pub(super) fn opened(&self, request: &Request<'_>, opening: Opening, flags: u32) -> Opened {
         let node = opening.file.node;
@@ -71,7 +71,8 @@ impl Mirror {
             return self.closing(Opened::direct(handle));
         }
         if self.is_reread(node, &opening, flags) {
-            // True whatever was written past these pages: the kernel drops them when it opens a file passed through.
+            // Safe even if passthrough writes changed the file: the kernel drops these pages when it opens the file for
+            // passthrough.
             return self.closing(Opened::cached(handle).keep_cache());
         }
         let backing = request.session().passthrough().and_then(|passthrough| {
@@ -88,7 +89,7 @@ impl Mirror {
                 let made = flags.intersects(OFlags::CREATE | OFlags::TMPFILE);
                 let maps = self.cache == CacheMode::Exclusive && flags & OFlags::RWMODE == OFlags::RDWR;
                 if maps && self.mappable.note(node) && !made {
-                    // What the kernel believes already it believes for ever.
+                    // The kernel may already have cached the attributes for ever.
                     request.session().caches().invalidate_node(node, None);
                 }
                 let passed = Opened::passthrough(handle, backing);
@@ -100,9 +101,9 @@ impl Mirror {
         self.closing(opened)
     }
 
-    /// Whether a file is better read from the mount's own page cache: see [`hot_files`](super::hot_files).
+    /// Reports whether a file is better read from the mount's own page cache: see [`hot_files`](super::hot_files).
     fn is_reread(&self, node: NodeId, opening: &Opening, flags: OFlags) -> bool {
-        // A mapping that outlives its open may write past the cache at any time.
+        // A mapping that outlives its open may write the lower file at any time, bypassing this page cache.
         !flags.intersects(OFlags::RWMODE | OFlags::DIRECT | OFlags::TRUNC)
             && self.cache == CacheMode::Exclusive
             && !self.passes_rereads
@@ -112,12 +113,12 @@ impl Mirror {
             && rustix::fs::fstat(&opening.file).is_ok_and(|stat| stat.st_size.cast_unsigned() <= SMALL)
     }
 
-    /// A local file system has nothing to report at close.
+    /// Omits FLUSH on a local file system, which has no errors to report at close.
     fn closing(&self, opened: Opened) -> Opened {
         if self.lower.features().local { opened.no_flush() } else { opened }
     }
 
-    /// How a file just made is served.
+    /// Chooses how a file that was just created is served.
     pub(super) fn made(&self, request: &Request<'_>, found: &Found, opening: Opening, flags: u32) -> Opened {
         if self.opens_nothing(request.session()) {
             self.lower.keep_unopened(found, opening);
@@ -126,8 +127,9 @@ impl Mirror {
         self.opened(request, opening, flags)
     }
 
-    /// Files are read and written without being opened: where all data goes through the mount's own page cache, only
-    /// this mount changes it, and `close` has nothing to report, an open tells the daemon nothing.
+    /// Reports whether files are read and written without OPEN. That is possible if all data goes through the mount's
+    /// own page cache, only this mount changes it, and `close` has no error to report: an OPEN then serves no
+    /// purpose.
     pub(crate) fn opens_nothing(&self, session: &Handle) -> bool {
         self.cache == CacheMode::Exclusive
             && self.passthrough == PassthroughMode::Off
@@ -137,7 +139,7 @@ impl Mirror {
             && session.negotiated().has(Capabilities::NO_OPEN_SUPPORT)
     }
 
-    /// The file that a request means.
+    /// Returns the open file that a request addresses, by handle or, without OPEN, by node.
     pub(super) async fn file(
         &self,
         request: &Request<'_>,
@@ -151,7 +153,7 @@ impl Mirror {
         Ok(self.lower.file(handle.0)?.file.clone())
     }
 
-    /// Directories are listed without being opened.
+    /// Reports whether directories are listed without OPENDIR.
     pub(super) fn lists_unopened(&self, request: &Request<'_>) -> bool {
         self.cache == CacheMode::Exclusive
             && !self.lists_opened
@@ -162,14 +164,14 @@ impl Mirror {
         (!self.lists_unopened(request)).then_some(handle.0)
     }
 
-    /// ENOSYS, which the kernel remembers, where the file system has no extended attributes at all.
+    /// Returns ENOSYS, which the kernel remembers, if the file system has no extended attributes at all.
     pub(super) fn has_xattrs(&self) -> Result<(), Errno> {
         if self.lower.features().xattrs { Ok(()) } else { Err(Errno::NOSYS) }
     }
 }
 
-/// Whether a file that is opened to be written has setuid or setgid. The kernel judges what it writes past the daemon by the
-/// rights of the thread that registered the file, so that not even root would keep the bits.
+/// Reports whether a file opened for writing has setuid or setgid. The kernel checks passthrough writes with the rights
+/// of the thread that registered the backing file, so even a write by root would clear the bits.
 fn is_setid_to_write(opening: &Opening, flags: OFlags) -> bool {
     flags.intersects(OFlags::WRONLY | OFlags::RDWR)
         && rustix::fs::fstat(&opening.file).map_or(true, |stat| stat.st_mode & 0o6000 != 0)

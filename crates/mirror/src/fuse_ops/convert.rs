@@ -1,4 +1,4 @@
-//! Between the engine's words and those of FUSE.
+//! Conversions between the engine's types and those of FUSE.
 
 use rustix::fs::{Statx, StatxTimestamp};
 use shunt_fuse::{Attributes, Errno, FileType, Name, Request, SetAttributes, SetTime, Timestamp, XattrReply};
@@ -39,7 +39,7 @@ pub(super) fn attributes(stat: &Statx) -> Attributes {
     }
 }
 
-/// The kernel's 32-bit form: minor's low 8 bits, 12 bits of major, the rest of minor.
+/// Encodes a device number in the kernel's 32-bit form: minor's low 8 bits, 12 bits of major, the rest of minor.
 fn encode_device(major: u32, minor: u32) -> u32 {
     minor & 0xff | (major & 0xfff) << 8 | (minor & !0xff) << 12
 }
@@ -48,7 +48,7 @@ pub(super) fn decode_device(device: u32) -> (u32, u32) {
     (device >> 8 & 0xfff, device & 0xff | device >> 12 & 0xfff00)
 }
 
-/// A kind that the engine does not know is not shown: the engine asks until it knows.
+/// Converts a file type. The engine stats entries of unknown type; if that fails, they count as regular files.
 pub(super) fn kind(kind: rustix::fs::FileType) -> FileType {
     FileType::from_mode(kind.as_raw_mode()).unwrap_or(FileType::Regular)
 }

@@ -1,21 +1,22 @@
-//! Small files that are read again and again: headers of a build, scripts, configuration.
+//! Detection of small files that are read repeatedly: headers of a build, scripts, configuration.
 //!
-//! A read that is passed through makes the kernel doubt the access time it knows, so the next `fstat` of the file asks
-//! the daemon, and each open registers the lower file. A small file that is opened for reading a second time is
-//! therefore served from the mount's own page cache: once its pages are there, an open and its release are all that
-//! comes. The price is that its pages are held twice, so large files stay passed through.
+//! A passthrough read makes the kernel invalidate the access time it cached, so the next `fstat` of the file becomes a
+//! GETATTR, and each open registers the lower file. A small file that is opened for reading a second time is therefore
+//! served from the mount's own page cache: once its pages are cached, an open costs only OPEN and RELEASE. The price is
+//! that its pages are cached twice, so large files stay on passthrough.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use shunt_fuse::NodeId;
 
-/// Bytes up to which a file is small: what one read-ahead of the kernel fetches.
+/// Size limit of a small file in bytes: one kernel read-ahead.
 pub(crate) const SMALL: u64 = 128 << 10;
 
-/// Opens remembered. A build's working set; more only forget each other.
+/// Slots for remembered opens, enough for the working set of a build. Collisions overwrite.
 const PLACES: usize = 1 << 15;
 
-/// The inodes opened for reading lately, in 256 KiB whatever comes. It may forget, never invent.
+/// A lossy hash table of the inodes recently opened for reading, 256 KiB in total. It may forget an inode, but never
+/// reports one that was not opened.
 #[derive(Debug)]
 pub(crate) struct Rereads(Box<[AtomicU64]>);
 
@@ -26,9 +27,9 @@ impl Default for Rereads {
 }
 
 impl Rereads {
-    /// Takes note of an open for reading; tells whether there was one before.
+    /// Records an open for reading; returns whether the inode was already recorded.
     pub(crate) fn note(&self, node: NodeId) -> bool {
-        // Fibonacci hashing: ids come in runs.
+        // Fibonacci hashing, because ids are often consecutive.
         let place = node.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - PLACES.ilog2());
         self.0[place as usize].swap(node.0, Ordering::Relaxed) == node.0
     }

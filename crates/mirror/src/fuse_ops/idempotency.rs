@@ -1,8 +1,10 @@
-//! What must not be done twice, and may come twice: the kernel asks again where a daemon ended before it had answered.
+//! Idempotent execution of operations that must not run twice. The kernel resends a request if a daemon ended before it
+//! replied.
 //!
-//! Each of these says what it is about to do, does it, and takes the error that says "done already" for success where an
-//! earlier daemon had begun the same. Meanwhile the kernel keeps the directory, or the file, locked for its caller, so
-//! nobody else can have done it through the mount; what others do to the source at that very moment can be mistaken.
+//! Each function records what it is about to do, does it, and treats the error that means "already done" as success if
+//! an earlier daemon had begun the same request. Meanwhile the kernel keeps the directory or the file locked for the
+//! caller, so no other operation through the mount can interfere. A change that others make in the source at that very
+//! moment can be mistaken for our own.
 
 use std::ffi::CStr;
 use std::os::fd::BorrowedFd;
@@ -25,13 +27,13 @@ fn was_done(begun: &Begun) -> bool {
     begun.outcome == Some(Ok(()))
 }
 
-/// Whether an inode was made after an earlier daemon began to make it.
+/// Reports whether an inode was created after an earlier daemon began to create it.
 fn is_ours(stat: &Statx, begun: &Begun) -> bool {
     if was_done(begun) || stat.stx_mask & StatxFlags::BTIME.bits() == 0 {
         return true;
     }
     let born = stat.stx_btime.tv_sec as u64 * 1_000_000_000 + u64::from(stat.stx_btime.tv_nsec);
-    // Some file systems keep whole seconds.
+    // Some file systems store timestamps in whole seconds.
     let grain = if stat.stx_btime.tv_nsec == 0 { 1_000_000_000 } else { 1 };
     born / grain >= begun.since / grain
 }
@@ -41,7 +43,7 @@ fn size(file: BorrowedFd<'_>) -> Result<u64, Errno> {
 }
 
 impl Mirror {
-    /// Makes a name.
+    /// Creates a name, unless an earlier daemon created it for this request.
     pub(super) fn make_once(
         &self,
         request: &Request<'_>,
@@ -58,7 +60,7 @@ impl Mirror {
         }
     }
 
-    /// What an earlier daemon made, if it did.
+    /// Returns the inode that an earlier daemon created for this request, or EEXIST.
     pub(super) fn made_earlier(
         &self,
         parent: NodeId,
@@ -73,7 +75,7 @@ impl Mirror {
         Err(Errno::EXIST)
     }
 
-    /// Makes and opens a file.
+    /// Creates and opens a file.
     pub(super) fn create_once(
         &self,
         request: &Request<'_>,
@@ -84,7 +86,7 @@ impl Mirror {
         let CreateArgs { flags, mode, umask, .. } = *args;
         request.begin(|| Ok([0; 4]))?;
         let made = self.lower.create(parent, name, flags, mode, umask, caller(request));
-        // ESTALE: it exists, and the caller did not ask for a new one.
+        // ESTALE: the file exists, and the caller did not pass O_EXCL.
         let (Err(errno @ (Errno::EXIST | Errno::STALE)), Some(begun)) = (&made, request.begun()) else {
             return made;
         };
@@ -98,7 +100,7 @@ impl Mirror {
         }
     }
 
-    /// Gives an inode one more name.
+    /// Creates a hard link.
     pub(super) fn link_once(
         &self,
         request: &Request<'_>,
@@ -113,7 +115,7 @@ impl Mirror {
         }
     }
 
-    /// Takes a name away. The kernel asks for that only where it saw the name.
+    /// Removes a name. The kernel sends this only for a name that it has looked up.
     pub(super) fn remove_once(
         &self,
         request: &Request<'_>,
@@ -129,7 +131,7 @@ impl Mirror {
         }
     }
 
-    /// Renames, or swaps.
+    /// Renames or exchanges names.
     pub(super) fn rename_once(
         &self,
         request: &Request<'_>,
@@ -139,7 +141,7 @@ impl Mirror {
     ) -> Result<(), Errno> {
         let identity = |parent, name| self.lower.identity(parent, name);
         request.begin(|| {
-            // Why there is none, the call itself says.
+            // If the name does not exist, the rename itself reports the error.
             let [ino, device] = identity(parent, name).unwrap_or_default();
             Ok([ino, device, 0, 0])
         })?;
@@ -190,7 +192,7 @@ impl Mirror {
         if self.lower.getxattr(node, name, 0).is_ok() { PRESENT } else { ABSENT }
     }
 
-    /// Appends what is not there yet.
+    /// Appends the part of the data that an earlier daemon has not appended yet.
     pub(super) fn append_once(
         &self,
         request: &Request<'_>,
@@ -213,7 +215,7 @@ impl Mirror {
     }
 }
 
-/// Whether these bytes are at this place.
+/// Reports whether the file contains these bytes at this offset.
 fn is_at(file: BorrowedFd<'_>, offset: u64, bytes: &[u8]) -> Result<bool, Errno> {
     let mut found = vec![0; bytes.len()];
     let mut done = 0;
@@ -222,7 +224,7 @@ fn is_at(file: BorrowedFd<'_>, offset: u64, bytes: &[u8]) -> Result<bool, Errno>
             Ok(0) => return Ok(false),
             Ok(n) => done += n,
             Err(Errno::INTR) => {}
-            // Open for writing only: the size has to do.
+            // The file is open for writing only and cannot be compared: trust the size.
             Err(Errno::BADF) => return Ok(true),
             Err(errno) => return Err(errno),
         }

@@ -1,8 +1,8 @@
-//! Waiting for a lease (`F_SETLEASE`) that somebody holds on a file of the source.
+//! Waiting for another process to give up its lease (`F_SETLEASE`) on a file of the source.
 //!
-//! An open tells its holder to let go, who has 45 seconds for it (`/proc/sys/fs/lease-break-time`). The kernel wakes
-//! nobody who did not block, so it is asked again a few times each second. No thread waits meanwhile but one, which
-//! wakes all who do.
+//! An open sends the lease holder a signal, and the holder has 45 seconds to release the lease
+//! (`/proc/sys/fs/lease-break-time`). The kernel does not wake a caller that used a non-blocking open, so the open is
+//! retried ten times per second. One thread wakes all waiting tasks; no other thread blocks.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -14,13 +14,13 @@ use shunt_fuse::{Errno, Request};
 
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Those to be woken. `Some` while the thread that does it lives.
+/// Tasks to wake; `Some` while the waker thread runs.
 static WAITING: Mutex<Option<Vec<Waker>>> = Mutex::new(None);
 
-/// Does `work` until it no longer meets a lease, or the caller gives up.
+/// Repeats `work` until it no longer meets a lease, or the caller gives up.
 ///
 /// # Errors
-/// Those of `work`; EINTR once the caller gave up.
+/// The error of `work`, or EINTR if the caller gave up.
 pub(super) async fn past_leases<T>(
     request: &Request<'_>,
     mut work: impl FnMut() -> Result<T, Errno>,
@@ -40,7 +40,7 @@ async fn pause(request: &Request<'_>) -> Result<(), Errno> {
         if interrupted.as_mut().poll(context).is_ready() {
             return Poll::Ready(Err(Errno::INTR));
         }
-        // Who is woken for another reason asks again a little earlier.
+        // A task that is woken for another reason retries a little earlier.
         if std::mem::replace(&mut asked, true) {
             return Poll::Ready(Ok(()));
         }

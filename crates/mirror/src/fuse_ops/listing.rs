@@ -1,4 +1,4 @@
-//! Listings with what lookups would say.
+//! READDIR and READDIRPLUS: directory listings, optionally with the entry of each name.
 
 use shunt_fuse::{DirectoryPlusBuffer, Entry, Errno, FileHandle, NodeId, Request};
 
@@ -8,17 +8,17 @@ use crate::lower::Component;
 use crate::lower::listing::DirEntry;
 use crate::{CacheMode, Mirror};
 
-/// What is shown of a listing.
+/// A filter over directory listings.
 pub(crate) trait Show {
-    /// Whether a name is shown.
+    /// Reports whether the caller may see a name.
     fn shows(&mut self, entry: &DirEntry<'_>) -> Result<bool, Errno>;
-    /// What is told of a name that was looked up; `None`: the name alone.
+    /// Returns the entry to list with a name that was looked up; `None` lists the name alone.
     fn entry(&mut self, name: &[u8], entry: Entry) -> Result<Option<Entry>, Errno>;
-    /// What was to be told was not.
+    /// Undoes the lookup of an entry that did not fit into the buffer.
     fn untold(&mut self, node: NodeId);
 }
 
-/// Everything as it is.
+/// A filter that shows every entry unchanged.
 pub(super) struct ShowAll<'a>(pub(super) &'a Mirror);
 
 impl Show for ShowAll<'_> {
@@ -36,7 +36,7 @@ impl Show for ShowAll<'_> {
 }
 
 impl Mirror {
-    /// Lists a directory by names.
+    /// Lists a directory by names (READDIR).
     pub(crate) fn list_names(
         &self,
         request: &Request<'_>,
@@ -53,7 +53,7 @@ impl Mirror {
         })
     }
 
-    /// Lists a directory, each name with its entry.
+    /// Lists a directory with an entry for each name (READDIRPLUS).
     pub(crate) fn list_entries(
         &self,
         request: &Request<'_>,
@@ -74,10 +74,9 @@ impl Mirror {
                 return Ok(false);
             }
             let found = match entry.is_dots() || (entry.held && self.cache == CacheMode::Exclusive) {
-                // What the kernel holds for ever it need not be told again: after a first walk a listing costs no
-                // lookups.
+                // The kernel holds the inode and caches it for ever: after a first walk a listing costs no lookups.
                 true => None,
-                // What cannot be looked up is listed by name: the one who asks for it gets the error.
+                // A name whose lookup fails is listed without an entry: a later access gets the error.
                 false => {
                     let name = Component::new(entry.name)?;
                     let asked = Asked { parent: node, name, since };

@@ -1,4 +1,4 @@
-//! The thin face: each request is translated, and the engine does it.
+//! The FUSE layer of the mirror: translates each request and passes it to the engine.
 
 mod answer;
 pub(crate) mod convert;
@@ -27,7 +27,7 @@ use lease::past_leases;
 const O_APPEND: u32 = rustix::fs::OFlags::APPEND.bits();
 
 impl Mirror {
-    /// A session begins. `inner` tells the engine's node of one that the kernel has open, since an earlier daemon.
+    /// Starts a session. `inner` maps a node that the kernel holds open since an earlier daemon to the engine's node.
     pub(crate) fn start_with(
         &self,
         session: &Handle,
@@ -39,8 +39,8 @@ impl Mirror {
         if let Some(passthrough) = session.passthrough()
             && let Some(nameless) = self.lower.nameless_file()
         {
-            // The kernel tells only at a registration whether it accepts files of the source: tried once, on a thread
-            // of its own that can give up CAP_FSETID. What came of it is in `Passthrough::refusal`.
+            // The kernel reports only at a registration whether it accepts backing files of the source. One is tried
+            // here, on a thread of its own that can give up CAP_FSETID. The result is in `Passthrough::refusal`.
             std::thread::scope(|scope| {
                 scope.spawn(|| {
                     drop_fsetid().ok();
@@ -71,7 +71,7 @@ impl FileSystem for Mirror {
 
     async fn lookup(&self, request: &Request<'_>, parent: NodeId, name: Name<'_>) -> Result<Entry, Errno> {
         match name.as_bytes() {
-            // Only to make sense of a file handle.
+            // Sent only to resolve a file handle.
             b"." => {
                 let asked = self.asked(parent, Component::new(c"-")?);
                 return Ok(self.entry(self.reconnected(request, parent).await?, &asked));
@@ -87,7 +87,8 @@ impl FileSystem for Mirror {
         let found = pinned.map_or_else(|| self.lower.lookup(parent, asked.name), Ok);
         match (found, self.cache) {
             (Ok(found), _) => Ok(self.entry(found, &asked)),
-            // Absent until we make it, or are told that somebody did.
+            // The negative entry is valid until this mount creates the name, or an event reports that another process
+            // did.
             (Err(Errno::NOENT), CacheMode::Exclusive | CacheMode::Coherent) => {
                 Ok(Entry::absent(self.believe_name(&asked)))
             }
@@ -211,7 +212,8 @@ impl FileSystem for Mirror {
 
     async fn open(&self, request: &Request<'_>, node: NodeId, args: OpenArgs) -> Result<Opened, Errno> {
         if self.opens_nothing(request.session()) {
-            // Remembered: files are never opened or released again, and every request names the inode alone.
+            // The kernel remembers ENOSYS: it never sends OPEN or RELEASE for files again, and requests name the inode
+            // alone.
             return Err(Errno::NOSYS);
         }
         let opening = self.open_below(request, node, args).await?;
@@ -228,7 +230,7 @@ impl FileSystem for Mirror {
         let flags = args.flags;
         let asked = self.asked(parent, component(name)?);
         let (found, opening) = self.create_once(request, parent, asked.name, &args)?;
-        // The open first: it decides how long the attributes of the entry are believed.
+        // The open goes first: it decides how long the kernel may cache the attributes of the entry.
         let opened = self.made(request, &found, opening, flags);
         Ok(Created { entry: self.entry(found, &asked), opened })
     }
@@ -240,10 +242,10 @@ impl FileSystem for Mirror {
         args: CreateArgs,
     ) -> Result<Created, Errno> {
         let CreateArgs { flags, mode, umask, .. } = args;
-        // It has no name to be believed.
+        // A temporary file has no name to cache.
         let asked = self.asked(parent, Component::new(c"-")?);
         let (found, opening) = self.lower.tmpfile(parent, flags, mode, umask, caller(request))?;
-        // The open first: it decides how long the attributes of the entry are believed.
+        // The open goes first: it decides how long the kernel may cache the attributes of the entry.
         let opened = self.made(request, &found, opening, flags);
         Ok(Created { entry: self.entry(found, &asked), opened })
     }
@@ -261,7 +263,8 @@ impl FileSystem for Mirror {
         data: WriteData<'_>,
     ) -> Result<usize, Errno> {
         let file = self.file(request, node, args.handle, true).await?;
-        // The kernel computed the offset from a size that others may have moved below. Pages of the cache have their place.
+        // The kernel computed the offset from a file size that others may have changed in the source. Pages written
+        // back from the cache have a fixed offset.
         let appends = args.flags & O_APPEND != 0 && !args.from_cache;
         self.lower.writing(file.as_fd(), args.kill_suidgid, caller(request), || match appends {
             true => self.append_once(request, file.as_fd(), data),
@@ -277,7 +280,7 @@ impl FileSystem for Mirror {
         _owner: LockOwner,
     ) -> Result<(), Errno> {
         if self.opens_nothing(request.session()) {
-            // Remembered. Nothing is learnt at close here, and locks are the kernel's own.
+            // The kernel remembers ENOSYS. A close has no error to report here, and the kernel handles locks itself.
             return Err(Errno::NOSYS);
         }
         self.lower.flush(handle.0)
@@ -300,7 +303,7 @@ impl FileSystem for Mirror {
 
     async fn opendir(&self, request: &Request<'_>, node: NodeId, _args: OpenArgs) -> Result<Opened, Errno> {
         if self.lists_unopened(request) {
-            // Remembered: directories are never opened or released again, and listings are cached.
+            // The kernel remembers ENOSYS: it never sends OPENDIR or RELEASEDIR again, and it caches listings.
             return Err(Errno::NOSYS);
         }
         Ok(Opened::cached(FileHandle(self.lower.open_dir(node, caller(request))?)))
@@ -391,7 +394,7 @@ impl FileSystem for Mirror {
         let handle = (!args.directory).then_some(args.handle.0);
         let ioctl = || self.lower.ioctl(node, handle, args.command, args.data, args.out_size as usize);
         let (result, data) = past_leases(request, ioctl).await?;
-        // A directory that ignores case from now on is empty: only absent names of it can be kept.
+        // A directory that becomes case-insensitive is empty, so only negative entries of it can be cached.
         let keeps = matches!(self.cache, CacheMode::Coherent | CacheMode::Exclusive);
         if args.directory && keeps && self.lower.flags_changed(node) {
             request.session().caches().invalidate_all();
@@ -403,7 +406,7 @@ impl FileSystem for Mirror {
         let Fallocate { handle, offset, length, mode } = args;
         let file = self.file(request, node, handle, true).await?;
         let gave_up = || request.is_interrupted();
-        // The kernel sends none that moves data (collapse, insert): twice is as good as once.
+        // The kernel sends no mode that moves data (collapse, insert), so the request is idempotent.
         self.lower.fallocate(file.as_fd(), mode, offset, length, caller(request), gave_up)
     }
 
@@ -425,7 +428,7 @@ impl FileSystem for Mirror {
         node_out: NodeId,
         range: CopyRange,
     ) -> Result<usize, Errno> {
-        // An interrupt is no reason to give up: one step is short, and the kernel does not restart a call that was answered EINTR.
+        // Interrupts are ignored: one step is short, and the kernel does not restart a call that got EINTR.
         let source = self.file(request, node_in, range.handle_in, false).await?;
         let target = self.file(request, node_out, range.handle_out, true).await?;
         let (from, to) = ((source.as_fd(), range.offset_in), (target.as_fd(), range.offset_out));

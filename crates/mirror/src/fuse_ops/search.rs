@@ -1,7 +1,7 @@
-//! Searches of the source for inodes of which only a handle is known: one at a time, on a thread of its own.
+//! Searches of the source for inodes of which only a handle is known: one search at a time, on a thread of its own.
 //!
-//! Requests that come during a search wait for the next one, all together. An inode that a whole search did not meet is not
-//! searched for again for a minute: it was moved out of the source, and whoever has its handle may ask as often as they like.
+//! Requests that arrive during a search are batched into the next one. An inode that a complete search did not find is
+//! not searched for again for one minute: it was moved out of the source, and its handle may be used arbitrarily often.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -15,16 +15,16 @@ use shunt_fuse::{Errno, NodeId, Request};
 
 use crate::lower::Lower;
 
-/// How long an inode that was not found is not searched for again.
+/// Lifetime of a negative result, during which the inode is not searched for again.
 const ABSENT: Duration = Duration::from_secs(60);
 
-/// Inodes remembered as not found.
+/// Limit on remembered negative results.
 const MAX_NEGATIVE_ENTRIES: usize = 1024;
 
-/// Inodes searched for at once. More ask again.
+/// Limit on inodes waiting for a search; requests beyond it fail with EAGAIN.
 const MAX_SEARCHED_HANDLES: usize = 4096;
 
-/// Somebody who waits.
+/// A request that waits for a search.
 #[derive(Debug, Default)]
 struct Waiter(Mutex<(bool, Option<Waker>)>);
 
@@ -40,31 +40,32 @@ impl Waiter {
 
 #[derive(Debug, Default)]
 struct State {
-    /// The thread lives.
+    /// The search thread is running.
     running: bool,
     waiting: Vec<(NodeId, Arc<Waiter>)>,
     absent: Vec<(NodeId, Instant)>,
 }
 
-/// The searches of one mirror.
+/// State of the searches of one mirror.
 #[derive(Debug, Default)]
 pub(crate) struct Searches {
     state: Mutex<State>,
     ended: AtomicBool,
-    /// The source was walked to its end once.
+    /// A search has walked the complete source.
     walked: AtomicBool,
 }
 
 impl Searches {
-    /// No more: the mount ends.
+    /// Stops all searches when the mount ends.
     pub(crate) fn end(&self) {
         self.ended.store(true, Ordering::Release);
     }
 
-    /// Searches the source for an inode that exists and whose place is not known.
+    /// Searches the source for an inode that exists and whose path is not known.
     ///
     /// # Errors
-    /// ESTALE where it was not found a short while ago; EINTR once the caller gave up; EAGAIN without a thread.
+    /// ESTALE if it was not found a short while ago; EINTR if the caller gave up; EAGAIN if no thread can be
+    /// started or too many inodes are waiting.
     pub(crate) async fn find(
         self: &Arc<Self>,
         request: &Request<'_>,
@@ -123,7 +124,7 @@ impl Searches {
                 std::mem::take(&mut state.waiting)
             };
             let wanted: Vec<_> = waiting.iter().map(|(id, _)| *id).collect();
-            // The first walk goes on to the end: others are likely to be asked for.
+            // The first walk covers the whole source, because more inodes are likely to be requested.
             let first = !self.walked.swap(true, Ordering::AcqRel);
             let goes_on = |left| !self.ended.load(Ordering::Acquire) && (first || left > 0);
             let started = Instant::now();

@@ -1,9 +1,9 @@
-//! Files that somebody may write through a mapping.
+//! Tracking of files that may be written through a shared mapping.
 //!
-//! Under passthrough a shared mapping is the lower file's: what is stored there moves size and times of the lower
-//! inode, and neither kernel nor daemon hears of it, not even at close, which comes while the mapping lives on. A
-//! shared writable mapping takes a file opened for reading and writing, so the attributes of such a file are never
-//! believed for long again, however it is cached, until the kernel forgets it.
+//! Under passthrough a shared mapping maps the lower file: stores to it change size and times of the lower inode
+//! without any notice to the FUSE side of the kernel or the daemon, not even at close, which precedes the end of the
+//! mapping. A shared writable mapping needs a file opened for reading and writing. The attributes of such a file are
+//! therefore cached only briefly in every cache mode, until the kernel forgets the inode.
 
 use std::collections::HashSet;
 use std::sync::OnceLock;
@@ -16,22 +16,22 @@ use shunt_fuse::{Expiry, Handle, NodeId};
 
 use crate::takeover::device;
 
-/// How long such attributes are believed.
+/// Attribute cache lifetime of files that may be mapped writable.
 const MMAP_ATTR_TTL: Expiry = Expiry::after(Duration::from_secs(1));
 
-/// Nodes that were opened for reading and writing and passed through.
+/// The nodes that were opened for reading and writing with passthrough.
 #[derive(Debug, Default)]
 pub(crate) struct Mappable {
     nodes: Mutex<HashSet<NodeId>>,
     any: AtomicBool,
-    /// Of an earlier daemon's nodes it is not known which.
+    /// An earlier daemon could not record all its nodes, so any node may be mapped.
     all: AtomicBool,
-    /// Where they are noted for the next daemon, which cannot see who has a mapping.
+    /// The session that records the nodes for the next daemon, which cannot see existing mappings.
     session: OnceLock<Handle>,
 }
 
 impl Mappable {
-    /// Goes on where other daemons ended.
+    /// Restores the nodes that earlier daemons recorded.
     pub(crate) fn start(&self, session: &Handle) {
         let Some(takeover) = session.takeover() else { return };
         let nodes = takeover.marks().into_iter().filter(|mark| device(*mark).is_none()).map(NodeId);
@@ -45,7 +45,7 @@ impl Mappable {
         self.session.get()?.takeover()
     }
 
-    /// Takes note of an open; tells whether it is the first of its node.
+    /// Records an open; returns whether it is the first of its node.
     pub(crate) fn note(&self, node: NodeId) -> bool {
         let mut nodes = self.nodes.lock();
         self.any.store(true, Ordering::Release);
@@ -56,18 +56,18 @@ impl Mappable {
         first
     }
 
-    /// Whether a mapping may write the node past the kernel's caches.
+    /// Reports whether a mapping may write the node behind the kernel's attribute cache.
     pub(crate) fn contains(&self, node: NodeId) -> bool {
         self.all.load(Ordering::Acquire)
             || self.any.load(Ordering::Acquire) && self.nodes.lock().contains(&node)
     }
 
-    /// Shortens an expiry where a mapping may make it untrue.
+    /// Shortens an expiry if a mapping may change the attributes.
     pub(crate) fn limit(&self, node: NodeId, expiry: Expiry) -> Expiry {
         if expiry > MMAP_ATTR_TTL && self.contains(node) { MMAP_ATTR_TTL } else { expiry }
     }
 
-    /// The kernel forgot the node, if it holds it no more.
+    /// Removes a node that the kernel forgot, unless the kernel holds it again.
     pub(crate) fn forget(&self, node: NodeId, held: impl FnOnce() -> bool) {
         if self.any.load(Ordering::Acquire) {
             let mut nodes = self.nodes.lock();

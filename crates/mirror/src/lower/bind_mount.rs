@@ -1,4 +1,4 @@
-//! A directory of the source as a mount of its own, to be put where it is shown.
+//! Bind mounts: clones a directory of the source as a detached mount.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -15,7 +15,7 @@ use super::{IdMap, Lower, STAT};
 
 const DIR: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// Opens a directory below another, by no link.
+/// Opens a directory below another without following symbolic links.
 pub(crate) fn below(dir: impl AsFd, path: &Path) -> Result<OwnedFd, Errno> {
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
     rustix::fs::openat2(dir, path, DIR, Mode::empty(), resolve)
@@ -31,14 +31,14 @@ fn is_same(one: &Statx, other: &Statx) -> bool {
 }
 
 impl Lower {
-    /// A detached mount of the directory at `path` below the source and of all that is mounted below, private, with
-    /// the options of another mount (`ro`, `nosuid`, ...) and the ids shown that this engine shows.
+    /// Clones the directory at `path` below the source, with all mounts below it, as a detached private mount. It gets
+    /// the options of another mount (`ro`, `nosuid`, ...) and the id mapping of this engine.
     ///
-    /// `source` is where the source is now: before Linux 6.15 only what is attached somewhere can be cloned.
+    /// `source` is the current path of the source: before Linux 6.15 only attached mounts can be cloned.
     ///
     /// # Errors
-    /// ENOENT and ENOTDIR where there is no such directory; EPERM without CAP_SYS_ADMIN; EINVAL where the source is
-    /// covered, or its file system maps no ids.
+    /// ENOENT and ENOTDIR if there is no such directory; EPERM without CAP_SYS_ADMIN; EINVAL if the source is mounted
+    /// over, or its file system does not support id mapping.
     pub(crate) fn tree(&self, source: &Path, path: &Path, options: &str) -> Result<OwnedFd, Errno> {
         let dir = below(self.root(), path)?;
         let tree = match clone(dir.as_fd()) {
@@ -70,22 +70,22 @@ fn clone(dir: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
     rustix::mount::open_tree(dir, c"", flags)
 }
 
-/// A user namespace in which each id of the source stands for the one shown. It lives by its descriptor.
+/// Creates a user namespace that maps each id of the source to the one shown. It exists as long as its descriptor.
 fn user_namespace(users: &IdMap, groups: &IdMap) -> Result<OwnedFd, Errno> {
     let failed = |error: std::io::Error| Errno::from_io_error(&error).unwrap_or(Errno::IO);
     let child = sys::new_user_namespace()?;
     let proc = format!("/proc/{}", child.pid());
     for (file, map) in [("uid_map", users), ("gid_map", groups)] {
-        // All at once: the kernel takes one write.
+        // A single write: the kernel accepts only one.
         let mut file = fs::OpenOptions::new().write(true).open(format!("{proc}/{file}")).map_err(failed)?;
         file.write_all(lines(map).as_bytes()).map_err(failed)?;
     }
     fs::File::open(format!("{proc}/ns/user")).map(Into::into).map_err(failed)
 }
 
-/// A map as `/proc/PID/uid_map` takes it. Ids that stay as they are stay so, unless another is shown by their number.
+/// Formats a map for `/proc/PID/uid_map`. Unmapped ids map to themselves, unless another id is shown as their number.
 fn lines(map: &IdMap) -> String {
-    // The largest number is no id.
+    // The largest number is not a valid id.
     const END: u64 = u32::MAX as u64;
     let mut lines = String::new();
     let mut taken: Vec<(u64, u64)> = Vec::new();
@@ -105,10 +105,10 @@ fn lines(map: &IdMap) -> String {
     lines
 }
 
-/// A process that only holds its user namespace; it ends with this.
+/// A process that only holds its user namespace; it exits when this is dropped.
 pub(super) struct Held {
     pub(super) pid: rustix::process::Pid,
-    /// Closed, the process ends.
+    /// The process exits when this pipe is closed.
     pub(super) line: Option<OwnedFd>,
 }
 
@@ -117,7 +117,7 @@ impl Held {
         self.pid.as_raw_nonzero().get()
     }
 
-    /// Waits until it is in its namespace.
+    /// Waits until the process is in its namespace.
     pub(super) fn ready(self, said: OwnedFd) -> Result<Self, Errno> {
         let mut answer = [0];
         match fs::File::from(said).read(&mut answer) {

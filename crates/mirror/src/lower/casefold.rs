@@ -1,4 +1,4 @@
-//! Directories that take a name in any letters (`chattr +F`): there one name hides others, which no event tells.
+//! Case-insensitive directories (`chattr +F`): a file has many spellings there, and an event reports only one of them.
 
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -12,16 +12,16 @@ use shunt_fuse::NodeId;
 
 use super::{Lower, sys};
 
-/// Which directories of a file system take names in any letters.
+/// The set of case-insensitive directories of a file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CaseFolding {
     /// None.
     Exact,
     /// All.
     Any,
-    /// Those with a flag.
+    /// Directories with the casefold flag.
     ByDirectory,
-    /// The file system does not tell; names have to be tried.
+    /// The file system does not report it; names have to be probed.
     Untold,
 }
 
@@ -29,7 +29,7 @@ pub enum CaseFolding {
 const ANY: [i64; 9] =
     [0x4d44, 0x2011_bab0, 0x7366_746e, 0x5346_544e, 0x4244, 0x482b, 0xadff, 0xff53_4d42, 0xfe53_4d42];
 
-/// ext4, F2FS, tmpfs, and overlay on one of them: only where the kernel says that it can.
+/// ext4, F2FS, tmpfs, and overlay on one of them: only if the kernel supports casefolding.
 const BY_DIRECTORY: [i64; 4] = [0xef53, 0xf2f5_2010, 0x0102_1994, 0x794c_7630];
 
 /// bcachefs.
@@ -50,10 +50,10 @@ const UNTOLD: [i64; 11] = [
     0xf15f,
 ];
 
-/// Names of a directory among which one is looked for that can be tried.
+/// Limit on the names of a directory read to find one that can be probed.
 const MAX_PROBED_NAMES: usize = 4096;
 
-/// Where the kernel says so.
+/// Files by which the kernel announces casefolding support.
 const SAID_BY: [&str; 3] =
     ["/sys/fs/ext4/features/casefold", "/sys/fs/f2fs/features/casefold", "/sys/fs/tmpfs/features/casefold"];
 
@@ -61,7 +61,7 @@ const FS_IOC_GETFLAGS: u32 = 0x8008_6601;
 const FS_CASEFOLD_FL: u64 = 0x4000_0000;
 
 impl CaseFolding {
-    /// Of the file system of an open file (O_PATH will do).
+    /// Detects the behaviour of the file system of an open file (O_PATH suffices).
     pub fn of(fd: BorrowedFd<'_>) -> Self {
         let magic = rustix::fs::fstatfs(fd).map_or(0, |statfs| statfs.f_type) & 0xffff_ffff;
         if ANY.contains(&magic) {
@@ -70,7 +70,7 @@ impl CaseFolding {
         if UNTOLD.contains(&magic) {
             return Self::Untold;
         }
-        // Asked once: a daemon that was locked in does not see these paths any more.
+        // Checked once: a sandboxed daemon no longer sees these paths.
         static FOLDS: LazyLock<bool> = LazyLock::new(|| SAID_BY.iter().any(|path| Path::new(path).exists()));
         let folds = *FOLDS;
         match magic == ALWAYS_BY_DIRECTORY || (BY_DIRECTORY.contains(&magic) && folds) {
@@ -80,10 +80,10 @@ impl CaseFolding {
     }
 }
 
-/// Directories remembered of each kind. More only forget each other, and are asked again.
+/// Cached directories of each kind. Collisions overwrite, and the directory is queried again.
 const PLACES: usize = 4096;
 
-/// What directories said lately, in 64 KiB whatever comes. It may forget, never invent.
+/// A lossy cache of query results, 64 KiB in total. It may forget a directory, but never invents a result.
 #[derive(Debug)]
 pub struct Asked {
     exact: Box<[AtomicU64]>,
@@ -99,7 +99,7 @@ impl Default for Asked {
 
 impl Asked {
     fn place(node: NodeId) -> usize {
-        // Fibonacci hashing: ids come in runs.
+        // Fibonacci hashing, because ids are often consecutive.
         (node.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - PLACES.ilog2())) as usize
     }
 
@@ -128,11 +128,11 @@ impl Asked {
 impl Lower {
     fn letters_of(&self, dir: NodeId) -> CaseFolding {
         let mount = if dir == NodeId::ROOT { Ok(0) } else { self.nodes.get(dir).map(|node| node.mount) };
-        // Of what is not known nothing is to be kept.
+        // An unknown directory is treated as case-insensitive, so that nothing of it is cached.
         mount.map_or(CaseFolding::Any, |mount| self.mounts.letters(mount))
     }
 
-    /// Whether names in a directory may be found by other letters than theirs. The flag is asked for once.
+    /// Reports whether a directory finds names by another case. The flag of a directory is read once.
     pub fn ignores_case(&self, dir: NodeId) -> bool {
         match self.letters_of(dir) {
             CaseFolding::Exact | CaseFolding::Untold => false,
@@ -141,8 +141,9 @@ impl Lower {
         }
     }
 
-    /// As [`ignores_case`](Self::ignores_case), and where the file system does not tell it is tried by a name in the
-    /// directory. In doubt it does. A directory without a name that has letters passes for exact until one comes.
+    /// Extends [`ignores_case`](Self::ignores_case) to file systems that do not report case folding, by probing a name
+    /// in the directory. Doubt counts as case-insensitive. A directory counts as case-sensitive while no name in it has
+    /// letters.
     pub fn may_ignore_case(&self, dir: NodeId) -> bool {
         if self.letters_of(dir) != CaseFolding::Untold {
             return self.ignores_case(dir);
@@ -160,12 +161,12 @@ impl Lower {
         }
     }
 
-    /// Whether the file system of a directory does not tell.
+    /// Reports whether the file system of a directory does not report case folding.
     pub fn letters_are_untold(&self, dir: NodeId) -> bool {
         self.letters_of(dir) == CaseFolding::Untold
     }
 
-    /// Looks for a name in its other case; `None` where there is none to try.
+    /// Probes a name in its other case; `None` if the directory has no suitable name.
     fn try_letters(&self, dir: NodeId) -> Result<Option<bool>, Errno> {
         let dir = self.reopen(dir, OFlags::RDONLY | OFlags::DIRECTORY)?;
         let entries = rustix::fs::Dir::read_from(&dir)?.take(MAX_PROBED_NAMES);
@@ -182,11 +183,11 @@ impl Lower {
                 continue;
             };
             if names.contains(&swapped) {
-                // Both are there, so they are two.
+                // Both spellings exist, so they are two files.
                 return Ok(Some(false));
             }
             let known = match identity(name) {
-                // Gone meanwhile.
+                // The name was removed meanwhile.
                 Err(Errno::NOENT) => continue,
                 known => known?,
             };
@@ -198,15 +199,15 @@ impl Lower {
         Ok(None)
     }
 
-    /// Whether a directory came to ignore case since it was asked, or may have. Only an empty one can, so it is asked
-    /// when names come.
+    /// Reports whether a directory has, or may have, become case-insensitive since it was queried. Only an empty
+    /// directory can, so this is checked when names are added.
     pub(super) fn turned_to_ignore_case(&self, dir: NodeId) -> bool {
         self.letters_of(dir) == CaseFolding::ByDirectory
             && self.letters.get(dir) != Some(true)
             && self.ask_letters(dir)
     }
 
-    /// Flags of an inode were set: `true` where names in it are to be looked up by any letters from now on.
+    /// Called when flags of an inode were set: returns `true` if the directory is now case-insensitive.
     pub fn flags_changed(&self, id: NodeId) -> bool {
         self.letters.forget(id);
         self.turned_to_ignore_case(id)
@@ -220,7 +221,7 @@ impl Lower {
         let any = match asked {
             Ok(_) => u64::from(flags[0] as u32) & FS_CASEFOLD_FL != 0,
             Err(Errno::NOTTY | Errno::OPNOTSUPP) => false,
-            // Asked again next time.
+            // Query it again next time.
             Err(_) => return true,
         };
         self.letters.note(dir, any);

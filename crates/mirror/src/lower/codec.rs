@@ -1,20 +1,20 @@
-//! What is inside of a file handle: inode number and generation, as each file system writes them.
+//! File handle layouts: the encoding of inode number and generation used by each file system.
 
 use super::handle::FileHandle;
 
-/// How a file system makes handles of inode number and generation. Nobody promises these layouts, so a handle made
-/// is only used where the file system made the very same.
+/// The layout by which a file system builds handles from inode number and generation. These layouts are not a stable
+/// interface, so a built handle is used only if it equals one that the file system made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Codec {
     /// ext2, ext3, ext4, F2FS and others: number and generation, 32 bits each.
     Ino32,
-    /// tmpfs: generation, low and high half of the number.
+    /// tmpfs: generation, then the low and high half of the number.
     Tmpfs,
-    /// XFS: the number in 64 bits, and the generation.
+    /// XFS: the number in 64 bits, then the generation.
     Ino64,
     /// btrfs: number, subvolume and generation.
     Btrfs {
-        /// The subvolume's number.
+        /// Id of the subvolume.
         root: u64,
     },
 }
@@ -24,7 +24,7 @@ const INO64_GEN: i32 = 0x81;
 const BTRFS: i32 = 0x4d;
 
 impl Codec {
-    /// The codec of the file system that made this handle of inode `ino`, and the generation in it.
+    /// Detects the codec of this handle of inode `ino`; returns it with the generation.
     pub fn of(handle: &FileHandle, ino: u64) -> Option<(Self, u32)> {
         let word = |at: usize| Some(u32::from_ne_bytes(handle.bytes().get(at..at + 4)?.try_into().ok()?));
         let long = |at: usize| Some(u64::from_ne_bytes(handle.bytes().get(at..at + 8)?.try_into().ok()?));
@@ -38,12 +38,12 @@ impl Codec {
         (codec.handle(ino, generation)? == *handle).then_some((codec, generation))
     }
 
-    /// The generation in a handle of inode `ino`, if it is of this codec.
+    /// Returns the generation in a handle of inode `ino`, if the handle has this layout.
     pub fn generation(self, handle: &FileHandle, ino: u64) -> Option<u32> {
         Self::of(handle, ino).filter(|(codec, _)| *codec == self).map(|(_, generation)| generation)
     }
 
-    /// Number and generation in a handle, if it is of this codec.
+    /// Returns inode number and generation of a handle, if it has this layout.
     pub fn read(self, handle: &FileHandle) -> Option<(u64, u32)> {
         let bytes = handle.bytes();
         let ino = match self {
@@ -57,7 +57,7 @@ impl Codec {
         Some((ino, self.generation(handle, ino)?))
     }
 
-    /// The handle of an inode. `None` where the number is too large to be one of this file system's.
+    /// Builds the handle of an inode. `None` if the number is too large for this layout.
     pub fn handle(self, ino: u64, generation: u32) -> Option<FileHandle> {
         let mut bytes = [0; 20];
         let mut length = 0;

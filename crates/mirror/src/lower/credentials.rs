@@ -1,9 +1,8 @@
-//! Whose rights a thread uses.
+//! Per-thread credentials for file operations.
 //!
-//! The daemon runs as root, and the other side has checked permissions before it asks. Two things must still be done
-//! in somebody else's name: what a caller makes belongs to the caller, and some of root's privileges must not leak
-//! into what is done for others. All of it is per thread, so everything here goes past libc, which would apply it to
-//! all threads.
+//! The daemon runs as root, and the client has checked permissions before it sends a request. Two things still depend
+//! on credentials: files that a caller creates must belong to the caller, and some of root's privileges must not apply
+//! to requests. Credentials are per thread, so this module bypasses libc, which would apply changes to all threads.
 
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -16,14 +15,15 @@ use rustix::thread::{CapabilitiesSecureBits, CapabilitySet, CapabilitySets, Gid}
 
 use super::sys;
 
-/// Never effective on a thread that serves.
+/// Capabilities that are never effective on a serving thread.
 ///
-/// FSETID: with it, writes leave setuid and setgid bits in place. The kernel performs I/O on backing files with the
-/// rights of the thread that registered them, so this holds for data that the daemon never sees. SYS_RESOURCE: with
-/// it, quotas do not bind. (Blocks that ext4 reserves for root bind nobody here: they go by the user id.)
+/// With FSETID, writes would leave setuid and setgid bits in place. The kernel performs I/O on backing files with the
+/// rights of the thread that registered them, so this also holds for data that the daemon never sees. With
+/// SYS_RESOURCE, quotas would not be enforced. (Blocks that ext4 reserves for root are available to every caller: ext4
+/// checks the user id.)
 const DROPPED: CapabilitySet = CapabilitySet::FSETID.union(CapabilitySet::SYS_RESOURCE);
 
-/// What it takes to act as somebody else and still open every file.
+/// Capabilities needed to act as another user and still open every file.
 const NEEDED: CapabilitySet = CapabilitySet::SETUID
     .union(CapabilitySet::SETGID)
     .union(CapabilitySet::SETPCAP)
@@ -31,13 +31,13 @@ const NEEDED: CapabilitySet = CapabilitySet::SETUID
 
 #[derive(Clone, Copy)]
 struct Thread {
-    /// May act as others.
+    /// The thread may act as other users.
     privileged: bool,
-    /// May change its supplementary groups: not in a user namespace whose `setgroups` is denied, which an unprivileged user
-    /// makes.
+    /// The thread may change its supplementary groups: not in a user namespace whose `setgroups` is denied, which an
+    /// unprivileged user creates.
     regroups: bool,
     usual: CapabilitySets,
-    /// The usual ones with CAP_FSETID, where the process has it.
+    /// The usual capabilities plus CAP_FSETID, if the process has it.
     with_fsetid: Option<CapabilitySets>,
     uid: u32,
     gid: u32,
@@ -47,19 +47,20 @@ thread_local! {
     static THREAD: Cell<Option<Thread>> = const { Cell::new(None) };
 }
 
-/// Whether this process may act as its callers.
+/// Reports whether this process may act as its callers.
 pub fn privileged() -> bool {
     rustix::thread::capabilities(None).is_ok_and(|sets| sets.permitted.contains(NEEDED))
 }
 
-/// Prepares the calling thread to serve; at once where that was done before.
+/// Prepares the calling thread for serving; does nothing if that was done before.
 ///
 /// Afterwards the thread has a umask of its own, an empty list of supplementary groups, neither CAP_FSETID nor
-/// CAP_SYS_RESOURCE, and keeps its capabilities when it acts as another user. In a user namespace whose `setgroups` is denied
-/// it keeps the groups of who started the daemon: the only user whose id such a namespace has.
+/// CAP_SYS_RESOURCE, and keeps its capabilities when it acts as another user. In a user namespace whose `setgroups` is
+/// denied it keeps the groups of the user who started the daemon: the only user whose id such a namespace has.
 ///
 /// # Errors
-/// Those of `unshare(2)`, `capset(2)`, `prctl(2)` and `setgroups(2)`, except for groups that nobody may change here.
+/// The error of `unshare(2)`, `capset(2)`, `prctl(2)` or `setgroups(2)`, except for groups that no process may change
+/// here.
 pub fn enter_thread() -> Result<(), Errno> {
     if THREAD.get().is_some() {
         return Ok(());
@@ -69,7 +70,7 @@ pub fn enter_thread() -> Result<(), Errno> {
     let privileged = usual.permitted.contains(NEEDED);
     let mut regroups = privileged;
     if privileged {
-        // Else the kernel takes the file-system capabilities away whenever the user id leaves 0.
+        // Otherwise the kernel would drop the file-system capabilities when the user id changes from 0.
         let bits = rustix::thread::capabilities_secure_bits()?;
         rustix::thread::set_capabilities_secure_bits(bits | CapabilitiesSecureBits::NO_SETUID_FIXUP)?;
         match rustix::thread::set_thread_groups(&[]) {
@@ -93,7 +94,7 @@ pub fn enter_thread() -> Result<(), Errno> {
     Ok(())
 }
 
-/// Whether the user namespace forbids `setgroups(2)` to everybody in it.
+/// Reports whether the user namespace denies `setgroups(2)`.
 fn groups_are_fixed() -> bool {
     std::fs::read("/proc/thread-self/setgroups").is_ok_and(|word| word.trim_ascii() == b"deny")
 }
@@ -103,7 +104,7 @@ fn thread() -> Result<Thread, Errno> {
     THREAD.get().ok_or(Errno::PERM)
 }
 
-/// In whose name something is made. Ids are those of the lower file system.
+/// The user on whose behalf a file is created. Ids are those of the lower file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Caller {
     /// File-system user id.
@@ -112,7 +113,7 @@ pub struct Caller {
     pub gid: u32,
     /// A supplementary group that matters for the parent directory.
     pub group: Option<u32>,
-    /// The process, where it can be seen from here.
+    /// The process, if it is visible from here.
     pub pid: Option<Pid>,
 }
 
@@ -120,13 +121,13 @@ impl Caller {
     /// root.
     pub const ROOT: Caller = Caller { uid: 0, gid: 0, group: None, pid: None };
 
-    /// Whether the caller is held to have CAP_FSETID, which requests do not tell.
+    /// Reports whether the caller is assumed to have CAP_FSETID; requests do not carry capabilities.
     pub fn keeps_setid(&self) -> bool {
         self.uid == 0
     }
 
-    /// Whether `group` is the caller's, or among its supplementary groups, which requests do not tell either. All ids are those
-    /// of the asking side.
+    /// Reports whether `group` is the caller's, or among its supplementary groups, which requests do not carry. All ids
+    /// are those of the client.
     pub fn is_in(&self, group: u32) -> bool {
         let listed = |pid: Pid| {
             let status = std::fs::read_to_string(format!("/proc/{}/status", pid.as_raw_nonzero())).ok()?;
@@ -137,21 +138,21 @@ impl Caller {
     }
 }
 
-/// While this lives, the thread makes files as the caller, and with the caller's umask.
+/// A guard under which the thread creates files as the caller, and with the caller's umask.
 #[derive(Debug)]
 pub struct AsCaller {
-    /// The thread's own ids, where they were changed.
+    /// The thread's own ids, if they were changed.
     own: Option<(u32, u32)>,
     groups: bool,
-    /// The change is the thread's: it must end there.
+    /// Credentials belong to the thread, so the guard must be dropped on it.
     thread_bound: PhantomData<*const ()>,
 }
 
 impl AsCaller {
-    /// Becomes the caller. Without the privilege only the umask is set: all callers are the daemon's own user then.
+    /// Switches to the caller. Without the privilege only the umask is set: all callers are then the daemon's own user.
     ///
     /// # Errors
-    /// EPERM where the kernel refuses an id (4294967295 is none).
+    /// EPERM if the kernel rejects an id (4294967295 is invalid).
     pub fn enter(caller: Caller, umask: u32) -> Result<Self, Errno> {
         let thread = thread()?;
         let mut guard = Self { own: None, groups: false, thread_bound: PhantomData };
@@ -181,27 +182,27 @@ impl Drop for AsCaller {
         let restored = self.own.is_none_or(|(uid, gid)| sys::set_fsuid(uid) && sys::set_fsgid(gid))
             && (!self.groups || rustix::thread::set_thread_groups(&[]).is_ok());
         if !restored {
-            // Going back to one's own ids cannot fail. A thread that did would serve others in the wrong name.
+            // Restoring one's own ids cannot fail. A thread that failed would serve others under the wrong ids.
             std::process::abort();
         }
     }
 }
 
-/// While this lives, the thread counts as a member of a file's group as the caller does: setgid without group execution stays
-/// when a member writes.
+/// A guard under which the thread is a member of a file's group if the caller is: a write by a member keeps a setgid
+/// bit without group execution.
 #[derive(Debug)]
 pub struct AsMember {
-    /// The thread's own group, where it was changed.
+    /// The thread's own group, if it was changed.
     own: Option<u32>,
     thread_bound: PhantomData<*const ()>,
 }
 
 impl AsMember {
-    /// Joins the group of `file`, where the file has setgid without group execution, the caller is a member and the thread may.
-    /// `is_member` is asked for the group as the lower file system has it.
+    /// Joins the group of `file` if the file has setgid without group execution, the caller is a member and the thread
+    /// is privileged. `is_member` receives the group id of the lower file system.
     ///
     /// # Errors
-    /// Those of [`enter_thread`].
+    /// The error of [`enter_thread`].
     pub fn of(file: impl AsFd, is_member: impl FnOnce(&u32) -> bool) -> Result<Self, Errno> {
         let thread = thread()?;
         let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
@@ -216,13 +217,13 @@ impl AsMember {
 impl Drop for AsMember {
     fn drop(&mut self) {
         if self.own.is_some_and(|gid| !sys::set_fsgid(gid)) {
-            // As above.
+            // Restoring one's own group cannot fail: see [`AsCaller`].
             std::process::abort();
         }
     }
 }
 
-/// While this lives, setuid and setgid bits stay where the kernel would clear them: the caller may do that.
+/// A guard under which the kernel keeps setuid and setgid bits, because the caller has the right to.
 #[derive(Debug)]
 pub struct KeepSetid {
     raised: bool,
@@ -230,10 +231,10 @@ pub struct KeepSetid {
 }
 
 impl KeepSetid {
-    /// Raises CAP_FSETID where `keep` says so and the process has it.
+    /// Raises CAP_FSETID if `keep` is set and the process has it.
     ///
     /// # Errors
-    /// Those of `capset(2)`.
+    /// The error of `capset(2)`.
     pub fn when(keep: bool) -> Result<Self, Errno> {
         let mut raised = false;
         if keep && let Some(sets) = thread()?.with_fsetid {
@@ -243,11 +244,11 @@ impl KeepSetid {
         Ok(Self { raised, thread_bound: PhantomData })
     }
 
-    /// The same for what is done to `file`. Where it has neither bit there is nothing to keep, and a look at it costs
-    /// less than two changes of capabilities.
+    /// Raises CAP_FSETID for an operation on `file`. Does nothing if the file has neither bit: the `statx` costs less
+    /// than two changes of capabilities.
     ///
     /// # Errors
-    /// Those of `capset(2)`.
+    /// The error of `capset(2)`.
     pub fn of(file: impl AsFd, keep: bool) -> Result<Self, Errno> {
         let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
         let has_bits = || {
@@ -266,7 +267,8 @@ impl Drop for KeepSetid {
         let lowered =
             THREAD.get().is_some_and(|thread| rustix::thread::set_capabilities(None, thread.usual).is_ok());
         if !lowered {
-            // Giving a capability up cannot fail. With it kept, writes of others would leave setuid bits in place.
+            // Dropping a capability cannot fail. If it stayed, writes of other callers would leave setuid bits in
+            // place.
             std::process::abort();
         }
     }

@@ -1,23 +1,23 @@
-//! Inode numbers of several devices, shown as one.
+//! Mapping of inode numbers from several devices into one number space.
 
 use std::fmt;
 use std::sync::OnceLock;
 
 use parking_lot::RwLock;
 
-/// Index and device, as (major, minor).
+/// Index of a device and its number, as (major, minor).
 pub type Numbered = (u16, (u32, u32));
 
-/// No device has these numbers.
+/// A device number that does not exist.
 const NONE: (u32, u32) = (u32::MAX, u32::MAX);
 
-/// Devices seen so far. The first is the source's own: its inode numbers are shown as they are.
+/// The devices seen so far. The first is the source's own: its inode numbers are shown unchanged.
 ///
-/// Those of other devices get the index of their device in the top 16 bits, so that two files never share a number.
-/// (Numbers that use these bits already are mixed, not lost: within one device they stay distinct.)
+/// Inode numbers of another device have its index XORed into the top 16 bits, so that two files never share a number.
+/// (Numbers that already use these bits are changed, but stay distinct within one device.)
 pub struct Devices {
     seen: RwLock<Vec<(u32, u32)>>,
-    /// Who is told of a device that was not seen before.
+    /// Called for each device that was not seen before.
     told: OnceLock<Box<dyn Fn(Numbered) + Send + Sync>>,
 }
 
@@ -28,12 +28,12 @@ impl fmt::Debug for Devices {
 }
 
 impl Devices {
-    /// A list with the source's own device, as (major, minor).
+    /// Creates a list with the source's own device, as (major, minor).
     pub fn new(own: (u32, u32)) -> Self {
         Self { seen: RwLock::new(vec![own]), told: OnceLock::new() }
     }
 
-    /// Goes on with the indices of an earlier process, and has `tell` hear of all that come.
+    /// Restores the indices of an earlier process, and calls `tell` for each new device.
     pub fn keep(&self, known: &[Numbered], tell: Box<dyn Fn(Numbered) + Send + Sync>) {
         let mut seen = self.seen.write();
         for &(index, device) in known {
@@ -49,7 +49,7 @@ impl Devices {
         let _ = self.told.set(tell);
     }
 
-    /// The index of a device. Beyond 65,535 devices the last index is shared.
+    /// Returns the index of a device. Beyond 65,535 devices the last index is shared.
     pub fn index(&self, device: (u32, u32)) -> u16 {
         let position = |seen: &[(u32, u32)]| seen.iter().position(|&known| known == device);
         if let Some(index) = position(&self.seen.read()) {
@@ -67,7 +67,7 @@ impl Devices {
         }) as u16
     }
 
-    /// The number shown for an inode of the device with this index.
+    /// Returns the number shown for an inode of the device with this index.
     pub fn shown_ino(index: u16, ino: u64) -> u64 {
         ino ^ u64::from(index) << 48
     }

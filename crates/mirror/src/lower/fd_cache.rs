@@ -22,25 +22,25 @@ struct Ring {
 
 const SHARDS: usize = 8;
 
-/// Keeps the descriptors used lately; those not used since the hand last came by go first (second chance).
+/// A cache of recently used descriptors with second-chance (clock) eviction.
 pub struct FdCache {
     shards: [Mutex<Ring>; SHARDS],
-    /// Descriptors per shard.
+    /// Capacity of a shard.
     room: usize,
 }
 
 impl FdCache {
-    /// A cache of about `room` descriptors.
+    /// Creates a cache of about `room` descriptors.
     pub fn new(room: usize) -> Self {
         Self { shards: Default::default(), room: room.div_ceil(SHARDS).max(1) }
     }
 
     fn shard(&self, node: NodeId) -> &Mutex<Ring> {
-        // The low bits of an id are those of the node table's shards, which are spread evenly.
+        // The low bits of an id select the shard of the node table, so they are spread evenly.
         &self.shards[node.0 as usize % SHARDS]
     }
 
-    /// The descriptor of a node, if held.
+    /// Returns the cached descriptor of a node.
     pub fn get(&self, node: NodeId) -> Option<Arc<OwnedFd>> {
         let mut ring = self.shard(node).lock();
         let place = *ring.places.get(&node)?;
@@ -49,7 +49,7 @@ impl FdCache {
         Some(entry.fd.clone())
     }
 
-    /// Holds a descriptor; another may have to go.
+    /// Caches a descriptor; may evict another one.
     pub fn put(&self, node: NodeId, fd: Arc<OwnedFd>) {
         let mut ring = self.shard(node).lock();
         let ring = &mut *ring;
@@ -74,7 +74,7 @@ impl FdCache {
         }
     }
 
-    /// Lets go of a node's descriptor.
+    /// Drops a node's descriptor.
     pub fn remove(&self, node: NodeId) {
         let mut ring = self.shard(node).lock();
         let Some(place) = ring.places.remove(&node) else { return };
@@ -84,12 +84,12 @@ impl FdCache {
         }
     }
 
-    /// Descriptors held.
+    /// Number of cached descriptors.
     pub fn len(&self) -> usize {
         self.shards.iter().map(|shard| shard.lock().entries.len()).sum()
     }
 
-    /// No descriptor is held.
+    /// Reports whether the cache is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

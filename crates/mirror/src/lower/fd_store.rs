@@ -1,4 +1,4 @@
-//! Files that the next daemon cannot open again: who has them held for it.
+//! Descriptor store for files that the next daemon cannot open again by id, such as unlinked open files.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -16,27 +16,27 @@ use super::node_id::Ident;
 use super::open_files::OpenFile;
 use super::ops::Identity;
 
-/// Holds open files for a process that goes on where this one ends.
+/// Stores open files for the process that takes over from this one.
 pub trait FdStore: Send + Sync {
-    /// Holds the file of a handle.
+    /// Stores the file of a handle.
     fn hold(&self, handle: u64, file: BorrowedFd<'_>);
-    /// The handle was closed.
+    /// Drops the file of a closed handle.
     fn let_go(&self, handle: u64);
-    /// Holds an inode that nobody opens.
+    /// Stores an inode that is used without an open handle.
     fn hold_node(&self, node: NodeId, file: BorrowedFd<'_>);
-    /// The other side does not know the inode any more.
+    /// Drops an inode that the client forgot.
     fn let_go_node(&self, node: NodeId);
-    /// Holds an open file of a mount below the source, whose inodes have its index in their ids.
+    /// Stores an open file of a mount below the source, whose inodes carry its index in their ids.
     fn hold_mount(&self, index: u16, file: BorrowedFd<'_>);
 }
 
-/// The keeper, if there is one.
+/// State of storing descriptors; inactive without a store.
 #[derive(Default)]
 pub(super) struct Keeping {
     keeper: OnceLock<Arc<dyn FdStore>>,
-    /// Names taken away so far.
+    /// Number of names removed so far.
     removals: AtomicU64,
-    /// Files are used without being opened: those that lose their last name are held by inode.
+    /// Files are used without OPEN: unlinked ones are stored by inode.
     by_node: AtomicBool,
     nodes: Mutex<HashSet<NodeId>>,
 }
@@ -48,9 +48,10 @@ impl fmt::Debug for Keeping {
 }
 
 impl Lower {
-    /// Has open files held that cannot be opened again: those without a name, and those whose id does not lead to them.
+    /// Starts storing open files that cannot be opened again: unlinked ones, and those whose id does not encode a file
+    /// handle.
     ///
-    /// `by_node`: nobody opens files, so any that loses its last name may be in use.
+    /// `by_node`: files are used without OPEN, so any unlinked file may be in use.
     pub fn keep_with(&self, keeper: Arc<dyn FdStore>, by_node: bool) {
         self.mounts.keep_with(keeper.clone());
         let _ = self.keeping.keeper.set(keeper);
@@ -77,7 +78,7 @@ impl Lower {
         self.keeping.removals.load(Ordering::Acquire)
     }
 
-    /// After a file was opened; `removals` is how many names were gone before.
+    /// Called after a file was opened; `removals` is the count of removed names before the open.
     pub(super) fn hold_opened(&self, handle: u64, file: &OpenFile, removals: u64) {
         if self.keeping.keeper.get().is_none() {
             return;
@@ -88,7 +89,7 @@ impl Lower {
         }
     }
 
-    /// Before the name of this inode goes: holds its open files where it is the last one.
+    /// Called before a name of this inode is removed: stores its open files if it is the last one.
     pub(super) fn hold_before_loss(&self, victim: BorrowedFd<'_>) -> Option<NodeId> {
         self.keeping.keeper.get()?;
         let by_node = self.keeping.by_node.load(Ordering::Acquire);
@@ -103,7 +104,7 @@ impl Lower {
         Some(id)
     }
 
-    /// The name is gone; the file may have been opened meanwhile.
+    /// Called after the removal; the file may have been opened meanwhile.
     pub(super) fn hold_after_loss(&self, id: Option<NodeId>) {
         self.keeping.removals.fetch_add(1, Ordering::AcqRel);
         if let Some(id) = id {
@@ -111,7 +112,8 @@ impl Lower {
         }
     }
 
-    /// Holds an inode without a name, or about to lose it, until it is forgotten. Bounded as the daemon's own are.
+    /// Stores an unlinked inode, or one about to be, until it is forgotten. The count is bounded like that of the
+    /// daemon's own descriptors.
     pub(super) fn hold_inode(&self, file: BorrowedFd<'_>) {
         let Some(keeper) = self.keeping.keeper.get().filter(|_| self.keeping.by_node.load(Ordering::Acquire))
         else {
@@ -120,7 +122,7 @@ impl Lower {
         let Ok((Identity::Handle(node), _)) = self.identify(file) else { return };
         let Some(id) = node.id() else { return };
         if self.resumes {
-            // The other side may know it from an earlier process, and will have it forgotten.
+            // The client may know the inode from an earlier process and will send a FORGET for it.
             self.nodes.revive(node).ok();
         }
         if self.nodes.get(id).is_err() {
@@ -132,7 +134,7 @@ impl Lower {
         }
     }
 
-    /// Goes on with what was held for an earlier process.
+    /// Restores an inode that was stored for an earlier process.
     pub(super) fn restore_inode(&self, id: NodeId, file: OwnedFd) -> Result<(), Errno> {
         match self.identify(file.as_fd())?.0 {
             Identity::Handle(node) if node.id() == Some(id) => self.nodes.revive(node)?,
@@ -143,7 +145,7 @@ impl Lower {
         Ok(())
     }
 
-    /// The other side does not know the inode any more.
+    /// Drops the stored inode when the client forgets it.
     pub(super) fn let_go_inode(&self, id: NodeId) {
         if self.keeping.by_node.load(Ordering::Acquire)
             && self.keeping.nodes.lock().remove(&id)
@@ -160,7 +162,7 @@ impl Lower {
     }
 }
 
-/// Names that a file has; none for what is not a regular file.
+/// Returns the link count of a regular file, `None` for other types.
 fn links(file: BorrowedFd<'_>) -> Option<u32> {
     let asked = StatxFlags::NLINK | StatxFlags::TYPE;
     let stat = rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, asked).ok()?;

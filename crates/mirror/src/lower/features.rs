@@ -1,4 +1,4 @@
-//! What the lower file system can do.
+//! Feature detection of the lower file system.
 
 use std::os::fd::AsFd;
 
@@ -7,33 +7,33 @@ use rustix::io::Errno;
 
 use super::sys::ProcPath;
 
-/// What the file system of the source can do. Asked once, of the root.
+/// Features of the source's file system, detected once on its root.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Features {
-    /// Extended attributes of any namespace.
+    /// It supports extended attributes in any namespace.
     pub xattrs: bool,
-    /// POSIX ACLs.
+    /// It supports POSIX ACLs.
     pub acls: bool,
-    /// Errors of writes are known at once, not at close: the file system is not reached over a network.
+    /// It is not a network file system: write errors are reported at once, not at close.
     pub local: bool,
-    /// The file system lies on others (overlay, eCryptfs, FUSE).
+    /// It is stacked on other file systems (overlay, eCryptfs, FUSE).
     pub stacked: bool,
-    /// Access times are not kept exactly: the mount has `relatime` or `noatime`, or is read-only.
+    /// Access times are inexact: the mount has `relatime` or `noatime`, or is read-only.
     pub relatime: bool,
 }
 
-/// NFS, SMB (two), FUSE, 9P, Ceph, AFS (two): `close` may report an error there.
+/// NFS, SMB (two), FUSE, 9P, Ceph, AFS (two): `close` may report an error on these.
 const REMOTE: [i64; 8] =
     [0x6969, 0xff53_4d42, 0xfe53_4d42, 0x6573_5546, 0x0102_1997, 0x00c3_6400, 0x5346_414f, 0x6b41_4653];
 
-/// Overlay, eCryptfs, FUSE (which may pass through itself).
+/// Overlay, eCryptfs, FUSE (which may use passthrough itself).
 const STACKED: [i64; 3] = [0x794c_7630, 0xf15f, 0x6573_5546];
 
 const INEXACT: StatVfsMountFlags =
     StatVfsMountFlags::RELATIME.union(StatVfsMountFlags::NOATIME).union(StatVfsMountFlags::RDONLY);
 
 impl Features {
-    /// Asks the file system of `root`, an O_PATH descriptor.
+    /// Detects the features of the file system of `root`, an O_PATH descriptor.
     pub fn of(root: impl AsFd) -> Self {
         let path = ProcPath::new(&root);
         let knows = |name| rustix::fs::getxattr_query(path.as_cstr(), name) != Err(Errno::OPNOTSUPP);

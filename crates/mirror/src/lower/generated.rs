@@ -1,12 +1,13 @@
-//! File systems whose files the kernel makes as they are read, such as procfs: their size is 0, or a page, whatever they hold.
+//! Pseudo file systems such as procfs, whose files the kernel generates on read: their size is 0 or one page, whatever
+//! they contain.
 //!
-//! The page cache ends at the size, so such files are read and written without it.
+//! The page cache ends at the file size, so such files are read and written with direct I/O.
 
 use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
-/// The magic numbers of such file systems, and their types in the mount table.
+/// Magic numbers of pseudo file systems, and their types in the mount table.
 const KINDS: [(i64, &str); 11] = [
     (0x9fa0, "proc"),
     (0x6265_6572, "sysfs"),
@@ -21,25 +22,25 @@ const KINDS: [(i64, &str); 11] = [
     (0x6165_676c, "pstore"),
 ];
 
-/// Whether a file is on such a file system.
+/// Reports whether a file is on a pseudo file system.
 pub(super) fn is_generated(fd: BorrowedFd<'_>) -> bool {
     rustix::fs::fstatfs(fd).is_ok_and(|statfs| KINDS.iter().any(|(magic, _)| *magic == statfs.f_type))
 }
 
-/// Whether such a file system is mounted at a directory or below. Any doubt is a yes.
+/// Reports whether a pseudo file system is mounted at a directory or below; `true` in doubt.
 pub(super) fn is_below(directory: &Path) -> bool {
     let Ok(directory) = directory.canonicalize() else { return true };
     let Ok(table) = std::fs::read("/proc/self/mountinfo") else { return true };
     table.split(|&byte| byte == b'\n').any(|line| names_one_below(line, &directory))
 }
 
-/// One line per mount: number, parent, device, root, mount point, options, more options, `-`, type, ...
+/// Parses a line of the mount table: number, parent, device, root, mount point, options, more options, `-`, type, ...
 fn names_one_below(line: &[u8], directory: &Path) -> bool {
     let fields: Vec<&[u8]> = line.split(|&byte| byte == b' ').collect();
     let kind = fields.iter().position(|field| *field == b"-").and_then(|dash| fields.get(dash + 1));
     let generated = kind.is_some_and(|kind| KINDS.iter().any(|(_, name)| name.as_bytes() == *kind));
     let Some(at) = fields.get(4).filter(|_| generated) else { return false };
-    // What is escaped is not understood, only taken for below.
+    // An escaped mount point is not decoded, but assumed to be below.
     at.contains(&b'\\') || Path::new(std::ffi::OsStr::from_bytes(at)).starts_with(directory)
 }
 

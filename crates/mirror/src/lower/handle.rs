@@ -1,4 +1,4 @@
-//! File handles: how an inode is named without holding it open.
+//! File handles: persistent references to inodes that need no open descriptor.
 
 use std::fmt;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -8,7 +8,7 @@ use rustix::io::Errno;
 
 use super::sys;
 
-/// Handles of this size need no allocation. ext4 uses 8 bytes, tmpfs and XFS 12, btrfs 20.
+/// Handles up to this size need no allocation. ext4 uses 8 bytes, tmpfs and XFS 12, btrfs 20.
 const INLINE: usize = 20;
 
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -17,8 +17,8 @@ enum Bytes {
     Boxed(Box<[u8]>),
 }
 
-/// A kernel file handle. It names an inode of one file system until the inode is deleted, reuse of its number
-/// included.
+/// A kernel file handle. It identifies an inode of one file system until the inode is deleted, even if its number is
+/// reused.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct FileHandle {
     kind: i32,
@@ -26,10 +26,10 @@ pub struct FileHandle {
 }
 
 impl FileHandle {
-    /// The handle of an open file (O_PATH will do).
+    /// Returns the handle of an open file (O_PATH suffices).
     ///
     /// # Errors
-    /// EOPNOTSUPP where the file system has none.
+    /// EOPNOTSUPP if the file system does not support handles.
     pub fn of(fd: BorrowedFd<'_>) -> Result<Self, Errno> {
         let raw = sys::name_to_handle(fd)?;
         Ok(Self::new(raw.kind(), raw.bytes()))
@@ -47,12 +47,12 @@ impl FileHandle {
         Self { kind, bytes }
     }
 
-    /// What kind of handle the file system says it is.
+    /// Returns the handle type that the file system reported.
     pub(crate) fn kind(&self) -> i32 {
         self.kind
     }
 
-    /// What is in it.
+    /// Returns the opaque bytes of the handle.
     pub(crate) fn bytes(&self) -> &[u8] {
         match &self.bytes {
             Bytes::Inline { len, bytes } => &bytes[..INLINE.min(usize::from(*len))],
@@ -60,7 +60,7 @@ impl FileHandle {
         }
     }
 
-    /// Bytes on the heap.
+    /// Heap use in bytes.
     pub(crate) fn heap(&self) -> usize {
         match &self.bytes {
             Bytes::Inline { .. } => 0,
@@ -68,10 +68,10 @@ impl FileHandle {
         }
     }
 
-    /// Opens the file. `mount` is an open file, not O_PATH, of the mount through which it is to be seen.
+    /// Opens the file. `mount` is an open file, not O_PATH, of the mount through which it is accessed.
     ///
     /// # Errors
-    /// ESTALE where the inode is gone; EPERM without CAP_DAC_READ_SEARCH; else those of `open(2)`.
+    /// ESTALE if the inode was deleted; EPERM without CAP_DAC_READ_SEARCH; else the error of `open(2)`.
     pub fn open(&self, mount: BorrowedFd<'_>, flags: OFlags) -> Result<OwnedFd, Errno> {
         let raw = sys::RawHandle::new(self.kind, self.bytes()).ok_or(Errno::STALE)?;
         sys::open_by_handle(mount, &raw, flags)

@@ -1,4 +1,4 @@
-//! Where inodes were seen last, also those forgotten since.
+//! Lossy map from inodes, including forgotten ones, to the directory in which each was last seen.
 
 use parking_lot::Mutex;
 use shunt_fuse::NodeId;
@@ -7,48 +7,48 @@ use super::node_id::Ident;
 
 const SHARDS: usize = 64;
 
-/// Places of one shard: all together remember a million inodes, in 16 bytes each.
+/// Entries per shard: all shards together remember a million inodes, in 16 bytes each.
 const PLACES: usize = 1 << 14;
 
-/// Places that an inode may have, the one noted last first. With half of all places in use fewer than one inode in a hundred
-/// finds none of its own.
+/// Associativity: entries in which an inode may be stored, the latest first. With half of all entries in use, fewer
+/// than one inode in a hundred finds no free one.
 const WAYS: usize = 8;
 
 const BUCKETS: usize = SHARDS * PLACES / WAYS;
 
-/// Of each inode the directory in which it was seen last, by mount and inode number. It may forget, and may be out of date,
-/// never invent.
+/// The last known parent directory of inodes, keyed by mount and inode number. An entry may be missing or out of date,
+/// but is never invented.
 ///
-/// Memory is taken as inodes are seen, up to 16 MiB; then each new one takes the place of the one of its bucket that was
-/// noted longest ago.
+/// The table grows as inodes are seen, up to 16 MiB; then each new entry replaces the least recently noted one of its
+/// bucket.
 pub struct Hints(Box<[Mutex<Vec<[u64; 2]>>]>);
 
-/// Mount and number. 0 is none.
+/// The key of a node: mount and inode number. 0 is none.
 fn key(node: NodeId) -> Option<u64> {
     Ident::of(node).map(|Ident { mount, ino, .. }| u64::from(mount) << 48 | ino)
 }
 
 impl Hints {
-    /// An empty memory. Where no hints are `wanted` it stays so.
+    /// Creates an empty table. If no hints are `wanted`, it stores nothing.
     pub fn new(wanted: bool) -> Self {
-        // All zero: the pages come from the kernel one by one, as they are written.
+        // All-zero memory: the kernel provides each page when it is first written.
         let shard = |_| Mutex::new(vec![[0; 2]; PLACES]);
         Self((0..if wanted { SHARDS } else { 0 }).map(shard).collect())
     }
 
-    /// Whether anything is remembered.
+    /// Reports whether hints are stored.
     pub fn are_kept(&self) -> bool {
         !self.0.is_empty()
     }
 
     fn bucket(&self, key: u64) -> Option<(&Mutex<Vec<[u64; 2]>>, usize)> {
-        // Fibonacci hashing, whose highest bits spread runs of numbers evenly, as inodes come in.
+        // Fibonacci hashing: its highest bits spread consecutive inode numbers evenly.
         let hash = key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - BUCKETS.ilog2());
         let hash = hash as usize;
         Some((self.0.get(hash % SHARDS)?, hash / SHARDS * WAYS))
     }
 
-    /// Takes note of where an inode was seen.
+    /// Records the directory in which an inode was seen.
     pub fn note(&self, node: NodeId, parent: NodeId) {
         let Some(key) = key(node) else { return };
         let Some((shard, first)) = self.bucket(key) else { return };
@@ -59,7 +59,7 @@ impl Hints {
         bucket[0] = [key, parent.0];
     }
 
-    /// Where an inode was seen last.
+    /// Returns the directory in which an inode was last seen.
     pub fn parent(&self, node: NodeId) -> Option<NodeId> {
         let key = key(node)?;
         let (shard, first) = self.bucket(key)?;

@@ -1,9 +1,9 @@
-//! Users and groups shown under other numbers.
+//! Static mapping of user and group ids between the source and the mount.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// A run of ids: `count` from `lower` on the source are shown from `shown` on.
+/// A range of ids: `count` ids from `lower` on in the source appear as `shown` and following.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Run {
     lower: u32,
@@ -11,22 +11,22 @@ struct Run {
     count: u32,
 }
 
-/// Maps ids of the source to those shown, and back. Ids that no run covers stay as they are.
+/// Maps ids of the source to ids in the mount, and back. Ids outside all ranges stay unchanged.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct IdMap {
     runs: Vec<Run>,
 }
 
-/// What is wrong with a map.
+/// Errors of parsing an id map.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum IdMapError {
-    /// Not of the form `FROM:TO[:COUNT]`.
+    /// The text does not have the form `FROM:TO[:COUNT]`.
     #[error("'{0}' is not FROM:TO[:COUNT], where FROM is an id of the source and TO the id shown for it")]
     Syntax(String),
-    /// A run is empty or goes beyond the largest id (4,294,967,294).
+    /// A range is empty or exceeds the largest id (4,294,967,294).
     #[error("'{0}' is not a range of ids: they go from 0 to 4294967294")]
     Range(String),
-    /// Two runs cover one id.
+    /// Two ranges contain the same id.
     #[error("'{0}' overlaps another mapping")]
     Overlap(String),
 }
@@ -60,24 +60,24 @@ impl IdMap {
         Ok(())
     }
 
-    /// The id shown for one of the source.
+    /// Maps an id of the source to the mount.
     pub fn show(&self, id: u32) -> u32 {
         let covers = |run: &&Run| id.checked_sub(run.lower).is_some_and(|offset| offset < run.count);
         self.runs.iter().find(covers).map_or(id, |run| run.shown + (id - run.lower))
     }
 
-    /// The id of the source for one shown.
+    /// Maps an id of the mount to the source.
     pub fn store(&self, id: u32) -> u32 {
         let covers = |run: &&Run| id.checked_sub(run.shown).is_some_and(|offset| offset < run.count);
         self.runs.iter().find(covers).map_or(id, |run| run.lower + (id - run.shown))
     }
 
-    /// First id of the source, first id shown, and how many.
+    /// Iterates over the ranges: first id of the source, first id in the mount, and count.
     pub(super) fn runs(&self) -> impl Iterator<Item = (u32, u32, u32)> {
         self.runs.iter().map(|run| (run.lower, run.shown, run.count))
     }
 
-    /// Nothing is mapped.
+    /// Reports whether both maps are empty.
     pub fn is_identity(&self) -> bool {
         self.runs.is_empty()
     }
@@ -86,7 +86,7 @@ impl IdMap {
 impl FromStr for IdMap {
     type Err = IdMapError;
 
-    /// Runs divided by commas.
+    /// Parses ranges separated by commas.
     fn from_str(text: &str) -> Result<Self, IdMapError> {
         let mut map = Self::default();
         text.split(',').try_for_each(|run| map.add(run))?;
@@ -104,23 +104,23 @@ impl fmt::Display for IdMap {
     }
 }
 
-/// The maps of users and groups.
+/// Id maps of users and groups.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct IdMaps {
-    /// Users.
+    /// Map of user ids.
     pub users: IdMap,
-    /// Groups.
+    /// Map of group ids.
     pub groups: IdMap,
 }
 
 impl IdMaps {
-    /// Nothing is mapped.
+    /// Reports whether both maps are empty.
     pub fn is_identity(&self) -> bool {
         self.users.is_identity() && self.groups.is_identity()
     }
 
-    /// Maps the ids inside of an ACL (the value of `system.posix_acl_access` or `_default`): to those shown, or to
-    /// those stored. A value of another form is left as it is; the kernel judges it.
+    /// Maps the ids in an ACL (the value of `system.posix_acl_access` or `_default`) to the mount or to the source. A
+    /// value in another format stays unchanged; the kernel rejects it if it is invalid.
     pub fn map_acl(&self, acl: &mut [u8], to_shown: bool) {
         const VERSION: u32 = 2;
         const USER: u16 = 0x02;

@@ -1,23 +1,23 @@
-//! How many descriptors may be held, and for what.
+//! Partition of the descriptor limit.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Shares of RLIMIT_NOFILE. What is left over is for files that callers have open.
+/// Shares of RLIMIT_NOFILE. The rest is for files that callers have open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Directories kept open for lookups.
+    /// Directories cached for lookups.
     pub dirs: usize,
-    /// Listings that go on where the last request ended.
+    /// Idle listings that the next request continues.
     pub listings: usize,
-    /// Inodes that lost their last name while still known.
+    /// Unlinked inodes that the client still knows.
     pub nameless: usize,
-    /// Inodes held by descriptor, where handles do not work.
+    /// Inodes held by descriptor, if handles do not work.
     pub nodes: u64,
     descriptors: u64,
 }
 
 impl Limits {
-    /// The shares of a limit.
+    /// Computes the shares of a limit.
     pub fn of(descriptors: u64) -> Self {
         let part = |share: u64, most: u64| (descriptors / share).clamp(8, most) as usize;
         Self {
@@ -29,13 +29,13 @@ impl Limits {
         }
     }
 
-    /// Files kept open for requests that name the inode alone: who sends these opens nothing, and leaves the room.
+    /// Number of descriptors cached for requests without OPEN, whose callers then need none of their own.
     pub fn unopened(&self, handles: bool) -> usize {
         self.open(handles).min(1024)
     }
 
-    /// Files and directories that callers may have open: what the shares leave, less a reserve of an eighth (64 at
-    /// least) for the daemon itself and for what is opened for the length of a request.
+    /// Number of files and directories that callers may have open: what the shares leave, less a reserve of one eighth
+    /// (at least 64) for the daemon itself and for descriptors that live only for one request.
     pub fn open(&self, handles: bool) -> usize {
         let shares = if handles { (self.dirs + self.nameless) as u64 } else { self.nodes };
         let kept = shares + self.listings as u64 + (self.descriptors / 8).max(64);
@@ -43,7 +43,7 @@ impl Limits {
     }
 }
 
-/// Raises the soft limit of open descriptors to the hard one; tells the limit in force.
+/// Raises the soft limit of open descriptors to the hard limit; returns the limit in force.
 pub fn raise_descriptor_limit() -> u64 {
     let limit = getrlimit(Resource::Nofile);
     if limit.current != limit.maximum

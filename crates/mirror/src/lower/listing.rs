@@ -1,4 +1,4 @@
-//! Reading directories.
+//! Directory listings: buffered `getdents64`, with positions kept between requests.
 
 use std::ffi::CStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -12,35 +12,35 @@ use shunt_fuse::NodeId;
 use super::shares::Share;
 use super::sys;
 
-/// Bytes read from the lower directory at once.
+/// Size in bytes of a read from the lower directory.
 const BUFFER: usize = 32 << 10;
 
-/// No cookie: forces a seek.
+/// An invalid cookie, which forces a seek.
 const NOWHERE: u64 = u64::MAX;
 
-/// A name in a directory.
+/// An entry of a directory.
 #[derive(Debug, Clone, Copy)]
 pub struct DirEntry<'a> {
-    /// The name.
+    /// Its name.
     pub name: &'a CStr,
     /// Inode number on the lower file system.
     pub ino: u64,
-    /// The other side holds the inode already.
+    /// The client already holds the inode.
     pub held: bool,
-    /// The cookie from which a listing goes on after this entry.
+    /// The cookie from which a listing continues after this entry.
     pub next: u64,
-    /// Its kind, where the file system tells.
+    /// Its file type, if the file system reports it.
     pub kind: FileType,
 }
 
 impl DirEntry<'_> {
-    /// `.` or `..`
+    /// Reports whether the name is `.` or `..`.
     pub fn is_dots(&self) -> bool {
         matches!(self.name.to_bytes(), b"." | b"..")
     }
 }
 
-/// Splits the first record off a buffer of `getdents64`; the number is its length.
+/// Parses the first record of a `getdents64` buffer; returns it with its length.
 fn first_record(buffer: &[u8]) -> Option<(DirEntry<'_>, usize)> {
     let (ino, rest) = buffer.split_first_chunk()?;
     let (next, rest) = rest.split_first_chunk()?;
@@ -63,15 +63,15 @@ fn first_record(buffer: &[u8]) -> Option<(DirEntry<'_>, usize)> {
 pub struct Listing {
     dir: OwnedFd,
     buffer: Vec<u8>,
-    /// First byte of the buffer that is not handed out yet.
+    /// Offset of the first buffered byte that was not returned yet.
     taken: usize,
-    /// The cookie that belongs to it.
+    /// The cookie of that entry.
     position: u64,
-    /// The buffer is the last.
+    /// The end of the directory was read.
     ended: bool,
-    /// Changes of the directory's names that the buffer knows of.
+    /// Change count of the directory's names when the buffer was read.
     epoch: u64,
-    /// Of the user that has it open.
+    /// The share of the user that has it open.
     _share: Option<Share>,
 }
 
@@ -81,12 +81,12 @@ impl Listing {
         Self { dir, buffer: Vec::new(), taken: 0, position: 0, ended: false, epoch: 0, _share: None }
     }
 
-    /// One that a user has open.
+    /// Counts the listing for the user that has it open.
     pub fn of_user(self, share: Share) -> Self {
         Self { _share: Some(share), ..self }
     }
 
-    /// The directory.
+    /// Returns the directory.
     pub fn dir(&self) -> BorrowedFd<'_> {
         self.dir.as_fd()
     }
@@ -100,11 +100,12 @@ impl Listing {
         Ok(())
     }
 
-    /// Hands out entries from the cookie `from` on, until `take` refuses one or the directory ends. An entry refused
-    /// comes again. Going on where the last call ended costs no seek; from 0 the directory is read afresh.
+    /// Passes entries from the cookie `from` on to `take`, until `take` refuses one or the directory ends. A refused
+    /// entry is returned again by the next call. Continuing where the last call ended needs no seek; a walk from 0
+    /// reads the directory again.
     ///
     /// # Errors
-    /// Those of `lseek(2)` and `getdents64(2)`, and of `take`.
+    /// The errors of `lseek(2)`, `getdents64(2)` and `take`.
     pub fn walk(
         &mut self,
         from: u64,
@@ -123,7 +124,7 @@ impl Listing {
                 self.taken = 0;
                 if sys::getdents(self.dir.as_fd(), &mut self.buffer)? == 0 {
                     self.ended = true;
-                    // Most listings wait a while for the request that meets the end.
+                    // Most listings stay idle from here until the request that reads the end.
                     self.buffer = Vec::new();
                     return Ok(());
                 }
@@ -138,7 +139,7 @@ impl Listing {
         }
     }
 
-    /// Gives up what was read before names changed: the next walk reads it again from its cookie.
+    /// Discards buffered entries if names changed since: the next walk reads again from its cookie.
     fn renew(&mut self, epoch: u64) {
         if self.epoch != epoch && !self.buffer.is_empty() {
             self.position = NOWHERE;
@@ -151,26 +152,26 @@ impl Listing {
     }
 }
 
-/// Listings without an open: where one stopped is found again by directory and position.
+/// Listings without OPENDIR: a paused one is found again by directory and position.
 #[derive(Debug)]
 pub struct Listings {
-    /// The one used longest ago first.
+    /// Idle listings, the least recently used first.
     idle: Mutex<Vec<(NodeId, Listing)>>,
     room: usize,
-    /// Changes of names, of all directories that share a place.
+    /// Change counts of names, each shared by all directories with the same hash.
     epochs: [AtomicU64; EPOCHS],
 }
 
 const EPOCHS: usize = 64;
 
 impl Listings {
-    /// Keeps up to `room` listings.
+    /// Creates a cache of up to `room` listings.
     pub fn new(room: usize) -> Self {
         Self { idle: Mutex::default(), room, epochs: std::array::from_fn(|_| AtomicU64::new(0)) }
     }
 
-    /// The listing of `node` that stands at `cookie`, if kept. Concurrent readers each have their own. The beginning
-    /// is nobody's place: a new listing starts there.
+    /// Removes and returns the cached listing of `node` that is at `cookie`. Concurrent readers each have their own. A
+    /// listing at the beginning is never cached: a new one starts there.
     pub fn take(&self, node: NodeId, cookie: u64) -> Option<Listing> {
         let mut idle = self.idle.lock();
         let place = idle.iter().rposition(|(of, listing)| *of == node && listing.is_at(cookie))?;
@@ -180,12 +181,12 @@ impl Listings {
         Some(listing)
     }
 
-    /// A new listing of `node`.
+    /// Starts a new listing of `node`.
     pub fn begin(&self, node: NodeId, dir: OwnedFd) -> Listing {
         Listing { epoch: self.epoch(node).load(Ordering::Acquire), ..Listing::new(dir) }
     }
 
-    /// Names of a directory changed: what was read ahead of them may be untrue.
+    /// Invalidates buffered entries of a directory whose names changed.
     pub fn changed(&self, node: NodeId) {
         self.epoch(node).fetch_add(1, Ordering::AcqRel);
     }
@@ -194,27 +195,27 @@ impl Listings {
         &self.epochs[(node.0 ^ node.0 >> 8) as usize % EPOCHS]
     }
 
-    /// Keeps a listing for the request that goes on from it.
+    /// Caches a listing for the request that continues it.
     pub fn put(&self, node: NodeId, listing: Listing) {
         let mut idle = self.idle.lock();
         let oldest = (idle.len() >= self.room).then(|| idle.remove(0));
         idle.push((node, listing));
         drop(idle);
-        // Closing a directory may take a moment: not under the lock.
+        // Closing a directory may take a while, so it happens outside the lock.
         drop(oldest);
     }
 
-    /// Drops all listings of a directory.
+    /// Drops all cached listings of a directory.
     pub fn forget(&self, node: NodeId) {
         self.idle.lock().retain(|(of, _)| *of != node);
     }
 
-    /// Listings kept.
+    /// Number of cached listings.
     pub fn len(&self) -> usize {
         self.idle.lock().len()
     }
 
-    /// No listing is kept.
+    /// Reports whether no listing is cached.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -229,7 +230,7 @@ mod tests {
         Listing::new(std::fs::File::open(path).unwrap().into())
     }
 
-    /// Reads `most` entries from a cookie; tells the names and the cookie after them.
+    /// Reads `most` entries from a cookie; returns the names and the cookie after them.
     fn some(listing: &mut Listing, mut cookie: u64, most: usize) -> (Vec<String>, u64) {
         let mut names = Vec::new();
         listing
@@ -255,7 +256,7 @@ mod tests {
             expected.insert(name);
         }
         let mut listing = listing(dir.path());
-        // Two readers take turns on one listing, each from its own cookie.
+        // Two readers alternate on one listing, each from its own cookie.
         let (mut one, mut two) = (BTreeSet::new(), BTreeSet::new());
         let (mut at_one, mut at_two) = (0, 0);
         loop {

@@ -1,4 +1,5 @@
-//! The engine: a directory tree by node ids. It knows no requests, sessions or caches.
+//! The engine: a directory tree addressed by node ids, independent of requests, sessions and kernel caches. Its
+//! comments call the kernel that holds these ids the client.
 
 pub(crate) mod bind_mount;
 mod casefold;
@@ -67,24 +68,24 @@ use watch::Watch;
 
 use crate::options::ReadTimes;
 
-/// What is asked of `statx` everywhere.
+/// The `statx` mask of all stat calls.
 const STAT: StatxFlags = StatxFlags::BASIC_STATS.union(StatxFlags::BTIME).union(StatxFlags::MNT_ID);
 
-/// What a [`Lower`] shows, and how.
+/// Options of a [`Lower`].
 #[derive(Debug, Clone, Default)]
 pub struct LowerOptions {
-    /// The directory.
+    /// The source directory.
     pub source: PathBuf,
     /// Refuse every change with EROFS.
     pub read_only: bool,
-    /// How reads change access times.
+    /// Effect of reads on access times.
     pub read_times: ReadTimes,
-    /// The other side holds ids of an earlier engine of the same source, and is believed: inodes are served whose
-    /// place below the source cannot be proved. Never where ids may be forged, as by the kernel of a guest.
+    /// The client holds ids of an earlier engine of the same source, which are trusted: inodes are served even if their
+    /// path below the source cannot be proved. Never set this where ids may be forged, as by the kernel of a guest.
     pub resumes: bool,
-    /// Users and groups shown under other numbers.
+    /// Mapping of user and group ids.
     pub ids: IdMaps,
-    /// What is to hear of changes that others make.
+    /// The watch that receives changes made by others.
     pub watch: Option<Arc<Watch>>,
 }
 
@@ -100,22 +101,22 @@ pub struct Lower {
     whole: bool,
     resumes: bool,
     read_only: bool,
-    /// Files are opened so that reads are not noted: the view is no mount of our own that says so.
+    /// Files are opened with O_NOATIME, because the view has no mount of its own with that option.
     unnoted: bool,
-    /// Some files may be generated as they are read.
+    /// Some files may be generated on read.
     may_generate: bool,
     ids: IdMaps,
     features: Features,
     limits: Limits,
     mounts: Mounts,
     watch: Option<Arc<Watch>>,
-    /// The root is not reached by it, but named by it in events.
+    /// Handle of the root: used only to recognise the root in events.
     root_handle: Option<FileHandle>,
     devices: Devices,
     nodes: NodeTable<Node>,
     hints: Hints,
     letters: casefold::Asked,
-    /// Directories that were looked into lately.
+    /// Directories recently used for lookups.
     dirs: FdCache,
     /// Inodes that lost their last name.
     nameless: FdCache,
@@ -127,34 +128,34 @@ pub struct Lower {
     keeping: Keeping,
 }
 
-/// How much a [`Lower`] holds.
+/// Resource use of a [`Lower`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Memory {
-    /// Inodes known to the other side, the root not counted.
+    /// Inodes known to the client, without the root.
     pub nodes: u64,
-    /// Bytes that their table occupies.
+    /// Size of the node table in bytes.
     pub node_bytes: u64,
     /// Open files.
     pub files: u64,
-    /// Open directories: those of callers, those kept for lookups, those kept for listings.
+    /// Open directories: those of callers, those cached for lookups, and those kept for listings.
     pub dirs: u64,
-    /// Deleted inodes held by descriptor.
+    /// Unlinked inodes held by descriptor.
     pub nameless: u64,
 }
 
-/// tmpfs has its names in the kernel's memory only: a path is told for every file.
+/// tmpfs keeps all its names in the kernel's memory, so a path is available for every file.
 fn names_are_kept(root: &OwnedFd) -> bool {
     const TMPFS: i64 = 0x0102_1994;
     rustix::fs::fstatfs(root).is_ok_and(|statfs| statfs.f_type == TMPFS)
 }
 
-/// A random number: what an earlier daemon called by ids of its own is not taken for something else.
+/// A random number that keeps ids of an earlier daemon from naming other files.
 fn epoch() -> u32 {
     RandomState::new().hash_one(0) as u32
 }
 
 impl Lower {
-    /// A file without a name in the source, to try things on, where one can be had and nothing is read-only.
+    /// Creates an unlinked file in the source for feature tests, if that is supported and nothing is read-only.
     pub fn nameless_file(&self) -> Option<OwnedFd> {
         if self.read_only {
             return None;
@@ -163,19 +164,19 @@ impl Lower {
         rustix::fs::openat(&*self.root, c".", flags, Mode::RUSR | Mode::WUSR).ok()
     }
 
-    /// Opens a source. Raises the soft limit of open descriptors to the hard one.
+    /// Opens a source. Raises the soft limit of open descriptors to the hard limit.
     ///
     /// # Errors
-    /// ENOENT, ENOTDIR, EACCES and others of `open(2)`.
+    /// ENOENT, ENOTDIR, EACCES or another error of `open(2)`.
     pub fn open(options: LowerOptions) -> Result<Self, Errno> {
         let source = Source::open(&options.source, options.read_only, options.read_times)?;
         Self::open_source(options, source)
     }
 
-    /// As [`open`](Self::open), with a source that is open already: its path is not looked at.
+    /// Opens a source whose root is already open: its path is not resolved.
     ///
     /// # Errors
-    /// As [`open`](Self::open).
+    /// The errors of [`open`](Self::open).
     pub fn open_source(options: LowerOptions, source: Source) -> Result<Self, Errno> {
         let limits = Limits::of(limits::raise_descriptor_limit());
         let Source { root, attached, whole } = source;
@@ -220,47 +221,48 @@ impl Lower {
         })
     }
 
-    /// What the file system of the source can do.
+    /// Returns the features of the source's file system.
     pub fn features(&self) -> Features {
         self.features
     }
 
-    /// The root of the source, open O_PATH.
+    /// Returns the O_PATH descriptor of the source's root.
     pub fn root(&self) -> BorrowedFd<'_> {
         self.root.as_fd()
     }
 
-    /// Whether a file is to be read and written without the page cache, whose end is the size that the source tells.
+    /// Reports whether a file must be read and written without the page cache, which ends at the file size that the
+    /// source reports.
     pub(crate) fn is_generated(&self, id: NodeId) -> bool {
         self.may_generate && self.node(id).is_ok_and(|node| self.mounts.is_generated(node.mount))
     }
 
-    /// Whether there may be such files.
+    /// Reports whether the source may contain generated files.
     pub(crate) fn may_generate(&self) -> bool {
         self.may_generate
     }
 
-    /// Whether the source is the root of its file system.
+    /// Reports whether the source is the root of its file system.
     pub fn is_whole(&self) -> bool {
         self.whole
     }
 
-    /// Why the source is not seen as a private copy of its mount tree, where it is not.
+    /// Returns why the view is not a private copy of the mount tree; `None` if it is.
     pub fn attached(&self) -> Option<Errno> {
         self.attached
     }
 
-    /// Whether inodes of the source's own mount are reached by handle, so that none costs a descriptor.
+    /// Reports whether inodes of the source's own mount are opened by handle, so that none needs a descriptor.
     pub fn has_handles(&self) -> bool {
         self.mounts.opener(0).is_some()
     }
 
-    /// Most inodes that may be known at once, where each costs a descriptor.
+    /// Limit on known inodes, if each needs a descriptor.
     pub fn node_limit(&self) -> Option<u64> {
         (!self.has_handles()).then_some(self.limits.nodes)
     }
 
-    /// How much is held.
+    /// Returns the memory that the engine uses.
     pub fn memory(&self) -> Memory {
         Memory {
             nodes: self.nodes.len(),
@@ -271,28 +273,28 @@ impl Lower {
         }
     }
 
-    /// Inodes known, the root not counted.
+    /// Number of known inodes, without the root.
     pub fn node_count(&self) -> u64 {
         self.nodes.len()
     }
 
-    /// Up to `count` inodes that were not used lately.
+    /// Returns up to `count` inodes that were not used recently.
     pub fn cold_nodes(&self, count: usize) -> Vec<NodeId> {
         self.nodes.cold(count)
     }
 
-    /// Whether the other side may hold inodes that are not known here.
+    /// Reports whether the client may hold inodes that are not in the node table.
     pub fn resumes(&self) -> bool {
         self.resumes
     }
 
-    /// Every inode known, the root included.
+    /// Calls `each` for every known inode, including the root.
     pub fn for_each_node(&self, mut each: impl FnMut(NodeId)) {
         each(NodeId::ROOT);
         self.nodes.for_each(each);
     }
 
-    /// The other side dropped `lookups` references to a node. Ids that name none are ignored.
+    /// Drops `lookups` references of the client to a node. Unknown ids are ignored.
     pub fn forget(&self, id: NodeId, lookups: u64) {
         let Some(node) = self.nodes.forget(id, lookups) else { return };
         self.nameless.remove(id);
@@ -307,17 +309,17 @@ impl Lower {
         }
     }
 
-    /// Whether the other side holds a node.
+    /// Reports whether the client holds a node.
     pub fn holds(&self, id: NodeId) -> bool {
         self.nodes.get(id).is_ok()
     }
 
-    /// As [`Devices::keep`]: what inode numbers are made of stays what it was.
+    /// Keeps inode numbers stable across a takeover: see [`Devices::keep`].
     pub fn keep_devices(&self, known: &[Numbered], tell: Box<dyn Fn(Numbered) + Send + Sync>) {
         self.devices.keep(known, tell);
     }
 
-    /// A stat as it is shown: inode number and owners mapped.
+    /// Maps a stat to the mount: inode number and owners.
     fn shown(&self, mut stat: Statx) -> Statx {
         let device = self.devices.index((stat.stx_dev_major, stat.stx_dev_minor));
         stat.stx_ino = Devices::shown_ino(device, stat.stx_ino);
@@ -326,7 +328,7 @@ impl Lower {
         stat
     }
 
-    /// The caller's ids as the source has them.
+    /// Maps the caller's ids to the source.
     fn stored(&self, caller: Caller) -> Caller {
         Caller {
             uid: self.ids.users.store(caller.uid),
@@ -336,12 +338,12 @@ impl Lower {
         }
     }
 
-    /// While this lives, the thread writes to `file` as the member of its group that the caller is, or is not.
+    /// Returns a guard under which the thread writes to `file` with the caller's membership in its group.
     fn as_member(&self, file: impl AsFd, caller: Caller) -> Result<AsMember, Errno> {
         AsMember::of(file, |group| caller.is_in(self.ids.groups.show(*group)))
     }
 
-    /// Before anything is changed.
+    /// Returns EROFS if changes are refused.
     fn writable(&self) -> Result<(), Errno> {
         if self.read_only { Err(Errno::ROFS) } else { Ok(()) }
     }

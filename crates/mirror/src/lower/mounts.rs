@@ -1,4 +1,4 @@
-//! The mounts below the source: through which files are opened again by handle.
+//! The mounts of the source, through which files are opened by handle.
 
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -17,50 +17,50 @@ use super::node_id;
 use super::sys::ProcPath;
 use super::watch::Watch;
 
-/// A mount, or a part of one that is a device of its own (a subvolume of btrfs).
+/// A mount, or a part of one with a device number of its own (a subvolume of btrfs).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MountKey {
-    /// Number of the mount.
+    /// Mount id.
     pub id: u64,
     /// Device, as (major, minor).
     pub device: (u32, u32),
 }
 
 impl MountKey {
-    /// Where a file is, by what `statx` said.
+    /// Returns the mount of a file from its `statx` result.
     pub fn of(stat: &Statx) -> Self {
         Self { id: stat.stx_mnt_id, device: (stat.stx_dev_major, stat.stx_dev_minor) }
     }
 }
 
-/// How the files of a mount are opened again.
+/// The means of opening files of a mount by handle.
 #[derive(Debug, Clone)]
 pub struct Opener {
     /// An open file of the mount.
     pub fd: Arc<OwnedFd>,
-    /// How its handles are made, where that is known.
+    /// The layout of its file handles, if known.
     pub codec: Option<Codec>,
 }
 
-/// File systems whose handles go stale while the file lives: FUSE (what its server forgot) and FAT (inodes that left
-/// the cache).
+/// File systems whose handles go stale while the file exists: FUSE (inodes that its server forgot) and FAT (inodes
+/// evicted from the cache).
 const STALE_HANDLES: [i64; 2] = [0x6573_5546, 0x4d44];
 
 #[derive(Debug)]
 struct Mount {
     key: MountKey,
-    /// `None` where handles do not work.
+    /// `None` if handles do not work.
     opener: Option<Opener>,
     /// It shows the whole of its file system.
     whole: bool,
-    /// The kernel makes the content of its files as they are read.
+    /// A pseudo file system: the kernel generates the contents of files on read.
     generated: bool,
     letters: CaseFolding,
-    /// Changes in its file system are told.
+    /// Set if change events of its file system are received.
     watched: Option<WatchedMount>,
 }
 
-/// A mount whose file system is watched.
+/// A mount whose file system is watched for changes.
 #[derive(Debug, Clone)]
 pub(super) struct WatchedMount {
     pub(super) index: u16,
@@ -68,7 +68,7 @@ pub(super) struct WatchedMount {
     fsid: u64,
 }
 
-/// Mounts seen so far, each with an index that nodes keep.
+/// The mounts seen so far, each with a stable index that nodes refer to.
 #[derive(Default)]
 pub struct Mounts {
     seen: RwLock<Vec<Mount>>,
@@ -83,20 +83,20 @@ impl fmt::Debug for Mounts {
 }
 
 impl Mounts {
-    /// No mounts yet; those to come are watched where that can be.
+    /// Creates an empty list. New mounts are watched if `watch` can do it.
     pub fn new(watch: Option<Arc<Watch>>) -> Self {
         Self { watch, ..Self::default() }
     }
 
-    /// Has mounts held that ids speak of: their indices are to be the same for who goes on.
+    /// Stores a descriptor of each mount that ids refer to, so that the next daemon can keep the indices.
     pub fn keep_with(&self, keeper: Arc<dyn FdStore>) {
         let _ = self.keeper.set(keeper);
     }
 
-    /// Gives a mount the index that it had for an earlier engine; indices in between stay unused.
+    /// Assigns a mount the index that it had in an earlier engine; indices in between stay unused.
     ///
     /// # Errors
-    /// Those of `statx(2)`. EEXIST where the index is taken.
+    /// The error of `statx(2)`; EEXIST if the index is taken.
     pub fn restore(&self, index: u16, file: BorrowedFd<'_>) -> Result<(), Errno> {
         let stat = rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, super::STAT)?;
         if self.len() > usize::from(index) {
@@ -119,7 +119,7 @@ impl Mounts {
         self.index(MountKey::of(&stat), file, kind, stat.stx_ino).map(drop)
     }
 
-    /// The index of a mount of which `fd` is a file. One not seen before is tried for handles.
+    /// Returns the index of the mount of the file `fd`. A new mount is probed for file handles.
     ///
     /// # Errors
     /// ENFILE with more than 65,535 mounts.
@@ -138,8 +138,9 @@ impl Mounts {
         if let Ok(opener) = &mut opener
             && index > 0
         {
-            // Indices are those of this mount of the mirror. A handle from another one may name another file system's
-            // inode, but for the generation: counted from zero, as by btrfs, it says too little.
+            // Indices are specific to this mount of the mirror. A handle from another mirror may address an inode of a
+            // different file system; only the generation tells them apart. A generation counted from zero, as by btrfs,
+            // is too weak for that.
             opener.codec = opener.codec.filter(|codec| !matches!(codec, Codec::Btrfs { .. }));
             if opener.codec.is_some()
                 && index <= node_id::MOUNTS
@@ -162,39 +163,39 @@ impl Mounts {
         Ok(index)
     }
 
-    /// How files of a mount are opened again, if by handle.
+    /// Returns the means of opening files of a mount by handle, if handles work.
     pub fn opener(&self, index: u16) -> Option<Opener> {
         self.seen.read().get(usize::from(index))?.opener.clone()
     }
 
-    /// Whether there is nothing on a mount's file system that it does not show. Any doubt is a no.
+    /// Reports whether a mount shows all of its file system; `false` in doubt.
     pub fn is_whole(&self, index: u16) -> bool {
         self.seen.read().get(usize::from(index)).is_some_and(|mount| mount.whole)
     }
 
-    /// Whether the files of a mount are to be read without the page cache.
+    /// Reports whether the files of a mount must be read without the page cache.
     pub fn is_generated(&self, index: u16) -> bool {
         self.seen.read().get(usize::from(index)).is_some_and(|mount| mount.generated)
     }
 
-    /// Which directories of a mount take names in any letters.
+    /// Returns which directories of a mount are case-insensitive.
     pub fn letters(&self, index: u16) -> CaseFolding {
         self.seen.read().get(usize::from(index)).map_or(CaseFolding::Any, |mount| mount.letters)
     }
 
-    /// Whether a file is in the mount seen first: that of the source itself.
+    /// Reports whether a file is on the first mount, that of the source itself.
     pub fn is_first(&self, stat: &Statx) -> bool {
         self.seen.read().first().is_some_and(|mount| mount.key == MountKey::of(stat))
     }
 
-    /// Changes from now on are told. What was read before may be out of date by then: answers with it are made to know.
+    /// Starts watching a mount. Data read before may change unnoticed, so all names and inodes are stamped as changed.
     fn start_watch(&self, index: u16, opener: &Opener) -> Option<WatchedMount> {
         let watch = self.watch.as_ref()?;
         let group = watch.file_systems()?;
         let started = group.watch(opener.fd.as_fd()).and_then(|()| rustix::fs::fstatvfs(&opener.fd));
         watch.stamp_all();
         match started {
-            // Without a number events could not be told from those of others.
+            // Without an fsid, events could not be attributed to this file system.
             Ok(statvfs) if statvfs.f_fsid != 0 => {
                 Some(WatchedMount { index, opener: opener.clone(), fsid: statvfs.f_fsid })
             }
@@ -206,19 +207,19 @@ impl Mounts {
         }
     }
 
-    /// Whether changes in a mount's file system are told.
+    /// Reports whether change events of a mount's file system are received.
     pub fn is_watched(&self, index: u16) -> bool {
         self.seen.read().get(usize::from(index)).is_some_and(|mount| mount.watched.is_some())
     }
 
-    /// The mounts of a file system that is watched: events do not tell by which one.
+    /// Returns the watched mounts of a file system: events do not name the mount.
     pub(super) fn watched(&self, fsid: u64) -> Vec<WatchedMount> {
         let seen = self.seen.read();
         let watched = seen.iter().filter_map(|mount| mount.watched.as_ref());
         watched.filter(|mount| mount.fsid == fsid).cloned().collect()
     }
 
-    /// Asks for what is to be told once more: it became more.
+    /// Updates the marks after the set of watched events has grown.
     pub fn watch_again(&self) {
         let Some(group) = self.watch.as_ref().and_then(|watch| watch.file_systems()) else { return };
         for mount in self.seen.read().iter().filter_map(|mount| mount.watched.as_ref()) {
@@ -228,24 +229,24 @@ impl Mounts {
         }
     }
 
-    /// An open file of each mount that has one.
+    /// Returns an open file of each mount that has one.
     pub fn fds(&self) -> Vec<Arc<OwnedFd>> {
         self.seen.read().iter().filter_map(|mount| Some(mount.opener.as_ref()?.fd.clone())).collect()
     }
 
-    /// Mounts seen so far.
+    /// Number of mounts seen so far.
     pub fn len(&self) -> usize {
         self.seen.read().len()
     }
 
-    /// No mount was seen yet.
+    /// Reports whether no mount was seen yet.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
-/// Whether a file is the root of a mount, and that the root of its file system, where that has a number that is known.
-/// (A look at where else it is mounted could lead through the mirror's own mount.)
+/// Reports whether a file is the root of a mount and of its file system, for file systems with a fixed root inode
+/// number. (Checking where else it is mounted could lead through the mirror's own mount.)
 fn is_whole(fd: BorrowedFd<'_>) -> bool {
     // tmpfs; ext2, ext3, ext4.
     const ROOTS: [(i64, u64); 2] = [(0x0102_1994, 1), (0xef53, 2)];
@@ -255,7 +256,7 @@ fn is_whole(fd: BorrowedFd<'_>) -> bool {
     })
 }
 
-/// Opens a file of the mount, and opens it once more by its handle, to see that both work.
+/// Opens a file of the mount, and opens it again by its handle, to verify that both work.
 fn probe(fd: BorrowedFd<'_>, kind: FileType, ino: u64) -> Result<Opener, Errno> {
     let magic = rustix::fs::fstatfs(fd)?.f_type;
     if STALE_HANDLES.contains(&magic) {
@@ -266,7 +267,7 @@ fn probe(fd: BorrowedFd<'_>, kind: FileType, ino: u64) -> Result<Opener, Errno> 
     let mount = match kind {
         FileType::Directory => rustix::fs::openat(fd, c".", flags | OFlags::DIRECTORY, Mode::empty())?,
         FileType::RegularFile => rustix::fs::openat(CWD, ProcPath::new(fd).as_cstr(), flags, Mode::empty())?,
-        // Opening a device or a pipe has effects of its own.
+        // Opening a device or a pipe has side effects.
         _ => return Err(Errno::OPNOTSUPP),
     };
     handle.open(mount.as_fd(), OFlags::PATH)?;

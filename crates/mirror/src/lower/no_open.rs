@@ -1,7 +1,7 @@
-//! Files that are read and written without having been opened.
+//! Reading and writing files without OPEN (FUSE_NO_OPEN_SUPPORT).
 //!
-//! A kernel that was told so once (ENOSYS to OPEN) sends neither OPEN nor RELEASE: each request names the inode alone.
-//! The descriptors used lately are kept, so that the next request finds its file open.
+//! A kernel that received ENOSYS to an OPEN sends neither OPEN nor RELEASE: each request names the inode alone.
+//! Recently used descriptors are cached for the next request.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -13,14 +13,14 @@ use shunt_fuse::NodeId;
 use super::fd_cache::FdCache;
 use super::{Found, Lower, Opening};
 
-/// Descriptors by inode, for reading and for both.
+/// Cached descriptors by inode: one cache for reading, one for reading and writing.
 pub(super) struct Unopened {
     readers: FdCache,
     writers: FdCache,
 }
 
 impl Unopened {
-    /// Keeps about `room` descriptors.
+    /// Creates caches for about `room` descriptors in total.
     pub(super) fn new(room: usize) -> Self {
         Self { readers: FdCache::new(room / 2), writers: FdCache::new(room / 2) }
     }
@@ -35,7 +35,7 @@ impl Unopened {
     }
 
     fn get(&self, node: NodeId, write: bool) -> Option<Arc<OwnedFd>> {
-        // What was written lately is likely to be written again, and read.
+        // A file written recently is likely to be written again, and read.
         self.writers.get(node).or_else(|| if write { None } else { self.readers.get(node) })
     }
 
@@ -46,10 +46,11 @@ impl Unopened {
 }
 
 impl Lower {
-    /// A regular file to read from, or to read from and `write` to.
+    /// Returns a descriptor of a regular file for reading, or for reading and writing if `write` is set.
     ///
     /// # Errors
-    /// Those of `open(2)`; EWOULDBLOCK while somebody holds a lease on the file; ENXIO for what is no regular file.
+    /// The error of `open(2)`; EWOULDBLOCK while another process holds a lease on the file; ENXIO if it is not a
+    /// regular file.
     pub fn unopened_file(&self, id: NodeId, write: bool) -> Result<Arc<OwnedFd>, Errno> {
         if let Some(file) = self.unopened.get(id, write) {
             return Ok(file);
@@ -66,16 +67,16 @@ impl Lower {
         Ok(file)
     }
 
-    /// Keeps the descriptor of a file just made, which nobody will release.
+    /// Caches the descriptor of a file just created, for which no RELEASE will arrive.
     pub fn keep_unopened(&self, found: &Found, opening: Opening) {
         self.close(opening.handle);
         let file = &opening.file.file;
         if found.stat.stx_nlink == 0 {
-            // No name leads to it.
+            // The file has no name, so only a descriptor reaches it.
             self.hold_inode(file.as_fd());
             self.nameless.put(found.id, file.clone());
         }
-        // One that is open for writing only is of no use to readers.
+        // A write-only descriptor is of no use to readers.
         let both =
             rustix::fs::fcntl_getfl(file.as_fd()).is_ok_and(|flags| flags & OFlags::RWMODE == OFlags::RDWR);
         if both {
@@ -85,7 +86,7 @@ impl Lower {
 
     fn keep(&self, id: NodeId, write: bool, file: &Arc<OwnedFd>) {
         self.unopened.put(id, write, file);
-        // A FORGET in between would leave it open with nobody to let go of it.
+        // A concurrent FORGET would leave a descriptor that nothing removes.
         if self.nodes.get(id).is_err() {
             self.unopened.forget(id);
         }

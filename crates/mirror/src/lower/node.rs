@@ -1,4 +1,4 @@
-//! What is kept of an inode that the other side knows, and how it is reached again.
+//! The in-memory record of an inode that the client knows, and how the inode is opened.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -9,18 +9,18 @@ use shunt_fuse::{NodeId, NodeTable, TableNode};
 use super::handle::FileHandle;
 use super::node_id::Ident;
 
-/// How a node is reached.
+/// The means by which a node is opened.
 #[derive(Debug, Clone)]
 pub enum Location {
-    /// By a handle that number and generation make: see [`Codec`](super::codec::Codec).
+    /// A file handle built from inode number and generation: see [`Codec`](super::codec::Codec).
     Generation(u32),
-    /// By a handle that is kept.
+    /// A stored file handle.
     Handle(FileHandle),
-    /// By an O_PATH descriptor, where handles do not work.
+    /// An O_PATH descriptor, for file systems without usable handles.
     Fd(Arc<OwnedFd>),
 }
 
-/// What is kept of an inode.
+/// The record of an inode.
 #[derive(Debug, Clone)]
 pub struct Node {
     /// Inode number on the lower file system.
@@ -29,9 +29,9 @@ pub struct Node {
     pub mount: u16,
     /// Index of the device, in [`Devices`](super::devices::Devices).
     pub device: u16,
-    /// Kind of the inode; it never changes.
+    /// File type of the inode; it never changes.
     pub kind: FileType,
-    /// How to open it.
+    /// The means of opening it.
     pub location: Location,
 }
 
@@ -45,7 +45,7 @@ impl TableNode for Node {
         (self.mount, self.ino)
     }
 
-    /// A handle tells reuses of an inode number apart. An inode held open keeps its number.
+    /// Compares inodes. A handle distinguishes reuses of an inode number; an inode held open keeps its number.
     fn is_same(&self, other: &Self) -> bool {
         match (&self.location, &other.location) {
             (Location::Generation(a), Location::Generation(b)) => a == b,

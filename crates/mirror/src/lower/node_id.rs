@@ -1,40 +1,40 @@
-//! Node ids that say which inode they mean.
+//! Node ids that encode the lower inode.
 //!
-//! | bits, from the highest | what | for |
+//! | bits, from the highest | encodes | used for |
 //! |---|---|---|
 //! | 1, 32 generation, 31 number | the lower inode | the source's own file system |
-//! | 01, 4 mount, 32 generation, 26 number | the same | the first [`MOUNTS`] mounts below that are seen |
-//! | below 2^61 | a place in the table | everything else |
+//! | 01, 4 mount, 32 generation, 26 number | the lower inode | the first [`MOUNTS`] mounts seen below the source |
+//! | below 2^61 | a slot of the node table | everything else |
 //!
-//! The number comes last because tables all over the place go by the lowest bits, which are spread evenly there.
-//! The lower file handle can be made again from an id of the first kinds, when nothing is remembered of the inode.
+//! The number comes last because tables hash by the lowest bits, which are spread evenly there. An id of the first two
+//! kinds is enough to build the lower file handle when the inode is not in the node table.
 
 use shunt_fuse::NodeId;
 
 const OWN: u64 = 1 << 63;
 
-/// Inode numbers that fit.
+/// Bound on the inode numbers that fit.
 const NUMBERS: u64 = 1 << 31;
 
 const BELOW: u64 = 1 << 62;
 
-/// Mounts below the source whose inodes fit, and their numbers that do.
+/// Limit on the mounts below the source whose inodes fit, and bound on their inode numbers.
 pub const MOUNTS: u16 = 15;
 const NUMBERS_BELOW: u64 = 1 << 26;
 
-/// A lower inode, as an id has it.
+/// The lower inode that an id encodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ident {
     /// Index of the mount.
     pub mount: u16,
     /// Inode number.
     pub ino: u64,
-    /// Which of the inodes that had this number.
+    /// Generation: distinguishes the inodes that had this number.
     pub generation: u32,
 }
 
 impl Ident {
-    /// The id, if there is room for all of it.
+    /// Encodes the id; `None` if a field is too large.
     pub fn id(self) -> Option<NodeId> {
         let Self { mount, ino, generation } = self;
         match mount {
@@ -46,7 +46,7 @@ impl Ident {
         }
     }
 
-    /// What an id says.
+    /// Decodes an id.
     pub fn of(id: NodeId) -> Option<Self> {
         if id.0 & OWN != 0 {
             return Some(Self { mount: 0, ino: id.0 % NUMBERS, generation: (id.0 >> 31) as u32 });

@@ -1,4 +1,4 @@
-//! Files that callers have open.
+//! The table of open files, by handle and by inode.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -15,20 +15,20 @@ use super::shares::Share;
 /// An open file.
 #[derive(Debug)]
 pub struct OpenFile {
-    /// Opened with the caller's access mode.
+    /// The descriptor, opened with the caller's access mode.
     pub file: Arc<OwnedFd>,
-    /// The inode.
+    /// Its inode.
     pub node: NodeId,
-    /// Open for writing.
+    /// The descriptor is open for writing.
     pub writable: bool,
-    /// A [`FdStore`](super::fd_store::FdStore) holds it.
+    /// A [`FdStore`](super::fd_store::FdStore) stores it.
     pub held: AtomicBool,
-    /// None where another process opened it.
+    /// The user's share; `None` if an earlier process opened it.
     _share: Option<Share>,
 }
 
 impl OpenFile {
-    /// A file just opened.
+    /// Wraps a file that was just opened.
     pub fn new(file: OwnedFd, node: NodeId, writable: bool, share: Option<Share>) -> Self {
         Self { file: Arc::new(file), node, writable, held: AtomicBool::new(false), _share: share }
     }
@@ -40,10 +40,10 @@ impl AsFd for OpenFile {
     }
 }
 
-/// Values under numbers that the other side hands back. A number never given out is EBADF.
+/// A table of values by handle. An unknown handle gives EBADF.
 ///
-/// The lower 32 bits of a number are the place of its value, from 0 up; the upper ones count, so that a number is not
-/// given again soon.
+/// The lower 32 bits of a handle are the slot of its value, from 0 up; the upper bits count, so that handles are not
+/// reused soon.
 #[derive(Debug)]
 pub struct Handles<T> {
     values: RwLock<Slab<(u64, Arc<T>)>>,
@@ -57,7 +57,7 @@ impl<T> Default for Handles<T> {
 }
 
 impl<T> Handles<T> {
-    /// Keeps a value; tells its number, which is not 0.
+    /// Adds a value; returns its handle, which is not 0.
     pub fn add(&self, value: Arc<T>) -> u64 {
         let count = self.count.fetch_add(1, Ordering::Relaxed).wrapping_add(1).max(1);
         let mut values = self.values.write();
@@ -67,7 +67,7 @@ impl<T> Handles<T> {
         handle
     }
 
-    /// Goes on where another process ended that had these values, of several that did one after the other.
+    /// Restores the values of an earlier process. `generation` is the number of earlier processes.
     pub fn restore(&self, values: Vec<(u64, Arc<T>)>, generation: u32) {
         self.count.store(generation << 20, Ordering::Relaxed);
         let place = |handle: u64| handle as u32 as usize;
@@ -75,7 +75,7 @@ impl<T> Handles<T> {
             values.into_iter().map(|(handle, value)| (place(handle), (handle, value))).collect();
     }
 
-    /// The value of a number.
+    /// Returns the value of a handle.
     ///
     /// # Errors
     /// EBADF.
@@ -85,7 +85,7 @@ impl<T> Handles<T> {
         if *found == handle { Ok(value.clone()) } else { Err(Errno::BADF) }
     }
 
-    /// Takes a value out.
+    /// Removes a value.
     pub fn remove(&self, handle: u64) -> Option<Arc<T>> {
         let mut values = self.values.write();
         let place = handle as u32 as usize;
@@ -93,12 +93,12 @@ impl<T> Handles<T> {
         values.try_remove(place).map(|(_, value)| value)
     }
 
-    /// Values kept.
+    /// Number of values.
     pub fn len(&self) -> usize {
         self.values.read().len()
     }
 
-    /// No value is kept.
+    /// Reports whether the table is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -106,12 +106,13 @@ impl<T> Handles<T> {
 
 const SHARDS: usize = 16;
 
-/// Open files with their handles.
+/// Open files with their handles, by inode.
 type ByNode = HashMap<NodeId, Vec<(u64, Arc<OpenFile>)>>;
 
-/// All open files, found by handle and by inode.
+/// All open files, by handle and by inode.
 ///
-/// By inode, because a file without a name (deleted, or made by O_TMPFILE) can be reached by what is open only.
+/// The index by inode is needed because an unlinked file (deleted, or created with O_TMPFILE) can be reached only
+/// through a descriptor that is still open.
 #[derive(Debug, Default)]
 pub struct OpenFiles {
     handles: Handles<OpenFile>,
@@ -123,14 +124,14 @@ impl OpenFiles {
         &self.by_node[node.0 as usize % SHARDS]
     }
 
-    /// Keeps an open file; tells its handle.
+    /// Adds an open file; returns its handle.
     pub fn add(&self, file: Arc<OpenFile>) -> u64 {
         let handle = self.handles.add(file.clone());
         self.shard(file.node).lock().entry(file.node).or_default().push((handle, file));
         handle
     }
 
-    /// Goes on where another process ended that had these files open.
+    /// Restores the open files of an earlier process.
     pub fn restore(&self, files: Vec<(u64, Arc<OpenFile>)>, generation: u32) {
         for (handle, file) in &files {
             self.shard(file.node).lock().entry(file.node).or_default().push((*handle, file.clone()));
@@ -138,7 +139,7 @@ impl OpenFiles {
         self.handles.restore(files, generation);
     }
 
-    /// The file of a handle.
+    /// Returns the file of a handle.
     ///
     /// # Errors
     /// EBADF.
@@ -146,12 +147,12 @@ impl OpenFiles {
         self.handles.get(handle)
     }
 
-    /// The file of a handle, if it is one of this inode.
+    /// Returns the file of a handle, if it belongs to this inode.
     pub fn get_of(&self, node: NodeId, handle: u64) -> Option<Arc<OpenFile>> {
         self.handles.get(handle).ok().filter(|file| file.node == node)
     }
 
-    /// Ends a handle. The file closes once nobody uses it.
+    /// Removes a handle. The file is closed after its last user.
     pub fn remove(&self, handle: u64) -> Option<Arc<OpenFile>> {
         let file = self.handles.remove(handle)?;
         let mut shard = self.shard(file.node).lock();
@@ -165,28 +166,28 @@ impl OpenFiles {
         Some(file)
     }
 
-    /// All open files of an inode, with their handles.
+    /// Returns all open files of an inode, with their handles.
     pub fn all(&self, node: NodeId) -> Vec<(u64, Arc<OpenFile>)> {
         self.shard(node).lock().get(&node).cloned().unwrap_or_default()
     }
 
-    /// Any open file of an inode.
+    /// Returns any open file of an inode.
     pub fn any(&self, node: NodeId) -> Option<Arc<OpenFile>> {
         self.shard(node).lock().get(&node)?.first().map(|(_, file)| file.clone())
     }
 
-    /// An open file of an inode that can write.
+    /// Returns an open file of an inode that is writable.
     pub fn writable(&self, node: NodeId) -> Option<Arc<OpenFile>> {
         let shard = self.shard(node).lock();
         shard.get(&node)?.iter().find(|(_, file)| file.writable).map(|(_, file)| file.clone())
     }
 
-    /// Handles in use.
+    /// Number of handles in use.
     pub fn len(&self) -> usize {
         self.handles.len()
     }
 
-    /// No file is open.
+    /// Reports whether no file is open.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -1,4 +1,4 @@
-//! From a node id to an open descriptor.
+//! Opening inodes by node id.
 
 use std::ffi::CStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -15,18 +15,18 @@ use super::ops::Identity;
 use super::sys::ProcPath;
 use super::{Component, Lower, STAT, credentials};
 
-/// A descriptor of an inode, good for `stat` and the like.
+/// A descriptor of an inode, suitable for `stat` and similar calls.
 pub(super) enum InodeFd {
-    /// O_PATH, shared with others.
+    /// A shared O_PATH descriptor.
     Shared(Arc<OwnedFd>),
-    /// O_PATH, opened for this.
+    /// An O_PATH descriptor opened for this use.
     Own(OwnedFd),
-    /// Open for data: calls that refuse O_PATH work.
+    /// A file open for data, which also supports calls that reject O_PATH.
     File(Arc<OpenFile>),
 }
 
 impl InodeFd {
-    /// A descriptor of its own, or a share of one.
+    /// Converts into a shared descriptor.
     pub(super) fn into_shared(self) -> Arc<OwnedFd> {
         match self {
             Self::Shared(fd) => fd,
@@ -35,7 +35,7 @@ impl InodeFd {
         }
     }
 
-    /// Open for data, not O_PATH.
+    /// Reports whether the descriptor is open for data, not O_PATH.
     pub(super) fn is_open(&self) -> bool {
         matches!(self, Self::File(_))
     }
@@ -52,8 +52,8 @@ impl AsFd for InodeFd {
 }
 
 impl Lower {
-    /// What is kept of an inode. One that the other side knows from an earlier daemon is found again by its id, as far
-    /// as the id says enough; its lookups were counted there.
+    /// Returns the record of an inode. An inode that the client knows from an earlier daemon is found by its id, if the
+    /// id encodes a file handle; its lookup count is kept there.
     pub(super) fn node(&self, id: NodeId) -> Result<Node, Errno> {
         match self.nodes.get(id) {
             Ok(node) => Ok(node),
@@ -67,15 +67,15 @@ impl Lower {
             let stat = rustix::fs::statx(&fd, c"", AtFlags::EMPTY_PATH, STAT)?;
             self.proved(&node, fd.as_fd(), &stat, false)?;
         }
-        // A FORGET meanwhile is no harm: it takes out again what is put in here, or came too early for it.
+        // A concurrent FORGET is harmless: it either removes the entry inserted here or arrives before it.
         self.nodes.revive(node.clone())?;
         Ok(node)
     }
 
-    /// The inode that an id speaks of, be it known or not, and the same inode open O_PATH.
+    /// Resolves an id to its inode, known or not, and opens the inode with O_PATH.
     ///
     /// # Errors
-    /// ESTALE where the inode is gone, or the id is no such.
+    /// ESTALE if the inode was deleted or the id encodes none.
     pub(super) fn find(&self, id: NodeId) -> Result<(Node, OwnedFd), Errno> {
         credentials::enter_thread()?;
         let Ident { mount, ino, generation } = Ident::of(id).ok_or(Errno::STALE)?;
@@ -84,12 +84,12 @@ impl Lower {
         let fd = handle.open(opener.fd.as_fd(), OFlags::PATH | OFlags::NOFOLLOW)?;
         match self.identify(fd.as_fd())?.0 {
             Identity::Handle(node) if node.id() == Some(id) => Ok((node, fd)),
-            // Not every file system looks at the whole handle.
+            // Some file systems do not check the whole handle.
             _ => Err(Errno::STALE),
         }
     }
 
-    /// Opens a node by its handle.
+    /// Opens a node by its file handle.
     fn open_node(&self, node: &Node, flags: OFlags) -> Result<OwnedFd, Errno> {
         let opener = self.mounts.opener(node.mount).ok_or(Errno::STALE)?;
         let mount = opener.fd.as_fd();
@@ -104,7 +104,7 @@ impl Lower {
         }
     }
 
-    /// Opens an inode O_PATH, or finds it open.
+    /// Returns an O_PATH descriptor of an inode, opened or shared.
     pub(super) fn open_path(&self, id: NodeId) -> Result<InodeFd, Errno> {
         credentials::enter_thread()?;
         if id == NodeId::ROOT {
@@ -128,7 +128,7 @@ impl Lower {
         }
     }
 
-    /// A directory to look into. It is kept open for a while.
+    /// Returns a directory for lookups, from the descriptor cache or opened.
     pub(super) fn dir(&self, id: NodeId) -> Result<Arc<OwnedFd>, Errno> {
         credentials::enter_thread()?;
         if id == NodeId::ROOT {
@@ -151,17 +151,17 @@ impl Lower {
             }
         };
         self.dirs.put(id, fd.clone());
-        // A FORGET in between would leave the directory open with nobody to let go of it.
+        // A concurrent FORGET would leave a cached descriptor that nothing removes.
         if self.nodes.get(id).is_err() {
             self.dirs.remove(id);
         }
         Ok(fd)
     }
 
-    /// Opens an inode for data, with the flags given.
+    /// Opens an inode for data with the given flags.
     pub(super) fn reopen(&self, id: NodeId, flags: OFlags) -> Result<OwnedFd, Errno> {
         if self.unnoted {
-            // Only the owner may read unnoted.
+            // Only the owner may use O_NOATIME.
             match self.reopen_as_told(id, flags | OFlags::NOATIME) {
                 Err(Errno::PERM) => {}
                 opened => return opened,
@@ -176,7 +176,7 @@ impl Lower {
         let held = match node.location {
             Location::Fd(fd) => InodeFd::Shared(fd),
             _ => match self.open_node(&node, flags) {
-                // Without a name, but perhaps still open.
+                // The inode has no name left, but may still be open.
                 Err(Errno::STALE) => self.open_path(id)?,
                 result => return result,
             },
@@ -189,15 +189,16 @@ impl Lower {
         }
     }
 
-    /// Opens a name in a directory, O_PATH, without following it.
+    /// Opens a name in a directory with O_PATH, without following symbolic links.
     pub(super) fn open_child(&self, dir: BorrowedFd<'_>, name: Component<'_>) -> Result<OwnedFd, Errno> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let name: &CStr = name.as_cstr();
         if self.attached.is_none() {
-            // One checked component that is not followed stays below the directory: nothing to resolve.
+            // A single checked component that is not followed stays below the directory, so no resolve flags are
+            // needed.
             rustix::fs::openat(dir, name, flags, Mode::empty())
         } else {
-            // The tree is the one that everybody sees: our own mount may lie in it, and must not be entered.
+            // The source is part of the public mount tree: our own mount may lie in it and must not be entered.
             let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_XDEV | ResolveFlags::NO_MAGICLINKS;
             rustix::fs::openat2(dir, name, flags, Mode::empty(), resolve)
         }

@@ -1,4 +1,4 @@
-//! What rules about paths ask of the engine.
+//! Path, type and content queries that the path rules need.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -10,10 +10,10 @@ use super::sys::ProcPath;
 use super::{Component, Lower};
 
 impl Lower {
-    /// The path of a directory below the root, as it is now: `/` and names.
+    /// Returns the current path of a directory below the root: `/` and names.
     ///
     /// # Errors
-    /// ENOTDIR, ESTALE, and those of `readlink(2)`.
+    /// ENOTDIR, ESTALE, or the error of `readlink(2)`.
     pub fn path(&self, dir: NodeId) -> Result<Vec<u8>, Errno> {
         if dir == NodeId::ROOT {
             return Ok(b"/".to_vec());
@@ -21,7 +21,7 @@ impl Lower {
         let read = |fd: &OwnedFd| {
             rustix::fs::readlinkat(CWD, ProcPath::new(fd).as_cstr(), Vec::new()).map(|path| path.into_bytes())
         };
-        // Of a private copy of the tree the root is `/`; else it is where the source is.
+        // The root of a private copy of the tree is `/`; otherwise it is the path of the source.
         let (root, path) = (read(&self.root)?, read(&*self.dir(dir)?)?);
         if root == b"/" {
             return Ok(path);
@@ -32,7 +32,7 @@ impl Lower {
             .ok_or(Errno::STALE)
     }
 
-    /// The kind of an inode.
+    /// Returns the file type of an inode.
     ///
     /// # Errors
     /// ESTALE.
@@ -40,20 +40,20 @@ impl Lower {
         Ok(self.node(id)?.kind)
     }
 
-    /// The kind of the inode behind a name.
+    /// Returns the file type of the inode behind a name.
     ///
     /// # Errors
-    /// ENOENT, and others of `statx(2)`.
+    /// ENOENT, or another error of `statx(2)`.
     pub fn kind_at(&self, parent: NodeId, name: Component<'_>) -> Result<FileType, Errno> {
         let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
         let stat = rustix::fs::statx(&*self.dir(parent)?, name.as_cstr(), flags, StatxFlags::TYPE)?;
         Ok(FileType::from_raw_mode(stat.stx_mode.into()))
     }
 
-    /// Opens a regular file to look into it, in nobody's name, without a trace in its access time where that may be.
+    /// Opens a regular file to inspect it with the daemon's own rights, with O_NOATIME if permitted.
     ///
     /// # Errors
-    /// Those of `open(2)`; EWOULDBLOCK where somebody holds a lease on it.
+    /// The error of `open(2)`; EWOULDBLOCK if another process holds a lease on it.
     pub fn peek(&self, id: NodeId) -> Result<OwnedFd, Errno> {
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW;
         match self.reopen(id, flags | OFlags::NOATIME) {
@@ -62,10 +62,10 @@ impl Lower {
         }
     }
 
-    /// Names that an inode has.
+    /// Returns the link count of an inode.
     ///
     /// # Errors
-    /// ESTALE, and those of `statx(2)`.
+    /// ESTALE, or the error of `statx(2)`.
     pub fn links(&self, id: NodeId) -> Result<u32, Errno> {
         let reached = self.open_path(id)?;
         Ok(rustix::fs::statx(reached.as_fd(), c"", AtFlags::EMPTY_PATH, StatxFlags::NLINK)?.stx_nlink)

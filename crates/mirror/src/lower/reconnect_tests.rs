@@ -1,4 +1,4 @@
-//! Ids that outlive what the engine remembers, on each file system that the machine lets us mount.
+//! Ids that outlive the engine's node table, on each file system that can be mounted here.
 
 use std::ffi::CStr;
 use std::os::unix::fs::{MetadataExt, symlink};
@@ -12,7 +12,7 @@ use super::credentials::privileged;
 use super::node_id::Ident;
 use super::*;
 
-/// Places for sources: on the disk of the machine (ext4 most often) and on a tmpfs.
+/// Directories for sources: on the machine's disk (usually ext4) and on a tmpfs.
 fn places() -> Vec<TempDir> {
     if !privileged() {
         eprintln!("skipped: needs root");
@@ -46,7 +46,7 @@ fn tree(dir: &Path) -> PathBuf {
     source
 }
 
-/// All ids of the tree, from the top.
+/// Returns all ids of the tree, from the top.
 fn ids(lower: &Lower) -> Vec<NodeId> {
     let d = look(lower, NodeId::ROOT, c"d");
     let e = look(lower, d, c"e");
@@ -125,7 +125,8 @@ fn what_the_lower_kernel_forgot_too_is_found_where_it_was_seen_last() {
             assert_eq!(lower.reconnect(id).unwrap().id, id);
             lower.forget(id, 9);
         }
-        // It is moved within the source behind our back, and then its directory out of it.
+        // The file moves within the source without the engine's knowledge, and then its directory moves out of the
+        // source.
         std::fs::rename(source.join("d/pipe"), source.join("pipe")).unwrap();
         std::fs::rename(source.join("d"), dir.path().join("outside/d")).unwrap();
         turn.forget_names();
@@ -161,7 +162,7 @@ fn what_was_never_seen_is_found_by_a_search() {
     }
 }
 
-/// Asked for one by one: each search ends once it has met what is wanted.
+/// The handles are resolved one by one: each search ends once it has found its inode.
 #[test]
 fn each_of_many_files_is_found_again() {
     let turn = shunt_tests::memory::drop_at_will();
@@ -202,7 +203,7 @@ fn deleted_inodes_are_stale_and_linked_ones_are_not() {
     }
 }
 
-/// The id that an inode would have, were it below the source.
+/// Returns the id that an inode would have if it were below the source.
 fn forged(path: &Path) -> NodeId {
     let file =
         rustix::fs::openat(rustix::fs::CWD, path, OFlags::PATH | OFlags::NOFOLLOW, Mode::empty()).unwrap();
@@ -217,7 +218,7 @@ fn nothing_outside_the_source_is_found_by_a_forged_id() {
     for dir in places() {
         let source = tree(dir.path());
         let lower = engine(&source, false);
-        // The forger knows how: the same works inside.
+        // Forging works: the id of an inode inside is valid.
         assert_eq!(lower.reconnect(forged(&source.join("d/e/f"))).unwrap().id, ids(&lower)[2]);
         let device = std::fs::metadata(&source).unwrap().dev();
         let same = |path: &&Path| std::fs::metadata(path).unwrap().dev() == device;
@@ -233,7 +234,7 @@ fn nothing_outside_the_source_is_found_by_a_forged_id() {
             assert!(lower.parent(id).is_err());
             assert!(!lower.holds(id));
         }
-        // What is moved out is out, once it is forgotten; its directory right away.
+        // An inode moved out of the source is rejected once it is forgotten; its directory immediately.
         let [_, e, f, ..] = ids(&lower)[..] else { unreachable!() };
         std::fs::rename(source.join("d/e"), dir.path().join("outside/e")).unwrap();
         lower.forget(f, 9);

@@ -1,4 +1,4 @@
-//! Going on where another process ended that showed the same source.
+//! Resuming the open files and inodes of an earlier process that served the same source.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -13,26 +13,26 @@ use super::open_files::OpenFile;
 use super::ops::{Identity, filter, writes};
 use super::{Lower, credentials};
 
-/// A file or directory that the other side has open.
+/// A file or directory that the client has open.
 #[derive(Debug)]
 pub struct Reopen {
-    /// Its handle.
+    /// Its file handle.
     pub handle: u64,
-    /// The inode.
+    /// Its inode.
     pub node: NodeId,
-    /// `O_*` flags of the caller.
+    /// The caller's `O_*` flags.
     pub flags: u32,
-    /// The file, where it was held.
+    /// The stored descriptor, if there is one.
     pub held: Option<OwnedFd>,
 }
 
 impl Lower {
-    /// Whether another process could go on from here: it finds each inode of the source's own mount by its id.
+    /// Reports whether another process could take over: it must find each inode of the source's own mount by its id.
     pub fn can_be_resumed(&self) -> bool {
         self.mounts.opener(0).is_some_and(|opener| opener.codec.is_some())
     }
 
-    /// Takes mounts below the source, each by an open file of it, under the indices that they had.
+    /// Restores mounts below the source with their old indices, each by an open file of it.
     pub fn restore_mounts(&self, mounts: impl IntoIterator<Item = (u16, OwnedFd)>) {
         for (index, file) in mounts {
             if let Err(errno) = self.mounts.restore(index, file.as_fd()) {
@@ -41,8 +41,8 @@ impl Lower {
         }
     }
 
-    /// Opens what the other side has open. `generation` counts the processes before this one. Tells how many could not be
-    /// opened: requests for those fail with EBADF.
+    /// Opens the files that the client has open. `generation` counts the processes before this one. Returns how many
+    /// could not be opened: requests for them fail with EBADF.
     pub fn resume(
         &self,
         files: Vec<Reopen>,
@@ -83,7 +83,7 @@ impl Lower {
         let flags = filter(flags) - OFlags::TRUNC;
         let (file, is_held) = match held {
             Some(file) => {
-                // Without a name its id may lead nowhere.
+                // The inode may have no name left, so its id may not resolve.
                 if let Ok((Identity::Handle(known), _)) = self.identify(file.as_fd()) {
                     self.nodes.revive(known)?;
                 }

@@ -1,7 +1,7 @@
-//! Each user's share of the files that callers may have open.
+//! Per-user limits on open files.
 //!
-//! A user may have half of what the others leave open: one alone half of all, two a third each. A sixteenth is left to
-//! root, and to the user of the daemon, who are bound by the limit of all alone.
+//! A user may have half of what the other users leave open: a single user half of all, two users a third each. One
+//! sixteenth is reserved for root and for the user of the daemon, who are bound by the total limit only.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,14 +9,14 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use rustix::io::Errno;
 
-/// Part of the limit that is left to root.
+/// Divisor of the limit that gives the share reserved for root.
 const RESERVE: usize = 16;
 
-/// Open files and directories by user.
+/// Counts of open files and directories by user.
 #[derive(Debug, Default)]
 pub struct Shares(Arc<Mutex<HashMap<u32, usize>>>);
 
-/// An open file, counted for its user as long as this lives.
+/// An open file, counted for its user until it is dropped.
 #[derive(Debug)]
 pub struct Share {
     users: Arc<Mutex<HashMap<u32, usize>>>,
@@ -24,10 +24,10 @@ pub struct Share {
 }
 
 impl Shares {
-    /// Counts one more file of a user, of `open` that all have and `limit` that all may have.
+    /// Counts one more open file of a user. `open` is the total of all users, `limit` its maximum.
     ///
     /// # Errors
-    /// ENFILE.
+    /// ENFILE if the user or the total is at the limit.
     pub fn take(&self, uid: u32, open: usize, limit: usize) -> Result<Share, Errno> {
         let is_privileged = uid == 0 || uid == rustix::process::geteuid().as_raw();
         let mut users = self.0.lock();

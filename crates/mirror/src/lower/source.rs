@@ -1,4 +1,4 @@
-//! The directory shown, as the engine sees it.
+//! The source directory, opened as a private clone of its mount tree if possible.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
@@ -10,19 +10,19 @@ use rustix::mount::OpenTreeFlags;
 use super::sys;
 use crate::options::ReadTimes;
 
-/// The root of what is shown.
+/// The opened root of the source.
 #[derive(Debug)]
 pub struct Source {
     /// O_PATH descriptor of the directory.
     pub root: OwnedFd,
-    /// Why the view is not a private copy of the mount tree, where it is not.
+    /// The reason why the view is not a private copy of the mount tree; `None` if it is.
     pub attached: Option<Errno>,
-    /// It is the root of its file system: there is nothing else on it.
+    /// The directory is the root of its file system, and shows all of it.
     pub whole: bool,
 }
 
 impl Source {
-    /// The same once more.
+    /// Duplicates the root descriptor.
     ///
     /// # Errors
     /// EMFILE.
@@ -33,17 +33,17 @@ impl Source {
 
     /// Opens the directory at `path`.
     ///
-    /// With CAP_SYS_ADMIN the mount tree below it is cloned, detached and private. What is mounted later is not seen
-    /// in it, not even on the directory itself, so the daemon never calls itself. Mounts that are there already are
-    /// shown. Without the privilege only the file system of the directory itself is shown. The clone has access times of
-    /// its own, by which the kernel goes when it reads files by itself.
+    /// With CAP_SYS_ADMIN the mount tree below it is cloned, detached and private. Later mounts do not appear in the
+    /// clone, not even on the directory itself, so the daemon never calls itself. Existing mounts are shown. Without
+    /// the privilege only the file system of the directory itself is shown. The clone has access-time options of its
+    /// own, which the kernel applies to passthrough reads.
     ///
     /// # Errors
     /// ENOENT, ENOTDIR, EACCES as from `open(2)`; EROFS cannot happen.
     pub fn open(path: &Path, read_only: bool, read_times: ReadTimes) -> Result<Self, Errno> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let plain = rustix::fs::openat(CWD, path, flags, Mode::empty())?;
-        // Opening O_PATH asks for no permission on the directory itself: asked here, once, in plain words.
+        // O_PATH does not check permission on the directory itself, so this open checks it once.
         rustix::fs::openat(
             &plain,
             c".",
@@ -58,7 +58,7 @@ impl Source {
     }
 }
 
-/// Whether a directory is the root of a mount, and that the mount of a whole file system. Any doubt is a no.
+/// Reports whether a directory is the root of a mount that shows a whole file system; `false` in doubt.
 fn is_whole(dir: &OwnedFd) -> bool {
     let Ok(stat) = rustix::fs::statx(dir, c"", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID) else { return false };
     // One line per mount: number, parent, device, root within the file system, ...
@@ -78,7 +78,7 @@ fn detach(plain: &OwnedFd, settling: &sys::Settling<'_>) -> Result<OwnedFd, Errn
         | OpenTreeFlags::AT_EMPTY_PATH;
     let tree = rustix::mount::open_tree(plain, c"", clone)?;
     sys::settle(tree.as_fd(), settling)?;
-    // A tree that cannot be walked is of no use: some old kernels refuse.
+    // Some old kernels refuse to walk a detached tree.
     rustix::fs::statat(&tree, c".", AtFlags::empty())?;
     Ok(tree)
 }

@@ -1,4 +1,4 @@
-//! System calls that `rustix` lacks, each behind a safe face.
+//! Safe wrappers of system calls that `rustix` lacks.
 
 use std::ffi::CStr;
 use std::mem::MaybeUninit;
@@ -22,10 +22,10 @@ pub(super) fn check(result: libc::c_long) -> Result<libc::c_long, Errno> {
     Err(Errno::from_raw_os_error(errno))
 }
 
-/// `MAX_HANDLE_SZ`: no file system makes larger handles.
+/// `MAX_HANDLE_SZ`: the largest file handle of any file system.
 pub(crate) const MAX_HANDLE: usize = 128;
 
-/// `struct file_handle` with room for the largest.
+/// `struct file_handle` with space for the largest handle.
 #[repr(C)]
 pub(crate) struct RawHandle {
     len: u32,
@@ -49,12 +49,12 @@ impl RawHandle {
     }
 }
 
-/// `name_to_handle_at(2)` of an open file (O_PATH will do).
+/// Calls `name_to_handle_at(2)` on an open file (O_PATH suffices).
 pub(crate) fn name_to_handle(fd: BorrowedFd<'_>) -> Result<RawHandle, Errno> {
     let mut handle = RawHandle { len: MAX_HANDLE as u32, kind: 0, bytes: [0; MAX_HANDLE] };
     let mut mount_id: libc::c_int = 0;
-    // SAFETY: `handle` has the layout of `struct file_handle`, followed by the room that `len` states; both
-    // pointers live through the call.
+    // SAFETY: `handle` has the layout of `struct file_handle`, followed by the space that `len` states; both pointers
+    // live through the call.
     let result = unsafe {
         libc::syscall(
             libc::SYS_name_to_handle_at,
@@ -69,22 +69,22 @@ pub(crate) fn name_to_handle(fd: BorrowedFd<'_>) -> Result<RawHandle, Errno> {
     Ok(handle)
 }
 
-/// `open_by_handle_at(2)`. `mount` is any open file (not O_PATH) of the mount.
+/// Calls `open_by_handle_at(2)`. `mount` is any open file (not O_PATH) of the mount.
 pub(crate) fn open_by_handle(
     mount: BorrowedFd<'_>,
     handle: &RawHandle,
     flags: OFlags,
 ) -> Result<OwnedFd, Errno> {
     let flags = (flags | OFlags::CLOEXEC).bits() as libc::c_int;
-    // SAFETY: `handle` has the layout of `struct file_handle`, and `len` never exceeds the room behind it.
+    // SAFETY: `handle` has the layout of `struct file_handle`, and `len` never exceeds the space behind it.
     let fd = check(unsafe {
         libc::syscall(libc::SYS_open_by_handle_at, mount.as_raw_fd(), &raw const *handle, flags)
     })?;
-    // SAFETY: the kernel just gave us this descriptor.
+    // SAFETY: the kernel just returned this descriptor.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }
 
-/// `getdents64(2)` into the spare room of `buffer`, which is emptied first. Nothing read is the end.
+/// Calls `getdents64(2)` into the spare capacity of `buffer`, which is cleared first. 0 bytes mean the end.
 pub(crate) fn getdents(dir: BorrowedFd<'_>, buffer: &mut Vec<u8>) -> Result<usize, Errno> {
     buffer.clear();
     let spare: &mut [MaybeUninit<u8>] = buffer.spare_capacity_mut();
@@ -97,19 +97,18 @@ pub(crate) fn getdents(dir: BorrowedFd<'_>, buffer: &mut Vec<u8>) -> Result<usiz
     Ok(got as usize)
 }
 
-/// What becomes of a detached mount tree. It is made private besides.
+/// Attributes to set on a detached mount tree, which also becomes private.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Settling<'a> {
     pub(super) set: u64,
     pub(super) clear: u64,
-    /// The user namespace by which ids are mapped.
+    /// The user namespace that maps ids.
     pub(super) users: Option<BorrowedFd<'a>>,
 }
 
 impl Settling<'_> {
-    /// A source as the daemon sees it: nothing in it is a device, a program or a way to more rights to who opens it there.
-    /// What the mount shows is not touched by that: devices, programs and set-user-ID bits are the kernel's, by the options
-    /// of the mount itself.
+    /// Attributes of the daemon's clone of the source: devices, programs and set-user-ID bits in it have no effect for
+    /// a process that opens files there. In the mount itself they work, subject to its own options.
     pub(super) fn source(read_only: bool, read_times: ReadTimes) -> Self {
         let inert = libc::MOUNT_ATTR_NODEV | libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NOEXEC;
         let atime = match read_times.atime {
@@ -127,7 +126,7 @@ impl Settling<'_> {
         Self { set, clear, ..Self::default() }
     }
 
-    /// As strict as a mount with these options, as the mount table has them. What is stricter stays so.
+    /// Attributes at least as strict as the given options of the mount table. Stricter attributes of the tree stay.
     pub(super) fn by_options(options: &str) -> Self {
         let mut settling = Self::default();
         for option in options.split(',') {
@@ -149,7 +148,7 @@ impl Settling<'_> {
     }
 }
 
-/// Sets a detached mount tree.
+/// Applies the attributes to a detached mount tree.
 pub(super) fn settle(tree: BorrowedFd<'_>, settling: &Settling<'_>) -> Result<(), Errno> {
     let mapped = if settling.users.is_some() { libc::MOUNT_ATTR_IDMAP } else { 0 };
     let attributes = libc::mount_attr {
@@ -172,7 +171,7 @@ pub(super) fn settle(tree: BorrowedFd<'_>, settling: &Settling<'_>) -> Result<()
     check(result).map(drop)
 }
 
-/// Starts a process in a user namespace of its own, which it does nothing but hold.
+/// Forks a process that only holds a new user namespace.
 pub(super) fn new_user_namespace() -> Result<Held, Errno> {
     let (held, line) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
     let (said, say) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
@@ -185,7 +184,7 @@ pub(super) fn new_user_namespace() -> Result<Held, Errno> {
                 if libc::unshare(libc::CLONE_NEWUSER) == 0
                     && libc::write(say.as_raw_fd(), (&raw const byte).cast(), 1) == 1
                 {
-                    // Until the other end is closed.
+                    // Block until the other end is closed.
                     libc::read(held.as_raw_fd(), (&raw mut byte).cast(), 1);
                 }
                 libc::_exit(0)
@@ -198,16 +197,16 @@ pub(super) fn new_user_namespace() -> Result<Held, Errno> {
     Held { pid, line: Some(line) }.ready(said)
 }
 
-/// Sets this thread's file-system user id. `false` where the kernel did not take it.
+/// Sets this thread's file-system user id. Returns `false` if the kernel rejected it.
 pub(crate) fn set_fsuid(uid: u32) -> bool {
-    // SAFETY: these calls take numbers only. An invalid id (-1) changes nothing and tells the id in force.
+    // SAFETY: these calls take numbers only. An invalid id (-1) changes nothing and returns the id in force.
     unsafe {
         libc::syscall(libc::SYS_setfsuid, uid);
         libc::syscall(libc::SYS_setfsuid, u32::MAX) as u32 == uid
     }
 }
 
-/// Sets this thread's file-system group id. `false` where the kernel did not take it.
+/// Sets this thread's file-system group id. Returns `false` if the kernel rejected it.
 pub(crate) fn set_fsgid(gid: u32) -> bool {
     // SAFETY: as in `set_fsuid`.
     unsafe {
@@ -216,16 +215,16 @@ pub(crate) fn set_fsgid(gid: u32) -> bool {
     }
 }
 
-/// Gives this thread a working directory, root and umask of its own.
+/// Gives this thread its own working directory, root and umask.
 pub(crate) fn unshare_fs() -> Result<(), Errno> {
     // SAFETY: only what CLONE_FS covers is unshared; no descriptor changes its meaning.
     unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::FS) }
 }
 
-/// Largest argument of an ioctl that is passed on (`struct fsxattr` has 28 bytes).
+/// Largest argument in bytes of an ioctl that is passed through (`struct fsxattr` has 28 bytes).
 pub(crate) const IOCTL_ROOM: usize = 32;
 
-/// An ioctl whose argument is a buffer of at most [`IOCTL_ROOM`] bytes; `command` must be one of those.
+/// Calls an ioctl whose argument is a buffer of at most [`IOCTL_ROOM`] bytes; `command` must be one of those.
 pub(crate) fn ioctl_buffer(
     fd: BorrowedFd<'_>,
     command: u32,
@@ -236,7 +235,8 @@ pub(crate) fn ioctl_buffer(
     check(result.into()).map(|result| result as i32)
 }
 
-/// The path of an open file under `/proc`, for calls that know only paths. Leads to the very inode, even a symlink's.
+/// The path of an open file under `/proc`, for calls that take only paths. It resolves to the inode itself, even for a
+/// symlink.
 pub(crate) struct ProcPath([u8; 32]);
 
 impl ProcPath {
@@ -253,9 +253,9 @@ impl ProcPath {
     }
 }
 
-/// Closes a descriptor and tells what `close(2)` said.
+/// Closes a descriptor and returns the result of `close(2)`.
 pub(crate) fn close(fd: OwnedFd) -> Result<(), Errno> {
     use std::os::fd::IntoRawFd;
-    // SAFETY: the descriptor is ours, and nobody uses it afterwards: it is closed whatever the answer.
+    // SAFETY: we own the descriptor and it is not used afterwards: it is closed whatever the result.
     check(unsafe { libc::close(fd.into_raw_fd()) }.into()).map(drop)
 }

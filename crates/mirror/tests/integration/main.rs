@@ -1,3 +1,3 @@
-//! The mirror as a library, on real mounts.
+//! Integration tests of the mirror library on real mounts.
 
 mod mount;

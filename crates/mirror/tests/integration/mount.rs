@@ -1,4 +1,4 @@
-//! What only a real mount shows. Needs root and `/dev/fuse`; in CI (`CI=true`) their absence is a failure.
+//! Behaviour that needs a real mount. Requires root and `/dev/fuse`; in CI (`CI=true`) their absence is a failure.
 
 use std::fs;
 use std::io::Write;
@@ -65,7 +65,7 @@ fn mode(path: &Path) -> u32 {
     fs::metadata(path).unwrap().mode() & 0o7777
 }
 
-/// Appends to a file as a user without rights of root.
+/// Appends to a file as an unprivileged user.
 fn append_as_user(path: &Path) {
     let mut command = Command::new("sh");
     command.arg("-c").arg("echo x >> \"$0\"").arg(path).uid(12345).gid(12345);
@@ -92,7 +92,7 @@ fn a_write_of_a_user_clears_setuid_by_every_path() {
 #[test]
 fn a_program_is_not_run_with_a_setuid_bit_that_is_gone() {
     let Some(mount) = Mounted::new(|_| {}) else { return };
-    // `id` as a setuid program of root.
+    // `id` as a setuid-root program.
     let path = mount.at("id");
     fs::copy("/usr/bin/id", &path).unwrap();
     fs::set_permissions(&path, PermissionsExt::from_mode(0o4777)).unwrap();
@@ -102,7 +102,7 @@ fn a_program_is_not_run_with_a_setuid_bit_that_is_gone() {
     };
     assert_eq!(effective(), "0");
     append_as_user(&path);
-    // No stat in between: the kernel must not go on with the mode that it knew.
+    // There is no stat in between: the kernel must not use the mode that it cached.
     assert_eq!(effective(), "12345");
 }
 
@@ -123,7 +123,7 @@ fn the_number_of_inodes_is_kept_in_bounds() {
     }
     let find = Command::new("find").arg(mount.at("")).args(["-printf", "%s %i\n"]).output().unwrap();
     assert_eq!(find.stdout.iter().filter(|&&byte| byte == b'\n').count(), 50 * 201 + 1);
-    // The answers to the last requests for inodes may be under way.
+    // Replies to the last prune notifications may be in flight.
     let started = Instant::now();
     while mount.mirror.memory().nodes > most * 3 / 2 && started.elapsed() < Duration::from_secs(10) {
         std::thread::sleep(Duration::from_millis(20));
@@ -137,7 +137,7 @@ fn the_number_of_inodes_is_kept_in_bounds() {
 fn a_name_made_behind_our_back_is_opened_with_the_callers_rights() {
     let Some(mount) = Mounted::new(|_| {}) else { return };
     fs::set_permissions(mount.at(""), PermissionsExt::from_mode(0o777)).unwrap();
-    // The kernel remembers that there is no such name.
+    // The kernel caches a negative entry for the name.
     assert!(!mount.at("f").exists());
     fs::write(mount.below("f"), "secret").unwrap();
     fs::set_permissions(mount.below("f"), PermissionsExt::from_mode(0o600)).unwrap();
@@ -145,7 +145,7 @@ fn a_name_made_behind_our_back_is_opened_with_the_callers_rights() {
     command.arg("-c").arg("exec 3<>\"$0\" && cat <&3").arg(mount.at("f")).uid(12345).gid(12345);
     let output = command.output().unwrap();
     assert!(!output.status.success() && output.stdout.is_empty(), "{output:?}");
-    // Whoever may, may.
+    // A caller with the permission succeeds.
     let mut file = fs::OpenOptions::new().create(true).append(true).open(mount.at("f")).unwrap();
     file.write_all(b"!").unwrap();
     assert_eq!(fs::read(mount.at("f")).unwrap(), b"secret!");

@@ -1,4 +1,4 @@
-//! Rules that would not hold, because a directory is mounted through.
+//! Consistency check between grafts and other rules, which would have no effect on a bind mount.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use crate::match_state::MatchState;
 use crate::policy::Inner;
 use crate::rule::{Action, Rule};
 
-/// Nothing may be decided of a graft or below it, and nobody may be kept from seeing the way to it.
+/// Checks that no rule decides anything on a graft or below it, or hides the path to it.
 pub(super) fn check(policy: &Arc<Inner>) -> Result<(), PolicyError> {
     let is_graft = |(_, rule): &(usize, &Rule)| rule.action == Action::Graft;
     for (index, graft) in policy.rules.iter().enumerate().filter(is_graft) {
@@ -32,7 +32,7 @@ fn place(policy: &Arc<Inner>, names: &[String]) -> MatchState {
     names.iter().fold(MatchState::root(policy.clone()), |place, name| place.enter(name.as_bytes()))
 }
 
-/// The directories that lead to it.
+/// Checks the directories that lead to a graft.
 fn way(policy: &Arc<Inner>, graft: &Rule, names: &[String]) -> Result<(), PolicyError> {
     for length in 0..names.len() {
         let class = place(policy, &names[..length]).class();
@@ -49,7 +49,7 @@ fn way(policy: &Arc<Inner>, graft: &Rule, names: &[String]) -> Result<(), Policy
     Ok(())
 }
 
-/// Rules that come first.
+/// Checks the rules before a graft.
 fn before(policy: &Arc<Inner>, index: usize, names: &[String]) -> Result<(), PolicyError> {
     let place = place(policy, names);
     let earlier = place.rules().filter(|rule| *rule < index).map(|rule| &policy.rules[rule]);
@@ -67,7 +67,7 @@ fn before(policy: &Arc<Inner>, index: usize, names: &[String]) -> Result<(), Pol
     }
 }
 
-/// Rules that come later, and speak of nothing else.
+/// Checks the rules after a graft that match nothing outside it.
 fn after(policy: &Arc<Inner>, index: usize, names: &[String]) -> Result<(), PolicyError> {
     for rule in &policy.rules[index + 1..] {
         if let Some(pattern) = rule.patterns.iter().find(|pattern| pattern.fixed().starts_with(names)) {

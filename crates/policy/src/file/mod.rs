@@ -1,4 +1,4 @@
-//! From a file of TOML to rules. Everything is checked here, once.
+//! Parser for policy files in TOML. All checks happen here, once.
 
 mod grafts;
 mod rule;
@@ -15,13 +15,13 @@ use crate::ids::{Names, Table};
 use crate::policy::Inner;
 use value::Value;
 
-/// Larger files are refused: no policy has a million lines.
+/// Limit on the file size in bytes, far above that of any real policy.
 const LARGEST: usize = 8 << 20;
 
-/// Rules that a policy may have.
+/// Limit on the number of rules.
 const MAX_RULES: usize = 10_000;
 
-/// What is needed to read a value.
+/// Context for parsing a value.
 pub(crate) struct Context<'a> {
     pub(crate) text: &'a str,
     pub(crate) names: &'a Names,

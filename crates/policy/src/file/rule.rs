@@ -1,4 +1,4 @@
-//! One rule.
+//! Parser for a single rule.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -17,11 +17,11 @@ const ACTIONS: &str = "allow, hide, deny, read-only, redact, audit, graft";
 const KEYS: &str = "name, path, ignore-case, op, uid, gid, group, exe, except, content, action, audit; with \
                     `deny` error, with `redact` parts and bytes";
 
-/// Where a probe may look, and at how much.
+/// Limits on the offset and the length of a content probe.
 const FARTHEST: u64 = 1 << 20;
 const MAX_NAME_BYTES: usize = 256;
 
-/// The keys of a rule that are not used yet.
+/// The keys of a rule that were not consumed yet.
 struct Keys<'a> {
     text: &'a str,
     values: BTreeMap<&'a str, Value<'a>>,
@@ -44,7 +44,7 @@ impl<'a> Keys<'a> {
         self.take(key).map_or(Ok(false), |value| value.bool())
     }
 
-    /// Nothing may be left.
+    /// Checks that all keys were consumed.
     fn end(self, table: &DeTable<'_>, known: &str) -> Result<(), PolicyError> {
         let Some(key) = self.values.keys().next() else { return Ok(()) };
         let span = table.iter().find(|(name, _)| name.get_ref() == key).map(|(name, _)| name.span());
@@ -234,7 +234,7 @@ fn action(keys: &mut Keys<'_>, word: &Value<'_>) -> Result<Action, PolicyError> 
 fn redaction(keys: &mut Keys<'_>) -> Result<Redaction, PolicyError> {
     let mut redaction = Redaction::default();
     if let Some(value) = keys.take("bytes") {
-        // One pair, or a list of pairs.
+        // A single pair, or a list of pairs.
         let items = value.each();
         let lists = items.first().is_some_and(|first| first.each().len() == 2);
         for pair in if lists { items } else { vec![value] } {

@@ -1,4 +1,4 @@
-//! Values of the file, with their places.
+//! TOML values with their position, and conversions that report errors there.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -9,7 +9,7 @@ use toml::de::{DeTable, DeValue};
 use crate::error::PolicyError;
 use crate::ids::IdRange;
 
-/// A value under its key.
+/// A value and its key.
 pub(crate) struct Value<'a> {
     text: &'a str,
     key: &'a str,
@@ -30,7 +30,7 @@ impl<'a> Value<'a> {
         self.error(format!("`{}` is {}, not {what}", self.key, kind(self.value)))
     }
 
-    /// Byte of the file where it begins.
+    /// Returns the byte offset of the value in the file.
     pub(crate) fn start(&self) -> usize {
         self.span.start
     }
@@ -42,7 +42,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// Tables in an array.
+    /// Converts an array of tables.
     pub(crate) fn tables(&self) -> Result<Vec<(Value<'a>, &'a DeTable<'a>)>, PolicyError> {
         let DeValue::Array(array) = self.value else {
             return Err(self.wanted(&format!("a list of tables; write [[{}]]", self.key)));
@@ -55,7 +55,7 @@ impl<'a> Value<'a> {
         array.iter().map(each).collect()
     }
 
-    /// The values of a list, or the one value that there is.
+    /// Returns the values of a list, or a single value as a list of one.
     pub(crate) fn each(&self) -> Vec<Value<'a>> {
         match self.value {
             DeValue::Array(array) => array.iter().map(|item| Value::new(self.text, self.key, item)).collect(),
@@ -90,7 +90,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// Users or groups: numbers, names, `"FROM-TO"`, or a list of these.
+    /// Parses users or groups: numbers, names, `"FROM-TO"`, or a list of these.
     pub(crate) fn ids(&self, names: &BTreeMap<String, u32>, what: &str) -> Result<Vec<IdRange>, PolicyError> {
         let each = self.each();
         if each.is_empty() {
@@ -102,7 +102,7 @@ impl<'a> Value<'a> {
     }
 
     fn id(&self, names: &BTreeMap<String, u32>, what: &str) -> Result<IdRange, PolicyError> {
-        // The last number is no id.
+        // The largest number is not a valid id.
         const LAST: u32 = u32::MAX - 1;
         let DeValue::String(text) = self.value else {
             return match self.value {

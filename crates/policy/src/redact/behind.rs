@@ -1,5 +1,5 @@
-//! What stands in a file behind the picture that is shown: further pictures, and films of the moments around it. Cameras put
-//! them there in ways of their own, so they are looked for by how they begin.
+//! Search for further pictures and films appended to a picture, such as motion photos. Cameras append them in
+//! proprietary ways, so they are found by their magic bytes.
 
 use memchr::memmem::{Finder, find_iter};
 
@@ -8,24 +8,24 @@ use super::bytes::Reader;
 use super::edits::Edits;
 use super::film;
 
-/// What is searched at a time.
+/// Search window in bytes.
 const WINDOW: usize = 1 << 20;
-/// What two windows share: more than any beginning that is looked for.
+/// Overlap of two windows: longer than any magic that is searched for.
 const SHARED: usize = 16;
-/// The box that begins a film is not larger.
+/// Limit on the size of the `ftyp` box that begins a film.
 const LARGEST_TYPE: u32 = 4096;
-/// Films in one file.
+/// Limit on the films in one file.
 const MAX_VIDEOS: usize = 64;
 
-/// How a picture in JPEG begins: its first marker, and the beginning of the next.
+/// Magic of a JPEG picture: its first marker, and the beginning of the next.
 const JPEG: &[u8] = b"\xff\xd8\xff";
-/// The type of the box that begins a film, behind its size.
+/// Type of the box that begins a film; its size precedes it.
 const FILM: &[u8] = b"ftyp";
 
-/// Notes what tells a place in films from `from` on, and tells where pictures may begin.
+/// Records the location metadata of films from `from` on; returns the offsets at which pictures may begin.
 ///
 /// # Errors
-/// The file is too large, or it has too many.
+/// The file is too large, or contains too many films or pictures.
 pub(super) fn location(
     reader: &mut Reader<'_>,
     from: u64,
@@ -54,7 +54,7 @@ pub(super) fn location(
     }
 }
 
-/// Whether the size of a box that can begin a film ends here.
+/// Reports whether a valid size of an `ftyp` box ends here.
 fn is_after_size(before: &[u8]) -> bool {
     before.last_chunk().is_some_and(|size| (8..=LARGEST_TYPE).contains(&u32::from_be_bytes(*size)))
 }

@@ -1,12 +1,12 @@
-//! Boxes of ISO media files: HEIC and AVIF, and films.
+//! Parser for boxes of ISO base media files: HEIC, AVIF and films.
 
 use super::RedactError;
 use super::bytes::{Reader, be32};
 
-/// Boxes at one level.
+/// Limit on the boxes at one level.
 pub(super) const MAX_BOXES: usize = 4096;
 
-/// A box in memory: its type, and where it and its contents are.
+/// A box in memory: its type, and the offsets of the box and its contents.
 pub(super) struct Part {
     pub(super) kind: [u8; 4],
     pub(super) at: usize,
@@ -17,12 +17,12 @@ pub(super) struct Part {
 /// A box in a file.
 pub(super) struct Top {
     pub(super) kind: [u8; 4],
-    /// Where its contents begin.
+    /// Offset of its contents.
     pub(super) start: u64,
     pub(super) end: u64,
 }
 
-/// The size of a box, all in all, and of what stands in front of its contents; `rest` is what there is for one without an end.
+/// Returns the total size of a box and the size of its header; `rest` is the size of a box that extends to the end.
 fn size(head: &[u8], rest: u64) -> Option<(u64, u64)> {
     let (front, size) = match be32(head, 0)? {
         0 => (8, rest),
@@ -36,7 +36,7 @@ fn kind(head: &[u8]) -> Option<[u8; 4]> {
     head.get(4..8)?.try_into().ok()
 }
 
-/// The boxes in a stretch of data.
+/// Parses the boxes in a range of data.
 pub(super) fn parts(data: &[u8], mut at: usize, end: usize) -> Vec<Part> {
     let mut parts = Vec::new();
     while at + 8 <= end && parts.len() < MAX_BOXES {
@@ -51,7 +51,7 @@ pub(super) fn parts(data: &[u8], mut at: usize, end: usize) -> Vec<Part> {
     parts
 }
 
-/// The box that begins at `at`; `None` where there is none.
+/// Parses the header of the box at `at`; `None` if there is no box.
 pub(super) fn top(reader: &mut Reader<'_>, at: u64) -> Result<Option<Top>, RedactError> {
     let head = reader.read(at, 16)?;
     let (Some((size, front)), Some(kind)) = (size(&head, u64::MAX), kind(&head)) else { return Ok(None) };

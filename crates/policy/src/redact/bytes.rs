@@ -1,15 +1,15 @@
-//! Reading files, within bounds.
+//! Bounded reading of files.
 
 use std::io;
 
 use super::RedactError;
 
-/// A file to look into.
+/// A file to inspect.
 pub trait Bytes {
-    /// Reads from `offset` on into `room`; tells how much there was, 0 at the end only.
+    /// Reads from `offset` on into `room`; returns the number of bytes read, which is 0 only at the end of the file.
     ///
     /// # Errors
-    /// Those of `pread(2)`.
+    /// The error of `pread(2)`.
     fn read_at(&self, offset: u64, room: &mut [u8]) -> io::Result<usize>;
 }
 
@@ -34,14 +34,14 @@ impl Bytes for std::fs::File {
     }
 }
 
-/// Bytes of metadata that are read of one file.
+/// Limit on the metadata read from one file, in bytes.
 const MAX_BYTES: usize = 64 << 20;
-/// Bytes of one file that are searched.
+/// Limit on the data searched in one file, in bytes.
 const MAX_SEARCHED_BYTES: usize = 512 << 20;
-/// Reads of one file.
+/// Limit on the read calls for one file.
 const MAX_READS: usize = 1 << 18;
 
-/// Reads a file, so much and no more.
+/// A reader that enforces these limits.
 pub(super) struct Reader<'a> {
     file: &'a dyn Bytes,
     bytes: usize,
@@ -54,29 +54,29 @@ impl<'a> Reader<'a> {
         Self { file, bytes: MAX_BYTES, searched: MAX_SEARCHED_BYTES, reads: MAX_READS }
     }
 
-    /// Up to `length` bytes, fewer at the end of the file.
+    /// Reads up to `length` bytes, fewer at the end of the file.
     pub(super) fn read(&mut self, offset: u64, length: usize) -> Result<Vec<u8>, RedactError> {
         self.reads = self.reads.checked_sub(1).ok_or(RedactError::TooComplex)?;
         self.bytes = self.bytes.checked_sub(length).ok_or(RedactError::TooComplex)?;
         Ok(read(self.file, offset, length)?)
     }
 
-    /// As [`read`](Self::read), to look for something and forget the rest.
+    /// Reads data that is only searched and then dropped; counts against the search limit.
     pub(super) fn search(&mut self, offset: u64, length: usize) -> Result<Vec<u8>, RedactError> {
         let found = read(self.file, offset, length)?;
         self.searched = self.searched.checked_sub(found.len()).ok_or(RedactError::TooComplex)?;
         Ok(found)
     }
 
-    /// Exactly `N` bytes; `None` where the file ends before.
+    /// Reads exactly `N` bytes; `None` if the file ends before.
     pub(super) fn array<const N: usize>(&mut self, offset: u64) -> Result<Option<[u8; N]>, RedactError> {
         Ok(self.read(offset, N)?.try_into().ok())
     }
 }
 
-/// Up to `length` bytes, fewer at the end of the file.
+/// Reads up to `length` bytes, fewer at the end of the file.
 pub(super) fn read(file: &dyn Bytes, offset: u64, length: usize) -> io::Result<Vec<u8>> {
-    // No file is as large, and the kernel knows no such place.
+    // The kernel rejects such offsets, and no file is that large.
     if i64::try_from(offset.saturating_add(length as u64)).is_err() {
         return Ok(Vec::new());
     }
@@ -94,12 +94,12 @@ pub(super) fn read(file: &dyn Bytes, offset: u64, length: usize) -> io::Result<V
     Ok(room)
 }
 
-/// A number of two bytes in network order.
+/// Reads a big-endian 16-bit number.
 pub(super) fn be16(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_be_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
-/// A number of four bytes in network order.
+/// Reads a big-endian 32-bit number.
 pub(super) fn be32(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_be_bytes(*bytes.get(at..)?.first_chunk()?))
 }

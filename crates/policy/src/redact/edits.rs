@@ -1,13 +1,13 @@
-//! What readers see instead.
+//! Edits: replacements of byte ranges that hide data from readers.
 
-/// What stands in place of bytes of the file.
+/// The replacement for a range of bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fill {
-    /// So many zeros.
+    /// This many zeros.
     Zeros(u64),
-    /// So many spaces.
+    /// This many spaces.
     Spaces(u64),
-    /// These: checksums, and text that was packed again.
+    /// These bytes: checksums, and recompressed text.
     Bytes(Box<[u8]>),
 }
 
@@ -20,20 +20,20 @@ impl Fill {
     }
 }
 
-/// A stretch of a file, and what readers see there.
+/// A range of a file and its replacement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Edit {
-    /// Where it begins.
+    /// Offset of the range.
     pub offset: u64,
-    /// What stands there.
+    /// Its replacement.
     pub fill: Fill,
 }
 
-/// All that is different for readers.
+/// All edits of a file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Edits {
     edits: Vec<Edit>,
-    /// The longest, so that those that reach into a stretch are found.
+    /// Length of the longest edit, which bounds the search for edits that reach into a range.
     longest: u64,
 }
 
@@ -45,23 +45,23 @@ impl Edits {
         }
     }
 
-    /// Of two that cover each other the later one was found later, and counts.
+    /// Sorts by offset. The sort is stable, so of two edits at one offset the later one takes precedence.
     pub(super) fn sorted(mut self) -> Self {
         self.edits.sort_by_key(|edit| edit.offset);
         self
     }
 
-    /// Nothing is different.
+    /// Reports whether there are no edits.
     pub fn is_empty(&self) -> bool {
         self.edits.is_empty()
     }
 
-    /// In order.
+    /// Iterates over the edits in order.
     pub fn iter(&self) -> impl Iterator<Item = &Edit> {
         self.edits.iter()
     }
 
-    /// Puts what readers see into bytes that were read from `offset` on.
+    /// Applies the edits to bytes that were read from `offset` on.
     pub fn apply(&self, offset: u64, bytes: &mut [u8]) {
         let end = offset.saturating_add(bytes.len() as u64);
         let first = self.edits.partition_point(|edit| edit.offset < offset.saturating_sub(self.longest));

@@ -1,6 +1,6 @@
-//! Films that stand in the file of a picture, which shows the moments around it.
+//! Redaction of films embedded in picture files, such as motion photos.
 //!
-//! What a film says of itself is taken away as a whole: its boxes of user data and of metadata become free space.
+//! The descriptive metadata of a film is removed as a whole: its user data and metadata boxes become free space.
 
 use std::ops::Range;
 
@@ -9,17 +9,17 @@ use super::boxes::{self, Top, parts};
 use super::bytes::Reader;
 use super::edits::{Edits, Fill};
 
-/// What describes a film. That of an hour has a few megabytes.
+/// Limit on the `moov` box in bytes. A film of one hour needs a few megabytes.
 const LARGEST: u64 = 16 << 20;
-/// Boxes in boxes.
+/// Limit on the nesting of boxes.
 const DEEPEST: usize = 8;
 
-/// Boxes that say of a film what has nothing to do with showing it.
+/// Boxes with metadata that playback does not need.
 const SAYS: [&[u8; 4]; 3] = [b"udta", b"meta", b"uuid"];
-/// Boxes in which there may be such.
+/// Boxes that may contain metadata boxes.
 const HOLDS: [&[u8; 4]; 3] = [b"moov", b"trak", b"mdia"];
 
-/// Notes what tells a place in a film that begins at `at`; tells where it ends, as far as it makes sense.
+/// Records the location metadata of a film that begins at `at`; returns the offset up to which it could be parsed.
 pub(super) fn location(reader: &mut Reader<'_>, mut at: u64, edits: &mut Edits) -> Result<u64, RedactError> {
     for _ in 0..boxes::MAX_BOXES {
         let Some(Top { kind, start, end }) = boxes::top(reader, at)? else { return Ok(at) };
@@ -29,7 +29,7 @@ pub(super) fn location(reader: &mut Reader<'_>, mut at: u64, edits: &mut Edits) 
         if SAYS.contains(&&kind) {
             free(at, start..end, edits);
         } else if kind == *b"moov" {
-            // One more tells of those that are too large, also where a box goes on to the end of the file.
+            // Reading one byte more detects a box that is too large, even one that extends to the end of the file.
             let data = reader.read(start, (end - start).min(LARGEST + 1) as usize)?;
             if data.len() as u64 > LARGEST {
                 return Err(RedactError::TooComplex);
@@ -37,7 +37,7 @@ pub(super) fn location(reader: &mut Reader<'_>, mut at: u64, edits: &mut Edits) 
             inner(&data, start, 0..data.len(), DEEPEST, edits)?;
         }
         if reader.read(end - 1, 1)?.is_empty() {
-            // It goes on to the end of the file, or is no box.
+            // The box extends to the end of the file, or is not a box.
             return Ok(start);
         }
         at = end;
@@ -45,7 +45,7 @@ pub(super) fn location(reader: &mut Reader<'_>, mut at: u64, edits: &mut Edits) 
     Err(RedactError::TooComplex)
 }
 
-/// The boxes within one. `base`: where the data begin in the file.
+/// Processes the boxes within a box. `base` is the file offset of `data`.
 fn inner(
     data: &[u8],
     base: u64,
@@ -65,9 +65,9 @@ fn inner(
     Ok(())
 }
 
-/// Has the box at `at` be free space.
+/// Turns the box at `at` into free space.
 fn free(at: u64, contents: Range<u64>, edits: &mut Edits) {
-    // Behind its size.
+    // The type follows the size.
     edits.add(at.saturating_add(4), Fill::Bytes(Box::from(*b"free")));
     edits.add(contents.start, Fill::Zeros(contents.end - contents.start));
 }

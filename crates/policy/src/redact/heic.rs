@@ -1,4 +1,4 @@
-//! HEIC and AVIF: boxes; metadata are items, whose bytes lie where a table says.
+//! HEIC and AVIF: metadata are items, whose extents the `iloc` box lists.
 
 use super::RedactError;
 use super::behind;
@@ -7,19 +7,19 @@ use super::bytes::{Reader, be32};
 use super::edits::Edits;
 use super::pieces::{Blank, Kind, Pieces};
 
-/// Bytes of the box that describes the items, and of one item.
+/// Limit in bytes on the `meta` box, and on one item.
 const LARGEST: u64 = 16 << 20;
-/// What may stand in front of the directories of EXIF: `Exif`, and two zeros.
+/// Size of the optional header of EXIF data: `Exif` and two zeros.
 const MARK: usize = 6;
 
-/// Reads numbers one after the other.
+/// A reader for consecutive numbers.
 struct Numbers<'a> {
     data: &'a [u8],
     at: usize,
 }
 
 impl Numbers<'_> {
-    /// A number of so many bytes, 0 for none.
+    /// Reads a big-endian number of this many bytes; 0 bytes give 0.
     fn take(&mut self, bytes: usize) -> Option<u64> {
         let number = self.data.get(self.at..self.at.checked_add(bytes)?)?;
         self.at += bytes;
@@ -27,12 +27,12 @@ impl Numbers<'_> {
     }
 }
 
-/// Notes what tells a place.
+/// Records the location metadata of a file.
 pub(super) fn location(reader: &mut Reader<'_>, edits: &mut Edits) -> Result<(), RedactError> {
     let mut at = 0;
     for _ in 0..boxes::MAX_BOXES {
         let Some(Top { kind, start, end }) = boxes::top(reader, at)? else {
-            // Its own box of this kind is the first.
+            // The file's own `ftyp` box is the first, so the search starts after it.
             return behind::location(reader, 8, edits).map(drop);
         };
         if kind == *b"meta" {
@@ -47,9 +47,9 @@ pub(super) fn location(reader: &mut Reader<'_>, edits: &mut Edits) -> Result<(),
     Err(RedactError::TooComplex)
 }
 
-/// The box that describes the items. `base`: where its contents begin in the file.
+/// Processes the `meta` box. `base` is the file offset of its contents.
 fn meta(reader: &mut Reader<'_>, base: u64, data: &[u8], edits: &mut Edits) -> Result<(), RedactError> {
-    // Version and flags first.
+    // Version and flags come first.
     let parts = parts(data, 4, data.len());
     let find = |kind: &[u8; 4]| parts.iter().find(|part| part.kind == *kind);
     let (Some(info), Some(places)) = (find(b"iinf"), find(b"iloc")) else { return Ok(()) };
@@ -73,8 +73,8 @@ fn blanks(kind: Kind, data: &[u8]) -> Vec<Blank> {
     if kind != Kind::Exif {
         return kind.blanks(data);
     }
-    // In front stands where the directories begin: behind a name of six bytes, or at once.
-    // Where it says neither, nothing is there, or readers that have more patience find directories before it.
+    // The data begins with the offset of the directories: after a name of six bytes, or immediately. With any other
+    // offset the data is blanked as a whole: it is empty, or more tolerant readers find directories before that offset.
     let start = be32(data, 0).map(|skip| skip as usize).filter(|skip| *skip <= MARK).map(|skip| skip + 4);
     let Some((start, directories)) = start.and_then(|start| Some((start, data.get(start..)?))) else {
         return vec![Blank::zeros(0..data.len())];
@@ -82,7 +82,7 @@ fn blanks(kind: Kind, data: &[u8]) -> Vec<Blank> {
     Kind::Exif.blanks(directories).into_iter().map(|blank| blank.shifted(start)).collect()
 }
 
-/// Items with metadata.
+/// Returns the items that contain metadata.
 fn items(data: &[u8], info: &Part) -> Vec<(u64, Kind)> {
     let wide = data.get(info.start).is_some_and(|version| *version != 0);
     let first = info.start + if wide { 8 } else { 6 };
@@ -101,7 +101,7 @@ fn items(data: &[u8], info: &Part) -> Vec<(u64, Kind)> {
         let texts: Vec<&[u8]> = rest.split(|byte| *byte == 0).collect();
         match kind {
             b"Exif" => Some((id, Kind::Exif)),
-            // Its name, then what it holds.
+            // The item's name precedes its content type.
             b"mime" if texts.iter().any(|text| text.eq_ignore_ascii_case(b"application/rdf+xml")) => {
                 Some((id, Kind::Xmp))
             }
@@ -117,7 +117,7 @@ fn items(data: &[u8], info: &Part) -> Vec<(u64, Kind)> {
 
 type Extents = Vec<(u64, u64)>;
 
-/// Where items lie in the file; `None` where the table makes no sense.
+/// Parses the extents of items in the file; `None` if the table is malformed.
 fn extents(data: &[u8], part: &Part, idat: Option<u64>) -> Option<Vec<(u64, Extents)>> {
     let mut numbers = Numbers { data: data.get(..part.end)?, at: part.start };
     let version = numbers.take(1)?;
@@ -136,7 +136,7 @@ fn extents(data: &[u8], part: &Part, idat: Option<u64>) -> Option<Vec<(u64, Exte
         let start = match method {
             0 => Some(0),
             1 => idat,
-            // Within another item: not for metadata.
+            // Extents within another item are not used for metadata.
             _ => None,
         };
         let mut extents = Vec::new();

@@ -1,4 +1,4 @@
-//! IPTC: records of text, alone or among the resources of Photoshop.
+//! IPTC records, alone or among Photoshop image resources.
 
 use super::bytes::{be16, be32};
 use super::pieces::{Blank, Kind};
@@ -7,14 +7,14 @@ use super::pieces::{Blank, Kind};
 /// country code, country.
 const PLACES: [u8; 7] = [26, 27, 90, 92, 95, 100, 101];
 
-/// What tells a place.
+/// Returns the ranges that reveal a place.
 pub(super) fn blanks(data: &[u8]) -> Vec<Blank> {
     let mut blanks = Vec::new();
     let mut at = 0;
     while let Some([0x1c, record, set, rest @ ..]) = data.get(at..) {
         let Some(length) = be16(rest, 0) else { break };
         let (start, length) = match length {
-            // Longer data: the length of the length.
+            // Extended data set: the field holds the length of the length.
             long if long & 0x8000 != 0 => {
                 let digits = usize::from(long & 0x7fff);
                 let Some(number) = rest.get(2..2 + digits).filter(|_| (1..=4).contains(&digits)) else {
@@ -34,13 +34,13 @@ pub(super) fn blanks(data: &[u8]) -> Vec<Blank> {
     blanks
 }
 
-/// What tells a place in a list of Photoshop's resources.
+/// Returns the ranges that reveal a place in a list of Photoshop resources.
 pub(super) fn photoshop(data: &[u8], exif: bool) -> Vec<Blank> {
     let mut blanks = Vec::new();
     let mut at = 0;
     while data.get(at..at + 4) == Some(b"8BIM") {
         let (Some(id), Some(name)) = (be16(data, at + 4), data.get(at + 6)) else { break };
-        // A name with its length in front, of an even number of bytes.
+        // A name with a length byte, padded to an even size.
         let size_at = at + 6 + (usize::from(*name) + 2) / 2 * 2;
         let Some(size) = be32(data, size_at) else { break };
         let start = size_at + 4;

@@ -1,4 +1,4 @@
-//! JPEG: segments up to the picture, and further pictures behind it.
+//! JPEG: the metadata segments before the image data, and further pictures after it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,11 +8,11 @@ use super::bytes::{Reader, be16, be32};
 use super::edits::Edits;
 use super::pieces::{Kind, Pieces};
 
-/// Segments of one picture.
+/// Limit on the segments of one picture.
 const MAX_SEGMENTS: usize = 4096;
-/// Further pictures in one file.
+/// Limit on the further pictures in one file.
 const MAX_PICTURES: usize = 256;
-/// Those that an index announces.
+/// Limit on the pictures announced by an MPF index.
 const MAX_ANNOUNCED_PICTURES: usize = 64;
 
 const EXIF: &[u8] = b"Exif\0";
@@ -21,10 +21,10 @@ const EXTENDED: &[u8] = b"http://ns.adobe.com/xmp/extension/\0";
 const PHOTOSHOP: &[u8] = b"Photoshop 3.0\0";
 const INDEX: &[u8] = b"MPF\0";
 
-/// A part of a long XMP packet: where it belongs, where it lies in the file, and what it holds.
+/// A part of an extended XMP packet: its offset in the packet, its offset in the file, and its data.
 type Part = (u32, u64, Vec<u8>);
 
-/// Notes what tells a place.
+/// Records the location metadata of a file.
 pub(super) fn location(reader: &mut Reader<'_>, edits: &mut Edits) -> Result<(), RedactError> {
     let (announced, end) = one(reader, 0, edits)?;
     let found = behind::location(reader, end, edits)?;
@@ -38,10 +38,10 @@ pub(super) fn location(reader: &mut Reader<'_>, edits: &mut Edits) -> Result<(),
     Ok(())
 }
 
-/// One picture; tells where further ones begin as its index says, and where its metadata ends.
+/// Processes one picture; returns the offsets of further pictures in its index, and the end of its metadata.
 fn one(reader: &mut Reader<'_>, start: u64, edits: &mut Edits) -> Result<(Vec<u64>, u64), RedactError> {
     let mut pictures = Vec::new();
-    // By the name of the packet.
+    // Keyed by the id of the packet.
     let mut extended: BTreeMap<[u8; 32], Vec<Part>> = BTreeMap::new();
     let mut photoshop = Pieces::default();
     let mut at = start.saturating_add(2);
@@ -51,7 +51,7 @@ fn one(reader: &mut Reader<'_>, start: u64, edits: &mut Edits) -> Result<(Vec<u6
         }
         let Some(marker) = next_marker(reader, &mut at)? else { break };
         match marker {
-            // The picture itself, or the end.
+            // Start of the image data, or end of the picture.
             0xda | 0xd9 => break,
             0x01 | 0xd0..=0xd8 => continue,
             _ => {}
@@ -79,7 +79,7 @@ fn one(reader: &mut Reader<'_>, start: u64, edits: &mut Edits) -> Result<(Vec<u6
                 extended.entry(name).or_default().push((offset, body + head as u64 + 40, pieces.data));
             }
         } else if marker == 0xed && data.starts_with(PHOTOSHOP) {
-            // Long lists go on in the next segment.
+            // A long list continues in the next segment.
             photoshop.push(body + PHOTOSHOP.len() as u64, &data[PHOTOSHOP.len()..]);
         } else if marker == 0xe2 && data.starts_with(INDEX) {
             let base = body + INDEX.len() as u64;
@@ -97,7 +97,7 @@ fn one(reader: &mut Reader<'_>, start: u64, edits: &mut Edits) -> Result<(Vec<u6
     Ok((pictures, at))
 }
 
-/// The next marker; `at` is behind it then. Bytes that are none are passed over, as readers of JPEG do.
+/// Finds the next marker; `at` is then behind it. Other bytes are skipped, as JPEG readers do.
 fn next_marker(reader: &mut Reader<'_>, at: &mut u64) -> Result<Option<u8>, RedactError> {
     loop {
         let window = reader.read(*at, 64)?;
@@ -115,7 +115,7 @@ fn next_marker(reader: &mut Reader<'_>, at: &mut u64) -> Result<Option<u8>, Reda
     }
 }
 
-/// Where the further pictures of an index begin, from the index on.
+/// Returns the offsets of further pictures in an MPF index, relative to the index.
 fn index(data: &[u8]) -> Vec<u64> {
     let little = data.starts_with(b"II");
     let u32_at = |at: usize| {
@@ -134,7 +134,7 @@ fn index(data: &[u8]) -> Vec<u64> {
             .find(|entry| u16_at(*entry) == Some(0xb002))?;
         let (size, start) = (u32_at(entry + 4)? as usize, u32_at(entry + 8)? as usize);
         let offset = |n: usize| u32_at(start.saturating_add(16 * n + 8));
-        // The first is the picture that has the index.
+        // The first entry is the picture that contains the index.
         Some(
             (0..(size / 16).min(MAX_ANNOUNCED_PICTURES))
                 .filter_map(offset)

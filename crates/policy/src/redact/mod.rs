@@ -1,14 +1,14 @@
-//! What is blanked of a file for those who may not see all of it.
+//! Redaction of files for readers who may not see all of their contents.
 //!
-//! A redaction is a list of [`Edit`]s: stretches of the file and what readers see instead. The size stays, and so does
-//! every other byte, so that a picture looks as before and keeps its other particulars.
+//! A redaction is a list of [`Edit`]s: byte ranges of the file and their replacements. The size and every other byte
+//! stay unchanged, so that a picture looks as before and keeps its other metadata.
 //!
-//! Of pictures (JPEG, PNG, HEIC and AVIF) the place where they were taken is found in EXIF (the whole GPS directory), in
-//! XMP (properties of GPS and of named places) and in IPTC (city, region, country), also in further pictures and in films
-//! behind the one that is shown. Not found is what makers hide in formats of their own (MakerNotes).
+//! In pictures (JPEG, PNG, HEIC and AVIF) the location is found in EXIF (the whole GPS directory), in XMP (GPS
+//! properties and named places) and in IPTC (city, region, country), also in further pictures and films appended to the
+//! main one. Proprietary formats of camera makers (MakerNotes) are not searched.
 //!
-//! A file need not be well-meant. What is announced as such data and cannot be understood is blanked as a whole; a file
-//! that would take too long is refused ([`RedactError::TooComplex`]), never shown.
+//! Files may be malicious. Metadata that is announced but cannot be parsed is blanked as a whole; a file that would
+//! take too long is refused ([`RedactError::TooComplex`]), never shown.
 
 mod behind;
 mod boxes;
@@ -33,23 +33,23 @@ use crate::content::{Content, Media};
 use crate::rule::Redaction;
 use bytes::Reader;
 
-/// Why a redaction cannot be made.
+/// The reason why a redaction cannot be computed.
 #[derive(Debug, thiserror::Error)]
 pub enum RedactError {
     /// The file cannot be read.
     #[error("cannot be read: {0}")]
     Io(#[from] io::Error),
-    /// It would take too long, or too much memory.
+    /// It would take too much time or memory.
     #[error("too complex to find what is to be blanked")]
     TooComplex,
 }
 
-/// What a redaction blanks of a file.
+/// Computes the edits of a redaction for a file.
 ///
 /// # Errors
-/// Nothing of the file may be shown then.
+/// If it fails, nothing of the file may be shown.
 pub fn find(redaction: &Redaction, file: &dyn Bytes) -> Result<Edits, RedactError> {
-    // What cannot be read is blanked as if it were such a file.
+    // A file that cannot be read is redacted as if it had the type.
     if redaction.is_content(&Head(file)) == Some(false) {
         return redaction.otherwise.as_ref().map_or(Ok(Edits::default()), |otherwise| find(otherwise, file));
     }
@@ -60,7 +60,7 @@ pub fn find(redaction: &Redaction, file: &dyn Bytes) -> Result<Edits, RedactErro
     Ok(edits.sorted())
 }
 
-/// What a file holds, as [`Content`].
+/// Adapts [`Bytes`] to [`Content`].
 struct Head<'a>(&'a dyn Bytes);
 
 impl Content for Head<'_> {
@@ -69,10 +69,10 @@ impl Content for Head<'_> {
     }
 }
 
-/// What tells the place where a picture was taken.
+/// Computes the edits that remove the location of a picture.
 ///
 /// # Errors
-/// Nothing of the file may be shown then.
+/// If it fails, nothing of the file may be shown.
 pub fn location(file: &dyn Bytes) -> Result<Edits, RedactError> {
     let mut reader = Reader::new(file);
     let head = reader.read(0, 512)?;

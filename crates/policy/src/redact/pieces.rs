@@ -1,4 +1,4 @@
-//! Data that lies in a file in several stretches.
+//! Metadata that is scattered over several ranges of a file.
 
 use std::ops::Range;
 
@@ -6,7 +6,7 @@ use super::bytes::Reader;
 use super::edits::{Edits, Fill};
 use super::{RedactError, iptc, tiff, xmp};
 
-/// A stretch of data to be blanked, and with what.
+/// A range of data to blank, with the fill byte.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Blank {
     pub(super) range: Range<usize>,
@@ -22,13 +22,13 @@ impl Blank {
         Self { range, with: b' ' }
     }
 
-    /// Of data that lies further on.
+    /// Shifts the range by an offset.
     pub(super) fn shifted(self, by: usize) -> Self {
         Self { range: self.range.start + by..self.range.end + by, ..self }
     }
 }
 
-/// Writes blanks into data.
+/// Blanks ranges of data.
 pub(super) fn blank(data: &mut [u8], blanks: &[Blank]) {
     for Blank { range, with } in blanks {
         if let Some(part) = data.get_mut(range.clone()) {
@@ -37,21 +37,21 @@ pub(super) fn blank(data: &mut [u8], blanks: &[Blank]) {
     }
 }
 
-/// What data is.
+/// The format of metadata.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Exif,
     Xmp,
     Iptc,
     Photoshop,
-    /// Within EXIF, which is not looked for in it again.
+    /// Photoshop resources within EXIF, in which EXIF is not searched for again.
     PhotoshopInExif,
-    /// Nothing but a place.
+    /// Text that only names a place.
     Place,
 }
 
 impl Kind {
-    /// What is to be blanked of data.
+    /// Returns the ranges to blank in data of this format.
     pub(super) fn blanks(self, data: &[u8]) -> Vec<Blank> {
         match self {
             Self::Exif => tiff::blanks(data),
@@ -64,16 +64,16 @@ impl Kind {
     }
 }
 
-/// Data, and where in the file it lies.
+/// Concatenated data, with the file offset of each piece.
 #[derive(Debug, Default)]
 pub(super) struct Pieces {
     pub(super) data: Vec<u8>,
-    /// Where each piece begins in the data and in the file.
+    /// Start of each piece in the data and in the file.
     places: Vec<(usize, u64)>,
 }
 
 impl Pieces {
-    /// Data that lies in one stretch.
+    /// Creates data of a single piece.
     pub(super) fn one(offset: u64, data: Vec<u8>) -> Self {
         Self { data, places: vec![(0, offset)] }
     }
@@ -83,7 +83,7 @@ impl Pieces {
         self.data.extend_from_slice(data);
     }
 
-    /// Reads a stretch and adds it.
+    /// Reads a range of the file and appends it.
     pub(super) fn read(
         &mut self,
         reader: &mut Reader<'_>,
@@ -95,7 +95,7 @@ impl Pieces {
         Ok(())
     }
 
-    /// Notes blanks for the file.
+    /// Converts ranges of the data into edits of the file.
     pub(super) fn note(&self, blanks: Vec<Blank>, edits: &mut Edits) {
         for Blank { range, with } in blanks {
             let first = self.places.partition_point(|place| place.0 <= range.start).saturating_sub(1);

@@ -1,4 +1,4 @@
-//! PNG: chunks, each with a checksum, which is made anew.
+//! PNG: metadata chunks, whose checksums are recomputed after a redaction.
 
 use super::RedactError;
 use super::bytes::{Reader, be32};
@@ -6,14 +6,14 @@ use super::edits::{Edits, Fill};
 use super::pieces::{Kind, Pieces, blank};
 use super::png_text;
 
-/// A chunk of metadata.
+/// Limit on the size of a metadata chunk in bytes.
 const LARGEST: usize = 16 << 20;
 
-/// Notes what tells a place.
+/// Records the location metadata of a file.
 pub(super) fn location(reader: &mut Reader<'_>, edits: &mut Edits) -> Result<(), RedactError> {
     let mut at = 8u64;
     loop {
-        // How many there may be, the reader bounds.
+        // The reader limits the number of chunks.
         let head = reader.read(at, 8)?;
         let (Some(length), Some(kind)) = (be32(&head, 0), head.get(4..8)) else { return Ok(()) };
         let body = at + 8;

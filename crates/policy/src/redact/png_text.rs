@@ -1,4 +1,5 @@
-//! Text in PNG that holds metadata: XMP, and what ImageMagick writes in hexadecimal digits and by name. It may be packed.
+//! PNG text chunks with metadata: XMP, and the hexadecimal profiles and named properties that ImageMagick writes. Text
+//! may be compressed.
 
 use miniz_oxide::deflate::compress_to_vec_zlib;
 use miniz_oxide::inflate::decompress_to_vec_zlib_with_limit;
@@ -6,17 +7,17 @@ use miniz_oxide::inflate::decompress_to_vec_zlib_with_limit;
 use super::RedactError;
 use super::pieces::{Kind, blank};
 
-/// Text, once it is unpacked.
+/// Limit on the decompressed text in bytes.
 const LARGEST: usize = 8 << 20;
 
-/// Words in the names of texts that tell a place.
+/// Words in a keyword that indicate a location.
 const PLACES: [&[u8]; 3] = [b"gps", b"geotag", b"location"];
 
 fn contains(text: &[u8], word: &[u8]) -> bool {
     memchr::memmem::find(text, word).is_some()
 }
 
-/// Where the text of a chunk is, and how it is held.
+/// Position and encoding of the text in a chunk.
 struct Text {
     kind: Kind,
     start: usize,
@@ -47,7 +48,7 @@ fn find(kind: &[u8], data: &[u8]) -> Option<Text> {
         b"raw profile type exif" | b"raw profile type app1" => raw(Kind::Exif),
         b"raw profile type xmp" => raw(Kind::Xmp),
         b"raw profile type iptc" | b"raw profile type 8bim" => raw(Kind::Photoshop),
-        // As `exif:GPSLatitude`, which ImageMagick writes besides.
+        // Keywords such as `exif:GPSLatitude`, which ImageMagick writes additionally.
         _ if PLACES.iter().any(|place| contains(&keyword, place)) => {
             Some(Text { kind: Kind::Place, start, packed, hex: false })
         }
@@ -55,7 +56,7 @@ fn find(kind: &[u8], data: &[u8]) -> Option<Text> {
     }
 }
 
-/// Blanks what tells a place; tells whether anything did. The length stays.
+/// Blanks the location in a chunk of constant length; returns whether there was any.
 pub(super) fn redact(kind: &[u8], data: &mut [u8]) -> Result<bool, RedactError> {
     let Some(text) = find(kind, data) else { return Ok(false) };
     let Some(room) = data.get_mut(text.start..) else { return Ok(false) };
@@ -63,7 +64,7 @@ pub(super) fn redact(kind: &[u8], data: &mut [u8]) -> Result<bool, RedactError> 
         return Ok(plain(&text, room));
     }
     let Ok(mut unpacked) = decompress_to_vec_zlib_with_limit(room, LARGEST) else {
-        // Nobody can unpack it, or only a program that has more patience.
+        // The data is corrupt, or exceeds the limit of this reader but not of others.
         room.fill(0);
         return Ok(true);
     };
@@ -71,7 +72,8 @@ pub(super) fn redact(kind: &[u8], data: &mut [u8]) -> Result<bool, RedactError> 
         return Ok(false);
     }
     let packed = [6, 9, 10].iter().map(|level| compress_to_vec_zlib(&unpacked, *level)).min_by_key(Vec::len);
-    // Where it does not fit, nothing is left of the text. What stands behind the end of the packed data is ignored.
+    // If the compressed data does not fit, the text is replaced by an empty one. Data behind the end of the compressed
+    // stream is ignored.
     let packed =
         packed.filter(|packed| packed.len() <= room.len()).unwrap_or_else(|| compress_to_vec_zlib(&[], 6));
     room.fill(0);
@@ -90,7 +92,7 @@ fn plain(text: &Text, room: &mut [u8]) -> bool {
     hexadecimal(text.kind, room)
 }
 
-/// A line with a name, one with a length, then digits.
+/// Redacts a hexadecimal profile: a line with a name, a line with a length, then digits.
 fn hexadecimal(kind: Kind, room: &mut [u8]) -> bool {
     let mut lines = 0;
     let mut digits = Vec::new();
@@ -105,7 +107,7 @@ fn hexadecimal(kind: Kind, room: &mut [u8]) -> bool {
     let data: Vec<u8> = digits.chunks_exact(2).map(|pair| value(pair[0]) << 4 | value(pair[1])).collect();
     let (kind, start) = match kind {
         Kind::Exif if data.starts_with(b"Exif\0") => (kind, 6),
-        // APP1 as JPEG has it may hold XMP.
+        // A JPEG APP1 segment may contain XMP.
         Kind::Exif if data.starts_with(b"http://ns.adobe.com/xap/1.0/\0") => (Kind::Xmp, 29),
         Kind::Photoshop if data.starts_with(b"Photoshop 3.0\0") => (kind, 14),
         Kind::Photoshop if data.starts_with(b"\x1c") => (Kind::Iptc, 0),

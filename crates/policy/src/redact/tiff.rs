@@ -1,6 +1,6 @@
-//! EXIF: directories in the manner of TIFF.
+//! EXIF metadata, which is a tree of TIFF directories.
 //!
-//! The GPS directory is made one of no entries, and the values that its entries pointed to are blanked.
+//! A GPS directory is replaced by one without entries, and the values that its entries pointed to are blanked.
 
 use std::collections::BTreeSet;
 
@@ -14,11 +14,11 @@ const XMP: u16 = 0x02bc;
 const IPTC: u16 = 0x83bb;
 const PHOTOSHOP: u16 = 0x8649;
 
-/// Directories that are looked at. Files of cameras have about five.
+/// Limit on the directories of one file. Camera files have about five.
 const MAX_DIRECTORIES: usize = 256;
-/// Bytes and entries that are looked at, those that are looked at again included.
+/// Limit on the bytes and entries processed, counting repetitions.
 const MAX_WORK_BYTES: usize = 32 << 20;
-/// What an entry counts: it may leave a blank.
+/// Cost of an entry in work units: it may leave a blank.
 const ENTRY: usize = 256;
 
 struct Tiff<'a> {
@@ -26,11 +26,11 @@ struct Tiff<'a> {
     little: bool,
     blanks: Vec<Blank>,
     seen: BTreeSet<usize>,
-    /// Bytes and entries that may still be looked at.
+    /// Work units left.
     work: usize,
 }
 
-/// Something that no program could make sense of: it is blanked as a whole.
+/// Data that no reader could parse: it is blanked as a whole.
 struct Nonsense;
 
 impl Tiff<'_> {
@@ -44,7 +44,7 @@ impl Tiff<'_> {
         Some(if self.little { u32::from_le_bytes(bytes) } else { u32::from_be_bytes(bytes) })
     }
 
-    /// The entries of a directory: tag, and where tag, type, count and value stand. And where the entries end.
+    /// Returns the entries of a directory, each with its tag and offset, and the end of the entries.
     fn entries(&self, at: usize) -> Option<(Vec<(u16, usize)>, usize)> {
         let count = usize::from(self.u16(at)?);
         let room = (self.data.len() - at - 2) / 12;
@@ -53,14 +53,14 @@ impl Tiff<'_> {
         Some((entries.collect(), at + 2 + 12 * count.min(room)))
     }
 
-    /// Where the value of an entry stands.
+    /// Returns the range of an entry's value.
     fn value(&self, entry: usize) -> Option<std::ops::Range<usize>> {
         let size = match self.u16(entry + 2)? {
             1 | 2 | 6 | 7 => 1,
             3 | 8 => 2,
             4 | 9 | 11 | 13 => 4,
             5 | 10 | 12 => 8,
-            // Not known: as much as any.
+            // Unknown type: assume the largest size.
             _ => 8,
         };
         let length = size * u64::from(self.u32(entry + 4)?);
@@ -71,7 +71,7 @@ impl Tiff<'_> {
 
     fn directory(&mut self, at: usize, depth: usize) -> Result<(), Nonsense> {
         let mut next = at;
-        // A chain of directories, as the picture and its thumbnail.
+        // A chain of directories, as for a picture and its thumbnail.
         while next != 0 {
             if !self.seen.insert(next) {
                 return Ok(());
@@ -79,7 +79,7 @@ impl Tiff<'_> {
             if self.seen.len() > MAX_DIRECTORIES || depth > 8 {
                 return Err(Nonsense);
             }
-            // A directory beyond the end is none.
+            // A directory beyond the end of the data does not exist.
             let Some((entries, end)) = self.entries(next) else { return Ok(()) };
             self.work(entries.len() * ENTRY)?;
             for (tag, entry) in entries {
@@ -101,7 +101,8 @@ impl Tiff<'_> {
         Ok(())
     }
 
-    /// What an entry points to. Writers err in the type: what stands there is taken for a pointer whatever it is called.
+    /// Returns the pointers in an entry. Writers often set a wrong type, so the value is read as a pointer whatever its
+    /// type.
     fn pointers(&self, entry: usize) -> Vec<usize> {
         let count = self.u32(entry + 4).unwrap_or(0);
         let place = if count > 1 { self.value(entry) } else { Some(entry + 8..entry + 12) };
@@ -121,7 +122,7 @@ impl Tiff<'_> {
                     self.blanks.push(Blank::zeros(value));
                 }
             }
-            // The pointer to a next directory as well.
+            // The pointer to the next directory is blanked as well.
             self.blanks.push(Blank::zeros(at..(end + 4).min(self.data.len())));
         }
         Ok(())
@@ -136,14 +137,14 @@ impl Tiff<'_> {
         Ok(())
     }
 
-    /// Entries may all point to the same data.
+    /// Counts work, because many entries may point to the same data.
     fn work(&mut self, amount: usize) -> Result<(), Nonsense> {
         self.work = self.work.checked_sub(amount).ok_or(Nonsense)?;
         Ok(())
     }
 }
 
-/// What tells a place.
+/// Returns the ranges that reveal a place.
 pub(super) fn blanks(data: &[u8]) -> Vec<Blank> {
     let whole = vec![Blank::zeros(0..data.len())];
     let little = match data.get(..2) {
@@ -164,7 +165,7 @@ mod tests {
     use super::*;
     use crate::redact::pieces::blank;
 
-    /// A picture with a camera's name and a GPS directory of one latitude.
+    /// Builds metadata with a camera model and a GPS directory that holds one latitude.
     fn sample(little: bool) -> Vec<u8> {
         let n16 = |n: u16| if little { n.to_le_bytes() } else { n.to_be_bytes() };
         let n32 = |n: u32| if little { n.to_le_bytes() } else { n.to_be_bytes() };

@@ -1,11 +1,11 @@
-//! XMP: properties in XML.
+//! XMP metadata: properties in XML.
 //!
-//! Attributes and elements that tell a place become spaces, so that the rest is well-formed as before. Names are told by
-//! what stands behind the prefix, which a file may choose.
+//! Attributes and elements that reveal a place become spaces, so that the document stays well-formed. Names are
+//! compared without their prefix, which a file may choose freely.
 
 use super::pieces::Blank;
 
-/// Properties of a place; those that begin with `GPS` besides.
+/// Properties that name a place, in addition to those that begin with `GPS`.
 const PLACES: [&str; 18] = [
     "City",
     "Country",
@@ -38,9 +38,10 @@ fn find(text: &[u8], from: usize, what: &[u8]) -> Option<usize> {
     rest.windows(what.len()).position(|window| window == what).map(|at| from + at)
 }
 
-/// What tells a place.
+/// Returns the ranges that reveal a place.
 pub(super) fn blanks(text: &[u8]) -> Vec<Blank> {
-    // Not one byte per character, or names made up by the document itself: nothing of it can be read with certainty.
+    // With another encoding than one byte per ASCII character, or a document type with entities of its own, no part of
+    // the text can be parsed reliably.
     let odd = text.iter().take(4096).any(|byte| *byte == 0) || find(text, 0, b"<!DOCTYPE").is_some();
     if odd || text.starts_with(b"\xfe\xff") || text.starts_with(b"\xff\xfe") {
         return vec![Blank::spaces(0..text.len())];
@@ -48,7 +49,7 @@ pub(super) fn blanks(text: &[u8]) -> Vec<Blank> {
     let mut scan = Scan { text, blanks: Vec::new(), place: None };
     let done = scan.run();
     let mut blanks = scan.blanks;
-    // An element that is not closed, or a tag that makes no sense: the rest goes.
+    // After an unclosed element or a malformed tag, the rest is blanked.
     if let Some(place) = scan.place {
         blanks.push(Blank::spaces(place.start..text.len()));
     }
@@ -58,11 +59,11 @@ pub(super) fn blanks(text: &[u8]) -> Vec<Blank> {
     blanks
 }
 
-/// An element that tells a place, to its end.
+/// An open element that reveals a place.
 struct Open<'a> {
     start: usize,
     name: &'a [u8],
-    /// Elements of the same name inside.
+    /// Nesting depth of elements with the same name.
     depth: usize,
 }
 
@@ -81,7 +82,7 @@ fn is_name(byte: u8) -> bool {
 }
 
 impl<'a> Scan<'a> {
-    /// Where it does not make sense, if so.
+    /// Scans the text; the error is the offset of the first malformed tag.
     fn run(&mut self) -> Result<(), usize> {
         let mut at = 0;
         while let Some(tag) = find(self.text, at, b"<") {
@@ -112,7 +113,7 @@ impl<'a> Scan<'a> {
         at + rest.iter().position(|byte| !is_space(*byte)).unwrap_or(rest.len())
     }
 
-    /// Reads a tag from its `<` on; tells where it ends.
+    /// Parses a tag from its `<` on; returns its end.
     fn tag(&mut self, start: usize) -> Result<usize, usize> {
         let name = self.name(start + 1);
         if name.is_empty() {

@@ -1,4 +1,4 @@
-//! Files that are not well-meant: nothing panics, hangs or grows, and what is blanked is in the file.
+//! Malicious files: parsing must not panic, hang or grow without bound, and edits must stay within the file.
 
 use proptest::prelude::*;
 use shunt_policy::redact::location;
@@ -10,7 +10,7 @@ fn check(bytes: &[u8]) {
     assert_eq!(seen.len(), bytes.len());
 }
 
-/// A segment of JPEG.
+/// Builds a JPEG segment.
 fn segment(marker: u8, body: &[u8]) -> Vec<u8> {
     let mut segment = vec![0xff, marker];
     segment.extend((body.len() as u16 + 2).to_be_bytes());
@@ -18,7 +18,7 @@ fn segment(marker: u8, body: &[u8]) -> Vec<u8> {
     segment
 }
 
-/// A box of HEIC.
+/// Builds a HEIC box.
 fn part(kind: &[u8; 4], body: &[u8]) -> Vec<u8> {
     let mut part = (body.len() as u32 + 8).to_be_bytes().to_vec();
     part.extend(kind);
@@ -56,7 +56,7 @@ fn bytes(most: usize) -> impl Strategy<Value = Vec<u8>> {
     proptest::collection::vec(any::<u8>(), 0..most)
 }
 
-/// The head of a box of a film, whatever follows, and with any size.
+/// Generates the head of a film box with arbitrary size and contents.
 fn film_box() -> impl Strategy<Value = Vec<u8>> {
     let kind = prop_oneof![
         Just(*b"ftyp"),
@@ -122,7 +122,7 @@ proptest! {
 #[test]
 fn what_points_to_itself_ends_soon() {
     let began = std::time::Instant::now();
-    // 5,000 entries that each point to the directory that they are in.
+    // 5,000 entries that each point to the directory that contains them.
     let mut data = b"II*\0\x08\0\0\0".to_vec();
     data.extend(5000u16.to_le_bytes());
     for _ in 0..5000 {
@@ -132,7 +132,7 @@ fn what_points_to_itself_ends_soon() {
     let file = [&b"\xff\xd8"[..], &segment(0xe1, &body), b"\xff\xd9"].concat();
     let edits = location(&&file[..]).unwrap();
     assert_eq!(edits.iter().count(), 1, "it is blanked as a whole");
-    // Films in films, and more of them than any file has.
+    // Nested films, and more films than any real file has.
     let deep = (0..2000).fold(Vec::new(), |inner, _| part(b"moov", &inner));
     let film = part(b"ftyp", b"isom\0\0\0\0");
     assert!(location(&&[&b"\xff\xd8\xff\xd9"[..], &film, &deep].concat()[..]).is_err());
@@ -140,7 +140,7 @@ fn what_points_to_itself_ends_soon() {
         location(&&[&b"\xff\xd8\xff\xd9"[..], &[&film[..], b"end"].concat().repeat(100)].concat()[..])
             .is_err()
     );
-    // Segments without end.
+    // A very long sequence of segments.
     let many = [b"\xff\xd8".to_vec(), segment(0xe1, b"").repeat(5000)].concat();
     assert!(location(&&many[..]).is_err());
     assert!(began.elapsed().as_secs() < 10);

@@ -1,4 +1,4 @@
-//! Pictures with a place, as others read them: the place is gone, and nothing else changed.
+//! Pictures with a location, as other programs read them: the location is gone, and nothing else changed.
 
 use std::path::Path;
 use std::process::Command;
@@ -17,7 +17,7 @@ fn run(tool: &str, args: &[&str]) -> String {
     String::from_utf8_lossy(&out.stdout).into_owned()
 }
 
-/// What is told of a file, but for what the file system knows.
+/// Returns the metadata of a file, except that of the file system.
 fn tags(path: &Path) -> Vec<String> {
     let args =
         ["-a", "-G1", "-s", "-n", "-e", "--System:all", "--ExifTool:ExifToolVersion", "--CurrentIPTCDigest"];
@@ -33,7 +33,7 @@ fn is_place(tag: &str) -> bool {
     PLACES.iter().any(|place| name.starts_with(place)) || tag.starts_with("[GPS]")
 }
 
-/// Bytes that stand for a place in these tests.
+/// Strings that reveal a location in these tests.
 const SECRETS: [&str; 4] = ["Leipzig", "Saxony", "Germany", "Markt"];
 
 fn blanked(path: &Path) -> Edits {
@@ -54,7 +54,7 @@ fn blanked(path: &Path) -> Edits {
     let (before, after) = (tags(path), tags(&seen));
     assert!(before.iter().any(|tag| is_place(tag)), "no place in {before:#?}");
     let rest: Vec<_> = before.iter().filter(|tag| !is_place(tag)).collect();
-    // A record of IPTC stays, of spaces.
+    // A redacted IPTC record remains, filled with spaces.
     let is_blank = |tag: &str| tag.split_once(": ").is_none_or(|(_, value)| value.trim().is_empty());
     let left: Vec<_> = after.iter().filter(|tag| !(is_place(tag) && is_blank(tag))).collect();
     assert_eq!(left, rest, "{path:?}");
@@ -96,7 +96,7 @@ fn write_place(path: &Path, big_endian: bool) {
     run("exiftool", &args);
 }
 
-/// A picture of a few colours, as PPM.
+/// Builds a colourful test picture as PPM.
 fn colours() -> (u32, u32, Vec<u8>) {
     let (width, height) = (96, 64);
     let pixel = |n: u32| [(n * 7) as u8, (n / width * 3) as u8, 90];
@@ -128,7 +128,7 @@ fn picture(dir: &Path, name: &str) -> std::path::PathBuf {
     path
 }
 
-/// A picture in HEIC, with a place or without.
+/// Builds a HEIC picture, with or without a location.
 fn heic(dir: &Path, placed: bool) -> std::path::PathBuf {
     let (jpeg, path) = (picture(dir, "from.jpg"), dir.join("a.heic"));
     if placed {
@@ -141,7 +141,7 @@ fn heic(dir: &Path, placed: bool) -> std::path::PathBuf {
     path
 }
 
-/// A picture in PNG with these chunks behind its header, which has 13 bytes.
+/// Builds a PNG picture with these chunks after its header, which has 13 bytes.
 fn with_chunks(dir: &Path, name: &str, chunks: &[u8]) -> std::path::PathBuf {
     let path = picture(dir, name);
     let png = std::fs::read(&path).unwrap();
@@ -149,7 +149,7 @@ fn with_chunks(dir: &Path, name: &str, chunks: &[u8]) -> std::path::PathBuf {
     path
 }
 
-/// What is in the picture itself. In PNG every checksum is looked at.
+/// Returns the decoded image data. For PNG it verifies every checksum.
 fn pixels(path: &Path) -> Vec<u8> {
     if path.extension().is_some_and(|kind| kind == "jpg") {
         let out = path.with_extension("ppm");
@@ -220,7 +220,7 @@ fn png_loses_its_place_only() {
     write_place(&path, true);
     assert!(!blanked(&path).is_empty());
     looks_the_same(&path);
-    // Packed text as well.
+    // Compressed text as well.
     let path = picture(dir.path(), "packed.png");
     write_place(&path, false);
     let path = path.to_str().unwrap();
@@ -282,7 +282,7 @@ fn box_of(kind: &[u8; 4], contents: &[u8]) -> Vec<u8> {
     [&(contents.len() as u32 + 8).to_be_bytes()[..], kind, contents].concat()
 }
 
-/// A film that says where it was taken, in each way that there is.
+/// Builds a film that stores its location in every known way.
 fn film() -> Vec<u8> {
     let place = box_of(b"udta", &box_of(b"\xa9xyz", b"\0\x12\x15\xc7+51.5033-000.1277/"));
     let keys = box_of(b"meta", b"com.apple.quicktime.location.ISO6709 +51.5033-000.1277/");
@@ -308,7 +308,7 @@ fn films_and_pictures_behind_a_picture_lose_their_place() {
     write_place(&placed, false);
     let placed = std::fs::read(&placed).unwrap();
     let heic = [std::fs::read(heic(dir.path(), false)).unwrap(), box_of(b"mpvd", &film())].concat();
-    // Across the border of what is searched at a time too.
+    // A film that crosses the boundary of two search windows.
     let far = [&plain[..], &vec![0; (1 << 20) - plain.len() - 6]].concat();
     for (whole, films, pictures) in [
         ([&plain[..], &film()].concat(), 1, 0),
@@ -321,7 +321,7 @@ fn films_and_pictures_behind_a_picture_lose_their_place() {
         edits.apply(0, &mut seen);
         assert_eq!(count(&whole, b"51.5033"), 5 * films);
         assert_eq!((count(&seen, b"51.5033"), count(&seen, b"Leipzig")), (0, 0));
-        // What shows the film is all there, and so is what else there is of the pictures.
+        // The film's playback data is complete, and so are the other metadata of the pictures.
         assert_eq!((count(&seen, b"a track"), count(&seen, b"a film")), (films, films));
         assert_eq!(count(&seen, &[7; 5000]), films);
         assert_eq!(count(&seen, b"Model 7"), pictures);
@@ -361,7 +361,7 @@ fn exif_of_a_heic_that_begins_nowhere_is_blanked_as_a_whole() {
     let dir = tempfile::tempdir().unwrap();
     let path = heic(dir.path(), true);
     let file = std::fs::read(&path).unwrap();
-    // Where they begin stands in front of the directories.
+    // The offset of the directories precedes them.
     let exif = file.windows(4).rposition(|window| window == b"II*\0" || window == b"MM\0*").unwrap();
     for offset in [7u32, 4000, 0xffff_ffff] {
         let mut file = file.clone();

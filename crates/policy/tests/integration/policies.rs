@@ -1,4 +1,4 @@
-//! Policies as they are written, and what comes of them.
+//! Policy files and the decisions that follow from them.
 
 use std::sync::Arc;
 
@@ -71,7 +71,7 @@ fn the_first_rule_that_matches_decides() {
     assert_eq!(class.decide(Op::Read, &in_media, &NoContent).outcome, Outcome::Allow);
     assert_eq!(class.decide(Op::Write, &Somebody::new(1000, 1000), &NoContent).outcome, Outcome::Allow);
     assert!(class.is_name_constant(), "the name is for all");
-    // What is not known is held against the caller.
+    // Unknown properties count against the caller.
     let nobody_knows = class.decide(Op::Write, &Somebody::new(1000, 1000).with_groups(None), &NoContent);
     assert!(nobody_knows.unsure && nobody_knows.outcome.name() == "deny (EPERM)");
 }
@@ -130,7 +130,7 @@ fn what_is_not_seen_holds_whatever_a_file_becomes() {
         shunt_policy::redact::find(unseen.as_ref().unwrap(), &&bytes[..]).unwrap().apply(0, &mut bytes);
         bytes
     };
-    // By which file it was opened makes no difference.
+    // The redaction does not depend on the file's current contents.
     assert_eq!(first.unseen, read(1, b"").unseen);
     for (bytes, one, other) in [
         (&b"text and more"[..], &b"text and more"[..], &b"te\0\0 and more"[..]),
@@ -277,7 +277,7 @@ fn a_graft_is_a_directory_of_which_nothing_is_decided() {
         assert_eq!(outcome(&all, path, Op::Write, 5), expected, "{path}");
     }
     assert!(all.place(b"/data/cache/x").class().is_free());
-    // Whom an earlier rule lets by, it lets by below the graft too.
+    // A caller allowed by an earlier rule is also allowed below the graft.
     policy(&format!("[[rule]]\npath = \"/data/{{uid}}/**\"\nuid = 5\naction = \"allow\"\n{graft}"));
 }
 

@@ -23,7 +23,7 @@ use crate::xdg;
 
 /// The mount as shown to people.
 pub struct Shown {
-    /// The directory.
+    /// The source directory.
     pub source: PathBuf,
     /// The cache mode.
     pub cache: String,

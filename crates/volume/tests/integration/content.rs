@@ -96,7 +96,7 @@ fn equal_bytes_have_the_same_digest_however_they_are_cut() {
     let bytes = noise(2, 12 << 20);
     let (defined, _) = volume.put(&bytes, None);
     let mut upload = volume.content.upload(&volume.meta);
-    // Said to be large, and so cut at fixed places.
+    // Announced as large, and so chunked at fixed offsets.
     let fixed = upload.put(&bytes[..], 100 << 20, None).unwrap();
     assert_ne!(defined.layout, fixed.layout);
     assert!(defined.is_same(&fixed));
@@ -114,7 +114,7 @@ fn only_what_changed_travels() {
     let (edited, sent) = volume.put(&bytes, Some(&content));
     assert!(sent > 4096 && sent < 5 << 20, "{sent} bytes for an edit of 4 KiB");
     assert!(volume.get(&edited) == bytes);
-    // Another file with mostly the same in it, which nobody said.
+    // Another file with mostly the same data and no hint of that.
     let (_, sent) = volume.put(&bytes[..40 << 20], None);
     assert!(sent < 41 << 20);
 }
@@ -147,7 +147,7 @@ fn holes_are_stored_nowhere_and_stay_holes() {
     assert!(volume.get(&content) == bytes);
 }
 
-/// What came of an earlier version and was never noted, or is there again after a power failure.
+/// The file holds data of an earlier version that was never recorded, or that reappeared after a power failure.
 #[test]
 fn nothing_of_what_was_in_a_file_shows_in_holes() {
     let volume = Volume::new(ChunkKeys::open([1; 32]));
@@ -180,7 +180,7 @@ fn nothing_of_what_was_in_a_file_shows_in_holes() {
 #[test]
 fn many_pieces_are_named_by_chunks() {
     let volume = Volume::new(ChunkKeys::sealed(&VolumeKey::random()));
-    // One piece in two is the same everywhere, so that it costs little to have many.
+    // One chunk in two is the same everywhere, so that many chunks cost little.
     let mut bytes = vec![1; 280 << 20];
     for n in 0..70 {
         bytes[n << 22] = n as u8;
@@ -231,15 +231,15 @@ fn what_is_damaged_or_lost_is_told() {
     }
 }
 
-/// Nodes that write need not be honest.
+/// Nodes with write access need not be honest.
 impl Volume {
-    /// Has the store know a place, whatever is there.
+    /// Records a chunk location, whatever is stored there.
     fn place(&self, id: ChunkId, place: ChunkLocation) {
         let item = Transaction { chunks: vec![(id, place)], ..Transaction::default() };
         self.meta.commit(&"n".parse().unwrap(), rand::random(), &[item]).unwrap();
     }
 
-    /// Stores a chunk as it is, of any length. The volume's keys have to be those of [`OPEN`].
+    /// Stores a chunk as it is, of any length. The volume's keys must be those of [`OPEN`].
     fn plant(&self, bytes: &[u8]) -> Segment {
         let id = ChunkId(*blake3::keyed_hash(&OPEN, bytes).as_bytes());
         let key = format!("packs/00/{:032x}", rand::random::<u128>());
@@ -344,7 +344,7 @@ fn bytes_with_the_metadata_of_an_encrypted_volume_are_damage() {
     }
 }
 
-/// Pieces prove themselves, but who writes to the metadata without the key chooses among those that there are.
+/// Chunks authenticate themselves, but a writer of the metadata without the key may choose among existing ones.
 #[test]
 fn other_pieces_than_those_of_the_file_are_damage_in_an_encrypted_volume() {
     let volume = Volume::new(ChunkKeys::sealed(&VolumeKey::random()));
@@ -365,7 +365,7 @@ fn other_pieces_than_those_of_the_file_are_damage_in_an_encrypted_volume() {
     assert_eq!(volume.get(&content).len() as u64, content.size);
 }
 
-/// A user may have written there by then, or another version may have come.
+/// A user may have written to the file by then, or another version may have been downloaded.
 #[test]
 fn nothing_is_written_to_a_file_once_its_coming_has_failed() {
     let volume = Volume::new(ChunkKeys::open([1; 32]));

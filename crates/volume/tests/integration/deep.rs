@@ -1,7 +1,6 @@
-//! Trees that are as deep as somebody cares to make them: nothing goes down or up one by calling itself at each step, and
-//! nothing goes all of the way again for each object on it.
+//! Trees of any depth: no algorithm recurses for each level, and none walks the whole path again for each object on it.
 //!
-//! All is done with little stack. `DEPTH=n` has it done at that depth.
+//! The tests run on a small stack. `DEPTH=n` sets the depth.
 
 use crate::deep_tree;
 use std::time::Instant;
@@ -16,7 +15,7 @@ use shunt_volume::object::LinkName;
 use shunt_volume::open::{Options, create};
 use shunt_volume::store::{MetaStore as _, Mutation, SqliteStore, Transaction};
 
-/// A stack on which a call for each step goes no deep way.
+/// Stack size too small for recursion over many levels.
 const STACK: usize = 1 << 20;
 
 fn depth() -> u64 {
@@ -30,7 +29,7 @@ fn with_little_stack(test: fn(u64)) {
     println!("{:?}", began.elapsed());
 }
 
-/// Names of a chain, from the top.
+/// Returns the dentries of a chain, from the top.
 fn links(deep: u64) -> Vec<Mutation> {
     (0..deep).map(|n| Mutation::Link(name(n), chain(n))).collect()
 }
@@ -43,7 +42,7 @@ fn makes(deep: u64) -> Vec<Mutation> {
     (0..deep).map(|n| Mutation::Make(directory(chain(n)))).collect()
 }
 
-/// A name in the last directory of a chain.
+/// Returns a name in the last directory of a chain.
 fn below(deep: u64, called: &str) -> LinkName {
     LinkName { parent: chain(deep - 1), name: called.into() }
 }
@@ -70,7 +69,7 @@ fn follows_at_once(deep: u64) {
     let mut tree = Deep::new();
     tree.follow([makes(deep), links(deep)].concat());
     assert_eq!(tree.depth(Tree::Local), deep);
-    // It goes elsewhere, and back.
+    // The chain moves away and back.
     let other = ObjectId(9);
     let to = LinkName { parent: other, name: b"d".to_vec() };
     let at = LinkName { parent: ObjectId::ROOT, name: b"other".to_vec() };
@@ -96,7 +95,7 @@ fn meets_the_whole_tree(deep: u64) {
     }
     tree.resync(&snapshot);
     assert_eq!((tree.depth(Tree::Local), tree.depth(Tree::Base)), (deep, deep));
-    // Something new at the bottom is kept with all that it is in.
+    // A new object at the bottom is kept, with all its ancestors.
     tree.make_here(tree.num(chain(deep - 1)).unwrap().unwrap(), "new", file(ObjectId(7)));
     tree.resync(&Snapshot { links: [(name(0), None)].into(), ..Snapshot::default() });
     let at = DentryKey { parent: ROOT, name: b"d".to_vec() };
@@ -162,7 +161,7 @@ fn takes_back_a_move(deep: u64) {
     let other = ObjectId(9);
     let at = LinkName { parent: ObjectId::ROOT, name: b"other".to_vec() };
     tree.follow(vec![Mutation::Make(directory(other)), Mutation::Link(at, other)]);
-    // Here that goes below the chain, there the chain goes into it.
+    // Locally the other directory moves below the chain, remotely the chain moves into it.
     let (moved, bottom) = (tree.num(other).unwrap().unwrap(), tree.num(chain(deep - 1)).unwrap().unwrap());
     tree.set_here(DentryKey { parent: ROOT, name: b"other".to_vec() }, None);
     tree.set_here(DentryKey { parent: bottom, name: b"other".to_vec() }, Some(moved));
@@ -195,7 +194,7 @@ fn holds_a_new_chain(deep: u64) {
     let conflicts: Vec<&DentryKey> = tree.in_conflict().collect();
     assert_eq!(conflicts, [&DentryKey { parent: ROOT, name: b"d".to_vec() }]);
     assert_eq!(tree.names(Tree::Local, moved).unwrap().len(), 1);
-    // Nothing of the chain can be sent.
+    // Nothing of the chain can be pushed.
     let planned = tree.push(&tree.todo());
     assert_eq!(planned.items, []);
     assert_eq!(planned.blocked as u64, deep - 1);
@@ -206,7 +205,7 @@ fn a_new_chain_is_kept_beside_what_others_have_at_its_place() {
     with_little_stack(holds_a_new_chain);
 }
 
-/// Each name that comes back is held here by a directory in which another is that comes back.
+/// Each restored name is taken locally by a directory that contains the next restored one.
 fn goes_home_in_turn(deep: u64) {
     let mut tree = Deep::new();
     let at = |n: u64| LinkName { parent: ObjectId::ROOT, name: format!("n{n}").into() };
@@ -226,7 +225,7 @@ fn goes_home_in_turn(deep: u64) {
         );
         tree.set_here(DentryKey { parent: new, name: b"moved".to_vec() }, Some(moved));
     }
-    // The first is moved by others.
+    // A remote change moves the first.
     let to = LinkName { parent: ObjectId::ROOT, name: b"n-".to_vec() };
     tree.follow(vec![Mutation::Unlink(at(0)), Mutation::Link(to, id(0))]);
     let new = ObjectId(8);
@@ -242,7 +241,7 @@ fn many_come_back_by_each_other() {
 fn is_pushed(deep: u64) {
     let mut tree = Deep::new();
     tree.make_chain_here(deep);
-    // The last first, in the worst case.
+    // Worst case: last one first.
     for backwards in [false, true] {
         let mut tree = tree.clone();
         assert_eq!(tree.push_all(backwards), deep);
@@ -251,7 +250,7 @@ fn is_pushed(deep: u64) {
         assert_eq!(tree.push_all(backwards), deep);
         assert_eq!((tree.depth(Tree::Base), tree.objects()), (0, 1));
     }
-    // All in one look, as after everything was refused.
+    // All in one pass, as after everything was rejected.
     let planned = push(&tree, &tree.todo(), usize::MAX, &mut |_, _| Ok(None)).unwrap();
     assert!(planned.items.len() as u64 >= deep.min(10_000), "{}", planned.items.len());
 }
@@ -264,7 +263,7 @@ fn a_new_chain_is_sent_and_then_its_removal() {
 fn is_pushed_with_a_move(deep: u64) {
     let mut tree = Deep::new();
     tree.follow([makes(deep), links(deep)].concat());
-    // What was at the bottom goes to the top, and all above it goes.
+    // The bottom directory moves to the top, and all its ancestors are deleted.
     let bottom = tree.num(chain(deep - 1)).unwrap().unwrap();
     tree.unlink_here_all();
     tree.set_here(DentryKey { parent: ROOT, name: b"d".to_vec() }, Some(bottom));
@@ -287,7 +286,7 @@ fn is_stored(deep: u64) {
     let node = "n".parse().unwrap();
     let item = Transaction { mutations: [makes(deep), links(deep)].concat(), ..Transaction::default() };
     store.commit(&node, 1, &[item]).unwrap().remove(0).unwrap();
-    // The top below the bottom: a cycle.
+    // The top moves below the bottom: a cycle.
     let change = vec![Mutation::Unlink(name(0)), Mutation::Link(below(deep, "d"), chain(0))];
     store
         .commit(&node, 2, &[Transaction { mutations: change, ..Transaction::default() }])

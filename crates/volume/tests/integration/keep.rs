@@ -1,4 +1,4 @@
-//! Checking a volume, repairing it, and freeing what nothing speaks of.
+//! Volume check (fsck), repair and garbage collection.
 
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
@@ -147,7 +147,7 @@ fn damaged_pieces_are_found_and_another_copy_is_taken() {
     let kept = Kept::new(None);
     let content = kept.file(2, &noise(1, 1000));
     kept.file(3, &noise(2, 1000));
-    // A second pack with the same chunk in it.
+    // A second pack with the same chunk.
     let pack =
         kept.packs().into_iter().find(|pack| std::fs::read(pack).unwrap()[1..9] == noise(1, 8)).unwrap();
     std::fs::copy(&pack, pack.with_file_name("f".repeat(32))).unwrap();
@@ -159,7 +159,7 @@ fn damaged_pieces_are_found_and_another_copy_is_taken() {
     assert_eq!((repaired.pieces, repaired.left), (1, 0));
     assert_eq!(kept.check().problems, []);
     assert_eq!(kept.read(&content), Some(noise(1, 1000)));
-    // And without another copy it stays, until somebody sends it again.
+    // Without another copy, the damage stays until a node uploads the chunk again.
     damage(&pack.with_file_name("f".repeat(32))).unwrap();
     let repaired = repair(&kept.volume, &kept.node, &kept.check(), &|_, _| ()).unwrap();
     assert_eq!((repaired.pieces, repaired.left), (0, 1));
@@ -170,7 +170,7 @@ fn damaged_pieces_are_found_and_another_copy_is_taken() {
     assert_eq!(kept.read(&content), Some(noise(1, 1000)));
 }
 
-/// It may have what is looked for.
+/// The unreadable pack may contain the missing chunk.
 #[test]
 fn nothing_is_repaired_where_a_pack_cannot_be_understood() {
     let kept = Kept::new(None);
@@ -184,7 +184,7 @@ fn nothing_is_repaired_where_a_pack_cannot_be_understood() {
     assert_eq!(kept.check().problems, checked.problems);
 }
 
-/// Who has a file that the store lost parts of sends them again, though it had them when last synchronised.
+/// A node that has a file with lost chunks uploads them again, although the store had them at the last synchronisation.
 #[test]
 fn what_was_lost_is_sent_again_by_who_has_it() {
     for size in [1000, 72 << 20] {
@@ -209,11 +209,11 @@ fn what_was_lost_is_sent_again_by_who_has_it() {
 fn only_what_nothing_speaks_of_is_freed_and_not_at_once() {
     let kept = Kept::new(None);
     let content = kept.file(2, &noise(1, 5000));
-    // Sent, and never spoken of.
+    // Uploaded, and never referenced.
     let mut upload = kept.volume.content.upload(&*kept.volume.meta);
     upload.put(&noise(9, 5000)[..], 5000, None).unwrap();
     kept.commit(Transaction { chunks: upload.finish().unwrap().chunks, ..Transaction::default() });
-    // And a version that only the log knows.
+    // A version that only the log references.
     let old = kept.file(3, &noise(3, 5000));
     kept.commit(Transaction { mutations: vec![Mutation::Unlink(at("3"))], ..Transaction::default() });
     assert_eq!(kept.packs().len(), 3);
@@ -221,7 +221,7 @@ fn only_what_nothing_speaks_of_is_freed_and_not_at_once() {
     let collect = |grace| collect(&kept.volume, grace, None, &|_, _| ()).unwrap();
     let first = collect(Duration::from_secs(3600));
     assert_eq!((first.live, first.marked, first.dropped, first.packs), (2, 1, 0, 0));
-    // Condemned: not offered any more, sent again, and then as good as new.
+    // A marked chunk is not offered for deduplication, is uploaded again, and is then unmarked.
     let sends = |bytes: &[u8]| {
         let mut upload = kept.volume.content.upload(&*kept.volume.meta);
         upload.put(bytes, bytes.len() as u64, None).unwrap();

@@ -1,4 +1,4 @@
-//! Whose a place of contents is, and by which clock what is old there is freed.
+//! Ownership of a content store, and the clocks by which garbage collection determines ages.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -42,7 +42,7 @@ fn commit(volume: &Volume, item: Transaction) -> Seq {
     volume.meta.commit(&node, rand::random(), &[item]).unwrap().remove(0).unwrap()
 }
 
-/// Sends bytes; nothing speaks of them.
+/// Uploads bytes that nothing references.
 fn send(volume: &Volume, seed: u8) -> (Content, Transaction) {
     let mut upload = volume.content.upload(&*volume.meta);
     let content = upload.put(&noise(seed)[..], 5000, None).unwrap();
@@ -78,7 +78,7 @@ fn free(volume: &Volume, grace: Duration) -> Result<Collected, KeepError> {
     collect(volume, grace, None, &|_, _| ())
 }
 
-/// All files below a directory.
+/// Returns all files below a directory.
 fn files(dir: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(dir).into_iter().flatten().map(Result::unwrap) {
@@ -117,7 +117,7 @@ impl Places {
         create(&self.meta(name), &"v".parse().unwrap(), &options)
     }
 
-    /// As an older version did.
+    /// Creates a volume as an older version did, without an ownership marker.
     fn make_unmarked(&self, name: &str) -> Volume {
         let volume = self.make(name).unwrap();
         fs::remove_file(self.data().join(MARK)).unwrap();
@@ -128,7 +128,7 @@ impl Places {
         files(&self.data().join("packs"))
     }
 
-    /// The volume by a copy of its metadata as they are now.
+    /// Opens the volume with a copy of its current metadata.
     fn copied(&self, name: &str) -> Volume {
         let (from, to) = (self.dir.path().join(name), self.dir.path().join("copy"));
         fs::create_dir(&to).unwrap();
@@ -147,10 +147,10 @@ fn no_two_volumes_are_made_in_a_place() {
     let refused = places.make("second").unwrap_err();
     assert!(matches!(refused, OpenError::Place(StoreOwnerError::Taken(_))), "{refused}");
     assert!(refused.to_string().contains(places.data().to_str().unwrap()), "{refused}");
-    // The same one again is there already, whatever else.
+    // Creating the first volume again fails because it exists.
     assert!(matches!(places.make("first"), Err(OpenError::Store(StoreError::Exists(_)))));
     assert_eq!(fs::read(places.data().join(MARK)).unwrap(), mark);
-    // Of an older version.
+    // Created by an older version.
     file(&first, 2);
     fs::remove_file(places.data().join(MARK)).unwrap();
     let refused = places.make("second").unwrap_err();
@@ -175,14 +175,14 @@ fn contents_of_another_volume_in_the_same_place_are_spared() {
     let (ours, theirs) = (file(&one, 2), file(&other, 3));
     send(&one, 4);
     places.packs().iter().for_each(|pack| make_old(pack, DAY * 3));
-    // Marked only now: what is unknown is spared at first.
+    // The marker is new, so unknown packs are spared at first.
     assert_eq!(free(&one, GRACE).unwrap().packs, 0);
     let refused = free(&other, GRACE).unwrap_err();
     assert!(matches!(refused, KeepError::Place(StoreOwnerError::Foreign(_))), "{refused}");
     make_old(&places.data().join(MARK), DAY * 2);
     assert_eq!(free(&one, GRACE).unwrap().packs, 1, "what one sent for nothing");
     assert!(is_there(&one, &ours, 2) && is_there(&other, &theirs, 3));
-    // Who is refused leaves all as it is.
+    // The refused volume changes nothing.
     let settled = places.packs();
     let (_, condemned) = send(&other, 5);
     commit(&other, condemned);
@@ -218,7 +218,7 @@ fn an_older_copy_of_the_metadata_frees_nothing() {
     free(&volume, GRACE).unwrap();
 }
 
-/// Also one that was made after garbage was collected last.
+/// Also for a volume that was created after the last garbage collection.
 #[test]
 fn metadata_that_stood_still_while_packs_came_spare_these() {
     let places = Places::new();
@@ -236,12 +236,12 @@ fn metadata_that_stood_still_while_packs_came_spare_these() {
     let late: Vec<_> = (3..6).map(|seed| file(&volume, seed)).collect();
     let packs: Vec<_> = places.packs().into_iter().filter(|pack| !before.contains(pack)).collect();
     packs.iter().zip([DAY * 3, DAY * 2, DAY / 2]).for_each(|(pack, age)| make_old(pack, age + DAY / 4));
-    // What was sent before its last commit, for nothing, is free all the same.
+    // Chunks uploaded before its last commit and never referenced are freed nevertheless.
     assert_eq!(free(&copy, GRACE).unwrap().packs, 1);
     late.iter().zip(3..6).for_each(|(content, seed)| assert!(is_there(&volume, content, seed)));
 }
 
-/// A directory whose clock is another one.
+/// An object store whose clock is behind.
 #[derive(Debug)]
 struct Elsewhen {
     store: LocalFileSystem,
@@ -338,7 +338,7 @@ fn nothing_is_freed_where_the_clocks_of_machine_and_store_disagree() {
     free(&volume, GRACE).unwrap();
 }
 
-/// Whatever the clock of this machine says: it is that of one node of many.
+/// The database clock decides, whatever the local clock says: that is the clock of one node of many.
 #[test]
 fn a_database_tells_the_time_of_commits_and_whether_the_clock_is_right() {
     let Some(server) = Postgres::start(false) else {
@@ -349,7 +349,7 @@ fn a_database_tells_the_time_of_commits_and_whether_the_clock_is_right() {
         runtime.block_on(tokio_postgres::connect(&server.address(), tokio_postgres::NoTls)).unwrap();
     runtime.spawn(line);
     let run = |sql: &str| runtime.block_on(admin.batch_execute(sql)).unwrap();
-    // Found before that of the server.
+    // Takes precedence over the server's own function.
     let set_clock = |by: &str| {
         run(&format!(
             "CREATE OR REPLACE FUNCTION wrong.clock_timestamp() RETURNS timestamptz LANGUAGE sql VOLATILE
@@ -379,7 +379,7 @@ fn a_database_tells_the_time_of_commits_and_whether_the_clock_is_right() {
     free(&volume, GRACE).unwrap();
 }
 
-/// Where the volumes of the next test are.
+/// Environment variable that names the metadata of the volumes in the next test.
 const HERE: &str = "KEEP_PLACE_META";
 
 #[test]

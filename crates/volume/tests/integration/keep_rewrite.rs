@@ -1,4 +1,4 @@
-//! Packs of which little is in use are rewritten, and nothing is lost by it.
+//! Compaction: packs with little live data are rewritten, and no data is lost.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -21,7 +21,7 @@ use shunt_volume::store::history::Retention;
 use shunt_volume::store::{Mutation, Transaction};
 use shunt_volume::volume::Volume;
 
-/// Points of failure are those of the process.
+/// Serialises the tests, because failpoints are global to the process.
 static ALONE: Mutex<()> = Mutex::new(());
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
@@ -52,7 +52,7 @@ impl Kept {
         Self::by(None, secret)
     }
 
-    /// With the metadata in a database, if one is given.
+    /// Creates a volume, with its metadata in a database if one is given.
     fn by(server: Option<&Postgres>, secret: Option<VolumeKey>) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let data = DataAddress::Directory(dir.path().join("data"));
@@ -60,7 +60,7 @@ impl Kept {
         let sqlite = || MetaAddress::Sqlite(dir.path().to_owned());
         let meta = server.map_or_else(sqlite, |server| MetaAddress::Postgres(server.address()));
         let volume = create(&meta, &"v".parse().unwrap(), &options).unwrap();
-        // What is removed is forgotten.
+        // No history is retained.
         let none = Retention { age: Some(Duration::ZERO), versions: Some(0) };
         set_retention(volume.keeper().unwrap(), none).unwrap();
         Self { dir, volume, files: HashMap::new() }
@@ -71,7 +71,7 @@ impl Kept {
         self.volume.meta.commit(&node, rand::random(), &[item]).unwrap().remove(0).unwrap();
     }
 
-    /// Files that go into one pack.
+    /// Creates files whose chunks share one pack.
     fn make(&mut self, numbers: std::ops::Range<u128>) {
         let mut upload = self.volume.content.upload(&*self.volume.meta);
         let mut change = Vec::new();
@@ -106,7 +106,7 @@ impl Kept {
         gone.iter().for_each(|n| drop(self.files.remove(n)));
     }
 
-    /// With a sparse pack: next time its pieces are dropped.
+    /// Creates a volume with a sparse pack, whose dead chunks are dropped at the next collection.
     fn sparse(secret: Option<VolumeKey>) -> Self {
         let mut kept = Self::new(secret);
         kept.make(100..200);
@@ -146,14 +146,14 @@ impl Kept {
         self.files.values().filter(|file| !is_read(file)).count()
     }
 
-    /// All files are there, byte for byte, and nothing is wrong.
+    /// Asserts that all files have their content and fsck finds no problem.
     fn is_whole(&self) {
         assert_eq!(self.unread_by(&self.volume), 0);
         let checked = fsck(&self.volume, Depth::Bytes, &|_, _| ()).unwrap();
         assert_eq!(checked.problems, []);
     }
 
-    /// The volume by a copy of its metadata as they are now.
+    /// Opens the volume with a copy of its current metadata.
     fn copied(&self) -> Volume {
         let to = self.dir.path().join("copy");
         fs::create_dir(&to).unwrap();
@@ -204,7 +204,7 @@ fn several_sparse_packs_become_one() {
     kept.is_whole();
 }
 
-/// Its index is longer than what is read of its end at first, and its pieces than what is asked for at once.
+/// Its index is longer than the first read of its end, and its chunks are more than one request covers.
 #[test]
 fn a_full_pack_of_small_files_is_rewritten() {
     let _alone = ALONE.lock();
@@ -247,7 +247,7 @@ fn a_piece_that_is_condemned_stays_it_in_the_other_pack() {
     kept.is_whole();
 }
 
-/// A backup of the metadata that is no older than history is finds all it speaks of.
+/// A backup of the metadata that is no older than the history finds all chunks it references.
 #[test]
 fn a_pack_that_was_rewritten_stays_as_long_as_history() {
     let _alone = ALONE.lock();
@@ -280,7 +280,7 @@ fn a_place_that_was_asked_for_before_is_read_for_the_grace() {
         }
         assert_eq!(kept.collect_after(Duration::ZERO).is_err(), is_cut_short);
         disarm();
-        // All but what was done now.
+        // Everything but the new pack.
         kept.packs().iter().for_each(|pack| make_old(pack, 3 * DAY));
         make_old(&kept.dir.path().join("data/shunt.volume"), 9 * DAY);
         for _ in 0..3 {
@@ -293,7 +293,7 @@ fn a_place_that_was_asked_for_before_is_read_for_the_grace() {
     }
 }
 
-/// No commit tells them apart.
+/// No commit distinguishes the copies of the metadata.
 #[test]
 fn metadata_of_before_pieces_were_moved_free_nothing_until_they_found_them() {
     let _alone = ALONE.lock();
@@ -305,7 +305,7 @@ fn metadata_of_before_pieces_were_moved_free_nothing_until_they_found_them() {
     let refused = free(&copy, Duration::ZERO, None, &|_, _| ()).unwrap_err();
     assert!(matches!(refused, KeepError::Place(StoreOwnerError::Moved(_))), "{refused}");
     kept.is_whole();
-    // If the others are lost.
+    // In case the current metadata are lost.
     let checked = fsck(&copy, Depth::Places, &|_, _| ()).unwrap();
     let repaired = repair(&copy, &"repair".parse().unwrap(), &checked, &|_, _| ()).unwrap();
     assert_eq!((repaired.pieces, repaired.left, kept.unread_by(&copy)), (10, 0, 0));
@@ -337,7 +337,7 @@ fn a_pack_of_which_something_is_damaged_is_left_as_it_is() {
     assert_eq!(fs::read(&pack).unwrap(), was);
     assert_eq!(kept.unread_by(&kept.volume), 1);
     assert_eq!(fsck(&kept.volume, Depth::Bytes, &|_, _| ()).unwrap().count, 1);
-    // So is one whose index is not to be understood.
+    // A pack with an unreadable index is left alone, too.
     let file = File::options().write(true).open(&pack).unwrap();
     file.write_all_at(b"damage", was.len() as u64 - 20).unwrap();
     assert_eq!(kept.collect().rewritten, 0);
@@ -356,7 +356,7 @@ fn who_ends_at_any_point_loses_nothing_and_leaves_nothing() {
         Failpoint::GcEmptied,
         Failpoint::GcRemoved,
     ];
-    // Where nothing was committed for long, too: what came then is not another's.
+    // Also with no commit for a long time: packs uploaded since then are not another volume's.
     for (point, is_idle) in points.into_iter().flat_map(|point| [(point, false), (point, true)]) {
         let kept = Kept::sparse(None);
         if is_idle {

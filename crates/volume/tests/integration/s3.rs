@@ -81,7 +81,7 @@ fn files_come_back_from_a_bucket() {
         assert_eq!(come.into_inner(), bytes.len() as u64);
     }
 
-    // One that was cut off is damaged, and not out of reach: what is to be read of it is beyond its end.
+    // A truncated pack is damaged, not unreachable: the requested range is beyond its end.
     for group in std::fs::read_dir(&stored).unwrap() {
         for pack in std::fs::read_dir(group.unwrap().path()).unwrap() {
             std::fs::File::options().write(true).open(pack.unwrap().path()).unwrap().set_len(1).unwrap();
@@ -113,7 +113,7 @@ fn what_is_wrong_with_a_bucket_is_told_soon() {
     assert!(begun.elapsed() < Duration::from_secs(45), "{:?}", begun.elapsed());
 }
 
-/// As the test before has it, for a machine that comes by a gateway.
+/// Like the test before, for a node behind a gateway.
 #[test]
 fn who_waits_for_a_silent_server_behind_a_gateway_waits_ten_seconds() {
     let place = tempfile::tempdir().unwrap();
@@ -142,11 +142,11 @@ fn who_waits_for_a_silent_server_behind_a_gateway_waits_ten_seconds() {
     }
 }
 
-/// A server that says so much of a stored object, and no more.
+/// Starts a server that sends the beginning of an object and then stalls. Returns its endpoint.
 fn says(what: &'static [u8]) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let endpoint = format!("http://{}", listener.local_addr().unwrap());
-    // Ends with the test's process, and so do its connections.
+    // The thread ends with the test process, and so do its connections.
     std::thread::spawn(move || {
         let mut kept: Vec<TcpStream> = Vec::new();
         for mut client in listener.incoming().flatten() {

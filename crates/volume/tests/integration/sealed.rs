@@ -1,4 +1,4 @@
-//! Volumes whose log is sealed: what who has no key changes in the metadata is refused.
+//! Volumes with a sealed log: nodes refuse changes of the metadata made without the key.
 
 use std::io::{Read as _, Write as _};
 use std::sync::Arc;
@@ -58,7 +58,7 @@ impl World {
         world
     }
 
-    /// As the version before this format made it.
+    /// Creates a volume as the version before this format did.
     fn of_format_2() -> Self {
         let world = Self { dir: TempDir::new().unwrap(), secret: VolumeKey::random() };
         let described = VolumeDescriptor {
@@ -127,7 +127,7 @@ impl Machine {
         self.replica.make(parent, name.as_bytes(), new).unwrap().ino
     }
 
-    /// Writes a file, and commits that by itself.
+    /// Writes a file in a commit of its own.
     fn write(&mut self, parent: u64, name: &str, bytes: &[u8]) -> u64 {
         let num = match self.replica.lookup(parent, name.as_bytes()) {
             Ok(node) => node.ino,
@@ -152,7 +152,7 @@ impl Machine {
         Ok(bytes)
     }
 
-    /// The one line that a round ends with.
+    /// Returns the error line of the next round.
     fn refusal(&mut self) -> String {
         let error = self.sync.step().unwrap_err();
         assert!(
@@ -165,7 +165,7 @@ impl Machine {
     }
 }
 
-/// The metadata, as who has no key gets to write to them.
+/// Direct access to the metadata, as an attacker without the key has it.
 struct Db(Connection);
 
 impl Db {
@@ -195,12 +195,12 @@ impl Db {
         assert_eq!(self.0.execute(sql, params![bytes, seq]).unwrap(), 1);
     }
 
-    /// The last entry with such a change.
+    /// Returns the last log entry with such a change.
     fn last(&self, is_it: impl Fn(&Mutation) -> bool) -> i64 {
         (1..=self.head()).rev().find(|seq| self.entry(*seq).iter().any(&is_it)).unwrap()
     }
 
-    /// Changes an entry: all that `edit` is said to know of it.
+    /// Changes a log entry. `edit` returns whether it applied to a mutation.
     fn edit(&self, seq: i64, edit: impl Fn(&mut Mutation) -> bool) {
         let mut change = self.entry(seq);
         assert!(change.iter_mut().any(&edit), "{change:?}");
@@ -235,7 +235,7 @@ impl Db {
     }
 }
 
-/// The commits of [`late`].
+/// Sequence numbers of the commits made by [`late`].
 struct Late {
     x: i64,
     y: i64,
@@ -252,7 +252,7 @@ fn holds(change: &Mutation) -> bool {
     }
 }
 
-/// What bee has followed, and what it has not yet.
+/// Makes commits before and after the position that bee has followed.
 fn late(world: &World) -> (Machine, Late) {
     let (mut ant, mut bee) = (world.machine("ant"), world.machine("bee"));
     let (a, b) = (ant.make(ROOT, "a", Kind::Directory), ant.make(ROOT, "b", Kind::Directory));
@@ -279,7 +279,7 @@ fn late(world: &World) -> (Machine, Late) {
     (bee, Late { x, y, mode, owner, again, last })
 }
 
-/// Has somebody without the key change the metadata: a machine that follows the log refuses that, and so does a new one.
+/// Tampers with the metadata as an attacker without the key: a node that follows the log refuses that, and so does a new one.
 fn refused(line: &str, tamper: impl Fn(&Db, &Late)) {
     let world = World::new();
     let (mut bee, late) = late(&world);
@@ -298,7 +298,7 @@ fn refused(line: &str, tamper: impl Fn(&Db, &Late)) {
     assert_eq!(names(&cat), 0);
     let problems = world.check();
     assert!(problems.iter().any(|problem| problem.contains(line)), "{problems:?}");
-    // Also after it was started anew.
+    // Also after a restart.
     drop(bee);
     assert!(world.machine("bee").refusal().contains(line));
 }
@@ -395,7 +395,7 @@ fn commits_are_not_reordered_left_out_or_made_again() {
              UPDATE about SET head = head + 1;"
         ));
     });
-    // By the name of another node, or without a seal.
+    // Under the name of another node, or without a seal.
     refused(CHANGED, |db, Late { y, .. }| db.run(&format!("UPDATE log SET node = 'eve' WHERE seq = {y};")));
     refused("was not sealed", |db, Late { mode, .. }| {
         let mut change = db.entry(*mode);
@@ -419,14 +419,14 @@ fn a_log_that_went_back_is_refused_by_who_has_seen_more() {
         db.run(&format!("DELETE FROM main.{table}; INSERT INTO main.{table} SELECT * FROM old.{table};"));
     }
     assert!(bee.refusal().contains("is not in it any more"));
-    // Somebody else commits as many: the log is as long again.
+    // Another node commits as many: the log has its old length again.
     let mut dog = world.machine("dog");
     for n in 0..3 {
         dog.write(ROOT, &format!("other{n}"), b"");
     }
     assert!(bee.refusal().contains("is not in it any more"));
     assert_eq!(bee.read("newest").unwrap(), b"newest");
-    // Nor does the log begin later than it did.
+    // Nor may the log begin later than before.
     db.run("DELETE FROM log WHERE seq <= 2; UPDATE about SET forgotten = 2;");
     assert!(world.machine("elk").refusal().contains("does not go back to the beginning"));
 }
@@ -454,7 +454,7 @@ fn what_goes_through_a_gateway_is_sealed_too() {
     assert!(!volume.meta.history().unwrap().versions(id).unwrap().is_empty());
     assert_eq!(world.check(), [""; 0]);
 
-    // A gateway takes nothing that is not sealed, and gives nothing that is believed for being its own.
+    // A gateway accepts only sealed commits, and nodes trust nothing for coming from it.
     let there = open::open_without_key(&there, &name()).unwrap();
     let item =
         Transaction { mutations: vec![Mutation::SetMode(ObjectId::ROOT, 0o777)], ..Transaction::default() };
@@ -468,7 +468,7 @@ fn what_goes_through_a_gateway_is_sealed_too() {
     serving.stop().unwrap();
 }
 
-/// Counts rounds.
+/// Counter of synchronisation rounds.
 #[derive(Default)]
 struct Count(AtomicU64);
 
@@ -494,18 +494,18 @@ fn what_is_refused_is_not_asked_for_all_the_time() {
     assert!((2..20).contains(&count.0.load(Ordering::SeqCst)), "{count:?}", count = count.0);
 }
 
-/// A store that shows one machine another log than all others is found out by the next commit that it passes on.
+/// A store that shows one node a log of its own is detected by the next commit that it passes on.
 #[test]
 fn a_log_of_its_own_for_one_machine_is_found_out() {
     let world = World::new();
     let (mut bee, late) = late(&world);
     let db = world.db();
-    // Bee is not told of the last commit, and has one of its own in its place.
+    // Bee does not see the last commit, and commits in its place.
     let of_ant = db.row(late.last);
     db.run(&format!("DELETE FROM log WHERE seq = {}; UPDATE about SET head = head - 1;", late.last));
     bee.write(ROOT, "of-bee", b"");
     let of_bee = db.row(late.last);
-    // Ant goes on with its own.
+    // Ant continues with its own log.
     db.set_row(late.last, &of_ant);
     let mut ant = world.machine("ant");
     ant.write(ROOT, "more", b"");
@@ -539,14 +539,14 @@ fn tables_that_are_not_what_the_log_says_are_told_and_not_believed() {
     let history = volume.meta.history().unwrap();
     assert_eq!(history.versions(x).unwrap().len(), 2);
 
-    // The past of a file.
+    // History of a file.
     edit(&db, "past_object", x, &|stored| stored.object.content = db.content(late.y));
     let error = history.versions(x).unwrap_err().to_string();
     assert!(error.contains("the content of object"), "{error}");
     assert!(history.object_at(x, Seq(late.x as u64)).is_err());
     assert_eq!(history.versions(tool).unwrap().len(), 3);
 
-    // What is so now.
+    // Current state.
     edit(&db, "object", tool, &|stored| stored.object.mode = 0o4755);
     edit(&db, "object", y, &|stored| stored.object.owner = OwnerId(9));
     let problems = world.check();
@@ -554,7 +554,7 @@ fn tables_that_are_not_what_the_log_says_are_told_and_not_believed() {
     assert!(problems.iter().any(|problem| problem.contains("the mode of object")), "{problems:?}");
     assert!(problems.iter().any(|problem| problem.contains("the owner of object")), "{problems:?}");
     assert!(volume.meta.get(&[tool]).is_err() && volume.meta.get(&[x]).is_ok());
-    // An old state, which was so once.
+    // An earlier state, once valid.
     edit(&db, "object", tool, &|stored| {
         stored.object.mode = 0o644;
         stored.field_versions.clear();
@@ -571,11 +571,11 @@ fn tables_that_are_not_what_the_log_says_are_told_and_not_believed() {
     };
     swap(x, y);
     assert!(world.check().iter().any(|problem| problem.contains("leads to object")));
-    // None of that reaches a machine.
+    // None of these changes reaches a node.
     bee.settle();
     assert_eq!(bee.read("a/x").unwrap(), b"the second of x");
     assert_eq!(bee.replica.lookup(ROOT, b"tool").unwrap().mode, 0o755);
-    // Of the top directory no entry says how it was made.
+    // No log entry records how the root directory was created.
     swap(y, x);
     edit(&db, "object", ObjectId::ROOT, &|stored| stored.object.mode = 0o777);
     assert!(world.machine("cat").refusal().contains("the mode of object"));
@@ -594,7 +594,7 @@ fn a_volume_of_format_2_is_used_as_it_is_and_upgraded() {
     assert_eq!(world.check(), [""; 0]);
     let head = world.db().head() as u64;
 
-    // Somebody commits while the log is read: that is vouched for, too.
+    // Another node commits while the log is read: the upgrade covers that, too.
     let (other, once) = (world.open(), std::sync::Once::new());
     let done = upgrade(&world.meta(), &name(), Some(&world.secret), &|_| {
         once.call_once(|| {
@@ -612,7 +612,7 @@ fn a_volume_of_format_2_is_used_as_it_is_and_upgraded() {
         Err(OpenError::Key(KeyError::Wrong(_)))
     ));
 
-    // Who has it open still commits nothing that others would have to refuse, and loses nothing.
+    // A node that still has the volume open commits nothing that others would have to refuse, and loses nothing.
     ant.make(ROOT, "new", Kind::Regular);
     let denied = ant.sync.step().unwrap().denied.unwrap();
     assert!(denied.contains("mount it anew"), "{denied}");
@@ -635,7 +635,7 @@ fn a_volume_of_format_2_is_used_as_it_is_and_upgraded() {
     let a = cat.replica.lookup(ROOT, b"a").unwrap().id;
     assert_eq!(volume.meta.history().unwrap().versions(a).unwrap().len(), 2);
 
-    // What was there before is vouched for as a whole.
+    // The seal of the upgrade covers the earlier log as a whole.
     let db = world.db();
     let made = |change: &Mutation| matches!(change, Mutation::Make(_));
     let seq = (1..=head as i64).find(|seq| db.entry(*seq).iter().any(made)).unwrap();
@@ -653,7 +653,7 @@ fn a_volume_of_format_2_is_used_as_it_is_and_upgraded() {
     assert!(world.check().iter().any(|problem| problem.contains(line)));
     let error = world.open().meta.history().unwrap().versions(a).unwrap_err().to_string();
     assert!(error.contains(line), "{error}");
-    // Who followed it until now was not told another one.
+    // A node that has followed the original log is not affected.
     ant.settle();
     drop(ant);
     world.machine("ant").settle();
@@ -670,10 +670,10 @@ fn a_description_that_the_key_did_not_make_is_refused() {
         db.0.execute("UPDATE about SET description = ?", [described.to_bytes()]).unwrap();
         open::open(&world.meta(), &name(), Some(&world.secret)).map(drop)
     };
-    // As if nothing were sealed.
+    // A descriptor without the seal.
     let opened = put(&VolumeDescriptor { sealed: None, ..described.clone() });
     assert!(matches!(opened, Err(OpenError::Key(KeyError::Wrong(_)))), "{opened:?}");
-    // As if the log began elsewhere, or the volume were another one.
+    // A descriptor with another log start, or for another volume.
     let mut sealed = described.sealed.unwrap();
     sealed.from = Seq(100);
     for other in [
@@ -700,7 +700,7 @@ fn a_sealed_log_is_kept_and_takes_only_what_is_sealed() {
         Transaction { mutations: vec![Mutation::SetMode(ObjectId::ROOT, 0o777)], ..Transaction::default() };
     let refused = blind.meta.commit(&"eve".parse().unwrap(), 1, &[item]);
     assert!(matches!(refused, Err(StoreError::Denied(_))), "{refused:?}");
-    // The same batch twice is one, as ever.
+    // A repeated batch is still recognised.
     let volume = world.open();
     let node = "fox".parse().unwrap();
     let item =

@@ -98,7 +98,7 @@ impl Machine {
         node
     }
 
-    /// Changes a part of a file at its place.
+    /// Overwrites a part of a file.
     fn edit(&self, path: &str, at: u64, bytes: &[u8]) {
         let num = self.at(path).unwrap().ino;
         let opened = self.replica.open_file(num, true, false).unwrap();
@@ -265,7 +265,7 @@ fn two_versions_show_as_a_directory_until_one_is_removed() {
     assert_eq!(moved, Err(Errno::BUSY));
     assert_eq!(bee.replica.rename(place, b"ant", ROOT, b"elsewhere", Rename::Replace), Err(Errno::BUSY));
     assert_eq!(bee.replica.rmdir(ROOT, b"file"), Err(Errno::NOTEMPTY));
-    // It outlives the process.
+    // The conflict survives a restart.
     drop(bee);
     let mut bee = world.machine("bee");
     bee.settle();
@@ -304,7 +304,7 @@ fn what_was_deleted_there_and_changed_here_can_be_kept_or_not() {
     }
 }
 
-/// What has no name goes when a node starts.
+/// Restarts a node, which frees inodes without names.
 fn again(world: &World, bee: Machine) -> Machine {
     drop(bee);
     world.machine("bee")
@@ -316,10 +316,11 @@ fn keep_both(machine: &Machine) {
     }
 }
 
-/// The directory that both moved has its place in one conflict, and the other shows the way there. Then the first ends.
+/// A directory that both moved has its place in one conflict, and the other conflict points there. Then the first conflict
+/// ends.
 #[test]
 fn a_side_whose_place_goes_with_another_conflict_stays() {
-    // In whatever order the two conflicts are shown.
+    // In either order of the two conflicts.
     ["elsewhere", "aside"].into_iter().for_each(one_has_its_place_in_another);
 }
 
@@ -351,7 +352,7 @@ fn one_has_its_place_in_another(elsewhere: &str) {
     }
 }
 
-/// Nobody here ever read them: the store has what they hold, and no object that tells of it any more.
+/// The node never fetched the contents: the store has them, but no object references them any more.
 #[test]
 fn a_side_of_which_nothing_is_here_is_sent() {
     let world = World::new();
@@ -368,10 +369,10 @@ fn a_side_of_which_nothing_is_here_is_sent() {
     }
     both(&mut ant, &mut bee);
     assert_eq!(bee.replica.conflicts().unwrap().len(), held.len());
-    // Whatever this machine keeps, it is to keep these.
+    // The node must keep these contents, whatever its cache policy.
     assert_eq!(bee.replica.away(false, 0, 10).unwrap().len(), held.len());
     keep_both(&bee);
-    // After a round that failed nothing is fetched before one went well.
+    // After a failed round, nothing is fetched before a round succeeds.
     let fetcher = || StoreFetcher::new(world.meta.clone(), world.contents.clone());
     bee.replica.set_fetcher(Some(Arc::new(fetcher().reachable_as(|| None))));
     bee.settle();
@@ -406,7 +407,7 @@ fn a_side_that_is_removed_at_its_place_stays() {
     }
 }
 
-/// The new directory can be made only once the old one has left its name, which it does only for a place below the new one.
+/// The new directory can be created only once the old one has left its name, which it does only for a place below the new one.
 #[test]
 fn a_directory_is_moved_to_far_below_one_that_takes_its_name() {
     let world = World::new();
@@ -425,9 +426,7 @@ fn a_directory_is_moved_to_far_below_one_that_takes_its_name() {
     assert_eq!(one.replica.pending_count().unwrap(), 0);
 }
 
-/// Each had its first round, and has not read any of the log: what the store has of the top directory by then is no change of
-/// those who only changed names in it.
-/// What would have taken a directory out of another waits with a conflict: so does what goes into it.
+/// A change that would have moved a directory out of another waits for a conflict; a move into the latter waits, too.
 #[test]
 fn a_directory_waits_for_what_it_is_moved_into() {
     let world = World::new();
@@ -457,7 +456,7 @@ fn a_directory_waits_for_what_it_is_moved_into() {
     }
 }
 
-/// The new directory comes once the old one is empty, which is so once the file has its name in the new one.
+/// The new directory takes the name once the old one is empty, which requires that the file has its name in the new one.
 #[test]
 fn a_directory_takes_the_place_of_one_that_a_file_left_for_it() {
     let world = World::new();
@@ -476,7 +475,7 @@ fn a_directory_takes_the_place_of_one_that_a_file_left_for_it() {
     assert_eq!((ant.names(""), ant.read("place/file")), (vec!["place".to_owned()], b"of bee".to_vec()));
 }
 
-/// A round that is under way when somebody wishes to be off the network sends nothing of what is changed then.
+/// A round in progress when the user goes offline pushes none of the later changes.
 #[test]
 fn what_is_changed_off_the_network_is_not_sent() {
     let world = World::new();
@@ -567,7 +566,7 @@ fn a_change_is_seen_elsewhere_in_a_moment() {
     waits.sort();
     println!("median {:?}, longest {:?}", waits[10], waits[20]);
     assert!(waits[10] < Duration::from_millis(500), "{waits:?}");
-    // Off the network by choice, nothing goes; back, it does.
+    // Offline by choice, nothing is pushed; online again, it is.
     bees.set_online(false);
     std::thread::sleep(Duration::from_millis(50));
     ant.make(ROOT, b"late", Machine::plain(Kind::Directory)).unwrap();
@@ -582,7 +581,7 @@ fn a_change_is_seen_elsewhere_in_a_moment() {
     }
 }
 
-/// Until something is so, and no longer than a test may take.
+/// Waits for a condition, with a timeout.
 fn until(what: &str, mut done: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(30);
     while !done() {
@@ -610,7 +609,7 @@ fn what_was_synced_is_sent_while_the_file_stays_open() {
         other.at("new").is_ok() && other.read("old") == b"synced" && other.read("new") == b"synced"
     });
 
-    // What lasts not yet is not sent, and what was sent is not sent again.
+    // Unsynced data is not pushed, and pushed data is not pushed again.
     (&*opened[0].file).write_all(b", and more").unwrap();
     std::thread::sleep(Duration::from_millis(200));
     let head = world.meta.head().unwrap();
@@ -626,7 +625,7 @@ fn what_was_synced_is_sent_while_the_file_stays_open() {
         other.read("old") == b"synced, and more"
     });
 
-    // After a crash it is known that the file may hold something else than what was sent.
+    // After a crash the replica knows that the file may differ from the pushed version.
     assert!(one.at("old").unwrap().maybe_dirty);
     (&*opened[0].file).write_all(b"!").unwrap();
     for (num, opened) in [old, new].into_iter().zip(&opened) {
@@ -675,7 +674,7 @@ fn noise(seed: u64, length: usize) -> Vec<u8> {
     bytes
 }
 
-/// Until what one changed is at the other: a large file may not go at once.
+/// Synchronises until the changes of one node are on the other: a large file may take several rounds.
 fn sent(one: &mut Machine, other: &mut Machine) {
     until("it is sent", || {
         both(one, other);
@@ -685,14 +684,14 @@ fn sent(one: &mut Machine, other: &mut Machine) {
 }
 
 impl World {
-    /// Bytes that come from the store by what is done.
+    /// Returns the bytes that an operation downloads from the store.
     fn brought(&self, done: impl FnOnce()) -> usize {
         let before = self.sky.brought.load(Ordering::Relaxed);
         done();
         (self.sky.brought.load(Ordering::Relaxed) - before) as usize
     }
 
-    /// The backing file of a machine's file.
+    /// Returns the backing file of a node's file.
     fn backing(&self, machine: &Machine, name: &str, path: &str) -> std::path::PathBuf {
         let num = machine.at(path).unwrap().ino;
         self.dir.path().join(format!("{name}/data/{:x}/{num:x}", num / 4096))
@@ -704,7 +703,7 @@ fn of_a_file_that_was_here_only_changed_pieces_come() {
     let world = World::new();
     let (mut ant, mut bee) = (world.machine("ant"), world.machine("bee"));
     let fixed = noise(1, 65 * MIB + 5);
-    // Its list of pieces is in the store.
+    // Its chunk list is stored in the store.
     let long = noise(2, 60 * MIB);
     let longer = [&long[..], &noise(3, 80 * MIB)].concat();
     let mut holes = vec![0; 80 * MIB];
@@ -722,7 +721,7 @@ fn of_a_file_that_was_here_only_changed_pieces_come() {
     }
     let reader = bee.replica.open_file(bee.at("fixed").unwrap().ino, false, false).unwrap();
 
-    // In it, moved by something before it, and zeros where something was and the other way round.
+    // Changes: an edit, data shifted by an insertion, and zeros in the place of data and the other way round.
     let part = noise(4, 4096);
     expected[0][33 * MIB + 77..][..4096].copy_from_slice(&part);
     ant.edit("fixed", 33 * MIB as u64 + 77, &part);
@@ -741,7 +740,7 @@ fn of_a_file_that_was_here_only_changed_pieces_come() {
     reader.file.read_exact_at(&mut before, 33 * MIB as u64 + 77).unwrap();
     assert_eq!(before, noise(1, 65 * MIB + 5)[33 * MIB + 77..][..4096], "what was opened stays as it was");
 
-    // What is known of the old version is not kept over a restart.
+    // Knowledge of the old version does not survive a restart.
     ant.edit("fixed", 5, &part);
     expected[0][5..][..4096].copy_from_slice(&part);
     sent(&mut ant, &mut bee);
@@ -790,7 +789,7 @@ fn what_came_in_part_is_whole_in_the_end() {
         expected[at..][..4096].copy_from_slice(&part);
         expected.clone()
     };
-    // Ends after some of it came, and while nothing more can.
+    // Ends after a partial download, while no more can be downloaded.
     for n in 1..3 {
         let expected = change(&ant, n);
         sent(&mut ant, &mut bee);
@@ -807,7 +806,7 @@ fn what_came_in_part_is_whole_in_the_end() {
         bee.replica.set_fetcher(Some(Arc::new(fetcher)));
         assert!(bee.read("file") == expected, "{n}");
     }
-    // Others read all the time, and one version follows the other.
+    // Readers run all the time, while versions follow each other.
     let (replica, num) = (bee.replica.clone(), bee.at("file").unwrap().ino);
     let ended = Arc::new(std::sync::atomic::AtomicBool::new(false));
     let readers: Vec<_> = (0..3u64)
@@ -838,7 +837,7 @@ fn what_came_in_part_is_whole_in_the_end() {
     assert!(bee.read("file") == last);
 }
 
-/// Nobody waits anew for a store that was just found to be away; once it is back, nobody is told that it is not.
+/// No request waits for a store that was just found unreachable; once it is back, no request fails for that.
 #[test]
 fn contents_are_asked_for_again_once_the_store_is_back() {
     let world = World::new();
@@ -862,7 +861,7 @@ fn contents_are_asked_for_again_once_the_store_is_back() {
     assert!(bee.read("file") == bytes);
 }
 
-/// No line to the metadata tells of it: contents alone were away.
+/// Only the contents were unreachable, so the metadata connection does not report their return.
 #[test]
 fn contents_that_were_away_are_there_soon_after_they_are_back() {
     let world = World::new();
@@ -876,7 +875,7 @@ fn contents_that_were_away_are_there_soon_after_they_are_back() {
     let want = || bee.replica.ensure_present(num, 0..u64::MAX);
     *world.sky.way.lock() = Way::Cut;
     assert_eq!(want(), Err(Errno::NETUNREACH));
-    // However long they were away.
+    // After any length of outage.
     std::thread::sleep(Duration::from_secs(3));
     let asked = Instant::now();
     assert_eq!(want(), Err(Errno::NETUNREACH));
@@ -889,7 +888,7 @@ fn contents_that_were_away_are_there_soon_after_they_are_back() {
     assert!(bee.read("file") == bytes);
 }
 
-/// A line that ended while the store was there: who asked over it is not told that it is away.
+/// A connection that broke while the store was reachable: its requests do not fail.
 #[test]
 fn a_question_that_was_lost_is_asked_again() {
     let world = World::new();
@@ -903,7 +902,7 @@ fn a_question_that_was_lost_is_asked_again() {
     assert_eq!((*world.sky.way.lock(), from.is_gone()), (Way::Open, false));
 }
 
-/// A pack that was cut to nothing: only what was in it is lost.
+/// A truncated pack: only its chunks are lost.
 #[test]
 fn one_damaged_pack_is_no_store_that_is_away() {
     let world = World::new();
@@ -934,7 +933,7 @@ fn one_damaged_pack_is_no_store_that_is_away() {
     }
 }
 
-/// Who asks whether the store is back may have a piece that it lost.
+/// The reachability probe may request a lost chunk.
 #[test]
 fn a_store_that_lost_what_is_asked_for_is_back() {
     let world = World::new();
@@ -957,7 +956,7 @@ fn a_store_that_lost_what_is_asked_for_is_back() {
     assert_eq!(bee.replica.ensure_present(lost, 0..u64::MAX), Err(Errno::IO));
 }
 
-/// An object that a node without the key makes up.
+/// An object forged by a node without the key.
 fn planted(n: u128, kind: Kind, target: &[u8], bytes: &[u8]) -> Object {
     Object {
         id: ObjectId(n),
@@ -1014,7 +1013,7 @@ fn a_file_of_an_encrypted_volume_is_refused_unless_it_has_its_digest() {
     ant.write(ROOT, "small", b"small");
     ant.write(ROOT, "large", &vec![7; 9 << 20]);
     both(&mut ant, &mut bee);
-    // A piece is replaced by zeros, of another one the digest.
+    // One file gets a chunk replaced by zeros, the other a wrong digest.
     let mut changes = Vec::new();
     for stored in world.meta.scan(ObjectId(0), 10).unwrap().objects {
         let Object { id, kind: Kind::Regular, mut content, modified, .. } = stored.object else { continue };
@@ -1038,16 +1037,16 @@ fn a_file_of_an_encrypted_volume_is_refused_unless_it_has_its_digest() {
             assert_eq!(cat.at(name).unwrap().state, State::Absent, "{name}");
         }
     }
-    // What was here before is served as ever.
+    // Cached content is served as before.
     assert_eq!(bee.read("large").len(), 9 << 20);
-    // What is written anew is there again.
+    // A rewritten file is available again.
     ant.settle();
     ant.write(ROOT, "small", b"again");
     both(&mut ant, &mut cat);
     assert_eq!(cat.read("small"), b"again");
 }
 
-/// Not even of a volume whose log holds what cannot be read for ever.
+/// Not even from a volume whose log permanently contains an undecryptable entry.
 #[test]
 fn what_was_named_without_the_key_keeps_nobody_out() {
     let mut world = World::new();
@@ -1072,7 +1071,7 @@ fn what_was_named_without_the_key_keeps_nobody_out() {
         ],
     );
     both(&mut ant, &mut bee);
-    // One who reads the log, and one who reads the tree; and they agree.
+    // One node reads the log, another the whole tree; and they agree.
     let names = ant.names("");
     assert_eq!(names.len(), 4, "{names:?}");
     assert_eq!(names.iter().filter(|name| name.starts_with("unreadable-")).count(), 3);
@@ -1092,7 +1091,7 @@ fn what_was_named_without_the_key_keeps_nobody_out() {
     assert!(object(ObjectId(73)).target.starts_with(b"unreadable-"));
     assert_eq!(bee.read("own"), b"text");
 
-    // They can be taken away, also by who did not see them in this process.
+    // They can be removed, also by a node that did not see them in this process.
     world.meta = veiled();
     let mut cat = world.machine("cat");
     cat.settle();
@@ -1128,13 +1127,13 @@ fn goes_through_all(deep: usize) {
     for _ in 0..deep {
         bottom = other.replica.lookup(bottom, b"d").unwrap().ino;
     }
-    // The whole tree, where the log is not there any more.
+    // The whole tree, since the log was truncated.
     world.keeper.forget(Time(i64::MAX), 0).unwrap();
     let mut late = world.machine("late");
     settle_all(&mut late);
     assert!(late.at(&"d/".repeat(deep)).is_ok());
     println!("met {:?}", began.elapsed());
-    // All of it goes, and the other has something new at its bottom.
+    // All of it is deleted, while the other node has something new at its bottom.
     for n in (0..deep).rev() {
         one.replica.rmdir(chain[n], b"d").unwrap();
     }

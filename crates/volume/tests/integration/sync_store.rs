@@ -1,4 +1,4 @@
-//! What a store, or the way to it, does to a replica: answers that are lost for days, and a store that is not what it was.
+//! Effects of stores and connections on a replica: replies that are lost for days, and a store that went back in time.
 
 use std::collections::BTreeSet;
 use std::io::{Read as _, Write as _};
@@ -23,21 +23,21 @@ use tempfile::TempDir;
 
 const HOUR: i64 = 3600 * 1_000_000_000;
 
-/// What happens to commits.
+/// Fate of commits.
 #[derive(Clone, Copy, PartialEq)]
 enum Commits {
     Arrive,
     Lost,
-    /// They arrive, and their answers do not.
+    /// They arrive, but their replies are lost.
     Unanswered,
 }
 
-/// The way to a store, which may be another one all of a sudden.
+/// Connection to a store, which may suddenly be replaced by another one.
 struct Road {
     store: Mutex<Arc<dyn MetaStore>>,
     commits: Mutex<Commits>,
     clock: Arc<AtomicI64>,
-    /// So long it takes to send what is not known.
+    /// Time that the upload of an unknown chunk takes.
     slow: AtomicI64,
 }
 
@@ -148,7 +148,7 @@ impl World {
         self.clock.fetch_add(hours * HOUR, Ordering::Relaxed);
     }
 
-    /// As if the grace were over.
+    /// Collects garbage as if the grace period were over.
     fn collect(&self) {
         std::thread::sleep(Duration::from_millis(20));
         for _ in 0..3 {
@@ -161,7 +161,7 @@ impl World {
         of(self.dir.path().join("volume/data/packs")).flat_map(of).collect()
     }
 
-    /// A copy of the metadata as they are.
+    /// Returns a copy of the current metadata.
     fn backup(&self) -> Arc<dyn MetaStore> {
         let path = self.dir.path().join("backup.db");
         let db = rusqlite::Connection::open(self.dir.path().join("volume/meta.db")).unwrap();
@@ -181,7 +181,7 @@ impl Machine {
         panic!("there is no end");
     }
 
-    /// What is changed here is sent, and no answer comes.
+    /// Pushes local changes, for which no reply arrives.
     fn is_lost(&mut self) {
         assert!(matches!(self.sync.step(), Err(SyncError::Store(StoreError::Unreachable(_)))));
     }
@@ -240,10 +240,10 @@ fn noise(seed: u8, length: usize) -> Vec<u8> {
     bytes
 }
 
-/// A machine sleeps over a weekend between sending contents and the commit: they are freed meanwhile.
+/// A node sleeps over a weekend between the upload of contents and the commit: they are freed in between.
 #[test]
 fn contents_that_waited_for_too_long_are_sent_anew() {
-    // So long, or the clock is set back.
+    // After that many hours, or with the clock set back.
     for hours in [30, -1] {
         let world = World::new();
         let (mut ant, mut bee) = (world.machine("ant"), world.machine("bee"));
@@ -278,7 +278,7 @@ fn what_waited_for_a_while_goes_as_it_is() {
     assert_eq!(world.packs(), packs);
 }
 
-/// The store has what was sent, remembers it or not, and the answer comes to nobody before days are over.
+/// The store has the commit, and may or may not remember its reply, which the node does not get for days.
 #[test]
 fn what_was_committed_long_ago_is_not_committed_again() {
     for others in [0, ANSWERS_KEPT + 1] {
@@ -308,7 +308,7 @@ fn what_was_committed_long_ago_is_not_committed_again() {
     }
 }
 
-/// One that an older version kept has no time, and it reads those that have one.
+/// An outbox written by an older version has no time, and the older version reads those that have one.
 #[test]
 fn an_outbox_of_an_older_version_is_read() {
     let items = vec![Transaction { chunks: vec![], ..Transaction::default() }];
@@ -321,7 +321,8 @@ fn an_outbox_of_an_older_version_is_read() {
     assert!(Outbox::decode(&kept.encode()[..3]).is_err());
 }
 
-/// A line on which a file takes days: what of it arrived need not be sent again, and nothing is spoken of that may be gone.
+/// A connection on which a file takes days: uploaded parts are not uploaded again, and no commit references chunks that may
+/// have been freed.
 #[test]
 fn a_file_that_takes_days_arrives_in_parts() {
     let world = World::new();
@@ -345,7 +346,7 @@ fn a_file_that_takes_days_arrives_in_parts() {
     assert!(sent < bytes.len() as u64 * 3 / 2, "{sent}");
 }
 
-/// Of a backup, or a copy that lags behind.
+/// Restored from a backup, or a copy that lags behind.
 #[test]
 fn a_store_that_went_back_is_not_followed() {
     let world = World::new();
@@ -359,10 +360,10 @@ fn a_store_that_went_back_is_not_followed() {
     bee.settle();
     ant.write("waits", b"of ant");
     let lost = std::mem::replace(&mut *world.road.store.lock(), backup);
-    // Its log is shorter than what was read of it.
+    // Its log is shorter than the part already read.
     ant.went_back();
     bee.went_back();
-    // Who knows nothing else takes it as it is. Then its log is longer.
+    // A new node takes the store as it is. Then its log gets longer.
     let mut cat = world.machine("cat");
     for n in 0..5 {
         cat.write(&format!("cat{n}"), b"of cat");
@@ -372,7 +373,7 @@ fn a_store_that_went_back_is_not_followed() {
     bee.went_back();
     drop(ant);
     let mut ant = world.machine("ant");
-    // What is here may be nowhere else, and stays, as seen before the store was asked again.
+    // Local data may be the only copy and stays, even before the store was contacted again.
     assert_eq!(ant.replica.evict(u64::MAX), Ok(0));
     ant.went_back();
     let expected = ["more", "new", "old", "waits"].map(String::from);
@@ -380,7 +381,7 @@ fn a_store_that_went_back_is_not_followed() {
     assert_eq!(ant.replica.evict(u64::MAX), Ok(0));
     assert_eq!(ant.read("new"), b"not in it");
     assert!(!cat.names().contains("waits"));
-    // The newer one is found again.
+    // The node finds the newer store again.
     *world.road.store.lock() = lost;
     ant.settle();
     bee.settle();
@@ -389,7 +390,7 @@ fn a_store_that_went_back_is_not_followed() {
     assert!(ant.replica.evict(u64::MAX).unwrap() > 0);
 }
 
-/// What was on its way when the store went back is not taken by what it is now.
+/// A commit in flight when the store went back is not accepted by the restored store.
 #[test]
 fn nothing_is_sent_to_a_store_that_went_back() {
     let world = World::new();
@@ -409,7 +410,7 @@ fn nothing_is_sent_to_a_store_that_went_back() {
     assert_eq!(backup.head().unwrap(), head);
 }
 
-/// A log that begins after what was read of it tells nothing of that.
+/// A log that was truncated beyond the node's position does not mean that the store went back.
 #[test]
 fn a_log_that_is_forgotten_is_no_reason_to_stop() {
     let world = World::new();

@@ -1,7 +1,7 @@
-//! `--locks leased`: locks that hold on all connected machines.
+//! `--locks leased`: file locks that hold on all connected nodes.
 //!
-//! On one machine a lock is of the bytes that it names; towards the others the machine holds a [claim](shunt_volume::lease)
-//! on the whole file: a shared one while all locks of it are shared, else an exclusive one.
+//! On its own node a lock covers the byte range that it names. Towards its peers the node holds a [claim](shunt_volume::lease)
+//! on the whole file: a shared one while all its locks are shared, else an exclusive one.
 
 mod table;
 
@@ -20,7 +20,7 @@ use table::Table;
 struct File {
     table: Table,
     claim: Option<LockGrant>,
-    /// Somebody waits for an answer about a claim: one at a time.
+    /// A request for a claim is pending; there is one at a time.
     asks: bool,
     waiters: Vec<oneshot::Sender<()>>,
 }
@@ -33,7 +33,7 @@ impl File {
     }
 }
 
-/// Locks of a volume.
+/// File locks of a volume.
 pub(crate) struct Locks {
     leases: Arc<Leases>,
     files: Mutex<HashMap<u64, File>>,
@@ -41,14 +41,14 @@ pub(crate) struct Locks {
 
 enum Next {
     Done(Result<(), Errno>),
-    /// A lock of somebody else on this machine is in the way.
+    /// Another owner on this node holds a conflicting lock.
     Conflict(oneshot::Receiver<()>),
-    /// Another one asks for a claim: that is answered soon.
+    /// Another request has asked for a claim; the answer comes soon.
     Soon(oneshot::Receiver<()>),
     Claim(bool),
 }
 
-/// One who asks for a claim. Dropped in the middle (the caller was interrupted), others go on.
+/// Pending request for a claim. Dropping it (the caller was interrupted) wakes the other waiters.
 struct Asking<'a>(&'a Locks, u64);
 
 impl Drop for Asking<'_> {
@@ -62,7 +62,7 @@ impl Drop for Asking<'_> {
     }
 }
 
-/// A claim that is asked for. Where nobody comes to take the answer, it is given back.
+/// Claim that was requested. An answer that nobody takes is released.
 struct Asked<'a>(&'a Leases, oneshot::Receiver<LockAnswer>);
 
 impl Drop for Asked<'_> {
@@ -79,7 +79,7 @@ impl Locks {
         Self { leases, files: Mutex::default() }
     }
 
-    /// What is in the way of a lock; of another machine's only that it is there.
+    /// Returns a conflicting lock. For a lock of another node only its existence is known.
     pub(crate) fn get(&self, num: u64, args: &LockArgs) -> LockRange {
         let free = LockRange { kind: LockType::Unlock, ..args.range };
         if let Some(found) = self.files.lock().get(&num).and_then(|file| file.table.conflict(args)) {
@@ -92,7 +92,7 @@ impl Locks {
         }
     }
 
-    /// Sets, or waits for, a lock.
+    /// Sets a lock, waiting for it if requested.
     pub(crate) async fn set(&self, num: u64, args: &LockArgs) -> Result<(), Errno> {
         if args.range.kind == LockType::Unlock {
             self.change(num, |table| _ = table.set(args));
@@ -111,11 +111,11 @@ impl Locks {
                     let _ = wait.await;
                 }
                 Next::Claim(exclusive) => {
-                    // Until the lock is set: a claim without one would be given back.
+                    // Held until the lock is set, because a claim without a lock is released.
                     asking.get_or_insert(Asking(self, num));
                     let answer = self.leases.claim(num, exclusive).ok_or(Errno::NOLCK)?;
                     let mut asked = Asked(&self.leases, answer);
-                    // By then this machine is connected no more.
+                    // After that time this node is disconnected.
                     let answer = match select(&mut asked.1, Wait::pause(SESSION_TTL)).await {
                         Either::Left((answer, _)) => answer.map_err(|_| Errno::NOLCK)?,
                         Either::Right(_) => return Err(Errno::NOLCK),
@@ -133,7 +133,7 @@ impl Locks {
         }
     }
 
-    /// `asks`: it is this caller who asks for a claim.
+    /// Takes the next step towards a lock. `asks`: this caller has the pending request for a claim.
     fn step(&self, num: u64, args: &LockArgs, asks: bool) -> Next {
         let mut files = self.files.lock();
         let file = files.entry(num).or_default();
@@ -144,7 +144,7 @@ impl Locks {
         }
         let held = file.claim.filter(|held| self.leases.holds(*held));
         if held.is_none() && !file.table.is_empty() {
-            // This machine was cut off: others may have had the file meanwhile.
+            // The session was lost: other nodes may have held the file in between.
             return Next::Done(Err(Errno::IO));
         }
         let exclusive = args.range.kind == LockType::Write;
@@ -170,12 +170,12 @@ impl Locks {
         }
     }
 
-    /// A descriptor was closed: all of its owner's.
+    /// Releases all locks of an owner when a descriptor is closed.
     pub(crate) fn end(&self, num: u64, kind: LockKind, owner: LockOwner) {
         self.change(num, |table| table.end(kind, owner));
     }
 
-    /// An open file is no more: all that were set by it.
+    /// Releases all locks that were set through an open file when it is released.
     pub(crate) fn end_of(&self, num: u64, handle: FileHandle) {
         self.change(num, |table| table.end_of(handle));
     }
@@ -189,7 +189,7 @@ impl Locks {
         self.tidy(&mut files, num);
     }
 
-    /// Gives back a claim that nothing here needs any more.
+    /// Releases a claim that no lock or request needs any more.
     fn tidy(&self, files: &mut HashMap<u64, File>, num: u64) {
         let Some(file) = files.get_mut(&num).filter(|file| file.table.is_empty() && !file.asks) else {
             return;

@@ -1,8 +1,9 @@
-//! Locks of one file on this machine.
+//! File locks of one file on this node: POSIX record locks and BSD locks, which do not conflict with each other. Locks of peers
+//! are not in the table.
 
 use shunt_fuse::{FileHandle, LockArgs, LockKind, LockOwner, LockRange, LockType};
 
-/// Locks of a file. More than any program has; beyond, ENOLCK.
+/// Maximum number of locks of a file, more than any program uses. Beyond, ENOLCK.
 const MAX_LOCKS: usize = 16_384;
 
 #[derive(Debug, Clone, Copy)]
@@ -10,16 +11,16 @@ struct Lock {
     kind: LockKind,
     owner: LockOwner,
     range: LockRange,
-    /// The open file that it was set by.
+    /// The open file through which it was set.
     handle: FileHandle,
 }
 
-/// Who holds what.
+/// Locks held on a file.
 #[derive(Debug, Default)]
 pub(super) struct Table(Vec<Lock>);
 
 impl Table {
-    /// A lock of somebody else that one would not go together with.
+    /// Returns a lock of another owner that conflicts.
     pub(super) fn conflict(&self, args: &LockArgs) -> Option<LockRange> {
         let wants = args.range;
         let exclude = |held: LockType| {
@@ -35,7 +36,7 @@ impl Table {
         found.map(|lock| lock.range)
     }
 
-    /// Puts a lock in the place of what its owner had there. False: there are too many.
+    /// Replaces an owner's locks in a range. Returns false if there would be too many.
     pub(super) fn set(&mut self, args: &LockArgs) -> bool {
         if self.0.len() >= MAX_LOCKS && args.range.kind != LockType::Unlock {
             return false;
@@ -63,13 +64,13 @@ impl Table {
         true
     }
 
-    /// Drops all of an owner.
+    /// Removes all locks of an owner.
     pub(super) fn end(&mut self, kind: LockKind, owner: LockOwner) {
         self.0.retain(|lock| lock.kind != kind || lock.owner != owner);
     }
 
-    /// Drops all that were set by an open file that is no more. A lock of an open file, not of a process, ends with it and
-    /// with nothing else; those of processes ended before.
+    /// Removes the process locks that were set through a released open file. A lock of an open file description ends only with
+    /// that file; locks of processes ended before.
     pub(super) fn end_of(&mut self, handle: FileHandle) {
         self.0.retain(|lock| lock.kind != LockKind::Posix || lock.handle != handle);
     }
@@ -105,7 +106,7 @@ mod tests {
         assert_eq!(conflict(&table, 45, 59, LockType::Write), None);
         assert_eq!(conflict(&table, 59, 60, LockType::Read), Some((60, 99)));
         assert!(table.conflict(&args(1, 0, 200, LockType::Write)).is_none());
-        // A shared one in its place lets others read.
+        // A shared lock in its place permits readers.
         assert!(table.set(&args(1, 60, 99, LockType::Read)));
         assert_eq!(conflict(&table, 60, 60, LockType::Read), None);
         assert_eq!(conflict(&table, 60, 60, LockType::Write), Some((60, 99)));

@@ -1,5 +1,5 @@
-//! What the kernel knows of a file when an open of it is answered, and what it does where it knows nothing of it. Needs root and `/dev/fuse`; in CI (`CI=true`) their
-//! absence is a failure.
+//! Size coherence: the kernel's view of a file's length and content when an open of it is answered, and of names that it has
+//! cached as absent. Needs root and `/dev/fuse`; in CI (`CI=true`) their absence is a failure.
 
 use std::fs::{self, File, Permissions};
 use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
@@ -20,12 +20,12 @@ use shunt_volume::object::{Content, Kind, Layout};
 use shunt_volume::replica::{Fetcher, LocalObject, New, Options, ROOT, Replica, SetAttr};
 use shunt_volumefs::VolumeFs;
 
-/// What a content is full of tells its length.
+/// Returns the byte that fills a content of this size, so that a content identifies its length.
 fn filling(size: u64) -> u8 {
     (if size > 65_536 { b'A' } else { b'a' }) + (size % 16) as u8
 }
 
-/// Brings any content: as many bytes as it is long.
+/// Fetcher that supplies any content: as many bytes as it is long.
 struct Bytes;
 
 impl Fetcher for Bytes {
@@ -41,16 +41,17 @@ impl Fetcher for Bytes {
     }
 }
 
-/// Other machines' versions of files come, once nobody writes to them: attributes of some, and then what one holds.
+/// Applies other nodes' versions of files once nobody writes to the file: new attributes of `others`, then new content of
+/// `num`.
 fn comes(replica: &Replica, others: &[u64], num: u64, size: u64) {
-    // The end of an open is told a moment after the program closed it.
+    // The kernel reports the end of an open a moment after the program closed it.
     while replica.apply(|applying| Ok(applying.writers(num))).unwrap() > 0 {
         std::thread::yield_now();
     }
     comes_now(replica, others, num, size);
 }
 
-/// The same, whoever writes.
+/// Like [`comes`], without waiting for writers.
 fn comes_now(replica: &Replica, others: &[u64], num: u64, size: u64) {
     let applied = replica.apply(|applying| {
         for num in others {
@@ -75,7 +76,7 @@ fn make(replica: &Replica, name: &str, kind: Kind, target: &[u8]) -> u64 {
     replica.make(ROOT, name.as_bytes(), new).unwrap().ino
 }
 
-/// A hang becomes a failure: the connection is aborted, and where that does not end it, the process.
+/// Watchdog that turns a hang into a failure: it aborts the connection, and ends the process if that does not help.
 struct Watch {
     over: mpsc::Sender<()>,
     thread: JoinHandle<bool>,
@@ -100,14 +101,15 @@ impl Watch {
         Self { over, thread }
     }
 
-    /// Whether it was too late.
+    /// Reports whether the time limit was exceeded.
     fn end(self) -> bool {
         drop(self.over);
         self.thread.join().unwrap()
     }
 }
 
-/// `through`: the kernel reads and writes by itself what is here. Otherwise it goes by the length that it was told of.
+/// Runs a test on a mount. With `through` the kernel uses passthrough for complete files; otherwise it reads up to the length
+/// that it was told.
 fn mounted(through: bool, test: impl FnOnce(&Replica, &Path)) {
     let possible = rustix::process::geteuid().is_root() && Path::new("/dev/fuse").exists();
     if !possible {
@@ -115,7 +117,7 @@ fn mounted(through: bool, test: impl FnOnce(&Replica, &Path)) {
         eprintln!("skipped: needs root and /dev/fuse");
         return;
     }
-    // Where nothing waits for a disk, an open is soon after what it opens.
+    // Without waits for a disk, an open follows soon after the change that it sees.
     let memory = Path::new("/dev/shm");
     let dir = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() }.unwrap();
     fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
@@ -135,7 +137,7 @@ fn mounted(through: bool, test: impl FnOnce(&Replica, &Path)) {
     done.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
 }
 
-/// Otherwise somebody would read nothing, and put what he has in the place of what was there to be read.
+/// Otherwise a program would read nothing and replace the content with its own.
 #[test]
 fn an_open_shows_all_of_the_version_that_it_opens() {
     mounted(false, |replica, at| {
@@ -143,12 +145,12 @@ fn an_open_shows_all_of_the_version_that_it_opens() {
         File::create(&path).unwrap().write_all(b"x").unwrap();
         let num = replica.lookup(ROOT, b"file").unwrap().ino;
         let make = |n: u32| make(replica, &n.to_string(), Kind::Symlink, b"nowhere");
-        // What the kernel is told of them takes its time.
+        // The invalidations of these take time.
         let others: Vec<u64> = (0..1000).map(make).collect();
         for size in 2..80 {
             comes(replica, &others, num, size);
             let mut file = File::options().read(true).write(true).open(&path).unwrap();
-            // Nothing else before it, which might have the kernel ask for the length.
+            // First operation on the file: an earlier one might make the kernel request the length.
             match size % 2 {
                 0 => assert_eq!(file.read(&mut [0; 4096]).unwrap() as u64, size),
                 _ => assert_eq!(file.seek(SeekFrom::End(0)).unwrap(), size),
@@ -157,7 +159,7 @@ fn an_open_shows_all_of_the_version_that_it_opens() {
     });
 }
 
-/// A name comes of which the kernel believes that it is free: what it would make there is opened as what is there.
+/// A remote change creates a name that the kernel has cached as absent: an open that would create it opens the existing file.
 #[test]
 fn a_file_that_the_kernel_believes_absent_is_opened_as_it_is() {
     mounted(false, |replica, at| {
@@ -187,7 +189,7 @@ fn a_file_that_the_kernel_believes_absent_is_opened_as_it_is() {
     });
 }
 
-/// Somebody has the older version open for long: what another writes goes to the one that he opened, and not to that.
+/// A program keeps the older version open: writes through a later open go to the newer version.
 #[test]
 fn what_is_written_beside_an_older_version_goes_to_the_newer() {
     for through in [true, false] {
@@ -210,7 +212,7 @@ fn what_is_written_beside_an_older_version_goes_to_the_newer() {
             assert!(read(&newer) == wanted);
             drop(newer);
             assert_eq!(replica.get(num).unwrap().size, 9008);
-            // What it read once more is not what others are shown.
+            // The older version's content is not shown to others, although it was read once more.
             assert_eq!(read(&older), b"older");
             drop(older);
             let shown = fs::read(&path).unwrap();
@@ -219,7 +221,7 @@ fn what_is_written_beside_an_older_version_goes_to_the_newer() {
     }
 }
 
-/// The older version's backing file is in the kernel as long as any open of the file is.
+/// The kernel keeps the older version's backing file as long as any open of the file exists.
 #[test]
 fn what_is_written_after_an_older_version_was_closed_goes_to_the_newer() {
     mounted(true, |replica, at| {
@@ -231,7 +233,7 @@ fn what_is_written_after_an_older_version_was_closed_goes_to_the_newer() {
         let append = || File::options().append(true).open(&path).unwrap();
         let mut beside = append();
         drop(older);
-        // With attributes, what is written is not passed through.
+        // Files with extended attributes are not passed through for writing.
         replica.set_xattr(num, b"user.x", Some(b"1"), None).unwrap();
         append().write_all(b"and more").unwrap();
         assert_eq!(fs::read(&path).unwrap().len(), 9008);
@@ -241,7 +243,7 @@ fn what_is_written_after_an_older_version_was_closed_goes_to_the_newer() {
     });
 }
 
-/// Somebody has a file open that has no name any more, and gets it back as others have changed it.
+/// A deleted file is still open and is restored by a remote change.
 #[test]
 fn what_is_cut_through_an_older_version_is_that() {
     for through in [true, false] {
@@ -261,7 +263,7 @@ fn what_is_cut_through_an_older_version_is_that() {
     }
 }
 
-/// The kernel may believe the length of the version before: it is not to fill what it reads with zeros up to that.
+/// The kernel may have cached the length of the previous version, and must not fill the content with zeros up to that.
 #[test]
 fn a_shorter_version_that_comes_while_it_is_opened_has_its_own_length() {
     shorter_versions_come(true);
@@ -279,7 +281,7 @@ fn shorter_versions_come(through: bool) {
         let num = make(replica, "file", Kind::Regular, b"");
         let is_over = AtomicBool::new(false);
         std::thread::scope(|scope| {
-            // As what brings files for whom nobody waits.
+            // Stands for background downloads.
             scope.spawn(|| {
                 while !is_over.load(Ordering::Relaxed) {
                     replica.bring(&[num]).ok();
@@ -296,7 +298,7 @@ fn shorter_versions_come(through: bool) {
             let (mut bytes, mut whole) = (vec![0; 65_536], 0);
             while !is_over.load(Ordering::Relaxed) {
                 let Ok(file) = File::open(&path) else { continue };
-                // A read that is refused gives what came before that, and the next one is refused.
+                // A refused read returns the data before that point, and the next one fails.
                 let Ok(length) = file.read_at(&mut bytes, 0) else { continue };
                 if file.read_at(&mut [0], length as u64).is_err() {
                     continue;

@@ -1,4 +1,4 @@
-//! Both sides at once.
+//! Concurrent changes on both sides of a coherent mirror.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -10,7 +10,7 @@ use shunt_tests::{Stage, needs_mount, pace};
 
 use super::{SOON, either_way, same_soon, state};
 
-/// A small generator: the same steps in each run, in whatever order the threads take.
+/// Small random generator: the same steps in each run, in whatever order the threads run.
 struct Dice(u64);
 
 impl Dice {
@@ -24,7 +24,7 @@ impl Dice {
 
 const DIRS: [&str; 3] = ["", "d0/", "d1/"];
 
-/// Does something to the tree; what cannot be done just now is not done.
+/// Executes a random change; one that is not possible at the moment is skipped.
 fn stir(root: &Path, dice: &mut Dice) {
     let mut name = || root.join(format!("{}n{}", DIRS[dice.roll(3) as usize], dice.roll(5)));
     let (one, other) = (name(), name());
@@ -50,21 +50,21 @@ fn stir(root: &Path, dice: &mut Dice) {
 const ROUNDS: u32 = 10;
 const ROUND: Duration = Duration::from_millis(400);
 
-/// Names made in a round. The mount knows that they are absent, and nothing but the event of the making tells otherwise:
-/// no other change of the same name, of which each is told more than once; no listing of the directory; no inode that
-/// turns out to be deleted.
+/// Number of names created in a round. The mount has cached them as absent, and only the event of the creation invalidates
+/// that: there is no other change of the same name, each of which would cause several invalidations; no listing of the
+/// directory; no inode that turns out to be deleted.
 const ONCE: u32 = 30;
 
 fn once(round: u32) -> impl Iterator<Item = String> {
     (0..ONCE).map(move |name| format!("once/{round}-{name}"))
 }
 
-/// How old anything was that was read, in milliseconds, and how often it was looked at, while both sides change the
-/// same small tree at random for a while.
+/// Returns the maximum age of the data read, in milliseconds, and the number of reads, while both sides change the same small
+/// tree at random for a while.
 fn hammer(s: &Stage, round: u32) -> (u64, u32) {
     let over = AtomicBool::new(false);
     let start = Instant::now();
-    // A clock that stands still between rounds, when nothing is written.
+    // This clock stops between rounds, when nothing is written.
     let millis = || (ROUND * round + start.elapsed()).as_millis() as u64;
     std::thread::scope(|scope| {
         for (seed, root) in [(11, s.src()), (22, s.src()), (33, s.mnt()), (44, s.mnt())] {
@@ -83,7 +83,7 @@ fn hammer(s: &Stage, round: u32) -> (u64, u32) {
                 std::thread::sleep(ROUND / ONCE / 2);
             }
         });
-        // The time, as a target and as contents, always in place of another.
+        // Writes the time, as a symlink target and as file content, always replacing the previous one.
         scope.spawn(|| {
             while !over.load(Ordering::Relaxed) {
                 let now = millis().to_string();
@@ -93,13 +93,13 @@ fn hammer(s: &Stage, round: u32) -> (u64, u32) {
                 std::thread::sleep(Duration::from_millis(1));
             }
         });
-        // None: replaced between the lookup and the open, which an open of a deleted file may say (ESTALE).
+        // None: replaced between lookup and open, for which an open of a deleted file may return ESTALE.
         let number = |text: String| text.parse::<u64>().ok();
         let target = |path| number(fs::read_link(path).ok()?.into_os_string().into_string().ok()?);
         let contents = |path| number(fs::read_to_string(path).ok()?);
         let (mut worst, mut looks) = (0, 0);
         while start.elapsed() < ROUND {
-            // Older than what was there before is stale, whatever kept the writer.
+            // Data is stale if it is older than the lower data read before it, whatever delayed the writer.
             let below = (target(s.lower("beat")), contents(s.lower("beat-file")));
             let above = (target(s.path("beat")), contents(s.path("beat-file")));
             for (below, above) in [(below.0, above.0), (below.1, above.1)] {
@@ -109,14 +109,14 @@ fn hammer(s: &Stage, round: u32) -> (u64, u32) {
                 }
             }
         }
-        // Before anything is asserted: the others end only then.
+        // Before any assertion: the other threads end only then.
         over.store(true, Ordering::Relaxed);
         (worst, looks)
     })
 }
 
-/// Both sides change the same small tree; meanwhile what is read is not older than the promise, and whenever they rest
-/// both are the same.
+/// Both sides change the same small tree. Meanwhile no data read is older than the coherence bound, and whenever both rest they
+/// are equal.
 #[test]
 fn both_sides_hammer() {
     needs_mount!();
@@ -141,11 +141,11 @@ fn both_sides_hammer() {
             let all: Vec<&str> = names.iter().copied().chain(rare.iter().map(String::as_str)).collect();
             same_soon(s, &format!("after round {round}"), &all);
         }
-        // Where others have the processors for a while the daemon waits for its turn: most rounds have to keep the promise.
+        // On a loaded machine the daemon waits for a processor: most rounds have to keep the bound.
         ages.sort();
         assert!(ages[ages.len() / 2] < bound, "the oldest that was read, in ms, by round: {ages:?}");
         assert!(looks > 100, "only {looks} looks");
-        // Nothing comes late that makes it wrong again.
+        // No late event makes it wrong again.
         std::thread::sleep(Duration::from_millis(1200));
         for name in &names {
             assert_eq!(state(&s.lower(name)), state(&s.path(name)), "{name}, later");

@@ -1,4 +1,4 @@
-//! `--cache coherent`: what is done in the source shows in the mount within 100 ms, by names that are cached for ever.
+//! `--cache coherent`: changes in the source are visible in the mount within 100 ms, while the kernel caches names forever.
 
 mod hammer;
 
@@ -14,32 +14,32 @@ use shunt_tests::{
     Plan, Stage, memory, mounts, needs_mount, needs_tools, nobody, pace, patiently, run, run_for, stage,
 };
 
-/// Four times the promise, for a machine that does other things; what is only seen once a timeout of a second is over
-/// comes too late all the same.
+/// Four times the coherence bound, for a loaded machine. A change that becomes visible only when a timeout of one second
+/// expires still fails.
 const SOON: Duration = Duration::from_millis(400);
 
 fn plan() -> Plan {
     Plan::tmpfs().args(&["--cache", "coherent"])
 }
 
-/// Listens to directories instead of file systems, as a daemon without privileges must.
+/// Watches directories instead of file systems, as a daemon without privileges must.
 fn by_directory() -> Plan {
     plan().args(&["--inotify", "1000"])
 }
 
-/// Runs a body with either way to hear of changes.
+/// Runs a body with both kinds of watches.
 fn either_way(body: impl Fn(&Stage)) {
     for plan in [plan(), by_directory()] {
         stage::perform(plan, &body);
     }
 }
 
-/// Tells the state of a name as a program sees it.
+/// Returns the state of a name as a program sees it.
 fn state(path: &Path) -> String {
     match fs::symlink_metadata(path) {
         Ok(m) if m.is_symlink() => format!("link to {:?} of {}", fs::read_link(path).ok(), m.uid()),
         Ok(m) if m.is_dir() => {
-            // Gone meanwhile: the next look will tell.
+            // Removed in between: the next look shows that.
             let Ok(entries) = fs::read_dir(path) else { return "moving".to_owned() };
             let mut names: Vec<OsString> = entries.map(|entry| entry.unwrap().file_name()).collect();
             names.sort();
@@ -61,7 +61,7 @@ fn state(path: &Path) -> String {
     }
 }
 
-/// The names look the same from both sides, within the time.
+/// Asserts that the names look the same from both sides within the time.
 fn same_soon(s: &Stage, what: &str, names: &[&str]) {
     let start = Instant::now();
     loop {
@@ -80,9 +80,9 @@ fn same_soon(s: &Stage, what: &str, names: &[&str]) {
     }
 }
 
-/// Does something in the source, to names that the kernel knows well, and waits until it shows.
+/// Makes a change in the source, to names that the kernel has cached, and waits until it is visible.
 fn shows(s: &Stage, what: &str, names: &[&str], change: impl FnOnce()) {
-    // Twice: answers from caches.
+    // Twice, so that replies come from caches.
     for _ in 0..2 {
         names.iter().for_each(|name| drop(state(&s.path(name))));
     }
@@ -124,7 +124,7 @@ fn names_come_and_go() {
     });
 }
 
-/// Each file system has file handles of its own kind, by which events name its inodes.
+/// Each file system has its own kind of file handles, by which events identify its inodes.
 #[test]
 fn on_each_file_system() {
     needs_mount!();
@@ -153,7 +153,7 @@ fn whole_trees_move() {
         fs::create_dir(l("z")).unwrap();
         fs::write(l("a/b/c/f"), "deep").unwrap();
         let names = ["a/b/c/f", "a/b", "z/b/c/f", "z/b", "a", "z"];
-        // Somebody is in there.
+        // A file inside is open.
         let inside = fs::File::open(s.path("a/b/c")).unwrap();
         shows(s, "move", &names, || fs::rename(l("a/b"), l("z/b")).unwrap());
         shows(s, "move back", &names, || fs::rename(l("z/b"), l("a/b")).unwrap());
@@ -200,7 +200,7 @@ fn attributes_follow() {
     });
 }
 
-/// Both that which is open in the mount and that which is opened anew.
+/// Changes of content are visible through an open file and through a new open.
 fn data_follows(s: &Stage) {
     use std::io::Write;
     use std::os::unix::fs::FileExt;
@@ -223,7 +223,7 @@ fn data_follows(s: &Stage) {
     };
     let mut writer = fs::File::options().append(true).open(l("f")).unwrap();
     for round in 0..20 {
-        // Not closed in between.
+        // Without a close in between.
         shows(s, "append", &["f"], || writer.write_all(b"+").unwrap());
         seen(&format!("append {round}"));
     }
@@ -266,7 +266,7 @@ fn a_mapping_below_shows() {
     });
 }
 
-/// What was seen once is not asked for again, and what others do elsewhere makes no difference to that.
+/// Names are requested once, regardless of changes in other places.
 #[test]
 fn names_are_asked_for_once() {
     needs_mount!();
@@ -280,7 +280,8 @@ fn names_are_asked_for_once() {
                 (0..50).for_each(|f| assert!(fs::metadata(s.path(format!("d/no-{f}"))).is_err()));
             };
             look();
-            // The daemon hears of what was made here late, and then repeats for a second that names are not to be kept.
+            // The daemon receives the events of these creations late, and then repeats for a second that the names must not be
+            // cached.
             let costs_nothing = || {
                 std::thread::sleep(Duration::from_millis(1300));
                 let before = s.requests("lookup");
@@ -293,7 +294,7 @@ fn names_are_asked_for_once() {
     });
 }
 
-/// Our own changes come back as events, and must not make the kernel forget.
+/// Events caused by the mirror's own changes must not invalidate the kernel's caches.
 #[test]
 fn own_changes_are_no_news() {
     needs_mount!();
@@ -316,7 +317,7 @@ fn own_changes_are_no_news() {
     });
 }
 
-/// More events than the kernel keeps, while nobody reads them.
+/// More events than the kernel queues, while the daemon does not read them.
 #[test]
 fn lost_events_expire_everything() {
     needs_mount!();
@@ -334,19 +335,19 @@ fn lost_events_expire_everything() {
         for file in 0..=queue {
             fs::File::create(s.lower(format!("many/{file}"))).unwrap();
         }
-        // None of these is told.
+        // No event reports these.
         ["new", "d/new"].iter().for_each(|name| fs::write(s.lower(name), "2").unwrap());
         fs::remove_file(s.lower("gone")).unwrap();
         fs::set_permissions(s.lower("d"), PermissionsExt::from_mode(0o700)).unwrap();
         mounts::signal(s.pid(), rustix::process::Signal::CONT);
-        // First it reads what the queue still has.
+        // The daemon first reads the rest of the queue.
         let noticed = || s.stat()["cache"]["watch"]["overflows"].as_u64().unwrap() > 0;
         assert!(shunt_tests::cmd::within(pace::seconds(5), noticed));
         same_soon(s, "after an overflow", &names);
     });
 }
 
-/// Who may not listen to file systems listens to directories, says so, and keeps the same promise.
+/// Without the privilege to watch file systems the daemon watches directories, reports that, and keeps the same bound.
 #[test]
 fn without_privileges_directories_are_listened_to() {
     needs_mount!();
@@ -370,7 +371,7 @@ fn without_privileges_directories_are_listened_to() {
     });
 }
 
-/// The same change below a mount inside of the source: another file system, with events of its own.
+/// A change below a mount inside the source: another file system, with its own events.
 #[test]
 fn mounts_below_are_watched_too() {
     needs_mount!();
@@ -389,8 +390,8 @@ fn mounts_below_are_watched_too() {
     });
 }
 
-/// One directory that the source shows twice: what is done in the one shows in the other, also when it is the mirror
-/// that did it.
+/// One directory that the source shows twice: a change through one path is visible through the other, also when the mirror made
+/// it.
 #[test]
 fn a_directory_shown_twice() {
     needs_mount!();
@@ -405,7 +406,7 @@ fn a_directory_shown_twice() {
     shows(&s, "create above", &names, || fs::write(s.path("two/f"), "1").unwrap());
 }
 
-/// More directories than may be watched: what is done in the others shows as with `timeout=1`, not never.
+/// More directories than may be watched: changes in the others become visible as with `timeout=1`, instead of never.
 #[test]
 fn directories_beyond_the_bound_are_not_stale() {
     needs_mount!();
@@ -413,14 +414,14 @@ fn directories_beyond_the_bound_are_not_stale() {
         stage::perform(plan().args(&["--inotify", "3"]), |s| {
             (0..8).for_each(|d| fs::create_dir(s.lower(format!("d{d}"))).unwrap());
             let names: Vec<String> = (0..8).map(|d| format!("d{d}/f")).collect();
-            // What was made just now is told for a second, and once more until a second after that.
+            // A new entry is invalidated for a second, and once more until a second after that.
             names.iter().for_each(|name| drop(state(&s.path(name))));
             std::thread::sleep(Duration::from_millis(3000));
             names.iter().for_each(|name| drop(state(&s.path(name))));
             std::thread::sleep(Duration::from_millis(1300));
             let before = s.requests("lookup");
             names.iter().for_each(|name| drop(state(&s.path(name))));
-            // The names of the directories, and those in two of them, are kept.
+            // The names of the directories, and those in two of them, are cached.
             assert_eq!(s.requests("lookup") - before, 6);
             let names: Vec<&str> = names.iter().map(String::as_str).collect();
             shows(s, "create where it is watched", &names[..2], || {
@@ -433,7 +434,7 @@ fn directories_beyond_the_bound_are_not_stale() {
             names.iter().for_each(|name| fs::remove_file(s.lower(name)).unwrap());
             std::thread::sleep(Duration::from_secs(1));
             same_soon(s, "delete", &names);
-            // Those that go leave their place to others, once the kernel let go of them: it may have let go of any before.
+            // Removed directories free watches for others once the kernel has forgotten them; it may have forgotten any before.
             (0..7).for_each(|d| fs::remove_dir(s.lower(format!("d{d}"))).unwrap());
             let start = Instant::now();
             loop {
@@ -453,7 +454,7 @@ fn directories_beyond_the_bound_are_not_stale() {
     });
 }
 
-/// Takes a mount in the source away, after the mirror's.
+/// Unmounts a mount in the source, after the mirror's.
 struct Unmounted(std::path::PathBuf);
 
 impl Drop for Unmounted {

@@ -1,4 +1,4 @@
-//! Block devices, mounted by the kernel as such; and devices that are told what is free.
+//! Block-device mounts, and discards of freed blocks.
 
 use std::fs::{self, File};
 use std::os::fd::AsRawFd as _;
@@ -11,7 +11,7 @@ use shunt_tests::cmd::within;
 use shunt_tests::loops::while_busy;
 use shunt_tests::{Image, Loop, binary, mounts, needs_mount, patiently, requirement, run, run_for, sh};
 
-/// A loop device over an image, and where it is mounted.
+/// A loop device attached to an image, and its mount point.
 struct Disk {
     device: Loop,
     at: PathBuf,
@@ -32,7 +32,7 @@ impl Disk {
         while_busy(|| run_for(20, &mut command)).ok();
     }
 
-    /// The kernel's umount(8), and `e2fsck` at once.
+    /// Unmounts with umount(8), and runs `e2fsck` at once.
     #[track_caller]
     fn umount_and_check(&self) {
         patiently(|| run_for(60, Command::new("umount").arg(&self.at))).ok();
@@ -47,12 +47,12 @@ impl Drop for Disk {
     }
 }
 
-/// `FIBMAP`.
+/// Calls `FIBMAP`.
 fn block_of(file: &File, block: i32) -> i32 {
     const FIBMAP: libc::Ioctl = 1;
     const FIGETBSZ: libc::Ioctl = 2;
     let (mut at, mut size) = (block, 0);
-    // SAFETY: the calls read and write the one number.
+    // SAFETY: each call accesses the one number.
     let done = unsafe {
         libc::ioctl(file.as_raw_fd(), FIGETBSZ, &raw mut size)
             + libc::ioctl(file.as_raw_fd(), FIBMAP, &raw mut at)
@@ -72,13 +72,13 @@ fn by_the_kernel(block_size: &str) {
     assert_eq!(words, ["fuseblk.shunt.ext4", disk.device.path()]);
     assert!(run(&mut binary::command(&["list"])).ok().contains(disk.device.path()));
 
-    // Blocks are those of the device: boot loaders read them.
+    // Block numbers are those of the device: boot loaders read them.
     sh(&disk.at, "head -c 300000 /dev/urandom > file; truncate -s 2M file; sync file").ok();
     let file = File::open(disk.at.join("file")).unwrap();
     let (found, hole) = ([0, 1, 70].map(|block| block_of(&file, block)), block_of(&file, 400));
     drop(file);
 
-    // syncfs(2) gets here: without it a kill loses the name.
+    // The kernel passes syncfs(2) on: without it a kill would lose the name.
     fs::rename(disk.at.join("file"), disk.at.join("renamed")).unwrap();
     run(Command::new("sync").arg("-f").arg(&disk.at)).ok();
     mounts::processes_naming(&disk.at).into_iter().for_each(mounts::end);
@@ -87,7 +87,7 @@ fn by_the_kernel(block_size: &str) {
     disk.mount(&[]);
     assert_eq!(fs::metadata(disk.at.join("renamed")).unwrap().len(), 2 << 20);
     disk.umount_and_check();
-    // The kernel asks for blocks as large as a page; small ones may not fit together into one.
+    // FIBMAP uses blocks of a page; smaller ones may not be contiguous within one.
     let parts = 4096 / block_size.parse::<i32>().unwrap();
     for (block, found) in [0, 1, 70].into_iter().zip(found) {
         let bmap = format!("bmap /renamed {}", block * parts);
@@ -129,13 +129,13 @@ fn kibibytes(path: &Path) -> u64 {
     fs::metadata(path).unwrap().blocks() / 2
 }
 
-/// How much of an image's file is left once a large file in it is gone, of how much.
+/// Returns the allocated size of an image's file after a large file in it was removed, and before.
 fn left(image: &Image, at: &Path) -> (u64, u64) {
     let (fill, keep) = (at.join("fill"), at.join("keep"));
     sh(at, "head -c 20000000 /dev/urandom > fill; head -c 3000000 /dev/urandom > keep; sync fill keep").ok();
     let (full, kept) = (kibibytes(&image.path()), fs::read(&keep).unwrap());
     fs::remove_file(&fill).unwrap();
-    // Freed behind our back, and told after the commit of that.
+    // Blocks are freed in the background, and discarded after the commit of that.
     within(Duration::from_secs(3), || {
         File::open(at).unwrap().sync_all().unwrap();
         kibibytes(&image.path()) + 15_000 < full

@@ -1,4 +1,4 @@
-//! Directories that the kernel encrypted, without their key: shown, found and removed as the kernel does it.
+//! Directories encrypted by the kernel, without their key: listed, looked up and removed as by the kernel.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -10,7 +10,7 @@ use shunt_tests::{Image, fscrypt, needs_mount, requirement, sh};
 
 const ENOKEY: i32 = 126;
 
-/// Names of all lengths that matter, links, and directories of one block and of many.
+/// Names of all relevant lengths, symlinks, and directories of one block and of many.
 const FILL: &str = r#"
 n() { printf 'x%.0s' $(seq 1 $1); }
 for l in 1 15 16 17 32 140 148 149 150 160 200 254 255; do echo $l > $(n $l); done
@@ -19,7 +19,7 @@ ln -s target short; ln -s $(n 30) shorter; ln -s $(n 500) long
 (cd many; seq -f 'a name of some length %.0f' 1 1500 | tr '\n' '\0' | xargs -0 touch; i=0; while [ $i -lt 20 ]; do echo $i > "$(n 180)$i"; i=$((i + 1)); done)
 "#;
 
-/// What a tree shows of itself: type and mode, size, links, inode, and the targets of links.
+/// Returns the visible state of a tree: type and mode, size, links, inode, and the targets of symlinks.
 fn shown(root: &Path) -> BTreeMap<PathBuf, (u32, u64, u64, u64, Option<PathBuf>)> {
     let (mut all, mut left) = (BTreeMap::new(), vec![root.to_owned()]);
     while let Some(dir) = left.pop() {
@@ -66,7 +66,7 @@ fn same(mkfs: &[&str]) {
     drop(kernel);
     assert!(theirs.len() > 1500);
     let mount = image.by_shunt(&[]);
-    // Each looked up by its name first, then listed.
+    // Each is looked up by name before it is listed.
     for (path, seen) in &theirs {
         let found =
             fs::symlink_metadata(mount.at().join(path)).unwrap_or_else(|error| panic!("{path:?}: {error}"));
@@ -76,7 +76,7 @@ fn same(mkfs: &[&str]) {
     assert_eq!(ours.keys().collect::<Vec<_>>(), theirs.keys().collect::<Vec<_>>());
     assert_eq!(ours, theirs);
 
-    // Nothing can be read, made or moved.
+    // Reading, creating and renaming fail.
     let dir = secret(mount.at());
     let of = |wanted: fn(&fs::FileType) -> bool| {
         let mut entries = fs::read_dir(&dir).unwrap().flatten();
@@ -94,7 +94,7 @@ fn same(mkfs: &[&str]) {
     assert_eq!(errno(fs::metadata(dir.join("new"))), Some(2));
     assert_eq!(errno(fs::create_dir(&file)), Some(17));
 
-    // All can be removed.
+    // Removing works.
     let before = theirs.len();
     let mut removed = 0;
     for (path, seen) in theirs.iter().filter(|(path, _)| path.components().count() == 2).take(9) {
@@ -116,7 +116,7 @@ fn same(mkfs: &[&str]) {
     drop(mount);
     image.check();
 
-    // What is left is whole for who has the key.
+    // The rest is intact for the holder of the key.
     let kernel = image.by_kernel("rw").unwrap();
     fscrypt::add_key(kernel.at()).unwrap();
     assert_eq!(shown(kernel.at()).len(), before - removed - 1);

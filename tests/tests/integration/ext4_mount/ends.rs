@@ -1,4 +1,4 @@
-//! How mounts end: by umount(8), by a signal while all write.
+//! End of mounts: by umount(8), and by a signal during writes.
 
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -16,8 +16,8 @@ use shunt_tests::{
     Image, Plan, binary, mounts, needs_mount, needs_tools, nobody, requirement, run, run_for, sh,
 };
 
-/// Twenty times: mount, write without a sync, umount(8), and at once e2fsck. mount(8) and umount(8) find their helpers where
-/// they look for them, in a mount table of our own.
+/// Twenty times: mount, write without a sync, umount(8), and immediately e2fsck. mount(8) and umount(8) find their helpers in
+/// their usual directory, in a mount namespace of the test.
 const ROUNDS: &str = r#"
 mount --make-rprivate /
 sbin=$(realpath /sbin)
@@ -47,15 +47,15 @@ fn umount_waits_for_the_last_commit() {
     image.check();
 }
 
-/// What writers were told, and when they were refused.
+/// Files that the writers synced, and whether the writers are to stop.
 #[derive(Default)]
 struct Story {
     synced: Mutex<Vec<(String, u8)>>,
     over: AtomicBool,
 }
 
-/// Writes and syncs files, holding one open all the time, until that is refused. Never beside the mount: once that is
-/// detached, its path leads to the directory below.
+/// Writes and syncs files, holding one open all the time, until a call fails. It works below an open directory, because once
+/// the mount is detached, its path leads to the directory beneath.
 fn write_on(at: &std::path::Path, writer: u8, story: &Story) {
     let Ok(top) = File::open(at) else { return };
     let at = std::path::PathBuf::from(format!("/proc/self/fd/{}", top.as_raw_fd()));
@@ -67,7 +67,7 @@ fn write_on(at: &std::path::Path, writer: u8, story: &Story) {
             let mut file = File::create(at.join(&name))?;
             file.write_all(&[writer ^ round as u8; 30_000])?;
             file.sync_all()?;
-            // So that the image is never full.
+            // Keeps the image from filling up.
             if round > 40 {
                 fs::remove_file(at.join(format!("file{writer}-{}", round - 40)))?;
                 held.set_len(0)?;
@@ -81,7 +81,7 @@ fn write_on(at: &std::path::Path, writer: u8, story: &Story) {
     }
 }
 
-/// SIGTERM while four write: it is gone within ten seconds, the image is clean, and what was synced is there.
+/// SIGTERM during four writers: the daemon ends within ten seconds, the image is clean, and synced data is present.
 #[test]
 fn a_signal_ends_it_while_all_write() {
     needs_mount!();
@@ -109,7 +109,7 @@ fn a_signal_ends_it_while_all_write() {
         let synced = story.synced.into_inner().unwrap();
         for writer in 0..4 {
             let prefix = format!("file{writer}-");
-            // Older ones were removed.
+            // Older ones were removed by the writer.
             for (name, byte) in synced.iter().rev().filter(|(name, _)| name.starts_with(&prefix)).take(35) {
                 let content =
                     fs::read(mount.at().join(name)).unwrap_or_else(|error| panic!("{name}: {error}"));
@@ -122,7 +122,7 @@ fn a_signal_ends_it_while_all_write() {
     image.check();
 }
 
-/// The owner of an image needs no privilege; who may not read it gets one line.
+/// The owner of an image needs no privileges; a user who may not read it gets one line.
 #[test]
 fn the_owner_mounts_an_image() {
     needs_mount!();
@@ -145,7 +145,7 @@ fn the_owner_mounts_an_image() {
             );
             sh(s.mnt(), &work).ok();
             run(shunt(&["umount"]).arg(s.mnt())).ok();
-            // On their PATH there may be none.
+            // A user's PATH may not contain it.
             run_for(60, Command::new("/sbin/e2fsck").arg("-fn").arg(&image)).ok();
         }
         let refused = run_for(20, shunt(&["ext4", "--daemon"]).arg(&other).arg(s.mnt()));

@@ -1,4 +1,4 @@
-//! What `chattr +i` and `chattr +a` forbid is what they forbid on the kernel's own ext4.
+//! `chattr +i` and `chattr +a` forbid the same operations as on the kernel's own ext4.
 
 use std::fs::{self, File, Permissions};
 use std::io;
@@ -14,7 +14,7 @@ use shunt_tests::{Image, needs_mount, requirement, skip};
 
 type Operation = (&'static str, fn(&Objects<'_>) -> io::Result<()>);
 
-/// A file and a directory that get a flag, and descriptors from before they had it.
+/// A file and a directory that get a flag, and descriptors opened before.
 struct Objects<'a> {
     at: &'a Path,
     open: File,
@@ -63,7 +63,7 @@ fn operations() -> Vec<Operation> {
         }),
         ("truncate", |o| {
             let name = std::ffi::CString::new(o.at.join("file").to_str().unwrap()).unwrap();
-            // SAFETY: the string ends with a zero byte and lives through the call.
+            // SAFETY: the string is terminated by a zero byte and lives through the call.
             match unsafe { libc::truncate(name.as_ptr(), 100) } {
                 0 => Ok(()),
                 _ => Err(io::Error::last_os_error()),
@@ -111,7 +111,7 @@ fn operations() -> Vec<Operation> {
     ]
 }
 
-/// What each operation does to objects with a flag; of those that succeed, what is there afterwards.
+/// Returns the result of each operation on objects with a flag, and for those that succeed the state afterwards.
 fn table(mount: &Mount, flag: IFlags) -> Vec<String> {
     let mut rows = Vec::new();
     for (n, (name, operation)) in operations().into_iter().enumerate() {

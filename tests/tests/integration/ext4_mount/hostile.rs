@@ -1,4 +1,4 @@
-//! Images with changed bytes, mounted: every request ends, with an answer or an error, and the daemon lives on.
+//! Mounts of images with corrupted bytes: every request completes, with a result or an error, and the daemon stays alive.
 
 use std::fs;
 use std::os::unix::fs::FileExt as _;
@@ -6,7 +6,7 @@ use std::process::Command;
 
 use shunt_tests::{Image, Rng, needs_mount, requirement, run_for};
 
-/// Walks, reads and asks about everything, bounded in depth: a damaged tree can lead into itself.
+/// Walks, reads and queries everything, with bounded depth: a corrupt tree can contain itself.
 const WALK: &str = r#"
 find . -maxdepth 8 -ls >/dev/null 2>&1
 find . -maxdepth 4 -type f -size -9000k -exec head -c 100000 {} + >/dev/null 2>&1
@@ -46,7 +46,7 @@ fn survives(mkfs: &[&str], seed: u64) {
             let at = used[rng.below(used.len())] as u64;
             file.write_all_at(&[rng.below(256) as u8], at).unwrap();
         }
-        // Reading alone, and writing.
+        // Read-only and writable mounts.
         let options: &[&str] = if round % 2 == 0 { &["--read-only"] } else { &[] };
         let started = run_for(20, &mut image.mount_command(options));
         if !started.success() {
@@ -78,7 +78,7 @@ fn inline() {
     survives(&["-O", "^metadata_csum,^uninit_bg,inline_data", "-I", "256"], 3);
 }
 
-/// A directory that contains the directory that it is in, and the root: named, not followed.
+/// A directory that contains its own parent and the root: listed, but not followed.
 #[test]
 fn directory_loops() {
     needs_mount!();

@@ -1,4 +1,4 @@
-//! What is kept for root: to users the disk is full where the kernel says so.
+//! Reserved blocks: the disk is full for users at the same point as with the kernel.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{PermissionsExt as _, chown};
@@ -10,12 +10,12 @@ use shunt_tests::{Image, User, needs_mount, requirement};
 
 const USER: u32 = 1000;
 
-/// A name of which four fill a block of 1 KiB.
+/// Returns a name of which four fill a block of 1 KiB.
 fn name(n: usize) -> String {
     format!("{n:x<230}")
 }
 
-/// How many of twenty succeed, the others for want of room.
+/// Returns how many of twenty operations succeed. The others must fail with ENOSPC.
 fn tried(mut one: impl FnMut(usize) -> std::io::Result<()>) -> usize {
     let results = (0..20).map(|n| one(n).map_err(|error| error.raw_os_error()));
     let (done, refused): (Vec<_>, Vec<_>) = results.partition(Result::is_ok);
@@ -23,8 +23,8 @@ fn tried(mut one: impl FnMut(usize) -> std::io::Result<()>) -> usize {
     done.len()
 }
 
-/// What a user, and root after that, can do once the user has filled the disk: new names, more names of a file, and names
-/// moved into another directory.
+/// Counts what a user, and then root, can do once the user has filled the disk: new names, hard links, and names moved into
+/// another directory.
 fn names_on_a_full_disk(at: &Path) -> [usize; 6] {
     for dir in ["made", "linked", "from", "to", "more"] {
         fs::create_dir(at.join(dir)).unwrap();

@@ -1,7 +1,7 @@
-//! `kill -9` of a daemon under load, again and again: what was synced is there, nothing is another file's data, and e2fsck
-//! finds nothing to mend once the journal is applied.
+//! `kill -9` of a daemon under load, repeatedly: synced data is present, no file shows another file's data, and e2fsck finds
+//! nothing to repair after journal recovery.
 //!
-//! `EXT4_KILLS` says how many times; 20 where it does not.
+//! `EXT4_KILLS` sets the number of kills; the default is 20.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -14,15 +14,15 @@ use shunt_tests::{Image, cmd::within, mounts, needs_mount};
 
 const WRITERS: usize = 3;
 
-/// What one writer knows of its directory.
+/// A writer's view of its directory.
 #[derive(Default)]
 struct Known {
-    /// Bytes of the files that were synced, and whether what was done to them last was acknowledged.
+    /// Length of each synced file, and whether the last operation on it was acknowledged.
     files: BTreeMap<u64, (usize, bool)>,
     next: u64,
 }
 
-/// Each file has bytes of its own, and none of them is zero.
+/// Returns a byte of a file's pattern. Each file has its own, without zeros.
 fn pattern(writer: usize, file: u64, at: usize) -> u8 {
     let whose = (file * 3 + writer as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let mixed = whose ^ (at as u64 / 512).wrapping_mul(0x85eb_ca6b);
@@ -41,7 +41,7 @@ fn work(directory: &Path, writer: usize, known: &mut Known) -> io::Result<()> {
         let number = known.next;
         known.next += 1;
         let length = (number as usize * 7919) % 90_000 + 1;
-        // Made under another name: the rename is to be whole as well.
+        // Created under another name: the rename must be atomic as well.
         let new = directory.join("new");
         let file = File::create(&new)?;
         file.write_all_at(&content(writer, number, length), 0)?;
@@ -51,7 +51,7 @@ fn work(directory: &Path, writer: usize, known: &mut Known) -> io::Result<()> {
         sync_directory()?;
         known.files.insert(number, (length, true));
         if number.is_multiple_of(3) {
-            // Not synced: it may be there, in part or as a whole.
+            // Not synced: it may exist in part or as a whole.
             let more = directory.join(format!("loose{}", number % 7));
             fs::write(more, content(writer, number % 7, length))?;
         }
@@ -72,7 +72,7 @@ fn work(directory: &Path, writer: usize, known: &mut Known) -> io::Result<()> {
     }
 }
 
-/// Checks what is there, and forgets what was in doubt.
+/// Checks the directory, and drops files in doubt.
 fn check(directory: &Path, writer: usize, known: &mut Known) {
     for (&file, &(length, sure)) in &known.files {
         if sure {
@@ -97,14 +97,14 @@ fn check(directory: &Path, writer: usize, known: &mut Known) {
         }
     }
     known.files.retain(|_, &mut (_, sure)| sure);
-    // What was removed must not come back: by then it would be under the number of another file.
+    // Makes removals durable: a removed file must not reappear after its number was reused.
     File::open(directory).unwrap().sync_all().unwrap();
 }
 
 fn survives(mkfs: &[&str], kills: u64) {
     let image = Image::make(mkfs, 64).unwrap();
     let mut known: Vec<Known> = (0..WRITERS).map(|_| Known::default()).collect();
-    // Each fifth round ends well, so that e2fsck has its say.
+    // Each fifth round ends with an unmount, so that e2fsck can check the image.
     for round in 0..kills + kills.div_ceil(4) {
         let mount = image.by_shunt(&[]);
         let directory = |writer: usize| -> PathBuf { mount.at().join(format!("writer{writer}")) };
@@ -130,7 +130,7 @@ fn survives(mkfs: &[&str], kills: u64) {
             std::thread::sleep(Duration::from_millis(40 + round * 37 % 160));
             assert!(mounts::signal(daemon, rustix::process::Signal::KILL));
         });
-        // The guardian takes the mount away.
+        // The guardian removes the mount.
         assert!(within(Duration::from_secs(10), || mounts::count(mount.at()) == 0));
         drop(mount);
     }

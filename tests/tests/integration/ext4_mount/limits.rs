@@ -1,4 +1,4 @@
-//! What the kernel is told about the daemon's memory and about pages that wait to be written.
+//! Kernel settings of the daemon: memory reclaim and limits for dirty pages.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -7,17 +7,17 @@ use std::process::Command;
 use shunt_tests::cmd::one_line;
 use shunt_tests::{Image, Plan, needs_mount, needs_tools, nobody, requirement, run_for, sh};
 
-/// `flags` of a thread, the ninth of its `stat`.
+/// Returns the `flags` of a thread, the ninth field of its `stat`.
 fn flags(stat: &str) -> u64 {
     stat.rsplit(')').next().unwrap().split_whitespace().nth(6).unwrap().parse().unwrap()
 }
 
-/// No thread of the daemon waits for dirty pages of its own mount when it needs memory.
+/// No thread of the daemon waits for dirty pages of its own mount when it allocates memory.
 #[test]
 fn no_thread_waits_for_itself() {
     const LOCAL_THROTTLE: u64 = 0x10_0000;
     needs_mount!();
-    // On a thread of its own, which alone it is for.
+    // On a separate thread, because the setting applies to that thread only.
     let tried = std::thread::spawn(|| rustix::process::configure_io_flusher_behavior(true));
     if tried.join().unwrap().is_err() {
         return shunt_tests::skip::kernel_cannot("no CAP_SYS_RESOURCE");
@@ -35,7 +35,7 @@ fn no_thread_waits_for_itself() {
     assert_eq!(flags(&ours) & LOCAL_THROTTLE, 0, "it would be seen anywhere");
 }
 
-/// Writers may fill the cache as they may on a disk, and reads are asked for in large parts.
+/// Writers may fill the page cache as with a disk, and reads use large requests.
 #[test]
 fn limits_are_raised() {
     needs_mount!();
@@ -63,14 +63,14 @@ fn memory_is_locked_where_that_is_wished() {
     let image = Image::make(&[], 32).unwrap();
     for (args, locked) in [(&["-o", "mlock"][..], true), (&[], false)] {
         let mount = image.by_shunt(args);
-        // What it takes once it works counts, too.
+        // Memory that the daemon allocates while it works must be locked, too.
         sh(mount.at(), "head -c 5000000 /dev/zero > file; sync file; rm file").ok();
         assert_eq!(locked_kibibytes(mount.pid()) > 1000, locked);
     }
     image.check();
 }
 
-/// A limit on locked memory would end the daemon later on: it is told at once.
+/// A limit on locked memory would kill the daemon later, so the start fails.
 #[test]
 fn a_limit_on_locked_memory_is_told() {
     needs_mount!();

@@ -1,4 +1,4 @@
-//! What a daemon cannot do any more once it serves.
+//! The sandbox of the serving daemon.
 
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -11,10 +11,10 @@ use shunt_tests::{
     Image, Plan, binary, mounts, needs_mount, needs_tools, nobody, requirement, rings, run, sh,
 };
 
-/// EACCES by landlock, EPERM by the filter of system calls or for a mount that a landlocked process would take away.
+/// EACCES by landlock; EPERM by seccomp, or for a landlocked process that unmounts.
 const REFUSED: &str = "probe: open 13 write 13 list 13 execve 1 connect 1 umount 1 ring 1 self 0";
 
-/// Once it serves, the daemon has given up most of what an image that finds a bug could use; it still ends in good order.
+/// Once it serves, the daemon has given up most privileges that an exploit in a crafted image could use; it still ends cleanly.
 #[test]
 fn the_daemon_is_locked_in() {
     needs_mount!();
@@ -37,7 +37,7 @@ fn the_daemon_is_locked_in() {
             },
         )
     };
-    // Just after it said that it serves.
+    // Shortly after it reported that it serves.
     assert!(within(Duration::from_secs(5), locked));
     fs::write(mount.at().join("file"), b"written").unwrap();
     mounts::signal(pid, Signal::TERM);
@@ -48,8 +48,8 @@ fn the_daemon_is_locked_in() {
     assert_eq!(run(binary::command(&["ext4", "cat"]).arg(image.path()).arg("/file")).ok(), "written");
 }
 
-/// What a daemon in the foreground says: how many of its threads are locked in, and what could be done on a thread that
-/// was there and on a new one.
+/// Starts a daemon in the foreground. Returns the process and its probe output: how many of its threads are sandboxed, and the
+/// operations that succeed on an existing thread and on a new one.
 fn tries(command: &mut Command) -> (Child, Vec<String>) {
     let mut daemon = command.stdout(Stdio::piped()).spawn().unwrap();
     let lines = BufReader::new(daemon.stdout.take().unwrap()).lines();
@@ -60,17 +60,18 @@ fn tries(command: &mut Command) -> (Child, Vec<String>) {
 fn assert_refused(tried: &[String]) {
     let [threads, there, new, descriptors] = tried else { panic!("{tried:?}") };
     let counts: Vec<u32> = threads.split(' ').filter_map(|word| word.parse().ok()).collect();
-    // So few, for the image is opened afterwards, and what serves it is started then.
+    // Few threads, because the image is opened afterwards, and its threads start then.
     assert!(counts[0] >= counts[1] && counts[1] <= 4, "{threads}");
     assert_eq!([there, new], [REFUSED; 2]);
     let descriptors = descriptors.strip_prefix("probe: descriptors ").unwrap();
     descriptors.split(' ').for_each(assert_known);
 }
 
-/// Each descriptor that is left is a way out: one of another kind wants thought first.
+/// Asserts that a descriptor has a known kind. Each remaining descriptor is a possible way out of the sandbox, so a new kind
+/// needs review.
 fn assert_known(descriptor: &str) {
     let known = match descriptor.split_once(':') {
-        // To the guardian, which was told what it may do before; from signals; the control socket.
+        // The connection to the guardian, whose permitted requests were fixed before; signals; the control socket.
         Some(("socket", how)) => ["connected", "listening"].contains(&how),
         // /dev/fuse, /dev/null, /dev/cpu_dma_latency.
         Some(("device", number)) => {
@@ -79,10 +80,10 @@ fn assert_known(descriptor: &str) {
             ["10:229", "1:3"].contains(&number)
                 || latency.is_some_and(|minor| number == format!("10:{}", minor.trim()))
         }
-        // The image alone, and its lock; the directory of the control socket.
+        // Only the image and its lock, and the directory of the control socket.
         Some(("file" | "directory", _)) => true,
         Some(_) => false,
-        // To the process outside; rings and counters; the disk itself.
+        // The pipe to the process outside; rings and counters; the disk itself.
         None => ["pipe", "anonymous", "disk"].contains(&descriptor),
     };
     assert!(known, "what is descriptor {descriptor}?");
@@ -92,18 +93,18 @@ fn ends(mut daemon: Child) -> bool {
     let pid = daemon.id();
     mounts::signal(pid, Signal::TERM);
     let ended = within(Duration::from_secs(10), || daemon.try_wait().unwrap().is_some());
-    // The guardian takes away what it leaves.
+    // The guardian removes what the daemon leaves.
     daemon.kill().unwrap();
     daemon.wait().unwrap().success() && ended
 }
 
-/// Files, programs, sockets, rings and mounts are out of reach.
+/// Files, programs, sockets, rings and mounts are inaccessible.
 #[test]
 fn nothing_else_can_be_reached() {
     nothing_can_be_reached("dev");
 }
 
-/// Where requests come by rings, no other ring is made. Those that there are serve as many callers as come.
+/// With io_uring as transport no other ring can be created. The existing ones serve any number of callers.
 #[test]
 fn nothing_else_can_be_reached_over_rings() {
     let _kept = rings::keep();
@@ -142,7 +143,7 @@ fn nothing_can_be_reached(transport: &str) {
     assert_eq!(run(binary::command(&["ext4", "cat"]).arg(image.path()).arg("/file")).ok(), "written");
 }
 
-/// Of a user who may not mount, too: fusermount3 is run by the process outside.
+/// Also for a user who may not mount: the process outside runs fusermount3.
 #[test]
 fn users_are_locked_in_as_well() {
     needs_mount!();
@@ -159,8 +160,8 @@ fn users_are_locked_in_as_well() {
     });
 }
 
-/// However many threads there are and however requests come, all are locked in, and what `shunt list` and `shunt stat` tell
-/// comes from within.
+/// With any number of threads and any transport all of them are sandboxed, and the data for `shunt list` and `shunt stat` comes
+/// from inside.
 #[test]
 fn all_ways_of_serving_are_locked_in() {
     needs_mount!();
@@ -196,13 +197,13 @@ fn all_ways_of_serving_are_locked_in() {
     }
 }
 
-/// Of a process: what of it is not as a locked-in one has it.
+/// Returns the lines that the `status` of a sandboxed process should have and this one lacks.
 fn not_given_up(pid: u32, wanted: &[&str]) -> Vec<String> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     wanted.iter().filter(|line| !status.contains(**line)).map(|line| (*line).to_owned()).collect()
 }
 
-/// Who only looks into an image has nothing but the image and standard output, from before the first byte of it is read.
+/// Commands that only read an image have access to the image and standard output alone, before they read its first byte.
 #[test]
 fn commands_without_a_mount_are_locked_in() {
     requirement!(rustix::process::geteuid().is_root(), "needs root");
@@ -214,7 +215,7 @@ fn commands_without_a_mount_are_locked_in() {
     }
     let image = Image::make(&["-N", "4000", "-d", content.path().to_str().unwrap()], 64).unwrap();
     let common = ["Seccomp:\t2", "NoNewPrivs:\t1"];
-    // It waits for somebody to read.
+    // It blocks until its output is read.
     let mut cat = binary::command(&["ext4", "cat"]);
     let mut cat = cat.arg(image.path()).arg("/large").stdout(Stdio::piped()).spawn().unwrap();
     let wanted = [&common[..], &["CapEff:\t0000000000000000", "Groups:\t \n"]].concat();
@@ -223,7 +224,7 @@ fn commands_without_a_mount_are_locked_in() {
     let mut read = Vec::new();
     std::io::Read::read_to_end(&mut cat.stdout.take().unwrap(), &mut read).unwrap();
     assert!(cat.wait().unwrap().success() && read == vec![7; 16 << 20]);
-    // It has much to make.
+    // It has much to write.
     let target = tempfile::tempdir().unwrap();
     let mut extract = binary::command(&["ext4", "extract"]);
     let extract = extract.arg(image.path()).arg("/many").arg(target.path().join("made"));

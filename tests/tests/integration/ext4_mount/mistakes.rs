@@ -1,4 +1,4 @@
-//! What cannot be mounted is told in one line that says why, and with an exit code.
+//! Images that cannot be mounted: one line gives the reason, with an exit code.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt as _;
@@ -9,7 +9,7 @@ use rustix::process::Signal;
 use shunt_tests::cmd::{Ran, one_line, within};
 use shunt_tests::{Image, Loop, mounts, needs_mount, needs_tools, patiently, requirement, run, run_for};
 
-/// A mount that is refused with this code, and words in its one line; nothing is left of it.
+/// Asserts that a mount fails with this exit code and with these words in its one line, and leaves nothing behind.
 #[track_caller]
 fn refused(image: &Image, code: i32, words: &[&str]) {
     let ran = run_for(20, &mut image.mount_command(&[]));
@@ -21,7 +21,7 @@ fn refused(image: &Image, code: i32, words: &[&str]) {
     assert_eq!(mounts::count(&image.aside().join("ours")), 0);
 }
 
-/// What begins so, and what it is told to be.
+/// Signatures of other formats, and the name reported for each.
 const OTHERS: &[(usize, &[u8], &str)] = &[
     (0, b"XFSB", "xfs"),
     (0x1_0040, b"_BHRfS_M", "btrfs"),
@@ -48,7 +48,7 @@ fn of_other_kinds() {
         fs::write(image.path(), content).unwrap();
         refused(&image, 1, &[word, "no ext2, ext3 or ext4"]);
     }
-    // One that a tool made.
+    // A file system made by the real tool.
     let xfs = run_for(
         60,
         Command::new("mkfs.xfs").args(["-q", "-f", "-d", "size=300m,file,name="]).arg(image.path()),
@@ -79,7 +79,7 @@ fn with_a_feature_that_nobody_knows() {
     refused(&image, 1, &["0x40000000"]);
 }
 
-/// As by the kernel: an image whose root cannot be shown is refused, read-only too, and not mounted without a root.
+/// As with the kernel: an image whose root directory is unusable is refused, read-only too, and not mounted without a root.
 #[test]
 fn with_a_damaged_root() {
     needs_mount!();
@@ -88,7 +88,7 @@ fn with_a_damaged_root() {
         (&[][..], "sif <2> mode 0100644"),
         (&[], "sif <2> mode 0"),
         (&[], "clri <2>"),
-        // The descriptor of the group that the root is in.
+        // The descriptor of the root's block group.
         (&["-O", "^metadata_csum"], "set_bg 0 inode_table 99999999"),
         (&["-O", "^metadata_csum"], "set_bg 0 inode_table 0"),
         (&[], "set_bg 0 checksum 0"),
@@ -110,7 +110,7 @@ fn with_a_damaged_root() {
     }
 }
 
-/// By another mount of shunt: of the file, and of a loop device over it.
+/// In use by another mount of shunt: the file, and a loop device attached to it.
 #[test]
 fn in_use() {
     needs_mount!();
@@ -136,11 +136,11 @@ fn in_use() {
     assert!(mount.unwrap().status.success());
     assert_eq!(ran.status.and_then(|status| status.code()), Some(4), "{ran:?}");
     one_line(&ran.err, "in use");
-    // The kernel takes it for the file system that it has mounted already, or refuses it.
+    // The kernel detects that this file system is mounted already, or refuses it.
     assert!(!kernel.success(), "{kernel:?}");
 }
 
-/// A medium that cannot be written, with a journal that is to be replayed: that is done in memory.
+/// A read-only medium whose journal needs recovery: the recovery happens in memory.
 #[test]
 fn none_where_the_medium_cannot_be_written() {
     needs_mount!();
@@ -169,7 +169,7 @@ fn none_where_the_medium_cannot_be_written() {
     assert!(fs::read(image.path()).unwrap() == before);
 }
 
-/// Nothing is waited for that is no image, and nobody reads from it.
+/// Objects that are no images are refused without waiting and without reading from them.
 #[test]
 fn pipes_devices_and_directories() {
     needs_mount!();

@@ -1,4 +1,4 @@
-//! `shunt ext4 IMAGE MOUNTPOINT` beside the kernel's own mount of the same image.
+//! `shunt ext4 IMAGE MOUNTPOINT` compared with the kernel's own mount of the same image.
 
 mod devices;
 mod encrypted;
@@ -28,7 +28,7 @@ use std::process::Command;
 use serde_json::Value;
 use shunt_tests::{Image, Stage, User, binary, memory, needs_mount, patiently, requirement, run, sh};
 
-/// All kinds of files, made by the kernel.
+/// Creates all kinds of files, through the kernel.
 const FILL: &str = r#"
 mkdir -p dir/a/b big small; echo deep > dir/a/b/deep
 (cd big; seq -f 'a name of some length %.0f' 1 4000 | tr '\n' '\0' | xargs -0 touch)
@@ -48,7 +48,7 @@ command -v setfacl >/dev/null && { setfacl -m u:70000:rw,g:80000:r small/8; setf
 chattr +A small/9; chattr +d small/10; chattr +S small/11; chattr +a small/12; chattr +i small/13
 "#;
 
-/// A file system made with these options and filled; `None` where this kernel cannot have it.
+/// Makes a file system with these options and fills it; `None` if this kernel does not support it.
 fn filled(mkfs: &[&str]) -> Option<Image> {
     let image = Image::make(mkfs, 64).map_err(|why| shunt_tests::skip::skip(&why)).ok()?;
     match image.by_kernel("rw") {
@@ -61,7 +61,7 @@ fn filled(mkfs: &[&str]) -> Option<Image> {
     Some(image)
 }
 
-/// What the kernel shows of an image, `shunt` shows.
+/// Asserts that `shunt` shows an image as the kernel does.
 fn same(mkfs: &[&str]) {
     needs_mount!();
     requirement!(rustix::process::geteuid().is_root(), "needs root");
@@ -102,13 +102,13 @@ variants! {
     ext2_of_old: ["-t", "ext2", "-b", "1024", "-r", "0"];
 }
 
-/// An image beside the mount that every user may read and write, where every user may get.
+/// Creates an image in a directory accessible to all users, with read and write permission for all.
 fn image_for_users(s: &Stage) -> PathBuf {
     sh(s.aside(), "truncate -s 16M image; mkfs.ext4 -q -F image; chmod 666 image; chmod 755 .").ok();
     s.aside().join("image")
 }
 
-/// What was learnt is kept: a second look asks nothing.
+/// Names and attributes are cached: a second look sends no requests.
 #[test]
 fn a_second_look_costs_nothing() {
     needs_mount!();
@@ -127,7 +127,7 @@ fn a_second_look_costs_nothing() {
         look();
         let first = asked();
         look();
-        // Not one per file; the kernel asks for a name or two again when it has forgotten them.
+        // Not one per file; the kernel requests a few names again after evicting them.
         assert!(
             asked() <= first + 5,
             "{first} requests for the first look, {} for the second",

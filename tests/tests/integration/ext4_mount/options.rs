@@ -1,5 +1,5 @@
-//! Options of mount(8) and of ext4(5): those that have an effect have it, and each of the others is accepted, or refused with
-//! its reason.
+//! Options of mount(8) and of ext4(5): supported ones take effect, and each of the others is accepted without effect, or
+//! refused with the reason.
 
 use std::fs::{self, File};
 use std::time::Duration;
@@ -11,7 +11,7 @@ use shunt_tests::{Image, mounts, needs_mount, needs_tools, pace, requirement, ru
 
 fn kill(mount: &Mount) {
     mounts::signal(mount.pid(), Signal::KILL);
-    // The guardian takes the mount away.
+    // The guardian removes the mount.
     assert!(within(Duration::from_secs(10), || mounts::count(mount.at()) == 0));
 }
 
@@ -62,7 +62,7 @@ fn links_are_not_followed() {
     assert_eq!(error.raw_os_error(), Some(libc::ELOOP));
 }
 
-/// A change that nobody syncs lasts after so many seconds.
+/// A change without a sync becomes durable after this many seconds.
 #[test]
 fn changes_are_committed_at_the_age_given() {
     needs_mount!();
@@ -80,7 +80,7 @@ fn changes_are_committed_at_the_age_given() {
     image.check();
 }
 
-/// Without recovery an image whose journal has something is not shown, rather than half of a change.
+/// With `norecovery`, an image whose journal needs recovery is refused, rather than shown with partial transactions.
 #[test]
 fn recovery_is_not_left_out_where_it_is_needed() {
     needs_mount!();
@@ -98,7 +98,7 @@ fn recovery_is_not_left_out_where_it_is_needed() {
     assert_eq!(fs::read(mount.at().join("file")).unwrap(), b"content");
 }
 
-/// Damage ends all changes if that is wanted, and else those of what is damaged.
+/// Corruption ends all changes if that is requested, otherwise only changes of the corrupt objects.
 #[test]
 fn damage_ends_changes() {
     needs_mount!();

@@ -1,4 +1,4 @@
-//! The times of last reads: `relatime`, `strictatime`, `noatime`, `nodiratime`, `lazytime`.
+//! Access times: `relatime`, `strictatime`, `noatime`, `nodiratime`, `lazytime`.
 
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt as _;
@@ -8,20 +8,20 @@ use std::time::Duration;
 
 use shunt_tests::{Image, mounts, needs_mount, sh};
 
-/// Seconds and nanoseconds.
+/// Returns seconds and nanoseconds.
 fn atime(path: &Path) -> (i64, i64) {
     let found = fs::metadata(path).unwrap();
     (found.atime(), found.atime_nsec())
 }
 
-/// Leaves a file for the next read to ask for: what was just written is in the kernel's cache.
+/// Drops a file from the page cache, so that the next read sends a request: data just written is cached.
 const DROP: &str = "dd of=$f oflag=nocache conv=notrunc,fdatasync count=0 status=none";
 
-/// How often the time moved in so many reads, each by an open of its own, of a file and of a directory.
+/// Counts how often the access time changes in a number of reads, each with a new open, of a file and of a directory.
 fn moves(options: &str, reads: u32) -> (u32, u32) {
     let image = Image::make(&[], 32).unwrap();
     let mount = image.by_shunt(&["-o", options]);
-    // Older than the change of the inode.
+    // Older than the inode's ctime.
     let made = "mkdir dir; f=dir/file; echo text > $f; touch -a -d 2001-02-03 $f dir";
     sh(mount.at(), &format!("{made}; {DROP}")).ok();
     let (file, dir) = (mount.at().join("dir/file"), mount.at().join("dir"));
@@ -50,7 +50,7 @@ fn options_are_told_apart() {
     assert_eq!(moves("relatime,nodiratime", 3), (1, 0));
 }
 
-/// What is left of a read after the daemon was killed, when another file had been synced.
+/// Reports whether an access time survives a kill of the daemon after another file was synced.
 fn survives(options: &str, synced: &str) -> bool {
     let image = Image::make(&[], 32).unwrap();
     let mount = image.by_shunt(&["-o", options]);
@@ -60,7 +60,7 @@ fn survives(options: &str, synced: &str) -> bool {
     let before = atime(&file);
     fs::read(&file).unwrap();
     assert!(atime(&file) > before, "seen at once");
-    // Something of its own to commit.
+    // Another change to commit.
     fs::write(mount.at().join("other"), b"changed").unwrap();
     File::open(mount.at().join(synced)).unwrap().sync_all().unwrap();
     mounts::signal(mount.pid(), rustix::process::Signal::KILL);

@@ -1,4 +1,4 @@
-//! All that programs can see of a tree.
+//! Snapshot of everything that programs can see of a tree.
 
 use std::collections::BTreeMap;
 use std::ffi::CString;
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, FileType, SeekFrom, StatxFlags};
 
-/// All that can be seen of an inode.
+/// Visible state of an inode.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seen {
     inode: u64,
@@ -22,20 +22,20 @@ pub struct Seen {
     device: u64,
     times: [(i64, i64); 2],
     born: Option<(i64, u32)>,
-    /// Its sum.
+    /// Checksum of the content.
     content: u64,
-    /// Where data and holes begin.
+    /// Offsets at which data and holes begin.
     holes: Vec<u64>,
     xattrs: BTreeMap<CString, Vec<u8>>,
-    /// What `lsattr` shows.
+    /// Flags as shown by `lsattr`.
     flags: Option<u32>,
     version: Option<u32>,
     listed: Vec<(std::ffi::OsString, u64, FileType)>,
 }
 
 impl Seen {
-    /// Whether this is what the kernel shows. Where a directory does not say of what kind a name is, the kernel lists it as
-    /// unknown, which FUSE cannot.
+    /// Reports whether this equals the kernel's view. If dentries have no type, the kernel lists them as unknown, which FUSE
+    /// cannot.
     pub fn is(&self, kernel: &Self) -> bool {
         let unknown = kernel.listed.iter().all(|(.., kind)| *kind == FileType::Unknown);
         let names = |seen: &Self| seen.listed.iter().map(|(name, ..)| name.clone()).collect::<Vec<_>>();
@@ -64,13 +64,13 @@ fn see(path: &Path) -> Seen {
     let born = rustix::fs::statx(CWD, path, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::BTIME).unwrap();
     let has_born = born.stx_mask & StatxFlags::BTIME.bits() != 0;
     let file = (kind.is_file() || kind.is_dir()).then(|| File::open(path).unwrap());
-    // Before it is read: to the kernel, pages of what was allocated and never written are data once they are cached.
+    // Before the file is read: the kernel treats cached pages of unwritten extents as data.
     let holes = if kind.is_file() { holes(file.as_ref().unwrap(), stat.size()) } else { Vec::new() };
     let mut listed = match kind.is_dir() {
         true => shunt_tests::dir::list(path).into_iter().map(|e| (e.name, e.ino, e.kind)).collect(),
         false => Vec::new(),
     };
-    // The order is the file system's own.
+    // The order depends on the file system.
     listed.sort_by(|a, b| a.0.cmp(&b.0));
     Seen {
         inode: stat.ino(),
@@ -128,13 +128,13 @@ fn xattrs(path: &Path) -> BTreeMap<CString, Vec<u8>> {
 fn ask(file: &File, command: u64) -> u32 {
     use std::os::fd::AsRawFd as _;
     let mut answer = [0_u32; 2];
-    // SAFETY: both commands write at most one long, for which there is room.
+    // SAFETY: both commands write at most one long, for which there is space.
     let done = unsafe { libc::ioctl(file.as_raw_fd(), command, answer.as_mut_ptr()) };
     assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
     answer[0]
 }
 
-/// What `df` shows.
+/// Returns the figures of `df`.
 pub fn space(path: &Path) -> [u64; 7] {
     let seen = rustix::fs::statvfs(path).unwrap();
     [seen.f_blocks, seen.f_bfree, seen.f_bavail, seen.f_files, seen.f_ffree, seen.f_frsize, seen.f_namemax]

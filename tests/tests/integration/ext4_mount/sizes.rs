@@ -1,4 +1,4 @@
-//! How large files may be, and how late times, is decided by the format: as the kernel's own ext4 has it.
+//! Maximum file sizes and timestamps, which depend on the format, as with the kernel's own ext4.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use shunt_tests::{Image, needs_mount, requirement, skip};
 
-/// Ends of files on both sides of each limit: block maps, 32-bit counts of sectors, extents.
+/// Returns file sizes on both sides of each limit: block maps, 32-bit sector counts, extents.
 fn ends() -> Vec<u64> {
     let map = |block: u64| {
         let table = block / 4;
@@ -15,7 +15,7 @@ fn ends() -> Vec<u64> {
     };
     let mut ends = vec![1 << 31, 1 << 32, 1 << 34, 1 << 40, 1 << 41, 1 << 42, 1 << 43, 1 << 44, 1 << 45];
     ends.extend([1024, 2048, 4096].map(map));
-    // What a map takes of the sectors that an inode can count.
+    // The blocks of the map count towards the sectors of an inode.
     ends.extend([2_194_719_883_264, 2_196_873_666_560, 2_196_875_759_616, 2_199_023_251_456]);
     ends.extend([1 << 50, 1 << 55, (1 << 62) + 5]);
     let near = [-4096, -1024, -1, 0, 1, 1024, 4096];
@@ -26,7 +26,7 @@ fn ends() -> Vec<u64> {
     all
 }
 
-/// For each end: whether a file can be made as long by truncate, and by writing its last byte.
+/// Returns for each size the result of truncate, and of a write of the last byte.
 fn lengths(at: &Path) -> Vec<(u64, Option<i32>, Option<i32>)> {
     let result = |done: std::io::Result<()>| done.err().and_then(|error| error.raw_os_error());
     let one = |end: u64| {
@@ -34,7 +34,7 @@ fn lengths(at: &Path) -> Vec<(u64, Option<i32>, Option<i32>)> {
         let file = File::create(&path).unwrap();
         let cut = result(file.set_len(end));
         file.set_len(0).unwrap();
-        // A write-back cache takes what it cannot write.
+        // The write-back cache accepts data that cannot be written.
         let written = result(file.write_all_at(b"x", end - 1).and_then(|()| file.sync_all()));
         drop(file);
         fs::remove_file(path).unwrap();
@@ -59,7 +59,7 @@ fn as_large_as_by_the_kernel(mkfs: &[&str]) {
     let differ: Vec<_> = expected.iter().zip(&found).filter(|(expected, found)| expected != found).collect();
     assert!(differ.is_empty(), "{mkfs:?}: kernel and ours: {differ:?}");
     assert!(expected.iter().any(|(_, cut, _)| *cut == Some(libc::EFBIG)));
-    // The kernel reads the largest that there are.
+    // The kernel reads the largest files.
     let largest = expected.iter().filter(|(_, cut, _)| cut.is_none()).map(|(end, ..)| *end).max().unwrap();
     File::create(mount.at().join("largest")).unwrap().set_len(largest).unwrap();
     drop((mount, kernel));
@@ -88,7 +88,7 @@ variants! {
     ext2_1k: ["-t", "ext2", "-b", "1024"];
 }
 
-/// Inodes of 128 bytes have times until 2038: later ones become the last of those, not one before 1970.
+/// Inodes of 128 bytes store times until 2038: later ones are clamped, not wrapped to a time before 1970.
 #[test]
 fn late_times() {
     needs_mount!();

@@ -1,4 +1,4 @@
-//! `SEEK_DATA` and `SEEK_HOLE` of files that are being written: what is dirty in the page cache counts.
+//! `SEEK_DATA` and `SEEK_HOLE` of files during writes: dirty pages count as data.
 
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -24,7 +24,7 @@ fn hole(file: &File, from: u64) -> u64 {
     seek(file, SeekFrom::Hole(from)).unwrap()
 }
 
-/// Copies of a file that somebody else goes on writing.
+/// Copies of a file that another process keeps writing.
 #[test]
 fn copies_of_open_files() {
     needs_mount!();
@@ -48,7 +48,7 @@ fn copies_of_open_files() {
     image.check();
 }
 
-/// Writes, maps, punches and cuts at random; after each step data and holes are where they must be.
+/// Writes, maps, punches and truncates at random; after each step data and holes have the expected offsets.
 #[test]
 fn random_steps() {
     needs_mount!();

@@ -1,4 +1,4 @@
-//! Suites that others wrote, on an image.
+//! Third-party test suites, on an image.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;

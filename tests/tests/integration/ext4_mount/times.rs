@@ -1,4 +1,4 @@
-//! The kernel keeps the times of what it caches: they stay those of the writing, and are told once.
+//! The kernel keeps the timestamps of cached writes: they stay those of the write call, and are sent once.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use shunt_tests::{Image, binary, needs_mount, run};
 
-/// Longer than the kernel's clock is coarse.
+/// Longer than the resolution of the kernel's clock.
 const TICKS: Duration = Duration::from_millis(30);
 
 type Times = [(i64, i64); 2];
@@ -28,7 +28,7 @@ fn times(root: &Path) -> BTreeMap<String, Times> {
         .collect()
 }
 
-/// Writes in all ways, late enough that what is written back is stamped otherwise.
+/// Writes in all ways, with pauses, so that a timestamp of the write-back would differ.
 fn write_all(root: &Path) {
     let open = |name: &str| {
         File::options().read(true).write(true).create(true).truncate(false).open(root.join(name)).unwrap()
@@ -61,17 +61,17 @@ fn times_are_those_of_the_writing() {
     drop(mount);
     let mount = image.by_shunt(&[]);
     assert_eq!(times(mount.at()), before);
-    // All at different times, so that one cannot stand for the other.
+    // All times differ, so that none can be mistaken for another.
     let mut mtimes: Vec<_> = before.values().map(|[mtime, _]| *mtime).collect();
     mtimes.sort_unstable();
     mtimes.dedup();
     assert_eq!(mtimes.len(), 4);
 }
 
-/// A quarter of the time after which the kernel's clock moves on.
+/// A quarter of the kernel's clock resolution.
 const QUICK: Duration = Duration::from_millis(1);
 
-/// A file that is written as soon as it is made has one time, which the kernel need not tell again.
+/// A file that is written right after its creation has one time, which the kernel need not send again.
 #[test]
 fn new_files_are_stamped_once() {
     needs_mount!();
@@ -88,6 +88,6 @@ fn new_files_are_stamped_once() {
     let stat: Value = serde_json::from_str(&stat).unwrap();
     let count = |name: &str| stat["requests"][name]["count"].as_u64().unwrap_or(0);
     assert_eq!(count("create"), FILES);
-    // But for those that the clock fell upon.
+    // Except for those that a clock tick separated.
     assert!(count("setattr") <= slow + (FILES - slow) * 3 / 4, "{slow} were slow: {stat:#}");
 }

@@ -1,4 +1,4 @@
-//! How requests come where nobody says how.
+//! Default transport of requests.
 
 use std::fs;
 
@@ -6,8 +6,7 @@ use serde_json::Value;
 use shunt_tests::rings::{self, SwitchedOff};
 use shunt_tests::{Image, binary, needs_mount, requirement, run};
 
-/// Names are made and removed faster over rings: they are taken where the kernel has them switched on, and not missed
-/// where it has not.
+/// Creating and removing names is faster over io_uring: it is used if the kernel has it enabled, and its absence is no error.
 #[test]
 fn rings_are_taken_where_there_are() {
     needs_mount!();

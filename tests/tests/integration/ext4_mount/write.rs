@@ -1,4 +1,4 @@
-//! What is written through the mount: the kernel reads it, and `e2fsck` finds nothing to mend right after `shunt umount`.
+//! Writes through the mount: the kernel reads the result, and `e2fsck` finds nothing to repair right after `shunt umount`.
 
 use std::fs::{self, File};
 use std::io::{Read as _, Seek as _, Write as _};
@@ -9,7 +9,7 @@ use shunt_tests::{Image, mounts, needs_mount, requirement, run, run_for, sh};
 
 use crate::ext4_mount::{FILL, seen};
 
-/// What the kernel finds is what was made through the mount.
+/// Asserts that the kernel finds everything created through the mount.
 fn kernel_reads(mkfs: &[&str]) {
     needs_mount!();
     requirement!(rustix::process::geteuid().is_root(), "needs root");
@@ -55,7 +55,7 @@ variants! {
     ext2: ["-t", "ext2", "-b", "1024"];
 }
 
-/// A file that is open has its content, name or not; then its space comes back.
+/// An open file keeps its content, with or without a name; its space is freed after the last close.
 #[test]
 fn what_has_no_name_lives_as_long_as_it_is_open() {
     needs_mount!();
@@ -75,7 +75,7 @@ fn what_has_no_name_lives_as_long_as_it_is_open() {
     assert!(content == vec![7; 8 << 20]);
     drop(file);
     assert!(shunt_tests::cmd::within(std::time::Duration::from_secs(5), || free() + 8 >= before));
-    // One that is still open when all ends.
+    // A file that is still open when the mount ends.
     let open = File::create(mount.at().join("other")).unwrap();
     fs::remove_file(mount.at().join("other")).unwrap();
     run(Command::new("umount").arg("-l").arg(mount.at())).ok();
@@ -87,7 +87,7 @@ fn what_has_no_name_lives_as_long_as_it_is_open() {
     image.check();
 }
 
-/// fsync(2) lasts through a `kill -9` that comes right after it, on whatever descriptor.
+/// After fsync(2), on any descriptor, data survives an immediate `kill -9`.
 #[test]
 fn what_was_synced_is_there_after_a_kill() {
     needs_mount!();
@@ -107,7 +107,7 @@ fn what_was_synced_is_there_after_a_kill() {
         let renamed = dir.join("renamed");
         fs::rename(dir.join("file"), &renamed).unwrap();
         mounts::signal(mount.pid(), rustix::process::Signal::KILL);
-        // The guardian takes the mount away.
+        // The guardian removes the mount.
         assert!(
             shunt_tests::cmd::within(std::time::Duration::from_secs(10), || mounts::count(mount.at()) == 0)
         );
@@ -121,7 +121,7 @@ fn what_was_synced_is_there_after_a_kill() {
     }
 }
 
-/// The kernel does not tell the mount of an image file that syncfs(2) has written all pages back. They are committed soon after.
+/// The kernel does not report the completion of syncfs(2) to the mount of an image file. The pages are committed soon after.
 #[test]
 fn what_syncfs_wrote_is_there_soon_after() {
     needs_mount!();
@@ -131,7 +131,7 @@ fn what_syncfs_wrote_is_there_soon_after() {
         let mut file = File::create(mount.at().join(round.to_string())).unwrap();
         file.write_all(&[round; 100_000]).unwrap();
         rustix::fs::syncfs(&file).unwrap();
-        // Far less than the age at which every transaction is committed.
+        // Much less than the commit interval.
         std::thread::sleep(std::time::Duration::from_secs(1));
     }
     mounts::signal(mount.pid(), rustix::process::Signal::KILL);
@@ -167,7 +167,7 @@ fn names_move_in_all_ways() {
     image.check();
 }
 
-/// Immutable files cannot be changed, nor can those that are only appended to, but for that.
+/// Immutable files cannot be changed, and append-only ones can only be appended to.
 #[test]
 fn marks_are_obeyed() {
     needs_mount!();
@@ -186,8 +186,8 @@ fn marks_are_obeyed() {
     image.check();
 }
 
-/// A full image is full, and no more: what goes makes room again. The kernel's write-back cache learns of it late, but
-/// before `close`.
+/// A full image returns ENOSPC, and removals free space again. The write-back cache learns of the failure late, but before
+/// `close`.
 #[test]
 fn space_ends_and_comes_back() {
     needs_mount!();

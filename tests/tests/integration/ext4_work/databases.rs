@@ -1,8 +1,8 @@
-//! Data bases that lose their power: what they said is committed is there, and they find themselves whole.
+//! Power cuts under databases: everything that they acknowledged as committed is present, and their consistency checks pass.
 //!
-//! A data base works on an image on a disk that knows what was flushed ([`disk`](shunt_tests::disk)). At random moments an
-//! image is taken of what would be there if the power went. It is mounted, by the kernel or by `shunt`, and the data base
-//! is asked.
+//! A database works on an image on a disk that tracks flushes ([`disk`](shunt_tests::disk)). At random moments the test takes
+//! an image of a possible state of the disk after a power cut, mounts it with the kernel or with `shunt`, and checks the
+//! database.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -14,27 +14,27 @@ use shunt_tests::disk::{Lost, Powered};
 use shunt_tests::image::Mount;
 use shunt_tests::{Image, Rng, mounts};
 
-/// A data base, as these tests see it. Each of its clients commits one transaction after the other, numbered from 1.
+/// Interface of a database for these tests. Each of its clients commits one transaction after the other, numbered from 1.
 pub trait Base: Sync {
-    /// Makes an empty one on the mount.
+    /// Creates an empty database on the mount.
     fn make(&self, at: &Path);
 
-    /// How many clients it has.
+    /// Returns the number of clients.
     fn clients(&self) -> usize;
 
-    /// Works as a client until told to stop, or until its data base is gone. Calls `done` with the number of each
-    /// transaction that it was told is committed.
+    /// Runs a client until told to stop, or until its database is gone. Calls `done` with the number of each transaction
+    /// acknowledged as committed.
     fn work(&self, at: &Path, client: usize, stop: &AtomicBool, done: &dyn Fn(u64));
 
-    /// What of each client is there, after a check of everything: all its transactions up to one, and no other. The data
-    /// base must be able to go on.
+    /// Checks everything, and returns for each client the number of its last transaction: all earlier ones must be present, and
+    /// no other. The database must be able to continue.
     fn check(&self, at: &Path) -> Vec<u64>;
 
-    /// Leaves the mount, whatever state it is in.
+    /// Stops using the mount, in any state.
     fn leave(&self, at: &Path);
 }
 
-/// Leaves a mount when dropped: a data base that stays would keep it busy.
+/// Calls [`Base::leave`] on drop: a database that stays would keep the mount busy.
 struct Leaving<'a, B: Base>(&'a B, &'a Path);
 
 impl<B: Base> Drop for Leaving<'_, B> {
@@ -43,16 +43,16 @@ impl<B: Base> Drop for Leaving<'_, B> {
     }
 }
 
-/// How long the power is cut under it, and on what image.
+/// Duration of the test, and the image that it uses.
 pub struct Course {
-    /// So long.
+    /// Duration of the power cuts.
     pub time: Duration,
     pub mkfs: &'static [&'static str],
     pub mebibytes: u64,
     pub seed: u64,
 }
 
-/// Cuts the power under a data base for so long, ends with a `kill -9` of the daemon, and tells how often.
+/// Cuts the power under a database for a while, and ends with a `kill -9` of the daemon. Returns the number of cuts.
 pub fn survives(base: &impl Base, course: &Course) -> u32 {
     let made = Image::make(course.mkfs, course.mebibytes).unwrap();
     let first = made.by_shunt(&[]);
@@ -62,7 +62,7 @@ pub fn survives(base: &impl Base, course: &Course) -> u32 {
     }
     drop(first);
     made.check();
-    // Asked while nothing is lost: that it refuses an image after a cut is a failure.
+    // Checked before any loss: a refusal of the image after a cut is a failure.
     let kernel = made.by_kernel("ro").map(drop);
     if let Err(why) = &kernel {
         shunt_tests::skip::kernel_cannot(why);
@@ -77,7 +77,7 @@ pub fn survives(base: &impl Base, course: &Course) -> u32 {
     let told = || done.iter().map(|count| count.load(Ordering::SeqCst)).collect::<Vec<_>>();
     let mut rng = Rng::new(course.seed);
     let (cuts, by_kernel) = std::thread::scope(|scope| {
-        // Whatever fails, the clients end.
+        // Ends the clients after any failure.
         let _stop = StopAtEnd(&stop);
         for (client, count) in done.iter().enumerate() {
             let (at, stop) = (mount.at(), &stop);
@@ -105,8 +105,8 @@ pub fn survives(base: &impl Base, course: &Course) -> u32 {
             }
             before = now;
         }
-        // Killed, with all that it wrote on the disk. The guardian ends what waits for it: a thread of the daemon, too, may
-        // wait in the kernel for an answer of its own.
+        // Killed, with all its writes on the disk. The guardian aborts pending calls: even a thread of the daemon may wait in
+        // the kernel for a reply of its own mount.
         let now = told();
         assert!(mounts::signal(mount.pid(), Signal::KILL));
         stop.store(true, Ordering::SeqCst);
@@ -124,7 +124,7 @@ pub fn survives(base: &impl Base, course: &Course) -> u32 {
     cuts
 }
 
-/// What was committed by then is on the image.
+/// Checks that the image contains all transactions committed before the cut.
 fn holds(base: &impl Base, cut: &Image, committed: &[u64], by_kernel: bool, what: &str) {
     let check = |mount: Mount| {
         let there = {
@@ -150,7 +150,7 @@ impl Drop for StopAtEnd<'_> {
     }
 }
 
-/// How long the long ones take: `SHUNT_SOAK_SECONDS`, otherwise two minutes.
+/// Duration of the long tests: `SHUNT_SOAK_SECONDS`, by default two minutes.
 pub fn long() -> Duration {
     let told = std::env::var("SHUNT_SOAK_SECONDS").ok().and_then(|seconds| seconds.parse().ok());
     Duration::from_secs(told.unwrap_or(120))

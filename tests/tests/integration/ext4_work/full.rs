@@ -1,4 +1,4 @@
-//! A full image stops its writers, as the kernel's own ext4 does: with ENOSPC from `write(2)`, not from `close(2)` alone.
+//! A full image stops its writers, as the kernel's own ext4 does: with ENOSPC from `write(2)`, not only from `close(2)`.
 
 use std::fs::{self, File};
 use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
@@ -23,7 +23,7 @@ fn image_of(mebibytes: u64) -> (Image, Mount) {
     (image, mount)
 }
 
-/// Runs a line that writes without an end, as root and as somebody for whom no block is reserved.
+/// Runs a command that writes without an end, as root and as a user without access to reserved blocks.
 fn stops(line: &str) {
     stops_in(40, line);
 }
@@ -47,23 +47,23 @@ fn stops_in(mebibytes: u64, line: &str) {
     image.check();
 }
 
-/// Bytes that were accepted although they do not fit.
+/// Maximum number of bytes accepted although they do not fit.
 const MOST_BEHIND_THE_END: u64 = 4 << 20;
 
-/// Checks that the writer of `x` was stopped soon after the last block was taken.
+/// Checks that the writer of `x` was stopped soon after the last block was allocated.
 fn assert_bounded(mount: &Mount) {
     let Ok(file) = File::open(mount.at().join("x")) else { return };
-    // What is dirty fails or gets its blocks.
+    // Dirty pages get blocks or fail.
     drop(file.sync_all());
     let found = file.metadata().unwrap();
-    // A hole that was there before is not counted.
+    // Does not count an existing hole.
     if found.len() < 100 << 30 {
         let lost = found.len().saturating_sub(found.blocks() * 512);
         assert!(lost <= MOST_BEHIND_THE_END, "{lost} bytes were accepted without room");
     }
 }
 
-/// Removes everything, and waits until there is room again.
+/// Removes everything, and waits until the space is free again.
 fn clear(mount: &Mount) {
     for entry in fs::read_dir(mount.at()).unwrap().flatten() {
         if entry.file_name() != "lost+found" {
@@ -82,13 +82,13 @@ fn stops_dd() {
     stops("exec dd if=/dev/zero of=x bs=64k");
 }
 
-/// There is much room when the file is opened, and all of it fits into memory.
+/// There is ample space when the file is opened, and all of it fits into memory.
 #[test]
 fn stops_dd_in_a_large_image() {
     stops_in(600, "exec dd if=/dev/zero of=x bs=64k");
 }
 
-/// Who writes through a descriptor that may be read is refused by the write, not by a read.
+/// A writer whose descriptor also permits reads gets the error from the write, not from a read.
 #[test]
 fn stops_who_reads_as_well() {
     needs_tools!("python3");
@@ -151,7 +151,7 @@ with open('x', 'wb') as f:
     );
 }
 
-/// Leaves no block.
+/// Allocates every free block.
 fn fill(at: &Path) -> File {
     let mut fill = File::create(at.join("fill")).unwrap();
     let mut length = 1 << 20;
@@ -163,8 +163,8 @@ fn fill(at: &Path) -> File {
     fill
 }
 
-/// What needs no block is written on a full image; what needs one is refused by the first write, and reading, seeking and
-/// looking at files is not.
+/// On a full image, writes that need no block succeed; the first write that needs one fails, while reading, seeking and stat
+/// work.
 #[test]
 fn only_what_needs_room_is_refused() {
     needs_mount!();
@@ -199,9 +199,9 @@ fn only_what_needs_room_is_refused() {
     };
     tries();
     User::new(NOBODY).run(tries);
-    // A file is made as long as there is an inode; its first write is refused.
+    // Creating a file works while there is a free inode; its first write fails.
     refused(File::create(at.join("new")).unwrap());
-    // With room they go on, through handles that were refused before.
+    // With free space, writes succeed through handles that had failed before.
     let mut log = File::options().append(true).open(at.join("log")).unwrap();
     log.write_all(b"x").unwrap_err();
     drop(fill);
@@ -214,7 +214,7 @@ fn only_what_needs_room_is_refused() {
     image.check();
 }
 
-/// What is written through a mapping is told by msync.
+/// A failed write through a mapping is reported by msync.
 #[test]
 fn a_mapping_is_told() {
     needs_mount!();
@@ -232,7 +232,7 @@ fn a_mapping_is_told() {
     image.check();
 }
 
-/// Each handle that was open hears of a failure once, and as long as there is no room the next failure is told as well.
+/// Each open handle gets a failure reported once, and without free space the next failure is reported as well.
 #[test]
 fn who_goes_on_writing_is_told_again() {
     needs_mount!();

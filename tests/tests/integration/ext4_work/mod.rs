@@ -1,7 +1,7 @@
-//! Real work on `shunt ext4 IMAGE MOUNTPOINT`: programs, data bases, large trees, little room. After each, `e2fsck -fn` finds
-//! nothing to mend, and the kernel's own ext4 shows the same.
+//! Real workloads on `shunt ext4 IMAGE MOUNTPOINT`: programs, databases, large trees, little free space. After each, `e2fsck
+//! -fn` finds nothing to repair, and the kernel's own ext4 shows the same.
 //!
-//! What takes minutes is ignored unless asked for: `make soak` does that.
+//! Tests that take minutes are ignored by default: `make soak` runs them.
 
 mod databases;
 mod full;

@@ -1,4 +1,4 @@
-//! PostgreSQL, with checksums on its pages.
+//! PostgreSQL with page checksums.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,10 +9,10 @@ use shunt_tests::{mounts, needs_mount, requirement, run_for};
 
 use crate::ext4_work::databases::{Base, Course, long, survives};
 
-/// Threads that insert, update and delete; each has a table of its own, and one that all of them change.
+/// Number of clients that insert, update and delete; each has its own table, and all share one.
 const CLIENTS: usize = 3;
 
-/// Where Debian has the programs that are no one's to call, the newest version first.
+/// Returns Debian's directory of internal server programs, of the newest version.
 fn programs() -> Option<PathBuf> {
     let versions = std::fs::read_dir("/usr/lib/postgresql").ok()?;
     versions.filter_map(|version| Some(version.ok()?.path().join("bin"))).max()
@@ -23,7 +23,7 @@ struct Postgres {
 }
 
 impl Postgres {
-    /// A program of it, which must not be run by root.
+    /// Returns the command for a program of PostgreSQL, which must not run as root.
     fn program(&self, name: &str) -> Command {
         let mut command = Command::new("setpriv");
         command
@@ -45,14 +45,14 @@ impl Postgres {
         let mut command = self.program("pg_ctl");
         command.arg("-D").arg(at.join("data")).arg("-l").arg(at.join("log")).args(what);
         let ran = run_for(120, &mut command);
-        // The reason is in the log of the server, at its end.
+        // The end of the server's log contains the reason.
         let log = std::fs::read(at.join("log")).unwrap_or_default();
         let log = String::from_utf8_lossy(&log);
         let said: Vec<&str> = log.lines().rev().take(40).collect();
         assert!(ran.success(), "{ran:#?}\n{}", said.into_iter().rev().collect::<Vec<_>>().join("\n"));
     }
 
-    /// The socket lies on the mount as well.
+    /// The socket is on the mount as well.
     fn start(&self, at: &Path) {
         self.control(at, &["-w", "-o", &format!("-k {}", at.display()), "start"]);
     }
@@ -86,7 +86,7 @@ impl Base for Postgres {
         if client == 0 {
             self.start(at);
         }
-        // The socket is there before the server takes anyone.
+        // The socket exists before the server accepts clients.
         let up = || run_for(20, self.program("pg_isready").arg("-q").arg("-h").arg(at)).success();
         assert!(shunt_tests::cmd::within(std::time::Duration::from_secs(30), up));
         let mut command = self.program("psql");
@@ -111,7 +111,7 @@ impl Base for Postgres {
     }
 
     fn check(&self, at: &Path) -> Vec<u64> {
-        // They name the server that lost its power, which still runs: the power went in this copy alone.
+        // They name the server before the power cut, which is still running: the cut happened in this copy only.
         for lock in ["data/postmaster.pid", ".s.PGSQL.5432.lock"] {
             let _ = std::fs::remove_file(at.join(lock));
         }
@@ -141,7 +141,7 @@ impl Base for Postgres {
         if at.join("data/postmaster.pid").exists() && !std::thread::panicking() {
             self.control(at, &["-w", "-m", "fast", "stop"]);
         }
-        // One whose mount is gone, or that nobody waits for.
+        // A server whose mount is gone, or that nobody waits for.
         for pid in mounts::processes_naming(&at.join("data")) {
             mounts::signal(pid, rustix::process::Signal::KILL);
         }

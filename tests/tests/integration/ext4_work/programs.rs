@@ -1,4 +1,4 @@
-//! The programs that people run in a directory, and the kernel's view of what they left.
+//! Common programs in a mounted directory, and the kernel's view of the result.
 
 use std::fs;
 use std::path::Path;
@@ -6,10 +6,10 @@ use std::path::Path;
 use shunt_tests::image::Mount;
 use shunt_tests::{Image, binary, needs_mount, needs_tools, requirement, rich, sh};
 
-/// Images that differ in what the programs lean on: extents or maps, large blocks or small ones.
+/// Images that differ in features the programs rely on: extents or block maps, large or small blocks.
 const KINDS: [&[&str]; 2] = [&["-b", "4096"], &["-t", "ext3", "-b", "1024", "-I", "256"]];
 
-/// Does some work through the mount, has e2fsck look at the image, and looks at the work through the kernel's own mount.
+/// Runs some work through the mount, checks the image with e2fsck, and checks the result through the kernel's own mount.
 fn does(mkfs: &[&str], work: impl FnOnce(&Path), look: impl FnOnce(&Path)) {
     let image = Image::make(mkfs, 512).unwrap();
     let mount = image.by_shunt(&["-o", "suid,dev"]);
@@ -27,7 +27,7 @@ fn end(mount: &Mount) {
     mount.umount().ok();
 }
 
-/// A script with the directory as `$1` and one beside it as `$2`.
+/// Runs a script with the directory as `$1` and one beside it as `$2`.
 fn script(at: &Path, aside: &Path, text: &str) -> String {
     sh(aside, &format!("set -- '{}' '{}'\n{text}", at.display(), aside.display())).ok()
 }
@@ -41,7 +41,7 @@ fn git_clones_collects_and_checks_out() {
     let git = "git -c safe.directory='*' -c user.name=t -c user.email=t@t -c gc.auto=0";
     for kind in KINDS {
         let work = |at: &Path| {
-            // Cloned as the transport does it, not by hard links.
+            // Cloned through the transport, not with hard links.
             let text = format!(
                 "{git} clone -q --no-local --no-tags file://{} \"$1\"/clone; cd \"$1\"/clone
                  {git} fsck --strict --no-dangling; test -z \"$({git} status --porcelain)\"
@@ -77,7 +77,7 @@ fn rsync_goes_there_and_back() {
         let work = |at: &Path| {
             script(at, aside.path(), there);
             script(at, aside.path(), same);
-            // Again over what is there, with files changed in their place, and others gone.
+            // Once more over existing files, with some modified and others removed.
             script(
                 at,
                 aside.path(),
@@ -99,7 +99,7 @@ fn tar_keeps_attributes() {
     rich::tree(aside.path(), "tree");
     let tar = "tar --xattrs --acls --numeric-owner -S";
     script(aside.path(), aside.path(), &format!("{tar} -cf 1.tar tree"));
-    // Packed again in a fixed order, both list the same; and the contents compare.
+    // Packed again in a fixed order, both listings are equal; and so are the contents.
     let look = |at: &Path| {
         let pack = "--sort=name --format=posix --pax-option=delete=atime,delete=ctime";
         let text = format!(
@@ -150,7 +150,7 @@ fn holes_are_copied_dug_and_kept() {
         );
         look(at);
     };
-    // Block maps have no holes dug by the kernel only; ours can.
+    // With block maps the kernel cannot punch holes; `shunt` can.
     KINDS.into_iter().for_each(|kind| does(kind, work, look));
 }
 
@@ -173,7 +173,7 @@ fn a_project_in_c_is_built() {
     }
 }
 
-/// Sources, a library made of some of them, and a program made of the library.
+/// Creates sources, a library built from some of them, and a program that uses the library.
 fn project(within: &Path) {
     let at = within.join("project");
     fs::create_dir(&at).unwrap();
@@ -195,7 +195,7 @@ fn project(within: &Path) {
     fs::write(at.join("main.c"), main).unwrap();
 }
 
-/// Incremental compilation leans on locks, hard links, maps and times.
+/// Incremental compilation relies on locks, hard links, mappings and timestamps.
 #[test]
 fn a_crate_is_built() {
     needs_mount!();

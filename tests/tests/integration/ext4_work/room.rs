@@ -1,4 +1,4 @@
-//! Very much room, and very little.
+//! Very large and nearly full images.
 
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -65,7 +65,7 @@ fn a_tebibyte() {
     image.check();
 }
 
-/// The last block of a file that lies furthest out: where in the file, and where on the disk.
+/// Returns the file offset and the disk position of the file's block that is furthest out on the disk.
 fn furthest(image: &Image) -> (u64, u64) {
     let extents =
         run(binary::command(&["ext4", "extents"]).arg(image.path()).args(["/large", "--json"])).ok();
@@ -86,7 +86,7 @@ fn errno(error: std::io::Error) -> Errno {
     Errno::from_io_error(&error).expect("an error of the system")
 }
 
-/// What can be done in a directory, each by a number of its own; all of it takes room, or may.
+/// Operations in a directory, each with a number of its own; all of them need space, or may.
 fn operations() -> Vec<Operation> {
     fn at(dir: &Path, name: &str, n: usize) -> std::path::PathBuf {
         dir.join(format!("{name} {n} {}", "n".repeat(n % 150)))
@@ -186,22 +186,22 @@ fn operations() -> Vec<Operation> {
     ]
 }
 
-/// Free blocks, those for all, and free inodes.
+/// Returns the free blocks, those available to users, and the free inodes.
 fn room(at: &Path) -> (u64, u64, u64) {
-    // What could not be written back, of which the writer was told, is told here once more.
+    // The first sync reports again a write-back failure that the writer already got.
     run_for(60, Command::new("sync").arg("-f").arg(at));
     run_for(60, Command::new("sync").arg("-f").arg(at)).ok();
     let seen = rustix::fs::statvfs(at).unwrap();
     (seen.f_bfree, seen.f_bavail, seen.f_ffree)
 }
 
-/// The kernel tells late that it forgot a file.
+/// The kernel delays the FORGET of a file.
 fn comes_back(room_is: impl FnMut() -> bool) -> bool {
     shunt_tests::cmd::within(Duration::from_secs(10), room_is)
 }
 
-/// A write of four blocks where there are two: told, whichever way it takes. What the kernel writes back it takes for
-/// written whole, if no error comes.
+/// A write of four blocks with two free fails, cached or direct. Without an error the kernel would consider the whole
+/// write-back successful.
 #[test]
 fn writes_for_which_half_the_room_is_left() {
     needs_mount!();
@@ -218,7 +218,7 @@ fn writes_for_which_half_the_room_is_left() {
     block.fill(7);
     for (file, name) in [(&cached, "cached"), (&direct, "direct")] {
         fill.set_len(length - (256 << 10)).unwrap();
-        // What is freed can be had when that is committed. The last error is told once more.
+        // Freed blocks are available after the commit. The last error is reported once more.
         drop(fill.sync_all());
         fill.sync_all().unwrap();
         let room = || rustix::fs::statvfs(mount.at()).unwrap().f_bavail;
@@ -233,8 +233,7 @@ fn writes_for_which_half_the_room_is_left() {
     }
 }
 
-/// Whatever is done where there is no room works or says ENOSPC; when all of it is removed, there is as much room as there
-/// was.
+/// Without free space, every operation succeeds or returns ENOSPC; after everything is removed, the free space is as before.
 fn nearly_full(mkfs: &[&str], inodes: bool) {
     needs_mount!();
     requirement!(rustix::process::geteuid().is_root(), "needs root");
@@ -252,7 +251,7 @@ fn nearly_full(mkfs: &[&str], inodes: bool) {
             fs::write(dir.join(name), vec![3; length]).unwrap();
         }
         if !inodes {
-            // Up to the last bytes, in a file that is cut again bit by bit.
+            // Fills the last bytes too, with ever smaller writes.
             let mut fill = File::create_new(dir.join("fill")).unwrap();
             let mut length = 1 << 20;
             while length >= 512 {
@@ -267,7 +266,7 @@ fn nearly_full(mkfs: &[&str], inodes: bool) {
                 match operation(&dir, n) {
                     Ok(()) => done += 1,
                     Err(Errno::NOSPC) => drop(refused.insert(name)),
-                    // What is refused whatever room there is: a map of blocks, the same name, a short file.
+                    // Errors that do not depend on free space: a block map, an existing name, a short file.
                     Err(Errno::OPNOTSUPP | Errno::EXIST | Errno::INVAL | Errno::MLINK) => {}
                     Err(Errno::NOENT) if name == "rename" || name == "whiteout" => {}
                     Err(other) => panic!("{mkfs:?}, round {round}: {name} {n}: {other}"),
@@ -278,7 +277,7 @@ fn nearly_full(mkfs: &[&str], inodes: bool) {
         let expected: &[&str] =
             if inodes { &["create", "mkdir"] } else { &["long link", "write", "nameless"] };
         assert!(expected.iter().all(|name| refused.contains(name)), "{refused:?}");
-        // Once as it is, once by those who look at it again.
+        // The first round goes on in the same mount, the second one after e2fsck and a remount.
         if round == 1 {
             drop(mount);
             image.check();

@@ -1,4 +1,4 @@
-//! SQLite, in each of its ways to keep a journal.
+//! SQLite in each of its journal modes.
 
 use std::path::Path;
 use std::process::Command;
@@ -10,7 +10,7 @@ use shunt_tests::{needs_mount, needs_tools, requirement, run_for};
 
 use crate::ext4_work::databases::{Base, Course, long, survives};
 
-/// One data base per client, each with its own kind of journal.
+/// One database per client, each with its own journal mode.
 const JOURNALS: [&str; 4] = ["wal", "delete", "truncate", "persist"];
 
 struct Sqlite;
@@ -25,7 +25,7 @@ fn ask(at: &Path, client: usize, what: &str) -> String {
     run_for(60, sqlite(at, client).arg(what)).ok()
 }
 
-/// Rows come and go, so that pages are freed and used again; `count` and `sum` say what must be there.
+/// Rows are inserted and deleted, so that pages are freed and reused; `count` and `sum` are the expected values.
 fn transaction(number: u64) -> String {
     let old = number.saturating_sub(40);
     format!(
@@ -50,12 +50,12 @@ impl Base for Sqlite {
 
     fn work(&self, at: &Path, client: usize, stop: &AtomicBool, done: &dyn Fn(u64)) {
         let mut session = Session::start(&mut sqlite(at, client));
-        // FULL does not wait for a removed journal to be gone, so a power cut may take the last transaction back.
+        // FULL does not wait for the removal of a journal to be durable, so a power cut may roll the last transaction back.
         let ways = format!(
             "PRAGMA synchronous=EXTRA; PRAGMA wal_autocheckpoint=60; PRAGMA journal_mode={};",
             JOURNALS[client]
         );
-        // What the checkpoint is set to, and the kind of journal.
+        // Replies with the checkpoint setting and the journal mode.
         let ready = session.ask(&ways).is_some() && session.ask("").is_some();
         assert!(ready, "sqlite3 does not answer");
         for number in 1.. {

@@ -1,4 +1,4 @@
-//! Many files.
+//! Trees of many files.
 
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -12,7 +12,7 @@ fn name(n: usize) -> String {
     format!("a name that is not too short {n}")
 }
 
-/// Each name of a directory with its inode, and each inode's size: a sum that does not depend on their order.
+/// Returns the number of names in a directory, and a hash of names, inodes and sizes that does not depend on their order.
 fn sum(dir: &Path) -> (usize, u64) {
     use std::hash::{Hash as _, Hasher as _};
     let mut all = (0, 0_u64);
@@ -29,7 +29,7 @@ fn sum(dir: &Path) -> (usize, u64) {
     all
 }
 
-/// Fifty thousand in one directory, made by one and taken out by the other, and the other way round.
+/// Fifty thousand names in one directory, created by one implementation and removed by the other, and the other way round.
 fn fifty_thousand(mkfs: &[&str], made_by_kernel: bool) {
     const NAMES: usize = 50_000;
     needs_mount!();
@@ -84,14 +84,14 @@ fn fifty_thousand_made_by_the_kernel() {
     fifty_thousand(&["-b", "1024", "-O", "orphan_file"], true);
 }
 
-/// The most memory that a process had, in KiB.
+/// Returns the peak memory of a process in KiB.
 fn peak(pid: u32) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
     line.and_then(|line| line.trim().strip_suffix(" kB")?.parse().ok()).expect("VmHWM")
 }
 
-/// Two million over a tree: bounded memory, and the kernel finds the same. `SHUNT_SOAK_FILES` says how many.
+/// Two million files in a tree: bounded memory, and the kernel finds the same. `SHUNT_SOAK_FILES` sets the number.
 #[test]
 #[ignore = "long: make soak"]
 fn two_million_over_a_tree() {

@@ -1,4 +1,4 @@
-//! What is told of decisions, and where.
+//! Audit logs of policy decisions.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -27,7 +27,7 @@ fn the_log_of_the_process_has_the_lines_at_its_default_level() {
 
 #[test]
 fn what_must_be_told_and_cannot_is_not_done() {
-    // Its writes fail with ENOSPC.
+    // Writes to it fail with ENOSPC.
     let full = ["--audit-log", "/dev/full"];
     let Some((_rules, s)) = stage(&audited(), &full) else { return };
     User::new(GUEST).run(|| fs::read(s.path("a.jpg")).unwrap());

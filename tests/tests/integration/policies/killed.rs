@@ -1,4 +1,4 @@
-//! Daemons that are killed: the next one goes by the same rules, and what is open stays as it was.
+//! Killed daemons: the successor applies the same rules, and open files keep theirs.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
@@ -16,10 +16,10 @@ use shunt_tests::{Stage, User};
 
 use super::{GUEST, OWNER, RULES, stage, two_users_look};
 
-/// Where checks in the kernel end with the daemon there is none to go on.
+/// If checks in the kernel end with the daemon, there is no successor.
 const ARGS: [&str; 6] = ["--transport", "dev", "--crashes", "1000000", "--lsm", "off"];
 
-/// Kills the daemon, and waits until another one serves.
+/// Kills the daemon, and waits until a successor serves.
 fn kill(s: &Stage) {
     let pid = s.server().expect("a daemon");
     mounts::signal(pid, Signal::KILL);
@@ -44,7 +44,7 @@ fn no_caller_sees_what_is_anothers_while_daemons_are_killed() {
     looked_at_while_killed("coherent");
 }
 
-/// A picture of several read-aheads, so that pages of it are asked for after the kill.
+/// Creates a picture of several read-ahead windows, so that some pages are requested after the kill.
 fn large(s: &Stage, name: &str) -> Vec<u8> {
     let mut bytes = picture();
     bytes.resize(4 << 20, 7);
@@ -54,7 +54,7 @@ fn large(s: &Stage, name: &str) -> Vec<u8> {
 }
 
 fn pages(file: &File, length: usize) -> Vec<u8> {
-    // Whatever the kernel has of it is thrown away where nobody maps it.
+    // Drops the page cache of the file, which works unless it is mapped.
     let _ = rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed);
     let mut bytes = vec![0; length];
     file.read_exact_at(&mut bytes, 0).unwrap();
@@ -78,7 +78,7 @@ fn what_is_open_stays_as_it_was() {
         User::new(OWNER).run(|| File::options().read(true).write(true).open(s.path("out/b.jpg")).unwrap());
     for round in 0..3 {
         kill(&s);
-        // By descriptors alone first: no name is looked up again for them.
+        // First through descriptors alone: no name is looked up again for them.
         assert_eq!(blanked.metadata().unwrap().len(), bytes.len() as u64);
         let seen = pages(&blanked, bytes.len());
         assert!(!has_secret(&seen) && seen[SIZE..] == bytes[SIZE..], "round {round}");
@@ -90,7 +90,7 @@ fn what_is_open_stays_as_it_was() {
         both.write_all_at(b"!", 0).unwrap();
         let read_only = locked.set_permissions(fs::Permissions::from_mode(0o600)).unwrap_err();
         assert_eq!(read_only.raw_os_error(), Some(libc::EROFS), "by the rules of its name, round {round}");
-        // And by name: these are the same inodes, whose locks hold.
+        // Then by name: these are the same inodes, and their locks are held.
         let again = open(OWNER, "locked/file");
         assert_eq!(flock(&again, FlockOperation::NonBlockingLockExclusive), Err(Errno::WOULDBLOCK));
         assert!(!has_secret(
@@ -98,7 +98,7 @@ fn what_is_open_stays_as_it_was() {
         ));
         assert!(has_secret(&pages(&open(OWNER, "large.jpg"), SIZE)));
     }
-    // Rules that change while nobody serves hold afterwards, and for what is open those of its time.
+    // Rules that change while no daemon serves apply afterwards; open files keep the rules of their open.
     let file = rules.path().join("policy.toml");
     let pid = s.server().unwrap();
     mounts::signal(pid, Signal::STOP);
@@ -111,7 +111,7 @@ fn what_is_open_stays_as_it_was() {
     kill(&s);
     assert!(!has_secret(&pages(&blanked, bytes.len())) && pages(&whole, bytes.len()) == bytes);
     assert!(sees(GUEST) && !sees(OWNER));
-    // A file that is wrong by then changes nothing.
+    // A policy file that is invalid by then changes nothing.
     fs::write(&file, "[[rule]]\npath = 5").unwrap();
     kill(&s);
     assert!(sees(GUEST) && !sees(OWNER));

@@ -1,4 +1,4 @@
-//! Mounts by rules, as callers meet them.
+//! Mounts with policies, from the view of callers.
 
 mod audited;
 mod killed;
@@ -54,7 +54,7 @@ action = "deny"
 error = "EPERM"
 "#;
 
-/// A mount with rules. The file of rules goes with the first.
+/// Mounts with rules. The policy file is removed with the first returned value.
 fn stage(rules: &str, args: &[&str]) -> Option<(TempDir, Stage)> {
     let place = tempfile::tempdir().unwrap();
     let file = place.path().join("policy.toml");
@@ -76,13 +76,13 @@ fn stage(rules: &str, args: &[&str]) -> Option<(TempDir, Stage)> {
             .unwrap();
         fs::set_permissions(stage.lower(name), fs::Permissions::from_mode(0o666)).unwrap();
     }
-    // A kernel that hears of changes to the root before it ever knew its mode keeps strangers out for a moment.
+    // A kernel that gets invalidations for the root before it has requested its mode denies access to other users for a moment.
     std::thread::sleep(Duration::from_millis(300));
     fs::metadata(stage.mnt()).unwrap();
     Some((place, stage))
 }
 
-/// All ways to the bytes of a file.
+/// All kinds of access to the content of a file.
 const WAYS: [&str; 7] = ["read", "mmap", "sendfile", "splice", "copy_file_range", "direct", "io_uring"];
 
 fn read_by(way: &str, path: &Path, scratch: &Path) -> io::Result<Vec<u8>> {
@@ -131,7 +131,7 @@ fn read_by(way: &str, path: &Path, scratch: &Path) -> io::Result<Vec<u8>> {
             bytes = vec![0; SIZE];
             let fd = io_uring::types::Fd(std::os::fd::AsRawFd::as_raw_fd(&file.as_fd()));
             let read = io_uring::opcode::Read::new(fd, bytes.as_mut_ptr(), SIZE as u32).build();
-            // SAFETY: the buffer and the file outlive the request, which is waited for.
+            // SAFETY: the buffer and the file outlive the request, whose completion is awaited.
             unsafe { ring.submission().push(&read) }.map_err(io::Error::other)?;
             ring.submit_and_wait(1)?;
             let result = ring.completion().next().map_or(-libc::EIO, |entry| entry.result());
@@ -155,7 +155,7 @@ fn names(dir: &Path) -> Vec<String> {
     fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
 }
 
-/// One look by every way, by somebody with a folder of their own.
+/// Tries all kinds of access, as a user with a folder of their own.
 fn look(s: &Stage, me: u32, thread: usize, count: &Count) {
     let other = if me == OWNER { GUEST } else { OWNER };
     let leak = |what: &str, is: bool| {
@@ -208,7 +208,7 @@ fn two_users_against_each_other(cache: &str, seconds: u64) {
     assert!(looks > 50, "{looks}");
 }
 
-/// Two users look while something happens; tells how often.
+/// Runs the accesses of two users while something happens. Returns their number.
 fn two_users_look(s: &Stage, cache: &str, happens: impl FnOnce()) -> u64 {
     let (count, end) = (Count::default(), AtomicBool::new(false));
     std::thread::scope(|scope| {
@@ -232,7 +232,7 @@ fn two_users_look(s: &Stage, cache: &str, happens: impl FnOnce()) -> u64 {
     looks
 }
 
-/// Those who look end, whatever happens.
+/// Ends the accessing threads in any case.
 struct Ends<'a>(&'a AtomicBool);
 
 impl Drop for Ends<'_> {
@@ -269,7 +269,7 @@ fn operations_fail_as_the_rules_say() {
         assert_eq!(errno(fs::read_dir(s.path("dropbox")).map(drop)), Errno::PERM);
         assert_eq!(fs::read(s.path("dropbox/file")).unwrap(), b"text");
         assert_eq!(errno(write("a.jpg")), Errno::ACCESS, "blanks are not written back");
-        // Whether there is one or not: the answer is the same.
+        // The result does not reveal whether the folder exists.
         for name in ["private/2000", "private/2002"] {
             assert_eq!(errno(fs::create_dir(s.path(name))), Errno::ACCESS);
         }
@@ -294,13 +294,13 @@ fn no_name_leads_out_of_the_rules() {
         assert_eq!(errno(fs::hard_link(&from, &to)), Errno::XDEV);
         fs::rename(&from, s.path("out/c.jpg")).unwrap();
         assert!(!has_secret(&fs::read(s.path("out/c.jpg")).unwrap()));
-        // A copy is what the caller may read.
+        // A copy contains only what the caller may read.
         fs::copy(s.path("out/c.jpg"), &to).unwrap();
         assert!(!has_secret(&fs::read(&to).unwrap()));
         fs::create_dir(s.path("out/dir")).unwrap();
         assert_eq!(errno(fs::rename(s.path("out/dir"), s.path("private/2001/dir"))), Errno::XDEV);
     });
-    // Whom no rule binds may rename, and the rules of the new name hold from then on.
+    // A user without rules may rename, and the rules of the new name apply from then on.
     User::new(OWNER).run(|| {
         fs::write(s.path("out/new.tmp"), picture()).unwrap();
         fs::rename(s.path("out/new.tmp"), s.path("out/new.jpg")).unwrap();
@@ -313,7 +313,7 @@ fn no_name_leads_out_of_the_rules() {
 fn a_file_that_changes_under_its_reader_stays_redacted() {
     let Some((_rules, s)) = stage(RULES, &[]) else { return };
     let (end, looks) = (AtomicBool::new(false), AtomicU64::new(0));
-    // The secret moves back and forth by a segment in front of it.
+    // A leading segment moves the secret back and forth.
     let plain = picture();
     let mut moved = plain[..2].to_vec();
     moved.extend([0xff, 0xfe, 0x10, 0]);
@@ -327,7 +327,7 @@ fn a_file_that_changes_under_its_reader_stays_redacted() {
                     fs::write(s.lower("next"), bytes).unwrap();
                     fs::rename(s.lower("next"), s.lower("a.jpg")).unwrap();
                     fs::write(s.lower("out/b.jpg"), bytes).unwrap();
-                    // What was just written is not shown yet; then it is, until it is written to again.
+                    // Content just written is not shown yet; once at rest it is shown, until the next write.
                     std::thread::sleep(Duration::from_millis(80));
                 }
             }
@@ -357,7 +357,7 @@ fn what_becomes_a_picture_while_it_is_open_is_redacted() {
         let (reader, both) = User::new(GUEST).run(|| {
             let reader = File::open(s.path(name)).unwrap();
             let both = File::options().read(true).write(true).open(s.path(name)).unwrap();
-            // It is the guest's to change as long as it is none.
+            // The guest may change the file as long as it is not a picture.
             both.write_all_at(b"A few", 0).unwrap();
             assert!(fs::read(s.path(name)).unwrap().starts_with(b"A few"), "{name}");
             fs::write(s.path(name), b"all anew").unwrap();
@@ -394,13 +394,13 @@ fn what_nobody_writes_to_is_shown_at_once() {
         quickest = quickest.min(blanked("a.jpg"));
     }
     assert!(quickest < pace::limit(Duration::from_millis(40)), "{quickest:?} after it was written");
-    // Open for writing it has to be at rest.
+    // A file that is open for writing has to be at rest.
     let writer = File::options().write(true).open(s.lower("a.jpg")).unwrap();
     writer.write_all_at(&picture(), 0).unwrap();
     let waited = blanked("a.jpg");
     assert!(waited >= Duration::from_millis(40), "{waited:?} with a writer");
     drop(writer);
-    // Writers come through while it is read all the time, in the mount and in the source.
+    // Writers make progress during continuous reads, in the mount and in the source.
     let end = AtomicBool::new(false);
     std::thread::scope(|scope| {
         for _ in 0..2 {
@@ -435,7 +435,7 @@ fn rules_are_read_again() {
     fs::write(&file, RULES.replace("uid = 2001\naction = \"redact\"", "uid = 2000\naction = \"redact\""))
         .unwrap();
     assert!(within(Duration::from_secs(5), || sees(GUEST) && !sees(OWNER)), "by itself");
-    // What is wrong changes nothing.
+    // An invalid policy changes nothing.
     fs::write(&file, "[[rule]]\npath = 5").unwrap();
     std::thread::sleep(Duration::from_millis(1500));
     assert!(sees(GUEST) && !sees(OWNER));

@@ -1,4 +1,4 @@
-//! A changed policy is put in force when it is complete, and nobody else can have changed it.
+//! Reload of a policy: a changed file takes effect once it is complete, and only if no other user can have changed it.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write as _;
@@ -15,7 +15,7 @@ use tempfile::TempDir;
 
 use super::{GUEST, OWNER, RULES, stage};
 
-/// A mount by `RULES`, which blank the picture for the guest.
+/// A mount with `RULES`, which blank the picture for the guest.
 struct Mounted {
     place: TempDir,
     log: PathBuf,
@@ -45,9 +45,9 @@ impl Mounted {
         fs::read_to_string(&self.log).unwrap_or_default().matches(what).count()
     }
 
-    /// After `change` the rules stay as they are for several looks at the file, and one line says why.
+    /// Asserts that after `change` the rules stay in force over several checks of the file, and one log line gives the reason.
     fn stays_after(&self, change: impl FnOnce(), why: &str) {
-        // Counted first: SIGHUP is answered at once.
+        // Counted first, because SIGHUP takes effect at once.
         let before = self.logged(why);
         change();
         assert!(within(Duration::from_secs(5), || self.logged(why) == before + 1), "no line: {why}");
@@ -56,7 +56,7 @@ impl Mounted {
         assert!(self.shows(OWNER) && !self.shows(GUEST), "{why}");
     }
 
-    /// Puts a text in the place of the file, as editors do that take care.
+    /// Replaces the file atomically, as careful editors do.
     fn replace(&self, text: &str) {
         let new = self.place.path().join("new");
         fs::write(&new, text).unwrap();
@@ -68,7 +68,7 @@ fn chmod(path: &Path, mode: u32) {
     fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
 }
 
-/// Nothing but what the owner may read is left of the rules.
+/// Returns the first rule alone, the one about files that only the owner may read.
 fn first_rule() -> &'static str {
     &RULES[..RULES.match_indices("[[rule]]").nth(1).unwrap().0]
 }
@@ -78,7 +78,7 @@ fn a_file_without_rules_is_refused() {
     let Some(m) = Mounted::new() else { return };
     m.stays_after(|| fs::write(m.file(), "").unwrap(), "the policy has no rule");
     m.replace("# nothing yet\n");
-    // The same reason is told once, whatever file gives it.
+    // Each reason is logged once, whichever file causes it.
     std::thread::sleep(Duration::from_millis(2200));
     assert!(!m.shows(GUEST));
     let demand = || kill_process(Pid::from_raw(m.stage.pid() as i32).unwrap(), Signal::HUP).unwrap();

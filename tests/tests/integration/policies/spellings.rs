@@ -1,4 +1,4 @@
-//! Names that a source finds by several spellings.
+//! Policies on case-insensitive sources, where a name has several spellings.
 
 use std::fs;
 
@@ -36,7 +36,7 @@ fn no_spelling_leads_past_the_rules() {
         assert_eq!(Errno::from_io_error(&error), Some(Errno::ACCESS), "{name}");
     }
     assert_eq!(read("free", "Secret").unwrap(), KEY);
-    // Elsewhere the rules decide as ever.
+    // Elsewhere the rules decide as usual.
     fs::create_dir(s.lower("private/secret")).unwrap();
     fs::write(s.lower("private/secret/key"), KEY).unwrap();
     let error = read("private", "secret").unwrap_err();

@@ -1,4 +1,4 @@
-//! Takeovers that are not the usual one.
+//! Special cases of takeovers.
 
 use std::fs::{self, File};
 use std::io::{Read as _, Seek as _, Write as _};
@@ -30,7 +30,7 @@ pub fn in_the_foreground(s: &Stage) -> Child {
     child
 }
 
-/// Whoever asks while one daemon is gone and the next one is not there gets an answer from the next one.
+/// A query that arrives between two daemons is answered by the successor.
 #[test]
 fn stat_is_answered_between_two_daemons() {
     needs_mount!();
@@ -38,7 +38,7 @@ fn stat_is_answered_between_two_daemons() {
         for _ in 0..10 {
             let before = s.server().expect("a daemon");
             mounts::signal(before, Signal::KILL);
-            // The killed one may answer with its last breath.
+            // The killed daemon may still send a last reply.
             assert!(within(Duration::from_secs(10), || s.stat()["pid"] != before));
         }
     });
@@ -62,12 +62,12 @@ fn a_mount_in_the_foreground_goes_on_in_the_background() {
     });
 }
 
-/// The daemon goes on alone. Killed as well, it leaves a dead mount, which one command removes.
+/// The daemon continues without a guardian. If it is then killed, a dead mount remains, which one command removes.
 #[test]
 fn without_its_guardian_a_daemon_goes_on() {
     needs_mount!();
     stage::perform(plan(), |s| {
-        // By the first daemon, and by one that took over.
+        // By the first daemon, and by a successor.
         for takes_over in [false, true] {
             if takes_over {
                 s.mount_command().status().unwrap();
@@ -112,7 +112,7 @@ fn without_its_guardian_a_daemon_goes_on() {
     });
 }
 
-/// Without privilege inodes cannot be found by their ids: the guardian takes the mount away.
+/// Without privileges inodes cannot be opened by handle, so the guardian removes the mount.
 #[test]
 fn a_mount_of_a_user_without_privilege_is_taken_away() {
     const NOBODY: u32 = 65534;
@@ -122,9 +122,9 @@ fn a_mount_of_a_user_without_privilege_is_taken_away() {
     for dir in [s.src(), s.mnt(), s.aside()] {
         std::os::unix::fs::chown(dir, Some(NOBODY), Some(NOBODY)).unwrap();
     }
-    // Everything in a mount table of its own, where /dev/fuse is open to all.
+    // The test runs in a mount namespace of its own, where /dev/fuse is accessible to all.
     Peer::start(|_| {
-        // SAFETY: the child has one thread; its mounts are its own from here on.
+        // SAFETY: the child has one thread; its mount namespace is its own from here on.
         unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNS) }.expect("own mounts");
         let node = s.aside().join("fuse");
         let line = format!(
@@ -154,7 +154,7 @@ fn a_mount_of_a_user_without_privilege_is_taken_away() {
     .done();
 }
 
-/// A tmpfs in the source.
+/// A tmpfs mounted in the source.
 struct Below(PathBuf);
 
 impl Below {
@@ -171,7 +171,7 @@ impl Drop for Below {
     }
 }
 
-/// Inodes of file systems below the source keep their numbers, in whatever order they are met, and stay open.
+/// Inodes of file systems below the source keep their numbers, in whatever order they are looked up, and stay open.
 #[test]
 fn mounts_below_the_source() {
     needs_mount!();
@@ -206,7 +206,8 @@ fn mounts_below_the_source() {
     drop(below);
 }
 
-/// A mapping that outlives its file moves the times of the inode past everybody, a new daemon included.
+/// Stores through a mapping that outlives its file change the inode's times without a notice to any daemon, including a
+/// successor.
 #[test]
 fn a_mapping_is_remembered() {
     needs_mount!();
@@ -216,7 +217,7 @@ fn a_mapping_is_remembered() {
         fs::write(&path, [1; 8192]).unwrap();
         let file = File::options().read(true).write(true).open(&path).unwrap();
         let flags = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a mapping of a file that is as long, unmapped below, reached through the raw pointer alone.
+        // SAFETY: a mapping of a file of the same size, unmapped below, accessed through the raw pointer alone.
         let map = unsafe { rustix::mm::mmap(std::ptr::null_mut(), 8192, flags, MapFlags::SHARED, &file, 0) }
             .unwrap();
         drop(file);

@@ -1,4 +1,4 @@
-//! fio writes, and reads all of it again, while daemons are killed.
+//! fio writes data and verifies all of it, while daemons are killed.
 
 use std::process::Command;
 use std::time::Duration;
@@ -11,7 +11,7 @@ fn verify(plan: Plan) {
     needs_mount!();
     needs_tools!("fio");
     stage::perform(plan.args(&["--crashes", "1000000", "--transport", "dev"]), |s| {
-        // Each of the files is written twice at random places, and verified, for each loop.
+        // In each loop every file is written twice at random offsets, and verified.
         let mut fio = Command::new("fio");
         fio.args([
             "--name=verify",

@@ -1,4 +1,4 @@
-//! Kills daemons at random moments, and tells how long programs waited.
+//! Kills daemons at random moments, and measures how long programs waited.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use shunt_tests::{Rng, Stage, binary, mounts, pace, run_for};
 
-/// How a daemon comes to its end.
+/// How a daemon ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     /// By SIGKILL.
@@ -21,7 +21,7 @@ pub struct Killer<'a> {
     rng: Rng,
     last: Option<u32>,
     pub kills: Vec<Instant>,
-    /// How long programs took to start while the killed daemon was followed by another one.
+    /// Start times of a small program, measured while a successor took over.
     starts: Vec<Duration>,
 }
 
@@ -32,7 +32,7 @@ impl<'a> Killer<'a> {
         Self { stage, end, rng: Rng::new(seed), last: None, kills: Vec::new(), starts: Vec::new() }
     }
 
-    /// Waits for a daemon to kill, and a random while, and kills it.
+    /// Waits for a daemon, then a random time, and kills it.
     pub fn strike(&mut self) {
         let found = Instant::now();
         let pid = loop {
@@ -41,7 +41,7 @@ impl<'a> Killer<'a> {
                 _ => assert!(found.elapsed() < pace::seconds(20), "no daemon follows the killed one"),
             }
         };
-        // Some right away, in the middle of their takeover.
+        // Some at once, in the middle of their takeover.
         let wait = match self.rng.below(6) {
             0 => self.rng.below(20_000),
             _ => 50_000 + self.rng.below(600_000),
@@ -60,7 +60,7 @@ impl<'a> Killer<'a> {
         self.starts.push(pace::start_of_a_program());
     }
 
-    /// How long a takeover may take, in the pace that the machine had meanwhile.
+    /// Returns the maximum duration of a takeover, scaled by the speed of the machine during the run.
     pub fn limit(&mut self) -> Duration {
         self.starts.sort();
         let start = self.starts.get(self.starts.len() / 2).copied().unwrap_or_default();
@@ -68,12 +68,12 @@ impl<'a> Killer<'a> {
     }
 }
 
-/// How long the slowest call around each kill took.
+/// Duration of the slowest call around each kill.
 #[derive(Default)]
 pub struct Pauses(Vec<Duration>);
 
 impl Pauses {
-    /// `calls` are those that took long: when they began and ended.
+    /// Computes the pauses. `calls` are the slow calls, with begin and end.
     pub fn of(kills: &[Instant], calls: &[(Instant, Instant)]) -> Self {
         let slowest = |kill: &Instant| {
             let around = calls

@@ -1,7 +1,6 @@
-//! Daemons killed again and again while programs work in the mount: each call must come out exactly as if nothing had
-//! happened.
+//! Daemons are killed repeatedly while programs work in the mount: each call must have the same result as without a kill.
 //!
-//! `SHUNT_TAKEOVER_SECONDS` makes the run of each plan as long (`make takeover TIME=30m` sees to that); else it is a short one.
+//! `SHUNT_TAKEOVER_SECONDS` sets the duration for each plan (`make takeover TIME=30m` does that); without it the run is short.
 
 mod edges;
 mod fio;
@@ -16,10 +15,10 @@ use std::time::{Duration, Instant};
 use killer::{End, Killer, Pauses};
 use shunt_tests::{Plan, Stage, needs_mount, pace, stage};
 
-/// What all workers of a run share.
+/// State shared by all workers of a run.
 pub struct Run {
     stop: AtomicBool,
-    /// Calls whose results were checked.
+    /// Number of calls whose results were checked.
     checked: AtomicU64,
 }
 
@@ -41,7 +40,7 @@ impl Drop for Stop<'_> {
     }
 }
 
-/// Seconds of a long run of one plan; none in a short one.
+/// Returns the duration in seconds of a long run of one plan; `None` in a short run.
 fn long() -> Option<u64> {
     std::env::var("SHUNT_TAKEOVER_SECONDS").ok()?.parse().ok()
 }
@@ -50,7 +49,7 @@ fn stand(name: &str, plan: Plan, kills: usize, by: End) {
     needs_mount!();
     let seconds = long();
     let patience = 120 + seconds.unwrap_or(0);
-    // A session over io_uring cannot be handed over, so this is never tested there.
+    // A session over io_uring cannot be handed over, so this is never tested over rings.
     let plan = plan.args(&["--crashes", "1000000", "--transport", "dev"]).patience(patience);
     stage::perform(plan, |s| {
         let run = Arc::new(Run { stop: AtomicBool::new(false), checked: AtomicU64::new(0) });
@@ -65,10 +64,10 @@ fn stand(name: &str, plan: Plan, kills: usize, by: End) {
                     builder.spawn_scoped(scope, || work(s, &run)).unwrap()
                 })
                 .collect();
-            // However this ends, the workers end too.
+            // Ends the workers on any exit.
             let _stop = Stop(&run);
             let mut killer = Killer::new(s, by);
-            // A worker that ended has failed: there is no use in going on.
+            // A worker that ended has failed, so the run ends, too.
             let failed = || workers.iter().any(|worker| worker.is_finished());
             while !failed() && end.map_or(killer.kills.len() < kills, |end| Instant::now() < end) {
                 killer.strike();
@@ -76,7 +75,7 @@ fn stand(name: &str, plan: Plan, kills: usize, by: End) {
             run.stop.store(true, Ordering::Relaxed);
             workers.into_iter().for_each(|worker| worker.join().expect("a worker"));
             pauses = Pauses::of(&killer.kills, &pulse.join().expect("the pulse"));
-            // A long run has the machine to itself; a short one is beside other tests, where only a hang is a failure.
+            // A long run has the machine to itself; a short one runs beside other tests, and only a hang is a failure.
             limit = if seconds.is_some() { killer.limit() } else { pace::seconds(5) };
             killer.kills.len()
         });
@@ -88,7 +87,7 @@ fn stand(name: &str, plan: Plan, kills: usize, by: End) {
     });
 }
 
-/// The plans. `scripts/takeover` gives them their share of a long run, one after the other.
+/// The plans. `scripts/takeover` gives each its share of a long run, one after the other.
 mod survive {
     use super::{End, Plan, stand};
 
@@ -142,7 +141,7 @@ mod survive {
     fn by_rules_on_tmpfs() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("policy.toml");
-        // Of every file a rule speaks; of some one that looks into them.
+        // The first rule applies to every file; the second inspects the content of some.
         let rules = "[[rule]]\npath = \"/**\"\nuid = 4242\naction = \"read-only\"\n\
                      [[rule]]\npath = \"/*/**\"\nuid = 4242\naction = \"redact\"\n";
         std::fs::write(&file, rules).unwrap();
@@ -161,7 +160,7 @@ mod survive {
     }
 }
 
-/// Kills the daemon, and waits until another one serves.
+/// Kills the daemon, and waits until a successor serves.
 fn kill(s: &Stage) {
     let pid = s.server().expect("a daemon");
     shunt_tests::mounts::signal(pid, rustix::process::Signal::KILL);
@@ -169,7 +168,7 @@ fn kill(s: &Stage) {
     assert!(shunt_tests::cmd::within(Duration::from_secs(20), next), "nobody took over");
 }
 
-/// A daemon that ends again and again is given up: no mount stays, and nobody hangs.
+/// A daemon that crashes repeatedly is not restarted any more: no mount remains, and nobody hangs.
 #[test]
 fn a_daemon_that_always_ends_is_given_up() {
     needs_mount!();

@@ -1,4 +1,4 @@
-//! `shunt upgrade`, with programs that are fit and programs that are not.
+//! `shunt upgrade` to suitable and unsuitable programs.
 
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -14,7 +14,7 @@ fn plan() -> Plan {
     Plan::tmpfs().args(&["--transport", "dev"])
 }
 
-/// An unfit program, beside a `shunt` that is fit.
+/// Returns an unsuitable program, beside a suitable `shunt`.
 fn unfit(s: &Stage, name: &str) -> PathBuf {
     let fit = s.aside().join("shunt");
     if !fit.exists() {
@@ -33,7 +33,7 @@ fn code(ran: &Ran) -> Option<i32> {
     ran.status.and_then(|status| status.code())
 }
 
-/// Whether a file that is open goes on, and names are found.
+/// Checks that an open file keeps working, and lookups succeed.
 struct Open(File);
 
 impl Open {
@@ -67,9 +67,9 @@ fn another_file_of_the_program_goes_on() {
             assert_eq!(runs, copy, "what runs is the new program");
             open.works(s);
         }
-        // Killed now, it is followed by the same program.
+        // After a kill, the successor runs the same program.
         let pid = s.server().unwrap();
-        // A program that has not lived for ten seconds is on trial: once is forgiven.
+        // A program that has run for less than ten seconds is on trial: one crash is tolerated.
         mounts::signal(pid, rustix::process::Signal::KILL);
         assert!(within(Duration::from_secs(10), || s.server().is_some_and(|now| now != pid)));
         open.works(s);
@@ -177,7 +177,7 @@ fn where_nothing_can_take_over_it_is_said_before() {
     one_line(&ran.err, "/proc");
 }
 
-/// A mount in the foreground goes on in the background.
+/// After an upgrade, a foreground mount continues in the background.
 #[test]
 fn a_mount_in_the_foreground() {
     needs_mount!();

@@ -1,4 +1,4 @@
-//! What programs do meanwhile, and how each call must come out.
+//! Workers that run during the kills, and check the result of each call.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -36,7 +36,7 @@ fn dir(s: &Stage, name: &str) -> PathBuf {
     dir
 }
 
-/// Calls that reach the daemon, one after the other: those that took long.
+/// Makes calls that reach the daemon, one after the other. Returns the slow ones.
 pub fn pulse(s: &Stage, run: &Run) -> Vec<(Instant, Instant)> {
     let path = dir(s, "pulse").join("d");
     let mut slow = Vec::new();
@@ -54,7 +54,7 @@ pub fn pulse(s: &Stage, run: &Run) -> Vec<(Instant, Instant)> {
     slow
 }
 
-/// Names that are made must not exist, names that are taken away must: an operation done twice shows.
+/// Names to be created must not exist, names to be removed must: a repeated operation is detected.
 fn names(s: &Stage, run: &Run) {
     let dir = dir(s, "names");
     let at = |name: &str| dir.join(name);
@@ -86,7 +86,7 @@ fn names(s: &Stage, run: &Run) {
     }
 }
 
-/// Renames of all kinds; two files swap places, which done twice is as if never done.
+/// Renames of all kinds; exchanging two files twice would undo it.
 fn renames(s: &Stage, run: &Run) {
     let dir = dir(s, "renames");
     let at = |name: &str| dir.join(name);
@@ -110,7 +110,7 @@ fn renames(s: &Stage, run: &Run) {
     }
 }
 
-/// Every record is there once, in order.
+/// Every record is present once, in order.
 fn appends(s: &Stage, run: &Run) {
     let path = dir(s, "appends").join("log");
     let mut rng = Rng::new(7);
@@ -161,7 +161,7 @@ fn xattrs(s: &Stage, run: &Run) {
     }
 }
 
-/// Files without a name: those never named, and those deleted while open.
+/// Files without a name: never named, and deleted while open.
 fn nameless(s: &Stage, run: &Run) {
     let dir = dir(s, "nameless");
     let mut rng = Rng::new(9);
@@ -190,7 +190,7 @@ fn nameless(s: &Stage, run: &Run) {
     }
 }
 
-/// A lock stays whatever happens to the daemon.
+/// A lock survives any end of the daemon.
 fn locks(s: &Stage, run: &Run) {
     let path = dir(s, "locks").join("f");
     let open =
@@ -220,7 +220,7 @@ fn locks(s: &Stage, run: &Run) {
     }
 }
 
-/// A file that stays open for the whole run, against what it should hold.
+/// A file that stays open for the whole run, compared with its expected content.
 fn data(s: &Stage, run: &Run) {
     let path = dir(s, "data").join("f");
     let file =
@@ -245,7 +245,7 @@ fn data(s: &Stage, run: &Run) {
     assert!(fs::read(s.lower("data/f")).unwrap() == model, "the source");
 }
 
-/// Ranges that are emptied and filled.
+/// Ranges that are punched and rewritten.
 fn ranges(s: &Stage, run: &Run) {
     const BLOCK: u64 = 4096;
     let path = dir(s, "ranges").join("f");
@@ -267,7 +267,7 @@ fn ranges(s: &Stage, run: &Run) {
     }
 }
 
-/// A listing that is under way goes on, and finds each name once.
+/// A listing in progress continues, and returns each name once.
 fn listings(s: &Stage, run: &Run) {
     let dir = dir(s, "listings");
     let names: BTreeSet<String> = (0..2000).map(|n| format!("a-name-of-some-length-{n}")).collect();

@@ -1,4 +1,4 @@
-//! What files hold: each block says by which write it came, and of which file.
+//! File contents that identify themselves: each block names its write and its file.
 
 use std::ops::Range;
 
@@ -7,33 +7,33 @@ use shunt_tests::Rng;
 use crate::volume_soak::layout::Layout;
 
 pub const BLOCK: usize = 512;
-/// The least that says whose it is.
+/// Minimum length of a block that identifies itself.
 const HEAD: usize = 32;
 
-/// The length nearest to this one at which each block can say whose it is.
+/// Returns the nearest length at which each block can identify itself.
 pub fn length(near: usize) -> usize {
     let head = if near > 0 && near.is_multiple_of(BLOCK) { 0 } else { HEAD };
     near.max(near / BLOCK * BLOCK + head)
 }
 
-/// What a write puts into a file, all of it or some blocks.
+/// Content that a write puts into a file, as a whole or in some blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Content {
-    /// Of the write: no other has it.
+    /// Unique number of the write.
     pub token: u64,
-    /// Of the file that was first made, kept by all later writes to it.
+    /// Number of the file when it was created, kept by all later writes to it.
     pub line: u64,
-    /// Of the file, once it was written.
+    /// Length of the file after the write.
     pub len: usize,
 }
 
-/// What a file was found to hold.
+/// Content found in a file.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Held {
     Nothing,
-    /// Blocks of these.
+    /// Blocks of these writes.
     Blocks(Vec<Content>, Layout),
-    /// At this place is what nobody wrote.
+    /// Bytes at this offset that nobody wrote.
     Foreign(usize),
 }
 
@@ -59,7 +59,7 @@ impl Content {
         blocks.flat_map(|n| self.block(n)).collect()
     }
 
-    /// What the block says that it is, if that is what it holds. The last one may have been cut.
+    /// Parses a block, and verifies its content. The last block may have been truncated.
     fn of(block: &[u8], n: usize) -> Option<Self> {
         let word = |at: usize| Some(u64::from_le_bytes(block.get(at * 8..at * 8 + 8)?.try_into().ok()?));
         let content = Self { token: word(0)?, line: word(1)?, len: usize::try_from(word(2)?).ok()? };
@@ -85,7 +85,7 @@ impl Held {
         Self::Blocks(contents, Layout::new(bytes.len(), tokens))
     }
 
-    /// All that is of it.
+    /// Returns all contents with blocks in the file.
     pub fn contents(&self) -> &[Content] {
         match self {
             Self::Nothing | Self::Foreign(_) => &[],
@@ -100,7 +100,7 @@ impl Held {
         }
     }
 
-    /// The one that was written last.
+    /// Returns the latest content.
     pub fn newest(&self) -> Option<Content> {
         self.contents().iter().max_by_key(|content| content.token).copied()
     }

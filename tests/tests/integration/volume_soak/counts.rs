@@ -1,4 +1,4 @@
-//! What a run covered.
+//! Coverage counters of a run.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};

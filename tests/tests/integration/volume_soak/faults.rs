@@ -1,4 +1,4 @@
-//! What goes wrong in a round, and when: all of it by the round's seed.
+//! Faults of a round and their times, all determined by the round's seed.
 
 use std::sync::atomic::Ordering;
 use std::thread;
@@ -9,7 +9,7 @@ use shunt_tests::Rng;
 use crate::volume_soak::net::Cut;
 use crate::volume_soak::world::{GATES, NODES, World};
 
-/// What can be away, or bad.
+/// A component that can fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum What {
     Node(usize),
@@ -18,11 +18,11 @@ enum What {
     Gateway(usize),
     Database,
     Objects,
-    /// A node by its user's wish.
+    /// A node that its user sets offline.
     Wish(usize),
 }
 
-/// How, where there are several ways.
+/// Kind of fault, if there are several.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum How {
     Cut(Cut),
@@ -38,7 +38,7 @@ struct Fault {
     how: How,
 }
 
-/// What, how many tenths of a second it is well between two faults at most, and how many it is not.
+/// Each component, with the maximum time between two faults and the maximum duration of a fault, in tenths of a second.
 const ALL: [(What, usize, usize); 18] = [
     (What::Node(0), 120, 15),
     (What::Node(1), 120, 15),
@@ -60,20 +60,20 @@ const ALL: [(What, usize, usize); 18] = [
     (What::Gateway(1), 150, 20),
 ];
 
-/// In some rounds a node leaves the stores alone from the beginning to the end, and is not killed: that one.
+/// Returns the node that is offline for a whole round and is not killed. Only some rounds have one.
 fn leaves(seed: u64) -> Option<usize> {
     seed.is_multiple_of(16).then_some((seed / 16) as usize % NODES.len())
 }
 
-/// Then a round takes so long at least: what grows while a node is away has grown.
+/// Minimum duration of such a round: queues that grow while a node is offline have grown.
 const LEAVE: Duration = Duration::from_secs(80);
 
-/// How long a round of this seed takes, where others take so long.
+/// Returns the duration of a round with this seed, given the usual one.
 pub fn time(seed: u64, usual: Duration) -> Duration {
     if leaves(seed).is_some() { usual.max(LEAVE) } else { usual }
 }
 
-/// All that goes wrong with one thing within so long.
+/// Returns all faults of one component during a time.
 fn plan(seed: u64, number: usize, end: Duration) -> Vec<Fault> {
     let (what, well, ill) = ALL[number];
     match (what, leaves(seed)) {
@@ -84,7 +84,7 @@ fn plan(seed: u64, number: usize, end: Duration) -> Vec<Fault> {
         _ => {}
     }
     let mut rng = Rng::new(seed * 100 + number as u64);
-    // The first numbers of like seeds are alike.
+    // Similar seeds have similar first numbers.
     rng.bytes(20);
     let mut tenths = |most: usize| Duration::from_millis(rng.below(most * 100) as u64);
     let mut spans = Vec::new();
@@ -104,7 +104,7 @@ fn plan(seed: u64, number: usize, end: Duration) -> Vec<Fault> {
     spans.into_iter().map(|(from, to)| Fault { from, to, how: how() }).collect()
 }
 
-/// Has all of a seed go wrong, until all is well again.
+/// Executes all faults of a seed, and ends when all components work again.
 pub fn run(world: &World, seed: u64, time: Duration) {
     let begun = Instant::now();
     thread::scope(|scope| {

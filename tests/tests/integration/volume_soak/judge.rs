@@ -1,4 +1,4 @@
-//! What has to hold once all is well again.
+//! Checks at the end of a round, when all components work again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -15,16 +15,16 @@ use crate::volume_soak::content::Held;
 use crate::volume_soak::user::ATTRIBUTE;
 use crate::volume_soak::world::{Node, World, lock};
 
-/// Until all agree; a server that said nothing is waited for for half a minute.
+/// Maximum time until all nodes agree; a silent server costs half a minute of it.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// Nobody has anything to do for so long.
+/// Time without activity after which the nodes count as idle.
 const QUIET: Duration = Duration::from_millis(1500);
 
-/// What a machine shows.
+/// The visible tree of a node.
 #[derive(Default)]
 struct Tree {
     entries: BTreeMap<PathBuf, String>,
-    /// By token.
+    /// Tokens of all contents seen.
     seen: BTreeSet<u64>,
     wrong: Vec<String>,
 }
@@ -68,7 +68,7 @@ impl Tree {
         Ok(())
     }
 
-    /// A place where they differ.
+    /// Returns a path at which two trees differ.
     fn differs(&self, other: &Self) -> Option<String> {
         let all: BTreeSet<&PathBuf> = self.entries.keys().chain(other.entries.keys()).collect();
         let path = all.into_iter().find(|path| self.entries.get(*path) != other.entries.get(*path))?;
@@ -81,7 +81,7 @@ fn conflicts(node: &Node) -> u64 {
     serde_json::from_str::<Vec<serde_json::Value>>(&said).expect("JSON").len() as u64
 }
 
-/// Until all are in touch, and nothing happens any more; whether nothing is left to be done.
+/// Waits until all nodes are connected and idle. Returns whether no change is pending.
 fn settle(world: &World) -> Result<bool, String> {
     let mut since: Option<(Instant, Vec<[u64; 3]>)> = None;
     let mut now = Vec::new();
@@ -105,7 +105,7 @@ fn settle(world: &World) -> Result<bool, String> {
     }
 }
 
-/// What went out from each machine, and came in.
+/// Returns the number of changes sent and received by each node.
 fn moved(world: &World) -> Vec<[serde_json::Value; 2]> {
     world
         .nodes
@@ -132,7 +132,7 @@ fn nothing_lost(world: &World, trees: &[Tree]) -> Result<BTreeSet<u64>, String> 
     }
 }
 
-/// Keeps both sides of each conflict, until there is none and nothing is left to be done.
+/// Keeps both sides of each conflict, until there is none and no change is pending.
 fn resolve(world: &World) -> Result<(), String> {
     let begun = Instant::now();
     loop {
@@ -143,7 +143,7 @@ fn resolve(world: &World) -> Result<(), String> {
                 there = true;
                 world.tell(format_args!("{}: keeps both of {count}", node.name));
                 world.counts.conflicts.add(count);
-                // One may end another.
+                // Resolving one conflict may end another.
                 run(binary::command(&["volume", "resolve", "--keep", "both", "--all"]).arg(node.at()));
             }
         }
@@ -157,7 +157,7 @@ fn resolve(world: &World) -> Result<(), String> {
     }
 }
 
-/// What the kernel believes without asking is so.
+/// Checks the kernel's cached view against the tree after the caches were dropped.
 fn believed(world: &World, believed: &[Tree]) -> Result<(), String> {
     fs::write("/proc/sys/vm/drop_caches", "3").map_err(|error| format!("caches stay: {error}"))?;
     for ((node, before), now) in world.nodes.iter().zip(believed).zip(trees(world)?) {
@@ -175,7 +175,7 @@ pub fn judge(world: &World, read: bool) -> Result<(), String> {
         settle(world)?;
         let moved = moved(world);
         match trees(world).and_then(|all| believed(world, &all).map(|()| all)) {
-            // What came between two looks was believed by nobody; a name that was listed may be gone by then.
+            // A change between the two reads was not cached; a listed name may be gone by then.
             Err(_) if moved != self::moved(world) && begun.elapsed() < pace::limit(PATIENCE) => {}
             done => break done?,
         }

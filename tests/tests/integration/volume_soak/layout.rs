@@ -1,14 +1,14 @@
-//! Where in a file is what: how parts of several writes make one version of it.
+//! Layout of a file: how blocks of several writes form one version.
 
 use std::ops::Range;
 
 use crate::volume_soak::content::{BLOCK, Content};
 
-/// Which write each block of a file is of.
+/// The write to which each block of a file belongs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Layout {
     len: usize,
-    /// By token: so many blocks of one, then so many of another.
+    /// Run lengths: token and number of blocks.
     runs: Vec<(u64, usize)>,
 }
 
@@ -32,19 +32,19 @@ impl Layout {
         self.runs.iter().flat_map(|(token, count)| std::iter::repeat_n(*token, *count))
     }
 
-    /// Once blocks of that are in it, and it is as long as that says.
+    /// Returns the layout after these blocks of a content were written and its length was set.
     pub fn with(&self, content: &Content, blocks: Range<usize>) -> Self {
         let (before, after) = (self.tokens().take(blocks.start), self.tokens().skip(blocks.end));
         let all = before.chain(blocks.map(|_| content.token)).chain(after);
         Self::new(content.len, all.take(content.blocks()))
     }
 
-    /// Once it ends there, in front of its end.
+    /// Returns the layout after a truncation.
     pub fn cut(&self, len: usize) -> Self {
         Self::new(len, self.tokens().take(len.div_ceil(BLOCK)))
     }
 
-    /// The write that came last.
+    /// Returns the token of the latest write.
     pub fn newest(&self) -> Option<u64> {
         self.runs.iter().map(|run| run.0).max()
     }

@@ -1,4 +1,4 @@
-//! What users were promised: what was synced is somewhere, unless one who saw it did away with it.
+//! Ledger of promises: synced content exists somewhere, unless a user who saw it deleted or overwrote it.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -10,37 +10,37 @@ use std::time::Instant;
 use crate::volume_soak::content::{Content, Held};
 use crate::volume_soak::layout::Layout;
 
-/// A write, and what became of it.
+/// A write and its fate.
 #[derive(Clone, Debug)]
 struct Written {
     line: u64,
     len: usize,
     node: usize,
     at: Instant,
-    /// It was synced.
+    /// Synced.
     due: bool,
-    /// Somebody who saw it did away with it.
+    /// Deleted or overwritten by a user who saw it.
     ended: bool,
-    /// Somebody did away with its file, and may have seen it: it could have come in the moment between looking and doing.
+    /// A user deleted or overwrote its file and may have seen it: it could have arrived between the look and the operation.
     doubted: bool,
     /// It may have been written in part.
     in_parts: bool,
-    /// What files held after it, where it was the last to be written.
+    /// Possible layouts of a file of which it is the latest write.
     versions: Vec<Layout>,
 }
 
-/// By token.
+/// All writes by token.
 pub struct Ledger {
     written: Vec<Written>,
     lines: u64,
-    /// Since when a node has been without a network.
+    /// Time since which each node has been disconnected.
     cut: Vec<Option<Instant>>,
     story: File,
     begun: Instant,
 }
 
 impl Ledger {
-    /// What happens is told in a file, for who has to find out why something is lost.
+    /// Creates a ledger. Events are logged to a file, to investigate a loss.
     pub fn new(nodes: usize, story: &Path) -> Self {
         let story = File::create(story).expect("a file for the story");
         Self { written: Vec::new(), lines: 0, cut: vec![None; nodes], story, begun: Instant::now() }
@@ -50,7 +50,7 @@ impl Ledger {
         let _ = writeln!(self.story, "{:9.4} {what}", self.begun.elapsed().as_secs_f64());
     }
 
-    /// A content that nobody wrote yet, of a new file or of one that is there.
+    /// Registers a new content, of a new or an existing file.
     pub fn begin(&mut self, node: usize, line: Option<u64>, len: usize) -> Content {
         let line = line.unwrap_or_else(|| {
             self.lines += 1;
@@ -75,7 +75,7 @@ impl Ledger {
         self.written.get_mut(usize::try_from(content.token).ok()?)
     }
 
-    /// All that was to be written of it was, and that is what the file holds.
+    /// Records that a content was written completely, with the resulting layout.
     pub fn whole(&mut self, content: &Content, version: Layout) {
         if let Some(written) = self.get(content) {
             written.in_parts = false;
@@ -84,7 +84,7 @@ impl Ledger {
         self.may_be(version);
     }
 
-    /// A file may hold this from now on.
+    /// Records a possible layout of a file.
     pub fn may_be(&mut self, version: Layout) {
         let newest = version.newest().and_then(|token| self.written.get_mut(usize::try_from(token).ok()?));
         if let Some(written) = newest {
@@ -92,29 +92,29 @@ impl Ledger {
         }
     }
 
-    /// It was synced; true for the first time.
+    /// Records a sync. Returns true for the first one.
     pub fn synced(&mut self, content: &Content) -> bool {
         self.get(content).is_some_and(|written| !std::mem::replace(&mut written.due, true))
     }
 
-    /// One who saw it does away with it.
+    /// Records that a user who saw the content deletes or overwrites it.
     pub fn ends(&mut self, content: &Content) {
         if let Some(written) = self.get(content) {
             written.ended = true;
         }
     }
 
-    /// A node did away with a file in which it had seen this.
+    /// Records that a node deleted or overwrote a file in which it had seen this content.
     pub fn ended_unseen(&mut self, node: usize, seen: &Content) {
         self.doubt(node, |written| written.line == seen.line);
     }
 
-    /// A node did away with a file that it had not looked at.
+    /// Records that a node deleted or overwrote a file without a look.
     pub fn ended_another(&mut self, node: usize) {
         self.doubt(node, |_| true);
     }
 
-    /// Of what may have come to a node.
+    /// Marks writes that may have reached a node as doubted.
     fn doubt(&mut self, node: usize, of: impl Fn(&Written) -> bool) {
         let cut = |node: usize, written: &Written| self.cut[node].is_some_and(|since| written.at > since);
         let may_have_come =
@@ -125,12 +125,12 @@ impl Ledger {
         all.into_iter().for_each(|n| self.written[n].doubted = true);
     }
 
-    /// From now on nothing reaches the node or leaves it; or it may again.
+    /// Records that a node is disconnected, or connected again.
     pub fn set_cut(&mut self, node: usize, is_cut: bool) {
         self.cut[node] = is_cut.then(Instant::now);
     }
 
-    /// Since when nothing reaches a node.
+    /// Returns the time since which a node has been disconnected.
     pub fn cut_since(&self, node: usize) -> Option<Instant> {
         self.cut[node]
     }
@@ -140,7 +140,7 @@ impl Ledger {
         (written.line == content.line && written.len == content.len).then_some(written)
     }
 
-    /// Whether a file may hold this: a version that somebody made of it, or the parts that a write left that did not end.
+    /// Checks that a file may hold this: a version that somebody wrote, or the blocks of an interrupted write.
     pub fn allows(&self, held: &Held) -> Result<(), String> {
         let (contents, layout) = match held {
             Held::Nothing => return Ok(()),
@@ -156,7 +156,7 @@ impl Ledger {
         }
     }
 
-    /// Of what was promised: what is not among what is seen, and how much of that is in doubt.
+    /// Returns the promised contents that were not seen and are not in doubt, and the number of those in doubt.
     pub fn lost(&self, seen: &BTreeSet<u64>) -> (Vec<u64>, usize) {
         let away = |token: &u64| {
             let written = &self.written[*token as usize];
@@ -169,7 +169,7 @@ impl Ledger {
         (lost, doubted)
     }
 
-    /// What is in doubt and away is not asked for again.
+    /// Gives up doubted contents that were not seen.
     pub fn settle(&mut self, seen: &BTreeSet<u64>) {
         for (token, written) in self.written.iter_mut().enumerate() {
             written.ended |= written.doubted && !seen.contains(&(token as u64));

@@ -1,8 +1,8 @@
-//! A volume on three machines with networks of their own, which are cut, slow, and silent while users work; daemons,
-//! gateways, PostgreSQL and an S3 server are killed. Then all is well again, and nothing that was synced may be lost, all
-//! machines have to show the same, and the volume has to be sound.
+//! Soak test: a volume on three nodes with networks of their own, which are cut, slow, and silent while users work; daemons,
+//! gateways, PostgreSQL and an S3 server are killed. Once all components work again, no synced data may be lost, all nodes must
+//! show the same tree, and the volume must be consistent.
 //!
-//! `make volume-soak TIME=30m` runs the long one, round after round.
+//! `make volume-soak TIME=30m` runs many rounds.
 
 mod content;
 mod counts;
@@ -27,7 +27,7 @@ use counts::Counts;
 use user::User;
 use world::{World, lock};
 
-/// Some seconds of work while all goes wrong, and what comes of it.
+/// Runs a round: some seconds of work under faults, and then the checks.
 fn round(world: &World, seed: u64, time: Duration) -> Result<(), String> {
     world.tell(format_args!("round {seed}"));
     let stop = AtomicBool::new(false);
@@ -47,10 +47,10 @@ fn round(world: &World, seed: u64, time: Duration) -> Result<(), String> {
     if wrong.is_empty() { Ok(()) } else { Err(wrong.join("\n")) }
 }
 
-/// After so many rounds the volume is another one, and the other number of gateways is before it.
+/// Number of rounds with one volume, before another is created behind the other number of gateways.
 const OF_A_WORLD: u64 = 8;
 
-/// Rounds of so long each, for so long in all. `good` hears of each that was.
+/// Runs rounds of `each` for `time` in total. `good` is called after each successful round.
 fn rounds(first: u64, time: Duration, each: Duration, good: impl Fn(u64, &Counts)) {
     needs_mount!();
     needs_tools!("ip", "nft");
@@ -87,13 +87,13 @@ fn a_round_loses_nothing() {
     rounds(1, Duration::ZERO, Duration::from_secs(8), |_, counts| println!("{counts}"));
 }
 
-/// The same with two gateways, one behind the other.
+/// A round with two gateways, one behind the other.
 #[test]
 fn a_round_behind_two_gateways_loses_nothing() {
     rounds(OF_A_WORLD, Duration::ZERO, Duration::from_secs(8), |_, counts| println!("{counts}"));
 }
 
-/// `SEED` is the first, `SHUNT_SOAK_STATE` a file for the next one.
+/// `SEED` is the first seed, `SHUNT_SOAK_STATE` a file for the next one.
 #[test]
 #[ignore = "goes on for as long as one likes: make volume-soak"]
 fn rounds_without_end() {

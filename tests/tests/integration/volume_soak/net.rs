@@ -8,15 +8,15 @@ use std::process::Command;
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
 use shunt_tests::run;
 
-/// A network namespace. One of our own is gone with the last process that is in it, however that ends.
+/// A network namespace. One created by the test ends with its last process.
 pub struct Net(OwnedFd);
 
 impl Net {
-    /// A new one, in which only `lo` is.
+    /// Creates a namespace that contains only `lo`.
     pub fn new() -> Self {
         let net = std::thread::scope(|scope| {
             let made = scope.spawn(|| {
-                // SAFETY: nothing that this thread shares by memory is unshared.
+                // SAFETY: the unshare affects no state that this thread shares in memory.
                 unsafe { unshare_unsafe(UnshareFlags::NEWNET) }.expect("a network namespace: needs root");
                 Self::here()
             });
@@ -26,17 +26,17 @@ impl Net {
         net
     }
 
-    /// That of this thread.
+    /// Returns the namespace of this thread.
     pub fn here() -> Self {
         Self(File::open("/proc/thread-self/ns/net").expect("a network namespace").into())
     }
 
-    /// Has this thread, and what it starts, be in it from now on.
+    /// Moves this thread, and the processes it starts, into the namespace.
     pub fn enter(&self) {
         move_into_link_name_space(self.0.as_fd(), Some(LinkNameSpaceType::Network)).expect("setns");
     }
 
-    /// Does the work in it: sockets made there, and programs started there, stay there.
+    /// Runs the work in the namespace: sockets created there, and programs started there, stay there.
     pub fn within<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
         std::thread::scope(|scope| {
             let done = scope.spawn(|| {
@@ -57,22 +57,22 @@ impl Net {
         self.tool("ip", words);
     }
 
-    /// Where other programs find it.
+    /// Returns a path by which other programs can open it.
     fn path(&self) -> String {
         format!("/proc/{}/fd/{}", std::process::id(), self.0.as_raw_fd())
     }
 }
 
-/// How the network of a machine is away.
+/// How a machine is disconnected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cut {
-    /// What it sends and what is sent to it is dropped, and nobody is told.
+    /// Packets in both directions are dropped silently.
     Drops,
-    /// Its link has no carrier and no address.
+    /// The link has no carrier and no address.
     Down,
 }
 
-/// A machine with one link, to the hub.
+/// A machine with one link to the hub.
 pub struct Machine {
     net: Net,
     number: u8,
@@ -99,7 +99,7 @@ impl Machine {
         Ipv4Addr::new(10, 0, self.number, 2)
     }
 
-    /// What it reaches others by.
+    /// Returns the hub's address on its link.
     pub fn hub_address(&self) -> Ipv4Addr {
         Ipv4Addr::new(10, 0, self.number, 1)
     }

@@ -1,4 +1,4 @@
-//! What comes between a machine and a server: delay, loss, silence.
+//! Proxy between a machine and a server: delay, loss, silence.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -11,19 +11,19 @@ use shunt_tests::Rng;
 
 use crate::volume_soak::net::Net;
 
-/// What is sent at once.
+/// Bytes forwarded at once.
 const PIECE: usize = 16 << 10;
-/// A lost piece is sent again after so long.
+/// Time after which a lost piece is retransmitted.
 const AGAIN: Duration = Duration::from_millis(250);
 
-/// How a line is just now.
+/// State of a line.
 #[derive(Default)]
 pub struct Weather {
-    /// Each piece takes so many milliseconds.
+    /// Delay of each piece in milliseconds.
     pub delay: AtomicU64,
-    /// So many pieces of a thousand are lost once; a tenth as many end their connection.
+    /// Pieces of a thousand that are lost once; a tenth as many end their connection.
     pub loss: AtomicU64,
-    /// Nothing gets through, and no connection ends.
+    /// Nothing is forwarded, and no connection ends.
     pub silent: AtomicBool,
 }
 
@@ -34,7 +34,7 @@ impl Weather {
         self.silent.store(false, Ordering::Relaxed);
     }
 
-    /// False where the connection ends.
+    /// Returns false if the connection ends.
     fn lets_through(&self, rng: &mut Rng) -> bool {
         while self.silent.load(Ordering::Relaxed) {
             thread::sleep(Duration::from_millis(10));
@@ -48,7 +48,7 @@ impl Weather {
     }
 }
 
-/// Passes on what comes to an address in one namespace to an address in another, until this process ends.
+/// Forwards connections from an address in one namespace to an address in another, until this process ends.
 pub fn pass(from: (&Net, SocketAddr), to: (&Net, SocketAddr), weather: &Arc<Weather>) {
     let (at, server) = (from.1, to.1);
     let listener = from.0.within(|| TcpListener::bind(at)).expect("a port");
@@ -56,7 +56,7 @@ pub fn pass(from: (&Net, SocketAddr), to: (&Net, SocketAddr), weather: &Arc<Weat
     let (told, is_there) = std::sync::mpsc::channel();
     let net = to.0;
     thread::scope(|scope| {
-        // It outlives the scope, which only waits until it is in the other namespace.
+        // The thread outlives the scope, which waits only until it has entered the other namespace.
         scope.spawn(move || {
             net.enter();
             thread::spawn(move || {

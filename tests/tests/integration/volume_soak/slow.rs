@@ -1,4 +1,4 @@
-//! A line over which little goes.
+//! A connection with low bandwidth.
 
 use std::fs;
 use std::sync::Arc;
@@ -13,10 +13,10 @@ use crate::volume_soak::world::World;
 
 const MOST: Duration = Duration::from_secs(90);
 const SIZE: usize = 1 << 19;
-/// For each 16 KiB: 400 KiB in a second.
+/// Delay for each 16 KiB in milliseconds: 400 KiB/s.
 const DELAY: u64 = 40;
 
-/// The node that is to have all files, and another one.
+/// The node with cache mode `complete`, and another one.
 const COMPLETE: usize = 0;
 const OTHER: usize = 1;
 
@@ -40,13 +40,13 @@ fn over_a_slow_line_comes_only_what_is_asked_for() {
     };
     world.weather(COMPLETE).delay.store(DELAY, Ordering::Relaxed);
     fs::write(there.work().join("first"), &bytes).unwrap();
-    // It is brought as always, and that shows how the line is.
+    // It is downloaded as usual, which measures the bandwidth.
     assert!(is_named("first") && within(MOST, || holds(1)), "{}", here.status());
     assert!(within(MOST, || here.status()["slow"] == true), "{}", here.status());
 
     fs::write(there.work().join("second"), [&bytes[1..], b"x"].concat()).unwrap();
     assert!(is_named("second"), "{}", here.status());
-    // Three times as long as it would take to come.
+    // Three times as long as the download would take.
     assert!(!within(Duration::from_secs(5), || holds(2)), "{}", here.status());
     assert!(fs::read(here.work().join("second")).unwrap()[..SIZE - 1] == bytes[1..]);
     world.weather(COMPLETE).be_fair();

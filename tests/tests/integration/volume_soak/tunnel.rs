@@ -1,4 +1,4 @@
-//! A line that goes silent in the middle of things.
+//! A connection that goes silent while in use.
 
 use std::fs;
 use std::path::Path;
@@ -13,19 +13,19 @@ use crate::volume_soak::counts::Counts;
 use crate::volume_soak::net::Cut;
 use crate::volume_soak::world::{GATES, NODES, World};
 
-/// Until all is as it should be.
+/// Maximum time until the expected state.
 const MOST: Duration = Duration::from_secs(60);
-/// For the first who asks over a line that went silent: 10 s, and what a loaded machine takes.
+/// Maximum time of the first request over a silent connection: 10 s, plus some for a loaded machine.
 const FIRST: Duration = Duration::from_secs(20);
-/// Of what is known to be out of reach.
+/// Maximum time of a request while the store is known to be unreachable.
 const AT_ONCE: Duration = Duration::from_secs(2);
-/// Until it is seen that contents are back: they are asked for twice a second.
+/// Maximum time until the return of the contents is noticed: they are probed twice a second.
 const SOON: Duration = Duration::from_secs(5);
-/// Those that have not all files: one by itself, one behind the gateway.
+/// Nodes without a full cache: one connected directly, one behind the gateway.
 const THEY: [usize; 2] = [1, 2];
 const SIZE: usize = 1 << 20;
 
-/// Reading it fails for want of a network, in less than so long.
+/// Asserts that a read fails with a network error within a time.
 fn fails(path: &Path, in_time: Duration) {
     let begun = Instant::now();
     let read = fs::read(path);
@@ -77,7 +77,7 @@ fn who_asks_over_a_silent_line_is_told_so() {
     world.look_after();
 }
 
-/// The line between two gateways.
+/// The connection between two gateways goes silent.
 #[test]
 fn who_asks_a_gateway_over_a_silent_line_is_told_so() {
     needs_mount!();
@@ -103,7 +103,7 @@ fn who_asks_a_gateway_over_a_silent_line_is_told_so() {
     world.look_after();
 }
 
-/// The object store ends, and nothing else: metadata go on, and contents come as soon as it is back.
+/// Only the object store ends: metadata stay available, and contents are downloaded as soon as it is back.
 #[test]
 fn contents_that_alone_were_away_come_once_they_are_back() {
     needs_mount!();

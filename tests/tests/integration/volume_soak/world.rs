@@ -1,4 +1,4 @@
-//! The machines: servers, a gateway, perhaps another one behind it, and three nodes of one volume.
+//! The simulated machines: servers, a gateway, possibly another one behind it, and three nodes of one volume.
 
 use std::fs::{self, File};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -20,23 +20,23 @@ use crate::volume_soak::ledger::Ledger;
 use crate::volume_soak::net::{Cut, Machine, Net};
 use crate::volume_soak::proxy::{Weather, pass};
 
-/// The last goes through the gateway, the others to the stores. In a world with two gateways it goes through both.
+/// The last node uses the gateway, the others the stores. With two gateways, it is behind both.
 pub const NODES: [&str; 3] = ["ant", "bee", "cat"];
 const ROLES: [&[&str]; 3] = [&["--role", "complete"], &["--cache-size", "4M"], &[]];
 const AWAY: usize = 2;
-/// The machines of the gateways: that before the stores, and that behind it.
+/// Machine numbers of the gateways: the one at the stores, and the one behind it.
 pub const GATES: [usize; 2] = [3, 4];
 const GATE_NAMES: [&str; 2] = ["gateway", "branch"];
 const GATE_PORT: u16 = 7070;
-/// In it is all that users do: where nothing is mounted, it is not there.
+/// Directory with all files of the users: it does not exist where nothing is mounted.
 const WORK: &str = "work";
-/// Whoever starts may have much to do first.
+/// A program may have much to do when it starts.
 const START: Duration = Duration::from_secs(60);
 
 pub struct World {
     pub ledger: Mutex<Ledger>,
     pub counts: Arc<Counts>,
-    /// What should not have been.
+    /// Errors that must not occur.
     pub wrong: Mutex<Vec<String>>,
     pub nodes: Vec<Node>,
     machines: Vec<Machine>,
@@ -45,18 +45,18 @@ pub struct World {
     postgres_port: u16,
     s3: Mutex<S3>,
     s3_port: u16,
-    /// As many as there are in this world.
+    /// One per gateway of this world.
     gateways: Vec<Mutex<Option<Child>>>,
     dir: TempDir,
 }
 
-/// A machine's volume.
+/// A node and its mount.
 pub struct Node {
     pub name: &'static str,
     at: PathBuf,
     daemon: Mutex<Option<Child>>,
     is_away: AtomicBool,
-    /// By its user's wish, which outlives its daemon.
+    /// Set by its user; outlives the daemon.
     is_to_be_offline: Mutex<bool>,
     kills: AtomicU64,
 }
@@ -74,7 +74,7 @@ impl Node {
         Mount::status_at(&self.at)
     }
 
-    /// How often it was killed; none while it is not there.
+    /// Returns how often it was killed; `None` while it is not running.
     pub fn life(&self) -> Option<u64> {
         (!self.is_away.load(Ordering::SeqCst)).then(|| self.kills.load(Ordering::SeqCst))
     }
@@ -89,7 +89,7 @@ fn home(ip: impl Into<IpAddr>, port: u16) -> SocketAddr {
 }
 
 impl World {
-    /// Without what such a world needs there is none.
+    /// Returns `None` without the required programs.
     pub fn new(counts: &Arc<Counts>, gateways: usize) -> Option<Self> {
         let (postgres, s3) = (Postgres::start(false)?, S3::start()?);
         let dir = temp_dir();
@@ -152,7 +152,7 @@ impl World {
         assert!(within(START, come), "a directory does not come to all");
     }
 
-    /// Has a machine be a node of a gateway.
+    /// Makes a machine a node of a gateway.
     fn join(&self, machine: usize, name: &str, gate: usize, role: &str) {
         let mut invite = binary::command(&["volume", "invite", "team", "--role", role, "--book"]);
         let token = run(invite.arg(self.book(gate))).ok();
@@ -165,7 +165,7 @@ impl World {
         self.path(&format!("book-{}", GATE_NAMES[gate]))
     }
 
-    /// Whether this world has a machine, and uses it.
+    /// Reports whether this world uses a machine.
     pub fn has(&self, machine: usize) -> bool {
         machine < GATES[0] + self.gateways.len()
     }
@@ -174,7 +174,7 @@ impl World {
         self.dir.path().join(name)
     }
 
-    /// `shunt volume` on a machine, or on that of the servers.
+    /// Returns a `shunt volume` command on a machine, or on that of the servers.
     fn command(&self, words: &[&str], machine: Option<usize>) -> Command {
         let mut command = binary::command(&["volume"]);
         let ip = machine.map_or(Ipv4Addr::LOCALHOST, |n| self.machines[n].hub_address());
@@ -193,7 +193,7 @@ impl World {
         command
     }
 
-    /// With all that it takes to speak to the stores.
+    /// Returns a command with the access data of the stores.
     pub fn on_host(&self, words: &[&str]) -> Command {
         self.command(words, None)
     }
@@ -202,7 +202,7 @@ impl World {
         self.path(&format!("log-{name}"))
     }
 
-    /// Starts what goes on, and notes what it says.
+    /// Starts a long-running program, with its output in a log.
     fn start(&self, machine: usize, name: &str, command: &mut Command) -> Child {
         let log = File::options().create(true).append(true).open(self.log(name)).expect("a log");
         command.stdin(Stdio::null()).stdout(log.try_clone().expect("a log")).stderr(log);
@@ -223,7 +223,7 @@ impl World {
         *lock(&node.daemon) = Some(daemon);
         node.is_away.store(false, Ordering::SeqCst);
         self.tell(format_args!("{} is mounted", node.name));
-        // Its user may have wished something else while it was not there.
+        // Its user may have changed the wish while it was not running.
         self.tell_wish(n, &lock(&node.is_to_be_offline));
     }
 
@@ -243,14 +243,14 @@ impl World {
         }
     }
 
-    /// Has a node leave the stores alone, or not: once it is there.
+    /// Sets a node offline or online, as soon as it runs.
     pub fn set_online(&self, n: usize, online: bool) {
         let mut is_to_be_offline = lock(&self.nodes[n].is_to_be_offline);
         *is_to_be_offline = !online;
         self.tell_wish(n, &is_to_be_offline);
     }
 
-    /// One after the other: of two at once either might be the last.
+    /// Serialised, because of two concurrent calls either one might be the last.
     fn tell_wish(&self, n: usize, is_to_be_offline: &MutexGuard<'_, bool>) {
         let node = &self.nodes[n];
         let Some(life) = node.life() else { return };
@@ -262,7 +262,7 @@ impl World {
         }
     }
 
-    /// One that is there, or is started.
+    /// Starts a gateway, unless it runs.
     pub fn start_gateway(&self, gate: usize) {
         let mut gateway = lock(&self.gateways[gate]);
         let name = GATE_NAMES[gate];
@@ -278,7 +278,7 @@ impl World {
             command.arg("--book").arg(self.book(gate));
             let mut child = self.start(GATES[gate], name, &mut command);
             let served = || self.said(name).matches("is served at").count() > before;
-            // Without its store it does not begin.
+            // It does not start without its store.
             within(START, || served() || !matches!(child.try_wait(), Ok(None)));
             let is_served = served();
             *gateway = Some(child);
@@ -347,7 +347,7 @@ impl World {
         lines[lines.len().saturating_sub(8)..].join("\n")
     }
 
-    /// All are there still, and none of them has panicked.
+    /// Checks that all programs still run, and none has panicked.
     pub fn look_after(&self) {
         for node in &self.nodes {
             let ended =
@@ -363,7 +363,7 @@ impl World {
         }
     }
 
-    /// Leaves all files where they are, for who looks for what went wrong.
+    /// Keeps all files, to investigate a failure.
     fn keep(&mut self) {
         self.dir.disable_cleanup(true);
     }

@@ -1,4 +1,4 @@
-/// Numbers that look random, and are the same each time.
+/// Deterministic pseudo-random numbers.
 pub struct Dice(pub u64);
 
 impl Dice {

@@ -1,10 +1,10 @@
-//! The gate and the cache, as they are, under a scheduler that tries the orders in which threads can run.
+//! Model checking of the running transaction and the cache: a scheduler explores thread interleavings of the production code.
 //!
-//! Built and run with the feature `model`, which has the gate and the cache take their locks from `sync` here.
+//! Built and run with the feature `model`, with which both take their locks from `sync` here.
 //!
-//! Handles change two blocks alike, commits write what they froze to a device that is one mutex. Whatever the order: each
-//! transaction has both blocks or none, a commit that returned has all that was changed before it began, no handle changes
-//! anything while blocks are frozen, and nobody waits for ever (the scheduler tells).
+//! Handles change two blocks alike; commits write the frozen blocks to a device that is one mutex. In every interleaving, each
+//! transaction has both blocks or none, a commit that has returned includes all changes made before it began, no handle changes
+//! anything while blocks are being frozen, and no thread deadlocks (the scheduler detects it).
 
 pub(super) mod sync;
 
@@ -21,13 +21,13 @@ use super::cache::{Bytes, Cache, Lookup};
 use super::transaction::{Joined, RunningTransaction, Tid};
 use crate::error::{Error, Result};
 
-/// Two blocks in different shards, whose counts always belong together.
+/// Two blocks in different shards whose counts are always equal.
 const PAIR: [u64; 2] = [1, 2];
 
 struct Model {
     gate: RunningTransaction,
     cache: Cache,
-    /// Held by who commits.
+    /// Locked during a commit.
     log: Mutex<()>,
     device: Mutex<HashMap<u64, Bytes>>,
     freezing: AtomicBool,
@@ -49,7 +49,7 @@ impl Model {
         })
     }
 
-    /// As `MetadataCache::get`, of which nothing but the cache matters here.
+    /// Models `MetadataCache::get`, reduced to its use of the cache.
     fn get(&self, block: u64) {
         loop {
             let (bytes, departures) = match self.cache.look(block) {
@@ -63,7 +63,7 @@ impl Model {
         }
     }
 
-    /// As a handle of two credits.
+    /// Models a handle of two credits.
     fn change(&self) -> Result<()> {
         self.enter()?;
         self.add_to(&PAIR)?;
@@ -71,12 +71,12 @@ impl Model {
         Ok(())
     }
 
-    /// As a handle that fails when it changed one block of the two.
+    /// Models a handle that fails after it changed one of the two blocks.
     fn fail_half_way(&self) -> Result<()> {
         self.enter()?;
         self.add_to(&PAIR[..1])?;
         self.gate.abort();
-        // As who tells the log of it.
+        // Models recording the abort in the journal.
         drop(self.log.lock());
         self.gate.leave(2);
         Ok(())
@@ -134,7 +134,7 @@ impl Model {
             assert_eq!(count(&device[&PAIR[0]]), count(&device[&PAIR[1]]), "transaction {tid}");
         }
         self.cache.committed(frozen, true);
-        // Sometimes a checkpoint.
+        // Checkpoint every second transaction.
         if tid % 2 == 0 {
             self.cache.placed(&self.cache.pending());
         }
@@ -152,12 +152,12 @@ impl Model {
     }
 }
 
-/// Orders that are tried: a second or two of them.
+/// Number of interleavings per test, which take a second or two.
 const ORDERS: usize = 300;
 
 fn in_many_orders(test: impl Fn() + Send + Sync + 'static) {
     let mut config = shuttle::Config::new();
-    // Without optimization, the shards of the cache need more than there is.
+    // Without optimization, the shards of the cache need more stack than the default.
     config.stack_size = 1 << 20;
     shuttle::Runner::new(shuttle::scheduler::RandomScheduler::new(ORDERS), config).run(test);
 }
@@ -220,7 +220,7 @@ fn what_is_half_done_is_never_committed() {
             let model = model.clone();
             thread::spawn(move || while model.change().and_then(|()| model.sync()).is_ok() {})
         });
-        // Each commit looks whether it has both blocks or none.
+        // Each commit checks that it has both blocks or none.
         model.fail_half_way().unwrap();
         workers.into_iter().for_each(|worker| worker.join().unwrap());
     });

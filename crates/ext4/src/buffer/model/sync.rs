@@ -1,4 +1,4 @@
-//! The locks of `store::sync`, whose scheduler is a test's.
+//! Locks for `buffer::sync`, scheduled by the model checker.
 
 use std::ops::{Deref, DerefMut};
 
@@ -7,7 +7,7 @@ pub(in crate::buffer) use shuttle::sync::atomic::{AtomicU32, AtomicU64};
 #[derive(Debug, Default)]
 pub(in crate::buffer) struct Mutex<T>(shuttle::sync::Mutex<T>);
 
-/// `None` only while a condition is waited for.
+/// `None` only while waiting on a condition variable.
 pub(in crate::buffer) struct MutexGuard<'a, T>(Option<shuttle::sync::MutexGuard<'a, T>>);
 
 #[derive(Debug)]

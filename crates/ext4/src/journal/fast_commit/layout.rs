@@ -1,5 +1,5 @@
-//! Fast commits on the disk. Unlike all else in the journal they are little-endian, and are neither aligned nor blocks:
-//! records of a tag, a length and a value, one behind the other.
+//! On-disk format of fast commits. Unlike the rest of the journal it is little-endian, and a sequence of unaligned records, each
+//! of a tag, a length and a value.
 #![allow(missing_docs, reason = "named as in the format's documentation")]
 
 use zerocopy::little_endian::{U16, U32};
@@ -51,7 +51,7 @@ pub struct DelRange {
     pub len: U32,
 }
 
-/// `struct ext4_fc_dentry_info`. The name follows.
+/// `struct ext4_fc_dentry_info`, followed by the name.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct Dentry {
@@ -59,7 +59,7 @@ pub struct Dentry {
     pub ino: U32,
 }
 
-/// `struct ext4_fc_tail`. What follows up to the end of the block is nothing.
+/// `struct ext4_fc_tail`. The rest of the block is unused.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct Tail {

@@ -1,6 +1,6 @@
-//! Fast commits: what an fsync changed, told in a few records instead of blocks, since the last whole transaction.
+//! Fast commits: changes since the last full transaction, recorded by fsync as a few logical records instead of blocks.
 //!
-//! Each says what is, not what was done, so that all of them may be applied again from the start.
+//! Each record describes the resulting state, not the operation, so that replay is idempotent.
 
 pub mod layout;
 #[cfg(test)]
@@ -14,31 +14,31 @@ use crate::checksum::crc32c;
 use crate::error::{Error, Result};
 use crate::layout::Extent;
 
-/// A change of which a fast commit tells.
+/// A change recorded by a fast commit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Change {
-    /// Blocks of an inode lie where this extent says.
+    /// Maps blocks of an inode as this extent says.
     Add { inode: u32, extent: [u8; size_of::<Extent>()] },
-    /// Blocks of an inode are a hole.
+    /// Makes a range of an inode a hole.
     Delete { inode: u32, logical: u32, length: u32 },
-    /// A name of an inode that is new.
+    /// Adds the first name of a new inode.
     Create { parent: u32, inode: u32, name: Vec<u8> },
-    /// A further name of an inode.
+    /// Adds another name of an inode.
     Link { parent: u32, inode: u32, name: Vec<u8> },
-    /// A name is gone.
+    /// Removes a name.
     Unlink { parent: u32, inode: u32, name: Vec<u8> },
-    /// The inode, without the map to its content.
+    /// Updates the inode, except for its block map.
     Inode { inode: u32, raw: Vec<u8> },
 }
 
-/// The changes since the last whole transaction, in their order; `next` is the one that would have come.
+/// Reads the changes since the last full transaction, in order; `next` is the number of the transaction that would follow it.
 ///
 /// # Errors
-/// [`Error::Unsupported`] for a form of records that is not known, [`Error::Io`].
+/// [`Error::Unsupported`] for an unknown record format, [`Error::Io`].
 pub(crate) fn read(log: &JournalArea, superblock: &JournalSuperblock, next: u32) -> Result<Vec<Change>> {
     let mut block = vec![0; log.block_size() as usize];
     let mut changes = Vec::new();
-    // Changes count once the tail of their commit was seen.
+    // Number of changes covered by the tail of a commit; only these count.
     let mut whole = 0;
     let mut reader = Reader { next, sum: 0, begun: false };
     for at in superblock.fast..superblock.length {
@@ -53,13 +53,13 @@ pub(crate) fn read(log: &JournalArea, superblock: &JournalSuperblock, next: u32)
     Ok(changes)
 }
 
-/// Where one is after a block.
+/// State of the reader after a block.
 enum State {
     /// Within a fast commit.
     Open,
-    /// Behind one.
+    /// At the end of a fast commit.
     Complete,
-    /// Nothing of use follows: remains of older ones, or what a cut left in half.
+    /// No valid records follow: leftovers of older commits, or a commit torn by a crash.
     End,
 }
 
@@ -70,7 +70,7 @@ struct Reader {
 }
 
 impl Reader {
-    /// Reads the records of a block. None reaches into the next block, and a tail is the last one of its block.
+    /// Reads the records of a block. No record spans two blocks, and a tail is the last record of its block.
     fn block(&mut self, block: &[u8], changes: &mut Vec<Change>) -> Result<State> {
         let mut rest = block;
         while let Ok((header, after)) = RecordHeader::read_from_prefix(rest) {

@@ -7,7 +7,7 @@ use crate::mapped_range::{MappedRange, Mapping};
 
 const RING: u32 = 1088;
 
-/// A journal with these blocks where fast commits lie.
+/// Reads a journal with these blocks in its fast-commit area.
 fn changes(blocks: &[Vec<u8>]) -> Result<Vec<Change>> {
     let mut raw = RawJournalSuperblock::read_from_bytes(&[0; 1024]).unwrap();
     raw.header = BlockHeader::new(crate::journal::layout::block_type::SUPERBLOCK_V2, 0);
@@ -36,7 +36,7 @@ fn words(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_le_bytes()).collect()
 }
 
-/// Ends a fast commit with a sum over all that stands before.
+/// Ends a fast commit with a checksum over everything before.
 fn tail(mut bytes: Vec<u8>, before: &[u8], tid: u32) -> Vec<u8> {
     let room = 1024 - bytes.len() - 4;
     let mut value = words(&[tid, 0]);
@@ -64,7 +64,7 @@ fn every_record_is_read() {
     first.extend(record(tag::PAD, &vec![0; room]));
     let second = tail([name(tag::CREAT), name(tag::LINK), name(tag::UNLINK)].concat(), &first, 7);
     let third = tail(name(tag::LINK), &[], 7);
-    // Remains of an older one.
+    // Leftovers of an older transaction.
     let stale = tail(name(tag::LINK), &[], 6);
     let (parent, inode, name) = (2, 12, b"name".to_vec());
     let extent = words(&[3, 4, 500]).try_into().unwrap();
@@ -80,7 +80,7 @@ fn every_record_is_read() {
     ];
     assert_eq!(changes(&[first.clone(), second.clone(), third.clone(), stale.clone()]).unwrap(), expected);
     assert_eq!(changes(&[first.clone(), second.clone(), stale]).unwrap(), expected[..6]);
-    // Without its tail it is none, and neither with a byte that changed.
+    // A commit without its tail, or with a changed byte, is invalid.
     assert_eq!(changes(std::slice::from_ref(&first)).unwrap(), []);
     let mut damaged = second;
     damaged[9] ^= 1;
@@ -103,10 +103,10 @@ fn a_full_area_is_read_to_its_end() {
     let one = |n: usize| tail(if n == 0 { [head(7), name.clone()].concat() } else { name.clone() }, &[], 7);
     let mut blocks: Vec<_> = (0..63).map(one).collect();
     assert_eq!(changes(&blocks).unwrap().len(), 63);
-    // Nothing behind what is damaged counts, however whole it is.
+    // Commits behind a damaged one do not count, even if they are intact.
     blocks[40][9] ^= 1;
     assert_eq!(changes(&blocks).unwrap().len(), 40);
-    // A record that would reach behind the end of its block.
+    // A record that exceeds its block.
     blocks[40] = record(tag::PAD, &vec![0; 1020]);
     blocks[40][2..4].copy_from_slice(&1021_u16.to_le_bytes());
     assert_eq!(changes(&blocks).unwrap().len(), 40);

@@ -1,7 +1,7 @@
-//! Recovery: what was committed and is not in its place yet goes there.
+//! Journal recovery: writes committed blocks that are not checkpointed to their final locations.
 //!
-//! Everything is read and checked before the first block is written, and each block is written once, in its newest form.
-//! So a journal that is damaged, or that somebody made up, changes nothing.
+//! The journal is read and validated completely before the first block is written, and each block is written once, in its newest
+//! version. A damaged or forged journal therefore changes nothing.
 
 mod revoked;
 mod scan;
@@ -19,23 +19,23 @@ use crate::error::{Corruption, Result};
 use crate::layout::{RawSuperblock, SUPERBLOCK_OFFSET};
 use crate::superblock::Geometry;
 
-/// What recovery did.
+/// Result of a recovery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Recovered {
-    /// Transactions that were complete.
+    /// Number of complete transactions.
     pub transactions: u32,
-    /// Blocks that were written to their places.
+    /// Number of blocks written to their final locations.
     pub blocks: u64,
-    /// Changes told by fast commits behind the last transaction, which became one more of them. None where they do not
-    /// fit what is there, and the file system is only read.
+    /// Number of changes in fast commits behind the last transaction, which became one more transaction. 0 if they do not fit the
+    /// file system and it is opened for reading only.
     pub fast_changes: usize,
-    /// The number of the transaction that comes next.
+    /// Number of the next transaction.
     pub next: u32,
 }
 
-/// A journal that is to be recovered.
+/// A journal to recover.
 pub(crate) struct Recovery<'a> {
-    /// That of the file system.
+    /// Device of the file system.
     pub(crate) device: &'a dyn Device,
     pub(crate) log: &'a JournalArea,
     pub(crate) superblock: &'a JournalSuperblock,
@@ -43,7 +43,7 @@ pub(crate) struct Recovery<'a> {
 }
 
 impl Recovery<'_> {
-    /// Reads and checks what the journal holds.
+    /// Reads and validates the journal.
     pub(crate) fn read(&self) -> Result<Found> {
         let Self { device, log, superblock, geometry } = self;
         if superblock.start == 0 {
@@ -51,7 +51,7 @@ impl Recovery<'_> {
         }
         let mut found = Scan::new(log, superblock).run(None)?;
         if let Some(Damaged { at, sequence }) = check_copies(log, superblock, &found)? {
-            // A commit that did not wait for its blocks may be there without them, as the last one.
+            // With asynchronous commit, the commit record of the last transaction may be on the device without all of its blocks.
             let is_last = found.next == sequence.wrapping_add(1);
             if !is_last || !superblock.incompat.contains(JournalIncompat::ASYNC_COMMIT) {
                 return Err(scan::wrong_sum(at, sequence));
@@ -66,8 +66,8 @@ impl Recovery<'_> {
         Ok(found)
     }
 
-    /// Writes what was found to its places on the device of the file system. The journal itself stays as it is: it has to
-    /// be [emptied](JournalArea::set_superblock) once the device was flushed.
+    /// Writes the recovered blocks to the device of the file system. The journal itself stays unchanged: it must be
+    /// [emptied](JournalArea::set_superblock) after a flush of the device.
     pub(crate) fn write(&self, found: &Found) -> Result<Recovered> {
         self.write_to(self.device, found)?;
         Ok(Recovered {
@@ -78,7 +78,7 @@ impl Recovery<'_> {
         })
     }
 
-    /// Writes what was found to its places on another device.
+    /// Writes the recovered blocks to another device.
     pub(crate) fn write_to(&self, device: &dyn Device, found: &Found) -> Result<()> {
         let mut block = vec![0; self.log.block_size() as usize];
         for (&number, copy) in &found.copies {
@@ -89,7 +89,7 @@ impl Recovery<'_> {
     }
 }
 
-/// Reads a block as it shall be in its place.
+/// Reads a logged block and undoes its escaping.
 fn read_copy(log: &JournalArea, copy: &Copy, block: &mut [u8]) -> Result<()> {
     log.read(copy.at, block)?;
     if copy.escaped {
@@ -98,7 +98,7 @@ fn read_copy(log: &JournalArea, copy: &Copy, block: &mut [u8]) -> Result<()> {
     Ok(())
 }
 
-/// Copies may go to every block of the file system, and none of the journal.
+/// Checks that logged blocks belong to the file system and not to the journal.
 fn check_places(
     device: &dyn Device,
     log: &JournalArea,
@@ -114,7 +114,7 @@ fn check_places(
             && let Ok(whole) = RawSuperblock::read_from_bytes(bytes)
             && let Ok(whole) = Geometry::check(&whole)
         {
-            // Growing is a transaction too: the superblock in the journal knows of more blocks.
+            // Growing the file system is journaled too: a superblock in the journal may count more blocks.
             end = end.max(whole.blocks).min(device.size() >> geometry.block_bits);
             found.superblock = true;
         }
@@ -139,7 +139,7 @@ struct Damaged {
     sequence: u32,
 }
 
-/// Finds a copy that is not what its tag says.
+/// Returns the earliest transaction that has a logged block with a wrong checksum.
 fn check_copies(log: &JournalArea, superblock: &JournalSuperblock, found: &Found) -> Result<Option<Damaged>> {
     let Some(sums) = Sums::of(superblock.incompat, &superblock.uuid) else { return Ok(None) };
     let mut block = vec![0; log.block_size() as usize];

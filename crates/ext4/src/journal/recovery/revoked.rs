@@ -1,11 +1,11 @@
-//! Blocks of revocations.
+//! Revoke blocks.
 
 use zerocopy::FromBytes;
 
 use crate::error::Corruption;
 use crate::journal::layout::{BLOCK_TAIL, JournalIncompat, RevokeHeader};
 
-/// The blocks of the file system that a block revokes.
+/// Iterates over the file system blocks that a revoke block lists.
 pub(super) fn blocks(
     bytes: &[u8],
     features: JournalIncompat,

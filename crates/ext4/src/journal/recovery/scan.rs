@@ -1,4 +1,4 @@
-//! What a journal holds: one walk over the ring from its start, which changes nothing.
+//! Scan pass of recovery: one read-only pass over the ring, from its start to the last complete transaction.
 
 use std::collections::BTreeMap;
 
@@ -11,50 +11,51 @@ use crate::journal::layout::{
 };
 use crate::journal::{JournalArea, JournalSuperblock, Sums, TagForm, crc32_be, is_after};
 
-/// The newest copy of a block.
+/// The newest logged version of a block.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Copy {
-    /// Block of the journal.
+    /// Block number within the journal.
     pub(super) at: u32,
     pub(super) sequence: u32,
     pub(super) escaped: bool,
-    /// As its tag has it.
+    /// Checksum from its tag.
     pub(super) sum: u32,
 }
 
-/// What is to be recovered.
+/// Result of the scan: the changes to recover.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
-    /// The newest copy of each block, by its place in the file system.
+    /// Newest version of each block, by file system block number.
     pub(super) copies: BTreeMap<u64, Copy>,
-    /// Blocks of revocations, with their transaction.
+    /// Revoke blocks, each with its transaction.
     pub(super) revocations: Vec<(u32, u32)>,
-    /// Transactions.
+    /// Number of transactions.
     pub(super) transactions: u32,
-    /// The number of the transaction that would come next.
+    /// Number of the transaction that would follow.
     pub(crate) next: u32,
-    /// There is a whole copy of the superblock.
+    /// An intact superblock is among the logged blocks.
     pub(super) superblock: bool,
-    /// Where the last one ends in the ring.
+    /// Position in the ring behind the last transaction.
     pub(crate) end: u32,
-    /// Changes told by fast commits behind it.
+    /// Changes in fast commits behind the last transaction.
     pub(crate) fast: Vec<Change>,
 }
 
 impl Found {
-    /// The superblock is whole after recovery, whatever it is before.
+    /// Reports whether recovery yields an intact superblock, whatever its current state.
     pub(crate) fn has_superblock(&self) -> bool {
         self.superblock
     }
 }
 
-/// The transaction that is being read. It counts when its commit record is found.
+/// The transaction being read. It is valid only if its commit record is found.
 struct Open {
     tags: Vec<(u64, Copy)>,
     revocations: Vec<u32>,
-    /// The sum of version 1.
+    /// Running checksum of version 1.
     crc32: u32,
-    /// A sum of version 2 or 3 is wrong: of one that was committed, or of remains of another age of the journal.
+    /// First block with a wrong checksum of version 2 or 3: damage if the transaction was committed, else leftovers of earlier
+    /// use.
     wrong: Option<u32>,
 }
 
@@ -69,15 +70,15 @@ pub(super) struct Scan<'a> {
     superblock: &'a JournalSuperblock,
     sums: Option<Sums>,
     form: TagForm,
-    /// Blocks of the ring that were not seen yet. A ring has an end, whatever it says.
+    /// Number of blocks of the ring not read yet; bounds the scan of a forged ring.
     left: u32,
     block: Vec<u8>,
 }
 
-/// What a commit record says of its transaction.
+/// State of a transaction according to its commit record.
 enum Verdict {
     Complete,
-    /// Never committed, or of another age of the journal: the log ends before it.
+    /// Never committed, or left over from earlier use of the journal: the log ends before it.
     Torn(&'static str),
 }
 
@@ -93,7 +94,7 @@ impl<'a> Scan<'a> {
         }
     }
 
-    /// Walks the ring. Transactions from `until` on are not looked at.
+    /// Scans the ring, up to but excluding transaction `until`.
     pub(super) fn run(mut self, until: Option<u32>) -> Result<Found> {
         let mut found =
             Found { next: self.superblock.sequence, end: self.superblock.start, ..Found::default() };
@@ -138,7 +139,7 @@ impl<'a> Scan<'a> {
         Ok(found)
     }
 
-    /// Reads a block of the ring; `false` where all of them were seen.
+    /// Reads a block of the ring; fails if all blocks have been read.
     fn read(&mut self, at: u32) -> Result<bool> {
         let Some(left) = self.left.checked_sub(1) else {
             return Err(Corruption::new("journal: transactions fill the whole ring, and have no end").into());
@@ -148,7 +149,7 @@ impl<'a> Scan<'a> {
         Ok(true)
     }
 
-    /// The type of the block just read; `None` where it is not the journal's, or not of this transaction.
+    /// Returns the type of the block just read; `None` if it is not a journal block of this transaction.
     fn type_of(&self, sequence: u32) -> Option<u32> {
         let (header, _) = BlockHeader::read_from_prefix(&self.block).ok()?;
         let is_ours = header.magic.get() == JOURNAL_MAGIC && header.sequence.get() == sequence;
@@ -159,7 +160,7 @@ impl<'a> Scan<'a> {
         CommitHeader::read_from_prefix(&self.block).expect("a block is longer").0
     }
 
-    /// Takes the tags of a descriptor, and goes past the copies behind it.
+    /// Collects the tags of a descriptor, and skips the logged blocks behind it.
     fn descriptor(&mut self, here: u32, mut at: u32, sequence: u32, open: &mut Open) -> Result<u32> {
         if self.sums.is_some_and(|sums| !sums.tail_is_right(&self.block)) {
             open.wrong.get_or_insert(here);
@@ -184,7 +185,7 @@ impl<'a> Scan<'a> {
         Ok(at)
     }
 
-    /// Whether a transaction whose commit record was just read is complete.
+    /// Decides whether the transaction whose commit record was just read is complete.
     fn judge(
         &mut self,
         here: u32,
@@ -209,15 +210,15 @@ impl<'a> Scan<'a> {
             let stored = commit.chksum[0].get();
             let (kind, size) = (commit.chksum_type, commit.chksum_size);
             let right = kind == checksum_type::CRC32 && size == 4 && stored == open.crc32;
-            // Who turns sums on leaves older transactions without.
+            // Transactions from before checksums were enabled have none.
             let none = kind == 0 && size == 0 && stored == 0;
             (!right && !none).then_some(here)
         } else {
             None
         };
         let Some(damaged) = damaged else { return Ok(Verdict::Complete) };
-        // A cut while the record was written leaves it at the very end of the log. With a transaction behind it that was
-        // begun later, it was once complete.
+        // A commit record torn by a crash is at the very end of the log. If a later transaction follows, the record was once
+        // complete, and has been damaged since.
         let next = self.superblock.after(here);
         if self.left > 0 {
             self.log.read(next, &mut self.block)?;
@@ -228,7 +229,7 @@ impl<'a> Scan<'a> {
         Ok(Verdict::Torn("its checksum is wrong"))
     }
 
-    /// Forgets the copies that were revoked later, or by their own transaction.
+    /// Drops the blocks that were revoked by the same or a later transaction.
     fn revoke(&mut self, found: &mut Found) -> Result<()> {
         for &(at, sequence) in &found.revocations {
             self.log.read(at, &mut self.block)?;

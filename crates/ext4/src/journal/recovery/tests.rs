@@ -1,4 +1,4 @@
-//! Journals made here: forms that the kernel does not write any more, and what nobody should have written.
+//! Recovery of synthetic journals: formats that the kernel no longer writes, and invalid content.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::layout::{Compat, Incompat, RoCompat};
 use crate::mapped_range::{MappedRange, Mapping};
 
 const BLOCK: usize = 1024;
-/// Blocks of the file system; the journal lies at its end.
+/// Number of blocks of the file system; the journal is at its end.
 const BLOCKS: u64 = 2048;
 const START: u64 = 1024;
 const RING: u32 = 1024;
@@ -50,10 +50,10 @@ fn geometry() -> Geometry {
     }
 }
 
-/// Something that a transaction does.
+/// One step of a transaction.
 #[derive(Debug, Clone)]
 enum Step {
-    /// Copies of blocks, each with a byte that it is filled with; 0xc0 stands for one that has to be escaped.
+    /// Logged blocks, each with its fill byte; 0xc0 stands for a block that must be escaped.
     Copies(Vec<(u64, u8)>),
     Revoke(Vec<u64>),
 }
@@ -172,7 +172,7 @@ impl Writer {
         self.commit();
     }
 
-    /// Replays it; the bytes of the file system and what was written.
+    /// Recovers the journal; returns the result, the bytes of the file system, and the writes.
     fn replay(&self) -> (Result<Recovered>, Vec<u8>, Vec<Event>) {
         let device = Arc::new(Recorder::new(MemoryDevice::new(self.bytes.clone())));
         let map = |logical: u32, most| {
@@ -211,14 +211,14 @@ fn every_form_is_replayed() {
         (none, I::REVOKE | I::CSUM_V3 | I::BIT64),
     ];
     for (compat, incompat) in forms {
-        // It begins near the end of the ring, with numbers near the end of theirs.
+        // The log starts near the end of the ring, with transaction numbers close to wrapping around.
         let mut writer = Writer::new(compat, incompat, RING - 6, u32::MAX - 1);
         writer.transaction(&[Step::Copies(vec![(10, 1), (11, 0xc0), (12, 3), (13, 4)])]);
         writer.transaction(&[Step::Copies(vec![(10, 5), (14, 6)]), Step::Copies(vec![(15, 7)])]);
         writer.transaction(&[Step::Revoke(vec![12, 14]), Step::Copies(vec![(16, 8), (13, 9)])]);
-        // A block may come back after it was revoked.
+        // A block may be logged again after it was revoked.
         writer.transaction(&[Step::Copies(vec![(14, 10)])]);
-        // This one was never committed.
+        // An uncommitted transaction.
         writer.step(&Step::Copies(vec![(10, 99), (17, 99)]));
         let (result, bytes, events) = writer.replay();
         let expected = Recovered { transactions: 4, blocks: 6, fast_changes: 0, next: 2 };
@@ -257,7 +257,7 @@ fn a_ring_without_an_end_is_told() {
     let mut writer = Writer::new(JournalCompat::empty(), JournalIncompat::REVOKE, 1, 7);
     (0..RING).for_each(|_| writer.step(&Step::Revoke(vec![10])));
     writer.fails("have no end");
-    // The same with descriptors.
+    // A ring full of descriptors.
     let mut writer = Writer::new(JournalCompat::empty(), JournalIncompat::REVOKE, 1, 7);
     for copies in [100; 10].into_iter().chain([12]) {
         writer.step(&Step::Copies((0..copies).map(|n| (n + 10, 1)).collect()));
@@ -276,7 +276,7 @@ fn absurd_revocations_are_told() {
     }
 }
 
-/// Damages one byte of a block of the journal.
+/// Damages one byte of a journal block.
 fn damage(writer: &mut Writer, at: u32, byte: usize) {
     writer.bytes[(START as usize + at as usize) * BLOCK + byte] ^= 0x10;
 }
@@ -298,17 +298,17 @@ fn damage_within_the_log_is_told_and_at_its_end_is_a_cut() {
         damage(&mut writer, at, 500);
         writer.fails(why);
     }
-    // Block 11 is replayed from the second transaction: nobody looks at its first copy.
+    // Block 11 is replayed from the second transaction: its first copy is never read.
     let mut writer = make(JournalIncompat::empty());
     damage(&mut writer, 3, 500);
     assert_eq!(writer.replay().0.unwrap().transactions, 2);
-    // A commit record that was written in half is none.
+    // A torn commit record does not count.
     let mut writer = make(JournalIncompat::empty());
     damage(&mut writer, 8, 500);
     let (result, bytes, _) = writer.replay();
     assert_eq!(result.unwrap().transactions, 1);
     assert_eq!([block(&bytes, 11)[9], block(&bytes, 12)[9]], [2, 0]);
-    // A commit that did not wait for its blocks, either.
+    // Neither does an asynchronous commit whose blocks are missing.
     let mut writer = make(JournalIncompat::ASYNC_COMMIT);
     damage(&mut writer, 7, 500);
     let (result, bytes, _) = writer.replay();
@@ -323,7 +323,7 @@ fn damage_within_the_log_is_told_and_at_its_end_is_a_cut() {
 fn remains_of_another_age_end_the_log() {
     let mut writer = v3();
     writer.transaction(&[Step::Copies(vec![(10, 1)])]);
-    // What an older journal left there fits by its number, and was committed earlier, under another UUID.
+    // A transaction left by an older journal: its number fits, but it was committed earlier and under another UUID.
     writer.superblock.uuid = [1; 16];
     writer.time = 0;
     writer.transaction(&[Step::Copies(vec![(11, 2)])]);
@@ -348,7 +348,7 @@ proptest! {
     fn agrees_with_the_plain_definition(transactions in steps(), start in 1..RING) {
         let mut writer = v3();
         (writer.superblock.start, writer.at) = (start, start);
-        // Block by block: copies in order, without those that were revoked by their own or a later transaction.
+        // Model: logged blocks in order, without those revoked by their own or a later transaction.
         let mut model = std::collections::BTreeMap::new();
         for (place, steps) in transactions.iter().enumerate() {
             writer.transaction(steps);

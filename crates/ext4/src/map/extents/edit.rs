@@ -1,8 +1,7 @@
-//! Changing an extent tree.
+//! Changes of extent trees.
 //!
-//! All changes are one: a range of the file comes to consist of other pieces, or of none. Nodes on the way are read as
-//! lists, changed, and written back; one that overflows becomes several, one that is empty goes, and its parent's list
-//! follows.
+//! The only operation replaces the mapping of a range of the file. Nodes on the path are decoded into lists, changed, and written
+//! back. An overflowing node is split, an empty one is freed, and the parent's list is updated accordingly.
 
 use super::node::{self, DEEPEST, Node, ROOM_OF_ROOT};
 use super::node::{Child, Entries};
@@ -14,8 +13,8 @@ use crate::filesystem::Filesystem;
 use crate::inode::Inode;
 use crate::map::MappedExtent;
 
-/// Makes blocks `from..to` of a file consist of `new`, which must be within, in order, and below one leaf if it is more
-/// than nothing. Tells what was there; its blocks are not freed. The inode is to be saved.
+/// Replaces the mapping of blocks `from..to` of a file by `new`, whose pieces must be within the range, in order, and below one
+/// leaf. Returns the previous mapping; its blocks are not freed. The caller must save the inode.
 pub(crate) fn replace(
     fs: &Filesystem,
     handle: &mut Handle<'_>,
@@ -41,7 +40,7 @@ struct Edit<'e, 'h> {
     allocator: &'e Allocator,
     handle: &'e mut Handle<'h>,
     inode: &'e mut Inode,
-    /// Blocks for new nodes: there before anything is changed.
+    /// Blocks reserved for new nodes before anything is changed.
     spare: Vec<Reservation<'e>>,
     removed: Vec<MappedExtent>,
 }
@@ -52,10 +51,10 @@ impl Edit<'_, '_> {
         Ok(Node::parse(&bytes)?.entries())
     }
 
-    /// Reserves as many blocks as nodes may be added on the way to `from`, where a leaf gets so many `new` entries. What
-    /// only loses blocks needs none, so that files can be cut and removed where there is no room.
+    /// Reserves blocks for the nodes that may be added on the path to `from` if a leaf gets `new` entries. Pure removal reserves
+    /// none, so that files can be truncated and deleted on a full file system.
     fn reserve(&mut self, (from, to): (u64, u64), new: usize) -> Result<()> {
-        // Only what is cut out of the middle of an entry leaves one more.
+        // Removal adds an entry only if it splits one.
         let within = |piece: &MappedExtent| u64::from(piece.logical) < from && to < piece.end();
         let more = |entries: &Entries| match entries {
             Entries::Leaf(list) if new == 0 => usize::from(list.iter().any(within)),
@@ -67,7 +66,7 @@ impl Edit<'_, '_> {
         let mut needed = 0;
         let mut depth = root.depth;
         let mut entries = root.entries();
-        // Nodes that are full from here down to the leaf.
+        // Number of full nodes in a row, from here down to the leaf.
         let mut full = entries.len() + more(&entries) > ROOM_OF_ROOT;
         let mut run = usize::from(full);
         while let Entries::Inner(children) = &entries {
@@ -90,13 +89,13 @@ impl Edit<'_, '_> {
         Ok(())
     }
 
-    /// Nodes lie near the inode.
+    /// Preferred location of nodes: near the inode.
     fn goal(&self) -> u64 {
         let group = (self.inode.number - 1) / self.fs.geometry.inodes_per_group;
         self.fs.geometry.group_start(group)
     }
 
-    /// What entries become.
+    /// Returns the entries of a node after the change.
     fn apply(
         &mut self,
         entries: &Entries,
@@ -114,7 +113,7 @@ impl Edit<'_, '_> {
         };
         let mut after = Vec::with_capacity(children.len() + 1);
         for (place, child) in children.iter().enumerate() {
-            // A child has what lies from its first block to the next one's; the first has all before it as well.
+            // A child covers its first block up to that of the next child; the first child also covers everything before it.
             let low = if place == 0 { 0 } else { u64::from(child.first) };
             let high = children.get(place + 1).map_or(1 << 32, |next| u64::from(next.first));
             let range = (from.max(low), to.min(high));
@@ -125,11 +124,11 @@ impl Edit<'_, '_> {
             let here: Vec<MappedExtent> = new.iter().filter_map(|piece| piece.within(range)).collect();
             after.extend(self.apply_to(*child, depth - 1, range, &here)?);
         }
-        // Where all children went, and there is something new, the first of them had it.
+        // If all children were freed and `new` is not empty, the first one received the new entries.
         Ok(Entries::Inner(after))
     }
 
-    /// What a node becomes: none, itself, or several.
+    /// Changes a node; returns no child, the same child, or several.
     fn apply_to(
         &mut self,
         child: Child,
@@ -179,7 +178,7 @@ impl Edit<'_, '_> {
             depth += 1;
             entries = Entries::Inner(children);
         }
-        // A tree that shrank gets lower.
+        // Reduce the depth of a tree that has shrunk.
         while let Entries::Inner(children) = &entries {
             match children[..] {
                 [] => {

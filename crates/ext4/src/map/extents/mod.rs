@@ -1,4 +1,4 @@
-//! Extent trees.
+//! Extent trees: lookup, verification and changes.
 
 mod edit;
 mod node;
@@ -29,7 +29,7 @@ fn verify(
         )));
     }
     if let Some(seed) = seed {
-        // The sum lies behind the last entry there is room for.
+        // The checksum is behind the last entry that the node has room for.
         let max = u16::from_le_bytes([bytes[4], bytes[5]]);
         let tail = size_of::<ExtentHeader>() + usize::from(max) * ENTRY;
         let Some(stored) = bytes.get(tail..tail + 4) else {
@@ -46,7 +46,7 @@ fn verify(
     node.check(geometry)
 }
 
-/// Fills in the sum of a node that was checked.
+/// Fills in the checksum of a validated node.
 pub(crate) fn fill_sum(seed: u32, bytes: &mut [u8]) {
     let max = u16::from_le_bytes([bytes[4], bytes[5]]);
     let tail = size_of::<ExtentHeader>() + usize::from(max) * ENTRY;
@@ -65,7 +65,7 @@ pub(super) fn map(
     let root = Node::parse(&inode.block)?;
     root.check(geometry)?;
     let mut depth = root.depth;
-    // Blocks from here on belong to a later entry of some level.
+    // First block that belongs to a later entry on any level.
     let mut limit = 1_u64 << 32;
     let mut held: Option<std::sync::Arc<[u8]>> = None;
     loop {
@@ -92,7 +92,7 @@ pub(super) fn map(
             }
             let at = start(extent) + u64::from(skip);
             let place = if written { Mapping::Written(at) } else { Mapping::Unwritten(at) };
-            // An extent that reaches into the next index's part would show a block twice.
+            // Limit an extent that overlaps the range of the next index: it would map a block twice.
             let length = u64::from(length - skip).min(limit - u64::from(logical)) as u32;
             return Ok(MappedRange { logical, length, place });
         }

@@ -1,4 +1,4 @@
-//! A node of an extent tree.
+//! Nodes of extent trees: parsing, validation and encoding.
 
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -9,14 +9,14 @@ use crate::layout::{EXTENT_MAGIC, Extent, ExtentHeader, ExtentIndex, UNWRITTEN_A
 use crate::map::MappedExtent;
 use crate::superblock::Geometry;
 
-/// A node, as its parent knows it.
+/// Reference to a child node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Child {
     pub(super) first: u32,
     pub(super) block: u64,
 }
 
-/// The entries of a node.
+/// Decoded entries of a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Entries {
     Leaf(Vec<MappedExtent>),
@@ -38,8 +38,8 @@ impl Entries {
         }
     }
 
-    /// In parts of at most `room`: full ones where the last entry is new, so that files which grow have full nodes,
-    /// and else even ones.
+    /// Splits the entries into parts of at most `room`. The parts are full if the last entry is new, so that growing files have
+    /// full nodes, and of equal size otherwise.
     pub(super) fn parts(&self, room: usize, grows: bool) -> Vec<Self> {
         let size = if grows { room } else { self.len().div_ceil(self.len().div_ceil(room)) };
         match self {
@@ -49,12 +49,12 @@ impl Entries {
     }
 }
 
-/// Trees are no deeper: five levels of the smallest blocks reach every block of a file.
+/// Maximum depth: five levels of the smallest blocks address every block of a file.
 pub(super) const DEEPEST: u16 = 5;
 
 pub(super) const ENTRY: usize = size_of::<Extent>();
 
-/// A node whose header and entries were checked.
+/// A node with validated header.
 pub(super) struct Node<'a> {
     pub(super) depth: u16,
     entries: &'a [u8],
@@ -87,7 +87,7 @@ impl<'a> Node<'a> {
         self.entries.chunks_exact(ENTRY).map(first)
     }
 
-    /// The place of the last entry that begins at or before `logical`.
+    /// Returns the position of the last entry that starts at or before `logical`.
     pub(super) fn find(&self, logical: u32) -> Option<usize> {
         let count = self.entries.len() / ENTRY;
         let first = |place: usize| {
@@ -110,7 +110,7 @@ impl<'a> Node<'a> {
         ExtentIndex::read_from_bytes(&self.entries[place * ENTRY..][..ENTRY]).expect("twelve bytes")
     }
 
-    /// All entries, which were checked.
+    /// Decodes all entries, which must have been checked.
     pub(super) fn entries(&self) -> Entries {
         let places = 0..self.entries.len() / ENTRY;
         if self.depth > 0 {
@@ -128,7 +128,7 @@ impl<'a> Node<'a> {
         Entries::Leaf(places.filter_map(piece).collect())
     }
 
-    /// Checks what can be checked of a node by itself: order, lengths, and that blocks are on the device.
+    /// Checks the properties of a single node: order, lengths, and that blocks are on the device.
     pub(super) fn check(&self, geometry: &Geometry) -> std::result::Result<(), Corruption> {
         let mut end = 0_u64;
         for (place, first) in self.first_blocks().enumerate() {
@@ -161,7 +161,7 @@ pub(super) fn leaf(index: ExtentIndex) -> u64 {
     u64::from(index.leaf_hi.get()) << 32 | u64::from(index.leaf_lo.get())
 }
 
-/// Blocks of an extent, and whether they were written.
+/// Returns the number of blocks of an extent, and whether it is written.
 pub(super) fn length(extent: Extent) -> std::result::Result<(u32, bool), Corruption> {
     match extent.len.get() {
         0 => Err(Corruption::new(format!("extent at block {} is empty", extent.block))),
@@ -170,15 +170,15 @@ pub(super) fn length(extent: Extent) -> std::result::Result<(u32, bool), Corrupt
     }
 }
 
-/// Entries of the root, in the inode.
+/// Number of entries of the root, in the inode.
 pub(super) const ROOM_OF_ROOT: usize = 4;
 
-/// Entries of any other node. Four bytes at the end are left for a sum, by the sizes of blocks and entries.
+/// Number of entries of any other node. By the sizes of blocks and entries, four bytes remain for the checksum.
 pub(super) fn room(geometry: &Geometry) -> usize {
     (geometry.block_size as usize - size_of::<ExtentHeader>()) / ENTRY
 }
 
-/// Writes a node.
+/// Encodes a node.
 pub(super) fn put(bytes: &mut [u8], depth: u16, room: usize, entries: &Entries) {
     let header = ExtentHeader {
         magic: EXTENT_MAGIC.into(),

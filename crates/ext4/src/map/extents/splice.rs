@@ -1,8 +1,8 @@
-//! Lists of extents.
+//! Replacement of a range in a list of extents, with merging and splitting.
 
 use crate::map::MappedExtent;
 
-/// Blocks of the longest extent. One value less is left for those never written.
+/// Maximum length of a written extent in blocks; that of an unwritten one is one less.
 const MAX_WRITTEN_BLOCKS: u32 = 32768;
 const MAX_UNWRITTEN_BLOCKS: u32 = 32767;
 
@@ -10,7 +10,7 @@ fn longest(written: bool) -> u32 {
     if written { MAX_WRITTEN_BLOCKS } else { MAX_UNWRITTEN_BLOCKS }
 }
 
-/// Adds a piece at the end, as one with the last where that goes on, and in parts where it is too long.
+/// Appends a piece, merged with the last one if they are adjacent, and split if it is too long.
 fn push(list: &mut Vec<MappedExtent>, mut piece: MappedExtent) {
     let most = longest(piece.written);
     if let Some(last) = list.last_mut()
@@ -31,7 +31,7 @@ fn push(list: &mut Vec<MappedExtent>, mut piece: MappedExtent) {
     }
 }
 
-/// Makes `from..to` consist of `new` alone; tells what was there.
+/// Replaces the mapping of `from..to` by `new`; returns the new list and the removed pieces.
 pub(super) fn splice(
     list: &[MappedExtent],
     (from, to): (u64, u64),
@@ -70,7 +70,7 @@ mod tests {
             let mut model = vec![None; 240];
             for (logical, length, place, written) in ranges {
                 let start = 1000 * place + u64::from(logical);
-                // Place 2 is a hole.
+                // Place 2 stands for a hole.
                 let new: &[MappedExtent] = &[MappedExtent { logical, length, start, written }];
                 let new = if place == 2 { &[] } else { new };
                 let range = (u64::from(logical), u64::from(logical + length));
@@ -89,7 +89,7 @@ mod tests {
                 (0..piece.length).for_each(|n| flat[(piece.logical + n) as usize] = Some((piece.start + u64::from(n), piece.written)));
             }
             proptest::prop_assert!(flat == model);
-            // Neighbours that go on are one.
+            // Adjacent pieces are merged.
             for pair in list.windows(2) {
                 let goes_on = pair[0].end() == u64::from(pair[1].logical)
                     && pair[0].start + u64::from(pair[0].length) == pair[1].start

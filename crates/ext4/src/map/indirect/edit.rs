@@ -1,4 +1,4 @@
-//! Changing a block map.
+//! Changes of indirect block maps.
 
 use super::{DIRECT, entry};
 use crate::allocate::{Allocator, ReservedAccess};
@@ -8,13 +8,13 @@ use crate::filesystem::Filesystem;
 use crate::inode::Inode;
 use crate::map::MappedExtent;
 
-/// Blocks of the largest file, whose number also must fit the inode's.
+/// Maximum length of a file in blocks; block numbers must also fit 32 bits.
 pub(crate) fn longest(geometry: &crate::superblock::Geometry) -> u64 {
     let table = u64::from(geometry.block_size / 4);
     (DIRECT + table + table * table + table * table * table).min(u32::MAX.into())
 }
 
-/// Blocks of the largest file without holes that occupies at most `most` blocks, those of its map included.
+/// Maximum length in blocks of a file without holes that occupies at most `most` blocks, including its map.
 pub(crate) fn dense(geometry: &crate::superblock::Geometry, most: u64) -> u64 {
     let table = u64::from(geometry.block_size / 4);
     let whole = DIRECT + table + table * table + table * table * table;
@@ -22,7 +22,7 @@ pub(crate) fn dense(geometry: &crate::superblock::Geometry, most: u64) -> u64 {
     if whole + map <= most {
         return whole;
     }
-    // As the kernel counts it: the tables of a map that leads to `most` blocks are taken off.
+    // The kernel's formula: subtract the tables of a map that addresses `most` blocks.
     let double = most - DIRECT - table;
     if double < table * table {
         return most - (1 + 1 + double.div_ceil(table));
@@ -31,7 +31,7 @@ pub(crate) fn dense(geometry: &crate::superblock::Geometry, most: u64) -> u64 {
     most - (1 + (1 + table) + 1 + triple.div_ceil(table) + triple.div_ceil(table * table))
 }
 
-/// As [`replace`](crate::map::replace).
+/// Implements [`replace`](crate::map::replace) for block maps.
 pub(crate) fn replace(
     fs: &Filesystem,
     handle: &mut Handle<'_>,
@@ -42,11 +42,11 @@ pub(crate) fn replace(
     if new.iter().any(|piece| !piece.written) {
         return Err(Error::Unsupported("unwritten blocks in a block map".into()));
     }
-    // Blocks have numbers of 32 bits here.
+    // Block maps have 32-bit block numbers.
     if new.iter().any(|piece| piece.start + u64::from(piece.length) > 1 << 32) {
         return Err(Error::NoSpace);
     }
-    // Before anything is changed: one table on each level.
+    // Reserve before anything is changed: one table per level.
     if !new.is_empty() {
         fs.allocator()?.check(3, ReservedAccess::Reserved)?;
     }
@@ -79,7 +79,7 @@ struct Edit<'e, 'h> {
 }
 
 impl Edit<'_, '_> {
-    /// What a slot becomes, below which lie `span` blocks of the file from `base` on.
+    /// Returns the new value of a slot that covers `span` blocks of the file from `base` on.
     fn slot(&mut self, number: u32, base: u64, span: u64) -> Result<u32> {
         if base >= self.range.1 || base + span <= self.range.0 {
             return Ok(number);
@@ -141,7 +141,7 @@ impl Edit<'_, '_> {
         }
     }
 
-    /// What becomes of one block of the file.
+    /// Returns the new block number of one block of the file.
     fn block(&mut self, number: u32, logical: u64) -> u32 {
         if number != 0 {
             let start = u64::from(number);

@@ -1,4 +1,4 @@
-//! Block maps, as ext2 and ext3 have them: twelve blocks, then blocks of block numbers, one, two and three deep.
+//! Indirect block maps of ext2 and ext3: twelve block numbers, then tables of block numbers of one, two and three levels.
 
 mod edit;
 
@@ -30,7 +30,7 @@ pub(super) fn map(
         return run(geometry, &inode.block[..DIRECT as usize * 4], rest, logical, most);
     }
     rest -= DIRECT;
-    // What one entry of each level spans.
+    // Number of blocks that one entry of the level covers.
     let mut span = 1_u64;
     for level in 0..3 {
         let whole = span * per_block;
@@ -54,7 +54,7 @@ fn descend(
 ) -> Result<MappedRange> {
     let per_block = u64::from(geometry.block_size / 4);
     let mut number = entry(&inode.block, root);
-    // What is left below a missing block is one hole.
+    // Everything below a missing table is one hole.
     let mut left = span * per_block - rest;
     loop {
         if number == 0 {
@@ -73,7 +73,7 @@ fn descend(
     }
 }
 
-/// The run of consecutive blocks, or of none, from `place` on in a table.
+/// Returns the run of consecutive blocks, or of holes, from `place` on in a table.
 fn run(geometry: &Geometry, table: &[u8], place: u64, logical: u32, most: u32) -> Result<MappedRange> {
     let count = (table.len() as u64 / 4 - place).min(most.max(1).into());
     let first = u64::from(entry(table, place));

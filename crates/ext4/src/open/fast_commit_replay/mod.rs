@@ -1,7 +1,7 @@
-//! Fast commits become a transaction like any other, behind the last one in the journal.
+//! Converts fast commits into a regular transaction behind the last one in the journal.
 //!
-//! What they tell of is done in memory first. The blocks that this changes are committed to the journal under the number
-//! that makes the fast commits void: a crash leaves either them, or the transaction. From there on recovery has one way.
+//! The changes are applied in memory first. The blocks that differ are committed to the journal under the transaction number that
+//! invalidates the fast commits, so that a crash leaves either them or the transaction. Recovery then proceeds as usual.
 
 mod apply;
 mod ranges;
@@ -16,11 +16,11 @@ use crate::journal::JournalWriter;
 use crate::journal::recovery::{Found, Recovery};
 use crate::superblock::Geometry;
 
-/// Commits the changes of fast commits. At most `room` bytes of memory hold what is changed.
+/// Commits the changes of fast commits, using at most `room` bytes of memory.
 ///
 /// # Errors
-/// [`Error::Corrupt`] for what does not fit the file system, [`Error::Unsupported`] where it cannot be written,
-/// [`Error::Journal`] where the journal has no room; nothing was written then.
+/// [`Error::Corrupt`] for changes that do not fit the file system, [`Error::Unsupported`] if the file system cannot be written,
+/// [`Error::Journal`] if the journal has no room; nothing has been written then.
 pub(crate) fn commit(
     recovery: &Recovery<'_>,
     device: &Arc<dyn Device>,
@@ -49,7 +49,7 @@ pub(crate) fn commit(
 
 type Block = (u64, Vec<u8>);
 
-/// The blocks that differ.
+/// Returns the blocks that differ.
 fn changed<D: Device>(before: &dyn Device, after: &Overlay<D>, block_size: u32) -> Result<Vec<Block>> {
     let size = u64::from(block_size);
     let (starts, length) = after.changes();

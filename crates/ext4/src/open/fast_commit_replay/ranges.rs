@@ -1,8 +1,8 @@
-//! Sets of blocks, kept as ranges.
+//! Sets of blocks, stored as ranges.
 
 use std::collections::BTreeMap;
 
-/// Ranges that neither meet nor touch, by their starts.
+/// Disjoint, non-adjacent ranges: start to end.
 #[derive(Debug, Default, Clone)]
 pub(super) struct Ranges(BTreeMap<u64, u64>);
 
@@ -21,12 +21,12 @@ impl Ranges {
         self.0.insert(start, end);
     }
 
-    /// Whether any of `start..end` is here.
+    /// Reports whether the set overlaps `start..end`.
     pub(super) fn meets(&self, start: u64, end: u64) -> bool {
         self.0.range(..end).next_back().is_some_and(|(_, &to)| to > start)
     }
 
-    /// The parts of `start..end` that are not here.
+    /// Returns the parts of `start..end` that are not in the set.
     pub(super) fn missing(&self, start: u64, end: u64) -> Vec<(u64, u64)> {
         let mut missing = Vec::new();
         let mut at = start;

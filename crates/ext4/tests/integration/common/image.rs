@@ -1,4 +1,4 @@
-//! Images that the kernel mounts.
+//! Images mounted by the kernel.
 
 use std::fs::{self, File};
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use shunt_tests::cmd::within;
 use shunt_tests::loops;
 use tempfile::TempDir;
 
-/// Runs a program to its end; what it complained of where it failed.
+/// Runs a program; returns its error output on failure.
 pub fn run(program: &str, args: &[&str]) -> Result<(), String> {
     match Command::new(program).args(args).output() {
         Ok(output) if output.status.success() => Ok(()),
@@ -27,7 +27,7 @@ pub struct Image {
 }
 
 impl Image {
-    /// `None` where the kernel or mkfs cannot have it; that is a failure in CI unless `optional`.
+    /// Creates and mounts an image. `None` if the kernel or mkfs does not support it, which is a failure in CI unless `optional`.
     pub fn new(mkfs: &[&str], mebibytes: u64, optional: bool) -> Option<Self> {
         match Self::make(mkfs, mebibytes).and_then(Self::mount) {
             Ok(image) => Some(image),
@@ -39,7 +39,7 @@ impl Image {
         }
     }
 
-    /// A new image that is not mounted.
+    /// Creates an image without mounting it.
     pub fn make(mkfs: &[&str], mebibytes: u64) -> Result<Self, String> {
         let dir = tempfile::tempdir().map_err(|error| error.to_string())?;
         fs::create_dir(dir.path().join("mnt")).map_err(|error| error.to_string())?;
@@ -52,7 +52,7 @@ impl Image {
         Ok(image)
     }
 
-    /// A copy of it, as it is now, that is not mounted.
+    /// Copies the current image, without mounting the copy.
     pub fn copy(&self) -> Self {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir(dir.path().join("mnt")).unwrap();
@@ -60,7 +60,7 @@ impl Image {
         Self { dir, mounted: false }
     }
 
-    /// Fails where e2fsck finds anything to complain of.
+    /// Fails if e2fsck finds an error.
     pub fn check(&self) {
         let path = self.path();
         let output = Command::new("e2fsck").args(["-fn"]).arg(&path).output().unwrap();
@@ -80,7 +80,7 @@ impl Image {
         self.mount_with("user_xattr,acl")
     }
 
-    /// Mounts it with options.
+    /// Mounts the image with options.
     pub fn mount_with(mut self, options: &str) -> Result<Self, String> {
         let (image, mnt) = (self.path(), self.mnt());
         let options = format!("loop,{options}");
@@ -92,13 +92,13 @@ impl Image {
 
     pub fn unmount(&mut self) {
         if std::mem::take(&mut self.mounted) {
-            // A process that another test is about to start may still hold files of this one for a moment.
+            // A process that another test is about to start may briefly inherit files of this one.
             let patience = Instant::now() + Duration::from_secs(10);
             while let Err(error) = run("umount", &[self.mnt().to_str().unwrap()]) {
                 assert!(error.contains("busy") && Instant::now() < patience, "{error}");
                 std::thread::sleep(Duration::from_millis(50));
             }
-            // In mount namespaces that others were just making it stays mounted for a moment.
+            // The mount briefly stays in mount namespaces that others were just creating.
             let gone = within(Duration::from_secs(60), || !loops::is_over(&self.path()));
             assert!(gone, "{} is still mounted somewhere", self.path().display());
         }

@@ -1,4 +1,4 @@
-//! What several tests share.
+//! Helpers shared by the tests.
 
 mod image;
 mod populate;

@@ -1,4 +1,4 @@
-//! A tree with something of everything.
+//! A directory tree with every kind of content.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -8,7 +8,7 @@ use std::path::Path;
 
 use super::run;
 
-/// Something of everything.
+/// Populates a tree with every kind of content.
 pub fn populate(root: &Path, names: usize) {
     let at = |name: &str| root.join(name);
     fs::write(at("empty"), b"").unwrap();
@@ -16,7 +16,7 @@ pub fn populate(root: &Path, names: usize) {
     fs::write(at("small"), vec![7; 100]).unwrap();
     let noise: Vec<u8> = (0..3_000_000_u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
     fs::write(at("large"), &noise).unwrap();
-    // Holes, a block far out, and room that was never written.
+    // Holes, a block at a high offset, and preallocated blocks.
     let sparse = File::create(at("sparse")).unwrap();
     for n in 0..400_u64 {
         sparse.write_all_at(&[n as u8; 1500], n * 20_000).unwrap();
@@ -48,11 +48,11 @@ pub fn populate(root: &Path, names: usize) {
     for (name, size) in [("user.small", 10), ("user.more", 300), ("trusted.t", 40), ("security.s", 60)] {
         rustix::fs::setxattr(at("tiny"), name, &noise[..size], none).unwrap();
     }
-    // More than fits a block: only with ea_inode.
+    // Larger than a block: possible only with ea_inode.
     rustix::fs::setxattr(at("small"), "user.large", &noise[..20_000], none).ok();
     run("setfacl", &["-m", "u:1234:r,g:4321:rw,m::rwx", at("small").to_str().unwrap()]).unwrap();
     run("setfacl", &["-d", "-m", "u:1234:rwx", at("a").to_str().unwrap()]).unwrap();
-    // Old and far times.
+    // Times before 1970 and after 2038.
     for (name, seconds) in [("old", -1_000_000_000), ("far", 8_000_000_000_i64)] {
         fs::write(at(name), b"x").unwrap();
         let time = rustix::fs::Timespec { tv_sec: seconds, tv_nsec: 123_456_789 };

@@ -1,4 +1,4 @@
-//! A power cut as the kernel can play it.
+//! Simulated power failure of a kernel mount.
 
 use std::fs::File;
 use std::path::Path;
@@ -6,17 +6,17 @@ use std::path::Path;
 /// `EXT4_IOC_SHUTDOWN`.
 const SHUTDOWN: rustix::ioctl::Opcode = rustix::ioctl::opcode::read::<u32>(b'X', 125);
 
-/// What becomes of the journal.
+/// Treatment of the running transaction.
 #[derive(Debug, Clone, Copy)]
 #[repr(u32)]
 pub enum Log {
     /// The running transaction is committed.
     Flush = 1,
-    /// It is lost.
+    /// The running transaction is lost.
     Lose = 2,
 }
 
-/// From now on nothing reaches the image of this mount. It can only be unmounted.
+/// Stops all writes of a mount to its image. The mount can only be unmounted afterwards.
 pub fn shutdown(mnt: &Path, log: Log) {
     let root = File::open(mnt).unwrap();
     // SAFETY: the opcode takes a pointer to 32 bits, which it reads.

@@ -1,4 +1,4 @@
-//! What a tree looks like, to the kernel and to the engine.
+//! Snapshots of a directory tree, taken through the kernel or the engine.
 
 use std::collections::BTreeMap;
 use std::ffi::{CString, OsString};
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use shunt_ext4::{Filesystem, Inode, Kind, ROOT};
 
-/// All that can be seen of an inode.
+/// All visible properties of an inode.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Seen {
     pub inode: u32,

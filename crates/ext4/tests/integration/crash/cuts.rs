@@ -1,21 +1,21 @@
-//! Power cuts: what may be on the device when the power goes.
+//! Power failures: the possible contents of the device at each point.
 
 use shunt_ext4::device::Event;
 
-/// Bytes that a disk writes as a whole.
+/// Atomic write unit of a disk in bytes.
 const SECTOR: usize = 512;
 
-/// The superblock: two sectors, written as a whole here, as the kernel expects it of a disk. Where it comes from a journal
-/// it may be torn as well, which has a test of its own.
+/// Offset of the superblock. Its two sectors are written atomically here, as the kernel expects of a disk. Torn superblocks that
+/// a journal or backup can restore have a separate test.
 const SUPERBLOCK: u64 = 1024;
 
-/// A cut: after so many events, with these bytes on the device.
+/// A power failure after a number of events, with the resulting content of the device.
 pub struct Cut {
     pub after: usize,
     pub image: Vec<u8>,
 }
 
-/// Numbers that look random, and are the same each time.
+/// Deterministic pseudo-random numbers.
 pub struct Dice(u64);
 
 impl Dice {
@@ -37,13 +37,13 @@ fn apply(image: &mut [u8], event: &Event, most: usize) {
         let count = most.min(data.len());
         image[*offset as usize..][..count].copy_from_slice(&data[..count]);
     }
-    // What is discarded may read as anything: whoever still needs it will notice this.
+    // Discarded ranges get undefined content, so that later use of them is detected.
     if let (Event::Discard { offset, length }, 1..) = (event, most) {
         image[*offset as usize..][..*length as usize].fill(0xdd);
     }
 }
 
-/// All cuts within a write of the superblock.
+/// Yields all power failures within a write of the superblock.
 pub fn within_superblocks(base: &[u8], events: &[Event], mut take: impl FnMut(Cut)) {
     let mut image = base.to_vec();
     for (place, event) in events.iter().enumerate() {
@@ -58,8 +58,8 @@ pub fn within_superblocks(base: &[u8], events: &[Event], mut take: impl FnMut(Cu
     }
 }
 
-/// All cuts after a write, in order, and those after a mark that says that something must last from here on; and at each,
-/// one without any write since the last flush, and `samples` in which some of them are missing, the last one maybe in part.
+/// Yields a power failure after each write, and after each mark from which on data must be durable. At each point, it yields one
+/// image without any write since the last flush, and `samples` images that lack some of them, the last one possibly torn.
 pub fn each(
     base: &[u8],
     events: &[Event],
@@ -68,7 +68,7 @@ pub fn each(
     dice: &mut Dice,
     mut take: impl FnMut(Cut),
 ) {
-    // What certainly is on the device, and what may be.
+    // Content that is certainly on the device, and content in write order.
     let mut flushed = base.to_vec();
     let mut ordered = base.to_vec();
     let mut pending: Vec<&Event> = Vec::new();
@@ -91,7 +91,7 @@ pub fn each(
             continue;
         }
         take(Cut { after, image: flushed.clone() });
-        // One write alone is there, or is not, or is there in part.
+        // A single pending write is either present, absent or torn.
         let samples = if pending.len() == 1 { 1 } else { samples };
         for _ in 0..samples {
             let mut image = flushed.clone();

@@ -1,4 +1,4 @@
-//! The engine does a workload on a device that records, and tells what it finds after a cut.
+//! Runs a workload with the engine on a recording device, and reads the state after a power failure.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,8 +12,7 @@ use super::image::FILLER;
 use super::model::{Found, Node, State, TARGET, pattern};
 use super::ops::Op;
 
-/// A workload that was done: `states[n]` is the tree after `n` operations. Operation `n` stands between the marks `2n` and
-/// `2n + 1`.
+/// A completed workload: `states[n]` is the tree after `n` operations. Operation `n` is between the marks `2n` and `2n + 1`.
 pub struct Run {
     pub events: Vec<Event>,
     pub ops: Vec<Op>,
@@ -21,12 +20,12 @@ pub struct Run {
 }
 
 impl Run {
-    /// Whether a mark says that all that was done before lasts from here on.
+    /// Reports whether all previous changes must be durable from a mark on.
     pub fn makes_last(&self, mark: u64) -> bool {
         mark % 2 == 1 && self.ops[(mark / 2) as usize] == Op::Sync
     }
 
-    /// The states that a cut after so many events may leave.
+    /// Returns the states that are valid after a power failure following this number of events.
     pub fn states_at(&self, after: usize) -> &[State] {
         let (mut first, mut last) = (0, 0);
         for event in &self.events[..after] {
@@ -42,7 +41,7 @@ impl Run {
     }
 }
 
-/// Does a workload, without those of its operations that cannot be done, and closes the file system.
+/// Runs a workload, skipping impossible operations, and closes the file system.
 pub fn run(base: &[u8], ops: &[Op]) -> Run {
     let device = Arc::new(Recorder::new(MemoryDevice::new(base.to_vec())));
     let fs = Filesystem::open_writable(device.clone()).unwrap();
@@ -69,7 +68,7 @@ pub fn run(base: &[u8], ops: &[Op]) -> Run {
     run
 }
 
-/// Does an operation, the `number`th.
+/// Performs operation number `number`.
 pub fn apply(fs: &Filesystem, op: Op, number: usize) -> Result<(), Error> {
     let new = New { permissions: 0o755, ..New::default() };
     let node = |path: &str| fs.walk(path.as_bytes()).map(|inode| inode.number);
@@ -114,7 +113,7 @@ pub fn apply(fs: &Filesystem, op: Op, number: usize) -> Result<(), Error> {
         Op::Reserve(path, length) => {
             let inode = fs.walk(path.as_bytes())?;
             match fs.fallocate(inode.number, Fallocate::KeepSize, inode.size, length as u64) {
-                // Block maps have no blocks that were never written; nobody sees them either.
+                // Block maps have no unwritten blocks; these would be invisible anyway.
                 Err(Error::Unsupported(_)) => Ok(()),
                 result => result,
             }
@@ -157,7 +156,7 @@ pub fn apply(fs: &Filesystem, op: Op, number: usize) -> Result<(), Error> {
     }
 }
 
-/// The whole tree as the engine reads it.
+/// Reads the whole tree with the engine.
 pub fn look(fs: &Filesystem) -> Result<Found, Error> {
     let mut found = Found { nodes: BTreeMap::new(), links: BTreeMap::new() };
     let mut left = vec![(0, fs.inode(ROOT)?)];

@@ -1,5 +1,4 @@
-//! Devices that fail: whatever fails, and whether once or from then on, the engine says so, and what was synced before is
-//! there after the next mount.
+//! Device failures, once or permanent: the engine reports them, and data synced before is present after the next mount.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,14 +12,14 @@ use super::image::Checker;
 use super::model::{self, State};
 use super::ops::Op;
 
-/// How a device fails from its `n`th write or flush on.
+/// Failure mode of a device, starting at its `n`th write or flush.
 #[derive(Debug, Clone, Copy)]
 pub enum Failing {
     Once(Fault),
     FromThenOn(Fault),
 }
 
-/// Every way of failing that is told to who writes.
+/// All failure modes that the device reports.
 pub const WAYS: [Failing; 4] = [
     Failing::Once(Fault::Error(Errno::IO)),
     Failing::Once(Fault::Torn(512)),
@@ -28,7 +27,7 @@ pub const WAYS: [Failing; 4] = [
     Failing::FromThenOn(Fault::Error(Errno::NOSPC)),
 ];
 
-/// Does a workload on a device that fails at write or flush `n`. Tells whether it came to that.
+/// Runs a workload on a device that fails at write or flush `n`. Returns whether that point was reached.
 pub fn survives(
     base: &[u8],
     ops: &[Op],
@@ -61,7 +60,7 @@ pub fn survives(
             match engine::apply(&fs, op, number) {
                 Ok(()) if op == Op::Sync => states = vec![state],
                 Ok(()) => states.push(state),
-                // It may have been done nevertheless. What comes after it need not be.
+                // The operation may have taken effect nevertheless. Later ones need not.
                 Err(_) => {
                     let before = states.last().expect("there is a first").clone();
                     states.extend(parts(&before, op, number));
@@ -76,7 +75,7 @@ pub fn survives(
         }
     }
     let came = writes.load(Ordering::Relaxed) > n;
-    // The next mount, when the device is well again.
+    // The next mount, on a working device.
     let told = |error: shunt_ext4::Error| error.to_string();
     let device = Arc::new(MemoryDevice::new(memory.bytes()));
     let fs = Filesystem::open_writable(device.clone()).map_err(told)?;
@@ -86,7 +85,7 @@ pub fn survives(
     Ok(came)
 }
 
-/// What a write leaves that failed after some of its blocks.
+/// Returns the possible states after a write that failed after some of its blocks.
 fn parts(before: &State, op: Op, number: usize) -> Vec<State> {
     let (path, offset, length) = match op {
         Op::Write(path, offset, length) => (path, offset, length),

@@ -1,4 +1,4 @@
-//! The images that workloads begin with, and e2fsck's word on those that they end with.
+//! Initial images of workloads, and e2fsck for the resulting ones.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -8,19 +8,19 @@ use tempfile::TempDir;
 
 use super::model::{Node, State};
 
-/// Where images are kept while e2fsck reads them: in memory, where there is such a place.
+/// Creates a directory for images, in memory if possible.
 fn scratch() -> TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
 }
 
-/// The image that is nearly full: what is freed is soon used again.
+/// Index of the nearly full image, in which freed blocks are soon reused.
 pub const FULL: usize = 3;
 
-/// The file that fills it, of which workloads know nothing.
+/// File that fills it, which workloads do not use.
 pub const FILLER: &str = "filler";
 const FILLER_SIZE: usize = 1_981_000;
 
-/// Small images of several kinds, with what every workload expects. `None` where there is no mkfs.
+/// Creates small images of several kinds, with the initial content of every workload. `None` without mkfs.
 pub fn bases() -> Option<Vec<Vec<u8>>> {
     let dir = scratch();
     let tree = dir.path().join("tree");
@@ -64,7 +64,7 @@ pub fn bases() -> Option<Vec<Vec<u8>>> {
     kinds.iter().enumerate().map(make).collect()
 }
 
-/// e2fsck, and a file for it.
+/// Runs e2fsck on a temporary file.
 pub struct Checker {
     dir: TempDir,
     file: File,
@@ -77,7 +77,7 @@ impl Checker {
         Self { dir, file }
     }
 
-    /// What e2fsck finds wrong with an image.
+    /// Checks an image with e2fsck.
     pub fn is_clean(&mut self, image: &[u8]) -> Result<(), String> {
         self.file.write_all_at(image, 0).unwrap();
         let path = self.dir.path().join("image");
@@ -88,14 +88,14 @@ impl Checker {
         }
     }
 
-    /// What dumpe2fs says of the superblock and the journal of an image.
+    /// Returns the superblock and journal information of an image from dumpe2fs.
     pub fn header(&mut self, image: &[u8]) -> String {
         self.file.write_all_at(image, 0).unwrap();
         let output = Command::new("dumpe2fs").arg("-h").arg(self.dir.path().join("image")).output().unwrap();
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
-    /// Keeps an image to be looked at, where a place for that is named.
+    /// Saves an image for inspection if `CRASH_KEEP` names a path.
     pub fn keep(&self, image: &[u8]) -> String {
         let Some(path) = std::env::var_os("CRASH_KEEP") else {
             return "with CRASH_KEEP=PATH the image is kept".into();

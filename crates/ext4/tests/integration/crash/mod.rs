@@ -1,12 +1,12 @@
-//! Power cuts: whatever is lost of what was not flushed, the file system is whole, what was synced is there, and nothing is
-//! another file's data.
+//! Power failures: whichever unflushed writes are lost, the file system is consistent, synced data is present, and no file
+//! contains data of another.
 //!
-//! Workloads are all short sequences of operations; the device records; every prefix of its writes, and samples of what
-//! may be on it between two flushes, is recovered by the engine and looked at by e2fsck. Needs mkfs.ext4 and e2fsck, and no
-//! root. In CI (`CI=true`) their absence is a failure.
+//! Workloads are all short sequences of operations on a recording device. The engine recovers every prefix of the writes, and
+//! samples of the possible contents between two flushes; e2fsck checks the results. Needs mkfs.ext4 and e2fsck, and no root. In
+//! CI (`CI=true`) their absence is a failure.
 //!
-//! `CRASH_TIME` (seconds) lets it go on through more workloads; `CRASH_STATE` names a file that tells where it went on the
-//! last time.
+//! `CRASH_TIME` (seconds) extends the run to more workloads; `CRASH_STATE` names a file with the number at which the last run
+//! stopped.
 
 mod cuts;
 mod engine;
@@ -24,7 +24,7 @@ use image::Checker;
 use shunt_ext4::device::Recorder;
 use shunt_ext4::{Filesystem, MemoryDevice};
 
-/// What was seen.
+/// Statistics of a run.
 #[derive(Default)]
 struct Counts {
     workloads: AtomicU64,
@@ -32,19 +32,19 @@ struct Counts {
     replayed: AtomicU64,
 }
 
-/// Recovers from one cut, and looks at what is there.
+/// Recovers from one power failure, and checks the result.
 fn survives(run: &engine::Run, cut: &Cut, checker: &mut Checker, counts: &Counts) -> Result<(), String> {
     let states = run.states_at(cut.after);
     let told = |error: shunt_ext4::Error| error.to_string();
     counts.cuts.fetch_add(1, Ordering::Relaxed);
-    // To be read, with the journal applied in memory.
+    // Open for reading, with the journal replayed in memory.
     let device = Arc::new(MemoryDevice::new(cut.image.clone()));
     let fs = Filesystem::open(device.clone()).map_err(told)?;
     let seen = engine::look(&fs).map_err(told)?;
     model::is_one_of(&seen, states).map_err(|why| format!("read, it is {why}"))?;
     counts.replayed.fetch_add(fs.recovered().is_some_and(|done| done.blocks > 0).into(), Ordering::Relaxed);
     drop(fs);
-    // To be written: the journal is emptied, and orphans go.
+    // Open for writing, which empties the journal and frees orphans.
     let fs = Filesystem::open_writable(device.clone()).map_err(told)?;
     let after = engine::look(&fs).map_err(told)?;
     if after != seen {
@@ -77,7 +77,7 @@ fn cut_workload(
     result
 }
 
-/// Where the long suite went on the last time.
+/// Returns the workload at which the last extended run stopped.
 fn resumed() -> u64 {
     let state = std::env::var_os("CRASH_STATE").and_then(|path| std::fs::read_to_string(path).ok());
     state.and_then(|number| number.trim().parse().ok()).unwrap_or(0)
@@ -91,7 +91,7 @@ fn every_cut_leaves_a_whole_file_system() {
     let counts = Counts::default();
     let next = AtomicU64::new(resumed());
     let threads = std::thread::available_parallelism().map_or(1, |threads| threads.get());
-    // In short, those of one operation and a scattered part of longer ones. In long, all of them in turn.
+    // A short run takes those of one operation and a scattered part of longer ones. An extended run takes all of them in turn.
     let all = ops::long() + ops::count(1) + ops::count(2) + ops::count(3);
     let number_of = |turn: u64| match time {
         None if turn >= ops::long() + ops::count(1) => turn.wrapping_mul(7_368_787) % all,
@@ -121,11 +121,11 @@ fn every_cut_leaves_a_whole_file_system() {
     if let Some(path) = std::env::var_os("CRASH_STATE") {
         std::fs::write(path, format!("{}\n", next.into_inner())).unwrap();
     }
-    // Slow machines get less far; none gets nowhere.
+    // Slow machines complete less, but none completes nothing.
     assert!(cuts > 100 && replayed > cuts / 20, "{cuts} cuts, {replayed} replayed");
 }
 
-/// A journal in use is told by the superblock at every moment: to e2fsck, one that is not told is damage.
+/// The superblock always has the recovery flag while the journal is in use: otherwise, e2fsck reports damage.
 #[test]
 fn a_journal_in_use_is_always_told() {
     let Some(images) = image::bases() else { return };
@@ -157,16 +157,16 @@ fn a_journal_in_use_is_always_told() {
 #[test]
 fn a_superblock_written_in_half_is_mended() {
     let Some(images) = image::bases() else { return };
-    // With a sum, and long enough for a checkpoint at its end.
+    // With checksums, and long enough for a checkpoint at the end.
     let run = engine::run(&images[0], &ops::workload(ops::long()));
     let mut mended = 0;
-    // From the journal, or where it has no copy, because one at the start of a group tells.
+    // Restored from the journal or, if that has no copy, confirmed by a backup.
     cuts::within_superblocks(&images[0], &run.events, |cut| {
         survives(&run, &cut, &mut Checker::new(), &Counts::default()).unwrap();
         mended += 1;
     });
     assert!(mended > 4, "{mended} mended");
-    // What is not as in the copies is no such thing.
+    // A superblock that differs from its backups counts as damaged.
     let mut damaged = images[0].clone();
     damaged[1024 + 0x78] ^= 1;
     let opened = Filesystem::open_writable(Arc::new(MemoryDevice::new(damaged)));

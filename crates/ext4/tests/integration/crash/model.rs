@@ -1,10 +1,10 @@
-//! A file system in memory, as simple as can be, and the states that a crash may leave of it.
+//! A minimal model of a file system, and the states that a crash may leave of it.
 
 use std::collections::BTreeMap;
 
 use super::ops::Op;
 
-/// Something in the tree. Names of one inode share its number.
+/// A node of the tree. Names of one inode share its number.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Node {
     File { content: Vec<u8>, xattr: Option<Vec<u8>> },
@@ -12,25 +12,25 @@ pub enum Node {
     Symlink(Vec<u8>),
 }
 
-/// A state of the whole tree. The root is node 0; numbers are never used again.
+/// A state of the whole tree. The root is node 0; numbers are never reused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct State {
     pub nodes: BTreeMap<usize, Node>,
     next: usize,
 }
 
-/// What is written by an operation: another byte in each half kilobyte, other bytes by each operation.
+/// Test pattern of a write: different bytes for each half kilobyte and each operation.
 pub fn pattern(operation: usize, offset: usize) -> u8 {
     let mixed =
         (operation as u32 + 1).wrapping_mul(0x9e37_79b9) ^ (offset as u32 / 512).wrapping_mul(0x85eb_ca6b);
     1 + ((mixed ^ mixed >> 15).wrapping_mul(0x2c1b_3c6d) >> 24) as u8 % 255
 }
 
-/// The target of every link.
+/// Target of every symbolic link.
 pub const TARGET: &[u8] = b"a target that is too long for its inode, so that it takes a block of its own";
 
 impl State {
-    /// What every image holds at first.
+    /// Creates the initial content of every image.
     pub fn new() -> Self {
         let mut state = Self { nodes: BTreeMap::new(), next: 1 };
         state.nodes.insert(0, Node::Directory(BTreeMap::new()));
@@ -44,7 +44,7 @@ impl State {
         state
     }
 
-    /// The node of a path.
+    /// Returns the node of a path.
     pub fn find(&self, path: &str) -> Option<usize> {
         path.split('/').try_fold(0, |node, name| match self.nodes.get(&node)? {
             Node::Directory(entries) => entries.get(name).copied(),
@@ -52,7 +52,7 @@ impl State {
         })
     }
 
-    /// The entries of the directory that a path is in, and its last name.
+    /// Returns the entries of a path's parent directory, and the path's last name.
     fn parent<'a>(&mut self, path: &'a str) -> Option<(&mut BTreeMap<String, usize>, &'a str)> {
         let (node, name) = match path.rsplit_once('/') {
             Some((directory, name)) => (self.find(directory)?, name),
@@ -76,7 +76,7 @@ impl State {
         Some(())
     }
 
-    /// Names of a node.
+    /// Returns the number of links of a node.
     pub fn links(&self, node: usize) -> usize {
         let of = |entries: &BTreeMap<String, usize>| entries.values().filter(|&&entry| entry == node).count();
         self.nodes
@@ -85,7 +85,7 @@ impl State {
             .sum()
     }
 
-    /// Forgets what has no name any more.
+    /// Removes nodes without links.
     fn sweep(&mut self) {
         let gone: Vec<usize> =
             self.nodes.keys().copied().filter(|&node| node != 0 && self.links(node) == 0).collect();
@@ -100,7 +100,7 @@ impl State {
         }
     }
 
-    /// Bytes of a file.
+    /// Returns the size of a file in bytes.
     pub fn size(&self, path: &str) -> usize {
         match self.find(path).and_then(|node| self.nodes.get(&node)) {
             Some(Node::File { content, .. }) => content.len(),
@@ -116,7 +116,7 @@ impl State {
         matches!(self.nodes.get(&node), Some(Node::Directory(entries)) if entries.is_empty())
     }
 
-    /// Does an operation, the `number`th; `None` where it cannot be done, and then nothing is changed.
+    /// Performs operation number `number`; returns `None`, without changes, if it is impossible.
     pub fn apply(&mut self, op: Op, number: usize) -> Option<()> {
         match op {
             Op::Sync => {}
@@ -176,7 +176,7 @@ impl State {
                     if !fits {
                         return None;
                     }
-                    // Two names of one inode: nothing happens.
+                    // Renaming one link of an inode to another does nothing.
                     if old == node {
                         return Some(());
                     }
@@ -199,16 +199,15 @@ impl State {
     }
 }
 
-/// What a crash left: as [`State`], with the number of links that each inode says it has.
+/// The state after a crash: as [`State`], with the link count of each inode.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Found {
     pub nodes: BTreeMap<usize, Node>,
     pub links: BTreeMap<usize, usize>,
 }
 
-/// Whether what a crash left is one of these states, of which one followed upon the other. Bytes of a file may be those of
-/// a later state already: what is written over is no part of transactions. They may not be older: data lasts before what
-/// leads to it.
+/// Checks that the state after a crash is one of these successive states. File bytes may be those of a later state: overwriting
+/// is not transactional. They may not be older: data is durable before the metadata that references it.
 pub fn is_one_of(found: &Found, states: &[State]) -> Result<(), String> {
     let mut why = String::new();
     for (place, state) in states.iter().enumerate().rev() {

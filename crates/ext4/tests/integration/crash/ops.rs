@@ -1,32 +1,32 @@
-//! Workloads: all short sequences of operations, with and without a sync behind each, by their number.
+//! Workloads, by number: all short sequences of operations, with and without a sync after each.
 
-/// An operation. Paths are those of a few names, so that operations meet.
+/// An operation. Paths come from a small set, so that operations interact.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Op {
     Create(&'static str),
     Mkdir(&'static str),
     Symlink(&'static str),
-    /// From an offset on, so many bytes.
+    /// Offset and number of bytes.
     Write(&'static str, usize, usize),
-    /// Behind the end, so many bytes.
+    /// Number of bytes to append.
     Append(&'static str, usize),
     Truncate(&'static str, usize),
     Punch(&'static str, usize, usize),
-    /// Room behind the end that is never written.
+    /// Preallocates this number of bytes behind the end.
     Reserve(&'static str, usize),
     Xattr(&'static str, usize),
     Link(&'static str, &'static str),
     Unlink(&'static str),
-    /// As `Unlink`; somebody has it open until the power goes.
+    /// `Unlink` of a file that stays open until the power failure.
     Abandon(&'static str),
     Rmdir(&'static str),
     Rename(&'static str, &'static str),
     Exchange(&'static str, &'static str),
-    /// What was done before lasts.
+    /// Makes all previous operations durable.
     Sync,
 }
 
-/// In every image there are the files `a` and `d/x`, the empty directory `e`, and `d`.
+/// Operations. Every image contains the files `a` and `d/x`, and the directories `d` and `e`, of which `e` is empty.
 pub const OPS: &[Op] = &[
     Op::Append("a", 1500),
     Op::Create("b"),
@@ -61,8 +61,8 @@ pub const OPS: &[Op] = &[
     Op::Abandon("a"),
 ];
 
-/// Longer ones: blocks of metadata are freed, and become those of files while the journal still has their copies; and what
-/// has no name any more, and lives through several transactions.
+/// Longer workloads: metadata blocks are freed and reused by files while the journal still has their copies, and unlinked inodes
+/// exist for several transactions.
 const LONG: &[&[Op]] = &[
     &[
         Op::Mkdir("f"),
@@ -108,20 +108,20 @@ const LONG: &[&[Op]] = &[
     ],
 ];
 
-/// Nearly all there is in the image that is nearly full: what was freed is taken again.
+/// Nearly all free space of the nearly full image, so that freed blocks are reused.
 const FILL: usize = 40_000;
 
-/// How many of the longer ones there are. They come first.
+/// Number of longer workloads. They come first.
 pub fn long() -> u64 {
     LONG.len() as u64
 }
 
-/// Workloads of so many operations: any of them at each place, each with a sync behind it or not.
+/// Number of workloads of this length: any operation at each position, each with or without a sync after it.
 pub fn count(length: u32) -> u64 {
     (OPS.len() as u64).pow(length) << length
 }
 
-/// A workload by its number: the longer ones, and then all short ones by their length.
+/// Returns a workload by number: the longer ones, then all short ones by length.
 pub fn workload(number: u64) -> Vec<Op> {
     let Some(mut number) = number.checked_sub(long()) else { return LONG[number as usize].to_vec() };
     let mut length = 1;

@@ -1,4 +1,4 @@
-//! The engine does the same, and shows what it has.
+//! Applies operations with the engine, and compares the result with the model.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -15,22 +15,22 @@ use crate::model::state::{LONG, Node, SHORT, State, What};
 
 const NEW: New = New { permissions: 0o755, umask: 0, uid: 0, gid: 0 };
 
-/// An image in memory and the engine on it.
+/// The engine on an image in memory.
 pub struct Engine {
     fs: Option<Filesystem>,
     device: Arc<MemoryDevice>,
-    /// All is in here, so that it can go again as a whole.
+    /// Directory that contains all objects, so that they can be removed together.
     work: u32,
     held: Vec<u32>,
     scratch: TempDir,
 }
 
-/// Where images are kept while e2fsck reads them: in memory, where there is such a place.
+/// Creates a directory for images, in memory if possible.
 fn scratch() -> TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
 }
 
-/// An image of some kind; `None` where there is no mkfs, which is a failure in CI.
+/// Creates an image; `None` without mkfs, which is a failure in CI.
 pub fn image(mkfs: &[&str]) -> Option<Vec<u8>> {
     let dir = scratch();
     let path = dir.path().join("image");
@@ -57,7 +57,7 @@ impl Engine {
         self.fs.as_ref().expect("open")
     }
 
-    /// Blocks and inodes that are free, once all that was done lasts.
+    /// Returns the free blocks and inodes, after a sync.
     pub fn free(&self) -> (u64, u64) {
         self.fs().sync().unwrap();
         self.fs().free().expect("open for writing")
@@ -88,7 +88,7 @@ impl Engine {
         self.left(&inode)
     }
 
-    /// Fails where e2fsck finds anything to complain of.
+    /// Fails if e2fsck finds an error.
     pub fn check(&self) {
         let path = self.scratch.path().join("image");
         fs::write(&path, self.device.bytes()).unwrap();
@@ -96,7 +96,7 @@ impl Engine {
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
     }
 
-    /// Closes it, and opens it again.
+    /// Closes the file system and opens it again.
     pub fn reopen(&mut self) {
         for held in std::mem::take(&mut self.held) {
             if self.fs().inode(held).is_ok_and(|inode| inode.links == 0) {
@@ -114,7 +114,7 @@ impl Engine {
         self.held.clear();
         self.fs = Some(Filesystem::open_writable(device.clone()).unwrap());
         self.device = device;
-        // What was an orphan is gone, and in good order.
+        // Orphans were freed consistently.
         self.reopen();
     }
 
@@ -212,13 +212,13 @@ impl Engine {
         }
     }
 
-    /// Compares all that can be seen with the model.
+    /// Compares all visible properties with the model.
     pub fn is(&self, state: &State) -> Result<(), String> {
         let links = state.links();
         let mut known = BTreeMap::new();
         let work = self.walk("").map_err(|error| error.to_string())?;
         self.same(&work, state, 0, &links, &mut known)?;
-        // What is held need not have a name.
+        // Held files may have no name.
         for (&number, &node) in self.held.iter().zip(&state.held) {
             let inode = self.fs().inode(number).map_err(|error| format!("held: {error}"))?;
             self.same(&inode, state, node, &links, &mut known).map_err(|why| format!("held: {why}"))?;
@@ -308,7 +308,7 @@ impl Engine {
         }
     }
 
-    /// Takes everything away again.
+    /// Removes all objects.
     pub fn clear(&mut self) {
         while !self.held.is_empty() {
             self.apply(&Op::Release).unwrap();

@@ -1,9 +1,8 @@
-//! Operations at random, against a model in memory: names, links, content, holes, preallocation, attributes, files
-//! without a name. Each sequence ends with a remount, e2fsck, and the removal of everything, after which as much is free
-//! as before.
+//! Random operations, compared with a model in memory: names, links, content, holes, preallocation, attributes, unnamed files.
+//! Each sequence ends with a remount, e2fsck, and the removal of everything, after which the free space is the same as before.
 //!
-//! Needs mkfs.ext4 and e2fsck, and no root. In CI (`CI=true`) their absence is a failure. `MODEL_TIME` (seconds) has it go
-//! on with other sequences than the ones that the default run takes, which are the same each time.
+//! Needs mkfs.ext4 and e2fsck, and no root. In CI (`CI=true`) their absence is a failure. `MODEL_TIME` (seconds) extends the run
+//! with other sequences than those of the default run, which are fixed.
 
 mod engine;
 mod ops;
@@ -28,7 +27,7 @@ const KINDS: [&[&str]; 8] = [
     &["-b", "4096", "-I", "512", "-O", "large_dir,^dir_index"],
 ];
 
-/// Plays a sequence.
+/// Runs a sequence.
 fn agrees(image: &[u8], ops: &[Op]) -> Result<(), TestCaseError> {
     let mut engine = Engine::new(image);
     let block = u64::from(engine.fs().geometry().block_size);
@@ -37,7 +36,7 @@ fn agrees(image: &[u8], ops: &[Op]) -> Result<(), TestCaseError> {
     let (blocks, inodes) = engine.free();
     let mut state = State::new(block, extents);
     for op in ops {
-        // Without a journal a crash is for e2fsck.
+        // Without a journal, only e2fsck can repair a crash.
         if matches!(op, Op::Crash) && !journaled {
             continue;
         }
@@ -57,7 +56,7 @@ fn agrees(image: &[u8], ops: &[Op]) -> Result<(), TestCaseError> {
     state.let_go();
     engine.is(&state).map_err(|why| TestCaseError::fail(format!("opened again: {why}")))?;
     engine.clear();
-    // The directory that held all of it had a block and an inode, too.
+    // The directory that contained everything also occupied a block and an inode.
     prop_assert_eq!(engine.free(), (blocks + 1, inodes + 1));
     engine.reopen();
     Ok(())
@@ -89,7 +88,7 @@ fn sequences_without_end() {
     let mut rounds = 0_u64;
     while Instant::now() < end {
         let kind = rounds as usize % KINDS.len();
-        // Short ones meet more often, long ones fill directories.
+        // Short sequences interact more often; long ones fill directories.
         let most = [40, 150, 600][(rounds / KINDS.len() as u64 % 3) as usize];
         play(kind, 12, most, first.wrapping_add(rounds));
         rounds += 1;

@@ -1,9 +1,9 @@
-//! What is done, at random.
+//! Random operations.
 
 use proptest::prelude::*;
 use shunt_ext4::{Fallocate, SetMode};
 
-/// How a name is moved.
+/// Rename mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum How {
     Replace,
@@ -12,7 +12,7 @@ pub enum How {
     Whiteout,
 }
 
-/// What is made.
+/// Kind of a new object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     Directory,
@@ -22,7 +22,7 @@ pub enum Kind {
     Device,
 }
 
-/// An operation. Those on content go by path, or to a file that is held open.
+/// An operation. Operations on content take a path, or a file that is held open.
 #[derive(Debug, Clone)]
 pub enum Op {
     Make(String, Kind),
@@ -30,7 +30,7 @@ pub enum Op {
     Unlink(String),
     Rmdir(String),
     Rename(String, String, How),
-    /// From an offset on, so many of a byte.
+    /// Offset, length, and fill byte.
     Write(String, u64, usize, u8),
     Truncate(String, u64),
     Fallocate(String, Fallocate, u64, u64),
@@ -39,20 +39,21 @@ pub enum Op {
     Permissions(String, u16),
     /// Holds a file open: it stays while it has no name.
     Hold(String),
-    /// A file that never had a name, held open.
+    /// Creates an unnamed file, held open.
     Nameless,
-    /// The file held longest gets a name (again).
+    /// Links the file held longest.
     Name(String),
-    /// The file held longest is closed.
+    /// Closes the file held longest.
     Release,
     Sync,
-    /// Closed and opened again: what is held is let go.
+    /// Closes the file system and opens it again, releasing held files.
     Reopen,
-    /// The power goes after a sync.
+    /// Power failure after a sync.
     Crash,
 }
 
-/// Offsets lie around a few places, so that ranges meet; where ranges must be whole blocks, some are.
+/// Generates offsets around a few positions, so that ranges overlap; some are multiples of a block, as certain operations
+/// require.
 fn offset() -> impl Strategy<Value = u64> {
     let base = prop_oneof![Just(0_u64), Just(12 << 10), Just(48 << 10), Just(268 << 10), Just(2 << 20)];
     (base, prop_oneof![2 => (0..32_u64).prop_map(|n| n * 1024), 1 => 0..40_000_u64]).prop_map(|(a, b)| a + b)

@@ -1,4 +1,4 @@
-//! What a file system is, in memory.
+//! Model of a file system in memory.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,18 +6,18 @@ use shunt_ext4::{Fallocate, SetMode};
 
 use crate::model::ops::{How, Kind, Op};
 
-/// Where a long symbolic link leads.
+/// Target of a long symbolic link.
 pub const LONG: &[u8] = &[b'l'; 300];
-/// And a short one.
+/// Target of a short symbolic link.
 pub const SHORT: &[u8] = b"short";
 
-/// What an inode is.
+/// Kind and content of an inode.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum What {
     Directory(BTreeMap<String, usize>),
     File(Vec<u8>),
     Symlink(&'static [u8]),
-    /// Major and minor number; that of a whiteout is 0, 0.
+    /// Major and minor number; those of a whiteout are 0, 0.
     Device(u32, u32),
 }
 
@@ -29,14 +29,14 @@ pub struct Node {
     pub xattrs: BTreeMap<String, Vec<u8>>,
 }
 
-/// A file system. `None` of an operation: it must fail, and nothing changes.
+/// A file system. An operation that returns `None` must fail without changes.
 #[derive(Debug, Clone)]
 pub struct State {
     pub nodes: BTreeMap<usize, Node>,
-    /// Files that are held open, the longest held first.
+    /// Files held open, the longest held first.
     pub held: Vec<usize>,
     next: usize,
-    /// Bytes of a block, and whether files have extents.
+    /// Block size in bytes, and whether files have extents.
     block: u64,
     extents: bool,
 }
@@ -68,7 +68,7 @@ impl State {
             .try_fold(0, |node, part| self.entries(node)?.get(part).copied())
     }
 
-    /// The directory that a name is in, or may be made in.
+    /// Returns the parent directory and the name of a path.
     fn place<'p>(&self, path: &'p str) -> Option<(usize, &'p str)> {
         let (above, name) = path.rsplit_once('/').unwrap_or(("", path));
         let directory = self.find(above)?;
@@ -86,7 +86,7 @@ impl State {
         };
     }
 
-    /// How often each inode is named.
+    /// Returns the number of names of each inode.
     pub fn links(&self) -> BTreeMap<usize, usize> {
         let mut links = BTreeMap::new();
         for node in self.nodes.values() {
@@ -97,7 +97,7 @@ impl State {
         links
     }
 
-    /// What has no name and is not held goes.
+    /// Removes inodes that have no name and are not held.
     pub fn sweep(&mut self) {
         loop {
             let links = self.links();
@@ -110,7 +110,7 @@ impl State {
         }
     }
 
-    /// As it is after it was closed, or lost its power after a sync.
+    /// Releases held files, as after a close, or a power failure after a sync.
     pub fn let_go(&mut self) {
         self.held.clear();
         self.sweep();
@@ -135,7 +135,7 @@ impl State {
                     return None;
                 }
                 let (what, permissions) = match kind {
-                    // The set-group-id bit is handed down.
+                    // Subdirectories inherit the set-group-ID bit.
                     Kind::Directory => {
                         let above = self.nodes[&directory].permissions;
                         (What::Directory(BTreeMap::new()), 0o755 | above & 0o2000)
@@ -254,7 +254,7 @@ impl State {
                 self.set(new_place, new_name, Some(node));
                 return Some(());
             }
-            // Two names of one inode: nothing happens.
+            // Renaming one link of an inode to another does nothing.
             (_, Some(there)) if there == node => return Some(()),
             (_, Some(there)) => match (self.entries(node), self.entries(there)) {
                 (Some(_), Some(entries)) if entries.is_empty() => {}

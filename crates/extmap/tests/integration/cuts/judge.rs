@@ -1,9 +1,9 @@
-//! What a file may be after the power was cut.
+//! Oracle for the contents that a file may have after a power cut.
 
 use crate::lab::plan::{Op, Step};
 use crate::lab::stamps::{WORD, words};
 
-/// A file as the steps leave it: which step wrote each word, from 1 on; 0 where none did.
+/// A file after some steps: the number of the step that wrote each word, from 1 on; 0 for unwritten words.
 #[derive(Debug, Clone, Default)]
 pub struct Model {
     pub words: Vec<u32>,
@@ -30,12 +30,12 @@ impl Model {
     }
 }
 
-/// What is known of a file when step `begun` was begun and none after it: the others were done.
+/// Expected state of a file when step `begun` was begun and none after it; all earlier steps have completed.
 pub struct Expected {
     file: u8,
-    /// As it was when it was last made to last.
+    /// State at the last completed sync.
     lasting: Option<Model>,
-    /// What came later, and may be there or not.
+    /// Later operations, whose effects may be present or not.
     later: Vec<(usize, Op)>,
 }
 
@@ -65,7 +65,7 @@ impl Expected {
         self.later.iter().any(|(_, op)| *op == Op::Remove)
     }
 
-    /// Whether the file may be this; none where it is not there.
+    /// Checks whether the file may have this content; `None` if it does not exist.
     pub fn judge(&self, content: Option<&[u8]>) -> Result<(), String> {
         let Some(content) = content else {
             let may_miss = self.lasting.is_none() || self.is_removed();
@@ -78,7 +78,7 @@ impl Expected {
             model.apply(*number, *op);
             (least, most) = (least.min(model.words.len()), most.max(model.words.len()));
         }
-        // One that was removed is emptied before it is freed.
+        // A removed file is truncated before it is freed.
         let least = if self.is_removed() { 0 } else { least };
         let count = content.len() / WORD as usize;
         if content.len() % WORD as usize != 0 || count < least || count > most {
@@ -148,7 +148,7 @@ mod tests {
         }
         assert!(!judged(&ops, None));
         assert!(judged(&[Op::Create, WRITE, Op::Sync, Op::Remove], None));
-        // The sync is not over yet.
+        // The sync has not completed yet.
         assert!(judged(&[Op::Create, WRITE, Op::Sync], None));
     }
 

@@ -1,4 +1,4 @@
-//! The record of a disk's writes, as the lab's emulator (and dm-log-writes) keeps it.
+//! Reader of the log of a disk's writes, in the format of the lab's emulator and of dm-log-writes.
 
 use std::fs::File;
 use std::io;
@@ -8,7 +8,7 @@ const MAGIC: u64 = 0x006a_7366_7773_6872;
 const SECTOR: u64 = 512;
 const DISCARD: u64 = 4;
 
-/// One write.
+/// A logged write.
 pub struct Write {
     pub offset: u64,
     pub data: Vec<u8>,
@@ -44,7 +44,7 @@ impl Log {
 impl Iterator for Log {
     type Item = Write;
 
-    /// Writes alone: flushes say nothing where what is cut is a prefix, and what was discarded may as well stay.
+    /// Returns writes only: flushes carry no information where each cut is a prefix, and discarded data may remain.
     fn next(&mut self) -> Option<Write> {
         while self.left > 0 {
             self.left -= 1;

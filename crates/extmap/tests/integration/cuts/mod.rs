@@ -1,8 +1,8 @@
-//! The power cut at each write that the lab recorded (`lab/extmap work_that_is_recorded`): the file system is recovered, is
-//! whole to e2fsck, and its files are what they may be.
+//! Simulates a power cut at each write that the lab recorded (`lab/extmap work_that_is_recorded`): the file system is
+//! recovered, e2fsck finds no error, and its files have a permitted content.
 //!
-//! `CUT_LOG` names the record; `CUT_SEED` and `CUT_STEPS` are those that it was made with. `CUT_TIME` (seconds) ends it
-//! early: cuts are then spread over the whole record.
+//! `CUT_LOG` names the log; `CUT_SEED` and `CUT_STEPS` are the values it was recorded with. `CUT_TIME` (seconds) limits the run
+//! time: cuts are then spread over the whole log.
 
 mod judge;
 mod log;
@@ -21,7 +21,7 @@ fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
 
-/// e2fsck has nothing to say.
+/// Asserts that e2fsck finds no error.
 fn check(image: &[u8]) -> Result<(), String> {
     let file = tempfile::NamedTempFile::new_in("/dev/shm").unwrap();
     std::fs::write(&file, image).unwrap();
@@ -45,12 +45,12 @@ fn content(fs: &Filesystem, file: u8) -> Result<Option<Vec<u8>>, String> {
     }
 }
 
-/// Of the recorded disk, at most.
+/// Maximum size of the recorded disk.
 const DISK: usize = 128 << 20;
 
-/// Where a file of the recorded disk lies.
+/// Returns the ranges of the recorded disk that a file occupies.
 fn places(disk: &[u8], name: &str) -> Vec<std::ops::Range<usize>> {
-    // Memory has no places.
+    // Extents are available for file devices only.
     let file = tempfile::NamedTempFile::new_in("/dev/shm").unwrap();
     std::fs::write(&file, disk).unwrap();
     let device = FileDevice::new(file.reopen().unwrap(), true).unwrap();
@@ -66,7 +66,7 @@ fn gather(disk: &[u8], places: &[std::ops::Range<usize>]) -> Vec<u8> {
     places.iter().map(|place| &disk[place.clone()]).collect::<Vec<_>>().concat()
 }
 
-/// The power is cut when the disk is this.
+/// Checks the recovery of a disk image as of the power cut.
 fn survives(image: &[u8], steps: &[Step], begun: usize) -> Result<(), String> {
     let told = |error: shunt_ext4::Error| error.to_string();
     let device = Arc::new(MemoryDevice::new(image.to_vec()));
@@ -88,7 +88,7 @@ fn each_cut_of_the_record() {
     let steps = plan::steps(number("CUT_SEED", 1), number("CUT_STEPS", 120) as usize);
     let (mut disk, mut begun) = (vec![0; DISK], 0);
     let writes: Vec<log::Write> = Log::open(&path).unwrap().collect();
-    // Where the two files are is what it is at the end: they got their blocks before the first step.
+    // The two files are located on the final disk: their blocks were allocated before the first step.
     writes.iter().for_each(|write| write.apply(&mut disk));
     let [image, mark] = [plan::IMAGE, plan::MARK].map(|name| places(&disk, name));
     assert_eq!(gather(&disk, &image).len() as u64, plan::SIZE);
@@ -100,11 +100,11 @@ fn each_cut_of_the_record() {
         write.apply(&mut disk);
         begun = step_of(&disk);
         if begun == 0 || begun > steps.len() {
-            // The file system is being made yet.
+            // The file system is still being created.
             begun = 0;
             continue;
         }
-        // Where there is not time for each: as many as there is time for, all along.
+        // If there is no time for every write, the cuts are spread evenly.
         let due = began.elapsed().as_secs_f64() <= seconds * (n + 1) as f64 / writes.len() as f64;
         if !due && cuts > 0 {
             continue;

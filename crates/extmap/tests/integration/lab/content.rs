@@ -1,4 +1,4 @@
-//! What is read is what lies there: buffered, past the page cache, mapped, and where there are holes.
+//! Mapped files read as the content of their extents: buffered, with direct I/O, through mappings, and in holes.
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -16,7 +16,7 @@ fn make(disk: &Disk, size: u64, extents: &[shunt_extmap::Extent]) -> (shunt_extm
     (connection, file.into_fd().into())
 }
 
-/// The same file opened once more.
+/// Opens the file once more.
 fn again(file: &File, flags: OFlags) -> File {
     let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(file));
     let fd: OwnedFd = rustix::fs::open(path, flags | OFlags::CLOEXEC, rustix::fs::Mode::empty()).unwrap();
@@ -39,7 +39,7 @@ fn read_all(file: &File, size: usize, piece: usize) -> Vec<u8> {
 }
 
 fn mapped(file: &File, size: usize) -> Vec<u8> {
-    // SAFETY: a new mapping, read as far as the file goes, and gone before anybody can use it again.
+    // SAFETY: a new mapping, read only within the file, and unmapped before anything else can use it.
     unsafe {
         let at = mmap(std::ptr::null_mut(), size, ProtFlags::READ, MapFlags::SHARED, file, 0).unwrap();
         let content = std::slice::from_raw_parts(at.cast::<u8>(), size).to_vec();

@@ -1,6 +1,6 @@
-//! Files written on a disk whose writes the lab records: `cuts` judges each prefix of them.
+//! Recorded work: writes files on a disk whose writes the lab records; `cuts` checks each prefix of them.
 //!
-//! `CUT_SEED`, `CUT_STEPS`; `CUT_ON=kernel` has the kernel's ext4 do it, to try the tests themselves.
+//! `CUT_SEED`, `CUT_STEPS`; with `CUT_ON=kernel` the kernel's ext4 does the work, to verify the tests themselves.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -31,7 +31,7 @@ fn write(path: &Path, step: usize, file: u8, (offset, length): (u64, u64), how: 
         How::Mapped => {
             let (file, start) = (open(path, 0).unwrap(), offset / BLOCK * BLOCK);
             let whole = (offset - start + length) as usize;
-            // SAFETY: a new mapping within the file, written as far as it goes, and gone before anybody can use it again.
+            // SAFETY: a new mapping within the file, written only within its length, and unmapped before anything else can use it.
             unsafe {
                 let protection = ProtFlags::READ | ProtFlags::WRITE;
                 let at =
@@ -70,12 +70,12 @@ fn work_that_is_recorded() {
         eprintln!("skipped: the lab records no disk");
         return;
     };
-    // An image in a file, for devices are not written past the daemon. Its blocks are given once, so that writes to it change
-    // nothing else of the disk.
+    // The image is a file, because block devices are not written past the daemon. Its blocks are allocated once, so that writes
+    // to it change nothing else on the disk.
     run("mkfs.ext4", &["-q", "-F", "-O", "^has_journal", disk.to_str().unwrap()]);
     let outer = Mount::kernel(&disk, "/tmp/outer", "rw");
     let image = outer.path(plan::IMAGE);
-    // What is shown without having been written is seen.
+    // The fill byte reveals blocks that are shown although they were never written.
     fs::write(&image, vec![0xdb; plan::SIZE as usize]).unwrap();
     fs::write(outer.path(plan::MARK), vec![0; BLOCK as usize]).unwrap();
     let name = image.to_str().unwrap();
@@ -101,7 +101,7 @@ fn work_that_is_recorded() {
     drop(mounted);
     assert!(on_kernel || eventually(|| is_free(&image)), "the image stays locked");
     run("e2fsck", &["-fn", name]);
-    // What the record holds is told by a flush.
+    // A flush marks the end of the log.
     rustix::fs::sync();
     drop((marks, outer));
     println!("cut: {} steps are recorded", steps.len());

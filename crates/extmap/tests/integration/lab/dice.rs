@@ -1,6 +1,6 @@
-//! Numbers at random.
+//! Deterministic random numbers.
 
-/// The same numbers from the same seed.
+/// Generator that repeats the same numbers for the same seed.
 pub struct Dice(u64);
 
 impl Dice {

@@ -26,13 +26,13 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// `blocks` blocks, each of which says which one it is, again and again.
+    /// Creates a read-only disk of `blocks` blocks, each filled with its own number.
     pub fn new(blocks: u64) -> Self {
         let word = |n: u64| (((n / (BLOCK / 8)) << 32) | (n % (BLOCK / 8))).to_le_bytes();
         Self::with((0..blocks * BLOCK / 8).flat_map(word).collect(), |file| attach(file))
     }
 
-    /// `blocks` blocks that can be written. They hold what is nobody's to see.
+    /// Creates a writable disk of `blocks` blocks. The fill byte stands for data of other files.
     pub fn writable(blocks: u64) -> Self {
         Self::with(vec![0xee; (blocks * BLOCK) as usize], |file| attach_writable(file))
     }
@@ -43,7 +43,7 @@ impl Disk {
         Self { device: attach(file.as_file()).unwrap(), bytes, file }
     }
 
-    /// The file behind it.
+    /// Path of the backing file.
     pub fn path(&self) -> &Path {
         self.file.path()
     }
@@ -52,7 +52,7 @@ impl Disk {
         Connection::bind(&self.device, BLOCK as u32).unwrap()
     }
 
-    /// What a file of these extents holds.
+    /// Returns the expected content of a file with these extents.
     pub fn content(&self, size: u64, extents: &[Extent]) -> Vec<u8> {
         let mut content = vec![0; size.next_multiple_of(BLOCK) as usize];
         for extent in extents.iter().filter(|extent| extent.written && extent.offset < size) {
@@ -65,7 +65,7 @@ impl Disk {
     }
 }
 
-/// In blocks.
+/// Builds an extent from block numbers.
 pub fn extent(offset: u64, device: u64, length: u64, written: bool) -> Extent {
     Extent { offset: offset * BLOCK, device: device * BLOCK, length: length * BLOCK, written }
 }
@@ -78,13 +78,13 @@ pub fn run(program: &str, arguments: &[&str]) -> String {
     text
 }
 
-/// Caches are cold.
+/// Drops the caches of the kernel.
 pub fn forget_caches() {
     rustix::fs::sync();
     fs::write("/proc/sys/vm/drop_caches", "3").unwrap();
 }
 
-/// The disk of the lab with this name; none where the lab was not told to give it.
+/// Returns the lab's disk with this serial number, or `None` if the lab was started without it.
 pub fn spare_disk(name: &str) -> Option<PathBuf> {
     let is_it =
         |disk: &Path| fs::read_to_string(disk.join("serial")).is_ok_and(|serial| serial.trim() == name);
@@ -93,16 +93,16 @@ pub fn spare_disk(name: &str) -> Option<PathBuf> {
     Some(Path::new("/dev").join(disk.file_name()?))
 }
 
-/// Something mounted, until it is dropped.
+/// A mount, unmounted on drop.
 pub struct Mount(pub PathBuf);
 
 impl Mount {
-    /// By the kernel's own ext4.
+    /// Mounts with the kernel's own ext4.
     pub fn kernel(image: &Path, at: &str, options: &str) -> Self {
         fs::create_dir_all(at).unwrap();
         let mount =
             || Command::new("/bin/mount").args(["-t", "ext4", "-o", options]).arg(image).arg(at).output();
-        // The loop device that was somebody's a moment ago may be so still.
+        // The loop device may still be in use by its previous owner for a moment.
         let mut last = None;
         super::ended::eventually(|| {
             let output = last.insert(mount().unwrap());
@@ -123,7 +123,7 @@ impl Mount {
         self.0.join(name)
     }
 
-    /// Requests of one kind so far.
+    /// Returns the number of requests of one kind so far.
     pub fn requests(&self, kind: &str) -> u64 {
         let stat: serde_json::Value =
             serde_json::from_str(&run("shunt", &["stat", "--json", self.0.to_str().unwrap()])).unwrap();

@@ -1,5 +1,5 @@
-//! Where I/O ends nothing is allocated: memory may be waiting for just that. Needs a kernel that lets allocations fail, as that of
-//! `--debug`.
+//! I/O completion allocates nothing, since reclaim may be waiting for it. Needs a kernel with failure injection for
+//! allocations, as that of `--debug`.
 
 use std::fs::{self, File};
 use std::os::fd::AsFd;
@@ -11,14 +11,14 @@ use super::disk::{BLOCK, Disk, extent, module_is_here};
 
 const FAILURES: &str = "/sys/kernel/debug/failslab";
 
-/// More than are ever seen.
+/// More failures than any run has.
 const MOST: usize = 1000;
 
 fn set(name: &str, value: &str) {
     fs::write(Path::new(FAILURES).join(name), value).unwrap_or_else(|error| panic!("{name}: {error}"));
 }
 
-/// Where a function of the module begins and ends, by the names that the kernel knows.
+/// Returns the address range of a function of the module, from the kernel's symbols.
 fn function(name: &str) -> (u64, u64) {
     let names = fs::read_to_string("/proc/kallsyms").unwrap();
     let of_module = names.lines().filter_map(|line| line.strip_suffix("\t[shunt_extmap]"));
@@ -35,7 +35,7 @@ fn function(name: &str) -> (u64, u64) {
     (begin, end)
 }
 
-/// Has each allocation fail that the function makes, or anybody for it, while `work` is done. Tells how many did.
+/// Makes each allocation under a function of the module fail while `work` runs. Returns the number of failures.
 fn failed_within(name: &str, work: impl FnOnce()) -> usize {
     let (begin, end) = function(name);
     set("require-start", &format!("{begin:#x}"));
@@ -48,7 +48,7 @@ fn failed_within(name: &str, work: impl FnOnce()) -> usize {
     MOST - left
 }
 
-/// Aligned, as direct I/O wants it.
+/// Writes with direct I/O, from an aligned buffer.
 fn write_direct(file: &File, blocks: u64, at: u64) {
     let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(file));
     let direct = File::options().write(true).custom_flags(libc::O_DIRECT).open(path).unwrap();
@@ -74,7 +74,7 @@ fn where_io_ends_nothing_is_allocated() {
     set("stacktrace-depth", "32");
     let disk = Disk::writable(1024);
     let connection = disk.connect();
-    // One that allocates, to know that it would be seen.
+    // A function that does allocate, to verify that failures are counted.
     let refused = || {
         let mapped = connection.writable_file(0).unwrap();
         assert!(mapped.push(&[extent(0, 0, 8, false)]).is_err());
@@ -83,7 +83,7 @@ fn where_io_ends_nothing_is_allocated() {
     for (n, name) in (0..).zip(["write_ended", "extmap_enter_written", "direct_ended", "extmap_map_written"])
     {
         let mapped = connection.writable_file(128 * BLOCK).unwrap();
-        // In pieces, so that each write ends in many of them.
+        // In many extents, so that the completion of each write spans many of them.
         let pieces: Vec<_> =
             (0..64).map(|piece| extent(piece * 2, n * 128 + (63 - piece) * 2, 2, false)).collect();
         mapped.push(&pieces).unwrap();

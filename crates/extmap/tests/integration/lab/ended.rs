@@ -1,4 +1,4 @@
-//! Who made a file may end at any time, whoever has it open.
+//! The connection ends at any time, with files still open.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -11,7 +11,7 @@ use rustix::pipe::pipe;
 
 use super::disk::{BLOCK, Disk, extent, module_is_here};
 
-/// Waits until something is so; not for ever.
+/// Waits up to 30 seconds for a condition.
 pub fn eventually(mut so: impl FnMut() -> bool) -> bool {
     let begun = Instant::now();
     while begun.elapsed() < Duration::from_secs(30) {
@@ -35,11 +35,11 @@ fn nothing_is_read_after_the_end() {
     let file: File = mapped.into_fd().into();
     let (reader, writer) = pipe().unwrap();
     let length = 256 * BLOCK as usize;
-    // SAFETY: a new mapping; only the kernel reads it, which answers with an error where there is nothing.
+    // SAFETY: a new mapping; only the kernel reads it, and returns an error where nothing is mapped.
     let at =
         unsafe { mmap(std::ptr::null_mut(), length, ProtFlags::READ, MapFlags::SHARED, &file, 0) }.unwrap();
     let look = |n: usize| {
-        // SAFETY: within the mapping. That its content goes is the point; the kernel alone looks.
+        // SAFETY: within the mapping. Its content may vanish, which is the point; only the kernel accesses it.
         let there = unsafe { std::slice::from_raw_parts(at.cast::<u8>().add(n), 8) };
         rustix::io::write(&writer, there)
     };
@@ -52,13 +52,13 @@ fn nothing_is_read_after_the_end() {
     let error = file.read_at(&mut got, 0).unwrap_err();
     assert_eq!(Errno::from_io_error(&error), Some(Errno::IO));
     assert_eq!(rustix::fs::seek(&file, rustix::fs::SeekFrom::Data(0)), Err(Errno::IO));
-    // The device is free although the file is open and mapped.
+    // The device is released although the file is open and mapped.
     let number = rustix::fs::minor(std::os::unix::fs::MetadataExt::rdev(&disk.device.metadata().unwrap()));
     let backing = format!("/sys/block/loop{number}/loop/backing_file");
     assert!(std::path::Path::new(&backing).exists());
     drop(disk);
     assert!(eventually(|| !std::path::Path::new(&backing).exists()), "{backing} is still there");
-    // SAFETY: it was mapped above, and nobody uses it any more.
+    // SAFETY: it was mapped above, and nothing uses it any more.
     unsafe { munmap(at, length) }.unwrap();
 }
 

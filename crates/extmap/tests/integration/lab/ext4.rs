@@ -1,4 +1,4 @@
-//! ext4 read past the daemon: the same content as the kernel's own ext4 shows, and no request for it.
+//! ext4 read past the daemon: same content as with the kernel's own ext4, and no READ request.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -9,7 +9,7 @@ use std::process::Command;
 
 use super::disk::{Mount, forget_caches, module_is_here, run};
 
-/// An image with a file system that `fill` was run on by the kernel.
+/// Creates an image that the kernel's ext4 has filled.
 pub fn image(name: &str, megabytes: u64, mkfs: &[&str], fill: impl FnOnce(&Path)) -> PathBuf {
     let path = PathBuf::from(format!("/scratch/{name}"));
     File::create(&path).unwrap().set_len(megabytes << 20).unwrap();
@@ -31,13 +31,13 @@ pub fn noise(seed: u64, length: usize) -> Vec<u8> {
     std::iter::repeat_with(word).flatten().take(length).collect()
 }
 
-/// Files of all shapes.
+/// Creates files of many sizes and layouts.
 fn fill(root: &Path) {
     for n in 0..60u64 {
         let size = [0, 1, 60, 100, 1000, 4095, 4096, 4097, 10_000, 65_536, 300_001, 1 << 20][n as usize % 12];
         fs::write(root.join(format!("plain{n}")), noise(n, size)).unwrap();
     }
-    // Two that grow in turns lie in many pieces.
+    // Two files that grow in turns are fragmented.
     let pair: Vec<File> = (0..2).map(|n| File::create(root.join(format!("turns{n}"))).unwrap()).collect();
     for round in 0..150u64 {
         for (n, mut file) in pair.iter().enumerate() {
@@ -51,11 +51,11 @@ fn fill(root: &Path) {
     }
     sparse.set_len(30 << 20).unwrap();
     let ahead = File::create(root.join("ahead")).unwrap();
-    // Block maps know no blocks that were never written.
+    // Block maps have no unwritten blocks.
     let _ = rustix::fs::fallocate(&ahead, rustix::fs::FallocateFlags::empty(), 0, 2 << 20);
     ahead.set_len(2 << 20).unwrap();
     ahead.write_all_at(&noise(1, 10_000), 700_000).unwrap();
-    // Beyond the end there are blocks as well.
+    // There are blocks beyond the end as well.
     let beyond = File::create(root.join("beyond")).unwrap();
     let _ = rustix::fs::fallocate(&beyond, rustix::fs::FallocateFlags::KEEP_SIZE, 0, 1 << 20);
     beyond.write_all_at(&noise(2, 12_345), 0).unwrap();
@@ -71,7 +71,7 @@ fn fill(root: &Path) {
     fs::write(root.join("large"), noise(9, 24 << 20)).unwrap();
 }
 
-/// The sum of each file, as `sha256sum` tells it.
+/// Returns the checksum of each file from `sha256sum`.
 fn sums(root: &Path) -> BTreeMap<String, String> {
     let script = format!("cd {} && find . -type f | xargs sha256sum", root.display());
     let told = run("bash", &["-c", &script]);
@@ -85,7 +85,7 @@ fn mapped_content(path: &Path) -> Vec<u8> {
         return Vec::new();
     }
     use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
-    // SAFETY: a new mapping of a file that nobody changes, gone before anybody can use it again.
+    // SAFETY: a new mapping of a file that nothing changes, unmapped before anything else can use it.
     unsafe {
         let at = mmap(std::ptr::null_mut(), size, ProtFlags::READ, MapFlags::PRIVATE, &file, 0).unwrap();
         let content = std::slice::from_raw_parts(at.cast::<u8>(), size).to_vec();
@@ -116,7 +116,7 @@ fn all_files_are_as_the_kernel_shows_them() {
         for name in ["sparse", "turns1", "punched", "plain10", "ahead", "beyond", "hole"] {
             let (mapped, read) = (mapped_content(&mount.path(name)), fs::read(mount.path(name)).unwrap());
             assert!(mapped == read, "{form:?} {name}");
-            // Through the page cache it is the same as past it.
+            // Buffered and direct reads agree.
             let from = format!("if={}", mount.path(name).display());
             let direct = Command::new("dd").args([&from, "bs=64k", "iflag=direct", "status=none"]).output();
             let direct = direct.unwrap().stdout;
@@ -134,7 +134,7 @@ fn a_journal_that_was_not_replayed_is_no_trap() {
         return;
     }
     let image = image("unclean", 64, &[], |_| ());
-    // All data goes to the journal first, and none of it is back yet when the image is copied.
+    // All data goes to the journal first, and is not checkpointed yet when the image is copied.
     let kernel = Mount::kernel(&image, "/tmp/kernel", "loop,data=journal,commit=1000");
     fs::write(kernel.path("old"), noise(1, 100_000)).unwrap();
     File::open(kernel.path("old")).unwrap().sync_all().unwrap();
@@ -161,7 +161,7 @@ fn where_it_cannot_be_the_daemon_reads() {
     assert!(mount.requests("read") > 0);
     drop(mount);
     fs::remove_file(image).unwrap();
-    // Blocks that were never written cannot be told from others there.
+    // Block maps do not mark blocks as unwritten.
     let maps = self::image("maps", 64, &["-O", "^extents,^64bit"], fill_one);
     let refused =
         Command::new("shunt").args(["ext4", "--data", "extmap"]).arg(&maps).arg("/tmp/shunt").output();
@@ -182,7 +182,7 @@ fn devices_and_places_on_disks_are_read_by_default() {
         assert_eq!(mount.requests("read"), 0, "{more:?}");
     };
     by_default(&image, &[]);
-    // Where no page of the device begins.
+    // The image starts in the middle of a device page.
     let disk = Path::new("/scratch/disk");
     fs::write(disk, [vec![0; (1 << 20) + 512], fs::read(&image).unwrap()].concat()).unwrap();
     by_default(disk, &["--offset", "1049088"]);
@@ -218,10 +218,10 @@ fn a_killed_daemon_leaves_nothing_behind() {
         open.read_exact_at(&mut [0; 4096], 0).unwrap();
         daemon.kill().unwrap();
         daemon.wait().unwrap();
-        // A process that the daemon was about to start may have its descriptors for a moment longer.
+        // A process that the daemon was about to start may hold its descriptors for a moment longer.
         assert!(super::ended::eventually(|| open.read_at(&mut [0; 4096], 1 << 20).is_err()));
         drop(open);
-        // The image is free for the next one.
+        // The image can be mounted again.
         assert!(super::ended::eventually(|| !path.exists()));
         let mount = Mount::shunt(&image, "/tmp/shunt2", &[]);
         fs::write(mount.path("other"), "other").unwrap();

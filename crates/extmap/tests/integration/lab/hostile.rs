@@ -1,4 +1,4 @@
-//! Whatever user space asks for, the kernel stays whole.
+//! Hostile user space: no call damages the kernel.
 
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd};
@@ -59,7 +59,7 @@ fn extents_are_checked_and_taken_whole() {
         (raw(0, 0, 64 * BLOCK), Errno::EXIST),
         (raw(12 * BLOCK, 0, BLOCK), Errno::EXIST),
     ] {
-        // With one that is right before it, and one after it: neither is taken.
+        // In a batch with a valid extent before and after it: neither is accepted.
         let before = extent(40, 40, 1, true);
         assert_eq!(refused(file.push(&[before, wrong, extent(50, 50, 1, true)])), errno, "{wrong:?}");
         assert_eq!(refused(file.push(&[before, before])), Errno::EXIST);
@@ -83,7 +83,7 @@ fn files_of_others_are_refused() {
     assert_eq!(call(control, 3, &push(-1, 1, 0)), Err(Errno::BADF));
 }
 
-/// Of the interface.
+/// Version of the interface.
 const VERSION: u64 = 2;
 
 #[test]
@@ -105,7 +105,7 @@ fn calls_are_checked() {
     ] {
         assert_eq!(call(control, 3, &push(fd, count, extents)), Err(errno), "{count} {extents:x}");
     }
-    // Flags that nobody knows yet, padding that is used.
+    // Unknown flags, nonzero padding.
     for (flags, unused) in [(2u32, 0u32), (u32::MAX, 0), (0, 1)] {
         let extent = [0, 0, BLOCK, u64::from(flags) | u64::from(unused) << 32];
         assert_eq!(call(control, 3, &push(fd, 1, extent.as_ptr() as u64)), Err(Errno::INVAL));
@@ -123,7 +123,7 @@ fn calls_are_checked() {
     assert_eq!(call(fresh.as_raw_fd(), 1, &[VERSION | 0xffff_ffff << 32, 4096, 0]), Err(Errno::BADF));
     let device = disk.device.as_raw_fd() as u64;
     assert_eq!(call(fresh.as_raw_fd(), 1, &[VERSION | device << 32, 4096 | 1 << 32, 0]), Err(Errno::INVAL));
-    // A file of the module is nobody's to change, and no device.
+    // The module's files accept no metadata changes, and are not devices.
     assert!(file.as_fd().try_clone_to_owned().is_ok());
     assert_eq!(rustix::fs::fchmod(&file, 0o777.into()), Err(Errno::PERM));
     assert_eq!(refused(Connection::bind(&file, 4096)), Errno::NOTBLK);
@@ -147,7 +147,7 @@ fn limits_hold() {
     files[0].push(&many).unwrap();
     let too_many = refused(files[1].push(&many[..2]));
     let one_more = files[1].push(&many[..1]);
-    // Blocks that were not written take more: two bits each.
+    // Unwritten blocks take more memory: two bits each.
     let writable = Disk::writable(64);
     let other = writable.connect();
     let unwritten: Vec<Extent> = (0..6).map(|n| extent(n * 2, n, 1, false)).collect();
@@ -166,7 +166,7 @@ fn limits_hold() {
     assert!(after, "what was given back counts still");
 }
 
-/// Where an answer cannot be written to, nothing is taken as told, and no descriptor is left.
+/// If the reply cannot be copied out, the ranges stay unreported and no descriptor leaks.
 #[test]
 fn an_answer_that_cannot_be_given_is_not_lost() {
     if !module_is_here() {
@@ -184,7 +184,7 @@ fn an_answer_that_cannot_be_given_is_not_lost() {
     let before = descriptors();
     let mut room = [0u64; 16];
     for ranges in [0, room.as_mut_ptr() as u64] {
-        // A range, or the structure itself, cannot be written.
+        // Neither a range nor the structure itself can be written.
         let settle = ReadOnly::new(&[word(fd, 8), ranges, 0, 0]);
         assert_eq!(settle.call(control, 5, 32), Err(Errno::FAULT), "{ranges:x}");
     }
@@ -195,13 +195,13 @@ fn an_answer_that_cannot_be_given_is_not_lost() {
     assert!(file.settle().unwrap().ranges.is_empty());
 }
 
-/// The words of a call where the module cannot write.
+/// Arguments of a call in read-only memory.
 struct ReadOnly(*mut std::ffi::c_void);
 
 impl ReadOnly {
     fn new(words: &[u64]) -> Self {
         let (length, access) = (BLOCK as usize, ProtFlags::READ | ProtFlags::WRITE);
-        // SAFETY: memory of nobody else, large enough for the words, which nobody writes to from then on.
+        // SAFETY: private memory, large enough for the words, which nothing writes to from then on.
         unsafe {
             let at = mmap_anonymous(std::ptr::null_mut(), length, access, MapFlags::PRIVATE).unwrap();
             at.cast::<u64>().copy_from_nonoverlapping(words.as_ptr(), words.len());
@@ -217,12 +217,12 @@ impl ReadOnly {
 
 impl Drop for ReadOnly {
     fn drop(&mut self) {
-        // SAFETY: of `new`, and nobody has a reference into it.
+        // SAFETY: mapped by `new`, and there are no references into it.
         unsafe { munmap(self.0, BLOCK as usize).unwrap() };
     }
 }
 
-/// The descriptor of a connection: the last one that was opened of the module.
+/// Returns the descriptor of a connection: the last one opened on the module.
 fn control_of(_connection: &Connection) -> i32 {
     let fds = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
     let ours = fds.filter(|fd| {
@@ -241,7 +241,7 @@ fn push(fd: i32, count: u32, extents: u64) -> [u64; 2] {
     [word(fd, count), extents]
 }
 
-/// Any call of the module, with the sizes that its numbers have.
+/// Makes a raw call of the module, with the size that belongs to its number.
 fn call(control: i32, number: u64, words: &[u64]) -> Result<i32, Errno> {
     let (direction, size) = match number {
         1 | 2 => (3u64, 24u64),
@@ -260,7 +260,7 @@ fn issue(
     words: *mut std::ffi::c_void,
 ) -> Result<i32, Errno> {
     let request = direction << 30 | size << 16 | 0xea << 8 | number;
-    // SAFETY: the module reads and writes as many bytes as the number says, which are there.
+    // SAFETY: the module reads and writes as many bytes as the number encodes, which exist.
     let result = unsafe { libc::ioctl(control, request, words) };
     if result < 0 { Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap()) } else { Ok(result) }
 }

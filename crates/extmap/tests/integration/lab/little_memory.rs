@@ -1,5 +1,5 @@
-//! Much more is written and mapped than there is memory for: pages go and come back all the time, by a daemon that must not
-//! wait for what waits for it.
+//! Memory pressure: writes and maps far more than fits into memory. Pages are evicted and read back all the time by a daemon
+//! that must not wait for threads that wait for it.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -11,13 +11,13 @@ use super::disk::{Mount, forget_caches, module_is_here};
 use super::ext4::noise;
 use super::writes::{image, mount, unmount};
 
-/// What all programs and caches have together.
+/// Memory left for all programs and caches.
 const LEFT: usize = 160 << 20;
 const PIECE: usize = 1 << 20;
-/// Of each of two files.
+/// Number of pieces of each of two files.
 const PIECES: usize = 160;
 
-/// Memory that nobody else can use.
+/// Memory taken from all others.
 struct Taken(*mut core::ffi::c_void, usize);
 
 impl Taken {
@@ -27,7 +27,7 @@ impl Taken {
         let available = told.lines().find_map(|line| line.strip_prefix("MemAvailable:")).unwrap();
         let available: usize = available.trim().strip_suffix(" kB").unwrap().parse().unwrap();
         let length = (available << 10) - left;
-        // SAFETY: new memory that nobody looks at.
+        // SAFETY: new memory that nothing reads.
         unsafe {
             let flags = MapFlags::PRIVATE;
             let at = mmap_anonymous(std::ptr::null_mut(), length, ProtFlags::READ | ProtFlags::WRITE, flags);
@@ -40,7 +40,7 @@ impl Taken {
 
 impl Drop for Taken {
     fn drop(&mut self) {
-        // SAFETY: it is ours alone.
+        // SAFETY: mapped by `all_but`, without other references.
         unsafe { munmap(self.0, self.1) }.unwrap();
     }
 }
@@ -57,12 +57,12 @@ fn written(path: &Path) {
     file.sync_all().unwrap();
 }
 
-/// By stores, each piece in its place but not one after the other.
+/// Writes the pieces through a mapping, out of order.
 fn mapped(path: &Path) {
     let file = File::options().read(true).write(true).create(true).truncate(false).open(path).unwrap();
     let length = PIECE * PIECES;
     file.set_len(length as u64).unwrap();
-    // SAFETY: a new mapping of a file that is as long, written by us alone.
+    // SAFETY: a new mapping within the file, written by this test only.
     unsafe {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         let at = mmap(std::ptr::null_mut(), length, protection, MapFlags::SHARED, &file, 0).unwrap();

@@ -1,4 +1,5 @@
-//! The module itself, and ext4 through it. Needs the module: `lab/extmap` runs these in the lab, where it is loaded.
+//! Tests of the module itself, and of ext4 over it. They need the module: `lab/extmap` runs them in the lab, where it is
+//! loaded.
 
 mod content;
 mod cut;

@@ -1,19 +1,19 @@
-//! What is done to files until the power is cut. The same from the same seed, in the lab where it is done and where it is
-//! judged afterwards.
+//! Plan of the recorded work: file operations up to the power cut. One seed yields the same plan in the lab, where it is
+//! executed, and in the test that checks the result.
 
 use super::dice::Dice;
 
-/// The file system that it is done to is a file on the recorded disk.
+/// Name of the file on the recorded disk that contains the file system.
 pub const IMAGE: &str = "image";
-/// Beside it, which step was begun last; 0 is none.
+/// Name of the file beside it that holds the number of the last begun step; 0 is none.
 pub const MARK: &str = "mark";
-/// Of the image, in bytes.
+/// Size of the image in bytes.
 pub const SIZE: u64 = 64 << 20;
 
-/// Files that are there at a time.
+/// Maximum number of files at a time.
 const FILES: u64 = 6;
 const LARGEST: u64 = 1 << 20;
-/// All places and lengths are multiples.
+/// All offsets and lengths are multiples of this.
 const WORD: u64 = super::stamps::WORD;
 const PAGE: u64 = 4096;
 
@@ -40,12 +40,12 @@ pub enum Op {
         length: u64,
     },
     Sync,
-    /// Everything; but stock FUSE tells no daemon of it, so that nothing lasts for it.
+    /// `sync(2)`; but stock FUSE does not pass it to the daemon, so nothing becomes durable by it.
     SyncAll,
     Remove,
 }
 
-/// Each file has a number of its own, so that what was freed with another one is told from it.
+/// A step on a file. Each file has a unique number, so that data in blocks freed with another file is recognised.
 #[derive(Debug, Clone, Copy)]
 pub struct Step {
     pub file: u8,
@@ -56,7 +56,7 @@ pub fn name(file: u8) -> String {
     format!("f{file}")
 }
 
-/// As many steps as the numbers of files allow, at most `most`.
+/// Generates as many steps as the numbers of files allow, at most `most`.
 pub fn steps(seed: u64, most: usize) -> Vec<Step> {
     let mut dice = Dice::new(seed);
     let mut files = vec![None::<(u8, u64)>; FILES as usize];
@@ -92,7 +92,7 @@ pub fn steps(seed: u64, most: usize) -> Vec<Step> {
                 Op::Write { offset, length, how: How::Direct }
             }
             _ => {
-                // Often at the end, as most do.
+                // Appends are frequent, as in real workloads.
                 let offset = if dice.roll(2) == 0 { (*size).min(LARGEST) } else { word };
                 let length = (1 + dice.roll(60_000 / WORD)) * WORD;
                 *size = (*size).max(offset + length);

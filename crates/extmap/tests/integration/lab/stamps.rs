@@ -1,14 +1,14 @@
-//! What a racing file consists of: words that say whose they are and where they belong.
+//! Content of a racing file: words that encode their file, offset and writer.
 
-/// Bytes of a word. All writes and sizes are multiples, so that a word is never cut.
+/// Bytes of a word. All writes and sizes are multiples of it, so that words are never split.
 pub const WORD: u64 = 8;
 
-/// Where a word was appended its writer did not know its place.
+/// Offset of an appended word, which its writer does not know.
 const ANYWHERE: u8 = 0xff;
 
 const MAGIC: u8 = 0xc5;
 
-/// Words of file `file` for `length` bytes from `offset` on (or appended), of a writer in one of its turns.
+/// Returns words of file `file` for `length` bytes at `offset` (or appended), by a writer in one of its turns.
 pub fn words(file: u8, offset: Option<u64>, length: usize, writer: u8, turn: u64) -> Vec<u8> {
     let word = |n: u64| {
         let place = offset.map_or([ANYWHERE; 4], |offset| ((offset / WORD + n) as u32).to_le_bytes());
@@ -18,8 +18,8 @@ pub fn words(file: u8, offset: Option<u64>, length: usize, writer: u8, turn: u64
     (0..length as u64 / WORD).flat_map(word).collect()
 }
 
-/// Whether these bytes can be there. Who reads while somebody writes may see a word in part, so each byte is judged alone:
-/// nothing (zero), or what one of the writers put there.
+/// Checks whether these bytes are possible. A concurrent reader may see partial words, so each byte is checked alone: zero, or
+/// a byte of one of the writers.
 pub fn check(file: u8, offset: u64, bytes: &[u8]) -> Result<(), String> {
     for (n, word) in bytes.chunks_exact(WORD as usize).enumerate() {
         if word == [0; WORD as usize] {

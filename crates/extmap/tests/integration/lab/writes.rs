@@ -1,4 +1,4 @@
-//! ext4 written past the daemon: what is written is what the kernel's own ext4 finds, and no request carried it.
+//! ext4 written past the daemon: the kernel's own ext4 finds the same content, and no WRITE request carried it.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use super::disk::{Mount, forget_caches, module_is_here, run};
 use super::ext4::noise;
 
-/// A fresh image.
+/// Creates an empty image.
 pub fn image(name: &str, megabytes: u64, mkfs: &[&str]) -> PathBuf {
     let path = PathBuf::from(format!("/scratch/{name}"));
     File::create(&path).unwrap().set_len(megabytes << 20).unwrap();
@@ -20,7 +20,7 @@ pub fn mount(image: &Path) -> Mount {
     Mount::shunt(image, "/tmp/shunt", &["--data", "extmap"])
 }
 
-/// Unmounted, and nobody has it any more.
+/// Unmounts, and waits until the image is free.
 pub fn unmount(mount: Mount, image: &Path) {
     let requests = mount.requests("write") + mount.requests("read");
     drop(mount);
@@ -29,13 +29,13 @@ pub fn unmount(mount: Mount, image: &Path) {
     check(image);
 }
 
-/// Nobody has it, and may write to it.
+/// Reports whether the image is unlocked.
 pub fn is_free(image: &Path) -> bool {
     let file = File::open(image).unwrap();
     rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive).is_ok()
 }
 
-/// No mount and no daemon has the block device for itself.
+/// Reports whether no mount and no daemon has exclusive use of the block device.
 pub fn is_unclaimed(device: &Path) -> bool {
     let exclusive = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::EXCL;
     rustix::fs::open(device, exclusive, rustix::fs::Mode::empty()).is_ok()
@@ -45,7 +45,7 @@ pub fn check(image: &Path) {
     run("e2fsck", &["-fn", image.to_str().unwrap()]);
 }
 
-/// What the kernel's own ext4 finds.
+/// Reads a file with the kernel's own ext4.
 pub fn found(image: &Path, name: &str) -> Vec<u8> {
     forget_caches();
     let kernel = Mount::kernel(image, "/tmp/kernel", "ro,loop");
@@ -109,7 +109,7 @@ fn rights_that_a_file_gets_while_it_is_open_end_with_a_write() {
     fs::write(&path, "x").unwrap();
     fs::set_permissions(&path, fs::Permissions::from_mode(0o777)).unwrap();
     let mode = || fs::metadata(&path).unwrap().permissions().mode() & 0o7777;
-    // Writes once, and again for each line that it is told.
+    // Writes once, and once more for each line of input.
     let script = "exec 3>>\"$0\"; echo x >&3; echo; while read -r; do echo y >&3; echo; done";
     let mut command = Command::new("bash");
     command.args(["-c", script, path.to_str().unwrap()]).stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -117,7 +117,7 @@ fn rights_that_a_file_gets_while_it_is_open_end_with_a_write() {
     let (mut to, mut from) = (writer.stdin.take().unwrap(), writer.stdout.take().unwrap());
     let mut wrote = || std::io::Read::read_exact(&mut from, &mut [0]).unwrap();
     wrote();
-    // A capability of a file: version 2, CAP_NET_RAW, effective.
+    // File capabilities: version 2, CAP_NET_RAW, effective.
     let capability = [1, 0, 0, 2, 0, 0x20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
     let name = "security.capability";
     for _ in 0..2 {
@@ -132,7 +132,7 @@ fn rights_that_a_file_gets_while_it_is_open_end_with_a_write() {
     }
     drop(to);
     assert!(writer.wait().unwrap().success());
-    // Who opens it to write and does not write ends nothing.
+    // An open for writing without a write clears nothing.
     fs::set_permissions(&path, fs::Permissions::from_mode(0o6777)).unwrap();
     let mut opens = Command::new("bash");
     opens.args(["-c", ": >>\"$0\"", path.to_str().unwrap()]);
@@ -156,7 +156,7 @@ fn a_block_device_is_written_past_its_cache() {
         let content = noise(4, 300_001);
         for round in 0..2 {
             let mount = mount(&path);
-            // Blocks go from content to names and back.
+            // Blocks alternate between data and directories.
             for n in 0..20 {
                 fs::write(mount.path(&format!("file{n}")), &content[n..]).unwrap();
                 fs::create_dir(mount.path(&format!("dir{round}.{n}"))).unwrap();
@@ -214,7 +214,7 @@ fn the_module_is_used_where_nothing_is_said() {
     for name in ["device", "image"] {
         assert!(found(&image, name) == content);
     }
-    // Without extents the daemon serves it.
+    // Files without extents go through the daemon.
     run("mkfs.ext4", &["-q", "-F", "-O", "^extent,^64bit", image.to_str().unwrap()]);
     assert!(!written("file", &image));
     assert!(found(&image, "file") == content);
@@ -247,7 +247,7 @@ fn times_of_reads_are_those_of_the_kernel() {
                 pause();
             }
         }
-        // Nobody asks before the end.
+        // No request follows before the end.
         fs::write(&path, b"again").unwrap();
         std::thread::sleep(std::time::Duration::from_millis(30));
         let written = fs::metadata(&path).unwrap();
@@ -278,7 +278,7 @@ fn splice_it(path: &Path) {
 fn map_it(path: &Path) {
     let file = File::open(path).unwrap();
     let (protection, flags) = (rustix::mm::ProtFlags::READ, rustix::mm::MapFlags::SHARED);
-    // SAFETY: a new mapping that nobody looks at.
+    // SAFETY: a new mapping that nothing reads.
     unsafe {
         let at = rustix::mm::mmap(std::ptr::null_mut(), 4096, protection, flags, &file, 0).unwrap();
         rustix::mm::munmap(at, 4096).unwrap();
@@ -292,7 +292,7 @@ fn what_lies_ahead_of_a_file_that_is_made_longer_is_not_written() {
     }
     let image = image("longer", 64, &[]);
     let mount = mount(&image);
-    // Blocks are given ahead of what grows, and must not be used once they are free.
+    // Preallocated blocks must not be used once they are freed.
     let file = File::create(mount.path("file")).unwrap();
     let content = noise(5, 400_000);
     file.write_all_at(&content[..100_000], 0).unwrap();
@@ -320,7 +320,7 @@ fn what_nobody_synced_is_there_after_unmounting() {
     let content = noise(2, 1_234_567);
     fs::write(mount.path("file"), &content).unwrap();
     fs::write(mount.path("short"), b"short").unwrap();
-    // Without a name in the end.
+    // A file without a name at the end.
     let gone = File::create(mount.path("gone")).unwrap();
     gone.write_all_at(&content, 0).unwrap();
     fs::remove_file(mount.path("gone")).unwrap();

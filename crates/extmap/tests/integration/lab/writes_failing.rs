@@ -1,4 +1,4 @@
-//! What is left where the daemon is killed or stopped, or space ends.
+//! Failures: the daemon is killed or stopped, or space runs out.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -14,7 +14,7 @@ use super::ended::eventually;
 use super::ext4::{image as filled, noise};
 use super::writes::{check, found, image, is_free, mount, unmount};
 
-/// A daemon in the foreground.
+/// Starts a daemon in the foreground.
 fn start(image: &Path) -> Child {
     fs::create_dir_all("/tmp/shunt").unwrap();
     let daemon =
@@ -27,7 +27,7 @@ fn signal(daemon: &Child, signal: Signal) {
     kill_process(Pid::from_child(daemon), signal).unwrap();
 }
 
-/// Bytes that somebody else had on the device.
+/// Bytes that another file had on the device.
 const SECRET: u8 = 0xee;
 
 #[test]
@@ -35,7 +35,7 @@ fn a_killed_daemon_loses_what_was_not_synced_and_nothing_else() {
     if !module_is_here() {
         return;
     }
-    // Nearly all free blocks hold what was somebody's.
+    // Nearly all free blocks hold data of a deleted file.
     let image = filled("killed", 64, &[], |root| {
         fs::write(root.join("secret"), vec![SECRET; 48 << 20]).unwrap();
         rustix::fs::sync();
@@ -48,16 +48,16 @@ fn a_killed_daemon_loses_what_was_not_synced_and_nothing_else() {
         let file = File::create(at("synced")).unwrap();
         file.write_all_at(&synced, 0).unwrap();
         file.sync_all().unwrap();
-        // Past the end, beside holes, and over what was synced.
+        // Past the end, beside holes, and over synced data.
         let unsynced = File::create(at("unsynced")).unwrap();
         unsynced.write_all_at(&vec![1; 3_000_000], 10_000).unwrap();
         unsynced.write_all_at(&vec![1; 3_000_000], 5_000_000).unwrap();
         if round == 1 {
-            // Its names last, its content does not.
+            // The names are durable, the content is not.
             File::open("/tmp/shunt").unwrap().sync_all().unwrap();
         }
         if round == 2 {
-            // The kernel writes by itself, and nobody is told.
+            // The kernel writes pages back without notifying the daemon.
             rustix::fs::sync();
         }
         file.write_all_at(&[2; 100_000], 700_000).unwrap();
@@ -83,7 +83,7 @@ fn a_killed_daemon_loses_what_was_not_synced_and_nothing_else() {
         assert!(
             now[700_000..800_000].iter().zip(&synced[700_000..]).all(|(now, old)| *now == 2 || now == old)
         );
-        // Its size may be known or not.
+        // Its size may have been recorded or not.
         let kernel = Mount::kernel(&image, "/tmp/kernel", "ro,loop");
         if let Ok(now) = fs::read(kernel.path(&format!("unsynced{round}"))) {
             let strange = now.iter().position(|byte| *byte > 1);
@@ -141,7 +141,7 @@ fn where_space_ends_what_was_written_stays() {
     assert!(written > 10 << 20, "{written}");
     file.sync_all().unwrap();
     assert!(fs::read(shunt.path("file")).unwrap() == content[..written]);
-    // What is cut off can be written again.
+    // Truncated ranges can be written again.
     file.set_len(BLOCK).unwrap();
     file.sync_all().unwrap();
     file.write_all_at(&content[BLOCK as usize..8 << 20], BLOCK).unwrap();
@@ -156,7 +156,7 @@ fn fsx_finds_what_it_expects() {
     if !module_is_here() || !Path::new("/lab/fsx").exists() {
         return;
     }
-    // Without posix_fadvise, for which FUSE reads by itself what nobody looks at.
+    // Without posix_fadvise, for which the kernel reads ahead without any reader.
     const CONFIG: &str = "flen = 1048576\n[weights]\nclose_open = 1\ninvalidate = 1\nread = 10\nwrite = 10\nmapread = 5\n\
         mapwrite = 5\ntruncate = 3\nfsync = 0.2\nfdatasync = 0.2\nposix_fallocate = 1\npunch_hole = 1\nsendfile = 2\n\
         copy_file_range = 2\n";

@@ -1,5 +1,5 @@
-//! The same random changes on a mount of ours and on one of the kernel's: the same content afterwards, and for whoever looks
-//! at our image by the kernel.
+//! Random changes on a Shunt mount and on a kernel mount: the contents are the same afterwards, and also when the kernel mounts
+//! the Shunt image.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -12,7 +12,7 @@ use super::dice::Dice;
 use super::disk::{BLOCK, Mount, module_is_here};
 use super::writes::{found, image, mount, unmount};
 
-/// A change of a file, the same wherever it is made.
+/// A change of a file, applied to both mounts.
 #[derive(Debug, Clone, Copy)]
 enum Change {
     Write(u64, usize, u8),
@@ -85,7 +85,7 @@ fn write_mapped(file: &File, at: u64, length: usize, byte: u8) {
     }
     let start = at / BLOCK * BLOCK;
     let room = (end - start) as usize;
-    // SAFETY: a new mapping within the file, written as far as it goes, and gone before anybody can use it again.
+    // SAFETY: a new mapping within the file, written only within its length, and unmapped before anything else can use it.
     unsafe {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         let map = mmap(std::ptr::null_mut(), room, protection, MapFlags::SHARED, file, start).unwrap();

@@ -1,4 +1,4 @@
-//! Files written: blocks are asked for, what was written is told, and what was not reads as zeros.
+//! Writable files: the module requests blocks, reports written ranges, and unwritten blocks read as zeros.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -15,15 +15,15 @@ use shunt_extmap::{Ask, Connection, Extent, MappedFile};
 use super::dice::Dice;
 use super::disk::{BLOCK, Disk, module_is_here};
 
-/// What a file system knows of a file.
+/// State of a file in the test's file system.
 struct Known {
     mapped: Arc<MappedFile>,
     extents: Vec<Extent>,
-    /// Blocks that were written, as far as the module told.
+    /// Blocks that the module reported as written.
     written: Vec<u64>,
 }
 
-/// A file system without names: it gives blocks one after the other, and takes none back.
+/// A file system without names that allocates blocks in sequence and frees none.
 struct Giver {
     connection: Connection,
     files: Mutex<HashMap<u64, Known>>,
@@ -73,7 +73,7 @@ impl Giver {
     fn allocate(&self, file: u64, offset: u64, length: u64) -> Result<(), Errno> {
         let mut files = self.files.lock().unwrap();
         let known = files.get_mut(&file).ok_or(Errno::STALE)?;
-        // Block by block, so that none lies beside the one before it.
+        // Block by block, so that no two are contiguous.
         for at in (offset..offset + length).step_by(BLOCK as usize) {
             if known.extents.iter().any(|extent| extent.offset == at) {
                 continue;
@@ -114,9 +114,9 @@ impl Giver {
         known.written.retain(|offset| !(from..to).contains(offset));
     }
 
-    /// What a file system finds after a crash that knows only what it was told.
+    /// Returns the content that survives a crash: only blocks reported as written.
     fn found(&self, file: u64, size: u64, disk: &Disk) -> Vec<u8> {
-        // Not by the device's own cache, which nobody keeps true.
+        // Not through the page cache of the device, which is not kept coherent.
         let device = File::open(disk.path()).unwrap();
         let files = self.files.lock().unwrap();
         let known = &files[&file];
@@ -131,7 +131,7 @@ impl Giver {
     }
 }
 
-/// Runs with somebody who gives blocks.
+/// Runs with a thread that replies to block requests.
 fn with_giver(disk: &Disk, blocks: u64, run: impl FnOnce(&Arc<Giver>)) {
     let giver = Giver::new(disk, blocks);
     let serving = std::thread::spawn({
@@ -152,7 +152,7 @@ fn again(file: &File, flags: i32) -> File {
 fn write_mapped(file: &File, offset: u64, data: &[u8], sync: bool) {
     let start = offset / BLOCK * BLOCK;
     let length = (offset - start) as usize + data.len();
-    // SAFETY: a new mapping within the file, written as far as it goes, and gone before anybody can use it again.
+    // SAFETY: a new mapping within the file, written only within its length, and unmapped before anything else can use it.
     unsafe {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         let at = mmap(std::ptr::null_mut(), length, protection, MapFlags::SHARED, file, start).unwrap();
@@ -173,7 +173,7 @@ fn grow(model: &mut Vec<u8>, offset: u64, data: &[u8]) {
     model[offset as usize..end].copy_from_slice(data);
 }
 
-/// Where they differ first. Byte by byte only where they do: that is slow.
+/// Returns the first difference. Compares whole slices first, because the byte loop is slow.
 fn differ(one: &[u8], other: &[u8]) -> Option<usize> {
     if one == other {
         None
@@ -287,7 +287,7 @@ fn a_full_device_is_told() {
         file.write_all_at(&[1; 10 * BLOCK as usize], 0).unwrap();
         let error = file.write_all_at(&[2; 30 * BLOCK as usize], 0).unwrap_err();
         assert_eq!(Errno::from_io_error(&error), Some(Errno::NOSPC));
-        // What there was space for is written.
+        // The part that fit was written.
         assert!(read_all(&file) == vec![2; 20 * BLOCK as usize]);
     });
 }

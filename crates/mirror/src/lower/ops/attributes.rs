@@ -1,4 +1,4 @@
-//! Reading and changing attributes.
+//! Attribute operations: stat, setattr, statfs and readlink.
 
 use rustix::fs::{
     AtFlags, CWD, Gid, Mode, OFlags, StatVfs, Statx, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, Uid,
@@ -11,7 +11,7 @@ use super::super::open_inode::InodeFd;
 use super::super::sys::ProcPath;
 use super::super::{Caller, Lower, STAT};
 
-/// A time to set.
+/// A timestamp to set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NewTime {
     /// The current time.
@@ -25,19 +25,19 @@ pub enum NewTime {
 pub struct Changes {
     /// Permission bits.
     pub mode: Option<u32>,
-    /// Owner, as shown.
+    /// Owner, as shown in the mount.
     pub uid: Option<u32>,
-    /// Group, as shown.
+    /// Group, as shown in the mount.
     pub gid: Option<u32>,
     /// Size in bytes.
     pub size: Option<u64>,
-    /// Last access.
+    /// Access time.
     pub atime: Option<NewTime>,
-    /// Last change of the contents.
+    /// Modification time.
     pub mtime: Option<NewTime>,
     /// The open file through which the caller truncates.
     pub handle: Option<u64>,
-    /// A change of size clears setuid and setgid.
+    /// A change of the size clears setuid and setgid.
     pub kill_setid: bool,
 }
 
@@ -50,10 +50,10 @@ fn timespec(time: Option<NewTime>) -> Timespec {
 }
 
 impl Lower {
-    /// Reads attributes, through an open file where one is named.
+    /// Reads attributes, through an open file if `handle` names one of the inode.
     ///
     /// # Errors
-    /// ESTALE, and those of `statx(2)`.
+    /// ESTALE, or the error of `statx(2)`.
     pub fn stat(&self, id: NodeId, handle: Option<u64>) -> Result<Statx, Errno> {
         let reached = match handle.and_then(|handle| self.files.get_of(id, handle)) {
             Some(file) => InodeFd::File(file),
@@ -63,11 +63,11 @@ impl Lower {
         Ok(self.shown(stat))
     }
 
-    /// Changes attributes; tells the new ones.
+    /// Changes attributes; returns the new ones.
     ///
     /// # Errors
-    /// Those of `chown(2)`, `chmod(2)`, `truncate(2)` and `utimensat(2)`; EWOULDBLOCK while somebody holds a lease on
-    /// a file to truncate: all is to be asked again then. Changes made before an error stay.
+    /// The error of `chown(2)`, `chmod(2)`, `truncate(2)` or `utimensat(2)`; EWOULDBLOCK while another process holds a
+    /// lease on a file to truncate: the caller must then retry the whole change. Changes made before an error stay.
     pub fn change(&self, id: NodeId, changes: &Changes, caller: Caller) -> Result<Statx, Errno> {
         self.writable()?;
         let reached = match changes.handle.and_then(|handle| self.files.get_of(id, handle)) {
@@ -75,15 +75,15 @@ impl Lower {
             None => self.open_path(id)?,
         };
         if changes.uid.is_some() || changes.gid.is_some() {
-            // The kernel clears setuid, setgid of group-executables and `security.capability` here for everybody.
-            // The setgid bit alone stays for who has CAP_FSETID.
+            // For every caller, the kernel clears setuid, the setgid bit of group-executable files, and
+            // `security.capability` here. A setgid bit without group execution stays if the caller has CAP_FSETID.
             let _keep = KeepSetid::of(&reached, caller.keeps_setid())?;
             let uid = changes.uid.map(|uid| Uid::from_raw(self.ids.users.store(uid)));
             let gid = changes.gid.map(|gid| Gid::from_raw(self.ids.groups.store(gid)));
             rustix::fs::chownat(&reached, c"", uid, gid, AtFlags::EMPTY_PATH)?;
         }
         if let Some(mode) = changes.mode {
-            // Whoever asks has dropped the setgid bit already where the caller may not set it.
+            // The client has already cleared the setgid bit if the caller may not set it.
             let _keep = KeepSetid::when(mode & 0o2000 != 0)?;
             chmod(&reached, mode & 0o7777)?;
         }
@@ -122,21 +122,21 @@ impl Lower {
         rustix::fs::ftruncate(self.reopen(id, OFlags::WRONLY | OFlags::NONBLOCK)?, size)
     }
 
-    /// Free space of the file system on which an inode lies.
+    /// Returns the usage of the file system that contains an inode.
     ///
     /// # Errors
-    /// ESTALE, and those of `fstatfs(2)`.
+    /// ESTALE, or the error of `fstatfs(2)`.
     pub fn statvfs(&self, id: NodeId) -> Result<StatVfs, Errno> {
         rustix::fs::fstatvfs(self.open_path(id)?)
     }
 
-    /// The target of a symbolic link.
+    /// Returns the target of a symbolic link.
     ///
     /// # Errors
-    /// EINVAL where it is none.
+    /// EINVAL if the inode is not a symbolic link.
     pub fn readlink(&self, id: NodeId) -> Result<Vec<u8>, Errno> {
         match rustix::fs::readlinkat(self.open_path(id)?, c"", Vec::with_capacity(256)) {
-            // The kernel's word for an empty path that is no link.
+            // The kernel returns ENOENT for an empty path if the descriptor is not a symbolic link.
             Err(Errno::NOENT) => Err(Errno::INVAL),
             result => Ok(result?.into_bytes()),
         }

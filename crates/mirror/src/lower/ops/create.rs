@@ -1,5 +1,5 @@
-//! Making names. Everything is made as the caller, so that owner, group, ACL and quota come out as they would on the
-//! lower file system itself.
+//! Creation of files and links. Files are created with the caller's credentials, so that owner, group, ACL and quota
+//! are the ones that a creation on the lower file system itself would give.
 
 use std::ffi::CStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -20,8 +20,8 @@ use super::{Found, open};
 const S_ISGID: u32 = 0o2000;
 
 impl Lower {
-    /// Runs `make` on a directory as the caller. `setid`: keep the setgid bit in the mode; whoever asks has checked
-    /// that the caller may set it, and the daemon is in none of the caller's groups.
+    /// Runs `make` with the caller's credentials. `setid` keeps the setgid bit of the mode: the client has checked that
+    /// the caller may set it, while the daemon is in none of the caller's groups.
     fn as_caller<T>(
         &self,
         caller: Caller,
@@ -50,10 +50,10 @@ impl Lower {
         self.lookup_at(parent, dir.as_fd(), name)
     }
 
-    /// Makes a directory.
+    /// Creates a directory.
     ///
     /// # Errors
-    /// Those of `mkdir(2)`.
+    /// The error of `mkdir(2)`.
     pub fn mkdir(
         &self,
         parent: NodeId,
@@ -67,10 +67,10 @@ impl Lower {
         })
     }
 
-    /// Makes a file, pipe, socket or device.
+    /// Creates a file, pipe, socket or device.
     ///
     /// # Errors
-    /// Those of `mknod(2)`.
+    /// The error of `mknod(2)`.
     pub fn mknod(
         &self,
         parent: NodeId,
@@ -87,10 +87,10 @@ impl Lower {
         })
     }
 
-    /// Makes a symbolic link.
+    /// Creates a symbolic link.
     ///
     /// # Errors
-    /// Those of `symlink(2)`.
+    /// The error of `symlink(2)`.
     pub fn symlink(
         &self,
         parent: NodeId,
@@ -101,11 +101,11 @@ impl Lower {
         self.make(parent, name, caller, 0, false, |dir, name| rustix::fs::symlinkat(target, dir, name))
     }
 
-    /// Makes and opens a file.
+    /// Creates and opens a file.
     ///
     /// # Errors
-    /// Those of `open(2)`. ESTALE where the name exists by now and `O_EXCL` is not among the flags: the caller's
-    /// rights on that file are nobody's but the asking side's to check, who looks the name up again.
+    /// The error of `open(2)`. ESTALE if the name exists by now and the flags lack `O_EXCL`: only the client can check
+    /// the caller's permissions on that file, so it must look the name up again.
     pub fn create(
         &self,
         parent: NodeId,
@@ -131,10 +131,10 @@ impl Lower {
         Ok(made)
     }
 
-    /// Makes and opens a file without a name.
+    /// Creates and opens an unnamed temporary file.
     ///
     /// # Errors
-    /// Those of `open(2)` with `O_TMPFILE`.
+    /// The error of `open(2)` with `O_TMPFILE`.
     pub fn tmpfile(
         &self,
         parent: NodeId,
@@ -146,7 +146,7 @@ impl Lower {
         self.writable()?;
         let share = self.room_for_open(caller)?;
         let dir = self.dir(parent)?;
-        // O_EXCL says here that the file may never get a name.
+        // With O_TMPFILE, O_EXCL means that the file can never be linked.
         let exclusive = OFlags::from_bits_retain(flags) & OFlags::EXCL;
         let open = (open::filter(flags) - OFlags::TRUNC) | exclusive | OFlags::TMPFILE | OFlags::CLOEXEC;
         let file = self.as_caller(caller, umask, mode & S_ISGID != 0, || {
@@ -168,15 +168,15 @@ impl Lower {
         Ok((found, Opening { handle, file }))
     }
 
-    /// Gives an inode one more name.
+    /// Creates a hard link.
     ///
     /// # Errors
-    /// Those of `link(2)`.
+    /// The error of `link(2)`.
     pub fn link(&self, id: NodeId, parent: NodeId, name: Component<'_>) -> Result<Found, Errno> {
         self.writable()?;
         let (from, dir) = (self.open_path(id)?, self.dir(parent)?);
         match rustix::fs::linkat(&from, c"", &dir, name.as_cstr(), AtFlags::EMPTY_PATH) {
-            // The short way wants CAP_DAC_READ_SEARCH, and says ENOENT without it.
+            // AT_EMPTY_PATH needs CAP_DAC_READ_SEARCH; without it the kernel returns ENOENT.
             Err(Errno::NOENT) => {
                 let path = ProcPath::new(&from);
                 rustix::fs::linkat(CWD, path.as_cstr(), &dir, name.as_cstr(), AtFlags::SYMLINK_FOLLOW)?;

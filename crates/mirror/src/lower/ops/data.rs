@@ -1,4 +1,4 @@
-//! What is done to the data of open files, reading and writing apart.
+//! Data operations on open files other than plain read and write: allocation, copy, seek and sync.
 
 use std::os::fd::BorrowedFd;
 
@@ -8,18 +8,18 @@ use rustix::io::Errno;
 use super::super::credentials::KeepSetid;
 use super::super::{Caller, Lower};
 
-/// Most bytes of one copy. The kernel copies on with the next request, between which the caller can be killed.
+/// Maximum bytes per copy. The kernel continues with another request, and the caller can be killed in between.
 const COPY: usize = 16 << 20;
 
-/// Bytes reserved, emptied or zeroed at once; between two of these the caller can be killed.
+/// Maximum bytes per fallocate step; the caller can be killed between two steps.
 const STEP: u64 = 1 << 30;
 
 impl Lower {
-    /// Runs a write of `caller` to `file`. `kill_setid`: setuid and setgid are cleared, as the kernel does for writers without
-    /// CAP_FSETID.
+    /// Runs a write by `caller` to `file`. `kill_setid` clears setuid and setgid, as the kernel does for writers
+    /// without CAP_FSETID.
     ///
     /// # Errors
-    /// Those of `write`.
+    /// The error of `write`.
     pub fn writing<T>(
         &self,
         file: BorrowedFd<'_>,
@@ -35,10 +35,10 @@ impl Lower {
         write()
     }
 
-    /// `fallocate(2)`, in steps, where that is the same; `gave_up` is asked before each.
+    /// Calls `fallocate(2)`, in steps if that is equivalent; `gave_up` is checked before each step.
     ///
     /// # Errors
-    /// Those of the call, and EINTR.
+    /// The error of the call, or EINTR.
     pub fn fallocate(
         &self,
         file: BorrowedFd<'_>,
@@ -68,10 +68,10 @@ impl Lower {
         })
     }
 
-    /// `copy_file_range(2)` between (file, offset) and (file, offset), of 16 MiB at most.
+    /// Calls `copy_file_range(2)` between two (file, offset) pairs, for at most 16 MiB.
     ///
     /// # Errors
-    /// Those of the call.
+    /// The error of the call.
     pub fn copy(
         &self,
         from: (BorrowedFd<'_>, u64),
@@ -86,19 +86,19 @@ impl Lower {
         })
     }
 
-    /// What closing a descriptor does on file systems that report errors there.
+    /// Closes a duplicate of the descriptor, to collect the errors that some file systems report at close.
     ///
     /// # Errors
-    /// Those of `close(2)`.
+    /// The error of `close(2)`.
     pub fn flush(&self, handle: u64) -> Result<(), Errno> {
         let copy = rustix::io::dup(&*self.files.get(handle)?)?;
         super::super::sys::close(copy)
     }
 
-    /// `syncfs(2)` of every file system shown.
+    /// Calls `syncfs(2)` on every file system in the source.
     ///
     /// # Errors
-    /// The first error; the others are synced all the same.
+    /// The first error; the remaining file systems are synced nevertheless.
     pub fn sync_all(&self) -> Result<(), Errno> {
         let mut fds = self.mounts.fds();
         if fds.is_empty() {
@@ -108,23 +108,24 @@ impl Lower {
     }
 }
 
-/// Whether a reservation may fail as a whole: in steps it would fill the file system before it does.
+/// Reports whether an allocation exceeds the free space. It must then fail as a whole: in steps it would first fill the
+/// file system.
 fn lacks_room(file: BorrowedFd<'_>, length: u64) -> bool {
     rustix::fs::fstatvfs(file).is_ok_and(|free| free.f_bavail.saturating_mul(free.f_frsize) < length)
 }
 
-/// `lseek(2)` for SEEK_DATA (`hole` unset) and SEEK_HOLE.
+/// Calls `lseek(2)` with SEEK_DATA, or with SEEK_HOLE if `hole` is set.
 ///
 /// # Errors
-/// ENXIO beyond the end.
+/// ENXIO beyond the end of the file.
 pub fn seek(file: BorrowedFd<'_>, offset: u64, hole: bool) -> Result<u64, Errno> {
     rustix::fs::seek(file, if hole { SeekFrom::Hole(offset) } else { SeekFrom::Data(offset) })
 }
 
-/// `fsync(2)` or `fdatasync(2)`.
+/// Calls `fsync(2)` or `fdatasync(2)`.
 ///
 /// # Errors
-/// Those of the call.
+/// The error of the call.
 pub fn sync(file: BorrowedFd<'_>, data_only: bool) -> Result<(), Errno> {
     if data_only { rustix::fs::fdatasync(file) } else { rustix::fs::fsync(file) }
 }

@@ -1,4 +1,4 @@
-//! Directories: opened or not.
+//! Directory operations, with or without OPENDIR.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -15,28 +15,28 @@ use super::super::{Caller, Lower};
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY);
 
 impl Lower {
-    /// Opens a directory for listing; tells its handle.
+    /// Opens a directory for listing; returns its handle.
     ///
     /// # Errors
-    /// Those of `open(2)`; ENFILE where callers have as many files open as they may.
+    /// The error of `open(2)`; ENFILE if the limit on open files is reached.
     pub fn open_dir(&self, id: NodeId, caller: Caller) -> Result<u64, Errno> {
         let share = self.room_for_open(caller)?;
         let listing = Listing::new(self.reopen(id, DIRECTORY)?).of_user(share);
         Ok(self.open_dirs.add(Arc::new(Mutex::new(listing))))
     }
 
-    /// Ends the handle of a directory.
+    /// Closes the handle of a directory.
     pub fn close_dir(&self, handle: u64) {
         self.open_dirs.remove(handle);
     }
 
-    /// Lists a directory from a cookie on (0: from the beginning), by handle, or without one.
+    /// Lists a directory from a cookie on (0: from the beginning), with or without a handle.
     ///
-    /// `take` gets the open directory and an entry with its inode number as shown; it answers `false` where it has no
-    /// room for the entry, which then comes again next time.
+    /// `take` receives the open directory and an entry with its inode number as shown. It returns `false` if it has no
+    /// space for the entry, which the next call then repeats.
     ///
     /// # Errors
-    /// EBADF, ENOTDIR, ESTALE, those of `getdents64(2)`, and those of `take`.
+    /// EBADF, ENOTDIR, ESTALE, or the error of `getdents64(2)` or `take`.
     pub fn list(
         &self,
         id: NodeId,
@@ -49,7 +49,7 @@ impl Lower {
             return Err(Errno::NOTDIR);
         }
         let mut take = |dir: BorrowedFd<'_>, mut entry: DirEntry<'_>| {
-            // What lies above the root is not shown: it is its own parent.
+            // The directory above the root is not shown: the root is its own parent.
             let ino = if id == NodeId::ROOT && entry.name == c".." { node.ino } else { entry.ino };
             entry.held = self.nodes.holds(&(node.mount, entry.ino));
             entry.ino = Devices::shown_ino(node.device, ino);
@@ -72,17 +72,17 @@ impl Lower {
             any = true;
             take(dir, entry)
         })?;
-        // Nothing left is the end: nobody will go on from here.
+        // An empty result is the end: no request will continue from here.
         if any {
             self.listings.put(id, listing);
         }
         Ok(())
     }
 
-    /// `fsync(2)` of a directory.
+    /// Calls `fsync(2)` on a directory.
     ///
     /// # Errors
-    /// Those of the call.
+    /// The error of the call.
     pub fn sync_dir(&self, id: NodeId, handle: Option<u64>, data_only: bool) -> Result<(), Errno> {
         let sync =
             |dir: BorrowedFd<'_>| if data_only { rustix::fs::fdatasync(dir) } else { rustix::fs::fsync(dir) };

@@ -1,4 +1,4 @@
-//! Finding names.
+//! Name lookup and inode identification.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -13,39 +13,39 @@ use super::super::node::{Location, Node};
 use super::super::sys::ProcPath;
 use super::super::{Component, Lower, STAT};
 
-/// An inode found. It counts as one lookup, which [`Lower::forget`] takes back.
+/// The result of a lookup. It counts as one lookup reference, which [`Lower::forget`] drops.
 #[derive(Debug, Clone, Copy)]
 pub struct Found {
-    /// Its id.
+    /// Its node id.
     pub id: NodeId,
-    /// Its attributes as shown.
+    /// Its attributes, as shown in the mount.
     pub stat: Statx,
 }
 
 impl Lower {
-    /// Finds a name in a directory.
+    /// Looks up a name in a directory.
     ///
     /// # Errors
-    /// ENOENT, and others of `open(2)`; EXDEV at a mount point where the source is not a private copy.
+    /// ENOENT, or another error of `open(2)`; EXDEV at a mount point if the source is not a private copy.
     pub fn lookup(&self, parent: NodeId, name: Component<'_>) -> Result<Found, Errno> {
         let dir = self.dir(parent)?;
         self.lookup_at(parent, dir.as_fd(), name)
     }
 
-    /// Finds a node that is known, as a lookup that leads to it would.
+    /// Takes another lookup reference to a known node.
     ///
     /// # Errors
-    /// ESTALE where its inode is gone.
+    /// ESTALE if its inode was deleted.
     pub(crate) fn again(&self, id: NodeId) -> Result<Found, Errno> {
         let reached = self.open_path(id)?;
         let stat = rustix::fs::statx(&reached, c"", AtFlags::EMPTY_PATH, STAT)?;
         Ok(Found { id: self.nodes.acquire(self.node(id)?)?, stat: self.shown(stat) })
     }
 
-    /// Finds a name in the open directory `dir`, which is `parent`.
+    /// Looks up a name in the open directory `dir`, which is the node `parent`.
     ///
     /// # Errors
-    /// As [`lookup`](Self::lookup).
+    /// The errors of [`lookup`](Self::lookup).
     pub fn lookup_at(
         &self,
         parent: NodeId,
@@ -62,7 +62,8 @@ impl Lower {
         Ok(Found { id: self.nodes.acquire(node)?, stat: self.shown(stat) })
     }
 
-    /// Remembers where an inode is, which may have to be proved long after it is forgotten. Directories know.
+    /// Records the parent directory of an inode, which may be needed for a proof long after the inode is forgotten.
+    /// Directories need no record: they have `..`.
     pub(super) fn seen(&self, node: &Node, parent: NodeId) {
         if node.kind != FileType::Directory
             && let Some(id) = node.id()
@@ -71,10 +72,10 @@ impl Lower {
         }
     }
 
-    /// What tells the inode behind a name from all others that there are: its number and its device.
+    /// Returns inode number and device of the inode behind a name, which identify it uniquely.
     ///
     /// # Errors
-    /// Those of `statx(2)`.
+    /// The error of `statx(2)`.
     pub fn identity(&self, parent: NodeId, name: Component<'_>) -> Result<[u64; 2], Errno> {
         let dir = self.dir(parent)?;
         let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
@@ -82,7 +83,7 @@ impl Lower {
         Ok([stat.stx_ino, u64::from(stat.stx_dev_major) << 32 | u64::from(stat.stx_dev_minor)])
     }
 
-    /// The node of a file that is open for data.
+    /// Returns the node of a file that is open for data, with a lookup reference.
     pub(super) fn adopt(&self, file: BorrowedFd<'_>) -> Result<Found, Errno> {
         let (node, stat) = self.identify(file)?;
         let node = match node {
@@ -92,11 +93,11 @@ impl Lower {
         Ok(Found { id: self.nodes.acquire(node)?, stat: self.shown(stat) })
     }
 
-    /// The id under which an open file is known, if it is.
+    /// Returns the id of an open file's inode, if it is known.
     pub(in super::super) fn known(&self, file: BorrowedFd<'_>) -> Option<NodeId> {
         match self.identify(file).ok()?.0 {
             Identity::Handle(node) => self.nodes.find(&node),
-            // Held open by its node.
+            // Its node holds it open anyway.
             Identity::Descriptor(_) => None,
         }
     }
@@ -115,7 +116,7 @@ impl Lower {
                     let location = generation.map_or(Location::Handle(handle), Location::Generation);
                     return Ok((Identity::Handle(node(location)), stat));
                 }
-                // Some inodes of a file system may have none.
+                // Some inodes of a file system may not support handles.
                 Err(Errno::OPNOTSUPP | Errno::OVERFLOW) => {}
                 Err(errno) => return Err(errno),
             }
@@ -125,9 +126,9 @@ impl Lower {
 }
 
 pub(in super::super) enum Identity {
-    /// Complete.
+    /// A complete node.
     Handle(Node),
-    /// Complete with an O_PATH descriptor.
+    /// A node that still needs an O_PATH descriptor.
     Descriptor(Box<dyn FnOnce(Arc<OwnedFd>) -> Node>),
 }
 

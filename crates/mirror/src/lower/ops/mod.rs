@@ -1,4 +1,4 @@
-//! The operations, by topic.
+//! File system operations of the engine, one file per topic.
 
 mod attributes;
 mod create;

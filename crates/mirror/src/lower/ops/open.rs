@@ -1,4 +1,4 @@
-//! Opening files.
+//! Open and close of regular files.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -15,13 +15,13 @@ use super::super::{Caller, Lower};
 /// A file opened for a caller.
 #[derive(Debug)]
 pub struct Opening {
-    /// The number under which it is kept until [`Lower::close`].
+    /// The handle, valid until [`Lower::close`].
     pub handle: u64,
     /// The file.
     pub file: Arc<OpenFile>,
 }
 
-/// Flags that mean something to the lower file. All others concern the asking side, or name resolution.
+/// Flags that affect the lower file. All others concern the client, or name resolution.
 const PASSED: OFlags = OFlags::RWMODE
     .union(OFlags::APPEND)
     .union(OFlags::TRUNC)
@@ -31,40 +31,40 @@ const PASSED: OFlags = OFlags::RWMODE
     .union(OFlags::NOATIME)
     .union(OFlags::NONBLOCK);
 
-/// The flags to open the lower file with.
+/// Returns the flags to open the lower file with.
 ///
-/// Never to wait: somebody may hold a lease on the file, and a thread that waited for it would be one less for all
-/// others. EWOULDBLOCK says that the lease is being broken; asking again later is how to wait.
+/// O_NONBLOCK is always set: another process may hold a lease on the file, and waiting for it would block a serving
+/// thread. EWOULDBLOCK means that the lease is being broken; the caller waits by retrying later.
 pub(in super::super) fn filter(flags: u32) -> OFlags {
     (OFlags::from_bits_retain(flags) & PASSED) | OFlags::NONBLOCK
 }
 
-/// Whether a file opened so can be written.
+/// Reports whether the flags open a file for writing.
 pub(in super::super) fn writes(flags: OFlags) -> bool {
     flags.intersects(OFlags::WRONLY | OFlags::RDWR)
 }
 
 impl Lower {
-    /// The lower file system has judged the flags; the daemon's own I/O does without most of them. O_DIRECT: its buffers
-    /// are not aligned. O_APPEND: what comes from the page cache goes where it was, and a caller may give the flag up;
-    /// each write says whether it appends. O_NONBLOCK was ours.
+    /// Clears flags that the lower file system has checked but the daemon's own I/O must not have. O_DIRECT: its
+    /// buffers are not aligned. O_APPEND: pages written back from the cache have a fixed offset, and a caller may clear
+    /// the flag; each write request says whether it appends. O_NONBLOCK was added by the daemon.
     pub(in super::super) fn settle(&self, file: &OwnedFd, flags: OFlags) -> Result<(), Errno> {
-        // Reads may be unnoted although the caller did not ask for that.
+        // O_NOATIME may be set although the caller did not ask for it.
         let had = if self.unnoted { rustix::fs::fcntl_getfl(file)? } else { flags };
         let rest = had & OFlags::NOATIME;
         match rustix::fs::fcntl_setfl(file, rest) {
-            // Files that can only be appended to.
+            // Append-only files cannot lose O_APPEND.
             Err(Errno::PERM) => rustix::fs::fcntl_setfl(file, rest | flags & OFlags::APPEND),
             result => result,
         }
     }
 
-    /// Opens a regular file with the caller's access mode, so that everything that hangs on it binds: read-only file
+    /// Opens a regular file with the caller's access mode, so that all restrictions on it apply: read-only file
     /// systems, immutable and append-only files, running programs. `kill_setid`: O_TRUNC clears setuid and setgid.
     ///
     /// # Errors
-    /// Those of `open(2)`; EWOULDBLOCK while somebody holds a lease on the file; ENFILE where callers have as many
-    /// files open as they may; ENXIO for what is not a regular file, which opens without our help.
+    /// The error of `open(2)`; EWOULDBLOCK while another process holds a lease on the file; ENFILE if the limit on open
+    /// files is reached; ENXIO if it is not a regular file, which the kernel opens without the daemon.
     pub fn open_file(
         &self,
         id: NodeId,
@@ -95,7 +95,8 @@ impl Lower {
         Ok(Opening { handle, file })
     }
 
-    /// Callers' files may not use up the descriptors that everybody's lookups need, nor one user's those of all.
+    /// Reserves an open file for the caller. Callers must not use up the descriptors that all lookups need, nor one
+    /// user those of all users.
     ///
     /// # Errors
     /// ENFILE.
@@ -104,7 +105,7 @@ impl Lower {
         self.shares.take(caller.uid, open, self.limits.open(self.has_handles()))
     }
 
-    /// The open file of a handle.
+    /// Returns the open file of a handle.
     ///
     /// # Errors
     /// EBADF.
@@ -112,7 +113,7 @@ impl Lower {
         self.files.get(handle)
     }
 
-    /// Ends a handle.
+    /// Closes a handle.
     pub fn close(&self, handle: u64) {
         if let Some(file) = self.files.remove(handle) {
             self.let_go(handle, &file);

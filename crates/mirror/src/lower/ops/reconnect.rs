@@ -1,13 +1,13 @@
-//! Inodes that the other side has only a number of: from a file handle, or from the time of an earlier daemon.
+//! Resolution of inodes by number alone: from a file handle, or from a node id of an earlier daemon.
 //!
-//! A number can be forged. So an inode is only found by it where its place below the source can be proved:
+//! A number can be forged. So an inode is resolved only if its path below the source can be proved:
 //!
-//! - a directory, by the step up: through a private mount it leads nowhere (ENOENT) from what is not below the mount's
-//!   root, since the kernel looks all the way up;
-//! - all else on a file system that is shown whole: there is no other place;
-//! - all else by a name: the lower kernel tells a path where it has one, and the path is walked from the source down
-//!   to see that the very same inode is there; or it is in the directory where it was seen last, which a
-//!   [search](Lower::search) of the source tells where nothing else does.
+//! - a directory, by a lookup of `..`: through a private mount it fails with ENOENT for a directory outside the mount's
+//!   root, because the kernel checks the whole path upwards;
+//! - any other inode on a file system that is shown whole, because no other place exists;
+//! - any other inode by a name: the lower kernel reports a path if it has one, and the path is walked down from the
+//!   source to check that it leads to the same inode. Otherwise the inode may be in the directory where it was last
+//!   seen, which a [search](Lower::search) of the source finds if nothing else does.
 
 use std::ffi::CString;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -31,11 +31,11 @@ fn same(one: &Node, other: &Node) -> bool {
 }
 
 impl Lower {
-    /// Finds an inode by its id, also one that is not known here: the lookup of `.` by which the other side makes sense
-    /// of a file handle.
+    /// Resolves an inode by its id, even one that is not in the node table: the lookup of `.` by which the client
+    /// resolves a file handle.
     ///
     /// # Errors
-    /// ESTALE where the inode is gone, or cannot be shown to lie below the source.
+    /// ESTALE if the inode was deleted, or cannot be proved to lie below the source.
     pub fn reconnect(&self, id: NodeId) -> Result<Found, Errno> {
         credentials::enter_thread()?;
         if id == NodeId::ROOT {
@@ -48,7 +48,7 @@ impl Lower {
         let (identity, stat) = self.identify(fd.as_fd())?;
         match identity {
             Identity::Handle(node) => {
-                // What is known was found by name, and the FORGET is under way.
+                // A known inode was found by name earlier, even if its FORGET is in flight.
                 self.proved(&node, fd.as_fd(), &stat, known)?;
                 let found = self.nodes.acquire(node)?;
                 if found != id {
@@ -61,10 +61,10 @@ impl Lower {
         }
     }
 
-    /// The directory above one: the lookup of `..`.
+    /// Returns the parent of a directory: the lookup of `..`.
     ///
     /// # Errors
-    /// ENOTDIR; ESTALE where it is not below the source.
+    /// ENOTDIR; ESTALE if the parent is not below the source.
     pub fn parent(&self, id: NodeId) -> Result<Found, Errno> {
         credentials::enter_thread()?;
         if id == NodeId::ROOT {
@@ -89,10 +89,10 @@ impl Lower {
         self.root_ino == stat.stx_ino && self.mounts.is_first(stat)
     }
 
-    /// One step up, which must stay below the source.
+    /// Opens `..`, which must stay below the source.
     fn above(&self, dir: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
         if self.attached.is_some() {
-            // Through a mount that others see too, the step may leave the source.
+            // Through a shared mount, `..` may lead out of the source.
             return Err(Errno::STALE);
         }
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -102,7 +102,7 @@ impl Lower {
         })
     }
 
-    /// See the head of this file.
+    /// Proves that an inode lies below the source, as the module documentation describes.
     pub(in super::super) fn proved(
         &self,
         node: &Node,
@@ -124,7 +124,7 @@ impl Lower {
         Err(Errno::STALE)
     }
 
-    /// Whether the path that the lower kernel tells leads from the source to this inode.
+    /// Reports whether the path that the lower kernel returns leads from the source to this inode.
     fn is_at_its_name(&self, node: &Node, fd: BorrowedFd<'_>) -> bool {
         let lookup = || {
             let path =
@@ -141,7 +141,7 @@ impl Lower {
         lookup() == Some(true)
     }
 
-    /// Whether the directory in which an inode was seen last still has it, and is itself below the source.
+    /// Reports whether the directory in which an inode was last seen still contains it, and is itself below the source.
     pub(super) fn is_where_seen(&self, node: &Node) -> bool {
         let lookup = || {
             let parent = self.hints.parent(node.id()?)?;
@@ -156,7 +156,7 @@ impl Lower {
             let mut there = false;
             let look = |dir: BorrowedFd<'_>, entry: DirEntry<'_>| {
                 if entry.ino == node.ino && !entry.is_dots() {
-                    // A name that went meanwhile is none; there may be another.
+                    // The name may have been removed meanwhile; the inode may have another one.
                     let fd = Component::new(entry.name).and_then(|name| self.open_child(dir, name));
                     let found = fd.and_then(|fd| self.identify(fd.as_fd()));
                     there |= matches!(found, Ok((Identity::Handle(found), _)) if same(&found, node));

@@ -1,4 +1,4 @@
-//! Taking names away, and changing them.
+//! Removal and renaming of directory entries.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ impl Lower {
     /// Removes a name that is not a directory.
     ///
     /// # Errors
-    /// Those of `unlink(2)`.
+    /// The error of `unlink(2)`.
     pub fn unlink(&self, parent: NodeId, name: Component<'_>) -> Result<(), Errno> {
         self.remove(parent, name, AtFlags::empty())
     }
@@ -22,7 +22,7 @@ impl Lower {
     /// Removes an empty directory.
     ///
     /// # Errors
-    /// Those of `rmdir(2)`.
+    /// The error of `rmdir(2)`.
     pub fn rmdir(&self, parent: NodeId, name: Component<'_>) -> Result<(), Errno> {
         self.remove(parent, name, AtFlags::REMOVEDIR)
     }
@@ -39,10 +39,10 @@ impl Lower {
         Ok(())
     }
 
-    /// Renames; `flags` are those of `renameat2(2)`.
+    /// Renames a file; `flags` are those of `renameat2(2)`.
     ///
     /// # Errors
-    /// Those of `renameat2(2)`.
+    /// The error of `renameat2(2)`.
     pub fn rename(
         &self,
         parent: NodeId,
@@ -71,7 +71,7 @@ impl Lower {
         Ok(())
     }
 
-    /// Takes note of where an inode went.
+    /// Records the new parent of a renamed inode.
     fn moved(&self, to: BorrowedFd<'_>, parent: NodeId, name: Component<'_>) {
         if self.hints.are_kept()
             && let Ok(fd) = self.open_child(to, name)
@@ -81,17 +81,18 @@ impl Lower {
         }
     }
 
-    /// Holds the inode behind a name that is about to go. A handle stops working with the last name, but somebody may
-    /// still be in the directory, or have the file open O_PATH, which nobody tells us of.
+    /// Opens the inode behind a name before the name is removed. A file handle stops working with the last name, but a
+    /// process may still use the directory as working directory, or have the file open with O_PATH, of which no request
+    /// informs the daemon.
     fn before_loss(&self, dir: BorrowedFd<'_>, name: Component<'_>) -> Option<OwnedFd> {
         if !self.has_handles() {
-            // Each inode is held open by its node.
+            // The node of each inode holds it open.
             return None;
         }
         self.open_child(dir, name).ok()
     }
 
-    /// Keeps it while the other side knows it, if that was the last name.
+    /// Keeps the descriptor as long as the client knows the inode, if that was its last name.
     fn after_loss(&self, victim: Option<OwnedFd>) {
         let Some(fd) = victim else { return };
         if let Ok((Identity::Handle(node), stat)) = self.identify(fd.as_fd())
@@ -99,7 +100,7 @@ impl Lower {
             && let Some(id) = self.nodes.find(&node)
         {
             self.nameless.put(id, Arc::new(fd));
-            // A FORGET in between would leave it open with nobody to let go of it.
+            // A concurrent FORGET would leave a descriptor that nothing removes.
             if self.nodes.get(id).is_err() {
                 self.nameless.remove(id);
             }

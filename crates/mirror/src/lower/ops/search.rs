@@ -1,8 +1,9 @@
-//! The last resort for an inode of which only a handle is known: the source is walked to find the directory that has it.
+//! The last resort for an inode of which only a handle is known: a walk of the source for the directory that contains
+//! it.
 //!
-//! A handle that comes back after the mirror was mounted anew, or after more inodes were seen than can be remembered, names an
-//! inode that may lie anywhere on the file system. The walk reads each directory of the source once, compares inode numbers,
-//! and remembers where each one lies, so that the next handle of the same kind costs one directory.
+//! A handle used after a remount of the mirror, or after more inodes were seen than can be remembered, names an inode
+//! that may lie anywhere on the file system. The walk reads each directory of the source once, compares inode numbers,
+//! and records the directory of each inode, so that the next such handle costs one directory read.
 
 use std::collections::HashSet;
 use std::os::fd::{AsFd, OwnedFd};
@@ -19,20 +20,21 @@ use super::lookup::Identity;
 
 const LIST: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY);
 
-/// A directory to be read: its mount, its handle, and its id where it has one.
+/// A directory to read: its mount, its handle, and its id if it has one.
 struct Ahead {
     mount: u16,
     handle: FileHandle,
     id: Option<NodeId>,
 }
 
-/// An inode by number alone, as listings tell it.
+/// Encodes an inode by number alone, as listings report it.
 fn numbered(mount: u16, ino: u64) -> Option<NodeId> {
     Ident { mount, ino, generation: 0 }.id()
 }
 
 impl Lower {
-    /// Whether a walk of the source could tell where an inode lies: it exists, is no directory, and nothing else tells.
+    /// Reports whether a walk of the source can locate an inode: it exists, has a name and is not a directory, and
+    /// hints are stored.
     pub(crate) fn is_worth_a_search(&self, id: NodeId) -> bool {
         if !self.hints.are_kept() {
             return false;
@@ -45,8 +47,8 @@ impl Lower {
         node.kind != FileType::Directory && named()
     }
 
-    /// Walks the source and remembers the directory of each inode. `goes_on` is asked before each directory whether to read it,
-    /// with how many of `wanted` were not met yet.
+    /// Walks the source and records the directory of each inode. `goes_on` is called before each directory with the
+    /// number of `wanted` inodes not found yet; `false` ends the walk.
     pub(crate) fn search(&self, wanted: &[NodeId], goes_on: impl Fn(usize) -> bool) {
         if credentials::enter_thread().is_err() {
             return;
@@ -60,7 +62,7 @@ impl Lower {
         while goes_on(wanted.len())
             && let Some(Ahead { mount, handle, id }) = ahead.pop()
         {
-            // One that cannot be opened, or is gone, leads nowhere.
+            // A directory that cannot be opened, or was removed, is skipped.
             if let Some(opener) = self.mounts.opener(mount)
                 && let Ok(dir) = handle.open(opener.fd.as_fd(), LIST)
             {
@@ -69,12 +71,12 @@ impl Lower {
         }
     }
 
-    /// Whether an inode is in the directory where it was seen last.
+    /// Reports whether an inode is in the directory where it was last seen.
     pub(crate) fn is_where_noted(&self, id: NodeId) -> bool {
         self.find(id).is_ok_and(|(node, _)| self.is_where_seen(&node))
     }
 
-    /// Reads one directory.
+    /// Reads one directory: records its entries and queues its subdirectories.
     fn read_ahead(
         &self,
         dir: OwnedFd,

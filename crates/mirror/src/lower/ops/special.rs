@@ -1,4 +1,4 @@
-//! Commands to files: the flags and projects that `chattr`, `lsattr` and quota tools use.
+//! Inode flag and project ioctls, which `chattr`, `lsattr` and quota tools use.
 
 use std::os::fd::AsFd;
 
@@ -8,12 +8,12 @@ use shunt_fuse::NodeId;
 
 use super::super::{Lower, sys};
 
-/// Commands passed on: number, bytes of the argument, whether it changes something.
+/// Commands that are passed through: number, argument size in bytes, whether it changes something.
 ///
-/// Only numbers that the kernel never hands through unseen: for these it asks itself, after it has checked that the
-/// caller owns the inode and may set what is set. The daemon could not check that, as it has all rights. The numbers that
-/// 32-bit programs use for the flag commands are not among them: the kernel translates them where such a program
-/// issues them, and passes them on unchecked where another one does.
+/// Only commands that the kernel handles itself instead of forwarding unchecked: it checks that the caller owns the
+/// inode and may set the value, and then sends its own request. The daemon could not check that, as it has all rights.
+/// The numbers that 32-bit programs use for the flag commands are excluded: the kernel translates them for such a
+/// program, but forwards them unchecked for any other.
 ///
 /// The flag commands are declared with a `long` and carry an `int`.
 const PASSED: [(u32, usize, bool); 4] = [
@@ -24,11 +24,12 @@ const PASSED: [(u32, usize, bool); 4] = [
 ];
 
 impl Lower {
-    /// An ioctl on an open file (`handle`) or, without one, on an inode. Answers what the command gives back, at most
-    /// `room` bytes.
+    /// Runs an ioctl on an open file (`handle`) or, without one, on an inode. Returns the output of the command, at
+    /// most `room` bytes.
     ///
     /// # Errors
-    /// ENOTTY for commands that are not passed on, EWOULDBLOCK while somebody holds a lease on the file, and those of the lower file system.
+    /// ENOTTY for commands that are not passed through, EWOULDBLOCK while another process holds a lease on the file, or
+    /// the error of the lower file system.
     pub fn ioctl(
         &self,
         id: NodeId,
@@ -41,7 +42,7 @@ impl Lower {
             PASSED.iter().find(|passed| passed.0 == command).ok_or(Errno::NOTTY)?;
         if changes {
             self.writable()?;
-            // The kernel's own question has this size exactly; a caller's would have that of the declared type.
+            // The kernel's own request has exactly this size; a caller's would have that of the declared type.
             if data.len() != size {
                 return Err(Errno::NOTTY);
             }

@@ -1,4 +1,4 @@
-//! Extended attributes: SETXATTR, GETXATTR, LISTXATTR.
+//! Extended attribute operations.
 
 use std::ffi::CStr;
 
@@ -14,12 +14,12 @@ use super::super::{Caller, Lower};
 /// `XATTR_SIZE_MAX` and `XATTR_LIST_MAX`.
 const LARGEST: usize = 65_536;
 
-/// A value or a list, or only its size.
+/// An attribute value or a list of names, or only its size.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum XattrAnswer {
-    /// Bytes needed.
+    /// Its size in bytes.
     Size(usize),
-    /// The bytes.
+    /// Its contents.
     Bytes(Vec<u8>),
 }
 
@@ -27,20 +27,20 @@ fn is_acl(name: &CStr) -> bool {
     matches!(name.to_bytes(), b"system.posix_acl_access" | b"system.posix_acl_default")
 }
 
-/// Attributes that are commands to the file system, whose rules for callers are its own: the daemon's rights would stand
-/// in for the caller's.
+/// Reports whether an attribute is a command to the file system. The file system checks the caller's rights itself, and
+/// would check the daemon's instead.
 fn is_command(name: &CStr) -> bool {
     name.to_bytes().starts_with(b"system.") && !is_acl(name)
 }
 
 impl Lower {
-    /// Reads an attribute; with `room` 0 only its size is told.
+    /// Reads an attribute; with `room` 0 it returns only the size.
     ///
     /// # Errors
-    /// ENODATA, ERANGE, EOPNOTSUPP and others of `getxattr(2)`.
+    /// ENODATA, ERANGE, EOPNOTSUPP, or another error of `getxattr(2)`.
     pub fn getxattr(&self, id: NodeId, name: &CStr, room: usize) -> Result<XattrAnswer, Errno> {
         let reached = self.open_path(id)?;
-        // O_PATH descriptors have no attributes; the inode behind them has, by way of /proc.
+        // O_PATH descriptors do not support attribute calls; the path under /proc does.
         let path = ProcPath::new(&reached);
         let mut value = Vec::new();
         if room == 0 {
@@ -63,10 +63,10 @@ impl Lower {
         Ok(XattrAnswer::Bytes(value))
     }
 
-    /// Sets an attribute. `kill_setgid`: an ACL is set by somebody outside of the file's group.
+    /// Sets an attribute. `kill_setgid`: an ACL is set by a caller outside the file's group, which clears setgid.
     ///
     /// # Errors
-    /// Those of `setxattr(2)`; EOPNOTSUPP for `system.` other than ACLs.
+    /// The error of `setxattr(2)`; EOPNOTSUPP for `system.` attributes other than ACLs.
     pub fn setxattr(
         &self,
         id: NodeId,
@@ -92,11 +92,11 @@ impl Lower {
         rustix::fs::setxattr(ProcPath::new(&reached).as_cstr(), name, value, flags)
     }
 
-    /// Lists the names of attributes, each ended by a NUL; with `room` 0 only the size is told. `trusted.` ones are
-    /// listed for root only.
+    /// Lists the names of attributes, each terminated by a NUL; with `room` 0 it returns only the size. `trusted.`
+    /// attributes are listed for root only.
     ///
     /// # Errors
-    /// Those of `listxattr(2)`.
+    /// The error of `listxattr(2)`.
     pub fn listxattr(&self, id: NodeId, room: usize, caller: Caller) -> Result<XattrAnswer, Errno> {
         let reached = self.open_path(id)?;
         let mut names = Vec::with_capacity(1024);
@@ -127,7 +127,7 @@ impl Lower {
     /// Removes an attribute.
     ///
     /// # Errors
-    /// Those of `removexattr(2)`.
+    /// The error of `removexattr(2)`.
     pub fn removexattr(&self, id: NodeId, name: &CStr) -> Result<(), Errno> {
         self.writable()?;
         if is_command(name) {

@@ -1,4 +1,4 @@
-//! Attributes of both kinds.
+//! Stat attributes and extended attributes.
 
 use super::*;
 
@@ -56,14 +56,14 @@ fn extended_attributes_of_all_kinds_of_inodes() {
         );
         assert_eq!(lower.listxattr(id, 0, USER).unwrap(), XattrAnswer::Size(0), "not for everybody");
     }
-    // The link itself, not what it leads to.
+    // The link itself, not its target.
     let link = shown.look(c"l").unwrap().id;
     lower.removexattr(link, c"trusted.shunt").unwrap();
     let file = shown.look(c"f").unwrap().id;
     assert!(lower.getxattr(file, c"trusted.shunt", 9).is_ok());
     let user = lower.setxattr(link, c"user.x", b"", 0, false).unwrap_err();
     assert_eq!(user, Errno::PERM, "as on any file system");
-    // And through an open file.
+    // Through an open file.
     let opening = lower.open_file(file, 0, false, USER).unwrap();
     lower.setxattr(file, c"user.x", b"y", 0, false).unwrap();
     assert_eq!(lower.getxattr(file, c"user.x", 9).unwrap(), XattrAnswer::Bytes(b"y".to_vec()));

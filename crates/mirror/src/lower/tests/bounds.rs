@@ -1,4 +1,4 @@
-//! What many nodes cost, and where the source ends.
+//! Resource use per node, and the boundary of the source.
 
 use super::*;
 
@@ -22,7 +22,7 @@ fn many_nodes_cost_few_descriptors_and_little_memory() {
     }
     let memory = shown.lower.memory();
     assert_eq!(memory.nodes, nodes);
-    // Other tests run meanwhile.
+    // Other tests run concurrently.
     assert!(descriptors() < before + shown.lower.limits.dirs + 200);
     let per_node = memory.node_bytes / nodes;
     println!("{per_node} bytes per node");
@@ -34,7 +34,7 @@ fn inodes_are_held_by_descriptor_where_handles_do_not_work() {
     if !Path::new("/proc/self").exists() {
         return;
     }
-    // FAT and FUSE are tested on mounts; here a file system without handles at all.
+    // FAT and FUSE are tested on mounts; this test uses a file system without handles.
     let lower = Lower::open(LowerOptions { source: "/proc/self".into(), ..LowerOptions::default() }).unwrap();
     if lower.has_handles() {
         eprintln!("skipped: /proc has file handles");
@@ -64,7 +64,7 @@ fn what_is_mounted_later_is_not_seen() {
         return;
     }
     std::fs::write(shown.path("f"), "").unwrap();
-    // In a mount namespace of its own, so that nothing stays behind whatever happens.
+    // A private mount namespace, so that nothing stays mounted if the test fails.
     std::thread::scope(|scope| {
         scope.spawn(|| {
             sys::unshare_fs().unwrap();

@@ -1,4 +1,4 @@
-//! Files that others rename, replace and take away meanwhile.
+//! Files that others rename, replace or remove while they are in use.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! The engine on a real directory, with no mount.
+//! Tests of the engine on a real directory, without a mount.
 
 mod attributes;
 mod bounds;

@@ -72,7 +72,7 @@ fn symbolic_links_lead_nowhere() {
         shown.lower.mkdir(link.id, component(c"made"), 0o755, 0, Caller::ROOT).unwrap_err(),
         Errno::NOTDIR
     );
-    // A name that exists already, as a link to the outside, is not created through.
+    // A create must not follow an existing name that is a link to the outside.
     let result = shown.lower.create(NodeId::ROOT, component(c"out"), 1, 0o644, 0, Caller::ROOT);
     assert_eq!(result.unwrap_err(), Errno::STALE);
     std::fs::write(shown.path("file"), "").unwrap();
@@ -154,7 +154,7 @@ fn a_listing_goes_on_without_names_that_went_meanwhile() {
         shown.lower.list(NodeId::ROOT, None, cookie, take).unwrap();
     };
     some(&mut names, 50);
-    // All of the directory is read ahead by now.
+    // The whole directory is buffered by now.
     let seen: HashSet<Vec<u8>> = names.iter().cloned().collect();
     let all: Vec<String> = (0..200).map(|i| format!("{i:0>4}")).collect();
     let (kept, gone): (Vec<_>, Vec<_>) = all.iter().partition(|name| seen.contains(name.as_bytes()));

@@ -1,4 +1,4 @@
-//! Owners, modes, and what a write clears.
+//! Ownership, modes, and the attributes that a write clears.
 
 use super::*;
 
@@ -8,7 +8,7 @@ fn what_a_caller_makes_is_the_callers() {
         return;
     }
     let shown = Shown::new();
-    // Nobody but root may enter: permissions are for the asking side to judge.
+    // Only root may enter: checking permissions is the client's task.
     std::fs::set_permissions(shown.dir.path(), PermissionsExt::from_mode(0o700)).unwrap();
     let lower = &shown.lower;
     let (found, _) = lower.create(NodeId::ROOT, component(c"f"), 2, 0o666, 0o027, USER).unwrap();
@@ -22,7 +22,7 @@ fn what_a_caller_makes_is_the_callers() {
     assert_eq!((node.stat.stx_rdev_major, node.stat.stx_rdev_minor, node.stat.stx_uid), (1, 3, 1234));
     let file = std::fs::File::open(shown.path("f")).unwrap();
     assert_eq!(file.metadata().unwrap().uid(), 1234);
-    // And the next one is root's again.
+    // The next file belongs to root again.
     let found = lower.mkdir(NodeId::ROOT, component(c"r"), 0o755, 0, Caller::ROOT).unwrap();
     assert_eq!((found.stat.stx_uid, found.stat.stx_gid), (0, 0));
 }
@@ -40,7 +40,7 @@ fn setgid_directories_hand_their_group_down() {
     let parent = shown.look(c"d").unwrap();
     let sub = shown.lower.mkdir(parent.id, component(c"sub"), 0o755, 0, USER).unwrap();
     assert_eq!((sub.stat.stx_gid, sub.stat.stx_mode & 0o7777), (77, 0o2755));
-    // The bit was for the asking side to drop: what still has it may have it.
+    // The client clears the bit if necessary: a mode that still has it is set as it is.
     let caller = Caller { group: Some(77), ..USER };
     let (file, _) = shown.lower.create(parent.id, component(c"f"), 1, 0o2755, 0, caller).unwrap();
     assert_eq!((file.stat.stx_gid, file.stat.stx_mode & 0o7777), (77, 0o2755));
@@ -139,7 +139,8 @@ fn writes_clear_file_capabilities() {
     assert!(!has(), "truncate");
 }
 
-/// Setgid without group execution marks no program: it stays when a member of the group, as the source has it, writes.
+/// Setgid without group execution does not mark a program: it stays when a member of the file's group on the source
+/// writes.
 #[test]
 fn members_keep_setgid_without_execution() {
     if needs_root() {

@@ -1,4 +1,4 @@
-//! From events to what the other side may hold.
+//! Translation of change events into changes of nodes that the client may hold.
 
 use std::ffi::CString;
 use std::os::fd::AsFd;
@@ -19,10 +19,11 @@ use super::inotify::{self, Inotify};
 use super::{Change, Group, Watch};
 
 impl Lower {
-    /// Reads what happened, and tells it where the other side may hold something of it. `false`: nothing is there.
+    /// Reads events and reports the changes that affect the client's caches to `tell`. Returns `false` if there are no
+    /// events.
     ///
     /// # Errors
-    /// Those of `read(2)`.
+    /// The error of `read(2)`.
     pub fn hear(&self, buffer: &mut [u8], mut tell: impl FnMut(Change)) -> Result<bool, Errno> {
         let Some(watch) = self.watch() else { return Ok(false) };
         let read = match &watch.group {
@@ -48,17 +49,17 @@ impl Lower {
             }
         }
         if !rest.is_empty() {
-            // Not a form that is known: nothing in it can be told from anything.
+            // The rest of the buffer cannot be parsed, so its events are lost.
             watch.lost(&mut tell);
         }
         Ok(true)
     }
 
-    /// Names came or went in a directory.
+    /// Handles a name that was added to or removed from a directory.
     fn names_changed(&self, watch: &Watch, dir: NodeId, name: &[u8], tell: &mut impl FnMut(Change)) {
         self.listings.changed(dir);
         if self.turned_to_ignore_case(dir) {
-            // Absent names that were kept before may stand for this one now.
+            // A cached negative entry for another spelling may be wrong now.
             watch.stamp_all();
             tell(Change::Everything);
         }
@@ -66,7 +67,7 @@ impl Lower {
         tell(Change::Inode(dir, true));
     }
 
-    /// An event of a directory. Our own are among them, which cannot be told from others.
+    /// Handles an inotify event. The daemon's own events are included and cannot be told apart.
     fn heard_in(
         &self,
         watch: &Watch,
@@ -100,7 +101,7 @@ impl Lower {
         }
     }
 
-    /// The node behind a name, if the other side holds it.
+    /// Returns the node behind a name, if the client holds it.
     fn child(&self, dir: NodeId, name: &[u8]) -> Option<NodeId> {
         let name = CString::new(name).ok()?;
         let fd = self.open_child(self.dir(dir).ok()?.as_fd(), Component::new(&name).ok()?).ok()?;
@@ -118,7 +119,8 @@ impl Lower {
         let fsid = event.name.map(|name| name.0).or(event.dir).or(event.target).map(|fid| fid.fsid);
         let Some(fsid) = fsid else { return };
         let mounts = self.mounts.watched(fsid);
-        // What we did the other side was told in the answer. Seen by way of two mounts, it knows one of two nodes.
+        // The client knows our own changes from the replies. With two mounts of one file system it knows only one
+        // of two nodes.
         if event.pid == std::process::id() && mounts.len() == 1 {
             return;
         }
@@ -143,7 +145,7 @@ impl Lower {
         }
     }
 
-    /// Stamps an inode; tells under what it may be known.
+    /// Stamps an inode; returns the mounts and handles by which it may be known.
     fn stamped<'a>(
         watch: &Watch,
         fid: RawFid<'_>,
@@ -154,7 +156,7 @@ impl Lower {
         mounts.iter().map(move |mount| (mount, handle.clone()))
     }
 
-    /// The node of an inode, if the other side holds it.
+    /// Returns the node of an inode, if the client holds it.
     fn node_of(&self, mount: &WatchedMount, handle: FileHandle) -> Option<NodeId> {
         if mount.index == 0 && self.root_handle.as_ref() == Some(&handle) {
             return Some(NodeId::ROOT);
@@ -164,14 +166,15 @@ impl Lower {
             Some((ino, generation)) => (ino, Location::Generation(generation)),
             None => (ino_by_opening(mount, &handle)?, Location::Handle(handle)),
         };
-        // The kind is no part of what a node is found by.
+        // The file type is not part of the lookup key.
         let node = Node { ino, mount: mount.index, device: 0, kind: FileType::Unknown, location };
-        // What is held since an earlier engine may not be in the table yet.
+        // A node held since an earlier engine may not be in the table yet.
         self.nodes.find(&node).or_else(|| node.id().filter(|_| self.resumes))
     }
 }
 
-/// For file systems that do not put the number into the handle. Fails for what is deleted: its names were told.
+/// Returns the inode number for file systems whose handles do not contain it. Fails for a deleted inode, whose removed
+/// names were reported separately.
 fn ino_by_opening(mount: &WatchedMount, handle: &FileHandle) -> Option<u64> {
     let fd = handle.open(mount.opener.fd.as_fd(), OFlags::PATH | OFlags::NOFOLLOW).ok()?;
     Some(rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH, StatxFlags::INO).ok()?.stx_ino)

@@ -1,32 +1,32 @@
-//! One event of `fanotify(7)`, taken from the buffer that `read(2)` filled.
+//! Parser for `fanotify(7)` events.
 
-/// A kernel file handle as events carry it: the file system, and what names an inode in it.
+/// A file handle in an event: the file system id and the handle of an inode on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RawFid<'a> {
-    /// As `statvfs` tells it.
+    /// File system id, as returned by `statvfs`.
     pub fsid: u64,
     /// Type of the handle.
     pub kind: i32,
-    /// The handle.
+    /// Bytes of the handle.
     pub bytes: &'a [u8],
 }
 
-/// Something changed.
+/// A change event.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Event<'a> {
-    /// What: `FAN_CREATE` and others.
+    /// The kind of change: `FAN_CREATE` and others.
     pub mask: u64,
-    /// The process that did it; 0 where it has no number here.
+    /// The process that made the change; 0 if it is outside our pid namespace.
     pub pid: u32,
-    /// The directory and the name in it.
+    /// The directory, and the name in it.
     pub name: Option<(RawFid<'a>, &'a [u8])>,
-    /// The directory whose name it is, or that was changed itself.
+    /// The directory that contains the name, or that changed itself.
     pub dir: Option<RawFid<'a>>,
-    /// The inode.
+    /// The changed inode.
     pub target: Option<RawFid<'a>>,
 }
 
-/// `struct fanotify_event_metadata`: length, version, mask, pid are what is used.
+/// Size of `struct fanotify_event_metadata`; only length, version, mask and pid are used.
 const METADATA: usize = 24;
 
 /// `FAN_EVENT_INFO_TYPE_*`.
@@ -42,7 +42,7 @@ fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
-/// Takes the first event off a buffer; none where the rest is not one.
+/// Parses and removes the first event of a buffer; `None` if the rest is not an event.
 pub fn take<'a>(buffer: &mut &'a [u8]) -> Option<Event<'a>> {
     let length = u32_at(buffer, 0)? as usize;
     if length < METADATA {
@@ -75,7 +75,8 @@ pub fn take<'a>(buffer: &mut &'a [u8]) -> Option<Event<'a>> {
     Some(parsed)
 }
 
-/// Header (4 bytes), file system (8), length and type of the handle (8), the handle, and what follows it.
+/// Parses a fid record: header (4 bytes), file system id (8), length and type of the handle (8), the handle, and what
+/// follows it.
 fn fid(info: &[u8]) -> Option<(RawFid<'_>, &[u8])> {
     let (low, high) = (u32_at(info, 4)?, u32_at(info, 8)?);
     let length = u32_at(info, 12)? as usize;

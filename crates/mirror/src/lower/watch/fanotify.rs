@@ -1,4 +1,4 @@
-//! The kernel's word on changes of whole file systems (`fanotify(7)`).
+//! Change events of whole file systems through `fanotify(7)`.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,8 +7,8 @@ use rustix::io::Errno;
 
 use super::super::sys::check;
 
-/// What changes names, and what changes attributes of anything but a file's data. Opens, reads and writes are not
-/// asked for: they would cost everybody on the file system at each call.
+/// Events of name changes, and of attribute changes other than those of data. Opens, reads and writes are excluded:
+/// they would slow down each such call of every process on the file system.
 const NAMES_AND_ATTRIBUTES: u64 = libc::FAN_CREATE
     | libc::FAN_DELETE
     | libc::FAN_MOVED_FROM
@@ -16,7 +16,7 @@ const NAMES_AND_ATTRIBUTES: u64 = libc::FAN_CREATE
     | libc::FAN_ATTRIB
     | libc::FAN_ONDIR;
 
-/// A listener for changes.
+/// A fanotify group.
 #[derive(Debug)]
 pub struct Fanotify {
     fd: OwnedFd,
@@ -24,10 +24,10 @@ pub struct Fanotify {
 }
 
 impl Fanotify {
-    /// A listener that hears nothing yet.
+    /// Creates a group without marks.
     ///
     /// # Errors
-    /// EPERM without CAP_SYS_ADMIN in the initial user namespace; EINVAL before Linux 5.17, which cannot name the
+    /// EPERM without CAP_SYS_ADMIN in the initial user namespace; EINVAL before Linux 5.17, which cannot report the
     /// object of an event; EMFILE at the limit of `fs.fanotify.max_user_groups`; ENOSYS.
     pub fn new() -> Result<Self, Errno> {
         let flags = libc::FAN_CLASS_NOTIF
@@ -37,15 +37,15 @@ impl Fanotify {
         let modes = (libc::O_RDONLY | libc::O_LARGEFILE | libc::O_CLOEXEC) as libc::c_uint;
         // SAFETY: takes numbers only.
         let fd = check(unsafe { libc::fanotify_init(flags, modes) }.into())?;
-        // SAFETY: the kernel just gave us this descriptor.
+        // SAFETY: the kernel just returned this descriptor.
         let fd = unsafe { OwnedFd::from_raw_fd(fd as i32) };
         Ok(Self { fd, mask: AtomicU64::new(NAMES_AND_ATTRIBUTES) })
     }
 
-    /// Listens to the file system of an open file (not O_PATH).
+    /// Marks the file system of an open file (not O_PATH).
     ///
     /// # Errors
-    /// ENODEV, EXDEV, EOPNOTSUPP where its files cannot be named in events; ENOSPC at the limit of
+    /// ENODEV, EXDEV or EOPNOTSUPP if events cannot carry handles of its files; ENOSPC at the limit of
     /// `fs.fanotify.max_user_marks`.
     pub fn watch(&self, file: BorrowedFd<'_>) -> Result<(), Errno> {
         let flags = libc::FAN_MARK_ADD | libc::FAN_MARK_FILESYSTEM;
@@ -57,15 +57,15 @@ impl Fanotify {
         check(result.into()).map(drop)
     }
 
-    /// Listens also to the end of writing, on file systems that are watched from now on.
+    /// Adds FAN_CLOSE_WRITE to the marks set from now on.
     pub fn add_close_write(&self) {
         self.mask.fetch_or(libc::FAN_CLOSE_WRITE, Ordering::Relaxed);
     }
 
-    /// Reads events, as many as fit and are there; none is EAGAIN.
+    /// Reads as many events as are queued and fit; EAGAIN if there are none.
     ///
     /// # Errors
-    /// Those of `read(2)`.
+    /// The error of `read(2)`.
     pub fn read(&self, buffer: &mut [u8]) -> Result<usize, Errno> {
         rustix::io::read(&self.fd, buffer)
     }

@@ -1,4 +1,4 @@
-//! The kernel's word on changes of single directories (`inotify(7)`), for those who may not listen to whole file systems.
+//! Change events of single directories through `inotify(7)`, for processes that may not mark whole file systems.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -12,7 +12,7 @@ use shunt_fuse::NodeId;
 use super::super::sys::ProcPath;
 use super::stamps::{Moment, Stamps};
 
-/// What changes the names in a directory.
+/// Events that change the names in a directory.
 pub const NAMES: u32 = WatchFlags::CREATE.bits()
     | WatchFlags::DELETE.bits()
     | WatchFlags::MOVED_FROM.bits()
@@ -21,44 +21,44 @@ pub const CLOSE_WRITE: u32 = WatchFlags::CLOSE_WRITE.bits();
 pub const OVERFLOW: u32 = libc::IN_Q_OVERFLOW;
 pub const IGNORED: u32 = libc::IN_IGNORED;
 
-/// The directory itself.
+/// Events of the watched directory itself.
 const SELF: u32 = WatchFlags::ATTRIB.bits() | WatchFlags::MOVE_SELF.bits() | WatchFlags::DELETE_SELF.bits();
 
 #[derive(Debug, Default)]
 struct Watched {
-    /// One inode may be several nodes, by several mounts.
+    /// Nodes by watch; an inode that is visible through several mounts has several nodes.
     nodes: HashMap<i32, Vec<NodeId>>,
-    /// The watch of each directory, and since when it is one.
+    /// The watch of each directory, and the moment at which it was added.
     dirs: HashMap<NodeId, (i32, Moment)>,
 }
 
-/// A listener for changes in directories.
+/// An inotify instance.
 #[derive(Debug)]
 pub struct Inotify {
     fd: OwnedFd,
-    /// Directories watched at most.
+    /// Limit on the number of watched directories.
     room: AtomicUsize,
     writers: AtomicBool,
     watched: RwLock<Watched>,
 }
 
-/// One event.
+/// An inotify event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Event<'a> {
     pub watch: i32,
     pub mask: u32,
-    /// Empty for the directory itself.
+    /// Name of the entry; empty for the directory itself.
     pub name: &'a [u8],
 }
 
-/// Half of what a user may watch: others watch, too.
+/// Default limit: half of a user's watches, which other programs need as well.
 fn share() -> usize {
     let limit = std::fs::read_to_string("/proc/sys/fs/inotify/max_user_watches");
     limit.ok().and_then(|limit| limit.trim().parse().ok()).unwrap_or(8192usize) / 2
 }
 
 impl Inotify {
-    /// A listener that hears nothing yet, for at most so many directories; else for half of
+    /// Creates an instance without watches. It will watch at most `most` directories; by default, half of
     /// `fs.inotify.max_user_watches`.
     ///
     /// # Errors
@@ -69,7 +69,8 @@ impl Inotify {
         Ok(Self { fd, room, writers: AtomicBool::new(false), watched: RwLock::default() })
     }
 
-    /// Listens to a directory, if there is room. Questions from now on are answered with its events in mind.
+    /// Watches a directory if the limit permits. The validity of replies to later requests takes its events into
+    /// account.
     pub fn watch(&self, node: NodeId, dir: BorrowedFd<'_>, stamps: &Stamps) {
         let mut watched = self.watched.write();
         if watched.dirs.contains_key(&node) || watched.dirs.len() >= self.room.load(Ordering::Relaxed) {
@@ -77,7 +78,7 @@ impl Inotify {
         }
         match inotify::add_watch(&self.fd, ProcPath::new(dir).as_cstr(), self.mask()) {
             Ok(watch) => {
-                // Whoever asked before has a moment before this one.
+                // Requests that started before the watch carry an earlier moment.
                 stamps.stamp(node);
                 watched.dirs.insert(node, (watch, stamps.now()));
                 let nodes = watched.nodes.entry(watch).or_default();
@@ -99,13 +100,13 @@ impl Inotify {
         WatchFlags::from_bits_retain(NAMES | SELF | writers) | WatchFlags::ONLYDIR
     }
 
-    /// Listens also to the end of writing: here, and in directories to come.
+    /// Adds IN_CLOSE_WRITE to this directory and to watches added from now on.
     pub fn add_close_write(&self, dir: BorrowedFd<'_>) {
         self.writers.store(true, Ordering::Relaxed);
         inotify::add_watch(&self.fd, ProcPath::new(dir).as_cstr(), self.mask()).ok();
     }
 
-    /// Lets go of a directory, unless it is in use again.
+    /// Removes the watch of a directory, unless the directory is in use again.
     pub fn unwatch(&self, node: NodeId, is_gone: impl FnOnce() -> bool) {
         if !self.watched.read().dirs.contains_key(&node) {
             return;
@@ -123,7 +124,7 @@ impl Inotify {
         }
     }
 
-    /// The kernel took a watch away: its directory is no more.
+    /// Forgets a watch that the kernel removed because its directory was deleted.
     pub fn ended(&self, watch: i32) {
         let mut watched = self.watched.write();
         for node in watched.nodes.remove(&watch).unwrap_or_default() {
@@ -131,25 +132,25 @@ impl Inotify {
         }
     }
 
-    /// Whether a directory was watched at that moment and is now.
+    /// Reports whether a directory is watched and was at the given moment.
     pub fn is_watched(&self, node: NodeId, since: Moment) -> bool {
         self.watched.read().dirs.get(&node).is_some_and(|(_, from)| *from <= since)
     }
 
-    /// Whether it is known.
+    /// Reports whether a directory is watched.
     pub fn has(&self, node: NodeId) -> bool {
         self.watched.read().dirs.contains_key(&node)
     }
 
-    /// The directory of a watch, as each node that it is.
+    /// Returns the nodes of a watched directory.
     pub fn nodes(&self, watch: i32) -> Vec<NodeId> {
         self.watched.read().nodes.get(&watch).cloned().unwrap_or_default()
     }
 
-    /// Reads events, as many as fit and are there; none is EAGAIN.
+    /// Reads as many events as are queued and fit; EAGAIN if there are none.
     ///
     /// # Errors
-    /// Those of `read(2)`.
+    /// The error of `read(2)`.
     pub fn read(&self, buffer: &mut [u8]) -> Result<usize, Errno> {
         rustix::io::read(&self.fd, buffer)
     }
@@ -161,7 +162,8 @@ impl AsFd for Inotify {
     }
 }
 
-/// Takes the first event off a buffer: watch, mask, cookie, length of the name (4 bytes each), name with NULs behind.
+/// Parses and removes the first event of a buffer: watch, mask, cookie, length of the name (4 bytes each), name with
+/// trailing NULs.
 pub fn take<'a>(buffer: &mut &'a [u8]) -> Option<Event<'a>> {
     let (watch, rest) = buffer.split_first_chunk()?;
     let (mask, rest) = rest.split_first_chunk()?;

@@ -1,4 +1,5 @@
-//! Changes that others make in the source, by node.
+//! Detection of changes that others make in the source, by fanotify or inotify. Events are translated to nodes and
+//! stamped, so that replies read before an event can be recognised.
 
 mod dispatch;
 mod event;
@@ -17,14 +18,14 @@ pub use fanotify::Fanotify;
 use inotify::Inotify;
 pub use stamps::{Moment, Stamps};
 
-/// Something that the other side may hold changed.
+/// A change that affects the client's caches.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Change {
-    /// A name came, went, or stands for something else.
+    /// A name was added, removed, or now refers to another inode.
     Name(NodeId, Box<[u8]>),
-    /// Attributes of an inode; with `true` also what it contains.
+    /// Attributes of an inode changed; with `true` also its contents.
     Inode(NodeId, bool),
-    /// Events were lost.
+    /// Events were lost, so anything may have changed.
     Everything,
 }
 
@@ -34,7 +35,7 @@ enum Group {
     Inotify(Inotify),
 }
 
-/// Hears of changes, and keeps what answers must know of them.
+/// A source of change events, with the stamps that decide the validity of replies.
 #[derive(Debug)]
 pub struct Watch {
     group: Group,
@@ -48,15 +49,15 @@ impl Watch {
         Self { group, stamps: Stamps::default(), events: AtomicU64::new(0), overflows: AtomicU64::new(0) }
     }
 
-    /// A watch over whole file systems.
+    /// Creates a watch over whole file systems.
     ///
     /// # Errors
-    /// As [`Fanotify::new`].
+    /// The errors of [`Fanotify::new`].
     pub fn fanotify() -> Result<Self, Errno> {
         Ok(Self::over(Group::Fanotify(Fanotify::new()?)))
     }
 
-    /// A watch over the directories that the other side looks into, at most so many.
+    /// Creates a watch over at most `most` directories that the client uses.
     ///
     /// # Errors
     /// EMFILE at the limit of `fs.inotify.max_user_instances`; ENOSYS.
@@ -64,7 +65,7 @@ impl Watch {
         Ok(Self::over(Group::Inotify(Inotify::new(most)?)))
     }
 
-    /// The kernel's name of it.
+    /// Name of the kernel interface.
     pub fn name(&self) -> &'static str {
         match self.group {
             Group::Fanotify(_) => "fanotify",
@@ -72,7 +73,7 @@ impl Watch {
         }
     }
 
-    /// The listener to whole file systems, if it is one.
+    /// Returns the fanotify group, if it is one.
     pub(super) fn file_systems(&self) -> Option<&Fanotify> {
         match &self.group {
             Group::Fanotify(group) => Some(group),
@@ -80,7 +81,7 @@ impl Watch {
         }
     }
 
-    /// The listener to directories, if it is one.
+    /// Returns the inotify instance, if it is one.
     fn directories(&self) -> Option<&Inotify> {
         match &self.group {
             Group::Fanotify(_) => None,
@@ -88,31 +89,31 @@ impl Watch {
         }
     }
 
-    /// A directory is no longer known, unless it is by now.
+    /// Stops watching a directory that the client forgot, unless it holds the directory again.
     pub(super) fn forget(&self, dir: NodeId, is_gone: impl FnOnce() -> bool) {
         if let Some(inotify) = self.directories() {
             inotify.unwatch(dir, is_gone);
         }
     }
 
-    /// Answers that are on their way are not to be believed for long.
+    /// Limits the validity of all replies in flight.
     pub(super) fn stamp_all(&self) {
         self.stamps.stamp_all();
     }
 
-    /// Events were lost: anything may have happened.
+    /// Handles lost events: anything may have changed.
     fn lost(&self, tell: &mut impl FnMut(Change)) {
         self.overflows.fetch_add(1, Ordering::Relaxed);
         self.stamp_all();
         tell(Change::Everything);
     }
 
-    /// Events of others so far, those of no interest included.
+    /// Number of events of others so far, including irrelevant ones.
     pub fn events(&self) -> u64 {
         self.events.load(Ordering::Relaxed)
     }
 
-    /// How often events were lost.
+    /// Number of queue overflows.
     pub fn overflows(&self) -> u64 {
         self.overflows.load(Ordering::Relaxed)
     }

@@ -1,24 +1,24 @@
-//! What changed lately, for answers that were read from the source before and are given after.
+//! Stamps of recent changes, by which a request handler detects that the data of its reply may be out of date.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Places; what shares one is taken for changed too often, never too rarely.
+/// Number of slots. Keys that share a slot may appear changed when they are not, never the reverse.
 const PLACES: usize = 4096;
 
-/// A point in the order of events.
+/// A position in the order of events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Moment(u64);
 
 /// The last event of each name and each inode.
 ///
-/// Whoever hears of an event stamps it first, and looks up whom to tell afterwards. Whoever answers takes the moment
-/// first, reads the source, makes the node known, and looks at the stamps last. So of an event in between either the
-/// answer knows, or the listener finds the node.
+/// The event handler stamps an event first, and looks up the affected nodes afterwards. A request handler takes the
+/// moment first, reads the source, registers the node, and checks the stamps last. So for an event in between, either
+/// the request handler sees the stamp, or the event handler finds the node.
 #[derive(Debug)]
 pub struct Stamps {
     now: AtomicU64,
-    /// Everything may have changed at this moment.
+    /// The moment at which everything may have changed.
     all: AtomicU64,
     last: Box<[AtomicU64]>,
 }
@@ -37,24 +37,24 @@ impl Stamps {
         &self.last[hasher.finish() as usize % PLACES]
     }
 
-    /// This moment. Events that are stamped later have one that is not smaller.
+    /// Returns the current moment. Events stamped later have a moment that is not smaller.
     pub fn now(&self) -> Moment {
         Moment(self.now.load(Ordering::SeqCst))
     }
 
-    /// Something happened to what `key` stands for.
+    /// Stamps a change of the object with this key.
     pub fn stamp(&self, key: impl Hash) {
         let moment = self.now.fetch_add(1, Ordering::SeqCst) + 1;
         self.place(key).fetch_max(moment, Ordering::SeqCst);
     }
 
-    /// Anything may have happened to all.
+    /// Stamps a change of everything.
     pub fn stamp_all(&self) {
         let moment = self.now.fetch_add(1, Ordering::SeqCst) + 1;
         self.all.fetch_max(moment, Ordering::SeqCst);
     }
 
-    /// Whether nothing happened since then.
+    /// Reports whether no change of the key was stamped since the given moment.
     pub fn is_quiet(&self, key: impl Hash, since: Moment) -> bool {
         self.place(key).load(Ordering::SeqCst) <= since.0 && self.all.load(Ordering::SeqCst) <= since.0
     }

@@ -1,4 +1,4 @@
-//! What answers ask before they say how long they may be believed.
+//! Validity checks, from which replies derive their cache lifetime.
 
 use std::os::fd::AsFd;
 
@@ -10,18 +10,17 @@ use super::super::node::Location;
 use super::{Group, Moment, Watch};
 
 impl Lower {
-    /// What hears of changes, if anything does.
+    /// Returns the watch, if there is one.
     pub fn watch(&self) -> Option<&Watch> {
         self.watch.as_deref()
     }
 
-    /// This moment in the order of events: taken before the source is read.
+    /// Returns the current moment in the order of events; callers take it before they read the source.
     pub fn moment(&self) -> Option<Moment> {
         Some(self.watch()?.stamps.now())
     }
 
-    /// Listens to a directory, where directories are what is listened to. To be called before the
-    /// [moment](Self::moment) is taken.
+    /// Watches a directory, if the watch uses inotify. Must be called before the [moment](Self::moment) is taken.
     pub fn watch_dir(&self, id: NodeId) {
         if let Some(watch) = self.watch()
             && let Some(inotify) = watch.directories()
@@ -29,18 +28,18 @@ impl Lower {
             && let Ok(dir) = self.dir(id)
         {
             inotify.watch(id, dir.as_fd(), &watch.stamps);
-            // A FORGET in between would leave it watched with nobody to let go of it.
+            // A concurrent FORGET would leave a watch that nothing removes.
             inotify.unwatch(id, || id != NodeId::ROOT && self.nodes.get(id).is_err());
         }
     }
 
-    /// Whether changes of an inode that is no directory, or none that is watched itself, are told too.
+    /// Reports whether changes of inodes other than watched directories are reported, too.
     pub fn hears_of_inodes(&self) -> bool {
         self.watch().is_some_and(|watch| watch.file_systems().is_some())
     }
 
-    /// Whether a node is watched, and was at that moment: a change of it will be told. Where directories are listened to
-    /// only they are watched.
+    /// Reports whether a node is watched and was at the given moment, so that any change of it will be reported. With
+    /// inotify only directories are watched.
     pub fn is_watched(&self, id: NodeId, since: Option<Moment>) -> bool {
         if let Some(inotify) = self.watch().and_then(Watch::directories) {
             return since.is_some_and(|since| inotify.is_watched(id, since));
@@ -49,7 +48,7 @@ impl Lower {
         mount.is_ok_and(|mount| self.mounts.is_watched(mount))
     }
 
-    /// Whether nothing happened to an inode since then, as far as was heard by now.
+    /// Reports whether no change of an inode was seen since the given moment.
     pub fn is_quiet(&self, id: NodeId, since: Option<Moment>) -> bool {
         let (Some(watch), Some(since)) = (self.watch(), since) else { return false };
         if watch.directories().is_some() {
@@ -71,13 +70,13 @@ impl Lower {
         self.mounts.opener(mount)?.codec?.handle(ino, generation)
     }
 
-    /// The same of a name, in whatever directory.
+    /// Reports whether no change of a name, in any directory, was seen since the given moment.
     pub fn is_name_quiet(&self, name: &[u8], since: Option<Moment>) -> bool {
         let (Some(watch), Some(since)) = (self.watch(), since) else { return false };
         watch.stamps.is_quiet(name, since)
     }
 
-    /// Also listens to the end of writing: for files whose pages the other side keeps.
+    /// Also watches for the end of writes, for files whose pages the client caches.
     pub fn watch_writers(&self) {
         if let Some(watch) = self.watch() {
             match &watch.group {

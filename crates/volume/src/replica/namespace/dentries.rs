@@ -30,7 +30,7 @@ pub struct New<'a> {
     pub target: &'a [u8],
 }
 
-/// How a name is moved.
+/// Rename mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rename {
     /// What has the new name is replaced.
@@ -44,7 +44,7 @@ pub enum Rename {
 /// A name of a directory with what it leads to.
 #[derive(Debug, Clone)]
 pub struct Listed {
-    /// The name.
+    /// The name itself.
     pub name: Vec<u8>,
     /// What it leads to.
     pub node: Inode,

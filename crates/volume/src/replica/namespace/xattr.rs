@@ -1,4 +1,4 @@
-//! Extended attributes: SETXATTR, GETXATTR, LISTXATTR.
+//! Extended attributes of the tree, each of which is synchronised by itself.
 
 use rusqlite::{OptionalExtension as _, params};
 use rustix::io::Errno;

@@ -19,7 +19,7 @@ pub struct InConflict {
     pub at: DentryKey,
     /// The same from the top directory, with `/` between names.
     pub path: Vec<u8>,
-    /// The kind of changes.
+    /// The kind of conflict.
     pub kind: ConflictKind,
     /// When it was found here.
     pub since: Time,

@@ -37,7 +37,7 @@ pub struct PendingLink {
     pub parent: u64,
     /// The same, by its id.
     pub parent_id: ObjectId,
-    /// The name.
+    /// The name itself.
     pub name: Vec<u8>,
     /// What it led to when both sides last agreed, and the commit that made it.
     pub base: Option<(u64, ObjectId, Seq)>,

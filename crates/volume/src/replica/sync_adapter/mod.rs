@@ -80,7 +80,7 @@ impl ReplicaSite {
         Self { replica, meta, contents, known: ContentCache::default(), attempts: Attempts::default() }
     }
 
-    /// The replica.
+    /// Returns the replica.
     pub fn replica(&self) -> &Arc<Replica> {
         &self.replica
     }

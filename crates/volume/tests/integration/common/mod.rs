@@ -1,4 +1,4 @@
-//! What several tests share.
+//! Modules that several tests share.
 
 pub mod net;
 pub mod seeds;

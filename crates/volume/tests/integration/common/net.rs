@@ -1,4 +1,4 @@
-//! A store that is reached over a bad network.
+//! A metadata store behind an unreliable network.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,9 +18,9 @@ pub struct Net {
 pub struct Weather {
     pub rng: SmallRng,
     pub cut: bool,
-    /// Commits are not taken: it may only read.
+    /// Commits are denied: the node may only read.
     pub denied: bool,
-    /// Of 100 calls, so many go wrong in some way.
+    /// Percentage of calls that fail in some way.
     pub bad: u32,
 }
 
@@ -30,7 +30,7 @@ impl Net {
         Self { store, state: Mutex::new(Weather { rng, cut: false, denied: false, bad: 0 }) }
     }
 
-    /// Which of three ways it goes wrong in, if it does.
+    /// Returns which of three failures happens, if any.
     fn fails(&self) -> Option<u32> {
         let mut state = self.state.lock();
         if state.cut {
@@ -60,7 +60,7 @@ impl MetaStore for Net {
             return Err(StoreError::Denied("it may only read".into()));
         }
         match self.fails() {
-            // The question is lost, the answer is lost, or the question comes twice.
+            // The request is lost, the reply is lost, or the request arrives twice.
             Some(0) => lost(),
             Some(1) => {
                 self.store.commit(node, token, items)?;
@@ -92,13 +92,13 @@ impl MetaStore for Net {
     }
 
     fn log_since(&self, after: Seq, most: usize) -> Result<Vec<LogEntry>, StoreError> {
-        // Only whether the store is still the same.
+        // A probe of the store's identity reads one entry.
         if most == 1 {
             return self.store.log_since(after, most);
         }
         match self.fails() {
             Some(0 | 1) => lost(),
-            // Only the beginning is seen, after what is known.
+            // Only the first entries after the known ones are returned.
             Some(_) => self.store.log_since(after, most.min(3)),
             None => self.store.log_since(after, most),
         }

@@ -1,12 +1,12 @@
-//! Seed after seed, of the simulations: from `SEED` on, or where `STATE` says that the last call ended; `SEEDS` of them, or for
-//! `TIME` seconds.
+//! Seed loop of the simulations: starts at `SEED`, or where the file `STATE` says that the last run ended; runs `SEEDS` seeds,
+//! or for `TIME` seconds.
 
 use std::time::{Duration, Instant};
 
-/// After so many that fail it ends.
+/// The loop ends after this many failures.
 const MOST_FAILURES: usize = 5;
 
-/// What happens, for who looks at one seed.
+/// Logs a line of the simulation if `LOG` is set, to examine a single seed.
 pub fn log(line: impl FnOnce() -> String) {
     if std::env::var_os("LOG").is_some() {
         eprintln!("{}", line());
@@ -17,7 +17,7 @@ fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
-/// Runs them, `count` where nothing else is said, and asserts that none failed.
+/// Runs the seeds, by default `count` of them, and asserts that none failed.
 pub fn each(what: &str, count: u64, run: impl Fn(u64) -> Result<(), String> + std::panic::RefUnwindSafe) {
     let state = std::env::var_os("STATE");
     let kept = state.as_ref().and_then(|file| std::fs::read_to_string(file).ok()?.trim().parse().ok());

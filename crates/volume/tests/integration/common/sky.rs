@@ -1,4 +1,4 @@
-//! Stored objects that are reached over a bad network.
+//! An object store behind an unreliable network.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,13 +19,13 @@ use parking_lot::Mutex;
 pub enum Way {
     Open,
     Cut,
-    /// For one question.
+    /// The next request fails.
     CutOnce,
-    /// What is sent arrives, and nobody is told.
+    /// Requests arrive, and their replies are lost.
     Silent,
-    /// Every second question is lost, and the others are answered late.
+    /// Every second request is lost, and the others are answered late.
     Uneven(bool),
-    /// Every second answer breaks off, and the others come slowly.
+    /// Every second reply breaks off, and the others arrive slowly.
     Broken(bool),
 }
 
@@ -33,7 +33,7 @@ pub enum Way {
 pub struct Sky {
     pub objects: Arc<dyn ObjectStore>,
     pub way: Mutex<Way>,
-    /// Bytes that were asked for and came.
+    /// Bytes that were requested and delivered.
     pub brought: AtomicU64,
 }
 
@@ -61,9 +61,9 @@ impl Sky {
 
 pub const LATE: Duration = Duration::from_millis(300);
 
-/// As over a network: not all at once, and cut anywhere.
+/// Length of a network read, which cuts the data at arbitrary offsets.
 const PART: usize = 200_001;
-/// Of which so many come before one breaks off.
+/// Number of parts before a reply breaks off.
 const BROKEN: usize = 12;
 
 fn in_parts(bytes: Bytes) -> Vec<Result<Bytes>> {

@@ -1,4 +1,4 @@
-//! Both trees of a node in memory, found by all that they are asked by.
+//! In-memory local and base trees of a node, indexed for every query that they answer.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,14 +11,14 @@ use shunt_volume::merge::{
 use shunt_volume::object::{Content, Kind, LinkName, Object, Time, VersionedObject};
 use shunt_volume::store::{LogEntry, Mutation};
 
-/// Ids of a chain begin here.
+/// First object id of a chain.
 pub const FIRST: u64 = 1 << 32;
 
 pub fn chain(n: u64) -> ObjectId {
     ObjectId(u128::from(FIRST + n))
 }
 
-/// Of a directory of the chain, in the one before.
+/// Returns the dentry of a directory of the chain in its parent.
 pub fn name(n: u64) -> LinkName {
     let parent = if n == 0 { ObjectId::ROOT } else { chain(n - 1) };
     LinkName { parent, name: b"d".to_vec() }
@@ -42,7 +42,7 @@ pub fn directory(id: ObjectId) -> Object {
     object(id, Kind::Directory)
 }
 
-/// It is sent without any content.
+/// Returns an object that is pushed without content.
 pub fn file(id: ObjectId) -> Object {
     object(id, Kind::Fifo)
 }
@@ -130,13 +130,13 @@ impl Deep {
         }
     }
 
-    /// Everything is removed here.
+    /// Removes everything locally.
     pub fn unlink_here_all(&mut self) {
         self.links.clear();
         self.names.clear();
     }
 
-    /// Steps down by the only name that there is.
+    /// Returns the depth of a tree in which each directory has one name.
     pub fn depth(&self, tree: Tree) -> u64 {
         let (mut at, mut depth) = (ROOT, 0);
         while let Some((_, child)) = self.children(tree, at).unwrap().into_iter().next() {
@@ -179,7 +179,7 @@ impl Deep {
         self.plan(|trees, fresh| resync(trees, fresh, &[], snapshot, &NodeName::store()));
     }
 
-    /// Names that differ.
+    /// Returns the names that differ from the base tree.
     pub fn todo(&self) -> DirtySet {
         let places: BTreeSet<&DentryKey> = self.links.keys().chain(self.base_links.keys()).collect();
         let differs =
@@ -191,7 +191,7 @@ impl Deep {
         push(self, todo, 1024, &mut |_, _| Ok(None)).unwrap()
     }
 
-    /// As a node does it: so many changes are looked at in one round. How many commits that were.
+    /// Pushes all changes as a node does, with a limit of changes per round. Returns the number of commits.
     pub fn push_all(&mut self, backwards: bool) -> u64 {
         let mut names = self.todo().names;
         if backwards {

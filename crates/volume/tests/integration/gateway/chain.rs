@@ -1,4 +1,4 @@
-//! A gateway behind another.
+//! Chained gateways: a gateway whose store is another gateway.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use tempfile::TempDir;
 
 use crate::gateway::{MINUTE, Served, make, name, pack, put, volume};
 
-/// A place with the credentials of a node of a gateway.
+/// Creates a directory with the credentials of a gateway's node.
 fn place_of(served: &Served, role: Role, node: &str) -> (TempDir, PathBuf) {
     let place = tempfile::tempdir().unwrap();
     let file = place.path().join("credentials");
@@ -21,7 +21,7 @@ fn place_of(served: &Served, role: Role, node: &str) -> (TempDir, PathBuf) {
     (place, file)
 }
 
-/// A gateway at a place with credentials.
+/// Starts a gateway with these credentials.
 fn behind((place, file): (TempDir, PathBuf), at: &str) -> Served {
     let volume = open::open_to_serve(&MetaAddress::Gateway(file), &volume()).unwrap();
     Served::over(place, volume, at)
@@ -40,7 +40,7 @@ fn nodes_are_who_they_are_however_far_away() {
     let log = front.volume.meta.log_since(Seq(0), 10).unwrap();
     assert_eq!(log.iter().map(|entry| entry.node.as_str()).collect::<Vec<_>>(), ["desk"]);
     assert_eq!(lamp.log_since(Seq(0), 10).unwrap(), log);
-    // The roles of each gateway's nodes are its own.
+    // Each gateway assigns the roles of its own nodes.
     let denied = lamp.commit(&name("lamp"), 3, &[make(4, b"c")]).unwrap_err();
     assert!(matches!(&denied, StoreError::Denied(why) if why.contains("lamp may read")), "{denied}");
 
@@ -64,7 +64,7 @@ fn nodes_are_who_they_are_however_far_away() {
     });
 }
 
-/// Two nodes of one gateway hold leases as two, not as one.
+/// Two nodes of one gateway hold leases of their own.
 #[test]
 fn leases_are_those_of_the_nodes() {
     let front = Served::new();
@@ -89,7 +89,7 @@ fn only_a_gateway_speaks_for_others_and_for_none_of_this_one() {
     let (desk, _) = branch.client(Role::Write, "desk");
     let denied = desk.commit(&name("desk"), 1, &[make(2, b"a")]).unwrap_err();
     assert!(matches!(&denied, StoreError::Denied(why) if why.contains("both here and")), "{denied}");
-    // Its own name is one of these.
+    // The gateway's own name is also taken.
     let (twin, _) = branch.client(Role::Write, "branch");
     let denied = twin.commit(&name("branch"), 1, &[make(2, b"a")]).unwrap_err();
     assert!(matches!(&denied, StoreError::Denied(why) if why.contains("both here and")), "{denied}");
@@ -97,7 +97,7 @@ fn only_a_gateway_speaks_for_others_and_for_none_of_this_one() {
     lamp.commit(&name("lamp"), 2, &[make(3, b"b")]).unwrap();
     for role in [Role::Admin, Role::Read] {
         front.book.set_role(&name("branch"), role).unwrap();
-        // Also once it knows of it: what others say is not said in its own name.
+        // Even after the node is known: the gateway does not commit a node's changes under its own name.
         let _ = lamp.head();
         let log = front.volume.meta.log_since(Seq(0), 10).unwrap();
         let denied = lamp.commit(&name("lamp"), 3, &[make(4, b"c")]);
@@ -106,7 +106,7 @@ fn only_a_gateway_speaks_for_others_and_for_none_of_this_one() {
     }
 }
 
-/// Two that lead to each other, and to nothing else, say so at once.
+/// Two gateways that lead only to each other report that at once.
 #[test]
 fn no_request_goes_round() {
     let front = Served::new();
@@ -130,7 +130,7 @@ fn no_request_goes_round() {
     assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
 }
 
-/// One that would lead to itself by way of another that serves.
+/// A gateway whose path leads back to itself through another gateway.
 #[test]
 fn a_gateway_finds_itself_on_its_way() {
     let front = Served::new();
@@ -148,7 +148,7 @@ fn a_gateway_finds_itself_on_its_way() {
     }
 }
 
-/// It may start before the one that it leads to.
+/// A gateway may start before its upstream gateway.
 #[test]
 fn a_gateway_serves_once_the_next_one_does() {
     let front = Served::new();

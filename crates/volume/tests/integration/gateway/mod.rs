@@ -53,7 +53,7 @@ fn name(name: &str) -> NodeName {
     name.parse().unwrap()
 }
 
-/// A new file in the top directory.
+/// A transaction that creates a file in the root directory.
 fn make(id: u128, name: &[u8]) -> Transaction {
     let at = LinkName { parent: ObjectId::ROOT, name: name.to_vec() };
     Transaction {
@@ -63,7 +63,7 @@ fn make(id: u128, name: &[u8]) -> Transaction {
     }
 }
 
-/// The key of a pack.
+/// Returns the key of a pack.
 fn pack(number: u128) -> Key {
     Key::from(format!("packs/{:02x}/{number:032x}", number >> 120))
 }
@@ -73,12 +73,12 @@ async fn put(blobs: &Blobs, key: &Key, bytes: &[u8]) -> object_store::Result<()>
     blobs.put_opts(key, PutPayload::from(bytes.to_vec()), options).await.map(|_| ())
 }
 
-/// Where a gateway may come back after it ended.
+/// Reserves an address at which a gateway can restart.
 fn own_address() -> String {
     format!("127.0.0.1:{}", shunt_tests::port::reserve())
 }
 
-/// A gateway on a port of its own.
+/// A gateway on its own port.
 struct Served {
     address: SocketAddr,
     book: Arc<NodeRegistry>,
@@ -167,7 +167,7 @@ fn nodes_commit_under_their_own_name() {
     assert!(matches!(&denied, StoreError::Denied(why) if why.contains("this node is desk")), "{denied}");
     let answers = client.commit(&name("desk"), 1, &batch).unwrap();
     assert_eq!(answers, [Ok(Seq(1)), Err(Rejected::Stale(0)), Ok(Seq(2))]);
-    // The same again is not done again.
+    // A repeated batch is not applied twice.
     assert_eq!(client.commit(&name("desk"), 1, &batch).unwrap(), answers);
     let log = client.log_since(Seq(0), 10).unwrap();
     assert_eq!(log, served.volume.meta.log_since(Seq(0), 10).unwrap());
@@ -177,7 +177,7 @@ fn nodes_commit_under_their_own_name() {
     assert_eq!(client.get(&[ObjectId(2), ObjectId(9)]).unwrap()[1], None);
 }
 
-/// 35 MiB of attributes, of which a message has room for 32: sent, and read by a node that comes after.
+/// 35 MiB of attributes, more than the 32 MiB of a message: pushed, and read by another node later.
 #[test]
 fn what_is_too_long_for_a_message_goes_in_several() {
     let served = Served::new();
@@ -244,7 +244,7 @@ fn who_waits_is_woken() {
     });
 }
 
-/// The first eight of a node hold a thread, and the others look once, soon.
+/// The first eight long polls of a node hold a thread; the others are answered soon, after one check.
 #[test]
 fn a_node_that_waits_too_often_is_answered_soon() {
     let served = Served::new();
@@ -298,7 +298,7 @@ fn roles_are_kept() {
         write.delete(&key).await.unwrap_err();
     });
     assert_eq!(reader.head().unwrap(), Seq(0));
-    // It holds from the next request on, on connections too that are open.
+    // The role applies from the next request on, also on open connections.
     assert!(served.book.set_role(&name("reader"), Role::Admin).unwrap());
     reader.commit(&name("reader"), 2, &[make(2, b"a")]).unwrap();
     served.runtime.block_on(read.delete(&key)).unwrap();
@@ -319,7 +319,7 @@ fn a_node_knows_its_role_as_it_was_told_last() {
     for (role, may) in [(Role::Write, true), (Role::Read, false), (Role::Admin, true)] {
         client.head().unwrap();
         served.book.set_role(&name("desk"), role).unwrap();
-        // On a connection that is open.
+        // On an open connection.
         client.head().unwrap();
         assert_eq!(client.only_reads().is_none(), may, "{role}");
         assert_eq!(Credentials::load(&file).unwrap().role, Some(role));
@@ -330,7 +330,7 @@ fn a_node_knows_its_role_as_it_was_told_last() {
     serving.stop().unwrap();
     let again = Client::of(Credentials::load(&file).unwrap(), &file).unwrap();
     assert_eq!(again.only_reads().as_deref(), Some("desk may read, and not write"));
-    // What an older version wrote tells none.
+    // Credentials written by an older version contain no role.
     let text = std::fs::read_to_string(&file).unwrap();
     let mut older: serde_json::Value = serde_json::from_str(&text).unwrap();
     older.as_object_mut().unwrap().remove("role");
@@ -366,7 +366,7 @@ fn contents_come_and_go() {
         assert_eq!(blobs.head(&key).await.unwrap().size, 3_000_000);
         let none = blobs.get(&pack(2)).await.unwrap_err();
         assert!(matches!(none, object_store::Error::NotFound { .. }), "{none}");
-        // More than one answer lists.
+        // More objects than one reply lists.
         for at in 0..1100 {
             put(&blobs, &pack(0xff << 120 | at), &[at as u8]).await.unwrap();
         }
@@ -415,7 +415,7 @@ fn nothing_but_contents_is_reached_by_its_key() {
     });
 }
 
-/// Two bytes that stand for a hundred in memory.
+/// A message of two bytes that would decode to a hundred in memory.
 #[test]
 fn a_message_does_not_take_more_memory_than_it_is_worth() {
     let served = Served::new();
@@ -429,7 +429,7 @@ fn a_message_does_not_take_more_memory_than_it_is_worth() {
     let refused = client.commit(&name("desk"), 2, &vec![make(2, b"a"); 8193]).unwrap_err();
     assert!(refused.to_string().contains("more than 8192"), "{refused}");
     assert_eq!(client.head().unwrap(), Seq(0));
-    // What a node sends at most.
+    // A batch of the maximum size.
     let items: Vec<_> = (0..1024).map(|n| make(n + 2, n.to_string().as_bytes())).collect();
     assert!(client.commit(&name("desk"), 3, &items).unwrap().iter().all(Result::is_ok));
 }
@@ -483,7 +483,7 @@ fn a_gateway_that_comes_back_is_used_again() {
     assert_eq!(client.head().unwrap(), Seq(1));
 }
 
-/// Who reads through a connection that says nothing is not made to wait a second time.
+/// A read over a silent connection waits for one timeout, not two.
 #[test]
 fn what_was_asked_for_long_is_not_asked_again() {
     let served = Served::new();
@@ -493,7 +493,7 @@ fn what_was_asked_for_long_is_not_asked_again() {
     let (there, came) = (served.address, Arc::new(AtomicUsize::new(0)));
     let (is_silent, count) = (Arc::new(AtomicBool::new(false)), came.clone());
     let silent = is_silent.clone();
-    // Ends with the test's process.
+    // The thread ends with the test process.
     std::thread::spawn(move || {
         for near in between.incoming().flatten() {
             count.fetch_add(1, Ordering::SeqCst);
@@ -528,7 +528,7 @@ fn what_was_asked_for_long_is_not_asked_again() {
 fn nonsense_ends_its_connection_alone() {
     let served = Served::new();
     let (client, _) = served.client(Role::Write, "desk");
-    // Fewer than may wait to be welcomed from one address.
+    // Fewer than may wait for their handshake from one address.
     let mut others: Vec<_> = (0..48u8)
         .map(|at| {
             let mut stream = TcpStream::connect(served.address).unwrap();
@@ -540,7 +540,7 @@ fn nonsense_ends_its_connection_alone() {
         })
         .collect();
     assert_eq!(client.head().unwrap(), Seq(0));
-    // Who says nothing is not waited for without end.
+    // The wait for a silent client is bounded.
     others[1].set_read_timeout(Some(MINUTE)).unwrap();
     let _ = others[1].read_to_end(&mut Vec::new());
     assert_eq!(client.commit(&name("desk"), 1, &[make(2, b"a")]).unwrap(), [Ok(Seq(1))]);

@@ -1,4 +1,4 @@
-//! What those who are not known here can keep from those who are.
+//! Denial of service: unauthenticated clients do not block authenticated nodes.
 
 use std::net::TcpStream;
 use std::os::fd::OwnedFd;
@@ -11,10 +11,10 @@ use shunt_volume::store::MetaStore as _;
 
 use super::{MINUTE, Served, name};
 
-/// More than a gateway ever serves.
+/// More connections than a gateway ever serves.
 const MANY: usize = 4200;
 
-/// A connection from another address of this machine, that says nothing.
+/// Opens a silent connection from another address of this machine.
 fn silent(served: &Served, host: u8) -> Option<TcpStream> {
     let std::net::SocketAddr::V4(to) = served.address else { panic!("{}", served.address) };
     let socket: OwnedFd = socket(AddressFamily::INET, SocketType::STREAM, None).ok()?;
@@ -23,7 +23,7 @@ fn silent(served: &Served, host: u8) -> Option<TcpStream> {
     Some(socket.into())
 }
 
-/// Silent connections from one address take none of the places of known nodes.
+/// Silent connections from one address take no connection slots of known nodes.
 #[test]
 fn who_says_nothing_is_in_nobodys_way() {
     let mut limit = getrlimit(Resource::Nofile);
@@ -41,7 +41,7 @@ fn who_says_nothing_is_in_nobodys_way() {
     drop(silent);
 }
 
-/// Who tries tokens is refused without a look at the book, and others are not.
+/// Guessed tokens are refused without a registry lookup, while other clients are served.
 #[test]
 fn tries_to_join_are_bounded() {
     let served = Served::new();

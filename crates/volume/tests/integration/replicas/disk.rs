@@ -1,7 +1,7 @@
-//! A disk that loses what was not written out when the power fails.
+//! Model of a disk that loses unsynced data at a power failure.
 //!
-//! The replica says what it has written out. Of its database's log any beginning may be there after a failure that has all
-//! of that; of a backing file what was written out, what was in it at last, or parts of it.
+//! The replica reports its fsyncs through failpoints. After a failure, the database's WAL is any prefix that contains all
+//! synced data; a backing file has its synced content, its last content, or parts of it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -17,21 +17,21 @@ use shunt_volume::failpoint::{self, OnDisk};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Crash {
-    /// What was committed is there.
+    /// A process crash keeps all written data.
     Process,
-    /// What was written out is there, and perhaps more.
+    /// A power failure keeps synced data, and perhaps more.
     Power,
 }
 
-/// What is on a disk for sure.
+/// Synced data of a disk.
 #[derive(Default)]
 struct Sure {
-    /// Of the log, so many bytes.
+    /// Synced length of the WAL in bytes.
     log: u64,
     files: BTreeMap<PathBuf, Vec<u8>>,
 }
 
-/// By directory.
+/// Synced data by directory.
 static DISKS: Mutex<BTreeMap<PathBuf, Sure>> = Mutex::new(BTreeMap::new());
 
 const LOG: &str = "replica.db-wal";
@@ -46,7 +46,7 @@ fn written_out(what: OnDisk<'_>) {
     match what {
         OnDisk::All(_) => sure.files = files(&dir.join("data")).unwrap(),
         OnDisk::File(_) if path.ends_with(LOG) => sure.log = file.metadata().unwrap().len(),
-        // One that has no name any more is of no interest.
+        // An unlinked file does not matter.
         OnDisk::File(_) => drop(fs::read(&path).map(|bytes| sure.files.insert(path, bytes))),
     }
 }
@@ -67,7 +67,7 @@ fn files(data: &Path) -> io::Result<BTreeMap<PathBuf, Vec<u8>>> {
 
 pub struct Disk {
     dir: PathBuf,
-    /// What is in files by accident, of which nobody was promised anything.
+    /// Contents left by partial writes, which no user was promised.
     pub damaged: BTreeSet<Vec<u8>>,
 }
 
@@ -83,12 +83,12 @@ impl Disk {
         &self.dir
     }
 
-    /// SQLite has brought its log into the database, and written both out.
+    /// SQLite has checkpointed its WAL, and synced both files.
     pub fn closed(&self) {
         DISKS.lock().get_mut(&self.dir).unwrap().log = 0;
     }
 
-    /// The disk as it is after a failure, beside the one that somebody uses still: until [`swap`](Self::swap).
+    /// Creates the disk as it is after a failure, beside the one still in use until [`swap`](Self::swap).
     pub fn fail(&mut self, crash: Crash, rng: &mut SmallRng) {
         let next = self.next();
         fs::create_dir(&next).unwrap();
@@ -109,7 +109,7 @@ impl Disk {
         };
         fs::write(next.join(LOG), &log[..kept as usize]).unwrap();
         let db = rusqlite::Connection::open(next.join("replica.db")).unwrap();
-        // There are no tables yet where nothing of it was written out.
+        // The tables do not exist yet if nothing of the database was synced.
         db.execute("UPDATE meta SET value = 'another' WHERE key = 'boot'", []).ok();
         drop(db);
         sure.log = 0;
@@ -121,7 +121,7 @@ impl Disk {
             .collect();
     }
 
-    /// Nobody uses the old one any more.
+    /// Replaces the old disk, which is no longer in use.
     pub fn swap(&self) {
         fs::remove_dir_all(&self.dir).unwrap();
         fs::rename(self.next(), &self.dir).unwrap();
@@ -138,7 +138,7 @@ impl Drop for Disk {
     }
 }
 
-/// What is in backing files instead.
+/// Replaces unsynced contents of backing files. Returns the resulting contents.
 fn damage(dir: &Path, next: &Path, sure: &Sure, rng: &mut SmallRng) -> Vec<Vec<u8>> {
     let here = |path: &Path| next.join(path.strip_prefix(dir).unwrap());
     let mut damaged = Vec::new();
@@ -164,7 +164,7 @@ fn damage(dir: &Path, next: &Path, sure: &Sure, rng: &mut SmallRng) -> Vec<Vec<u
         damaged.push(there);
     }
     for (path, bytes) in &sure.files {
-        // That it was removed is not on the disk.
+        // The removal was not synced.
         let path = here(path);
         if !path.exists() && rng.random_range(0..3) == 0 {
             fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -174,7 +174,7 @@ fn damage(dir: &Path, next: &Path, sure: &Sure, rng: &mut SmallRng) -> Vec<Vec<u
     damaged
 }
 
-/// A directory in memory, where there is one.
+/// Creates a directory in memory if possible.
 pub fn scratch() -> tempfile::TempDir {
     let memory = Path::new("/dev/shm");
     if File::open(memory).is_ok() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() }.unwrap()

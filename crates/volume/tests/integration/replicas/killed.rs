@@ -1,6 +1,7 @@
-//! The same points with a process of its own, which is killed there, and with all threads that a node has.
+//! Failpoint tests with real processes: a node with all its threads runs in a process of its own, which is killed at each
+//! failpoint.
 //!
-//! The process is this very test, told by its environment what to be.
+//! The process runs this test binary; its environment selects the role.
 
 use std::os::unix::fs::FileExt as _;
 use std::os::unix::process::ExitStatusExt as _;
@@ -28,7 +29,7 @@ use crate::replicas::world::litter;
 const PLACE: &str = "SHUNT_KILLED_IN";
 const FILES: u64 = 16;
 const ROUNDS: u32 = 4;
-/// Nothing here takes long, but for a machine that does much else.
+/// Timeout for a busy machine; each step is short otherwise.
 const PATIENCE: Duration = Duration::from_secs(180);
 
 fn volume(dir: &Path) -> Volume {
@@ -55,7 +56,7 @@ fn live(dir: &Path, node: &str, volume: &Volume) -> Live {
 }
 
 impl Live {
-    /// Writes a new content, and says so once it is on the disk.
+    /// Writes a new content, and records the promise once it is durable.
     fn write(&self, dir: &Path, file: u64) {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let (token, name) = (NEXT.fetch_add(1, Ordering::Relaxed), format!("file{file}"));
@@ -94,20 +95,20 @@ impl Live {
     }
 }
 
-/// All that nodes do, more than once: they find what they left.
+/// Runs all operations of a node several times, starting from the state of an earlier run.
 fn work(dir: &Path) {
     let volume = volume(dir);
     set_retention(volume.keeper().unwrap(), Retention { age: Some(Duration::ZERO), versions: Some(0) })
         .unwrap();
     for _ in 0..ROUNDS {
         let ant = live(dir, "ant", &volume);
-        // Two who write to the same file and do not know it are in conflict, which nobody here would end.
+        // Two unaware writers of the same file would conflict, and nobody here resolves conflicts.
         ant.settle(&volume);
         (0..FILES).for_each(|file| ant.write(dir, file));
         ant.settle(&volume);
         ant.replica.evict(u64::MAX).unwrap();
         (0..FILES).for_each(|file| assert!(ant.read(file).is_some()));
-        // What came is made sure.
+        // Downloaded data is fsynced.
         ant.write(dir, 3);
         std::fs::remove_file(dir.join("promised0")).unwrap();
         ant.replica.unlink(ROOT, b"file0").unwrap();
@@ -115,7 +116,7 @@ fn work(dir: &Path) {
         ant.replica.reap(100).unwrap();
         ant.settle(&volume);
         drop(ant);
-        // Who comes then has not followed the log.
+        // A node that joins now has not followed the log.
         let bee = live(dir, "bee", &volume);
         bee.settle(&volume);
         bee.write(dir, 1);

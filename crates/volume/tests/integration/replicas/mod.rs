@@ -1,13 +1,13 @@
-//! Real replicas over a real store and a bad network, in one thread and by one seed.
+//! Simulation of real replicas over a real store and an unreliable network, in one thread and from one seed.
 //!
-//! As the simulation of the plan (`tests/sim`), with all there is of a node but its threads: its database, its backing files
-//! and its disk, which loses what was not written out. Users change one tree while answers are lost, contents do not
-//! arrive, clocks differ, and nodes end at every point at which something lasts. Once all is well again, each content that
-//! was promised is in the tree or shown in a conflict; with both sides of each conflict kept, all nodes have one tree, and
-//! the volume and all replicas are sound.
+//! Like the simulation of the merge (`tests/sim`), but with all parts of a node except its threads: its database, its backing
+//! files and its disk, which loses unsynced data. Users change one tree while replies are lost, contents do not arrive, clocks
+//! differ, and nodes end at every failpoint. Once all failures are over, each promised content is in the tree or shown in a
+//! conflict. With both sides of each conflict kept, all nodes have the same tree, and the volume and all replicas are
+//! consistent.
 //!
-//! `SEED=n` runs that one, and `LOG=1` says what happens in it; `SEEDS=n` so many; `TIME=s` goes on for so long from `SEED`
-//! on, or from what the file `STATE` says, which is kept.
+//! `SEED=n` runs one seed, and `LOG=1` logs its events; `SEEDS=n` sets the number of seeds; with `TIME=s` the run continues for
+//! that many seconds from `SEED` on, or from the seed in the file `STATE`, which is updated.
 #![cfg(any(debug_assertions, feature = "fail"))]
 
 mod disk;
@@ -28,7 +28,7 @@ use rand::Rng as _;
 use shunt_volume::failpoint::{Failpoint, arm, disarm};
 use world::World;
 
-/// Points are the process's: who uses them is alone.
+/// Serialises the tests, because failpoints are global to the process.
 pub static ALONE: Mutex<()> = Mutex::new(());
 
 fn run(seed: u64) -> Result<(), String> {
@@ -97,15 +97,15 @@ fn nothing_is_lost_whatever_happens() {
     seeds::each("seeds of replicas", 12, run);
 }
 
-/// Files that were not here were emptied when their node ended: zeros of the old length were sent as what somebody wrote. A
-/// directory that only a conflict showed came to have a place besides, and two names; so did one of which a machine that
-/// lost power had forgotten that it was sent, and from where it was moved then. A directory that was a side of a conflict,
-/// and was removed at its place, was forgotten. A directory that moved to below a new one of its name was never sent; nor
-/// was what takes the place of a directory that it has to leave first, with another that goes the same way. A directory
-/// that got its name in a conflict was still shown as a side of another. What was written to a file that became a new one,
-/// as others had removed it, was not known after a crash. One that was removed here while its content was sent, and came
-/// back as others had changed it, had the size of what it held before. What a user kept of a conflict was replaced by what
-/// his own machine had sent before its power failed, and forgotten.
+/// Bugs that these seeds found: Files without local content were truncated when their node ended, and zeros of the old length
+/// were pushed as a user's write. A directory shown only by a conflict got a second place, and two names; so did one of which a
+/// node that lost power had forgotten that it was pushed, and that was then moved. A directory that was a side of a conflict,
+/// and was removed at its place, was forgotten. A directory that moved below a new one of its own name was never pushed; nor
+/// was an object that replaces a directory which has to leave first, with another that goes the same way. A directory that got
+/// its name in a conflict was still shown as a side of another. Writes to a file that became a new one, because others had
+/// removed it, were forgotten after a crash. A file that was removed locally while its content was uploaded, and restored by a
+/// remote change, had the size of its previous content. The side of a conflict that a user kept was replaced by the version
+/// that the user's own node had pushed before a power failure, and forgotten.
 #[test]
 fn what_was_found_stays_mended() {
     let _alone = ALONE.lock();

@@ -1,4 +1,4 @@
-//! A node: a replica on its disk, with its ways to the stores.
+//! A simulated node: a replica on its disk, with its connections to the stores.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -25,14 +25,14 @@ use crate::common::sky::{Sky, Way};
 use crate::replicas::disk::{Crash, Disk};
 use crate::replicas::log;
 
-/// A file that is being written.
+/// A file that is open for writing.
 pub struct Handle {
     pub num: u64,
     pub session: u64,
     pub file: Arc<File>,
 }
 
-/// Something with a name.
+/// A dentry with its path and inode.
 #[derive(Debug, Clone)]
 pub struct Place {
     pub parent: u64,
@@ -56,7 +56,7 @@ pub struct Node {
     skew: i64,
     life: Option<Life>,
     pub open: Vec<Handle>,
-    /// Contents that a user wrote: not committed, and committed.
+    /// Contents that a user wrote: not yet committed, and committed.
     pub wrote: BTreeSet<u64>,
     pub committed: BTreeSet<u64>,
 }
@@ -101,7 +101,7 @@ impl Node {
         &self.life.as_ref().unwrap().replica
     }
 
-    /// Starts, also after any failure.
+    /// Starts the node, possibly after a failure.
     pub fn boot(&mut self, rng: &mut SmallRng) -> Result<(), ReplicaError> {
         let (clock, skew) = (self.clock.clone(), self.skew);
         let options = Options {
@@ -119,18 +119,18 @@ impl Node {
         Ok(())
     }
 
-    /// How the network is from now on.
+    /// Sets the state of the network.
     pub fn weather(&mut self, cut: bool, bad: u32, way: Way) {
         let mut weather = self.net.state.lock();
         (weather.cut, weather.bad) = (cut, bad);
         *self.sky.way.lock() = if cut { Way::Cut } else { way };
-        // A new one has not seen how it was before.
+        // A new fetcher has no memory of the earlier network state.
         let fetcher = StoreFetcher::new(self.net.clone(), self.contents.clone())
             .reachable_as(move || (!cut).then_some(0));
         self.life.as_ref().unwrap().replica.set_fetcher(Some(Arc::new(fetcher)));
     }
 
-    /// Ends in good order.
+    /// Shuts down cleanly.
     pub fn shut(&mut self) -> Result<(), Errno> {
         for handle in std::mem::take(&mut self.open) {
             self.replica().release_open(handle.num, true, handle.session);
@@ -141,7 +141,7 @@ impl Node {
         Ok(())
     }
 
-    /// Ends with no chance to save anything. Contents that are perhaps lost with it.
+    /// Ends without saving anything. Returns the contents that may be lost with it.
     pub fn crash(&mut self, crash: Crash, rng: &mut SmallRng) -> BTreeSet<u64> {
         log(|| format!("{} ends: {crash:?}", self.name));
         self.open.clear();
@@ -161,7 +161,7 @@ impl Node {
         step
     }
 
-    /// All that has a name, but for what has none without a conflict.
+    /// Returns all dentries that listings show.
     pub fn places(&self) -> Result<Vec<Place>, Errno> {
         let (mut found, mut queue) = (Vec::new(), vec![(ROOT, String::new())]);
         let mut seen = BTreeSet::new();
@@ -181,7 +181,7 @@ impl Node {
         Ok(found)
     }
 
-    /// What a file holds; it comes if it is not here.
+    /// Returns the content of a file, fetching it if needed.
     pub fn read(&self, num: u64) -> Result<Vec<u8>, Errno> {
         self.replica().ensure_present(num, 0..u64::MAX)?;
         let opened = self.replica().open_file(num, false, false)?;
@@ -190,7 +190,7 @@ impl Node {
         Ok(bytes)
     }
 
-    /// The tree as users have it, by path.
+    /// Returns the tree as users see it, by path.
     pub fn describe(&self) -> Result<BTreeMap<String, String>, String> {
         let mut all = BTreeMap::new();
         let failed = |path: &str| {
@@ -222,13 +222,13 @@ impl Node {
         Ok(all)
     }
 
-    /// Writes a content over whatever a file holds. What it held.
+    /// Overwrites a file with a content. Returns the previous one.
     pub fn put(&self, file: &File, token: u64) -> Option<u64> {
         let before = held(file);
         let bytes = bytes(token);
         file.write_all_at(&bytes, 0).unwrap();
         file.set_len(bytes.len() as u64).unwrap();
-        // By the clock of the simulation.
+        // Timestamps use the simulated clock.
         let now = self.now().0;
         let time = rustix::fs::Timespec { tv_sec: now / 1_000_000_000, tv_nsec: now % 1_000_000_000 };
         let times = rustix::fs::Timestamps { last_access: time, last_modification: time };
@@ -237,7 +237,7 @@ impl Node {
     }
 }
 
-/// All of a file.
+/// Reads a whole file.
 pub fn held(file: &File) -> Vec<u8> {
     let (mut all, mut buffer) = (Vec::new(), [0; 1 << 16]);
     while let Ok(n @ 1..) = file.read_at(&mut buffer, all.len() as u64) {
@@ -246,7 +246,7 @@ pub fn held(file: &File) -> Vec<u8> {
     all
 }
 
-/// What a file holds by which a content is known: of all lengths that are stored in different ways.
+/// Returns the bytes of a content, in all lengths that are stored in different ways.
 pub fn bytes(token: u64) -> Vec<u8> {
     let length = match token % 16 {
         0..10 => 8 + 8 * (token % 7),
@@ -257,7 +257,7 @@ pub fn bytes(token: u64) -> Vec<u8> {
     token.to_be_bytes().repeat(length as usize / 8)
 }
 
-/// The content that bytes are.
+/// Returns the content to which these bytes belong.
 pub fn token(held: &[u8]) -> Option<u64> {
     let token = u64::from_be_bytes(*held.first_chunk()?);
     (bytes(token) == held).then_some(token)

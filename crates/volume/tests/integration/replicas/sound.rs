@@ -1,10 +1,10 @@
-//! What holds of every replica at every time, read from its database.
+//! Invariants of a replica's database, which hold at every time.
 
 use rusqlite::{Connection, OpenFlags};
 
 use crate::replicas::node::Node;
 
-/// Rows that must not be there.
+/// Queries that must return no rows.
 const WRONG: &[(&str, &str)] = &[
     ("names of nothing", "SELECT parent FROM link WHERE child NOT IN (SELECT num FROM object)"),
     (
@@ -51,7 +51,7 @@ const WRONG: &[(&str, &str)] = &[
     ),
 ];
 
-/// All that was committed.
+/// Checks the committed state.
 pub fn check(node: &Node) -> Result<(), String> {
     node.replica().commit().map_err(|errno| format!("{}: commit: {errno}", node.name))?;
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY;

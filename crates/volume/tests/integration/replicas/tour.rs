@@ -1,4 +1,4 @@
-//! A way through all that nodes do, which ends once at each point.
+//! Failpoint sweep: a sequence of all operations of nodes, which ends once at each failpoint.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ fn make(world: &mut World, n: usize, name: &str, kind: Kind) -> Result<u64, Stri
     let new = New { kind, mode: 0o700, owner: OwnerId(0), group: OwnerId(0), target: b"" };
     let replica = world.nodes[n].replica();
     match replica.lookup(ROOT, name.as_bytes()) {
-        // Of the time before the end.
+        // Created before the crash.
         Ok(node) => Ok(node.ino),
         Err(_) => replica.make(ROOT, name.as_bytes(), new).map(|node| node.ino).map_err(failed),
     }
@@ -32,18 +32,18 @@ fn write(world: &mut World, n: usize, name: &str, truncate: bool) -> Result<(), 
     world.user(n).sync_file(num).map_err(failed)
 }
 
-/// By which node, and what.
+/// Steps of the sequence: the node that executes each, and its work.
 const TOUR: &[(usize, Work)] = &[
     (0, |world| {
         make(world, 0, "directory", Kind::Directory)?;
-        // Of all lengths: some go into packs.
+        // Of all lengths: some are packed together.
         (0..16).try_for_each(|n| write(world, 0, &format!("file{n}"), false))
     }),
     (0, |world| world.settle_one(0)),
     (1, |world| world.settle_one(1)),
     (1, |world| world.read_all(1)),
     (1, |world| {
-        // It is made sure before it is written.
+        // The content is fetched and fsynced before the write.
         (8..16).try_for_each(|n| write(world, 1, &format!("file{n}"), true))
     }),
     (0, |world| {
@@ -78,8 +78,8 @@ const TOUR: &[(usize, Work)] = &[
         write(world, 0, "file3", true)?;
         world.settle_one(0)
     }),
-    // Who collects here leaves no time to what was sent and is not committed, so nobody may have anything on its way: also
-    // not one that ended when it was to go.
+    // Collection without a grace period frees uploads that are not committed, so no node may have any in flight, including one
+    // that ended before its push.
     (0, |world| world.settle_one(0)),
     (1, |world| world.settle_one(1)),
     (0, |world| world.settle_one(0)),
@@ -113,10 +113,10 @@ impl World {
     }
 }
 
-/// Whether the point was reached so often.
+/// Runs the sequence with a failpoint armed. Returns whether it was reached that often.
 fn ends_at(point: Failpoint, nth: u32, crash: Crash) -> Result<bool, String> {
     disarm();
-    // The whole tree is never read of a volume whose log is sealed.
+    // Nodes never read the whole tree of a volume with a sealed log.
     let seed = if matches!(point, Failpoint::TreeRead | Failpoint::TreeApplied) { 0 } else { point as u64 };
     let mut world = World::new(seed, 2);
     litter(&world.volume, &[27, 29]);

@@ -1,4 +1,4 @@
-//! What users do, at random, and what they are promised.
+//! Random operations of users, and the promises that replicas make to them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,15 +13,15 @@ use shunt_volume::replica::{New, ROOT, Rename, SetAttr, State};
 use crate::replicas::log;
 use crate::replicas::node::{Handle, Node, Place, held, token};
 
-/// Contents by what becomes of them.
+/// Contents and their promised fate.
 #[derive(Default)]
 pub struct Promises {
     pub next: u64,
-    /// They are to be somewhere: what was synced, or outlived all that happened.
+    /// Contents that must exist somewhere: they were synced, or survived every failure.
     pub due: BTreeSet<u64>,
-    /// Somebody who saw them did away with them.
+    /// Contents that a user who saw them has deleted or overwritten.
     pub ended: BTreeSet<u64>,
-    /// By digest, for those that are not where somebody does away with them.
+    /// Contents by digest, to identify those that a user deletes without a local copy.
     digests: BTreeMap<[u8; 32], u64>,
 }
 
@@ -56,7 +56,7 @@ impl User<'_> {
         token
     }
 
-    /// The content of a file, here or not.
+    /// Returns the content of a file, whether it is cached or not.
     fn token_of(&self, num: u64) -> Result<Option<u64>, Errno> {
         let replica = self.node.replica();
         let node = replica.get(num)?;
@@ -79,16 +79,16 @@ impl User<'_> {
         Ok(())
     }
 
-    /// All contents that can be seen.
+    /// Returns all visible contents.
     fn all(&self) -> Result<BTreeSet<u64>, Errno> {
         let places = self.node.places()?;
         places.iter().filter_map(|place| self.token_of(place.node.ino).transpose()).collect()
     }
 
-    /// One thing. What makes no sense is refused.
+    /// Executes one random operation. Impossible operations are refused.
     ///
     /// # Errors
-    /// Only those that no user should see.
+    /// Errors that no user should see.
     pub fn act(&mut self) -> Done {
         match self.try_to_act() {
             Err(
@@ -198,7 +198,7 @@ impl User<'_> {
         self.committed();
         if let Some(token) = held {
             log(|| format!("  {token} is synced"));
-            // Where its name is gone, so is the promise.
+            // If the name was removed, so was the promise.
             self.node.committed.remove(&token);
         }
         Ok(())
@@ -216,7 +216,7 @@ impl User<'_> {
         self.promises.ended.extend(before);
         if self.rng.random_range(0..3) > 0 {
             replica.release_open(num, true, opened.session);
-            // One without a name goes with its last close.
+            // A file without a name is freed at its last close.
             if replica.get(num).is_ok_and(|node| node.links > 0) {
                 self.node.wrote.insert(token);
             }
@@ -224,7 +224,7 @@ impl User<'_> {
                 self.sync_file(num)?;
             }
         } else {
-            // In the other order.
+            // With sync and close in the other order.
             self.node.wrote.insert(token);
             if self.rng.random() {
                 replica.sync_file(num)?;
@@ -236,7 +236,7 @@ impl User<'_> {
         Ok(())
     }
 
-    /// Writes through a file that was opened some time ago.
+    /// Writes through a file that was opened earlier.
     fn close(&mut self) -> Done {
         if self.node.open.is_empty() {
             return Ok(());
@@ -249,7 +249,7 @@ impl User<'_> {
             debug_assert_eq!(held(&file).len(), file.metadata().unwrap().len() as usize);
             let before = self.node.put(&file, token);
             self.promises.ended.extend(before);
-            // Who writes to a file that was deleted goes on with that one, also where its object came back.
+            // A write to a deleted file goes to that file, even if its object was restored.
             let now = self.node.replica().open_file(num, false, false);
             if let Ok(now) = &now {
                 self.node.replica().release_open(num, false, now.session);
@@ -293,11 +293,11 @@ impl User<'_> {
         remove().map(drop)
     }
 
-    /// Does away with all that cannot be seen afterwards.
+    /// Runs an operation, and marks every content as ended that is not visible afterwards.
     fn loses(&mut self, work: impl FnOnce() -> Done) -> Done {
         let before = self.all()?;
         let ended: BTreeSet<u64> = before.difference(&self.promises.ended).copied().collect();
-        // Also where it fails half way: it may be done then.
+        // Also if the operation fails half way, because it may have taken effect.
         self.promises.ended.extend(&ended);
         work()?;
         let after = self.all()?;

@@ -1,4 +1,4 @@
-//! A volume, its nodes, and what is to hold of them in the end.
+//! A simulated volume with its nodes, and the checks at the end of a simulation.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use crate::replicas::node::{Node, bytes, token};
 use crate::replicas::user::{Promises, User};
 use crate::replicas::{log, sound};
 
-/// Nobody needs more rounds to agree.
+/// Maximum number of rounds until all nodes agree.
 const ROUNDS: u32 = 300;
 
 pub struct World {
@@ -37,7 +37,7 @@ pub struct World {
     secret: Option<VolumeKey>,
 }
 
-/// Sends a pack of which nobody will speak, but for what users write of these tokens: to be rewritten.
+/// Uploads a pack that nothing references, except for chunks that users write as these tokens, so that it gets compacted.
 pub fn litter(volume: &Volume, tokens: &[u64]) {
     let mut upload = volume.content.upload(&*volume.meta);
     let mut noise = [0; 100_000];
@@ -54,11 +54,11 @@ impl World {
     pub fn new(seed: u64, nodes: usize) -> Self {
         let dir = scratch();
         let at = MetaAddress::Sqlite(dir.path().join("volume"));
-        // Of some, the store does not know what it has.
+        // Some volumes are encrypted: their store does not know their contents.
         let secret = (seed % 8 == 3).then(|| VolumeKey::parse(&"5a".repeat(32)).unwrap());
         let options = Options { secret: secret.clone(), ..Options::default() };
         let volume = create(&at, &"simulated".parse().unwrap(), &options).unwrap();
-        // Nothing of the past is wanted: what nobody speaks of may go at once.
+        // Without history, unreferenced data may be freed at once.
         let kept = Retention { age: Some(Duration::ZERO), versions: Some(0) };
         maintenance::set_retention(volume.keeper().unwrap(), kept).unwrap();
         let mut world = Self {
@@ -86,7 +86,7 @@ impl World {
         User { node: &mut self.nodes[n], rng: &mut self.rng, promises: &mut self.promises }
     }
 
-    /// A round of a node. While the network is bad, it may be in vain.
+    /// Runs a synchronisation round of a node. It may fail while the network is bad.
     pub fn step(&mut self, n: usize, good: bool) -> Result<Step, String> {
         match self.nodes[n].step() {
             Err(SyncError::Store(StoreError::Unreachable(_))) if !good => Ok(Step::default()),
@@ -94,7 +94,7 @@ impl World {
         }
     }
 
-    /// A node ends, and starts again.
+    /// Ends a node, and starts it again.
     pub fn crash(&mut self, n: usize, crash: Crash) -> Result<(), String> {
         let Self { nodes, rng, promises, .. } = self;
         let node = &mut nodes[n];
@@ -105,7 +105,7 @@ impl World {
         sound::check(node)
     }
 
-    /// Where something was to fail, and did, the node ends with it.
+    /// Runs an operation with an armed failpoint. If that fired, the node crashes with it.
     pub fn survive(
         &mut self,
         n: usize,
@@ -122,7 +122,8 @@ impl World {
         done.map(|()| false)
     }
 
-    /// Shortens the log, so that who was away for long has to read the whole tree; but for a sealed one, which never is.
+    /// Truncates the log, so that nodes that were offline for long have to read the whole tree. A sealed log is never
+    /// truncated.
     pub fn forget(&mut self, count: u64) -> Result<(), String> {
         if self.volume.described.sealed.is_some() {
             return Ok(());
@@ -136,7 +137,7 @@ impl World {
         collect(&self.volume, grace, None, &|_, _| ()).map(drop).map_err(|error| format!("gc: {error}"))
     }
 
-    /// Until nobody has anything to do.
+    /// Runs rounds until no node has anything to do.
     pub fn settle(&mut self) -> Result<(), String> {
         for _ in 0..ROUNDS {
             let mut quiet = true;
@@ -174,7 +175,7 @@ impl World {
                 match token(&held) {
                     Some(token) => drop(found.insert(token)),
                     None if held.is_empty() => {}
-                    // What was never written out may be anything after a power failure, and it is shared like all else.
+                    // Unsynced data may be arbitrary after a power failure, and is pushed like all other data.
                     None if self.nodes.iter().any(|node| node.disk.damaged.contains(&held)) => {}
                     None => {
                         let head = &held[..held.len().min(24)];
@@ -192,8 +193,8 @@ impl World {
         if lost.is_empty() { Ok(()) } else { Err(format!("contents {lost:?} are lost")) }
     }
 
-    /// Has all be well, and asks for all that was promised. With `deep`, of a new node too, once nothing is stored that
-    /// nobody speaks of.
+    /// Ends all failures, and checks all promises. With `deep` it also checks a new node, after all unreferenced data was
+    /// freed.
     pub fn judge(&mut self, deep: bool) -> Result<(), String> {
         self.heal()?;
         let mut seen = BTreeSet::new();
@@ -204,7 +205,7 @@ impl World {
         self.nothing_lost(&seen)?;
         self.resolve_all()?;
         if deep {
-            // Condemned, dropped, removed.
+            // Marks, drops, and deletes.
             for _ in 0..3 {
                 self.collect(Duration::ZERO)?;
             }
@@ -242,7 +243,7 @@ impl World {
         if checked.count == 0 { Ok(()) } else { Err(format!("the volume is not sound: {checked:?}")) }
     }
 
-    /// With both sides of each conflict, all nodes have the same.
+    /// Keeps both sides of each conflict, after which all nodes have the same tree.
     fn resolve_all(&mut self) -> Result<(), String> {
         for _ in 0..20 {
             let mut there = false;
@@ -250,7 +251,7 @@ impl World {
                 for (at, _) in node.replica().conflicts().map_err(|errno| errno.to_string())? {
                     there = true;
                     log(|| format!("{} keeps both of {at:?}", node.name));
-                    // One may have ended another.
+                    // Resolving one conflict may have ended another.
                     node.replica().keep_both(&at).ok();
                 }
             }

@@ -1,4 +1,4 @@
-//! A replica in memory, with the least that a replica can be: both trees in full, and a copy of them that outlives a crash.
+//! Minimal in-memory replica: both trees in full, and a copy of them that survives a crash.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,7 +24,7 @@ pub struct State {
     pub next: Ino,
     pub versions: BTreeMap<Ino, u64>,
     pub outbox: Option<Outbox>,
-    /// Contents that a user wrote here, and those that a user here saw and did away with: since the last commit.
+    /// Contents that a user wrote here, and those that a user here saw and deleted or overwrote, since the last commit.
     pub wrote: BTreeSet<u64>,
     pub ended: BTreeSet<u64>,
 }
@@ -34,7 +34,7 @@ pub struct Memory {
     pub now: RefCell<State>,
     lasting: RefCell<State>,
     ids: Cell<u128>,
-    /// Steps of persistence until the next crash.
+    /// Number of persistence steps until the next crash.
     pub crash_in: Cell<Option<u32>>,
 }
 
@@ -58,7 +58,7 @@ impl Memory {
         ObjectId(self.ids.get())
     }
 
-    /// What is there now outlives a crash. What was written and ended since.
+    /// Makes the current state durable. Returns the contents written and ended since the last commit.
     pub fn commit(&self) -> (BTreeSet<u64>, BTreeSet<u64>) {
         let mut now = self.now.borrow_mut();
         *self.lasting.borrow_mut() = now.clone();
@@ -73,7 +73,7 @@ impl Memory {
         *self.now.borrow_mut() = self.lasting.borrow().clone();
     }
 
-    /// A point at which the power may fail.
+    /// A crash point.
     fn point(&self) -> Result<(), Errno> {
         match self.crash_in.get() {
             Some(0) => return Err(Errno::IO),
@@ -83,7 +83,7 @@ impl Memory {
         Ok(())
     }
 
-    /// A transaction lasts with all that was done before it.
+    /// Makes a transaction durable, with everything before it.
     pub fn lasts(&self) {
         *self.lasting.borrow_mut() = self.now.borrow().clone();
     }

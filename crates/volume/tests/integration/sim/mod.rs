@@ -1,11 +1,11 @@
-//! Nodes, a store and a bad network, all in one thread and by one seed.
+//! Simulation of the merge: nodes, a store and an unreliable network, in one thread and from one seed.
 //!
-//! Users of some nodes change a tree at random while answers are lost and nodes crash. Once the network is well again and
-//! everybody has synchronised, all nodes have the store's tree, and every content that a user wrote and that no user who
-//! saw it did away with is in the tree or shown in a conflict.
+//! Users of some nodes change a tree at random while replies are lost and nodes crash. Once the network works again and all
+//! nodes have synchronised, all nodes have the store's tree, and every content that a user wrote and no user who saw it deleted
+//! or overwrote is in the tree or shown in a conflict.
 //!
-//! `SEED=n` runs that one, and `LOG=1` says what happens in it; `SEEDS=n` so many; `TIME=s` goes on for so long from `SEED`
-//! on, or from what the file `STATE` says, which is kept.
+//! `SEED=n` runs one seed, and `LOG=1` logs its events; `SEEDS=n` sets the number of seeds; with `TIME=s` the run continues for
+//! that many seconds from `SEED` on, or from the seed in the file `STATE`, which is updated.
 
 mod memory;
 mod user;
@@ -47,7 +47,7 @@ fn root() -> Object {
     }
 }
 
-/// Contents that were written and are still to be somewhere.
+/// Contents that were written, and those that were deleted or overwritten. The difference must still exist.
 #[derive(Default)]
 struct Alive {
     wrote: BTreeSet<u64>,
@@ -66,8 +66,8 @@ fn run(seed: u64) -> Result<(), String> {
     run_by(seed, root(), None)
 }
 
-/// The same, and as often where nodes lose the right to change anything and get it again, or where conflicts are decided as
-/// they arise.
+/// Runs a seed plain, and again in a variant: nodes lose and regain write permission (even seeds), or conflicts are resolved as
+/// they arise (odd seeds).
 fn run_all(seed: u64) -> Result<(), String> {
     run(seed)?;
     match seed % 2 {
@@ -180,7 +180,7 @@ fn heal(nodes: &mut [Node<'_>], alive: &mut Alive) -> Result<(), String> {
     Err(format!("there is no end: {todo:?}"))
 }
 
-/// What holds of every node at every time.
+/// Checks the invariants of a node.
 fn check_tree(state: &State) -> Result<(), String> {
     for (at, num) in &state.links {
         if !state.local.contains_key(num) || !state.local.contains_key(&at.parent) {
@@ -221,7 +221,7 @@ fn compare(nodes: &[Node<'_>], alive: &Alive) -> Result<(), String> {
         let visible = user::visible(&state);
         seen.extend(visible.iter().filter_map(|num| user::token(&state.local[num])));
         for (num, base) in &state.base {
-            // Deleted here, and that waits with a side of a conflict that it goes together with.
+            // Deleted locally; the deletion waits with a side of a conflict that it must be committed with.
             let waits = *num != ROOT && state.names(Tree::Local, *num).unwrap().is_empty();
             if !waits && state.local.get(num).is_none_or(|here| *here != base.object) {
                 return Err(format!(
@@ -275,15 +275,16 @@ fn nothing_is_lost_whatever_happens() {
     seeds::each("seeds", 150, run_all);
 }
 
-/// A directory came back into one that was itself to be kept below it (7655, 9078), or had no place itself for that moment
-/// (14349); names stayed agreed on in a directory of which this node had sent the deletion (8455); of changes that could only go
-/// together one was left out (15083); directories that are sides of conflicts in each other fell together (28714); one was moved
-/// into another that was to leave it and could not (35390); one that lost its name to the store was taken to be below itself
-/// by a conflict (58487); commits that had been read were done once more with the whole tree (103243); what goes back to where the
-/// store has it was asked for its way while it was still in a side below itself (124046). A directory that this node had moved,
-/// and had moved back since, came in at the other place too, with the whole tree (226518). Two files here were the one that others
-/// made with several names: what the first was called besides led to nothing (295105). What this node had put in the place of another's
-/// and others had moved since stayed there, too, with the whole tree (357787).
+/// Bugs that these seeds found: A directory was restored into one that was itself to be kept below it (7655, 9078), or that had
+/// no place at that moment (14349). Base names stayed in a directory of which this node had pushed the deletion (8455). Of
+/// changes that form an atomic group one was left out (15083). Directories that are sides of conflicts in each other were lost
+/// together (28714). One was moved into another that was to leave it and could not (35390). One that lost its name to the store
+/// was taken to be below itself by a conflict (58487). Commits that had been applied were applied again with the whole tree
+/// (103243). An object that returns to its remote parent was asked for its path while it was still in a side below itself
+/// (124046). A directory that this node had moved, and moved back since, also appeared at the other place with the whole tree
+/// (226518). Two local files were the one that others created with several names: a further name of the first led to nothing
+/// (295105). An object that this node had put in the place of another's, and that others had moved since, also stayed there
+/// with the whole tree (357787).
 #[test]
 fn what_was_found_stays_mended() {
     for seed in [7655, 8455, 9078, 14349, 15083, 28714, 35390, 58487, 103_243, 124_046, 295_105] {

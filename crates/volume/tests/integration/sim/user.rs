@@ -1,4 +1,4 @@
-//! What users do, at random.
+//! Random operations of users.
 
 use std::collections::BTreeSet;
 
@@ -24,7 +24,7 @@ pub fn token(object: &Object) -> Option<u64> {
     }
 }
 
-/// Everything that a user can get at: the tree, and this node's sides of conflicts with what is in them.
+/// Returns all objects that a user can reach: the tree, and this node's sides of conflicts with their contents.
 pub fn visible(state: &State) -> BTreeSet<Ino> {
     let mut found = BTreeSet::from([ROOT]);
     let mut queue = vec![ROOT];
@@ -62,7 +62,7 @@ pub struct User<'a> {
     pub memory: &'a Memory,
     pub rng: &'a mut SmallRng,
     pub next_token: &'a mut u64,
-    /// By this node's clock.
+    /// Time of this node's clock.
     pub now: Time,
 }
 
@@ -75,7 +75,7 @@ impl User<'_> {
         vec![b'a' + self.rng.random_range(0..4u8)]
     }
 
-    /// One operation; what makes no sense is not done.
+    /// Executes one random operation; impossible ones are skipped.
     pub fn act(&mut self) {
         let mut state = std::mem::take(&mut *self.memory.now.borrow_mut());
         let all = visible(&state);
@@ -162,7 +162,7 @@ impl User<'_> {
     }
 
     fn new_content(&mut self, state: &mut State) -> Content {
-        // Now and then the same as somebody else writes.
+        // Occasionally the same content as another user's.
         if self.rng.random_range(0..12) == 0 {
             return content(1);
         }

@@ -1,4 +1,4 @@
-//! Short ways to say changes.
+//! Short constructors of objects and transactions.
 
 use shunt_volume::id::{NodeName, ObjectId, OwnerId, Seq};
 use shunt_volume::object::{Content, Kind, LinkName, Object, Time};
@@ -45,7 +45,7 @@ pub fn node(name: &str) -> NodeName {
     name.parse().unwrap()
 }
 
-/// Commits under a token that nobody else uses.
+/// Commits under a fresh token.
 pub fn commit(store: &dyn MetaStore, items: &[Transaction]) -> Vec<Result<Seq, Rejected>> {
     store.commit(&node("one"), rand::random(), items).unwrap()
 }

@@ -1,4 +1,4 @@
-//! The engines, each as a way to make a fresh volume.
+//! The store engines, each with a way to create a volume.
 
 use std::sync::{Arc, OnceLock};
 
@@ -15,7 +15,7 @@ impl Fresh {
     }
 }
 
-/// A fresh volume, and what has to live as long as it.
+/// A new volume, and the resources that live as long.
 pub struct Fresh {
     pub store: Arc<dyn StoreAdmin>,
     pub keeper: Arc<dyn StoreAdmin>,
@@ -40,7 +40,7 @@ pub fn sqlite_memory() -> Option<Fresh> {
     Fresh::of(Arc::new(store), None)
 }
 
-/// One server for all tests of this process, a volume for each.
+/// One server for all tests of this process, with a volume for each.
 pub fn server() -> Option<&'static Postgres> {
     static SERVER: OnceLock<Option<Postgres>> = OnceLock::new();
     SERVER.get_or_init(|| Postgres::start(false)).as_ref()
@@ -62,7 +62,7 @@ pub fn postgres() -> Option<Fresh> {
     Fresh::of(Arc::new(store), None)
 }
 
-/// The suite on an engine; on one that is not there: not at all, unless `CI` is set.
+/// Runs the suite on an engine. A missing engine is skipped, unless `CI` is set.
 macro_rules! engine {
     ($engine:ident: $($test:ident)*; $($past:ident)*) => {
         mod $engine {

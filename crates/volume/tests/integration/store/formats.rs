@@ -1,4 +1,4 @@
-//! Stores that an older version made.
+//! Stores created by an older version.
 
 use shunt_volume::id::Seq;
 use shunt_volume::object::Kind;
@@ -7,7 +7,7 @@ use shunt_volume::store::{MetaStore, Mutation, PostgresStore, SqliteStore, Store
 use crate::store::build::*;
 use crate::store::engines::server;
 
-/// What was there before goes on; what was before that is not told as if it were known.
+/// Checks that earlier objects remain usable, and that history before the upgrade is reported as unknown.
 fn goes_on(store: &dyn MetaStore, before: Seq) {
     let history = store.history().unwrap();
     assert_eq!((store.head().unwrap(), history.kept_since().unwrap()), (before, before));
@@ -51,7 +51,7 @@ fn a_database_of_format_1_gets_what_it_lacks() {
     };
     let (one, other) = ("old".parse().unwrap(), "newer".parse().unwrap());
     let root = object(1, Kind::Directory);
-    // Tables of their own, among those of the other tests.
+    // In a schema of its own, apart from those of the other tests.
     let address = format!("{}?options=-c%20search_path%3Dformat1", server.address());
     sql(&server.address(), "CREATE SCHEMA format1");
     let store = PostgresStore::create(&address, &one, &root, b"about").unwrap();
@@ -63,7 +63,7 @@ fn a_database_of_format_1_gets_what_it_lacks() {
          ALTER TABLE format1.shunt_volume DROP COLUMN kept; ALTER TABLE format1.shunt_volume DROP COLUMN latest;
          UPDATE format1.shunt_volume SET format = 1",
     );
-    // Another volume beside it brings the tables, not its format.
+    // Creating another volume in the same schema adds the tables, but does not upgrade the format of the first volume.
     drop(PostgresStore::create(&address, &other, &root, b"").unwrap());
     goes_on(&PostgresStore::open(&address, &one).unwrap(), before);
     sql(&server.address(), "UPDATE format1.shunt_volume SET format = 99");

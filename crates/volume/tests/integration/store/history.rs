@@ -1,4 +1,4 @@
-//! What a store tells of the past: the same on all engines.
+//! History queries, which give the same results on all engines.
 
 use std::sync::Arc;
 
@@ -64,7 +64,7 @@ pub fn keeps_what_is_superseded(store: &Store) {
     assert_eq!(names.len(), 2);
     let of_a = past.past_of_name(&at(ROOT, "a")).unwrap();
     assert_eq!((of_a.len(), of_a[0].until, of_a[0].link.child), (1, moved, id(2)));
-    // The top directory is not changed by names in it.
+    // Changes of names in the root directory do not create versions of it.
     assert_eq!(past.versions(ROOT).unwrap().len(), 1);
 }
 
@@ -143,7 +143,7 @@ pub fn forgets_by_age_and_by_count(store: &Store) {
     assert_eq!((sizes(), past(store).kept_since().unwrap()), (vec![6, 5, 4, 3, 2], seqs[1]));
     assert_eq!(store.trim(Seq(0), Some(2)).unwrap(), 2);
     assert_eq!((sizes(), past(store).kept_since().unwrap()), (vec![6, 5, 4], seqs[1]));
-    // What is not kept is not shown as something else.
+    // A version that is not retained is not replaced by another one.
     let seen = |seq| past(store).object_at(id(2), seq).unwrap().map(|stored| stored.object.content.size);
     assert_eq!((seen(seqs[2]), seen(seqs[3]), seen(gone)), (None, Some(4), Some(6)));
     assert_eq!(past(store).past_of_name(&at(ROOT, "b")).unwrap().len(), 1);

@@ -1,4 +1,4 @@
-//! Leases: what every engine has to do.
+//! Requirements on leases for every engine.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use crate::store::build::*;
 
 type Store = Arc<dyn StoreAdmin>;
 
-/// Long enough for all of a test.
+/// Session TTL, long enough for a test.
 const LIFE: u32 = 30_000;
 
 fn ask(session: u128, seen: u64) -> LeaseRequest {
@@ -24,7 +24,7 @@ fn say(store: &Store, ask: &LeaseRequest) -> LeaseResponse {
     store.lease(&node(&format!("n{}", ask.session)), ask).unwrap()
 }
 
-/// Two sessions that know of each other, and the place up to which both have seen all.
+/// Starts two sessions that know of each other. Returns the position up to which both have seen everything.
 fn two(store: &Store) -> u64 {
     let one = say(store, &ask(1, 0));
     assert_eq!((one.began, one.company, one.all_seen), (true, 0, u64::MAX));
@@ -45,7 +45,7 @@ pub fn tells_of_leases_until_all_have_seen_them(store: &Store) {
     let taken = say(store, &LeaseRequest { take: vec![(7, id(5)), (8, ROOT)], ..ask(1, at) });
     assert!(taken.at > at && taken.events.is_empty(), "{taken:?}");
     assert!(taken.all_seen < taken.at);
-    // It may have been said already: an answer can be lost.
+    // A repeated request is accepted, since a reply can be lost.
     assert_eq!(say(store, &LeaseRequest { take: vec![(7, id(5))], ..ask(1, at) }).at, taken.at);
 
     let told = say(store, &ask(2, at));
@@ -54,7 +54,7 @@ pub fn tells_of_leases_until_all_have_seen_them(store: &Store) {
     let who = events[0].who;
     let lease = |lease, object, freed| LeaseEvent { lease, object, who, freed };
     assert_eq!(events, [lease(7, id(5), None), lease(8, ROOT, None)]);
-    // Told again until it says that it has seen them.
+    // Events are sent again until they are acknowledged.
     assert_eq!(say(store, &ask(2, at)).events.len(), 2);
     assert!(say(store, &ask(1, taken.at)).all_seen < taken.at);
     let acks = say(store, &ask(1, taken.at)).acks;
@@ -63,11 +63,11 @@ pub fn tells_of_leases_until_all_have_seen_them(store: &Store) {
     assert_eq!(seen.all_seen, taken.at);
     assert!(seen.acks > acks);
 
-    // A third comes, and is told of what is held.
+    // A third session gets the existing leases.
     assert_eq!(say(store, &ask(3, 0)).events.len(), 2);
     say(store, &LeaseRequest { free: vec![(7, Seq(1))], ..ask(1, taken.at) });
     assert_eq!(say(store, &ask(2, told.at)).events, [lease(7, id(5), Some(Seq(1)))]);
-    // Somebody else's are left alone.
+    // Leases of another session stay.
     let free = LeaseRequest { free: vec![(8, Seq(1))], ..ask(2, told.at) };
     assert!(!say(store, &free).events.iter().any(|event| event.lease == 8));
 }
@@ -89,9 +89,9 @@ pub fn ends_leases_with_their_session(store: &Store) {
     };
     assert_eq!(freed.events[0].freed, Some(Seq(0)));
     assert_eq!(freed.all_seen, u64::MAX, "who is gone is waited for by nobody");
-    // It comes back as a new one, which has nothing.
+    // It returns as a new session without leases.
     assert!(say(store, &ask(1, told.at)).began);
-    // One that says so is gone at once.
+    // A session that ends explicitly is gone at once.
     say(store, &LeaseRequest { ends: true, ..ask(1, 0) });
     assert_eq!(say(store, &ask(2, told.at)).company, 0);
 }
@@ -113,7 +113,7 @@ pub fn wakes_who_waits_for_leases(store: &Store) {
     assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
 }
 
-/// What is said to a board at a time in seconds.
+/// Sends a request to a lease table at a time in seconds.
 fn at_time(board: &mut LeaseTable, node: &str, ask: &LeaseRequest, seconds: i64) -> Option<LeaseResponse> {
     board.exchange(&crate::store::build::node(node), ask, Time(seconds * 1_000_000_000), Seq(0))
 }
@@ -133,17 +133,17 @@ fn who_sees_nothing_is_in_nobodys_way_for_long() {
         assert!(!told.began, "it sees all");
         seen = told.at;
         let idle = at_time(&mut board, "idle", &ask(2, slow.at), second);
-        // The first time it may begin again at once.
+        // The first time it may start a new session at once.
         ended = ended.or(idle.is_none_or(|idle| idle.began).then_some(second));
         if second % 5 == 0 {
-            // What it was told five seconds before: it is slow.
+            // It acknowledges the events of five seconds before: it is slow.
             let told = at_time(&mut board, "slow", &ask(3, slow_seen), second).unwrap();
             assert!(!told.began, "after {second} s");
             slow_seen = told.at;
         }
     }
     assert!(ended.is_some_and(|ended| (12..20).contains(&ended)), "{ended:?}");
-    // Where nothing comes that could be seen, nobody is behind.
+    // Without events no session falls behind.
     let mut board = LeaseTable::default();
     let alone = at_time(&mut board, "one", &ask(1, 0), 0).unwrap();
     for second in 1..60 {
@@ -151,10 +151,10 @@ fn who_sees_nothing_is_in_nobodys_way_for_long() {
     }
 }
 
-/// A node that never acknowledges, and begins a new session whenever one ended, as any node could that may only read.
+/// A node that never acknowledges, and starts a new session whenever one ended, as any read-only node could.
 #[test]
 fn who_sees_nothing_again_and_again_holds_up_nobody() {
-    // One that says something each second, and one that says something as its session begins, and then nothing.
+    // One that sends a request each second, and one that sends one request for each session and is silent then.
     for (life, silent) in [(5000, 1), (30_000, 31)] {
         let mut board = LeaseTable::default();
         let (mut seen, mut session, mut stalled) = (0, 100, 0);

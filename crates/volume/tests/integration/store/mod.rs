@@ -1,4 +1,4 @@
-//! All engines of a store behave alike: one suite, run on each.
+//! All store engines behave alike: one suite runs on each.
 
 mod build;
 mod engines;

@@ -1,4 +1,4 @@
-//! A store as simple as it can be, to compare the engines with: whole states, checked as a whole.
+//! Reference model of a store, to compare the engines with: complete states, validated as a whole.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::store::engines::Fresh;
 
 #[derive(Clone, Default)]
 struct Model {
-    /// Kind and mode.
+    /// Kind and mode of each object.
     objects: BTreeMap<ObjectId, (Kind, u16)>,
     links: BTreeMap<LinkName, (ObjectId, Seq)>,
     head: u64,
@@ -45,7 +45,7 @@ impl Model {
         }
     }
 
-    /// Whether the change could be made.
+    /// Applies a mutation. Returns whether it was possible.
     fn change(&mut self, mutation: &Mutation) -> bool {
         match mutation {
             Mutation::Make(object) => self.objects.insert(object.id, (object.kind, object.mode)).is_none(),
@@ -71,8 +71,7 @@ impl Model {
         if !item.mutations.iter().all(|mutation| next.change(mutation)) {
             return false;
         }
-        // Objects that no way leads to: either they lost their last name and hold nothing, or there is a cycle or a subtree
-        // that hangs on nothing.
+        // Unreachable objects: either they lost their last name and are empty, or they form a cycle or a detached subtree.
         let unnamed: Vec<_> =
             next.objects.keys().copied().filter(|id| *id != ROOT && next.names_of(*id) == 0).collect();
         if unnamed.iter().any(|id| !next.is_empty(*id)) {
@@ -145,7 +144,7 @@ fn items() -> impl Strategy<Value = Transaction> {
     })
 }
 
-/// Random changes seldom fit: most are turned into some that do, with what is there.
+/// Random changes are rarely valid: most are turned into valid ones, with existing objects.
 fn sensible(model: &Model, steer: bool, mut item: Transaction) -> Transaction {
     let directories: Vec<_> = model.objects.keys().copied().filter(|id| model.is_directory(*id)).collect();
     let links: Vec<_> = model.links.iter().map(|(at, (child, _))| (at.clone(), *child)).collect();
@@ -184,7 +183,7 @@ fn same(model: &Model, store: &dyn MetaStore) {
     }
 }
 
-/// Every state that there was is told still.
+/// Checks that history reports every earlier state.
 fn same_past(states: &[Model], store: &dyn MetaStore) {
     let history = store.history().unwrap();
     for model in states {

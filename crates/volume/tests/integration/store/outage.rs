@@ -1,4 +1,4 @@
-//! A database that goes away and comes back.
+//! A database that becomes unreachable and returns.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -13,17 +13,17 @@ use shunt_volume::store::{MetaStore, PostgresStore, StoreError};
 use crate::store::build::*;
 use crate::store::engines::server;
 
-/// Between the store and its server.
+/// Proxy between the store and its server.
 #[derive(Default)]
 struct Line {
-    /// Nothing gets through, and what was open is closed.
+    /// Forwards nothing, and closes open connections.
     is_cut: AtomicBool,
-    /// Closes the next connection that commits once the server has, before the answer is through.
+    /// Closes the next connection that commits, after the server has committed and before the reply is forwarded.
     loses_an_answer: AtomicBool,
 }
 
 impl Line {
-    /// The port that leads to the server's.
+    /// Starts the proxy. Returns its port.
     fn lay(self: &Arc<Self>, server: u16) -> u16 {
         let here = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = here.local_addr().unwrap().port();
@@ -56,7 +56,7 @@ impl Line {
         });
     }
 
-    /// Until one side ends, the line is cut, or `passes` says no.
+    /// Forwards data until one side ends, the line is cut, or `passes` returns false.
     fn go(
         self: Arc<Self>,
         mut from: TcpStream,

@@ -1,4 +1,4 @@
-//! What every engine has to do.
+//! Requirements on every store engine.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -48,7 +48,7 @@ pub fn forgets_the_beginning_of_the_log(store: &Store) {
     assert_eq!(store.forget(always, 7).unwrap(), Seq(3));
     assert!(matches!(store.log_since(Seq(2), 1), Err(StoreError::Forgotten(Seq(2)))));
     assert_eq!(store.log_since(Seq(3), 100).unwrap(), log[3..]);
-    // What is young stays, and what was forgotten does not come back.
+    // Young entries stay, and forgotten ones do not return.
     assert_eq!(
         store.forget(log[6].at, 0).unwrap().0.max(3),
         log.partition_point(|one| one.at < log[6].at).max(3) as u64
@@ -99,7 +99,7 @@ pub fn checks_preconditions(store: &Store) {
     assert_eq!(refused(&**store, when([link(2, 1), mode(1)], set())), Rejected::Stale(1));
     assert_eq!(refused(&**store, when([link(2, 2)], set())), Rejected::Stale(0));
     assert_eq!(refused(&**store, when([link(3, 1)], set())), Rejected::Stale(0));
-    // Other fields are as they were made.
+    // Other fields have the version of the creation.
     let owner = Precondition::Field(id(2), Field::Owner, Seq(1));
     let other = Precondition::Field(id(2), Field::Xattr(b"user.a".to_vec()), Seq(1));
     assert_eq!(done(&**store, when([mode(2), owner, other], set())), Seq(3));
@@ -146,7 +146,7 @@ pub fn takes_back_what_was_begun(store: &Store) {
         Mutation::Link(at(ROOT, "h"), id(4)),
         Mutation::Unlink(at(ROOT, "nothing")),
     ]);
-    // The second one finds the state before the first, in the same batch.
+    // The second one is checked against the state after the first one was rejected, in the same batch.
     let answers = commit(&**store, &[half.clone(), half]);
     assert!(answers.iter().all(|answer| matches!(answer, Err(Rejected::Invalid(5, _)))), "{answers:?}");
     assert_eq!(store.scan(ROOT, 100).unwrap(), before);
@@ -161,14 +161,14 @@ pub fn refuses_cycles(store: &Store) {
     };
     assert_eq!(refused(&**store, mv(ROOT, "d2", id(4), 2)), Rejected::Cycle);
     assert_eq!(refused(&**store, mv(ROOT, "d2", id(2), 2)), Rejected::Cycle);
-    // Each of both alone is well; the second one is not any more. In one batch and in two.
+    // Each of the two alone is valid, but not the second one after the first. In one batch and in two.
     done(&**store, make(6, Kind::Directory, id(5), "d6"));
     let answers = commit(&**store, &[mv(ROOT, "d2", id(6), 2), mv(ROOT, "d5", id(4), 5)]);
     assert!(answers[0].is_ok(), "{answers:?}");
     assert_eq!(answers[1], Err(Rejected::Cycle));
     assert_eq!(refused(&**store, mv(ROOT, "d5", id(3), 5)), Rejected::Cycle);
     done(&**store, mv(id(2), "d3", ROOT, 3));
-    // Two that are moved into each other by one item.
+    // Two directories that one transaction moves into each other.
     let both = change([
         Mutation::Unlink(at(id(3), "d4")),
         Mutation::Unlink(at(ROOT, "d3")),
@@ -185,7 +185,7 @@ pub fn counts_links(store: &Store) {
     assert_eq!(links(), Some(3));
     done(&**store, change([Mutation::Unlink(at(ROOT, "b"))]));
     assert_eq!(links(), Some(2));
-    // A directory has one.
+    // A directory has one name.
     done(&**store, make(3, Kind::Directory, ROOT, "d"));
     let second = refused(&**store, change([Mutation::Link(at(ROOT, "e"), id(3))]));
     assert!(matches!(second, Rejected::Invalid(0, _)));
@@ -208,7 +208,7 @@ pub fn keeps_directories_that_hold_names(store: &Store) {
     done(&**store, make(3, Kind::Regular, id(2), "f"));
     let gone = || Mutation::Unlink(at(ROOT, "d"));
     assert!(matches!(refused(&**store, change([gone()])), Rejected::Invalid(0, _)));
-    // With what it holds, by one item, in this order too.
+    // Together with its contents, in one transaction, in this order too.
     done(&**store, change([gone(), Mutation::Unlink(at(id(2), "f"))]));
     let page = store.scan(ObjectId(0), 10).unwrap();
     assert_eq!((page.objects.len(), page.links.len()), (1, 0));
@@ -252,7 +252,7 @@ pub fn answers_a_token_once(store: &Store) {
     let first = store.commit(&node("one"), 42, &items).unwrap();
     assert_eq!(store.commit(&node("one"), 42, &items).unwrap(), first);
     assert_eq!(store.head().unwrap(), Seq(1));
-    // Of another node it is another batch.
+    // From another node it is another batch.
     let second = store.commit(&node("two"), 42, &items).unwrap();
     assert!(second.iter().all(Result::is_err), "{second:?}");
     assert_eq!(store.commit(&node("two"), 42, &items).unwrap(), second);
@@ -307,7 +307,7 @@ pub fn refuses_what_no_message_has_room_for(store: &Store) {
     done(&**store, whole);
     let answer = refused(&**store, change([Mutation::SetMode(id(2), 0o600), xattr(63)]));
     assert!(matches!(&answer, Rejected::Invalid(1, why) if why.contains("4 MiB")), "{answer:?}");
-    // One takes the place of another.
+    // One attribute replaces another.
     done(&**store, change([Mutation::SetXattr(id(2), b"user.0".to_vec(), None), xattr(63)]));
     let mut object = object(3, Kind::Regular);
     object.xattrs = (0..64).map(|n| (format!("user.{n}").into_bytes(), vec![7; 65_536])).collect();
@@ -374,14 +374,14 @@ pub fn moves_chunks_that_are_where_they_were(store: &Store) {
     done(&**store, item);
     let condemned = Time(7);
     store.mark_for_deletion(&[chunk(2), chunk(3)], condemned).unwrap();
-    // Sent again meanwhile, and so elsewhere.
+    // Uploaded again in between, and so located elsewhere.
     let mut again = make(3, Kind::Regular, ROOT, "again");
     again.chunks = vec![(chunk(3), place("again", 0))];
     done(&**store, again);
     let moved: Vec<Moved> = [1, 2, 3, 4, 9]
         .into_iter()
         .map(|n: u8| {
-            // One is asked for where it never was.
+            // One is requested from a location where it never was.
             let from = place("old", if n == 4 { 40 } else { n.into() });
             Moved { id: chunk(n), from, to: place("new", 1 << 40 | u64::from(n)) }
         })
@@ -425,7 +425,7 @@ pub fn sets_in_turn(store: &Store) {
 
 pub fn lets_committers_meet(store: &Store) {
     done(&**store, make(2, Kind::Regular, ROOT, "f"));
-    // Everybody wants to be the next to set the mode; each says what it was based on.
+    // All threads compete to set the mode; each states the version it was based on.
     let won: usize = std::thread::scope(|scope| {
         let workers: Vec<_> = (0..4u128)
             .map(|worker| {

@@ -1,4 +1,4 @@
-//! PostgreSQL over TLS: who is let in, and whom we trust.
+//! PostgreSQL over TLS: client authentication and server verification.
 
 use std::time::{Duration, Instant};
 
@@ -19,7 +19,7 @@ fn tls_is_as_sslmode_says() {
     let plain = server.tcp_address();
     let at = |query: &str| format!("{plain}?{query}");
     let name: VolumeName = "secret".parse().unwrap();
-    // It speaks none as yet: who would like it goes on without, who wants it does not.
+    // The server does not speak TLS yet: `prefer` continues without, `require` fails.
     PostgresStore::create(&plain, &name, &root(), b"").unwrap();
     let open = |query: &str| PostgresStore::open(&at(query), &name).and_then(|store| store.head());
     assert!(matches!(open("sslmode=require"), Err(StoreError::Unreachable(_))));
@@ -46,7 +46,7 @@ fn tls_is_as_sslmode_says() {
     }
     assert!(by("verify-full", &dir.path().join("none")).unwrap_err().to_string().contains("none"));
 
-    // Of the same authority, and another name.
+    // Signed by the same authority, for another name.
     let of_name = Certificate::new("db.example");
     std::fs::write(&ours, &of_name.authority).unwrap();
     server.speak_tls(&of_name);
@@ -56,7 +56,7 @@ fn tls_is_as_sslmode_says() {
     }
     let error = by("verify-full", &ours).unwrap_err().to_string();
     assert!(error.contains("not valid for name"), "{error}");
-    // Who listens for commits does so in secret too.
+    // The connection that listens for commits is encrypted, too.
     let store = PostgresStore::open(&at(&format!("sslmode=verify-ca&sslrootcert={}", ours.display())), &name)
         .unwrap();
     assert!(!store.wait(store.head().unwrap(), Duration::from_millis(200)).unwrap());

@@ -29,7 +29,7 @@ impl User<'_> {
         Ok(())
     }
 
-    /// Of what has a name, or of a file that has been open for some time.
+    /// Sets the time of a named file, or of one that has been open for some time.
     pub(super) fn set_time(&mut self) -> io::Result<()> {
         let last_modification = Timespec {
             tv_sec: self.rng.below(2_000_000_000) as i64,

@@ -1,7 +1,7 @@
-//! Files that users do away with: what is gone by that is what they saw.
+//! Deletion and replacement of files, such that only contents end that the user saw.
 //!
-//! Between looking at a file and taking away its name another one may come there from elsewhere. So who may hear of others moves
-//! a file aside first, to a name that nobody else uses, and looks at it there. Who is cut off does as everybody does.
+//! Between a look at a file and the removal of its name another version may arrive. So a user on a connected node first renames
+//! the file to a name that nobody else uses, and looks at it there. A user on a disconnected node acts directly.
 
 use std::fs::{self, File};
 use std::io;
@@ -15,7 +15,7 @@ use super::User;
 use crate::volume_soak::content::Held;
 use crate::volume_soak::world::NODES;
 
-/// What came before a cut is there by then.
+/// Time after a disconnect by which earlier changes have been applied.
 const ARRIVED: Duration = Duration::from_secs(2);
 
 impl User<'_> {
@@ -27,7 +27,7 @@ impl User<'_> {
     pub(super) fn do_away(&mut self, path: &Path) -> io::Result<()> {
         if let Some(since) = self.alone_since() {
             let held = self.seen_at(path)?;
-            // Nobody can say whose it is.
+            // It is unknown to which file it belongs.
             if held == Held::Nothing {
                 return Ok(());
             }
@@ -72,7 +72,7 @@ impl User<'_> {
         self.do_away(from)
     }
 
-    /// Does away with what somebody who is alone saw to hold this.
+    /// Deletes or replaces a file with this content, on a disconnected node.
     fn end(&self, held: &Held, since: Instant, act: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
         self.ends(held);
         let done = act();

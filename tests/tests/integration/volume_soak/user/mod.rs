@@ -1,4 +1,4 @@
-//! Somebody who works on a machine, whatever happens to it.
+//! A simulated user, who works on a node whatever happens to it.
 
 mod attributes;
 mod away;
@@ -22,12 +22,12 @@ pub use attributes::ATTRIBUTE;
 use crate::volume_soak::ledger::Ledger;
 use crate::volume_soak::world::{NODES, World, lock};
 
-/// Few, so that machines come to the same.
+/// Few names, so that nodes use the same ones.
 const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
 const DEPTH: usize = 3;
-/// With more, more is taken away than made.
+/// With more files, deletions are more frequent than creations.
 const MANY: usize = 120;
-/// What was looked at is believed for so long.
+/// Maximum age of a cached listing.
 const OLD: Duration = Duration::from_millis(400);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +37,7 @@ enum Kind {
     Link,
 }
 
-/// One that stays open.
+/// A file that stays open.
 struct Handle {
     file: File,
     path: PathBuf,
@@ -50,13 +50,13 @@ pub struct User<'a> {
     open: Vec<Handle>,
     known: Vec<(PathBuf, Kind)>,
     looked: Option<Instant>,
-    /// Files that were moved aside.
+    /// Number of files renamed aside.
     asides: u64,
-    /// The latest that was told of it.
+    /// The last log line.
     said: RefCell<String>,
 }
 
-/// What users have to live with.
+/// Errors that users must expect.
 const USUAL: [Errno; 12] = [
     Errno::NOENT,
     Errno::EXIST,
@@ -68,13 +68,13 @@ const USUAL: [Errno; 12] = [
     Errno::NOTDIR,
     Errno::INVAL,
     Errno::NODATA,
-    // A link leads to itself where a file was.
+    // A symlink that refers to itself replaced the file.
     Errno::LOOP,
-    // Another version came before all of this one was here, or the file went.
+    // Another version arrived before all of this one was cached, or the file was deleted.
     Errno::STALE,
 ];
 
-/// What takes so long is told of: twice as long as a lease of who does not answer lasts.
+/// Slower calls are logged: twice the lifetime of an unresponsive node's lease.
 const SLOW: Duration = Duration::from_secs(10);
 
 impl<'a> User<'a> {
@@ -92,7 +92,7 @@ impl<'a> User<'a> {
         }
     }
 
-    /// Goes on until it is told to stop.
+    /// Works until told to stop.
     pub fn work(mut self, stop: &AtomicBool) {
         while !stop.load(Ordering::Relaxed) {
             let life = self.life();
@@ -129,7 +129,7 @@ impl<'a> User<'a> {
         self.looked = None;
         let errno = Errno::from_io_error(error);
         if !same_life {
-            // What was open is of a mount that is gone.
+            // The open files belong to an earlier mount.
             self.open.clear();
             std::thread::sleep(Duration::from_millis(50));
         } else if errno.is_none_or(|errno| !USUAL.contains(&errno)) {
@@ -158,7 +158,7 @@ impl<'a> User<'a> {
             for entry in fs::read_dir(&directory)? {
                 let entry = entry?;
                 let (path, kind) = (entry.path(), entry.file_type()?);
-                // Of a conflict, or about to be no more.
+                // A side of a conflict, or a file about to be removed.
                 let is_left = |name: &str| NODES.contains(&name) || name.starts_with('.');
                 if entry.file_name().to_str().is_none_or(is_left) {
                     continue;
@@ -190,7 +190,7 @@ impl<'a> User<'a> {
         self.pick(|kind| kind == Kind::File)
     }
 
-    /// Somewhere, perhaps taken.
+    /// Returns a random path, which may exist.
     fn place(&mut self) -> PathBuf {
         let work = self.world.nodes[self.node].work();
         let mut parent = self.pick(|kind| kind == Kind::Directory).unwrap_or_else(|_| work.clone());

@@ -1,4 +1,4 @@
-//! Names that are made, moved, and taken away.
+//! Creation, rename and removal of names.
 
 use std::fs;
 use std::io;
@@ -10,7 +10,7 @@ use rustix::io::Errno;
 
 use super::{Kind, NAMES, USUAL, User};
 
-/// A tree is removed when it has so much in it at most.
+/// Maximum number of objects in a tree that is removed.
 const SMALL: usize = 12;
 
 impl User<'_> {
@@ -43,7 +43,7 @@ impl User<'_> {
         if how.is_empty() && is_file(&to) && is_file(&from) {
             return self.take_place(&from, &to);
         }
-        // Nobody knows what comes there.
+        // Another file may appear at the target.
         let how = if how.is_empty() { RenameFlags::NOREPLACE } else { how };
         self.tell(format_args!("rename {from:?} {to:?} {how:?}"));
         Ok(rustix::fs::renameat_with(CWD, &from, CWD, &to, how)?)
@@ -65,7 +65,7 @@ impl User<'_> {
         fs::remove_dir(path)
     }
 
-    /// As `rm -r`: it goes on with the others when one cannot be removed.
+    /// Like `rm -r`: continues with the rest after a failed removal.
     pub(super) fn remove_tree(&mut self) -> io::Result<()> {
         let top = self.pick(|kind| kind == Kind::Directory)?;
         let tree: Vec<(PathBuf, Kind)> =
@@ -74,7 +74,7 @@ impl User<'_> {
             return Ok(());
         }
         self.tell(format_args!("rm -r {top:?} with {} in it", tree.len() - 1));
-        // What is in a directory was found after it.
+        // Contents follow their directory in the list.
         for (path, kind) in tree.iter().rev() {
             let done = if *kind == Kind::Directory { fs::remove_dir(path) } else { self.unlink(path) };
             if let Err(error) = done
@@ -87,7 +87,7 @@ impl User<'_> {
     }
 
     fn unlink(&mut self, path: &Path) -> io::Result<()> {
-        // Somebody may have put a file where a link was.
+        // A file may have replaced a symlink.
         if fs::symlink_metadata(path)?.is_symlink() {
             self.tell(format_args!("unlink {path:?}, a link"));
             return fs::remove_file(path);

@@ -1,4 +1,4 @@
-//! Files of which a part is written, or cut off.
+//! Partial writes and truncations.
 
 use std::fs::File;
 use std::io;
@@ -10,11 +10,11 @@ use super::User;
 use crate::volume_soak::content::{BLOCK, Content, Held, length};
 use crate::volume_soak::layout::Layout;
 
-/// What is written in the middle, in blocks, and what a file gets longer by.
+/// Maximum number of blocks of a write in the middle, and of an extension.
 const SOME: usize = 16;
 
 impl User<'_> {
-    /// Some of its middle, or a new end: further in front, or behind the one that it has.
+    /// Writes some blocks in the middle, or sets a new end, before or after the old one.
     pub(super) fn put_part(
         &mut self,
         file: &File,
@@ -38,7 +38,7 @@ impl User<'_> {
         Ok(content)
     }
 
-    /// Blocks of a content over what is there.
+    /// Writes blocks of a content over the old content.
     pub(super) fn write(
         &mut self,
         file: &File,
@@ -56,7 +56,7 @@ impl User<'_> {
         Ok(())
     }
 
-    /// By itself it writes nothing that could be promised.
+    /// Truncates a file. A truncation alone writes no content that could be promised.
     pub(super) fn cut(&mut self) -> io::Result<()> {
         let path = self.file()?;
         let file = File::options().read(true).write(true).open(&path)?;

@@ -1,4 +1,4 @@
-//! What users see of files, sync, and do away with.
+//! Reading and syncing of files, and records of contents that users saw.
 
 use std::fs::{self, File};
 use std::io;
@@ -11,7 +11,8 @@ use super::User;
 use crate::volume_soak::content::{Content, Held};
 use crate::volume_soak::world::NODES;
 
-/// Up to its end, wherever that is said to be: of a file that is open while a later version arrives, the length is of that.
+/// Reads to the actual end, whatever the reported length: while a later version arrives, an open file reports the length of
+/// that version.
 fn read(file: &File) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     loop {
@@ -26,7 +27,7 @@ fn read(file: &File) -> io::Result<Vec<u8>> {
 }
 
 impl User<'_> {
-    /// What a file holds, which is a version that somebody made.
+    /// Returns the content of an open file, and checks that it is a version that somebody wrote.
     pub(super) fn seen(&self, file: &File, path: &Path) -> io::Result<Held> {
         let held = Held::of(&read(file)?);
         let allowed = self.ledger().allows(&held);
@@ -36,29 +37,29 @@ impl User<'_> {
         Ok(held)
     }
 
-    /// The same of one that is about to be no more there.
+    /// Returns the content of a file that is about to be deleted or replaced.
     pub(super) fn seen_at(&self, path: &Path) -> io::Result<Held> {
         let file = File::open(path)?;
         let held = self.seen(&file, path)?;
-        // What came there meanwhile nobody has seen.
+        // A version that arrived in between was not seen.
         match fs::symlink_metadata(path)?.ino() == file.metadata()?.ino() {
             true => Ok(held),
             false => Err(Errno::NOENT.into()),
         }
     }
 
-    /// Somebody is about to do away with it.
+    /// Records that these contents are about to be deleted or overwritten.
     pub(super) fn ends(&self, held: &Held) {
         held.contents().iter().for_each(|content| self.ledger().ends(content));
     }
 
-    /// Somebody has done away with a file that held this when it was looked at.
+    /// Records that a file with these contents was deleted or replaced.
     pub(super) fn ended(&self, held: &Held) {
         held.contents().iter().for_each(|content| self.ledger().ended_unseen(self.node, content));
     }
 
     pub(super) fn sync(&self, file: &File, content: &Content) -> io::Result<()> {
-        // One without a name goes with its last close; one that has it again by then does not hold what was written before.
+        // A file without a name ends with its last close; one that was restored by then does not hold earlier writes.
         let had_name = file.metadata()?.nlink() > 0;
         file.sync_all()?;
         let has_name = had_name && file.metadata()?.nlink() > 0;
@@ -70,7 +71,7 @@ impl User<'_> {
         Ok(())
     }
 
-    /// What is there, whoever wrote it.
+    /// Syncs an existing file, whoever wrote it.
     pub(super) fn sync_what_is_there(&mut self) -> io::Result<()> {
         let path = self.file()?;
         let file = File::open(&path)?;

@@ -1,4 +1,4 @@
-//! Files that are made, or written from their first byte to their last.
+//! Creation of files, and rewrites of whole files.
 
 use std::fs::File;
 use std::io;
@@ -9,7 +9,7 @@ use crate::volume_soak::content::{Content, Held, length};
 use crate::volume_soak::world::NODES;
 
 impl User<'_> {
-    /// All of a file, in a way that leaves only whole blocks of one or the other content at any time.
+    /// Writes a whole file, such that at any time each block belongs to either the old or the new content.
     fn put(&mut self, file: &File, path: &Path, before: &Held) -> io::Result<Content> {
         let (line, len) = (before.contents().first().map(|content| content.line), self.some_length());
         let content = self.ledger().begin(self.node, line, len);
@@ -27,7 +27,7 @@ impl User<'_> {
         })
     }
 
-    /// Writes that file, or a part of it.
+    /// Rewrites the file, or a part of it.
     fn work_on(&mut self, file: File, path: PathBuf, before: &Held, in_part: bool) -> io::Result<()> {
         self.ends(before);
         let content = match before.layout().filter(|_| in_part) {
@@ -64,7 +64,7 @@ impl User<'_> {
         self.work_on(file, path, &before, in_part)
     }
 
-    /// Through a file that was opened some time ago.
+    /// Writes through a file that was opened some time ago.
     pub(super) fn go_on(&mut self) -> io::Result<()> {
         if self.open.is_empty() {
             return Ok(());
@@ -80,7 +80,7 @@ impl User<'_> {
         self.work_on(file, path, &before, in_part)
     }
 
-    /// As editors save: another file takes the place.
+    /// Replaces a file by another one, as editors save.
     pub(super) fn replace(&mut self) -> io::Result<()> {
         let path = self.file()?;
         let new = path.with_file_name(format!("{}.new", NODES[self.node]));

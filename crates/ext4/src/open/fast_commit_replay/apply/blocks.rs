@@ -1,4 +1,4 @@
-//! Maps, and the bitmaps that follow from them.
+//! Replay of block map changes, and of the block bitmaps that follow from them.
 
 use zerocopy::FromBytes;
 
@@ -12,7 +12,7 @@ use crate::layout::{Extent, InodeFlags, UNWRITTEN_ABOVE};
 use crate::map::{self, MappedExtent};
 use crate::mapped_range::Mapping;
 
-/// What an extent of a fast commit says.
+/// Decodes an extent of a fast commit.
 fn piece(inode: u32, extent: &[u8; size_of::<Extent>()]) -> Result<MappedExtent> {
     let extent = Extent::read_from_bytes(extent).expect("its own size");
     let (length, written) = match extent.len.get() {
@@ -28,7 +28,7 @@ fn piece(inode: u32, extent: &[u8; size_of::<Extent>()]) -> Result<MappedExtent>
 }
 
 impl Apply<'_> {
-    /// It has blocks of its own.
+    /// Reports whether an inode has a block map.
     pub(super) fn is_mapped(&self, inode: &Inode) -> bool {
         let kind = match inode.kind {
             Kind::Regular | Kind::Directory => true,
@@ -38,7 +38,7 @@ impl Apply<'_> {
         kind && !inode.flags.contains(InodeFlags::INLINE_DATA)
     }
 
-    /// Calls `each` with start and end of each run of blocks that hold an inode's content.
+    /// Calls `each` with start and end of each run of blocks of an inode.
     pub(super) fn pieces(
         &mut self,
         inode: &Inode,
@@ -59,7 +59,7 @@ impl Apply<'_> {
         Ok(())
     }
 
-    /// Takes the blocks that are to be entered into maps, and are in none yet. Whoever else has one of them keeps it.
+    /// Marks the blocks that are to be mapped, and are not mapped yet, as used. Fails if another inode owns one of them.
     pub(super) fn claim(&mut self) -> Result<()> {
         for change in self.changes {
             let Change::Add { inode, extent } = change else { continue };
@@ -80,7 +80,7 @@ impl Apply<'_> {
         Ok(())
     }
 
-    /// The parts of a range that lie in one group each.
+    /// Splits a range at group boundaries.
     fn in_groups(&self, start: u64, end: u64) -> Vec<(u64, u32)> {
         let geometry = &self.fs.geometry;
         let (first, each) = (u64::from(geometry.first_data_block), u64::from(geometry.blocks_per_group));
@@ -126,7 +126,7 @@ impl Apply<'_> {
         self.remove(&mut inode, logical.into(), u64::from(logical) + u64::from(length))
     }
 
-    /// Takes a range out of a map; its blocks become loose.
+    /// Unmaps a range of an inode; its blocks become loose.
     pub(super) fn remove(&mut self, inode: &mut Inode, from: u64, to: u64) -> Result<()> {
         let to = to.min(map::longest(&self.fs.geometry, inode));
         let mut at = from;
@@ -153,7 +153,7 @@ impl Apply<'_> {
         self.save(&mut handle, inode)
     }
 
-    /// Frees what is in no map any more. Nothing is in two.
+    /// Frees loose blocks that no inode maps. Fails if two inodes map the same block.
     pub(super) fn settle_blocks(&mut self) -> Result<()> {
         let mut used = Ranges::default();
         for number in self.inodes.clone() {

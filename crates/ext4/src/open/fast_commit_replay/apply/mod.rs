@@ -1,8 +1,8 @@
-//! What fast commits tell of is done, by the ways in which everything else is changed.
+//! Replay of fast commits, through the regular operations of the file system.
 //!
-//! Bitmaps follow from maps: blocks that are to be entered are taken first, so that no new node of a tree gets one of
-//! them, and those that nobody has in the end are freed last. Inodes and names of which nothing is left any more are passed
-//! over, because what was made and removed again is not told of in full.
+//! Block bitmaps follow from block maps. Blocks to be mapped are marked as used first, so that no new tree node is allocated
+//! there; blocks that no inode maps in the end are freed last. Records of inodes and names that no longer exist are skipped,
+//! because fast commits do not record all steps of an object that was created and removed again.
 
 mod blocks;
 mod names;
@@ -17,10 +17,11 @@ use crate::inode::{Inode, Kind};
 use crate::journal::fast_commit::Change;
 use crate::{orphans, xattr};
 
-/// Does all that is told, in memory or on the device of this file system.
+/// Replays all changes on this file system, in memory or on its device.
 ///
 /// # Errors
-/// [`Error::Corrupt`] for what does not fit what is there, and those of the file system. Some of it is done then.
+/// [`Error::Corrupt`] for changes that do not fit the state of the file system, and the errors of the file system. Some changes
+/// have then been applied.
 pub(super) fn apply(fs: &Filesystem, changes: &[Change]) -> Result<()> {
     let mut apply = Apply::new(fs, changes)?;
     for (place, change) in changes.iter().enumerate() {
@@ -34,17 +35,17 @@ pub(super) fn apply(fs: &Filesystem, changes: &[Change]) -> Result<()> {
 struct Apply<'a> {
     fs: &'a Filesystem,
     changes: &'a [Change],
-    /// Inodes of which something is told.
+    /// Inodes that the changes concern.
     inodes: BTreeSet<u32>,
-    /// Raw inodes, by number and place among the changes.
+    /// Raw inodes, by inode number and position among the changes.
     images: BTreeMap<(u32, usize), &'a [u8]>,
-    /// Directories in which names may have come or gone.
+    /// Directories whose number of subdirectories may have changed.
     directories: BTreeSet<u32>,
-    /// Inodes that had no names before: they are orphans, which are settled by themselves.
+    /// Inodes that had no links before: they are orphans, which orphan processing handles.
     orphans: BTreeSet<u32>,
-    /// Blocks that one of the inodes had before, or that were taken for them.
+    /// Blocks that one of the inodes had before, or that were allocated for it.
     known: Ranges,
-    /// Those of them that are to be freed if nobody has them in the end.
+    /// Known blocks to free unless an inode maps them in the end.
     loose: Ranges,
 }
 
@@ -53,7 +54,7 @@ fn wrong(what: impl std::fmt::Display, inode: u32) -> Error {
 }
 
 impl Change {
-    /// The inode that it is of.
+    /// Returns the inode that the change concerns.
     fn inode(&self) -> u32 {
         match self {
             Self::Add { inode, .. }
@@ -101,7 +102,7 @@ impl<'a> Apply<'a> {
         Ok(apply)
     }
 
-    /// An inode that is in use. What is in the table beyond that is of no use.
+    /// Returns an inode in use; `None` if the bitmap marks it as free, whatever the inode table contains.
     fn inode(&self, number: u32) -> Result<Option<Inode>> {
         match self.fs.allocator()?.is_taken(&self.fs.store, number)? {
             true => self.fs.inode(number).map(Some),
@@ -109,7 +110,7 @@ impl<'a> Apply<'a> {
         }
     }
 
-    /// An inode that is in use, or is from some later change on: as that one makes it then.
+    /// Returns an inode in use, or one that a later change creates, in the state of that change.
     fn inode_by(&mut self, place: usize, number: u32) -> Result<Option<Inode>> {
         if let Some(inode) = self.inode(number)? {
             return Ok(Some(inode));
@@ -145,7 +146,7 @@ impl<'a> Apply<'a> {
         let mut before = self.inode(number)?;
         let generation = Inode::generation_of(raw);
         if let Some(old) = before.take_if(|old| Some(old.generation) != generation) {
-            // The number is used anew.
+            // The inode number is reused.
             if old.links > 0 || self.orphans.contains(&number) {
                 return Err(wrong("an inode that is in use is made anew", number));
             }
@@ -177,7 +178,7 @@ impl<'a> Apply<'a> {
         Ok(())
     }
 
-    /// Who lost all names goes.
+    /// Frees inodes that have lost all links.
     fn free_nameless(&mut self) -> Result<()> {
         for number in self.inodes.clone() {
             if let Some(inode) = self.inode(number)?
@@ -190,7 +191,7 @@ impl<'a> Apply<'a> {
         Ok(())
     }
 
-    /// The last thing that is done through a handle.
+    /// Saves an inode and completes the handle.
     fn save(&self, handle: &mut Handle<'_>, inode: &Inode) -> Result<()> {
         inode.save(handle).map_err(|error| error.of_inode(inode.number))?;
         handle.complete();

@@ -1,4 +1,4 @@
-//! Names, and how many an inode has.
+//! Replay of directory entry changes, and of the link counts that follow from them.
 
 use super::{Apply, wrong};
 use crate::directory::{self, INSERT_BLOCKS, Link, Target};
@@ -8,11 +8,11 @@ use crate::inode::{Inode, Kind};
 use crate::namei::new_inode::GROW_CREDITS;
 use crate::namei::{DirTransaction, nlink};
 
-/// Blocks that entering a name may change, with two inodes.
+/// Number of blocks that inserting a name may change, including two inodes.
 const ENTER_CREDITS: u32 = 2 + INSERT_BLOCKS + 4 * GROW_CREDITS;
 
 impl Apply<'_> {
-    /// A directory in which a name is told of; `None` where it is gone by now.
+    /// Returns the directory that a change names; `None` if it no longer exists.
     fn parent(&mut self, number: u32, name: &[u8]) -> Result<Option<Inode>> {
         let named = !name.is_empty() && !matches!(name, b"." | b"..") && !name.contains(&b'/');
         if !named || name.contains(&0) || name.len() > directory::MAX_NAME_BYTES {
@@ -28,7 +28,7 @@ impl Apply<'_> {
         Ok(parent)
     }
 
-    /// Enters a name, if it is not there; tells whether it was not.
+    /// Inserts a name unless it exists; reports whether it was inserted.
     fn enter(&mut self, parent: u32, inode: &Inode, name: &[u8]) -> Result<bool> {
         let Some(mut parent) = self.parent(parent, name)? else { return Ok(false) };
         if parent.kind != Kind::Directory {
@@ -55,7 +55,7 @@ impl Apply<'_> {
         Ok(true)
     }
 
-    /// The first name of a new inode.
+    /// Inserts the first name of a new inode.
     pub(super) fn create(&mut self, parent: u32, mut inode: Inode, name: &[u8]) -> Result<()> {
         if inode.kind == Kind::Directory {
             if inode.number == parent || inode.number == ROOT {
@@ -78,7 +78,7 @@ impl Apply<'_> {
         Ok(())
     }
 
-    /// The first block of a new directory.
+    /// Adds the first block of a new directory.
     fn plant(&self, inode: &mut Inode, parent: u32) -> Result<()> {
         let mut handle = self.fs.store.begin(1 + GROW_CREDITS)?;
         let own = inode.number;
@@ -89,7 +89,7 @@ impl Apply<'_> {
         self.save(&mut handle, inode)
     }
 
-    /// One more name.
+    /// Inserts another name of an inode.
     pub(super) fn link(&mut self, parent: u32, mut inode: Inode, name: &[u8]) -> Result<()> {
         if inode.kind == Kind::Directory {
             return Err(wrong("a second name of a directory", inode.number));
@@ -102,13 +102,13 @@ impl Apply<'_> {
         Ok(())
     }
 
-    /// One name less.
+    /// Removes a name.
     pub(super) fn unlink(&mut self, parent: u32, number: u32, name: &[u8]) -> Result<()> {
         let parent = self.parent(parent, name)?.filter(|parent| parent.kind == Kind::Directory);
         let Some(mut parent) = parent else { return Ok(()) };
         let found = match self.fs.directory(&parent).find(name) {
             Ok(found) if found.inode == number => found,
-            // It has become that of another by now.
+            // The name refers to another inode by now.
             Ok(_) | Err(Error::NotFound) => return Ok(()),
             Err(error) => return Err(error),
         };
@@ -137,7 +137,7 @@ impl Apply<'_> {
         self.save(&mut handle, &inode)
     }
 
-    /// Directories have as many links as directories lie in them, and two.
+    /// Sets the link count of directories: two, plus the number of subdirectories.
     pub(super) fn count_directories(&mut self) -> Result<()> {
         for number in self.directories.clone() {
             let Some(mut inode) = self.inode(number)? else { continue };
@@ -159,7 +159,7 @@ impl Apply<'_> {
                 directories += u64::from(self.fs.inode(number)?.kind == Kind::Directory);
             }
             let links = nlink::of_directory(&self.fs.geometry, &inode, directories);
-            // One that is not counted stays so.
+            // A link count of 1 means that subdirectories are not counted.
             if inode.links != links && inode.links != 1 {
                 inode.links = links;
                 let mut handle = self.fs.store.begin(1)?;

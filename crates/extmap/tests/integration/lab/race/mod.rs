@@ -1,7 +1,7 @@
-//! A file used in seven ways at once, by threads that do not wait for each other: no byte of it is ever another place's or
-//! another file's, all ways of reading agree when they rest, and the kernel's own ext4 finds the same.
+//! Seven kinds of concurrent access to a file without synchronisation: no byte ever belongs to another offset or another file,
+//! all ways of reading agree once writers rest, and the kernel's own ext4 finds the same content.
 //!
-//! `RACE_TIME` (seconds), `RACE_SEED`; `RACE_ON=kernel` has the kernel's ext4 race, to try the test itself.
+//! `RACE_TIME` (seconds), `RACE_SEED`; with `RACE_ON=kernel` the kernel's ext4 runs the race, to verify the test itself.
 
 pub mod workers;
 
@@ -17,7 +17,7 @@ use super::stamps;
 use super::writes::is_free;
 use workers::{ALL, Worker, open};
 
-/// Rounds of a mount, and how long each lasts.
+/// Number of rounds in a mount, and their duration.
 const ROUNDS: u8 = 3;
 const ROUND: Duration = Duration::from_millis(2500);
 
@@ -36,7 +36,7 @@ fn mount(image: &Path) -> Mount {
     }
 }
 
-/// All at it until the time is over. Tells how often.
+/// Runs all workers until the time is over. Returns the number of operations.
 fn race(path: &Path, file: u8, seed: u64) -> u64 {
     let (over, turns) = (AtomicBool::new(false), AtomicU64::new(0));
     std::thread::scope(|scope| {
@@ -64,7 +64,7 @@ fn race(path: &Path, file: u8, seed: u64) -> u64 {
     turns.into_inner()
 }
 
-/// What the file holds, by each way of reading it.
+/// Returns the content of the file, and asserts that all ways of reading agree.
 fn content(path: &Path, file: u8) -> Vec<u8> {
     use std::os::unix::fs::FileExt;
     let cached = fs::read(path).unwrap();
@@ -80,7 +80,7 @@ fn content(path: &Path, file: u8) -> Vec<u8> {
     cached
 }
 
-/// Files raced one after the other, then looked at by the kernel.
+/// Races several files one after the other, then checks them with the kernel's ext4.
 fn one_mount(image: &Path, seed: u64) -> u64 {
     let mounted = mount(image);
     let mut turns = 0;
@@ -89,13 +89,13 @@ fn one_mount(image: &Path, seed: u64) -> u64 {
         let path = mounted.path(&format!("file{file}"));
         let _ = fs::remove_file(&path);
         fs::write(&path, "").unwrap();
-        // Those before this have blocks that were freed meanwhile: their numbers are others with each seed.
+        // Earlier files left data in freed blocks: their numbers differ for each seed.
         let number = (seed as u8).wrapping_mul(ROUNDS) + file;
         turns += race(&path, number, seed * u64::from(ROUNDS) + u64::from(file));
         wanted.push((path.clone(), content(&path, number)));
     }
     drop(mounted);
-    // The daemon writes the last of it when nothing is mounted any more.
+    // The daemon writes its last data after the unmount.
     assert!(on_kernel() || eventually(|| is_free(image)), "the image stays locked");
     run("e2fsck", &["-fn", image.to_str().unwrap()]);
     let kernel = Mount::kernel(image, "/tmp/race", "ro,loop");
@@ -114,13 +114,13 @@ fn seven_ways_at_once() {
         return;
     }
     let image = Path::new("/scratch/race");
-    // What is shown without having been written is seen.
+    // The fill byte reveals blocks that are shown although they were never written.
     fs::write(image, vec![0xdb; 96 << 20]).unwrap();
     let name = image.to_str().unwrap();
     let end = Instant::now() + Duration::from_secs(number("RACE_TIME", 10));
     let (mut seed, mut turns) = (number("RACE_SEED", 1), 0);
     let small = ["-b", "1024"];
-    // Blocks of a page, and below.
+    // Alternates block sizes: a page, and less.
     loop {
         let blocks: &[&str] = if seed.is_multiple_of(3) { &small } else { &["-b", "4096"] };
         run("mkfs.ext4", &[&["-q", "-F", "-E", "nodiscard,lazy_itable_init=0"], blocks, &[name]].concat());

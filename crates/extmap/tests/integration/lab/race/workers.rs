@@ -1,4 +1,4 @@
-//! Seven ways of using a file, all at once.
+//! Seven kinds of access to a file, for concurrent use.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -14,10 +14,10 @@ use crate::lab::dice::Dice;
 use crate::lab::disk::BLOCK;
 use crate::lab::stamps::{WORD, check, words};
 
-/// Files do not get larger, but for what is appended.
+/// Maximum size of a file, except for appended data.
 pub const LARGEST: u64 = 2 << 20;
 
-/// One of those who use the file.
+/// A thread's access to the file.
 pub struct Worker<'a> {
     pub path: &'a Path,
     pub file: u8,
@@ -35,7 +35,7 @@ pub fn open(path: &Path, flags: i32) -> io::Result<File> {
 }
 
 impl Worker<'_> {
-    /// A place of words within the largest size.
+    /// Returns a random aligned offset within the maximum size.
     fn place(&mut self) -> u64 {
         self.dice.roll(LARGEST / WORD) * WORD
     }
@@ -67,13 +67,14 @@ fn truncate(worker: &mut Worker<'_>) -> io::Result<()> {
         _ => return file.set_len(offset),
     };
     match fallocate(&file, mode, offset, length) {
-        // Not everybody knows each.
+        // Not every file system supports every mode.
         Ok(()) | Err(Errno::OPNOTSUPP) => Ok(()),
         Err(errno) => Err(errno.into()),
     }
 }
 
-/// Through a mapping. The kernel moves the bytes, for beyond the end it says EFAULT where a program would get SIGBUS.
+/// Accesses the file through a mapping. The kernel copies the bytes, so an access beyond the end returns EFAULT instead of
+/// SIGBUS.
 fn map(worker: &mut Worker<'_>) -> io::Result<()> {
     let file = open(worker.path, 0)?;
     let (offset, length) = (worker.place(), worker.length(40_000));
@@ -85,7 +86,7 @@ fn map(worker: &mut Worker<'_>) -> io::Result<()> {
         File::from(pipe.as_fd().try_clone_to_owned()?)
             .write_all_at(&worker.words(Some(offset), length), 0)?;
     }
-    // SAFETY: a new mapping, which only the kernel reads and writes, and gone before anybody can use it again.
+    // SAFETY: a new mapping, which only the kernel reads and writes, unmapped before anything else can use it.
     let count = unsafe {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         let at = mmap(std::ptr::null_mut(), whole, protection, MapFlags::SHARED, &file, start)?;
@@ -105,7 +106,7 @@ fn map(worker: &mut Worker<'_>) -> io::Result<()> {
     Ok(())
 }
 
-/// Bytes for direct I/O.
+/// Copies bytes into an aligned buffer for direct I/O.
 fn aligned(bytes: &[u8], room: &mut Vec<u8>) -> std::ops::Range<usize> {
     room.resize(bytes.len() + BLOCK as usize, 0);
     let start = room.as_ptr().align_offset(BLOCK as usize);
@@ -136,7 +137,7 @@ fn append(worker: &mut Worker<'_>) -> io::Result<()> {
     if file.metadata()?.len() > 2 * LARGEST {
         return Ok(());
     }
-    // In one call: what a second one appends may be elsewhere.
+    // In one call, because a second append may land elsewhere.
     file.write(&worker.words(None, length)).map(drop)
 }
 

@@ -1,4 +1,5 @@
-//! Against the kernel's own ext4, in the same boot, on disks alike and in turns: ratios, which say more than the figures.
+//! Benchmarks against the kernel's own ext4, in the same boot, on identical disks and in turns. Results are ratios, which are
+//! more portable than absolute figures.
 
 mod reads;
 mod writes;
@@ -10,28 +11,28 @@ use std::time::Instant;
 
 use super::disk::{Mount, run, spare_disk};
 
-/// Each once by the one and once by the other.
+/// Number of rounds; each runs both implementations once.
 const ROUNDS: usize = 5;
 
-/// Of the files that are read and written.
+/// Size of the test file.
 const SIZE: u64 = 64 << 20;
 const PIECE: usize = 1 << 20;
 const PAGE: usize = 4096;
 
-/// What is measured: a second's worth of it, given a mount.
+/// A measurement of about a second on a mount.
 struct Measure {
     name: &'static str,
     unit: &'static str,
-    /// Of the kernel's figure, that must be reached.
+    /// Fraction of the kernel's figure that must be reached.
     bar: Option<f64>,
     run: fn(&Path) -> f64,
 }
 
-/// Two disks with the same content: for the kernel, and for Shunt.
+/// Prepares two disks with the same content, for the kernel and for Shunt.
 fn disks_alike(fill: fn(&Path)) -> Option<[PathBuf; 2]> {
     let disks = [spare_disk("kernel")?, spare_disk("shunt")?];
     for disk in &disks {
-        // Nothing of it is left to be done while it is measured.
+        // Leaves no lazy initialisation to run during a measurement.
         let now = ["-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0", disk.to_str()?];
         run("mkfs.ext4", &now);
         fill(&Mount::kernel(disk, "/tmp/filled", "rw").0);
@@ -39,7 +40,7 @@ fn disks_alike(fill: fn(&Path)) -> Option<[PathBuf; 2]> {
     Some(disks)
 }
 
-/// Bytes at a multiple of a page.
+/// Page-aligned buffer.
 struct Aligned(Vec<u8>, usize);
 
 impl Aligned {
@@ -60,7 +61,7 @@ fn open(path: &Path, write: bool, direct: bool) -> File {
     File::options().read(true).write(write).create(write).custom_flags(flags).open(path).unwrap()
 }
 
-/// Pages of the file in an order that nobody foresees, the same each time.
+/// Returns random pages of the file, the same each time.
 fn random_pages(count: usize) -> impl Iterator<Item = u64> {
     let mut state = 0x9e37_79b9_u64;
     let next = move || {
@@ -70,7 +71,7 @@ fn random_pages(count: usize) -> impl Iterator<Item = u64> {
     std::iter::repeat_with(next).take(count)
 }
 
-/// So much of something a second.
+/// Returns a rate per second.
 fn rate(amount: f64, work: impl FnOnce()) -> f64 {
     let begun = Instant::now();
     work();
@@ -82,7 +83,7 @@ fn median(mut figures: Vec<f64>) -> f64 {
     figures[figures.len() / 2]
 }
 
-/// Measures both in turns, and tells each figure's median and the median of the rounds' ratios. Tells which bars were missed.
+/// Measures both in turns, and prints the median of each and of the rounds' ratios. Returns the thresholds that were missed.
 fn compare(measures: &[Measure], kernel: &Path, shunt: &Path) -> Vec<String> {
     let mut missed = Vec::new();
     println!(
@@ -90,7 +91,7 @@ fn compare(measures: &[Measure], kernel: &Path, shunt: &Path) -> Vec<String> {
     );
     for measure in measures {
         let round = |n: usize| {
-            // Neither is always the one that comes after the other.
+            // Alternates the order, so that neither always runs second.
             let [first, second] = if n.is_multiple_of(2) { [kernel, shunt] } else { [shunt, kernel] };
             let [one, other] = [first, second].map(measure.run);
             if n.is_multiple_of(2) { [one, other] } else { [other, one] }

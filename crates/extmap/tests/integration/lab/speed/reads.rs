@@ -1,4 +1,4 @@
-//! Files that are read, cold.
+//! Read benchmarks with cold caches.
 
 use std::fs;
 use std::os::unix::fs::FileExt;
@@ -15,7 +15,7 @@ fn fill(root: &Path) {
     (0..SMALL).for_each(|n| fs::write(root.join(format!("small{n}")), [1; 8000]).unwrap());
 }
 
-/// MiB/s.
+/// Returns MiB/s.
 fn sequential(root: &Path, direct: bool) -> f64 {
     forget_caches();
     let (file, mut room) = (open(&root.join("large"), false, direct), Aligned::new(PIECE, 0));
@@ -23,7 +23,7 @@ fn sequential(root: &Path, direct: bool) -> f64 {
     rate((SIZE >> 20) as f64, || pieces.for_each(|at| file.read_exact_at(room.bytes(), at).unwrap()))
 }
 
-/// Pages a second.
+/// Returns pages per second.
 fn random(root: &Path, direct: bool) -> f64 {
     forget_caches();
     let (file, mut room) = (open(&root.join("large"), false, direct), Aligned::new(PAGE, 0));
@@ -72,7 +72,7 @@ fn reading_beside_the_kernels_ext4() {
     let requests = shunt.requests("read");
     println!("requests to the daemon for content: {requests}");
     drop(shunt);
-    // What it would be without the module.
+    // Figures without the module.
     let daemon = Mount::shunt(&of_shunt, "/tmp/shunt", &["--read-only", "--data", "daemon"]);
     for measure in &MEASURES[..4] {
         println!("by the daemon: {}, {}: {:.0}", measure.name, measure.unit, (measure.run)(&daemon.0));

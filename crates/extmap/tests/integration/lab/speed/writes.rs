@@ -1,4 +1,4 @@
-//! Files that are written, and made to last.
+//! Write benchmarks with sync.
 
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -11,7 +11,7 @@ use crate::lab::writes::is_unclaimed;
 const RANDOM: usize = 1500;
 const SMALL: usize = 300;
 
-/// MiB/s with fsync: a new file, or over one that is there.
+/// Returns MiB/s including fsync, for a new file or an overwrite.
 fn sequential(root: &Path, new: bool, direct: bool) -> f64 {
     let path = root.join(if new { "new" } else { "large" });
     if new {
@@ -25,7 +25,7 @@ fn sequential(root: &Path, new: bool, direct: bool) -> f64 {
     })
 }
 
-/// Pages a second with fsync, over what is there.
+/// Returns pages per second including fsync, for an overwrite.
 fn random(root: &Path, direct: bool) -> f64 {
     forget_caches();
     let (file, mut data) = (open(&root.join("large"), true, direct), Aligned::new(PAGE, 6));
@@ -35,7 +35,7 @@ fn random(root: &Path, direct: bool) -> f64 {
     })
 }
 
-/// Files a second, with one sync at the end.
+/// Returns files per second, with one sync at the end.
 fn small(root: &Path) -> f64 {
     for n in 0..SMALL {
         let _ = std::fs::remove_file(root.join(format!("small{n}")));
@@ -92,7 +92,7 @@ fn writing_beside_the_kernels_ext4() {
     println!("requests to the daemon for content: {requests}");
     drop(shunt);
     assert!(eventually(|| is_unclaimed(&of_shunt)), "the device stays in use");
-    // What it would be without the module.
+    // Figures without the module.
     let daemon = Mount::shunt(&of_shunt, "/tmp/shunt", &["--data", "daemon"]);
     for measure in &MEASURES {
         println!("by the daemon: {}, {}: {:.0}", measure.name, measure.unit, (measure.run)(&daemon.0));
