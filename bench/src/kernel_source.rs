@@ -7,7 +7,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use crate::bench::Bench;
+use crate::context::Bench;
 use crate::progress::say;
 use crate::{job, tar};
 

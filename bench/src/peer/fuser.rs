@@ -9,6 +9,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
+use super::guarded::guarded;
 use crate::mounted::Mounted;
 
 const VERSION: &str = "0.18.0";
@@ -54,5 +55,5 @@ pub(super) fn start(program: &Path, source: &Path, at: &Path) -> Result<Mounted>
         program.into(),
         at.into(),
     ];
-    Mounted::start(&mut super::start::guarded(&words, None), at)
+    Mounted::start(&mut guarded(&words, None), at)
 }

@@ -1,13 +1,14 @@
 //! The measured programs: the native directory, the peers, and Shunt.
 
 mod fuser;
+mod guarded;
 mod start;
 mod uring;
 
 use std::fmt;
 use std::path::PathBuf;
 
-pub use start::guarded;
+pub use guarded::guarded;
 pub use uring::UringSwitch;
 
 pub use fuser::{FILE_SIZE as FUSER_FILE_SIZE, SERVED as FUSER_FILE, install as install_fuser};

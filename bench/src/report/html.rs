@@ -86,32 +86,32 @@ fn section(page: &mut String, row: &Row) {
     for note in &row.notes {
         let _ = write!(page, "<li class=soft>{}", escape(note));
     }
-    for bar in &row.bars {
-        let mark = mark(bar.pass);
+    for threshold in &row.thresholds {
+        let mark = mark(threshold.pass);
         let _ = write!(
             page,
             "<li>{}: {} <span class=\"mark {mark}\">{mark}</span>",
-            escape(&bar.text),
-            bar.measured()
+            escape(&threshold.text),
+            threshold.measured()
         );
     }
     *page += "</ul>";
 }
 
-/// A bar per peer, with a thin line from its least to its largest value.
+/// A bar per peer, with a thin line from its smallest to its largest value.
 fn plot(page: &mut String, row: &Row) {
     const LEFT: f64 = 150.0;
     const WIDTH: f64 = 640.0;
     const STEP: usize = 24;
     let drawn: Vec<&Series> = row.series.iter().filter(|series| !series.values.is_empty()).collect();
-    let most = drawn.iter().filter_map(|series| series.range()).map(|range| range.1).fold(0.0, f64::max);
-    if most <= 0.0 {
+    let largest = drawn.iter().filter_map(|series| series.range()).map(|range| range.1).fold(0.0, f64::max);
+    if largest <= 0.0 {
         return;
     }
     let _ = write!(page, "<svg viewBox=\"0 0 900 {}\" role=img>", drawn.len() * STEP);
     for (at, series) in drawn.iter().enumerate() {
-        let (Some(median), Some((least, largest))) = (series.median(), series.range()) else { continue };
-        let x = |value: f64| LEFT + value.max(0.0) / most * WIDTH;
+        let (Some(median), Some((min, max))) = (series.median(), series.range()) else { continue };
+        let x = |value: f64| LEFT + value.max(0.0) / largest * WIDTH;
         let top = at * STEP + 4;
         let colour = match series.peer.as_str() {
             "native" | "kernel" => "native",
@@ -127,10 +127,10 @@ fn plot(page: &mut String, row: &Row) {
             text = top + 13,
             peer = escape(&series.peer),
             width = x(median) - LEFT,
-            from = x(least),
+            from = x(min),
             middle = top + 8,
-            to = x(largest),
-            label = x(largest) + 8.0,
+            to = x(max),
+            label = x(max) + 8.0,
             value = Line::of(row, series).value,
         );
     }

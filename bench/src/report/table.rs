@@ -24,8 +24,8 @@ pub fn print(rows: &[Row]) {
         for note in &row.notes {
             println!("  {note}");
         }
-        for bar in &row.bars {
-            println!("  bar: {}: {} {}", bar.text, bar.measured(), mark(bar.pass));
+        for threshold in &row.thresholds {
+            println!("  bar: {}: {} {}", threshold.text, threshold.measured(), mark(threshold.pass));
         }
     }
 }

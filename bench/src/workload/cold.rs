@@ -4,8 +4,8 @@
 use anyhow::Result;
 
 use super::Workload;
-use crate::bench::{Bench, Ground};
 use crate::cgroup::MemoryGroup;
+use crate::context::{Bench, Medium};
 use crate::fio::{self, Job, PATTERNS};
 use crate::interleave::interleave;
 use crate::model::{Row, Unit};
@@ -33,7 +33,7 @@ fn run(bench: &Bench, name: &str, aio_depth: Option<u32>) -> Result<Vec<Row>> {
     let memory: u64 = bench.size(256 << 20, 48 << 20);
     let group = MemoryGroup::new(memory)?;
     let setting = Setting {
-        ground: Ground::Disk,
+        medium: Medium::Disk,
         descriptors: None,
         prepare: &|source| fio::lay_out(source, fio::FILE, size),
     };

@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use shunt_ext4::{Device, Filesystem, New, NewInodeKind, ROOT};
 
 use super::Workload;
-use crate::bench::{Bench, Ground};
+use crate::context::{Bench, Medium};
 use crate::image::blank;
 use crate::job;
 use crate::model::{Row, Sample, Unit};
@@ -52,7 +52,7 @@ fn run(bench: &Bench) -> Result<Vec<Row>> {
         }
     }
     for case in [ONE, TWO, APART] {
-        row.seat(case);
+        row.series_mut(case);
     }
     row.series.sort_by_key(|series| [ONE, TWO, APART].iter().position(|case| *case == series.peer));
     row.finish(&bench.round_trips);
@@ -83,7 +83,7 @@ struct Engine {
 
 impl Engine {
     fn new(bench: &Bench) -> Result<Self> {
-        let path = bench.ground(Ground::Tmpfs).join("engine.img");
+        let path = bench.source_dir(Medium::Tmpfs).join("engine.img");
         blank(&path, 256 << 20)?;
         let device = Pieces::new(&std::fs::read(&path)?);
         std::fs::remove_file(&path)?;

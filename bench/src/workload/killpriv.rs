@@ -8,7 +8,7 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 
 use super::Workload;
-use crate::bench::{Bench, Ground};
+use crate::context::{Bench, Medium};
 use crate::interleave::interleave;
 use crate::model::{Row, Sample, Unit};
 use crate::peer::Peer;
@@ -20,7 +20,7 @@ pub const WORKLOAD: Workload =
 
 fn run(bench: &Bench) -> Result<Vec<Row>> {
     let writes = bench.size(1_000_000, 50_000);
-    let setting = Setting { ground: Ground::Tmpfs, descriptors: None, prepare: &|_| Ok(()) };
+    let setting = Setting { medium: Medium::Tmpfs, descriptors: None, prepare: &|_| Ok(()) };
     let peers = [Peer::BINDFS, Peer::LIBFUSE, Peer::SHUNT, Peer::SHUNT_DAEMON];
     let cases = [("first-write", Unit::Count), ("getxattr", Unit::PerMillion)];
     let mut rows = interleave(bench, WORKLOAD.name, &cases, &peers, 1, setting, &mut |stage, _| {

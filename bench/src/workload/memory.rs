@@ -7,7 +7,7 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 
 use super::Workload;
-use crate::bench::{Bench, Ground};
+use crate::context::{Bench, Medium};
 use crate::interleave::interleave;
 use crate::model::{Row, Sample, Unit};
 use crate::peer::Peer;
@@ -22,7 +22,7 @@ const DIRECTORIES: u32 = 1000;
 fn run(bench: &Bench) -> Result<Vec<Row>> {
     let files: u32 = bench.size(1_000_000, 50_000);
     let prepare = |source: &Path| make(source, files);
-    let setting = Setting { ground: Ground::Tmpfs, descriptors: None, prepare: &prepare };
+    let setting = Setting { medium: Medium::Tmpfs, descriptors: None, prepare: &prepare };
     let peers = [Peer::BINDFS, Peer::LIBFUSE, Peer::SHUNT];
     let cases = [("walk", Unit::Seconds), ("rss", Unit::BytesPerInode)];
     let mut notes = Vec::new();

@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 
 use super::Workload;
-use crate::bench::{Bench, Ground};
+use crate::context::{Bench, Medium};
 use crate::model::{Row, Sample, Unit};
 use crate::peer::{Peer, Program};
 use crate::progress::say;
@@ -19,7 +19,7 @@ fn run(bench: &Bench) -> Result<Vec<Row>> {
     let cycles = bench.size(10_000, 50);
     let mut time = Row::new(WORKLOAD.name, "mount-umount", Unit::Seconds);
     let mut left = Row::new(WORKLOAD.name, "left-behind", Unit::Count);
-    let source = bench.ground(Ground::Tmpfs).join("mounts");
+    let source = bench.source_dir(Medium::Tmpfs).join("mounts");
     fs::create_dir_all(&source)?;
     fs::write(source.join("file"), "content")?;
     for peer in bench.present(&[Peer::LIBFUSE, Peer::SHUNT]) {

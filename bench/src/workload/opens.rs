@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 
 use super::Workload;
-use crate::bench::{Bench, Ground};
+use crate::context::{Bench, Medium};
 use crate::interleave::interleave;
 use crate::model::{Row, Sample, Unit};
 use crate::peer::Peer;
@@ -19,7 +19,7 @@ pub const WORKLOAD: Workload =
 fn run(bench: &Bench) -> Result<Vec<Row>> {
     let cycles = bench.size(100_000, 5_000);
     let setting = Setting {
-        ground: Ground::Tmpfs,
+        medium: Medium::Tmpfs,
         descriptors: None,
         prepare: &|source| Ok(fs::write(source.join("file"), "content")?),
     };

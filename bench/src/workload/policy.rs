@@ -8,7 +8,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 
 use super::Workload;
-use crate::bench::{Bench, Ground};
+use crate::context::{Bench, Medium};
 use crate::interleave::interleave;
 use crate::model::{Row, Unit};
 use crate::peer::Peer;
@@ -64,7 +64,7 @@ fn fill(source: &Path, place: &str) -> Result<()> {
 fn run(bench: &Bench, name: &str, place: &str) -> Result<Vec<Row>> {
     let turns = bench.size(20, 1) as usize;
     let prepare = |source: &Path| fill(source, place);
-    let setting = Setting { ground: Ground::Tmpfs, descriptors: None, prepare: &prepare };
+    let setting = Setting { medium: Medium::Tmpfs, descriptors: None, prepare: &prepare };
     let cases = [
         ("look-up", Unit::Seconds),
         ("stat", Unit::Seconds),

@@ -8,10 +8,10 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 
 use super::Workload;
-use crate::bench::{Bench, Ground};
 use crate::bonnie::{self, Figure};
 use crate::cgroup::MemoryGroup;
 use crate::chunks::{self, Chunks};
+use crate::context::{Bench, Medium};
 use crate::fio::{self, Job};
 use crate::image::Names;
 use crate::job;
@@ -74,7 +74,7 @@ struct Mounted<'a> {
 impl<'a> Mounted<'a> {
     fn new(bench: &'a Bench, transport: &str) -> Result<Self> {
         let program = bench.programs.shunt.as_deref().context("no shunt")?;
-        let home = bench.ground(Ground::Disk).join("volume");
+        let home = bench.source_dir(Medium::Disk).join("volume");
         let mounted = Self { program, at: home.join("mnt"), home };
         fs::create_dir_all(&mounted.at)?;
         let data = |command: &mut Command| {
@@ -112,12 +112,12 @@ fn run(bench: &Bench) -> Result<Vec<Row>> {
         .collect();
     for round in 0..bench.rounds(3) {
         say(format_args!("{}: round {}", WORKLOAD.name, round + 1));
-        let native = bench.ground(Ground::Disk).join("native");
+        let native = bench.source_dir(Medium::Disk).join("native");
         fs::create_dir_all(&native)?;
         let done = measure(bench, &native, NATIVE, &mut rows);
         fs::remove_dir_all(&native)?;
         done?;
-        let nothing = Setting { ground: Ground::Disk, descriptors: None, prepare: &|_| Ok(()) };
+        let nothing = Setting { medium: Medium::Disk, descriptors: None, prepare: &|_| Ok(()) };
         let mirror = Stage::set(bench, Peer::SHUNT, nothing)?;
         measure_names(bench, &mirror.root, MIRROR, &mut rows)?;
         measure_chunks(bench, &mirror.root, MIRROR, &mut rows)?;

@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail, ensure};
 use shunt_tests::servers::{Postgres, S3};
 
 use super::Workload;
-use crate::bench::{Bench, Ground};
+use crate::context::{Bench, Medium};
 use crate::engine;
 use crate::job;
 use crate::model::{Row, Sample, Unit};
@@ -94,7 +94,7 @@ impl<'a> Shared<'a> {
 fn run(bench: &Bench) -> Result<Vec<Row>> {
     let Some(database) = Postgres::start(true) else { bail!("no PostgreSQL: tests/setup installs it") };
     let Some(server) = S3::start() else { bail!("no versitygw: tests/setup installs it") };
-    let home = tempfile::tempdir_in(bench.ground(Ground::Disk))?;
+    let home = tempfile::tempdir_in(bench.source_dir(Medium::Disk))?;
     let program = bench.programs.shunt.as_deref().context("no shunt")?;
     let shared = Shared { program, home: home.path(), database, server };
     let meta = shared.database.tcp_address();

@@ -15,7 +15,7 @@ use shunt_volume::replica::ROOT;
 use shunt_volume::store::{MetaStore, SqliteStore};
 
 use super::Workload;
-use crate::bench::{Bench, Ground};
+use crate::context::{Bench, Medium};
 use crate::engine::{self, Node};
 use crate::job;
 use crate::model::{Row, Sample, Unit};
@@ -41,7 +41,7 @@ const READ: usize = 1 << 20;
 
 fn run(bench: &Bench) -> Result<Vec<Row>> {
     let Some(server) = S3::start() else { bail!("no versitygw: tests/setup installs it") };
-    let home = tempfile::tempdir_in(bench.ground(Ground::Disk))?;
+    let home = tempfile::tempdir_in(bench.source_dir(Medium::Disk))?;
     let size: usize = bench.size(1 << 30, 64 << 20);
     let bytes = engine::noise(1, size);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().worker_threads(2).build()?;

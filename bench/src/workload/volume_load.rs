@@ -17,7 +17,7 @@ use shunt_volume::object::{Kind, LinkName};
 use shunt_volume::store::{MetaStore, Mutation, PostgresStore, Transaction};
 
 use super::Workload;
-use crate::bench::{Bench, Ground};
+use crate::context::{Bench, Medium};
 use crate::engine;
 use crate::job;
 use crate::model::{Row, Sample, Unit};
@@ -112,7 +112,7 @@ fn start() -> Result<Postgres> {
 
 /// Distributes volumes over servers round-robin; a routing file maps each volume to its server.
 fn spread(bench: &Bench, servers: &[Postgres], count: usize) -> Result<Vec<Arc<dyn MetaStore>>> {
-    let home = tempfile::tempdir_in(bench.ground(Ground::Disk))?;
+    let home = tempfile::tempdir_in(bench.source_dir(Medium::Disk))?;
     let file = home.path().join("map");
     let lines = (0..count).map(|n| format!("v{n} = {}\n", servers[n % servers.len()].address()));
     std::fs::write(&file, lines.collect::<String>())?;

@@ -16,8 +16,8 @@ use shunt_volume::sync::Synchroniser;
 use shunt_volume::volume::Volume;
 
 use super::Workload;
-use crate::bench::{Bench, Ground};
 use crate::cgroup::MemoryGroup;
+use crate::context::{Bench, Medium};
 use crate::engine;
 use crate::job;
 use crate::model::{Row, Sample, Unit};
@@ -39,7 +39,7 @@ const PAGE: usize = 1024;
 
 fn run(bench: &Bench) -> Result<Vec<Row>> {
     let count = bench.files(1_000_000, 5_000);
-    let home = tempfile::tempdir_in(bench.ground(Ground::Disk))?;
+    let home = tempfile::tempdir_in(bench.source_dir(Medium::Disk))?;
     let group = MemoryGroup::new(LIMIT)?;
     say(format_args!("{}: {count} files", WORKLOAD.name));
     let mut rows = Vec::new();

@@ -11,7 +11,7 @@ use shunt_volume::store::{MetaStore, PostgresStore};
 use tokio_postgres::NoTls;
 
 use super::Workload;
-use crate::bench::{Bench, Ground};
+use crate::context::{Bench, Medium};
 use crate::engine::{self, Node};
 use crate::job;
 use crate::model::{Row, Sample, Unit};
@@ -84,7 +84,7 @@ fn rows(address: &str, count: u32) -> Result<f64> {
 
 /// Seconds to make the files on one node, and from then on until both nodes are equal.
 fn nodes(bench: &Bench, database: &Postgres, server: &S3, count: u32) -> Result<(f64, f64)> {
-    let home = tempfile::tempdir_in(bench.ground(Ground::Disk))?;
+    let home = tempfile::tempdir_in(bench.source_dir(Medium::Disk))?;
     let name = "bench".parse().ok().context("a name")?;
     let meta = |store: PostgresStore| -> Arc<dyn MetaStore> { Arc::new(store) };
     let one_meta = meta(PostgresStore::create(&database.address(), &name, &engine::root(), b"")?);
