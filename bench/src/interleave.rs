@@ -79,16 +79,16 @@ pub fn fail(rows: &mut [Row], peer: impl Display, error: &anyhow::Error) -> Resu
 
 /// Records each case; returns false when one failed.
 fn record(rows: &mut [Row], peer: Peer, outcomes: Vec<Outcome>) -> bool {
-    let mut good = true;
+    let mut complete = true;
     for (case, result) in outcomes {
         let result = result.map_err(|error| format!("{error:#}"));
         if let Err(error) = &result {
             say(format_args!("{peer}: {case}: {error}"));
-            good = false;
+            complete = false;
         }
         if let Some(row) = rows.iter_mut().find(|row| row.case == case) {
             row.record(&peer.name(), result);
         }
     }
-    good
+    complete
 }

@@ -1,7 +1,6 @@
 //! The benchmark binary, from which every published number comes: workloads run on the native directory and on each peer,
 //! interleaved in one run, and each threshold is judged at once.
 
-mod area;
 mod bonnie;
 mod cgroup;
 mod chunks;
@@ -22,6 +21,7 @@ mod report;
 mod requests;
 mod roundtrip;
 mod run;
+mod scratch;
 mod stage;
 mod stat;
 mod suite;

@@ -11,7 +11,7 @@ use crate::{job, suite};
 /// Runs the workloads that `args` select and writes the report.
 ///
 /// # Errors
-/// Without root, when the user interrupts, when a report cannot be written, or with `--strict` when a bar is missed.
+/// Without root, when the user interrupts, when a report cannot be written, or with `--strict` when a threshold is missed.
 pub fn run(args: Args) -> Result<()> {
     let chosen = suite::choose(&args.only)?;
     if args.list {

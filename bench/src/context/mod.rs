@@ -8,10 +8,10 @@ mod prepare;
 use std::fs;
 use std::path::PathBuf;
 
-use crate::area::Tmpfs;
 use crate::model::RoundTrips;
 use crate::peer::{Peer, Program, Programs};
 use crate::requests::Tracepoints;
+use crate::scratch::Tmpfs;
 
 /// The medium that holds the source directories.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

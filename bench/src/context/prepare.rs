@@ -7,11 +7,11 @@ use anyhow::{Context, Result};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::Bench;
-use crate::area::{self, Tmpfs};
 use crate::cli::Args;
 use crate::peer::{self, Programs};
 use crate::progress::say;
 use crate::requests::Tracepoints;
+use crate::scratch::{self, Tmpfs};
 use crate::{job, process, roundtrip};
 
 impl Bench {
@@ -23,7 +23,7 @@ impl Bench {
         fs::create_dir_all(&args.out).with_context(|| format!("make {}", args.out.display()))?;
         let out = args.out.canonicalize()?;
         let lock = lock(&out)?;
-        area::clear_leftovers(&out);
+        scratch::clear_leftovers(&out);
         for name in ["cache", "disk"] {
             fs::create_dir_all(out.join(name))?;
         }
@@ -64,13 +64,13 @@ fn lock(out: &Path) -> Result<fs::File> {
 
 /// Raises the limit of open files, so that peers that hold a descriptor per inode fail at their own limits, not at the harness's.
 fn raise_descriptors() -> Result<()> {
-    let most: u64 = fs::read_to_string("/proc/sys/fs/nr_open")?.trim().parse()?;
-    if setrlimit(Resource::Nofile, Rlimit { current: Some(most), maximum: Some(most) }).is_ok() {
+    let max: u64 = fs::read_to_string("/proc/sys/fs/nr_open")?.trim().parse()?;
+    if setrlimit(Resource::Nofile, Rlimit { current: Some(max), maximum: Some(max) }).is_ok() {
         return Ok(());
     }
     // Without CAP_SYS_RESOURCE the hard limit stays.
     let hard = getrlimit(Resource::Nofile).maximum;
-    say(format_args!("daemons may open {} files: the limit cannot be raised here", hard.unwrap_or(most)));
+    say(format_args!("daemons may open {} files: the limit cannot be raised here", hard.unwrap_or(max)));
     setrlimit(Resource::Nofile, Rlimit { current: hard, maximum: hard }).context("raise the open files")
 }
 

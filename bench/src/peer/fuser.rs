@@ -19,7 +19,7 @@ const BACKING: &str = "/etc/profile";
 pub const FILE_SIZE: u64 = 123_456;
 
 /// The name that the example serves the file under; the source directory has it under the same name.
-pub const SERVED: &str = "passthrough";
+pub const SERVED_FILE: &str = "passthrough";
 
 /// Builds the example into `root` unless it is there.
 ///
@@ -51,7 +51,7 @@ pub(super) fn start(program: &Path, source: &Path, at: &Path) -> Result<Mounted>
         "-ec".into(),
         script.into(),
         "sh".into(),
-        source.join(SERVED).into(),
+        source.join(SERVED_FILE).into(),
         program.into(),
         at.into(),
     ];

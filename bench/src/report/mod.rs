@@ -106,12 +106,12 @@ impl Line {
 }
 
 /// The series that have values or an error.
-fn shown(row: &Row) -> impl Iterator<Item = &Series> {
+fn non_empty(row: &Row) -> impl Iterator<Item = &Series> {
     row.series.iter().filter(|series| !series.values.is_empty() || series.error.is_some())
 }
 
 /// `PASS`, `FAIL`, or the reason why the threshold was not judged.
-fn mark(pass: Option<bool>) -> &'static str {
+fn verdict_text(pass: Option<bool>) -> &'static str {
     match pass {
         Some(true) => "PASS",
         Some(false) => "FAIL",

@@ -32,7 +32,8 @@ pub fn serve(device: &Arc<OwnedFd>, core: Option<usize>) -> Result<()> {
         let ring =
             IoUring::builder().setup_single_issuer().setup_defer_taskrun().setup_r_disabled().build(2)?;
         thread::Builder::new().name(format!("ring-{queue}")).spawn(move || {
-            let served = affinity::pin(core.unwrap_or(queue.into())).and_then(|()| one(&device, ring, queue));
+            let served =
+                affinity::pin(core.unwrap_or(queue.into())).and_then(|()| serve_queue(&device, ring, queue));
             if let Err(error) = served {
                 eprintln!("queue {queue}: {error:#}");
             }
@@ -48,7 +49,7 @@ fn queues() -> Result<u16> {
     Ok(last.parse::<u16>().with_context(|| format!("processors `{}`", list.trim()))? + 1)
 }
 
-fn one(device: &OwnedFd, mut ring: IoUring<Entry128, cqueue::Entry>, queue: u16) -> Result<()> {
+fn serve_queue(device: &OwnedFd, mut ring: IoUring<Entry128, cqueue::Entry>, queue: u16) -> Result<()> {
     ring.submitter().register_enable_rings()?;
     let mut memory = vec![0_u8; PAYLOAD + PAYLOAD_CAPACITY];
     let start = memory.as_mut_ptr();

@@ -33,7 +33,7 @@ fn run(bench: &Bench) -> Result<Vec<Row>> {
         peers.rotate_left(first);
         for peer in peers {
             say(format_args!("{}: round {}: {peer}", WORKLOAD.name, round + 1));
-            let results = turn(bench, peer);
+            let results = measure(bench, peer);
             job::check()?;
             for (row, result) in rows.iter_mut().zip(results) {
                 row.record(&peer.name(), result.map_err(|error| format!("{error:#}")));
@@ -49,7 +49,7 @@ fn run(bench: &Bench) -> Result<Vec<Row>> {
 }
 
 /// Writes in the source while the peer is mounted, then through the mount.
-fn turn(bench: &Bench, peer: Peer) -> [Result<Sample>; 2] {
+fn measure(bench: &Bench, peer: Peer) -> [Result<Sample>; 2] {
     let size = bench.size(512 << 20, 64 << 20);
     let prepare = |source: &std::path::Path| fio::lay_out(source, fio::FILE, size);
     let setting = Setting { medium: Medium::Tmpfs, descriptors: None, prepare: &prepare };

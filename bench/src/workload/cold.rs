@@ -26,7 +26,7 @@ pub const AIO: Workload = Workload {
 };
 
 /// The ratios that the kernel's passthrough series was posted with, in the order of [`PATTERNS`].
-const BARS: [f64; 4] = [0.97, 0.81, 0.76, 0.81];
+const MIN_RATIOS: [f64; 4] = [0.97, 0.81, 0.76, 0.81];
 
 fn run(bench: &Bench, name: &str, aio_depth: Option<u32>) -> Result<Vec<Row>> {
     let size: u64 = bench.size(1 << 30, 96 << 20);
@@ -63,8 +63,8 @@ fn run(bench: &Bench, name: &str, aio_depth: Option<u32>) -> Result<Vec<Row>> {
         }
         Ok(outcomes)
     })?;
-    for (row, bar) in rows.iter_mut().zip(BARS) {
-        row.at_least(&passing.name(), bar, "native");
+    for (row, min_ratio) in rows.iter_mut().zip(MIN_RATIOS) {
+        row.at_least(&passing.name(), min_ratio, "native");
     }
     Ok(rows)
 }

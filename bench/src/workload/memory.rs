@@ -61,15 +61,16 @@ fn make(source: &Path, files: u32) -> Result<()> {
 fn walk(stage: &Stage) -> Result<(Sample, Sample)> {
     let pid = stage.daemon_pid()?;
     let before = process::resident(pid)?;
-    let held_before = process::fuse_inodes();
+    let inodes_before = process::fuse_inodes();
     let start = Instant::now();
     let walk = stage.time(|root| {
         job::shell(root, "find . -printf '%s %i\\n' | wc -l", &[])?;
         Ok(())
     })?;
     let grown = process::resident(pid)?.saturating_sub(before);
-    let held = held_before.zip(process::fuse_inodes()).map(|(before, after)| after.saturating_sub(before));
-    let held = held.context("no count of FUSE inodes in /proc/slabinfo")?.max(1);
+    let inodes =
+        inodes_before.zip(process::fuse_inodes()).map(|(before, after)| after.saturating_sub(before));
+    let inodes = inodes.context("no count of FUSE inodes in /proc/slabinfo")?.max(1);
     let seconds = start.elapsed().as_secs_f64();
-    Ok((walk, Sample { value: grown as f64 / held as f64, seconds, requests: None }))
+    Ok((walk, Sample { value: grown as f64 / inodes as f64, seconds, requests: None }))
 }

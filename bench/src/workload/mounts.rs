@@ -26,7 +26,7 @@ fn run(bench: &Bench) -> Result<Vec<Row>> {
         if peer.program == Program::Native {
             continue;
         }
-        match turn(bench, peer, &source, cycles) {
+        match mount_repeatedly(bench, peer, &source, cycles) {
             Ok((seconds, remains)) => {
                 time.record(&peer.name(), Ok(Sample { value: seconds, seconds, requests: None }));
                 left.record(&peer.name(), Ok(Sample { value: remains as f64, seconds, requests: None }));
@@ -48,7 +48,7 @@ fn run(bench: &Bench) -> Result<Vec<Row>> {
 }
 
 /// Seconds for all cycles, and the number of mounts and processes left behind.
-fn turn(bench: &Bench, peer: Peer, source: &Path, cycles: u32) -> Result<(f64, usize)> {
+fn mount_repeatedly(bench: &Bench, peer: Peer, source: &Path, cycles: u32) -> Result<(f64, usize)> {
     let at = bench.mount_point(peer);
     let program = bench.programs.path(peer.program).context("the peer is not there")?;
     let count = || mounted::table().len() + process::running(program);
@@ -60,9 +60,9 @@ fn turn(bench: &Bench, peer: Peer, source: &Path, cycles: u32) -> Result<(f64, u
         }
         job::check()?;
         let mounted = bench.programs.start(peer, source, &at, None)?;
-        let seen = fs::metadata(at.join("file"));
+        let found = fs::metadata(at.join("file"));
         mounted.end()?;
-        seen.with_context(|| format!("look up a file in mount {cycle}"))?;
+        found.with_context(|| format!("look up a file in mount {cycle}"))?;
     }
     let seconds = start.elapsed().as_secs_f64();
     // A guardian may end a moment after its daemon.
