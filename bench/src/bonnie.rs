@@ -11,9 +11,10 @@ use crate::job;
 pub const CASES: [(&str, usize); 4] =
     [("bonnie-write", 11), ("bonnie-rewrite", 13), ("bonnie-read", 17), ("bonnie-seeks", 19)];
 
-/// Seeks that bonnie++ makes, and the seconds below which it reports no figure.
-const SEEKS: f64 = 8192.0;
-const TELLS: f64 = 0.5;
+/// Seeks that bonnie++ makes.
+const BONNIE_SEEKS: f64 = 8192.0;
+/// The shortest duration of a case for which bonnie++ reports a figure.
+const MIN_REPORTED_SECONDS: f64 = 0.5;
 
 /// The figure that bonnie++ reports for one case.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -35,14 +36,14 @@ pub fn run(root: &Path, mebibytes: u64, group: &MemoryGroup) -> Result<[Figure; 
     // larger.
     command.args(["bonnie++", "-q", "-f", "-n", "0", "-m", "x", "-u", "root", "-d"]).arg(root);
     command.arg("-s").arg(format!("{mebibytes}:8k")).arg("-r").arg((mebibytes / 2).to_string());
-    let told = String::from_utf8(job::run(&mut command)?)?;
-    let fields: Vec<&str> = told.lines().last().context("bonnie++ said nothing")?.split(',').collect();
+    let output = String::from_utf8(job::run(&mut command)?)?;
+    let fields: Vec<&str> = output.lines().last().context("bonnie++ said nothing")?.split(',').collect();
     let mut figures = [Figure::Exact(0.0); CASES.len()];
     for (figure, (case, field)) in figures.iter_mut().zip(CASES) {
-        let text = fields.get(field).with_context(|| format!("bonnie++ said: {told}"))?;
+        let text = fields.get(field).with_context(|| format!("bonnie++ said: {output}"))?;
         let is_seeks = case == "bonnie-seeks";
         *figure = if text.starts_with('+') {
-            Figure::AtLeast(if is_seeks { SEEKS } else { mebibytes as f64 } / TELLS)
+            Figure::AtLeast(if is_seeks { BONNIE_SEEKS } else { mebibytes as f64 } / MIN_REPORTED_SECONDS)
         } else {
             let value: f64 = text.parse().with_context(|| format!("{case}: {text}"))?;
             Figure::Exact(if is_seeks { value } else { value / 1024.0 })

@@ -11,11 +11,11 @@ use anyhow::Result;
 use crate::job;
 
 /// Bytes of one call.
-pub const CHUNK: usize = 8192;
+pub const CHUNK_BYTES: usize = 8192;
 /// Number of seeks; bonnie++ makes as many.
 pub const SEEKS: u32 = 8192;
 /// One of this many chunks read by [`Chunks::seek`] is changed and written back.
-const CHANGED: u32 = 10;
+const READS_PER_WRITE: u32 = 10;
 
 /// A file of this many bytes in the directory.
 #[derive(Debug, Clone, Copy)]
@@ -27,8 +27,8 @@ impl Chunks {
         root.join("chunks")
     }
 
-    fn places(self) -> impl Iterator<Item = u64> {
-        (0..self.0).step_by(CHUNK)
+    fn offsets(self) -> impl Iterator<Item = u64> {
+        (0..self.0).step_by(CHUNK_BYTES)
     }
 
     /// Creates the file and writes all its chunks.
@@ -37,8 +37,8 @@ impl Chunks {
     /// Errors of the file system; when the user interrupts.
     pub fn write(self, root: &Path) -> Result<()> {
         let file = File::create_new(Self::path(root))?;
-        let chunk = [b'x'; CHUNK];
-        for at in self.places() {
+        let chunk = [b'x'; CHUNK_BYTES];
+        for at in self.offsets() {
             file.write_all_at(&chunk, at)?;
         }
         job::check()
@@ -50,8 +50,8 @@ impl Chunks {
     /// Errors of the file system; when the user interrupts.
     pub fn rewrite(self, root: &Path) -> Result<()> {
         let file = OpenOptions::new().read(true).write(true).open(Self::path(root))?;
-        let mut chunk = [0; CHUNK];
-        for at in self.places() {
+        let mut chunk = [0; CHUNK_BYTES];
+        for at in self.offsets() {
             file.read_exact_at(&mut chunk, at)?;
             chunk[0] = chunk[0].wrapping_add(1);
             file.write_all_at(&chunk, at)?;
@@ -65,8 +65,8 @@ impl Chunks {
     /// Errors of the file system; when the user interrupts.
     pub fn read(self, root: &Path) -> Result<()> {
         let file = File::open(Self::path(root))?;
-        let mut chunk = [0; CHUNK];
-        for at in self.places() {
+        let mut chunk = [0; CHUNK_BYTES];
+        for at in self.offsets() {
             file.read_exact_at(&mut chunk, at)?;
         }
         job::check()
@@ -78,13 +78,13 @@ impl Chunks {
     /// Errors of the file system; when the user interrupts.
     pub fn seek(self, root: &Path) -> Result<()> {
         let file = OpenOptions::new().read(true).write(true).open(Self::path(root))?;
-        let mut chunk = [0; CHUNK];
+        let mut chunk = [0; CHUNK_BYTES];
         let mut state = 1_u64;
         for n in 0..SEEKS {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            let at = (state >> 33) % (self.0 / CHUNK as u64) * CHUNK as u64;
+            let at = (state >> 33) % (self.0 / CHUNK_BYTES as u64) * CHUNK_BYTES as u64;
             file.read_exact_at(&mut chunk, at)?;
-            if n % CHANGED == 0 {
+            if n % READS_PER_WRITE == 0 {
                 chunk[0] = chunk[0].wrapping_add(1);
                 file.write_all_at(&chunk, at)?;
             }

@@ -113,7 +113,7 @@ impl Node {
     ///
     /// # Errors
     /// Errors of synchronisation; when the user interrupts.
-    pub fn settle(&mut self) -> Result<()> {
+    pub fn sync_until_idle(&mut self) -> Result<()> {
         loop {
             crate::job::check()?;
             let step = self.sync.step()?;

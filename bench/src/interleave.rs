@@ -4,7 +4,7 @@ use std::fmt::Display;
 
 use anyhow::Result;
 
-use crate::bench::Bench;
+use crate::context::Bench;
 use crate::job;
 use crate::model::{Row, Sample, Unit};
 use crate::peer::Peer;
@@ -31,7 +31,7 @@ pub fn interleave(
     let mut rows: Vec<Row> = cases.iter().map(|(case, unit)| Row::new(workload, case, *unit)).collect();
     for row in &mut rows {
         for peer in bench.present(peers) {
-            row.seat(&peer.name());
+            row.series_mut(&peer.name());
         }
     }
     let mut stages = Vec::new();
@@ -42,7 +42,7 @@ pub fn interleave(
         }
     }
     for round in 0..bench.rounds(rounds) {
-        let mut going_on = Vec::with_capacity(stages.len());
+        let mut remaining = Vec::with_capacity(stages.len());
         for stage in stages {
             say(format_args!("{workload}: round {}: {}", round + 1, stage.peer));
             let outcomes = work(&stage, round);
@@ -50,13 +50,13 @@ pub fn interleave(
             match outcomes {
                 Ok(outcomes) => {
                     if record(&mut rows, stage.peer, outcomes) {
-                        going_on.push(stage);
+                        remaining.push(stage);
                     }
                 }
                 Err(error) => fail(&mut rows, stage.peer, &error)?,
             }
         }
-        stages = going_on;
+        stages = remaining;
     }
     for row in &mut rows {
         row.finish(&bench.round_trips);
@@ -79,16 +79,16 @@ pub fn fail(rows: &mut [Row], peer: impl Display, error: &anyhow::Error) -> Resu
 
 /// Records each case; returns false when one failed.
 fn record(rows: &mut [Row], peer: Peer, outcomes: Vec<Outcome>) -> bool {
-    let mut good = true;
+    let mut complete = true;
     for (case, result) in outcomes {
         let result = result.map_err(|error| format!("{error:#}"));
         if let Err(error) = &result {
             say(format_args!("{peer}: {case}: {error}"));
-            good = false;
+            complete = false;
         }
         if let Some(row) = rows.iter_mut().find(|row| row.case == case) {
             row.record(&peer.name(), result);
         }
     }
-    good
+    complete
 }

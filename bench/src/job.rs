@@ -12,7 +12,7 @@ use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal, kill_process_group};
 
 /// Time limit of a single command of a workload.
-const LIMIT: Duration = Duration::from_secs(1800);
+const COMMAND_TIMEOUT: Duration = Duration::from_secs(1800);
 
 struct Running {
     group: Pid,
@@ -97,7 +97,7 @@ fn output(command: &mut Command) -> Result<Output> {
         .process_group(0)
         .spawn()?;
     let group = Pid::from_raw(child.id().cast_signed()).context("a child has a pid")?;
-    set_running(Some(Running { group, deadline: Instant::now() + LIMIT }));
+    set_running(Some(Running { group, deadline: Instant::now() + COMMAND_TIMEOUT }));
     let output = child.wait_with_output();
     set_running(None);
     Ok(output?)

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use crate::bench::Bench;
+use crate::context::Bench;
 use crate::progress::say;
 use crate::{job, tar};
 
@@ -18,7 +18,7 @@ const PACKAGE: &str = "linux-source-6.12";
 /// # Errors
 /// When the package cannot be downloaded or unpacked.
 pub fn whole(bench: &Bench) -> Result<PathBuf> {
-    made(bench, "linux.tar", |to| {
+    cached_file(bench, "linux.tar", |to| {
         let package = package(&bench.cache())?;
         say(format_args!("unpacking {}", package.display()));
         let script = format!(
@@ -35,7 +35,7 @@ pub fn whole(bench: &Bench) -> Result<PathBuf> {
 /// The errors of [`whole`]; when the source has fewer files.
 pub fn first(bench: &Bench, files: u64) -> Result<PathBuf> {
     let whole = whole(bench)?;
-    made(bench, &format!("linux-{files}.tar"), |to| {
+    cached_file(bench, &format!("linux-{files}.tar"), |to| {
         let passed = tar::cut(BufReader::new(File::open(&whole)?), BufWriter::new(File::create(to)?), files)?;
         if passed != files {
             bail!("the kernel's source has only {passed} files");
@@ -49,7 +49,7 @@ pub fn first(bench: &Bench, files: u64) -> Result<PathBuf> {
 /// # Errors
 /// When the archive cannot be written.
 pub fn generated(bench: &Bench, files: u64) -> Result<PathBuf> {
-    made(bench, &format!("generated-{files}.tar"), |to| {
+    cached_file(bench, &format!("generated-{files}.tar"), |to| {
         let mut writer = BufWriter::new(File::create(to)?);
         tar::generate(&mut writer, files, b"one small file\n")?;
         Ok(writer.flush()?)
@@ -57,7 +57,7 @@ pub fn generated(bench: &Bench, files: u64) -> Result<PathBuf> {
 }
 
 /// Returns a file of the cache directory, made on first use, and reads it into the page cache.
-fn made(bench: &Bench, name: &str, make: impl FnOnce(&Path) -> Result<()>) -> Result<PathBuf> {
+fn cached_file(bench: &Bench, name: &str, make: impl FnOnce(&Path) -> Result<()>) -> Result<PathBuf> {
     let path = bench.cache().join(name);
     if !path.exists() {
         let part = path.with_extension("part");

@@ -1,12 +1,11 @@
 //! The benchmark binary, from which every published number comes: workloads run on the native directory and on each peer,
-//! interleaved in one run, and each bar is judged at once.
+//! interleaved in one run, and each threshold is judged at once.
 
-mod area;
-mod bench;
 mod bonnie;
 mod cgroup;
 mod chunks;
 mod cli;
+mod context;
 mod engine;
 mod fio;
 mod image;
@@ -21,8 +20,11 @@ mod progress;
 mod report;
 mod requests;
 mod roundtrip;
+mod run;
+mod scratch;
 mod stage;
 mod stat;
+mod suite;
 mod tar;
 mod workload;
 
@@ -37,7 +39,7 @@ fn main() -> ExitCode {
         (Some(mount_point), ..) => roundtrip::serve(mount_point, args.core, args.rings),
         (_, Some(at), _) => workload::volume_many::in_volume(at, files),
         (.., Some(at)) => workload::volume_many::plain(at, files),
-        _ => bench::run(args),
+        _ => run::run(args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use rustix::mount::{UnmountFlags, unmount};
 
-const PATIENCE: Duration = Duration::from_secs(20);
+/// Time limit for a daemon to mount and for a busy mount to become free; the daemon's exit may take twice as long.
+const MOUNT_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// One line of the mount table.
 #[derive(Debug)]
@@ -92,9 +93,9 @@ impl Mounted {
                 return Ok(mounted);
             }
             let ended = mounted.daemon.try_wait()?;
-            if ended.is_some() || start.elapsed() > PATIENCE {
-                let said = fs::read_to_string(&log).unwrap_or_default();
-                bail!("did not mount: {}", said.lines().last().unwrap_or("it said nothing"));
+            if ended.is_some() || start.elapsed() > MOUNT_TIMEOUT {
+                let output = fs::read_to_string(&log).unwrap_or_default();
+                bail!("did not mount: {}", output.lines().last().unwrap_or("it said nothing"));
             }
             crate::job::check()?;
             sleep(Duration::from_millis(2));
@@ -127,7 +128,7 @@ impl Mounted {
             if unmount(&self.at, UnmountFlags::empty()).is_ok() {
                 continue;
             }
-            if start.elapsed() > PATIENCE || crate::job::interrupted() {
+            if start.elapsed() > MOUNT_TIMEOUT || crate::job::interrupted() {
                 forced = true;
                 abort(self.connection);
                 let _ = unmount(&self.at, UnmountFlags::DETACH);
@@ -135,7 +136,7 @@ impl Mounted {
             sleep(Duration::from_millis(5));
         }
         while self.daemon.try_wait()?.is_none() {
-            if start.elapsed() > PATIENCE * 2 {
+            if start.elapsed() > MOUNT_TIMEOUT * 2 {
                 forced = true;
                 self.daemon.kill()?;
                 self.daemon.wait()?;

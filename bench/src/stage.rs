@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 
-use crate::bench::{Bench, Ground};
+use crate::context::{Bench, Medium};
 use crate::model::Sample;
 use crate::mounted::Mounted;
 use crate::peer::{Peer, Program};
@@ -32,7 +32,7 @@ pub struct Stage {
 #[derive(Clone, Copy)]
 pub struct Setting<'a> {
     /// The medium of the source: tmpfs or disk.
-    pub ground: Ground,
+    pub medium: Medium,
     /// A limit on the daemon's open files.
     pub descriptors: Option<u32>,
     /// Fills the source before it is mounted.
@@ -45,7 +45,7 @@ impl Stage {
     /// # Errors
     /// When the peer does not mount or the source cannot be filled.
     pub fn set(bench: &Bench, peer: Peer, setting: Setting<'_>) -> Result<Self> {
-        let source = bench.ground(setting.ground).join(peer.name());
+        let source = bench.source_dir(setting.medium).join(peer.name());
         fs::create_dir_all(&source)?;
         let mut stage =
             Self { peer, root: source.clone(), source, mounted: None, counter: None, shunt: None };

@@ -11,8 +11,8 @@ const BLOCK: usize = 512;
 /// Errors of reading and writing, and a header that is not tar's.
 pub fn cut(mut from: impl Read, mut to: impl Write, files: u64) -> io::Result<u64> {
     let mut header = [0; BLOCK];
-    let mut seen = 0;
-    while seen < files {
+    let mut copied = 0;
+    while copied < files {
         from.read_exact(&mut header)?;
         if header == [0; BLOCK] {
             break;
@@ -25,12 +25,12 @@ pub fn cut(mut from: impl Read, mut to: impl Write, files: u64) -> io::Result<u6
         // A regular file, a hard link or a symbolic link. Headers of long names and attributes precede the entry that they belong
         // to.
         if matches!(header[156], b'0' | 0 | b'1' | b'2') {
-            seen += 1;
+            copied += 1;
         }
     }
     to.write_all(&[0; 2 * BLOCK])?;
     to.flush()?;
-    Ok(seen)
+    Ok(copied)
 }
 
 /// Writes an archive of `files` files of `content`, a thousand per directory.

@@ -1,7 +1,8 @@
 //! An ext4 image in memory, served by the kernel through a loop device, by Debian's `fuse2fs`, or by Shunt.
 
+mod implementation;
 mod names;
-mod server;
+mod serving;
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -11,11 +12,11 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 use rustix::fs::{FallocateFlags, fallocate};
 
+pub use implementation::Implementation;
 pub use names::Names;
-pub use server::Server;
-use server::Serving;
+use serving::Serving;
 
-use crate::bench::{Bench, Ground};
+use crate::context::{Bench, Medium};
 use crate::model::Sample;
 use crate::{job, process};
 
@@ -40,7 +41,7 @@ fn make_file_system(path: &Path, size: u64, eager: bool) -> Result<()> {
 #[derive(Debug)]
 pub struct Image<'a> {
     bench: &'a Bench,
-    server: Server,
+    implementation: Implementation,
     file: PathBuf,
     /// The mount point.
     pub root: PathBuf,
@@ -53,9 +54,9 @@ impl<'a> Image<'a> {
     /// Makes a file system of `size` bytes, all of them allocated, and mounts it.
     ///
     /// # Errors
-    /// When memory or a tool is missing, or the server does not mount.
-    pub fn make(bench: &'a Bench, server: Server, size: u64) -> Result<Self> {
-        let mut image = Self::blank(bench, server, size, true)?;
+    /// When memory or a tool is missing, or the implementation does not mount.
+    pub fn make(bench: &'a Bench, implementation: Implementation, size: u64) -> Result<Self> {
+        let mut image = Self::blank(bench, implementation, size, true)?;
         image.mount()?;
         Ok(image)
     }
@@ -64,16 +65,16 @@ impl<'a> Image<'a> {
     ///
     /// # Errors
     /// When a tool is missing.
-    pub fn sparse(bench: &'a Bench, server: Server, size: u64) -> Result<Self> {
-        Self::blank(bench, server, size, false)
+    pub fn sparse(bench: &'a Bench, implementation: Implementation, size: u64) -> Result<Self> {
+        Self::blank(bench, implementation, size, false)
     }
 
-    fn blank(bench: &'a Bench, server: Server, size: u64, allocated: bool) -> Result<Self> {
-        let directory = bench.ground(Ground::Tmpfs);
+    fn blank(bench: &'a Bench, implementation: Implementation, size: u64, allocated: bool) -> Result<Self> {
+        let directory = bench.source_dir(Medium::Tmpfs);
         fs::create_dir_all(&directory)?;
-        let path = directory.join(format!("{server}.img"));
-        let root = bench.image_point(server);
-        let image = Self { bench, server, file: path, root, serving: None, peak: 0 };
+        let path = directory.join(format!("{implementation}.img"));
+        let root = bench.mount_point_named(&format!("{implementation}-image"));
+        let image = Self { bench, implementation, file: path, root, serving: None, peak: 0 };
         if allocated {
             let file = File::create(&image.file)?;
             fallocate(&file, FallocateFlags::empty(), 0, size).context("memory for the image")?;
@@ -85,10 +86,10 @@ impl<'a> Image<'a> {
     /// Mounts the image and returns how long that took.
     ///
     /// # Errors
-    /// When the server does not mount it.
+    /// When the implementation does not mount it.
     pub fn mount(&mut self) -> Result<Sample> {
         let start = Instant::now();
-        self.serving = Some(Serving::start(self.bench, self.server, &self.file, &self.root)?);
+        self.serving = Some(Serving::start(self.bench, self.implementation, &self.file, &self.root)?);
         let seconds = start.elapsed().as_secs_f64();
         Ok(Sample { value: seconds, seconds, requests: None })
     }
@@ -99,14 +100,17 @@ impl<'a> Image<'a> {
     /// When the mount stays busy.
     pub fn unmount(&mut self) -> Result<()> {
         self.note_memory();
-        self.serving.take().map_or(Ok(()), Serving::end).with_context(|| format!("unmount {}", self.server))
+        self.serving
+            .take()
+            .map_or(Ok(()), Serving::end)
+            .with_context(|| format!("unmount {}", self.implementation))
     }
 
     /// Unmounts the image, drops every cache, and mounts it again.
     ///
     /// # Errors
     /// The errors of [`mount`](Self::mount) and [`unmount`](Self::unmount).
-    pub fn chill(&mut self) -> Result<()> {
+    pub fn remount_cold(&mut self) -> Result<()> {
         self.unmount()?;
         process::drop_caches()?;
         self.mount()?;

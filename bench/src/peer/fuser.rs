@@ -9,6 +9,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
+use super::guarded::guarded;
 use crate::mounted::Mounted;
 
 const VERSION: &str = "0.18.0";
@@ -18,7 +19,7 @@ const BACKING: &str = "/etc/profile";
 pub const FILE_SIZE: u64 = 123_456;
 
 /// The name that the example serves the file under; the source directory has it under the same name.
-pub const SERVED: &str = "passthrough";
+pub const SERVED_FILE: &str = "passthrough";
 
 /// Builds the example into `root` unless it is there.
 ///
@@ -50,9 +51,9 @@ pub(super) fn start(program: &Path, source: &Path, at: &Path) -> Result<Mounted>
         "-ec".into(),
         script.into(),
         "sh".into(),
-        source.join(SERVED).into(),
+        source.join(SERVED_FILE).into(),
         program.into(),
         at.into(),
     ];
-    Mounted::start(&mut super::start::guarded(&words, None), at)
+    Mounted::start(&mut guarded(&words, None), at)
 }

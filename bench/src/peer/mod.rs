@@ -1,16 +1,17 @@
 //! The measured programs: the native directory, the peers, and Shunt.
 
 mod fuser;
+mod guarded;
 mod start;
 mod uring;
 
 use std::fmt;
 use std::path::PathBuf;
 
-pub use start::guarded;
+pub use guarded::guarded;
 pub use uring::UringSwitch;
 
-pub use fuser::{FILE_SIZE as FUSER_FILE_SIZE, SERVED as FUSER_FILE, install as install_fuser};
+pub use fuser::{FILE_SIZE as FUSER_FILE_SIZE, SERVED_FILE as FUSER_FILE, install as install_fuser};
 
 /// The program behind a peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

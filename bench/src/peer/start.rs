@@ -2,10 +2,10 @@
 
 use std::ffi::OsString;
 use std::path::Path;
-use std::process::Command;
 
 use anyhow::{Context, Result};
 
+use super::guarded::guarded;
 use super::uring::UringSwitch;
 use super::{Cache, Peer, Program, Programs};
 use crate::mounted::Mounted;
@@ -58,15 +58,4 @@ impl Programs {
         let _uring = peer.uring.then(UringSwitch::on).transpose()?;
         Mounted::start(&mut guarded(&words, descriptors), at)
     }
-}
-
-/// A command that the kernel ends together with this process, even when that is killed, with its own limit of descriptors.
-pub fn guarded(words: &[OsString], descriptors: Option<u32>) -> Command {
-    let mut command = Command::new("setpriv");
-    command.args(["--pdeathsig", "TERM", "--"]);
-    if let Some(limit) = descriptors {
-        command.args(["prlimit", &format!("--nofile={limit}:{limit}"), "--"]);
-    }
-    command.args(words);
-    command
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-use super::{Line, Results, mark, shown};
+use super::{Line, Results, non_empty, verdict_text};
 use crate::model::{Row, Series};
 
 const STYLE: &str = "
@@ -71,7 +71,7 @@ fn section(page: &mut String, row: &Row) {
     let _ = write!(page, "<h3>{}</h3>", escape(&row.case));
     plot(page, row);
     *page += "<table><tr><th>peer<th>median<th>min..max<th>&times; native<th>requests<th>floor";
-    for series in shown(row) {
+    for series in non_empty(row) {
         let line = Line::of(row, series);
         let _ = write!(
             page,
@@ -86,33 +86,33 @@ fn section(page: &mut String, row: &Row) {
     for note in &row.notes {
         let _ = write!(page, "<li class=soft>{}", escape(note));
     }
-    for bar in &row.bars {
-        let mark = mark(bar.pass);
+    for threshold in &row.thresholds {
+        let mark = verdict_text(threshold.pass);
         let _ = write!(
             page,
             "<li>{}: {} <span class=\"mark {mark}\">{mark}</span>",
-            escape(&bar.text),
-            bar.measured()
+            escape(&threshold.text),
+            threshold.measured()
         );
     }
     *page += "</ul>";
 }
 
-/// A bar per peer, with a thin line from its least to its largest value.
+/// A bar per peer, with a thin line from its smallest to its largest value.
 fn plot(page: &mut String, row: &Row) {
-    const LEFT: f64 = 150.0;
-    const WIDTH: f64 = 640.0;
-    const STEP: usize = 24;
+    const LABEL_WIDTH: f64 = 150.0;
+    const PLOT_WIDTH: f64 = 640.0;
+    const LINE_HEIGHT: usize = 24;
     let drawn: Vec<&Series> = row.series.iter().filter(|series| !series.values.is_empty()).collect();
-    let most = drawn.iter().filter_map(|series| series.range()).map(|range| range.1).fold(0.0, f64::max);
-    if most <= 0.0 {
+    let largest = drawn.iter().filter_map(|series| series.range()).map(|range| range.1).fold(0.0, f64::max);
+    if largest <= 0.0 {
         return;
     }
-    let _ = write!(page, "<svg viewBox=\"0 0 900 {}\" role=img>", drawn.len() * STEP);
+    let _ = write!(page, "<svg viewBox=\"0 0 900 {}\" role=img>", drawn.len() * LINE_HEIGHT);
     for (at, series) in drawn.iter().enumerate() {
-        let (Some(median), Some((least, largest))) = (series.median(), series.range()) else { continue };
-        let x = |value: f64| LEFT + value.max(0.0) / most * WIDTH;
-        let top = at * STEP + 4;
+        let (Some(median), Some((min, max))) = (series.median(), series.range()) else { continue };
+        let x = |value: f64| LABEL_WIDTH + value.max(0.0) / largest * PLOT_WIDTH;
+        let top = at * LINE_HEIGHT + 4;
         let colour = match series.peer.as_str() {
             "native" | "kernel" => "native",
             name if name.starts_with("shunt") => "ours",
@@ -121,16 +121,16 @@ fn plot(page: &mut String, row: &Row) {
         let _ = write!(
             page,
             "<text x=142 y={text} text-anchor=end>{peer}</text>\
-             <rect x={LEFT} y={top} width=\"{width:.1}\" height=16 rx=2 fill=\"var(--{colour})\"/>\
+             <rect x={LABEL_WIDTH} y={top} width=\"{width:.1}\" height=16 rx=2 fill=\"var(--{colour})\"/>\
              <path d=\"M{from:.1} {middle}H{to:.1}\" stroke=\"var(--ink)\" stroke-width=1.5 />\
              <text class=value x=\"{label:.1}\" y={text}>{value}</text>",
             text = top + 13,
             peer = escape(&series.peer),
-            width = x(median) - LEFT,
-            from = x(least),
+            width = x(median) - LABEL_WIDTH,
+            from = x(min),
             middle = top + 8,
-            to = x(largest),
-            label = x(largest) + 8.0,
+            to = x(max),
+            label = x(max) + 8.0,
             value = Line::of(row, series).value,
         );
     }

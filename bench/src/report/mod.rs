@@ -9,10 +9,8 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use serde::Serialize;
 
-use crate::bench::Bench;
-use crate::model::{Row, Series, Unit};
+use crate::model::{RoundTrips, Row, Series, Unit};
 use crate::process;
-use crate::roundtrip::RoundTrips;
 
 /// All results of a run.
 #[derive(Debug, Serialize)]
@@ -33,12 +31,12 @@ pub struct Results {
 
 impl Results {
     /// Results without any row.
-    pub fn new(bench: &Bench) -> Self {
+    pub fn new(quick: bool, round_trips: RoundTrips) -> Self {
         Self {
-            quick: bench.quick,
+            quick,
             kernel: process::kernel(),
             processor: process::processor(),
-            round_trips: bench.round_trips.clone(),
+            round_trips,
             rows: Vec::new(),
             failures: Vec::new(),
         }
@@ -52,19 +50,24 @@ impl Results {
         fs::write(to, serde_json::to_vec_pretty(self)?).with_context(|| format!("write {}", to.display()))
     }
 
-    /// The numbers of bars that passed, failed and could not be judged, as text.
+    /// The numbers of thresholds that passed, failed and could not be judged, as text.
     pub fn verdict(&self) -> String {
-        let count =
-            |state| self.rows.iter().flat_map(|row| &row.bars).filter(|bar| bar.pass == state).count();
+        let count = |state| {
+            self.rows
+                .iter()
+                .flat_map(|row| &row.thresholds)
+                .filter(|threshold| threshold.pass == state)
+                .count()
+        };
         let (passed, failed, open) = (count(Some(true)), count(Some(false)), count(None));
         let broken = self.failures.len();
         format!("bars: {passed} passed, {failed} failed, {open} not judged; {broken} workloads did not run")
     }
 
-    /// Reports whether every workload ran and every bar was judged and holds.
+    /// Reports whether every workload ran and every threshold was judged and holds.
     pub fn all_pass(&self) -> bool {
-        let bars = || self.rows.iter().flat_map(|row| &row.bars);
-        self.failures.is_empty() && bars().all(|bar| bar.pass == Some(true))
+        let mut thresholds = self.rows.iter().flat_map(|row| &row.thresholds);
+        self.failures.is_empty() && thresholds.all(|threshold| threshold.pass == Some(true))
     }
 }
 
@@ -91,7 +94,7 @@ impl Line {
             value: series
                 .median()
                 .map_or_else(none, |value| format!("{} {}", number(value), row.unit.symbol())),
-            range: range.map_or_else(none, |(least, most)| format!("{}..{}", number(least), number(most))),
+            range: range.map_or_else(none, |(min, max)| format!("{}..{}", number(min), number(max))),
             ratio: ratio.map_or_else(none, |ratio| format!("{ratio:.2}")),
             requests: series.requests.map_or_else(none, |count| count.to_string()),
             floor: series.floor_seconds.zip(series.seconds).map_or_else(none, |(floor, seconds)| {
@@ -103,12 +106,12 @@ impl Line {
 }
 
 /// The series that have values or an error.
-fn shown(row: &Row) -> impl Iterator<Item = &Series> {
+fn non_empty(row: &Row) -> impl Iterator<Item = &Series> {
     row.series.iter().filter(|series| !series.values.is_empty() || series.error.is_some())
 }
 
-/// `PASS`, `FAIL`, or the reason why the bar was not judged.
-fn mark(pass: Option<bool>) -> &'static str {
+/// `PASS`, `FAIL`, or the reason why the threshold was not judged.
+fn verdict_text(pass: Option<bool>) -> &'static str {
     match pass {
         Some(true) => "PASS",
         Some(false) => "FAIL",

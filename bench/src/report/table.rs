@@ -1,6 +1,6 @@
 //! The results as a table on stdout.
 
-use super::{Line, mark, shown};
+use super::{Line, non_empty, verdict_text};
 use crate::model::Row;
 
 /// Prints the rows of one workload.
@@ -11,7 +11,7 @@ pub fn print(rows: &[Row]) {
             "  {:<20} {:>18} {:>20} {:>9} {:>11}  floor (requests x empty round trip)",
             "", "median", "min..max", "x native", "requests"
         );
-        for series in shown(row) {
+        for series in non_empty(row) {
             let line = Line::of(row, series);
             println!(
                 "  {:<20} {:>18} {:>20} {:>9} {:>11}  {}",
@@ -24,8 +24,8 @@ pub fn print(rows: &[Row]) {
         for note in &row.notes {
             println!("  {note}");
         }
-        for bar in &row.bars {
-            println!("  bar: {}: {} {}", bar.text, bar.measured(), mark(bar.pass));
+        for threshold in &row.thresholds {
+            println!("  bar: {}: {} {}", threshold.text, threshold.measured(), verdict_text(threshold.pass));
         }
     }
 }

@@ -9,6 +9,7 @@ use io_uring::squeue::Entry128;
 use io_uring::{IoUring, cqueue, opcode, types};
 use rustix::io::Errno;
 
+use super::affinity;
 use super::wire::{self, Reply};
 
 const REGISTER: u32 = 1;
@@ -16,10 +17,10 @@ const COMMIT_AND_FETCH: u32 = 2;
 /// Offsets of the parts of an entry's header (`struct fuse_uring_req_header`), and its length.
 const COMMIT_ID: usize = 256 + 8;
 const PAYLOAD_SIZE: usize = 256 + 16;
-const HEADER: usize = 256 + 32;
+const HEADER_LENGTH: usize = 256 + 32;
 /// The payload starts on a page of its own. The kernel refuses fewer than 32 pages.
 const PAYLOAD: usize = 4096;
-const ROOM: usize = 128 << 10;
+const PAYLOAD_CAPACITY: usize = 128 << 10;
 
 /// Serves each queue on a thread of its own, on the queue's processor or all of them on `core`. The threads end with the process.
 ///
@@ -31,7 +32,8 @@ pub fn serve(device: &Arc<OwnedFd>, core: Option<usize>) -> Result<()> {
         let ring =
             IoUring::builder().setup_single_issuer().setup_defer_taskrun().setup_r_disabled().build(2)?;
         thread::Builder::new().name(format!("ring-{queue}")).spawn(move || {
-            let served = super::pin(core.unwrap_or(queue.into())).and_then(|()| one(&device, ring, queue));
+            let served =
+                affinity::pin(core.unwrap_or(queue.into())).and_then(|()| serve_queue(&device, ring, queue));
             if let Err(error) = served {
                 eprintln!("queue {queue}: {error:#}");
             }
@@ -47,13 +49,13 @@ fn queues() -> Result<u16> {
     Ok(last.parse::<u16>().with_context(|| format!("processors `{}`", list.trim()))? + 1)
 }
 
-fn one(device: &OwnedFd, mut ring: IoUring<Entry128, cqueue::Entry>, queue: u16) -> Result<()> {
+fn serve_queue(device: &OwnedFd, mut ring: IoUring<Entry128, cqueue::Entry>, queue: u16) -> Result<()> {
     ring.submitter().register_enable_rings()?;
-    let mut memory = vec![0_u8; PAYLOAD + ROOM];
+    let mut memory = vec![0_u8; PAYLOAD + PAYLOAD_CAPACITY];
     let start = memory.as_mut_ptr();
     let vectors = [
-        libc::iovec { iov_base: start.cast(), iov_len: HEADER },
-        libc::iovec { iov_base: start.wrapping_add(PAYLOAD).cast(), iov_len: ROOM },
+        libc::iovec { iov_base: start.cast(), iov_len: HEADER_LENGTH },
+        libc::iovec { iov_base: start.wrapping_add(PAYLOAD).cast(), iov_len: PAYLOAD_CAPACITY },
     ];
     let mut entry = command(device, queue, REGISTER, 0, vectors.as_ptr() as u64);
     set_length(&mut entry, 2);

@@ -10,7 +10,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, mount};
 
-use super::{ring, wire};
+use super::{affinity, ring, wire};
 
 /// Mounts at `mount_point` and answers requests until it is unmounted.
 ///
@@ -18,7 +18,7 @@ use super::{ring, wire};
 /// Without root or `/dev/fuse`; with `rings`, when the kernel does not offer them.
 pub fn serve(mount_point: &Path, core: Option<usize>, rings: bool) -> Result<()> {
     if let Some(core) = core {
-        super::pin(core)?;
+        affinity::pin(core)?;
     }
     let device =
         rustix::fs::open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).context("/dev/fuse")?;

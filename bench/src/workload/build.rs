@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::Result;
 
 use super::Workload;
-use crate::bench::{Bench, Ground};
+use crate::context::{Bench, Medium};
 use crate::interleave::interleave;
 use crate::model::{Row, Unit};
 use crate::peer::Peer;
@@ -23,7 +23,7 @@ fn run(bench: &Bench) -> Result<Vec<Row>> {
         job::shell(source, "mkdir src; tar -xf \"$1\" -C src --strip-components=1", &[archive.as_os_str()])?;
         Ok(())
     };
-    let setting = Setting { ground: Ground::Tmpfs, descriptors: None, prepare: &unpack };
+    let setting = Setting { medium: Medium::Tmpfs, descriptors: None, prepare: &unpack };
     let target = OsStr::new(bench.size("all", "prepare"));
     let cases = [("tinyconfig-j2", Unit::Seconds)];
     let mut rows = interleave(bench, WORKLOAD.name, &cases, &Peer::TREES, 3, setting, &mut |stage, _| {

@@ -3,7 +3,7 @@
 use anyhow::Result;
 
 use super::Workload;
-use crate::bench::{Bench, Ground};
+use crate::context::{Bench, Medium};
 use crate::fio::{self, Job, PATTERNS};
 use crate::interleave::interleave;
 use crate::model::{Row, Unit};
@@ -13,19 +13,19 @@ use crate::stage::Setting;
 pub const TMPFS: Workload = Workload {
     name: "cached-tmpfs",
     about: "4 KiB sync fio on a cached file, tmpfs",
-    run: |bench| run(bench, "cached-tmpfs", Ground::Tmpfs),
+    run: |bench| run(bench, "cached-tmpfs", Medium::Tmpfs),
 };
 
 pub const DISK: Workload = Workload {
     name: "cached-disk",
     about: "4 KiB sync fio on a cached file, disk",
-    run: |bench| run(bench, "cached-disk", Ground::Disk),
+    run: |bench| run(bench, "cached-disk", Medium::Disk),
 };
 
-fn run(bench: &Bench, name: &str, ground: Ground) -> Result<Vec<Row>> {
+fn run(bench: &Bench, name: &str, medium: Medium) -> Result<Vec<Row>> {
     let size = bench.size(512 << 20, 64 << 20);
     let setting =
-        Setting { ground, descriptors: None, prepare: &|source| fio::lay_out(source, fio::FILE, size) };
+        Setting { medium, descriptors: None, prepare: &|source| fio::lay_out(source, fio::FILE, size) };
     let cases = PATTERNS.map(|pattern| (pattern, Unit::MebibytesPerSecond));
     let peers = [Peer::NATIVE, Peer::BINDFS, Peer::LIBFUSE, Peer::SHUNT];
     let mut rows = interleave(bench, name, &cases, &peers, 5, setting, &mut |stage, _| {

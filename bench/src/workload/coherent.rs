@@ -3,7 +3,7 @@
 use anyhow::Result;
 
 use super::Workload;
-use crate::bench::{Bench, Ground};
+use crate::context::{Bench, Medium};
 use crate::fio::{self, Job};
 use crate::job;
 use crate::model::{Row, Sample, Unit};
@@ -24,7 +24,7 @@ fn run(bench: &Bench) -> Result<Vec<Row>> {
     let mut rows =
         ["source-write", "mount-write"].map(|case| Row::new(WORKLOAD.name, case, Unit::MebibytesPerSecond));
     for row in &mut rows {
-        bench.present(&PEERS).for_each(|peer| _ = row.seat(&peer.name()));
+        bench.present(&PEERS).for_each(|peer| _ = row.series_mut(&peer.name()));
     }
     for round in 0..bench.rounds(7) {
         // The peers take turns in going first: the later ones find a warmer machine.
@@ -33,7 +33,7 @@ fn run(bench: &Bench) -> Result<Vec<Row>> {
         peers.rotate_left(first);
         for peer in peers {
             say(format_args!("{}: round {}: {peer}", WORKLOAD.name, round + 1));
-            let results = turn(bench, peer);
+            let results = measure(bench, peer);
             job::check()?;
             for (row, result) in rows.iter_mut().zip(results) {
                 row.record(&peer.name(), result.map_err(|error| format!("{error:#}")));
@@ -49,10 +49,10 @@ fn run(bench: &Bench) -> Result<Vec<Row>> {
 }
 
 /// Writes in the source while the peer is mounted, then through the mount.
-fn turn(bench: &Bench, peer: Peer) -> [Result<Sample>; 2] {
+fn measure(bench: &Bench, peer: Peer) -> [Result<Sample>; 2] {
     let size = bench.size(512 << 20, 64 << 20);
     let prepare = |source: &std::path::Path| fio::lay_out(source, fio::FILE, size);
-    let setting = Setting { ground: Ground::Tmpfs, descriptors: None, prepare: &prepare };
+    let setting = Setting { medium: Medium::Tmpfs, descriptors: None, prepare: &prepare };
     let stage = match Stage::set(bench, peer, setting) {
         Ok(stage) => stage,
         Err(error) => {

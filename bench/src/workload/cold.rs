@@ -4,8 +4,8 @@
 use anyhow::Result;
 
 use super::Workload;
-use crate::bench::{Bench, Ground};
 use crate::cgroup::MemoryGroup;
+use crate::context::{Bench, Medium};
 use crate::fio::{self, Job, PATTERNS};
 use crate::interleave::interleave;
 use crate::model::{Row, Unit};
@@ -26,14 +26,14 @@ pub const AIO: Workload = Workload {
 };
 
 /// The ratios that the kernel's passthrough series was posted with, in the order of [`PATTERNS`].
-const BARS: [f64; 4] = [0.97, 0.81, 0.76, 0.81];
+const MIN_RATIOS: [f64; 4] = [0.97, 0.81, 0.76, 0.81];
 
 fn run(bench: &Bench, name: &str, aio_depth: Option<u32>) -> Result<Vec<Row>> {
     let size: u64 = bench.size(1 << 30, 96 << 20);
     let memory: u64 = bench.size(256 << 20, 48 << 20);
     let group = MemoryGroup::new(memory)?;
     let setting = Setting {
-        ground: Ground::Disk,
+        medium: Medium::Disk,
         descriptors: None,
         prepare: &|source| fio::lay_out(source, fio::FILE, size),
     };
@@ -63,8 +63,8 @@ fn run(bench: &Bench, name: &str, aio_depth: Option<u32>) -> Result<Vec<Row>> {
         }
         Ok(outcomes)
     })?;
-    for (row, bar) in rows.iter_mut().zip(BARS) {
-        row.at_least(&passing.name(), bar, "native");
+    for (row, min_ratio) in rows.iter_mut().zip(MIN_RATIOS) {
+        row.at_least(&passing.name(), min_ratio, "native");
     }
     Ok(rows)
 }

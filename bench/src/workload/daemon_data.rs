@@ -3,7 +3,7 @@
 use anyhow::Result;
 
 use super::Workload;
-use crate::bench::{Bench, Ground};
+use crate::context::{Bench, Medium};
 use crate::fio::{self, Job};
 use crate::interleave::interleave;
 use crate::model::{Row, Unit};
@@ -28,7 +28,7 @@ const CASES: [(&str, &str, u32); 6] = [
 fn run(bench: &Bench) -> Result<Vec<Row>> {
     let size = bench.size(512 << 20, 64 << 20);
     let setting = Setting {
-        ground: Ground::Tmpfs,
+        medium: Medium::Tmpfs,
         descriptors: None,
         prepare: &|source| fio::lay_out(source, fio::FILE, size),
     };

@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::Result;
 
 use super::Workload;
-use crate::bench::{Bench, Ground};
+use crate::context::{Bench, Medium};
 use crate::interleave::interleave;
 use crate::model::{Row, Unit};
 use crate::peer::Peer;
@@ -17,7 +17,7 @@ pub const WORKLOAD: Workload =
 
 fn run(bench: &Bench) -> Result<Vec<Row>> {
     let archive = kernel_source::generated(bench, bench.size(100_000, 5_000))?;
-    let setting = Setting { ground: Ground::Tmpfs, descriptors: Some(1024), prepare: &|_| Ok(()) };
+    let setting = Setting { medium: Medium::Tmpfs, descriptors: Some(1024), prepare: &|_| Ok(()) };
     let cases = [("untar", Unit::Seconds)];
     let peers = [Peer::NATIVE, Peer::BINDFS, Peer::LIBFUSE, Peer::SHUNT];
     let mut rows = interleave(bench, WORKLOAD.name, &cases, &peers, 1, setting, &mut |stage, _| {

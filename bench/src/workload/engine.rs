@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use shunt_ext4::{Device, Filesystem, New, NewInodeKind, ROOT};
 
 use super::Workload;
-use crate::bench::{Bench, Ground};
+use crate::context::{Bench, Medium};
 use crate::image::blank;
 use crate::job;
 use crate::model::{Row, Sample, Unit};
@@ -19,10 +19,10 @@ pub const WORKLOAD: Workload = Workload {
     run,
 };
 
-const ONE: &str = "one thread";
-const TWO: &str = "two threads";
+const ONE_THREAD: &str = "one thread";
+const TWO_THREADS: &str = "two threads";
 /// The upper bound for two threads on this machine: two engines that share nothing but memory.
-const APART: &str = "two engines";
+const TWO_ENGINES: &str = "two engines";
 
 const ROUNDS: u32 = 9;
 
@@ -38,35 +38,38 @@ fn run(bench: &Bench) -> Result<Vec<Row>> {
     for round in 0..bench.rounds(ROUNDS) {
         job::check()?;
         let mut cases = [
-            (ONE, vec![(first, &first.directories[..1])]),
-            (TWO, vec![(first, &first.directories[..])]),
-            (APART, vec![(first, &first.directories[..1]), (second, &second.directories[..1])]),
+            (ONE_THREAD, vec![(first, &first.directories[..1])]),
+            (TWO_THREADS, vec![(first, &first.directories[..])]),
+            (TWO_ENGINES, vec![(first, &first.directories[..1]), (second, &second.directories[..1])]),
         ];
         // The case that follows the sync is a different one in each round.
         cases.rotate_left(round as usize % 3);
-        for (case, parts) in cases {
-            let seconds = together(&parts, files)?;
-            let threads: usize = parts.iter().map(|(_, directories)| directories.len()).sum();
+        for (case, work) in cases {
+            let seconds = run_all(&work, files)?;
+            let threads: usize = work.iter().map(|(_, directories)| directories.len()).sum();
             let value = threads as f64 * f64::from(files) / seconds;
             row.record(case, Ok(Sample { value, seconds, requests: None }));
         }
     }
-    for case in [ONE, TWO, APART] {
-        row.seat(case);
+    for case in [ONE_THREAD, TWO_THREADS, TWO_ENGINES] {
+        row.series_mut(case);
     }
-    row.series.sort_by_key(|series| [ONE, TWO, APART].iter().position(|case| *case == series.peer));
+    row.series.sort_by_key(|series| {
+        [ONE_THREAD, TWO_THREADS, TWO_ENGINES].iter().position(|case| *case == series.peer)
+    });
     row.finish(&bench.round_trips);
-    row.at_least(TWO, 1.6, ONE);
-    if let Some(most) = row.ratio(APART, ONE) {
-        row.notes.push(format!("two engines, which share nothing, do {most:.2} times as much as one thread"));
+    row.at_least(TWO_THREADS, 1.6, ONE_THREAD);
+    if let Some(times) = row.ratio(TWO_ENGINES, ONE_THREAD) {
+        row.notes
+            .push(format!("two engines, which share nothing, do {times:.2} times as much as one thread"));
     }
     Ok(vec![row])
 }
 
 /// Seconds until all directories of all engines are filled, with a thread for each.
-fn together(parts: &[(&Engine, &[u32])], files: u32) -> Result<f64> {
+fn run_all(work: &[(&Engine, &[u32])], files: u32) -> Result<f64> {
     let took = std::thread::scope(|scope| {
-        let threads: Vec<_> = parts
+        let threads: Vec<_> = work
             .iter()
             .map(|(engine, directories)| scope.spawn(move || engine.work(directories, files)))
             .collect();
@@ -83,9 +86,9 @@ struct Engine {
 
 impl Engine {
     fn new(bench: &Bench) -> Result<Self> {
-        let path = bench.ground(Ground::Tmpfs).join("engine.img");
+        let path = bench.source_dir(Medium::Tmpfs).join("engine.img");
         blank(&path, 256 << 20)?;
-        let device = Pieces::new(&std::fs::read(&path)?);
+        let device = SegmentedImage::new(&std::fs::read(&path)?);
         std::fs::remove_file(&path)?;
         let fs = Filesystem::open_writable(Arc::new(device)).context("open the image")?;
         let new = New { permissions: 0o755, ..New::default() };
@@ -141,32 +144,37 @@ fn name(n: u32) -> String {
 
 /// The image in memory, in segments with a lock each, so that writers contend in the engine and not on the kernel's lock of the
 /// image file.
-struct Pieces(Vec<RwLock<Vec<u8>>>);
+struct SegmentedImage(Vec<RwLock<Vec<u8>>>);
 
-const PIECE: u64 = 64 << 10;
+const SEGMENT_BYTES: u64 = 64 << 10;
 
-impl Pieces {
+impl SegmentedImage {
     fn new(image: &[u8]) -> Self {
-        Self(image.chunks(PIECE as usize).map(|piece| RwLock::new(piece.to_vec())).collect())
+        Self(image.chunks(SEGMENT_BYTES as usize).map(|segment| RwLock::new(segment.to_vec())).collect())
     }
 
     /// Calls `each` with every segment that a range overlaps: the segment, the offset in it, the offset in the range, and the
     /// length.
-    fn parts(&self, offset: u64, length: usize, mut each: impl FnMut(&RwLock<Vec<u8>>, usize, usize, usize)) {
+    fn for_each_segment(
+        &self,
+        offset: u64,
+        length: usize,
+        mut each: impl FnMut(&RwLock<Vec<u8>>, usize, usize, usize),
+    ) {
         let mut done = 0;
         while done < length {
             let at = offset + done as u64;
-            let within = (at % PIECE) as usize;
-            let count = (PIECE as usize - within).min(length - done);
-            each(&self.0[(at / PIECE) as usize], within, done, count);
+            let within = (at % SEGMENT_BYTES) as usize;
+            let count = (SEGMENT_BYTES as usize - within).min(length - done);
+            each(&self.0[(at / SEGMENT_BYTES) as usize], within, done, count);
             done += count;
         }
     }
 }
 
-impl Device for Pieces {
+impl Device for SegmentedImage {
     fn size(&self) -> u64 {
-        self.0.len() as u64 * PIECE
+        self.0.len() as u64 * SEGMENT_BYTES
     }
 
     fn is_read_only(&self) -> bool {
@@ -174,17 +182,17 @@ impl Device for Pieces {
     }
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
-        self.parts(offset, buffer.len(), |piece, within, done, count| {
-            let piece = piece.read().unwrap_or_else(PoisonError::into_inner);
-            buffer[done..done + count].copy_from_slice(&piece[within..within + count]);
+        self.for_each_segment(offset, buffer.len(), |segment, within, done, count| {
+            let segment = segment.read().unwrap_or_else(PoisonError::into_inner);
+            buffer[done..done + count].copy_from_slice(&segment[within..within + count]);
         });
         Ok(())
     }
 
     fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.parts(offset, data.len(), |piece, within, done, count| {
-            let mut piece = piece.write().unwrap_or_else(PoisonError::into_inner);
-            piece[within..within + count].copy_from_slice(&data[done..done + count]);
+        self.for_each_segment(offset, data.len(), |segment, within, done, count| {
+            let mut segment = segment.write().unwrap_or_else(PoisonError::into_inner);
+            segment[within..within + count].copy_from_slice(&data[done..done + count]);
         });
         Ok(())
     }

@@ -5,9 +5,9 @@ use std::path::Path;
 use anyhow::Result;
 
 use super::Workload;
-use crate::bench::{Bench, Ground};
+use crate::context::{Bench, Medium};
 use crate::fio::{self, Job};
-use crate::image::{Image, Names, Server};
+use crate::image::{Image, Implementation, Names};
 use crate::kernel_source;
 use crate::model::{Row, Sample, Unit};
 use crate::progress::say;
@@ -27,18 +27,20 @@ pub const MOUNT: Workload =
 
 const GIB: u64 = 1 << 30;
 
-/// A case of file data: its job, the state of the caches before it, and its bar against the kernel.
-struct Data {
+/// A case of file data: its job, the state of the caches before it, and its threshold.
+struct DataCase {
     case: &'static str,
-    /// The least fraction of the kernel's rate.
-    bar: f64,
-    before: Before,
+    /// The smallest accepted fraction of the kernel's rate.
+    min_ratio: f64,
+    caches: CacheState,
     job: fn(&Bench, u64) -> Job<'static>,
 }
 
+/// The state of the caches when a case begins.
 #[derive(Clone, Copy)]
-enum Before {
-    Nothing,
+enum CacheState {
+    /// As the case before left them.
+    Any,
     /// Remounted with all caches dropped.
     Cold,
     /// The file is in the page cache.
@@ -51,77 +53,77 @@ fn sized(pattern: &'static str, block: u32, bench: &Bench, size: u64) -> Job<'st
     Job { repeat: false, ..Job::cached(pattern, block, fio::FILE, size, bench.size(10, 2)) }
 }
 
-const DATA_CASES: [Data; 12] = [
-    Data {
+const DATA_CASES: [DataCase; 12] = [
+    DataCase {
         case: "write-new-1m",
-        bar: 0.80,
-        before: Before::Nothing,
+        min_ratio: 0.80,
+        caches: CacheState::Any,
         job: |b, size| Job { new: true, fsync_on_close: true, ..sized("write", MIB, b, size) },
     },
-    Data {
+    DataCase {
         case: "overwrite-1m",
-        bar: 0.50,
-        before: Before::Nothing,
+        min_ratio: 0.50,
+        caches: CacheState::Any,
         job: |b, size| Job { fsync_on_close: true, ..sized("write", MIB, b, size) },
     },
-    Data {
+    DataCase {
         case: "read-cold-1m",
-        bar: 0.50,
-        before: Before::Cold,
+        min_ratio: 0.50,
+        caches: CacheState::Cold,
         job: |b, size| sized("read", MIB, b, size),
     },
-    Data {
+    DataCase {
         case: "read-warm-1m",
-        bar: 0.90,
-        before: Before::Warm,
+        min_ratio: 0.90,
+        caches: CacheState::Warm,
         job: |b, size| sized("read", MIB, b, size),
     },
-    Data {
+    DataCase {
         case: "randread-cold-4k",
-        bar: 1.0,
-        before: Before::Cold,
+        min_ratio: 1.0,
+        caches: CacheState::Cold,
         job: |b, size| sized("randread", 4096, b, size),
     },
-    Data {
+    DataCase {
         case: "randread-warm-4k",
-        bar: 0.90,
-        before: Before::Warm,
+        min_ratio: 0.90,
+        caches: CacheState::Warm,
         job: |b, size| sized("randread", 4096, b, size),
     },
-    Data {
+    DataCase {
         case: "randwrite-4k",
-        bar: 0.60,
-        before: Before::Nothing,
+        min_ratio: 0.60,
+        caches: CacheState::Any,
         job: |b, size| Job { fsync_on_close: true, ..sized("randwrite", 4096, b, size) },
     },
-    Data {
+    DataCase {
         case: "direct-read-1m",
-        bar: 0.40,
-        before: Before::Cold,
+        min_ratio: 0.40,
+        caches: CacheState::Cold,
         job: |b, size| Job { direct: true, ..sized("read", MIB, b, size) },
     },
-    Data {
+    DataCase {
         case: "direct-write-1m",
-        bar: 0.40,
-        before: Before::Nothing,
+        min_ratio: 0.40,
+        caches: CacheState::Any,
         job: |b, size| Job { direct: true, ..sized("write", MIB, b, size) },
     },
-    Data {
+    DataCase {
         case: "direct-read-4k",
-        bar: 1.0,
-        before: Before::Nothing,
+        min_ratio: 1.0,
+        caches: CacheState::Any,
         job: |b, size| Job { direct: true, ..sized("randread", 4096, b, size) },
     },
-    Data {
+    DataCase {
         case: "direct-write-4k",
-        bar: 0.90,
-        before: Before::Nothing,
+        min_ratio: 0.90,
+        caches: CacheState::Any,
         job: |b, size| Job { direct: true, ..sized("randwrite", 4096, b, size) },
     },
-    Data {
+    DataCase {
         case: "read-4-jobs",
-        bar: 0.70,
-        before: Before::Warm,
+        min_ratio: 0.70,
+        caches: CacheState::Warm,
         job: |b, size| Job { jobs: 4, ..sized("randread", 4096, b, size) },
     },
 ];
@@ -135,23 +137,23 @@ fn data(bench: &Bench) -> Result<Vec<Row>> {
     let mut small_pages = Vec::new();
     let mut rows: Vec<Row> =
         DATA_CASES.iter().map(|data| Row::new(DATA.name, data.case, Unit::MebibytesPerSecond)).collect();
-    rounds(bench, DATA.name, &Server::ALL, &mut rows, &mut |server, record| {
-        let mut image = Image::make(bench, server, bench.size(6 * GIB, GIB))?;
+    rounds(bench, DATA.name, &Implementation::ALL, &mut rows, &mut |implementation, record| {
+        let mut image = Image::make(bench, implementation, bench.size(6 * GIB, GIB))?;
         for data in &DATA_CASES {
             // Reads from the page cache send no request, so the transport makes no difference.
-            if server == Server::ShuntUring && matches!(data.before, Before::Warm) {
+            if implementation == Implementation::ShuntUring && matches!(data.caches, CacheState::Warm) {
                 continue;
             }
-            match data.before {
-                Before::Nothing => {}
-                Before::Cold => image.chill()?,
-                Before::Warm => {
+            match data.caches {
+                CacheState::Any => {}
+                CacheState::Cold => image.remount_cold()?,
+                CacheState::Warm => {
                     drop(job::shell(&image.root, "cat \"$1\" > /dev/null", &[fio::FILE.as_ref()])?)
                 }
             }
             record(data.case, (data.job)(bench, size).measure(&image.root, || image.requests())?);
         }
-        if server == Server::Kernel {
+        if implementation == Implementation::Kernel {
             drop(image);
             small_pages.extend(warm_in_memory(bench, size)?);
         }
@@ -164,9 +166,9 @@ fn data(bench: &Bench) -> Result<Vec<Row>> {
         }
     }
     for (row, data) in rows.iter_mut().zip(&DATA_CASES) {
-        row.at_least("shunt", data.bar, "kernel");
-        if !matches!(data.before, Before::Warm) {
-            row.at_least("shunt-uring", data.bar, "kernel");
+        row.at_least("shunt", data.min_ratio, "kernel");
+        if !matches!(data.caches, CacheState::Warm) {
+            row.at_least("shunt-uring", data.min_ratio, "kernel");
         }
     }
     Ok(rows)
@@ -174,9 +176,9 @@ fn data(bench: &Bench) -> Result<Vec<Row>> {
 
 /// Runs the warm cases on a file of tmpfs.
 fn warm_in_memory(bench: &Bench, size: u64) -> Result<Vec<(&'static str, Sample)>> {
-    let directory = bench.ground(Ground::Tmpfs);
+    let directory = bench.source_dir(Medium::Tmpfs);
     fio::lay_out(&directory, fio::FILE, size)?;
-    let warm = DATA_CASES.iter().filter(|data| matches!(data.before, Before::Warm));
+    let warm = DATA_CASES.iter().filter(|data| matches!(data.caches, CacheState::Warm));
     let samples: Result<Vec<_>> =
         warm.map(|data| Ok((data.case, (data.job)(bench, size).measure(&directory, || None)?))).collect();
     std::fs::remove_file(directory.join(fio::FILE))?;
@@ -234,11 +236,11 @@ fn names(bench: &Bench) -> Result<Vec<Row>> {
         })
         .collect();
     rows.push(Row::new(NAMES.name, "peak-memory", Unit::Mebibytes));
-    rounds(bench, NAMES.name, &Server::ALL, &mut rows, &mut |server, record| {
-        let mut image = Image::make(bench, server, bench.size(6 * GIB, GIB))?;
+    rounds(bench, NAMES.name, &Implementation::ALL, &mut rows, &mut |implementation, record| {
+        let mut image = Image::make(bench, implementation, bench.size(6 * GIB, GIB))?;
         for step in &steps {
             if step.cold {
-                image.chill()?;
+                image.remount_cold()?;
             }
             let sample = image.time(&step.work)?;
             let value = match step.measure {
@@ -271,8 +273,8 @@ fn names(bench: &Bench) -> Result<Vec<Row>> {
 
 fn mount(bench: &Bench) -> Result<Vec<Row>> {
     let mut rows = vec![Row::new(MOUNT.name, "mount-1-tib", Unit::Seconds)];
-    rounds(bench, MOUNT.name, &Server::ONE_TRANSPORT, &mut rows, &mut |server, record| {
-        let mut image = Image::sparse(bench, server, bench.size(1024 * GIB, 64 * GIB))?;
+    rounds(bench, MOUNT.name, &Implementation::ONE_TRANSPORT, &mut rows, &mut |implementation, record| {
+        let mut image = Image::sparse(bench, implementation, bench.size(1024 * GIB, 64 * GIB))?;
         process::drop_caches()?;
         record("mount-1-tib", image.mount()?);
         Ok(())
@@ -283,30 +285,31 @@ fn mount(bench: &Bench) -> Result<Vec<Row>> {
 
 type Record<'a> = dyn FnMut(&'static str, Sample) + 'a;
 
-/// Runs each server in turn, with one image at a time: more would not fit into memory.
+/// Runs each implementation in turn, with one image at a time: more would not fit into memory.
 fn rounds(
     bench: &Bench,
     workload: &str,
-    servers: &[Server],
+    implementations: &[Implementation],
     rows: &mut [Row],
-    work: &mut dyn FnMut(Server, &mut Record<'_>) -> Result<()>,
+    work: &mut dyn FnMut(Implementation, &mut Record<'_>) -> Result<()>,
 ) -> Result<()> {
-    let mut servers: Vec<Server> = servers.iter().copied().filter(|server| bench.wants(*server)).collect();
+    let mut implementations: Vec<Implementation> =
+        implementations.iter().copied().filter(|implementation| implementation.is_available(bench)).collect();
     for round in 0..bench.rounds(3) {
-        let mut going_on = Vec::new();
-        for server in servers {
-            say(format_args!("{workload}: round {}: {server}", round + 1));
-            let done = work(server, &mut |case, sample| {
+        let mut remaining = Vec::new();
+        for implementation in implementations {
+            say(format_args!("{workload}: round {}: {implementation}", round + 1));
+            let done = work(implementation, &mut |case, sample| {
                 if let Some(row) = rows.iter_mut().find(|row| row.case == case) {
-                    row.record(&server.to_string(), Ok(sample));
+                    row.record(&implementation.to_string(), Ok(sample));
                 }
             });
             match done {
-                Ok(()) => going_on.push(server),
-                Err(error) => interleave::fail(rows, server, &error)?,
+                Ok(()) => remaining.push(implementation),
+                Err(error) => interleave::fail(rows, implementation, &error)?,
             }
         }
-        servers = going_on;
+        implementations = remaining;
     }
     for row in rows {
         row.finish(&bench.round_trips);

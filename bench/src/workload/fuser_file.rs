@@ -3,7 +3,7 @@
 use anyhow::Result;
 
 use super::Workload;
-use crate::bench::{Bench, Ground};
+use crate::context::{Bench, Medium};
 use crate::fio::{self, Job};
 use crate::interleave::interleave;
 use crate::model::{Row, Unit};
@@ -18,7 +18,7 @@ pub const WORKLOAD: Workload = Workload {
 
 fn run(bench: &Bench) -> Result<Vec<Row>> {
     let setting = Setting {
-        ground: Ground::Tmpfs,
+        medium: Medium::Tmpfs,
         descriptors: None,
         prepare: &|source| fio::lay_out(source, FUSER_FILE, FUSER_FILE_SIZE),
     };

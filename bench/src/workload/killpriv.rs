@@ -8,7 +8,7 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 
 use super::Workload;
-use crate::bench::{Bench, Ground};
+use crate::context::{Bench, Medium};
 use crate::interleave::interleave;
 use crate::model::{Row, Sample, Unit};
 use crate::peer::Peer;
@@ -20,11 +20,11 @@ pub const WORKLOAD: Workload =
 
 fn run(bench: &Bench) -> Result<Vec<Row>> {
     let writes = bench.size(1_000_000, 50_000);
-    let setting = Setting { ground: Ground::Tmpfs, descriptors: None, prepare: &|_| Ok(()) };
+    let setting = Setting { medium: Medium::Tmpfs, descriptors: None, prepare: &|_| Ok(()) };
     let peers = [Peer::BINDFS, Peer::LIBFUSE, Peer::SHUNT, Peer::SHUNT_DAEMON];
     let cases = [("first-write", Unit::Count), ("getxattr", Unit::PerMillion)];
     let mut rows = interleave(bench, WORKLOAD.name, &cases, &peers, 1, setting, &mut |stage, _| {
-        // The kernel asks once per inode and caches the answer; the bar is about requests per write.
+        // The kernel asks once per inode and caches the answer; the threshold is about requests per write.
         let first = count(bench, stage, 1)?;
         let asked = Sample { value: first.value / 1e6, ..first };
         Ok(vec![("first-write", Ok(asked)), ("getxattr", count(bench, stage, writes))])
@@ -38,19 +38,19 @@ fn count(bench: &Bench, stage: &Stage, writes: u32) -> Result<Sample> {
     let points = bench.tracepoints.context("this kernel does not count requests")?;
     let daemon = stage.daemon().context("native has no requests")?;
     let counter = Counter::of(points, daemon.connection(), GETXATTR)?;
-    let own_before = own(stage);
+    let shunt_before = shunt_count(stage);
     let before = stage.requests();
     let start = Instant::now();
     write(&stage.root.join("written"), writes)?;
     let seconds = start.elapsed().as_secs_f64();
     let requests = before.zip(stage.requests()).map(|(before, after)| after - before);
     // Two independent counts; the larger one is used.
-    let own = own(stage).saturating_sub(own_before);
-    Ok(Sample { value: counter.read()?.max(own) as f64 * 1e6 / f64::from(writes), seconds, requests })
+    let shunt = shunt_count(stage).saturating_sub(shunt_before);
+    Ok(Sample { value: counter.read()?.max(shunt) as f64 * 1e6 / f64::from(writes), seconds, requests })
 }
 
 /// Shunt's own count; 0 on other peers.
-fn own(stage: &Stage) -> u64 {
+fn shunt_count(stage: &Stage) -> u64 {
     stage.stat().map_or(0, |stat| stat.count("getxattr"))
 }
 

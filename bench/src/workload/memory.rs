@@ -7,7 +7,7 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 
 use super::Workload;
-use crate::bench::{Bench, Ground};
+use crate::context::{Bench, Medium};
 use crate::interleave::interleave;
 use crate::model::{Row, Sample, Unit};
 use crate::peer::Peer;
@@ -22,7 +22,7 @@ const DIRECTORIES: u32 = 1000;
 fn run(bench: &Bench) -> Result<Vec<Row>> {
     let files: u32 = bench.size(1_000_000, 50_000);
     let prepare = |source: &Path| make(source, files);
-    let setting = Setting { ground: Ground::Tmpfs, descriptors: None, prepare: &prepare };
+    let setting = Setting { medium: Medium::Tmpfs, descriptors: None, prepare: &prepare };
     let peers = [Peer::BINDFS, Peer::LIBFUSE, Peer::SHUNT];
     let cases = [("walk", Unit::Seconds), ("rss", Unit::BytesPerInode)];
     let mut notes = Vec::new();
@@ -61,15 +61,16 @@ fn make(source: &Path, files: u32) -> Result<()> {
 fn walk(stage: &Stage) -> Result<(Sample, Sample)> {
     let pid = stage.daemon_pid()?;
     let before = process::resident(pid)?;
-    let held_before = process::fuse_inodes();
+    let inodes_before = process::fuse_inodes();
     let start = Instant::now();
     let walk = stage.time(|root| {
         job::shell(root, "find . -printf '%s %i\\n' | wc -l", &[])?;
         Ok(())
     })?;
     let grown = process::resident(pid)?.saturating_sub(before);
-    let held = held_before.zip(process::fuse_inodes()).map(|(before, after)| after.saturating_sub(before));
-    let held = held.context("no count of FUSE inodes in /proc/slabinfo")?.max(1);
+    let inodes =
+        inodes_before.zip(process::fuse_inodes()).map(|(before, after)| after.saturating_sub(before));
+    let inodes = inodes.context("no count of FUSE inodes in /proc/slabinfo")?.max(1);
     let seconds = start.elapsed().as_secs_f64();
-    Ok((walk, Sample { value: grown as f64 / held as f64, seconds, requests: None }))
+    Ok((walk, Sample { value: grown as f64 / inodes as f64, seconds, requests: None }))
 }

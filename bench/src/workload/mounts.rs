@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 
 use super::Workload;
-use crate::bench::{Bench, Ground};
+use crate::context::{Bench, Medium};
 use crate::model::{Row, Sample, Unit};
 use crate::peer::{Peer, Program};
 use crate::progress::say;
@@ -19,14 +19,14 @@ fn run(bench: &Bench) -> Result<Vec<Row>> {
     let cycles = bench.size(10_000, 50);
     let mut time = Row::new(WORKLOAD.name, "mount-umount", Unit::Seconds);
     let mut left = Row::new(WORKLOAD.name, "left-behind", Unit::Count);
-    let source = bench.ground(Ground::Tmpfs).join("mounts");
+    let source = bench.source_dir(Medium::Tmpfs).join("mounts");
     fs::create_dir_all(&source)?;
     fs::write(source.join("file"), "content")?;
     for peer in bench.present(&[Peer::LIBFUSE, Peer::SHUNT]) {
         if peer.program == Program::Native {
             continue;
         }
-        match turn(bench, peer, &source, cycles) {
+        match mount_repeatedly(bench, peer, &source, cycles) {
             Ok((seconds, remains)) => {
                 time.record(&peer.name(), Ok(Sample { value: seconds, seconds, requests: None }));
                 left.record(&peer.name(), Ok(Sample { value: remains as f64, seconds, requests: None }));
@@ -48,7 +48,7 @@ fn run(bench: &Bench) -> Result<Vec<Row>> {
 }
 
 /// Seconds for all cycles, and the number of mounts and processes left behind.
-fn turn(bench: &Bench, peer: Peer, source: &Path, cycles: u32) -> Result<(f64, usize)> {
+fn mount_repeatedly(bench: &Bench, peer: Peer, source: &Path, cycles: u32) -> Result<(f64, usize)> {
     let at = bench.mount_point(peer);
     let program = bench.programs.path(peer.program).context("the peer is not there")?;
     let count = || mounted::table().len() + process::running(program);
@@ -60,9 +60,9 @@ fn turn(bench: &Bench, peer: Peer, source: &Path, cycles: u32) -> Result<(f64, u
         }
         job::check()?;
         let mounted = bench.programs.start(peer, source, &at, None)?;
-        let seen = fs::metadata(at.join("file"));
+        let found = fs::metadata(at.join("file"));
         mounted.end()?;
-        seen.with_context(|| format!("look up a file in mount {cycle}"))?;
+        found.with_context(|| format!("look up a file in mount {cycle}"))?;
     }
     let seconds = start.elapsed().as_secs_f64();
     // A guardian may end a moment after its daemon.

@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 
 use super::Workload;
-use crate::bench::{Bench, Ground};
+use crate::context::{Bench, Medium};
 use crate::interleave::interleave;
 use crate::model::{Row, Sample, Unit};
 use crate::peer::Peer;
@@ -19,7 +19,7 @@ pub const WORKLOAD: Workload =
 fn run(bench: &Bench) -> Result<Vec<Row>> {
     let cycles = bench.size(100_000, 5_000);
     let setting = Setting {
-        ground: Ground::Tmpfs,
+        medium: Medium::Tmpfs,
         descriptors: None,
         prepare: &|source| Ok(fs::write(source.join("file"), "content")?),
     };
@@ -28,14 +28,14 @@ fn run(bench: &Bench) -> Result<Vec<Row>> {
         [("open-close", Unit::Seconds), ("descriptors-left", Unit::Count), ("kib-grown", Unit::Count)];
     let mut rows = interleave(bench, WORKLOAD.name, &cases, &peers, 1, setting, &mut |stage, _| {
         // Caches and pools of the daemon fill once; that is no leak.
-        turn(&stage.root, 1000)?;
-        let before = state(stage)?;
-        let time = stage.time(|root| turn(root, cycles))?;
+        open_repeatedly(&stage.root, 1000)?;
+        let before = descriptors_and_memory(stage)?;
+        let time = stage.time(|root| open_repeatedly(root, cycles))?;
         let mut outcomes = vec![("open-close", Ok(time.clone()))];
         if let Some(before) = before {
             // The kernel sends RELEASE asynchronously, after close has returned.
             std::thread::sleep(std::time::Duration::from_millis(200));
-            let after = state(stage)?.context("the daemon is gone")?;
+            let after = descriptors_and_memory(stage)?.context("the daemon is gone")?;
             let sample = |value| Ok(Sample { value, ..time.clone() });
             outcomes.push(("descriptors-left", sample(after.0 - before.0)));
             outcomes.push(("kib-grown", sample((after.1 - before.1) / 1024.0)));
@@ -48,7 +48,7 @@ fn run(bench: &Bench) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-fn state(stage: &Stage) -> Result<Option<(f64, f64)>> {
+fn descriptors_and_memory(stage: &Stage) -> Result<Option<(f64, f64)>> {
     if stage.daemon().is_none() {
         return Ok(None);
     }
@@ -56,7 +56,7 @@ fn state(stage: &Stage) -> Result<Option<(f64, f64)>> {
     Ok(Some((process::descriptors(pid)? as f64, process::resident(pid)? as f64)))
 }
 
-fn turn(root: &Path, cycles: u32) -> Result<()> {
+fn open_repeatedly(root: &Path, cycles: u32) -> Result<()> {
     let path = root.join("file");
     for at in 0..cycles {
         if at % 1024 == 0 {

@@ -8,23 +8,23 @@ use std::path::Path;
 use anyhow::{Context, Result};
 
 use super::Workload;
-use crate::bench::{Bench, Ground};
+use crate::context::{Bench, Medium};
 use crate::interleave::interleave;
 use crate::model::{Row, Unit};
 use crate::peer::Peer;
 use crate::stage::Setting;
 
 /// A directory that no rule matches.
-const FREE: &str = "work";
+const UNMATCHED_DIR: &str = "work";
 /// A directory that its application and root see and that is hidden from all others, so that a reply to one caller holds for no
 /// other.
-const OWN: &str = "Android/data/com.example.chat";
+const CALLER_DIR: &str = "Android/data/com.example.chat";
 
 pub const WORKLOAD: Workload = Workload {
     name: "policy",
     about: "stat, open and read of 1000 known files, with and without 20 rules",
     run: |bench| {
-        let mut rows = run(bench, "policy", FREE)?;
+        let mut rows = run(bench, "policy", UNMATCHED_DIR)?;
         for row in rows.iter_mut().filter(|row| row.case != "look-up") {
             row.at_most("shunt-policy", 1.10, "shunt");
         }
@@ -36,7 +36,7 @@ pub const CALLER: Workload = Workload {
     name: "policy-caller",
     about: "the same, of files whose rule depends on the caller",
     run: |bench| {
-        let mut rows = run(bench, "policy-caller", OWN)?;
+        let mut rows = run(bench, "policy-caller", CALLER_DIR)?;
         for row in &mut rows {
             // The additional cost is requests, which the table shows.
             row.works("shunt-policy");
@@ -47,24 +47,24 @@ pub const CALLER: Workload = Workload {
 
 const FILES: usize = 1000;
 
-fn path(root: &Path, place: &str, file: usize) -> std::path::PathBuf {
-    root.join(format!("{place}/{}/file-{file}.txt", file % 10))
+fn path(root: &Path, dir: &str, file: usize) -> std::path::PathBuf {
+    root.join(format!("{dir}/{}/file-{file}.txt", file % 10))
 }
 
-fn fill(source: &Path, place: &str) -> Result<()> {
-    for dir in 0..10 {
-        fs::create_dir_all(source.join(format!("{place}/{dir}")))?;
+fn fill(source: &Path, dir: &str) -> Result<()> {
+    for n in 0..10 {
+        fs::create_dir_all(source.join(format!("{dir}/{n}")))?;
     }
     for file in 0..FILES {
-        fs::write(path(source, place, file), [file as u8; 4096])?;
+        fs::write(path(source, dir, file), [file as u8; 4096])?;
     }
     Ok(())
 }
 
-fn run(bench: &Bench, name: &str, place: &str) -> Result<Vec<Row>> {
+fn run(bench: &Bench, name: &str, dir: &str) -> Result<Vec<Row>> {
     let turns = bench.size(20, 1) as usize;
-    let prepare = |source: &Path| fill(source, place);
-    let setting = Setting { ground: Ground::Tmpfs, descriptors: None, prepare: &prepare };
+    let prepare = |source: &Path| fill(source, dir);
+    let setting = Setting { medium: Medium::Tmpfs, descriptors: None, prepare: &prepare };
     let cases = [
         ("look-up", Unit::Seconds),
         ("stat", Unit::Seconds),
@@ -79,7 +79,7 @@ fn run(bench: &Bench, name: &str, place: &str) -> Result<Vec<Row>> {
                     if turn % 1024 == 0 {
                         crate::job::check()?;
                     }
-                    work(&path(root, place, turn % FILES))?;
+                    work(&path(root, dir, turn % FILES))?;
                 }
                 Ok(())
             })
@@ -96,9 +96,9 @@ fn run(bench: &Bench, name: &str, place: &str) -> Result<Vec<Row>> {
         outcomes.push((
             "read",
             each(turns, &|path| {
-                let mut room = [0; 4096];
-                let length = File::open(path)?.read(&mut room)?;
-                anyhow::ensure!(length == room.len(), "{length} bytes");
+                let mut buffer = [0; 4096];
+                let length = File::open(path)?.read(&mut buffer)?;
+                anyhow::ensure!(length == buffer.len(), "{length} bytes");
                 Ok(())
             }),
         ));

@@ -3,7 +3,7 @@
 use anyhow::Result;
 
 use super::Workload;
-use crate::bench::{Bench, Ground};
+use crate::context::{Bench, Medium};
 use crate::interleave::{Outcome, interleave};
 use crate::model::{Row, Unit};
 use crate::peer::Peer;
@@ -45,7 +45,7 @@ fn run(bench: &Bench, name: &str, files: Option<u64>, rounds: u32) -> Result<Vec
         Some(files) => kernel_source::first(bench, files)?,
         None => kernel_source::whole(bench)?,
     };
-    let setting = Setting { ground: Ground::Tmpfs, descriptors: None, prepare: &|_| Ok(()) };
+    let setting = Setting { medium: Medium::Tmpfs, descriptors: None, prepare: &|_| Ok(()) };
     let timed = STEPS.iter().filter(|(.., timed)| *timed);
     let cases: Vec<_> = timed.map(|(step, ..)| (*step, Unit::Seconds)).collect();
     let mut steps = |stage: &Stage, _| -> Result<Vec<Outcome>> {

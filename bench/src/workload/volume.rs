@@ -8,10 +8,10 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 
 use super::Workload;
-use crate::bench::{Bench, Ground};
 use crate::bonnie::{self, Figure};
 use crate::cgroup::MemoryGroup;
 use crate::chunks::{self, Chunks};
+use crate::context::{Bench, Medium};
 use crate::fio::{self, Job};
 use crate::image::Names;
 use crate::job;
@@ -34,9 +34,9 @@ const MIRROR: &str = "mirror";
 /// The volume, with requests over io_uring.
 const URING: &str = "shunt-uring";
 
-/// Metadata cases, on empty files as bonnie++ makes them or on files of 1 KiB: the step and the least fraction of the native
-/// rate.
-const NAMES: [(&str, Step, Option<f64>); 6] = [
+/// Metadata cases, on empty files as bonnie++ makes them or on files of 1 KiB: the step and the smallest accepted fraction of the
+/// native rate.
+const METADATA_CASES: [(&str, MetadataStep, Option<f64>); 6] = [
     ("create", Names::create_empty, Some(0.30)),
     ("stat", Names::stat, Some(0.50)),
     ("delete", Names::unlink, Some(0.30)),
@@ -45,36 +45,37 @@ const NAMES: [(&str, Step, Option<f64>); 6] = [
     ("stat-1k", Names::stat, None),
     ("delete-1k", Names::unlink, None),
 ];
-/// Data cases, a chunk at a time on a file in the page cache; [`FILE_BAR`] is the least fraction of the native rate.
-const FILE: [(&str, FileStep); 4] = [
+/// Data cases, a chunk at a time on a file in the page cache.
+const CHUNK_CASES: [(&str, ChunkStep); 4] = [
     ("write-8k", Chunks::write),
     ("rewrite-8k", Chunks::rewrite),
     ("read-8k", Chunks::read),
     ("seek-8k", Chunks::seek),
 ];
-const FILE_BAR: f64 = 0.90;
+/// The smallest accepted fraction of the native rate of a chunk case.
+const MIN_CHUNK_RATIO: f64 = 0.90;
 /// The memory limit of bonnie++, whose file is eight times as large.
-const BONNIE_MEMORY: u64 = 128 << 20;
-const DATA: [(&str, &str, u32); 4] = [
+const MAX_BONNIE_MEMORY_BYTES: u64 = 128 << 20;
+const DATA_CASES: [(&str, &str, u32); 4] = [
     ("read-1m", "read", 1 << 20),
     ("write-1m", "write", 1 << 20),
     ("randread-4k", "randread", 4096),
     ("randwrite-4k", "randwrite", 4096),
 ];
-/// The least fraction of a mirror's rate: both use kernel passthrough.
-const DATA_BAR: f64 = 0.95;
+/// The smallest accepted fraction of a mirror's rate: both use kernel passthrough.
+const MIN_DATA_RATIO: f64 = 0.95;
 
 /// A mounted volume; unmounted and removed with all its files on drop.
-struct Mounted<'a> {
+struct MountedVolume<'a> {
     program: &'a Path,
     home: PathBuf,
     at: PathBuf,
 }
 
-impl<'a> Mounted<'a> {
+impl<'a> MountedVolume<'a> {
     fn new(bench: &'a Bench, transport: &str) -> Result<Self> {
         let program = bench.programs.shunt.as_deref().context("no shunt")?;
-        let home = bench.ground(Ground::Disk).join("volume");
+        let home = bench.source_dir(Medium::Disk).join("volume");
         let mounted = Self { program, at: home.join("mnt"), home };
         fs::create_dir_all(&mounted.at)?;
         let data = |command: &mut Command| {
@@ -90,7 +91,7 @@ impl<'a> Mounted<'a> {
     }
 }
 
-impl Drop for Mounted<'_> {
+impl Drop for MountedVolume<'_> {
     fn drop(&mut self) {
         let _ = Command::new(self.program).arg("umount").arg(&self.at).output();
         if fs::remove_dir(&self.at).is_ok() {
@@ -99,48 +100,49 @@ impl Drop for Mounted<'_> {
     }
 }
 
-type Step = fn(Names, &Path) -> Result<()>;
-type FileStep = fn(Chunks, &Path) -> Result<()>;
+type MetadataStep = fn(Names, &Path) -> Result<()>;
+type ChunkStep = fn(Chunks, &Path) -> Result<()>;
 
 fn run(bench: &Bench) -> Result<Vec<Row>> {
-    let mut rows: Vec<Row> = NAMES
+    let mut rows: Vec<Row> = METADATA_CASES
         .iter()
         .map(|(case, ..)| Row::new(WORKLOAD.name, case, Unit::PerSecond))
-        .chain(FILE.iter().map(|(case, _)| Row::new(WORKLOAD.name, case, unit_of(case))))
+        .chain(CHUNK_CASES.iter().map(|(case, _)| Row::new(WORKLOAD.name, case, unit_of(case))))
         .chain(bonnie::CASES.iter().map(|(case, _)| Row::new(WORKLOAD.name, case, unit_of(case))))
-        .chain(DATA.iter().map(|(case, ..)| Row::new(WORKLOAD.name, case, Unit::MebibytesPerSecond)))
+        .chain(DATA_CASES.iter().map(|(case, ..)| Row::new(WORKLOAD.name, case, Unit::MebibytesPerSecond)))
         .collect();
     for round in 0..bench.rounds(3) {
         say(format_args!("{}: round {}", WORKLOAD.name, round + 1));
-        let native = bench.ground(Ground::Disk).join("native");
+        let native = bench.source_dir(Medium::Disk).join("native");
         fs::create_dir_all(&native)?;
         let done = measure(bench, &native, NATIVE, &mut rows);
         fs::remove_dir_all(&native)?;
         done?;
-        let nothing = Setting { ground: Ground::Disk, descriptors: None, prepare: &|_| Ok(()) };
+        let nothing = Setting { medium: Medium::Disk, descriptors: None, prepare: &|_| Ok(()) };
         let mirror = Stage::set(bench, Peer::SHUNT, nothing)?;
         measure_names(bench, &mirror.root, MIRROR, &mut rows)?;
         measure_chunks(bench, &mirror.root, MIRROR, &mut rows)?;
         measure_data(bench, &mirror.root, MIRROR, &mut rows)?;
         drop(mirror);
-        let mounted = Mounted::new(bench, "auto")?;
+        let mounted = MountedVolume::new(bench, "auto")?;
         measure(bench, &mounted.at, SHUNT, &mut rows)?;
         drop(mounted);
         if let Ok(_switch) = UringSwitch::on() {
-            let mounted = Mounted::new(bench, "uring")?;
+            let mounted = MountedVolume::new(bench, "uring")?;
             measure_names(bench, &mounted.at, URING, &mut rows)?;
         }
     }
     for row in &mut rows {
         row.finish(&bench.round_trips);
-        if DATA.iter().any(|(case, ..)| row.case == *case) {
-            row.at_least(SHUNT, DATA_BAR, MIRROR);
+        if DATA_CASES.iter().any(|(case, ..)| row.case == *case) {
+            row.at_least(SHUNT, MIN_DATA_RATIO, MIRROR);
         }
-        let names = NAMES.iter().map(|(case, _, bar)| (*case, *bar));
-        let file = FILE.iter().map(|(case, _)| *case).chain(bonnie::CASES.iter().map(|(case, _)| *case));
-        let file = file.map(|case| (case, Some(FILE_BAR)));
-        if let Some((_, Some(bar))) = names.chain(file).find(|(case, _)| row.case == *case) {
-            row.at_least(SHUNT, bar, NATIVE);
+        let names = METADATA_CASES.iter().map(|(case, _, min_ratio)| (*case, *min_ratio));
+        let file =
+            CHUNK_CASES.iter().map(|(case, _)| *case).chain(bonnie::CASES.iter().map(|(case, _)| *case));
+        let file = file.map(|case| (case, Some(MIN_CHUNK_RATIO)));
+        if let Some((_, Some(min_ratio))) = names.chain(file).find(|(case, _)| row.case == *case) {
+            row.at_least(SHUNT, min_ratio, NATIVE);
         }
     }
     Ok(rows)
@@ -157,11 +159,11 @@ fn record(rows: &mut [Row], case: &str, peer: &str, sample: Sample) {
 }
 
 /// Adds a note to a row, once.
-fn note(rows: &mut [Row], case: &str, said: &str) {
+fn note(rows: &mut [Row], case: &str, text: &str) {
     if let Some(row) =
-        rows.iter_mut().find(|row| row.case == case && !row.notes.iter().any(|one| one == said))
+        rows.iter_mut().find(|row| row.case == case && !row.notes.iter().any(|one| one == text))
     {
-        row.notes.push(said.into());
+        row.notes.push(text.into());
     }
 }
 
@@ -174,8 +176,12 @@ fn measure(bench: &Bench, root: &Path, peer: &str, rows: &mut [Row]) -> Result<(
 }
 
 fn measure_bonnie(bench: &Bench, root: &Path, peer: &str, rows: &mut [Row]) -> Result<()> {
-    let group = MemoryGroup::new(BONNIE_MEMORY)?;
-    let figures = bonnie::run(root, bench.size(BONNIE_MEMORY * 8, BONNIE_MEMORY * 2) >> 20, &group)?;
+    let group = MemoryGroup::new(MAX_BONNIE_MEMORY_BYTES)?;
+    let figures = bonnie::run(
+        root,
+        bench.size(MAX_BONNIE_MEMORY_BYTES * 8, MAX_BONNIE_MEMORY_BYTES * 2) >> 20,
+        &group,
+    )?;
     for ((case, _), figure) in bonnie::CASES.into_iter().zip(figures) {
         match figure {
             Figure::Exact(value) => record(rows, case, peer, Sample { value, seconds: 0.0, requests: None }),
@@ -192,7 +198,7 @@ fn measure_bonnie(bench: &Bench, root: &Path, peer: &str, rows: &mut [Row]) -> R
 
 fn measure_chunks(bench: &Bench, root: &Path, peer: &str, rows: &mut [Row]) -> Result<()> {
     let chunks = Chunks(bench.size(1 << 30, 64 << 20));
-    for (case, step) in FILE {
+    for (case, step) in CHUNK_CASES {
         let start = Instant::now();
         step(chunks, root)?;
         let seconds = start.elapsed().as_secs_f64();
@@ -213,7 +219,7 @@ fn measure_names(bench: &Bench, root: &Path, peer: &str, rows: &mut [Row]) -> Re
     let requests = || counter.as_ref().and_then(|counter| counter.read().ok());
     let count = bench.size(10_240, 1_000);
     let names = Names(count);
-    for (case, step, _) in NAMES {
+    for (case, step, _) in METADATA_CASES {
         let before = requests();
         let start = Instant::now();
         step(names, root)?;
@@ -227,7 +233,7 @@ fn measure_names(bench: &Bench, root: &Path, peer: &str, rows: &mut [Row]) -> Re
 fn measure_data(bench: &Bench, root: &Path, peer: &str, rows: &mut [Row]) -> Result<()> {
     let size = bench.size(1 << 30, 64 << 20);
     fio::lay_out(root, fio::FILE, size)?;
-    for (case, pattern, block) in DATA {
+    for (case, pattern, block) in DATA_CASES {
         let fio = Job::cached(pattern, block, fio::FILE, size, bench.size(5, 1));
         record(rows, case, peer, fio.measure(root, || None)?);
     }

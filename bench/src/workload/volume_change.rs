@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail, ensure};
 use shunt_tests::servers::{Postgres, S3};
 
 use super::Workload;
-use crate::bench::{Bench, Ground};
+use crate::context::{Bench, Medium};
 use crate::engine;
 use crate::job;
 use crate::model::{Row, Sample, Unit};
@@ -24,22 +24,22 @@ pub const WORKLOAD: Workload = Workload {
 };
 
 const SHUNT: &str = "shunt";
-/// Bar: the longest time until a change is visible, in seconds.
-const VISIBLE: f64 = 0.1;
-/// Bar: the most mebibytes uploaded for an edit of 4 KiB.
-const TRAVELS: f64 = 8.0;
+/// Threshold: seconds until a change is visible.
+const MAX_VISIBLE_SECONDS: f64 = 0.1;
+/// Threshold: mebibytes uploaded for an edit of 4 KiB.
+const MAX_UPLOADED_MIB: f64 = 8.0;
 /// Timeout of every wait.
-const PATIENCE: Duration = Duration::from_secs(300);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(300);
 /// Polling interval, which leaves the processor to the nodes.
-const LOOK: Duration = Duration::from_millis(1);
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 /// A mounted volume, unmounted on drop.
-struct Mounted<'a> {
+struct MountedVolume<'a> {
     program: &'a Path,
     at: PathBuf,
 }
 
-impl Drop for Mounted<'_> {
+impl Drop for MountedVolume<'_> {
     fn drop(&mut self) {
         let _ = Command::new(self.program).arg("umount").arg(&self.at).output();
     }
@@ -66,13 +66,13 @@ impl<'a> Shared<'a> {
         command
     }
 
-    fn mount(&self, node: &str) -> Result<Mounted<'a>> {
+    fn mount(&self, node: &str) -> Result<MountedVolume<'a>> {
         let (at, cache) = (self.home.join(node), self.home.join(format!("cache-{node}")));
         fs::create_dir_all(&at)?;
         let meta = self.database.tcp_address();
         let mut command = self.command(&["mount", "--daemon", "--node", node, "--meta", &meta, "--cache"]);
         job::run(command.arg(cache).arg("bench").arg(&at))?;
-        Ok(Mounted { program: self.program, at })
+        Ok(MountedVolume { program: self.program, at })
     }
 
     /// Bytes in the bucket.
@@ -94,7 +94,7 @@ impl<'a> Shared<'a> {
 fn run(bench: &Bench) -> Result<Vec<Row>> {
     let Some(database) = Postgres::start(true) else { bail!("no PostgreSQL: tests/setup installs it") };
     let Some(server) = S3::start() else { bail!("no versitygw: tests/setup installs it") };
-    let home = tempfile::tempdir_in(bench.ground(Ground::Disk))?;
+    let home = tempfile::tempdir_in(bench.source_dir(Medium::Disk))?;
     let program = bench.programs.shunt.as_deref().context("no shunt")?;
     let shared = Shared { program, home: home.path(), database, server };
     let meta = shared.database.tcp_address();
@@ -110,11 +110,11 @@ fn run(bench: &Bench) -> Result<Vec<Row>> {
         let new = format!("new{round}");
         ensure!(!there.at.join(&new).exists(), "a name was there before it was made");
         fs::write(here.at.join(&new), &new)?;
-        record(&mut name, until(|| Ok(there.at.join(&new).exists()))?);
+        record(&mut name, wait_until(|| Ok(there.at.join(&new).exists()))?);
         let text = format!("round {round}");
         fs::write(here.at.join("file"), &text)?;
         let reads = || Ok(fs::read_to_string(there.at.join("file")).is_ok_and(|read| read == text));
-        record(&mut content, until(reads)?);
+        record(&mut content, wait_until(reads)?);
     }
     for row in [&mut name, &mut content] {
         row.notes.push(format!(
@@ -126,18 +126,18 @@ fn run(bench: &Bench) -> Result<Vec<Row>> {
     let size: u64 = bench.size(1 << 30, 128 << 20);
     say(format_args!("{}: an edit", WORKLOAD.name));
     fs::write(here.at.join("large"), engine::noise(3, size as usize))?;
-    until(|| Ok(shared.stored()? >= size))?;
-    settle(&shared)?;
+    wait_until(|| Ok(shared.stored()? >= size))?;
+    wait_until_idle(&shared)?;
     let before = shared.stored()?;
     let large = File::options().write(true).open(here.at.join("large"))?;
     large.write_all_at(&[7; 4096], size / 2)?;
     drop(large);
     let mut read = [0; 4096];
-    until(|| {
+    wait_until(|| {
         File::open(there.at.join("large"))?.read_exact_at(&mut read, size / 2)?;
         Ok(read == [7; 4096])
     })?;
-    settle(&shared)?;
+    wait_until_idle(&shared)?;
     let value = (shared.stored()? - before) as f64 / f64::from(1 << 20);
     edit.record(SHUNT, Ok(Sample { value, seconds: 0.0, requests: None }));
     edit.notes.push(format!(
@@ -148,28 +148,28 @@ fn run(bench: &Bench) -> Result<Vec<Row>> {
     for row in [&mut name, &mut content, &mut edit] {
         row.finish(&bench.round_trips);
     }
-    name.limit(SHUNT, VISIBLE);
-    content.limit(SHUNT, VISIBLE);
-    edit.limit(SHUNT, TRAVELS);
+    name.limit(SHUNT, MAX_VISIBLE_SECONDS);
+    content.limit(SHUNT, MAX_VISIBLE_SECONDS);
+    edit.limit(SHUNT, MAX_UPLOADED_MIB);
     drop((here, there));
     Ok(vec![name, content, edit])
 }
 
 /// Polls until the condition holds and returns the seconds that it took.
-fn until(mut is_so: impl FnMut() -> Result<bool>) -> Result<f64> {
+fn wait_until(mut is_so: impl FnMut() -> Result<bool>) -> Result<f64> {
     let start = Instant::now();
     while !is_so()? {
         job::check()?;
-        ensure!(start.elapsed() < PATIENCE, "not within {PATIENCE:?}");
-        std::thread::sleep(LOOK);
+        ensure!(start.elapsed() < WAIT_TIMEOUT, "not within {WAIT_TIMEOUT:?}");
+        std::thread::sleep(POLL_INTERVAL);
     }
     Ok(start.elapsed().as_secs_f64())
 }
 
 /// Returns once the bucket has stopped growing.
-fn settle(shared: &Shared<'_>) -> Result<()> {
+fn wait_until_idle(shared: &Shared<'_>) -> Result<()> {
     let mut before = u64::MAX;
-    until(|| {
+    wait_until(|| {
         let now = shared.stored()?;
         let is_still = now == before;
         before = now;

@@ -15,7 +15,7 @@ use shunt_volume::replica::ROOT;
 use shunt_volume::store::{MetaStore, SqliteStore};
 
 use super::Workload;
-use crate::bench::{Bench, Ground};
+use crate::context::{Bench, Medium};
 use crate::engine::{self, Node};
 use crate::job;
 use crate::model::{Row, Sample, Unit};
@@ -31,23 +31,23 @@ const PLAIN: &str = "object_store";
 /// A plain download by ranges of all but the first byte: a server that sends whole objects without copying them copies ranges.
 const RANGES: &str = "object_store-ranges";
 const SHUNT: &str = "shunt";
-const PART: usize = 8 << 20;
+const PART_BYTES: usize = 8 << 20;
 /// Concurrent requests of the plain download, as many as the volume makes.
-const REQUESTS: usize = 6;
-/// The least fraction of the plain download's rate.
-const BAR: f64 = 0.80;
+const CONCURRENT_REQUESTS: usize = 6;
+/// The smallest accepted fraction of the plain download's rate.
+const MIN_RATIO: f64 = 0.80;
 /// Bytes per read of the client program.
-const READ: usize = 1 << 20;
+const READ_BYTES: usize = 1 << 20;
 
 fn run(bench: &Bench) -> Result<Vec<Row>> {
     let Some(server) = S3::start() else { bail!("no versitygw: tests/setup installs it") };
-    let home = tempfile::tempdir_in(bench.ground(Ground::Disk))?;
+    let home = tempfile::tempdir_in(bench.source_dir(Medium::Disk))?;
     let size: usize = bench.size(1 << 30, 64 << 20);
     let bytes = engine::noise(1, size);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().worker_threads(2).build()?;
     let plain = Arc::new(engine::bucket(&server).build()?);
     runtime.block_on(async {
-        for (n, part) in bytes.chunks(PART).enumerate() {
+        for (n, part) in bytes.chunks(PART_BYTES).enumerate() {
             plain.put(&key(n), PutPayload::from(part.to_vec())).await?;
         }
         Ok::<_, anyhow::Error>(())
@@ -57,7 +57,7 @@ fn run(bench: &Bench) -> Result<Vec<Row>> {
     let contents = engine::contents(&server)?;
     let mut writer = Node::open(&home.path().join("writer"), "writer", &meta, &contents)?;
     writer.write(ROOT, "file", &bytes)?;
-    writer.settle()?;
+    writer.sync_until_idle()?;
     drop((writer, bytes));
 
     let mut whole = Row::new(WORKLOAD.name, "read-1g", Unit::MebibytesPerSecond);
@@ -69,18 +69,18 @@ fn run(bench: &Bench) -> Result<Vec<Row>> {
             take_pages(home.path(), size)?;
             let file = Arc::new(tempfile::tempfile_in(home.path())?);
             let start = Instant::now();
-            runtime.block_on(download(&plain, size / PART, by_ranges, &file))?;
+            runtime.block_on(download(&plain, size / PART_BYTES, by_ranges, &file))?;
             record(&mut whole, peer, size, start);
         }
         let mut reader = Node::open(&home.path().join("reader"), "reader", &meta, &contents)?;
-        reader.settle()?;
+        reader.sync_until_idle()?;
         let num = reader.replica.lookup(ROOT, b"file")?.ino;
         take_pages(home.path(), size)?;
         let start = Instant::now();
         let opened = reader.replica.open_file(num, false, false)?;
-        let mut buffer = vec![0; READ];
-        for at in (0..size).step_by(READ) {
-            reader.replica.ensure_present(num, at as u64..(at + READ) as u64)?;
+        let mut buffer = vec![0; READ_BYTES];
+        for at in (0..size).step_by(READ_BYTES) {
+            reader.replica.ensure_present(num, at as u64..(at + READ_BYTES) as u64)?;
             File::read_exact_at(&opened.file, &mut buffer, at as u64)?;
             if at == 0 {
                 let seconds = start.elapsed().as_secs_f64();
@@ -97,7 +97,7 @@ fn run(bench: &Bench) -> Result<Vec<Row>> {
     for row in [&mut whole, &mut first] {
         row.finish(&bench.round_trips);
     }
-    whole.at_least(SHUNT, BAR, PLAIN);
+    whole.at_least(SHUNT, MIN_RATIO, PLAIN);
     Ok(vec![whole, first])
 }
 
@@ -111,14 +111,14 @@ async fn download(plain: &Arc<AmazonS3>, objects: usize, by_ranges: bool, file: 
         let (plain, file) = (plain.clone(), file.clone());
         async move {
             let bytes = match by_ranges {
-                true => plain.get_range(&key(n), 1..PART as u64).await?,
+                true => plain.get_range(&key(n), 1..PART_BYTES as u64).await?,
                 false => plain.get(&key(n)).await?.bytes().await?,
             };
-            let write = move || file.write_all_at(&bytes, (n * PART) as u64);
+            let write = move || file.write_all_at(&bytes, (n * PART_BYTES) as u64);
             Ok::<_, anyhow::Error>(tokio::task::spawn_blocking(write).await??)
         }
     };
-    let mut parts = futures::stream::iter(0..objects).map(get).buffer_unordered(REQUESTS);
+    let mut parts = futures::stream::iter(0..objects).map(get).buffer_unordered(CONCURRENT_REQUESTS);
     while let Some(part) = parts.next().await {
         part?;
     }
@@ -129,8 +129,8 @@ async fn download(plain: &Arc<AmazonS3>, objects: usize, by_ranges: bool, file: 
 /// are faulted in one by one, at the cost of whichever peer ran first.
 fn take_pages(home: &Path, size: usize) -> Result<()> {
     let file = tempfile::tempfile_in(home)?;
-    let bytes = vec![1; READ];
-    (0..size).step_by(READ).try_for_each(|at| file.write_all_at(&bytes, at as u64))?;
+    let bytes = vec![1; READ_BYTES];
+    (0..size).step_by(READ_BYTES).try_for_each(|at| file.write_all_at(&bytes, at as u64))?;
     Ok(())
 }
 

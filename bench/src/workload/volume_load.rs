@@ -17,7 +17,7 @@ use shunt_volume::object::{Kind, LinkName};
 use shunt_volume::store::{MetaStore, Mutation, PostgresStore, Transaction};
 
 use super::Workload;
-use crate::bench::{Bench, Ground};
+use crate::context::{Bench, Medium};
 use crate::engine;
 use crate::job;
 use crate::model::{Row, Sample, Unit};
@@ -30,12 +30,12 @@ pub const WORKLOAD: Workload = Workload {
 };
 
 /// The interval at which a node makes a file.
-const EVERY: Duration = Duration::from_secs(10);
+const COMMIT_INTERVAL: Duration = Duration::from_secs(10);
 /// Concurrent requests.
 const WORKERS: usize = 24;
 const SERVERS: usize = 4;
-/// The least fraction of the offered load that must be carried: throughput is linear in load.
-const CARRIED: f64 = 0.95;
+/// The fraction of the offered load that must be carried: throughput is linear in load.
+const MIN_CARRIED_RATIO: f64 = 0.95;
 
 struct Load {
     offered: f64,
@@ -45,9 +45,9 @@ struct Load {
 }
 
 impl Load {
-    fn at(&self, part: f64) -> f64 {
-        let place = (self.answers.len() as f64 * part) as usize;
-        self.answers.get(place.min(self.answers.len().saturating_sub(1))).copied().unwrap_or_default()
+    fn quantile(&self, part: f64) -> f64 {
+        let index = (self.answers.len() as f64 * part) as usize;
+        self.answers.get(index.min(self.answers.len().saturating_sub(1))).copied().unwrap_or_default()
     }
 }
 
@@ -66,9 +66,9 @@ fn run(bench: &Bench) -> Result<Vec<Row>> {
         }
     }
     let servers = (0..SERVERS).map(|_| start()).collect::<Result<Vec<_>>>()?;
-    let most: usize = bench.size(100, 8);
-    let stores = spread(bench, &servers, most)?;
-    for volumes in [most / 4, most / 2, most] {
+    let max_volumes: usize = bench.size(100, 8);
+    let stores = spread(bench, &servers, max_volumes)?;
+    for volumes in [max_volumes / 4, max_volumes / 2, max_volumes] {
         say(format_args!("{}: {volumes} volumes over {SERVERS} servers", WORKLOAD.name));
         // Ten nodes per volume.
         let load = offer(volumes * 10, seconds, &|node| &stores[node % volumes])?;
@@ -78,19 +78,21 @@ fn run(bench: &Bench) -> Result<Vec<Row>> {
         row.finish(&bench.round_trips);
     }
     for row in &mut rows {
-        if row.case.ends_with("-rate") && row.series.iter().any(|series| series.peer == BARRED) {
-            row.at_least(BARRED, CARRIED, OFFERED);
+        if row.case.ends_with("-rate") && row.series.iter().any(|series| series.peer == JUDGED) {
+            row.at_least(JUDGED, MIN_CARRIED_RATIO, OFFERED);
         }
     }
     Ok(rows)
 }
 
 const OFFERED: &str = "offered";
-const BARRED: &str = "shunt";
-const BEYOND: &str = "shunt-beyond";
+/// The series of a load that must be carried.
+const JUDGED: &str = "shunt";
+/// The series of a load beyond that, which only informs.
+const UNJUDGED: &str = "shunt-beyond";
 
-fn report(rows: &mut Vec<Row>, case: &str, load: &Load, barred: bool) {
-    let peer = if barred { BARRED } else { BEYOND };
+fn report(rows: &mut Vec<Row>, case: &str, load: &Load, judged: bool) {
+    let peer = if judged { JUDGED } else { UNJUDGED };
     let sample = |value| Ok(Sample { value, seconds: 0.0, requests: None });
     let mut rate = Row::new(WORKLOAD.name, &format!("{case}-rate"), Unit::PerSecond);
     rate.record(OFFERED, sample(load.offered));
@@ -98,7 +100,7 @@ fn report(rows: &mut Vec<Row>, case: &str, load: &Load, barred: bool) {
     rows.push(rate);
     for (part, name) in [(0.5, "p50"), (0.99, "p99"), (0.999, "p99.9")] {
         let mut row = Row::new(WORKLOAD.name, &format!("{case}-{name}"), Unit::Seconds);
-        row.record(peer, sample(load.at(part)));
+        row.record(peer, sample(load.quantile(part)));
         rows.push(row);
     }
 }
@@ -112,7 +114,7 @@ fn start() -> Result<Postgres> {
 
 /// Distributes volumes over servers round-robin; a routing file maps each volume to its server.
 fn spread(bench: &Bench, servers: &[Postgres], count: usize) -> Result<Vec<Arc<dyn MetaStore>>> {
-    let home = tempfile::tempdir_in(bench.ground(Ground::Disk))?;
+    let home = tempfile::tempdir_in(bench.source_dir(Medium::Disk))?;
     let file = home.path().join("map");
     let lines = (0..count).map(|n| format!("v{n} = {}\n", servers[n % servers.len()].address()));
     std::fs::write(&file, lines.collect::<String>())?;
@@ -132,7 +134,7 @@ fn offer<'a>(
     seconds: u64,
     store: &(dyn Fn(usize) -> &'a Arc<dyn MetaStore> + Sync),
 ) -> Result<Load> {
-    let total = nodes * seconds as usize / EVERY.as_secs() as usize;
+    let total = nodes * seconds as usize / COMMIT_INTERVAL.as_secs() as usize;
     let step = Duration::from_secs(seconds).div_f64(total.max(1) as f64);
     let names: Vec<NodeName> = (0..nodes)
         .map(|n| format!("node{n}").parse().ok().context("a name for a node"))

@@ -16,8 +16,8 @@ use shunt_volume::sync::Synchroniser;
 use shunt_volume::volume::Volume;
 
 use super::Workload;
-use crate::bench::{Bench, Ground};
 use crate::cgroup::MemoryGroup;
+use crate::context::{Bench, Medium};
 use crate::engine;
 use crate::job;
 use crate::model::{Row, Sample, Unit};
@@ -31,16 +31,16 @@ pub const WORKLOAD: Workload = Workload {
 
 const SHUNT: &str = "shunt";
 const NATIVE: &str = "native";
-const LIMIT: u64 = 512 << 20;
+const MAX_MEMORY_BYTES: u64 = 512 << 20;
 /// Files per directory.
-const TOGETHER: u32 = 10_000;
+const FILES_PER_DIRECTORY: u32 = 10_000;
 /// Names per page of a listing.
-const PAGE: usize = 1024;
+const NAMES_PER_PAGE: usize = 1024;
 
 fn run(bench: &Bench) -> Result<Vec<Row>> {
     let count = bench.files(1_000_000, 5_000);
-    let home = tempfile::tempdir_in(bench.ground(Ground::Disk))?;
-    let group = MemoryGroup::new(LIMIT)?;
+    let home = tempfile::tempdir_in(bench.source_dir(Medium::Disk))?;
+    let group = MemoryGroup::new(MAX_MEMORY_BYTES)?;
     say(format_args!("{}: {count} files", WORKLOAD.name));
     let mut rows = Vec::new();
     for (peer, more) in [(NATIVE, "--plain"), (SHUNT, "--in-volume")] {
@@ -48,8 +48,8 @@ fn run(bench: &Bench) -> Result<Vec<Row>> {
         std::fs::create_dir(&at)?;
         let mut command = group.command();
         command.arg(std::env::current_exe()?).arg(more).arg(&at).arg("--files").arg(count.to_string());
-        let told = String::from_utf8(job::run(&mut command)?)?;
-        for line in told.lines() {
+        let output = String::from_utf8(job::run(&mut command)?)?;
+        for line in output.lines() {
             let (case, value) = line.split_once(' ').context("a word and a number")?;
             let value: f64 = value.parse()?;
             let at = rows.iter().position(|row: &Row| row.case == case).unwrap_or_else(|| {
@@ -64,7 +64,7 @@ fn run(bench: &Bench) -> Result<Vec<Row>> {
     }
     for row in &mut rows {
         row.notes.push(format!(
-            "{count} files, {TOGETHER} in a directory; the limit of 512 MiB holds for all of it"
+            "{count} files, {FILES_PER_DIRECTORY} in a directory; the limit of 512 MiB holds for all of it"
         ));
         row.finish(&bench.round_trips);
         if row.case == "peak" { row.limit(SHUNT, 512.0) } else { row.works(SHUNT) }
@@ -72,7 +72,7 @@ fn run(bench: &Bench) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-fn tell(case: &str, count: u32, start: Instant) {
+fn print_rate(case: &str, count: u32, start: Instant) {
     println!("{case} {:.1}", f64::from(count) / start.elapsed().as_secs_f64());
 }
 
@@ -90,13 +90,13 @@ fn peak() -> Result<f64> {
 pub fn plain(at: &Path, count: u32) -> Result<()> {
     let start = Instant::now();
     for n in 0..count {
-        let directory = at.join(format!("{:05}", n / TOGETHER));
-        if n % TOGETHER == 0 {
+        let directory = at.join(format!("{:05}", n / FILES_PER_DIRECTORY));
+        if n % FILES_PER_DIRECTORY == 0 {
             std::fs::create_dir(&directory)?;
         }
         std::fs::File::create_new(directory.join(format!("file{n:08}")))?;
     }
-    tell("make", count, start);
+    print_rate("make", count, start);
     let start = Instant::now();
     let mut listed = 0;
     for directory in std::fs::read_dir(at)? {
@@ -106,7 +106,7 @@ pub fn plain(at: &Path, count: u32) -> Result<()> {
         }
     }
     ensure!(listed == count, "{listed} files are listed");
-    tell("list", count, start);
+    print_rate("list", count, start);
     Ok(())
 }
 
@@ -130,14 +130,14 @@ pub fn in_volume(at: &Path, count: u32) -> Result<()> {
     let start = Instant::now();
     let mut directory = ROOT;
     for n in 0..count {
-        if n % TOGETHER == 0 {
-            let name = format!("{:05}", n / TOGETHER);
+        if n % FILES_PER_DIRECTORY == 0 {
+            let name = format!("{:05}", n / FILES_PER_DIRECTORY);
             directory = replica.make(ROOT, name.as_bytes(), engine::new(Kind::Directory))?.ino;
         }
         replica.make(directory, format!("file{n:08}").as_bytes(), engine::new(Kind::Regular))?;
     }
     replica.sync()?;
-    tell("make", count, start);
+    print_rate("make", count, start);
     let start = Instant::now();
     loop {
         let step = sync.step()?;
@@ -145,34 +145,34 @@ pub fn in_volume(at: &Path, count: u32) -> Result<()> {
             break;
         }
     }
-    tell("send", count, start);
+    print_rate("send", count, start);
     drop((replica, sync, volume));
     let start = Instant::now();
     let volume = open::open(&meta, &name, None)?;
     let (replica, _sync) = open(at, &volume)?;
-    tell("restart", count, start);
+    print_rate("restart", count, start);
     let start = Instant::now();
     let mut listed = 0;
-    for directory in all(&replica, ROOT, |_| {})? {
-        all(&replica, directory, |files| listed += files)?;
+    for directory in list_all(&replica, ROOT, |_| {})? {
+        list_all(&replica, directory, |files| listed += files)?;
     }
     ensure!(listed == count as usize, "{listed} files are listed");
-    tell("list", count, start);
+    print_rate("list", count, start);
     let start = Instant::now();
     let checked = fsck(&volume, Depth::Places, &|_, _| ())?;
     ensure!(checked.count == 0, "{:?}", checked.problems.first());
     ensure!(checked.objects > u64::from(count), "{} objects are checked", checked.objects);
-    tell("check", count, start);
+    print_rate("check", count, start);
     println!("peak {:.1}", peak()?);
     Ok(())
 }
 
-/// Lists a directory and returns its subdirectories; calls `seen` with the number of names of each page.
-fn all(replica: &Replica, num: u64, mut seen: impl FnMut(usize)) -> Result<Vec<u64>> {
+/// Lists a directory and returns its subdirectories; calls `on_page` with the number of names of each page.
+fn list_all(replica: &Replica, num: u64, mut on_page: impl FnMut(usize)) -> Result<Vec<u64>> {
     let (mut after, mut directories) = (Vec::new(), Vec::new());
     loop {
-        let page = replica.list(num, &after, PAGE)?;
-        seen(page.len());
+        let page = replica.list(num, &after, NAMES_PER_PAGE)?;
+        on_page(page.len());
         directories.extend(page.iter().filter(|one| one.node.is_directory()).map(|one| one.node.ino));
         match page.into_iter().last() {
             Some(last) => after = last.name,

@@ -11,7 +11,7 @@ use shunt_volume::store::{MetaStore, PostgresStore};
 use tokio_postgres::NoTls;
 
 use super::Workload;
-use crate::bench::{Bench, Ground};
+use crate::context::{Bench, Medium};
 use crate::engine::{self, Node};
 use crate::job;
 use crate::model::{Row, Sample, Unit};
@@ -25,14 +25,14 @@ pub const WORKLOAD: Workload = Workload {
 
 const SHUNT: &str = "shunt";
 const ROWS: &str = "rows";
-/// Bar: files per second until both nodes are equal.
-const BAR: f64 = 3000.0;
+/// Threshold: files per second until both nodes are equal.
+const MIN_FILES_PER_SECOND: f64 = 3000.0;
 /// Bytes per file: too large to be stored inline with the metadata.
-const SIZE: usize = 1024;
+const FILE_BYTES: usize = 1024;
 /// Files per directory.
-const TOGETHER: u32 = 1000;
+const FILES_PER_DIRECTORY: u32 = 1000;
 /// Rows per statement of the baseline.
-const BATCH: u32 = 1000;
+const ROWS_PER_STATEMENT: u32 = 1000;
 
 fn run(bench: &Bench) -> Result<Vec<Row>> {
     let count = bench.files(100_000, 2_000);
@@ -49,10 +49,10 @@ fn run(bench: &Bench) -> Result<Vec<Row>> {
         record(&mut row, SHUNT, count, there);
     }
     row.notes.push(format!(
-        "`rows`: as many names of {SIZE} bytes of nothing else, as plain rows of the same server, {BATCH} a statement"
+        "`rows`: as many names of {FILE_BYTES} bytes of nothing else, as plain rows of the same server, {ROWS_PER_STATEMENT} a statement"
     ));
     row.finish(&bench.round_trips);
-    row.reaches(SHUNT, BAR);
+    row.reaches(SHUNT, MIN_FILES_PER_SECOND);
     made.finish(&bench.round_trips);
     Ok(vec![row, made])
 }
@@ -72,9 +72,9 @@ fn rows(address: &str, count: u32) -> Result<f64> {
         let insert = "INSERT INTO plain SELECT name, $2 FROM unnest($1::TEXT[]) AS w (name)";
         let insert = client.prepare(insert).await?;
         let start = Instant::now();
-        for first in (0..count).step_by(BATCH as usize) {
-            let names: Vec<String> = (first..count.min(first + BATCH))
-                .map(|n| format!("{:04}/file{n:06}", n / TOGETHER))
+        for first in (0..count).step_by(ROWS_PER_STATEMENT as usize) {
+            let names: Vec<String> = (first..count.min(first + ROWS_PER_STATEMENT))
+                .map(|n| format!("{:04}/file{n:06}", n / FILES_PER_DIRECTORY))
                 .collect();
             client.execute(&insert, &[&names, &body]).await?;
         }
@@ -84,7 +84,7 @@ fn rows(address: &str, count: u32) -> Result<f64> {
 
 /// Seconds to make the files on one node, and from then on until both nodes are equal.
 fn nodes(bench: &Bench, database: &Postgres, server: &S3, count: u32) -> Result<(f64, f64)> {
-    let home = tempfile::tempdir_in(bench.ground(Ground::Disk))?;
+    let home = tempfile::tempdir_in(bench.source_dir(Medium::Disk))?;
     let name = "bench".parse().ok().context("a name")?;
     let meta = |store: PostgresStore| -> Arc<dyn MetaStore> { Arc::new(store) };
     let one_meta = meta(PostgresStore::create(&database.address(), &name, &engine::root(), b"")?);
@@ -95,24 +95,24 @@ fn nodes(bench: &Bench, database: &Postgres, server: &S3, count: u32) -> Result<
     let start = Instant::now();
     let mut directory = ROOT;
     for n in 0..count {
-        if n % TOGETHER == 0 {
+        if n % FILES_PER_DIRECTORY == 0 {
             job::check()?;
-            let name = format!("{:04}", n / TOGETHER);
+            let name = format!("{:04}", n / FILES_PER_DIRECTORY);
             directory = one.replica.make(ROOT, name.as_bytes(), engine::new(Kind::Directory))?.ino;
         }
-        one.write(directory, &format!("file{n:06}"), &engine::noise(n.into(), SIZE))?;
+        one.write(directory, &format!("file{n:06}"), &engine::noise(n.into(), FILE_BYTES))?;
     }
     let here = start.elapsed().as_secs_f64();
     let start = Instant::now();
     std::thread::scope(|scope| {
-        let sent = scope.spawn(|| one.settle());
+        let sent = scope.spawn(|| one.sync_until_idle());
         // Meanwhile the second node receives.
         while !sent.is_finished() {
-            other.settle()?;
+            other.sync_until_idle()?;
             other_meta.wait(other.replica.cursor()?, std::time::Duration::from_millis(100))?;
         }
         sent.join().ok().context("a thread ended")??;
-        other.settle()
+        other.sync_until_idle()
     })?;
     let there = start.elapsed().as_secs_f64();
     ensure!(tree(&one.replica)? == tree(&other.replica)?, "the machines are not equal");

@@ -1,48 +1,16 @@
-//! The implementations that serve an image, and how each is started and stopped.
+//! A mounted image: how each implementation is started and stopped.
 
-use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result};
 
-use crate::bench::Bench;
+use super::implementation::Implementation;
+use crate::context::Bench;
 use crate::job;
 use crate::mounted::Mounted;
 use crate::peer::{UringSwitch, guarded};
 use crate::requests::Counter;
-
-/// An implementation that serves an image.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Server {
-    /// The kernel's own ext4, through a loop device.
-    Kernel,
-    /// Debian's `fuse2fs`.
-    Fuse2fs,
-    /// The binary under test, over `/dev/fuse`.
-    Shunt,
-    /// The binary under test, over io_uring.
-    ShuntUring,
-}
-
-impl Server {
-    /// All implementations; the kernel, which the others are measured against, first.
-    pub const ALL: [Self; 4] = [Self::Kernel, Self::Fuse2fs, Self::Shunt, Self::ShuntUring];
-
-    /// The implementations for workloads where the transport makes no difference.
-    pub const ONE_TRANSPORT: [Self; 3] = [Self::Kernel, Self::Fuse2fs, Self::Shunt];
-}
-
-impl fmt::Display for Server {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Kernel => "kernel",
-            Self::Fuse2fs => "fuse2fs",
-            Self::Shunt => "shunt",
-            Self::ShuntUring => "shunt-uring",
-        })
-    }
-}
 
 /// A mounted image.
 #[derive(Debug)]
@@ -58,24 +26,24 @@ impl Serving {
     ///
     /// # Errors
     /// When the program is missing or does not mount.
-    pub fn start(bench: &Bench, server: Server, image: &Path, at: &Path) -> Result<Self> {
-        let words: Vec<_> = match server {
-            Server::Kernel => {
+    pub fn start(bench: &Bench, implementation: Implementation, image: &Path, at: &Path) -> Result<Self> {
+        let words: Vec<_> = match implementation {
+            Implementation::Kernel => {
                 std::fs::create_dir_all(at)?;
                 job::run(Command::new("mount").args(["-o", "loop"]).args([image, at]))?;
                 return Ok(Self::Kernel(at.to_owned()));
             }
-            Server::Fuse2fs => vec!["fuse2fs".into(), "-f".into(), image.into(), at.into()],
-            Server::Shunt | Server::ShuntUring => {
+            Implementation::Fuse2fs => vec!["fuse2fs".into(), "-f".into(), image.into(), at.into()],
+            Implementation::Shunt | Implementation::ShuntUring => {
                 let program = bench.programs.shunt.as_ref().context("--shunt names no binary")?;
-                let transport = if server == Server::ShuntUring { "uring" } else { "dev" };
+                let transport = if implementation == Implementation::ShuntUring { "uring" } else { "dev" };
                 let mut words: Vec<_> = vec![program.into()];
                 words.extend(["ext4", "--transport", transport].map(Into::into));
                 words.extend([image.into(), at.into()]);
                 words
             }
         };
-        let _uring = (server == Server::ShuntUring).then(UringSwitch::on).transpose()?;
+        let _uring = (implementation == Implementation::ShuntUring).then(UringSwitch::on).transpose()?;
         let mounted = Mounted::start(&mut guarded(&words, None), at)?;
         let counter =
             bench.tracepoints.map(|points| Counter::all(points, mounted.connection())).transpose()?;
