@@ -1,26 +1,11 @@
 //! Coherence with peers: publishes changes before the reply, and waits for their leases before a use. Without leases, or while
 //! no peer is connected, nothing waits.
 
-use std::fs::File;
-use std::os::unix::fs::MetadataExt as _;
-
 use shunt_fuse::Errno;
 use shunt_volume::lease::{Leases, Wait};
 
 use crate::VolumeFs;
-use crate::opens::{OpenFile, errno};
-
-/// Size and mtime of a file, which change when it is written.
-pub(crate) type Stamp = (u64, i64, i64);
-
-pub(crate) fn stamp(open: &OpenFile) -> Result<Stamp, Errno> {
-    stamp_of(open.file())
-}
-
-pub(crate) fn stamp_of(file: &File) -> Result<Stamp, Errno> {
-    let metadata = file.metadata().map_err(errno)?;
-    Ok((metadata.len(), metadata.mtime(), metadata.mtime_nsec()))
-}
+use crate::open_file::{OpenFile, stamp};
 
 async fn waited(wait: Option<Wait>) {
     if let Some(wait) = wait {

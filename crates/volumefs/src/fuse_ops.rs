@@ -20,7 +20,7 @@ use shunt_volume::replica::{Inode, New, Quota, Rename, SetAttr};
 use crate::history::{free, is_past, live, removed};
 use crate::kernel_invalidator::KernelInvalidator;
 use crate::readdir::OpenDirectory;
-use crate::{ATTR_TTL, LEGACY_NAME_TTL, MMAP_ATTR_TTL, VolumeFs, convert, opens};
+use crate::{ATTR_TTL, LEGACY_NAME_TTL, MMAP_ATTR_TTL, VolumeFs, convert, open_file};
 
 impl VolumeFs {
     /// Returns the entry of an inode that was read at log position [`applied`](shunt_volume::replica::Replica::applied), and
@@ -156,7 +156,7 @@ impl FileSystem for VolumeFs {
         // Not fstat(2), which carries no handle: the kernel is about to read up to the length in the reply.
         if let Some(open) = self.older(node, handle) {
             self.check_kernel_size(request, &open, false)?;
-            let size = open.file().metadata().map_err(opens::errno)?.len();
+            let size = open.file().metadata().map_err(open_file::errno)?.len();
             return Ok((Attributes { size, ..self.shown(&self.node(node)?) }, Expiry::NEVER_CACHED));
         }
         self.attributes(node)
@@ -172,7 +172,7 @@ impl FileSystem for VolumeFs {
         if let Some(size) = set.size {
             match self.older(node, set.handle).filter(|open| open.writes) {
                 // Like writes through a handle of an older version, this changes that version.
-                Some(older) => older.file().set_len(size).map_err(opens::errno)?,
+                Some(older) => older.file().set_len(size).map_err(open_file::errno)?,
                 None => self.replica.truncate(node.0, size)?,
             }
             if set.handle.is_none() {
@@ -337,7 +337,7 @@ impl FileSystem for VolumeFs {
         }
         let open = self.files.get(args.handle)?;
         self.not_deleted(&open)?;
-        self.bring(&open, args.offset, args.size.into())?;
+        self.fetch_range(&open, args.offset, args.size.into())?;
         self.check_kernel_size(request, &open, true)?;
         Ok(Data::File(FileRange { file: open.data()?, offset: args.offset, length: args.size }))
     }
@@ -363,7 +363,7 @@ impl FileSystem for VolumeFs {
         let appends = args.flags & OFlags::APPEND.bits() != 0 && !args.from_cache;
         let length = data.len() as u64;
         let end = |now| if appends { now } else { args.offset }.saturating_add(length);
-        opens::limited(&self.replica, &open, end, || match appends {
+        open_file::limited(&self.replica, &open, end, || match appends {
             true => data.append_to(open.file().as_fd()),
             false => data.write_to(open.file().as_fd(), args.offset),
         })
@@ -579,8 +579,8 @@ impl FileSystem for VolumeFs {
         let open = self.files.get(args.handle)?;
         let keeps = args.mode & FallocateFlags::KEEP_SIZE.bits() != 0;
         let end = |now| if keeps { now } else { args.offset.saturating_add(args.length) };
-        opens::limited(&self.replica, &open, end, || {
-            opens::fallocate(&open, args.mode, args.offset, args.length)
+        open_file::limited(&self.replica, &open, end, || {
+            open_file::fallocate(&open, args.mode, args.offset, args.length)
         })
     }
 
@@ -595,8 +595,8 @@ impl FileSystem for VolumeFs {
         if is_past(node) {
             let open = self.past_files.get(handle)?;
             let whole = self.bring_past(&open, 0..u64::MAX)?;
-            return opens::seek_in(&whole, offset, whence == Whence::Hole);
+            return open_file::seek_in(&whole, offset, whence == Whence::Hole);
         }
-        opens::seek(&*self.files.get(handle)?, offset, whence == Whence::Hole)
+        open_file::seek(&*self.files.get(handle)?, offset, whence == Whence::Hole)
     }
 }

@@ -20,7 +20,7 @@ use shunt_volume::object::{Kind, VersionedObject};
 use shunt_volume::replica::{Dirty, Fetcher, Inode, Listed, State};
 
 use crate::VolumeFs;
-use crate::opens::errno;
+use crate::open_file::errno;
 
 /// Name of the entry that contains a directory's history. It is not listed and cannot be given to a new file.
 pub(crate) const HISTORY: &[u8] = shunt_volume::history::HISTORY.as_bytes();

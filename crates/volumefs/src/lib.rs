@@ -12,12 +12,15 @@ mod handles;
 mod history;
 mod idmap;
 mod inode_generation;
+mod io_mode;
 mod kernel_invalidator;
 mod locks;
+mod open;
+mod open_file;
 mod open_versions;
-mod opens;
 mod readdir;
 mod recent_invalidations;
+mod size_coherence;
 mod tree;
 mod writable_mappings;
 
@@ -55,7 +58,7 @@ pub struct VolumeFs {
     locks: Option<locks::Locks>,
     owners: Option<Box<dyn Owners>>,
     from: Option<Arc<StoreFetcher>>,
-    files: Handles<opens::OpenFile>,
+    files: Handles<open_file::OpenFile>,
     directories: Handles<readdir::OpenDirectory>,
     past: Option<history::Past>,
     past_files: Handles<history::PastFile>,

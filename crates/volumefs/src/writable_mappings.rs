@@ -14,7 +14,7 @@ use shunt_fuse::Passthrough;
 use shunt_volume::lease::{Leases, Wait};
 use shunt_volume::replica::Replica;
 
-use crate::coherence::{Stamp, stamp_of};
+use crate::open_file::{Stamp, stamp_of};
 
 /// First delay before a release is retried, since the kernel closes its backing file a moment after it reported the release.
 /// Each further step doubles it.

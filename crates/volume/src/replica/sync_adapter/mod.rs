@@ -2,6 +2,7 @@
 
 mod apply_changes;
 pub(crate) mod applying;
+mod change_cookie;
 pub(crate) mod conflicts;
 pub(crate) mod foreground;
 mod ledger;
@@ -35,7 +36,8 @@ use crate::store::{MetaStore, StoreError};
 use crate::sync::{LogFingerprint, Outbox, SyncError, SyncReplica, refused};
 
 use crate::replica::db::conflict_dirs::ConflictDirs;
-use open_snapshot::{Attempts, ChangeCookie};
+use change_cookie::ChangeCookie;
+use open_snapshot::Attempts;
 use stable_reader::StableReader;
 use tree_view::View;
 

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use parking_lot::Mutex;
 use rustix::io::Errno;
 
+use super::change_cookie::ChangeCookie;
 use super::stable_reader::settling;
 use super::tree_view::View;
 use super::{CachedContent, ReplicaSite};
@@ -33,44 +34,6 @@ const MAX_REMEMBERED_READS: usize = 4096;
 
 /// When open files may be read again.
 pub(super) type Attempts = Mutex<HashMap<Ino, Instant>>;
-
-/// By which it is seen that a file was written: its length, and the times of its last write and change, which no program
-/// can both set back.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::replica) struct ChangeCookie {
-    pub(super) size: u64,
-    pub(super) modified: (i64, u64),
-    changed: (i64, u64),
-}
-
-impl From<&rustix::fs::Stat> for ChangeCookie {
-    fn from(stat: &rustix::fs::Stat) -> Self {
-        Self {
-            size: stat.st_size as u64,
-            modified: (stat.st_mtime, stat.st_mtime_nsec),
-            changed: (stat.st_ctime, stat.st_ctime_nsec),
-        }
-    }
-}
-
-impl ChangeCookie {
-    pub(super) fn of(file: &File) -> std::io::Result<Self> {
-        Ok(Self::from(&rustix::fs::fstat(file)?))
-    }
-
-    fn time(&self) -> Time {
-        Time(self.modified.0.saturating_mul(1_000_000_000).saturating_add(self.modified.1 as i64))
-    }
-
-    /// Whether nobody wrote for so long.
-    pub(super) fn is_quiet(&self, long: Duration) -> bool {
-        let (seconds, nanoseconds) = self.changed;
-        let changed = Duration::new(seconds.max(0) as u64, nanoseconds as u32);
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        // A clock that was set back is no reason to wait for it.
-        now.checked_sub(changed).is_none_or(|since| since >= long)
-    }
-}
 
 impl CachedContent {
     /// Whether a file holds the same still. `open`: how it looks, where somebody has it open to be written.

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::time::Duration;
 
-use super::open_snapshot::ChangeCookie;
+use super::change_cookie::ChangeCookie;
 
 /// Who wrote a file of more bytes often goes on with it at once, or takes it away again.
 const LARGE: u64 = 64 << 20;

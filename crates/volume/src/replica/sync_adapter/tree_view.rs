@@ -7,7 +7,7 @@ use std::io::Read as _;
 use rusqlite::params;
 use rustix::io::Errno;
 
-use super::open_snapshot::ChangeCookie;
+use super::change_cookie::ChangeCookie;
 use super::{CachedContent, ConflictDirs, ContentCache};
 use crate::content::ContentStore;
 use crate::id::{ObjectId, Seq};
