@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use rustix::io::Errno;
@@ -16,7 +16,7 @@ use super::stable_reader::settling;
 use super::tree_view::View;
 use super::{CachedContent, ReplicaSite};
 use crate::merge::Ino;
-use crate::object::{Content, Object, Time};
+use crate::object::{Content, Object};
 use crate::replica::State;
 use crate::replica::db::ReplicaDb;
 use crate::replica::db::inode::Inode;
