@@ -15,7 +15,7 @@ use shunt_fuse_mock::memfs::{Limits, MemFs};
 /// One session for the life of the process: starting one costs more than a hundred messages.
 static SESSION: OnceLock<Served<MemFs>> = OnceLock::new();
 /// Maximum number of messages in one input.
-const MOST: usize = 64;
+const MAX_MESSAGES: usize = 64;
 
 fn session() -> &'static Served<MemFs> {
     SESSION.get_or_init(|| {
@@ -51,7 +51,7 @@ fuzz_target!(|bytes: &[u8]| {
     kernel.fs().plant("file", b"contents").expect("an empty file system");
     let mut rest = bytes;
     let mut due = 0;
-    for _ in 0..MOST {
+    for _ in 0..MAX_MESSAGES {
         let Some(message) = message(&mut rest, kernel.fresh_unique()) else { break };
         let opcode = u32::from_ne_bytes([message[4], message[5], message[6], message[7]]);
         due += usize::from(Opcode::from_raw(opcode).is_none_or(Opcode::has_reply));

@@ -11,7 +11,7 @@ use shunt_fuse_abi::{InHeader, Opcode};
 use shunt_fuse_mock::memfs::{Limits, MemFs};
 
 /// Maximum number of steps in one input.
-const MOST: usize = 96;
+const MAX_STEPS: usize = 96;
 
 /// The remaining input; zeros after its end.
 struct Input<'a>(&'a [u8]);
@@ -135,7 +135,7 @@ fuzz_target!(|bytes: &[u8]| {
         let rig = kept.get_or_insert_with(rig);
         rig.reboot();
         let mut input = Input(bytes);
-        for _ in 0..MOST {
+        for _ in 0..MAX_STEPS {
             if input.0.is_empty() {
                 break;
             }

@@ -12,7 +12,7 @@ static FACTOR: LazyLock<u32> =
     LazyLock::new(|| if std::env::var_os("SHUNT_LAB").is_some() { IN_THE_LAB } else { 1 });
 
 /// Maximum factor for load: a hang is a failure on any machine.
-const MOST_CROWDED: u32 = 20;
+const MAX_LOAD_FACTOR: u32 = 20;
 
 /// Returns an upper limit scaled by the current speed of this machine; it may grow during a wait.
 pub fn limit(usual: Duration) -> Duration {
@@ -31,7 +31,7 @@ fn crowd() -> u32 {
     let minute: f64 = fields.next().and_then(|field| field.parse().ok()).unwrap_or(0.0);
     let now: f64 = fields.nth(2).and_then(|field| field.split('/').next()?.parse().ok()).unwrap_or(0.0);
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    ((minute.max(now) / processors as f64).ceil() as u32).clamp(1, MOST_CROWDED)
+    ((minute.max(now) / processors as f64).ceil() as u32).clamp(1, MAX_LOAD_FACTOR)
 }
 
 /// Measures the time to start a small program and see it end.

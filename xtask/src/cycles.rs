@@ -30,6 +30,20 @@ const CRATES: [(&str, &str); 14] = [
     ("xtask", "xtask/src/main.rs"),
 ];
 
+/// Cycles that stay, each with its reason: the module whose children they are, and the children.
+const ACCEPTED: [(&str, &[&str], &str); 2] = [
+    (
+        "fuse::transport",
+        &["message", "payload", "virtio"],
+        "a message of a guest keeps the descriptor chain that its data lies in, and the virtio device makes such messages",
+    ),
+    (
+        "fuse::transport::uring",
+        &["entry", "queue"],
+        "a queue owns its entries, and an entry commits itself through its queue",
+    ),
+];
+
 type Edges = BTreeMap<String, BTreeMap<String, String>>;
 
 /// Prints the cycles of all crates, with `all` every edge, too. True if there is no cycle.
@@ -51,7 +65,10 @@ pub fn check(root: &Path, all: bool) -> Result<bool> {
             let edges = among_children(&parent, &named);
             let place =
                 std::iter::once(name).chain(parent.iter().map(String::as_str)).collect::<Vec<_>>().join("::");
-            for cycle in components(&edges).iter().filter(|component| component.len() > 1) {
+            for cycle in components(&edges)
+                .iter()
+                .filter(|component| component.len() > 1 && !is_accepted(&place, component))
+            {
                 passed = false;
                 println!(
                     "{place}: {} import each other",
@@ -66,6 +83,12 @@ pub fn check(root: &Path, all: bool) -> Result<bool> {
         }
     }
     Ok(passed)
+}
+
+fn is_accepted(place: &str, cycle: &BTreeSet<String>) -> bool {
+    ACCEPTED.iter().any(|(parent, children, _)| {
+        *parent == place && children.iter().copied().eq(cycle.iter().map(String::as_str))
+    })
 }
 
 fn print_edges(edges: &Edges, wanted: impl Fn(&String, &String) -> bool) {

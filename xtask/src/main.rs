@@ -3,6 +3,7 @@
 //! `cycles` fails on modules of a crate that import each other. `names` fails on identifiers and comments that the
 //! project's style forbids. Both read the sources of the working tree and change nothing.
 
+mod comments;
 mod crate_tree;
 mod cycles;
 mod imports;
@@ -16,7 +17,8 @@ fn main() -> anyhow::Result<ExitCode> {
     let passed = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["cycles"] => cycles::check(root, false)?,
         ["cycles", "--edges"] => cycles::check(root, true)?,
-        _ => anyhow::bail!("usage: cargo run -p xtask -- cycles [--edges]"),
+        ["names"] => comments::check(root)?,
+        _ => anyhow::bail!("usage: cargo run -p xtask -- (cycles [--edges] | names)"),
     };
     Ok(if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

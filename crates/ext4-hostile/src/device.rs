@@ -10,7 +10,7 @@ use shunt_ext4::Device;
 use crate::mutate::{Mutant, PAGE};
 
 /// Maximum number of reads, writes and discards per use of an image. The longest valid uses need a tenth of it.
-const MOST: u64 = 400_000;
+const MAX_ACCESSES: u64 = 400_000;
 
 /// A mutant as a device. Accesses outside of it, and an excessive number of accesses, panic.
 pub struct Guarded {
@@ -52,7 +52,7 @@ impl Guarded {
         let end = offset.checked_add(length);
         assert!(end.is_some_and(|end| end <= self.size()), "{length} bytes at {offset} of {}", self.size());
         let uses = self.uses.fetch_add(1, Ordering::Relaxed);
-        assert!(uses < MOST, "the device was used {uses} times");
+        assert!(uses < MAX_ACCESSES, "the device was used {uses} times");
     }
 
     fn change(&self, offset: u64, length: usize, mut put: impl FnMut(&mut [u8], usize)) {

@@ -9,7 +9,7 @@ use crate::find::Kind;
 use crate::number::{Field, u16_at};
 
 /// Maximum number of fields per structure; entries are alike.
-const MOST: usize = 400;
+const MAX_FIELDS: usize = 400;
 
 /// Returns the fields of a structure, according to its current bytes. There is at least one.
 pub(crate) fn fields(kind: Kind, bytes: &[u8]) -> Vec<Field> {
@@ -38,7 +38,7 @@ pub(crate) fn fields(kind: Kind, bytes: &[u8]) -> Vec<Field> {
         }
         Kind::FastCommit => records(bytes),
     };
-    fields.truncate(MOST);
+    fields.truncate(MAX_FIELDS);
     fields
 }
 
@@ -122,7 +122,7 @@ fn extents(start: usize, end: usize) -> Vec<Field> {
 fn entries(bytes: &[u8]) -> Vec<Field> {
     let mut fields = Vec::new();
     let mut entry = 0;
-    while entry + 8 <= bytes.len() && fields.len() < MOST {
+    while entry + 8 <= bytes.len() && fields.len() < MAX_FIELDS {
         let of = |(at, width)| Field::little(entry + at, width);
         fields.extend([(0, 4), (4, 2), (6, 1), (7, 1), (8, 1), (9, 4)].map(of));
         entry += u16_at(bytes, entry + 4).max(8);
@@ -145,7 +145,7 @@ fn index(info: usize, bytes: &[u8]) -> Vec<Field> {
 fn attributes(start: usize, bytes: &[u8]) -> Vec<Field> {
     let mut fields = Vec::new();
     let mut entry = start;
-    while entry + 16 <= bytes.len() && fields.len() < MOST {
+    while entry + 16 <= bytes.len() && fields.len() < MAX_FIELDS {
         let of = |(at, width)| Field::little(entry + at, width);
         fields.extend([(0, 1), (1, 1), (2, 2), (4, 4), (8, 4), (12, 4), (16, 4)].map(of));
         if bytes[entry..entry + 4] == [0; 4] {
@@ -160,7 +160,7 @@ fn attributes(start: usize, bytes: &[u8]) -> Vec<Field> {
 fn records(bytes: &[u8]) -> Vec<Field> {
     let mut fields = Vec::new();
     let mut record = 0;
-    while record + 4 <= bytes.len() && fields.len() < MOST {
+    while record + 4 <= bytes.len() && fields.len() < MAX_FIELDS {
         let length = u16_at(bytes, record + 2);
         fields.extend([Field::little(record, 2), Field::little(record + 2, 2)]);
         fields.extend(words(record + 4..(record + 4 + length).min(bytes.len()), Field::little));

@@ -13,7 +13,7 @@ use crate::repair::repair;
 pub(crate) const PAGE: usize = 4096;
 
 /// Maximum number of changes of one image.
-const MOST: u8 = 32;
+const MAX_MUTATIONS: u8 = 32;
 
 /// A mutated image.
 #[derive(Clone)]
@@ -37,7 +37,7 @@ impl Mutant {
     pub fn structured(input: &mut Input<'_>) -> Self {
         let image = choose(input);
         let structures = &image.structures;
-        let (flags, count) = (input.byte(), input.byte() % MOST);
+        let (flags, count) = (input.byte(), input.byte() % MAX_MUTATIONS);
         Self::with(image, |bytes| {
             for _ in 0..count {
                 change(bytes, structures, input);
@@ -59,7 +59,7 @@ impl Mutant {
     /// many pieces, each preceded by offset (four bytes) and length (one byte).
     pub fn raw(input: &mut Input<'_>) -> Self {
         let image = choose(input);
-        let count = input.byte() % MOST;
+        let count = input.byte() % MAX_MUTATIONS;
         Self::with(image, |bytes| {
             let mut pages = BTreeSet::new();
             for _ in 0..count {

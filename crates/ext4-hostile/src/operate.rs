@@ -10,7 +10,7 @@ use crate::input::Input;
 use crate::visit::Name;
 
 /// Maximum number of operations per input.
-const MOST: usize = 40;
+const MAX_OPERATIONS: usize = 40;
 
 /// Sizes and offsets at boundaries.
 const EDGES: [u64; 16] = [
@@ -62,7 +62,7 @@ pub fn operate(fs: &Filesystem, names: Vec<Name>, mut input: Input<'_>) -> usize
     }
     let mut ground = Ground { fs, names, made: 0 };
     let mut worked = 0;
-    for _ in 0..MOST {
+    for _ in 0..MAX_OPERATIONS {
         if input.is_empty() {
             break;
         }

@@ -6,14 +6,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::superblock::Geometry;
 
 /// A block number, or 0 if unknown: block 0 holds a superblock or a boot sector.
-type Known = AtomicU64;
+type CachedBlockNumber = AtomicU64;
 
 #[derive(Debug, Default)]
 struct Parts {
-    inode_table: Known,
+    inode_table: CachedBlockNumber,
     /// Set only for bitmaps that are initialised.
-    block_bitmap: Known,
-    inode_bitmap: Known,
+    block_bitmap: CachedBlockNumber,
+    inode_bitmap: CachedBlockNumber,
 }
 
 /// Known locations, by group.
@@ -57,7 +57,7 @@ impl GroupLocations {
 }
 
 impl Parts {
-    fn bitmap(&self, inodes: bool) -> &Known {
+    fn bitmap(&self, inodes: bool) -> &CachedBlockNumber {
         if inodes { &self.inode_bitmap } else { &self.block_bitmap }
     }
 }

@@ -25,12 +25,12 @@ const MAX_KEPT_EXTENTS: usize = 1 << 18;
 #[derive(Debug)]
 pub(crate) struct Mapped {
     connection: Connection,
-    kept: Mutex<Kept>,
+    kept: Mutex<MappedFileCache>,
 }
 
 /// LRU cache of mapped files.
 #[derive(Debug, Default)]
-struct Kept {
+struct MappedFileCache {
     files: HashMap<u32, File>,
     extents: usize,
     /// Number of uses so far.
@@ -44,7 +44,7 @@ struct File {
     used: u64,
 }
 
-impl Kept {
+impl MappedFileCache {
     fn find(&mut self, number: u32) -> Option<Backing> {
         self.clock += 1;
         let file = self.files.get_mut(&number)?;

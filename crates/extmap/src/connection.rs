@@ -142,13 +142,13 @@ pub struct Settled {
 
 /// A range taken out of a file's map, in which the kernel requests no blocks until this is dropped.
 #[derive(Debug)]
-pub struct Held<'a> {
+pub struct BlockedRange<'a> {
     file: &'a MappedFile,
     /// Start of the range in the file, in bytes.
     pub from: u64,
 }
 
-impl Drop for Held<'_> {
+impl Drop for BlockedRange<'_> {
     fn drop(&mut self) {
         // Releasing a held range cannot fail.
         let _ = calls::freed(self.file.control.as_fd(), self.file.file.as_fd());
@@ -233,16 +233,17 @@ impl MappedFile {
     ///
     /// # Errors
     /// Those of `truncate`; EBUSY: a range of the file is held already.
-    pub fn truncate_held(&self, size: u64) -> io::Result<Held<'_>> {
-        self.cut(calls::CUT_HOLD, (size, 0)).map(|from| Held { file: self, from })
+    pub fn truncate_held(&self, size: u64) -> io::Result<BlockedRange<'_>> {
+        self.cut(calls::CUT_HOLD, (size, 0)).map(|from| BlockedRange { file: self, from })
     }
 
     /// Like [`punch`](Self::punch), with the range held as by [`truncate_held`](Self::truncate_held).
     ///
     /// # Errors
     /// Those of `punch`; EBUSY: a range of the file is held already.
-    pub fn punch_held(&self, offset: u64, length: u64) -> io::Result<Held<'_>> {
-        self.cut(calls::CUT_RANGE | calls::CUT_HOLD, (offset, length)).map(|from| Held { file: self, from })
+    pub fn punch_held(&self, offset: u64, length: u64) -> io::Result<BlockedRange<'_>> {
+        self.cut(calls::CUT_RANGE | calls::CUT_HOLD, (offset, length))
+            .map(|from| BlockedRange { file: self, from })
     }
 
     /// Extends the file to `size` if it is shorter. Its map stays.
@@ -257,8 +258,8 @@ impl MappedFile {
     ///
     /// # Errors
     /// EROFS, ENOMEM; EBUSY: a range of the file is held already.
-    pub fn cut_tail(&self) -> io::Result<Held<'_>> {
-        self.cut(calls::CUT_TAIL | calls::CUT_HOLD, (0, 0)).map(|from| Held { file: self, from })
+    pub fn cut_tail(&self) -> io::Result<BlockedRange<'_>> {
+        self.cut(calls::CUT_TAIL | calls::CUT_HOLD, (0, 0)).map(|from| BlockedRange { file: self, from })
     }
 
     /// Flushes the file and the device cache. Returns the ranges that were written for the first time since the last call, and

@@ -4,7 +4,7 @@ use std::ffi::CStr;
 
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
-use crate::{Name, ParseError, What, consts};
+use crate::{MessagePart, Name, ParseError, consts};
 
 /// The bytes that have not been read yet.
 pub(crate) struct Cursor<'a>(&'a [u8]);
@@ -15,7 +15,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Copies a structure out, so that alignment does not matter.
-    pub(crate) fn take<T: FromBytes>(&mut self, what: What) -> Result<T, ParseError> {
+    pub(crate) fn take<T: FromBytes>(&mut self, what: MessagePart) -> Result<T, ParseError> {
         let short = ParseError::TooShort { what, want: size_of::<T>(), got: self.0.len() };
         let (value, rest) = T::read_from_prefix(self.0).map_err(|_| short)?;
         self.0 = rest;
@@ -24,7 +24,7 @@ impl<'a> Cursor<'a> {
 
     /// Reads the argument of the operation.
     pub(crate) fn arg<T: FromBytes>(&mut self) -> Result<T, ParseError> {
-        self.take(What::Argument)
+        self.take(MessagePart::Argument)
     }
 
     /// Reads the first `len` bytes of an argument that old kernels send in a shorter form; the rest of it is zero.
@@ -32,7 +32,7 @@ impl<'a> Cursor<'a> {
         &mut self,
         len: usize,
     ) -> Result<T, ParseError> {
-        let short = ParseError::TooShort { what: What::Argument, want: len, got: self.0.len() };
+        let short = ParseError::TooShort { what: MessagePart::Argument, want: len, got: self.0.len() };
         let (head, rest) = self.0.split_at_checked(len).ok_or(short)?;
         let mut value = T::new_zeroed();
         for (to, from) in value.as_mut_bytes().iter_mut().zip(head) {
@@ -43,7 +43,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Reads a string up to its NUL.
-    pub(crate) fn cstr(&mut self, what: What, max: usize) -> Result<&'a CStr, ParseError> {
+    pub(crate) fn cstr(&mut self, what: MessagePart, max: usize) -> Result<&'a CStr, ParseError> {
         let string = CStr::from_bytes_until_nul(self.0).map_err(|_| ParseError::MissingNul { what })?;
         let len = string.count_bytes();
         if len > max {
@@ -54,12 +54,12 @@ impl<'a> Cursor<'a> {
     }
 
     /// Reads a name, which may be `.` or `..`.
-    pub(crate) fn any_name(&mut self, what: What) -> Result<Name<'a>, ParseError> {
+    pub(crate) fn any_name(&mut self, what: MessagePart) -> Result<Name<'a>, ParseError> {
         Name::checked(self.cstr(what, consts::NAME_MAX)?, what)
     }
 
     /// Reads a name other than `.` and `..`.
-    pub(crate) fn name(&mut self, what: What) -> Result<Name<'a>, ParseError> {
+    pub(crate) fn name(&mut self, what: MessagePart) -> Result<Name<'a>, ParseError> {
         let name = self.any_name(what)?;
         if name.is_dot() || name.is_dotdot() {
             return Err(ParseError::Dots { what });
@@ -69,15 +69,15 @@ impl<'a> Cursor<'a> {
 
     /// Reads the name of an extended attribute.
     pub(crate) fn xattr_name(&mut self) -> Result<&'a CStr, ParseError> {
-        let name = self.cstr(What::XattrName, consts::XATTR_NAME_MAX)?;
+        let name = self.cstr(MessagePart::XattrName, consts::XATTR_NAME_MAX)?;
         if name.is_empty() {
-            return Err(ParseError::Empty { what: What::XattrName });
+            return Err(ParseError::Empty { what: MessagePart::XattrName });
         }
         Ok(name)
     }
 
     /// Takes the remaining bytes, which must be exactly `len`.
-    pub(crate) fn rest(&mut self, what: What, len: u64) -> Result<&'a [u8], ParseError> {
+    pub(crate) fn rest(&mut self, what: MessagePart, len: u64) -> Result<&'a [u8], ParseError> {
         if self.0.len() as u64 != len {
             return Err(ParseError::Mismatch { what, want: len, got: self.0.len() });
         }

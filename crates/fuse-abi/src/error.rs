@@ -11,7 +11,7 @@ const ENOSYS: i32 = 38;
 
 /// A part of a request, named in errors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum What {
+pub enum MessagePart {
     /// [`crate::InHeader`].
     Header,
     /// The fixed structure after the header.
@@ -36,7 +36,7 @@ pub enum What {
     Groups,
 }
 
-impl fmt::Display for What {
+impl fmt::Display for MessagePart {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Header => "header",
@@ -61,7 +61,7 @@ pub enum ParseError {
     #[error("{what} too short: {got} bytes where {want} are needed")]
     TooShort {
         /// The part.
-        what: What,
+        what: MessagePart,
         /// Bytes needed.
         want: usize,
         /// Bytes available.
@@ -90,31 +90,31 @@ pub enum ParseError {
     #[error("{what} has no NUL")]
     MissingNul {
         /// The part.
-        what: What,
+        what: MessagePart,
     },
     /// A string is empty where that is not allowed.
     #[error("{what} is empty")]
     Empty {
         /// The part.
-        what: What,
+        what: MessagePart,
     },
     /// A name contains a slash.
     #[error("{what} holds a slash")]
     Slash {
         /// The part.
-        what: What,
+        what: MessagePart,
     },
     /// A name is `.` or `..` where that is not allowed.
     #[error("{what} is `.` or `..`")]
     Dots {
         /// The part.
-        what: What,
+        what: MessagePart,
     },
     /// A string exceeds its limit.
     #[error("{what} of {len} bytes is longer than {max}")]
     TooLong {
         /// The part.
-        what: What,
+        what: MessagePart,
         /// Its length in bytes, without the NUL.
         len: usize,
         /// The limit in bytes.
@@ -124,7 +124,7 @@ pub enum ParseError {
     #[error("{what}: {want} bytes announced, {got} there")]
     Mismatch {
         /// The part.
-        what: What,
+        what: MessagePart,
         /// Bytes announced.
         want: u64,
         /// Bytes available.
@@ -145,7 +145,7 @@ impl ParseError {
     pub const fn errno(&self) -> i32 {
         match self {
             Self::UnknownOpcode(_) => ENOSYS,
-            Self::TooLong { what: What::XattrName, .. } => ERANGE,
+            Self::TooLong { what: MessagePart::XattrName, .. } => ERANGE,
             Self::TooLong { .. } => ENAMETOOLONG,
             _ => EINVAL,
         }

@@ -8,7 +8,7 @@ use std::ffi::CStr;
 
 use crate::consts::{EXT_GROUPS, MAX_NR_SECCTX, XATTR_NAME_MAX};
 use crate::cursor::Cursor;
-use crate::{ExtHeader, ParseError, Secctx, SuppGroups, What};
+use crate::{ExtHeader, MessagePart, ParseError, Secctx, SuppGroups};
 
 /// The extensions of a request, validated.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -130,10 +130,10 @@ impl Iterator for SupplementaryGroups<'_> {
 /// Splits off the first record: type, contents, remaining bytes.
 fn record(bytes: &[u8]) -> Result<(u32, &[u8], &[u8]), ParseError> {
     const HEAD: usize = size_of::<ExtHeader>();
-    let head: ExtHeader = Cursor::new(bytes).take(What::Extension)?;
+    let head: ExtHeader = Cursor::new(bytes).take(MessagePart::Extension)?;
     let size = head.size as usize;
     let mismatch =
-        ParseError::Mismatch { what: What::Extension, want: u64::from(head.size), got: bytes.len() };
+        ParseError::Mismatch { what: MessagePart::Extension, want: u64::from(head.size), got: bytes.len() };
     if !size.is_multiple_of(8) {
         return Err(mismatch);
     }
@@ -144,7 +144,7 @@ fn record(bytes: &[u8]) -> Result<(u32, &[u8], &[u8]), ParseError> {
 
 /// Splits off the first security context.
 fn context(body: &[u8]) -> Result<(SecurityContext<'_>, &[u8]), ParseError> {
-    let what = What::SecurityContext;
+    let what = MessagePart::SecurityContext;
     let mut cursor = Cursor::new(body);
     let head: Secctx = cursor.take(what)?;
     let name = cursor.cstr(what, XATTR_NAME_MAX)?;
@@ -162,9 +162,9 @@ fn context(body: &[u8]) -> Result<(SecurityContext<'_>, &[u8]), ParseError> {
 /// Returns the group ids, 4 bytes each.
 fn groups(body: &[u8]) -> Result<&[u8], ParseError> {
     const HEAD: usize = size_of::<SuppGroups>();
-    let head: SuppGroups = Cursor::new(body).take(What::Groups)?;
+    let head: SuppGroups = Cursor::new(body).take(MessagePart::Groups)?;
     let len = u64::from(head.nr_groups) * 4;
-    let mismatch = ParseError::Mismatch { what: What::Groups, want: len, got: body.len() - HEAD };
+    let mismatch = ParseError::Mismatch { what: MessagePart::Groups, want: len, got: body.len() - HEAD };
     let end = usize::try_from(len).ok().and_then(|len| len.checked_add(HEAD)).ok_or(mismatch)?;
     body.get(HEAD..end).ok_or(mismatch)
 }

@@ -31,7 +31,7 @@ pub use build::dir::DirBuilder;
 pub use build::ext::ExtBuilder;
 pub use build::notify;
 pub use build::request::RequestBuilder;
-pub use error::{ParseError, What};
+pub use error::{MessagePart, ParseError};
 pub use ext::{Extensions, SecurityContext, SecurityContexts, SupplementaryGroups};
 pub use flags::*;
 pub use list::{ForgetItems, Items, MappingItems};

@@ -4,7 +4,7 @@ use std::ffi::{CStr, OsStr};
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;
 
-use crate::{ParseError, What, consts};
+use crate::{MessagePart, ParseError, consts};
 
 /// A validated name of a directory entry: not empty, no slash, no NUL, at most [`consts::NAME_MAX`] bytes, otherwise any bytes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -18,13 +18,13 @@ impl<'a> Name<'a> {
     pub fn new(name: &'a CStr) -> Result<Self, ParseError> {
         let len = name.count_bytes();
         if len > consts::NAME_MAX {
-            return Err(ParseError::TooLong { what: What::Name, len, max: consts::NAME_MAX });
+            return Err(ParseError::TooLong { what: MessagePart::Name, len, max: consts::NAME_MAX });
         }
-        Self::checked(name, What::Name)
+        Self::checked(name, MessagePart::Name)
     }
 
     /// Validates a string whose length has been checked.
-    pub(crate) fn checked(name: &'a CStr, what: What) -> Result<Self, ParseError> {
+    pub(crate) fn checked(name: &'a CStr, what: MessagePart) -> Result<Self, ParseError> {
         if name.is_empty() {
             return Err(ParseError::Empty { what });
         }

@@ -4,8 +4,8 @@
 use crate::cursor::Cursor;
 use crate::list::Items;
 use crate::{
-    BatchForgetIn, ForgetIn, ForgetOne, InterruptIn, LinkIn, Opcode, Operation, ParseError, RemovemappingIn,
-    RemovemappingOne, Rename2In, RenameIn, SetxattrIn, SetxattrInCompat, SyncfsIn, What, consts,
+    BatchForgetIn, ForgetIn, ForgetOne, InterruptIn, LinkIn, MessagePart, Opcode, Operation, ParseError,
+    RemovemappingIn, RemovemappingOne, Rename2In, RenameIn, SetxattrIn, SetxattrInCompat, SyncfsIn, consts,
 };
 use crate::{CreateIn, GetattrIn, InitIn, IoctlIn, MknodIn, NotifyRetrieveIn, ReadIn, WriteIn};
 
@@ -32,33 +32,34 @@ pub(crate) fn operation<'a>(
 ) -> Result<Operation<'a>, ParseError> {
     let mut c = Cursor::new(body);
     let operation = match opcode {
-        Opcode::Lookup => Operation::Lookup { name: c.any_name(What::Name)? },
+        Opcode::Lookup => Operation::Lookup { name: c.any_name(MessagePart::Name)? },
         Opcode::Forget => Operation::Forget { nlookup: c.arg::<ForgetIn>()?.nlookup },
         Opcode::Getattr => Operation::Getattr { arg: getattr(&mut c, ctx)? },
         Opcode::Setattr => Operation::Setattr { arg: c.arg()? },
         Opcode::Readlink => Operation::Readlink,
         Opcode::Symlink => Operation::Symlink {
-            name: c.name(What::Name)?,
-            target: c.cstr(What::Target, consts::SYMLINK_MAX)?,
+            name: c.name(MessagePart::Name)?,
+            target: c.cstr(MessagePart::Target, consts::SYMLINK_MAX)?,
         },
-        Opcode::Mknod => Operation::Mknod { arg: mknod(&mut c, ctx)?, name: c.name(What::Name)? },
-        Opcode::Mkdir => Operation::Mkdir { arg: c.arg()?, name: c.name(What::Name)? },
-        Opcode::Unlink => Operation::Unlink { name: c.name(What::Name)? },
-        Opcode::Rmdir => Operation::Rmdir { name: c.name(What::Name)? },
+        Opcode::Mknod => Operation::Mknod { arg: mknod(&mut c, ctx)?, name: c.name(MessagePart::Name)? },
+        Opcode::Mkdir => Operation::Mkdir { arg: c.arg()?, name: c.name(MessagePart::Name)? },
+        Opcode::Unlink => Operation::Unlink { name: c.name(MessagePart::Name)? },
+        Opcode::Rmdir => Operation::Rmdir { name: c.name(MessagePart::Name)? },
         Opcode::Rename => Operation::Rename {
             newdir: c.arg::<RenameIn>()?.newdir,
             flags: 0,
-            name: c.name(What::Name)?,
-            newname: c.name(What::NewName)?,
+            name: c.name(MessagePart::Name)?,
+            newname: c.name(MessagePart::NewName)?,
         },
-        Opcode::Link => {
-            Operation::Link { oldnodeid: c.arg::<LinkIn>()?.oldnodeid, newname: c.name(What::NewName)? }
-        }
+        Opcode::Link => Operation::Link {
+            oldnodeid: c.arg::<LinkIn>()?.oldnodeid,
+            newname: c.name(MessagePart::NewName)?,
+        },
         Opcode::Open => Operation::Open { arg: c.arg()? },
         Opcode::Read => Operation::Read { arg: read(&mut c, ctx)? },
         Opcode::Write => {
             let arg = write(&mut c, ctx)?;
-            Operation::Write { arg, data: c.rest(What::Data, arg.size.into())? }
+            Operation::Write { arg, data: c.rest(MessagePart::Data, arg.size.into())? }
         }
         Opcode::Statfs => Operation::Statfs,
         Opcode::Release => Operation::Release { arg: c.arg()? },
@@ -66,7 +67,7 @@ pub(crate) fn operation<'a>(
         Opcode::Setxattr => {
             let arg = setxattr(&mut c, ctx)?;
             let name = c.xattr_name()?;
-            Operation::Setxattr { arg, name, value: c.rest(What::Data, arg.size.into())? }
+            Operation::Setxattr { arg, name, value: c.rest(MessagePart::Data, arg.size.into())? }
         }
         Opcode::Getxattr => Operation::Getxattr { arg: c.arg()?, name: c.xattr_name()? },
         Opcode::Listxattr => Operation::Listxattr { arg: c.arg()? },
@@ -81,18 +82,18 @@ pub(crate) fn operation<'a>(
         Opcode::Setlk => Operation::Setlk { arg: c.arg()? },
         Opcode::Setlkw => Operation::Setlkw { arg: c.arg()? },
         Opcode::Access => Operation::Access { arg: c.arg()? },
-        Opcode::Create => Operation::Create { arg: create(&mut c, ctx)?, name: c.name(What::Name)? },
+        Opcode::Create => Operation::Create { arg: create(&mut c, ctx)?, name: c.name(MessagePart::Name)? },
         Opcode::Interrupt => Operation::Interrupt { unique: c.arg::<InterruptIn>()?.unique },
         Opcode::Bmap => Operation::Bmap { arg: c.arg()? },
         Opcode::Destroy => Operation::Destroy,
         Opcode::Ioctl => {
             let arg: IoctlIn = c.arg()?;
-            Operation::Ioctl { arg, data: c.rest(What::Data, arg.in_size.into())? }
+            Operation::Ioctl { arg, data: c.rest(MessagePart::Data, arg.in_size.into())? }
         }
         Opcode::Poll => Operation::Poll { arg: c.arg()? },
         Opcode::NotifyReply => {
             let arg: NotifyRetrieveIn = c.arg()?;
-            Operation::NotifyReply { arg, data: c.rest(What::Data, arg.size.into())? }
+            Operation::NotifyReply { arg, data: c.rest(MessagePart::Data, arg.size.into())? }
         }
         Opcode::BatchForget => {
             let head: BatchForgetIn = c.arg()?;
@@ -105,8 +106,8 @@ pub(crate) fn operation<'a>(
             Operation::Rename2 {
                 newdir: arg.newdir,
                 flags: arg.flags,
-                name: c.name(What::Name)?,
-                newname: c.name(What::NewName)?,
+                name: c.name(MessagePart::Name)?,
+                newname: c.name(MessagePart::NewName)?,
             }
         }
         Opcode::Lseek => Operation::Lseek { arg: c.arg()? },
@@ -122,7 +123,7 @@ pub(crate) fn operation<'a>(
         }
         Opcode::Tmpfile => {
             let arg = c.arg()?;
-            c.cstr(What::Name, consts::NAME_MAX)?;
+            c.cstr(MessagePart::Name, consts::NAME_MAX)?;
             Operation::Tmpfile { arg }
         }
         Opcode::Statx => Operation::Statx { arg: c.arg()? },
@@ -135,7 +136,7 @@ pub(crate) fn operation<'a>(
 /// Parses a list that must end where the request ends.
 fn items<'a, T>(c: &mut Cursor<'a>, count: u32) -> Result<Items<'a, T>, ParseError> {
     let len = u64::from(count) * size_of::<T>() as u64;
-    Ok(Items::from_bytes(c.rest(What::Items, len)?))
+    Ok(Items::from_bytes(c.rest(MessagePart::Items, len)?))
 }
 
 /// Parses INIT, which grew three times and may grow again: missing fields are zero, unknown fields are dropped.

@@ -1,7 +1,7 @@
 //! A complete request: header, operation and extensions.
 
 use crate::cursor::Cursor;
-use crate::{Extensions, InHeader, Opcode, Operation, ParseContext, ParseError, What, WriteIn, parse};
+use crate::{Extensions, InHeader, MessagePart, Opcode, Operation, ParseContext, ParseError, WriteIn, parse};
 
 /// A request of the kernel, parsed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,7 +37,7 @@ impl<'a> Request<'a> {
     /// # Errors
     /// [`ParseError::TooShort`].
     pub fn header(bytes: &[u8]) -> Result<InHeader, ParseError> {
-        Cursor::new(bytes).take(What::Header)
+        Cursor::new(bytes).take(MessagePart::Header)
     }
 
     /// Parses the head of a WRITE whose data is elsewhere, for example in a pipe: the first 80 bytes suffice, and the rest is
@@ -48,7 +48,7 @@ impl<'a> Request<'a> {
     pub fn parse_write_head(bytes: &[u8]) -> Result<(InHeader, WriteIn), ParseError> {
         const HEAD: u64 = (InHeader::SIZE + size_of::<WriteIn>()) as u64;
         let mut cursor = Cursor::new(bytes);
-        let header: InHeader = cursor.take(What::Header)?;
+        let header: InHeader = cursor.take(MessagePart::Header)?;
         match Opcode::from_raw(header.opcode).ok_or(ParseError::UnknownOpcode(header.opcode))? {
             Opcode::Write => {}
             got => return Err(ParseError::WrongOpcode { want: Opcode::Write, got }),
@@ -56,7 +56,11 @@ impl<'a> Request<'a> {
         let arg: WriteIn = cursor.arg()?;
         let got = u64::from(header.len).saturating_sub(HEAD);
         if got != u64::from(arg.size) || u64::from(header.len) < HEAD {
-            return Err(ParseError::Mismatch { what: What::Data, want: arg.size.into(), got: got as usize });
+            return Err(ParseError::Mismatch {
+                what: MessagePart::Data,
+                want: arg.size.into(),
+                got: got as usize,
+            });
         }
         Ok((header, arg))
     }
@@ -65,7 +69,7 @@ impl<'a> Request<'a> {
 /// Splits the body at the start of the extensions, `units` times 8 bytes before its end.
 fn split_extensions(body: &[u8], units: u16) -> Result<(&[u8], &[u8]), ParseError> {
     let want = usize::from(units) * 8;
-    let short = ParseError::TooShort { what: What::Extension, want, got: body.len() };
+    let short = ParseError::TooShort { what: MessagePart::Extension, want, got: body.len() };
     let start = body.len().checked_sub(want).ok_or(short)?;
     body.split_at_checked(start).ok_or(short)
 }

@@ -15,7 +15,7 @@ use shunt_tests::servers::{Postgres, S3};
 use shunt_tests::volume::Mount;
 use shunt_tests::{Volume, binary, needs_mount, pace, run, skip};
 
-const MOST: Duration = Duration::from_secs(60);
+const STATE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A proxy before a server. When shut, it accepts connections and sends nothing.
 struct Gate {
@@ -69,7 +69,7 @@ fn settled(mount: &Mount) {
         let status = mount.status();
         status["state"] == "online" && status["pending"] == 0
     };
-    assert!(within(MOST, is_settled), "{}", mount.status());
+    assert!(within(STATE_TIMEOUT, is_settled), "{}", mount.status());
 }
 
 #[test]
@@ -93,7 +93,7 @@ fn what_is_here_is_mounted_off_the_network() {
     assert_eq!(fs::read_to_string(ant.at().join("here")).unwrap(), "before");
     fs::write(ant.at().join("here"), "after").unwrap();
     fs::create_dir(ant.at().join("made")).unwrap();
-    assert!(within(MOST, || ant.status()["state"] == "unreachable"), "{}", ant.status());
+    assert!(within(STATE_TIMEOUT, || ant.status()["state"] == "unreachable"), "{}", ant.status());
     let begun = Instant::now();
     for _ in 0..10 {
         let past = fs::read(ant.at().join(".shunt-history/here@2020-01-01")).unwrap_err();
@@ -105,7 +105,7 @@ fn what_is_here_is_mounted_off_the_network() {
     settled(&ant);
     let bee = volume.mount_shared("bee", &near);
     let came = || fs::read_to_string(bee.at().join("here")).is_ok_and(|text| text == "after");
-    assert!(within(MOST, came) && bee.at().join("made").is_dir());
+    assert!(within(STATE_TIMEOUT, came) && bee.at().join("made").is_dir());
 }
 
 #[test]
@@ -122,7 +122,7 @@ fn a_password_is_taken_from_a_file_and_one_in_an_address_is_warned_of() {
     };
     server.ask_for_password("s3:cret");
     let address = server.tcp_address();
-    assert!(within(MOST, || create("none", &address).err.contains("password missing")));
+    assert!(within(STATE_TIMEOUT, || create("none", &address).err.contains("password missing")));
 
     let passfile = home.path().join(".pgpass");
     fs::write(&passfile, format!("127.0.0.1:{}:*:postgres:s3\\:cret\n", server.port())).unwrap();
@@ -173,7 +173,7 @@ fn contents_go_by_tls_to_a_server_that_this_machine_trusts() {
             serde_json::from_str(&shunt(&ours, &["status", "--json", at]).ok()).unwrap();
         status["pending"] == 0
     };
-    let sent = within(MOST, is_sent);
+    let sent = within(STATE_TIMEOUT, is_sent);
     run(binary::command(&["umount"]).arg(at)).ok();
     assert!(sent, "it cannot be sent");
     assert!(server.bucket().join("tls/packs").is_dir());

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
-use crate::common::{Image, Seen, Tree, run, seen_by_kernel};
+use crate::common::{Image, InodeProperties, Tree, run, seen_by_kernel};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags};
@@ -186,8 +186,8 @@ fn play(fs: &Filesystem, step: &Step) -> Result<(), Error> {
 }
 
 /// Removes properties that may differ: inode numbers and times.
-fn comparable(tree: Tree) -> Vec<(std::ffi::OsString, Seen)> {
-    let alike = |(path, seen)| (path, Seen { inode: 0, times: [(0, 0); 2], ..seen });
+fn comparable(tree: Tree) -> Vec<(std::ffi::OsString, InodeProperties)> {
+    let alike = |(path, seen)| (path, InodeProperties { inode: 0, times: [(0, 0); 2], ..seen });
     tree.into_iter().map(alike).filter(|(path, _)| !path.as_bytes().starts_with(b"lost+found")).collect()
 }
 

@@ -36,7 +36,7 @@ pub(super) struct File {
     noting: Mutex<()>,
     /// The kernel may have written data since the last [`settle`](Self::settle).
     pub(super) unsettled: AtomicBool,
-    /// The file is in the keeper's queue.
+    /// The file is in the queue of the background worker.
     pub(super) queued: AtomicBool,
     /// The kernel forgot the inode.
     pub(super) forgotten: AtomicBool,

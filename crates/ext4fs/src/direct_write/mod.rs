@@ -6,8 +6,8 @@
 //!
 //! Lock order: the file's lock, its map, the engine's locks. Threads that answer upcalls take only the last two.
 
+mod background_worker;
 mod file;
-mod keeper;
 mod locks;
 mod upcalls;
 
@@ -22,8 +22,8 @@ use shunt_extmap::{Connection, Extent};
 use shunt_fuse::{Backing, Passthrough, Whence};
 
 use crate::reaper::Reaper;
+use background_worker::BackgroundWorker;
 use file::File;
-use keeper::Keeper;
 use locks::Locks;
 
 /// Maximum number of extents of a file at open. A file with more goes through the daemon.
@@ -36,7 +36,7 @@ const MAX_KEPT_FILES: usize = 1024;
 #[derive(Debug)]
 pub(crate) struct DirectWrites {
     files: Arc<Files>,
-    keeper: Keeper,
+    background: BackgroundWorker,
     questions: Mutex<Vec<std::thread::JoinHandle<()>>>,
 }
 
@@ -122,9 +122,9 @@ impl DirectWrites {
                 files.drop_dead(number);
             }
         }));
-        let keeper = Keeper::start(files.clone())?;
+        let background = BackgroundWorker::start(files.clone())?;
         let questions = Mutex::new(upcalls::start(&files)?);
-        Ok(Self { files, keeper, questions })
+        Ok(Self { files, background, questions })
     }
 
     /// Returns the backing file for passthrough, mapping the file at its first open. `None` where it cannot be mapped.
@@ -158,7 +158,7 @@ impl DirectWrites {
             table.numbers.len()
         };
         if count > MAX_KEPT_FILES {
-            self.keeper.shrink();
+            self.background.shrink();
         }
         Some(backing)
     }
@@ -241,14 +241,14 @@ impl DirectWrites {
     /// Queues a file after a close.
     pub(crate) fn closed(&self, number: u32) {
         if let Some(file) = self.files.find(number) {
-            self.keeper.look_after(&file);
+            self.background.look_after(&file);
         }
     }
 
     pub(crate) fn forgotten(&self, number: u32) {
         if let Some(file) = self.files.find(number) {
             file.forgotten.store(true, Ordering::Release);
-            self.keeper.look_after(&file);
+            self.background.look_after(&file);
         }
     }
 
@@ -258,7 +258,7 @@ impl DirectWrites {
 
     /// Records all written ranges. There are no writers any more.
     pub(crate) fn finish(&self) {
-        self.keeper.end();
+        self.background.end();
         for file in self.files.all() {
             let _lock = self.files.locks.lock(file.number);
             let settled = file.settle(&self.files.filesystem, true).map(drop);
@@ -284,11 +284,11 @@ impl DirectWrites {
 
 /// Splits an extent into parts that the module accepts.
 fn parts(extent: &shunt_ext4::Extent, fs: &Filesystem) -> impl Iterator<Item = Extent> + use<> {
-    const MOST_UNWRITTEN: u64 = 32768;
+    const MAX_UNWRITTEN_BLOCKS: u64 = 32768;
     let whole = file::extent(extent);
     let most = match whole.written {
         true => whole.length,
-        false => MOST_UNWRITTEN * u64::from(fs.geometry().block_size),
+        false => MAX_UNWRITTEN_BLOCKS * u64::from(fs.geometry().block_size),
     };
     let starts = (0..whole.length).step_by(most.max(1) as usize);
     starts.map(move |at| Extent {

@@ -38,8 +38,8 @@ impl DirBuilder {
     }
 
     fn record(&mut self, entry: &[u8], dirent: Dirent, name: &[u8]) -> bool {
-        const LONGEST: usize = 4095;
-        if name.is_empty() || name.len() > LONGEST || name.contains(&b'/') {
+        const MAX_NAME_BYTES: usize = 4095;
+        if name.is_empty() || name.len() > MAX_NAME_BYTES || name.contains(&b'/') {
             return true;
         }
         let size = (entry.len() + size_of::<Dirent>() + name.len()).next_multiple_of(8);

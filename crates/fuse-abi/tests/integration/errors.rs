@@ -22,8 +22,8 @@ fn error(raw: &[u8]) -> ParseError {
 
 #[test]
 fn lengths() {
-    assert_eq!(error(&[]), ParseError::TooShort { what: What::Header, want: 40, got: 0 });
-    assert_eq!(error(&[0; 39]), ParseError::TooShort { what: What::Header, want: 40, got: 39 });
+    assert_eq!(error(&[]), ParseError::TooShort { what: MessagePart::Header, want: 40, got: 0 });
+    assert_eq!(error(&[0; 39]), ParseError::TooShort { what: MessagePart::Header, want: 40, got: 39 });
     assert_eq!(error(&[0; 40]), ParseError::Length { header: 0, got: 40 });
     let mut long = message(17, &[]);
     long.push(0);
@@ -31,7 +31,7 @@ fn lengths() {
     assert_eq!(error(&message(17, &[b"x"])), ParseError::Trailing { left: 1 });
     assert_eq!(
         error(&message(14, &[b"1234567"])),
-        ParseError::TooShort { what: What::Argument, want: 8, got: 7 }
+        ParseError::TooShort { what: MessagePart::Argument, want: 8, got: 7 }
     );
 }
 
@@ -58,7 +58,7 @@ fn opcodes() {
 
 #[test]
 fn names() {
-    let what = What::Name;
+    let what = MessagePart::Name;
     assert_eq!(error(&message(1, &[])), ParseError::MissingNul { what });
     assert_eq!(error(&message(1, &[b"abc"])), ParseError::MissingNul { what });
     assert_eq!(error(&message(1, &[b"\0"])), ParseError::Empty { what });
@@ -75,8 +75,11 @@ fn names() {
         let Operation::Lookup { name } = request.operation else { panic!("{request:?}") };
         assert_eq!((name.is_dot(), name.is_dotdot()), (dots.len() == 2, dots.len() == 3));
         assert_eq!(error(&message(10, &[dots])), ParseError::Dots { what });
-        assert_eq!(error(&message(12, &[&[0; 8], b"a\0", dots])), ParseError::Dots { what: What::NewName });
-        assert_eq!(error(&message(13, &[&[0; 8], dots])), ParseError::Dots { what: What::NewName });
+        assert_eq!(
+            error(&message(12, &[&[0; 8], b"a\0", dots])),
+            ParseError::Dots { what: MessagePart::NewName }
+        );
+        assert_eq!(error(&message(13, &[&[0; 8], dots])), ParseError::Dots { what: MessagePart::NewName });
         assert_eq!(error(&message(35, &[&[0; 16], dots])).errno(), EINVAL);
     }
 }
@@ -85,22 +88,22 @@ fn names() {
 fn strings() {
     let target = [&[b'x'; 4096][..], b"\0"].concat();
     assert_eq!(error(&message(6, &[b"a\0", &target])).errno(), ENAMETOOLONG);
-    assert_eq!(error(&message(6, &[b"a\0"])), ParseError::MissingNul { what: What::Target });
+    assert_eq!(error(&message(6, &[b"a\0"])), ParseError::MissingNul { what: MessagePart::Target });
     let xattr = [&[b'x'; 256][..], b"\0"].concat();
     assert_eq!(error(&message(24, &[&xattr])).errno(), ERANGE);
-    assert_eq!(error(&message(24, &[b"\0"])), ParseError::Empty { what: What::XattrName });
+    assert_eq!(error(&message(24, &[b"\0"])), ParseError::Empty { what: MessagePart::XattrName });
 }
 
 #[test]
 fn sizes_and_counts() {
     let mut write = [0; 40];
     write[16] = 5;
-    let mismatch = |want, got| ParseError::Mismatch { what: What::Data, want, got };
+    let mismatch = |want, got| ParseError::Mismatch { what: MessagePart::Data, want, got };
     assert_eq!(error(&message(16, &[&write, b"four"])), mismatch(5, 4));
     assert_eq!(error(&message(16, &[&write, b"sixsix"])), mismatch(5, 6));
     assert_eq!(error(&message(39, &[&[0xff; 32]])), mismatch(u32::MAX.into(), 0));
     assert_eq!(error(&message(21, &[&[0xff; 8], b"a\0"])), mismatch(u32::MAX.into(), 0));
-    let items = |want, got| ParseError::Mismatch { what: What::Items, want, got };
+    let items = |want, got| ParseError::Mismatch { what: MessagePart::Items, want, got };
     assert_eq!(error(&message(42, &[&[0xff; 8], &[0; 16]])), items(u64::from(u32::MAX) * 16, 16));
     assert_eq!(error(&message(49, &[&[0xff; 4], &[0; 15]])), items(u64::from(u32::MAX) * 16, 15));
 }
@@ -114,19 +117,19 @@ fn extensions() {
     };
     let head = |size: u32, kind: u32| [size.to_ne_bytes(), kind.to_ne_bytes()].concat();
     let wrong = |what, want, got| ParseError::Mismatch { what, want, got };
-    assert_eq!(error(&with(1, &[])), ParseError::TooShort { what: What::Extension, want: 8, got: 0 });
+    assert_eq!(error(&with(1, &[])), ParseError::TooShort { what: MessagePart::Extension, want: 8, got: 0 });
     for size in [0, 7, 9, 16, u32::MAX] {
-        assert_eq!(error(&with(1, &[&head(size, 32)])), wrong(What::Extension, size.into(), 8));
+        assert_eq!(error(&with(1, &[&head(size, 32)])), wrong(MessagePart::Extension, size.into(), 8));
     }
-    assert_eq!(error(&with(2, &[&head(16, 32), &head(2, 0)])), wrong(What::Groups, 8, 4));
+    assert_eq!(error(&with(2, &[&head(16, 32), &head(2, 0)])), wrong(MessagePart::Groups, 8, 4));
     assert_eq!(error(&with(2, &[&head(16, 32), &head(u32::MAX, 0)])).errno(), EINVAL);
     assert!(matches!(
         error(&with(1, &[&head(8, 1)])),
-        ParseError::TooShort { what: What::SecurityContext, .. }
+        ParseError::TooShort { what: MessagePart::SecurityContext, .. }
     ));
     let label = |size: u32| with(3, &[&head(24, 1), &head(size, 0), b"a\0bcdefg"]);
     assert!(Request::parse(&label(6), &ParseContext::default()).is_ok());
-    assert_eq!(error(&label(7)), wrong(What::SecurityContext, 7, 6));
+    assert_eq!(error(&label(7)), wrong(MessagePart::SecurityContext, 7, 6));
     assert_eq!(error(&label(u32::MAX)).errno(), EINVAL);
     // An unknown extension type is skipped.
     let raw = with(3, &[&head(8, 99), &head(16, 32), &head(1, 100)]);

@@ -26,7 +26,7 @@ static ALONE: Mutex<()> = Mutex::new(());
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
-struct Kept {
+struct TestVolume {
     dir: tempfile::TempDir,
     volume: Volume,
     files: HashMap<u128, (Content, Vec<u8>)>,
@@ -47,7 +47,7 @@ fn make_old(path: &Path, age: Duration) {
     file.set_modified(SystemTime::now() - age).unwrap();
 }
 
-impl Kept {
+impl TestVolume {
     fn new(secret: Option<VolumeKey>) -> Self {
         Self::by(None, secret)
     }
@@ -173,7 +173,7 @@ impl Kept {
 fn what_is_in_use_of_a_sparse_pack_goes_into_another_one() {
     let _alone = ALONE.lock();
     for secret in [None, Some(VolumeKey::random())] {
-        let kept = Kept::sparse(secret);
+        let kept = TestVolume::sparse(secret);
         let full = kept.bytes();
         let second = kept.collect();
         assert_eq!((second.dropped, second.packs, second.rewritten, second.stuck), (90, 0, 1, 0));
@@ -193,7 +193,7 @@ fn what_is_in_use_of_a_sparse_pack_goes_into_another_one() {
 #[test]
 fn several_sparse_packs_become_one() {
     let _alone = ALONE.lock();
-    let mut kept = Kept::new(None);
+    let mut kept = TestVolume::new(None);
     (1..5).for_each(|n| kept.make(n * 100..n * 100 + 12));
     kept.make(900..912);
     kept.remove(|n| n < 900 && n % 10 != 0);
@@ -208,7 +208,7 @@ fn several_sparse_packs_become_one() {
 #[test]
 fn a_full_pack_of_small_files_is_rewritten() {
     let _alone = ALONE.lock();
-    let mut kept = Kept::new(None);
+    let mut kept = TestVolume::new(None);
     kept.make(10_000..12_000);
     kept.remove(|n| n % 10 != 0);
     kept.collect();
@@ -223,7 +223,7 @@ fn a_full_pack_of_small_files_is_rewritten() {
 #[test]
 fn what_is_small_anyway_stays() {
     let _alone = ALONE.lock();
-    let mut kept = Kept::new(None);
+    let mut kept = TestVolume::new(None);
     kept.make(10..20);
     kept.remove(|n| n != 10);
     kept.collect();
@@ -236,7 +236,7 @@ fn what_is_small_anyway_stays() {
 #[test]
 fn a_piece_that_is_condemned_stays_it_in_the_other_pack() {
     let _alone = ALONE.lock();
-    let mut kept = Kept::sparse(None);
+    let mut kept = TestVolume::sparse(None);
     kept.remove(|n| n == 150);
     let second = kept.collect();
     assert_eq!((second.marked, second.dropped, second.rewritten), (1, 90, 1));
@@ -251,7 +251,7 @@ fn a_piece_that_is_condemned_stays_it_in_the_other_pack() {
 #[test]
 fn a_pack_that_was_rewritten_stays_as_long_as_history() {
     let _alone = ALONE.lock();
-    let kept = Kept::sparse(None);
+    let kept = TestVolume::sparse(None);
     let backup = kept.copied();
     let keep_for = |age| {
         set_retention(kept.volume.keeper().unwrap(), Retention { age, versions: Some(0) }).unwrap();
@@ -273,7 +273,7 @@ fn a_pack_that_was_rewritten_stays_as_long_as_history() {
 fn a_place_that_was_asked_for_before_is_read_for_the_grace() {
     let _alone = ALONE.lock();
     for is_cut_short in [false, true] {
-        let kept = Kept::sparse(None);
+        let kept = TestVolume::sparse(None);
         let before = kept.copied();
         if is_cut_short {
             arm(Failpoint::GcMoved, 1);
@@ -297,7 +297,7 @@ fn a_place_that_was_asked_for_before_is_read_for_the_grace() {
 #[test]
 fn metadata_of_before_pieces_were_moved_free_nothing_until_they_found_them() {
     let _alone = ALONE.lock();
-    let kept = Kept::sparse(None);
+    let kept = TestVolume::sparse(None);
     let copy = kept.copied();
     kept.collect();
     kept.collect();
@@ -319,7 +319,7 @@ fn metadata_of_before_pieces_were_moved_free_nothing_until_they_found_them() {
 #[test]
 fn a_pack_of_which_something_is_damaged_is_left_as_it_is() {
     let _alone = ALONE.lock();
-    let mut kept = Kept::new(None);
+    let mut kept = TestVolume::new(None);
     kept.make(100..150);
     let whole = kept.packs().remove(0);
     kept.make(200..250);
@@ -358,7 +358,7 @@ fn who_ends_at_any_point_loses_nothing_and_leaves_nothing() {
     ];
     // Also with no commit for a long time: packs uploaded since then are not another volume's.
     for (point, is_idle) in points.into_iter().flat_map(|point| [(point, false), (point, true)]) {
-        let kept = Kept::sparse(None);
+        let kept = TestVolume::sparse(None);
         if is_idle {
             let db = rusqlite::Connection::open(kept.dir.path().join("meta.db")).unwrap();
             let days = 2 * DAY.as_nanos() as i64;
@@ -381,7 +381,7 @@ fn who_ends_at_any_point_loses_nothing_and_leaves_nothing() {
 #[test]
 fn several_who_collect_at_once_lose_nothing() {
     let _alone = ALONE.lock();
-    collect_at_once(Kept::new(None));
+    collect_at_once(TestVolume::new(None));
 }
 
 #[test]
@@ -390,10 +390,10 @@ fn several_who_collect_at_once_in_a_database_lose_nothing() {
         return shunt_tests::skip::skip("PostgreSQL is not installed (run tests/setup)");
     };
     let _alone = ALONE.lock();
-    collect_at_once(Kept::by(Some(&server), Some(VolumeKey::random())));
+    collect_at_once(TestVolume::by(Some(&server), Some(VolumeKey::random())));
 }
 
-fn collect_at_once(mut kept: Kept) {
+fn collect_at_once(mut kept: TestVolume) {
     for n in 1..6 {
         kept.make(n * 1000..n * 1000 + 50);
         kept.remove(|file| file >= n * 1000 && file % 10 != 0);

@@ -16,7 +16,7 @@ const WRITERS: usize = 3;
 
 /// A writer's view of its directory.
 #[derive(Default)]
-struct Known {
+struct WriterView {
     /// Length of each synced file, and whether the last operation on it was acknowledged.
     files: BTreeMap<u64, (usize, bool)>,
     next: u64,
@@ -34,7 +34,7 @@ fn content(writer: usize, file: u64, length: usize) -> Vec<u8> {
 }
 
 /// Works until the daemon is gone.
-fn work(directory: &Path, writer: usize, known: &mut Known) -> io::Result<()> {
+fn work(directory: &Path, writer: usize, known: &mut WriterView) -> io::Result<()> {
     let path = |file: u64| directory.join(format!("{file}"));
     let sync_directory = || File::open(directory)?.sync_all();
     loop {
@@ -73,7 +73,7 @@ fn work(directory: &Path, writer: usize, known: &mut Known) -> io::Result<()> {
 }
 
 /// Checks the directory, and drops files in doubt.
-fn check(directory: &Path, writer: usize, known: &mut Known) {
+fn check(directory: &Path, writer: usize, known: &mut WriterView) {
     for (&file, &(length, sure)) in &known.files {
         if sure {
             let there =
@@ -103,7 +103,7 @@ fn check(directory: &Path, writer: usize, known: &mut Known) {
 
 fn survives(mkfs: &[&str], kills: u64) {
     let image = Image::make(mkfs, 64).unwrap();
-    let mut known: Vec<Known> = (0..WRITERS).map(|_| Known::default()).collect();
+    let mut known: Vec<WriterView> = (0..WRITERS).map(|_| WriterView::default()).collect();
     // Each fifth round ends with an unmount, so that e2fsck can check the image.
     for round in 0..kills + kills.div_ceil(4) {
         let mount = image.by_shunt(&[]);

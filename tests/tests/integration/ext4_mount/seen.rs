@@ -11,7 +11,7 @@ use rustix::fs::{AtFlags, CWD, FileType, SeekFrom, StatxFlags};
 
 /// Visible state of an inode.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Seen {
+pub struct InodeState {
     inode: u64,
     mode: u32,
     owner: (u32, u32),
@@ -33,7 +33,7 @@ pub struct Seen {
     listed: Vec<(std::ffi::OsString, u64, FileType)>,
 }
 
-impl Seen {
+impl InodeState {
     /// Reports whether this equals the kernel's view. If dentries have no type, the kernel lists them as unknown, which FUSE
     /// cannot.
     pub fn is(&self, kernel: &Self) -> bool {
@@ -45,7 +45,7 @@ impl Seen {
     }
 }
 
-pub fn tree(root: &Path) -> BTreeMap<PathBuf, Seen> {
+pub fn tree(root: &Path) -> BTreeMap<PathBuf, InodeState> {
     let mut tree = BTreeMap::new();
     let mut left = vec![PathBuf::new()];
     while let Some(path) = left.pop() {
@@ -58,7 +58,7 @@ pub fn tree(root: &Path) -> BTreeMap<PathBuf, Seen> {
     tree
 }
 
-fn see(path: &Path) -> Seen {
+fn see(path: &Path) -> InodeState {
     let stat = fs::symlink_metadata(path).unwrap_or_else(|error| panic!("{path:?}: {error}"));
     let kind = stat.file_type();
     let born = rustix::fs::statx(CWD, path, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::BTIME).unwrap();
@@ -72,7 +72,7 @@ fn see(path: &Path) -> Seen {
     };
     // The order depends on the file system.
     listed.sort_by(|a, b| a.0.cmp(&b.0));
-    Seen {
+    InodeState {
         inode: stat.ino(),
         mode: stat.mode(),
         owner: (stat.uid(), stat.gid()),

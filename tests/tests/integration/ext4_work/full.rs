@@ -48,7 +48,7 @@ fn stops_in(mebibytes: u64, line: &str) {
 }
 
 /// Maximum number of bytes accepted although they do not fit.
-const MOST_BEHIND_THE_END: u64 = 4 << 20;
+const MAX_ACCEPTED_PAST_FULL_BYTES: u64 = 4 << 20;
 
 /// Checks that the writer of `x` was stopped soon after the last block was allocated.
 fn assert_bounded(mount: &Mount) {
@@ -59,7 +59,7 @@ fn assert_bounded(mount: &Mount) {
     // Does not count an existing hole.
     if found.len() < 100 << 30 {
         let lost = found.len().saturating_sub(found.blocks() * 512);
-        assert!(lost <= MOST_BEHIND_THE_END, "{lost} bytes were accepted without room");
+        assert!(lost <= MAX_ACCEPTED_PAST_FULL_BYTES, "{lost} bytes were accepted without room");
     }
 }
 

@@ -29,7 +29,7 @@ pub struct Content {
 
 /// Content found in a file.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Held {
+pub enum FoundContent {
     Nothing,
     /// Blocks of these writes.
     Blocks(Vec<Content>, Layout),
@@ -68,7 +68,7 @@ impl Content {
     }
 }
 
-impl Held {
+impl FoundContent {
     pub fn of(bytes: &[u8]) -> Self {
         let mut contents: Vec<Content> = Vec::new();
         let mut tokens = Vec::new();
@@ -111,15 +111,15 @@ fn a_file_says_what_it_holds() {
     let content = Content { token: 7, line: 3, len: 2000 };
     let bytes = content.piece(0..4);
     let whole = Layout::default().with(&content, 0..4);
-    assert_eq!(Held::of(&bytes), Held::Blocks(vec![content], whole.clone()));
-    assert_eq!(Held::of(&bytes[..1100]), Held::Blocks(vec![content], whole.cut(1100)));
-    assert_eq!(Held::of(&[]), Held::Nothing);
+    assert_eq!(FoundContent::of(&bytes), FoundContent::Blocks(vec![content], whole.clone()));
+    assert_eq!(FoundContent::of(&bytes[..1100]), FoundContent::Blocks(vec![content], whole.cut(1100)));
+    assert_eq!(FoundContent::of(&[]), FoundContent::Nothing);
     let edit = Content { token: 8, ..content };
     let mut edited = bytes;
     edited[512..1536].copy_from_slice(&edit.piece(1..3));
-    let held = Held::of(&edited);
-    assert_eq!(held, Held::Blocks(vec![content, edit], whole.with(&edit, 1..3)));
+    let held = FoundContent::of(&edited);
+    assert_eq!(held, FoundContent::Blocks(vec![content, edit], whole.with(&edit, 1..3)));
     assert_eq!(held.newest(), Some(edit));
     edited[700] ^= 1;
-    assert_eq!(Held::of(&edited), Held::Foreign(512));
+    assert_eq!(FoundContent::of(&edited), FoundContent::Foreign(512));
 }

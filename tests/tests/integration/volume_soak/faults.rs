@@ -11,7 +11,7 @@ use crate::volume_soak::world::{GATES, NODES, World};
 
 /// A component that can fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum What {
+enum Component {
     Node(usize),
     Network(usize),
     Line(usize),
@@ -39,25 +39,25 @@ struct Fault {
 }
 
 /// Each component, with the maximum time between two faults and the maximum duration of a fault, in tenths of a second.
-const ALL: [(What, usize, usize); 18] = [
-    (What::Node(0), 120, 15),
-    (What::Node(1), 120, 15),
-    (What::Node(2), 120, 15),
-    (What::Network(0), 100, 60),
-    (What::Network(1), 100, 60),
-    (What::Network(2), 100, 60),
-    (What::Network(3), 200, 40),
-    (What::Line(0), 80, 40),
-    (What::Line(1), 80, 40),
-    (What::Line(2), 80, 40),
-    (What::Gateway(0), 150, 20),
-    (What::Database, 200, 30),
-    (What::Objects, 200, 30),
-    (What::Wish(0), 200, 50),
-    (What::Wish(1), 200, 50),
-    (What::Wish(2), 200, 50),
-    (What::Network(GATES[1]), 200, 40),
-    (What::Gateway(1), 150, 20),
+const ALL: [(Component, usize, usize); 18] = [
+    (Component::Node(0), 120, 15),
+    (Component::Node(1), 120, 15),
+    (Component::Node(2), 120, 15),
+    (Component::Network(0), 100, 60),
+    (Component::Network(1), 100, 60),
+    (Component::Network(2), 100, 60),
+    (Component::Network(3), 200, 40),
+    (Component::Line(0), 80, 40),
+    (Component::Line(1), 80, 40),
+    (Component::Line(2), 80, 40),
+    (Component::Gateway(0), 150, 20),
+    (Component::Database, 200, 30),
+    (Component::Objects, 200, 30),
+    (Component::Wish(0), 200, 50),
+    (Component::Wish(1), 200, 50),
+    (Component::Wish(2), 200, 50),
+    (Component::Network(GATES[1]), 200, 40),
+    (Component::Gateway(1), 150, 20),
 ];
 
 /// Returns the node that is offline for a whole round and is not killed. Only some rounds have one.
@@ -77,10 +77,10 @@ pub fn time(seed: u64, usual: Duration) -> Duration {
 fn plan(seed: u64, number: usize, end: Duration) -> Vec<Fault> {
     let (what, well, ill) = ALL[number];
     match (what, leaves(seed)) {
-        (What::Wish(n), Some(away)) if n == away => {
+        (Component::Wish(n), Some(away)) if n == away => {
             return vec![Fault { from: Duration::ZERO, to: end, how: How::Cut(Cut::Drops) }];
         }
-        (What::Node(n), Some(away)) if n == away => return Vec::new(),
+        (Component::Node(n), Some(away)) if n == away => return Vec::new(),
         _ => {}
     }
     let mut rng = Rng::new(seed * 100 + number as u64);
@@ -95,9 +95,9 @@ fn plan(seed: u64, number: usize, end: Duration) -> Vec<Fault> {
         from = to + Duration::from_millis(500) + tenths(well);
     }
     let mut how = || match (what, rng.below(3)) {
-        (What::Line(_), 0) => How::Delay(2 + rng.below(60) as u64),
-        (What::Line(_), 1) => How::Loss(5 + rng.below(60) as u64),
-        (What::Line(_), _) => How::Silence,
+        (Component::Line(_), 0) => How::Delay(2 + rng.below(60) as u64),
+        (Component::Line(_), 1) => How::Loss(5 + rng.below(60) as u64),
+        (Component::Line(_), _) => How::Silence,
         (_, 0) => How::Cut(Cut::Down),
         (_, _) => How::Cut(Cut::Drops),
     };
@@ -124,26 +124,26 @@ pub fn run(world: &World, seed: u64, time: Duration) {
     });
 }
 
-fn is_there(world: &World, what: What) -> bool {
+fn is_there(world: &World, what: Component) -> bool {
     match what {
-        What::Network(machine) => world.has(machine),
-        What::Gateway(gate) => world.has(GATES[gate]),
+        Component::Network(machine) => world.has(machine),
+        Component::Gateway(gate) => world.has(GATES[gate]),
         _ => true,
     }
 }
 
-fn begin(world: &World, what: What, how: How) {
+fn begin(world: &World, what: Component, how: How) {
     let counts = &world.counts;
     match (what, how) {
-        (What::Node(n), _) => {
+        (Component::Node(n), _) => {
             world.kill(n);
             counts.killed_nodes.add(1);
         }
-        (What::Network(n), How::Cut(cut)) => {
+        (Component::Network(n), How::Cut(cut)) => {
             world.cut(n, cut);
             counts.partitions.add(1);
         }
-        (What::Line(n), how) => {
+        (Component::Line(n), how) => {
             world.tell(format_args!("{}'s line: {how:?}", NODES[n]));
             let weather = world.weather(n);
             match how {
@@ -153,38 +153,38 @@ fn begin(world: &World, what: What, how: How) {
             }
             counts.bad_lines.add(1);
         }
-        (What::Gateway(gate), _) => {
+        (Component::Gateway(gate), _) => {
             world.kill_gateway(gate);
             counts.killed_gateways.add(1);
         }
-        (What::Database, _) => {
+        (Component::Database, _) => {
             world.tell(format_args!("PostgreSQL is stopped"));
             world.postgres().stop_at_once();
             counts.stopped_databases.add(1);
         }
-        (What::Objects, _) => {
+        (Component::Objects, _) => {
             world.tell(format_args!("the S3 server is killed"));
             world.s3().kill();
             counts.killed_stores.add(1);
         }
-        (What::Wish(n), _) => {
+        (Component::Wish(n), _) => {
             world.set_online(n, false);
             counts.offline.add(1);
         }
-        (What::Network(_), _) => unreachable!("a network is cut"),
+        (Component::Network(_), _) => unreachable!("a network is cut"),
     }
 }
 
-fn end(world: &World, what: What, how: How) {
+fn end(world: &World, what: Component, how: How) {
     match (what, how) {
-        (What::Node(n), _) => world.mount(n),
-        (What::Network(n), How::Cut(cut)) => world.mend(n, cut),
-        (What::Line(n), _) => world.weather(n).be_fair(),
-        (What::Gateway(gate), _) => world.start_gateway(gate),
-        (What::Database, _) => world.postgres().start_again(),
-        (What::Objects, _) => world.s3().start_again(),
-        (What::Wish(n), _) => world.set_online(n, true),
-        (What::Network(_), _) => unreachable!("a network is cut"),
+        (Component::Node(n), _) => world.mount(n),
+        (Component::Network(n), How::Cut(cut)) => world.mend(n, cut),
+        (Component::Line(n), _) => world.weather(n).be_fair(),
+        (Component::Gateway(gate), _) => world.start_gateway(gate),
+        (Component::Database, _) => world.postgres().start_again(),
+        (Component::Objects, _) => world.s3().start_again(),
+        (Component::Wish(n), _) => world.set_online(n, true),
+        (Component::Network(_), _) => unreachable!("a network is cut"),
     }
 }
 

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use shunt_tests::cmd::within;
 use shunt_tests::{binary, pace, run, run_for};
 
-use crate::volume_soak::content::Held;
+use crate::volume_soak::content::FoundContent;
 use crate::volume_soak::user::ATTRIBUTE;
 use crate::volume_soak::world::{Node, World, lock};
 
@@ -51,7 +51,7 @@ impl Tree {
                 let mut bytes = Vec::new();
                 (File::open(&path).and_then(|mut file| file.read_to_end(&mut bytes)))
                     .map_err(|error| io::Error::other(format!("{path:?}: {error}")))?;
-                let held = Held::of(&bytes);
+                let held = FoundContent::of(&bytes);
                 if let Err(wrong) = lock(&world.ledger).allows(&held) {
                     self.wrong.push(format!("{path:?} holds {wrong}"));
                 }

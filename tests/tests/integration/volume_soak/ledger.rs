@@ -7,7 +7,7 @@ use std::io::Write as _;
 use std::path::Path;
 use std::time::Instant;
 
-use crate::volume_soak::content::{Content, Held};
+use crate::volume_soak::content::{Content, FoundContent};
 use crate::volume_soak::layout::Layout;
 
 /// A write and its fate.
@@ -141,11 +141,11 @@ impl Ledger {
     }
 
     /// Checks that a file may hold this: a version that somebody wrote, or the blocks of an interrupted write.
-    pub fn allows(&self, held: &Held) -> Result<(), String> {
+    pub fn allows(&self, held: &FoundContent) -> Result<(), String> {
         let (contents, layout) = match held {
-            Held::Nothing => return Ok(()),
-            Held::Foreign(at) => return Err(format!("what nobody wrote, at {at}")),
-            Held::Blocks(contents, layout) => (contents, layout),
+            FoundContent::Nothing => return Ok(()),
+            FoundContent::Foreign(at) => return Err(format!("what nobody wrote, at {at}")),
+            FoundContent::Blocks(contents, layout) => (contents, layout),
         };
         if contents.iter().any(|content| self.written(content).is_none()) {
             return Err(format!("what nobody wrote: {held:?}"));
@@ -186,13 +186,13 @@ fn only_versions_that_somebody_made_are_allowed() {
     let version = Layout::default().with(&first, 0..4);
     ledger.whole(&first, version.clone());
     let edit = ledger.begin(0, Some(first.line), 2000);
-    let blocks = |version: &Layout| Held::Blocks(vec![first, edit], version.clone());
+    let blocks = |version: &Layout| FoundContent::Blocks(vec![first, edit], version.clone());
     let (half, all) = (version.with(&edit, 1..2), version.with(&edit, 1..3));
     assert_eq!(ledger.allows(&blocks(&half)), Ok(()), "it may end before all of it is written");
     ledger.whole(&edit, all.clone());
     assert_eq!(ledger.allows(&blocks(&all)), Ok(()));
     assert!(ledger.allows(&blocks(&half)).is_err());
-    let cut = Held::Blocks(vec![first], version.cut(512));
+    let cut = FoundContent::Blocks(vec![first], version.cut(512));
     assert!(ledger.allows(&cut).is_err());
     ledger.may_be(version.cut(512));
     assert_eq!(ledger.allows(&cut), Ok(()));

@@ -11,7 +11,7 @@ use shunt_tests::{Rng, needs_mount, needs_tools, skip};
 use crate::volume_soak::counts::Counts;
 use crate::volume_soak::world::World;
 
-const MOST: Duration = Duration::from_secs(90);
+const SLOW_TIMEOUT: Duration = Duration::from_secs(90);
 const SIZE: usize = 1 << 19;
 /// Delay for each 16 KiB in milliseconds: 400 KiB/s.
 const DELAY: u64 = 40;
@@ -32,7 +32,9 @@ fn over_a_slow_line_comes_only_what_is_asked_for() {
     let bytes: Vec<u8> = (0..SIZE).map(|_| rng.below(256) as u8).collect();
     let (here, there) = (&world.nodes[COMPLETE], &world.nodes[OTHER]);
     let is_named = |name: &str| {
-        within(MOST, || fs::metadata(here.work().join(name)).is_ok_and(|file| file.len() == SIZE as u64))
+        within(SLOW_TIMEOUT, || {
+            fs::metadata(here.work().join(name)).is_ok_and(|file| file.len() == SIZE as u64)
+        })
     };
     let holds = |files: usize| {
         let held = here.status()["cached_bytes"].as_u64().unwrap();
@@ -41,8 +43,8 @@ fn over_a_slow_line_comes_only_what_is_asked_for() {
     world.weather(COMPLETE).delay.store(DELAY, Ordering::Relaxed);
     fs::write(there.work().join("first"), &bytes).unwrap();
     // It is downloaded as usual, which measures the bandwidth.
-    assert!(is_named("first") && within(MOST, || holds(1)), "{}", here.status());
-    assert!(within(MOST, || here.status()["slow"] == true), "{}", here.status());
+    assert!(is_named("first") && within(SLOW_TIMEOUT, || holds(1)), "{}", here.status());
+    assert!(within(SLOW_TIMEOUT, || here.status()["slow"] == true), "{}", here.status());
 
     fs::write(there.work().join("second"), [&bytes[1..], b"x"].concat()).unwrap();
     assert!(is_named("second"), "{}", here.status());

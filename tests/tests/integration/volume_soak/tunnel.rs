@@ -14,7 +14,7 @@ use crate::volume_soak::net::Cut;
 use crate::volume_soak::world::{GATES, NODES, World};
 
 /// Maximum time until the expected state.
-const MOST: Duration = Duration::from_secs(60);
+const RECOVERY_TIMEOUT: Duration = Duration::from_secs(60);
 /// Maximum time of the first request over a silent connection: 10 s, plus some for a loaded machine.
 const FIRST: Duration = Duration::from_secs(20);
 /// Maximum time of a request while the store is known to be unreachable.
@@ -53,7 +53,7 @@ fn who_asks_over_a_silent_line_is_told_so() {
             && status["state"] == "online"
             && status["pending"] == 0
     };
-    assert!(within(MOST, || (0..NODES.len()).all(is_there)), "the files do not come");
+    assert!(within(RECOVERY_TIMEOUT, || (0..NODES.len()).all(is_there)), "the files do not come");
 
     std::thread::scope(|scope| {
         for n in THEY {
@@ -63,11 +63,11 @@ fn who_asks_over_a_silent_line_is_told_so() {
                 world.cut(n, Cut::Drops);
                 fails(&node.work().join("first"), FIRST);
                 let is_known = || node.status()["state"] == "unreachable";
-                assert!(within(MOST, is_known), "{}: {}", NODES[n], node.status());
+                assert!(within(RECOVERY_TIMEOUT, is_known), "{}: {}", NODES[n], node.status());
                 fails(&node.work().join("second"), AT_ONCE);
                 (0..3).for_each(|_| fails(&node.work().join(".shunt-history/second@2020-01-01"), AT_ONCE));
                 world.mend(n, Cut::Drops);
-                assert!(within(MOST, || is_there(n)), "{}: {}", NODES[n], node.status());
+                assert!(within(RECOVERY_TIMEOUT, || is_there(n)), "{}: {}", NODES[n], node.status());
             });
         }
     });
@@ -91,14 +91,14 @@ fn who_asks_a_gateway_over_a_silent_line_is_told_so() {
         fs::write(world.nodes[0].work().join(name), vec![7; SIZE]).unwrap();
     }
     let is_there = || fs::metadata(node.work().join("second")).is_ok_and(|file| file.len() == SIZE as u64);
-    assert!(within(MOST, is_there), "the files do not come");
+    assert!(within(RECOVERY_TIMEOUT, is_there), "the files do not come");
     world.cut(GATES[0], Cut::Drops);
     fails(&node.work().join("first"), FIRST);
     let is_known = || node.status()["state"] == "unreachable";
-    assert!(within(MOST, is_known), "{}", node.status());
+    assert!(within(RECOVERY_TIMEOUT, is_known), "{}", node.status());
     fails(&node.work().join("second"), AT_ONCE);
     world.mend(GATES[0], Cut::Drops);
-    assert!(within(MOST, || node.status()["state"] == "online"), "{}", node.status());
+    assert!(within(RECOVERY_TIMEOUT, || node.status()["state"] == "online"), "{}", node.status());
     assert!(fs::read(node.work().join("second")).unwrap() == vec![7; SIZE]);
     world.look_after();
 }
@@ -120,7 +120,7 @@ fn contents_that_alone_were_away_come_once_they_are_back() {
         they.iter()
             .all(|node| fs::metadata(node.work().join("second")).is_ok_and(|file| file.len() == SIZE as u64))
     };
-    assert!(within(MOST, is_there), "the files do not come");
+    assert!(within(RECOVERY_TIMEOUT, is_there), "the files do not come");
     world.s3().kill();
     for node in they {
         fails(&node.work().join("first"), FIRST);
@@ -134,7 +134,7 @@ fn contents_that_alone_were_away_come_once_they_are_back() {
     }
     world.s3().start_again();
     let back = Instant::now();
-    assert!(within(MOST, || they.iter().all(|node| node.status()["contents_away"] == false)));
+    assert!(within(RECOVERY_TIMEOUT, || they.iter().all(|node| node.status()["contents_away"] == false)));
     let took = back.elapsed();
     assert!(took < pace::limit(SOON), "{took:?}");
     for node in they {

@@ -8,4 +8,4 @@ mod tree;
 pub use image::{Image, run};
 pub use populate::populate;
 pub use shutdown::{Log, shutdown};
-pub use tree::{Seen, Tree, digest, seen_by_engine, seen_by_kernel};
+pub use tree::{InodeProperties, Tree, digest, seen_by_engine, seen_by_kernel};

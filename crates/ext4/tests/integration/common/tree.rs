@@ -11,7 +11,7 @@ use shunt_ext4::{Filesystem, Inode, Kind, ROOT};
 
 /// All visible properties of an inode.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Seen {
+pub struct InodeProperties {
     pub inode: u32,
     pub mode: u32,
     pub owner: (u32, u32),
@@ -28,7 +28,7 @@ pub fn digest(bytes: &[u8]) -> u64 {
     bytes.iter().fold(bytes.len() as u64, |sum, &byte| (sum ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
 }
 
-pub type Tree = BTreeMap<OsString, Seen>;
+pub type Tree = BTreeMap<OsString, InodeProperties>;
 
 pub fn seen_by_kernel(root: &Path) -> Tree {
     let mut tree = Tree::new();
@@ -55,7 +55,7 @@ pub fn seen_by_kernel(root: &Path) -> Tree {
             value.truncate(length);
             (name.to_vec(), value)
         };
-        let seen = Seen {
+        let seen = InodeProperties {
             inode: stat.ino() as u32,
             mode: stat.mode(),
             owner: (stat.uid(), stat.gid()),
@@ -96,7 +96,7 @@ pub fn seen_by_engine(fs: &Filesystem) -> Tree {
     tree
 }
 
-pub fn seen_of(fs: &Filesystem, inode: &Inode) -> Seen {
+pub fn seen_of(fs: &Filesystem, inode: &Inode) -> InodeProperties {
     let content = match inode.kind {
         Kind::Regular => {
             let mut content = vec![0; inode.size as usize];
@@ -107,7 +107,7 @@ pub fn seen_of(fs: &Filesystem, inode: &Inode) -> Seen {
         _ => 0,
     };
     let names = fs.xattr_names(inode).unwrap();
-    Seen {
+    InodeProperties {
         inode: inode.number,
         mode: u32::from(inode.kind.mode() | inode.permissions),
         owner: (inode.uid, inode.gid),

@@ -11,7 +11,7 @@ use shunt_ext4::{
 use tempfile::TempDir;
 
 use crate::model::ops::{How, Kind, Op};
-use crate::model::state::{LONG, Node, SHORT, State, What};
+use crate::model::state::{LONG, Node, NodeContent, SHORT, State};
 
 const NEW: New = New { permissions: 0o755, umask: 0, uid: 0, gid: 0 };
 
@@ -256,9 +256,10 @@ impl Engine {
         }
         let mut expected_links = links.get(&node).copied().unwrap_or(0);
         match what {
-            What::Directory(entries) => {
-                let below =
-                    entries.values().filter(|&child| matches!(state.nodes[child].what, What::Directory(_)));
+            NodeContent::Directory(entries) => {
+                let below = entries
+                    .values()
+                    .filter(|&child| matches!(state.nodes[child].what, NodeContent::Directory(_)));
                 expected_links = 2 + below.count();
                 let mut names = Vec::new();
                 fs.list(inode, 0, |entry| {
@@ -281,7 +282,7 @@ impl Engine {
                     self.same(&found, state, *child, links, known).map_err(|why| format!("{name}: {why}"))?;
                 }
             }
-            What::File(content) => {
+            NodeContent::File(content) => {
                 let mut found = vec![0xaa; inode.size as usize];
                 fs.read(inode, 0, &mut found).map_err(told)?;
                 if inode.kind != Type::Regular || found.len() != content.len() {
@@ -291,12 +292,12 @@ impl Engine {
                     return Err(format!("byte {at} is {}, not {}", found[at], content[at]));
                 }
             }
-            What::Symlink(target) => {
+            NodeContent::Symlink(target) => {
                 if inode.kind != Type::Symlink || fs.read_link(inode).map_err(told)? != *target {
                     return Err("another link".into());
                 }
             }
-            What::Device(major, minor) => {
+            NodeContent::Device(major, minor) => {
                 if inode.kind != Type::CharDevice || inode.device() != Some((*major, *minor)) {
                     return Err(format!("{:?}", inode.device()));
                 }

@@ -13,7 +13,7 @@ pub const SHORT: &[u8] = b"short";
 
 /// Kind and content of an inode.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum What {
+pub enum NodeContent {
     Directory(BTreeMap<String, usize>),
     File(Vec<u8>),
     Symlink(&'static [u8]),
@@ -24,7 +24,7 @@ pub enum What {
 /// An inode.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Node {
-    pub what: What,
+    pub what: NodeContent,
     pub permissions: u16,
     pub xattrs: BTreeMap<String, Vec<u8>>,
 }
@@ -44,11 +44,11 @@ pub struct State {
 impl State {
     pub fn new(block: u64, extents: bool) -> Self {
         let mut state = Self { nodes: BTreeMap::new(), held: Vec::new(), next: 0, block, extents };
-        state.node(What::Directory(BTreeMap::new()), 0o755);
+        state.node(NodeContent::Directory(BTreeMap::new()), 0o755);
         state
     }
 
-    fn node(&mut self, what: What, permissions: u16) -> usize {
+    fn node(&mut self, what: NodeContent, permissions: u16) -> usize {
         let number = self.next;
         self.next += 1;
         self.nodes.insert(number, Node { what, permissions, xattrs: BTreeMap::new() });
@@ -57,7 +57,7 @@ impl State {
 
     fn entries(&self, node: usize) -> Option<&BTreeMap<String, usize>> {
         match &self.nodes[&node].what {
-            What::Directory(entries) => Some(entries),
+            NodeContent::Directory(entries) => Some(entries),
             _ => None,
         }
     }
@@ -77,7 +77,8 @@ impl State {
     }
 
     fn set(&mut self, directory: usize, name: &str, node: Option<usize>) {
-        let What::Directory(entries) = &mut self.nodes.get_mut(&directory).expect("it is there").what else {
+        let NodeContent::Directory(entries) = &mut self.nodes.get_mut(&directory).expect("it is there").what
+        else {
             panic!("no directory")
         };
         match node {
@@ -90,7 +91,7 @@ impl State {
     pub fn links(&self) -> BTreeMap<usize, usize> {
         let mut links = BTreeMap::new();
         for node in self.nodes.values() {
-            if let What::Directory(entries) = &node.what {
+            if let NodeContent::Directory(entries) = &node.what {
                 entries.values().for_each(|node| *links.entry(*node).or_default() += 1);
             }
         }
@@ -118,7 +119,7 @@ impl State {
 
     fn content(&mut self, node: usize) -> Option<&mut Vec<u8>> {
         match &mut self.nodes.get_mut(&node)?.what {
-            What::File(content) => Some(content),
+            NodeContent::File(content) => Some(content),
             _ => None,
         }
     }
@@ -138,12 +139,12 @@ impl State {
                     // Subdirectories inherit the set-group-ID bit.
                     Kind::Directory => {
                         let above = self.nodes[&directory].permissions;
-                        (What::Directory(BTreeMap::new()), 0o755 | above & 0o2000)
+                        (NodeContent::Directory(BTreeMap::new()), 0o755 | above & 0o2000)
                     }
-                    Kind::File => (What::File(Vec::new()), 0o755),
-                    Kind::Short => (What::Symlink(SHORT), 0o777),
-                    Kind::Long => (What::Symlink(LONG), 0o777),
-                    Kind::Device => (What::Device(300, 70_000), 0o755),
+                    Kind::File => (NodeContent::File(Vec::new()), 0o755),
+                    Kind::Short => (NodeContent::Symlink(SHORT), 0o777),
+                    Kind::Long => (NodeContent::Symlink(LONG), 0o777),
+                    Kind::Device => (NodeContent::Device(300, 70_000), 0o755),
                 };
                 let node = self.node(what, permissions);
                 self.set(directory, name, Some(node));
@@ -191,7 +192,7 @@ impl State {
                 let node = self.find(path)?;
                 let node = self.nodes.get_mut(&node)?;
                 let user = name.starts_with("user.");
-                if user && !matches!(node.what, What::File(_) | What::Directory(_)) {
+                if user && !matches!(node.what, NodeContent::File(_) | NodeContent::Directory(_)) {
                     return None;
                 }
                 match (mode, node.xattrs.contains_key(name)) {
@@ -213,7 +214,7 @@ impl State {
                 self.held.push(node);
             }
             Op::Nameless => {
-                let node = self.node(What::File(Vec::new()), 0o755);
+                let node = self.node(NodeContent::File(Vec::new()), 0o755);
                 self.held.push(node);
             }
             Op::Name(path) => {
@@ -263,7 +264,7 @@ impl State {
             },
             (_, None) => {}
         }
-        let left = (how == How::Whiteout).then(|| self.node(What::Device(0, 0), 0));
+        let left = (how == How::Whiteout).then(|| self.node(NodeContent::Device(0, 0), 0));
         self.set(old_place, old_name, left);
         self.set(new_place, new_name, Some(node));
         Some(())

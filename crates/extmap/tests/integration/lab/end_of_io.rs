@@ -12,7 +12,7 @@ use super::disk::{BLOCK, Disk, extent, module_is_here};
 const FAILURES: &str = "/sys/kernel/debug/failslab";
 
 /// More failures than any run has.
-const MOST: usize = 1000;
+const MAX_FAILURES: usize = 1000;
 
 fn set(name: &str, value: &str) {
     fs::write(Path::new(FAILURES).join(name), value).unwrap_or_else(|error| panic!("{name}: {error}"));
@@ -40,12 +40,12 @@ fn failed_within(name: &str, work: impl FnOnce()) -> usize {
     let (begin, end) = function(name);
     set("require-start", &format!("{begin:#x}"));
     set("require-end", &format!("{end:#x}"));
-    set("times", &MOST.to_string());
+    set("times", &MAX_FAILURES.to_string());
     set("probability", "100");
     work();
     set("probability", "0");
     let left: usize = fs::read_to_string(Path::new(FAILURES).join("times")).unwrap().trim().parse().unwrap();
-    MOST - left
+    MAX_FAILURES - left
 }
 
 /// Writes with direct I/O, from an aligned buffer.

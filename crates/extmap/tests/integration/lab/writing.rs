@@ -16,7 +16,7 @@ use super::dice::Dice;
 use super::disk::{BLOCK, Disk, module_is_here};
 
 /// State of a file in the test's file system.
-struct Known {
+struct FileState {
     mapped: Arc<MappedFile>,
     extents: Vec<Extent>,
     /// Blocks that the module reported as written.
@@ -26,7 +26,7 @@ struct Known {
 /// A file system without names that allocates blocks in sequence and frees none.
 struct Giver {
     connection: Connection,
-    files: Mutex<HashMap<u64, Known>>,
+    files: Mutex<HashMap<u64, FileState>>,
     next: AtomicU64,
     blocks: u64,
     over: AtomicBool,
@@ -50,7 +50,7 @@ impl Giver {
     fn file(&self, size: u64) -> (Arc<MappedFile>, File) {
         let mapped = Arc::new(self.connection.writable_file(size).unwrap());
         let open = File::from(std::os::fd::AsFd::as_fd(&*mapped).try_clone_to_owned().unwrap());
-        let known = Known { mapped: mapped.clone(), extents: Vec::new(), written: Vec::new() };
+        let known = FileState { mapped: mapped.clone(), extents: Vec::new(), written: Vec::new() };
         self.files.lock().unwrap().insert(mapped.cookie(), known);
         (mapped, open)
     }

@@ -34,7 +34,7 @@ pub struct Handle {
 
 /// A dentry with its path and inode.
 #[derive(Debug, Clone)]
-pub struct Place {
+pub struct PathEntry {
     pub parent: u64,
     pub name: Vec<u8>,
     pub path: String,
@@ -162,7 +162,7 @@ impl Node {
     }
 
     /// Returns all dentries that listings show.
-    pub fn places(&self) -> Result<Vec<Place>, Errno> {
+    pub fn places(&self) -> Result<Vec<PathEntry>, Errno> {
         let (mut found, mut queue) = (Vec::new(), vec![(ROOT, String::new())]);
         let mut seen = BTreeSet::new();
         while let Some((parent, path)) = queue.pop() {
@@ -174,7 +174,7 @@ impl Node {
                 if listed.node.is_directory() {
                     queue.push((listed.node.ino, path.clone()));
                 }
-                found.push(Place { parent, name: listed.name, path, node: listed.node });
+                found.push(PathEntry { parent, name: listed.name, path, node: listed.node });
             }
         }
         found.sort_by(|one, other| one.path.cmp(&other.path));
@@ -198,7 +198,7 @@ impl Node {
             move |errno: Errno| format!("{}: {path}: {errno}", self.name)
         };
         for place in self.places().map_err(failed("/"))? {
-            let Place { node, path, .. } = place;
+            let PathEntry { node, path, .. } = place;
             let mut what = format!("{:?} {:o} {:?} {:?}", node.kind, node.mode, node.target, node.modified);
             for name in self.replica().xattr_names(node.ino).map_err(failed(&path))? {
                 let value = self.replica().xattr(node.ino, &name).map_err(failed(&path))?;

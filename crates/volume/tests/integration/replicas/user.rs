@@ -11,7 +11,7 @@ use shunt_volume::object::{Kind, Time};
 use shunt_volume::replica::{New, ROOT, Rename, SetAttr, State};
 
 use crate::replicas::log;
-use crate::replicas::node::{Handle, Node, Place, held, token};
+use crate::replicas::node::{Handle, Node, PathEntry, held, token};
 
 /// Contents and their promised fate.
 #[derive(Default)]
@@ -109,7 +109,7 @@ impl User<'_> {
     fn try_to_act(&mut self) -> Done {
         let places = self.node.places()?;
         let of = |kind: Kind| places.iter().filter(|place| place.node.kind == kind).cloned().collect();
-        let (files, directories): (Vec<Place>, Vec<Place>) = (of(Kind::Regular), of(Kind::Directory));
+        let (files, directories): (Vec<PathEntry>, Vec<PathEntry>) = (of(Kind::Regular), of(Kind::Directory));
         let parent = match self.rng.random_range(0..3) {
             0 => ROOT,
             _ => self.pick(&directories).map_or(ROOT, |place| place.node.ino),
@@ -264,7 +264,7 @@ impl User<'_> {
         Ok(())
     }
 
-    fn rename(&mut self, places: &[Place], parent: u64, name: &[u8]) -> Done {
+    fn rename(&mut self, places: &[PathEntry], parent: u64, name: &[u8]) -> Done {
         let Some(place) = self.pick(places) else { return Ok(()) };
         let how = match self.rng.random_range(0..6) {
             0 => Rename::NoReplace,
@@ -279,7 +279,7 @@ impl User<'_> {
         self.node.replica().rename(place.parent, &place.name, parent, name, how).map(drop)
     }
 
-    pub fn remove(&mut self, place: &Place) -> Done {
+    pub fn remove(&mut self, place: &PathEntry) -> Done {
         let replica = self.node.replica().clone();
         let remove = || match place.node.is_directory() {
             true => replica.rmdir(place.parent, &place.name),

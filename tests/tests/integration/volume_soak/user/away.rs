@@ -12,7 +12,7 @@ use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;
 
 use super::User;
-use crate::volume_soak::content::Held;
+use crate::volume_soak::content::FoundContent;
 use crate::volume_soak::world::NODES;
 
 /// Time after a disconnect by which earlier changes have been applied.
@@ -28,7 +28,7 @@ impl User<'_> {
         if let Some(since) = self.alone_since() {
             let held = self.seen_at(path)?;
             // It is unknown to which file it belongs.
-            if held == Held::Nothing {
+            if held == FoundContent::Nothing {
                 return Ok(());
             }
             self.tell(format_args!("unlink {path:?} with {held:?}"));
@@ -43,7 +43,7 @@ impl User<'_> {
             false => Err(Errno::ISDIR.into()),
         };
         match seen {
-            Ok(held) if held != Held::Nothing => {
+            Ok(held) if held != FoundContent::Nothing => {
                 self.ends(&held);
                 self.tell(format_args!("unlink {aside:?} with {held:?}"));
                 let done = fs::remove_file(&aside);
@@ -61,7 +61,7 @@ impl User<'_> {
     pub(super) fn take_place(&mut self, from: &Path, to: &Path) -> io::Result<()> {
         if let Some(since) = self.alone_since() {
             let held = self.seen_at(to)?;
-            if held == Held::Nothing {
+            if held == FoundContent::Nothing {
                 return Ok(());
             }
             self.tell(format_args!("{from:?} takes the place of {to:?} with {held:?}"));
@@ -73,7 +73,12 @@ impl User<'_> {
     }
 
     /// Deletes or replaces a file with this content, on a disconnected node.
-    fn end(&self, held: &Held, since: Instant, act: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+    fn end(
+        &self,
+        held: &FoundContent,
+        since: Instant,
+        act: impl FnOnce() -> io::Result<()>,
+    ) -> io::Result<()> {
         self.ends(held);
         let done = act();
         self.ended(held);

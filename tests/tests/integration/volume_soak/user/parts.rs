@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
 use super::User;
-use crate::volume_soak::content::{BLOCK, Content, Held, length};
+use crate::volume_soak::content::{BLOCK, Content, FoundContent, length};
 use crate::volume_soak::layout::Layout;
 
 /// Maximum number of blocks of a write in the middle, and of an extension.
@@ -19,7 +19,7 @@ impl User<'_> {
         &mut self,
         file: &File,
         path: &Path,
-        before: &Held,
+        before: &FoundContent,
         layout: &Layout,
     ) -> io::Result<Content> {
         let old = layout.len();
@@ -42,7 +42,7 @@ impl User<'_> {
     pub(super) fn write(
         &mut self,
         file: &File,
-        before: &Held,
+        before: &FoundContent,
         content: &Content,
         blocks: Range<usize>,
     ) -> io::Result<()> {

@@ -8,7 +8,7 @@ use std::path::Path;
 use rustix::io::Errno;
 
 use super::User;
-use crate::volume_soak::content::{Content, Held};
+use crate::volume_soak::content::{Content, FoundContent};
 use crate::volume_soak::world::NODES;
 
 /// Reads to the actual end, whatever the reported length: while a later version arrives, an open file reports the length of
@@ -28,8 +28,8 @@ fn read(file: &File) -> io::Result<Vec<u8>> {
 
 impl User<'_> {
     /// Returns the content of an open file, and checks that it is a version that somebody wrote.
-    pub(super) fn seen(&self, file: &File, path: &Path) -> io::Result<Held> {
-        let held = Held::of(&read(file)?);
+    pub(super) fn seen(&self, file: &File, path: &Path) -> io::Result<FoundContent> {
+        let held = FoundContent::of(&read(file)?);
         let allowed = self.ledger().allows(&held);
         if let Err(what) = allowed {
             self.world.note(format!("{} sees in {path:?} {what}", NODES[self.node]));
@@ -38,7 +38,7 @@ impl User<'_> {
     }
 
     /// Returns the content of a file that is about to be deleted or replaced.
-    pub(super) fn seen_at(&self, path: &Path) -> io::Result<Held> {
+    pub(super) fn seen_at(&self, path: &Path) -> io::Result<FoundContent> {
         let file = File::open(path)?;
         let held = self.seen(&file, path)?;
         // A version that arrived in between was not seen.
@@ -49,12 +49,12 @@ impl User<'_> {
     }
 
     /// Records that these contents are about to be deleted or overwritten.
-    pub(super) fn ends(&self, held: &Held) {
+    pub(super) fn ends(&self, held: &FoundContent) {
         held.contents().iter().for_each(|content| self.ledger().ends(content));
     }
 
     /// Records that a file with these contents was deleted or replaced.
-    pub(super) fn ended(&self, held: &Held) {
+    pub(super) fn ended(&self, held: &FoundContent) {
         held.contents().iter().for_each(|content| self.ledger().ended_unseen(self.node, content));
     }
 

@@ -5,12 +5,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::{Handle, User};
-use crate::volume_soak::content::{Content, Held, length};
+use crate::volume_soak::content::{Content, FoundContent, length};
 use crate::volume_soak::world::NODES;
 
 impl User<'_> {
     /// Writes a whole file, such that at any time each block belongs to either the old or the new content.
-    fn put(&mut self, file: &File, path: &Path, before: &Held) -> io::Result<Content> {
+    fn put(&mut self, file: &File, path: &Path, before: &FoundContent) -> io::Result<Content> {
         let (line, len) = (before.contents().first().map(|content| content.line), self.some_length());
         let content = self.ledger().begin(self.node, line, len);
         self.tell(format_args!("puts {content:?} into {path:?} over {before:?}"));
@@ -28,7 +28,7 @@ impl User<'_> {
     }
 
     /// Rewrites the file, or a part of it.
-    fn work_on(&mut self, file: File, path: PathBuf, before: &Held, in_part: bool) -> io::Result<()> {
+    fn work_on(&mut self, file: File, path: PathBuf, before: &FoundContent, in_part: bool) -> io::Result<()> {
         self.ends(before);
         let content = match before.layout().filter(|_| in_part) {
             Some(layout) => self.put_part(&file, &path, before, layout)?,
@@ -46,7 +46,7 @@ impl User<'_> {
     pub(super) fn create(&mut self) -> io::Result<()> {
         let path = self.place();
         let file = File::options().read(true).write(true).create_new(true).open(&path)?;
-        self.work_on(file, path, &Held::Nothing, false)
+        self.work_on(file, path, &FoundContent::Nothing, false)
     }
 
     pub(super) fn rewrite(&mut self) -> io::Result<()> {

@@ -25,14 +25,14 @@ enum Work {
 
 /// Handle of the background thread.
 #[derive(Debug)]
-pub(super) struct Keeper {
+pub(super) struct BackgroundWorker {
     work: Mutex<Option<Sender<Work>>>,
     thread: Mutex<Option<JoinHandle<()>>>,
     /// [`Work::Shrink`] is queued.
     shrinks: Arc<AtomicBool>,
 }
 
-impl Keeper {
+impl BackgroundWorker {
     pub(super) fn start(files: Arc<Files>) -> std::io::Result<Self> {
         let (sender, receiver) = channel();
         let shrinks = Arc::new(AtomicBool::new(false));
