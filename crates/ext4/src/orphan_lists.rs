@@ -38,7 +38,7 @@ pub(crate) struct OrphanFileSlots {
     pub(crate) seal: BlockKind,
     pub(crate) blocks: Vec<u64>,
     pub(crate) per_block: usize,
-    /// Where each inode stands.
+    /// The slot of each inode.
     pub(crate) taken: HashMap<u32, usize>,
     pub(crate) free: Vec<usize>,
 }

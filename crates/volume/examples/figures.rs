@@ -87,7 +87,7 @@ fn send(
     (content, sent.bytes)
 }
 
-/// The same for who had it before it was edited.
+/// Prints what a node receives that had the file before it was edited.
 fn received(dir: &Path, store: &ContentStore, meta: &dyn MetaStore, before: &Content, edited: &Content) {
     let sky = Arc::new(Sky::over(store.blobs().objects()));
     let store = ContentStore::new(Blobs::over(sky.clone()), ChunkKeys::open([1; 32]));

@@ -31,7 +31,7 @@ pub enum Transport {
 }
 
 impl Transport {
-    /// What `Auto` is: measured, for each profile.
+    /// The transport that `Auto` stands for, as measured for each profile.
     pub(crate) fn resolve(self, profile: Profile) -> Self {
         match (self, profile) {
             // Most of a round trip is spent in the kernel; and another process can take over the session.

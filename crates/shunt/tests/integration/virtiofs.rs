@@ -10,7 +10,7 @@ use crate::common::*;
 /// A daemon that waits for guests; ends with this.
 struct Daemon {
     process: Child,
-    /// What it says, line by line.
+    /// The lines of its output.
     lines: Vec<String>,
 }
 

@@ -1,4 +1,4 @@
-//! Where a volume's stores are: the addresses that a command line gives, and that a volume's descriptor keeps.
+//! Addresses of a volume's stores, as a command line gives them and a volume's descriptor keeps them.
 //!
 //! Parsing asks nothing of the disk or the network, except [`MetaAddress::resolve`], which reads a [routing] file.
 

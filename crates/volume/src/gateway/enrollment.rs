@@ -111,7 +111,7 @@ pub struct Credentials {
     pub address: String,
     /// The volume.
     pub volume: VolumeName,
-    /// This node.
+    /// The name of this node.
     pub node: NodeName,
     authority: Vec<u8>,
     certificate: Vec<u8>,

@@ -7,33 +7,33 @@ use futures::channel::oneshot;
 
 use crate::id::{ObjectId, Seq};
 
-/// A claim of this node.
+/// A lock lease of this node, or a request for one.
 #[derive(Debug)]
 pub(super) struct LockLease {
     pub(super) on: ObjectId,
     pub(super) said: bool,
-    /// Who waits for the answer.
+    /// The task that waits for the answer.
     pub(super) asker: Option<oneshot::Sender<LockAnswer>>,
 }
 
-/// What became of a wish.
+/// The result of a request for a lock lease.
 #[derive(Debug)]
 pub enum LockAnswer {
-    /// It holds, until it is [given back](Leases::release) or this node is cut off.
+    /// The lease is held until it is [released](Leases::release) or this node is disconnected.
     Granted(LockGrant),
-    /// Somebody else's is in the way. Ready once one of somebody else ended.
+    /// A peer holds a conflicting lease. The receiver completes once a lock lease of a peer ends.
     Busy(oneshot::Receiver<()>),
 }
 
-/// A claim that was had.
+/// A lock lease that was granted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LockGrant {
     pub(super) lease: u64,
-    /// It excludes all others.
+    /// It conflicts with shared leases too.
     pub exclusive: bool,
 }
 
-/// A lease of somebody else.
+/// A lease of a peer.
 #[derive(Debug)]
 pub(super) struct PeerLease {
     pub(super) object: ObjectId,
@@ -41,56 +41,56 @@ pub(super) struct PeerLease {
     pub(super) stage: Stage,
 }
 
-/// How far what was changed has come.
+/// The progress of the changes under a lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// It is on its way into the log.
+    /// Not in the log yet.
     Held,
-    /// It is in the log, up to there.
+    /// In the log, up to this commit.
     Freed(Seq),
-    /// It is here, and the kernel is being told.
+    /// Applied to the replica; the kernel's caches are being invalidated.
     Read,
 }
 
-/// Who waits until a lease has come so far.
+/// An operation that waits for leases to reach a stage.
 #[derive(Debug)]
 pub(super) struct Waiter {
     pub(super) leases: Vec<u64>,
-    /// What the kernel has of it counts too.
+    /// Waits for the invalidation of the kernel's caches too.
     pub(super) lists: bool,
     pub(super) done: oneshot::Sender<()>,
 }
 
-/// Something that was changed here.
+/// A local change that is not in the log yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum UncommittedChange {
     /// A name in a directory.
     Name(u64, Box<[u8]>),
-    /// What a file holds.
+    /// The content of a file.
     File(u64),
-    /// All that was changed up to then.
+    /// All changes up to then.
     All,
 }
 
-/// A file that somebody closes.
+/// The state of a file that is being closed.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Closing {
-    /// The end of its open is to come, or not, until then.
+    /// The release may follow until then.
     Soon(Instant),
-    /// It came, when [`State::serial`] was so high.
+    /// Released, when [`State::serial`] had this value.
     Past(u64),
 }
 
-/// A lease of this node.
+/// A write lease of this node.
 #[derive(Debug)]
 pub(super) struct WriteLease {
     pub(super) object: ObjectId,
     pub(super) since: Instant,
-    /// Where it stands on the board, once it does.
+    /// The position in the lease table, once the store has it.
     pub(super) at: Option<u64>,
-    /// All others have seen it.
+    /// All peers have acknowledged it.
     pub(super) acked: bool,
-    /// In the order of the changes.
+    /// Uncommitted changes under the lease, in order.
     pub(super) debts: VecDeque<(u64, UncommittedChange)>,
     pub(super) waiters: Vec<oneshot::Sender<()>>,
 }

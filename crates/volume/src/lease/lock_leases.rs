@@ -1,8 +1,8 @@
-//! Claims: leases that exclude each other, for locks that hold on all connected nodes.
+//! Lock leases: leases that exclude each other, for file locks that hold on all connected nodes.
 //!
-//! Nobody waits for the others to have seen one. The board puts all leases in one order, and whoever takes one is told
-//! those before it in the same answer: a claim that another one stands in the way of is given back at once. So no two nodes
-//! ever hold claims that exclude each other, as long as their sessions live.
+//! A lock lease needs no acknowledgement of the peers. The lease table orders all leases, and the reply to a request includes
+//! those before it: if a conflicting lock lease is among them, the new one is released at once. So no two nodes ever hold
+//! conflicting lock leases, as long as their sessions live.
 
 use futures::channel::oneshot;
 
@@ -11,12 +11,13 @@ use super::state::State;
 use super::{Inner, Leases};
 use crate::id::{ObjectId, Seq};
 
-/// The upper half of what stands for a file on the board, where its claims are meant. No object has it: theirs are random.
+/// The upper half of the ids that represent files in lock leases. No object has it, since object ids are random.
 const MARK: u128 = 0x5348_554e_544c_4f43 << 64;
-/// In the lower half: nobody else may have a claim at all.
+/// Set in the lower half of the id of an exclusive lock lease.
 const EXCLUSIVE: u128 = 1;
 
-/// Claims of a node at a time, with those on their way: with its other leases, fewer than the board takes.
+/// Maximum number of lock leases of a node, including requested ones: with its other leases, fewer than the lease table
+/// takes.
 const MOST: usize = 512;
 
 fn stands_for(id: ObjectId, exclusive: bool) -> ObjectId {
@@ -27,7 +28,7 @@ fn stands_for(id: ObjectId, exclusive: bool) -> ObjectId {
     ObjectId(MARK | low | if exclusive { EXCLUSIVE } else { 0 })
 }
 
-/// Whether a lease on this is a claim.
+/// Reports whether an id belongs to a lock lease.
 pub(super) fn is_claim(id: ObjectId) -> bool {
     id.0 >> 64 == MARK >> 64
 }
@@ -37,8 +38,8 @@ fn exclude(one: ObjectId, other: ObjectId) -> bool {
 }
 
 impl Leases {
-    /// Asks for a claim on a file. `None`: this node is not connected, or has too many. The answer does not come where the
-    /// connection is lost meanwhile; one that nobody waits for any more is given back.
+    /// Requests a lock lease on a file. `None` if this node is not connected or has too many. The answer is dropped if the
+    /// connection is lost meanwhile; a lease whose requester no longer waits is released.
     pub fn claim(&self, num: u64, exclusive: bool) -> Option<oneshot::Receiver<LockAnswer>> {
         let id = stands_for(self.inner.id(num)?, exclusive);
         let mut state = self.inner.state.lock();
@@ -58,13 +59,13 @@ impl Leases {
         self.inner.wake.notify_all();
     }
 
-    /// Whether it holds still: this node was not cut off since.
+    /// Reports whether a lock lease is still valid: this node has been connected ever since.
     pub fn holds(&self, held: LockGrant) -> bool {
         let state = self.inner.state.lock();
         state.is_valid() && state.claims.contains_key(&held.lease)
     }
 
-    /// Whether a claim of somebody else stands in the way of one, as far as this node has heard.
+    /// Reports whether a peer is known to hold a lock lease that conflicts with one on a file.
     pub fn is_claimed(&self, num: u64, exclusive: bool) -> bool {
         let Some(id) = self.inner.id(num) else { return false };
         self.inner.state.lock().is_in_the_way(stands_for(id, exclusive))
@@ -72,7 +73,7 @@ impl Leases {
 }
 
 impl Inner {
-    /// The store answered: what became of those claims that it was told of?
+    /// Decides the lock leases that the store's reply covers: granted, or busy and released.
     pub(super) fn judge_claims(state: &mut State, told: &[(u64, ObjectId)]) {
         for (lease, _) in told {
             let Some((on, asker)) = state.claims.get_mut(lease).map(|claim| {
@@ -89,7 +90,7 @@ impl Inner {
                 asker.send(LockAnswer::Busy(freed)).ok();
                 false
             } else {
-                // Who was interrupted holds nothing.
+                // A task that was interrupted takes no lease.
                 asker.send(LockAnswer::Granted(held)).is_ok()
             };
             if !kept {
@@ -110,7 +111,7 @@ impl State {
         }
     }
 
-    /// Hears of a claim of somebody else.
+    /// Processes the start or end of a peer's lock lease.
     pub(super) fn hear_claim(&mut self, lease: u64, on: ObjectId, ended: bool) {
         if !ended {
             self.foreign_claims.insert(lease, on);

@@ -1,8 +1,8 @@
-//! A node's part in [leases](crate::store::lease_table): what was closed on one connected machine is what is opened on another.
+//! A node's part in [leases](crate::store::lease_table), which give close-to-open consistency between connected nodes.
 //!
-//! [`Leases`] speaks with the store on a thread of its own. Who changes something says so, and waits until all others
-//! know; who opens something waits for those who changed it. Both cost nothing while no other node is connected, and
-//! opening costs nothing while nobody changed the object.
+//! [`Leases`] exchanges leases with the store on a thread of its own. A writer blocks until every connected peer has
+//! acknowledged its lease; an open waits for peers that changed the object until their changes are applied. Both cost nothing
+//! while no other node is connected, and opening costs nothing while no peer changed the object.
 
 mod lease_types;
 mod lock_leases;
@@ -28,16 +28,16 @@ pub use lease_types::{LockAnswer, LockGrant};
 use state::State;
 pub use wait::Wait;
 
-/// A node that says nothing for so long is in nobody's way any more.
+/// A session without a heartbeat for this long expires, and nobody waits for it any more.
 pub const SESSION_TTL: Duration = Duration::from_secs(5);
-/// How often it says something.
+/// The interval of heartbeats.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(1500);
-/// The longest wait of an open for those who changed the file.
+/// The longest wait of an open for peers that changed the file.
 pub const OPEN_WAIT_TIMEOUT: Duration = Duration::from_secs(6);
-/// Who kept one waiting for so long is not waited for again for this long.
+/// How long a peer that caused such a timeout is not waited for again.
 const SLOW_PEER_PENALTY: Duration = Duration::from_secs(30);
 
-/// See the [module](self).
+/// The lease client of a node; see the [module](self).
 pub struct Leases {
     inner: Arc<Inner>,
     threads: Vec<JoinHandle<()>>,
@@ -47,9 +47,9 @@ struct Inner {
     itself: Weak<Inner>,
     state: Mutex<State>,
     wake: Condvar,
-    /// Others are connected, and so is this node.
+    /// This node and at least one peer are connected.
     has_peers: AtomicBool,
-    /// Some lease of somebody else is known.
+    /// At least one lease of a peer is known.
     foreign: AtomicBool,
     store: Arc<dyn MetaStore>,
     node: NodeName,
@@ -63,24 +63,24 @@ impl std::fmt::Debug for Leases {
     }
 }
 
-/// How a node stands with the others.
+/// The state of a node's lease session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SessionStatus {
-    /// It sees what others close, and they see what it closes.
+    /// This node sees what peers close, and they see what it closes.
     pub connected: bool,
-    /// Others that are connected.
+    /// Number of connected peers.
     pub company: u32,
-    /// Leases of this node.
+    /// Number of leases of this node.
     pub own: usize,
-    /// Leases of others.
+    /// Number of leases of peers.
     pub foreign: usize,
 }
 
 impl Leases {
-    /// Begins to take part, for a replica that a runner synchronises.
+    /// Starts the lease client of a replica that `runner` synchronises.
     ///
     /// # Errors
-    /// Those of starting threads.
+    /// The errors of starting threads.
     pub fn start(store: Arc<dyn MetaStore>, replica: Arc<Replica>, runner: &Runner) -> std::io::Result<Self> {
         let inner = Arc::new_cyclic(|itself| Inner {
             itself: itself.clone(),
@@ -102,7 +102,7 @@ impl Leases {
         Ok(leases)
     }
 
-    /// Waits until this node is connected, where it can be; for so long.
+    /// Waits until this node is connected, the store cannot be reached, or the time is over.
     pub fn wait_connected(&self, at_most: Duration) {
         let until = std::time::Instant::now() + at_most;
         let mut state = self.inner.state.lock();
@@ -112,13 +112,13 @@ impl Leases {
         {}
     }
 
-    /// Takes part, or leaves the others alone until told otherwise.
+    /// Connects to the peers, or disconnects until set online again.
     pub fn set_online(&self, online: bool) {
         self.inner.state.lock().online = online;
         self.inner.wake.notify_all();
     }
 
-    /// How it stands.
+    /// Returns the state of the session.
     pub fn standing(&self) -> SessionStatus {
         let state = self.inner.state.lock();
         let company = if state.is_valid() { state.company } else { 0 };
@@ -126,12 +126,13 @@ impl Leases {
         SessionStatus { connected: state.is_connected(), company, own, foreign }
     }
 
-    /// Whether anybody else would care for a change.
+    /// Reports whether any peer is connected.
     pub fn has_company(&self) -> bool {
         self.inner.has_peers.load(Ordering::Acquire)
     }
 
-    /// A name was changed; to what, if that is new. To be called after the change, and waited for before it is answered.
+    /// Announces a changed name; `made` is the object if it is new. To be called after the change, and awaited before the
+    /// reply.
     pub fn name_changed(&self, parent: u64, name: &[u8], made: Option<u64>) -> Option<Wait> {
         if !self.has_company() {
             return None;
@@ -139,14 +140,14 @@ impl Leases {
         self.inner.announce(parent, UncommittedChange::Name(parent, name.into()), made)
     }
 
-    /// Somebody closes a file that he may have written, and is answered once this was waited for.
-    /// [`closed`](Self::closed) comes a moment later, if that was the last one who had it open by that open.
+    /// Announces the close of a file that may have been written. To be awaited before the reply to the close.
+    /// [`closed`](Self::closed) follows, if that was the last descriptor of the open.
     pub fn closing(&self, num: u64) -> Option<Wait> {
         if !self.has_company() {
             return None;
         }
         self.inner.state.lock().close(num);
-        // Where the store does not know its name yet, that is what others miss.
+        // Peers cannot look up a name that the store does not have yet: they wait for its directories.
         let parents = self.inner.replica.new_names(num, 16).unwrap_or_default();
         let waits = parents.into_iter().chain([num]);
         let waits =
@@ -154,7 +155,7 @@ impl Leases {
         Wait::all(waits.collect())
     }
 
-    /// See [`closing`](Self::closing).
+    /// Announces the release after [`closing`](Self::closing).
     pub fn closed(&self, num: u64) {
         if !self.has_company() {
             return;
@@ -163,12 +164,13 @@ impl Leases {
         self.inner.synchronise.wake();
     }
 
-    /// Before a name of a directory is looked up, or a file is opened: what the kernel has of that is another matter.
+    /// Returns what a lookup or an open has to await: the changes of peers, applied here; the kernel's caches may still be
+    /// stale.
     pub fn before_use(&self, num: u64) -> Option<Wait> {
         self.inner.wait_for_peers(num, false)
     }
 
-    /// Before a directory is listed: the kernel knows by then what changed in it.
+    /// Returns what a listing of a directory has to await: the changes of peers, applied and invalidated in the kernel.
     pub fn before_listing(&self, num: u64) -> Option<Wait> {
         self.inner.wait_for_peers(num, true)
     }
@@ -179,7 +181,7 @@ impl Inner {
         self.replica.get(num).ok().map(|node| node.id)
     }
 
-    /// Whether this node and another are connected, for those who ask without the lock.
+    /// Publishes whether this node has peers and whether leases of peers are known, for readers without the lock.
     fn note(&self, state: &State) {
         let company = state.company > 0 && state.is_valid();
         self.has_peers.store(company, Ordering::Release);
@@ -187,7 +189,7 @@ impl Inner {
         self.foreign.store(!state.foreign.is_empty(), Ordering::Release);
     }
 
-    /// Not an error of anybody: this node goes on alone.
+    /// Ends the session after a failed request. Users see no error: this node continues without its peers.
     fn lose(&self, error: &StoreError) {
         tracing::debug!("no leases for now: {error}");
         let mut state = self.state.lock();
@@ -198,7 +200,7 @@ impl Inner {
     }
 }
 
-/// Does not keep what it hears for.
+/// Observes the rounds of synchronisation; does not keep the lease client alive.
 struct Hears(Weak<Inner>);
 
 impl RoundObserver for Hears {

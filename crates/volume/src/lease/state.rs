@@ -1,4 +1,4 @@
-//! What a node knows of leases.
+//! The state of a node's lease session: its own leases, those of its peers, and who waits for them.
 
 use std::collections::HashMap;
 use std::time::Instant;
@@ -11,49 +11,49 @@ use crate::id::{ObjectId, Seq};
 
 pub(super) struct State {
     pub(super) session: u128,
-    /// Until then the others count on this node, and so it on them. By its own clock, from before it was asked for.
+    /// Until then the peers respect this node's leases, and it theirs. Measured by the local clock from before the request.
     pub(super) valid: Option<Instant>,
-    /// Where the session began, and the last commit by then: it is connected once all others have seen the one and it has
-    /// read the other.
+    /// The position in the lease table and the last commit at the start of the session: the node is connected once all peers
+    /// have seen the former and it has read the latter.
     pub(super) began: (u64, Seq),
     pub(super) begun: bool,
-    /// Up to there all is taken account of.
+    /// All lease table entries up to this position are processed.
     pub(super) seen: u64,
     pub(super) acks: u64,
     pub(super) company: u32,
     pub(super) newest: u64,
-    /// Somebody may wait for this node to have seen something.
+    /// A peer may be waiting for this node to acknowledge an entry.
     pub(super) owes_ack: bool,
-    /// The last round of synchronisation read the log up to there.
+    /// The last round of synchronisation read the log up to this commit.
     pub(super) cursor: Seq,
-    /// The same at some time, and at the time before: a life of a session lies between it and now.
+    /// The cursor at two earlier times; the second is at least one session TTL ago.
     marks: [(Instant, Seq); 2],
-    /// Some round went well: the top directory is as the store has it, before the kernel asks for it.
+    /// A round succeeded: the root directory is up to date before the kernel asks for it.
     pub(super) rounded: bool,
-    /// Of debts.
+    /// The serial number of the last uncommitted change.
     pub(super) serial: u64,
     pub(super) own: HashMap<u64, WriteLease>,
-    /// Those that take debts.
+    /// The lease of each object that takes further changes.
     pub(super) by_object: HashMap<ObjectId, u64>,
-    /// Objects that were made under a lease: who does not find its name does not find them.
+    /// Objects created under a lease: peers reach them only through the name that it announces.
     pub(super) fresh: HashMap<u64, u64>,
-    /// Files between the close and the end of the open.
+    /// Files between close and release.
     pub(super) closing: HashMap<u64, Closing>,
-    /// Of this node.
+    /// Lock leases of this node.
     pub(super) claims: HashMap<u64, LockLease>,
-    /// Of others.
+    /// Lock leases of peers.
     pub(super) foreign_claims: HashMap<u64, ObjectId>,
-    /// Those who want one that was in their way to end.
+    /// Requesters waiting for a conflicting lock lease to end.
     pub(super) claim_waiters: Vec<oneshot::Sender<()>>,
     pub(super) to_free: Vec<(u64, Seq)>,
     pub(super) foreign: HashMap<u64, PeerLease>,
     pub(super) arrivals: Vec<Waiter>,
-    /// Other sessions that nobody waits for until then.
+    /// Slow peers, by session, and until when nobody waits for them.
     pub(super) resented: HashMap<u64, Instant>,
-    /// The hints said that there is something to hear.
+    /// A hint announced new entries in the lease table.
     pub(super) woken: bool,
     pub(super) online: bool,
-    /// The store could not be asked the last time.
+    /// The last request to the store failed.
     pub(super) failed: bool,
     pub(super) ended: bool,
 }
@@ -92,17 +92,17 @@ impl State {
         }
     }
 
-    /// The others count on this node.
+    /// Reports whether the peers respect this node's leases.
     pub(super) fn is_valid(&self) -> bool {
         self.valid.is_some_and(|until| Instant::now() < until)
     }
 
-    /// It sees what others close, and they see what it closes.
+    /// Reports whether this node sees what peers close, and they see what it closes.
     pub(super) fn is_connected(&self) -> bool {
         self.begun && self.rounded && self.is_valid() && self.cursor >= self.began.1
     }
 
-    /// The log was read up to there.
+    /// Records that the log was read up to a commit.
     pub(super) fn set_cursor(&mut self, cursor: Seq) {
         self.cursor = self.cursor.max(cursor);
         if self.marks[0].0.elapsed() >= SESSION_TTL {
@@ -110,23 +110,23 @@ impl State {
         }
     }
 
-    /// Whether who made an object may still hold it for one that only he knows.
+    /// Reports whether the creator of an object may still consider it unknown to its peers.
     pub(super) fn is_young(&self, made: Seq) -> bool {
         made > self.marks[1].1
     }
 
-    /// The session is over. It is not taken up again: what the store has of it is left to its end.
+    /// Ends the session and starts with a new id; the old session expires in the store.
     pub(super) fn lose(&mut self) {
         self.forget();
         self.session = rand::random();
     }
 
-    /// Nobody waits for this node, and it for nobody.
+    /// Drops all leases and waits.
     pub(super) fn forget(&mut self) {
         self.valid = None;
         self.begun = false;
         self.company = 0;
-        // Senders that are dropped end the wait.
+        // Dropped senders end the waits.
         self.own.clear();
         self.by_object.clear();
         self.fresh.clear();

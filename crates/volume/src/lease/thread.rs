@@ -1,4 +1,4 @@
-//! Speaking with the store.
+//! The threads that exchange leases with the store: one sends requests and heartbeats, the other waits for hints.
 
 use std::time::{Duration, Instant};
 
@@ -10,15 +10,15 @@ use crate::id::Seq;
 use crate::runtime::runtime;
 use crate::store::{LeaseRequest, LeaseResponse, StoreError};
 
-/// How long a wait for a hint is, and for an answer of others.
+/// Length of a wait for a hint; [`ACK`] is that of a wait for acknowledgements.
 const HINT: Duration = Duration::from_secs(1);
 const ACK: Duration = Duration::from_millis(50);
-/// The kernel is told within this, or is not waited for.
+/// Longest wait for kernel invalidations.
 const KERNEL: Duration = Duration::from_secs(1);
-/// Between attempts to reach a store, at most.
+/// Maximum interval between attempts to reach the store.
 const SELDOM: Duration = Duration::from_secs(10);
 
-/// Says what there is to say, until the end.
+/// Sends requests to the store until the end.
 pub(super) fn run(inner: &Inner) {
     let mut again = Backoff::new(SELDOM);
     let mut said_at: Option<Instant> = None;
@@ -72,7 +72,7 @@ pub(super) fn run(inner: &Inner) {
             }
             Err(error) => {
                 inner.lose(&error);
-                // A store without leases: now and then is enough.
+                // The store does not support leases: rare attempts are enough.
                 let wait = if let StoreError::Denied(_) = error { SELDOM } else { again.next() };
                 let mut state = inner.state.lock();
                 let until = Instant::now() + wait;
@@ -90,7 +90,7 @@ fn hear(inner: &Inner, ask: &LeaseRequest, told: &LeaseResponse, before: Instant
     }
     let taken = state.heard(ask, told, before);
     if taken {
-        // Before the kernel is told: what it asks from then on finds them.
+        // Before the invalidations: requests that the kernel makes from then on find the leases.
         inner.note(&state);
         let stale = inner.replica.names_stale();
         drop(state);
@@ -101,13 +101,13 @@ fn hear(inner: &Inner, ask: &LeaseRequest, told: &LeaseResponse, before: Instant
         return;
     }
     state.company = told.company;
-    // From here on those who change something say so; what was changed before is owed as a whole.
+    // From here on changes are announced. Earlier ones are announced as a whole, below.
     inner.note(&state);
-    // Somebody new. One who comes himself owes nothing of before: he was not connected.
+    // A new peer. A node that begins a session itself has nothing earlier to announce: it was not connected.
     let newcomer = told.newest > state.newest;
     state.owes_ack = taken || newcomer;
     if newcomer && !told.began {
-        // What is not taken is owed to nobody.
+        // Changes that the store rejects are not announced.
         let sends = inner.store.only_reads().is_none();
         if sends && inner.replica.pending_count().unwrap_or(1) > 0 {
             state.owe_all();
@@ -122,7 +122,7 @@ fn hear(inner: &Inner, ask: &LeaseRequest, told: &LeaseResponse, before: Instant
     state.failed = false;
     inner.read_up(&mut state);
     inner.note(&state);
-    // What is to be read, of those who wait.
+    // Fetches the commits that waiters need.
     if !state.foreign.is_empty() || !state.is_connected() {
         inner.synchronise.wake();
     }
@@ -148,7 +148,7 @@ impl State {
             seen: self.seen,
             ..LeaseRequest::default()
         };
-        // The first time nothing is there to be said.
+        // The first request only begins the session.
         if self.valid.is_some() {
             let new = self.own.iter().filter(|(_, own)| own.at.is_none());
             ask.take = new.map(|(lease, own)| (*lease, own.object)).collect();
@@ -159,12 +159,12 @@ impl State {
         ask
     }
 
-    /// What the store knows now. Whether others took leases.
+    /// Processes the store's reply. Returns whether peers took leases.
     fn heard(&mut self, ask: &LeaseRequest, told: &LeaseResponse, before: Instant) -> bool {
         if told.began {
             let (valid, company) = (self.valid, self.company);
             self.forget();
-            // Nobody waits for these any more, and nobody else would give them back.
+            // Nobody waits for these lock leases any more, and nothing else would release them.
             let claims = ask.take.iter().filter(|(_, on)| is_claim(*on));
             self.to_free.extend(claims.map(|(lease, _)| (*lease, Seq(0))));
             tracing::debug!(?valid, company, "a session of leases begins");
@@ -189,7 +189,7 @@ impl State {
     }
 }
 
-/// Hears that there is something to hear.
+/// Waits for hints and wakes the other thread when the lease table has new entries.
 pub(super) fn listen(inner: &Inner) {
     let mut again = Backoff::new(HINT);
     loop {
@@ -211,7 +211,7 @@ pub(super) fn listen(inner: &Inner) {
             Ok(true) => {
                 again.begin();
                 let mut state = inner.state.lock();
-                // It was heard of meanwhile.
+                // It may have been processed meanwhile.
                 if state.seen == seen {
                     state.woken = true;
                     inner.wake.notify_all();

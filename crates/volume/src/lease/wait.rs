@@ -1,4 +1,4 @@
-//! Waiting, in a handler that holds up no thread meanwhile.
+//! Futures with a deadline, for handlers that must not block a thread.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -9,12 +9,13 @@ use tokio::task::JoinHandle;
 
 use crate::runtime::runtime;
 
-/// The end of a wait, which comes in any case: nobody waits for ever.
+/// A future that completes in any case, at its deadline at the latest.
 #[derive(Debug)]
 pub struct Wait(JoinHandle<()>);
 
 impl Wait {
-    /// For something, which goes on by itself meanwhile, but not longer than this; `late` runs where it did not come.
+    /// Waits for a future for at most a given time; runs `late` on timeout. The future runs without being polled by the
+    /// waiter.
     pub fn new(
         what: impl Future<Output = ()> + Send + 'static,
         at_most: Duration,
@@ -27,12 +28,12 @@ impl Wait {
         }))
     }
 
-    /// For so long.
+    /// Waits for a given time.
     pub fn pause(length: Duration) -> Self {
         Self(runtime().spawn(async move { tokio::time::sleep(length).await }))
     }
 
-    /// For the end of all of them.
+    /// Waits for all of them; `None` if there are none.
     pub(super) fn all(mut waits: Vec<Self>) -> Option<Self> {
         match waits.len() {
             0 | 1 => waits.pop(),
@@ -44,7 +45,7 @@ impl Wait {
         }
     }
 
-    /// Waits on this thread.
+    /// Blocks this thread until completion.
     pub fn block(self) {
         runtime().block_on(self);
     }

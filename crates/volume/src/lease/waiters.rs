@@ -1,4 +1,4 @@
-//! Those who come to what somebody else has changed.
+//! Leases of peers, and the local operations that wait for the changes announced by them.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,14 +15,15 @@ use crate::store::LeaseEvent;
 use crate::store::lease_table::EVERYTHING;
 
 impl Inner {
-    /// What has to be waited for by one who comes to an object.
+    /// Returns what an operation on an object has to await, if peers hold leases on it.
     pub(super) fn wait_for_peers(self: &Arc<Self>, num: u64, lists: bool) -> Option<Wait> {
         if !self.foreign.load(Ordering::Acquire) {
             return None;
         }
         let node = self.replica.get(num).ok()?;
         let mut about = vec![node.id];
-        // What is new on another machine is announced where it was made, and may be found past its name, in a listing.
+        // A new object of a peer is announced under its parent directory, and may be found there without a lookup, in a
+        // listing.
         if self.state.lock().is_young(node.created_seq) {
             about.extend(self.replica.parents(num).ok()?);
         }
@@ -36,7 +37,8 @@ impl Inner {
         }))
     }
 
-    /// The log was read up to the cursor: what was changed is here. The kernel has to know it before a directory is listed; who opens a file waits for what the kernel is told of that alone.
+    /// Advances leases whose changes are applied, since the log was read up to the cursor. Listings also wait for the kernel
+    /// invalidations; an open waits for the invalidations of its own file separately.
     pub(super) fn read_up(&self, state: &mut State) {
         let read = state.read_up();
         if read.is_empty() {
@@ -55,7 +57,7 @@ impl Inner {
 }
 
 impl State {
-    /// Hears of a lease of somebody else; whether it is a new one.
+    /// Processes a peer's lease event. Returns whether it is a new lease.
     pub(super) fn hear(&mut self, event: &LeaseEvent) -> bool {
         match event.freed {
             None => {
@@ -95,7 +97,7 @@ impl State {
         Some((leases, wait))
     }
 
-    /// Those who hold these kept somebody waiting for too long.
+    /// Stops waiting for the holders of these leases for a while, after a timeout.
     fn resent(&mut self, leases: &[u64]) {
         let until = Instant::now() + SLOW_PEER_PENALTY;
         for foreign in leases.iter().filter_map(|lease| self.foreign.get(lease)) {
@@ -104,7 +106,7 @@ impl State {
         self.arrivals.retain(|waiter| !waiter.done.is_canceled());
     }
 
-    /// What was changed is here, of which leases?
+    /// Marks leases as read whose changes are applied, and returns them.
     fn read_up(&mut self) -> Vec<u64> {
         let mut read = Vec::new();
         for (lease, foreign) in &mut self.foreign {
@@ -119,7 +121,7 @@ impl State {
         read
     }
 
-    /// The kernel knows of it.
+    /// Drops leases whose changes are invalidated in the kernel.
     fn told(&mut self, leases: &[u64]) {
         for lease in leases {
             self.foreign.remove(lease);
@@ -127,7 +129,7 @@ impl State {
         self.let_in();
     }
 
-    /// Lets those go on who have nothing to wait for any more.
+    /// Wakes waiters that have nothing left to wait for.
     pub(super) fn let_in(&mut self) {
         let foreign = &self.foreign;
         let waits = |waiter: &Waiter| {

@@ -1,4 +1,4 @@
-//! What has to be in the log before a lease is given back.
+//! Write leases of this node, each held until the changes under it are committed to the log.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -12,21 +12,23 @@ use crate::id::{ObjectId, Seq};
 use crate::replica::Replica;
 use crate::store::lease_table::EVERYTHING;
 
-/// A lease takes new debts for so long. Then there is another one, so that those who wait for the first do not wait for
-/// all that somebody does who never stops.
+/// How long a lease takes further changes. A new lease follows, so that peers waiting for the first do not wait for all later
+/// changes of a busy writer.
 const OPEN: Duration = Duration::from_millis(250);
-/// Leases of this node. Beyond, one of everything is taken.
+/// Maximum number of leases of this node. Above it, one lease on everything is taken.
 const MOST_OWN: usize = 512;
-/// Debts of a lease. Beyond, it waits until all was sent.
+/// Maximum number of changes under a lease. Above it, the lease waits until everything is pushed.
 const MOST_DEBTS: usize = 65_536;
-/// From the close of a file to the end of its open, if that was the last close of it.
+/// Longest time from the close of a file to its release, if that was the last close of the open.
 const CLOSING: Duration = Duration::from_secs(1);
 
 impl Inner {
-    /// Has all others know that something was changed. `made`: what is new is found by nobody who does not find this.
+    /// Announces a change to all peers. `made`: a new object that peers can reach only through the announced one. Returns the
+    /// wait for their acknowledgement.
     pub(super) fn announce(&self, num: u64, debt: UncommittedChange, made: Option<u64>) -> Option<Wait> {
         let node = self.replica.get(num).ok()?;
-        // What the store has is found by others, in a listing that they had begun: no lease on where it was made is in their way.
+        // Peers can reach an object that the store has through a listing begun earlier, where a lease on the parent has no
+        // effect.
         let is_new = node.created_seq == Seq(0);
         let mut state = self.state.lock();
         let wait = state.track(node.id, is_new.then_some(num), debt, made);
@@ -39,12 +41,12 @@ impl Inner {
 }
 
 impl State {
-    /// Somebody closes a file that he may have written.
+    /// Records the close of a file that may have been written.
     pub(super) fn close(&mut self, num: u64) {
         self.closing.insert(num, Closing::Soon(Instant::now() + CLOSING));
     }
 
-    /// What he wrote can be sent from now on.
+    /// Records the release: the content can be pushed from now on.
     pub(super) fn closed(&mut self, num: u64) {
         if let Some(closing) = self.closing.get_mut(&num) {
             self.serial += 1;
@@ -52,12 +54,13 @@ impl State {
         }
     }
 
-    /// Another node comes, who knows nothing of what was closed before.
+    /// Announces all pending changes to a new peer, which does not know of earlier closes.
     pub(super) fn owe_all(&mut self) {
         self.track(EVERYTHING, None, UncommittedChange::All, None);
     }
 
-    /// `new`: its number, where others do not know the object.
+    /// Adds a change to an open lease on the object, or to a new lease. `new`: the inode number, if peers do not know the
+    /// object. Returns the wait for the acknowledgement of all peers, if it is still to come.
     fn track(
         &mut self,
         id: ObjectId,
@@ -94,7 +97,7 @@ impl State {
         let own = self.own.get_mut(&lease)?;
         match own.debts.len() < MOST_DEBTS {
             true => own.debts.push_back((self.serial, debt)),
-            // The last one stands for all before it.
+            // This entry covers all before it.
             false => own.debts = [(self.serial, UncommittedChange::All)].into(),
         }
         if let Some(made) = made {
@@ -108,7 +111,7 @@ impl State {
         Some(wait)
     }
 
-    /// All others have seen what has at most this place.
+    /// Records that all peers have acknowledged the leases up to a position.
     pub(super) fn seen_by_all(&mut self, at: u64) {
         for own in self.own.values_mut().filter(|own| own.at.is_some_and(|place| place <= at)) {
             own.acked = true;
@@ -118,13 +121,13 @@ impl State {
         }
     }
 
-    /// Something waits until all others have seen it.
+    /// Reports whether a lease waits for acknowledgements.
     pub(super) fn awaits_acks(&self) -> bool {
         self.own.values().any(|own| own.at.is_some() && !own.acked)
     }
 
-    /// Looks what is in the log, after a round of synchronisation that began when [`serial`](Self::serial) was `began`;
-    /// in an idle one nothing was left to be sent that can be. Whether there is something to give back.
+    /// Drops changes that are in the log, after a round of synchronisation that began when [`serial`](Self::serial) was
+    /// `began`; an `idle` round left nothing to push that can be pushed. Returns whether leases are to be released.
     pub(super) fn settle(&mut self, replica: &Replica, began: u64, idle: bool) -> bool {
         let now = Instant::now();
         let closing = &self.closing;
@@ -147,7 +150,7 @@ impl State {
             while own.debts.front().is_some_and(|(serial, debt)| is_settled(*serial, debt)) {
                 own.debts.pop_front();
             }
-            // What nobody was told of yet is still to be told: somebody waits for that.
+            // A lease without an acknowledgement stays: its writer still waits for one.
             if own.debts.is_empty() && own.acked {
                 freed.push(*lease);
             }

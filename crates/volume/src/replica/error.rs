@@ -1,4 +1,4 @@
-//! What can go wrong.
+//! Errors of opening a replica and of operations on it.
 
 use std::io;
 use std::path::PathBuf;
@@ -6,24 +6,24 @@ use std::path::PathBuf;
 use rusqlite::ffi;
 use rustix::io::Errno;
 
-/// Why a replica cannot be opened.
+/// The reasons why a replica cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum ReplicaError {
     /// Its directory cannot be used.
     #[error("cannot use {}: {error}", path.display())]
     Directory {
-        /// Which.
+        /// The directory or file.
         path: PathBuf,
         /// The cause.
         error: io::Error,
     },
-    /// Somebody has it open.
+    /// Another process has it open.
     #[error("{} is in use: it is mounted already", .0.display())]
     Busy(PathBuf),
-    /// It was made by a newer version.
+    /// It was created by a newer version.
     #[error("the replica has format {found}, and this version knows {known}: use a newer version")]
     Format {
-        /// What it has.
+        /// The format of the replica.
         found: u32,
         /// The newest format that this version knows.
         known: u32,
@@ -31,22 +31,22 @@ pub enum ReplicaError {
     /// It belongs to another volume or node.
     #[error("the replica is {what} {found:?}, not {wanted:?}: give another --cache directory")]
     Other {
-        /// Of which kind.
+        /// The property that differs: the volume or the node.
         what: &'static str,
-        /// What it is.
+        /// The identity of the replica.
         found: String,
-        /// What was asked for.
+        /// The identity that was requested.
         wanted: String,
     },
-    /// Its database.
+    /// An error of its database.
     #[error("the replica's database: {0}")]
     Database(#[from] rusqlite::Error),
 }
 
-/// Why an operation was not done.
+/// The reason why an operation failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct OpError {
-    /// What a caller is told.
+    /// The error for the caller.
     pub(crate) errno: Errno,
     /// The database failed: it may hold half of a change.
     pub(crate) database: bool,
@@ -66,7 +66,7 @@ impl From<Errno> for OpError {
     }
 }
 
-/// What a caller is told of an error of the cache's file system.
+/// Converts an error of the cache's file system to an error number.
 pub(crate) fn errno(error: io::Error) -> Errno {
     Errno::from_io_error(&error).unwrap_or(Errno::IO)
 }
@@ -80,7 +80,7 @@ impl From<io::Error> for OpError {
 impl From<rusqlite::Error> for OpError {
     fn from(error: rusqlite::Error) -> Self {
         tracing::error!("the replica's database: {error}");
-        // A file system that cannot keep room has none for the index of the log: hardly anything else fails there.
+        // On a file system without preallocation, a full disk prevents growing the WAL index; hardly anything else does.
         let index = error.sqlite_error().map(|error| error.extended_code) == Some(ffi::SQLITE_IOERR_SHMSIZE);
         let is_full = index || error.sqlite_error_code() == Some(rusqlite::ErrorCode::DiskFull);
         Self { errno: if is_full { Errno::NOSPC } else { Errno::IO }, database: true }

@@ -1,11 +1,11 @@
-//! The tree as one node has it.
+//! The local replica of a volume on one node.
 //!
-//! A [`Replica`] is a database with all the metadata of a volume, and a directory of backing files with contents as far as
-//! they were wanted. It is read and changed as if there was no network: each change also notes what both sides had agreed
-//! on before, and synchronisation carries it away later.
+//! A [`Replica`] is a database with all the metadata of a volume, and a directory of backing files with the cached contents.
+//! Reads and changes work without the network: each change also records the base version, the last state agreed with the
+//! store, and synchronisation sends the change later.
 //!
-//! What is changed lasts from the next `sync` on; without one it is committed within 20 ms, which outlives the
-//! process but not the machine. A replica that was killed at any point is whole when it is opened again.
+//! A change is durable from the next `sync` on. Without one it is committed within 20 ms, which survives a crash of the
+//! process but not of the machine. A replica that was killed at any point is consistent when it is opened again.
 
 mod cache;
 mod data;
@@ -55,24 +55,24 @@ use sync_adapter::foreground::ForegroundLoad;
 use crate::id::{NodeName, Seq};
 use crate::object::Time;
 
-/// Who has to hear of what synchronisation changed: caches in front of a replica.
+/// Receives invalidations for changes applied by synchronisation: the caches in front of a replica.
 ///
-/// Calls come before anybody sees the change, while the replica is locked: they must not wait, nor ask it for anything.
+/// The calls are made before anybody can see the change, with the replica locked: they must not block or call back.
 pub trait KernelCache: Send + Sync {
-    /// Attributes of an object.
+    /// Invalidates the attributes of an object.
     fn object_changed(&self, num: u64);
-    /// What a name of a directory leads to; the directory's listing and attributes too. `was_directory`: it led to a directory,
-    /// in which somebody may be.
+    /// Invalidates one name of a directory, and the directory's listing and attributes. `was_directory`: the name referred to
+    /// a directory, which a process may have as its working directory.
     fn link_changed(&self, parent: u64, name: &[u8], was_directory: bool);
-    /// What a file holds, with its attributes.
+    /// Invalidates the data and attributes of a file.
     fn content_changed(&self, num: u64);
 
-    /// Any name may lead elsewhere from now on: none is believed that was told before this is ready.
+    /// Invalidates all names. When the future is ready, no name cached before this call is used any more.
     fn names_stale(&self) -> BoxFuture<'static, ()> {
         Box::pin(std::future::ready(()))
     }
 
-    /// Ready once all that was said so far is known.
+    /// Completes once all invalidations issued so far have taken effect.
     fn settled(&self) -> BoxFuture<'static, ()> {
         Box::pin(std::future::ready(()))
     }
@@ -81,28 +81,29 @@ pub trait KernelCache: Send + Sync {
 /// The clock of a replica.
 pub type Clock = Arc<dyn Fn() -> Time + Send + Sync>;
 
-/// Who hears of commits.
+/// Callback that is notified of commits.
 pub type Watcher = Box<dyn Fn() + Send + Sync>;
 
-/// How a replica is opened.
+/// Options for opening a replica.
 #[derive(Clone)]
 pub struct Options {
-    /// The volume, by something that no other has.
+    /// The unique identifier of the volume.
     pub volume: String,
-    /// This node.
+    /// The name of this node.
     pub node: NodeName,
-    /// Commits by itself, on a thread. Without, nothing lasts but by [`Replica::commit`] and [`Replica::sync`].
+    /// Starts the background threads, one of which commits. Without them only [`Replica::commit`] and [`Replica::sync`] make
+    /// changes durable.
     pub background: bool,
-    /// The time.
+    /// The source of the current time.
     pub clock: Clock,
-    /// The upper half of new ids; by chance if not given. No two sessions of any node may have the same.
+    /// The upper half of new object ids; random if `None`. No two sessions of any node may use the same value.
     pub ids: Option<u64>,
-    /// The user and group that a new volume's top directory belongs to until the store says otherwise.
+    /// The user and group that own a new volume's root directory until the store provides its attributes.
     pub owner: (u32, u32),
 }
 
 impl Options {
-    /// As a node has it.
+    /// Returns the defaults of a node: background threads, the system clock, random ids, root as the owner.
     pub fn new(volume: impl Into<String>, node: NodeName) -> Self {
         Self {
             volume: volume.into(),
@@ -124,7 +125,7 @@ impl std::fmt::Debug for Options {
     }
 }
 
-/// The tree as one node has it.
+/// The local replica of a volume.
 pub struct Replica {
     inner: Arc<Inner>,
     _keeper: Option<PoolWorker>,
@@ -133,14 +134,14 @@ pub struct Replica {
     _committer: Option<Committer>,
 }
 
-/// What the committer shares.
+/// State shared with the background threads.
 pub(crate) struct Inner {
     core: Mutex<ReplicaDb>,
     shared: Shared,
     crowd: ForegroundLoad,
 }
 
-/// What is not under the lock of the database.
+/// State outside the database lock.
 pub(crate) struct Shared {
     files: BackingDir,
     spare: BackingFilePool,
@@ -152,7 +153,7 @@ pub(crate) struct Shared {
     unmet: cache::offline_misses::OfflineMisses,
     /// Rings when what is here may have changed.
     space: cache::eviction::Notify,
-    /// There are limits to what may be held.
+    /// Set while quota limits exist.
     limited: Arc<AtomicBool>,
     fetcher: RwLock<Option<Arc<dyn Fetcher>>>,
     caches: OnceLock<Arc<dyn KernelCache>>,
@@ -162,7 +163,7 @@ pub(crate) struct Shared {
     node: NodeName,
     volume: String,
     directory: PathBuf,
-    /// Held as long as the replica is open.
+    /// Directory lock, held as long as the replica is open.
     _lock: std::fs::File,
 }
 
@@ -171,7 +172,7 @@ impl Shared {
         (self.clock)()
     }
 
-    /// Commits what was changed, and tells caches where that cannot be.
+    /// Commits the transaction. On failure, invalidates the caches if the database rolled back.
     fn commit(&self, core: &mut ReplicaDb) -> Result<()> {
         let done = self.durable.commit(core);
         if done.is_err() {
@@ -180,7 +181,8 @@ impl Shared {
         done
     }
 
-    /// Whatever somebody was shown may not be so.
+    /// After a rollback, invalidates every name and the contents of all referenced inodes: replies may have shown lost
+    /// changes.
     fn tell_undone(&self, core: &mut ReplicaDb) {
         if !core.take_rolled_back() {
             return;
@@ -199,10 +201,10 @@ impl std::fmt::Debug for Replica {
 }
 
 impl Replica {
-    /// Opens the replica in a directory, or makes one there. What a crash left is put right.
+    /// Opens the replica in a directory, or creates one there, and recovers from a crash.
     ///
     /// # Errors
-    /// See [`ReplicaError`].
+    /// Returns [`ReplicaError`] if the directory or its database cannot be used.
     pub fn open(directory: &Path, options: Options) -> Result<Self, ReplicaError> {
         let lock = data::backing::lock(directory)?;
         let path = directory.join("replica.db");
@@ -252,32 +254,32 @@ impl Replica {
         Ok(Self { inner, _keeper: keeper, _workers: workers, _committer: committer })
     }
 
-    /// The volume, as it was opened.
+    /// Returns the identifier of the volume, as given to [`open`](Self::open).
     pub fn volume(&self) -> &str {
         &self.inner.shared.volume
     }
 
-    /// Where it is kept.
+    /// Returns the directory of the replica.
     pub fn directory(&self) -> &Path {
         &self.inner.shared.directory
     }
 
-    /// This node.
+    /// Returns the name of this node.
     pub fn node_name(&self) -> &NodeName {
         &self.inner.shared.node
     }
 
-    /// Who hears of changes that synchronisation makes. The first counts.
+    /// Sets the caches to invalidate for changes applied by synchronisation. Only the first call has an effect.
     pub fn set_caches(&self, caches: Arc<dyn KernelCache>) {
         self.inner.shared.caches.set(caches).ok();
     }
 
-    /// Whether others wait for what is changed here: then synchronisation lets nobody go first.
+    /// Sets whether peers wait for changes of this node: synchronisation then does not yield to foreground operations.
     pub(crate) fn set_urgent(&self, hurried: bool) {
         self.inner.crowd.set_urgent(hurried);
     }
 
-    /// See [`KernelCache::names_stale`].
+    /// Calls [`KernelCache::names_stale`].
     pub(crate) fn names_stale(&self) -> BoxFuture<'static, ()> {
         match self.inner.shared.caches.get() {
             Some(caches) => caches.names_stale(),
@@ -285,7 +287,7 @@ impl Replica {
         }
     }
 
-    /// See [`KernelCache::settled`].
+    /// Calls [`KernelCache::settled`].
     pub(crate) fn caches_settled(&self) -> BoxFuture<'static, ()> {
         match self.inner.shared.caches.get() {
             Some(caches) => caches.settled(),
@@ -293,29 +295,29 @@ impl Replica {
         }
     }
 
-    /// Who hears that something was committed here: what there is to synchronise. It must not wait.
+    /// Sets the callback for local commits, which may be pending changes to synchronise. It must not block.
     pub fn set_watcher(&self, watcher: Option<Watcher>) {
         *self.inner.shared.watcher.write() = watcher;
     }
 
-    /// Who brings contents that are not here; `None`: nobody can.
+    /// Sets the source of contents that are not cached; with `None` they cannot be fetched.
     pub fn set_fetcher(&self, fetcher: Option<Arc<dyn Fetcher>>) {
         *self.inner.shared.fetcher.write() = fetcher;
     }
 
-    /// Somebody uses an object once more: it stays, with or without a name, until as many uses ended.
+    /// Adds a reference to an inode, which then stays, linked or not, until as many references are released.
     pub fn hold(&self, num: u64) {
         self.inner.shared.held.add(num);
     }
 
-    /// So many uses of an object ended.
+    /// Drops references to an inode, and removes an unlinked one after the last.
     pub fn release(&self, num: u64, uses: u64) {
         if !self.inner.shared.held.remove(num, uses) {
             return;
         }
         let mut core = self.inner.core.lock();
         if core.unlinked_open.contains(&num) && !core.opens.contains_key(&num) {
-            // What fails is in the log; it is put right when the replica is opened again.
+            // A failure is logged and repaired when the replica is opened again.
             let buried = core.drop_unlinked(num);
             drop(core);
             if buried.is_ok() {
@@ -324,34 +326,35 @@ impl Replica {
         }
     }
 
-    /// Says of each object that is used that its attributes changed: they are shown in another way.
+    /// Invalidates the attributes of all referenced inodes, because their presentation changed.
     pub fn shown_otherwise(&self) {
         let Some(caches) = self.inner.shared.caches.get() else { return };
         let all = self.inner.shared.held.all();
         all.into_iter().chain([ROOT]).for_each(|num| caches.object_changed(num));
     }
 
-    /// Whether an object is used.
+    /// Reports whether an inode is referenced.
     pub fn is_held(&self, num: u64) -> bool {
         self.inner.shared.held.is_held(num)
     }
 
-    /// Goes up when synchronisation has changed something, before [`KernelCache`] hear of it and before anybody sees it.
+    /// Counts changes applied by synchronisation: incremented before [`KernelCache`] is notified and before anybody can see
+    /// them.
     pub fn applied(&self) -> u64 {
         self.inner.shared.applied.load(Ordering::SeqCst)
     }
 
-    /// Goes up when what was answered could not be kept, and is not so any more.
+    /// Counts rollbacks that lost changes already acknowledged to users.
     pub fn undone(&self) -> u64 {
         self.inner.shared.undone.load(Ordering::Relaxed)
     }
 
-    /// Objects that are used now.
+    /// Returns the number of referenced inodes.
     pub fn held(&self) -> u64 {
         self.inner.shared.held.len()
     }
 
-    /// The last commit of the store that is in this replica.
+    /// Returns the last commit of the store that is applied to this replica.
     ///
     /// # Errors
     /// EIO.
@@ -359,7 +362,7 @@ impl Replica {
         self.read(|core| core.cursor())
     }
 
-    /// Whether somebody wants this machine to leave the store alone.
+    /// Reports whether the user set this node offline.
     ///
     /// # Errors
     /// EIO.
@@ -367,7 +370,7 @@ impl Replica {
         self.read(|core| Ok(core.db.prepare_cached("SELECT 1 FROM meta WHERE key = 'offline'")?.exists([])?))
     }
 
-    /// Remembers that, also after a restart.
+    /// Stores whether the user set this node offline; the setting survives a restart.
     ///
     /// # Errors
     /// EIO, ENOSPC.
@@ -387,14 +390,14 @@ impl Replica {
         self.inner.read(read)
     }
 
-    /// Makes a change, all of it or nothing.
+    /// Makes a change atomically.
     fn change<T>(&self, change: impl FnOnce(&mut ReplicaDb, &Shared) -> Result<T>) -> Result<T, Errno> {
         self.inner.change(change)
     }
 }
 
 impl Inner {
-    /// For synchronisation, which is not one of those it gives way to.
+    /// Reads for synchronisation, which takes the lock as background work: it is not counted as foreground load.
     fn look<T>(&self, read: impl FnOnce(&mut ReplicaDb) -> Result<T>) -> Result<T, Errno> {
         read(&mut self.core.lock()).map_err(|fail| fail.errno)
     }
@@ -420,7 +423,7 @@ impl Inner {
             Err(fail) => fail,
         };
         if fail.database {
-            // Half of a change must not be committed, and there is no telling the halves apart.
+            // A partly executed change must not be committed, and it cannot be separated from the rest of the transaction.
             core.roll_back();
             self.shared.tell_undone(&mut core);
         }

@@ -1,4 +1,5 @@
-//! What is put right when a replica is opened.
+//! Recovery when a replica is opened: discards unsynced data after a machine crash, records unfinished writes, and removes
+//! unlinked objects and unknown backing files.
 
 use std::sync::Arc;
 
@@ -21,7 +22,7 @@ pub(crate) fn recover(
     is_new: bool,
 ) -> Result<(), ReplicaError> {
     let failed = |fail: OpError| unusable(std::path::Path::new("the replica"), fail.errno.into());
-    // The machine may have died between the two steps of making one.
+    // The machine may have crashed between the two steps of creating a replica.
     let is_begun = core.db.prepare("SELECT 1 FROM meta WHERE key = 'volume'")?.exists([])?;
     if is_new || !is_begun {
         begin_empty(core, options).map_err(failed)?;
@@ -38,7 +39,7 @@ pub(crate) fn recover(
     }
     core.commit().map_err(failed)?;
     point(Failpoint::ReplicaRecovered).map_err(|errno| failed(errno.into()))?;
-    // Those of objects whose making was never committed have numbers from the last reservations.
+    // Backing files of objects whose creation was never committed have numbers from the last reservations.
     let first = if has_died { 0 } else { core.reserved_until().saturating_sub(2 * NUMBERS_TOGETHER) };
     remove_unknown(core, files, first)
 }
@@ -94,14 +95,14 @@ fn numbers(core: &ReplicaDb, query: &str) -> Result<Vec<u64>, OpError> {
     Ok(rows.collect::<rusqlite::Result<_>>()?)
 }
 
-/// Files that were open to be written hold what their backing files hold.
+/// Records size and time of files that were open for writing, from their backing files.
 fn note_writes(core: &mut ReplicaDb, files: &BackingDir) -> Result<(), OpError> {
     for num in numbers(core, "SELECT num FROM object WHERE maybe_dirty")? {
         let Some(mut node) = core.find(num)?.filter(|node| node.links > 0) else { continue };
-        // One that was made and never committed to the disk's directory is empty.
+        // A new file whose name never reached the disk's directory is empty.
         let file = files.open_or_create(num)?;
         let (size, modified) = open_file::size_and_mtime(&file)?;
-        // A new one that was never opened to be written was not given its time yet.
+        // A new file that was never opened for writing has not set the time of its backing file yet.
         let is_untouched = (size, node.size) == (0, 0) && !node.dirty.contains(Dirty::CONTENT);
         if size != node.size || modified > node.modified && !is_untouched {
             core.begin()?;
@@ -115,7 +116,7 @@ fn note_writes(core: &mut ReplicaDb, files: &BackingDir) -> Result<(), OpError> 
     Ok(())
 }
 
-/// Nobody uses what has no name now.
+/// Removes unlinked objects, which nobody references now.
 fn bury_nameless(core: &mut ReplicaDb) -> Result<(), OpError> {
     core.flush()?;
     for num in numbers(core, "SELECT num FROM object WHERE nlink = 0")? {
@@ -127,8 +128,8 @@ fn bury_nameless(core: &mut ReplicaDb) -> Result<(), OpError> {
     Ok(())
 }
 
-/// Files that were removed before the machine died may be there again, with what they held: nothing is to be brought into
-/// these.
+/// Schedules the removal of backing files that reappeared, with their old data, after a machine crash: nothing must be
+/// fetched into them.
 fn doom_returned(core: &mut ReplicaDb, files: &BackingDir) -> Result<(), OpError> {
     core.flush()?;
     for num in files.numbers_from(0)? {
@@ -140,7 +141,7 @@ fn doom_returned(core: &mut ReplicaDb, files: &BackingDir) -> Result<(), OpError
     Ok(())
 }
 
-/// Files from a number on that are of no object.
+/// Removes backing files, from a number on, that belong to no object.
 fn remove_unknown(core: &ReplicaDb, files: &BackingDir, first: u64) -> Result<(), ReplicaError> {
     let unusable = |error| unusable(std::path::Path::new("data"), error);
     for num in files.numbers_from(first).map_err(unusable)? {

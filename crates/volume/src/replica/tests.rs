@@ -1,4 +1,4 @@
-//! Replicas against a model, and against sudden ends.
+//! Tests of replicas against a model, and of crashes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
@@ -21,7 +21,7 @@ fn new(kind: Kind) -> New<'static> {
     New { kind, mode: 0o644, owner: OwnerId(7), group: OwnerId(8), target: b"" }
 }
 
-/// Says that the store has all that is here.
+/// Marks all local changes as committed to the store.
 fn agree(replica: &Replica, seq: u64) {
     for pending in replica.pending(usize::MAX).unwrap() {
         match pending {
@@ -58,7 +58,7 @@ fn names(replica: &Replica, query: &str) -> Names {
         .unwrap()
 }
 
-/// The names as both sides last agreed, as far as the replica remembers.
+/// Returns the names of the base, as the replica has them.
 fn agreed(replica: &Replica) -> Names {
     names(
         replica,
@@ -72,7 +72,7 @@ fn all(replica: &Replica) -> Names {
     names(replica, "SELECT parent, name, child FROM link")
 }
 
-/// What must hold at any time.
+/// Checks invariants.
 fn check(replica: &Replica) {
     let all = all(replica);
     let mut links = BTreeMap::<u64, u32>::new();
@@ -121,7 +121,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// A tree of names, and what is a directory.
+/// A model of the tree: names, directories and modes.
 #[derive(Debug, Clone, Default, PartialEq)]
 struct Model {
     names: Names,
@@ -257,7 +257,7 @@ fn run(steps: Vec<Step>) {
                 let to = (model.directory(to_at), name(to_byte));
                 let renamed = replica.rename_leaving(from.0, &from.1, to.0, &to.1, how, leave).map(drop);
                 assert_eq!(renamed, model.rename(from.clone(), to, how));
-                // Something was moved.
+                // Only if something was renamed.
                 if leave.is_some() && renamed.is_ok() && !model.names.contains_key(&from) {
                     let left = replica.lookup(from.0, &from.1).unwrap();
                     assert_eq!(left.kind, Kind::Character(0, 0));
@@ -278,7 +278,7 @@ fn run(steps: Vec<Step>) {
                 (&*opened.file).write_all(&[byte; 3]).unwrap();
                 replica.release_open(num, true, opened.session);
                 assert_eq!(replica.get(num).unwrap().size, 3);
-                // The mark had to last, and all before it.
+                // The dirty mark was made durable, with everything before it.
                 replica.commit().unwrap();
                 committed = (model.clone(), base.clone());
             }
@@ -335,7 +335,7 @@ fn what_cancels_is_no_change() {
     replica.make(ROOT, b"new", new(Kind::Regular)).unwrap();
     replica.unlink(ROOT, b"new").unwrap();
     let pending = replica.pending(10).unwrap();
-    // The directory's time is all that is left.
+    // Only the directory's time is left.
     assert!(
         matches!(&pending[..], [LocalChange::Object(top)] if top.num == ROOT && top.dirty == Dirty::MODIFIED)
     );
@@ -438,7 +438,7 @@ fn what_was_written_to_a_new_file_before_a_crash_is_known() {
     let dir = tempfile::tempdir().unwrap();
     let replica = open(dir.path());
     let file = replica.make(ROOT, b"f", new(Kind::Regular)).unwrap();
-    // Between the two, as it may be at any time.
+    // A commit may happen between the two at any time.
     replica.commit().unwrap();
     let opened = replica.open_file(file.ino, true, false).unwrap();
     (&*opened.file).write_all(b"written").unwrap();
@@ -453,7 +453,7 @@ fn a_new_file_that_nobody_wrote_keeps_its_time() {
     let dir = tempfile::tempdir().unwrap();
     let replica = open(dir.path());
     let made = replica.make(ROOT, b"f", new(Kind::Regular)).unwrap();
-    // As where its backing file came to be after it was given its time.
+    // As if the backing file were created after the file was given its time.
     let later = std::time::SystemTime::now() + std::time::Duration::from_secs(5);
     let file = std::fs::File::open(dir.path().join(format!("data/0/{:x}", made.ino))).unwrap();
     file.set_modified(later).unwrap();
@@ -500,7 +500,7 @@ impl Fetcher for Store {
         range: std::ops::Range<u64>,
         into: &std::fs::File,
     ) -> Result<std::ops::Range<u64>, Errno> {
-        // Whole pieces of ten bytes.
+        // Whole chunks of ten bytes.
         let range = range.start / 10 * 10..range.end.next_multiple_of(10).min(content.size);
         for at in range.clone() {
             std::os::unix::fs::FileExt::write_all_at(into, &[at as u8], at).unwrap();

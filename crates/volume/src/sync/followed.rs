@@ -1,4 +1,4 @@
-//! A sealed log on its way into a replica: nothing of it is planned with before it was verified.
+//! Verifies a sealed log: no entry is used before its seal is verified.
 
 use crate::id::Seq;
 use crate::store::ledger::Ledger;
@@ -6,23 +6,23 @@ use crate::store::seal::Sealer;
 use crate::store::{LogEntry, SealedLog, StoreError};
 use crate::sync::{SyncError, SyncReplica};
 
-/// Entries that are read together.
+/// Entries read in one request.
 const ENTRIES: u64 = 1024;
 
-/// How far a sealed log was verified: never less far than it was applied.
+/// The verified position of a sealed log, never behind the applied position.
 #[derive(Debug)]
 pub(super) struct Followed {
     ledger: Ledger,
-    /// Where it was when the replica kept it.
+    /// The position last stored in the replica.
     kept: Seq,
 }
 
 impl Followed {
-    /// As the replica kept it, or from the beginning, and up to what was applied. All of the log that has no seals is verified
-    /// at once: what vouches for it stands at its end.
+    /// Resumes at the position stored in the replica, or at the beginning, and verifies up to the applied position. The part
+    /// of the log without seals is verified at once, because it is authenticated only at its end.
     ///
     /// # Errors
-    /// [`StoreError::Tampered`]; those of the store and of the replica.
+    /// [`StoreError::Tampered`]; the errors of the store and of the replica.
     pub fn resume(log: &dyn SealedLog, site: &impl SyncReplica, cursor: Seq) -> Result<Self, SyncError> {
         let sealer = log.sealer();
         let kept = site.ledger()?.filter(|kept| kept.at <= cursor);
@@ -34,7 +34,7 @@ impl Followed {
             let entries = log.stored_since(ledger.at(), most as usize)?;
             if entries.is_empty() {
                 return match ledger.at() < cursor {
-                    // Told with what to do by who compares the last entry.
+                    // The error of a mismatch at the last entry, whose message says what to do.
                     true => Err(SyncError::WentBack(cursor)),
                     false => Err(StoreError::Tampered(format!(
                         "its log ends with commit {}, and there were {until} when it was upgraded",
@@ -48,7 +48,7 @@ impl Followed {
         Ok(Self { ledger, kept })
     }
 
-    /// Verifies what was read.
+    /// Verifies entries read from the log.
     ///
     /// # Errors
     /// [`StoreError::Tampered`].
@@ -56,10 +56,10 @@ impl Followed {
         entries.iter().try_for_each(|entry| self.ledger.take(sealer, entry))
     }
 
-    /// All up to an entry was applied: the replica keeps that it was verified, and what is committed from now on attests it.
+    /// Stores the verified position once all entries up to `cursor` are applied. Later commits attest it.
     ///
     /// # Errors
-    /// Those of the replica.
+    /// Returns the errors of the replica.
     pub fn applied(
         &mut self,
         sealer: &Sealer,

@@ -1,8 +1,7 @@
-//! Carries changes between a replica and a store.
+//! Synchronisation: pushes local changes of a replica to a store, and pulls the store's log into the replica.
 //!
-//! The log of the store is the only way by which what both sides agree on changes: also what this node committed is
-//! learned from there. So an answer that was lost costs nothing, and a node that was killed at any point goes on where it
-//! was.
+//! The base version changes only by replaying the log, which includes this node's own commits. A lost reply is therefore
+//! harmless, and a node that was killed at any point resumes where it was.
 
 mod followed;
 mod resync;

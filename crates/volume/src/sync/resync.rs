@@ -1,4 +1,4 @@
-//! Reads the whole tree of a store.
+//! Reads the whole tree of a store and compares it with the base, for a node whose position is no longer in the log.
 
 use std::collections::BTreeSet;
 
@@ -8,20 +8,20 @@ use crate::object::LinkName;
 use crate::store::{MetaStore, Mutation, Page, StoreError, Transaction};
 use crate::sync::{SyncError, SyncReplica};
 
-/// Objects that are read together.
+/// Objects read in one request.
 const PAGE: usize = 1024;
 
-/// Commits that are caught up with in one look.
+/// Log entries read in one request.
 const ENTRIES: usize = 512;
 
-/// After so many looks that were all overtaken by commits, it is tried again later.
+/// Maximum number of re-reads because of concurrent commits, before the resync fails and is retried later.
 const LOOKS: u32 = 1000;
 
-/// How the store differs from what `site` takes as agreed, and the place of its log at which it does. `own` are commits of
-/// this node: all that they touched is in it, different or not.
+/// Returns how the store differs from the base of `site`, and the log position of that state. `own` are commits of this node:
+/// everything that they touch is included, even if equal.
 ///
-/// Pages of a tree that changes do not go together. So all that is touched by commits of the time of reading is read
-/// again, until there was a reading without a commit. What is kept in memory is only what differs.
+/// Pages of a changing tree are inconsistent with each other. Objects touched by commits during the scan are therefore read
+/// again, until a pass without a commit. Only differences are kept in memory.
 pub(super) fn snapshot(
     site: &impl SyncReplica,
     store: &dyn MetaStore,
@@ -57,7 +57,7 @@ pub(super) fn snapshot(
     Err(StoreError::Unreachable("the volume changes faster than it can be read".into()).into())
 }
 
-/// What a change is about.
+/// Collects the objects and names that a mutation touches.
 fn touch(change: &Mutation, ids: &mut BTreeSet<ObjectId>, names: Option<&mut BTreeSet<LinkName>>) {
     let name = match change {
         Mutation::Make(object) => {
@@ -84,7 +84,7 @@ struct Reading<'a, S> {
     site: &'a S,
     store: &'a dyn MetaStore,
     found: Snapshot,
-    /// Objects that are told of even where they do not differ.
+    /// Objects that are included even if they are equal.
     wanted: BTreeSet<ObjectId>,
 }
 
@@ -119,7 +119,7 @@ impl<S: SyncReplica> Reading<'_, S> {
         Ok(())
     }
 
-    /// One object and the names in it, anew.
+    /// Reads one object and its entries again.
     fn again(&mut self, id: ObjectId) -> Result<(), SyncError> {
         self.found.objects.remove(&id);
         let first = LinkName { parent: id, name: Vec::new() };
@@ -140,8 +140,8 @@ impl<S: SyncReplica> Reading<'_, S> {
         self.compare(page)
     }
 
-    /// Also these names, where they do not differ. Their directories are [wanted](Self::wanted), so that one that was not
-    /// found is not there.
+    /// Adds these names even if they are equal. Their directories are [wanted](Self::wanted), so a directory that was not
+    /// found does not exist.
     fn all_of(&mut self, names: BTreeSet<LinkName>) -> Result<(), SyncError> {
         let Self { site, found, .. } = self;
         site.read(&mut |trees| {

@@ -1,4 +1,5 @@
-//! Synchronisation by itself, on a thread.
+//! Runs synchronisation on a thread: rounds follow each other while there is work, and pause with exponential backoff after
+//! errors. A second thread waits for commits of peers by long polling.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,47 +14,47 @@ use crate::id::Seq;
 use crate::store::{MetaStore, StoreError};
 use crate::sync::{SyncError, SyncReplica, Synchroniser};
 
-/// Between attempts to reach a store, at most.
+/// Maximum interval between attempts to reach a store.
 const MAX_BACKOFF: Duration = Duration::from_secs(30);
 
-/// After a round in which nothing went well: what was refused is refused for the same reason at once.
+/// Pause after a round in which every commit was rejected: an immediate retry would be rejected for the same reason.
 const REFUSED: Duration = Duration::from_millis(500);
 
-/// Who misses the store has it tried so often.
+/// Minimum interval between retries on demand, while the store is unreachable.
 const RETRY_ON_DEMAND_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How long a wait for the store's hint is.
+/// Timeout of a long poll for commits in the store.
 const LONG_POLL_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Whether a node is in touch with its store.
+/// The state of the connection between a node and its store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LinkState {
-    /// It is, or nothing is known to the contrary.
+    /// Connected, or nothing is known to the contrary.
     Online,
-    /// Somebody wants it not to be.
+    /// Disconnected on request.
     Offline,
-    /// It cannot be, and tries again by itself.
+    /// The store is unreachable; retried automatically.
     Unreachable(String),
-    /// Changes of others come in, and those of this node are not taken. It tries again by itself.
+    /// Changes of other nodes are received, and those of this node are rejected; retried automatically.
     Denied(String),
-    /// It cannot go on, and tries again by itself.
+    /// Synchronisation failed; retried automatically.
     Stopped(String),
 }
 
-/// How synchronisation goes.
+/// The progress of synchronisation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Progress {
-    /// In touch with the store?
+    /// The state of the connection.
     pub touch: LinkState,
-    /// The place of the log up to which it was read.
+    /// The position in the log up to which it was read.
     pub cursor: Seq,
-    /// Commits of others that came in since the start.
+    /// Commits of other nodes received since the start.
     pub received: u64,
-    /// Commits that were accepted since the start.
+    /// Commits accepted since the start.
     pub sent: u64,
-    /// Changes that wait for a conflict to be resolved, or for a file to be closed.
+    /// Changes blocked by an unresolved conflict or a file open for writing.
     pub held: usize,
-    /// All that was known the last time is done.
+    /// The last round found nothing to do.
     pub idle: bool,
 }
 
@@ -61,7 +62,7 @@ struct State {
     progress: Progress,
     woken: bool,
     nudged: Option<Instant>,
-    /// How often the store came into reach.
+    /// Counts how often the store became reachable.
     comings: u64,
     ended: bool,
 }
@@ -73,13 +74,13 @@ struct Shared {
     keeps: Arc<AtomicBool>,
 }
 
-/// Who hears of each round.
+/// Receives notifications of each round.
 pub trait RoundObserver: Send + Sync {
-    /// One begins. What this answers is given to its [`end`](Self::end).
+    /// Called when a round begins. The result is passed to its [`end`](Self::end).
     fn begin(&self) -> u64;
 
-    /// It went well, and read the log up to `cursor`. After an idle one nothing is left of what was changed before it began,
-    /// but for what cannot go now.
+    /// Called when a round succeeded and read the log up to `cursor`. After an idle round, no change made before it began is
+    /// left to push, except blocked ones.
     fn end(&self, began: u64, idle: bool, cursor: Seq);
 }
 
@@ -89,7 +90,7 @@ impl Shared {
         self.wake.notify_all();
     }
 
-    /// Until something happens, or for so long. `false`: it ends.
+    /// Waits until woken or for a time. Returns `false` at the end.
     fn rest(&self, at_most: Option<Duration>) -> bool {
         let mut state = self.state.lock();
         if !state.woken && !state.ended {
@@ -106,7 +107,7 @@ impl Shared {
         self.state.lock().progress.touch == LinkState::Offline
     }
 
-    /// Somebody's wish to be offline stays.
+    /// Sets the connection state, except while set offline.
     fn touch(&self, touch: LinkState) {
         let mut state = self.state.lock();
         if state.progress.touch != LinkState::Offline {
@@ -120,8 +121,8 @@ impl Shared {
 pub struct Waker(Arc<Shared>);
 
 impl Waker {
-    /// Whether the store is in reach, as far as is known, and for which time that is. Where it is not for another reason than
-    /// somebody's wish, it is tried soon.
+    /// Returns the count of reconnections if the store is believed to be reachable. If it is not, and the node is not set
+    /// offline, a retry follows soon.
     pub fn online(&self) -> Option<u64> {
         let mut state = self.0.state.lock();
         match state.progress.touch {
@@ -137,7 +138,7 @@ impl Waker {
         None
     }
 
-    /// There may be something to do.
+    /// Wakes the runner, because there may be work.
     pub fn wake(&self) {
         self.0.wake();
     }
@@ -149,7 +150,7 @@ impl std::fmt::Debug for Waker {
     }
 }
 
-/// Synchronises as long as it lives.
+/// Synchronises in the background until it is dropped.
 pub struct Runner {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
@@ -162,10 +163,10 @@ impl std::fmt::Debug for Runner {
 }
 
 impl Runner {
-    /// Starts, offline if that is wanted.
+    /// Starts the threads; offline at first unless `online` is set.
     ///
     /// # Errors
-    /// Those of starting threads.
+    /// The errors of starting threads.
     pub fn start<S: SyncReplica + Send + 'static>(
         synchroniser: Synchroniser<S>,
         store: Arc<dyn MetaStore>,
@@ -191,13 +192,13 @@ impl Runner {
         Ok(runner)
     }
 
-    /// To be called when something was changed here.
+    /// Returns a handle to wake the runner after local changes.
     pub fn waker(&self) -> Waker {
         Waker(self.shared.clone())
     }
 
-    /// Goes on, or leaves the store alone until told otherwise. What is changed after this returned is not sent, though a round
-    /// may be under way.
+    /// Goes online, or offline until set online again. Changes made after this returns are not pushed, even if a round is in
+    /// progress.
     pub fn set_online(&self, online: bool) {
         self.shared.keeps.store(!online, Ordering::SeqCst);
         {
@@ -208,12 +209,12 @@ impl Runner {
         self.shared.wake();
     }
 
-    /// Who hears of each round. The first counts.
+    /// Sets the observer of rounds. Only the first call has an effect.
     pub fn set_rounds(&self, rounds: Arc<dyn RoundObserver>) {
         self.shared.rounds.set(rounds).ok();
     }
 
-    /// How it goes.
+    /// Returns the progress.
     pub fn progress(&self) -> Progress {
         self.shared.state.lock().progress.clone()
     }
@@ -271,7 +272,7 @@ fn run<S: SyncReplica>(shared: &Shared, mut synchroniser: Synchroniser<S>) {
                     (_, true) => Some(REFUSED),
                     (true, _) => Some(Duration::ZERO),
                     _ if !is_taken => Some(again.next()),
-                    // A file that was being written is looked at again.
+                    // Checks again for files that were open for writing.
                     _ if step.held > 0 => Some(Duration::from_secs(1)),
                     _ => None,
                 }
@@ -284,7 +285,7 @@ fn run<S: SyncReplica>(shared: &Shared, mut synchroniser: Synchroniser<S>) {
                     }
                     _ => {
                         let touch = LinkState::Stopped(reason.clone());
-                        // Tried again and again, it is told once.
+                        // Logged once, not for each retry.
                         if shared.state.lock().progress.touch != touch {
                             tracing::error!("synchronisation stopped: {reason}");
                         }
@@ -297,7 +298,7 @@ fn run<S: SyncReplica>(shared: &Shared, mut synchroniser: Synchroniser<S>) {
     }
 }
 
-/// Hears of what others commit.
+/// Wakes the runner when the store has new commits.
 fn listen(shared: &Shared, store: &dyn MetaStore) {
     let mut again = Backoff::new(LONG_POLL_TIMEOUT);
     loop {
@@ -313,7 +314,7 @@ fn listen(shared: &Shared, store: &dyn MetaStore) {
             _ => store.wait(cursor, LONG_POLL_TIMEOUT),
         };
         match heard {
-            // What it stopped at is there still.
+            // The entry at which synchronisation stopped is still there.
             Ok(true) if matches!(touch, LinkState::Stopped(_)) => {
                 shared.wake();
                 std::thread::sleep(again.next());
@@ -321,13 +322,13 @@ fn listen(shared: &Shared, store: &dyn MetaStore) {
             Ok(true) => {
                 shared.wake();
                 again.begin();
-                // It takes a moment until the cursor has moved.
+                // The cursor moves only after a moment.
                 std::thread::sleep(Duration::from_millis(10));
             }
             Ok(false) => again.begin(),
             Err(_) => {
-                // A connection that ended is no news. But who reads is told at once that the store is not there, though there be
-                // nothing to send, or a round be in the middle of that.
+                // A failed poll alone proves nothing. An unreachable store is reported at once, though, so that readers learn
+                // of it even if there is nothing to push, or a round is in the middle of a push.
                 if let LinkState::Online | LinkState::Denied(_) = touch
                     && let Err(StoreError::Unreachable(reason)) = store.head()
                 {

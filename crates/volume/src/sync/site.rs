@@ -1,4 +1,4 @@
-//! What synchronisation needs of a replica.
+//! The interface of synchronisation to a replica, and the state that a replica stores for it.
 
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
@@ -9,25 +9,25 @@ use crate::object::{ChunkId, Object, Time};
 use crate::store::ledger::Kept;
 use crate::store::{ChunkLocation, LogEntry, Precondition, StoreError, Transaction, codec};
 
-/// Commits that are on their way. Kept by the replica until the log has told what became of them.
+/// A batch of commits sent to the store. The replica stores it until the log shows what became of it (a transactional
+/// outbox).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Outbox {
-    /// By which the store knows them again.
+    /// Identifies the batch to the store, for repeated attempts.
     pub token: u128,
-    /// In this order.
+    /// The commits, in order.
     pub items: Vec<Transaction>,
-    /// The last commit that was accepted, 0 if none was; `None`: there was no answer yet.
+    /// The last accepted commit, 0 if none was; `None` if there was no reply yet.
     pub answered: Option<Seq>,
-    /// When what it speaks of was begun to be looked for in the store of contents, and brought there: by the clock of the
-    /// replica. `None`: nobody knows.
+    /// When the check or upload of the referenced contents began, by the clock of the replica. `None` if unknown.
     pub begun: Option<Time>,
 }
 
 impl Outbox {
-    /// As [`encode`](Self::encode) gave it, or an older version, which kept no time.
+    /// Decodes the format of [`encode`](Self::encode), or an older one without the time.
     ///
     /// # Errors
-    /// Where it is neither.
+    /// Returns an error if the bytes are in neither format.
     pub fn decode(bytes: &[u8]) -> Result<Self, postcard::Error> {
         postcard::from_bytes(bytes).or_else(|_| {
             let (token, items, answered) = postcard::from_bytes(bytes)?;
@@ -35,13 +35,13 @@ impl Outbox {
         })
     }
 
-    /// As a replica keeps it. The time comes last: older versions read what is before it.
+    /// Encodes the outbox for the replica. The time comes last: older versions read only what is before it.
     pub fn encode(&self) -> Vec<u8> {
         codec::encode(self)
     }
 
-    /// Those that the store may have and of which the log was not read, up to this place of it. What was accepted of a batch is
-    /// one behind the other in the log.
+    /// Returns the commits that the store may have and that are behind `cursor` in the log. The accepted commits of a batch
+    /// are consecutive in the log.
     pub fn unread(mut self, cursor: Seq) -> Vec<Transaction> {
         if let Some(last) = self.answered {
             let unread = usize::try_from(last.0.saturating_sub(cursor.0)).unwrap_or(usize::MAX);
@@ -51,23 +51,23 @@ impl Outbox {
     }
 }
 
-/// What no store accepts, since no object has this id: but that it knows these chunks from then on.
+/// Returns a transaction that every store rejects, since no object has this id, but that makes these chunks known to the
+/// store.
 pub(crate) fn refused(chunks: Vec<(ChunkId, ChunkLocation)>) -> Transaction {
     Transaction { preconditions: vec![Precondition::Exists(ObjectId(0))], mutations: Vec::new(), chunks }
 }
 
-/// The last entry of the log that was read, by which a store that is not the same any more is told from the one that it was
-/// read from.
+/// Identifies the last log entry that was read, to detect a store that was rolled back or replaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogFingerprint {
     /// Sequence number of the commit.
     pub seq: Seq,
-    /// Of all that it says.
+    /// The digest of the whole entry.
     pub digest: [u8; 8],
 }
 
 impl LogFingerprint {
-    /// Of an entry.
+    /// Computes the fingerprint of an entry.
     pub fn of(entry: &LogEntry) -> Self {
         let hash = blake3::hash(&codec::encode(entry));
         let mut digest = [0; 8];
@@ -76,17 +76,17 @@ impl LogFingerprint {
     }
 }
 
-/// Why a step was not made.
+/// The reasons why a round failed.
 #[derive(Debug, thiserror::Error)]
 pub enum SyncError {
-    /// The store's reason.
+    /// An error of the store.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// There is no plan.
+    /// An error of planning.
     #[error(transparent)]
     Plan(#[from] PlanError),
-    /// The store went back to what it was once, or is another one. To follow it from here would skip what others commit, and
-    /// to read its whole tree would remove here what it lost.
+    /// The store was rolled back, or is another one. Following it from here would skip commits of other nodes, and reading
+    /// its whole tree would remove here what it lost.
     #[error(
         "the store is older than this machine knows it: commit {0}, which was read from it, is not in it any more. Put back a \
          newer copy of it; or save what it lacks from here, and begin anew with an empty replica"
@@ -97,67 +97,65 @@ pub enum SyncError {
     Replica(#[from] Errno),
 }
 
-/// A file and what of it went to the store of contents.
+/// A file and its uploaded content.
 pub type Contents = (Ino, Option<(u64, UploadedContent)>);
 
-/// A replica, as synchronisation sees it.
+/// The interface of synchronisation to a replica.
 pub trait SyncReplica {
-    /// The time.
+    /// Returns the current time.
     fn now(&self) -> Time;
 
-    /// Up to where the log was read.
+    /// Returns the position up to which the log was read.
     ///
     /// # Errors
-    /// Those of reading.
+    /// The errors of reading.
     fn cursor(&self) -> Result<Seq, Errno>;
 
-    /// What was kept by [`set_mark`](Self::set_mark).
+    /// Returns the fingerprint stored by [`set_mark`](Self::set_mark).
     ///
     /// # Errors
-    /// Those of reading.
+    /// The errors of reading.
     fn mark(&self) -> Result<Option<LogFingerprint>, Errno>;
 
-    /// Keeps the last entry of the log that was read.
+    /// Stores the fingerprint of the last log entry read.
     ///
     /// # Errors
-    /// Those of writing.
+    /// The errors of writing.
     fn set_mark(&self, mark: LogFingerprint) -> Result<(), Errno>;
 
-    /// What was kept by [`set_ledger`](Self::set_ledger).
+    /// Returns the state stored by [`set_ledger`](Self::set_ledger).
     ///
     /// # Errors
-    /// Those of reading.
+    /// The errors of reading.
     fn ledger(&self) -> Result<Option<Kept>, Errno> {
         Ok(None)
     }
 
-    /// Keeps how far a sealed log was verified, and counts of writers beside those that are kept.
+    /// Stores the verified position of a sealed log and updates the counts of its writers.
     ///
     /// # Errors
-    /// Those of writing.
+    /// The errors of writing.
     fn set_ledger(&self, ledger: &Kept) -> Result<(), Errno> {
         let _ = ledger;
         Ok(())
     }
 
-    /// Reads while nothing changes.
+    /// Reads a consistent state of the trees.
     ///
     /// # Errors
-    /// Those of the closure.
+    /// The errors of the closure.
     fn read(&self, read: &mut dyn FnMut(&dyn Trees) -> Result<(), PlanError>) -> Result<(), PlanError>;
 
-    /// Makes a plan while nothing else changes, and changes the replica by it, with the place in the log up to which it
-    /// was read: all in one transaction.
+    /// Plans and applies changes, with the new log position, in one transaction.
     ///
     /// # Errors
-    /// Those of the closure, and of writing. Then nothing is changed.
+    /// The errors of the closure, and of writing. Nothing is changed then.
     fn change(&self, cursor: Option<Seq>, plan: &mut Plan<'_>) -> Result<(), PlanError>;
 
-    /// The same with several plans, each for an entry of the log, one after the other: together in one transaction, or as
-    /// many of the first as went well. With the [mark](Self::mark).
+    /// Applies several plans in order, each for a log entry, with their [fingerprints](Self::mark): in one transaction, or as
+    /// many of the first as succeed.
     ///
-    /// # Errors
-    /// Those of [`change`](Self::change).
+    /// Returns the errors of [`change`](Self::change).
     fn change_each(&self, plans: &mut [(LogFingerprint, Box<Plan<'_>>)]) -> Result<(), PlanError> {
         plans.iter_mut().try_for_each(|(mark, plan)| {
             self.change(Some(mark.seq), plan)?;
@@ -165,53 +163,53 @@ pub trait SyncReplica {
         })
     }
 
-    /// What may differ from what was agreed on, in the order of the changes: after a place in that order, about so many.
-    /// With the place to go on at; `None`: that was all.
+    /// Returns about `most` names and objects that may differ from the base, in the order of their changes, behind the
+    /// position `after`. With the position to continue at, or `None` at the end.
     ///
     /// # Errors
-    /// Those of reading.
+    /// The errors of reading.
     fn todo(&self, after: i64, most: usize) -> Result<(DirtySet, Option<i64>), Errno>;
 
-    /// Brings what files hold into the store of contents, for some hours at most. `None`: it cannot go now. With its
-    /// [`version`](Trees::version) when it was read.
+    /// Uploads contents of files, for some hours at most. Returns `None` for files that cannot be uploaded now, and otherwise
+    /// the content and the file's [`version`](Trees::version) when it was read.
     ///
     /// # Errors
-    /// Those of the store of contents, and of reading.
+    /// The errors of the content store, and of reading.
     fn send(&self, files: Vec<(Ino, Object)>) -> Result<Vec<Contents>, SyncError>;
 
-    /// Whether somebody has a file open to be written: it may differ from what was agreed on at any moment.
+    /// Reports whether a file is open for writing, so that it may differ from the base at any moment.
     ///
     /// # Errors
-    /// Those of reading.
+    /// The errors of reading.
     fn is_written(&self, num: Ino) -> Result<bool, Errno> {
         let _ = num;
         Ok(false)
     }
 
-    /// The store went back to what it was once, or is as it should be again: what is here may be nowhere else in between.
+    /// Records that the store was rolled back, or is valid again. In between, local contents may be the only copies.
     ///
     /// # Errors
-    /// Those of writing.
+    /// The errors of writing.
     fn distrust_store(&self, is_distrusted: bool) -> Result<(), Errno> {
         let _ = is_distrusted;
         Ok(())
     }
 
-    /// Commits on their way.
+    /// Returns the pending batch of commits.
     ///
     /// # Errors
-    /// Those of reading.
+    /// The errors of reading.
     fn outbox(&self) -> Result<Option<Outbox>, Errno>;
 
-    /// Keeps commits on their way. They outlive this process when this returns.
+    /// Stores the pending batch of commits, which survives a crash of the process from here on.
     ///
     /// # Errors
-    /// Those of writing.
+    /// The errors of writing.
     fn set_outbox(&self, outbox: Option<&Outbox>) -> Result<(), Errno>;
 
-    /// Names with conflicts.
+    /// Returns the names with conflicts.
     ///
     /// # Errors
-    /// Those of reading.
+    /// The errors of reading.
     fn conflicts(&self) -> Result<Vec<DentryKey>, Errno>;
 }

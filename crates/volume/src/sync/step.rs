@@ -1,4 +1,7 @@
-//! One round: what was under way, what is new in the store, what is new here.
+//! One round of synchronisation: completes an earlier round's push, pulls the log of the store, and pushes local changes.
+//!
+//! Local changes are planned as commits and stored in the outbox of the replica before they are sent, so that an interrupted
+//! push is repeated with the same token.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,54 +22,54 @@ use crate::sync::resync::snapshot;
 use crate::sync::site::refused;
 use crate::sync::{LogFingerprint, Outbox, SyncError, SyncReplica};
 
-/// Entries that are read together.
+/// Log entries read in one request.
 const ENTRIES: usize = 1024;
 
-/// Entries that come into the replica together: users wait as long.
+/// Log entries applied in one transaction, which blocks users for as long.
 const TOGETHER: usize = 64;
 
-/// Changes that are looked at together, and commits that are sent together: contents that were brought into the store and
-/// not spoken of would be brought there again.
+/// Changes planned together and commits sent together. Contents that are uploaded but not referenced by a commit would be
+/// uploaded again.
 const LOOK: usize = 1024;
 const ITEMS: usize = LOOK;
 
-/// Contents that were sent, or that the store had, so long ago may be taken to be there: as long again is left until they are
-/// freed.
+/// Contents uploaded or found in the store within this time are certainly still there: the same time is left until garbage
+/// collection may delete them.
 const FRESH: Duration = Duration::from_secs(GRACE.as_secs() / 2);
 
-/// After so long no more contents are sent before what is there is committed.
+/// After this time a round uploads no more contents, and commits what is uploaded.
 const SENDING: Duration = Duration::from_secs(GRACE.as_secs() / 24);
 
-/// A clock may have been set back so far.
+/// How far a clock may have been set back.
 const SET_BACK: Duration = Duration::from_secs(300);
 
-/// What a round did.
+/// The result of a round.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Step {
-    /// Entries of the log that came in, but for this node's own.
+    /// Log entries received, except this node's own.
     pub received: usize,
-    /// Commits that were accepted.
+    /// Commits accepted by the store.
     pub sent: usize,
-    /// Commits that were refused: what they were based on had changed.
+    /// Commits rejected because their preconditions had changed.
     pub refused: usize,
-    /// Changes that cannot go now.
+    /// Blocked changes.
     pub held: usize,
     /// There may be more to do at once.
     pub more: bool,
-    /// What was changed here is not taken: why.
+    /// The reason why the store rejects this node's changes.
     pub denied: Option<String>,
 }
 
-/// Carries changes between a replica and a store, one round after the other.
+/// Synchronises a replica and a store, one round at a time.
 pub struct Synchroniser<S> {
     site: S,
     store: Arc<dyn MetaStore>,
     node: NodeName,
     token: Box<dyn FnMut() -> u128 + Send>,
-    /// Everything was refused the last time, at this place of the log.
+    /// The log position at which every commit was rejected in the last attempt.
     stuck: Option<Seq>,
     keeps: Arc<AtomicBool>,
-    /// How far the log was verified, of a volume whose log is sealed.
+    /// The verified position, for a volume with a sealed log.
     followed: Option<Followed>,
 }
 
@@ -77,7 +80,7 @@ impl<S> std::fmt::Debug for Synchroniser<S> {
 }
 
 impl<S: SyncReplica> Synchroniser<S> {
-    /// `token` gives numbers that no other commit of any node has.
+    /// Creates a synchroniser. `token` returns numbers that no other commit of any node has.
     pub fn new(
         site: S,
         store: Arc<dyn MetaStore>,
@@ -87,20 +90,20 @@ impl<S: SyncReplica> Synchroniser<S> {
         Self { site, store, node, token: Box::new(token), stuck: None, keeps: Arc::default(), followed: None }
     }
 
-    /// The replica.
+    /// Returns the replica.
     pub fn site(&self) -> &S {
         &self.site
     }
 
-    /// While this is set, nothing more is sent of what is changed here, not even by a round that is under way.
+    /// Returns the flag that stops pushing local changes, even in a round in progress.
     pub fn keeps(&self) -> Arc<AtomicBool> {
         self.keeps.clone()
     }
 
-    /// One round. After an error the next one goes on where this one was.
+    /// Runs one round. After an error the next round resumes where this one failed.
     ///
     /// # Errors
-    /// [`StoreError::Unreachable`](crate::store::StoreError::Unreachable) while off the network; see [`SyncError`].
+    /// [`StoreError::Unreachable`](crate::store::StoreError::Unreachable) while offline; see [`SyncError`].
     pub fn step(&mut self) -> Result<Step, SyncError> {
         let outcome = self.round();
         match &outcome {
@@ -115,7 +118,7 @@ impl<S: SyncReplica> Synchroniser<S> {
 
     fn round(&mut self) -> Result<Step, SyncError> {
         let mut step = Step::default();
-        // Whose changes are not taken hears of those of others all the same.
+        // A node whose changes are rejected still receives those of others.
         step.denied = denied(self.resume(&mut step))?;
         self.pull(&mut step)?;
         if !step.more && step.denied.is_none() {
@@ -125,7 +128,7 @@ impl<S: SyncReplica> Synchroniser<S> {
         Ok(step)
     }
 
-    /// Sends what is new here.
+    /// Pushes local changes.
     fn push(&mut self, step: &mut Step) -> Result<(), SyncError> {
         self.fill_outbox(step)?;
         self.send_outbox(step)?;
@@ -135,35 +138,35 @@ impl<S: SyncReplica> Synchroniser<S> {
         Ok(())
     }
 
-    /// Goes on with what an earlier round did not come to an end with.
+    /// Completes the push of an earlier round.
     fn resume(&mut self, step: &mut Step) -> Result<(), SyncError> {
         let Some(outbox) = self.site.outbox()?.filter(|outbox| outbox.answered.is_none()) else {
             return Ok(());
         };
-        // It was made for the store that was read, and for no other.
+        // The outbox is meant only for the store that the log was read from.
         match self.entries(self.site.cursor()?, 0) {
             Err(SyncError::Store(StoreError::Forgotten(_))) => {}
             checked => drop(checked?),
         }
         if !self.is_fresh(outbox.begun) {
-            // Whether it is in the store may be told by the log alone: of many batches the store remembers the last.
+            // Only the log shows whether the store has the batch: of a node's batches the store remembers the last one.
             while !self.pull(step)? {}
         }
         self.send_outbox(step)
     }
 
-    /// Whether contents of which a plan that was begun then speaks are in the store for sure.
+    /// Reports whether contents referenced by a plan begun at that time are certainly still in the store.
     fn is_fresh(&self, begun: Option<Time>) -> bool {
         let now = i128::from(self.site.now().0);
         let age = begun.map(|begun| now - i128::from(begun.0));
         age.is_some_and(|age| -(SET_BACK.as_nanos() as i128) <= age && age <= FRESH.as_nanos() as i128)
     }
 
-    /// Sends what is under way, perhaps not for the first time.
+    /// Sends the batch in the outbox, possibly not for the first time.
     ///
-    /// What has been so for too long speaks of contents that may be gone. In its place goes as much that is refused: where the
-    /// store has the batch, it answers as it did then; where it does not, it never takes it from now on. What was not taken
-    /// is planned anew.
+    /// A batch that is pending for too long may reference deleted contents. A batch of as many rejected transactions is sent
+    /// in its place: if the store has the original, it repeats the original reply; otherwise it never accepts the original
+    /// from now on. Rejected changes are planned again.
     fn send_outbox(&mut self, step: &mut Step) -> Result<(), SyncError> {
         let Some(mut outbox) = self.site.outbox()? else { return Ok(()) };
         if outbox.answered.is_some() {
@@ -185,7 +188,7 @@ impl<S: SyncReplica> Synchroniser<S> {
             }
         }
         step.more = true;
-        // What was refused never comes back.
+        // Rejected commits never appear in the log.
         let mut answers = answers.iter();
         outbox.items.retain(|_| answers.next().is_some_and(Result::is_ok));
         self.stuck = match step.sent {
@@ -196,9 +199,9 @@ impl<S: SyncReplica> Synchroniser<S> {
         Ok(())
     }
 
-    /// What the log has after the last entry that was read.
+    /// Returns the log entries behind the last one that was read.
     ///
-    /// Of a sealed log nothing is given that was not verified.
+    /// Entries of a sealed log are verified first.
     fn entries(&mut self, cursor: Seq, most: usize) -> Result<Vec<LogEntry>, SyncError> {
         let Self { site, store, followed, .. } = self;
         let Some(log) = store.sealed_log() else {
@@ -210,7 +213,7 @@ impl<S: SyncReplica> Synchroniser<S> {
             None => Followed::resume(log, site, cursor)?,
         };
         let read = |after, most| log.stored_since(after, most);
-        // Of what users see, as it was before the volume was upgraded.
+        // The fingerprint of the entry in its shown form, which is the one from before the volume was upgraded.
         let mark = |entry: &LogEntry| LogFingerprint::of(&log.shown(entry.clone()));
         let entries = read_on(site, &**store, cursor, most, &read, &mark)?;
         verified.verify(log.sealer(), &entries)?;
@@ -218,7 +221,7 @@ impl<S: SyncReplica> Synchroniser<S> {
         Ok(entries.into_iter().map(|entry| log.shown(entry)).collect())
     }
 
-    /// Follows the log to its end, or for a while: whether that was all.
+    /// Applies the next log entries. Returns whether the end of the log was reached.
     fn pull(&mut self, step: &mut Step) -> Result<bool, SyncError> {
         let mut outbox = self.site.outbox()?;
         let mut cursor = self.site.cursor()?;
@@ -265,11 +268,11 @@ impl<S: SyncReplica> Synchroniser<S> {
         Ok(entries.is_empty())
     }
 
-    /// The log does not tell any more what happened since: the whole tree does.
+    /// Compares the whole tree of the store, because its log no longer reaches back to this node's position.
     fn resync(&mut self, step: &mut Step) -> Result<(), SyncError> {
-        // Others may have changed again since what was read of them.
+        // Commits already read are not included: other nodes may have changed the same objects since.
         let cursor = self.site.cursor()?;
-        // Nor did the store take what it did not answer for: what others put there has not replaced it.
+        // A batch without a reply was not accepted either: what other nodes committed did not replace it.
         let outbox = self.site.outbox()?.filter(|outbox| outbox.answered.is_some());
         let own = outbox.map_or_else(Vec::new, |outbox| outbox.unread(cursor));
         tracing::info!("the log of the store begins later than what was read of it: its whole tree is read");
@@ -279,7 +282,7 @@ impl<S: SyncReplica> Synchroniser<S> {
         point(Failpoint::TreeRead)?;
         self.site.change(Some(at), &mut |trees, fresh| {
             match resync(trees, fresh, own, &snapshot, &theirs) {
-                // What became of them is not clear: they are as good as somebody else's.
+                // Their outcome is not clear: they are treated as commits of another node.
                 Err(PlanError::Log(_)) if !own.is_empty() => {
                     *own = &[];
                     resync(trees, fresh, own, &snapshot, &theirs)
@@ -294,7 +297,7 @@ impl<S: SyncReplica> Synchroniser<S> {
         Ok(())
     }
 
-    /// The top directory was there before the log began.
+    /// Reads the root directory, which existed before the log began.
     fn begin(&self) -> Result<(), SyncError> {
         let Some(stored) = self.store.get(&[ObjectId::ROOT])?.into_iter().next().flatten() else {
             return Ok(());
@@ -303,7 +306,7 @@ impl<S: SyncReplica> Synchroniser<S> {
         Ok(())
     }
 
-    /// Makes commits of what was changed here.
+    /// Plans commits for local changes and stores them in the outbox.
     fn fill_outbox(&mut self, step: &mut Step) -> Result<(), SyncError> {
         if self.site.outbox()?.is_some() {
             return Ok(());
@@ -323,12 +326,12 @@ impl<S: SyncReplica> Synchroniser<S> {
             if together {
                 items = vec![one(items)];
             }
-            // What was planned may have been changed after that was wished.
+            // The plan may include changes made after pushing was paused.
             if self.keeps.load(Ordering::SeqCst) {
                 return Ok(());
             }
             step.more = true;
-            // A machine that was asleep while it sent begins anew.
+            // If the machine was suspended during the upload, the next round plans again.
             if self.is_fresh(Some(begun)) {
                 let outbox = Outbox { token: (self.token)(), items, answered: None, begun: Some(begun) };
                 self.site.set_outbox(Some(&outbox))?;
@@ -338,7 +341,7 @@ impl<S: SyncReplica> Synchroniser<S> {
         Ok(())
     }
 
-    /// Notes that objects are as agreed.
+    /// Records that objects are equal to their base.
     fn agree(&self, same: &[Ino]) -> Result<(), SyncError> {
         if same.is_empty() {
             return Ok(());
@@ -353,7 +356,7 @@ impl<S: SyncReplica> Synchroniser<S> {
         Ok(())
     }
 
-    /// Contents are sent while nothing is locked, so the plan is made again once they are there.
+    /// Plans commits for local changes. Contents are uploaded without a lock, so the plan is made again afterwards.
     fn plan(&mut self, todo: &DirtySet, begun: Time) -> Result<(Vec<Transaction>, usize), SyncError> {
         let mut contents: BTreeMap<Ino, Option<(u64, UploadedContent)>> = BTreeMap::new();
         loop {
@@ -375,13 +378,13 @@ impl<S: SyncReplica> Synchroniser<S> {
                 let Planned { items, blocked: mut held, same } = planned.unwrap_or_default();
                 let mut agreed = Vec::with_capacity(same.len());
                 for num in same {
-                    // Looked at again until it is closed.
+                    // Checked again until it is closed.
                     if self.site.is_written(num)? { held += 1 } else { agreed.push(num) }
                 }
                 self.agree(&agreed)?;
                 return Ok((items, held));
             }
-            // Whole packs would go there to be refused.
+            // Avoids uploading whole packs only to be rejected.
             if let Some(reason) = self.store.only_reads() {
                 return Err(StoreError::Denied(reason).into());
             }
@@ -395,10 +398,11 @@ impl<S: SyncReplica> Synchroniser<S> {
     }
 }
 
-/// Reads on in a log, behind the last entry that was read, which is read along: a store that does not have it went back.
+/// Reads log entries behind the last one that was read, and checks that the store still has that one: otherwise the store was
+/// rolled back.
 ///
-/// Then nothing goes on. What this node agreed on with the store that was, and is not in this one, would else come in as
-/// deleted by others; and what others commit up to this node's place in the log would never come in.
+/// Synchronisation stops then. It would otherwise take objects that the store lost as deleted by other nodes, and would never
+/// receive what other nodes commit up to this node's log position.
 fn read_on(
     site: &impl SyncReplica,
     store: &dyn MetaStore,
@@ -411,7 +415,7 @@ fn read_on(
         return Ok(read(cursor, most)?);
     }
     let mut entries = match read(Seq(cursor.0 - 1), most.saturating_add(1)) {
-        // It may begin just behind that one.
+        // The log may begin just behind that entry.
         Err(StoreError::Forgotten(_)) => {
             let entries = read(cursor, most)?;
             if entries.is_empty() && store.head()? < cursor {
@@ -423,7 +427,7 @@ fn read_on(
     };
     let last = entries.next().filter(|entry| entry.seq == cursor);
     let found = mark_of(&last.ok_or(SyncError::WentBack(cursor))?);
-    // None after the whole tree was read, or of an older version.
+    // Missing after a resync, or from an older version.
     match site.mark()?.filter(|mark| mark.seq == cursor) {
         Some(mark) if mark != found => return Err(SyncError::WentBack(cursor)),
         Some(_) => {}
@@ -432,7 +436,7 @@ fn read_on(
     Ok(entries.collect())
 }
 
-/// Sets apart that a change is not taken, and why.
+/// Separates a rejection of local changes, with its reason, from other errors.
 fn denied(done: Result<(), SyncError>) -> Result<Option<String>, SyncError> {
     match done {
         Err(SyncError::Store(StoreError::Denied(reason))) => Ok(Some(reason)),

@@ -127,7 +127,7 @@ pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     panic!("not within ten seconds: {what}");
 }
 
-/// Whether a process has ended (a zombie has).
+/// Reports whether a process has ended; a zombie has.
 pub fn has_ended(pid: u64) -> bool {
     let stat = std::fs::read_to_string(Path::new("/proc").join(pid.to_string()).join("stat"));
     stat.map_or(true, |stat| {

@@ -1,4 +1,7 @@
-//! Sees to it that what is here is what is wanted here: brings what is to be kept, and has leave what is too much.
+//! Enforces the cache policy: downloads the files that are to be cached, and evicts the least recently opened ones above the
+//! size limit.
+//!
+//! A thread reacts to changes of the cache and of the tree, and retries failed downloads with exponential backoff.
 
 use std::io;
 use std::sync::Arc;
@@ -11,24 +14,24 @@ use rustix::io::Errno;
 use crate::content::priority;
 use crate::replica::Replica;
 
-/// How much of a volume a node keeps.
+/// How much of a volume a node caches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum CacheMode {
-    /// All of it: contents come by themselves.
+    /// Everything: contents are downloaded in the background.
     Complete,
-    /// What was used, and what is pinned; with a limit, at most so many bytes of what can be had again.
+    /// Files that were opened, and pinned ones; with a limit, at most that many bytes of evictable data.
     #[default]
     Cached,
-    /// What is open, pinned or not yet in the store, and nothing else.
+    /// Only files that are open, pinned or not yet in the store.
     Remote,
 }
 
-/// How much of a volume is to be here.
+/// The cache policy of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CachePolicy {
-    /// The node's role.
+    /// The cache mode.
     pub role: CacheMode,
-    /// Of a cached one: in bytes; `None`: as the disk has room.
+    /// The limit in mode [`CacheMode::Cached`], in bytes; `None`: limited only by the disk.
     pub limit: Option<u64>,
 }
 
@@ -42,29 +45,29 @@ impl CachePolicy {
     }
 }
 
-/// Changes are waited for so long, that many come together.
+/// Delay after a notification, so that many changes are handled together.
 const DEBOUNCE_INTERVAL: Duration = Duration::from_millis(50);
-/// The same while nothing can leave: looking for what could means to read the whole tree.
+/// The delay while nothing is evictable: a search for candidates reads the whole tree.
 const UNEVICTABLE_RETRY_INTERVAL: Duration = Duration::from_millis(500);
-/// Looked at without being told.
+/// Interval of scans without a notification.
 const SCAN_INTERVAL: Duration = Duration::from_secs(30);
-/// After what was wanted could not be had: from the first, each twice as long, to the second.
+/// The initial backoff after a failed download, doubled up to the maximum.
 const RETRY_BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
-/// Files that are asked for together.
+/// Files queried together.
 const SCAN_BATCH_FILES: u32 = 1024;
-/// Files that are brought together, before who waits for others comes first again.
+/// Files downloaded together, before yielding to foreground downloads again.
 const FETCH_BATCH_FILES: usize = 64;
 
 #[derive(Default)]
 struct State {
     ended: AtomicBool,
-    /// Bytes beyond the limit that cannot leave.
+    /// Bytes above the limit that are not evictable.
     stuck: AtomicU64,
-    /// Files that are to be here and were not when last looked.
+    /// Files that are to be cached and were missing in the last scan.
     away: AtomicU64,
 }
 
-/// Tends a replica as long as it lives.
+/// Manages the cache of a replica until it is dropped.
 pub struct CacheManager {
     replica: Arc<Replica>,
     state: Arc<State>,
@@ -79,10 +82,10 @@ impl std::fmt::Debug for CacheManager {
 }
 
 impl CacheManager {
-    /// Begins.
+    /// Starts the thread.
     ///
     /// # Errors
-    /// There is no thread.
+    /// The error of starting the thread.
     pub fn start(replica: Arc<Replica>, keep: CachePolicy) -> io::Result<Self> {
         let state = Arc::new(State::default());
         replica.read_ahead(keep.role != CacheMode::Remote);
@@ -95,17 +98,18 @@ impl CacheManager {
         Ok(Self { replica, state, policy: keep, thread: Some(thread) })
     }
 
-    /// What is wanted.
+    /// Returns the cache policy.
     pub fn keep(&self) -> CachePolicy {
         self.policy
     }
 
-    /// Bytes beyond the limit that could not leave: open, pinned, or not in the store.
+    /// Returns the bytes above the limit that are not evictable: open, pinned, or not in the store.
     pub fn unevictable_bytes(&self) -> u64 {
         self.state.stuck.load(Ordering::Relaxed)
     }
 
-    /// Files that are to be here and were not when last looked; of many, some.
+    /// Returns the number of files that are to be cached and were missing in the last scan; a part of them, if there are
+    /// many.
     pub fn missing_files(&self) -> u64 {
         self.state.away.load(Ordering::Relaxed)
     }
@@ -162,7 +166,7 @@ fn shrink(replica: &Replica, limit: u64, state: &State) {
         state.stuck.store(0, Ordering::Relaxed);
         return;
     }
-    // Some room for what comes next: the tree is not looked through for each file.
+    // Frees some more space for the next files: the tree is not searched for each of them.
     match replica.evict(here - limit + limit / 10) {
         Ok(_) => {}
         Err(errno) => tracing::warn!("files cannot leave the cache: {errno}"),
@@ -170,12 +174,12 @@ fn shrink(replica: &Replica, limit: u64, state: &State) {
     state.stuck.store(replica.here().saturating_sub(limit), Ordering::Relaxed);
 }
 
-/// Brings what is to be here.
+/// Downloads the files that are to be cached.
 fn fetch_missing(replica: &Replica, keep: CachePolicy, state: &State) -> Result<(), Errno> {
     let mut after = 0;
     let mut failed = None;
     while !state.ended.load(Ordering::Relaxed) {
-        // Over a slow way comes what was asked for by name, and nothing else.
+        // Over a slow connection, only explicitly requested files are downloaded.
         let all = keep.role == CacheMode::Complete && replica.is_way_fast();
         let away = replica.away(all, after, SCAN_BATCH_FILES)?;
         let Some(&last) = away.last() else { break };
@@ -191,7 +195,7 @@ fn fetch_missing(replica: &Replica, keep: CachePolicy, state: &State) -> Result<
     failed.map_or(Ok(()), Err)
 }
 
-/// Brings files that were here when another version took their place, as far as nothing has to leave for them.
+/// Downloads new versions of files that were cached when they were replaced, as far as that needs no eviction.
 fn refetch_replaced(
     replica: &Replica,
     limit: Option<u64>,
@@ -232,7 +236,7 @@ fn fetch_some(
         priority::yield_to_foreground();
         match replica.bring(some) {
             Ok(()) => {}
-            // Damaged ones do not keep the others from coming.
+            // Damaged files do not prevent downloading the others.
             Err(errno @ Errno::IO) => *failed = Some(errno),
             Err(errno) => return Err(errno),
         }

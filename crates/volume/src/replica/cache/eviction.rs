@@ -1,7 +1,7 @@
-//! How much of a volume is here, what may leave, and what has to stay.
+//! Eviction: accounts for the cached bytes of a volume, and removes cached contents in LRU order by last open.
 //!
-//! A file that leaves is first noted as absent; its bytes go once that lasts (see [`Replica::reap`]). So a crash between
-//! the two leaves bytes that nobody looks for, never a file that is said to be here and is not.
+//! An evicted file is first recorded as absent, and its backing file is unlinked once that is durable (see
+//! [`Replica::reap`]). A crash between the two leaves unreferenced bytes, never a file that is recorded as cached and is not.
 
 use crate::replica::db::reap::ReapState;
 use crate::replica::db::recent_opens::MAX_RECENT_OPENS;
@@ -18,25 +18,25 @@ use crate::replica::db::inode::{Inode, ROOT, State, number};
 use crate::replica::error::Result;
 use crate::replica::{Inner, Replica};
 
-/// Files whose leaving is noted while the replica is locked.
+/// Files whose eviction is recorded under one lock.
 const EVICTION_BATCH_FILES: usize = 64;
 
-/// Paths of pins that are told.
+/// Maximum number of pinned paths returned.
 const MAX_PINNED_PATHS: usize = 32;
 
-/// What of a volume is here.
+/// Statistics of the cached contents of a volume.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CacheStats {
-    /// Bytes that files take here, in whole blocks: holes too.
+    /// Bytes of cached files, in whole blocks and including holes.
     pub bytes: u64,
-    /// Of these, of files that are pinned.
+    /// Bytes of pinned files.
     pub pinned: u64,
-    /// Of these, of files whose last version the store does not have, or perhaps not.
+    /// Bytes of files whose current version may not be in the store.
     pub changed: u64,
 }
 
 impl ReplicaDb {
-    /// A file was opened.
+    /// Records an open of a file.
     pub(crate) fn note_open(&mut self, num: u64) -> Result<()> {
         if !self.recent.wanted {
             return Ok(());
@@ -65,7 +65,7 @@ impl ReplicaDb {
         Ok(())
     }
 
-    /// Whether an object, or a directory above it, is pinned.
+    /// Reports whether an object or one of its ancestors is pinned.
     pub(crate) fn is_pinned(&mut self, num: u64) -> Result<bool> {
         if self.pins.is_empty() {
             return Ok(false);
@@ -85,7 +85,7 @@ impl ReplicaDb {
         Ok(false)
     }
 
-    /// Whether the bytes of a file can be had again, and nobody uses them.
+    /// Reports whether a file can be fetched again and is not in use.
     fn is_evictable(&mut self, node: &Inode) -> Result<bool> {
         Ok(!self.is_store_distrusted
             && node.is_regular()
@@ -99,7 +99,7 @@ impl ReplicaDb {
             && !self.is_pinned(node.ino)?)
     }
 
-    /// Notes that a file is not here any more. What it took; `None`: it has to stay.
+    /// Records a file as absent. Returns the bytes it occupied, or `None` if it is not evictable.
     pub(crate) fn evict_file(&mut self, num: u64) -> Result<Option<u64>> {
         let Some(mut node) = self.find(num)? else { return Ok(None) };
         if !self.is_evictable(&node)? {
@@ -116,7 +116,7 @@ impl ReplicaDb {
         Ok(Some(before.saturating_sub(self.here)))
     }
 
-    /// Its backing file, of which nothing is looked for any more, goes once that lasts.
+    /// Schedules the backing file of an object, which nothing references any more, to be unlinked once that is durable.
     pub(crate) fn schedule_unlink(&mut self, num: u64) -> Result<()> {
         self.begin()?;
         self.latest.take_if(|(latest, _)| *latest == num);
@@ -125,14 +125,14 @@ impl ReplicaDb {
         Ok(())
     }
 
-    /// Whether what is at the place of a file's contents is not for who opens it now.
+    /// Reports whether the backing file of an object is scheduled for removal, so that an open must not use it.
     pub(crate) fn is_being_reaped(&mut self, num: u64) -> Result<bool> {
         Ok(self.find(num)?.is_some_and(|node| node.state == State::Absent)
             && !self.opens.contains_key(&num)
             && self.db.prepare_cached("SELECT 1 FROM doomed WHERE num = ?1")?.exists([num as i64])?)
     }
 
-    /// What is to become of the backing file of a doomed object.
+    /// Returns the state of an object whose backing file is scheduled for removal.
     pub(crate) fn reap_state(&mut self, num: u64) -> Result<ReapState> {
         Ok(match self.find(num)? {
             None => ReapState::Gone,
@@ -144,8 +144,8 @@ impl ReplicaDb {
 }
 
 impl Inner {
-    /// Before contents come to a place where others were: those that read the others go on with them, and after a failure
-    /// either these or the others are known to be there.
+    /// Removes the scheduled backing file before new contents are written in its place. Existing readers keep the old file;
+    /// after a crash the database knows which of the two is there.
     pub(crate) fn finish_reaping(&self, num: u64) -> Result<(), Errno> {
         if !self.read(|core| core.is_being_reaped(num))? {
             return Ok(());
@@ -163,18 +163,18 @@ impl Inner {
 }
 
 impl Replica {
-    /// Bytes that files take here, in whole blocks.
+    /// Returns the bytes of cached files, in whole blocks.
     pub fn here(&self) -> u64 {
         self.inner.core.lock().here
     }
 
-    /// Remembers from now on which files were opened last.
+    /// Starts recording the order of opens.
     pub fn remember_opens(&self) {
         self.inner.core.lock().recent.wanted = true;
     }
 
-    /// Has files leave, the least recently opened ones first, until so many bytes are free. Never one that is open, pinned,
-    /// or holds what the store may not have. How many bytes are free then.
+    /// Evicts files, least recently opened first, until `bytes` are freed. Never evicts a file that is open, pinned, or
+    /// changed since the store's version. Returns the bytes freed.
     ///
     /// # Errors
     /// EIO, ENOSPC.
@@ -197,7 +197,7 @@ impl Replica {
                 point(Failpoint::EvictNoted)?;
                 Ok(freed)
             })?;
-            // They take no blocks any more.
+            // The files occupy no blocks any more.
             if let Some(caches) = self.inner.shared.caches.get() {
                 left.into_iter().for_each(|num| caches.object_changed(num));
             }
@@ -208,8 +208,8 @@ impl Replica {
         Ok(freed)
     }
 
-    /// Files that may leave, as far as the database says, until they take so many bytes. Read beside the replica, which is
-    /// not locked meanwhile.
+    /// Returns files that are evictable according to the database, with a sum of about twice `bytes`. Uses a separate
+    /// connection, so the replica is not locked.
     fn eviction_candidates(&self, bytes: u64) -> Result<Vec<u64>, Errno> {
         let read = || -> rusqlite::Result<Vec<u64>> {
             let db = self.beside()?;
@@ -221,7 +221,7 @@ impl Replica {
             )?;
             let mut rows = query.query([])?;
             let (mut nums, mut sum) = (Vec::new(), 0u64);
-            // Some more than wanted: of those that are found, some may have to stay after all.
+            // Reads more than needed, because some candidates turn out not to be evictable.
             while let Some(row) = rows.next()?
                 && sum < bytes.saturating_mul(2)
             {
@@ -233,7 +233,7 @@ impl Replica {
         read().map_err(|error| crate::replica::OpError::from(error).errno)
     }
 
-    /// A connection that reads what was committed.
+    /// Opens a read-only connection, which sees the last commit.
     fn beside(&self) -> rusqlite::Result<Connection> {
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let db = Connection::open_with_flags(self.directory().join("replica.db"), flags)?;
@@ -241,7 +241,7 @@ impl Replica {
         Ok(db)
     }
 
-    /// What is here, and what of it cannot leave. Reads all that is pinned, beside the replica.
+    /// Returns the cached bytes and how many of them are not evictable. Reads all pinned objects on a separate connection.
     ///
     /// # Errors
     /// EIO.
@@ -250,7 +250,7 @@ impl Replica {
         let read = || -> rusqlite::Result<CacheStats> {
             let db = self.beside()?;
             let sum = |query: &str| db.query_row(query, [], |row| row.get(0).map(number));
-            // A partial file counts as a whole one here.
+            // A partial file counts with its full size.
             const SUM: &str = "SELECT coalesce(sum((size + 4095) / 4096 * 4096), 0) FROM";
             let changed =
                 sum(&format!("{SUM} base_object JOIN object USING (num) WHERE kind = 0 AND state > 0"))?;
@@ -262,8 +262,8 @@ impl Replica {
         read().map_err(|error| crate::replica::OpError::from(error).errno)
     }
 
-    /// Files that are not here completely: all, or only pinned ones and those that are new to the store, which need not keep
-    /// what they hold. In the order of their numbers after one, at most so many.
+    /// Returns files that are not completely cached: all, or only pinned ones and those that the store does not have, whose
+    /// chunks it need not keep. In the order of their numbers after `after`, at most `most`.
     ///
     /// # Errors
     /// EIO.
@@ -275,7 +275,7 @@ impl Replica {
         };
         let pins = !self.inner.core.lock().pins.is_empty();
         if !all && !pins {
-            // Few, by an index, and asked for after each change: for that no connection is made.
+            // The files are few, found by an index, and queried after each change: not worth a connection.
             let query = format!("{AWAY} AND made = 0 ORDER BY num LIMIT ?2");
             return self.inner.look(|core| Ok(rows(&core.db, &query)?));
         }
@@ -291,7 +291,8 @@ impl Replica {
         read().map_err(|error| crate::replica::OpError::from(error).errno)
     }
 
-    /// Whether the contents of an object are to stay here; of a directory: those of all that is below it, now or later.
+    /// Pins or unpins an object: a pinned one is fetched and never evicted. For a directory this includes all present and
+    /// future descendants.
     ///
     /// # Errors
     /// ESTALE, EIO.
@@ -313,7 +314,7 @@ impl Replica {
         Ok(())
     }
 
-    /// Whether an object, or a directory above it, is pinned.
+    /// Reports whether an object or one of its ancestors is pinned.
     ///
     /// # Errors
     /// EIO.
@@ -321,7 +322,7 @@ impl Replica {
         self.read(|core| core.is_pinned(num))
     }
 
-    /// Paths of what was pinned itself; of many, some.
+    /// Returns the paths of explicitly pinned objects, at most 32.
     ///
     /// # Errors
     /// EIO.
@@ -333,22 +334,22 @@ impl Replica {
         })
     }
 
-    /// Waits until what is here may have changed. `false`: not within that time.
+    /// Waits until the cached contents may have changed. Returns `false` on timeout.
     pub fn wait_for_space(&self, at_most: std::time::Duration) -> bool {
         self.inner.shared.space.wait(at_most)
     }
 
-    /// Has [`wait_for_space`](Self::wait_for_space) return.
+    /// Wakes [`wait_for_space`](Self::wait_for_space).
     pub fn notify_space(&self) {
         self.inner.shared.space.notify();
     }
 }
 
-/// What is pinned, with all that is below.
+/// Pinned objects and all their descendants.
 const BELOW_PINS: &str = "WITH RECURSIVE below (num) AS (SELECT num FROM object WHERE pinned = 1
     UNION SELECT child FROM link JOIN below ON link.parent = below.num)";
 
-/// Tells one thread that it may have something to do.
+/// Wakes one waiting thread; a notification without a waiter is kept for the next wait.
 #[derive(Default)]
 pub(crate) struct Notify(parking_lot::Mutex<bool>, parking_lot::Condvar);
 

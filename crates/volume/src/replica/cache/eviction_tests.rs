@@ -1,4 +1,4 @@
-//! What is here, and what leaves.
+//! Tests of eviction and of the accounting of cached bytes.
 
 use std::fs::File;
 use std::ops::Range;
@@ -14,7 +14,7 @@ use crate::replica::*;
 
 const SIZE: u64 = 3 * 4096 + 5;
 
-/// A store that has everything: each byte is its place, as far as a byte can tell.
+/// A store that has every content: the value of each byte depends on its offset.
 pub(crate) struct Everything;
 
 pub(crate) fn byte(at: u64) -> u8 {
@@ -45,7 +45,7 @@ pub(crate) fn open(path: &Path) -> Replica {
     replica
 }
 
-/// A file that the store has, by its name in a directory.
+/// Creates a file that the store has, with a name in a directory.
 pub(crate) fn stored(replica: &Replica, parent: u64, name: &str, size: u64) -> u64 {
     let id = ObjectId(rand::random());
     let content = Content { size, digest: [9; 32], layout: Layout::Pieces(Vec::new()) };
@@ -83,7 +83,7 @@ pub(crate) fn whole(size: u64) -> Vec<u8> {
     (0..size).map(byte).collect()
 }
 
-/// What is counted is what the tables say.
+/// Checks the counter of cached bytes against the tables.
 fn counted(replica: &Replica) -> u64 {
     replica.commit().unwrap();
     let query = "SELECT (SELECT coalesce(sum((size + 4095) / 4096 * 4096), 0) FROM object WHERE kind = 0 AND state = 2)
@@ -154,7 +154,7 @@ fn what_is_open_changed_or_pinned_stays() {
     assert_eq!(states[4], State::Absent);
     let here = replica.cache_stats().unwrap();
     assert_eq!(here, CacheStats { bytes: counted(&replica), pinned: 4 * 4096, changed: 4 * 4096 + 3 * 4096 });
-    // A pin that is taken away, a file that is closed.
+    // A removed pin and a released file.
     replica.pin(above, false).unwrap();
     replica.release_open(reads, false, reader.session);
     assert_eq!(replica.evict(u64::MAX).unwrap(), 2 * 4 * 4096);
@@ -182,7 +182,7 @@ fn what_is_pinned_or_all_is_asked_for() {
     assert_eq!(replica.away(false, 0, 10).unwrap(), [one, late]);
 }
 
-/// Killed between noting that a file has left and removing its bytes, or before any of it lasts.
+/// A crash between recording an eviction and removing the data, or before the record is durable.
 #[test]
 fn a_crash_leaves_no_file_that_is_said_to_be_here() {
     for lasts in [false, true] {
@@ -195,7 +195,7 @@ fn a_crash_leaves_no_file_that_is_said_to_be_here() {
         if lasts {
             replica.sync().unwrap();
         }
-        // As a crash leaves it.
+        // The state that a crash leaves.
         let copy = tempfile::tempdir().unwrap();
         let status =
             std::process::Command::new("cp").arg("-a").arg(dir.path().join(".")).arg(copy.path()).status();
@@ -210,7 +210,7 @@ fn a_crash_leaves_no_file_that_is_said_to_be_here() {
     }
 }
 
-/// A file is opened, or comes again, after it was noted to have left and before its bytes go.
+/// A file is opened, or fetched again, after its eviction was recorded and before its data is removed.
 #[test]
 fn who_opens_meanwhile_loses_nothing() {
     let dir = tempfile::tempdir().unwrap();
@@ -233,7 +233,7 @@ fn who_opens_meanwhile_loses_nothing() {
     counted(&replica);
 }
 
-/// Bytes that are on their way into a file that leaves are not taken for being here.
+/// Data that is being downloaded into an evicted file is not recorded as cached.
 #[test]
 fn what_comes_into_a_file_that_left_is_not_here() {
     struct Late(Arc<Replica>, u64, std::sync::atomic::AtomicBool);

@@ -1,4 +1,4 @@
-//! What was wanted while the store could not be reached, and is not here.
+//! Cache misses while the store is unreachable.
 
 use std::collections::VecDeque;
 
@@ -7,7 +7,7 @@ use rustix::io::Errno;
 
 use crate::replica::{Inner, Replica};
 
-/// So many are remembered.
+/// Maximum number of files remembered.
 const MAX_REMEMBERED: usize = 16;
 
 #[derive(Default)]
@@ -26,8 +26,8 @@ impl Inner {
 }
 
 impl Replica {
-    /// How often contents were wanted that are not here while the store could not be reached; and the paths of the last,
-    /// which are not here still.
+    /// Returns the number of cache misses while the store was unreachable, and the paths of the last files that are still not
+    /// cached.
     ///
     /// # Errors
     /// EIO.

@@ -1,4 +1,4 @@
-//! Backing files: what regular files hold, each by the number of its object.
+//! Backing files: the data of regular files, in files named by inode number below the directory of the replica.
 
 use crate::replica::db::open_backing::is_same;
 use crate::replica::db::open_backing::reopen;
@@ -17,7 +17,7 @@ use crate::replica::ReplicaError;
 use crate::replica::db::NUMBERS_TOGETHER;
 use crate::replica::error::errno;
 
-/// The name of a file below the directory.
+/// Returns the path of a backing file below the directory.
 fn name(num: u64) -> String {
     format!("{:x}/{num:x}", num / NUMBERS_TOGETHER)
 }
@@ -25,7 +25,7 @@ fn name(num: u64) -> String {
 /// The directory of backing files.
 pub(crate) struct BackingDir {
     data: PathBuf,
-    /// The same, open: each open of a file begins here, rather than at the root.
+    /// The open directory: opening a file begins here rather than at the root.
     directory: OwnedFd,
 }
 
@@ -33,10 +33,11 @@ pub(crate) fn unusable(path: &Path, error: io::Error) -> ReplicaError {
     ReplicaError::Directory { path: path.to_owned(), error }
 }
 
-/// What of a replica no other user may read, whatever the modes are in the volume: its names, attributes and small files.
+/// The files of a replica that no other user may read, whatever the modes are in the volume: they hold names, attributes and
+/// small files.
 const PRIVATE: [&str; 4] = ["replica.db", "replica.db-wal", "replica.db-shm", "volume"];
 
-/// Makes the directory of a replica, and keeps others out: processes as long as the file is open, users always.
+/// Creates the directory of a replica, keeps other users out, and locks it against other processes while the file is open.
 pub(crate) fn lock(directory: &Path) -> Result<File, ReplicaError> {
     let mut builder = std::fs::DirBuilder::new();
     std::os::unix::fs::DirBuilderExt::mode(builder.recursive(true), 0o700);
@@ -49,7 +50,7 @@ pub(crate) fn lock(directory: &Path) -> Result<File, ReplicaError> {
     let mut options = OpenOptions::new();
     let lock = options.create(true).truncate(false).write(true).mode(0o600).open(&path);
     let lock = lock.map_err(|error| unusable(&path, error))?;
-    // The database takes the mode of this file for those beside it.
+    // SQLite gives the mode of this file to its sidecar files.
     let path = directory.join("replica.db");
     let database = options.open(&path);
     drop(database.map_err(|error| unusable(&path, error))?);
@@ -85,12 +86,12 @@ impl BackingDir {
         Ok(openat(&self.directory, name(num), flags | OFlags::CLOEXEC, mode)?.into())
     }
 
-    /// An empty file, whatever was there.
+    /// Creates an empty backing file, or truncates an existing one.
     pub(crate) fn create(&self, num: u64) -> io::Result<File> {
         self.with_directory(num, OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC)
     }
 
-    /// The file, made if it is not there.
+    /// Opens a backing file, which is created if it does not exist.
     pub(crate) fn open_or_create(&self, num: u64) -> io::Result<File> {
         self.with_directory(num, OFlags::RDWR | OFlags::CREATE)
     }
@@ -103,9 +104,9 @@ impl BackingDir {
         self.open_as(num, OFlags::RDONLY)
     }
 
-    /// Another descriptor of a file that is open, which cannot write.
+    /// Opens another, read-only descriptor of an open file.
     pub(crate) fn reopen_read_only(&self, num: u64, file: &File) -> io::Result<File> {
-        // By its name, which takes half as long, unless there is none any more, or one of another file.
+        // Opening by name takes half as long, but the name may be gone or refer to another file.
         match self.existing_to_read(num) {
             Ok(named) if is_same(&named, file)? => Ok(named),
             _ => reopen(file, false),
@@ -124,7 +125,7 @@ impl BackingDir {
         }
     }
 
-    /// Removes a file; one that is open goes on.
+    /// Removes a backing file; open descriptors stay valid.
     pub(crate) fn remove(&self, num: u64) -> io::Result<()> {
         match std::fs::remove_file(self.path(num)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -132,7 +133,7 @@ impl BackingDir {
         }
     }
 
-    /// Has the name of a file last.
+    /// Makes the name of a backing file durable.
     pub(crate) fn sync_name(&self, num: u64) -> io::Result<()> {
         match self.path(num).parent() {
             Some(parent) => File::open(parent)?.sync_all(),
@@ -140,7 +141,7 @@ impl BackingDir {
         }
     }
 
-    /// Has all files be on the disk.
+    /// Makes all backing files durable.
     pub(crate) fn sync_all(&self) -> Result<(), Errno> {
         let dir = self.data_dir()?;
         rustix::fs::syncfs(&dir)?;
@@ -152,7 +153,7 @@ impl BackingDir {
         File::open(&self.data).map_err(errno)
     }
 
-    /// Numbers of files from one on.
+    /// Returns the numbers of the backing files, from `first` on.
     pub(crate) fn numbers_from(&self, first: u64) -> io::Result<Vec<u64>> {
         let hex = |name: std::ffi::OsString| u64::from_str_radix(name.to_str()?, 16).ok();
         let mut found = Vec::new();
@@ -168,19 +169,19 @@ impl BackingDir {
         Ok(found)
     }
 
-    /// What the file system of the cache has room for.
+    /// Returns the space of the cache's file system.
     pub(crate) fn space(&self) -> Result<rustix::fs::StatVfs, Errno> {
         rustix::fs::statvfs(&self.data)
     }
 }
 
 impl crate::replica::Replica {
-    /// Blocks of 512 bytes that what is here of a file takes; `None`: there is no such file.
+    /// Returns the 512-byte blocks that the backing file of an object occupies; `None` if there is none.
     pub fn blocks_here(&self, num: u64) -> Option<u64> {
         Some(std::fs::metadata(self.inner.shared.files.path(num)).ok()?.blocks())
     }
 
-    /// The backing file of an object, for reading what it holds; `None`: there is none.
+    /// Opens the backing file of an object to read its data; `None` if there is none.
     pub(crate) fn backing(&self, num: u64) -> Option<File> {
         self.inner.shared.files.existing(num).ok()
     }

@@ -1,7 +1,7 @@
-//! Backing files that are made before somebody asks for them.
+//! A pool of backing files that are created ahead of use.
 //!
-//! To make or remove a file of the cache's file system costs more than all else that is done for one, and nobody has to
-//! wait for it: a thread does both. A spare file has its number already.
+//! Creating or removing a file of the cache's file system costs more than everything else done for it, and nobody has to wait
+//! for it: a worker thread does both. A pooled file already has its inode number.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -15,29 +15,29 @@ use parking_lot::{Condvar, Mutex};
 use crate::replica::Inner;
 use crate::replica::db::NUMBERS_TOGETHER;
 
-/// Files made ahead at most: each is open. Fewer where less is asked for.
+/// Maximum number of pooled files, each of which is open. Fewer are kept if fewer are used.
 const MAX_READY_FILES: usize = 256;
 const MIN_READY_FILES: usize = 8;
 
-/// Free bytes below which the disk is short of space: who makes a file waits until those that are gone were removed then, so
-/// often at most.
+/// Free space below which the disk is low. Creating a file then first waits until removed files are unlinked, at most once
+/// per [`FORCED_REAP_INTERVAL`].
 const LOW_SPACE_BYTES: u64 = 64 << 20;
 const FORCED_REAP_INTERVAL: Duration = Duration::from_millis(100);
-/// It is looked so often whether it is short: in that time a disk does not use up what counts as short.
+/// Interval of checks for low space: too short for a disk to fill up from above the low mark.
 const SPACE_CHECK_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Removed files are removed from the disk so often.
+/// Interval at which removed files are unlinked.
 const REAP_INTERVAL: Duration = Duration::from_secs(1);
-/// The same where the disk is short of space.
+/// Interval of unlinking while the disk is low on space.
 const LOW_SPACE_REAP_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Users who remove more are let go first for so long.
+/// Longest time that unlinking yields to users who remove more files.
 const FOREGROUND_IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Removed at once; between them, files are made for who waits.
+/// Files unlinked in one batch; in between, files are created for waiting users.
 const REAP_BATCH_FILES: u32 = 512;
 
-/// Files that are nobody's as yet.
+/// Backing files that belong to no object yet.
 #[derive(Default)]
 pub(crate) struct BackingFilePool {
     state: Mutex<State>,
@@ -47,15 +47,15 @@ pub(crate) struct BackingFilePool {
 #[derive(Default)]
 struct State {
     ready: VecDeque<(u64, File)>,
-    /// So many are kept; none until the first is asked for, and none where no thread makes them.
+    /// The number of files to keep; 0 until the first request. Without a worker thread none are created.
     target: usize,
-    /// More are to be made.
+    /// More files are to be created.
     low: bool,
-    /// Some are to be removed.
+    /// Some files are to be unlinked.
     doomed: bool,
-    /// Some were, and are not yet.
+    /// Some files were removed and are not unlinked yet.
     pending: bool,
-    /// When who needed room last looked whether there is, and last removed them.
+    /// When an operation that needs space last checked for it, and last forced files to be unlinked.
     looked: Option<Instant>,
     hurried: Option<Instant>,
     has_thread: bool,
@@ -63,7 +63,7 @@ struct State {
 }
 
 impl BackingFilePool {
-    /// A file with its number, if one is ready.
+    /// Takes a file with its inode number, if one is ready.
     pub(crate) fn take(&self) -> Option<(u64, File)> {
         let mut state = self.state.lock();
         let taken = state.ready.pop_front();
@@ -77,13 +77,13 @@ impl BackingFilePool {
         taken
     }
 
-    /// Somebody asks for files, or for the end.
+    /// Reports whether the worker has to create files, or to end.
     fn is_wanted(&self) -> bool {
         let state = self.state.lock();
         state.low || state.ended
     }
 
-    /// Some files may have been removed.
+    /// Wakes the worker because files may have been removed.
     pub(crate) fn removed(&self) {
         let mut state = self.state.lock();
         state.pending = true;
@@ -97,17 +97,17 @@ impl BackingFilePool {
         has_doomed || self.state.lock().pending
     }
 
-    /// Whether who needs room is to look whether there is: all who make files would, each time.
+    /// Reports whether a check for low space is due: a check for each created file would be too many.
     fn is_space_check_due(&self) -> bool {
         is_due(&mut self.state.lock().looked, SPACE_CHECK_INTERVAL)
     }
 
-    /// Whether who needs room may wait for files to be removed: not all the time, since some cannot be as long as they are open.
+    /// Reports whether an operation may wait for files to be unlinked. Limited in frequency, since open files cannot be.
     fn is_forced_reap_due(&self) -> bool {
         is_due(&mut self.state.lock().hurried, FORCED_REAP_INTERVAL)
     }
 
-    /// Those whose numbers a crash would not find again.
+    /// Takes out files whose numbers recovery would not examine after a crash.
     fn too_old(&self, reserved: u64) -> Vec<u64> {
         let mut state = self.state.lock();
         let first = reserved.saturating_sub(2 * NUMBERS_TOGETHER);
@@ -118,7 +118,7 @@ impl BackingFilePool {
     }
 }
 
-/// Whether so long has passed; the next time begins then.
+/// Reports whether an interval has passed; if so, the next one begins.
 fn is_due(last: &mut Option<Instant>, after: Duration) -> bool {
     let now = Instant::now();
     let is_due = last.is_none_or(|last| now.duration_since(last) >= after);
@@ -129,7 +129,7 @@ fn is_due(last: &mut Option<Instant>, after: Duration) -> bool {
 }
 
 impl Inner {
-    /// Where the disk of the cache is short of space, removes files that are gone at once, rather than when nobody wants the disk.
+    /// Unlinks removed files at once if the disk of the cache is low on space, instead of waiting until it is idle.
     pub(crate) fn reap_if_low_on_space(&self) {
         let spare = &self.shared.spare;
         if !spare.is_space_check_due() || !self.is_low_on_space() {
@@ -147,7 +147,7 @@ impl Inner {
     }
 }
 
-/// Makes and removes files as long as it lives.
+/// The worker thread, which creates and removes files until this is dropped.
 pub(crate) struct PoolWorker {
     inner: Arc<Inner>,
     thread: Option<JoinHandle<()>>,
@@ -190,7 +190,7 @@ fn run(inner: &Inner) {
                 spare.wake.wait(&mut state);
             }
             if !state.low && !state.ended {
-                // Those who remove one remove more; but somebody may be about to use the room.
+                // Removals come in bursts; but somebody may be about to need the space.
                 let rest = if inner.is_low_on_space() { LOW_SPACE_REAP_INTERVAL } else { REAP_INTERVAL };
                 spare.wake.wait_for(&mut state, rest);
             }
@@ -218,7 +218,7 @@ fn fill(inner: &Inner) {
     });
     if let Ok((numbers, reserved)) = numbers {
         for num in numbers {
-            // Where there is no room, who asks for a file makes it, and is told.
+            // If there is no space, users create their files directly and get the error.
             let Ok(file) = inner.shared.files.create(num) else { break };
             spare.state.lock().ready.push_back((num, file));
         }
@@ -231,7 +231,7 @@ fn fill(inner: &Inner) {
 
 fn reap(inner: &Inner) {
     inner.shared.spare.state.lock().doomed = false;
-    // Who removes files wants the disk and the processor for the next ones.
+    // A user who removes files needs the disk and the processor for the next ones.
     if !inner.is_low_on_space() {
         inner.crowd.wait_until_idle(FOREGROUND_IDLE_TIMEOUT, || !inner.shared.spare.is_wanted());
     }

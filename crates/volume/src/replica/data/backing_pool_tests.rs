@@ -1,4 +1,4 @@
-//! Files that are made before somebody asks for them.
+//! Tests of the pool of backing files.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -7,7 +7,7 @@ use crate::id::OwnerId;
 use crate::object::Kind;
 use crate::replica::*;
 
-/// What happens at all happens by then.
+/// Upper bound for background work to happen.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 fn open(path: &Path) -> Replica {
@@ -34,7 +34,7 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// Files that were made ahead are nobody's: they go with the process, and after a crash.
+/// Pooled files belong to no object: they are removed at shutdown, and after a crash.
 #[test]
 fn files_made_ahead_go() {
     let dir = tempfile::tempdir().unwrap();
@@ -42,7 +42,7 @@ fn files_made_ahead_go() {
     let replica = open(&at);
     let mut nums = Vec::new();
     let begun = Instant::now();
-    // Until some of them were taken, and some are left.
+    // Until some pooled files were taken, and some are left.
     while nums.len() < 100 || files(&at) <= nums.len() {
         assert!(begun.elapsed() < PATIENCE, "no file is made ahead");
         let name = format!("{}", nums.len());

@@ -1,7 +1,7 @@
-//! What files held before another version took their place: of that most is often in the new version too.
+//! Basis files: the old versions of replaced files, most of whose chunks are often part of the new version too.
 //!
-//! The old backing files are kept open, which lose their names as ever. So nothing is to be put right after a crash, and a
-//! restart costs no more than that all of a file comes.
+//! The old backing files are unlinked as usual and only kept open. There is nothing to recover after a crash, and a restart
+//! costs no more than a complete download.
 
 use crate::replica::db::basis_cache::BasisFile;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::replica::db::inode::{Dirty, Inode, State};
 use crate::replica::error::Result;
 
 impl ReplicaDb {
-    /// What a file holds, while it is still at its place, if it can be of use for what comes there.
+    /// Returns the current version of a file as a basis for its next one, if its content is known and has several chunks.
     pub(crate) fn basis_of(&self, node: &Inode, shared: &Shared) -> Result<Option<BasisFile>> {
         let is_known = node.state == State::Complete
             && !node.maybe_dirty

@@ -1,6 +1,7 @@
-//! Contents that are not here, and how they come.
+//! Fetches contents that are not cached.
 //!
-//! A file comes by the pieces that are read. Whoever needs one that somebody else is bringing waits for that one.
+//! A read downloads the missing chunks of its range into the backing file and records the range in the database. Requests are
+//! deduplicated (singleflight): a thread that needs a chunk already being downloaded waits for that download.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -22,27 +23,27 @@ use crate::replica::db::inode::{State, number};
 use crate::replica::error::{OpError, Result, errno};
 use crate::replica::{Inner, Replica};
 
-/// Brought by one call: what came before is noted, should the next fail.
+/// Maximum bytes per fetch call: what was downloaded before is recorded, should the next call fail.
 const STEP: u64 = 32 << 20;
 
-/// A file of which all is wanted, with its empty backing file.
+/// A file to download completely, with its empty backing file.
 #[derive(Debug)]
 pub struct WholeFile {
     /// Its id.
     pub id: ObjectId,
-    /// What it holds.
+    /// The content to download.
     pub content: Content,
-    /// Where it goes.
+    /// The backing file.
     pub into: File,
 }
 
-/// Brings contents from the store.
+/// Downloads contents from the store.
 pub trait Fetcher: Send + Sync {
-    /// Writes a range of a content to its place in a file, perhaps with more around it. What was brought.
+    /// Downloads a range of a content to its offset in a file, possibly with more around it. Returns the downloaded range.
     ///
     /// # Errors
-    /// ENETUNREACH while the store cannot be reached; EIO where it is damaged; those of writing. What would have been brought
-    /// may be anything then.
+    /// ENETUNREACH while the store cannot be reached; EIO if it is damaged; the errors of writing. The range in the file is
+    /// undefined then.
     fn fetch(
         &self,
         id: ObjectId,
@@ -51,10 +52,10 @@ pub trait Fetcher: Send + Sync {
         into: &File,
     ) -> Result<Range<u64>, Errno>;
 
-    /// The same for a file that held something else before: pieces that both have need not be asked for.
+    /// Downloads a range of a file that has an older version: chunks that both have need not be downloaded.
     ///
     /// # Errors
-    /// As for [`fetch`](Self::fetch).
+    /// Returns the errors of [`fetch`](Self::fetch).
     fn fetch_changed(
         &self,
         id: ObjectId,
@@ -66,79 +67,79 @@ pub trait Fetcher: Send + Sync {
         self.fetch(id, content, range, into)
     }
 
-    /// What would be brought for a range: it with the pieces around its ends.
+    /// Extends a range to chunk boundaries, which is what [`fetch`](Self::fetch) would download.
     ///
     /// # Errors
-    /// As for [`fetch`](Self::fetch).
+    /// Returns the errors of [`fetch`](Self::fetch).
     fn extent(&self, content: &Content, range: Range<u64>) -> Result<Range<u64>, Errno> {
         Ok(range.start..range.end.min(content.size))
     }
 
-    /// Brings small files together, by fewer requests than one for each. Answers for each of them.
+    /// Downloads small files in a batch, with fewer requests than one per file. Returns one result per file.
     fn fetch_batch(&self, files: &[WholeFile]) -> Vec<Result<(), Errno>> {
         one_by_one(self, files)
     }
 
-    /// Whether files that have come are to be [verified](Self::verify).
+    /// Reports whether downloaded files are to be [verified](Self::verify).
     fn verifies(&self) -> bool {
         false
     }
 
-    /// Whether a file of which all has come holds what its content says: the digest is that of all of its bytes.
+    /// Verifies that a completely downloaded file matches its content: the digest covers all of its bytes.
     ///
     /// # Errors
-    /// EIO where it holds something else; those of reading it.
+    /// EIO on a mismatch; the errors of reading the file.
     fn verify(&self, _id: ObjectId, _content: &Content, _file: &File) -> Result<(), Errno> {
         Ok(())
     }
 
-    /// Whether the bytes of a content that are with the metadata may be its own.
+    /// Reports whether a content may be stored inline with the metadata: not in an encrypted volume.
     fn allows_inline(&self, _id: ObjectId, _content: &Content) -> bool {
         true
     }
 
-    /// Whether the store can be reached, as far as is known without asking it.
+    /// Reports whether the store is reachable, as far as is known without a request.
     fn is_reachable(&self) -> bool {
         true
     }
 
-    /// Whether the way to the store has room for more than what somebody waits for.
+    /// Reports whether the connection to the store has bandwidth left for prefetching.
     fn is_fast(&self) -> bool {
         true
     }
 }
 
-/// Brings files by a request for each. Answers for each of them.
+/// Downloads files with one request each. Returns one result per file.
 pub(crate) fn one_by_one<F: Fetcher + ?Sized>(fetcher: &F, files: &[WholeFile]) -> Vec<Result<(), Errno>> {
     let one =
         |file: &WholeFile| fetcher.fetch(file.id, &file.content, 0..file.content.size, &file.into).map(drop);
     files.iter().map(one).collect()
 }
 
-/// What is not here: of which object and content, and which part of it.
+/// A range that is not cached, with its object and content.
 pub(crate) type MissingRange = (ObjectId, Arc<Content>, Range<u64>);
 
-/// What came of a content: its range, in its backing file.
+/// A downloaded range of a content, with its inode number and backing file.
 pub(crate) type FetchedRange<'a> = (u64, &'a Content, Range<u64>, &'a File);
 
-/// What a file holds once a range of it has come.
+/// The state of a file after a range of it was downloaded.
 enum FetchOutcome {
-    /// Not all of it, or something else by now.
+    /// Still incomplete, or replaced meanwhile.
     Part,
-    /// All of it.
+    /// Complete.
     Complete,
-    /// All of it, with this range: its digest is to be verified first.
+    /// Complete with this range: the digest has to be verified first.
     Unverified(ObjectId),
 }
 
-/// What is on its way. Ranges of one content never overlap: each is of whole pieces.
+/// Downloads in progress. Ranges of one content never overlap: each consists of whole chunks.
 #[derive(Default)]
 pub(crate) struct Fetching {
     flights: Mutex<HashMap<u64, Vec<Range<u64>>>>,
     landed: Condvar,
 }
 
-/// A range that this thread brings, and nobody else.
+/// A range that this thread downloads exclusively.
 pub(crate) struct InflightRange<'a> {
     fetching: &'a Fetching,
     num: u64,
@@ -146,7 +147,8 @@ pub(crate) struct InflightRange<'a> {
 }
 
 impl Fetching {
-    /// What of a range nobody brings yet, from its beginning on; `None` once somebody has, who was waited for.
+    /// Claims the first part of a range that nobody downloads yet. If somebody does already, waits for a download to finish
+    /// and returns `None`.
     fn take(&self, num: u64, range: Range<u64>) -> Option<InflightRange<'_>> {
         let mut flights = self.flights.lock();
         let under_way = flights.entry(num).or_default();
@@ -160,7 +162,7 @@ impl Fetching {
         Some(InflightRange { fetching: self, num, range })
     }
 
-    /// Once nobody brings any part of a file: nobody does as long as this is held.
+    /// Waits until nobody downloads any part of a file, and blocks new downloads while the result is held.
     pub(crate) fn hold(&self, num: u64) -> InflightRange<'_> {
         let mut flights = self.flights.lock();
         while flights.contains_key(&num) {
@@ -170,7 +172,7 @@ impl Fetching {
         InflightRange { fetching: self, num, range: 0..u64::MAX }
     }
 
-    /// What of a whole file nobody brings yet: all of it, or `None` if any part is under way; does not wait.
+    /// Claims a whole file; returns `None` if any part of it is being downloaded. Does not wait.
     pub(crate) fn try_take(&self, num: u64, size: u64) -> Option<InflightRange<'_>> {
         let mut flights = self.flights.lock();
         let under_way = flights.entry(num).or_default();
@@ -199,21 +201,21 @@ impl Replica {
     /// Returns once a range of a file is in its backing file.
     ///
     /// # Errors
-    /// ENETUNREACH at once where it is not here and the store cannot be reached; ESTALE; EIO; ENOSPC.
+    /// ENETUNREACH at once if it is not cached and the store cannot be reached; ESTALE; EIO; ENOSPC.
     pub fn ensure_present(&self, num: u64, range: Range<u64>) -> Result<(), Errno> {
         self.inner.ensure_present_for_user(num, range)
     }
 
-    /// Whether the way to the store has room for what nobody waits for.
+    /// Reports whether the connection to the store has bandwidth left for prefetching.
     pub fn is_way_fast(&self) -> bool {
         self.inner.shared.fetcher.read().as_ref().is_none_or(|fetcher| fetcher.is_fast())
     }
 
-    /// The same for who has the file open: what comes is what it held when it was opened. Answers with all around the range
-    /// that is here, which is [read on](Self::read_on) without being asked for.
+    /// Ensures that a range of an open file is cached, in the version that was opened. Returns the cached range around it,
+    /// which may be [read on](Self::read_on) without another check.
     ///
     /// # Errors
-    /// As for [`ensure_present`](Self::ensure_present). ESTALE too where it holds something else by now.
+    /// Returns the errors of [`ensure_present`](Self::ensure_present); ESTALE too if the file was replaced since.
     pub fn ensure_open_present(
         &self,
         num: u64,
@@ -223,15 +225,15 @@ impl Replica {
         self.holds_still(num, session)?;
         self.ensure_present(num, range.clone())?;
         let here = self.inner.here(num, &range)?;
-        // What came last may be of another version, in the file of that.
+        // The last download may be of another version, in that version's file.
         self.holds_still(num, session)?;
         Ok(here)
     }
 
-    /// Who has a file open reads of what was here already.
+    /// Records a read of cached data of an open file, for the read-ahead.
     ///
     /// # Errors
-    /// ESTALE where it holds something else by now.
+    /// ESTALE if the file was replaced since it was opened.
     pub fn read_on(&self, num: u64, session: u64, range: &Range<u64>) -> Result<(), Errno> {
         self.inner.shared.ahead.read(&self.inner, num, range, None);
         self.holds_still(num, session)
@@ -278,7 +280,7 @@ impl Inner {
                 false => fetcher.extent(&content, part)?,
             };
             let Some(flight) = self.shared.fetching.take(num, extent) else { continue };
-            // Somebody may have brought it meanwhile, or replaced it.
+            // Another thread may have downloaded or replaced it meanwhile.
             match self.missing(num, &flight.range)? {
                 Some((id, now, part)) if now.is_same(&content) => {
                     self.fetch(&*fetcher, num, id, &content, part)?;
@@ -297,7 +299,7 @@ impl Inner {
         part: Range<u64>,
     ) -> Result<(), Errno> {
         let Some(file) = self.empty(num, content)? else { return Ok(()) };
-        // Held until the lock is free again: the last of a large file takes long to go.
+        // Dropped only after the lock is released: deleting the last reference to a large file takes long.
         let before = self.core.lock().replaced.basis(num);
         let brought = match &before {
             _ if part.is_empty() => part.clone(),
@@ -311,7 +313,7 @@ impl Inner {
         self.note_fetched(&[(num, content, brought, &file)])
     }
 
-    /// A very small file is in the database: no store is asked for it.
+    /// Writes a very small file from its inline bytes in the database, without a request to the store.
     fn unfold(&self, num: u64, content: &Content, bytes: &[u8]) -> Result<(), Errno> {
         let Some(_flight) = self.shared.fetching.take(num, 0..content.size) else { return Ok(()) };
         let Some(file) = self.empty(num, content)? else { return Ok(()) };
@@ -319,8 +321,8 @@ impl Inner {
         self.note_fetched(&[(num, content, 0..content.size, &file)])
     }
 
-    /// The backing file of a content that comes; `None` where the object does not hold it any more: that of another version
-    /// would be written to.
+    /// Opens the backing file for a content to download. Returns `None` if the object's content changed: the file would
+    /// belong to another version.
     pub(crate) fn empty(&self, num: u64, content: &Content) -> Result<Option<File>, Errno> {
         self.finish_reaping(num)?;
         self.read(|core| {
@@ -335,11 +337,11 @@ impl Inner {
         })
     }
 
-    /// Notes ranges that have come. A file of which all is here then is complete, once its digest was verified; where that is
-    /// not the one of its content, nothing of it is here.
+    /// Records downloaded ranges. A file that is now fully cached becomes complete, once its digest is verified; on a
+    /// mismatch all of its cached data is discarded.
     ///
     /// # Errors
-    /// EIO where a file was refused; those of the database.
+    /// EIO if a file failed verification; the errors of the database.
     pub(crate) fn note_fetched(&self, all: &[FetchedRange<'_>]) -> Result<(), Errno> {
         point(Failpoint::FetchBrought)?;
         let verifier = self.shared.fetcher.read().clone().filter(|fetcher| fetcher.verifies());
@@ -354,7 +356,7 @@ impl Inner {
                         Ok(FetchOutcome::Part) => {}
                         Ok(FetchOutcome::Complete) => complete.push(*num),
                         Ok(FetchOutcome::Unverified(id)) => unverified.push((n, id)),
-                        // It was removed meanwhile.
+                        // The file was removed meanwhile.
                         Err(OpError { errno: Errno::STALE, .. }) => {}
                         Err(fail) => return Err(fail),
                     }
@@ -362,7 +364,7 @@ impl Inner {
                 Ok(unverified)
             })?;
             let Some(verifier) = verifier.as_ref().filter(|_| !unverified.is_empty()) else { break };
-            // Nothing is locked while whole files are read.
+            // Whole files are read without holding a lock.
             rest.clear();
             for (n, id) in unverified {
                 let (num, content, _, file) = &all[n];
@@ -383,7 +385,7 @@ impl Inner {
         refused.map_or(Ok(()), Err)
     }
 
-    /// What is here around a range, as long as the file is open.
+    /// Returns the cached range around a range, for an open file.
     fn here(&self, num: u64, range: &Range<u64>) -> Result<Range<u64>, Errno> {
         self.read(|core| {
             if core.node(num)?.state == State::Complete {
@@ -396,7 +398,7 @@ impl Inner {
         })
     }
 
-    /// The first part of a range that is not here, with what it is a part of.
+    /// Returns the first part of a range that is not cached, with its object and content.
     pub(crate) fn missing(&self, num: u64, range: &Range<u64>) -> Result<Option<MissingRange>, Errno> {
         self.read(|core| {
             let node = core.node(num)?;
@@ -423,7 +425,7 @@ impl Inner {
 }
 
 impl ReplicaDb {
-    /// Ranges of a file that are here, in order, with something between any two.
+    /// Returns the cached ranges of a file, in order and not adjacent.
     pub(crate) fn present(&self, num: u64) -> Result<Vec<Range<u64>>> {
         let mut query =
             self.db.prepare_cached("SELECT first, past FROM present WHERE num = ?1 ORDER BY first")?;
@@ -440,7 +442,8 @@ impl ReplicaDb {
         Ok(())
     }
 
-    /// A range of a content is here. Where that would make a file complete whose digest was not verified, nothing is noted.
+    /// Records that a range of a content is cached. If that would complete a file whose digest is not verified yet, records
+    /// nothing.
     fn brought(
         &mut self,
         num: u64,
@@ -450,7 +453,7 @@ impl ReplicaDb {
         is_verified: bool,
     ) -> Result<FetchOutcome> {
         let mut node = self.node(num)?;
-        // It may have been replaced meanwhile, or have left: its file with it.
+        // The file may have been replaced or evicted meanwhile, and its backing file unlinked.
         let is_gone = rustix::fs::fstat(into)?.st_nlink == 0;
         if is_gone || node.state == State::Complete || !self.content(num)?.is_same(content) {
             return Ok(FetchOutcome::Part);
@@ -481,7 +484,8 @@ impl ReplicaDb {
             node.state = State::Partial;
         }
         self.note_unsynced(num)?;
-        // It came to be opened: it is not the first to leave. What comes again by itself has the place it had.
+        // The data was fetched for an open, so the file must not be the first to be evicted. A background refetch keeps the
+        // LRU position.
         if !self.replaced.contains(num) || self.opens.contains_key(&num) {
             self.note_open(num)?;
         }
@@ -492,7 +496,7 @@ impl ReplicaDb {
         Ok(if is_complete { FetchOutcome::Complete } else { FetchOutcome::Part })
     }
 
-    /// Nothing of a content is here: what came is something else.
+    /// Discards all cached data of a content: the downloaded bytes do not match it.
     fn refuse(&mut self, num: u64, content: &Content) -> Result<()> {
         let mut node = self.node(num)?;
         if node.state == State::Complete || !self.content(num)?.is_same(content) {

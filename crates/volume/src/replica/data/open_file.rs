@@ -1,7 +1,8 @@
 //! Open files.
 //!
-//! Whoever has a file open reads and writes its backing file past the replica, so nothing is seen of writes. A file is
-//! marked before it is opened to be written: from then on it may hold something else than is known.
+//! Users read and write the backing file directly, so the replica does not see individual writes. A file is therefore marked
+//! as possibly modified before it is opened for writing, and its size and time are read from the backing file at the last
+//! close.
 
 use std::fs::File;
 use std::os::fd::AsFd as _;
@@ -21,26 +22,27 @@ use crate::replica::db::open_backing::reopen;
 use crate::replica::error::{OpError, Result, errno};
 use crate::replica::{Replica, Shared};
 
-/// A file opened.
+/// An open file.
 #[derive(Debug, Clone)]
 pub struct Opened {
-    /// Its backing file, for reading and writing.
+    /// The backing file, for reading and writing.
     pub file: Arc<File>,
-    /// Tells it from opens of what was in its place before or after.
+    /// Distinguishes this version of the file from earlier and later ones.
     pub session: u64,
-    /// All of it is here: it may be read past the replica. What is not is asked for by [`Replica::ensure_present`].
+    /// The file is completely cached, so it may be read without the replica. Otherwise [`Replica::ensure_present`] fetches
+    /// missing ranges.
     pub complete: bool,
 }
 
 impl Replica {
-    /// Opens a regular file; [`release_open`](Self::release_open) ends it. What is to be written is brought here first, unless it is
-    /// emptied.
+    /// Opens a regular file until [`release_open`](Self::release_open). A file opened for writing is fetched completely
+    /// first, unless it is truncated.
     ///
     /// # Errors
-    /// EISDIR and EINVAL for what is no regular file; ESTALE, EIO; those of [`ensure_present`](Self::ensure_present).
+    /// EISDIR and EINVAL for other objects; ESTALE, EIO; the errors of [`ensure_present`](Self::ensure_present).
     pub fn open_file(&self, num: u64, write: bool, truncate: bool) -> Result<Opened, Errno> {
         let mut mark = false;
-        // Nobody brings what the file held while it is emptied.
+        // Blocks downloads of the old content during the truncation.
         let alone = (write && truncate).then(|| self.inner.shared.fetching.hold(num));
         let opened = loop {
             let missing = {
@@ -62,7 +64,8 @@ impl Replica {
                     continue;
                 }
                 if write && truncate && node.state == State::Partial {
-                    // Its parts go first, for good: what is left of a file whose emptying was cut short is no content.
+                    // Makes it durable first that no ranges are cached: after a crash during the truncation the file holds no
+                    // valid data.
                     core.forget_parts(node).map_err(|fail| fail.errno)?;
                     drop(core);
                     self.sync()?;
@@ -96,7 +99,7 @@ impl Replica {
         Ok(opened)
     }
 
-    /// A file that is open may be mapped, so that it is written to past its opens.
+    /// Notes that an open file may be mapped, and then written through the mapping after its last close.
     pub fn note_maps(&self, num: u64, session: u64) {
         if let Some(open) = self.inner.core.lock().opens.get_mut(&num).filter(|open| open.session == session)
         {
@@ -104,8 +107,8 @@ impl Replica {
         }
     }
 
-    /// [`release_open`](Self::release_open) of a file that was written, unless it is mapped still: `None`; it is to be tried again then.
-    /// `has_writers` tells whether somebody can write to a file.
+    /// [Releases](Self::release_open) an open for writing, unless the file is still mapped writably: returns `None` then, and
+    /// the caller tries again later. `has_writers` reports whether anybody can write to a file.
     pub fn close_unless_mapped(
         &self,
         num: u64,
@@ -123,13 +126,13 @@ impl Replica {
         Some(self.release_open(num, true, session))
     }
 
-    /// The backing file of an object that is open to be written.
+    /// Returns the backing file of an open object, for this version of it.
     pub fn open_file_of(&self, num: u64, session: u64) -> Option<Arc<File>> {
         let core = self.inner.core.lock();
         core.opens.get(&num).filter(|open| open.session == session).map(|open| open.file.clone())
     }
 
-    /// A descriptor of a file that is open, which cannot write.
+    /// Opens a read-only descriptor of an open file.
     ///
     /// # Errors
     /// EMFILE, ENFILE.
@@ -137,14 +140,14 @@ impl Replica {
         self.inner.shared.files.reopen_read_only(num, file)
     }
 
-    /// The attributes of an object are others than were told.
+    /// Invalidates the attributes of an object, which changed without a notification.
     pub fn changed_unseen(&self, num: u64) {
         if let Some(caches) = self.inner.shared.caches.get() {
             caches.object_changed(num);
         }
     }
 
-    /// Ends an open. What was written, if anything was, is known from the last such end on; whether anything was.
+    /// Releases an open. The last release for writing records the new size and time; returns whether the file was changed.
     pub fn release_open(&self, num: u64, write: bool, session: u64) -> bool {
         let closed = self.change(|core, shared| {
             let open = core.opens.get_mut(&num).filter(|open| open.session == session);
@@ -180,7 +183,7 @@ impl Replica {
         })
     }
 
-    /// Whether a file that is open is what the object holds, and was not replaced since.
+    /// Reports whether an open file is still the current version of the object.
     pub fn is_latest(&self, num: u64, session: u64) -> bool {
         self.inner.core.lock().opens.get(&num).is_some_and(|open| open.session == session)
     }
@@ -188,7 +191,7 @@ impl Replica {
     /// Sets the length of a regular file.
     ///
     /// # Errors
-    /// EFBIG, ENOSPC; EDQUOT where a limit would be passed; as for [`open_file`](Self::open_file).
+    /// EFBIG, ENOSPC; EDQUOT if a quota limit would be exceeded; the errors of [`open_file`](Self::open_file).
     pub fn truncate(&self, num: u64, size: u64) -> Result<(), Errno> {
         let opened = self.open_file(num, true, size == 0)?;
         let longer = |size| size > 0 && opened.file.metadata().is_ok_and(|now| now.len() < size);
@@ -200,34 +203,34 @@ impl Replica {
             set = opened.file.set_len(size).map_err(errno);
         }
         if self.is_limited() {
-            // Others may have it open still.
+            // The file may have other opens.
             set = set.and(self.recount(num, opened.session));
         }
         self.release_open(num, true, opened.session);
         set
     }
 
-    /// Has all that a file holds last, with all that is known of it.
+    /// Makes the data and metadata of a file durable.
     ///
     /// # Errors
-    /// Those of `fsync(2)`; EIO.
+    /// The errors of `fsync(2)`; EIO.
     pub fn sync_file(&self, num: u64) -> Result<(), Errno> {
         let (open, node) =
             self.read(|core| Ok((core.opens.get(&num).map(|open| open.file.clone()), core.node(num)?)))?;
         self.sync_content(open, &node)
     }
 
-    /// The same for who wrote through an open.
+    /// Makes the data written through an open and the file's metadata durable.
     ///
     /// # Errors
-    /// ESTALE: the file was deleted while it was open, and is there again as others changed it, without what was written
-    /// through this; as for [`sync_file`](Self::sync_file).
+    /// ESTALE if the file was unlinked while it was open and restored by a change of another node, without the data written
+    /// through this open; the errors of [`sync_file`](Self::sync_file).
     pub fn sync_open(&self, num: u64, session: u64) -> Result<(), Errno> {
         let (open, node) = self.read(|core| {
             let node = core.node(num)?;
             match core.opens.get(&num).filter(|open| open.session == session) {
                 Some(open) => Ok((Some(open.file.clone()), node)),
-                // What a file without a name holds goes with its last close.
+                // The data of an unlinked file is discarded at its last close.
                 None if node.links == 0 => Ok((None, node)),
                 None => Err(OpError::new(Errno::STALE)),
             }
@@ -260,10 +263,10 @@ impl Replica {
         self.sync()
     }
 
-    /// What the file system of the cache has room for.
+    /// Returns the space of the cache's file system.
     ///
     /// # Errors
-    /// Those of `statvfs(3)`.
+    /// The errors of `statvfs(3)`.
     pub fn space(&self) -> Result<rustix::fs::StatVfs, Errno> {
         self.inner.shared.files.space()
     }
@@ -280,7 +283,7 @@ fn open(
     let num = node.ino;
     let mut reads_only = false;
     let file = match core.opens.get_mut(&num) {
-        // A descriptor that can write is for those who do: see `close_unless_mapped`.
+        // Writable descriptors are for writers only: see `close_unless_mapped`.
         Some(open) if !write && !open.reads_only && node.state == State::Complete => {
             shared.files.reopen_read_only(num, &open.file).map_or_else(|_| open.file.clone(), Arc::new)
         }
@@ -306,16 +309,16 @@ fn open(
         }
     };
     if write && truncate && node.state != State::Complete {
-        // Before it counts as all that the file holds: it may have the length of that, with nothing in it.
+        // Before the file is marked complete: it may have its full length without any data.
         file.set_len(0)?;
     }
     let first = core.opens.get(&num).is_none_or(|open| open.writers == 0);
     if write {
         if first {
-            // From now on the backing file has the time.
+            // From now on the backing file is authoritative for the modification time.
             set_modified(&file, node.modified)?;
         }
-        // Whoever else is about to write waits for the same mark.
+        // Concurrent opens for writing wait for the same mark to become durable.
         if !node.maybe_dirty {
             core.marking.insert(num);
         }
@@ -358,7 +361,7 @@ pub(crate) fn set_modified(file: &File, modified: Time) -> Result<(), Errno> {
     rustix::fs::futimens(file.as_fd(), &Timestamps { last_access: unchanged, last_modification })
 }
 
-/// Size and time of modification of a backing file.
+/// Returns size and modification time of a backing file.
 pub(crate) fn size_and_mtime(file: &File) -> Result<(u64, Time), Errno> {
     let stat = rustix::fs::fstat(file.as_fd())?;
     let nanoseconds = stat.st_mtime_nsec as i64;
@@ -367,7 +370,7 @@ pub(crate) fn size_and_mtime(file: &File) -> Result<(u64, Time), Errno> {
 }
 
 impl ReplicaDb {
-    /// While a file is open to be written, its backing file knows better.
+    /// Takes size and modification time from the backing file while the file is open for writing.
     pub(crate) fn overlay(&self, node: &mut Inode) -> Result<()> {
         if node.maybe_dirty
             && let Some(open) = self.opens.get(&node.ino).filter(|open| open.writers > 0)
@@ -377,7 +380,7 @@ impl ReplicaDb {
         Ok(())
     }
 
-    /// Nothing of a file is here.
+    /// Discards the record of cached ranges.
     fn forget_parts(&mut self, mut node: Inode) -> Result<()> {
         self.forget_present(node.ino)?;
         node.state = State::Absent;
@@ -385,14 +388,14 @@ impl ReplicaDb {
         Ok(())
     }
 
-    /// Nobody writes a file any more. Whether it was changed.
+    /// Records size and time after the last close for writing. Returns whether the file was changed.
     pub(crate) fn note_written(&mut self, mut node: Inode, file: &File, grew: bool) -> Result<bool> {
         let before = (node.size, node.modified);
         take_over(&mut node, size_and_mtime(file)?);
         let changed = grew || (node.size, node.modified) != before;
         if changed {
             node.generation += 1;
-            // Who wrote past the daemon had nobody to take these away.
+            // Nothing has removed the set-ID bits for writes that bypassed the daemon.
             let mode = without_privileges(node.mode);
             if mode != node.mode {
                 self.mark_dirty(&mut node, Dirty::MODE)?;

@@ -1,5 +1,7 @@
-//! What will be wanted next, brought before it is: the rest of a file that is read in order, and small files after one
-//! another in a tree that is walked.
+//! Prefetch: sequential read-ahead in large files, and batched prefetch of small files during a directory walk.
+//!
+//! Worker threads fetch from the store what the access pattern predicts, while the connection has bandwidth left. Prefetched
+//! data is recorded like any other fetched data.
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
@@ -17,44 +19,44 @@ use crate::replica::db::inode::number;
 use crate::replica::error::Result;
 use crate::replica::{Inner, Replica};
 
-/// Threads: as many requests, each of several pieces.
+/// Number of threads, and so of concurrent requests, each for several chunks.
 const WORKERS: usize = 4;
-/// Brought by one of them at once.
+/// Bytes that one worker fetches at a time.
 const FETCH_UNIT_BYTES: u64 = 8 << 20;
-/// Ahead of a reader: from the first, each time twice as much, to the second.
+/// The initial read-ahead window, doubled up to the maximum, in bytes.
 const READAHEAD_WINDOW: (u64, u64) = (FETCH_UNIT_BYTES, 64 << 20);
-/// A reader that is so far from where it was is elsewhere: the kernel's own requests overtake each other.
+/// A read farther than this from the expected offset is a seek: the kernel's own requests overtake each other.
 const SEEK_TOLERANCE: u64 = 2 << 20;
-/// A file of at most so many bytes is brought together with others.
+/// Files up to this size are fetched in batches.
 const SMALL_FILE_MAX_BYTES: u64 = 1 << 20;
-/// Files brought together: from the first, each time twice as many, to the second; and at most so many bytes.
+/// The initial number of files in a batch, doubled up to the maximum; a batch has at most [`MAX_BATCH_BYTES`].
 const BATCH_FILES: (u32, u32) = (16, 256);
 const MAX_BATCH_BYTES: u64 = 8 << 20;
-/// Small files that are wanted one after the other within so long are a walk.
+/// Small files opened within this interval of each other are a directory walk.
 const WALK_TIMEOUT: Duration = Duration::from_secs(1);
-/// No file is so long.
+/// A bound for offsets, above any file size.
 const FAR: u64 = 1 << 60;
-/// Jobs that wait; more are not done.
+/// Maximum number of queued jobs; more are dropped.
 const MAX_JOBS: usize = 64;
-/// Readers that are remembered.
+/// Maximum number of readers tracked.
 const MAX_STREAMS: usize = 256;
-/// Idle for so long, a worker sees to it that what came is on the disk.
+/// A worker idle for this long makes fetched data durable.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(1);
 
 enum Job {
-    /// Of a file.
+    /// A range of a file.
     Range(u64, Range<u64>),
-    /// So many small files after one.
+    /// A number of small files after one.
     After(u64, u32),
 }
 
-/// A reader of a large file.
+/// A sequential reader of a large file.
 #[derive(Default)]
 struct Stream {
-    /// Where it goes on.
+    /// The expected next offset.
     next: u64,
     window: u64,
-    /// Everything before was asked for.
+    /// Everything before this offset is queued.
     asked: u64,
 }
 
@@ -65,11 +67,11 @@ struct State {
     walked: Option<Instant>,
     files: u32,
     ended: bool,
-    /// There are workers, and what they bring is wanted.
+    /// Prefetching is enabled, and workers run.
     works: bool,
 }
 
-/// What there is to do.
+/// The queue of prefetch jobs and the access patterns that fill it.
 #[derive(Default)]
 pub(crate) struct Prefetcher {
     state: Mutex<State>,
@@ -77,7 +79,8 @@ pub(crate) struct Prefetcher {
 }
 
 impl Prefetcher {
-    /// A range of a file that is not here completely is read; where some of the range is missing, by the size of the file.
+    /// Records a read of a file that is not completely cached. `missing`: the file's size, if part of the range is not
+    /// cached.
     pub(crate) fn read(&self, inner: &Inner, num: u64, range: &Range<u64>, missing: Option<u64>) {
         let range = &(range.start.min(FAR)..range.end.min(missing.unwrap_or(FAR)));
         let mut state = self.state.lock();
@@ -93,7 +96,7 @@ impl Prefetcher {
         }
     }
 
-    /// Whether anything is to be brought before it is wanted.
+    /// Enables or disables prefetching.
     pub(crate) fn set_works(&self, works: bool) {
         self.state.lock().works = works;
     }
@@ -137,12 +140,12 @@ impl State {
         let is_on = range.start <= stream.next + SEEK_TOLERANCE && range.end + SEEK_TOLERANCE >= stream.next;
         if !is_on {
             *stream = Stream { next: range.end, window: 0, asked: range.end };
-            // What was ahead of where it was is not any more.
+            // Read-ahead queued for the old position is dropped.
             self.jobs.retain(|job| !matches!(job, Job::Range(other, _) if *other == num));
             return;
         }
         stream.next = stream.next.max(range.end);
-        // More only once half of what was asked for is used up.
+        // More is queued only once half of the window is consumed.
         if stream.asked >= stream.next.saturating_add(stream.window / 2) && stream.window > 0 {
             return;
         }
@@ -150,7 +153,7 @@ impl State {
         let mut from = stream.asked.max(range.end);
         let to = stream.next.saturating_add(stream.window);
         while from < to {
-            // To the next whole unit, so that no piece is brought twice.
+            // Up to a multiple of the unit, so that no chunk is fetched twice.
             let until = (from / FETCH_UNIT_BYTES + 1) * FETCH_UNIT_BYTES;
             if !self.push(Job::Range(num, from..until)) {
                 break;
@@ -176,7 +179,7 @@ impl State {
     }
 }
 
-/// The threads, as long as this is.
+/// The worker threads, which end when this is dropped.
 pub(crate) struct Workers {
     inner: Arc<Inner>,
     threads: Vec<JoinHandle<()>>,
@@ -225,24 +228,24 @@ fn run(inner: &Inner) {
 }
 
 impl Replica {
-    /// Whether what will be wanted next is brought before it is.
+    /// Enables or disables prefetching.
     pub fn read_ahead(&self, works: bool) {
         self.inner.shared.ahead.set_works(works);
     }
 
-    /// Brings files for which nobody waits, small ones together. Those that are removed meanwhile are left out.
+    /// Fetches files in the background, small ones in batches. Files that are removed meanwhile are skipped.
     ///
     /// # Errors
-    /// As for [`ensure_present`](Self::ensure_present): of the first that did not come, after all that did.
+    /// The errors of [`ensure_present`](Self::ensure_present), for the first file that failed, after the others are fetched.
     pub fn bring(&self, nums: &[u64]) -> Result<(), Errno> {
         let mut failed = None;
         for part in nums.chunks(BATCH_FILES.1 as usize) {
             let together = self.inner.fetch_batch(part);
-            // What was too large for that, or on its way elsewhere.
+            // Files that were too large for a batch, or already being fetched.
             let one_by_one =
                 part.iter().try_for_each(|num| match self.inner.ensure_present(*num, 0..u64::MAX) {
                     Err(Errno::STALE) => Ok(()),
-                    // One that is damaged keeps no other from coming.
+                    // A damaged file does not prevent fetching the others.
                     Err(errno @ Errno::IO) => {
                         failed = Some(errno);
                         Ok(())
@@ -256,7 +259,7 @@ impl Replica {
 }
 
 impl ReplicaDb {
-    /// Small files that are not here: those after one in its directory, then those that were made after it.
+    /// Returns small uncached files: those after `num` in its directory, then those created after it.
     fn after(&mut self, num: u64, most: u32) -> Result<Vec<u64>> {
         self.flush()?;
         let mut query = self.db.prepare_cached(
@@ -286,7 +289,7 @@ impl ReplicaDb {
 }
 
 impl Inner {
-    /// Brings the small ones among some files, of which nothing is here and nothing on its way. The first error.
+    /// Fetches the small ones of some files that have no cached data and are not being fetched. Returns the first error.
     fn fetch_batch(&self, nums: &[u64]) -> Result<(), Errno> {
         let fetcher = self.shared.fetcher.read().clone().filter(|fetcher| fetcher.is_reachable());
         let fetcher = fetcher.ok_or(Errno::NETUNREACH)?;
@@ -298,7 +301,7 @@ impl Inner {
                 continue;
             }
             let Some(flight) = self.shared.fetching.try_take(num, content.size) else { continue };
-            // It may have come before it was taken.
+            // It may have been fetched before the claim.
             let Ok(Some((id, content, part))) = self.missing(num, &(0..u64::MAX)).map(whole) else {
                 continue;
             };

@@ -1,4 +1,4 @@
-//! Contents on their way: together, once, before they are wanted.
+//! Tests of batched, deduplicated and prefetched downloads.
 
 use std::fs::File;
 use std::ops::Range;
@@ -18,10 +18,10 @@ use crate::replica::*;
 
 const PIECE: u64 = 1 << 20;
 
-/// A store of pieces of 1 MiB, that notes what it is asked for.
+/// A store with chunks of 1 MiB, which records its requests.
 struct Noting {
     asked: Mutex<Vec<Range<u64>>>,
-    /// Requests for several files.
+    /// Number of requests for several files.
     together: AtomicUsize,
     slow: AtomicBool,
     reachable: AtomicBool,
@@ -139,18 +139,18 @@ fn the_rest_of_a_file_comes_before_it_is_read() {
     let step = 128 << 10;
     (0..16).for_each(|n| replica.ensure_present(read, n * step..(n + 1) * step).unwrap());
     wait("what is ahead", || store.bytes() >= 8 * PIECE);
-    // Read to its end, each piece came once.
+    // After a read to the end, each chunk was downloaded once.
     (16..size / step).for_each(|n| replica.ensure_present(read, n * step..(n + 1) * step).unwrap());
     wait("all", || replica.get(read).unwrap().state == State::Complete);
     assert_eq!(store.bytes(), size);
-    // Who reads here and there gets no more than that.
+    // Random reads cause no read-ahead.
     store.asked.lock().clear();
     for at in [30, 10, 20, 35] {
         replica.ensure_present(jumped, at * PIECE..at * PIECE + 10).unwrap();
     }
     std::thread::sleep(Duration::from_millis(50));
     assert_eq!(store.bytes(), 4 * PIECE);
-    // Nor does anybody over a slow way.
+    // A slow connection causes none either.
     store.asked.lock().clear();
     store.slow.store(true, Ordering::Relaxed);
     (0..16).for_each(|n| replica.ensure_present(slow, n * step..(n + 1) * step).unwrap());
@@ -222,7 +222,7 @@ fn a_very_small_file_needs_no_store() {
     }
 }
 
-/// The machine has died: what came and was not on the disk for sure comes again. The process has: it does not.
+/// Data that was not fsynced is fetched again after a crash of the machine, but not of the process.
 #[test]
 fn what_is_not_on_the_disk_for_sure_comes_again() {
     for machine in [false, true] {
@@ -244,7 +244,7 @@ fn what_is_not_on_the_disk_for_sure_comes_again() {
         if machine {
             let db = Connection::open(dir.path().join("replica.db")).unwrap();
             db.execute("UPDATE meta SET value = 'before' WHERE key = 'boot'", []).unwrap();
-            // As a file looks of which the disk has only the length.
+            // The state of a file of which only the length is on the disk.
             let backing = BackingDir::open(dir.path()).unwrap().existing(came).unwrap();
             backing.write_all_at(&vec![0; PIECE as usize], 0).unwrap();
         }
@@ -266,7 +266,7 @@ fn what_is_not_on_the_disk_for_sure_comes_again() {
     }
 }
 
-/// Another version of a file comes from the store.
+/// Replaces a file by another version from the store.
 fn replace(replica: &Replica, num: u64) {
     let id = replica.get(num).unwrap().id;
     replica
@@ -279,7 +279,7 @@ fn replace(replica: &Replica, num: u64) {
         .unwrap();
 }
 
-/// A version of which not all was here, when another took its place: who has it open is told, and reads no zeros.
+/// If a partially cached version is replaced, its readers get an error, and no zeros.
 #[test]
 fn a_version_that_is_gone_is_not_read_as_zeros() {
     let dir = tempfile::tempdir().unwrap();
@@ -296,7 +296,7 @@ fn a_version_that_is_gone_is_not_read_as_zeros() {
     replica.release_open(num, false, again.session);
 }
 
-/// Who reads what is here asks for it once.
+/// A reader of cached data asks for it once.
 #[test]
 fn what_is_here_is_told_and_read_on_as_long_as_it_is_the_version() {
     let dir = tempfile::tempdir().unwrap();
@@ -315,7 +315,7 @@ fn what_is_here_is_told_and_read_on_as_long_as_it_is_the_version() {
     replica.release_open(num, false, session);
 }
 
-/// The same while it comes: the rest would be of the other version, in the other file.
+/// A version is replaced during its download: the rest would be of the other version, in the other file.
 #[test]
 fn a_version_that_goes_while_it_comes_is_not_read_as_zeros() {
     let dir = tempfile::tempdir().unwrap();

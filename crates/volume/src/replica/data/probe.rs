@@ -1,4 +1,4 @@
-//! Asking a store of contents whether it is there.
+//! Health probes of a content store.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -12,20 +12,20 @@ use crate::object::{ChunkId, Content, Layout, Segment};
 use crate::runtime::runtime;
 use crate::store::MetaStore;
 
-/// What is out of reach is asked so often whether it is back,
+/// Interval of probes while the store is unreachable.
 const PROBE_INTERVAL: Duration = Duration::from_millis(500);
-/// by so many questions at once: one that went into a line that is silent is without an answer for long.
+/// Maximum number of concurrent probes: a probe sent over a dead connection gets no answer for long.
 const MAX_PROBES: usize = 8;
-/// Who found that it is not there waits so much longer, in case that it is.
+/// After a failed request, how much longer the requester waits for a probe, in case the store is reachable.
 const PROMPT_REPLY_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Whether the store is in reach, as far as somebody else knows, and how often it has come into it.
+/// Returns the number of times the store became reachable, or `None` if it is known to be unreachable.
 pub(crate) type Reachable = Arc<dyn Fn() -> Option<u64> + Send + Sync>;
 
-/// In which time of reach it was found not to be there. Who asks whether it is back ends that.
+/// The value of [`Reachable`] at which the store was found to be unreachable. A successful probe clears it.
 pub(crate) type Outage = Mutex<Option<u64>>;
 
-/// A question that takes what reading takes: where a piece is, and a byte of it.
+/// A probe that takes the path of a read: locates a chunk, and reads a byte of it.
 #[derive(Clone)]
 pub(crate) struct Probe {
     meta: Arc<dyn MetaStore>,
@@ -34,7 +34,7 @@ pub(crate) struct Probe {
 }
 
 impl Probe {
-    /// By what was wanted; `None` of what no store is asked for.
+    /// Creates a probe from a content; `None` if it has no chunks in the store.
     pub fn of(meta: &Arc<dyn MetaStore>, contents: &ContentStore, wanted: &Content) -> Option<Self> {
         let (Layout::Pieces(pieces) | Layout::Indirect(pieces)) = &wanted.layout else { return None };
         let chunk = pieces.iter().find_map(|piece| match piece {
@@ -44,7 +44,7 @@ impl Probe {
         Some(Self { meta: meta.clone(), contents: contents.clone(), chunk })
     }
 
-    /// Whether there is an answer, whatever it is.
+    /// Reports whether the store answers.
     async fn answer(self) -> bool {
         let Self { meta, contents, chunk } = self;
         let Ok(found) = tokio::task::spawn_blocking(move || meta.places(&[chunk])).await else {
@@ -59,15 +59,15 @@ impl Probe {
         }
     }
 
-    /// Whether it is there now after all.
+    /// Reports whether the store answers now.
     pub fn is_answered_at_once(&self) -> bool {
         runtime()
             .block_on(async { timeout(PROMPT_REPLY_TIMEOUT, self.clone().answer()).await })
             .unwrap_or(false)
     }
 
-    /// Asks until there is an answer, then ends that it is `gone`; so where it is known otherwise that it was away and is
-    /// back.
+    /// Probes until the store answers, then clears the outage `gone`; clears it too if the store is known to have become
+    /// reachable again.
     pub async fn wait_until_reachable(self, gone: Weak<Outage>, reachable: Reachable) {
         let mut asked = JoinSet::new();
         let mut ticks = interval_at(Instant::now() + PROBE_INTERVAL, PROBE_INTERVAL);

@@ -1,7 +1,7 @@
-//! Files that were here completely when another version took their place.
+//! The queue of files that were completely cached when another version replaced them.
 //!
-//! Who had them is to have them again before somebody asks, who may be off the network by then. That they are wanted ends
-//! where they come, leave or are removed, or are emptied here.
+//! They are fetched again before they are opened, since the node may be offline by then. A file leaves the queue when it is
+//! fetched, evicted, removed or truncated here.
 
 use crate::replica::db::refetch_queue::RefetchQueue;
 use std::ops::Bound;
@@ -16,7 +16,7 @@ use crate::replica::db::recent_opens::allocated_bytes;
 use crate::replica::error::Result;
 
 impl ReplicaDb {
-    /// Another version takes the place of a file that is here.
+    /// Queues a cached file that is being replaced by another version.
     pub(crate) fn queue_refetch(&mut self, num: u64, before: Option<BasisFile>) -> Result<()> {
         self.replaced.kept.set(num, before);
         if self.replaced.nums.insert(num) {
@@ -26,7 +26,7 @@ impl ReplicaDb {
         Ok(())
     }
 
-    /// A file is not wanted for having been here, any more.
+    /// Removes a file from the queue.
     pub(crate) fn finish_refetch(&mut self, num: u64) -> Result<()> {
         if self.replaced.nums.remove(&num) {
             self.replaced.kept.set(num, None);
@@ -36,7 +36,7 @@ impl ReplicaDb {
         Ok(())
     }
 
-    /// As the database says.
+    /// Reloads the committed state.
     pub(crate) fn load_refetch_queue(&mut self) -> rusqlite::Result<()> {
         self.replaced = RefetchQueue::load(&self.db)?;
         Ok(())
@@ -44,8 +44,8 @@ impl ReplicaDb {
 }
 
 impl Replica {
-    /// Files that were here when another version took their place, each with the bytes it takes beyond what is here of it.
-    /// In the order of their numbers after one, at most so many.
+    /// Returns queued files in the order of their numbers after `after`, at most `most`, each with the bytes it takes beyond
+    /// what is cached of it.
     pub(crate) fn refetches(&self, after: u64, most: u32) -> Result<Vec<(u64, u64)>, Errno> {
         self.inner.look(|core| {
             let after = (Bound::Excluded(after), Bound::Unbounded);
@@ -63,7 +63,7 @@ impl Replica {
         })
     }
 
-    /// Has what files held before go, the oldest first, where it takes more than the cache's limit or the disk has room for.
+    /// Drops old versions, the oldest first, that exceed the cache's limit or the free space of the disk.
     pub(crate) fn shrink_basis_cache(&self, limit: Option<u64>) {
         if self.inner.core.lock().replaced.kept.is_empty() {
             return;

@@ -1,4 +1,4 @@
-//! Files that were here when another version took their place.
+//! Tests of fetching new versions of files that were cached when they were replaced.
 
 use std::fs::File;
 use std::ops::Range;
@@ -16,7 +16,7 @@ use crate::replica::*;
 const BLOCK: u64 = 4096;
 const SIZE: u64 = 4 * BLOCK;
 
-/// Another node's version of a file.
+/// Replaces a file by another node's version.
 fn replace(replica: &Replica, num: u64, size: u64) {
     replace_by(replica, num, size, Vec::new());
 }
@@ -37,7 +37,7 @@ fn wanted(replica: &Replica) -> Vec<u64> {
     replica.refetches(0, 100).unwrap().into_iter().map(|(num, _)| num).collect()
 }
 
-/// What the table says, which is what is known after a restart.
+/// Returns the rows of the table, which is what is known after a restart.
 fn noted(replica: &Replica) -> Vec<u64> {
     replica.commit().unwrap();
     let query = "SELECT num FROM replaced ORDER BY num";
@@ -57,7 +57,7 @@ fn until(what: &str, done: impl Fn() -> bool) {
     }
 }
 
-/// So long a tender that has nothing to do was given to do something.
+/// Time given to an idle cache manager to do something.
 const A_WHILE: Duration = Duration::from_millis(300);
 
 fn cached(limit: Option<u64>) -> CachePolicy {
@@ -94,14 +94,14 @@ fn what_was_here_completely_is_wanted_again_and_nothing_else() {
     assert_eq!(wanted(&replica), [had], "it is known after a restart");
     assert_eq!(read(&replica, had), whole(2 * SIZE));
     assert_eq!((wanted(&replica), noted(&replica)), (vec![], vec![]));
-    // It leaves while it comes.
+    // An eviction during the download.
     replace(&replica, had, SIZE);
     replica.ensure_present(had, 0..1).unwrap();
     replica.evict(u64::MAX).unwrap();
     assert_eq!((wanted(&replica), noted(&replica)), (vec![], vec![]));
 }
 
-/// Pieces of the one would come over some of the other that are here.
+/// Chunks of one layout would overlap cached ranges of the other.
 #[test]
 fn what_is_here_in_part_goes_where_the_same_bytes_are_cut_otherwise() {
     let dir = tempfile::tempdir().unwrap();
@@ -161,7 +161,7 @@ fn who_had_a_file_has_it_again_before_asking() {
         .unwrap()
         .ino;
     read(&replica, had);
-    // None but those that are asked for.
+    // Only files that are read.
     let remote =
         CacheManager::start(replica.clone(), CachePolicy { role: CacheMode::Remote, limit: None }).unwrap();
     let opened = replica.open_file(had, false, false).unwrap();
@@ -231,11 +231,11 @@ fn nothing_leaves_for_what_comes_again() {
     std::thread::sleep(A_WHILE);
     let there = || nums.iter().map(|num| state(&replica, *num) == State::Complete).collect::<Vec<_>>();
     assert_eq!(there(), [false, true, true, true], "there was no room for it");
-    // Another one gives it the room.
+    // A smaller file leaves enough space.
     replace(&replica, nums[1], SIZE - BLOCK);
     until("it fits", || there() == [true; 4]);
     assert_eq!(replica.here(), limit);
-    // It came by itself: it is still the first to leave.
+    // A file that was fetched in the background is still the first to be evicted.
     let more = stored(&replica, ROOT, "more", BLOCK);
     read(&replica, more);
     until("one leaves", || replica.here() <= limit);
@@ -288,7 +288,7 @@ fn what_files_held_before_is_kept_of_few_and_until_it_is_of_no_use() {
     let left: Vec<u64> = nums.iter().copied().filter(|num| kept(&replica, *num)).collect();
     assert_eq!(left, nums[8..]);
 
-    // It came, it left, it is removed, it is emptied.
+    // Files that are fetched, evicted, removed and truncated.
     read(&replica, nums[10]);
     replica.ensure_present(nums[11], 0..1).unwrap();
     replica.evict(u64::MAX).unwrap();
@@ -298,7 +298,7 @@ fn what_files_held_before_is_kept_of_few_and_until_it_is_of_no_use() {
     for num in &nums[10..14] {
         assert!(!kept(&replica, *num), "{num}");
     }
-    // No more than the cache may hold.
+    // At most the free space of the cache.
     let here = replica.here();
     replica.shrink_basis_cache(Some(here + 2 * SIZE));
     let left: Vec<u64> = nums.iter().copied().filter(|num| kept(&replica, *num)).collect();

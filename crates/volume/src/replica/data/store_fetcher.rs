@@ -1,4 +1,7 @@
-//! Contents that come from a store.
+//! Fetches contents from the store of a volume.
+//!
+//! Chunk lists of recent files are cached. A detected outage fails further requests at once, until the store is reachable
+//! again.
 
 use std::fs::File;
 use std::ops::Range;
@@ -19,33 +22,33 @@ use crate::replica::error::errno;
 use crate::runtime::runtime;
 use crate::store::MetaStore;
 
-/// Pieces that are remembered, of the files that were wanted last.
+/// Maximum number of cached chunk descriptors, of the most recently used files.
 const MAX_CACHED_PIECES: usize = 1 << 18;
 
-/// Larger files of a volume whose log is sealed are not read again, once all of them has come, to compare their digests: whoever
-/// reads the end of one would wait for that.
+/// In a volume with a sealed log, larger files are not read again after the download to verify their digest: the reader of
+/// the end would wait for that.
 const VERIFIED_MAX_BYTES: u64 = 256 << 20;
 
-/// The pieces of a content, by its digest.
+/// The chunks of a content, by its digest.
 type CachedPieces = ([u8; 32], Arc<Vec<Segment>>);
 
-/// Brings what is wanted from where a volume is.
+/// Downloads contents from the store of a volume.
 pub struct StoreFetcher {
-    /// Knows where chunks are.
+    /// Knows the locations of chunks.
     meta: Arc<dyn MetaStore>,
-    /// Has them.
+    /// Stores the chunks.
     contents: ContentStore,
-    /// Pieces by digest, the last wanted last.
+    /// Chunks by digest, most recently used last.
     pieces: Mutex<Vec<CachedPieces>>,
     reachable: Reachable,
-    /// Once it was out of reach nobody waits for each file anew.
+    /// The outage that was detected, so that not every request waits for its own timeout.
     gone: Arc<Outage>,
-    /// It is asked whether it is back.
+    /// The end of an outage is detected by background probes.
     is_probed: bool,
 }
 
 impl StoreFetcher {
-    /// `meta` knows where the chunks are that `contents` has.
+    /// Creates a fetcher; `meta` knows the locations of the chunks in `contents`.
     pub fn new(meta: Arc<dyn MetaStore>, contents: ContentStore) -> Self {
         Self {
             meta,
@@ -57,30 +60,30 @@ impl StoreFetcher {
         }
     }
 
-    /// Says who knows whether the store is to be asked, and how often it has come into reach. Found to be away, it is not
-    /// asked until it comes into reach once more.
+    /// Sets the source of reachability: the number of times the store became reachable, or `None` if it must not be asked.
+    /// After an outage, the store is not asked until that number changes.
     pub fn reachable_as(mut self, reachable: impl Fn() -> Option<u64> + Send + Sync + 'static) -> Self {
         self.reachable = Arc::new(reachable);
         self
     }
 
-    /// Has it asked in the background, too, whether it is back.
+    /// Enables background probes, which detect the end of an outage too.
     pub fn probed(mut self) -> Self {
         self.is_probed = true;
         self
     }
 
-    /// Whether it was found to be away, and is not known to be back.
+    /// Reports whether an outage was detected, and its end was not.
     pub fn is_gone(&self) -> bool {
         self.gone.lock().is_some()
     }
 
-    /// How good the way to the store is.
+    /// Returns the quality of the connection to the store.
     pub fn quality(&self) -> LinkQuality {
         self.contents.link().quality()
     }
 
-    /// Asks the store something small, to know how long that takes.
+    /// Measures the latency of the store by small requests.
     pub fn probe(&self) {
         for _ in 0..2 {
             let asked = Instant::now();
@@ -99,7 +102,7 @@ impl StoreFetcher {
         }
         drop(known);
         let pieces = Arc::new(self.contents.pieces(&*self.meta, content)?);
-        // Short lists are with the metadata.
+        // Short lists are part of the metadata.
         if matches!(content.layout, Layout::Indirect(_)) {
             let mut known = self.pieces.lock();
             known.push((content.digest, pieces.clone()));
@@ -127,7 +130,7 @@ impl StoreFetcher {
         self.contents.fetch(&*self.meta, &pieces, range, into, local, &|_| {})
     }
 
-    /// The pieces of what a file held before. Its store may not have the list of them any more: then all comes anew.
+    /// Returns the chunks of a basis file. If the store no longer has their list, everything is downloaded.
     fn local<'a>(&self, before: &'a BasisFile) -> Result<Option<&'a BasisSource>, ContentError> {
         before.local(|content, file| match self.pieces(content) {
             Ok(pieces) => Ok(Some(BasisSource::new(file.clone(), &pieces))),
@@ -139,8 +142,8 @@ impl StoreFetcher {
         })
     }
 
-    /// Asks for `what`, of which `wanted` is what is to come. Whose question was lost on the way asks again, if there is an
-    /// answer by now.
+    /// Makes a request for `what`, with content `wanted`. A request that was lost on the way is repeated if the store answers
+    /// a probe.
     fn ask<T>(
         &self,
         what: &dyn std::fmt::Debug,
@@ -162,7 +165,7 @@ impl StoreFetcher {
         answer.map_err(|error| match error {
             error if error.is_unreachable() => {
                 tracing::info!("contents of {what:?} are wanted: {error}");
-                // If it has come back meanwhile, that is over already.
+                // If the store became reachable meanwhile, this outage is over already.
                 if let Some(coming) = coming {
                     let is_known = self.gone.lock().replace(coming).is_some();
                     if let Some(probe) = probe.filter(|_| !is_known) {
@@ -234,7 +237,7 @@ impl Fetcher for StoreFetcher {
             return one_by_one(self, files);
         };
         let together = || match self.together(files) {
-            // One of them is to blame: each by itself.
+            // One of the files is the cause: each is fetched by itself.
             Err(error) if !error.is_unreachable() => Ok(false),
             brought => brought.map(|()| true),
         };
@@ -250,7 +253,7 @@ impl Fetcher for StoreFetcher {
     }
 
     fn verify(&self, id: ObjectId, content: &Content, file: &File) -> Result<(), Errno> {
-        // The seal of its commit proves its pieces, and each piece proved itself.
+        // The seal of the commit authenticates the chunks, and each chunk was verified.
         if content.size > VERIFIED_MAX_BYTES && self.meta.sealed_log().is_some() {
             return Ok(());
         }

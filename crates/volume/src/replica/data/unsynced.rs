@@ -1,7 +1,8 @@
-//! Contents that the store has, and that are not on the disk here for sure.
+//! Data that the store already has and that has not been fsynced locally. After a machine crash it is discarded and fetched
+//! again.
 //!
-//! Who waits for contents does not wait for the disk. What came is noted as unsure together with being here, and so is
-//! what was written here once the store has it; after a crash of the machine it is fetched again. Before somebody writes to such a file it is made sure.
+//! A reader of fetched data does not wait for the disk: the file is recorded as unsynced together with its cached ranges. So
+//! is a locally written file once the store has it. Before a write to such a file, it is fsynced.
 
 use crate::replica::db::unsynced_files::Unsynced;
 
@@ -14,11 +15,11 @@ use crate::replica::db::ReplicaDb;
 use crate::replica::db::inode::State;
 use crate::replica::error::{Result, errno};
 
-/// Files that are made sure one by one; more at once by one call for the whole file system.
+/// Maximum number of files that are fsynced one by one; more are synced by one call for the whole file system.
 const MAX_SINGLE_SYNCS: usize = 32;
 
 impl ReplicaDb {
-    /// Something came into a file.
+    /// Records that data was fetched into a file.
     pub(crate) fn note_unsynced(&mut self, num: u64) -> Result<()> {
         self.unsure.next += 1;
         if self.unsure.files.insert(num, self.unsure.next).is_none() {
@@ -28,7 +29,7 @@ impl ReplicaDb {
         Ok(())
     }
 
-    /// As the database says.
+    /// Reloads the committed state.
     pub(crate) fn load_unsynced(&mut self) -> rusqlite::Result<()> {
         self.unsure.files = Unsynced::load(&self.db)?.files;
         Ok(())
@@ -38,7 +39,7 @@ impl ReplicaDb {
         self.unsure.files.contains_key(&num)
     }
 
-    /// They were on the disk when they were as unsure as this.
+    /// Marks files as synced if no data was fetched into them since the given counters.
     fn mark_synced(&mut self, files: &[(u64, u64)]) -> Result<()> {
         self.begin()?;
         for (num, as_of) in files {
@@ -50,7 +51,7 @@ impl ReplicaDb {
         Ok(())
     }
 
-    /// After the machine has died: what was not on the disk for sure is not here. Whether it has.
+    /// Discards unsynced data if the machine was restarted. Returns whether it was.
     pub(crate) fn discard_unsynced(&mut self) -> Result<bool> {
         self.begin()?;
         let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
@@ -75,7 +76,7 @@ impl ReplicaDb {
 }
 
 impl Inner {
-    /// Has what came be on the disk; whether anything was unsure.
+    /// Makes all fetched data durable. Returns whether anything was unsynced.
     pub(crate) fn sync_all_fetched(&self) -> Result<bool, Errno> {
         let files: Vec<(u64, u64)> =
             self.core.lock().unsure.files.iter().map(|(num, as_of)| (*num, *as_of)).collect();
@@ -89,7 +90,7 @@ impl Inner {
         Ok(true)
     }
 
-    /// Has one file be on the disk as far as it came.
+    /// Makes the data fetched into a file so far durable.
     pub(crate) fn sync_one_fetched(&self, num: u64) -> Result<(), Errno> {
         let as_of = self.core.lock().unsure.files.get(&num).copied();
         let Some(as_of) = as_of else { return Ok(()) };
@@ -105,7 +106,7 @@ impl Inner {
                 on_disk(OnDisk::File(&file));
                 Ok(())
             }
-            // It left meanwhile.
+            // It was evicted meanwhile.
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
             Err(error) => Err(errno(error)),
         }

@@ -8,15 +8,15 @@ use crate::content::BasisSource;
 use crate::object::Content;
 use crate::runtime::runtime;
 
-/// Files of which it is kept.
+/// Maximum number of basis files.
 const MAX_BASIS_FILES: usize = 32;
 
-/// What a file held.
+/// The old version of a file.
 #[derive(Debug)]
 pub struct BasisFile {
     content: Content,
     file: Arc<File>,
-    /// Its pieces, once somebody asked for them.
+    /// Its chunks, once requested.
     local: OnceLock<Option<BasisSource>>,
 }
 
@@ -25,7 +25,7 @@ impl BasisFile {
         Self { content, file, local: OnceLock::new() }
     }
 
-    /// Its pieces. The first answer counts.
+    /// Returns its chunks, which `list` provides on the first successful call.
     pub(crate) fn local<E>(
         &self,
         list: impl FnOnce(&Content, &Arc<File>) -> Result<Option<BasisSource>, E>,
@@ -38,7 +38,7 @@ impl BasisFile {
     }
 }
 
-/// By number, the oldest first.
+/// Basis files by inode number, oldest first.
 #[derive(Default)]
 pub(crate) struct BasisCache(VecDeque<(u64, Arc<BasisFile>)>);
 
@@ -61,7 +61,7 @@ impl BasisCache {
         }
     }
 
-    /// Keeps the newest of them, that take so many bytes at most.
+    /// Drops the oldest ones until the others take at most `most` bytes.
     pub(crate) fn shrink(&mut self, most: u64) {
         while self.0.iter().map(|(_, before)| before.content.size).sum::<u64>() > most {
             close_basis(self.0.pop_front());
@@ -69,7 +69,7 @@ impl BasisCache {
     }
 }
 
-/// The last bytes of a large file take long to go: that is not for who has the replica locked.
+/// Closes a basis file in the background: freeing a large file takes long, and the caller has the replica locked.
 fn close_basis(old: Option<(u64, Arc<BasisFile>)>) {
     if let Some(old) = old {
         runtime().spawn_blocking(move || drop(old));

@@ -1,4 +1,4 @@
-//! What users see of conflicts: a directory in the place of the name, that no store knows.
+//! Conflict directories: local directories in the place of conflicting names, which present both sides and are never pushed.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -9,17 +9,17 @@ use crate::replica::db::ReplicaDb;
 use crate::replica::db::inode::number;
 use crate::replica::error::Result;
 
-/// A conflict with what shows it.
+/// A conflict with the directory that presents it.
 #[derive(Debug, Clone)]
 pub(crate) struct ConflictDir {
     pub(crate) conflict: Conflict,
-    /// The store's side: what the name leads to in the tree that is synchronised.
+    /// The store's side: what the name refers to in the synchronised tree.
     pub(crate) theirs: Option<Ino>,
-    /// The directory.
+    /// The conflict directory.
     pub(crate) directory: Ino,
 }
 
-/// All conflicts of a replica: few.
+/// All conflicts of a replica, expected to be few.
 #[derive(Debug, Default)]
 pub(crate) struct ConflictDirs {
     all: BTreeMap<DentryKey, ConflictDir>,
@@ -88,7 +88,7 @@ impl ConflictDirs {
         self.all.into_iter().map(|(at, one)| (at, one.conflict)).collect()
     }
 
-    /// The name that a conflict directory stands at.
+    /// Returns the name in whose place a conflict directory is.
     pub(crate) fn of_directory(&self, num: Ino) -> Option<(&DentryKey, &ConflictDir)> {
         self.all.iter().find(|(_, one)| one.directory == num)
     }
@@ -105,7 +105,7 @@ impl ConflictDirs {
         self.within(parent).filter_map(|(at, one)| Some((at.name.clone(), one.theirs?)))
     }
 
-    /// Those in a directory.
+    /// Returns the conflicts in a directory.
     pub(crate) fn within(&self, parent: Ino) -> impl Iterator<Item = (&DentryKey, &ConflictDir)> {
         let first = DentryKey { parent, name: Vec::new() };
         self.all.range(first..).take_while(move |(at, _)| at.parent == parent)

@@ -1,4 +1,7 @@
-//! When changes last.
+//! Group commit of the replica's database.
+//!
+//! Changes are batched for 20 ms and committed on a thread, which survives a crash of the process. `sync` makes commits
+//! durable by an fsync of the WAL, shared by all concurrent callers. A second thread checkpoints the WAL.
 
 use std::io;
 use std::path::Path;
@@ -19,33 +22,33 @@ use crate::replica::db::wal_reserve::{SidecarFile, WalReserve};
 use crate::replica::error::{Result, errno};
 use crate::replica::{Inner, Replica};
 
-/// Changes that are committed together, at most.
+/// Maximum number of changes in one commit.
 pub(crate) const MAX_BATCH_CHANGES: u32 = 1024;
 
-/// How long a change waits for others to be committed with.
+/// How long a change waits for others to be committed with it.
 const BATCH_TIMEOUT: Duration = Duration::from_millis(20);
 
-/// A log that is longer than so many bytes is brought into the database, beside the writer; beyond the second, the writer
-/// waits for that.
+/// A WAL of this size is checkpointed concurrently with the writer; above [`MAX_WAL_BYTES`] the writer waits for the
+/// checkpoint.
 const CHECKPOINT_WAL_BYTES: u64 = 4 << 20;
 const MAX_WAL_BYTES: u64 = 256 << 20;
 
-/// Commits that last.
+/// Commits that are durable.
 #[derive(Default)]
 struct Synced {
     commits: u64,
-    /// The disk lost what it was given. The kernel tells that once, and takes the rest for good.
+    /// An fsync failed. The kernel reports that once and treats the lost pages as clean afterwards.
     has_failed: bool,
 }
 
-/// What of the database lasts.
+/// Durability of the database: the state of commits, fsync and the WAL.
 pub(crate) struct Durability {
-    /// Commits so far.
+    /// Number of commits so far.
     commits: AtomicU64,
-    /// Held while the disk works, so that those who wait share the work.
+    /// Locked during an fsync, so that waiters share its result.
     synced: Mutex<Synced>,
     log: SidecarFile,
-    /// Something was changed since the last commit; the end.
+    /// Uncommitted changes exist; the committer is to end.
     state: Mutex<(bool, bool)>,
     wake: Condvar,
     room: WalReserve,
@@ -63,7 +66,7 @@ impl Durability {
         }
     }
 
-    /// Whether there is room for what makes the database grow: what is answered can be committed then.
+    /// Returns ENOSPC if the database has no space to grow, in which case an acknowledged change might fail to commit.
     pub(crate) fn has_room(&self) -> Result<(), Errno> {
         if self.room.is_full() {
             self.room.keep(&self.log);
@@ -71,7 +74,7 @@ impl Durability {
         if self.room.is_full() { Err(Errno::NOSPC) } else { Ok(()) }
     }
 
-    /// Something was changed: it is committed soon.
+    /// Wakes the committer for a change.
     pub(crate) fn changed(&self) {
         let mut state = self.state.lock();
         if !state.0 {
@@ -80,7 +83,7 @@ impl Durability {
         }
     }
 
-    /// Commits what was changed.
+    /// Commits the transaction.
     pub(crate) fn commit(&self, core: &mut ReplicaDb) -> Result<()> {
         let done = core.commit();
         self.room.keep(&self.log);
@@ -89,12 +92,12 @@ impl Durability {
         Ok(())
     }
 
-    /// In bytes.
+    /// Returns the length of the WAL in bytes.
     fn log_length(&self) -> u64 {
         self.log.file().and_then(|log| log.metadata()).map_or(0, |log| log.len())
     }
 
-    /// Returns once so many commits last.
+    /// Returns once the first `commits` commits are durable.
     fn sync_to(&self, commits: u64) -> io::Result<()> {
         let mut synced = self.synced.lock();
         if synced.commits < commits {
@@ -119,7 +122,7 @@ impl Durability {
         Ok(())
     }
 
-    /// Sleeps until something was changed. `false`: no more.
+    /// Sleeps until there are changes to commit. Returns `false` at the end.
     fn wait(&self) -> bool {
         let mut state = self.state.lock();
         while !state.0 && !state.1 {
@@ -136,15 +139,15 @@ impl Durability {
 }
 
 impl Replica {
-    /// Commits what was changed: it outlives this process from here on.
+    /// Commits pending changes: they survive a crash of this process from here on.
     ///
     /// # Errors
-    /// ENOSPC, EIO: it is still to be committed.
+    /// ENOSPC, EIO: the changes stay pending.
     pub fn commit(&self) -> Result<(), Errno> {
         self.inner.commit().map(drop)
     }
 
-    /// Has everything that was changed last.
+    /// Makes all changes durable.
     ///
     /// # Errors
     /// ENOSPC, EIO.
@@ -152,7 +155,7 @@ impl Replica {
         self.inner.sync()
     }
 
-    /// Removes the backing files of objects that are gone for good; at most so many. How many there were.
+    /// Removes the backing files of deleted and evicted objects, at most `most`. Returns their number.
     ///
     /// # Errors
     /// EIO.
@@ -189,7 +192,7 @@ impl Inner {
         if doomed.is_empty() {
             return Ok(0);
         }
-        // Only once it lasts that they are gone.
+        // Only once it is durable that nothing references them.
         self.sync()?;
         let remove = |num: i64| {
             if let Err(error) = self.shared.files.remove(num as u64) {
@@ -197,7 +200,7 @@ impl Inner {
             }
         };
         point(Failpoint::ReapBegun)?;
-        // Objects that are known still may come back at any time: only under the lock it is sure that they do not.
+        // An object that still exists may be cached again at any time: only the lock prevents that.
         let (gone, done) = self.change(|core, _| {
             core.begin()?;
             let (mut gone, mut done) = (Vec::new(), 0);
@@ -232,7 +235,7 @@ impl Inner {
     }
 }
 
-/// Commits by itself, on a thread, and keeps the log of the database short, on another: commits wait for no disk.
+/// The committer thread, and the thread that checkpoints the WAL so that commits do not wait for the disk.
 pub(crate) struct Committer {
     inner: Arc<Inner>,
     threads: Vec<JoinHandle<()>>,
@@ -253,7 +256,7 @@ impl Committer {
         let name = |name: &str| std::thread::Builder::new().name(name.into());
         let shortens = move || told.iter().for_each(|()| checkpoint_wal(&other, &beside));
         committer.threads.push(name("replica-log").spawn(shortens)?);
-        // Last: the other one ends with it.
+        // Started last: the other thread ends when this one drops the sender.
         committer.threads.push(name("replica").spawn(move || run(&one, &is_long))?);
         Ok(committer)
     }
@@ -275,7 +278,7 @@ fn run(inner: &Inner, is_long: &SyncSender<()>) {
     while inner.shared.durable.wait() {
         std::thread::sleep(BATCH_TIMEOUT);
         if inner.commit().is_err() {
-            // The disk is full, perhaps not for ever.
+            // The disk is full, possibly only for a while.
             std::thread::sleep(Duration::from_secs(1));
             inner.shared.durable.changed();
             continue;
@@ -284,7 +287,7 @@ fn run(inner: &Inner, is_long: &SyncSender<()>) {
             watcher();
         }
         if inner.shared.durable.log_length() >= CHECKPOINT_WAL_BYTES {
-            // Where it is being shortened, it is looked at again after the next commit.
+            // During a checkpoint the length is checked again after the next commit.
             is_long.try_send(()).ok();
         }
     }

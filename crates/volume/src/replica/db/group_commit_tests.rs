@@ -1,4 +1,4 @@
-//! Commits that fail, and a log that gets long.
+//! Tests of failing commits, and of the length of the WAL.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ fn make(replica: &Replica, name: &str, target: &[u8]) -> u64 {
     replica.make(ROOT, name.as_bytes(), new).unwrap().ino
 }
 
-/// Has the database undo what it is to commit, as where the disk is full.
+/// Makes the database roll back its commits, as on a full disk.
 fn refuse(replica: &Replica, refuse: bool) {
     replica.inner.core.lock().db.commit_hook(refuse.then_some(|| true));
 }
@@ -67,7 +67,7 @@ fn what_the_database_undid_is_not_there_and_all_goes_on() {
     assert_eq!(shows(&replica, "undone"), Err(Errno::NOENT));
 }
 
-/// The kernel tells of what it could not write once, and answers the next fsync as if all was well.
+/// The kernel reports a failed write once, and lets the next fsync succeed.
 #[test]
 fn what_a_disk_lost_does_not_last_because_somebody_asks_again() {
     let dir = tempfile::tempdir().unwrap();
@@ -75,7 +75,7 @@ fn what_a_disk_lost_does_not_last_because_somebody_asks_again() {
     make(&replica, "sound", b"x");
     replica.sync().unwrap();
     let log = &replica.inner.shared.durable.log;
-    // A pipe is on no disk: EINVAL.
+    // fsync of a pipe fails with EINVAL.
     let (_, pipe) = rustix::pipe::pipe().unwrap();
     let sound = log.put(pipe.into());
     make(&replica, "lost", b"x");
@@ -106,7 +106,7 @@ fn no_number_is_given_twice_whatever_was_undone() {
     assert_eq!(replica.lookup(ROOT, b"first").unwrap().ino, first);
 }
 
-/// Once it was long, each commit would be followed by bringing it in otherwise.
+/// If the WAL stayed long, each commit would be followed by a checkpoint.
 #[test]
 fn the_log_is_short_again_after_it_was_long() {
     let dir = tempfile::tempdir().unwrap();
@@ -128,7 +128,7 @@ fn the_log_is_short_again_after_it_was_long() {
     assert!((0..200).any(is_short));
 }
 
-/// SQLite writes to it as the log grows, in the midst of what was answered.
+/// SQLite writes to the index as the WAL grows, amid acknowledged changes.
 #[test]
 fn the_index_of_the_log_has_room_as_the_log_has() {
     let dir = tempfile::tempdir().unwrap();
@@ -138,7 +138,7 @@ fn the_index_of_the_log_has_room_as_the_log_has() {
         let about = std::fs::metadata(format!("{database}{suffix}")).unwrap();
         (about.len(), (about.blocks() * 512).saturating_sub(about.len()))
     };
-    // Pages of the log are looked for in it: nothing is brought in while one reads what was there before.
+    // The index locates pages of the WAL. A reader of an old snapshot prevents checkpoints.
     let reader = Connection::open(&database).unwrap();
     reader.execute_batch("BEGIN; SELECT count(*) FROM object").unwrap();
     let (first, _) = beyond("-shm");

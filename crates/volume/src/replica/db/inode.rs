@@ -1,4 +1,4 @@
-//! An object as this node has it.
+//! Inodes: the metadata of an object on this node, with its cache and synchronisation state.
 
 use std::sync::Arc;
 
@@ -8,47 +8,47 @@ use rusqlite::Row;
 use crate::id::{ObjectId, OwnerId, Seq};
 use crate::object::{Kind, Time};
 
-/// The number of the top directory.
+/// The inode number of the root directory.
 pub const ROOT: u64 = 1;
 
 bitflags! {
-    /// What was changed here since both sides agreed.
+    /// Fields changed here since the base version.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
     pub struct Dirty: u32 {
-        /// What a file holds, or its time of modification. Set when it is opened to be written: it may hold the same.
+        /// The content of a file, or its modification time. Set when the file is opened for writing: it may be unchanged.
         const CONTENT = 1;
         /// Permission bits.
         const MODE = 2;
-        /// The user.
+        /// The owning user.
         const OWNER = 4;
-        /// The group.
+        /// The owning group.
         const GROUP = 8;
-        /// The time of modification.
+        /// The modification time.
         const MODIFIED = 16;
-        /// Some extended attribute.
+        /// An extended attribute.
         const XATTR = 32;
-        /// The store does not have it.
+        /// The store does not have the object.
         const NEW = 64;
     }
 }
 
-/// Where the bytes of a file are.
+/// How much of a file is cached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
-    /// Only in the store.
+    /// Nothing: the content is only in the store.
     Absent,
-    /// Some of them are here.
+    /// Some ranges.
     Partial,
-    /// All are here.
+    /// The whole file.
     Complete,
 }
 
-/// An object as this node has it.
+/// The inode of an object on this node.
 #[derive(Debug, Clone)]
 pub struct Inode {
     /// The inode number.
     pub ino: u64,
-    /// Its name everywhere.
+    /// The object id, which is the same on all nodes.
     pub id: ObjectId,
     /// Its kind.
     pub kind: Kind,
@@ -62,44 +62,44 @@ pub struct Inode {
     pub modified: Time,
     /// Last change of anything, by this node's clock.
     pub changed: Time,
-    /// Where a symlink points.
+    /// The target of a symlink.
     pub target: Arc<[u8]>,
-    /// Bytes of a regular file.
+    /// The size of a regular file in bytes.
     pub size: u64,
-    /// Where they are.
+    /// How much of it is cached.
     pub state: State,
-    /// It was opened to be written since its content was last known.
+    /// It was opened for writing since its content was last known.
     pub maybe_dirty: bool,
     /// Number of names that refer to it.
     pub links: u32,
-    /// Directories in it.
+    /// The number of subdirectories.
     pub subdirs: u32,
-    /// The commit that made it; 0: none yet.
+    /// The commit that created it; 0 if there is none yet.
     pub created_seq: Seq,
-    /// What was changed here.
+    /// Fields changed here.
     pub dirty: Dirty,
-    /// Goes up with each change that is made here.
+    /// Incremented by each local change.
     pub generation: u64,
-    /// Its contents are to stay here.
+    /// Its contents are pinned in the cache.
     pub pinned: bool,
     /// It has extended attributes.
     pub xattrs: bool,
-    /// When its contents were last opened.
+    /// The access time, known to this node only.
     pub last_opened: Time,
 }
 
 impl Inode {
-    /// Whether names can be in it.
+    /// Reports whether it is a directory.
     pub fn is_directory(&self) -> bool {
         self.kind == Kind::Directory
     }
 
-    /// Whether it has contents.
+    /// Reports whether it is a regular file.
     pub fn is_regular(&self) -> bool {
         self.kind == Kind::Regular
     }
 
-    /// Whether it is there only to show a conflict: no store is told of it.
+    /// Reports whether it exists only to present a conflict, and is not in the store.
     pub(crate) fn only_shows(&self) -> bool {
         self.created_seq == Seq(0) && self.dirty.is_empty() && self.ino != ROOT
     }
@@ -146,13 +146,13 @@ const SETGID: u16 = 0o2000;
 
 const GROUP_EXECUTES: u16 = 0o010;
 
-/// What a write leaves of permission bits.
+/// Returns permission bits without those that a write clears.
 pub(crate) fn without_privileges(mode: u16) -> u16 {
     let group = if mode & GROUP_EXECUTES != 0 { SETGID } else { 0 };
     mode & !(SETUID | group)
 }
 
-/// SQLite's integers have a sign; no number of ours uses the topmost bit.
+/// Converts a stored number. SQLite's integers are signed; no number of ours uses the topmost bit.
 pub(crate) fn number(stored: i64) -> u64 {
     stored as u64
 }

@@ -1,4 +1,7 @@
-//! The database and what of it is in memory, under one lock.
+//! The replica's database with its in-memory state, under one lock.
+//!
+//! All changes run in a transaction that the committer ends. Modified inodes are cached in memory and written before the
+//! commit or before a query over several objects.
 
 pub(crate) mod basis_cache;
 pub(crate) mod conflict_dirs;
@@ -32,17 +35,17 @@ use refetch_queue::RefetchQueue;
 use unsynced_files::Unsynced;
 use usage_counts::UsageTracker;
 
-/// Objects kept in memory; beyond, those that are saved leave. Some 200 bytes each.
+/// Maximum number of inodes cached in memory, of some 200 bytes each. Above it a commit clears the cache.
 const MOST_NODES: usize = 65_536;
 
-/// Inode numbers that are reserved together: what is lost with an uncommitted change was numbered since the last reservation.
+/// Inode numbers reserved at a time. Numbers handed out in a lost transaction are above the last committed reservation.
 pub(crate) const NUMBERS_TOGETHER: u64 = 4096;
 
-/// A replica's state. Every change happens in a transaction that the committer ends.
+/// The state of a replica. Every change happens in a transaction that the committer ends.
 pub(crate) struct ReplicaDb {
     pub(crate) db: Connection,
     nodes: HashMap<u64, Inode>,
-    /// Of these, what the database does not say yet.
+    /// Inodes in memory that are not yet written to the database.
     dirty_rows: HashSet<u64>,
     in_transaction: bool,
     /// Changes since the last commit.
@@ -53,31 +56,31 @@ pub(crate) struct ReplicaDb {
     next_id: u128,
     next_session: u64,
     pub(crate) opens: HashMap<u64, OpenFile>,
-    /// Objects without a name that somebody uses still.
+    /// Unlinked objects that are still referenced.
     pub(crate) unlinked_open: HashSet<u64>,
-    /// Directories that show conflicts.
+    /// Directories that present conflicts.
     pub(crate) conflicts: HashSet<u64>,
-    /// Bytes that files take here; the same as of the last commit.
+    /// Bytes of cached files; `here_committed` is the value as of the last commit.
     pub(crate) here: u64,
     here_committed: u64,
     pub(crate) recent: Recent,
     pub(crate) unsure: Unsynced,
     pub(crate) replaced: RefetchQueue,
-    /// What is held, and may be.
+    /// Quota usage and limits.
     pub(crate) usage: UsageTracker,
-    /// Of the nameless ones, those that count: they are open.
+    /// Unlinked objects that count towards the quota because they are open.
     pub(crate) counted: HashSet<u64>,
-    /// Objects that were pinned themselves.
+    /// Objects that were pinned explicitly.
     pub(crate) pins: HashSet<u64>,
-    /// The file that was made last.
+    /// The file that was created last.
     pub(crate) latest: Option<(u64, Arc<File>)>,
-    /// Files are to be removed since the last commit.
+    /// Files were scheduled for removal since the last commit.
     pub(crate) has_doomed: bool,
-    /// What somebody was answered was undone, and he was not told.
+    /// Acknowledged changes were rolled back, and the caches are not yet invalidated.
     rolled_back: bool,
-    /// Files that are marked as perhaps written to, which does not last as yet.
+    /// Files marked as possibly modified, while the mark is not durable yet.
     pub(crate) marking: HashSet<u64>,
-    /// What is here may be nowhere else: nothing leaves.
+    /// The store went back in time, so local contents may be the only copies: nothing is evicted.
     pub(crate) is_store_distrusted: bool,
 }
 
@@ -115,7 +118,7 @@ impl ReplicaDb {
             counted: HashSet::new(),
             pins: HashSet::new(),
             latest: None,
-            // Of an earlier process, perhaps.
+            // An earlier process may have left some.
             has_doomed: true,
             rolled_back: false,
             marking: HashSet::new(),
@@ -126,7 +129,7 @@ impl ReplicaDb {
         Ok(core)
     }
 
-    /// Before the first change of a transaction.
+    /// Starts a transaction if none is running.
     pub(crate) fn begin(&mut self) -> Result<()> {
         if !self.in_transaction {
             self.db.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
@@ -135,8 +138,8 @@ impl ReplicaDb {
         Ok(())
     }
 
-    /// Ends the transaction. Where that fails it goes on, to be tried again, unless the database has undone it by itself: as
-    /// it does where the disk is full.
+    /// Commits the transaction. On failure it stays open for another attempt, unless the database has rolled it back by
+    /// itself, as it does when the disk is full.
     pub(crate) fn commit(&mut self) -> Result<()> {
         if !self.in_transaction {
             return Ok(());
@@ -166,7 +169,7 @@ impl ReplicaDb {
         Ok(point(Failpoint::ReplicaCommitted)?)
     }
 
-    /// Undoes everything since the last commit.
+    /// Rolls back everything since the last commit.
     pub(crate) fn roll_back(&mut self) {
         if self.in_transaction && !self.db.is_autocommit() {
             self.db.execute_batch("ROLLBACK").ok();
@@ -183,7 +186,7 @@ impl ReplicaDb {
         self.nodes.clear();
         self.dirty_rows.clear();
         self.latest = None;
-        // The numbers that were given out stay so, and are noted by the next one.
+        // Numbers already handed out stay used; the next allocation records them.
         self.reserved = self.next_number;
         self.here = self.here_committed;
         self.forget_returned().ok();
@@ -197,7 +200,7 @@ impl ReplicaDb {
         self.mark_written().ok();
     }
 
-    /// What is open to be written may hold something else than is known, whatever was undone of that.
+    /// Marks files open for writing as modified: their contents may differ from the metadata, whatever was rolled back.
     fn mark_written(&mut self) -> Result<()> {
         let written = self.opens.iter().filter(|(_, open)| open.writers > 0);
         for num in written.map(|(num, _)| *num).collect::<Vec<_>>() {
@@ -205,7 +208,8 @@ impl ReplicaDb {
                 self.begin()?;
                 self.marking.insert(num);
                 node.maybe_dirty = true;
-                // All of it came before it was opened to be written, which may have been undone as well.
+                // The whole content was fetched before the file was opened for writing, which may have been rolled back as
+                // well.
                 self.forget_present(num)?;
                 node.state = State::Complete;
                 self.mark_dirty(&mut node, Dirty::CONTENT)?;
@@ -215,7 +219,7 @@ impl ReplicaDb {
         Ok(())
     }
 
-    /// What was without a name, and has it again since that was undone.
+    /// Forgets unlinked objects whose names the rollback restored.
     fn forget_returned(&mut self) -> Result<()> {
         for num in self.unlinked_open.clone() {
             if self.find(num)?.is_some_and(|node| node.links > 0) {
@@ -226,12 +230,12 @@ impl ReplicaDb {
         Ok(())
     }
 
-    /// Whether something was undone that somebody was answered, since this was asked last.
+    /// Reports whether acknowledged changes were rolled back since the last call.
     pub(crate) fn take_rolled_back(&mut self) -> bool {
         std::mem::take(&mut self.rolled_back)
     }
 
-    /// Brings what is only in memory into the database, before it is asked for more than one object.
+    /// Writes cached inodes to the database, before a query over more than one object.
     pub(crate) fn flush(&mut self) -> Result<()> {
         let mut insert = self.db.prepare_cached(
             "INSERT INTO object (num, id, kind, device, mode, owner, grp, modified, changed, target, size, state,
@@ -241,7 +245,7 @@ impl ReplicaDb {
                  size = ?11, state = ?12, maybe_dirty = ?13, nlink = ?14, subdirs = ?15, made = ?16, dirty = ?17,
                  generation = ?18, pinned = ?19, xattrs = ?20, used = ?21",
         )?;
-        // Where one fails, all are still to be brought.
+        // If one fails, all stay dirty.
         for num in &self.dirty_rows {
             let Some(node) = self.nodes.get(num) else { continue };
             let (kind, device) = kind_code(node.kind);
@@ -274,7 +278,7 @@ impl ReplicaDb {
         Ok(())
     }
 
-    /// An object, with or without a name.
+    /// Returns an object, linked or not.
     pub(crate) fn find(&mut self, num: u64) -> Result<Option<Inode>> {
         if let Some(node) = self.nodes.get(&num) {
             return Ok(Some(node.clone()));
@@ -287,7 +291,7 @@ impl ReplicaDb {
         Ok(node)
     }
 
-    /// An object that is there.
+    /// Returns an object that is linked or still referenced.
     pub(crate) fn node(&mut self, num: u64) -> Result<Inode> {
         let there = |node: &Inode| node.links > 0 || num == ROOT || self.unlinked_open.contains(&num);
         match self.nodes.get(&num) {
@@ -301,7 +305,7 @@ impl ReplicaDb {
         }
     }
 
-    /// A directory that names can be made in.
+    /// Returns a directory that entries can be created in.
     pub(crate) fn directory(&mut self, num: u64) -> Result<Inode> {
         let node = self.node(num)?;
         match node.is_directory() {
@@ -311,20 +315,20 @@ impl ReplicaDb {
         }
     }
 
-    /// What the object is from now on.
+    /// Replaces the state of an object.
     pub(crate) fn save(&mut self, node: Inode) {
         self.dirty_rows.insert(node.ino);
         self.here = self.here.saturating_add(weight(&node));
         let nameless = self.counted.contains(&node.ino);
         self.usage.add(&node, nameless);
-        // One that is not in memory is new: who saves an object has found it before, under the same lock.
+        // An inode that is not cached is new: the caller loaded an existing one before, under the same lock.
         if let Some(before) = self.nodes.insert(node.ino, node) {
             self.here = self.here.saturating_sub(weight(&before));
             self.usage.take(&before, nameless);
         }
     }
 
-    /// The object of an id.
+    /// Returns the object of an id.
     pub(crate) fn find_id(&mut self, id: ObjectId) -> Result<Option<Inode>> {
         self.flush()?;
         let num: Option<i64> = self
@@ -335,7 +339,7 @@ impl ReplicaDb {
         num.map_or(Ok(None), |num| self.find(number(num)))
     }
 
-    /// Forgets an object for good.
+    /// Deletes an object.
     pub(crate) fn erase(&mut self, num: u64) -> Result<()> {
         self.begin()?;
         let (mut was_sent, mut xattrs) = (true, true);
@@ -355,7 +359,7 @@ impl ReplicaDb {
         self.pins.remove(&num);
         self.nodes.remove(&num);
         self.dirty_rows.remove(&num);
-        // Most of what is removed in haste was made in haste: what it cannot have is not looked for.
+        // Most objects removed in quick succession were created just before: rows that they cannot have are not deleted.
         let queries = [
             (true, "DELETE FROM object WHERE num = ?1"),
             (true, "DELETE FROM base_object WHERE num = ?1"),
@@ -369,7 +373,7 @@ impl ReplicaDb {
         Ok(())
     }
 
-    /// An inode number that nobody had.
+    /// Allocates an unused inode number.
     pub(crate) fn new_number(&mut self) -> Result<u64> {
         if self.next_number == self.reserved {
             self.begin()?;
@@ -382,12 +386,12 @@ impl ReplicaDb {
         Ok(self.next_number - 1)
     }
 
-    /// Numbers below may be in use.
+    /// Returns the first number that is certainly unused.
     pub(crate) fn reserved_until(&self) -> u64 {
         self.reserved
     }
 
-    /// The last commit of the store that is in here.
+    /// Returns the last commit of the store that is applied.
     pub(crate) fn cursor(&self) -> Result<Seq> {
         let mut query = self.db.prepare_cached("SELECT value FROM meta WHERE key = 'cursor'")?;
         Ok(Seq(number(query.query_row([], |row| row.get(0))?)))
@@ -400,7 +404,7 @@ impl ReplicaDb {
         Ok(())
     }
 
-    /// A name for an object. Those that are made one after the other lie together in all databases.
+    /// Returns a new object id. Consecutive ids are adjacent in every database.
     pub(crate) fn new_id(&mut self) -> ObjectId {
         self.next_id = self.next_id.wrapping_add(1);
         ObjectId(self.next_id)
@@ -411,14 +415,14 @@ impl ReplicaDb {
         self.next_session
     }
 
-    /// The next place in the order of changes.
+    /// Returns the next position in the order of changes.
     pub(crate) fn order(&mut self) -> i64 {
         self.next_order += 1;
         self.next_order - 1
     }
 
-    /// Says that parts of an object are being changed here. Where it is the first change, what both sides agreed on is kept.
-    /// What only shows a conflict is changed by nobody: EPERM.
+    /// Marks fields of an object as changed. The first change records the base version. An object that only presents a
+    /// conflict cannot be changed: EPERM.
     pub(crate) fn mark_dirty(&mut self, node: &mut Inode, what: Dirty) -> Result<()> {
         if node.only_shows() && !what.contains(Dirty::NEW) {
             return Err(OpError::new(Errno::PERM));
@@ -439,7 +443,7 @@ impl ReplicaDb {
         Ok(())
     }
 
-    /// The object as both sides last agreed, where it was changed since; `None` inside: it is new.
+    /// Returns the base version of an object that was changed since; `Some(None)` if the object is new.
     pub(crate) fn base(&self, num: u64) -> Result<Option<Option<VersionedObject>>> {
         let row: Option<Option<Vec<u8>>> = self
             .db
@@ -453,7 +457,7 @@ impl ReplicaDb {
         })
     }
 
-    /// The last known content of a regular file.
+    /// Returns the last known content of a regular file.
     pub(crate) fn content(&self, num: u64) -> Result<Content> {
         let bytes: Option<Option<Vec<u8>>> = self
             .db
@@ -466,7 +470,7 @@ impl ReplicaDb {
         })
     }
 
-    /// Sets the last known content; the row must be there.
+    /// Sets the last known content; the row must exist.
     pub(crate) fn set_content(&mut self, num: u64, content: &Content) -> Result<()> {
         self.flush()?;
         let bytes = postcard::to_stdvec(content)?;
@@ -476,7 +480,7 @@ impl ReplicaDb {
         Ok(())
     }
 
-    /// All extended attributes.
+    /// Returns all extended attributes.
     pub(crate) fn xattrs(&self, node: &Inode) -> Result<BTreeMap<Vec<u8>, Vec<u8>>> {
         if !node.xattrs {
             return Ok(BTreeMap::new());
@@ -486,7 +490,7 @@ impl ReplicaDb {
         Ok(rows.collect::<rusqlite::Result<_>>()?)
     }
 
-    /// The object as it is here. Its content is the last known one.
+    /// Returns the object in its local state. Its content is the last known one.
     pub(crate) fn object(&self, node: &Inode) -> Result<Object> {
         let content = if node.kind == Kind::Regular { self.content(node.ino)? } else { Content::empty() };
         Ok(Object {
@@ -502,7 +506,7 @@ impl ReplicaDb {
         })
     }
 
-    /// The object as it is here, with the commits that set it.
+    /// Returns the object in its local state, with the commits that set its fields.
     pub(crate) fn stored(&self, node: &Inode) -> Result<VersionedObject> {
         let mut query = self.db.prepare_cached("SELECT field, seq FROM field_seq WHERE num = ?1")?;
         let mut rows = query.query([node.ino as i64])?;
@@ -519,7 +523,7 @@ impl ReplicaDb {
         })
     }
 
-    /// Notes the commits that set an object.
+    /// Records the commits that set an object's fields.
     pub(crate) fn set_seqs(&mut self, num: u64, stored: &VersionedObject) -> Result<()> {
         self.db.prepare_cached("DELETE FROM field_seq WHERE num = ?1")?.execute([num as i64])?;
         let mut insert = self.db.prepare_cached("INSERT INTO field_seq VALUES (?1, ?2, ?3)")?;
@@ -530,7 +534,7 @@ impl ReplicaDb {
     }
 }
 
-/// Now, by the machine's clock.
+/// Returns the current time of the system clock.
 pub(crate) fn now() -> Time {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     Time(i64::try_from(since.as_nanos()).unwrap_or(i64::MAX))

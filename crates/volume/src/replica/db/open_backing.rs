@@ -7,32 +7,32 @@ use std::io;
 use std::os::fd::AsRawFd as _;
 use std::sync::Arc;
 
-/// A file that is open.
+/// An open file.
 pub(crate) struct OpenFile {
-    /// Tells those who opened it from those who opened what was in its place before.
+    /// Distinguishes this version of the file from earlier and later ones.
     pub(crate) session: u64,
     pub(crate) file: Arc<File>,
     pub(crate) readers: u32,
     pub(crate) writers: u32,
-    /// What it holds was made to last since it was last sent.
+    /// Its data was fsynced since it was last uploaded.
     pub(crate) synced: bool,
-    /// Its length was counted as it grew, or shrank.
+    /// A change of its length was already recorded while it was open.
     pub(crate) grew: bool,
-    /// It may be mapped to be written, past all opens.
+    /// It may be mapped writably, and then written without an open.
     pub(crate) maps: bool,
-    /// `file` can be read only.
+    /// `file` is read-only.
     pub(crate) reads_only: bool,
 }
 
 impl OpenFile {
-    /// Whether somebody else than this process can write to it still, as `has_writers` tells of a file that no descriptor
-    /// here is open of to be written.
+    /// Reports whether another process can still write to the file. `has_writers` answers that for a file of which this
+    /// process has no writable descriptor.
     pub(crate) fn is_written_elsewhere(&mut self, has_writers: impl Fn(&File) -> bool) -> bool {
         let Ok(reading) = reopen(&self.file, false) else { return false };
         let own = std::mem::replace(&mut self.file, Arc::new(reading));
         match Arc::try_unwrap(own) {
             Ok(own) => drop(own),
-            // Somebody reads, or sends, what it holds.
+            // A reader or an upload uses the descriptor.
             Err(own) => {
                 self.file = own;
                 return true;
@@ -48,7 +48,7 @@ impl OpenFile {
     }
 }
 
-/// The same file, opened anew, whatever name it has by now.
+/// Opens a file again, whatever its name is by now.
 pub(crate) fn reopen(file: &File, write: bool) -> io::Result<File> {
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());
     OpenOptions::new().read(true).write(write).open(path)

@@ -1,13 +1,13 @@
 //! Deferred removal of backing files: what is known of an object when its file's turn comes.
 
-/// What is known of an object whose backing file was doomed.
+/// The state of an object whose backing file is scheduled for removal.
 pub(crate) enum ReapState {
-    /// Nothing: its number is never used again.
+    /// Deleted: its number is never used again.
     Gone,
-    /// It is known, and nothing of it is here.
+    /// Known, and not cached.
     Absent,
-    /// It came back.
+    /// Cached again.
     Here,
-    /// Nothing of it is here, and somebody has its file open to have it come.
+    /// Not cached, but open, so that its backing file is about to be filled.
     Used,
 }

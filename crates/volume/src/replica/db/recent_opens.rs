@@ -7,21 +7,21 @@ use rusqlite::Connection;
 
 use super::inode::{Inode, State};
 
-/// Opened files that are remembered until they are written down.
+/// Opens kept in memory before they are written to the database.
 pub(crate) const MAX_RECENT_OPENS: usize = 4096;
 
-/// Which files were opened last.
+/// The order in which files were last opened.
 pub(crate) struct Recent {
-    /// Somebody wants to know.
+    /// Opens are recorded only while this is set.
     pub(crate) wanted: bool,
     pub(crate) opened: HashMap<u64, u64>,
     pub(crate) next: u64,
-    /// There are rows.
+    /// The table has rows.
     pub(crate) kept: bool,
 }
 
 impl Recent {
-    /// Whether anything of it may be in the database.
+    /// Reports whether the database may have rows of it.
     pub(crate) fn is_kept(&self) -> bool {
         self.kept
     }
@@ -33,15 +33,15 @@ impl Recent {
     }
 }
 
-/// Files take whole blocks.
+/// Files occupy whole blocks.
 const BLOCK: u64 = 4096;
 
-/// What a file takes, once all of it is here.
+/// Returns the bytes that a completely cached file occupies.
 pub(crate) fn allocated_bytes(size: u64) -> u64 {
     size.div_ceil(BLOCK).saturating_mul(BLOCK)
 }
 
-/// What a node counts for. What is here of partial files is counted by its ranges.
+/// Returns the bytes an inode accounts for. The cached data of partial files is accounted for by its ranges.
 pub(crate) fn weight(node: &Inode) -> u64 {
     if node.is_regular() && node.state == State::Complete { allocated_bytes(node.size) } else { 0 }
 }

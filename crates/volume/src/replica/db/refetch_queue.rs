@@ -8,17 +8,17 @@ use rusqlite::Connection;
 use super::basis_cache::{BasisCache, BasisFile};
 use super::inode::number;
 
-/// Of most objects nothing is here, and for these nothing is asked.
+/// Most objects have no cached data, so that they need no lookup in the database.
 pub(crate) struct RefetchQueue {
-    /// Their numbers, as the database has them.
+    /// The inode numbers, as in the database.
     pub(crate) nums: BTreeSet<u64>,
-    /// What some of them held.
+    /// The old versions of some of them.
     pub(crate) kept: BasisCache,
 }
 
 impl RefetchQueue {
     pub(crate) fn load(db: &Connection) -> rusqlite::Result<Self> {
-        // An older version may have brought or removed some, and have left them in the table.
+        // An older version of this program may have fetched or removed some without deleting their rows.
         let mut query = db.prepare(
             "SELECT num FROM replaced JOIN object USING (num) WHERE kind = 0 AND state < 2 AND nlink > 0",
         )?;
@@ -30,7 +30,7 @@ impl RefetchQueue {
         self.nums.contains(&num)
     }
 
-    /// What a file held before, where that is known still.
+    /// Returns the old version of a file, if it is still kept.
     pub(crate) fn basis(&self, num: u64) -> Option<Arc<BasisFile>> {
         self.kept.get(num)
     }

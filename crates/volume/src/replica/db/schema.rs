@@ -1,4 +1,4 @@
-//! The tables of a replica.
+//! The database schema of a replica, and the migration from older formats.
 
 use rusqlite::{Connection, OptionalExtension as _};
 
@@ -7,10 +7,9 @@ use crate::replica::ReplicaError;
 /// The format that this version writes. Older ones are migrated when opened, newer ones refused.
 pub(crate) const FORMAT: u32 = 4;
 
-/// `object.num` is the inode number that users see; it is never given to another object. `link.set_seq` is 0 until the
-/// store has the name. Rows of `base_*` are there only for what was changed here since both sides last agreed, with what
-/// they agreed on: no object for one that is new here, no child for a name that was not there. `n` is the order in which
-/// things first became different.
+/// `object.num` is the inode number that users see; it is never reused. `link.set_seq` is 0 until the store has the name.
+/// Rows of `base_*` exist only for what was changed here since the last agreement with the store, with the base version: no
+/// object for a new one, no child for a name that did not exist. `n` is the order of the first changes.
 const TABLES: &str = "
 CREATE TABLE meta (key TEXT PRIMARY KEY, value) WITHOUT ROWID;
 CREATE TABLE object (
@@ -37,24 +36,24 @@ CREATE TABLE conflict (n INTEGER PRIMARY KEY, kind INTEGER NOT NULL, parent INTE
     detail BLOB);
 ";
 
-/// What came with format 2: which files were opened last, by a number that goes up; those that are not here, and what is
-/// pinned, without looking at all others.
+/// Added in format 2: the order in which files were last opened, by an increasing number; indexes of uncached files and of
+/// pinned objects.
 const SPACE: &str = "
 CREATE TABLE recent (num INTEGER PRIMARY KEY, at INTEGER NOT NULL);
 CREATE INDEX object_away ON object (num) WHERE kind = 0 AND state < 2;
 CREATE INDEX object_pinned ON object (num) WHERE pinned = 1;
 ";
 
-/// What came with format 3: files of which something came that is not on the disk for sure.
+/// Added in format 3: files with fetched data that may not be durable.
 const UNSURE: &str = "CREATE TABLE unsure (num INTEGER PRIMARY KEY);";
 
-/// What came with format 4: what each user holds, of objects that have names.
+/// Added in format 4: the usage of each user, of linked objects.
 const USAGE: &str =
     "CREATE TABLE usage (owner INTEGER PRIMARY KEY, bytes INTEGER NOT NULL, objects INTEGER NOT NULL);";
 
-/// What is to be sent of objects that the store has, without looking at all that it does not have: those come with their
-/// names. Files that the store does not have, and of which not all is here. Files that were here when another version took
-/// their place. The last commits of each writer of a sealed log. Older versions of this format get on with all of these.
+/// Added without a new format, since older versions of this one work with all of it: an index of changed objects that the
+/// store has, since new ones are pushed with their names; an index of files that the store does not have and that are not
+/// completely cached; files that were cached when they were replaced; the last commits of each writer of a sealed log.
 const ADDED: &str = "
 CREATE INDEX IF NOT EXISTS base_object_changed ON base_object (n) WHERE object IS NOT NULL;
 CREATE INDEX IF NOT EXISTS object_lone ON object (num) WHERE kind = 0 AND state < 2 AND made = 0;
@@ -62,14 +61,14 @@ CREATE TABLE IF NOT EXISTS replaced (num INTEGER PRIMARY KEY);
 CREATE TABLE IF NOT EXISTS writer (id BLOB PRIMARY KEY, count INTEGER NOT NULL) WITHOUT ROWID;
 ";
 
-/// A connection that commits without waiting for the disk: what must last waits by itself.
+/// Sets up a connection whose commits do not wait for the disk: an operation that must be durable waits by itself.
 pub(crate) fn prepare(db: &Connection) -> Result<(), ReplicaError> {
     db.pragma_update(None, "journal_mode", "WAL")?;
     db.pragma_update(None, "synchronous", "NORMAL")?;
-    // Checkpoints are made beside the writer, by the committer.
+    // The committer makes checkpoints, concurrently with the writer.
     db.pragma_update(None, "wal_autocheckpoint", 0)?;
-    // Once all of the log is in the database, the next commit begins it anew and cuts it off there: its length says how much
-    // is to be brought in.
+    // After a complete checkpoint, the next commit restarts the WAL and truncates it: its length shows how much is to be
+    // checkpointed.
     db.pragma_update(None, "journal_size_limit", 0)?;
     db.pragma_update(None, "cache_size", -32_768)?;
     db.pragma_update(None, "temp_store", "MEMORY")?;
@@ -78,7 +77,7 @@ pub(crate) fn prepare(db: &Connection) -> Result<(), ReplicaError> {
     Ok(())
 }
 
-/// Makes the tables, or checks that they are those of this version. Whether they are new.
+/// Creates the tables, or checks their format and migrates older ones. Returns whether they are new.
 pub(crate) fn create(db: &Connection) -> Result<bool, ReplicaError> {
     let there =
         db.query_row("SELECT 1 FROM sqlite_master WHERE name = 'meta'", [], |_| Ok(())).optional()?.is_some();
@@ -87,7 +86,7 @@ pub(crate) fn create(db: &Connection) -> Result<bool, ReplicaError> {
         if !(1..=FORMAT).contains(&found) {
             return Err(ReplicaError::Format { found, known: FORMAT });
         }
-        // What is here was not counted before.
+        // The bytes of cached files were not counted before.
         let counted = "INSERT OR REPLACE INTO meta SELECT 'here',
             (SELECT coalesce(sum((size + 4095) / 4096 * 4096), 0) FROM object WHERE kind = 0 AND state = 2)
             + (SELECT coalesce(sum(past - first), 0) FROM present);";

@@ -1,18 +1,18 @@
-//! A store that is not what was read of it any more.
+//! Detected rollback of the store, which then lacks commits that were read from it.
 
 use rusqlite::Connection;
 use rustix::io::Errno;
 
 use crate::replica::Replica;
 
-/// Whether the store was so when the replica was last open.
+/// Reports whether the store was rolled back when the replica was last open.
 pub(crate) fn load(db: &Connection) -> rusqlite::Result<bool> {
     db.prepare("SELECT 1 FROM meta WHERE key = 'distrusted'")?.exists([])
 }
 
 impl Replica {
-    /// Notes that the store went back, or that it is as it should be again. What is here may be nowhere else in between: nothing
-    /// leaves, also after a restart, whatever the limit is.
+    /// Records that the store was rolled back, or is valid again. In between, local contents may be the only copies: nothing
+    /// is evicted, whatever the limit is, and also after a restart.
     ///
     /// # Errors
     /// EIO, ENOSPC.

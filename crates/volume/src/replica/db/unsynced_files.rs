@@ -6,7 +6,7 @@ use rusqlite::Connection;
 
 use super::inode::number;
 
-/// By number, with what tells whether more came meanwhile.
+/// Unsynced files by inode number, with a counter that changes when more data is fetched.
 #[derive(Default)]
 pub(crate) struct Unsynced {
     pub(crate) files: HashMap<u64, u64>,

@@ -15,31 +15,31 @@ use crate::quota::{ATTRIBUTE, Limits, Usage};
 
 #[derive(Default)]
 pub(crate) struct Counts {
-    /// With a name. This is what the database keeps: nobody uses what has none after a restart.
+    /// Linked objects. Only these counts are stored: no unlinked object is in use after a restart.
     pub(crate) named: Usage,
     pub(crate) nameless: Usage,
 }
 
-/// What is held, and what may be.
+/// Current usage and limits.
 #[derive(Default)]
 pub(crate) struct UsageTracker {
     pub(crate) by: HashMap<u32, Counts>,
     pub(crate) all: Usage,
-    /// Users whose rows are not as they should be.
+    /// Users whose rows in the database are out of date.
     pub(crate) unsaved: HashSet<u32>,
     pub(crate) limits: Limits,
     pub(crate) limited: Arc<AtomicBool>,
     pub(crate) looked: Option<Instant>,
 }
 
-/// All that is counted.
+/// The usage of a volume and its limits.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Quota {
-    /// By the whole volume.
+    /// Usage of the whole volume.
     pub used: Usage,
-    /// By each user that holds anything, or has a limit of its own; in order of their numbers.
+    /// Usage of each user that owns anything or has its own limit, ordered by number.
     pub users: Vec<(u32, Usage)>,
-    /// What may be held.
+    /// The limits.
     pub limits: Limits,
 }
 
@@ -77,13 +77,13 @@ impl UsageTracker {
         Ok(usage)
     }
 
-    /// Those of the attribute of the top directory.
+    /// Sets the limits from the attribute of the root directory.
     pub(crate) fn set_limits(&mut self, value: Option<&[u8]>) {
         self.limits = value.map(Limits::parse).unwrap_or_default();
         self.limited.store(!self.limits.is_empty(), Ordering::Release);
     }
 
-    /// Tells without a lock whether there are limits.
+    /// Returns a flag that is set while limits exist, readable without the lock.
     pub(crate) fn flag(&self) -> Arc<AtomicBool> {
         self.limited.clone()
     }
@@ -120,7 +120,7 @@ impl UsageTracker {
         sum
     }
 
-    /// Whether so much more would pass a limit; of the user only, where the volume holds it already.
+    /// Reports whether `more` would exceed a limit; with `only_user` only the user's, since the volume already counts it.
     pub(crate) fn refuses(&self, user: u32, more: Usage, only_user: bool) -> bool {
         let passes = |used: u64, more: u64, limit: Option<u64>| {
             more > 0 && limit.is_some_and(|limit| used.saturating_add(more) > limit)
@@ -148,7 +148,7 @@ impl UsageTracker {
     }
 }
 
-/// What [`UsageTracker`] counts, from the beginning.
+/// Computes all counts of [`UsageTracker`] from the objects.
 pub(crate) const COUNT: &str =
     "SELECT owner, sum(CASE kind WHEN 0 THEN size ELSE 0 END), count(*) FROM object
     WHERE nlink > 0 AND num <> 1 GROUP BY owner";

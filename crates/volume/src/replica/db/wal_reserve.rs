@@ -1,4 +1,4 @@
-//! Room on the disk for commits that are to come: what is answered can be committed then.
+//! Reserves disk space for future commits, so that acknowledged changes can be committed.
 
 use std::fs::File;
 use std::io;
@@ -11,13 +11,13 @@ use parking_lot::Mutex;
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::Errno;
 
-/// What the log is to grow by. More than [`MAX_BATCH_CHANGES`](crate::replica::db::group_commit::MAX_BATCH_CHANGES) take, wherever in the tree they are.
+/// The space that is reserved for the growth of the log. It is more than [`MAX_BATCH_CHANGES`](crate::replica::db::group_commit::MAX_BATCH_CHANGES) take, wherever in the tree these are.
 const WAL_RESERVE_BYTES: u64 = 16 << 20;
 
-/// What its index is to grow by: SQLite adds 32 KiB for each 4096 pages of the log.
+/// Space reserved for the growth of the WAL index: SQLite adds 32 KiB for each 4096 pages of the WAL.
 const SHM_RESERVE_BYTES: u64 = 128 << 10;
 
-/// A file beside the database. Once open it stays so: a close would end the locks that SQLite holds on it.
+/// A file next to the database. It stays open, because a close would release the locks that SQLite holds on it.
 pub(crate) struct SidecarFile {
     path: PathBuf,
     file: Mutex<Option<Arc<File>>>,
@@ -38,7 +38,7 @@ impl SidecarFile {
         })
     }
 
-    /// Another one in its place; the one before.
+    /// Replaces the file. Returns the old one.
     #[cfg(test)]
     pub(crate) fn put(&self, file: File) -> File {
         let before = self.file().unwrap();
@@ -46,11 +46,11 @@ impl SidecarFile {
         before.try_clone().unwrap()
     }
 
-    /// Has the disk keep so much behind its end.
+    /// Reserves space behind the end of the file.
     fn keep(&self, room: u64) -> Result<(), Errno> {
         let Ok(file) = self.file() else { return Ok(()) };
         let Ok(about) = file.metadata() else { return Ok(()) };
-        // With what is behind its end, which goes whenever the database cuts it off.
+        // Includes blocks behind the end, which are freed whenever the database truncates the file.
         match about.blocks().saturating_mul(512) >= about.len() + room / 2 {
             true => Ok(()),
             false => fallocate(&*file, FallocateFlags::KEEP_SIZE, about.len(), room),
@@ -58,7 +58,7 @@ impl SidecarFile {
     }
 }
 
-/// Whether there is room, and to be any.
+/// Reserves space for the WAL and its index, and knows whether the disk is full.
 pub(crate) struct WalReserve {
     index: SidecarFile,
     is_kept: AtomicBool,
@@ -71,13 +71,13 @@ impl WalReserve {
         Self { index, is_kept: AtomicBool::new(false), is_full: AtomicBool::new(false) }
     }
 
-    /// From now on the disk keeps room.
+    /// Starts to reserve space.
     pub(crate) fn want(&self, log: &SidecarFile) {
         self.is_kept.store(true, Ordering::Relaxed);
         self.keep(log);
     }
 
-    /// Has the disk keep room for the next commits.
+    /// Reserves space for the next commits.
     pub(crate) fn keep(&self, log: &SidecarFile) {
         if !self.is_kept.load(Ordering::Relaxed) {
             return;

@@ -1,4 +1,7 @@
-//! Names, and what they lead to.
+//! Dentry operations: lookup, create, link, unlink, rename and directory listing.
+//!
+//! Each operation is one atomic change of the database. The first change of a name or object since the last synchronisation
+//! records its base version, and a change back to the base removes the record.
 
 use std::sync::Arc;
 
@@ -15,52 +18,52 @@ use crate::replica::db::inode::{Dirty, Inode, ROOT, State, number};
 use crate::replica::error::{OpError, Result};
 use crate::replica::{Replica, Shared};
 
-/// An object that is to be made.
+/// Attributes of an object to create.
 #[derive(Debug, Clone, Copy)]
 pub struct New<'a> {
     /// Its kind.
     pub kind: Kind,
     /// Permission bits.
     pub mode: u16,
-    /// Its user.
+    /// The owning user.
     pub owner: OwnerId,
-    /// Its group, where the directory does not hand down its own.
+    /// The owning group, unless the directory is set-group-ID and passes on its own.
     pub group: OwnerId,
-    /// Where a symlink points.
+    /// The target of a symlink.
     pub target: &'a [u8],
 }
 
 /// Rename mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rename {
-    /// What has the new name is replaced.
+    /// Replace an existing object at the new name.
     Replace,
-    /// Nothing may have the new name.
+    /// Fail if the new name exists.
     NoReplace,
-    /// The two names are swapped.
+    /// Swap the two names.
     Exchange,
 }
 
-/// A name of a directory with what it leads to.
+/// A directory entry.
 #[derive(Debug, Clone)]
 pub struct Listed {
     /// The name itself.
     pub name: Vec<u8>,
-    /// What it leads to.
+    /// The inode that the name refers to.
     pub node: Inode,
 }
 
-/// Longest name.
+/// Maximum length of a name.
 const MAX_NAME_BYTES: usize = 255;
-/// Longest target of a symlink.
+/// Maximum length of a symlink target.
 const MAX_SYMLINK_TARGET_BYTES: usize = 4095;
 const SETGID: u16 = 0o2000;
 
 impl Replica {
-    /// What a name leads to.
+    /// Looks a name up in a directory.
     ///
     /// # Errors
-    /// ENOENT, ENAMETOOLONG, ESTALE; EIO where the database is damaged.
+    /// ENOENT, ENAMETOOLONG, ESTALE; EIO if the database is damaged.
     pub fn lookup(&self, parent: u64, name: &[u8]) -> Result<Inode, Errno> {
         if name.len() > MAX_NAME_BYTES {
             return Err(Errno::NAMETOOLONG);
@@ -73,7 +76,7 @@ impl Replica {
         })
     }
 
-    /// An object, by its number.
+    /// Returns the inode of a number.
     ///
     /// # Errors
     /// ESTALE, EIO.
@@ -85,10 +88,10 @@ impl Replica {
         })
     }
 
-    /// The directory that a directory is in; the top is in itself.
+    /// Returns the parent of a directory; the root is its own parent.
     ///
     /// # Errors
-    /// ESTALE, EIO; ENOENT where it has no name.
+    /// ESTALE, EIO; ENOENT if the directory is unlinked.
     pub fn parent(&self, num: u64) -> Result<Inode, Errno> {
         self.read(|core| {
             let parent = core.parent_of(num)?.ok_or(OpError::new(Errno::NOENT))?;
@@ -96,7 +99,7 @@ impl Replica {
         })
     }
 
-    /// Names of a directory in their order, at most so many, after one.
+    /// Lists at most `most` entries of a directory in name order, starting behind the name `after`.
     ///
     /// # Errors
     /// ESTALE, EIO.
@@ -104,10 +107,10 @@ impl Replica {
         self.read(|core| core.list(parent, after, most))
     }
 
-    /// Makes an object with a name.
+    /// Creates an object with a name.
     ///
     /// # Errors
-    /// EEXIST, ENOENT, ENOTDIR, ESTALE, ENAMETOOLONG, ENOSPC, EIO; EDQUOT where a limit would be passed.
+    /// EEXIST, ENOENT, ENOTDIR, ESTALE, ENAMETOOLONG, ENOSPC, EIO; EDQUOT if a quota limit would be exceeded.
     pub fn make(&self, parent: u64, name: &[u8], new: New<'_>) -> Result<Inode, Errno> {
         check(name)?;
         self.inner.reap_if_low_on_space();
@@ -128,10 +131,10 @@ impl Replica {
         })
     }
 
-    /// Makes a regular file without a name. It is held once, by the caller.
+    /// Creates an unlinked regular file (`O_TMPFILE`). The caller holds one reference to it.
     ///
     /// # Errors
-    /// As for [`make`](Self::make).
+    /// Returns the errors of [`make`](Self::make).
     pub fn create_tmpfile(&self, parent: u64, new: New<'_>) -> Result<Inode, Errno> {
         self.inner.reap_if_low_on_space();
         self.change(|core, shared| {
@@ -144,10 +147,10 @@ impl Replica {
         })
     }
 
-    /// Gives an object another name.
+    /// Creates another hard link to an object.
     ///
     /// # Errors
-    /// EEXIST, EPERM for a directory, EMLINK, and as for [`make`](Self::make).
+    /// EEXIST, EPERM for a directory, EMLINK, and the errors of [`make`](Self::make).
     pub fn link(&self, num: u64, parent: u64, name: &[u8]) -> Result<Inode, Errno> {
         check(name)?;
         self.change(|core, shared| {
@@ -174,7 +177,7 @@ impl Replica {
         })
     }
 
-    /// Removes a name that leads to no directory. The number it led to.
+    /// Removes a name that does not refer to a directory. Returns the inode number it referred to.
     ///
     /// # Errors
     /// ENOENT, EISDIR, ESTALE, EIO.
@@ -182,7 +185,7 @@ impl Replica {
         self.remove(parent, name, false)
     }
 
-    /// Removes an empty directory. Its number.
+    /// Removes an empty directory. Returns its inode number.
     ///
     /// # Errors
     /// ENOENT, ENOTDIR, ENOTEMPTY, ESTALE, EIO.
@@ -190,7 +193,7 @@ impl Replica {
         self.remove(parent, name, true)
     }
 
-    /// Whether a directory stands in the place of two versions.
+    /// Reports whether a directory presents the two versions of a conflict.
     pub fn shows_conflict(&self, num: u64) -> bool {
         self.inner.core.lock().conflicts.contains(&num)
     }
@@ -218,10 +221,11 @@ impl Replica {
         })
     }
 
-    /// Moves a name. The number of what was replaced, if anything was.
+    /// Renames a directory entry. Returns the inode number of the replaced object, if there was one.
     ///
     /// # Errors
-    /// EEXIST, EISDIR, ENOTDIR, ENOTEMPTY; EINVAL where a directory would be below itself; as for [`make`](Self::make).
+    /// EEXIST, EISDIR, ENOTDIR, ENOTEMPTY; EINVAL if a directory would become its own descendant; the errors of
+    /// [`make`](Self::make).
     pub fn rename(
         &self,
         parent: u64,
@@ -233,11 +237,11 @@ impl Replica {
         self.rename_leaving(parent, name, new_parent, new_name, how, None)
     }
 
-    /// Moves a name and makes an object under the old one, both at once: `RENAME_WHITEOUT`. The number of what was replaced, if
-    /// anything was. Nothing is made where both names lead to the same file, which moves nothing either.
+    /// Renames and creates an object at the old name, atomically: `RENAME_WHITEOUT`. Returns the inode number of the replaced
+    /// object, if there was one. If both names refer to the same file, nothing is renamed and nothing is created.
     ///
     /// # Errors
-    /// EINVAL where two names are swapped, which leaves no room for it; as for [`rename`](Self::rename).
+    /// EINVAL for an exchange, which leaves no free name; the errors of [`rename`](Self::rename).
     pub fn rename_leaving(
         &self,
         parent: u64,
@@ -297,7 +301,7 @@ impl Replica {
             let left = leave.map(|new| core.new_node(&from, new, now, shared)).transpose()?;
             core.begin()?;
             core.drop_link(&mut from, name, &node, child_seq, now)?;
-            // The two may be one directory: each change begins with what the last one left.
+            // Both may be the same directory: each step reloads the inode that the last one saved.
             core.save(from);
             if new_parent == parent {
                 to = core.directory(new_parent)?;
@@ -358,12 +362,12 @@ impl ReplicaDb {
         Ok(found.optional()?)
     }
 
-    /// A directory that shows a conflict is changed only by removing one side.
+    /// Fails with `otherwise` for a directory that presents a conflict: it is changed only by removing one side.
     fn ensure_not_conflict_dir(&self, num: u64, otherwise: Errno) -> Result<()> {
         if self.conflicts.contains(&num) { Err(OpError::new(otherwise)) } else { Ok(()) }
     }
 
-    /// The names by which an object is known: those of a directory are one at most.
+    /// Returns a parent directory of an object. A directory has at most one.
     pub(crate) fn parent_of(&self, num: u64) -> Result<Option<u64>> {
         if num == ROOT {
             return Ok(Some(ROOT));
@@ -377,10 +381,10 @@ impl ReplicaDb {
         Ok(query.query_row([num as i64], |_| Ok(())).optional()?.is_none())
     }
 
-    /// Whether an object is another, or below it.
+    /// Reports whether an object is `above` itself or a descendant of it.
     pub(crate) fn is_below(&self, num: u64, above: u64) -> Result<bool> {
         let (mut at, mut way) = (num, CycleDetector::default());
-        // A tree that is not one would go on for ever.
+        // A cycle in the tree would make the walk endless.
         while !way.closes_cycle(at) {
             if at == above {
                 return Ok(true);
@@ -425,7 +429,7 @@ impl ReplicaDb {
         self.room(new.owner.0, Usage { bytes: 0, objects: 1 }, false)?;
         let hands_down = directory.mode & SETGID != 0;
         let inherited = if hands_down && new.kind == Kind::Directory { SETGID } else { 0 };
-        // Before anything is said of it: what fails here has changed nothing.
+        // Allocated before the change is recorded: a failure here has changed nothing.
         let (num, file) = match (new.kind == Kind::Regular).then(|| shared.spare.take()) {
             None => (self.new_number()?, None),
             Some(Some((num, file))) => (num, Some(file)),
@@ -436,7 +440,7 @@ impl ReplicaDb {
                 (num, Some(file))
             }
         };
-        // Who makes a file opens it.
+        // The creator usually opens the file next.
         self.latest = file.map(|file| (num, Arc::new(file)));
         let mut node = Inode {
             ino: num,
@@ -450,7 +454,7 @@ impl ReplicaDb {
             target: Arc::from(new.target),
             size: new.target.len() as u64,
             state: State::Complete,
-            // It may be committed before it is opened to be written, and that is not committed then.
+            // The file may be committed before it is opened for writing, and that open is not committed at once.
             maybe_dirty: new.kind == Kind::Regular,
             links: 0,
             subdirs: 0,
@@ -465,9 +469,9 @@ impl ReplicaDb {
         Ok(node)
     }
 
-    /// Keeps what both sides agreed on of a name that is about to be changed.
+    /// Records the base version of a name that is about to change.
     fn note_link(&mut self, parent: u64, name: &[u8], now: Option<(u64, Seq)>) -> Result<()> {
-        // What the store does not have yet was changed here before, and noted.
+        // A name that the store does not have yet was changed here before, which recorded its base.
         if now.is_some_and(|(_, seq)| seq == Seq(0)) {
             return Ok(());
         }
@@ -486,7 +490,7 @@ impl ReplicaDb {
         Ok(())
     }
 
-    /// Adds a name that is not there. One that leads where both sides agreed is no change any more.
+    /// Adds a name that does not exist. A name that again refers to its base object is no longer a local change.
     pub(crate) fn add_link(
         &mut self,
         directory: &mut Inode,
@@ -513,7 +517,7 @@ impl ReplicaDb {
         self.names_changed(directory, now, agreed.is_some())
     }
 
-    /// Where a name leads to what both sides agreed on: the commit that made it; it is no change any more.
+    /// Drops the base record of a name that refers to its base object again, and returns the commit that set the name.
     fn unchanged(&mut self, parent: u64, name: &[u8], child: u64) -> Result<Option<Seq>> {
         let mut query = self.db.prepare_cached(
             "DELETE FROM base_link WHERE parent = ?1 AND name = ?2 AND child = ?3 RETURNING set_seq",
@@ -522,7 +526,7 @@ impl ReplicaDb {
         Ok(seq.map(|seq| Seq(number(seq))))
     }
 
-    /// Removes a name that leads to an object, and whose last commit is known.
+    /// Removes a name that refers to `child` and was set by commit `seq`.
     fn drop_link(
         &mut self,
         directory: &mut Inode,
@@ -534,7 +538,7 @@ impl ReplicaDb {
         self.note_link(directory.ino, name, Some((child.ino, seq)))?;
         self.take_link(directory, name, child)?;
         if seq == Seq(0) {
-            // It was not there when both sides agreed, and is not there now.
+            // The name did not exist in the base and does not exist now: no change is left.
             self.db
                 .prepare_cached("DELETE FROM base_link WHERE parent = ?1 AND name = ?2 AND child IS NULL")?
                 .execute(params![directory.ino as i64, name])?;
@@ -555,14 +559,14 @@ impl ReplicaDb {
     fn names_changed(&mut self, directory: &mut Inode, now: Time, agreed: bool) -> Result<()> {
         directory.changed = now;
         if !agreed {
-            // With the time that both sides agreed on still in it.
+            // The base version recorded here still has the old time.
             self.mark_dirty(directory, Dirty::MODIFIED)?;
             directory.modified = now;
         }
         Ok(())
     }
 
-    /// One of its names is gone.
+    /// Drops one link of an object; after the last one the object becomes unlinked.
     pub(crate) fn unname(&mut self, node: &mut Inode, now: Time, shared: &Shared) -> Result<()> {
         node.links = node.links.saturating_sub(1);
         node.changed = now;
@@ -577,7 +581,7 @@ impl ReplicaDb {
         }
     }
 
-    /// Nobody uses an object that has no name. It stays known by its id while the store has it.
+    /// Removes an unlinked object that nobody references. Its row stays, under its id, while the store has the object.
     pub(crate) fn drop_unlinked(&mut self, num: u64) -> Result<()> {
         if !self.unlinked_open.contains(&num) {
             return Ok(());
@@ -590,11 +594,11 @@ impl ReplicaDb {
         if node.is_regular() {
             self.schedule_unlink(num)?;
         }
-        // What the store never had is in nothing that was agreed on.
+        // An object that the store never had is not part of the base.
         if node.created_seq == Seq(0) || !self.is_in_base(num)? {
             self.erase(num)?;
         } else {
-            // Nothing is left of what was changed here.
+            // Local changes are discarded: the attributes are those of the base.
             if let Some(Some(stored)) = self.base(num)? {
                 node.mode = stored.object.mode;
                 node.owner = stored.object.owner;
@@ -616,7 +620,7 @@ impl ReplicaDb {
         Ok(())
     }
 
-    /// Whether a name led to it when both sides agreed, and does not any more.
+    /// Reports whether a name that referred to the object in the base was changed since.
     pub(crate) fn is_in_base(&self, num: u64) -> Result<bool> {
         let mut query = self.db.prepare_cached("SELECT 1 FROM base_link WHERE child = ?1 LIMIT 1")?;
         Ok(query.query_row([num as i64], |_| Ok(())).optional()?.is_some())

@@ -1,4 +1,4 @@
-//! Who uses objects that may lose their names.
+//! Reference counts of inodes, whose objects may be unlinked while in use.
 
 use std::collections::HashMap;
 
@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 
 const SHARDS: usize = 16;
 
-/// Counts uses: what the kernel was told of, mostly. An object without a name goes with its last use.
+/// Counts references, mostly lookups by the kernel. An unlinked object is removed with its last reference.
 #[derive(Debug, Default)]
 pub(crate) struct LookupCounts([Mutex<HashMap<u64, u64>>; SHARDS]);
 
@@ -19,7 +19,7 @@ impl LookupCounts {
         *self.shard(num).lock().entry(num).or_default() += 1;
     }
 
-    /// Whether that was the last.
+    /// Drops references. Returns whether they were the last.
     pub(crate) fn remove(&self, num: u64, uses: u64) -> bool {
         let mut shard = self.shard(num).lock();
         let Some(count) = shard.get_mut(&num) else { return false };
@@ -35,7 +35,7 @@ impl LookupCounts {
         self.shard(num).lock().contains_key(&num)
     }
 
-    /// All that are used now.
+    /// Returns all referenced inodes.
     pub(crate) fn all(&self) -> Vec<u64> {
         self.0.iter().flat_map(|shard| shard.lock().keys().copied().collect::<Vec<_>>()).collect()
     }

@@ -1,7 +1,7 @@
-//! What the volume and each user of it hold, counted as it changes, and held against the limits.
+//! Quota accounting: counts the bytes and objects of the volume and of each user, and enforces the limits.
 //!
-//! An object counts as long as it has a name here or somebody has it open: also what waits to be sent, and both sides of a
-//! conflict. What synchronisation brings is counted and never refused.
+//! An object counts as long as it is linked or open on this node, including unsent changes and both sides of a conflict.
+//! Changes of synchronisation are counted and never refused.
 
 use crate::replica::db::usage_counts::COUNT;
 use crate::replica::db::usage_counts::Quota;
@@ -20,11 +20,11 @@ use crate::replica::db::ReplicaDb;
 use crate::replica::db::inode::number;
 use crate::replica::error::{OpError, Result};
 
-/// Files that the kernel writes by itself, because they were opened before there was a limit, are looked at so often.
+/// Interval at which files are examined that the kernel writes directly, because they were opened before a limit was set.
 const LOOK: Duration = Duration::from_millis(50);
 
 impl ReplicaDb {
-    /// With a commit.
+    /// Writes changed counts, as part of a commit.
     pub(crate) fn save_usage(&mut self) -> Result<()> {
         let mut set = self.db.prepare_cached("INSERT OR REPLACE INTO usage VALUES (?1, ?2, ?3)")?;
         let mut remove = self.db.prepare_cached("DELETE FROM usage WHERE owner = ?1")?;
@@ -48,7 +48,7 @@ impl ReplicaDb {
         Ok(())
     }
 
-    /// As of the last commit.
+    /// Reloads the counts of the last commit.
     pub(crate) fn reload_usage(&mut self) -> Result<()> {
         let limited = self.usage.limited.clone();
         self.usage = UsageTracker::load(&self.db)?;
@@ -62,13 +62,13 @@ impl ReplicaDb {
         Ok(())
     }
 
-    /// An object has no name, and somebody may have it open.
+    /// Records that an object is unlinked. It keeps counting if it is open.
     pub(crate) fn become_nameless(&mut self, num: u64) -> Result<()> {
         self.unlinked_open.insert(num);
         if self.opens.contains_key(&num) { self.count_nameless(num) } else { Ok(()) }
     }
 
-    /// What has no name counts, for it is open.
+    /// Counts an unlinked object, because it is open.
     pub(crate) fn count_nameless(&mut self, num: u64) -> Result<()> {
         if self.counted.insert(num)
             && let Some(node) = self.find(num)?.filter(|node| node.links == 0)
@@ -78,7 +78,7 @@ impl ReplicaDb {
         Ok(())
     }
 
-    /// Nobody has it open any more.
+    /// Stops counting an unlinked object after its last close.
     pub(crate) fn discount_nameless(&mut self, num: u64) -> Result<()> {
         if self.counted.remove(&num)
             && let Some(node) = self.find(num)?.filter(|node| node.links == 0)
@@ -88,13 +88,13 @@ impl ReplicaDb {
         Ok(())
     }
 
-    /// It has a name again, or nobody uses it. Whether it had none.
+    /// Records that an object is linked again, or no longer used. Returns whether it was unlinked.
     pub(crate) fn end_nameless(&mut self, num: u64) -> Result<bool> {
         self.discount_nameless(num)?;
         Ok(self.unlinked_open.remove(&num))
     }
 
-    /// EDQUOT where a limit would be passed.
+    /// Returns EDQUOT if a limit would be exceeded.
     pub(crate) fn room(&mut self, user: u32, more: Usage, only_user: bool) -> Result<()> {
         if self.usage.limits.is_empty() {
             return Ok(());
@@ -106,8 +106,8 @@ impl ReplicaDb {
         if self.usage.refuses(user, more, only_user) { Err(OpError::new(Errno::DQUOT)) } else { Ok(()) }
     }
 
-    /// Counts what was written past the replica to files that are open. They only grow here: what a program is about to
-    /// write was counted before.
+    /// Counts what was written to open files without the replica's knowledge. Sizes only grow here: a program's write is
+    /// counted in advance.
     fn look_at_writers(&mut self) -> Result<()> {
         let open = self.opens.iter().filter(|(_, open)| open.writers > 0);
         let files: Vec<_> = open.map(|(num, open)| (*num, open.file.clone())).collect();
@@ -123,7 +123,7 @@ impl ReplicaDb {
         Ok(())
     }
 
-    /// The end of an open is to know that it was changed, though its length is known already.
+    /// Marks an open file as changed for its release, because its new length is already recorded.
     fn grew(&mut self, num: u64) {
         if let Some(open) = self.opens.get_mut(&num) {
             open.grew = true;
@@ -143,7 +143,7 @@ impl ReplicaDb {
         Ok(())
     }
 
-    /// A file that is open may have become shorter, or not as long as was asked for.
+    /// Takes the actual size of an open file, which may have been shortened or not extended as announced.
     fn recount(&mut self, num: u64, session: u64) -> Result<()> {
         let Some(open) = self.opens.get(&num).filter(|open| open.session == session) else { return Ok(()) };
         let (size, _) = open_file::size_and_mtime(&open.file.clone())?;
@@ -158,7 +158,7 @@ impl ReplicaDb {
 }
 
 impl Replica {
-    /// What is held, and what may be.
+    /// Returns the current usage and the limits.
     ///
     /// # Errors
     /// EIO.
@@ -169,7 +169,7 @@ impl Replica {
         })
     }
 
-    /// Whether a user's files may not become arbitrarily long: whoever writes them asks [`grow`](Self::grow) before.
+    /// Reports whether a user's files have a size limit: writers then call [`grow`](Self::grow) first.
     pub fn limits_writes(&self, user: u32) -> bool {
         self.is_limited() && {
             let core = self.inner.core.lock();
@@ -178,20 +178,20 @@ impl Replica {
         }
     }
 
-    /// Whether there are limits.
+    /// Reports whether there are limits.
     pub fn is_limited(&self) -> bool {
         self.inner.shared.limited.load(Ordering::Acquire)
     }
 
-    /// A file that is open is about to become so long, if it is not.
+    /// Counts the growth of an open file to a length, before it happens.
     ///
     /// # Errors
-    /// EDQUOT where a limit would be passed; EIO.
+    /// EDQUOT if a limit would be exceeded; EIO.
     pub fn grow(&self, num: u64, session: u64, to: u64) -> Result<(), Errno> {
         self.change(|core, _| core.grow(num, session, to))
     }
 
-    /// A file that is open is perhaps not as long as was said.
+    /// Takes the actual size of an open file, which may differ from the announced one.
     ///
     /// # Errors
     /// EIO.
@@ -199,9 +199,9 @@ impl Replica {
         self.change(|core, _| core.recount(num, session))
     }
 
-    /// Whether what was counted is what is there; each difference in a line. Reads all objects of the replica in a directory
-    /// as they were committed last, also while it is open. `None`: there is no replica. With `repair`, what is there is
-    /// counted anew: then it must not be open.
+    /// Compares the counted usage with the objects of the replica in `directory`, and returns a line for each difference.
+    /// Reads the state that was committed last, also while the replica is open; `None` if there is no replica. With
+    /// `repair`, the usage is counted anew: then the replica must not be open.
     ///
     /// # Errors
     /// See [`ReplicaError`](crate::replica::ReplicaError).
@@ -219,7 +219,7 @@ impl Replica {
         let found =
             db.query_row("SELECT value FROM meta WHERE key = 'format'", [], |row| row.get::<_, u32>(0))?;
         if found != crate::replica::db::schema::FORMAT {
-            // What an older version left is counted when it is opened.
+            // Counts of an older format are computed when it is opened.
             return Ok(None);
         }
         let read = db.transaction()?;

@@ -1,4 +1,4 @@
-//! What is counted is what is there, whatever happened in between.
+//! Tests that the counted usage matches the objects, after any changes and restarts.
 
 use rusqlite::Connection;
 
@@ -50,7 +50,7 @@ fn what_is_counted_is_what_is_there() {
     replica.set(file, SetAttr { owner: Some(OwnerId(8)), ..SetAttr::default() }).unwrap();
     counts(&replica, &[(0, 0, 1), (7, 0, 1), (8, 1000, 1)]);
     replica.unlink(ROOT, b"again").unwrap();
-    // What has no name counts as long as it is open, not as long as the kernel knows it.
+    // An unlinked object counts while it is open, and not while the kernel only references it.
     replica.hold(file);
     let opened = replica.open_file(file, false, false).unwrap();
     replica.unlink(ROOT, b"file").unwrap();
@@ -64,7 +64,7 @@ fn what_is_counted_is_what_is_there() {
     counts(&replica, &[(0, 0, 1), (7, 0, 1)]);
     let last = make(&replica, "last", 9, Kind::Regular);
     write(&replica, last, 70);
-    // Open and without a name, when everything ends.
+    // An open, unlinked file at the time of a restart.
     let lost = make(&replica, "lost", 9, Kind::Regular);
     write(&replica, lost, 500);
     replica.open_file(lost, true, false).unwrap();
@@ -78,7 +78,7 @@ fn what_is_counted_is_what_is_there() {
     counts(&replica, &expected);
     drop(replica);
 
-    // As an older version left it.
+    // The database of an older version.
     let db = Connection::open(dir.path().join("replica.db")).unwrap();
     db.execute_batch("DROP TABLE usage; UPDATE meta SET value = 3 WHERE key = 'format'").unwrap();
     assert_eq!(Replica::check_usage(dir.path(), false).unwrap(), None);

@@ -1,4 +1,4 @@
-//! What objects are, apart from what they hold.
+//! Sets attributes of objects: mode, owner, group and times.
 
 use crate::replica::db::inode::without_privileges;
 use rustix::io::Errno;
@@ -10,28 +10,28 @@ use crate::replica::Replica;
 use crate::replica::data::open_file;
 use crate::replica::db::inode::{Dirty, Inode, ROOT};
 
-/// Attributes to set; `None` leaves one as it is.
+/// Attributes to set; `None` leaves one unchanged.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SetAttr {
     /// Permission bits.
     pub mode: Option<u16>,
-    /// The user.
+    /// The owning user.
     pub owner: Option<OwnerId>,
-    /// The group.
+    /// The owning group.
     pub group: Option<OwnerId>,
-    /// Time of the last change of the contents.
+    /// The modification time.
     pub modified: Option<Time>,
-    /// Time of the last use of the contents: known to this node only.
+    /// The access time, known to this node only.
     pub used: Option<Time>,
-    /// Clear setuid, and setgid where the group may execute it.
+    /// Clear setuid, and setgid if the group may execute the file.
     pub drop_privileges: bool,
 }
 
 impl Replica {
-    /// Sets attributes. The object as it is then.
+    /// Sets attributes. Returns the resulting inode.
     ///
     /// # Errors
-    /// EDQUOT where the new owner would pass a limit; ESTALE, EIO.
+    /// EDQUOT if the new owner would exceed a limit; ESTALE, EIO.
     pub fn set(&self, num: u64, set: SetAttr) -> Result<Inode, Errno> {
         self.change(|core, shared| {
             let mut node = core.node(num)?;
@@ -58,7 +58,7 @@ impl Replica {
             if let Some(modified) = set.modified {
                 dirty.set(Dirty::MODIFIED, modified != node.modified);
                 node.modified = modified;
-                // Where a backing file may have been written to, its time says whether it was after a crash.
+                // After a crash, the time of a backing file shows whether the file was written.
                 match core.opens.get(&num).filter(|open| open.writers > 0) {
                     Some(open) => open_file::set_modified(&open.file, modified)?,
                     None if node.maybe_dirty => {
@@ -73,7 +73,7 @@ impl Replica {
             node.changed = shared.now();
             core.begin()?;
             if !dirty.is_empty() {
-                // As it was, for what both sides agreed on.
+                // The unchanged inode, for the base version.
                 let mut before = core.node(num)?;
                 core.mark_dirty(&mut before, dirty)?;
                 node.dirty = before.dirty;

@@ -7,13 +7,13 @@ use crate::replica::Replica;
 use crate::replica::db::inode::Dirty;
 use crate::replica::error::OpError;
 
-/// All of an object's together, with their names: what a node of the log can carry.
+/// Maximum size of all extended attributes of an object, with their names: the most that the log can carry.
 const MOST_BYTES: usize = 1 << 20;
 const MAX_XATTR_VALUE_BYTES: usize = 65_536;
 const MAX_XATTR_NAME_BYTES: usize = 255;
 
 impl Replica {
-    /// The value of one.
+    /// Returns the value of an attribute.
     ///
     /// # Errors
     /// ENODATA, ESTALE, EIO.
@@ -28,7 +28,7 @@ impl Replica {
         })
     }
 
-    /// The names of all.
+    /// Returns the names of all attributes.
     ///
     /// # Errors
     /// ESTALE, EIO.
@@ -39,10 +39,11 @@ impl Replica {
         })
     }
 
-    /// Sets one, or removes it. `there`: it has to be there already, or must not.
+    /// Sets or removes an attribute. `there`: it must exist already, or must not.
     ///
     /// # Errors
-    /// EEXIST, ENODATA; ERANGE for a name, E2BIG for a value that is too long; ENOSPC where they are too many; ESTALE, EIO.
+    /// EEXIST, ENODATA; ERANGE for a name, E2BIG for a value that is too long; ENOSPC if the attributes are too large
+    /// together; ESTALE, EIO.
     pub fn set_xattr(
         &self,
         num: u64,

@@ -1,4 +1,4 @@
-//! Changes get into the tables.
+//! Writes the changes of a merge plan to the tables of the replica, including the directories that present conflicts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -41,9 +41,9 @@ struct Writing<'a> {
     shared: &'a Shared,
     known: &'a ContentCache,
     stale: &'a mut Vec<Stale>,
-    /// Objects that lost a name: once each. They may get another one, so they are buried last.
+    /// Objects that lost a name, once per name. They may get another one, so unlinked objects are removed last.
     taken: Vec<Ino>,
-    /// Objects that may be of interest to nobody now.
+    /// Objects that may no longer be referenced.
     before: BTreeSet<Ino>,
 }
 
@@ -57,9 +57,9 @@ impl Writing<'_> {
         let mut touched: BTreeSet<DentryKey> = changes.conflicts.keys().cloned().collect();
         touched.extend(changes.links.keys().filter(|at| shown.at(at).is_some()).cloned());
         let mut links = changes.links;
-        // What a name leads to for users is decided by its conflict.
+        // For users, the target of a name with a conflict is decided by the conflict.
         let mut conflicts = BTreeMap::new();
-        // What may have had its place in a conflict.
+        // Objects whose only place may have been in a conflict directory.
         let mut sides: BTreeSet<Ino> = BTreeSet::new();
         for at in touched {
             let old = shown.at(&at).cloned();
@@ -117,12 +117,12 @@ impl Writing<'_> {
             }
         }
         for &num in changes.objects.keys() {
-            // Removed at its place, by who has it in a conflict still.
+            // A conflict may still present it, and decides where it is removed.
             if self.core.find(num)?.is_some_and(|node| node.links == 0) {
                 sides.insert(num);
             }
         }
-        // A directory has one place: who had none but in a conflict may have one now, or the other way round.
+        // A directory has one place: one that was only in a conflict may have a name now, or the other way round.
         for num in sides {
             if self.core.find(num)?.is_some_and(|node| node.is_directory()) {
                 there.extend(shown.sides(num));
@@ -142,7 +142,7 @@ impl Writing<'_> {
         Ok(())
     }
 
-    /// An id may go from one object to another: no two have it meanwhile.
+    /// Gives temporary ids to objects whose id changes, since an id may move from one object to another.
     fn free_ids(&mut self, changes: &Changes) -> Result<()> {
         for (num, (local, _)) in &changes.objects {
             if let Some(mut node) = self.core.find(*num)?
@@ -157,7 +157,7 @@ impl Writing<'_> {
 
     fn object(&mut self, num: Ino, local: Option<&Object>, base: Option<&VersionedObject>) -> Result<()> {
         let Some(object) = local else {
-            // It goes with its last name, if it has one still.
+            // The object is removed with its last name, if it still has one.
             if let Some(mut node) = self.core.find(num)? {
                 node.created_seq = Seq(0);
                 node.dirty = Dirty::NEW;
@@ -183,7 +183,7 @@ impl Writing<'_> {
         let keeps = node.is_regular() && self.keeps(&node, object)?;
         let differs = keeps && base.is_none_or(|base| !base.object.content.is_same(&object.content));
         if node.is_regular() {
-            // What is not here is what both sides agreed on. It may have been sent, and then removed here with its name.
+            // Data that is not cached is that of the base. It may have been pushed, and then removed here with its name.
             let content = base.map_or(&object.content, |base| &base.object.content);
             if !keeps && !self.core.may_stay(&node, content)? {
                 self.core.replace_content(&mut node, content, self.shared)?;
@@ -203,7 +203,7 @@ impl Writing<'_> {
         node.dirty = differences(base, object, differs);
         node.maybe_dirty &= differs;
         if keeps && was_written && !differs {
-            // Nobody may have asked for it to be on the disk.
+            // Nobody may have fsynced it.
             self.core.note_unsynced(num)?;
         }
         match base {
@@ -229,12 +229,12 @@ impl Writing<'_> {
         Ok(())
     }
 
-    /// Whether a file goes on holding what it holds: the plan says nothing else of it.
+    /// Reports whether a file keeps its data, because the plan has no other content for it.
     fn keeps(&self, node: &Inode, object: &Object) -> Result<bool> {
         if node.state != State::Complete {
             return Ok(false);
         }
-        // The plan was told what the file holds, or that nobody knows: it gives back the same, or what the store has.
+        // The plan was given the content, or a placeholder if it is unknown: it returns the same one, or that of the store.
         let is_changed = node.maybe_dirty || node.dirty.intersects(Dirty::CONTENT | Dirty::NEW);
         let told = match is_changed {
             false => self.core.content(node.ino)?,
@@ -269,7 +269,7 @@ impl Writing<'_> {
                 let mut node = self.core.find(child)?.ok_or(Errno::NOENT)?;
                 node.links += 1;
                 node.changed = now;
-                // Nobody can know one that has its first name now.
+                // No cache can know an object that gets its first name here.
                 if self.core.end_nameless(child)? || node.links > 1 {
                     self.stale.push(Stale::Object(child));
                 }
@@ -296,7 +296,7 @@ impl Writing<'_> {
         Ok(())
     }
 
-    /// A name in a directory that shows a conflict: of no interest to any store.
+    /// Adds a name to a conflict directory, which is never pushed.
     fn bare_link(&mut self, at: &DentryKey, child: Ino) -> Result<()> {
         self.link(at, Some(child), Some((child, Seq(0))))
     }
@@ -338,15 +338,15 @@ impl Writing<'_> {
         Ok(())
     }
 
-    /// One entry per node in the directory of each conflict.
+    /// Fills the directory of each conflict with one entry per side.
     fn show(&mut self, all: &BTreeSet<DentryKey>, shown: &ConflictDirs) -> Result<()> {
         let all: Vec<ConflictDir> = all.iter().filter_map(|at| shown.at(at).cloned()).collect();
-        // A way up is looked for once no old entry can lead it astray, and all that has its place in a conflict is there.
+        // Paths are computed only when no old entry can mislead them and all objects placed in conflicts are linked.
         for one in &all {
             self.empty(one.directory)?;
         }
         let mut elsewhere = Vec::new();
-        // A directory has its place by its name, and in a conflict only where it has none: all that have a name come first.
+        // A directory with a name stays there, and is placed in a conflict only without one: sides with a name come first.
         for by_name in [true, false] {
             for one in &all {
                 let [mine, theirs] = entries(&self.shared.node, &one.conflict);
@@ -375,13 +375,13 @@ impl Writing<'_> {
         Ok(())
     }
 
-    /// Whether it is a directory that has its place already.
+    /// Reports whether the object is a directory that already has a parent.
     fn is_placed(&mut self, num: Ino) -> Result<bool> {
         let node = self.core.find(num)?.ok_or(Errno::NOENT)?;
         Ok(node.is_directory() && self.core.parent_of(num)?.is_some())
     }
 
-    /// A directory that has its place somewhere else is shown by the way there; none where nobody gets there.
+    /// Returns the relative path to a directory that has its place elsewhere; `None` if there is none.
     fn way(&mut self, num: Ino, from: Ino, shown: &ConflictDirs) -> Result<Option<Vec<u8>>> {
         let (mut way, mut passed) = (Vec::new(), BTreeSet::new());
         let mut at = num;
@@ -414,13 +414,13 @@ impl Writing<'_> {
     }
 }
 
-/// What caches in front of a replica know of an object, beside its content.
+/// Returns the attributes that caches in front of a replica hold, apart from the content.
 fn visible(node: &Inode) -> (u16, OwnerId, OwnerId, Time) {
     (node.mode, node.owner, node.group, node.modified)
 }
 
 impl ReplicaDb {
-    /// An object that neither users nor the store have is forgotten.
+    /// Deletes an object that neither users nor the store have.
     fn sweep_unknown(&mut self, num: Ino) -> Result<()> {
         let Some(node) = self.find(num)? else { return Ok(()) };
         let is_used = node.links > 0 || self.unlinked_open.contains(&num) || num == crate::replica::ROOT;

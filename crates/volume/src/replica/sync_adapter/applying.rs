@@ -1,4 +1,7 @@
-//! What synchronisation changes.
+//! Applies changes of synchronisation to the replica: objects, names and their base versions.
+//!
+//! Each application is one transaction, committed or rolled back as a whole; after the commit, the caches in front of the
+//! replica are invalidated.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -14,22 +17,22 @@ use crate::replica::db::inode::{Dirty, Inode, State};
 use crate::replica::error::Result;
 use crate::replica::{Replica, Shared};
 
-/// How an object is to be here, beside what both sides agree on.
+/// The local state of an object, relative to the base version.
 #[derive(Debug, Clone, Copy)]
 pub enum LocalObject<'a> {
-    /// As agreed: no change of it waits here any more.
+    /// Equal to the base: the object has no local change left.
     Agreed,
-    /// Different. Its own content is of no interest: `keep_content` says whether it holds what its backing file holds
-    /// (that is a change, perhaps), or what is agreed on.
+    /// Different from the base. The content of `object` is ignored: `keep_content` says whether the file keeps the data of its
+    /// backing file, possibly a local change, or has the base content.
     Different {
-        /// Its attributes.
+        /// The local attributes.
         object: &'a Object,
-        /// What is in its backing file stays, as a change.
+        /// The data in the backing file is kept as a local change.
         keep_content: bool,
     },
 }
 
-/// What caches in front of a replica have to forget.
+/// An invalidation for the caches in front of the replica.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Stale {
     Object(u64),
@@ -37,7 +40,7 @@ pub(crate) enum Stale {
     Link { parent: u64, name: Vec<u8>, was_directory: bool },
 }
 
-/// A replica that is being changed by synchronisation: all of it lasts together, or nothing does.
+/// A transaction of synchronisation on the replica, which is committed or rolled back as a whole.
 pub struct Applying<'a> {
     pub(crate) core: &'a mut ReplicaDb,
     pub(crate) shared: &'a Shared,
@@ -46,15 +49,15 @@ pub struct Applying<'a> {
 }
 
 impl Replica {
-    /// Changes the replica in one transaction. Nothing of it is kept where the closure fails.
+    /// Changes the replica in one transaction, which is rolled back if the closure fails.
     ///
     /// # Errors
-    /// Those of the closure; ENOSPC, EIO.
+    /// The errors of the closure; ENOSPC, EIO.
     pub fn apply<T>(&self, work: impl FnOnce(&mut Applying<'_>) -> Result<T, Errno>) -> Result<T, Errno> {
         let shared = &self.inner.shared;
         let done = {
             let mut core = self.inner.core.lock();
-            // What users changed before is not undone with it.
+            // Commits earlier changes of users, so that a rollback does not include them.
             shared.commit(&mut core).map_err(|fail| fail.errno)?;
             point(Failpoint::ReplicaApply)?;
             let mut applying = Applying { core: &mut core, shared, stale: Vec::new(), failed: false };
@@ -71,7 +74,7 @@ impl Replica {
             self.inner.crowd.look();
             match committed {
                 Ok(done) => {
-                    // Who opens a file from now on finds that the kernel is being told of it.
+                    // Sent under the lock: an open from now on finds the invalidation in progress.
                     shared.tell(stale);
                     done
                 }
@@ -81,7 +84,7 @@ impl Replica {
                 }
             }
         };
-        // Removed objects may have left their contents.
+        // Removed objects may have left backing files to delete.
         shared.durable.changed();
         shared.space.notify();
         Ok(done)
@@ -115,7 +118,7 @@ impl Applying<'_> {
         })
     }
 
-    /// The database, for tables that are synchronisation's own. What is asked of others is up to date.
+    /// Returns the database, for tables that belong to synchronisation. Cached inodes are written to it first.
     ///
     /// # Errors
     /// EIO.
@@ -128,7 +131,7 @@ impl Applying<'_> {
         Ok(&self.core.db)
     }
 
-    /// An object, by its number, with or without a name.
+    /// Returns the inode of a number, linked or not.
     ///
     /// # Errors
     /// EIO.
@@ -136,7 +139,7 @@ impl Applying<'_> {
         self.work(|core, _| core.find(num))
     }
 
-    /// An object, by its id.
+    /// Returns the inode of an object id.
     ///
     /// # Errors
     /// EIO.
@@ -144,7 +147,7 @@ impl Applying<'_> {
         self.work(|core, _| core.find_id(id))
     }
 
-    /// An object as it is here, with the commits that last set what was not changed here.
+    /// Returns the local state of an object, with the commits that last set the fields not changed here.
     ///
     /// # Errors
     /// EIO.
@@ -152,7 +155,7 @@ impl Applying<'_> {
         self.work(|core, _| core.stored(node))
     }
 
-    /// An object as both sides last agreed; `None`: the store does not have it.
+    /// Returns the base version of an object; `None` if the store does not have it.
     ///
     /// # Errors
     /// EIO.
@@ -164,12 +167,12 @@ impl Applying<'_> {
         })
     }
 
-    /// How many have a file open to be written.
+    /// Returns the number of opens of a file for writing.
     pub fn writers(&self, num: u64) -> u32 {
         self.core.opens.get(&num).map_or(0, |open| open.writers)
     }
 
-    /// What a name leads to here.
+    /// Returns the inode number that a name refers to locally.
     ///
     /// # Errors
     /// EIO.
@@ -177,7 +180,7 @@ impl Applying<'_> {
         self.work(|core, _| Ok(core.link_of(parent, name)?.map(|(child, _)| child)))
     }
 
-    /// What a name led to when both sides last agreed, and since when.
+    /// Returns the inode number that a name refers to in the base, and the commit that set it.
     ///
     /// # Errors
     /// EIO.
@@ -190,7 +193,7 @@ impl Applying<'_> {
         })
     }
 
-    /// Names that lead to an object here: directory and name.
+    /// Returns the local names of an object, as parent directory and name.
     ///
     /// # Errors
     /// EIO.
@@ -203,7 +206,7 @@ impl Applying<'_> {
         })
     }
 
-    /// Whether an object is another, or below it.
+    /// Reports whether an object is `above` itself or a descendant of it.
     ///
     /// # Errors
     /// EIO.
@@ -211,11 +214,11 @@ impl Applying<'_> {
         self.work(|core, _| core.is_below(num, above))
     }
 
-    /// What both sides agree on of an object, and how it is here. An object that is not known here is made, as yet without a
-    /// name; no object for `agreed` says that the store does not have it (any more). Its number.
+    /// Sets the base version of an object and its local state, and returns its inode number. An unknown object is created,
+    /// unlinked at first. With `None` for `agreed`, the store does not have the object, or has it no more.
     ///
     /// # Errors
-    /// ENOENT where neither side has it; EBUSY where other contents would take the place of what is being written; EIO.
+    /// ENOENT if neither side has it; EBUSY if its content would be replaced while it is being written; EIO.
     pub fn set_object(
         &mut self,
         id: ObjectId,
@@ -228,10 +231,10 @@ impl Applying<'_> {
         Ok(num)
     }
 
-    /// What both sides agree on of a name, and what it leads to here.
+    /// Sets the base version of a name and what it refers to locally.
     ///
     /// # Errors
-    /// ENOENT where the directory or the object is not known; EINVAL where a directory would be below itself; EIO.
+    /// ENOENT if the directory or the object is unknown; EINVAL if a directory would become its own descendant; EIO.
     pub fn set_link(
         &mut self,
         parent: u64,
@@ -247,13 +250,13 @@ impl Applying<'_> {
                 None => false,
             };
             self.stale.push(Stale::Link { parent, name: name.to_vec(), was_directory });
-            // How many names they have.
+            // Their link counts changed.
             self.stale.extend(before.into_iter().chain(local).map(Stale::Object));
         }
         Ok(())
     }
 
-    /// The last commit of the store that is in here.
+    /// Sets the last commit of the store that is applied.
     ///
     /// # Errors
     /// EIO.
@@ -282,7 +285,7 @@ impl ReplicaDb {
             None => {
                 let num = self.new_number()?;
                 let node = unnamed(num, object);
-                // Its row, for what refers to it.
+                // Inserts its row, for foreign references.
                 self.save(node.clone());
                 self.flush()?;
                 node
@@ -332,8 +335,8 @@ impl ReplicaDb {
         Ok(num)
     }
 
-    /// Whether what is here of a file is of this content, and what else comes of it does not touch that: pieces of one that
-    /// was cut otherwise would lie over some that are here, and be believed before they are whole.
+    /// Reports whether the cached data of a file belongs to this content, and further downloads do not overwrite it. With a
+    /// different chunking, chunks would overlap cached ranges, which would be served before the chunks are complete.
     pub(crate) fn may_stay(&self, node: &Inode, content: &Content) -> Result<bool> {
         let known = self.content(node.ino)?;
         let is_untouched = match node.state {
@@ -344,7 +347,7 @@ impl ReplicaDb {
         Ok(is_untouched && known.is_same(content) && !node.maybe_dirty)
     }
 
-    /// What a file holds is in the store only, from now on. Who has it open goes on with what it held.
+    /// Replaces the content of a file by one that is only in the store. Existing opens keep the old data.
     pub(crate) fn replace_content(
         &mut self,
         node: &mut Inode,
@@ -352,14 +355,14 @@ impl ReplicaDb {
         shared: &Shared,
     ) -> Result<()> {
         let num = node.ino;
-        // Who writes to a file that was deleted here goes on with that one.
+        // Writers of a file that was unlinked here keep the old file.
         let is_written = self.opens.get(&num).is_some_and(|open| open.writers > 0);
         if is_written && !self.unlinked_open.contains(&num) {
             return Err(Errno::BUSY.into());
         }
-        // The old backing file stays with those who read it, and goes once this lasts: see `make_room`.
+        // Readers keep the old backing file, which is unlinked once this change is durable: see `finish_reaping`.
         self.latest = None;
-        // Also of a file of which nothing is here: what was begun of it is not for this version.
+        // Also for a file without cached data: its backing file may hold a partial download of the old version.
         self.schedule_unlink(num)?;
         if node.state == State::Complete {
             let before = self.basis_of(node, shared)?;
@@ -389,13 +392,13 @@ impl ReplicaDb {
         Ok(())
     }
 
-    /// Whether a name leads elsewhere than both sides agreed.
+    /// Reports whether a name differs from its base version.
     pub(crate) fn link_differs(&self, parent: u64, name: &[u8]) -> Result<bool> {
         let mut query = self.db.prepare_cached("SELECT 1 FROM base_link WHERE parent = ?1 AND name = ?2")?;
         Ok(query.exists(params![parent as i64, name])?)
     }
 
-    /// Whether it leads elsewhere than before.
+    /// Sets the base and local target of a name. Returns whether the local target changed.
     fn set_link(
         &mut self,
         parent: u64,
@@ -409,7 +412,7 @@ impl ReplicaDb {
         let before_base = self.base_link(parent, name)?.map(|(child, _)| child);
         if before != local {
             let now = shared.now();
-            // A later change of ours may rely on the object: it is added before the other is taken.
+            // A later local change may depend on the object, so it is linked before the other one is unlinked.
             if let Some(child) = local {
                 let mut node = self.find(child)?.ok_or(Errno::NOENT)?;
                 if node.is_directory() && self.is_below(parent, child)? {
@@ -452,7 +455,7 @@ impl ReplicaDb {
         Ok(before != local)
     }
 
-    /// Remembers an object that the store has and that is gone here.
+    /// Keeps the row of an object that the store has and that is removed here.
     pub(crate) fn entomb(&mut self, num: u64, stored: &VersionedObject) -> Result<()> {
         self.begin()?;
         let mut node = unnamed(num, &stored.object);

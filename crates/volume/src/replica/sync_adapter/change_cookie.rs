@@ -5,8 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::object::Time;
 
-/// By which it is seen that a file was written: its length, and the times of its last write and change, which no program
-/// can both set back.
+/// Detects writes to a file: its size, and the times of its last modification and change, which no program can both set back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::replica) struct ChangeCookie {
     pub(super) size: u64,
@@ -33,12 +32,12 @@ impl ChangeCookie {
         Time(self.modified.0.saturating_mul(1_000_000_000).saturating_add(self.modified.1 as i64))
     }
 
-    /// Whether nobody wrote for so long.
+    /// Reports whether nobody wrote to the file for a time.
     pub(super) fn is_quiet(&self, long: Duration) -> bool {
         let (seconds, nanoseconds) = self.changed;
         let changed = Duration::new(seconds.max(0) as u64, nanoseconds as u32);
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        // A clock that was set back is no reason to wait for it.
+        // If the clock was set back, waiting would serve no purpose.
         now.checked_sub(changed).is_none_or(|since| since >= long)
     }
 }

@@ -1,4 +1,4 @@
-//! Conflicts, as users speak of them: by path, and by the names of the machines.
+//! Conflicts as users see them: by path, and by the names of the nodes.
 
 use rusqlite::OptionalExtension as _;
 use rustix::io::Errno;
@@ -12,16 +12,16 @@ use crate::replica::db::conflict_dirs::ConflictDirs;
 use crate::replica::db::inode::{Inode, ROOT, number};
 use crate::replica::error::{OpError, Result};
 
-/// Two versions of one thing, in a directory that stands in its place.
+/// A conflict between two versions, with a directory in their place.
 #[derive(Debug, Clone)]
 pub struct InConflict {
-    /// Where it is in the plan's words.
+    /// The name, for the merge planner.
     pub at: DentryKey,
-    /// The same from the top directory, with `/` between names.
+    /// The path from the root directory, with `/` between names.
     pub path: Vec<u8>,
     /// The kind of conflict.
     pub kind: ConflictKind,
-    /// When it was found here.
+    /// When it was detected here.
     pub since: Time,
     /// This node's side, and the store's.
     pub sides: [Version; 2],
@@ -30,15 +30,15 @@ pub struct InConflict {
 /// One side of a conflict.
 #[derive(Debug, Clone)]
 pub struct Version {
-    /// What it is called in the directory.
+    /// Its name in the conflict directory.
     pub name: Vec<u8>,
-    /// Whose it is.
+    /// The side of the conflict.
     pub side: Side,
-    /// As it is; `None`: it was deleted.
+    /// The inode of this version; `None` if it was deleted.
     pub node: Option<Inode>,
 }
 
-/// What the entries of a directory that shows a conflict are called: this node's side, and the store's.
+/// Returns the names of the entries of a conflict directory: this node's side, and the store's.
 pub(crate) fn entries(own: &NodeName, conflict: &Conflict) -> [Vec<u8>; 2] {
     let mine = own.as_str().as_bytes().to_vec();
     let mut theirs = conflict.theirs.as_str().as_bytes().to_vec();
@@ -49,7 +49,7 @@ pub(crate) fn entries(own: &NodeName, conflict: &Conflict) -> [Vec<u8>; 2] {
 }
 
 impl Replica {
-    /// All conflicts, in order of their directories.
+    /// Returns all conflicts, in the order of their directories.
     ///
     /// # Errors
     /// EIO.
@@ -72,7 +72,7 @@ impl Replica {
                     version(mine, Side::Mine, one.conflict.mine)?,
                     version(theirs, Side::Theirs, one.theirs)?,
                 ];
-                // Its time is never set again: nobody can change such a directory.
+                // The directory's time is never set again, because nobody can change it.
                 let since = core.find(one.directory)?.map_or(Time(0), |node| node.modified);
                 let mut path = core.path_of(at.parent)?;
                 path.extend_from_slice(&at.name);
@@ -82,7 +82,7 @@ impl Replica {
         })
     }
 
-    /// An object by what all nodes call it.
+    /// Returns the inode of an object id, which is the same on all nodes.
     ///
     /// # Errors
     /// EIO.
@@ -90,7 +90,7 @@ impl Replica {
         self.read(|core| core.find_id(id))
     }
 
-    /// Names that an object has in the store, as far as that is known here, with the commits that made them.
+    /// Returns the names that an object has in the store, as far as that is known here, with the commits that set them.
     ///
     /// # Errors
     /// EIO.
@@ -116,7 +116,7 @@ impl Replica {
         })
     }
 
-    /// What a path from the top directory leads to; no symbolic link is followed.
+    /// Resolves a path from the root directory, without following symbolic links.
     ///
     /// # Errors
     /// ENOENT, EIO.
@@ -132,18 +132,18 @@ impl Replica {
 }
 
 impl ReplicaDb {
-    /// The way from the top directory to an object; nothing for the top directory.
+    /// Returns the path of an object from the root directory, which itself has an empty path.
     pub(crate) fn path(&self, num: u64) -> Result<Vec<u8>> {
         let mut path = self.path_of(num)?;
         path.pop();
         Ok(path)
     }
 
-    /// The way from the top directory to another, with a `/` at its end; nothing for the top directory.
+    /// Returns the path of a directory with a `/` at its end; empty for the root directory.
     pub(crate) fn path_of(&self, num: u64) -> Result<Vec<u8>> {
         let mut names: Vec<Vec<u8>> = Vec::new();
         let (mut at, mut way) = (num, CycleDetector::default());
-        // A tree that is not one would go on for ever.
+        // A cycle in the tree would make the walk endless.
         while at != ROOT && !way.closes_cycle(at) {
             let mut query =
                 self.db.prepare_cached("SELECT parent, name FROM link WHERE child = ?1 LIMIT 1")?;

@@ -1,37 +1,37 @@
-//! Synchronisation gives way to users.
+//! Synchronisation yields to foreground operations.
 //!
-//! Both need the database, one at a time, and what synchronisation does with it takes longer. While users ask much it waits:
-//! until they have a burst of changes behind them, most of which is often undone by then, or for so long as is bearable.
-//! It never waits while other nodes wait for it.
+//! Both need the lock of the database, and synchronisation holds it longer. Under foreground load synchronisation waits:
+//! until a burst of changes is over, most of which is often undone by then, or for a bearable time. It never waits while
+//! other nodes wait for it.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
 
-/// How long a burst is let go first before anything of it is sent.
+/// Longest time that a push waits for the end of a burst.
 pub(crate) const MAX_BURST_DELAY: Duration = Duration::from_secs(2);
-/// How long users go first between two turns of synchronisation, where they do not end.
+/// Longest time that synchronisation yields between two turns, under continuous load.
 pub(crate) const MAX_YIELD: Duration = Duration::from_millis(100);
 
-/// It is looked so often whether they go on.
+/// Sampling interval of the foreground-load detector.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(5);
-/// More than so many questions between two looks are a burst: 2,000 a second.
+/// More operations than this in a sampling interval are a burst: 2,000 a second.
 const BUSY_THRESHOLD: u64 = 10;
-/// So many looks in a row have to see less before it is over: on a busy machine a user may have to wait for a processor.
+/// Consecutive samples below the threshold that end a burst: on a busy machine a user may have to wait for a processor.
 const IDLE_SAMPLES: u32 = 4;
 
-/// Who asks the database.
+/// Detects foreground load on the database.
 #[derive(Default)]
 pub(crate) struct ForegroundLoad {
-    /// Users are there while it is synchronised: there is somebody to give way to.
+    /// Users are active during synchronisation, so there is somebody to yield to.
     enabled: bool,
     asked: AtomicU64,
     waiting: AtomicU32,
-    /// Somebody waited, or asked much, when that was last looked at.
+    /// A foreground operation had to wait, or the load was high, in the last sample.
     contended: AtomicBool,
     urgent: AtomicBool,
-    /// When, and how many had asked then.
+    /// The time of the last wait, and the number of operations by then.
     seen: Mutex<Option<(Instant, u64)>>,
 }
 
@@ -40,7 +40,7 @@ impl ForegroundLoad {
         Self { enabled: minded, ..Self::default() }
     }
 
-    /// What is under the lock, for a user.
+    /// Locks a mutex for a foreground operation.
     pub(crate) fn lock_foreground<'a, T>(&self, what: &'a Mutex<T>) -> MutexGuard<'a, T> {
         self.asked.fetch_add(1, Ordering::Relaxed);
         if let Some(core) = what.try_lock() {
@@ -52,7 +52,7 @@ impl ForegroundLoad {
         core
     }
 
-    /// Synchronisation is about to leave the lock: does somebody wait?
+    /// Records whether a foreground operation is waiting for the lock that synchronisation is about to release.
     pub(crate) fn look(&self) {
         if self.waiting.load(Ordering::Relaxed) > 0 {
             self.contended.store(true, Ordering::Relaxed);
@@ -63,25 +63,25 @@ impl ForegroundLoad {
         self.urgent.store(hurried, Ordering::Relaxed);
     }
 
-    /// Whether what is sent may wait for users.
+    /// Reports whether a push may wait for users.
     pub(crate) fn is_patient(&self) -> bool {
         self.enabled && !self.urgent.load(Ordering::Relaxed)
     }
 
-    /// Waits while users ask much; for so long at most.
+    /// Waits while the foreground load is high, at most for `most`.
     pub(crate) fn yield_to_foreground(&self, most: Duration) {
         if self.enabled {
             self.wait(most, || std::thread::sleep(SAMPLE_INTERVAL));
         }
     }
 
-    /// Waits until users ask little, as long as `goes_on`; for work that nobody waits for.
+    /// Waits until the foreground load is low, as long as `goes_on` and at most for `most`; for work that nobody waits for.
     pub(crate) fn wait_until_idle(&self, most: Duration, goes_on: impl Fn() -> bool) {
         let begun = Instant::now();
         self.watch(|| begun.elapsed() < most && goes_on(), || std::thread::sleep(SAMPLE_INTERVAL));
     }
 
-    /// Looks until it is quiet. Whether it is.
+    /// Samples until the load is low. Returns whether it is.
     fn watch(&self, goes_on: impl Fn() -> bool, sleep: impl Fn()) -> bool {
         let mut quiet = 0;
         while quiet < IDLE_SAMPLES && goes_on() {
@@ -99,11 +99,11 @@ impl ForegroundLoad {
         let goes_on = || begun.elapsed() < most && !self.urgent.load(Ordering::Relaxed);
         let is_quiet = !was_dense || self.watch(goes_on, sleep);
         *self.seen.lock() = Some((Instant::now(), self.asked.load(Ordering::Relaxed)));
-        // One who is not finished is let go first the next time, too.
+        // An unfinished burst has priority the next time, too.
         self.contended.store(!is_quiet, Ordering::Relaxed);
     }
 
-    /// Whether much was asked since the last time.
+    /// Reports whether the load was high since the last wait.
     fn was_contended(&self, now: Instant) -> bool {
         let asked = self.asked.load(Ordering::Relaxed);
         let Some((then, before)) = *self.seen.lock() else { return asked > BUSY_THRESHOLD };
@@ -120,7 +120,7 @@ mod tests {
 
     const LONG: Duration = Duration::from_secs(3600);
 
-    /// How often it is looked, while so many ask before each of the first looks.
+    /// Returns the number of samples, with `asked` operations during each of the first ones.
     fn looks(crowd: &ForegroundLoad, most: Duration, asked: &[u64], then: impl Fn(usize)) -> usize {
         let looks = Cell::new(0);
         crowd.wait(most, || {
@@ -143,7 +143,7 @@ mod tests {
     fn a_burst_goes_first_until_it_ends() {
         let crowd = ForegroundLoad::new(true);
         crowd.asked.store(1000, Ordering::Relaxed);
-        // It pauses once, for less than it takes to believe in its end.
+        // The burst pauses once, for fewer samples than end it.
         assert_eq!(looks(&crowd, LONG, &[100, 100, 0, 0, 100], |_| {}), 5 + IDLE_SAMPLES as usize);
         assert_eq!(looks(&crowd, LONG, &[], |_| {}), 0);
     }

@@ -1,4 +1,4 @@
-//! How far a replica's sealed log was verified, in its database.
+//! Stores the verified position of a sealed log in the replica's database.
 
 use rusqlite::OptionalExtension as _;
 use rusqlite::params;

@@ -1,4 +1,7 @@
-//! What was changed here and is not in the store.
+//! Local changes that are not in the store yet.
+//!
+//! The database keeps the base version of each changed object and name, in the order of the first change. Synchronisation
+//! reads them from here, pushes them, and marks them as committed.
 
 use rusqlite::params;
 use rustix::io::Errno;
@@ -11,52 +14,51 @@ use crate::replica::db::inode::{Dirty, number};
 use crate::replica::error::Result;
 use crate::replica::sync_adapter::applying::Applying;
 
-/// An object that was changed here.
+/// An object with local changes.
 #[derive(Debug, Clone)]
 pub struct PendingObject {
-    /// Its number.
+    /// The inode number.
     pub num: u64,
-    /// How it is meant when it is [settled](Replica::mark_committed).
+    /// The generation to pass to [`mark_committed`](Replica::mark_committed).
     pub generation: u64,
-    /// What was changed; of contents: perhaps.
+    /// The changed fields; content is only possibly changed.
     pub dirty: Dirty,
-    /// As both sides last agreed; `None`: it is new.
+    /// The base version; `None` if the object is new.
     pub base: Option<VersionedObject>,
-    /// As it is. Its content is the last known one, whatever its backing file holds.
+    /// The local state. Its content is the last known one, regardless of the backing file.
     pub local: Object,
-    /// Its backing file may hold something else than `local.content`.
+    /// The backing file may differ from `local.content`.
     pub maybe_dirty: bool,
-    /// It is being written: what it holds is not settled before that ends.
+    /// The number of opens for writing: the content is not final before they are released.
     pub writers: u32,
 }
 
-/// A name that leads elsewhere than it did.
+/// A name with a local change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PendingLink {
     /// The directory.
     pub parent: u64,
-    /// The same, by its id.
+    /// The id of the directory.
     pub parent_id: ObjectId,
     /// The name itself.
     pub name: Vec<u8>,
-    /// What it led to when both sides last agreed, and the commit that made it.
+    /// The object that the name refers to in the base, and the commit that set it.
     pub base: Option<(u64, ObjectId, Seq)>,
-    /// What it leads to.
+    /// The object that the name refers to now.
     pub local: Option<(u64, ObjectId)>,
 }
 
-/// Something that was changed here.
+/// A local change.
 #[derive(Debug, Clone)]
 pub enum LocalChange {
-    /// An object.
+    /// A changed object.
     Object(Box<PendingObject>),
-    /// A name.
+    /// A changed name.
     Link(PendingLink),
 }
 
 impl Replica {
-    /// What was changed here, in the order in which it first became different; at most so many. Objects without a name
-    /// are not among them.
+    /// Returns at most `most` local changes, in the order of their first occurrence. Unlinked objects are excluded.
     ///
     /// # Errors
     /// EIO.
@@ -64,7 +66,7 @@ impl Replica {
         self.read(|core| core.pending(most))
     }
 
-    /// How many there are.
+    /// Returns the number of local changes.
     ///
     /// # Errors
     /// EIO.
@@ -77,7 +79,7 @@ impl Replica {
         })
     }
 
-    /// Whether a name leads where both sides last agreed that it does.
+    /// Reports whether a name is unchanged from its base.
     pub(crate) fn is_agreed_name(&self, parent: u64, name: &[u8]) -> Result<bool, Errno> {
         self.read(|core| {
             let mut query =
@@ -86,7 +88,7 @@ impl Replica {
         })
     }
 
-    /// Directories in which an object has names that the store does not know; at most so many.
+    /// Returns at most `most` directories in which an object has names that the store does not have.
     pub(crate) fn new_names(&self, num: u64, most: u32) -> Result<Vec<u64>, Errno> {
         self.read(|core| {
             let mut query = core.db.prepare_cached(
@@ -97,7 +99,7 @@ impl Replica {
         })
     }
 
-    /// The ids of the directories in which an object has a name.
+    /// Returns the ids of the directories in which an object has a name.
     pub(crate) fn parents(&self, num: u64) -> Result<Vec<ObjectId>, Errno> {
         self.read(|core| {
             let mut query = core.db.prepare_cached("SELECT DISTINCT parent FROM link WHERE child = ?1")?;
@@ -112,13 +114,13 @@ impl Replica {
         })
     }
 
-    /// Whether a file holds what both sides last agreed on. One that is gone does.
+    /// Reports whether the content of a file is unchanged from its base. True for a removed file.
     pub(crate) fn is_agreed_file(&self, num: u64) -> Result<bool, Errno> {
         let changed = Dirty::CONTENT | Dirty::NEW;
         self.read(|core| Ok(core.find(num)?.is_none_or(|node| !node.dirty.intersects(changed))))
     }
 
-    /// The store has an object as it was here at some generation. What was not changed again is no change any more.
+    /// Records that the store has an object as it was at a generation. If the object did not change since, it is clean.
     ///
     /// # Errors
     /// EIO.
@@ -126,7 +128,7 @@ impl Replica {
         self.apply(|applying| applying.settle(num, generation, stored))
     }
 
-    /// The store has a name as it was here: leading to an object since some commit, or not there.
+    /// Records that the store has a name as it was here: referring to an object since a commit, or absent.
     ///
     /// # Errors
     /// EIO.
@@ -174,7 +176,7 @@ impl ReplicaDb {
 
     #[expect(clippy::type_complexity)]
     fn pending_objects(&self, most: i64) -> Result<Vec<(u64, Option<Vec<u8>>, i64)>> {
-        // What has no name waits until it has one, or is gone.
+        // Unlinked objects are skipped until they are linked again or removed.
         let mut query = self.db.prepare_cached(
             "SELECT base.num, base.object, base.n FROM base_object base JOIN object ON object.num = base.num
              WHERE object.nlink > 0 ORDER BY base.n LIMIT ?1",
@@ -196,7 +198,7 @@ impl ReplicaDb {
         Ok(rows.collect::<rusqlite::Result<_>>()?)
     }
 
-    /// Sets what both sides agreed on for an object that is different here.
+    /// Sets the base version of an object with local changes.
     pub(crate) fn set_base(&mut self, num: u64, base: Option<&VersionedObject>) -> Result<()> {
         self.begin()?;
         let bytes = base.map(postcard::to_stdvec).transpose()?;
@@ -216,7 +218,7 @@ impl ReplicaDb {
         Ok(())
     }
 
-    /// Sets what both sides agreed on for a name that is different here.
+    /// Sets the base version of a name with local changes.
     pub(crate) fn set_base_link(&mut self, parent: u64, name: &[u8], base: Option<(u64, Seq)>) -> Result<()> {
         self.begin()?;
         let n = self.order();
@@ -243,7 +245,7 @@ impl ReplicaDb {
         Ok(())
     }
 
-    /// An object that only the last agreement spoke of may be forgotten.
+    /// Deletes an object that only a base version referenced.
     pub(crate) fn sweep(&mut self, num: u64) -> Result<()> {
         let Some(node) = self.find(num)? else { return Ok(()) };
         let is_used = node.links > 0 || self.unlinked_open.contains(&num) || num == crate::replica::ROOT;
@@ -277,7 +279,7 @@ impl Applying<'_> {
                 node.dirty -= Dirty::NEW;
                 core.set_base(num, Some(stored))?;
                 if node.dirty.is_empty() {
-                    // New, and changed since: all of it may be.
+                    // A new object that changed since the push: any field may differ.
                     node.dirty = Dirty::all() - Dirty::NEW;
                 }
             }
@@ -317,7 +319,7 @@ impl Applying<'_> {
 }
 
 impl ReplicaDb {
-    /// What a name led to when both sides last agreed, where it is different now.
+    /// Returns the base version of a name that has local changes.
     pub(crate) fn base_link(&self, parent: u64, name: &[u8]) -> Result<Option<(u64, Seq)>> {
         use rusqlite::OptionalExtension as _;
         let mut query =

@@ -1,4 +1,5 @@
-//! A replica as synchronisation sees it: both trees, without what only shows conflicts.
+//! Implements [`SyncReplica`] for a replica: presents its local and base trees without conflict directories, applies merge
+//! plans, and uploads contents.
 
 mod apply_changes;
 pub(crate) mod applying;
@@ -41,27 +42,27 @@ use open_snapshot::Attempts;
 use stable_reader::StableReader;
 use tree_view::View;
 
-/// What files hold that were changed here: by number.
+/// Contents of locally changed files, by inode number.
 pub(super) type ContentCache = Mutex<HashMap<Ino, CachedContent>>;
 
-/// What a file held.
+/// The content of a file when it was read.
 #[derive(Clone)]
 pub(super) struct CachedContent {
-    /// As of this one.
+    /// The generation of the file at that time.
     generation: u64,
     content: Content,
-    /// It was open to be written, and looked like this.
+    /// The change cookie, if the file was open for writing.
     open: Option<ChangeCookie>,
 }
 
-/// Of so many at most; what is forgotten is read again.
+/// Maximum number of cached contents; forgotten ones are read again.
 const MAX_CACHED_CONTENTS: usize = 65_536;
 
-/// So many nanoseconds contents are sent for at most before what is there is committed, or at least told to the store: they
-/// are freed where that takes much longer.
+/// Maximum time, in nanoseconds, for uploads before they are committed or at least made known to the store. Unreferenced
+/// chunks are deleted after a much longer time.
 const SENDING: i64 = (GRACE.as_nanos() / 4) as i64;
 
-/// A replica, with where its contents go.
+/// A replica with the content store that it uploads to.
 pub struct ReplicaSite {
     replica: Arc<Replica>,
     meta: Arc<dyn MetaStore>,
@@ -77,7 +78,7 @@ impl std::fmt::Debug for ReplicaSite {
 }
 
 impl ReplicaSite {
-    /// Contents go to `contents`, whose chunks `meta` knows.
+    /// Creates the adapter. Contents are uploaded to `contents`, whose chunks `meta` knows.
     pub fn new(replica: Arc<Replica>, meta: Arc<dyn MetaStore>, contents: ContentStore) -> Self {
         Self { replica, meta, contents, known: ContentCache::default(), attempts: Attempts::default() }
     }
@@ -101,7 +102,7 @@ impl ReplicaSite {
 }
 
 impl Replica {
-    /// Names with conflicts.
+    /// Returns the names with conflicts.
     ///
     /// # Errors
     /// EIO.
@@ -109,23 +110,23 @@ impl Replica {
         self.read(|core| Ok(ConflictDirs::all(core)?.list()))
     }
 
-    /// Keeps one side of a conflict, as the removal of the other one's entry does.
+    /// Keeps one side of a conflict, like the removal of the other side's entry.
     ///
     /// # Errors
-    /// ENOENT where there is none; EBUSY where a directory would be below itself; EIO.
+    /// ENOENT if there is no such conflict; EBUSY if a directory would become its own descendant; EIO.
     pub fn resolve(&self, at: &DentryKey, keep: Side) -> Result<(), Errno> {
         self.apply(|applying| applying.resolve(at, keep))
     }
 
-    /// Keeps both sides of a conflict: this node's [beside](crate::merge::beside) the other.
+    /// Keeps both sides of a conflict: this node's becomes a copy [beside](crate::merge::beside) the other.
     ///
     /// # Errors
-    /// ENOENT where there is none; EBUSY where too many names are taken; EIO.
+    /// ENOENT if there is no such conflict; EBUSY if too many names are taken; EIO.
     pub fn keep_both(&self, at: &DentryKey) -> Result<(), Errno> {
         self.apply(|applying| applying.keep_both(at))
     }
 
-    /// Removes one side from the directory that shows a conflict: the other takes its place.
+    /// Removes one side from a conflict directory: the other side takes the place of the directory.
     pub(super) fn remove_side(&self, directory: u64, name: &[u8], is_directory: bool) -> Result<u64, Errno> {
         let own = self.node_name().as_str().as_bytes() == name;
         self.apply(|applying| {
@@ -166,7 +167,7 @@ impl Applying<'_> {
     }
 }
 
-/// New numbers and ids of a replica.
+/// Allocates inode numbers and object ids of a replica.
 pub(super) struct Numbers<'a, 'b>(&'a View<'b>);
 
 impl IdAllocator for Numbers<'_, '_> {
@@ -180,7 +181,7 @@ impl IdAllocator for Numbers<'_, '_> {
 }
 
 impl Applying<'_> {
-    /// Makes a plan and changes the replica by it.
+    /// Makes a plan and applies it to the replica.
     pub(super) fn plan(
         &mut self,
         known: &ContentCache,
@@ -279,7 +280,7 @@ impl SyncReplica for ReplicaSite {
                 Ok(())
             })
         };
-        // What one of them cannot do must not keep those before it from being done.
+        // A failing plan must not prevent those before it.
         follow(plans).or_else(|_| plans.chunks_mut(1).try_for_each(follow))
     }
 
@@ -293,7 +294,7 @@ impl SyncReplica for ReplicaSite {
         files: Vec<(Ino, Object)>,
     ) -> Result<Vec<(Ino, Option<(u64, UploadedContent)>)>, SyncError> {
         point(Failpoint::SendBegun)?;
-        // No plan is under way that was told of them.
+        // No plan that uses cached contents is in progress.
         let mut known = self.known.lock();
         if known.len() >= MAX_CACHED_CONTENTS {
             known.clear();
@@ -332,7 +333,7 @@ impl SyncReplica for ReplicaSite {
         }
         let chunks: HashMap<ChunkId, _> = upload.finish().map_err(unsent)?.chunks.into_iter().collect();
         point(Failpoint::SendDone)?;
-        // What the store knows of a file need not be sent again: so those come to their end that take longer.
+        // Chunks known to the store need not be uploaded again, so an upload that takes longer completes eventually.
         if is_part && self.now().0 < until.saturating_add(SENDING) {
             let chunks = chunks.iter().map(|(id, place)| (*id, place.clone())).collect();
             self.meta.commit(self.replica.node_name(), rand::random(), &[refused(chunks)])?;
@@ -347,7 +348,7 @@ impl SyncReplica for ReplicaSite {
                     });
                     ids.filter_map(|id| chunks.get(&id).map(|place| (id, place.clone()))).collect()
                 }
-                // Which chunks its lists name is not known here.
+                // The chunks named by its indirect lists are not known here.
                 Layout::Indirect(_) => chunks.iter().map(|(id, place)| (*id, place.clone())).collect(),
             }
         };
@@ -368,8 +369,8 @@ impl SyncReplica for ReplicaSite {
     }
 
     fn set_outbox(&self, outbox: Option<&Outbox>) -> Result<(), Errno> {
-        // What was sent and forgotten, as power failed, comes back as if others had done it, and after what a user decides of
-        // a conflict meanwhile.
+        // If a power failure lost the outbox after the store accepted it, its commits would return as those of another node,
+        // and after a user's resolution of a conflict meanwhile.
         let is_shown = self.replica.change(|core, _| {
             core.begin()?;
             match outbox {
@@ -405,7 +406,7 @@ const TODO: &str = "SELECT n, parent, name FROM base_link WHERE n > ?1
     UNION ALL SELECT n, num, NULL FROM base_object WHERE n > ?1 AND object IS NOT NULL
     ORDER BY 1 LIMIT ?2";
 
-/// Names and objects that were changed here, in one order.
+/// Returns changed names and objects in the order of their changes.
 fn todo(core: &mut ReplicaDb, after: i64, most: usize) -> Result<(DirtySet, Option<i64>)> {
     core.flush()?;
     let most = i64::try_from(most).unwrap_or(i64::MAX);
@@ -428,7 +429,7 @@ mod tests {
     use super::*;
     use crate::replica::Options;
 
-    /// A million new files have no rows that it asks for: it must not go through them for each batch.
+    /// The query must not scan the rows of a million new files for each batch, since it returns none of them.
     #[test]
     fn what_is_to_be_sent_is_found_by_its_order() {
         let dir = tempfile::tempdir().unwrap();

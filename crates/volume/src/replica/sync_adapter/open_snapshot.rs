@@ -1,8 +1,8 @@
-//! Files that are sent while somebody has them open to be written.
+//! Consistent snapshots of files that are open for writing, for uploads.
 //!
-//! Databases, editors and logs keep files open for days. What such a program made to last goes to the store as of a moment
-//! at which nobody wrote: a file that looks the same before and after it was read held that all the time. It goes on
-//! being a change of this node until it is closed.
+//! Databases, editors and logs keep files open for days. Data that such a program has fsynced is uploaded as of a moment
+//! without writes: a file with the same change cookie before and after it was read had that content all the time. It stays a
+//! local change until it is closed.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -22,21 +22,21 @@ use crate::replica::db::ReplicaDb;
 use crate::replica::db::inode::Inode;
 use crate::replica::error::{OpError, Result};
 
-/// Nobody wrote for so long: clocks of file systems are coarser than writes are apart.
+/// Minimum time without a write before a snapshot: timestamps of file systems are coarser than the intervals between writes.
 const QUIESCENT_FOR: Duration = Duration::from_millis(100);
 
-/// A file is read so seldom while it is open that reading takes this part of the time at most, and at most so often.
+/// Minimum interval between reads of an open file, as a multiple of the duration of a read, and at least [`AGAIN`].
 const PART: u32 = 10;
 const AGAIN: Duration = Duration::from_millis(500);
 
-/// Open files whose reading is remembered.
+/// Maximum number of open files for which the time of the next read is remembered.
 const MAX_REMEMBERED_READS: usize = 4096;
 
-/// When open files may be read again.
+/// The times at which open files may be read again.
 pub(super) type Attempts = Mutex<HashMap<Ino, Instant>>;
 
 impl CachedContent {
-    /// Whether a file holds the same still. `open`: how it looks, where somebody has it open to be written.
+    /// Reports whether a file still has this content. `open`: its current change cookie, if it is open for writing.
     pub(super) fn holds(&self, node: &Inode, open: Option<ChangeCookie>) -> bool {
         let same = match (self.open, open) {
             (before, Some(now)) => before == Some(now),
@@ -47,21 +47,21 @@ impl CachedContent {
     }
 }
 
-/// A file that is being read to be sent.
+/// A file that is being read for an upload.
 pub(super) struct Reading {
     num: Ino,
     pub(super) generation: u64,
     pub(super) previous: Content,
     pub(super) file: File,
-    /// It is open to be written, and looked like this.
+    /// The change cookie at the start, if the file is open for writing.
     pub(super) open: Option<ChangeCookie>,
-    /// How it looks.
+    /// The change cookie at the start.
     pub(super) found: ChangeCookie,
     begun: Instant,
 }
 
 impl ReplicaSite {
-    /// `None`: not now.
+    /// Starts reading a file for an upload; `None` if it cannot be read now.
     pub(super) fn begin_reading(&self, num: Ino) -> Result<Option<Reading>, Errno> {
         let begun = Instant::now();
         let found = self.replica.inner.look(|core| {
@@ -85,7 +85,7 @@ impl ReplicaSite {
         let Some((generation, previous, open)) = found else { return Ok(None) };
         let Some(file) = self.replica.backing(num) else { return Ok(None) };
         if open.is_some() {
-            // Pages that a mapping wrote are clean after this: who writes to them again is seen.
+            // Cleans pages that were written through a mapping: later writes to them change the timestamps.
             rustix::fs::fdatasync(&file)?;
             if ChangeCookie::of(&file).ok() != open {
                 self.synced_still(num);
@@ -99,8 +99,8 @@ impl ReplicaSite {
         Ok(Some(Reading { num, generation, previous, file, open, found, begun }))
     }
 
-    /// A file may be new to the store and not be here: what was changed of it while others deleted it, before anybody here
-    /// read it. Whether it came.
+    /// Fetches a file that is new to the store and not cached: one that was changed here while other nodes deleted it, before
+    /// anybody here read it. Returns whether it was fetched.
     pub(super) fn bring(&self, num: Ino) -> Result<bool, Errno> {
         match self.replica.inner.missing(num, &(0..u64::MAX)) {
             Ok(Some(_)) => {}
@@ -109,9 +109,9 @@ impl ReplicaSite {
         }
         match self.replica.inner.ensure_present(num, 0..u64::MAX) {
             Ok(()) => Ok(true),
-            // Gone; or whether the store is in reach is known once this round is over, and it is tried again then.
+            // Removed, or the store is unreachable, which is known once this round is over; a later round retries.
             Err(Errno::STALE | Errno::NETUNREACH) => Ok(false),
-            // One that is damaged keeps no other from going.
+            // A damaged file does not prevent the upload of others.
             Err(errno) => {
                 tracing::debug!("file {num} cannot be sent, since what it holds cannot be had: {errno}");
                 Ok(false)
@@ -119,7 +119,7 @@ impl ReplicaSite {
         }
     }
 
-    /// Whether what was read is what the file held at one moment.
+    /// Reports whether the data read is the content that the file had at one moment.
     pub(super) fn end_reading(&self, reading: &Reading) -> bool {
         let Some(before) = reading.open else { return true };
         let mut attempts = self.attempts.lock();
@@ -136,7 +136,7 @@ impl ReplicaSite {
         is_whole
     }
 
-    /// A file could not be read: it is to be sent still.
+    /// Marks a file that could not be read as still to be uploaded.
     fn synced_still(&self, num: Ino) {
         if let Some(open) = self.replica.inner.core.lock().opens.get_mut(&num) {
             open.synced = true;
@@ -145,7 +145,7 @@ impl ReplicaSite {
 }
 
 impl View<'_> {
-    /// The time of a file that is open to be written goes with what it holds.
+    /// Sets the modification time of a file open for writing to that of its snapshot, or of the base if there is no snapshot.
     pub(super) fn modified_while_open(
         &self,
         core: &ReplicaDb,

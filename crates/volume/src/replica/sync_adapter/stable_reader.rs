@@ -1,4 +1,4 @@
-//! When it is of use to send a file, and for how long.
+//! Decides when a file is worth uploading, and stops reading one that is deleted or written meanwhile.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -6,16 +6,16 @@ use std::time::Duration;
 
 use super::change_cookie::ChangeCookie;
 
-/// Who wrote a file of more bytes often goes on with it at once, or takes it away again.
+/// The writer of a file larger than this often continues at once, or removes it again.
 const LARGE: u64 = 64 << 20;
-/// So many bytes of it are waited for a second, and so long at most.
+/// A large file is uploaded after a time without writes: one second per this many bytes, and at most [`SETTLED`].
 const SETTLES: u64 = 256 << 20;
 const SETTLED: Duration = Duration::from_secs(10);
 
-/// Bytes that are read between two looks at the file.
+/// Bytes read between two checks of the file.
 const LOOK: u64 = 8 << 20;
 
-/// How long nobody is to have written to a file of so many bytes that is closed, before it is sent.
+/// Returns how long a closed file of a size must be unmodified before it is uploaded.
 pub(super) fn settling(size: u64) -> Duration {
     if size <= LARGE {
         Duration::ZERO
@@ -24,16 +24,15 @@ pub(super) fn settling(size: u64) -> Duration {
     }
 }
 
-/// A file that is read to be sent. It ends early where it was deleted, or written to, since it was `found` so, and when that
-/// takes too long.
+/// Reads a file for an upload. Ends early if the file was deleted or written since `found`, or if the upload takes too long.
 pub(super) struct StableReader<'a> {
     file: &'a File,
     found: ChangeCookie,
     takes_long: &'a dyn Fn() -> bool,
     unseen: u64,
-    /// It ended early: what was read is good for nothing.
+    /// The file was deleted or written: the data read is useless.
     pub(super) is_over: bool,
-    /// The same: what was read is a first part of it.
+    /// The upload took too long: the data read is a prefix of the file.
     pub(super) is_late: bool,
 }
 
@@ -68,7 +67,7 @@ mod tests {
 
     use super::*;
 
-    /// Reads a file of 64 MiB, and does something to it after the first byte.
+    /// Reads a file of 64 MiB, and calls `change` after the first byte.
     fn read_while(change: impl FnOnce(&std::path::Path)) -> (usize, bool) {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("file");

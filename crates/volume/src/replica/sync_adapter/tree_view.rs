@@ -1,4 +1,4 @@
-//! Both trees, read from the tables.
+//! Presents the local and the base tree of a replica to the merge planner, read from the tables.
 
 use std::cell::{Cell, RefCell};
 use std::fs::File;
@@ -18,7 +18,7 @@ use crate::replica::db::inode::{Dirty, Inode, number};
 use crate::replica::error::{OpError, Result};
 use crate::replica::{Shared, State};
 
-/// A file that is longer is not read while the replica is locked: as long as nobody sent it, it differs from all others.
+/// A larger file is not read while the replica is locked: until it is uploaded, it differs from every other file.
 const READ_AT_ONCE: u64 = 16 << 20;
 
 pub(super) struct View<'a> {
@@ -27,8 +27,8 @@ pub(super) struct View<'a> {
     known: &'a ContentCache,
     contents: Option<&'a ContentStore>,
     shown: &'a ConflictDirs,
-    /// A file that is being written is what it held when that was last looked at, as long as it looks the same. Only for
-    /// what is to be sent: for what comes, it differs from everything.
+    /// A file open for writing has the content of its last snapshot while its change cookie is unchanged. Set only for
+    /// pushes; for pulls, the content of such a file differs from every other.
     pub(super) sees_open: bool,
     failed: Cell<Option<Errno>>,
 }
@@ -63,7 +63,7 @@ impl<'a> View<'a> {
         })
     }
 
-    /// Whether all numbers could be had.
+    /// Returns an error if an inode number could not be allocated.
     pub(super) fn check(&self) -> Result<(), Errno> {
         self.failed.get().map_or(Ok(()), Err)
     }
@@ -72,7 +72,7 @@ impl<'a> View<'a> {
         ask(&mut self.core.borrow_mut()).map_err(|fail| fail.errno)
     }
 
-    /// What a file holds that was changed here. The layout is of no interest.
+    /// Returns the content of a locally changed file. Its layout is meaningless.
     fn content(&self, core: &ReplicaDb, node: &Inode) -> Result<Content> {
         let open = core.opens.get(&node.ino).filter(|open| open.writers > 0);
         let stamp = match open {
@@ -96,7 +96,7 @@ impl<'a> View<'a> {
     }
 }
 
-/// What a file holds that nobody looked at: different from everything else.
+/// Returns a placeholder for the content of a file that was not read, different from every other content.
 pub(super) fn unknown(node: &Inode) -> Content {
     let mut digest = [0xff; 32];
     digest[..8].copy_from_slice(&node.ino.to_be_bytes());

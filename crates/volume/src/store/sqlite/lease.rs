@@ -20,7 +20,7 @@ const LOOK_SOON: Duration = Duration::from_millis(4);
 /// Version of the row's encoding. Rows of other versions are not touched.
 const FORMAT: i64 = 1;
 
-/// See the [module](self).
+/// The lease client of a node; see the [module](self).
 pub(super) struct Leases {
     path: Option<PathBuf>,
     db: Mutex<Option<Connection>>,
