@@ -134,7 +134,7 @@ pub fn create(meta: &MetaAddress, name: &VolumeName, options: &Options) -> Resul
 /// Opens a volume.
 ///
 /// # Errors
-/// [`StoreError::NoVolume`], [`StoreError::Format`], [`KeyError`](crate::volume::KeyError); those of the stores.
+/// [`StoreError::NoVolume`], [`StoreError::Format`], [`KeyError`]; those of the stores.
 pub fn open(meta: &MetaAddress, name: &VolumeName, secret: Option<&VolumeKey>) -> Result<Volume, OpenError> {
     open_by(meta, name, &|described| Ok(described.keys(secret)?))?
         .decrypted_by(secret)
@@ -181,7 +181,7 @@ pub fn open_known(
 /// Opens a volume without its key, to relay stored data. The contents of an encrypted volume cannot be read through it.
 ///
 /// # Errors
-/// As [`open`], without [`KeyError`](crate::volume::KeyError).
+/// As [`open`], without [`KeyError`].
 pub fn open_without_key(meta: &MetaAddress, name: &VolumeName) -> Result<Volume, OpenError> {
     open_by(meta, name, &|described| Ok(ChunkKeys::open(described.names)))
 }

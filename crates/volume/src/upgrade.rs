@@ -32,7 +32,7 @@ pub enum Upgraded {
 ///
 /// # Errors
 /// [`StoreError::Denied`] if the volume is not encrypted, its log was truncated, or others keep committing; errors of the
-/// store; [`OpenError::NeedsKey`], [`OpenError::WrongKey`], [`OpenError::NoKey`].
+/// store; [`OpenError::Key`].
 pub fn upgrade(
     meta: &MetaAddress,
     name: &VolumeName,

@@ -49,7 +49,7 @@ pub struct Entry {
     pub inode: u32,
     /// File type according to the directory; that of the inode is authoritative.
     pub kind: Option<Kind>,
-    /// Offset at which [`list`] continues after this entry.
+    /// Offset at which [`Filesystem::list`](crate::Filesystem::list) continues after this entry.
     pub next: u64,
 }
 

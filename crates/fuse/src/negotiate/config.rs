@@ -26,7 +26,7 @@ pub enum Transport {
     Dev,
     /// Over io_uring (Linux 6.14 with the parameter `enable_uring` of the module `fuse`). The session ends with its process.
     Uring,
-    /// The queues of a virtual machine's device: used by [`virtiofs::serve`](crate::virtiofs::serve) only.
+    /// The queues of a virtual machine's device: used by [`virtiofs::Server`](crate::virtiofs::Server) only.
     Virtio,
 }
 
@@ -223,7 +223,7 @@ impl Config {
     }
 
     /// Sets the transport of requests ([`Transport::Dev`] by default). One that is not available falls back to `/dev/fuse`, and
-    /// [`Handle::transport`](super::Handle::transport) has the reason.
+    /// [`Handle::transport`](crate::Handle::transport) has the reason.
     pub fn transport(mut self, transport: Transport) -> Self {
         self.transport = transport;
         self

@@ -1,8 +1,8 @@
 //! Gateways: serve a volume to nodes that have no credentials for its stores.
 //!
-//! A gateway ([`server`]) fronts the metadata and contents of one volume. Both sides authenticate with certificates (TLS 1.3 or
+//! A gateway (`server`) fronts the metadata and contents of one volume. Both sides authenticate with certificates (TLS 1.3 or
 //! 1.2) signed by the gateway's own authority; a node gets its certificate for a single-use token with limited lifetime
-//! ([`enrollment`]). A node's permissions are its [`Role`], which the gateway stores and can revoke at once.
+//! (`enrollment`). A node's permissions are its [`Role`], which the gateway stores and can revoke at once.
 //!
 //! A gateway is stateless with respect to the volume: any number of them may front one store. Gateways can be chained: a node
 //! with the role [`Role::Gateway`] makes requests in the names of its own nodes.

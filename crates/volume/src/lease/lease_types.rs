@@ -19,7 +19,7 @@ pub(super) struct LockLease {
 /// The result of a request for a lock lease.
 #[derive(Debug)]
 pub enum LockAnswer {
-    /// The lease is held until it is [released](Leases::release) or this node is disconnected.
+    /// The lease is held until it is [released](crate::lease::Leases::release) or this node is disconnected.
     Granted(LockGrant),
     /// A peer holds a conflicting lease. The receiver completes once a lock lease of a peer ends.
     Busy(oneshot::Receiver<()>),

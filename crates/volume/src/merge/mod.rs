@@ -2,7 +2,7 @@
 //!
 //! The merge has three trees: *remote*, the state of the store; *local*, the state that this node's users see and change; and
 //! *base*, the last state both agreed on, which is the remote tree at the log entry up to which this node has read. The log is
-//! applied entry by entry: [`apply_entry`] merges one entry into the base and the local tree; [`push`](mod@push) computes the
+//! applied entry by entry: [`apply_entry`] merges one entry into the base and the local tree; `push` computes the
 //! commits that bring local changes into the store. Both are pure: they read [`Trees`] and return [`Changes`] or transactions.
 //!
 //! # Rules

@@ -7,7 +7,7 @@
 //! or replaced. The store numbers the entries; seals prove that it shows all nodes the same ones.
 //!
 //! Objects and names in the tables of a store are an index of the log: data read from them are compared with the entries that
-//! set them ([`proof`](super::proof)).
+//! set them (`store::proof`).
 
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};

@@ -36,7 +36,7 @@ pub(crate) use tls::has_password;
 /// Polling interval of a wait, in case a notification is lost.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
-/// See the [module](self).
+/// The metadata of one volume in a PostgreSQL database. Many volumes may share the database, and many nodes the volume.
 pub struct PostgresStore {
     pool: Arc<Pool>,
     volume: i64,

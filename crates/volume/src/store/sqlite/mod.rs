@@ -29,7 +29,7 @@ pub(crate) use schema::tighten;
 /// Polling interval of a wait, for commits of other processes.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
-/// See the [module](self).
+/// The metadata of one volume in a SQLite file of this machine.
 pub struct SqliteStore {
     /// The only write connection. A store in memory reads through it as well.
     writer: Mutex<Connection>,
