@@ -21,7 +21,7 @@ help:
 	@echo "make lab-debug  the extension's tests on a 6.12 kernel with lockdep and KASAN, which it builds"
 	@echo "make extmap-race  race files that the kernel writes past the daemon, in the lab, and cut the power, for TIME=$(TIME)"
 	@echo "make fuzz     fuzz the wire, the session and ext4 images for TIME=$(TIME)"
-	@echo "make lint     formatting and clippy"
+	@echo "make lint     formatting, clippy, rustdoc, import cycles, and names and comments that the style forbids"
 	@echo "make audit    known vulnerabilities, licences and origin of all crates that are built in; takes a network"
 	@echo "make install  the command, its mount helpers, completions and man pages, under PREFIX=/usr/local"
 	@echo "make uninstall  removes them"
@@ -82,6 +82,9 @@ lint:
 	@. scripts/lib/features.sh && $(CARGO) clippy --workspace --all-targets --features "$$FEATURES" --quiet -- -D warnings
 	@# Without BPF programs, as `make install` builds it.
 	@$(CARGO) clippy --workspace --all-targets --quiet -- -D warnings
+	@RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --quiet
+	@$(CARGO) run --quiet -p xtask -- cycles
+	@$(CARGO) run --quiet -p xtask -- names
 
 audit:
 	@scripts/audit

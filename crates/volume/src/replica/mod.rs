@@ -125,7 +125,28 @@ impl std::fmt::Debug for Options {
     }
 }
 
-/// The local replica of a volume.
+/// The local replica of a volume: a tree that is read and changed without a network.
+///
+/// ```
+/// use std::os::unix::fs::FileExt;
+///
+/// use shunt_volume::id::OwnerId;
+/// use shunt_volume::object::Kind;
+/// use shunt_volume::replica::{New, Options, ROOT, Replica};
+///
+/// let directory = tempfile::tempdir()?;
+/// let replica = Replica::open(directory.path(), Options::new("notes", "laptop".parse()?))?;
+///
+/// let new = New { kind: Kind::Regular, mode: 0o644, owner: OwnerId(1000), group: OwnerId(1000), target: b"" };
+/// let file = replica.make(ROOT, b"list", new)?;
+/// let opened = replica.open_file(file.ino, true, false)?;
+/// opened.file.write_all_at(b"milk", 0)?;
+/// replica.release_open(file.ino, true, opened.session);
+/// replica.sync()?;
+///
+/// assert_eq!(replica.lookup(ROOT, b"list")?.size, 4);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Replica {
     inner: Arc<Inner>,
     _keeper: Option<PoolWorker>,
