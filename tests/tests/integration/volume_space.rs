@@ -86,7 +86,7 @@ fn what_is_pinned_comes_and_stays() {
     fill(&ant.at().join("docs/deep"), 4);
     fill(ant.at(), 4);
     soon(|| ant.status()["pending"] == 0);
-    let bee = volume.mount_as_with("bee", &["--role", "remote"]);
+    let bee = volume.mount_as_with("bee", &["--cache-mode", "on-demand"]);
     soon(|| fs::read_dir(bee.at().join("docs/deep")).is_ok_and(|names| names.count() == 4));
     let pin = |word: &str, path: &str| run(binary::command(&["volume", word]).arg(bee.at().join(path)));
     pin("pin", "docs").ok();
@@ -99,7 +99,7 @@ fn what_is_pinned_comes_and_stays() {
     assert!(pin("unpin", "docs/new").fails().contains("a directory above it is pinned"));
     assert!(pin("pin", "nowhere").fails().contains("nowhere"));
     drop(bee);
-    let bee = volume.mount_as_with("bee", &["--role", "remote"]);
+    let bee = volume.mount_as_with("bee", &["--cache-mode", "on-demand"]);
     run(binary::command(&["volume", "offline"]).arg(bee.at())).ok();
     assert_eq!(fs::read(bee.at().join("docs/new")).unwrap(), content(9));
     assert_eq!(fs::read(bee.at().join("docs/moved")).unwrap(), content(0));
@@ -108,14 +108,14 @@ fn what_is_pinned_comes_and_stays() {
 }
 
 #[test]
-fn all_or_nothing_is_kept_by_role() {
+fn all_or_nothing_is_kept_by_cache_mode() {
     needs_mount!();
     let volume = Volume::new();
     let ant = volume.mount_as("ant");
     fill(ant.at(), 8);
     soon(|| ant.status()["pending"] == 0);
-    let all = volume.mount_as_with("all", &["--role", "complete"]);
-    let none = volume.mount_as_with("none", &["--role", "remote"]);
+    let all = volume.mount_as_with("all", &["--cache-mode", "full"]);
+    let none = volume.mount_as_with("none", &["--cache-mode", "on-demand"]);
     soon(|| all.status()["cached_bytes"].as_u64() == Some(8 * SIZE as u64));
     soon(|| fs::read(none.at().join("3")).is_ok_and(|bytes| bytes == content(3)));
     soon(|| none.status()["cached_bytes"] == 0);

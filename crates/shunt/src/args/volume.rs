@@ -163,10 +163,10 @@ pub struct VolumeMountArgs {
     pub key_file: Option<PathBuf>,
 
     /// How much of the volume is cached on this machine
-    #[arg(long, value_enum, value_name = "ROLE", default_value = "cached")]
-    pub role: RoleArg,
+    #[arg(long, alias = "role", value_enum, value_name = "MODE", default_value = "cached")]
+    pub cache_mode: CacheModeArg,
 
-    /// With --role cached: limit of cached contents that the store has too: 500M, 20G. Above it, the least recently opened files
+    /// With --cache-mode cached: limit of cached contents that the store has too: 500M, 20G. Above it, the least recently opened files
     /// are evicted; never those that are open, pinned, or not in the store yet [default: as the disk has room]
     #[arg(long, value_name = "SIZE")]
     pub cache_size: Option<Size>,
@@ -211,8 +211,8 @@ pub struct VolumeMountArgs {
 
     /// Do not let the kernel cache names and attributes, so that the extension sees every call: a change of another machine then
     /// becomes visible to all programs at the same moment
-    #[arg(long, requires = "extension")]
-    pub ask_always: bool,
+    #[arg(long, alias = "ask-always", requires = "extension")]
+    pub no_kernel_cache: bool,
 
     /// Once sandboxed, try operations that must fail
     #[arg(long, hide = true)]
@@ -228,18 +228,21 @@ pub enum LocksArg {
     /// Programs of this machine
     Local,
     /// Programs of all connected machines that mount with it. While offline there are no locks: ENOLCK
-    Leased,
+    #[value(alias = "leased")]
+    Cluster,
 }
 
 /// The part of a volume that a machine caches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum RoleArg {
+pub enum CacheModeArg {
     /// Everything: contents are downloaded in the background
-    Complete,
+    #[value(alias = "complete")]
+    Full,
     /// Used and pinned files
     Cached,
     /// Only what is open, pinned or not in the store yet
-    Remote,
+    #[value(alias = "remote")]
+    OnDemand,
 }
 
 #[derive(Args, Clone, Debug)]

@@ -1,4 +1,4 @@
-//! The cache of a volume on this machine: `--role`, `--cache-size`, `pin`, and its part of `status`.
+//! The cache of a volume on this machine: `--cache-mode`, `--cache-size`, `pin`, and its part of `status`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,21 +7,21 @@ use shunt_volume::replica::{CacheManager, CacheMode, CachePolicy, Replica};
 use shunt_volumefs::VolumeFs;
 
 use super::mounted_path::Place;
-use crate::args::{PinArgs, RoleArg, Size};
+use crate::args::{CacheModeArg, PinArgs, Size};
 use crate::control::VolumeAsk;
 use crate::error::{Result, failed, usage};
 use crate::report::SpaceReport;
 use crate::text::{bytes, printable};
 
 /// Starts the cache manager with the policy of the command line.
-pub fn start(replica: &Arc<Replica>, role: RoleArg, size: Option<Size>) -> Result<CacheManager> {
-    let role = match role {
-        RoleArg::Complete => CacheMode::Complete,
-        RoleArg::Cached => CacheMode::Cached,
-        RoleArg::Remote => CacheMode::Remote,
+pub fn start(replica: &Arc<Replica>, mode: CacheModeArg, size: Option<Size>) -> Result<CacheManager> {
+    let role = match mode {
+        CacheModeArg::Full => CacheMode::Complete,
+        CacheModeArg::Cached => CacheMode::Cached,
+        CacheModeArg::OnDemand => CacheMode::Remote,
     };
     if size.is_some() && role != CacheMode::Cached {
-        return Err(usage("--cache-size is for --role cached"));
+        return Err(usage("--cache-size requires --cache-mode cached"));
     }
     let keep = CachePolicy { role, limit: size.map(|Size(bytes)| bytes) };
     CacheManager::start(replica.clone(), keep)
