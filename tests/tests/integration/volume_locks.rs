@@ -20,7 +20,7 @@ const UNLOCK: FlockOperation = FlockOperation::Unlock;
 
 fn two(volume: &Volume) -> (Mount, Mount) {
     let mounts = ["ant", "bee"].map(|node| volume.mount_as_with(node, &["--locks", "cluster"]));
-    let met = |mount: &Mount| mount.status()["connected"] == true && mount.status()["others"] == 1;
+    let met = |mount: &Mount| mount.status()["connected"] == true && mount.status()["peers"] == 1;
     assert!(within(PATIENCE, || mounts.iter().all(met)), "they do not meet");
     let [ant, bee] = mounts;
     fs::write(ant.at().join("lock"), "").unwrap();
