@@ -70,3 +70,24 @@ pub fn keep(
     }
     Ok(kept)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use shunt_volume::open::Options;
+
+    /// The stored value is older than the word `copy`, and older versions know no other.
+    #[test]
+    fn conflict_copies_keep_their_stored_value() {
+        let dir = tempfile::tempdir().unwrap();
+        let meta = format!("sqlite:{}", dir.path().join("notes").display());
+        let name = "notes".parse().unwrap();
+        let meta = create::meta(Some(&meta), &name).unwrap();
+        let volume = open::create(&meta, &name, &Options::default()).unwrap();
+        assert_eq!(conflicts(&volume, None).unwrap(), "directory");
+        assert_eq!(conflicts(&volume, Some(ConflictsArg::Copy)).unwrap(), "copy");
+        let stored = volume_settings::get(&*volume.meta, ATTRIBUTE).unwrap();
+        assert_eq!(stored.as_deref(), Some(&b"beside"[..]));
+        assert_eq!(conflicts(&volume, Some(ConflictsArg::Directory)).unwrap(), "directory");
+    }
+}
