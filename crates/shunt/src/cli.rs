@@ -264,8 +264,8 @@ pub struct MirrorArgs {
 
     /// Do not let the kernel cache names and attributes, so that the extension sees every call: for programs whose answers depend
     /// on the caller
-    #[arg(long, requires = "extension")]
-    pub ask_always: bool,
+    #[arg(long, alias = "ask-always", requires = "extension")]
+    pub no_kernel_cache: bool,
 
     /// Show users FROM, FROM+1, ... of the source as TO, TO+1, ...; may be repeated
     #[arg(long, value_name = "FROM:TO[:COUNT]", value_parser = ids::rule)]
@@ -407,7 +407,8 @@ pub fn parse(argv: &[OsString]) -> Result<Command> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::Ext4Command;
+    use crate::args::{BusyPollArg, CacheModeArg, ConflictsArg, Ext4Command, LocksArg, VolumeMountArgs};
+    use shunt_volume::gateway::Role;
 
     fn mirror(line: &str) -> (MirrorArgs, MountOptions) {
         let argv: Vec<OsString> = line.split(' ').map(OsString::from).collect();
@@ -459,6 +460,96 @@ mod tests {
     fn a_long_option_beats_dash_o() {
         let (args, _) = mirror("shunt mirror --cache none -o cache=exclusive /a /b");
         assert_eq!(args.cache, CacheArg::None);
+    }
+
+    fn volume(line: &str) -> VolumeCommand {
+        let argv: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+        match parse(&argv).unwrap() {
+            Command::Volume { command } => command,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn volume_mount(options: &str) -> VolumeMountArgs {
+        match volume(&format!("shunt volume mount notes /mnt {options}")) {
+            VolumeCommand::Mount(args) => *args,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn cache_modes_have_former_names() {
+        for (options, mode) in [
+            ("--cache-mode full", CacheModeArg::Full),
+            ("--cache-mode cached", CacheModeArg::Cached),
+            ("--cache-mode on-demand", CacheModeArg::OnDemand),
+            ("--role complete", CacheModeArg::Full),
+            ("--role cached", CacheModeArg::Cached),
+            ("--role=remote", CacheModeArg::OnDemand),
+            ("-o cache_mode=full", CacheModeArg::Full),
+            ("-o cache-mode=on-demand,ro", CacheModeArg::OnDemand),
+            ("-o role=complete", CacheModeArg::Full),
+            ("-o ro,role=remote", CacheModeArg::OnDemand),
+            ("--role complete --cache-mode on-demand", CacheModeArg::OnDemand),
+            ("--cache-mode on-demand -o role=complete", CacheModeArg::OnDemand),
+            ("-o ro", CacheModeArg::Cached),
+        ] {
+            assert_eq!(volume_mount(options).cache_mode, mode, "{options}");
+        }
+    }
+
+    #[test]
+    fn options_of_a_volume_have_former_names() {
+        for options in ["--locks cluster", "--locks leased", "-o locks=cluster", "-o locks=leased"] {
+            assert_eq!(volume_mount(options).locks, LocksArg::Cluster, "{options}");
+        }
+        for word in ["copy", "beside"] {
+            let set = volume(&format!("shunt volume set --conflicts {word} notes"));
+            let VolumeCommand::Set(args) = set else { panic!("{set:?}") };
+            assert_eq!(args.conflicts, Some(ConflictsArg::Copy), "{word}");
+        }
+        for option in ["--registry", "--book"] {
+            let invite = volume(&format!("shunt volume invite notes --role read {option} /r"));
+            let VolumeCommand::Invite(args) = invite else { panic!("{invite:?}") };
+            assert_eq!((args.role, args.served.registry), (Role::Read, Some("/r".into())), "{option}");
+            let serve = volume(&format!("shunt volume serve notes {option} /r"));
+            let VolumeCommand::Serve(args) = serve else { panic!("{serve:?}") };
+            assert_eq!(args.served.registry, Some("/r".into()), "{option}");
+        }
+    }
+
+    #[test]
+    fn options_of_every_mount_have_former_names() {
+        for options in ["--busy-poll off", "--wakeful off", "-o busy_poll=off", "-o wakeful=off"] {
+            assert_eq!(volume_mount(options).mount.busy_poll, BusyPollArg::Off, "{options}");
+            let (args, _) = mirror(&format!("shunt mirror /a /b {options}"));
+            assert_eq!(args.mount.busy_poll, BusyPollArg::Off, "{options}");
+        }
+        for options in ["--no-kernel-cache", "--ask-always", "-o no_kernel_cache", "-o ask_always"] {
+            let options = format!("--extension builtin {options}");
+            assert!(volume_mount(&options).no_kernel_cache, "{options}");
+            assert!(mirror(&format!("shunt mirror /a /b {options}")).0.no_kernel_cache, "{options}");
+            let image = ext4(&format!("shunt ext4 a.img /b {options}"));
+            let Ext4Args::Mount(args) = image else { panic!("{image:?}") };
+            assert!(args.no_kernel_cache, "{options}");
+        }
+    }
+
+    /// Help shows the current names alone.
+    #[test]
+    fn former_names_are_hidden() {
+        let mut command = Cli::command();
+        command.build();
+        let volume = command.find_subcommand_mut("volume").unwrap();
+        let help = ["mount", "set", "serve", "invite"]
+            .map(|name| volume.find_subcommand_mut(name).unwrap().render_long_help().to_string())
+            .concat();
+        for word in ["--cache-mode", "on-demand", "cluster", "copy", "--registry", "--busy-poll"] {
+            assert!(help.contains(word), "{word}");
+        }
+        for word in ["complete:", "remote:", "leased", "beside:", "--book", "--wakeful", "--ask-always"] {
+            assert!(!help.contains(word), "{word}");
+        }
     }
 
     fn ext4(line: &str) -> Ext4Args {

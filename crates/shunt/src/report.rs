@@ -5,6 +5,10 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+pub mod renamed;
+
+use renamed::{Renamed, serde_with_former_names, set_both, set_both_words};
+
 /// One mount, as `shunt list --json` shows it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Entry {
@@ -93,6 +97,7 @@ pub struct Stat {
 
 /// A volume, as `shunt volume status --json` shows it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(remote = "Self")]
 pub struct VolumeReport {
     /// Its name.
     pub name: String,
@@ -113,6 +118,9 @@ pub struct VolumeReport {
     pub connected: bool,
     /// Number of other machines that are connected.
     #[serde(default)]
+    pub peers: u32,
+    /// The former name of `peers`.
+    #[serde(default)]
     pub others: u32,
     /// Write leases of this machine: changes that other machines wait for when they access the files.
     #[serde(default)]
@@ -120,6 +128,10 @@ pub struct VolumeReport {
     /// Changes of this machine that the store does not have yet.
     pub pending: u64,
     /// Pending changes that wait for a conflict to be resolved, or for a file to be closed.
+    #[serde(default)]
+    pub blocked: u64,
+    /// The former name of `blocked`.
+    #[serde(default)]
     pub held: u64,
     /// Changes sent since the mount.
     pub sent: u64,
@@ -133,6 +145,13 @@ pub struct VolumeReport {
     /// The state of the cache.
     #[serde(flatten)]
     pub space: SpaceReport,
+}
+
+impl Renamed for VolumeReport {
+    fn set_both_names(&mut self) {
+        set_both(&mut self.peers, &mut self.others);
+        set_both(&mut self.blocked, &mut self.held);
+    }
 }
 
 /// Usage and limits of a volume and its users.
@@ -164,9 +183,11 @@ pub struct HeldReport {
 
 /// The cache of a volume on this machine.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
+#[serde(default, remote = "Self")]
 pub struct SpaceReport {
-    /// `complete`, `cached` or `remote`.
+    /// `full`, `cached` or `on-demand`.
+    pub cache_mode: String,
+    /// The former name of `cache_mode`: `complete`, `cached` or `remote`.
     pub role: String,
     /// Cached bytes.
     pub cached_bytes: u64,
@@ -179,12 +200,20 @@ pub struct SpaceReport {
     /// Cached bytes of files whose last version the store may not have.
     pub unsent_bytes: u64,
     /// Bytes above the limit that cannot be evicted: open, pinned, or not in the store.
+    pub unevictable_bytes: u64,
+    /// The former name of `unevictable_bytes`.
     pub stuck_bytes: u64,
     /// Files that are to be cached and not downloaded yet; of many, some.
+    pub missing_files: u64,
+    /// The former name of `missing_files`.
     pub awaited_files: u64,
     /// Cache misses while the store was unreachable.
+    pub offline_misses: u64,
+    /// The former name of `offline_misses`.
     pub unmet: u64,
     /// Paths of the last of these misses that are still not cached.
+    pub offline_miss_paths: Vec<String>,
+    /// The former name of `offline_miss_paths`.
     pub unmet_paths: Vec<String>,
     /// Latency of the store for a small request, in milliseconds.
     pub answer_ms: Option<f64>,
@@ -193,8 +222,26 @@ pub struct SpaceReport {
     /// The link is slow: contents are fetched on demand only.
     pub slow: bool,
     /// The store of the contents is unreachable, whatever the state is otherwise.
+    pub objects_unreachable: bool,
+    /// The former name of `objects_unreachable`.
     pub contents_away: bool,
 }
+
+/// The cache modes with their former names.
+const CACHE_MODES: &[(&str, &str)] = &[("full", "complete"), ("on-demand", "remote")];
+
+impl Renamed for SpaceReport {
+    fn set_both_names(&mut self) {
+        set_both_words(&mut self.cache_mode, &mut self.role, CACHE_MODES);
+        set_both(&mut self.unevictable_bytes, &mut self.stuck_bytes);
+        set_both(&mut self.missing_files, &mut self.awaited_files);
+        set_both(&mut self.offline_misses, &mut self.unmet);
+        set_both(&mut self.offline_miss_paths, &mut self.unmet_paths);
+        set_both(&mut self.objects_unreachable, &mut self.contents_away);
+    }
+}
+
+serde_with_former_names!(VolumeReport, SpaceReport);
 
 /// A BPF program in the kernel that answers requests.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -373,5 +420,90 @@ mod tests {
             assert!(value.get(key).is_some(), "{key}");
         }
         assert_eq!(serde_json::from_value::<Stat>(value).unwrap(), stat);
+    }
+
+    const RENAMED: &[(&str, &str)] = &[
+        ("peers", "others"),
+        ("blocked", "held"),
+        ("cache_mode", "role"),
+        ("unevictable_bytes", "stuck_bytes"),
+        ("missing_files", "awaited_files"),
+        ("offline_misses", "unmet"),
+        ("offline_miss_paths", "unmet_paths"),
+        ("objects_unreachable", "contents_away"),
+    ];
+
+    fn report() -> VolumeReport {
+        let space = SpaceReport {
+            cache_mode: "on-demand".into(),
+            cached_bytes: 5,
+            unevictable_bytes: 1,
+            missing_files: 2,
+            offline_misses: 3,
+            offline_miss_paths: vec!["a/b".into()],
+            objects_unreachable: true,
+            ..SpaceReport::default()
+        };
+        VolumeReport {
+            name: "notes".into(),
+            peers: 7,
+            blocked: 8,
+            pending: 9,
+            space,
+            ..VolumeReport::default()
+        }
+    }
+
+    #[test]
+    fn renamed_fields_are_written_with_both_names() {
+        let value = serde_json::to_value(report()).unwrap();
+        for (current, former) in RENAMED.iter().filter(|(current, _)| *current != "cache_mode") {
+            assert!(!value[current].is_null(), "{current}");
+            assert_eq!(value[current], value[former], "{former}");
+        }
+        assert_eq!((&value["cache_mode"], &value["role"]), (&json!("on-demand"), &json!("remote")));
+        assert_eq!((&value["others"], &value["held"]), (&json!(7), &json!(8)));
+        // As part of the statistics of a mount, too.
+        let stat = Stat { volume: Some(report()), ..Stat::default() };
+        assert_eq!(serde_json::to_value(stat).unwrap()["volume"], value);
+    }
+
+    #[test]
+    fn a_report_of_an_older_version_is_understood() {
+        let mut value = serde_json::to_value(report()).unwrap();
+        for (current, _) in RENAMED {
+            value.as_object_mut().unwrap().remove(*current).unwrap();
+        }
+        let mut expected = report();
+        (expected.others, expected.held) = (7, 8);
+        expected.space.set_both_names();
+        assert_eq!(serde_json::from_value::<VolumeReport>(value.clone()).unwrap(), expected);
+        let stat = json!({"mountpoint": "/m", "source": "notes", "kind": "volume", "pid": 1, "version": "0.1.0",
+            "transport": "dev", "uptime_s": 1.0, "threads": 1, "waiting": 0, "cancelled": 0, "requests": {}, "errors": {},
+            "never_asked": [], "passthrough": Passthrough::default(), "cache": Cache::default(),
+            "memory": Memory::default(), "negotiated": Negotiated::default(), "volume": value});
+        assert_eq!(serde_json::from_value::<Stat>(stat).unwrap().volume, Some(expected));
+    }
+
+    #[test]
+    fn a_report_without_former_names_is_understood() {
+        let mut value = serde_json::to_value(report()).unwrap();
+        for (_, former) in RENAMED {
+            value.as_object_mut().unwrap().remove(*former).unwrap();
+        }
+        let report: VolumeReport = serde_json::from_value(value).unwrap();
+        assert_eq!((report.others, report.held, report.space.role.as_str()), (7, 8, "remote"));
+    }
+
+    #[test]
+    fn cache_modes_have_former_names_in_reports() {
+        for (current, former) in
+            [("full", "complete"), ("cached", "cached"), ("on-demand", "remote"), ("", "")]
+        {
+            let report: SpaceReport = serde_json::from_value(json!({"role": former})).unwrap();
+            assert_eq!(report.cache_mode, current);
+            let report = SpaceReport { cache_mode: current.into(), ..SpaceReport::default() };
+            assert_eq!(serde_json::to_value(report).unwrap()["role"], former);
+        }
     }
 }

@@ -37,8 +37,8 @@ fn tree(at: &Path) -> Vec<(String, String)> {
 fn each_kind_leaves_this_machines_version_at_the_path() {
     needs_mount!();
     let volume = Volume::new();
-    let mut set = binary::command(&["volume", "set", "--conflicts", "beside", "test"]);
-    assert!(run(set.env("XDG_DATA_HOME", volume.aside())).ok().contains("conflicts      beside"));
+    let mut set = binary::command(&["volume", "set", "--conflicts", "copy", "test"]);
+    assert!(run(set.env("XDG_DATA_HOME", volume.aside())).ok().contains("conflicts      copy"));
     let (ant, bee) = (volume.mount_as("ant"), volume.mount_as("bee"));
     let soon = |what: &dyn Fn() -> bool| {
         let came = within(Duration::from_secs(30), what);

@@ -14,10 +14,10 @@ use shunt_tests::{Volume, binary, needs_mount, pace, run};
 
 #[track_caller]
 fn connected(mounts: &[&Mount]) {
-    let others = mounts.len() - 1;
+    let peers = mounts.len() - 1;
     let is_connected = |mount: &&Mount| {
         let status = mount.status();
-        status["connected"] == true && status["others"] == others
+        status["connected"] == true && status["peers"] == peers
     };
     assert!(within(Duration::from_secs(30), || mounts.iter().all(is_connected)), "they do not meet");
 }

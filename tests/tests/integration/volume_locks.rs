@@ -1,4 +1,4 @@
-//! `--locks leased`: locks that hold on all connected nodes.
+//! `--locks cluster`: locks that hold on all connected nodes.
 
 use std::fs::{self, File};
 use std::os::fd::AsRawFd as _;
@@ -19,8 +19,8 @@ const EXCLUSIVE: FlockOperation = FlockOperation::NonBlockingLockExclusive;
 const UNLOCK: FlockOperation = FlockOperation::Unlock;
 
 fn two(volume: &Volume) -> (Mount, Mount) {
-    let mounts = ["ant", "bee"].map(|node| volume.mount_as_with(node, &["--locks", "leased"]));
-    let met = |mount: &Mount| mount.status()["connected"] == true && mount.status()["others"] == 1;
+    let mounts = ["ant", "bee"].map(|node| volume.mount_as_with(node, &["--locks", "cluster"]));
+    let met = |mount: &Mount| mount.status()["connected"] == true && mount.status()["peers"] == 1;
     assert!(within(PATIENCE, || mounts.iter().all(met)), "they do not meet");
     let [ant, bee] = mounts;
     fs::write(ant.at().join("lock"), "").unwrap();

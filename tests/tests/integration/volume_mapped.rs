@@ -62,7 +62,7 @@ const TMPFS: rustix::fs::FsWord = 0x0102_1994;
 fn what_is_mapped_stays_here() {
     needs_mount!();
     let volume = Volume::new();
-    let mount = volume.mount(&["--role", "remote"]);
+    let mount = volume.mount(&["--cache-mode", "on-demand"]);
     let path = mount.at().join("file");
     fs::write(&path, text(b'a')).unwrap();
     soon(|| mount.status()["pending"] == 0);

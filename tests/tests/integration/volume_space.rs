@@ -68,12 +68,12 @@ fn a_cache_with_a_limit_keeps_to_it() {
     assert_eq!(bytes, content(0));
     // Contents that are not pushed yet stay, whatever the limit.
     (20..30).for_each(|n| fs::write(bee.at().join(n.to_string()), content(n)).unwrap());
-    soon(|| bee.status()["stuck_bytes"].as_u64().unwrap() > 1 << 20);
+    soon(|| bee.status()["unevictable_bytes"].as_u64().unwrap() > 1 << 20);
     assert!(bee.status()["unsent_bytes"].as_u64().unwrap() >= 10 * SIZE as u64);
     (20..30).for_each(|n| assert_eq!(fs::read(bee.at().join(n.to_string())).unwrap(), content(n)));
     run(binary::command(&["volume", "online"]).arg(bee.at())).ok();
     drop(open);
-    soon(|| here() <= 1 << 20 && bee.status()["stuck_bytes"] == 0);
+    soon(|| here() <= 1 << 20 && bee.status()["unevictable_bytes"] == 0);
     (20..30).for_each(|n| assert_eq!(fs::read(bee.at().join(n.to_string())).unwrap(), content(n)));
 }
 
@@ -86,7 +86,7 @@ fn what_is_pinned_comes_and_stays() {
     fill(&ant.at().join("docs/deep"), 4);
     fill(ant.at(), 4);
     soon(|| ant.status()["pending"] == 0);
-    let bee = volume.mount_as_with("bee", &["--role", "remote"]);
+    let bee = volume.mount_as_with("bee", &["--cache-mode", "on-demand"]);
     soon(|| fs::read_dir(bee.at().join("docs/deep")).is_ok_and(|names| names.count() == 4));
     let pin = |word: &str, path: &str| run(binary::command(&["volume", word]).arg(bee.at().join(path)));
     pin("pin", "docs").ok();
@@ -99,7 +99,7 @@ fn what_is_pinned_comes_and_stays() {
     assert!(pin("unpin", "docs/new").fails().contains("a directory above it is pinned"));
     assert!(pin("pin", "nowhere").fails().contains("nowhere"));
     drop(bee);
-    let bee = volume.mount_as_with("bee", &["--role", "remote"]);
+    let bee = volume.mount_as_with("bee", &["--cache-mode", "on-demand"]);
     run(binary::command(&["volume", "offline"]).arg(bee.at())).ok();
     assert_eq!(fs::read(bee.at().join("docs/new")).unwrap(), content(9));
     assert_eq!(fs::read(bee.at().join("docs/moved")).unwrap(), content(0));
@@ -108,14 +108,14 @@ fn what_is_pinned_comes_and_stays() {
 }
 
 #[test]
-fn all_or_nothing_is_kept_by_role() {
+fn all_or_nothing_is_kept_by_cache_mode() {
     needs_mount!();
     let volume = Volume::new();
     let ant = volume.mount_as("ant");
     fill(ant.at(), 8);
     soon(|| ant.status()["pending"] == 0);
-    let all = volume.mount_as_with("all", &["--role", "complete"]);
-    let none = volume.mount_as_with("none", &["--role", "remote"]);
+    let all = volume.mount_as_with("all", &["--cache-mode", "full"]);
+    let none = volume.mount_as_with("none", &["--cache-mode", "on-demand"]);
     soon(|| all.status()["cached_bytes"].as_u64() == Some(8 * SIZE as u64));
     soon(|| fs::read(none.at().join("3")).is_ok_and(|bytes| bytes == content(3)));
     soon(|| none.status()["cached_bytes"] == 0);
@@ -143,11 +143,15 @@ fn what_is_not_here_off_the_network_is_told() {
     let error = fs::read(bee.at().join("1")).unwrap_err();
     assert_eq!(error.raw_os_error(), Some(rustix::io::Errno::NETUNREACH.raw_os_error()));
     assert!(asked.elapsed() < shunt_tests::pace::seconds(2));
-    assert_eq!(bee.status()["unmet_paths"], serde_json::json!(["1"]));
-    assert!(bee.status()["unmet"].as_u64().unwrap() > 0);
+    assert_eq!(bee.status()["offline_miss_paths"], serde_json::json!(["1"]));
+    let status = bee.status();
+    assert!(status["offline_misses"].as_u64().unwrap() > 0);
+    assert_eq!((&status["unmet"], &status["role"]), (&status["offline_misses"], &status["cache_mode"]));
+    let said = run(binary::command(&["volume", "status"]).arg(bee.at())).ok();
+    assert!(said.contains("offline misses  ") && said.contains("(mode: cached)"), "{said}");
     run(binary::command(&["volume", "online"]).arg(bee.at())).ok();
     soon(|| fs::read(bee.at().join("1")).is_ok_and(|bytes| bytes == content(1)));
-    assert_eq!(bee.status()["unmet_paths"], serde_json::json!([]));
+    assert_eq!(bee.status()["offline_miss_paths"], serde_json::json!([]));
 }
 
 #[test]

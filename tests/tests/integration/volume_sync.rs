@@ -137,7 +137,7 @@ fn a_machine_without_the_stores_goes_through_a_gateway() {
     fs::write(home.at().join("file"), vec![5; 2 << 20]).unwrap();
     soon(|| fs::read(mount.at().join("file")).is_ok_and(|bytes| bytes == vec![5; 2 << 20]));
     // Leases go through the gateway, too.
-    soon(|| [&home, &mount].iter().all(|mount| mount.status()["others"] == 1));
+    soon(|| [&home, &mount].iter().all(|mount| mount.status()["peers"] == 1));
     fs::write(mount.at().join("file"), "back").unwrap();
     assert_eq!(read(&home.at().join("file")), "back");
     assert!(gateway.here(&["nodes", "list", "test"]).ok().contains("away"));
@@ -170,7 +170,7 @@ fn a_gateway_stands_before_machines_and_behind_another() {
     let home = volume.mount_as("home");
     let (desk, lamp) = (volume.mount_from("desk", desk.path()), volume.mount_from("lamp", lamp.path()));
     let all = [&home, &desk, &lamp];
-    soon(|| all.iter().all(|mount| mount.status()["others"] == 2));
+    soon(|| all.iter().all(|mount| mount.status()["peers"] == 2));
     fs::write(home.at().join("file"), vec![5; 2 << 20]).unwrap();
     soon(|| {
         all.iter().all(|mount| fs::read(mount.at().join("file")).is_ok_and(|bytes| bytes == vec![5; 2 << 20]))

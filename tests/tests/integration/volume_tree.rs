@@ -77,7 +77,7 @@ impl Tree {
     fn mounted(&self) -> Vec<String> {
         let status = self.status();
         let volumes = status["volumes"].as_array().unwrap();
-        let mounted = volumes.iter().filter(|volume| volume["state"] == "mounted");
+        let mounted = volumes.iter().filter(|volume| volume["status"] == "mounted");
         mounted.map(|volume| format!("{} at {}", text(&volume["name"]), text(&volume["place"]))).collect()
     }
 

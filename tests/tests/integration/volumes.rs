@@ -404,7 +404,7 @@ fn a_volume_is_checked_and_repaired() {
 fn holes_of_what_was_written_here_take_no_blocks() {
     needs_mount!();
     let volume = Volume::new();
-    let (ant, bee) = (volume.mount_as("ant"), volume.mount_as_with("bee", &["--role", "cached"]));
+    let (ant, bee) = (volume.mount_as("ant"), volume.mount_as_with("bee", &["--cache-mode", "cached"]));
     let (size, name) = (64 << 20, "sparse");
     let whole = size / 512;
     let file = fs::File::create(ant.at().join(name)).unwrap();
@@ -427,7 +427,7 @@ fn copies_of_what_is_not_here_are_whole() {
     needs_mount!();
     needs_tools!("tar", "rsync");
     let volume = Volume::new();
-    let (ant, bee) = (volume.mount_as("ant"), volume.mount_as_with("bee", &["--role", "cached"]));
+    let (ant, bee) = (volume.mount_as("ant"), volume.mount_as_with("bee", &["--cache-mode", "cached"]));
     let bytes: Vec<u8> =
         (0..3_000_000_u32).flat_map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes()).take(3 << 20).collect();
     let copies = [

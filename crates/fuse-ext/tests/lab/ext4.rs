@@ -9,7 +9,7 @@ use super::common::{getxattr, module_is_here};
 use super::mirrored::{Mirrored, as_user, eventually, listxattr, set};
 
 const KEPT: [&str; 2] = ["--extension", "builtin"];
-const ASKING: [&str; 3] = ["--extension", "builtin", "--ask-always"];
+const ASKING: [&str; 3] = ["--extension", "builtin", "--no-kernel-cache"];
 
 fn length(path: &Path) -> Option<u64> {
     fs::symlink_metadata(path).ok().map(|found| found.len())

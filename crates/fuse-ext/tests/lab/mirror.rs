@@ -11,9 +11,9 @@ use super::common::{getxattr, module_is_here};
 use super::mirrored::{Mirrored, as_user, eventually, listxattr, set, within};
 
 const EXCLUSIVE: [&str; 6] = ["--cache", "exclusive", "--extension", "builtin", "--takeover", "off"];
-const ASKING: [&str; 5] = ["--cache", "exclusive", "--extension", "builtin", "--ask-always"];
+const ASKING: [&str; 5] = ["--cache", "exclusive", "--extension", "builtin", "--no-kernel-cache"];
 const COHERENT: [&str; 7] =
-    ["--cache", "coherent", "--extension", "builtin", "--ask-always", "--takeover", "off"];
+    ["--cache", "coherent", "--extension", "builtin", "--no-kernel-cache", "--takeover", "off"];
 
 /// The bound of `--cache coherent` is 100 ms; an emulator is slower, and much slower on a busy machine.
 const SOON: Duration = Duration::from_secs(60);
@@ -378,7 +378,7 @@ fn a_program_of_ones_own() {
     if !module_is_here() {
         return;
     }
-    let mirror = Mirrored::new("/scratch", &["--extension", "/lab/example.bpf.o", "--ask-always"]);
+    let mirror = Mirrored::new("/scratch", &["--extension", "/lab/example.bpf.o", "--no-kernel-cache"]);
     fs::write(mirror.path("file"), "text").unwrap();
     assert_eq!(read(&mirror.path("file")), "text");
     assert_eq!(mirror.stat()["extension"]["attached"], true);

@@ -12,7 +12,7 @@ use super::common::{getxattr, module_is_here, rounds};
 use super::mirrored::{Mirrored, as_user, eventually, listxattr, set};
 
 const KEPT: [&str; 2] = ["--extension", "builtin"];
-const ASKING: [&str; 3] = ["--extension", "builtin", "--ask-always"];
+const ASKING: [&str; 3] = ["--extension", "builtin", "--no-kernel-cache"];
 
 fn length(path: &Path) -> Option<u64> {
     fs::symlink_metadata(path).ok().map(|found| found.len())
@@ -113,7 +113,7 @@ fn changes_through_the_mount_are_seen_at_once() {
     if !module_is_here() {
         return;
     }
-    const DAEMON: [&str; 5] = ["--extension", "builtin", "--ask-always", "--passthrough", "off"];
+    const DAEMON: [&str; 5] = ["--extension", "builtin", "--no-kernel-cache", "--passthrough", "off"];
     for arguments in [&KEPT[..], &ASKING, &DAEMON] {
         let store = Store::new();
         let mount = store.mount("ant", arguments);

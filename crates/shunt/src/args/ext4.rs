@@ -105,8 +105,8 @@ pub struct Ext4MountArgs {
 
     /// Do not let the kernel cache names and attributes, so that the extension sees every call: for programs whose answers depend
     /// on the caller
-    #[arg(long, requires = "extension")]
-    pub ask_always: bool,
+    #[arg(long, alias = "ask-always", requires = "extension")]
+    pub no_kernel_cache: bool,
 
     /// Once sandboxed, try operations that must fail
     #[arg(long, hide = true)]

@@ -27,8 +27,8 @@ pub struct ServedArgs {
 
     /// Registry of the gateway's authority, invitations and nodes: whoever reads this file can make nodes [default:
     /// $XDG_DATA_HOME/shunt/gateways/NAME.book]
-    #[arg(long, value_name = "FILE")]
-    pub book: Option<PathBuf>,
+    #[arg(long, alias = "book", value_name = "FILE")]
+    pub registry: Option<PathBuf>,
 }
 
 #[derive(Args, Clone, Debug)]

@@ -14,7 +14,7 @@ Examples:
   shunt volume set --keep-days 90 notes
   shunt volume set --quota 20G --user-quota each:2G notes    connected machines keep to it at once
   shunt volume set --user-quota 1000:none notes
-  shunt volume set --conflicts beside notes";
+  shunt volume set --conflicts copy notes";
 
 pub const RESOLVE_EXAMPLES: &str = "\
 Examples:
@@ -99,7 +99,8 @@ pub enum ConflictsArg {
     /// A directory takes the place of the file, with an entry for each version, until one is removed
     Directory,
     /// This machine's version stays at the path; the other is put beside it as NAME.theirs-NODE, visible to all
-    Beside,
+    #[value(alias = "beside")]
+    Copy,
 }
 
 /// A number to keep, or all.

@@ -1,5 +1,6 @@
 //! The arguments of the commands, parsed by clap.
 
+mod busy_poll;
 mod cache;
 mod data;
 mod ext4;
@@ -18,8 +19,8 @@ mod size;
 mod takeover;
 mod tree;
 mod volume;
-mod wakeful;
 
+pub use busy_poll::BusyPollArg;
 pub use cache::CacheArg;
 pub use data::DataArg;
 pub use ext4::{ErrorsArg, Ext4Args, Ext4Command, Ext4MountArgs, ImageArgs, PlaceArgs, SurveyArgs};
@@ -39,7 +40,6 @@ pub use size::Size;
 pub use takeover::TakeoverArg;
 pub use tree::VolumeTreeArgs;
 pub use volume::{
-    LocksArg, PinArgs, RoleArg, VolumeCheckArgs, VolumeCommand, VolumeCreateArgs, VolumeGcArgs,
+    CacheModeArg, LocksArg, PinArgs, VolumeCheckArgs, VolumeCommand, VolumeCreateArgs, VolumeGcArgs,
     VolumeMountArgs, VolumeStatusArgs, VolumeUpgradeArgs,
 };
-pub use wakeful::WakefulArg;

@@ -7,7 +7,7 @@ use clap::{ArgAction, Args, ValueEnum};
 
 use shunt_fuse::mount::MountOptions;
 
-use super::{LogArgs, TakeoverArg, WakefulArg};
+use super::{BusyPollArg, LogArgs, TakeoverArg};
 use crate::error::Result;
 
 /// The transport of requests from the kernel to the daemon.
@@ -78,8 +78,8 @@ pub struct MountArgs {
     pub threads: Option<u16>,
 
     /// Polling of idle processors while requests flow
-    #[arg(long, value_enum, value_name = "HOW", default_value = "auto")]
-    pub wakeful: WakefulArg,
+    #[arg(long, alias = "wakeful", value_enum, value_name = "HOW", default_value = "auto")]
+    pub busy_poll: BusyPollArg,
 
     /// Reaction to a killed or crashed daemon
     #[arg(long, value_enum, value_name = "HOW", default_value = "auto")]

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 
-use clap::Command;
+use clap::{Arg, Command};
 use shunt_fuse::mount::MountOptions;
 
 use super::foreign;
@@ -45,10 +45,7 @@ fn as_long_option(option: &str, command: &Command) -> Result<String> {
     let name = key.replace('_', "-");
     let known = command
         .get_arguments()
-        .filter(|arg| {
-            arg.get_long_and_visible_aliases().is_some_and(|names| names.contains(&&*name))
-                && !NOT_HERE.contains(&name.as_str())
-        })
+        .filter(|arg| is_named(arg, &name) && !NOT_HERE.contains(&name.as_str()))
         .map(|arg| arg.get_action().takes_values())
         .next();
     match (known, value) {
@@ -63,15 +60,21 @@ fn as_long_option(option: &str, command: &Command) -> Result<String> {
     }
 }
 
+/// Reports whether an option has this long name, or had it in former versions.
+fn is_named(arg: &Arg, name: &str) -> bool {
+    arg.get_long() == Some(name) || arg.get_all_aliases().is_some_and(|aliases| aliases.contains(&name))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::{Arg, ArgAction};
+    use clap::ArgAction;
 
     fn command() -> Command {
         Command::new("mirror")
             .arg(Arg::new("cache").long("cache"))
             .arg(Arg::new("uid_map").long("uid-map"))
+            .arg(Arg::new("busy_poll").long("busy-poll").alias("wakeful"))
             .arg(Arg::new("daemon").long("daemon").action(ArgAction::SetTrue))
             .arg(Arg::new("read_only").long("read-only").action(ArgAction::SetTrue))
     }
@@ -86,6 +89,12 @@ mod tests {
             expanded("noatime,cache=timeout=3,uid_map=0:1,nofail,x-a.b=c,uid-map=5:6:7,read_only").unwrap(),
             ["--cache=timeout=3", "--uid-map=0:1", "--uid-map=5:6:7", "--read-only"]
         );
+    }
+
+    #[test]
+    fn former_names_become_long_options() {
+        assert_eq!(expanded("wakeful=off,busy_poll=auto").unwrap(), ["--wakeful=off", "--busy-poll=auto"]);
+        assert!(expanded("wakeful").unwrap_err().message.contains("`wakeful` needs a value"));
     }
 
     #[test]

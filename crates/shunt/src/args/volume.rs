@@ -163,10 +163,10 @@ pub struct VolumeMountArgs {
     pub key_file: Option<PathBuf>,
 
     /// How much of the volume is cached on this machine
-    #[arg(long, value_enum, value_name = "ROLE", default_value = "cached")]
-    pub role: RoleArg,
+    #[arg(long, alias = "role", value_enum, value_name = "MODE", default_value = "cached")]
+    pub cache_mode: CacheModeArg,
 
-    /// With --role cached: limit of cached contents that the store has too: 500M, 20G. Above it, the least recently opened files
+    /// With --cache-mode cached: limit of cached contents that the store has too: 500M, 20G. Above it, the least recently opened files
     /// are evicted; never those that are open, pinned, or not in the store yet [default: as the disk has room]
     #[arg(long, value_name = "SIZE")]
     pub cache_size: Option<Size>,
@@ -211,8 +211,8 @@ pub struct VolumeMountArgs {
 
     /// Do not let the kernel cache names and attributes, so that the extension sees every call: a change of another machine then
     /// becomes visible to all programs at the same moment
-    #[arg(long, requires = "extension")]
-    pub ask_always: bool,
+    #[arg(long, alias = "ask-always", requires = "extension")]
+    pub no_kernel_cache: bool,
 
     /// Once sandboxed, try operations that must fail
     #[arg(long, hide = true)]
@@ -228,18 +228,21 @@ pub enum LocksArg {
     /// Programs of this machine
     Local,
     /// Programs of all connected machines that mount with it. While offline there are no locks: ENOLCK
-    Leased,
+    #[value(alias = "leased")]
+    Cluster,
 }
 
 /// The part of a volume that a machine caches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum RoleArg {
+pub enum CacheModeArg {
     /// Everything: contents are downloaded in the background
-    Complete,
+    #[value(alias = "complete")]
+    Full,
     /// Used and pinned files
     Cached,
     /// Only what is open, pinned or not in the store yet
-    Remote,
+    #[value(alias = "remote")]
+    OnDemand,
 }
 
 #[derive(Args, Clone, Debug)]
@@ -258,10 +261,11 @@ pub struct VolumePlaceArgs {
 
 #[derive(Args, Clone, Debug)]
 pub struct VolumeStatusArgs {
-    /// Print JSON: {name, node, cache, state, reason, read_only, connected, others, leases, pending, held, sent, received,
-    /// objects_known, role, cached_bytes, cached_limit, pinned_bytes, pinned, unsent_bytes, stuck_bytes, awaited_files,
-    /// unmet, unmet_paths, answer_ms, bytes_per_second, slow, contents_away, quota: {held, users, user_count}}, where `held`
-    /// and each of `users` is {user, bytes, objects, limit_bytes, limit_objects}
+    /// Print JSON: {name, node, cache, state, reason, read_only, connected, peers, leases, pending, blocked, sent, received,
+    /// objects_known, cache_mode, cached_bytes, cached_limit, pinned_bytes, pinned, unsent_bytes, unevictable_bytes,
+    /// missing_files, offline_misses, offline_miss_paths, answer_ms, bytes_per_second, slow, objects_unreachable,
+    /// quota: {held, users, user_count}}, where `held` and each of `users` is {user, bytes, objects, limit_bytes,
+    /// limit_objects}; of a tree: {config, node, error, volumes: [{name, place, status, error}]}
     #[arg(long)]
     pub json: bool,
 

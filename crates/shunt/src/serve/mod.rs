@@ -26,7 +26,7 @@ use shunt_fuse::mount::{MountError, MountOptions, MountPoint};
 use shunt_fuse::takeover::Takeover;
 use shunt_fuse::{Config, Connected, FileSystem, Handle, MountSessionError, Mounted};
 
-use crate::args::{MountArgs, TakeoverArg, WakefulArg};
+use crate::args::{BusyPollArg, MountArgs, TakeoverArg};
 use crate::control::{self, Control, SocketName, VolumeAsk};
 use crate::daemon;
 use crate::error::{Code, Failure, Result, failed};
@@ -328,7 +328,7 @@ fn wait(mounted: Mounted, args: &MountArgs) -> Result<()> {
 }
 
 fn configured<F>(service: &Service<F>, args: &MountArgs) -> Config {
-    let wakeful = args.wakeful == WakefulArg::Auto;
+    let wakeful = args.busy_poll == BusyPollArg::Auto;
     let config = service.config.clone().wakeful(wakeful).transport(args.transport.into());
     // A sandboxed process can create no rings, so all of them are created ahead.
     let config = config.rings_ahead(service.lock_in.is_some());

@@ -20,14 +20,14 @@ const FORMAT: u32 = 1;
 #[derive(Debug, thiserror::Error)]
 pub enum BookError {
     /// It cannot be read or written.
-    #[error("the gateway's book of nodes: {0}")]
+    #[error("the gateway's registry of nodes: {0}")]
     Database(#[from] rusqlite::Error),
     /// It cannot be created.
-    #[error("the gateway's book of nodes: {0}")]
+    #[error("the gateway's registry of nodes: {0}")]
     Io(#[from] std::io::Error),
     /// It was written by a newer version.
     #[error(
-        "the gateway's book of nodes has format {0}, and this version knows {FORMAT}: use a newer version"
+        "the gateway's registry of nodes has format {0}, and this version knows {FORMAT}: use a newer version"
     )]
     Format(u32),
     /// Its keys are invalid.

@@ -16,7 +16,9 @@ pub(super) struct VolumeFile {
     pub(super) shown: Option<bool>,
     pub(super) store: Option<String>,
     pub(super) through: Option<NodeName>,
-    pub(super) role: Option<super::Role>,
+    /// `role` is its former name.
+    #[serde(alias = "role")]
+    pub(super) cache_mode: Option<super::CacheMode>,
     pub(super) cache_size: Option<String>,
     #[serde(default)]
     pub(super) on: BTreeMap<NodeName, VolumeFile>,

@@ -56,17 +56,19 @@ impl fmt::Display for ConfigError {
 
 impl std::error::Error for ConfigError {}
 
-/// How much of a volume a node caches.
+/// How much of a volume a node caches. The aliases are the former names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Role {
+#[serde(rename_all = "kebab-case")]
+pub enum CacheMode {
     /// All files.
-    Complete,
+    #[serde(alias = "complete")]
+    Full,
     /// Files that were used.
     #[default]
     Cached,
     /// Files that are open.
-    Remote,
+    #[serde(alias = "remote")]
+    OnDemand,
 }
 
 /// The path of a volume in a tree: at least one name below the root directory.
@@ -128,7 +130,7 @@ pub struct Member {
     /// The address of the gateway to use, if it is not the one that was joined.
     pub through: Option<String>,
     /// How much is cached.
-    pub role: Role,
+    pub cache_mode: CacheMode,
     /// Size in bytes, as on the command line.
     pub cache_size: Option<String>,
 }
@@ -290,7 +292,7 @@ impl Tree {
             place,
             store: said().find_map(|said| said.store.clone()),
             through: through.and_then(|gate| self.nodes.get(gate)?.address.clone()),
-            role: said().find_map(|said| said.role).unwrap_or_default(),
+            cache_mode: said().find_map(|said| said.cache_mode).unwrap_or_default(),
             cache_size: said().find_map(|said| said.cache_size.clone()),
         }))
     }

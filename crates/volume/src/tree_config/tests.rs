@@ -18,7 +18,10 @@ fn volumes_are_where_their_files_say() {
     let tree = Tree::parse(&files(&[
         ("volumes/team.toml", "place = \"work/team\"\nstore = \"postgres://db\"\n[on.desk]\nplace = \"t\"\n"),
         ("volumes/notes.toml", ""),
-        ("volumes/big.toml", "cache-size = \"20G\"\n[on.desk]\nshown = false\n[on.lap]\nrole = \"remote\"\n"),
+        (
+            "volumes/big.toml",
+            "cache-size = \"20G\"\n[on.desk]\nshown = false\n[on.lap]\ncache-mode = \"on-demand\"\n",
+        ),
         ("nodes/desk.toml", ""),
         ("nodes/lap.toml", ""),
         ("volumes/.team.toml.swp", "x"),
@@ -30,9 +33,29 @@ fn volumes_are_where_their_files_say() {
     assert_eq!(on(&tree, "desk"), ["notes at notes", "team at t"]);
     let here = tree.on(&node("lap"), |_| None, |_| None);
     let big = &here.volumes[&"big".parse().unwrap()];
-    assert_eq!((big.role, big.cache_size.as_deref()), (Role::Remote, Some("20G")));
+    assert_eq!((big.cache_mode, big.cache_size.as_deref()), (CacheMode::OnDemand, Some("20G")));
     let team = &here.volumes[&"team".parse().unwrap()];
-    assert_eq!((team.role, team.store.as_deref()), (Role::Cached, Some("postgres://db")));
+    assert_eq!((team.cache_mode, team.store.as_deref()), (CacheMode::Cached, Some("postgres://db")));
+}
+
+#[test]
+fn former_names_of_cache_modes_are_understood() {
+    for (said, mode) in [
+        ("cache-mode = \"full\"", CacheMode::Full),
+        ("cache-mode = \"cached\"", CacheMode::Cached),
+        ("cache-mode = \"on-demand\"", CacheMode::OnDemand),
+        ("role = \"complete\"", CacheMode::Full),
+        ("role = \"cached\"", CacheMode::Cached),
+        ("role = \"remote\"", CacheMode::OnDemand),
+        ("", CacheMode::Cached),
+    ] {
+        let tree = Tree::parse(&files(&[("volumes/a.toml", said)])).unwrap();
+        let here = tree.on(&node("any"), |_| None, |_| None);
+        assert_eq!(here.volumes[&"a".parse().unwrap()].cache_mode, mode, "{said}");
+    }
+    let both = files(&[("volumes/a.toml", "role = \"complete\"\ncache-mode = \"full\"")]);
+    let said = Tree::parse(&both).unwrap_err().to_string();
+    assert!(said.starts_with("volumes/a.toml:") && said.contains("duplicate"), "{said}");
 }
 
 #[test]
@@ -75,7 +98,7 @@ fn what_is_wrong_is_said_in_one_line() {
         (vec![("volumes/a.toml", "plase = 1")], "volumes/a.toml:1: unknown field `plase`"),
         (vec![("volumes/a.toml", "\n\nplace = \"x\n")], "volumes/a.toml:3: "),
         (vec![("volumes/a.toml", "place = 5")], "volumes/a.toml:1: invalid type"),
-        (vec![("volumes/a.toml", "role = \"big\"")], "volumes/a.toml:1: unknown variant `big`"),
+        (vec![("volumes/a.toml", "cache-mode = \"big\"")], "volumes/a.toml:1: unknown variant `big`"),
         (vec![("volumes/a.toml", "place = \"../x\"")], "volumes/a.toml: `../x` is no place"),
         (vec![("volumes/a.toml", "place = \".tree/x\"")], "the volume that describes the tree is there"),
         (vec![("volumes/a.toml", "[on.lap]\n")], "volumes/a.toml: there is no node lap: make nodes/lap.toml"),

@@ -1,4 +1,4 @@
-//! `--locks leased`: file locks that hold on all connected nodes.
+//! `--locks cluster`: file locks that hold on all connected nodes.
 //!
 //! On its own node a lock covers the byte range that it names. Towards its peers the node holds a [claim](shunt_volume::lease)
 //! on the whole file: a shared one while all its locks are shared, else an exclusive one.

@@ -90,7 +90,8 @@ fn settle(world: &World) -> Result<bool, String> {
         let number = |status: &serde_json::Value, key: &str| status[key].as_u64().unwrap_or_default();
         let all = now.iter().map(|status| ["pending", "sent", "received"].map(|key| number(status, key)));
         let all: Vec<[u64; 3]> = all.collect();
-        let ready = now.iter().all(|status| status["state"] == "online" && status["contents_away"] == false);
+        let ready =
+            now.iter().all(|status| status["state"] == "online" && status["objects_unreachable"] == false);
         match &since {
             _ if !ready => since = None,
             Some((when, before)) if *before == all => return when.elapsed() > QUIET,

@@ -127,14 +127,16 @@ fn contents_that_alone_were_away_come_once_they_are_back() {
         (0..3).for_each(|_| fails(&node.work().join("second"), AT_ONCE));
         let status = node.status();
         assert_eq!(
-            (&status["state"], &status["contents_away"]),
+            (&status["state"], &status["objects_unreachable"]),
             (&"online".into(), &true.into()),
             "{status}"
         );
     }
     world.s3().start_again();
     let back = Instant::now();
-    assert!(within(RECOVERY_TIMEOUT, || they.iter().all(|node| node.status()["contents_away"] == false)));
+    assert!(within(RECOVERY_TIMEOUT, || they
+        .iter()
+        .all(|node| node.status()["objects_unreachable"] == false)));
     let took = back.elapsed();
     assert!(took < pace::limit(SOON), "{took:?}");
     for node in they {

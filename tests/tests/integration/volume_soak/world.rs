@@ -22,7 +22,7 @@ use crate::volume_soak::proxy::{Weather, pass};
 
 /// The last node uses the gateway, the others the stores. With two gateways, it is behind both.
 pub const NODES: [&str; 3] = ["ant", "bee", "cat"];
-const ROLES: [&[&str]; 3] = [&["--role", "complete"], &["--cache-size", "4M"], &[]];
+const CACHE_MODES: [&[&str]; 3] = [&["--cache-mode", "full"], &["--cache-size", "4M"], &[]];
 const AWAY: usize = 2;
 /// Machine numbers of the gateways: the one at the stores, and the one behind it.
 pub const GATES: [usize; 2] = [3, 4];
@@ -154,15 +154,15 @@ impl World {
 
     /// Makes a machine a node of a gateway.
     fn join(&self, machine: usize, name: &str, gate: usize, role: &str) {
-        let mut invite = binary::command(&["volume", "invite", "team", "--role", role, "--book"]);
-        let token = run(invite.arg(self.book(gate))).ok();
+        let mut invite = binary::command(&["volume", "invite", "team", "--role", role, "--registry"]);
+        let token = run(invite.arg(self.registry(gate))).ok();
         let mut join = binary::command(&["volume", "join", "--node", name, token.trim()]);
         join.env("HOME", self.path(&format!("home-{name}"))).env_remove("XDG_CONFIG_HOME");
         self.machines[machine].net().within(|| run(&mut join)).ok();
     }
 
-    fn book(&self, gate: usize) -> PathBuf {
-        self.path(&format!("book-{}", GATE_NAMES[gate]))
+    fn registry(&self, gate: usize) -> PathBuf {
+        self.path(&format!("registry-{}", GATE_NAMES[gate]))
     }
 
     /// Reports whether this world uses a machine.
@@ -212,7 +212,7 @@ impl World {
     pub fn mount(&self, n: usize) {
         let node = &self.nodes[n];
         let mut command = self.command(&["mount", "--node", node.name], Some(n));
-        command.args(ROLES[n]).arg("--cache").arg(self.path(&format!("cache-{}", node.name)));
+        command.args(CACHE_MODES[n]).arg("--cache").arg(self.path(&format!("cache-{}", node.name)));
         command.arg("team").arg(node.at());
         let mut daemon = self.start(n, node.name, &mut command);
         let is_there = || mounts::count(node.at()) == 1 || !matches!(daemon.try_wait(), Ok(None));
@@ -275,7 +275,7 @@ impl World {
             let words = ["serve", "team", "--listen", &listen, "--address", &address];
             let before = self.said(name).matches("is served at").count();
             let mut command = self.command(&words, Some(GATES[gate]));
-            command.arg("--book").arg(self.book(gate));
+            command.arg("--registry").arg(self.registry(gate));
             let mut child = self.start(GATES[gate], name, &mut command);
             let served = || self.said(name).matches("is served at").count() > before;
             // It does not start without its store.

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::report::renamed::{Renamed, serde_with_former_names, set_both_words};
+
 /// Two conflicting versions of a path.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Conflict {
@@ -99,14 +101,48 @@ pub struct TreeState {
 }
 
 /// The state of a volume in a tree.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(remote = "Self")]
 pub struct TreeVolume {
     /// Its name.
     pub name: String,
     /// Its path, relative to the mount point of the tree.
     pub place: String,
-    /// `mounted`, `away` (not mounted), or `leaving` (unmounted, while its daemon commits the remaining changes).
+    /// `mounted`, `unmounted`, or `unmounting` (not visible any more, while its daemon commits the remaining changes).
+    #[serde(default)]
+    pub status: String,
+    /// The former name of `status`: `mounted`, `away` or `leaving`.
+    #[serde(default)]
     pub state: String,
     /// The reason why it is not in the requested state.
     pub error: Option<String>,
+}
+
+/// The states of a volume in a tree with their former names.
+const TREE_STATES: &[(&str, &str)] = &[("unmounted", "away"), ("unmounting", "leaving")];
+
+impl Renamed for TreeVolume {
+    fn set_both_names(&mut self) {
+        set_both_words(&mut self.status, &mut self.state, TREE_STATES);
+    }
+}
+
+serde_with_former_names!(TreeVolume);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn states_of_a_tree_have_former_names() {
+        for (status, state) in [("mounted", "mounted"), ("unmounted", "away"), ("unmounting", "leaving")] {
+            let volume = TreeVolume { name: "a".into(), status: status.into(), ..TreeVolume::default() };
+            let value = serde_json::to_value(&volume).unwrap();
+            let both = json!({"name": "a", "place": "", "status": status, "state": state, "error": null});
+            assert_eq!(value, both);
+            let older = json!({"name": "a", "place": "", "state": state, "error": null});
+            assert_eq!(serde_json::from_value::<TreeVolume>(older).unwrap().status, status);
+        }
+    }
 }

@@ -1,4 +1,4 @@
-//! The cache of a volume on this machine: `--role`, `--cache-size`, `pin`, and its part of `status`.
+//! The cache of a volume on this machine: `--cache-mode`, `--cache-size`, `pin`, and its part of `status`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,21 +7,21 @@ use shunt_volume::replica::{CacheManager, CacheMode, CachePolicy, Replica};
 use shunt_volumefs::VolumeFs;
 
 use super::mounted_path::Place;
-use crate::args::{PinArgs, RoleArg, Size};
+use crate::args::{CacheModeArg, PinArgs, Size};
 use crate::control::VolumeAsk;
 use crate::error::{Result, failed, usage};
 use crate::report::SpaceReport;
-use crate::text::{bytes, printable};
+use crate::text::bytes;
 
 /// Starts the cache manager with the policy of the command line.
-pub fn start(replica: &Arc<Replica>, role: RoleArg, size: Option<Size>) -> Result<CacheManager> {
-    let role = match role {
-        RoleArg::Complete => CacheMode::Complete,
-        RoleArg::Cached => CacheMode::Cached,
-        RoleArg::Remote => CacheMode::Remote,
+pub fn start(replica: &Arc<Replica>, mode: CacheModeArg, size: Option<Size>) -> Result<CacheManager> {
+    let role = match mode {
+        CacheModeArg::Full => CacheMode::Complete,
+        CacheModeArg::Cached => CacheMode::Cached,
+        CacheModeArg::OnDemand => CacheMode::Remote,
     };
     if size.is_some() && role != CacheMode::Cached {
-        return Err(usage("--cache-size is for --role cached"));
+        return Err(usage("--cache-size requires --cache-mode cached"));
     }
     let keep = CachePolicy { role, limit: size.map(|Size(bytes)| bytes) };
     CacheManager::start(replica.clone(), keep)
@@ -53,70 +53,72 @@ pub fn report(fs: &VolumeFs) -> SpaceReport {
         .iter()
         .map(|path| String::from_utf8_lossy(path).into_owned())
         .collect();
-    let (unmet, paths) = fs.replica().offline_misses().unwrap_or_default();
-    report.unmet = unmet;
-    report.unmet_paths = paths.iter().map(|path| String::from_utf8_lossy(path).into_owned()).collect();
+    let (misses, paths) = fs.replica().offline_misses().unwrap_or_default();
+    report.offline_misses = misses;
+    report.offline_miss_paths = paths.iter().map(|path| String::from_utf8_lossy(path).into_owned()).collect();
     if let Some(from) = fs.from_store() {
         let quality = from.quality();
         report.answer_ms = quality.answer.map(|answer| answer.as_secs_f64() * 1e3);
         report.bytes_per_second = quality.rate.map(|rate| rate as u64);
         report.slow = quality.is_slow;
-        report.contents_away = from.is_gone();
+        report.objects_unreachable = from.is_gone();
     }
     if let Some(tender) = fs.tender() {
         let CachePolicy { role, limit } = tender.keep();
         let name = match role {
-            CacheMode::Complete => "complete",
+            CacheMode::Complete => "full",
             CacheMode::Cached => "cached",
-            CacheMode::Remote => "remote",
+            CacheMode::Remote => "on-demand",
         };
-        name.clone_into(&mut report.role);
+        name.clone_into(&mut report.cache_mode);
         report.cached_limit = limit;
-        report.stuck_bytes = tender.unevictable_bytes();
-        report.awaited_files = tender.missing_files();
+        report.unevictable_bytes = tender.unevictable_bytes();
+        report.missing_files = tender.missing_files();
     }
     report
 }
 
-/// The state of the cache as text.
-pub fn lines(report: &SpaceReport) -> String {
-    let mut line = format!("here     {}", bytes(report.cached_bytes));
+/// The state of the cache as lines with labels.
+pub fn lines(report: &SpaceReport) -> Vec<(&'static str, String)> {
+    let mut cached = bytes(report.cached_bytes);
     if let Some(limit) = report.cached_limit {
-        line += &format!(" of {}", bytes(limit));
+        cached += &format!(" of {}", bytes(limit));
     }
-    line += &format!(", as {}", report.role);
+    if !report.cache_mode.is_empty() {
+        cached += &format!(" (mode: {})", report.cache_mode);
+    }
     for (count, what) in [
         (report.pinned_bytes, "pinned"),
         (report.unsent_bytes, "not in the store"),
-        (report.stuck_bytes, "too much, but open, pinned or not in the store"),
+        (report.unevictable_bytes, "above the limit, unevictable"),
     ] {
         if count > 0 {
-            line += &format!("; {} {what}", bytes(count));
+            cached += &format!("; {} {what}", bytes(count));
         }
     }
-    if report.awaited_files > 0 {
-        line += &format!("; {} files are to come", report.awaited_files);
+    if report.missing_files > 0 {
+        cached += &format!("; {} files to download", report.missing_files);
     }
-    line += "\n";
-    let answer = report.answer_ms.map(|ms| format!("answers in {ms:.1} ms"));
-    let rate = report.bytes_per_second.map(|rate| format!("{}/s", bytes(rate)));
-    let link = [answer, rate].into_iter().flatten().collect::<Vec<_>>().join(", ");
-    if !link.is_empty() {
-        let slow = if report.slow { "; slow: only what is asked for comes" } else { "" };
-        line += &format!("link     {link}{slow}\n");
+    let mut lines = vec![("cached", cached)];
+    if let Some(ms) = report.answer_ms {
+        lines.push(("store latency", format!("{ms:.1} ms")));
     }
-    if report.contents_away {
-        line += "away     contents: what is not here cannot be read until their store is back; it is asked twice a second\n";
+    if let Some(rate) = report.bytes_per_second {
+        lines.push(("download rate", format!("{}/s", bytes(rate))));
     }
-    if report.unmet > 0 {
-        line +=
-            &format!("missed   {} times, what is not here while the store is out of reach\n", report.unmet);
+    if report.slow {
+        lines.push(("slow link", "contents are fetched on demand only".to_owned()));
     }
-    for path in &report.unmet_paths {
-        line += &format!("         {}\n", printable(path));
+    if report.objects_unreachable {
+        let text =
+            "objects unreachable: contents that are not cached fail with ENETUNREACH; probed twice a second";
+        lines.push(("store", text.to_owned()));
     }
-    for path in &report.pinned {
-        line += &format!("pinned   {}\n", printable(if path.is_empty() { "." } else { path }));
+    if report.offline_misses > 0 {
+        lines.push(("offline misses", report.offline_misses.to_string()));
     }
-    line
+    lines.extend(report.offline_miss_paths.iter().map(|path| ("", path.clone())));
+    let pinned = report.pinned.iter().map(|path| if path.is_empty() { "." } else { path });
+    lines.extend(pinned.map(|path| ("pinned", path.to_owned())));
+    lines
 }

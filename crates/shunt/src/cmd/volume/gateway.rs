@@ -60,8 +60,8 @@ pub fn serve(args: &ServeArgs) -> Result<()> {
         }
         _ => String::new(),
     };
-    let book = Arc::new(open_book(&args.served, true)?);
-    let gateway = Gateway::new(&volume, book.clone()).map_err(|error| cannot(&error))?;
+    let registry = Arc::new(open_registry(&args.served, true)?);
+    let gateway = Gateway::new(&volume, registry.clone()).map_err(|error| cannot(&error))?;
     let serving = gateway
         .listen(&args.listen)
         .map_err(|error| failed(format_args!("cannot listen at {}: {error}", args.listen)))?;
@@ -70,10 +70,10 @@ pub fn serve(args: &ServeArgs) -> Result<()> {
         let host = rustix::system::uname();
         format!("{}:{port}", host.nodename().to_string_lossy())
     });
-    book.set_address(&address).map_err(|error| cannot(&error))?;
+    registry.set_address(&address).map_err(|error| cannot(&error))?;
     print(format!("shunt: volume {name} is served at {}, to nodes as {address}{way}\n", serving.address()))?;
-    let book = xdg::directory_of(&book_of(&args.served)).to_owned();
-    sandbox::enter_to_serve_stores(&lock_in::places(&meta, &volume.described, [book]));
+    let directory = xdg::directory_of(&registry_file(&args.served)).to_owned();
+    sandbox::enter_to_serve_stores(&lock_in::places(&meta, &volume.described, [directory]));
     signals.forever().next();
     serving.stop().map_err(|error| cannot(&error))
 }
@@ -108,16 +108,16 @@ fn may_serve(volume: &Volume, node: &NodeName) -> std::result::Result<(), String
 /// Prints a token.
 pub fn invite(args: &InviteArgs) -> Result<()> {
     let name = &args.served.name;
-    let book = open_book(&args.served, false)?;
+    let registry = open_registry(&args.served, false)?;
     let cannot =
         |error: &dyn std::fmt::Display| failed(format_args!("cannot invite to volume {name}: {error}"));
-    let address = book
+    let address = registry
         .address()
         .map_err(|error| cannot(&error))?
         .ok_or_else(|| cannot(&format_args!("it was never served: `shunt volume serve {name}` first")))?;
     let good_for = Duration::from_secs(u64::from(args.hours) * 3600);
-    let secret = book.invite(args.role, good_for).map_err(|error| cannot(&error))?;
-    let token = Token::new(address, name.clone(), &book, secret);
+    let secret = registry.invite(args.role, good_for).map_err(|error| cannot(&error))?;
+    let token = Token::new(address, name.clone(), &registry, secret);
     match args.key_file.as_deref().map(|file| key::find(Some(file), name)).transpose()?.flatten() {
         Some(key) => print(format!("{token}{KEY}{}\n", key.to_text())),
         None => print(format!("{token}\n")),
@@ -185,7 +185,7 @@ fn token_line(from: impl BufRead) -> Result<String> {
 pub fn nodes(command: &NodesCommand) -> Result<()> {
     match command {
         NodesCommand::List { served, json } => {
-            let nodes = open_book(served, false)?.nodes().map_err(failed)?;
+            let nodes = open_registry(served, false)?.nodes().map_err(failed)?;
             let listed = nodes.into_iter().map(|node| Listed {
                 name: node.name.to_string(),
                 role: node.role.as_str(),
@@ -198,10 +198,10 @@ pub fn nodes(command: &NodesCommand) -> Result<()> {
             print(listed.map(|node| format!("{:<7} {}\n", node.role, node.name)).collect::<String>())
         }
         NodesCommand::Role { served, node, role } => {
-            known(open_book(served, false)?.set_role(node, *role).map_err(failed)?, served, node)
+            known(open_registry(served, false)?.set_role(node, *role).map_err(failed)?, served, node)
         }
         NodesCommand::Remove { served, node } => {
-            known(open_book(served, false)?.remove(node).map_err(failed)?, served, node)
+            known(open_registry(served, false)?.remove(node).map_err(failed)?, served, node)
         }
     }
 }
@@ -229,18 +229,18 @@ pub fn credentials_of(name: &VolumeName) -> PathBuf {
     xdg::config().join(format!("shunt/volumes/{name}.node"))
 }
 
-fn book_of(served: &ServedArgs) -> PathBuf {
+fn registry_file(served: &ServedArgs) -> PathBuf {
     let usual = || xdg::data().join(format!("shunt/gateways/{}.book", served.name));
-    served.book.clone().unwrap_or_else(usual)
+    served.registry.clone().unwrap_or_else(usual)
 }
 
-fn open_book(served: &ServedArgs, make: bool) -> Result<NodeRegistry> {
-    let file = book_of(served);
+fn open_registry(served: &ServedArgs, make: bool) -> Result<NodeRegistry> {
+    let file = registry_file(served);
     if make {
         xdg::make_directory_of(&file).map_err(failed)?;
     } else if !file.exists() {
         return Err(failed(format_args!(
-            "{}: not there: `shunt volume serve {}` makes it, or say --book FILE",
+            "{}: not there: `shunt volume serve {}` makes it, or say --registry FILE",
             file.display(),
             served.name
         )));

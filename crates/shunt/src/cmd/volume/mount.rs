@@ -78,7 +78,7 @@ fn serve(args: &VolumeMountArgs) -> Result<()> {
     };
     let asked = Answers { replica: replica.clone(), meta: volume.meta.clone() };
     let answers: serve::AnswerVolume = Arc::new(move |ask| asked.answer(ask));
-    let tender = cache_status::start(&replica, args.role, args.cache_size)?;
+    let tender = cache_status::start(&replica, args.cache_mode, args.cache_size)?;
     let past = View::new(volume.meta.clone());
     let meta = volume.meta.clone();
     let table = args.owner_table.as_deref().map(owners::Table::read).transpose()?;
@@ -95,7 +95,7 @@ fn serve(args: &VolumeMountArgs) -> Result<()> {
         .with_at_names(args.at_names)
         .with_fetcher(from);
     let fs = match args.locks {
-        LocksArg::Leased => fs.locking_for_all(),
+        LocksArg::Cluster => fs.locking_for_all(),
         LocksArg::Local => fs,
     };
     let fs = match (table, owners::mapped(args)?) {

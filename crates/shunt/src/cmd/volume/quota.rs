@@ -90,8 +90,8 @@ pub fn report(quota: &Quota) -> QuotaReport {
     }
 }
 
-/// The usage and limits as text.
-pub fn table(report: &QuotaReport) -> String {
+/// The usage and limits as lines with labels.
+pub fn usage(report: &QuotaReport) -> Vec<(&'static str, String)> {
     let line = |held: &HeldReport| {
         let of = |limit: Option<String>| limit.map_or_else(String::new, |limit| format!(" of {limit}"));
         let (size, most) = (bytes(held.bytes), of(held.limit_bytes.map(bytes)));
@@ -102,13 +102,13 @@ pub fn table(report: &QuotaReport) -> String {
         )
     };
     let is_limited = |held: &HeldReport| held.limit_bytes.is_some() || held.limit_objects.is_some();
-    let mut table = format!("holds    {}\n", line(&report.held));
+    let mut lines = vec![("usage", line(&report.held))];
     if is_limited(&report.held) || report.users.iter().any(is_limited) {
         for held in report.users.iter().take(SHOWN_USERS) {
-            table += &format!("         {} of user {}\n", line(held), held.user.unwrap_or_default());
+            lines.push(("", format!("{} of user {}", line(held), held.user.unwrap_or_default())));
         }
     }
-    table
+    lines
 }
 
 /// The errors in this machine's usage counters; with `repair` they are counted anew.

@@ -28,12 +28,12 @@ pub fn run(args: &VolumeSetArgs) -> Result<()> {
     let volume = opened.map_err(|error| cannot("open", &args.name, error))?;
     let kept = keep(&volume, args.retention).map_err(|error| cannot("set", &args.name, error))?;
     let limits = quota::set(&volume, &args.quota).map_err(|error| cannot("set", &args.name, error))?;
-    let beside = conflicts(&volume, args.conflicts).map_err(|error| cannot("set", &args.name, error))?;
+    let shown = conflicts(&volume, args.conflicts).map_err(|error| cannot("set", &args.name, error))?;
     let word = |number: Option<u64>| number.map_or_else(|| "all".to_owned(), |number| number.to_string());
     let days = word(kept.age.map(|age| age.as_secs() / DAY));
     let versions = word(kept.versions.map(u64::from));
     print(format!(
-        "keep-days      {days}\nkeep-versions  {versions}\nconflicts      {beside}\n{}",
+        "keep-days      {days}\nkeep-versions  {versions}\nconflicts      {shown}\n{}",
         quota::lines(&limits)
     ))
 }
@@ -43,13 +43,13 @@ pub fn conflicts(
     volume: &Volume,
     how: Option<ConflictsArg>,
 ) -> std::result::Result<&'static str, shunt_volume::store::StoreError> {
-    let wanted = how.map(|how| (how == ConflictsArg::Beside).then(|| BESIDE.to_vec()));
+    let wanted = how.map(|how| (how == ConflictsArg::Copy).then(|| BESIDE.to_vec()));
     if let Some(wanted) = wanted {
         let node = own_name().map_err(|error| shunt_volume::store::StoreError::Denied(error.to_string()))?;
         volume_settings::set(&*volume.meta, &node, ATTRIBUTE, &|_| Ok(wanted.clone()))?;
     }
     let now = volume_settings::get(&*volume.meta, ATTRIBUTE)?;
-    Ok(if now.as_deref() == Some(BESIDE) { "beside" } else { "directory" })
+    Ok(if now.as_deref() == Some(BESIDE) { "copy" } else { "directory" })
 }
 
 /// Sets the given retention and returns the one in effect.
@@ -69,4 +69,25 @@ pub fn keep(
         set_retention(keeper, kept)?;
     }
     Ok(kept)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use shunt_volume::open::Options;
+
+    /// The stored value is older than the word `copy`, and older versions know no other.
+    #[test]
+    fn conflict_copies_keep_their_stored_value() {
+        let dir = tempfile::tempdir().unwrap();
+        let meta = format!("sqlite:{}", dir.path().join("notes").display());
+        let name = "notes".parse().unwrap();
+        let meta = create::meta(Some(&meta), &name).unwrap();
+        let volume = open::create(&meta, &name, &Options::default()).unwrap();
+        assert_eq!(conflicts(&volume, None).unwrap(), "directory");
+        assert_eq!(conflicts(&volume, Some(ConflictsArg::Copy)).unwrap(), "copy");
+        let stored = volume_settings::get(&*volume.meta, ATTRIBUTE).unwrap();
+        assert_eq!(stored.as_deref(), Some(&b"beside"[..]));
+        assert_eq!(conflicts(&volume, Some(ConflictsArg::Directory)).unwrap(), "directory");
+    }
 }

@@ -61,9 +61,9 @@ pub fn report(runner: &Runner, leases: &Leases, report: &mut VolumeReport) {
     report.reason = reason;
     let standing = leases.standing();
     report.connected = standing.connected;
-    report.others = standing.company;
+    report.peers = standing.company;
     report.leases = standing.own as u64;
-    report.held = progress.held as u64;
+    report.blocked = progress.held as u64;
     report.sent = progress.sent;
     report.received = progress.received;
 }

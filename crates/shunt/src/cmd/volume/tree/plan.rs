@@ -7,7 +7,7 @@ use shunt_fuse::mount::MountOptions;
 use shunt_volume::address::MetaAddress;
 use shunt_volume::gateway::Credentials;
 use shunt_volume::id::{NodeName, VolumeName};
-use shunt_volume::tree_config::{CONFIG, Here, Member, OwnerMap, Role};
+use shunt_volume::tree_config::{CONFIG, CacheMode, Here, Member, OwnerMap};
 
 use super::volume_process::Wanted;
 use crate::args::{Size, VolumeTreeArgs};
@@ -69,7 +69,7 @@ impl Plan {
         let joined =
             gateway::address(self.args.meta.as_deref(), name).is_ok_and(|(_, joined)| joined.is_some());
         let mut args = self.arguments(name, joined);
-        args.extend(["--role", "complete"].map(OsString::from));
+        args.extend(["--cache-mode", "full"].map(OsString::from));
         args.push(name.as_str().into());
         self.wanted(tree, name, vec![CONFIG.to_owned()], args)
     }
@@ -91,12 +91,12 @@ impl Plan {
             meta = Some(format!("gateway:{}", file.display()));
         }
         let mut args = self.arguments(name, joined.is_some());
-        let role = match member.role {
-            Role::Complete => "complete",
-            Role::Cached => "cached",
-            Role::Remote => "remote",
+        let mode = match member.cache_mode {
+            CacheMode::Full => "full",
+            CacheMode::Cached => "cached",
+            CacheMode::OnDemand => "on-demand",
         };
-        args.extend(["--role", role].map(OsString::from));
+        args.extend(["--cache-mode", mode].map(OsString::from));
         if let Some(size) = &member.cache_size {
             size.parse::<Size>().map_err(|why| failed(format_args!("cache-size: {why}")))?;
             args.extend(["--cache-size", size].map(OsString::from));

@@ -97,7 +97,7 @@ impl Work {
     fn begin(&mut self) -> Result<()> {
         self.config.want(Some(self.plan.config(&self.at)));
         self.settle(|work| work.config.is_settled());
-        if let ("away", Some(why)) = self.config.tell() {
+        if let ("unmounted", Some(why)) = self.config.tell() {
             let why = failed(why);
             self.leave();
             return Err(why);
@@ -240,13 +240,14 @@ impl Work {
 
     fn tell(&self) {
         let volumes = self.volumes.iter().map(|(name, volume)| {
-            let (state, error) = volume.tell();
+            let (status, error) = volume.tell();
             let place = volume.places().next().unwrap_or_default().join("/");
             TreeVolume {
                 name: name.to_string(),
                 place,
-                state: state.to_owned(),
+                status: status.to_owned(),
                 error: error.map(str::to_owned),
+                ..TreeVolume::default()
             }
         });
         let told = TreeState {

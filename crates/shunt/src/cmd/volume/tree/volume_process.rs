@@ -114,12 +114,12 @@ impl Volume {
         }
     }
 
-    /// Its state, `mounted`, `leaving` or `away`; and the reason why it is not in the requested one.
+    /// Its state, `mounted`, `unmounting` or `unmounted`; and the reason why it is not in the requested one.
     pub fn tell(&self) -> (&'static str, Option<&str>) {
         let state = match self.state {
             State::Mounted(_) => "mounted",
-            State::Leaving(_) => "leaving",
-            State::Away(_) | State::Starting(_) => "away",
+            State::Leaving(_) => "unmounting",
+            State::Away(_) | State::Starting(_) => "unmounted",
         };
         (state, self.error.as_deref())
     }
