@@ -17,7 +17,6 @@
 
 mod coherence;
 mod error;
-mod filtered;
 mod fuse_ops;
 pub mod lower;
 mod mirror;
@@ -28,8 +27,9 @@ mod takeover;
 
 pub use coherence::{COHERENCE_BOUND, Caching, Heard};
 pub use error::MirrorError;
-pub use filtered::{AuditLog, KernelEnforcer, Lease, Leases, PolicyFs};
+pub use fuse_ops::listing::ListingFilter;
 pub use lower::idmap::IdMapError;
 pub use lower::{IdMap, Memory};
 pub use mirror::{Description, Mirror};
 pub use options::{CacheMode, MirrorOptions, PassthroughMode, ReadTimes};
+pub use pins::Pins;

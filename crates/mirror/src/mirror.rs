@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Once};
 
 use parking_lot::Mutex;
@@ -172,6 +172,21 @@ impl Mirror {
     /// The cache mode in force and the reason for it.
     pub fn caching(&self) -> &Caching {
         &self.caching
+    }
+
+    /// The engine below the FUSE layer.
+    pub fn engine(&self) -> &Lower {
+        &self.lower
+    }
+
+    /// The pinned names of this mirror.
+    pub fn pins(&self) -> &Pins {
+        &self.pins
+    }
+
+    /// Decides whether every OPEN is sent to the daemon from now on, even where the kernel could open files without it.
+    pub fn set_always_opens(&self, always: bool) {
+        self.always_opens.store(always, Ordering::Release);
     }
 
     /// Returns the counters of change events, if the source is watched.

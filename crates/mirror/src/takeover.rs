@@ -112,7 +112,7 @@ impl Mirror {
             let whole = if self.lower.is_whole() { ROOT_IS_WHOLE } else { 0 };
             takeover.hold(ROOT | attached | whole, self.lower.root());
         }
-        self.lower.keep_with(Arc::new(Held(session.clone())), self.opens_nothing(session));
+        self.lower.keep_with(Arc::new(Held(session.clone())), self.serves_without_open(session));
         let devices: Vec<_> = takeover.marks().into_iter().filter_map(device).collect();
         let keeper = session.clone();
         let tell = move |new| {

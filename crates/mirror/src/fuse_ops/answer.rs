@@ -51,7 +51,10 @@ impl Mirror {
     }
 
     /// Opens the lower file, waiting for leases unless the caller passed O_NONBLOCK.
-    pub(crate) async fn open_below(
+    ///
+    /// # Errors
+    /// The errors of [`Lower::open_file`](crate::lower::Lower::open_file).
+    pub async fn open_below(
         &self,
         request: &Request<'_>,
         node: NodeId,
@@ -120,7 +123,7 @@ impl Mirror {
 
     /// Chooses how a file that was just created is served.
     pub(super) fn made(&self, request: &Request<'_>, found: &Found, opening: Opening, flags: u32) -> Opened {
-        if self.opens_nothing(request.session()) {
+        if self.serves_without_open(request.session()) {
             self.lower.keep_unopened(found, opening);
             return self.closing(Opened::cached(FileHandle(0)).keep_cache());
         }
@@ -130,7 +133,7 @@ impl Mirror {
     /// Reports whether files are read and written without OPEN. That is possible if all data goes through the mount's
     /// own page cache, only this mount changes it, and `close` has no error to report: an OPEN then serves no
     /// purpose.
-    pub(crate) fn opens_nothing(&self, session: &Handle) -> bool {
+    pub fn serves_without_open(&self, session: &Handle) -> bool {
         self.cache == CacheMode::Exclusive
             && self.passthrough == PassthroughMode::Off
             && !self.always_opens.load(Ordering::Acquire)
@@ -147,7 +150,7 @@ impl Mirror {
         handle: FileHandle,
         write: bool,
     ) -> Result<Arc<OwnedFd>, Errno> {
-        if self.opens_nothing(request.session()) {
+        if self.serves_without_open(request.session()) {
             return past_leases(request, || self.lower.unopened_file(node, write)).await;
         }
         Ok(self.lower.file(handle.0)?.file.clone())

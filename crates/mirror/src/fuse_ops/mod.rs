@@ -28,7 +28,10 @@ const O_APPEND: u32 = rustix::fs::OFlags::APPEND.bits();
 
 impl Mirror {
     /// Starts a session. `inner` maps a node that the kernel holds open since an earlier daemon to the engine's node.
-    pub(crate) fn start_with(
+    ///
+    /// # Errors
+    /// The watcher of the source cannot be started.
+    pub fn start_with(
         &self,
         session: &Handle,
         inner: &dyn Fn(NodeId) -> Option<NodeId>,
@@ -211,7 +214,7 @@ impl FileSystem for Mirror {
     }
 
     async fn open(&self, request: &Request<'_>, node: NodeId, args: OpenArgs) -> Result<Opened, Errno> {
-        if self.opens_nothing(request.session()) {
+        if self.serves_without_open(request.session()) {
             // The kernel remembers ENOSYS: it never sends OPEN or RELEASE for files again, and requests name the inode
             // alone.
             return Err(Errno::NOSYS);
@@ -279,7 +282,7 @@ impl FileSystem for Mirror {
         handle: FileHandle,
         _owner: LockOwner,
     ) -> Result<(), Errno> {
-        if self.opens_nothing(request.session()) {
+        if self.serves_without_open(request.session()) {
             // The kernel remembers ENOSYS. A close has no error to report here, and the kernel handles locks itself.
             return Err(Errno::NOSYS);
         }
@@ -317,7 +320,7 @@ impl FileSystem for Mirror {
         offset: u64,
         out: &mut DirectoryBuffer,
     ) -> Result<(), Errno> {
-        self.list_names(request, node, handle, offset, out, &mut listing::ShowAll(self))
+        self.list_names(request, node, handle, offset, out, &mut listing::Unfiltered(self))
     }
 
     async fn readdirplus(
@@ -328,7 +331,7 @@ impl FileSystem for Mirror {
         offset: u64,
         out: &mut DirectoryPlusBuffer,
     ) -> Result<(), Errno> {
-        self.list_entries(request, node, handle, offset, out, &mut listing::ShowAll(self))
+        self.list_entries(request, node, handle, offset, out, &mut listing::Unfiltered(self))
     }
 
     async fn releasedir(&self, request: &Request<'_>, _node: NodeId, args: ReleaseArgs) -> Result<(), Errno> {

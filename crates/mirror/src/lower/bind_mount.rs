@@ -16,7 +16,10 @@ use super::{IdMap, Lower, STAT};
 const DIR: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 /// Opens a directory below another without following symbolic links.
-pub(crate) fn below(dir: impl AsFd, path: &Path) -> Result<OwnedFd, Errno> {
+///
+/// # Errors
+/// The error of `openat2(2)`: ELOOP at a symbolic link, EXDEV where the path leads out of `dir`.
+pub fn below(dir: impl AsFd, path: &Path) -> Result<OwnedFd, Errno> {
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
     rustix::fs::openat2(dir, path, DIR, Mode::empty(), resolve)
 }
@@ -39,7 +42,7 @@ impl Lower {
     /// # Errors
     /// ENOENT and ENOTDIR if there is no such directory; EPERM without CAP_SYS_ADMIN; EINVAL if the source is mounted
     /// over, or its file system does not support id mapping.
-    pub(crate) fn tree(&self, source: &Path, path: &Path, options: &str) -> Result<OwnedFd, Errno> {
+    pub fn tree(&self, source: &Path, path: &Path, options: &str) -> Result<OwnedFd, Errno> {
         let dir = below(self.root(), path)?;
         let tree = match clone(dir.as_fd()) {
             Err(Errno::INVAL) => {

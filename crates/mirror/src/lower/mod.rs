@@ -1,7 +1,7 @@
 //! The engine: a directory tree addressed by node ids, independent of requests, sessions and kernel caches. Its
 //! comments call the kernel that holds these ids the client.
 
-pub(crate) mod bind_mount;
+pub mod bind_mount;
 mod casefold;
 pub mod codec;
 pub mod component;

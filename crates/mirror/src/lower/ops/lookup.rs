@@ -36,7 +36,7 @@ impl Lower {
     ///
     /// # Errors
     /// ESTALE if its inode was deleted.
-    pub(crate) fn again(&self, id: NodeId) -> Result<Found, Errno> {
+    pub fn again(&self, id: NodeId) -> Result<Found, Errno> {
         let reached = self.open_path(id)?;
         let stat = rustix::fs::statx(&reached, c"", AtFlags::EMPTY_PATH, STAT)?;
         Ok(Found { id: self.nodes.acquire(self.node(id)?)?, stat: self.shown(stat) })

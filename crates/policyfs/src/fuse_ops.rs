@@ -11,18 +11,22 @@ use shunt_fuse::{
     NodeId, OpenArgs, Opened, ReadArgs, ReleaseArgs, RenameFlags, Request, Serve, SetAttributes, StatFs,
     StatxReply, Whence, WriteArgs, WriteData, XattrReply, XattrSet,
 };
+use shunt_mirror::lower::Component;
 use shunt_policy::{Op, Redaction};
 
-use super::content::Peeked;
-use super::decide::{Spot, Target, refusal};
-use super::listing::ShowSome;
-use super::policy_inodes::View;
-use super::redacted::Redacted;
-use super::{EXPIRES_ALL, PolicyFs};
-use crate::fuse_ops::convert::component;
+use crate::content::Peeked;
+use crate::decide::{Spot, Target, refusal};
+use crate::listing::PolicyFilter;
+use crate::policy_inodes::{Seen, View};
+use crate::redacted::Redacted;
+use crate::{EXPIRES_ALL, PolicyFs};
 
 /// The direction bit of ioctl commands that pass data in; a command that changes something has it.
 const IOC_WRITE: u32 = 1 << 30;
+
+fn component(name: Name<'_>) -> Result<Component<'_>, Errno> {
+    Component::new(name.as_cstr())
+}
 
 /// Reports whether the name is that of an ACL, by which the kernel checks permissions for every user.
 fn is_acl(name: &CStr) -> bool {
@@ -31,10 +35,10 @@ fn is_acl(name: &CStr) -> bool {
 
 impl PolicyFs {
     /// Drops lookup references of the kernel.
-    pub(super) fn forgotten(&self, node: NodeId, lookups: u64) {
+    pub(crate) fn forgotten(&self, node: NodeId, lookups: u64) {
         let inner = self.views.forget(node, lookups);
         self.mirror.forget(inner, lookups);
-        if self.views.notes(inner) && !self.mirror.lower.holds(inner) {
+        if self.views.notes(inner) && !self.mirror.engine().holds(inner) {
             self.views.gone(inner);
         }
         self.unnote(node, inner);
@@ -71,7 +75,7 @@ impl PolicyFs {
             Target::Ruled(view) => view,
         };
         let rules = self.rules();
-        let content = Peeked::new(&self.mirror.lower, inner);
+        let content = Peeked::new(self.mirror.engine(), inner);
         let decide = |op| self.decide(request, &rules, &class, path.as_deref(), op, &content);
         let flags = OFlags::from_bits_retain(flags);
         let access = flags & OFlags::RWMODE;
@@ -114,7 +118,7 @@ impl PolicyFs {
                 Ok(Opened::cached(handle).no_flush())
             }
             Err(errno) => {
-                self.mirror.lower.close(opening.handle);
+                self.mirror.engine().close(opening.handle);
                 Err(errno)
             }
         }
@@ -353,8 +357,8 @@ impl FileSystem for PolicyFs {
         offset: u64,
         out: &mut DirectoryBuffer,
     ) -> Result<(), Errno> {
-        let mut show = ShowSome::new(self, request, node)?;
-        self.mirror.list_names(request, node, handle, offset, out, &mut show)
+        let mut filter = PolicyFilter::new(self, request, node)?;
+        self.mirror.list_names(request, node, handle, offset, out, &mut filter)
     }
 
     async fn readdirplus(
@@ -365,8 +369,8 @@ impl FileSystem for PolicyFs {
         offset: u64,
         out: &mut DirectoryPlusBuffer,
     ) -> Result<(), Errno> {
-        let mut show = ShowSome::new(self, request, node)?;
-        self.mirror.list_entries(request, node, handle, offset, out, &mut show)
+        let mut filter = PolicyFilter::new(self, request, node)?;
+        self.mirror.list_entries(request, node, handle, offset, out, &mut filter)
     }
 
     async fn releasedir(&self, request: &Request<'_>, node: NodeId, args: ReleaseArgs) -> Result<(), Errno> {
@@ -406,7 +410,7 @@ impl FileSystem for PolicyFs {
         name: &CStr,
         size: u32,
     ) -> Result<XattrReply, Errno> {
-        let for_permissions = is_acl(name) && self.mirror.lower.features().acls;
+        let for_permissions = is_acl(name) && self.mirror.engine().features().acls;
         let inner = if for_permissions { self.inner(node)? } else { self.check(request, node, Op::Read)? };
         self.mirror.getxattr(request, inner, name, size).await
     }
@@ -473,7 +477,7 @@ impl PolicyFs {
         match self.made(spot, entry) {
             Ok(entry) => Ok(Created { entry, opened }),
             Err(errno) => {
-                self.mirror.lower.close(handle.0);
+                self.mirror.engine().close(handle.0);
                 Err(errno)
             }
         }
@@ -481,7 +485,7 @@ impl PolicyFs {
 
     /// Returns EBUSY for a rename or removal of a name that leads to a graft.
     fn stays(&self, parent: NodeId, name: Name<'_>) -> Result<(), Errno> {
-        match self.mirror.pins.get(parent, name.as_bytes()) {
+        match self.mirror.pins().get(parent, name.as_bytes()) {
             Some(_) => Err(Errno::BUSY),
             None => Ok(()),
         }
@@ -489,7 +493,6 @@ impl PolicyFs {
 
     /// Returns the engine's node of a file that is open without redaction.
     fn plain(&self, node: NodeId) -> Result<NodeId, Errno> {
-        use super::policy_inodes::Seen;
         match self.views.get(node)? {
             Seen::View(view) | Seen::Retired(view) if view.redaction.is_some() => Err(Errno::BADF),
             Seen::View(view) | Seen::Retired(view) => Ok(view.inner),
