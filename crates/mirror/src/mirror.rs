@@ -11,13 +11,13 @@ use parking_lot::Mutex;
 use shunt_fuse::{Capabilities, Config, NodeId, Profile};
 
 use crate::coherence::{self, Caching, Coherence, Heard};
-use crate::fuse_ops::hot_files::Rereads;
-use crate::fuse_ops::search::Searches;
-use crate::fuse_ops::writable_mmap::Mappable;
+use crate::hot_files::Rereads;
 use crate::lower::source::Source;
 use crate::lower::{IdMaps, Lower, LowerOptions, Memory};
 use crate::pins::Pins;
 use crate::prune::Pruner;
+use crate::search::Searches;
+use crate::writable_mmap::Mappable;
 use crate::{CacheMode, MirrorError, MirrorOptions, PassthroughMode};
 
 /// A source directory, ready to be served.

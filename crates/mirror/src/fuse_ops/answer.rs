@@ -4,20 +4,14 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use rustix::fs::{OFlags, StatVfs, Statx};
-use shunt_fuse::{
-    Attributes, Capabilities, Entry, Errno, Expiry, FileHandle, Handle, NodeId, OpenArgs, Opened, Request,
-    StatFs,
-};
+use rustix::fs::{OFlags, StatVfs};
+use shunt_fuse::{Capabilities, Entry, Errno, FileHandle, Handle, NodeId, OpenArgs, Opened, Request, StatFs};
 
-use super::attributes;
 use super::convert::caller;
-use super::hot_files::SMALL;
+use super::expiry::Asked;
 use super::lease::past_leases;
-use crate::coherence::Asked;
-use crate::lower::watch::Moment;
+use crate::hot_files::SMALL;
 use crate::lower::{Found, Opening};
-use crate::options::is_setid;
 use crate::{CacheMode, Mirror, PassthroughMode};
 
 impl Mirror {
@@ -37,17 +31,6 @@ impl Mirror {
             }
             found => found,
         }
-    }
-
-    /// Converts attributes and decides their expiry. `since` is the moment before they were read.
-    pub(super) fn expiring(&self, node: NodeId, stat: &Statx, since: Option<Moment>) -> (Attributes, Expiry) {
-        let attributes = attributes(stat);
-        let expiry = match self.cache {
-            _ if is_setid(&attributes) => Expiry::NEVER_CACHED,
-            CacheMode::Coherent => self.believe(node, &attributes, since),
-            mode => self.mappable.limit(node, mode.time()),
-        };
-        (attributes, expiry)
     }
 
     /// Opens the lower file, waiting for leases unless the caller passed O_NONBLOCK.
@@ -104,7 +87,7 @@ impl Mirror {
         self.closing(opened)
     }
 
-    /// Reports whether a file is better read from the mount's own page cache: see [`hot_files`](super::hot_files).
+    /// Reports whether a file is better read from the mount's own page cache: see [`hot_files`](crate::hot_files).
     fn is_reread(&self, node: NodeId, opening: &Opening, flags: OFlags) -> bool {
         // A mapping that outlives its open may write the lower file at any time, bypassing this page cache.
         !flags.intersects(OFlags::RWMODE | OFlags::DIRECT | OFlags::TRUNC)

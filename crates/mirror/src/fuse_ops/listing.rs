@@ -3,7 +3,7 @@
 use shunt_fuse::{DirectoryPlusBuffer, Entry, Errno, FileHandle, NodeId, Request};
 
 use super::convert;
-use crate::coherence::Asked;
+use super::expiry::Asked;
 use crate::lower::Component;
 use crate::lower::listing::DirEntry;
 use crate::{CacheMode, Mirror};

@@ -1,13 +1,11 @@
 //! The FUSE layer of the mirror: translates each request and passes it to the engine.
 
 mod answer;
-pub(crate) mod convert;
-pub(crate) mod hot_files;
+mod convert;
+mod expiry;
 mod idempotency;
 mod lease;
 pub(crate) mod listing;
-pub(crate) mod search;
-pub(crate) mod writable_mmap;
 
 use std::ffi::CStr;
 use std::os::fd::AsFd;
@@ -21,7 +19,7 @@ use shunt_fuse::{
 
 use crate::lower::{self, Component};
 use crate::{CacheMode, Mirror};
-use convert::{attributes, caller, component};
+use convert::{caller, component};
 use lease::past_leases;
 
 const O_APPEND: u32 = rustix::fs::OFlags::APPEND.bits();
@@ -37,7 +35,9 @@ impl Mirror {
         inner: &dyn Fn(NodeId) -> Option<NodeId>,
     ) -> std::io::Result<()> {
         self.pruner.start(session);
-        self.start_coherence(session)?;
+        if self.cache == CacheMode::Coherent {
+            self.coherence.start(&self.lower, session)?;
+        }
         self.start_takeover(session, inner)?;
         if let Some(passthrough) = session.passthrough()
             && let Some(nameless) = self.lower.nameless_file()
