@@ -7,9 +7,8 @@ use std::sync::atomic::Ordering;
 use rustix::fs::OFlags;
 use shunt_fuse::{
     Attributes, CopyRange, CreateArgs, Created, Data, DirectoryBuffer, DirectoryPlusBuffer, Entry, Errno,
-    Expiry, Fallocate, FileHandle, FileSystem, Handle, IoctlArgs, IoctlReply, LockOwner, Name, NewNode,
-    NodeId, OpenArgs, Opened, ReadArgs, ReleaseArgs, RenameFlags, Request, Serve, SetAttributes, StatFs,
-    StatxReply, Whence, WriteArgs, WriteData, XattrReply, XattrSet,
+    Expiry, FileHandle, FileSystem, Handle, IoctlArgs, IoctlReply, Name, NewNode, NodeId, OpenArgs, Opened,
+    ReadArgs, ReleaseArgs, RenameFlags, Request, Serve, SetAttributes, StatxReply, XattrReply, forward,
 };
 use shunt_mirror::lower::Component;
 use shunt_policy::{Op, Redaction};
@@ -140,6 +139,28 @@ impl FileSystem for PolicyFs {
         self.mirror.destroy();
     }
 
+    forward! { |fs| fs.mirror => releasedir, fsyncdir, syncfs }
+    forward! {
+        |fs, request, node| let node = fs.inner(node)?;
+        fs.mirror => write, flush, fsync, lseek, statfs
+    }
+    forward! {
+        |fs, request, node| let node = fs.plain(node)?;
+        fs.mirror => fallocate
+    }
+    forward! {
+        |fs, request, node| let node = fs.check(request, node, Op::Read)?;
+        fs.mirror => readlink, listxattr
+    }
+    forward! {
+        |fs, request, node| let node = fs.check(request, node, Op::List)?;
+        fs.mirror => opendir
+    }
+    forward! {
+        |fs, request, node| let node = fs.check(request, node, Op::Attributes)?;
+        fs.mirror => setxattr, removexattr
+    }
+
     async fn lookup(&self, request: &Request<'_>, parent: NodeId, name: Name<'_>) -> Result<Entry, Errno> {
         // `.` and `..` come from file handles, which have no path.
         let component = component(name).map_err(|_| Errno::STALE)?;
@@ -185,11 +206,6 @@ impl FileSystem for PolicyFs {
             request.session().caches().invalidate_node(inner, None);
         }
         Ok((attributes, self.attributes_expiry(node, expiry)?))
-    }
-
-    async fn readlink(&self, request: &Request<'_>, node: NodeId) -> Result<Vec<u8>, Errno> {
-        let inner = self.check(request, node, Op::Read)?;
-        self.mirror.readlink(request, inner).await
     }
 
     async fn symlink(
@@ -309,44 +325,9 @@ impl FileSystem for PolicyFs {
         self.mirror.read(request, self.plain(node)?, args).await
     }
 
-    async fn write(
-        &self,
-        request: &Request<'_>,
-        node: NodeId,
-        args: WriteArgs,
-        data: WriteData<'_>,
-    ) -> Result<usize, Errno> {
-        self.mirror.write(request, self.inner(node)?, args, data).await
-    }
-
-    async fn flush(
-        &self,
-        request: &Request<'_>,
-        node: NodeId,
-        handle: FileHandle,
-        owner: LockOwner,
-    ) -> Result<(), Errno> {
-        self.mirror.flush(request, self.inner(node)?, handle, owner).await
-    }
-
     async fn release(&self, request: &Request<'_>, node: NodeId, args: ReleaseArgs) -> Result<(), Errno> {
         self.redacted.remove(args.handle.0);
         self.mirror.release(request, node, args).await
-    }
-
-    async fn fsync(
-        &self,
-        request: &Request<'_>,
-        node: NodeId,
-        handle: FileHandle,
-        data_only: bool,
-    ) -> Result<(), Errno> {
-        self.mirror.fsync(request, self.inner(node)?, handle, data_only).await
-    }
-
-    async fn opendir(&self, request: &Request<'_>, node: NodeId, args: OpenArgs) -> Result<Opened, Errno> {
-        let inner = self.check(request, node, Op::List)?;
-        self.mirror.opendir(request, inner, args).await
     }
 
     async fn readdir(
@@ -373,36 +354,6 @@ impl FileSystem for PolicyFs {
         self.mirror.list_entries(request, node, handle, offset, out, &mut filter)
     }
 
-    async fn releasedir(&self, request: &Request<'_>, node: NodeId, args: ReleaseArgs) -> Result<(), Errno> {
-        self.mirror.releasedir(request, node, args).await
-    }
-
-    async fn fsyncdir(
-        &self,
-        request: &Request<'_>,
-        node: NodeId,
-        handle: FileHandle,
-        data_only: bool,
-    ) -> Result<(), Errno> {
-        self.mirror.fsyncdir(request, node, handle, data_only).await
-    }
-
-    async fn statfs(&self, request: &Request<'_>, node: NodeId) -> Result<StatFs, Errno> {
-        self.mirror.statfs(request, self.inner(node)?).await
-    }
-
-    async fn setxattr(
-        &self,
-        request: &Request<'_>,
-        node: NodeId,
-        name: &CStr,
-        value: &[u8],
-        set: XattrSet,
-    ) -> Result<(), Errno> {
-        let inner = self.check(request, node, Op::Attributes)?;
-        self.mirror.setxattr(request, inner, name, value, set).await
-    }
-
     async fn getxattr(
         &self,
         request: &Request<'_>,
@@ -415,16 +366,6 @@ impl FileSystem for PolicyFs {
         self.mirror.getxattr(request, inner, name, size).await
     }
 
-    async fn listxattr(&self, request: &Request<'_>, node: NodeId, size: u32) -> Result<XattrReply, Errno> {
-        let inner = self.check(request, node, Op::Read)?;
-        self.mirror.listxattr(request, inner, size).await
-    }
-
-    async fn removexattr(&self, request: &Request<'_>, node: NodeId, name: &CStr) -> Result<(), Errno> {
-        let inner = self.check(request, node, Op::Attributes)?;
-        self.mirror.removexattr(request, inner, name).await
-    }
-
     async fn ioctl(
         &self,
         request: &Request<'_>,
@@ -434,21 +375,6 @@ impl FileSystem for PolicyFs {
         let changes = args.command & IOC_WRITE != 0;
         let inner = if changes { self.check(request, node, Op::Attributes)? } else { self.inner(node)? };
         self.mirror.ioctl(request, inner, args).await
-    }
-
-    async fn fallocate(&self, request: &Request<'_>, node: NodeId, args: Fallocate) -> Result<(), Errno> {
-        self.mirror.fallocate(request, self.plain(node)?, args).await
-    }
-
-    async fn lseek(
-        &self,
-        request: &Request<'_>,
-        node: NodeId,
-        handle: FileHandle,
-        offset: u64,
-        whence: Whence,
-    ) -> Result<u64, Errno> {
-        self.mirror.lseek(request, self.inner(node)?, handle, offset, whence).await
     }
 
     async fn copy_file_range(
@@ -464,10 +390,6 @@ impl FileSystem for PolicyFs {
         }
         let (from, to) = (self.plain(node_in)?, self.plain(node_out)?);
         self.mirror.copy_file_range(request, from, to, range).await
-    }
-
-    async fn syncfs(&self, request: &Request<'_>) -> Result<(), Errno> {
-        self.mirror.syncfs(request).await
     }
 }
 
