@@ -10,7 +10,7 @@ mod layout;
 #[cfg(feature = "bpf")]
 mod programs;
 
-use shunt_mirror::KernelEnforcer;
+use shunt_policyfs::KernelEnforcer;
 
 /// The reason why the kernel does not check rules.
 #[derive(Debug, thiserror::Error)]

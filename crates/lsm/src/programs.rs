@@ -3,8 +3,8 @@
 use std::io;
 
 use libbpf_rs::{Link, Map, MapCore, MapFlags, Object, ObjectBuilder};
-use shunt_mirror::KernelEnforcer;
 use shunt_policy::Table;
+use shunt_policyfs::KernelEnforcer;
 
 use crate::{LsmError, layout};
 

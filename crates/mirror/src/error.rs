@@ -27,7 +27,8 @@ pub enum MirrorError {
 }
 
 impl MirrorError {
-    pub(crate) fn new(path: PathBuf, errno: Errno) -> Self {
+    /// Returns the error for an errno of opening `path`.
+    pub fn new(path: PathBuf, errno: Errno) -> Self {
         match errno {
             Errno::NOENT => Self::Missing(path),
             Errno::NOTDIR => Self::NotADirectory(path),

@@ -17,19 +17,23 @@
 
 mod coherence;
 mod error;
-mod filtered;
 mod fuse_ops;
+mod hot_files;
 pub mod lower;
 mod mirror;
 mod options;
 mod pins;
 mod prune;
+mod search;
 mod takeover;
+mod takeover_marks;
+mod writable_mmap;
 
 pub use coherence::{COHERENCE_BOUND, Caching, Heard};
 pub use error::MirrorError;
-pub use filtered::{AuditLog, KernelEnforcer, Lease, Leases, PolicyFs};
+pub use fuse_ops::listing::ListingFilter;
 pub use lower::idmap::IdMapError;
-pub use lower::{IdMap, Memory};
+pub use lower::{IdMap, Memory, ReadTimes};
 pub use mirror::{Description, Mirror};
-pub use options::{CacheMode, MirrorOptions, PassthroughMode, ReadTimes};
+pub use options::{CacheMode, MirrorOptions, PassthroughMode};
+pub use pins::Pins;

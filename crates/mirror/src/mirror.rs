@@ -4,20 +4,20 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Once};
 
 use parking_lot::Mutex;
 use shunt_fuse::{Capabilities, Config, NodeId, Profile};
 
 use crate::coherence::{self, Caching, Coherence, Heard};
-use crate::fuse_ops::hot_files::Rereads;
-use crate::fuse_ops::search::Searches;
-use crate::fuse_ops::writable_mmap::Mappable;
+use crate::hot_files::Rereads;
 use crate::lower::source::Source;
 use crate::lower::{IdMaps, Lower, LowerOptions, Memory};
 use crate::pins::Pins;
 use crate::prune::Pruner;
+use crate::search::Searches;
+use crate::writable_mmap::Mappable;
 use crate::{CacheMode, MirrorError, MirrorOptions, PassthroughMode};
 
 /// A source directory, ready to be served.
@@ -172,6 +172,21 @@ impl Mirror {
     /// The cache mode in force and the reason for it.
     pub fn caching(&self) -> &Caching {
         &self.caching
+    }
+
+    /// The engine below the FUSE layer.
+    pub fn engine(&self) -> &Lower {
+        &self.lower
+    }
+
+    /// The pinned names of this mirror.
+    pub fn pins(&self) -> &Pins {
+        &self.pins
+    }
+
+    /// Decides whether every OPEN is sent to the daemon from now on, even where the kernel could open files without it.
+    pub fn set_always_opens(&self, always: bool) {
+        self.always_opens.store(always, Ordering::Release);
     }
 
     /// Returns the counters of change events, if the source is watched.

@@ -3,10 +3,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use shunt_fuse::mount::Atime;
 use shunt_fuse::{Attributes, Expiry, FileType};
 
-use crate::lower::IdMap;
+use crate::lower::{IdMap, ReadTimes};
 
 /// Cache lifetime of names, attributes and listings in the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,22 +63,6 @@ pub enum PassthroughMode {
     Always,
     /// Never: all data goes through the daemon.
     Off,
-}
-
-/// Effect of reads through the mirror on access times of the source.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct ReadTimes {
-    /// Rule for updating access times; `None` uses the options of the source's mount.
-    pub atime: Option<Atime>,
-    /// Access times of directories are not updated.
-    pub nodiratime: bool,
-}
-
-impl ReadTimes {
-    /// Reports whether reads never update access times.
-    pub(crate) fn never(self) -> bool {
-        self.atime == Some(Atime::Never)
-    }
 }
 
 /// Options of a [`Mirror`](crate::Mirror).

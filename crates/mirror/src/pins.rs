@@ -11,7 +11,7 @@ use shunt_fuse::NodeId;
 
 /// Map from directory and name to the pinned node.
 #[derive(Debug, Default)]
-pub(crate) struct Pins {
+pub struct Pins {
     names: RwLock<HashMap<NodeId, HashMap<Vec<u8>, NodeId>>>,
     /// Number of directories with pinned names. Usually 0, so a lookup takes no lock.
     count: AtomicUsize,
@@ -19,7 +19,7 @@ pub(crate) struct Pins {
 
 impl Pins {
     /// Returns the node that a name is pinned to.
-    pub(crate) fn get(&self, dir: NodeId, name: &[u8]) -> Option<NodeId> {
+    pub fn get(&self, dir: NodeId, name: &[u8]) -> Option<NodeId> {
         if self.count.load(Ordering::Relaxed) == 0 {
             return None;
         }
@@ -27,7 +27,7 @@ impl Pins {
     }
 
     /// Replaces all pinned names.
-    pub(crate) fn set(&self, pins: impl Iterator<Item = (NodeId, Vec<u8>, NodeId)>) {
+    pub fn set(&self, pins: impl Iterator<Item = (NodeId, Vec<u8>, NodeId)>) {
         let mut fresh: HashMap<NodeId, HashMap<Vec<u8>, NodeId>> = HashMap::new();
         for (dir, name, node) in pins {
             fresh.entry(dir).or_default().insert(name, node);

@@ -9,10 +9,10 @@ use shunt_fuse::guardian::HandOver;
 use shunt_fuse::takeover::OpenRecord;
 use shunt_fuse::{Errno, Handle, NodeId};
 
-use crate::lower::devices::Numbered;
 use crate::lower::fd_store::FdStore;
 use crate::lower::resume::Reopen;
 use crate::lower::source::Source;
+use crate::takeover_marks::{device, mark};
 use crate::{CacheMode, Mirror, MirrorError, MirrorOptions};
 
 // Ids of descriptors in the fd store. File handles use their own ids, which are at least 2^32; ids below 4 are reserved
@@ -25,21 +25,6 @@ const ROOT_IS_WHOLE: u64 = 2;
 
 /// Base id of mounts below the source; the mount's index, which is smaller than this constant, is added.
 const MOUNTS: u64 = 16;
-
-// Marks encode either a node id, which has one of the highest two bits set or is below 2^61, or a device by its index.
-
-const DEVICE: u64 = 1 << 61;
-
-fn mark((index, (major, minor)): Numbered) -> Option<u64> {
-    let fits = major < 1 << 12 && minor < 1 << 20;
-    fits.then_some(DEVICE | u64::from(index) << 32 | u64::from(major) << 20 | u64::from(minor))
-}
-
-/// Decodes the device of a mark; `None` if the mark is a node id.
-pub(crate) fn device(mark: u64) -> Option<Numbered> {
-    let (major, minor) = ((mark >> 20) as u32 & 0xfff, mark as u32 & 0xf_ffff);
-    (mark >> 48 == DEVICE >> 48).then_some(((mark >> 32) as u16, (major, minor)))
-}
 
 struct Held(Handle);
 
@@ -112,7 +97,7 @@ impl Mirror {
             let whole = if self.lower.is_whole() { ROOT_IS_WHOLE } else { 0 };
             takeover.hold(ROOT | attached | whole, self.lower.root());
         }
-        self.lower.keep_with(Arc::new(Held(session.clone())), self.opens_nothing(session));
+        self.lower.keep_with(Arc::new(Held(session.clone())), self.serves_without_open(session));
         let devices: Vec<_> = takeover.marks().into_iter().filter_map(device).collect();
         let keeper = session.clone();
         let tell = move |new| {
@@ -152,21 +137,7 @@ impl Mirror {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lower::node_id::{Ident, MOUNTS};
-
-    #[test]
-    fn no_id_of_a_node_is_taken_for_a_device() {
-        for mount in 0..=MOUNTS {
-            for (ino, generation) in [(0, 0), (1, 1 << 31), ((1 << 26) - 1, u32::MAX)] {
-                let id = Ident { mount, ino, generation }.id().unwrap();
-                assert_eq!(device(id.0), None, "{id}");
-            }
-        }
-        assert_eq!(device((1 << 61) - 1), None, "a place in the table");
-        for new in [(0, (0, 0)), (u16::MAX, (0xfff, 0xf_ffff))] {
-            assert_eq!(device(mark(new).unwrap()), Some(new));
-        }
-    }
+    use crate::lower::node_id::MOUNTS;
 
     #[test]
     fn every_mount_in_an_id_has_a_place_of_its_own() {

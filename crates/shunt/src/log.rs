@@ -74,12 +74,13 @@ pub const STATISTICS: &str = "statistics";
 const AUDIT: &str = "audit";
 
 /// The crates whose level `-v` raises.
-const OWN: [&str; 9] = [
+const OWN: [&str; 10] = [
     "shunt",
     "shunt_fuse",
     "shunt_fuse_ext",
     "shunt_lsm",
     "shunt_mirror",
+    "shunt_policyfs",
     "shunt_ext4",
     "shunt_ext4fs",
     "shunt_volume",

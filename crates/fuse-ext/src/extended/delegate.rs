@@ -10,15 +10,6 @@ use super::publish::Since;
 use super::{Extended, Learnt};
 use crate::builtin::{KERNEL_HANDLE, Tables};
 
-/// Operations that are passed on unchanged.
-macro_rules! delegate {
-    ($($name:ident($($arg:ident: $type:ty),*) -> $answer:ty;)*) => {$(
-        async fn $name(&self, request: &Request<'_>, $($arg: $type),*) -> Result<$answer, Errno> {
-            self.inner.$name(request, $($arg),*).await
-        }
-    )*};
-}
-
 impl<F: FileSystem> Extended<F> {
     /// Returns the inode of a name that is about to be removed, whose link count and ctime change with it.
     async fn named(&self, request: &Request<'_>, parent: NodeId, name: Name<'_>) -> Option<NodeId> {
@@ -70,6 +61,18 @@ impl<F: FileSystem> FileSystem for Extended<F> {
     fn destroy(&self) {
         self.detach();
         self.inner.destroy();
+    }
+
+    forward! {
+        |fs| fs.inner => opendir, releasedir, fsyncdir, statfs, access, getlk, setlk, bmap, poll, syncfs
+    }
+    forward! {
+        |fs, request, node| let _change = fs.change(|tables| tables.node_changed(node));
+        fs.inner => write, setxattr, removexattr, fallocate
+    }
+    forward! {
+        |fs, request, node| let _change = fs.change(|tables| tables.attributes_changed(node));
+        fs.inner => readdir
     }
 
     async fn lookup(&self, request: &Request<'_>, parent: NodeId, name: Name<'_>) -> Result<Entry, Errno> {
@@ -263,17 +266,6 @@ impl<F: FileSystem> FileSystem for Extended<F> {
         self.on_file(request, node, args.handle, read).await
     }
 
-    async fn write(
-        &self,
-        request: &Request<'_>,
-        node: NodeId,
-        args: WriteArgs,
-        data: WriteData<'_>,
-    ) -> Result<usize, Errno> {
-        let _change = self.change(|tables| tables.node_changed(node));
-        self.inner.write(request, node, args, data).await
-    }
-
     async fn flush(
         &self,
         request: &Request<'_>,
@@ -299,18 +291,6 @@ impl<F: FileSystem> FileSystem for Extended<F> {
         released
     }
 
-    async fn readdir(
-        &self,
-        request: &Request<'_>,
-        node: NodeId,
-        handle: FileHandle,
-        offset: u64,
-        out: &mut DirectoryBuffer,
-    ) -> Result<(), Errno> {
-        let _change = self.change(|tables| tables.attributes_changed(node));
-        self.inner.readdir(request, node, handle, offset, out).await
-    }
-
     async fn readdirplus(
         &self,
         request: &Request<'_>,
@@ -326,18 +306,6 @@ impl<F: FileSystem> FileSystem for Extended<F> {
         out.change_entries(|name, entry| self.listed(since.as_ref(), node, name, entry));
         drop(change);
         Ok(())
-    }
-
-    async fn setxattr(
-        &self,
-        request: &Request<'_>,
-        node: NodeId,
-        name: &CStr,
-        value: &[u8],
-        set: XattrSet,
-    ) -> Result<(), Errno> {
-        let _change = self.change(|tables| tables.node_changed(node));
-        self.inner.setxattr(request, node, name, value, set).await
     }
 
     async fn getxattr(
@@ -380,11 +348,6 @@ impl<F: FileSystem> FileSystem for Extended<F> {
         reply
     }
 
-    async fn removexattr(&self, request: &Request<'_>, node: NodeId, name: &CStr) -> Result<(), Errno> {
-        let _change = self.change(|tables| tables.node_changed(node));
-        self.inner.removexattr(request, node, name).await
-    }
-
     async fn ioctl(
         &self,
         request: &Request<'_>,
@@ -399,11 +362,6 @@ impl<F: FileSystem> FileSystem for Extended<F> {
         let _change = self.change(|tables| tables.node_changed(node));
         let work = async |handle| self.inner.ioctl(request, node, IoctlArgs { handle, ..args }).await;
         self.on_file(request, node, args.handle, work).await
-    }
-
-    async fn fallocate(&self, request: &Request<'_>, node: NodeId, args: Fallocate) -> Result<(), Errno> {
-        let _change = self.change(|tables| tables.node_changed(node));
-        self.inner.fallocate(request, node, args).await
     }
 
     async fn copy_file_range(
@@ -445,21 +403,5 @@ impl<F: FileSystem> FileSystem for Extended<F> {
     ) -> Result<u64, Errno> {
         let seek = async |handle| self.inner.lseek(request, node, handle, offset, whence).await;
         self.on_file(request, node, handle, seek).await
-    }
-
-    delegate! {
-        opendir(node: NodeId, args: OpenArgs) -> Opened;
-        releasedir(node: NodeId, args: ReleaseArgs) -> ();
-        fsyncdir(node: NodeId, handle: FileHandle, data_only: bool) -> ();
-        statfs(node: NodeId) -> StatFs;
-        access(node: NodeId, mask: u32) -> ();
-        getlk(node: NodeId, args: LockArgs) -> LockRange;
-        setlk(node: NodeId, args: LockArgs) -> ();
-        bmap(node: NodeId, block: u64, block_size: u32) -> u64;
-        poll(node: NodeId, args: PollArgs) -> u32;
-    }
-
-    async fn syncfs(&self, request: &Request<'_>) -> Result<(), Errno> {
-        self.inner.syncfs(request).await
     }
 }

@@ -409,25 +409,55 @@ fn inodes() -> Vec<Row<'static>> {
     ]
 }
 
+/// A layer that forwards every operation to the recorder.
+#[derive(Default)]
+struct Layer(Recorder);
+
+impl FileSystem for Layer {
+    fn forget(&self, node: NodeId, lookups: u64) {
+        self.0.forget(node, lookups);
+    }
+
+    fn destroy(&self) {
+        self.0.destroy();
+    }
+
+    forward! {
+        |layer| layer.0 => lookup, getattr, statx, setattr, readlink, symlink, mknod, mkdir, unlink, rmdir, rename, link,
+            open, create, tmpfile, read, write, flush, release, fsync, opendir, readdir, readdirplus, releasedir, fsyncdir,
+            statfs, setxattr, getxattr, listxattr, removexattr, access, getlk, setlk, bmap, ioctl, poll, fallocate, lseek,
+            copy_file_range, syncfs
+    }
+}
+
 #[test]
 fn every_operation_there_and_back() {
+    serves_every_operation(Recorder::default(), |recorder| &recorder.calls);
+}
+
+#[test]
+fn every_operation_is_forwarded() {
+    serves_every_operation(Layer::default(), |layer| &layer.0.calls);
+}
+
+fn serves_every_operation<F: FileSystem>(fs: F, calls: fn(&F) -> &Mutex<Vec<String>>) {
     let config = Config::new(Profile::Passthrough).want(InitFlags::all() - InitFlags::WRITEBACK_CACHE);
-    let kernel = Served::new(Recorder::default(), config);
+    let kernel = Served::new(fs, config);
     kernel.set_caller(shunt_fuse_mock::Caller { uid: 3, gid: 4, pid: 5 });
     let rows: Vec<_> = [names(Name::new(c"new").unwrap()), files(), inodes()].concat();
     let mut seen: Vec<_> = rows.iter().map(|row| row.0.opcode()).collect();
     for (operation, call, answer) in rows {
         let opcode = operation.opcode();
         assert_eq!(kernel.call(9, &operation).unwrap(), answer, "answer of {opcode}");
-        let calls = std::mem::take(&mut *kernel.fs().calls.lock());
+        let made = std::mem::take(&mut *calls(kernel.fs()).lock());
         assert!(
-            matches!(&calls[..], [one] if one.contains(call)),
-            "{opcode}: {calls:?} where {call} was expected"
+            matches!(&made[..], [one] if one.contains(call)),
+            "{opcode}: {made:?} where {call} was expected"
         );
         // The entries refer to one inode with several types, which the kernel would not accept.
         kernel.forget_all();
         kernel.call(9, &Op::Readlink).unwrap();
-        kernel.fs().calls.lock().clear();
+        calls(kernel.fs()).lock().clear();
     }
     seen.sort_unstable();
     seen.dedup();
@@ -438,5 +468,5 @@ fn every_operation_there_and_back() {
     kernel.call(9, &Op::Forget { nlookup: 4 }).unwrap();
     kernel.call(9, &Op::BatchForget { items: abi::Items::new(&items) }).unwrap();
     let fs = kernel.finish();
-    assert_eq!(*fs.calls.lock(), ["forget 9 4", "forget 5 6", "forget 7 8"]);
+    assert_eq!(*calls(&fs).lock(), ["forget 9 4", "forget 5 6", "forget 7 8"]);
 }

@@ -8,6 +8,7 @@ mod dispatch;
 mod drain;
 mod executor;
 mod filesystem;
+mod forward;
 pub(crate) mod guest;
 pub(crate) mod intent;
 pub(crate) mod interrupt;

@@ -6,7 +6,7 @@
 //! | reply | cached for | until |
 //! |---|---|---|
 //! | names, including negative entries | for ever | an event names them |
-//! | attributes of directories and symbolic links | [`ATTRIBUTES`] | an event names the inode |
+//! | attributes of directories and symbolic links | [`WATCHED_ATTR_TTL`] | an event names the inode |
 //! | attributes of all other inodes | [`UNWATCHED_TTL`] | their TTL expires |
 //! | pages of files without passthrough | like their attributes | size or mtime changed, or a writer closed the file |
 //!
@@ -29,7 +29,7 @@
 //! An event that arrives after the daemon read the source and before the kernel processed the reply would be lost: the
 //! kernel invalidates its cache, and then inserts the older reply. Three rules prevent that.
 //!
-//! 1. A request handler takes the [`Moment`] first, reads the source, registers the node, and finally checks whether
+//! 1. A request handler takes the [`Moment`](crate::lower::watch::Moment) first, reads the source, registers the node, and finally checks whether
 //!    events arrived for the name or the inode since. If so, the reply is cached for [`UNWATCHED_TTL`] only. The event
 //!    handler stamps an event first and looks up nodes afterwards, so one of the two sees the other
 //!    ([`Stamps`](crate::lower::watch::Stamps)).
@@ -56,16 +56,15 @@ mod caching;
 mod repeat_invalidation;
 mod watcher;
 
+use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use shunt_fuse::{Attributes, Expiry, FileType, Handle, NodeId};
+use shunt_fuse::{Expiry, Handle};
 
-use crate::lower::Component;
-use crate::lower::watch::Moment;
-use crate::options::UNHEARD;
-use crate::{CacheMode, Mirror};
+use crate::lower::Lower;
 pub(crate) use caching::open;
 pub use caching::{Caching, Heard};
 use watcher::Watcher;
@@ -75,11 +74,11 @@ pub const COHERENCE_BOUND: Duration = Duration::from_millis(100);
 
 /// Cache lifetime of attributes that may change without an event: the coherence bound, less the time of the reply and
 /// the kernel's rounding.
-const UNWATCHED_TTL: Expiry = Expiry::after(Duration::from_millis(75));
+pub(crate) const UNWATCHED_TTL: Expiry = Expiry::after(Duration::from_millis(75));
 
 /// Cache lifetime of attributes whose changes cause events. It is finite because a few changes cause none, such as
 /// flags set on a directory by `chattr(1)`.
-const ATTRIBUTES: Expiry = Expiry::after(Duration::from_secs(60));
+pub(crate) const WATCHED_ATTR_TTL: Expiry = Expiry::after(Duration::from_secs(60));
 
 /// The first protocol minor version with a notification that expires all names.
 const EXPIRES_ALL: u32 = 44;
@@ -93,76 +92,28 @@ pub(crate) struct Coherence {
 }
 
 impl Coherence {
+    /// Starts the watcher when a session begins.
+    ///
+    /// # Errors
+    /// No thread or descriptor is available.
+    pub(crate) fn start(&self, lower: &Arc<Lower>, session: &Handle) -> io::Result<()> {
+        let expires_all = session.negotiated().minor >= EXPIRES_ALL;
+        self.expires_all.store(expires_all, Ordering::Relaxed);
+        if session.passthrough().is_none() {
+            // The kernel caches pages: two writes within one clock tick leave the same mtime.
+            lower.watch_writers();
+        }
+        *self.watcher.lock() = Some(Watcher::start(lower.clone(), session.caches().clone())?);
+        Ok(())
+    }
+
+    /// Reports whether the kernel can expire all names with one notification.
+    pub(crate) fn expires_all(&self) -> bool {
+        self.expires_all.load(Ordering::Relaxed)
+    }
+
     /// Stops the watcher when the session ends.
     pub(crate) fn end(&self) {
         drop(self.watcher.lock().take());
-    }
-}
-
-/// A request about a name, with the moment at which it arrived.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Asked<'a> {
-    pub(crate) parent: NodeId,
-    pub(crate) name: Component<'a>,
-    /// The moment at which the request arrived; `None` without a watch.
-    pub(crate) since: Option<Moment>,
-}
-
-impl Mirror {
-    /// Records the moment of a request before it is handled.
-    pub(crate) fn asked<'a>(&self, parent: NodeId, name: Component<'a>) -> Asked<'a> {
-        Asked { parent, name, since: self.looking_into(parent) }
-    }
-
-    /// Records the moment before names of a directory are read, and watches the directory.
-    pub(crate) fn looking_into(&self, dir: NodeId) -> Option<Moment> {
-        self.lower.watch_dir(dir);
-        self.lower.moment()
-    }
-
-    /// Returns how long the kernel may cache a name.
-    pub(crate) fn believe_name(&self, asked: &Asked<'_>) -> Expiry {
-        match self.cache {
-            CacheMode::Coherent | CacheMode::Exclusive if self.lower.ignores_case(asked.parent) => {
-                // An event for another spelling of the name does not name this one.
-                return Expiry::NEVER_CACHED;
-            }
-            CacheMode::Coherent => {}
-            mode => return mode.time(),
-        }
-        if !self.lower.is_watched(asked.parent, asked.since)
-            || !self.coherence.expires_all.load(Ordering::Relaxed)
-        {
-            return Expiry::after(UNHEARD);
-        }
-        let quiet = self.lower.is_name_quiet(asked.name.as_cstr().to_bytes(), asked.since);
-        if quiet { Expiry::FOREVER } else { UNWATCHED_TTL }
-    }
-
-    /// Returns how long the kernel may cache attributes that were read since the given moment.
-    pub(crate) fn believe(&self, node: NodeId, attributes: &Attributes, since: Option<Moment>) -> Expiry {
-        if !matches!(attributes.file_type(), FileType::Directory | FileType::Symlink) {
-            return UNWATCHED_TTL;
-        }
-        if !self.lower.is_watched(node, since) {
-            return if self.lower.hears_of_inodes() { Expiry::after(UNHEARD) } else { UNWATCHED_TTL };
-        }
-        if self.lower.is_quiet(node, since) { ATTRIBUTES } else { UNWATCHED_TTL }
-    }
-
-    /// Starts the watcher when a session begins.
-    pub(crate) fn start_coherence(&self, session: &Handle) -> std::io::Result<()> {
-        if self.cache != CacheMode::Coherent {
-            return Ok(());
-        }
-        let expires_all = session.negotiated().minor >= EXPIRES_ALL;
-        self.coherence.expires_all.store(expires_all, Ordering::Relaxed);
-        if session.passthrough().is_none() {
-            // The kernel caches pages: two writes within one clock tick leave the same mtime.
-            self.lower.watch_writers();
-        }
-        let watcher = Watcher::start(self.lower.clone(), session.caches().clone())?;
-        *self.coherence.watcher.lock() = Some(watcher);
-        Ok(())
     }
 }

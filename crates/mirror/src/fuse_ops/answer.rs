@@ -4,20 +4,14 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use rustix::fs::{OFlags, StatVfs, Statx};
-use shunt_fuse::{
-    Attributes, Capabilities, Entry, Errno, Expiry, FileHandle, Handle, NodeId, OpenArgs, Opened, Request,
-    StatFs,
-};
+use rustix::fs::{OFlags, StatVfs};
+use shunt_fuse::{Capabilities, Entry, Errno, FileHandle, Handle, NodeId, OpenArgs, Opened, Request, StatFs};
 
-use super::attributes;
 use super::convert::caller;
-use super::hot_files::SMALL;
+use super::expiry::Asked;
 use super::lease::past_leases;
-use crate::coherence::Asked;
-use crate::lower::watch::Moment;
+use crate::hot_files::SMALL;
 use crate::lower::{Found, Opening};
-use crate::options::is_setid;
 use crate::{CacheMode, Mirror, PassthroughMode};
 
 impl Mirror {
@@ -39,19 +33,11 @@ impl Mirror {
         }
     }
 
-    /// Converts attributes and decides their expiry. `since` is the moment before they were read.
-    pub(super) fn expiring(&self, node: NodeId, stat: &Statx, since: Option<Moment>) -> (Attributes, Expiry) {
-        let attributes = attributes(stat);
-        let expiry = match self.cache {
-            _ if is_setid(&attributes) => Expiry::NEVER_CACHED,
-            CacheMode::Coherent => self.believe(node, &attributes, since),
-            mode => self.mappable.limit(node, mode.time()),
-        };
-        (attributes, expiry)
-    }
-
     /// Opens the lower file, waiting for leases unless the caller passed O_NONBLOCK.
-    pub(crate) async fn open_below(
+    ///
+    /// # Errors
+    /// The errors of [`Lower::open_file`](crate::lower::Lower::open_file).
+    pub async fn open_below(
         &self,
         request: &Request<'_>,
         node: NodeId,
@@ -101,7 +87,7 @@ impl Mirror {
         self.closing(opened)
     }
 
-    /// Reports whether a file is better read from the mount's own page cache: see [`hot_files`](super::hot_files).
+    /// Reports whether a file is better read from the mount's own page cache: see [`hot_files`](crate::hot_files).
     fn is_reread(&self, node: NodeId, opening: &Opening, flags: OFlags) -> bool {
         // A mapping that outlives its open may write the lower file at any time, bypassing this page cache.
         !flags.intersects(OFlags::RWMODE | OFlags::DIRECT | OFlags::TRUNC)
@@ -120,7 +106,7 @@ impl Mirror {
 
     /// Chooses how a file that was just created is served.
     pub(super) fn made(&self, request: &Request<'_>, found: &Found, opening: Opening, flags: u32) -> Opened {
-        if self.opens_nothing(request.session()) {
+        if self.serves_without_open(request.session()) {
             self.lower.keep_unopened(found, opening);
             return self.closing(Opened::cached(FileHandle(0)).keep_cache());
         }
@@ -130,7 +116,7 @@ impl Mirror {
     /// Reports whether files are read and written without OPEN. That is possible if all data goes through the mount's
     /// own page cache, only this mount changes it, and `close` has no error to report: an OPEN then serves no
     /// purpose.
-    pub(crate) fn opens_nothing(&self, session: &Handle) -> bool {
+    pub fn serves_without_open(&self, session: &Handle) -> bool {
         self.cache == CacheMode::Exclusive
             && self.passthrough == PassthroughMode::Off
             && !self.always_opens.load(Ordering::Acquire)
@@ -147,7 +133,7 @@ impl Mirror {
         handle: FileHandle,
         write: bool,
     ) -> Result<Arc<OwnedFd>, Errno> {
-        if self.opens_nothing(request.session()) {
+        if self.serves_without_open(request.session()) {
             return past_leases(request, || self.lower.unopened_file(node, write)).await;
         }
         Ok(self.lower.file(handle.0)?.file.clone())

@@ -5,11 +5,11 @@ use shunt_fuse::{Attributes, Errno, FileType, Name, Request, SetAttributes, SetT
 
 use crate::lower::{Caller, Changes, Component, NewTime, XattrAnswer};
 
-pub(crate) fn component(name: Name<'_>) -> Result<Component<'_>, Errno> {
+pub(super) fn component(name: Name<'_>) -> Result<Component<'_>, Errno> {
     Component::new(name.as_cstr())
 }
 
-pub(crate) fn caller(request: &Request<'_>) -> Caller {
+pub(super) fn caller(request: &Request<'_>) -> Caller {
     let pid = i32::try_from(request.pid()).ok().and_then(rustix::process::Pid::from_raw);
     Caller { uid: request.uid(), gid: request.gid(), group: request.supplementary_groups().next(), pid }
 }

@@ -3,25 +3,31 @@
 use shunt_fuse::{DirectoryPlusBuffer, Entry, Errno, FileHandle, NodeId, Request};
 
 use super::convert;
-use crate::coherence::Asked;
+use super::expiry::Asked;
 use crate::lower::Component;
 use crate::lower::listing::DirEntry;
 use crate::{CacheMode, Mirror};
 
 /// A filter over directory listings.
-pub(crate) trait Show {
+pub trait ListingFilter {
     /// Reports whether the caller may see a name.
+    ///
+    /// # Errors
+    /// The listing ends with this error.
     fn shows(&mut self, entry: &DirEntry<'_>) -> Result<bool, Errno>;
     /// Returns the entry to list with a name that was looked up; `None` lists the name alone.
+    ///
+    /// # Errors
+    /// The listing ends with this error.
     fn entry(&mut self, name: &[u8], entry: Entry) -> Result<Option<Entry>, Errno>;
     /// Undoes the lookup of an entry that did not fit into the buffer.
     fn untold(&mut self, node: NodeId);
 }
 
 /// A filter that shows every entry unchanged.
-pub(super) struct ShowAll<'a>(pub(super) &'a Mirror);
+pub(super) struct Unfiltered<'a>(pub(super) &'a Mirror);
 
-impl Show for ShowAll<'_> {
+impl ListingFilter for Unfiltered<'_> {
     fn shows(&mut self, _entry: &DirEntry<'_>) -> Result<bool, Errno> {
         Ok(true)
     }
@@ -37,37 +43,43 @@ impl Show for ShowAll<'_> {
 
 impl Mirror {
     /// Lists a directory by names (READDIR).
-    pub(crate) fn list_names(
+    ///
+    /// # Errors
+    /// The error of `getdents64(2)`, or of the filter.
+    pub fn list_names(
         &self,
         request: &Request<'_>,
         node: NodeId,
         handle: FileHandle,
         offset: u64,
         out: &mut shunt_fuse::DirectoryBuffer,
-        show: &mut impl Show,
+        filter: &mut impl ListingFilter,
     ) -> Result<(), Errno> {
         let handle = self.dir_handle(request, handle);
         self.lower.list(node, handle, offset, |_, entry| {
-            Ok(!show.shows(&entry)?
+            Ok(!filter.shows(&entry)?
                 || out.push(entry.name.to_bytes(), entry.ino, convert::kind(entry.kind), entry.next))
         })
     }
 
     /// Lists a directory with an entry for each name (READDIRPLUS).
-    pub(crate) fn list_entries(
+    ///
+    /// # Errors
+    /// The error of `getdents64(2)`, or of the filter.
+    pub fn list_entries(
         &self,
         request: &Request<'_>,
         node: NodeId,
         handle: FileHandle,
         offset: u64,
         out: &mut DirectoryPlusBuffer,
-        show: &mut impl Show,
+        filter: &mut impl ListingFilter,
     ) -> Result<(), Errno> {
         let handle = self.dir_handle(request, handle);
         let since = self.looking_into(node);
         self.lower.list(node, handle, offset, |dir, entry| {
             let name = entry.name.to_bytes();
-            if !show.shows(&entry)? {
+            if !filter.shows(&entry)? {
                 return Ok(true);
             }
             if !out.has_room_for(name) {
@@ -85,14 +97,14 @@ impl Mirror {
             };
             let shown = match found {
                 None => None,
-                Some(found) => show.entry(name, found)?,
+                Some(found) => filter.entry(name, found)?,
             };
             let Some(shown) = shown else {
                 return Ok(out.push_name(name, entry.ino, convert::kind(entry.kind), entry.next));
             };
             let taken = out.push(name, &shown, entry.next);
             if !taken {
-                show.untold(shown.node);
+                filter.untold(shown.node);
             }
             Ok(taken)
         })

@@ -1,13 +1,11 @@
 //! The FUSE layer of the mirror: translates each request and passes it to the engine.
 
 mod answer;
-pub(crate) mod convert;
-pub(crate) mod hot_files;
+mod convert;
+mod expiry;
 mod idempotency;
 mod lease;
 pub(crate) mod listing;
-pub(crate) mod search;
-pub(crate) mod writable_mmap;
 
 use std::ffi::CStr;
 use std::os::fd::AsFd;
@@ -21,20 +19,25 @@ use shunt_fuse::{
 
 use crate::lower::{self, Component};
 use crate::{CacheMode, Mirror};
-use convert::{attributes, caller, component};
+use convert::{caller, component};
 use lease::past_leases;
 
 const O_APPEND: u32 = rustix::fs::OFlags::APPEND.bits();
 
 impl Mirror {
     /// Starts a session. `inner` maps a node that the kernel holds open since an earlier daemon to the engine's node.
-    pub(crate) fn start_with(
+    ///
+    /// # Errors
+    /// The watcher of the source cannot be started.
+    pub fn start_with(
         &self,
         session: &Handle,
         inner: &dyn Fn(NodeId) -> Option<NodeId>,
     ) -> std::io::Result<()> {
         self.pruner.start(session);
-        self.start_coherence(session)?;
+        if self.cache == CacheMode::Coherent {
+            self.coherence.start(&self.lower, session)?;
+        }
         self.start_takeover(session, inner)?;
         if let Some(passthrough) = session.passthrough()
             && let Some(nameless) = self.lower.nameless_file()
@@ -211,7 +214,7 @@ impl FileSystem for Mirror {
     }
 
     async fn open(&self, request: &Request<'_>, node: NodeId, args: OpenArgs) -> Result<Opened, Errno> {
-        if self.opens_nothing(request.session()) {
+        if self.serves_without_open(request.session()) {
             // The kernel remembers ENOSYS: it never sends OPEN or RELEASE for files again, and requests name the inode
             // alone.
             return Err(Errno::NOSYS);
@@ -279,7 +282,7 @@ impl FileSystem for Mirror {
         handle: FileHandle,
         _owner: LockOwner,
     ) -> Result<(), Errno> {
-        if self.opens_nothing(request.session()) {
+        if self.serves_without_open(request.session()) {
             // The kernel remembers ENOSYS. A close has no error to report here, and the kernel handles locks itself.
             return Err(Errno::NOSYS);
         }
@@ -317,7 +320,7 @@ impl FileSystem for Mirror {
         offset: u64,
         out: &mut DirectoryBuffer,
     ) -> Result<(), Errno> {
-        self.list_names(request, node, handle, offset, out, &mut listing::ShowAll(self))
+        self.list_names(request, node, handle, offset, out, &mut listing::Unfiltered(self))
     }
 
     async fn readdirplus(
@@ -328,7 +331,7 @@ impl FileSystem for Mirror {
         offset: u64,
         out: &mut DirectoryPlusBuffer,
     ) -> Result<(), Errno> {
-        self.list_entries(request, node, handle, offset, out, &mut listing::ShowAll(self))
+        self.list_entries(request, node, handle, offset, out, &mut listing::Unfiltered(self))
     }
 
     async fn releasedir(&self, request: &Request<'_>, _node: NodeId, args: ReleaseArgs) -> Result<(), Errno> {

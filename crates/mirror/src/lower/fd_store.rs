@@ -12,9 +12,9 @@ use rustix::io::Errno;
 use shunt_fuse::{NodeId, TableNode as _};
 
 use super::Lower;
+use super::identity::Identity;
 use super::node_id::Ident;
 use super::open_files::OpenFile;
-use super::ops::Identity;
 
 /// Stores open files for the process that takes over from this one.
 pub trait FdStore: Send + Sync {

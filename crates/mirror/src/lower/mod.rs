@@ -1,7 +1,7 @@
 //! The engine: a directory tree addressed by node ids, independent of requests, sessions and kernel caches. Its
 //! comments call the kernel that holds these ids the client.
 
-pub(crate) mod bind_mount;
+pub mod bind_mount;
 mod casefold;
 pub mod codec;
 pub mod component;
@@ -13,6 +13,7 @@ pub mod features;
 mod generated;
 pub mod handle;
 pub mod hints;
+mod identity;
 pub mod idmap;
 pub mod limits;
 pub mod listing;
@@ -22,8 +23,10 @@ pub mod node;
 pub mod node_id;
 pub mod open_files;
 mod open_inode;
+pub mod opener;
 mod ops;
 mod path;
+mod read_times;
 #[cfg(test)]
 mod reconnect_tests;
 pub mod resume;
@@ -32,6 +35,7 @@ pub mod source;
 mod sys;
 #[cfg(test)]
 mod tests;
+mod user_namespace;
 pub mod watch;
 
 use std::hash::{BuildHasher, RandomState};
@@ -49,6 +53,7 @@ pub use credentials::Caller;
 pub use features::Features;
 pub use idmap::{IdMap, IdMaps};
 pub use ops::{Changes, Found, NewTime, Opening, XattrAnswer, seek, sync};
+pub use read_times::ReadTimes;
 
 use credentials::AsMember;
 use devices::{Devices, Numbered};
@@ -65,8 +70,6 @@ use open_files::{Handles, OpenFiles};
 use shares::Shares;
 use source::Source;
 use watch::Watch;
-
-use crate::options::ReadTimes;
 
 /// The `statx` mask of all stat calls.
 const STAT: StatxFlags = StatxFlags::BASIC_STATS.union(StatxFlags::BTIME).union(StatxFlags::MNT_ID);

@@ -5,17 +5,16 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::RwLock;
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Statx, StatxAttributes, StatxFlags};
+use rustix::fs::{AtFlags, FileType, Statx, StatxAttributes, StatxFlags};
 use rustix::io::Errno;
 
 use super::casefold::CaseFolding;
 use super::codec::Codec;
 use super::fd_store::FdStore;
 use super::generated;
-use super::handle::FileHandle;
 use super::node_id;
-use super::sys::ProcPath;
-use super::watch::Watch;
+use super::opener::Opener;
+use super::watch::{Watch, WatchedMount};
 
 /// A mount, or a part of one with a device number of its own (a subvolume of btrfs).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,19 +32,6 @@ impl MountKey {
     }
 }
 
-/// The means of opening files of a mount by handle.
-#[derive(Debug, Clone)]
-pub struct Opener {
-    /// An open file of the mount.
-    pub fd: Arc<OwnedFd>,
-    /// The layout of its file handles, if known.
-    pub codec: Option<Codec>,
-}
-
-/// File systems whose handles go stale while the file exists: FUSE (inodes that its server forgot) and FAT (inodes
-/// evicted from the cache).
-const STALE_HANDLES: [i64; 2] = [0x6573_5546, 0x4d44];
-
 #[derive(Debug)]
 struct Mount {
     key: MountKey,
@@ -58,14 +44,6 @@ struct Mount {
     letters: CaseFolding,
     /// Set if change events of its file system are received.
     watched: Option<WatchedMount>,
-}
-
-/// A mount whose file system is watched for changes.
-#[derive(Debug, Clone)]
-pub(super) struct WatchedMount {
-    pub(super) index: u16,
-    pub(super) opener: Opener,
-    fsid: u64,
 }
 
 /// The mounts seen so far, each with a stable index that nodes refer to.
@@ -128,7 +106,7 @@ impl Mounts {
         if let Some(index) = position(&self.seen.read()) {
             return Ok(index as u16);
         }
-        let mut opener = probe(fd, kind, ino);
+        let mut opener = Opener::probe(fd, kind, ino);
         let whole = is_whole(fd);
         let mut seen = self.seen.write();
         if let Some(index) = position(&seen) {
@@ -254,22 +232,4 @@ fn is_whole(fd: BorrowedFd<'_>) -> bool {
     rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH, StatxFlags::INO).is_ok_and(|stat| {
         stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT) && ROOTS.contains(&(magic, stat.stx_ino))
     })
-}
-
-/// Opens a file of the mount, and opens it again by its handle, to verify that both work.
-fn probe(fd: BorrowedFd<'_>, kind: FileType, ino: u64) -> Result<Opener, Errno> {
-    let magic = rustix::fs::fstatfs(fd)?.f_type;
-    if STALE_HANDLES.contains(&magic) {
-        return Err(Errno::OPNOTSUPP);
-    }
-    let handle = FileHandle::of(fd)?;
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY;
-    let mount = match kind {
-        FileType::Directory => rustix::fs::openat(fd, c".", flags | OFlags::DIRECTORY, Mode::empty())?,
-        FileType::RegularFile => rustix::fs::openat(CWD, ProcPath::new(fd).as_cstr(), flags, Mode::empty())?,
-        // Opening a device or a pipe has side effects.
-        _ => return Err(Errno::OPNOTSUPP),
-    };
-    handle.open(mount.as_fd(), OFlags::PATH)?;
-    Ok(Opener { fd: Arc::new(mount), codec: Codec::of(&handle, ino).map(|(codec, _)| codec) })
 }

@@ -8,10 +8,10 @@ use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use shunt_fuse::{NodeId, TableNode};
 
+use super::identity::Identity;
 use super::node::{Location, Node};
 use super::node_id::Ident;
 use super::open_files::OpenFile;
-use super::ops::Identity;
 use super::sys::ProcPath;
 use super::{Component, Lower, STAT, credentials};
 

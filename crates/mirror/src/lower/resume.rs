@@ -8,9 +8,10 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 use shunt_fuse::NodeId;
 
+use super::identity::Identity;
 use super::listing::Listing;
 use super::open_files::OpenFile;
-use super::ops::{Identity, filter, writes};
+use super::ops::{filter, writes};
 use super::{Lower, credentials};
 
 /// A file or directory that the client has open.

@@ -7,8 +7,8 @@ use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxAttributes, StatxFlags};
 use rustix::io::Errno;
 use rustix::mount::OpenTreeFlags;
 
+use super::read_times::ReadTimes;
 use super::sys;
-use crate::options::ReadTimes;
 
 /// The opened root of the source.
 #[derive(Debug)]

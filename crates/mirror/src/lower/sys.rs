@@ -6,13 +6,10 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use rustix::fs::OFlags;
 use rustix::io::Errno;
-use rustix::pipe::PipeFlags;
-use rustix::process::Pid;
 
 use shunt_fuse::mount::Atime;
 
-use super::bind_mount::Held;
-use crate::options::ReadTimes;
+use super::read_times::ReadTimes;
 
 pub(super) fn check(result: libc::c_long) -> Result<libc::c_long, Errno> {
     if result >= 0 {
@@ -169,32 +166,6 @@ pub(super) fn settle(tree: BorrowedFd<'_>, settling: &Settling<'_>) -> Result<()
         )
     };
     check(result).map(drop)
-}
-
-/// Forks a process that only holds a new user namespace.
-pub(super) fn new_user_namespace() -> Result<Held, Errno> {
-    let (held, line) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
-    let (said, say) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
-    // SAFETY: the child calls nothing but system calls on numbers and on memory of its own stack, then ends.
-    let pid = unsafe {
-        match libc::fork() {
-            0 => {
-                libc::close(line.as_raw_fd());
-                let mut byte = 0u8;
-                if libc::unshare(libc::CLONE_NEWUSER) == 0
-                    && libc::write(say.as_raw_fd(), (&raw const byte).cast(), 1) == 1
-                {
-                    // Block until the other end is closed.
-                    libc::read(held.as_raw_fd(), (&raw mut byte).cast(), 1);
-                }
-                libc::_exit(0)
-            }
-            pid => pid,
-        }
-    };
-    drop(say);
-    let pid = check(pid.into()).ok().and_then(|pid| Pid::from_raw(pid as i32)).ok_or(Errno::AGAIN)?;
-    Held { pid, line: Some(line) }.ready(said)
 }
 
 /// Sets this thread's file-system user id. Returns `false` if the kernel rejected it.

@@ -13,8 +13,9 @@ use std::sync::{Arc, Mutex, OnceLock};
 use shunt_fuse::guardian::HandOver;
 use shunt_fuse::mount::MountPoint;
 use shunt_fuse::mount::bdi::BdiTuning;
-use shunt_mirror::{AuditLog, KernelEnforcer, MirrorOptions, PolicyFs};
+use shunt_mirror::MirrorOptions;
 use shunt_policy::{Content, Op, Policy, Somebody};
+use shunt_policyfs::{AuditLog, KernelEnforcer, PolicyFs};
 
 use self::file::PolicyFile;
 use self::follow::Followed;

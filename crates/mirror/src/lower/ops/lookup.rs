@@ -8,6 +8,7 @@ use rustix::io::Errno;
 use shunt_fuse::{NodeId, TableNode};
 
 use super::super::handle::FileHandle;
+use super::super::identity::Identity;
 use super::super::mounts::MountKey;
 use super::super::node::{Location, Node};
 use super::super::sys::ProcPath;
@@ -36,7 +37,7 @@ impl Lower {
     ///
     /// # Errors
     /// ESTALE if its inode was deleted.
-    pub(crate) fn again(&self, id: NodeId) -> Result<Found, Errno> {
+    pub fn again(&self, id: NodeId) -> Result<Found, Errno> {
         let reached = self.open_path(id)?;
         let stat = rustix::fs::statx(&reached, c"", AtFlags::EMPTY_PATH, STAT)?;
         Ok(Found { id: self.nodes.acquire(self.node(id)?)?, stat: self.shown(stat) })
@@ -123,13 +124,6 @@ impl Lower {
         }
         Ok((Identity::Descriptor(Box::new(move |fd| node(Location::Fd(fd)))), stat))
     }
-}
-
-pub(in super::super) enum Identity {
-    /// A complete node.
-    Handle(Node),
-    /// A node that still needs an O_PATH descriptor.
-    Descriptor(Box<dyn FnOnce(Arc<OwnedFd>) -> Node>),
 }
 
 fn reopen_path(file: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {

@@ -15,7 +15,6 @@ mod xattr;
 pub use attributes::{Changes, NewTime};
 pub use data::{seek, sync};
 pub use lookup::Found;
-pub(super) use lookup::Identity;
 pub use open::Opening;
 pub(super) use open::{filter, writes};
 pub use xattr::XattrAnswer;

@@ -17,12 +17,12 @@ use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, Statx};
 use rustix::io::Errno;
 use shunt_fuse::{NodeId, TableNode};
 
+use super::super::identity::Identity;
 use super::super::listing::{DirEntry, Listing};
 use super::super::node::Node;
 use super::super::sys::ProcPath;
 use super::super::{Component, Lower, credentials};
 use super::Found;
-use super::lookup::Identity;
 
 const LIST: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 

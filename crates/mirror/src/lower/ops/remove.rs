@@ -7,8 +7,8 @@ use rustix::fs::{AtFlags, RenameFlags};
 use rustix::io::Errno;
 use shunt_fuse::NodeId;
 
+use super::super::identity::Identity;
 use super::super::{Component, Lower};
-use super::Identity;
 
 impl Lower {
     /// Removes a name that is not a directory.

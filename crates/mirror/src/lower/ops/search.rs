@@ -12,11 +12,11 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use shunt_fuse::{NodeId, TableNode as _};
 
 use super::super::handle::FileHandle;
+use super::super::identity::Identity;
 use super::super::listing::Listing;
 use super::super::node::Location;
 use super::super::node_id::Ident;
 use super::super::{Component, Lower, STAT, credentials};
-use super::lookup::Identity;
 
 const LIST: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY);
 

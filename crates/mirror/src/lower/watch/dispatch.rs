@@ -10,13 +10,12 @@ use rustix::io::Errno;
 use shunt_fuse::{NodeId, TableNode};
 
 use super::super::handle::FileHandle;
-use super::super::mounts::WatchedMount;
+use super::super::identity::Identity;
 use super::super::node::{Location, Node};
-use super::super::ops::Identity;
 use super::super::{Component, Lower};
 use super::event::{self, Event, RawFid};
 use super::inotify::{self, Inotify};
-use super::{Change, Group, Watch};
+use super::{Change, Group, Watch, WatchedMount};
 
 impl Lower {
     /// Reads events and reports the changes that affect the client's caches to `tell`. Returns `false` if there are no

@@ -7,6 +7,7 @@ mod fanotify;
 mod inotify;
 mod stamps;
 mod validity;
+mod watched_mount;
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,6 +18,7 @@ use shunt_fuse::NodeId;
 pub use fanotify::Fanotify;
 use inotify::Inotify;
 pub use stamps::{Moment, Stamps};
+pub(super) use watched_mount::WatchedMount;
 
 /// A change that affects the client's caches.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

@@ -10,7 +10,7 @@ use std::path::Path;
 
 use rustix::fs::OFlags;
 use rustix::io::Errno;
-use shunt_mirror::Leases;
+use shunt_policyfs::Leases;
 
 /// Limit of the size of a policy.
 const LARGEST_BYTES: u64 = 8 << 20;

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use shunt_fuse::mount::MountPoint;
-use shunt_mirror::PolicyFs;
+use shunt_policyfs::PolicyFs;
 
 use super::file::{PolicyFile, Stamp, Writers};
 use super::origin::Origin;

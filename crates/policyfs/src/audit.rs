@@ -26,15 +26,15 @@ struct AuditFile {
 }
 
 /// One audited decision.
-pub(super) struct Line<'a> {
-    pub(super) rule: &'a str,
-    pub(super) line: usize,
-    pub(super) op: &'static str,
-    pub(super) outcome: &'static str,
-    pub(super) path: &'a [u8],
-    pub(super) uid: u32,
-    pub(super) gid: u32,
-    pub(super) pid: u32,
+pub(crate) struct Line<'a> {
+    pub(crate) rule: &'a str,
+    pub(crate) line: usize,
+    pub(crate) op: &'static str,
+    pub(crate) outcome: &'static str,
+    pub(crate) path: &'a [u8],
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+    pub(crate) pid: u32,
 }
 
 impl AuditLog {
@@ -53,7 +53,7 @@ impl AuditLog {
     }
 
     /// Writes to a file that is open for appending.
-    pub(super) fn into(file: File) -> Self {
+    pub(crate) fn into(file: File) -> Self {
         Self { file: Some(Mutex::new(AuditFile { file, failed: false })), required: false }
     }
 
@@ -62,7 +62,7 @@ impl AuditLog {
         self.required = true;
     }
 
-    pub(super) fn file(&self) -> Option<File> {
+    pub(crate) fn file(&self) -> Option<File> {
         self.file.as_ref()?.lock().file.try_clone().ok()
     }
 
@@ -70,7 +70,7 @@ impl AuditLog {
     ///
     /// # Errors
     /// EIO if the line is [required](Self::require) and cannot be written.
-    pub(super) fn tell(&self, line: &Line<'_>) -> Result<(), Errno> {
+    pub(crate) fn tell(&self, line: &Line<'_>) -> Result<(), Errno> {
         let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let text = json!({
             "time": time.as_secs_f64(),

@@ -7,7 +7,7 @@
 //!
 //! An unknown node is never opened: ESTALE makes the kernel repeat the lookup, which registers the node. That covers
 //! every change behind the kernel's back: a new policy, or a name that moved to another rule set. After a takeover the
-//! next daemon continues with the same nodes: see [`records`](super::records).
+//! next daemon continues with the same nodes: see [`records`](crate::records).
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -18,22 +18,22 @@ use parking_lot::Mutex;
 use shunt_fuse::{Errno, NodeId};
 use shunt_policy::{Redaction, RuleSet};
 
-use super::records::{Place, Records, Restored, Was, What};
+use crate::records::{Place, Records, Restored, Was, What};
 
 /// Tag of the ids allocated here: no node of the engine and no takeover mark has exactly these high bits.
 const OURS: u64 = 0b0011 << 60;
 
 /// A file as some callers see it.
 #[derive(Clone)]
-pub(super) struct View {
+pub(crate) struct View {
     /// The engine's node.
-    pub(super) inner: NodeId,
+    pub(crate) inner: NodeId,
     /// The rules that match it.
-    pub(super) class: RuleSet,
+    pub(crate) class: RuleSet,
     /// The part of the file that its readers do not see.
-    pub(super) redaction: Option<Arc<Redaction>>,
+    pub(crate) redaction: Option<Arc<Redaction>>,
     /// The path by which it was found, if rules require an audit.
-    pub(super) path: Option<Arc<[u8]>>,
+    pub(crate) path: Option<Arc<[u8]>>,
 }
 
 #[derive(PartialEq, Eq, Hash)]
@@ -76,7 +76,7 @@ struct Tables {
 }
 
 /// The result of resolving a node id.
-pub(super) enum Seen {
+pub(crate) enum Seen {
     /// A node of the engine that no rule matches.
     Free(NodeId),
     /// A node with rules.
@@ -88,7 +88,7 @@ pub(super) enum Seen {
 }
 
 /// All nodes that the kernel holds.
-pub(super) struct Views(Mutex<Tables>);
+pub(crate) struct Views(Mutex<Tables>);
 
 impl Default for Views {
     fn default() -> Self {
@@ -108,7 +108,7 @@ impl Views {
     ///
     /// # Errors
     /// ESTALE if the rules changed.
-    pub(super) fn show(&self, generation: u64, view: View) -> Result<(NodeId, bool), Errno> {
+    pub(crate) fn show(&self, generation: u64, view: View) -> Result<(NodeId, bool), Errno> {
         let mut tables = self.0.lock();
         if tables.generation != generation {
             return Err(Errno::STALE);
@@ -138,7 +138,7 @@ impl Views {
     ///
     /// # Errors
     /// ESTALE if another daemon allocated the id.
-    pub(super) fn get(&self, id: NodeId) -> Result<Seen, Errno> {
+    pub(crate) fn get(&self, id: NodeId) -> Result<Seen, Errno> {
         let tables = self.0.lock();
         match tables.known.get(&id) {
             Some(known) if known.retired => Ok(Seen::Retired(known.view.clone())),
@@ -150,7 +150,7 @@ impl Views {
     }
 
     /// Drops lookup references of the kernel; returns the engine's node.
-    pub(super) fn forget(&self, id: NodeId, lookups: u64) -> NodeId {
+    pub(crate) fn forget(&self, id: NodeId, lookups: u64) -> NodeId {
         let mut tables = self.0.lock();
         let Some(known) = tables.known.get_mut(&id) else { return id };
         let inner = known.view.inner;
@@ -165,21 +165,21 @@ impl Views {
     }
 
     /// Removes a node that the engine no longer holds.
-    pub(super) fn gone(&self, inner: NodeId) {
+    pub(crate) fn gone(&self, inner: NodeId) {
         let mut tables = self.0.lock();
         tables.end_free(inner);
         tables.remove(inner);
     }
 
     /// Reports whether a node of the engine is registered here.
-    pub(super) fn notes(&self, inner: NodeId) -> bool {
+    pub(crate) fn notes(&self, inner: NodeId) -> bool {
         let tables = self.0.lock();
         tables.free.contains_key(&inner) || tables.known.contains_key(&inner)
     }
 
     /// Moves a file to the rules of its new name. If it is the only name, the node continues under them; otherwise the
     /// node is looked up again on its next use. Returns the node that continues, if any, and the retired ones.
-    pub(super) fn moved(
+    pub(crate) fn moved(
         &self,
         inner: NodeId,
         from: &RuleSet,
@@ -222,7 +222,7 @@ impl Views {
 
     /// Retires all nodes after a policy change, so that everything is decided again. Returns the new generation and all
     /// nodes that the kernel holds under the old rules.
-    pub(super) fn retire_all(&self) -> (u64, Vec<NodeId>) {
+    pub(crate) fn retire_all(&self) -> (u64, Vec<NodeId>) {
         let mut tables = self.0.lock();
         let nodes = tables.free.keys().chain(tables.known.keys()).copied().collect();
         tables.ids.clear();
@@ -239,12 +239,12 @@ impl Views {
     }
 
     /// Starts recording nodes for the next daemon. Must be called before the kernel receives any node.
-    pub(super) fn keep(&self, records: Records) {
+    pub(crate) fn keep(&self, records: Records) {
         self.0.lock().records = Some(records);
     }
 
     /// Restores the nodes of an earlier daemon with the same rules.
-    pub(super) fn restore(&self, records: Records, restored: Vec<Restored>, none: &RuleSet) {
+    pub(crate) fn restore(&self, records: Records, restored: Vec<Restored>, none: &RuleSet) {
         let mut tables = self.0.lock();
         tables.records = Some(records);
         for Restored { place, node, inner, lookups, what } in restored {
@@ -267,19 +267,19 @@ impl Views {
     }
 
     /// Runs `f` on the records for the next daemon, if there are any.
-    pub(super) fn with_records<T>(&self, f: impl FnOnce(&Records) -> T) -> Option<T> {
+    pub(crate) fn with_records<T>(&self, f: impl FnOnce(&Records) -> T) -> Option<T> {
         self.0.lock().records.as_ref().map(f)
     }
 
     /// Reports whether the kernel may know a file by several ids: an update of one does not reach the other's caches.
-    pub(super) fn is_several(&self, inner: NodeId) -> bool {
+    pub(crate) fn is_several(&self, inner: NodeId) -> bool {
         let tables = self.0.lock();
         let ids = tables.shown.get(&inner).map_or(0, Vec::len);
         ids + usize::from(tables.free.contains_key(&inner)) > 1
     }
 
     /// Returns the other ids by which the kernel knows a file.
-    pub(super) fn others(&self, inner: NodeId, id: NodeId) -> Vec<NodeId> {
+    pub(crate) fn others(&self, inner: NodeId, id: NodeId) -> Vec<NodeId> {
         let tables = self.0.lock();
         let free = tables.free.get_key_value(&inner).map(|(node, _)| node);
         let ids = tables.shown.get(&inner).into_iter().flatten().chain(free);
@@ -287,12 +287,12 @@ impl Views {
     }
 
     /// Reports whether the kernel holds an id allocated here.
-    pub(super) fn holds(&self, id: NodeId) -> bool {
+    pub(crate) fn holds(&self, id: NodeId) -> bool {
         self.0.lock().known.contains_key(&id)
     }
 
     /// Number of registered nodes.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         let tables = self.0.lock();
         tables.free.len() + tables.known.len()
     }

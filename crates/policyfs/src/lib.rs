@@ -8,7 +8,7 @@
 //!
 //! All users share the kernel's dentries and inodes. A name whose meaning depends on the caller or on the contents of
 //! the file is never cached, not even as a negative entry, and listings omit its inode. All other names are cached as
-//! the mirror caches them. A caller with a redacted view of a file gets a different inode: see [`policy_inodes`]. Every
+//! the mirror caches them. A caller with a redacted view of a file gets a different inode: see `policy_inodes`. Every
 //! open sends a request, which decides again for its caller. If the meaning of the name changed since, the reply is
 //! ESTALE and the kernel repeats the lookup.
 //!
@@ -43,9 +43,9 @@ use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
 use shunt_fuse::{Capabilities, Config, Expiry, Handle};
+use shunt_mirror::{Mirror, MirrorError, MirrorOptions};
 use shunt_policy::Policy;
 
-use crate::{Mirror, MirrorError, MirrorOptions};
 pub use audit::AuditLog;
 use grafts::Grafts;
 use kernel_enforcer::Gated;

@@ -1,30 +1,30 @@
 //! Directory listings without hidden names.
 
 use shunt_fuse::{Entry, Errno, NodeId, Request};
+use shunt_mirror::ListingFilter;
+use shunt_mirror::lower::Component;
+use shunt_mirror::lower::listing::DirEntry;
 use shunt_policy::{Op, Outcome};
 
-use super::PolicyFs;
-use super::caller::Asker;
-use super::content::Peeked;
-use super::decide::Spot;
-use crate::fuse_ops::listing::Show;
-use crate::lower::Component;
-use crate::lower::listing::DirEntry;
+use crate::PolicyFs;
+use crate::caller::Asker;
+use crate::content::Peeked;
+use crate::decide::Spot;
 
 /// The listing filter for one caller and one directory.
-pub(super) struct ShowSome<'a, 'b> {
-    pub(super) policed: &'a PolicyFs,
-    pub(super) request: &'a Request<'b>,
-    pub(super) asker: Asker<'a>,
-    pub(super) dir: NodeId,
-    pub(super) spot: Spot,
-    pub(super) hides: bool,
+pub(crate) struct PolicyFilter<'a, 'b> {
+    policed: &'a PolicyFs,
+    request: &'a Request<'b>,
+    asker: Asker<'a>,
+    dir: NodeId,
+    spot: Spot,
+    hides: bool,
     /// Entries may be passed to the kernel, because each file has only one spelling.
     entries: bool,
 }
 
-impl<'a, 'b> ShowSome<'a, 'b> {
-    pub(super) fn new(policed: &'a PolicyFs, request: &'a Request<'b>, dir: NodeId) -> Result<Self, Errno> {
+impl<'a, 'b> PolicyFilter<'a, 'b> {
+    pub(crate) fn new(policed: &'a PolicyFs, request: &'a Request<'b>, dir: NodeId) -> Result<Self, Errno> {
         let spot = policed.dir_spot(dir)?;
         let hides = spot.place.hides_names();
         let entries = policed.is_spelled_once(&spot.place, dir);
@@ -44,7 +44,7 @@ impl<'a, 'b> ShowSome<'a, 'b> {
     }
 }
 
-impl Show for ShowSome<'_, '_> {
+impl ListingFilter for PolicyFilter<'_, '_> {
     fn shows(&mut self, entry: &DirEntry<'_>) -> Result<bool, Errno> {
         if !self.hides || entry.is_dots() {
             return Ok(true);
@@ -59,7 +59,7 @@ impl Show for ShowSome<'_, '_> {
         if !class.asks_what() {
             return Ok(decide(&shunt_policy::NoContent));
         }
-        let lower = &self.policed.mirror.lower;
+        let lower = self.policed.mirror.engine();
         let Ok(found) = lower.lookup(self.dir, Component::new(entry.name)?) else { return Ok(false) };
         let shows = decide(&Peeked::new(lower, found.id));
         lower.forget(found.id, 1);
@@ -69,10 +69,10 @@ impl Show for ShowSome<'_, '_> {
     fn entry(&mut self, name: &[u8], entry: Entry) -> Result<Option<Entry>, Errno> {
         let spot = self.below(name);
         // A pinned name may lead to another inode than in the source.
-        let pinned = self.policed.mirror.pins.get(self.dir, name).is_some();
+        let pinned = self.policed.mirror.pins().get(self.dir, name).is_some();
         if pinned || !self.entries || !spot.class.is_name_constant() {
             // The kernel would share the entry with the next caller.
-            self.policed.mirror.lower.forget(entry.node, 1);
+            self.policed.mirror.engine().forget(entry.node, 1);
             return Ok(None);
         }
         // If this fails, the name is looked up when it is used.

@@ -4,7 +4,7 @@
 //! each read, and data read while they changed is discarded.
 //!
 //! Times do not reveal every change: a second change within the same clock tick leaves no trace, and a write updates
-//! the time before it has changed the last byte. So reads happen under a [lease](super::lease), which the kernel grants
+//! the time before it has changed the last byte. So reads happen under a [lease](crate::lease), which the kernel grants
 //! while no process has the file open for writing. Without a lease, a file that changed a moment ago is not read. A
 //! single write that pauses half way for longer than that would be mistaken for a file at rest.
 
@@ -16,12 +16,12 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use parking_lot::Mutex;
 use rustix::fs::Stat;
 use rustix::io::Errno;
+use shunt_mirror::lower::open_files::OpenFile;
 use shunt_policy::Redaction;
 use shunt_policy::redact::{self, Edits, RedactError};
 
-use super::content::Opened;
-use super::lease::{Lease, Leases};
-use crate::lower::open_files::OpenFile;
+use crate::content::Opened;
+use crate::lease::{Lease, Leases};
 
 /// Age below which a file may still be changing: well above a tick of the slowest clock and the duration of a write.
 const FRESH: Duration = Duration::from_millis(50);
@@ -52,7 +52,7 @@ impl Stamp {
 }
 
 /// A file that is open with a redaction.
-pub(super) struct Redacted {
+pub(crate) struct Redacted {
     file: Arc<OpenFile>,
     redaction: Arc<Redaction>,
     leases: Leases,
@@ -64,7 +64,7 @@ impl Redacted {
     ///
     /// # Errors
     /// EACCES if that would take too long, or the error of reading.
-    pub(super) fn new(file: Arc<OpenFile>, redaction: Arc<Redaction>) -> Result<Self, Errno> {
+    pub(crate) fn new(file: Arc<OpenFile>, redaction: Arc<Redaction>) -> Result<Self, Errno> {
         let redacted = Self::again(file, redaction);
         let stamp = Stamp::of(&redacted.file)?;
         if !stamp.is_fresh() {
@@ -74,7 +74,7 @@ impl Redacted {
     }
 
     /// Wraps a file that an earlier daemon had opened. The ranges to blank are computed at the first read.
-    pub(super) fn again(file: Arc<OpenFile>, redaction: Arc<Redaction>) -> Self {
+    pub(crate) fn again(file: Arc<OpenFile>, redaction: Arc<Redaction>) -> Self {
         Self { file, redaction, leases: Leases::default(), found: Mutex::default() }
     }
 
@@ -102,7 +102,7 @@ impl Redacted {
     ///
     /// # Errors
     /// EAGAIN if the file does not stay unchanged for long enough, or the error of reading.
-    pub(super) fn read(&self, offset: u64, size: u32) -> Result<Vec<u8>, Errno> {
+    pub(crate) fn read(&self, offset: u64, size: u32) -> Result<Vec<u8>, Errno> {
         let mut room = vec![0; size as usize];
         for _ in 0..TRIES {
             let lease = self.leases.take(&self.file);
@@ -134,18 +134,18 @@ impl Redacted {
 
 /// Redacted open files by handle.
 #[derive(Default)]
-pub(super) struct RedactedFiles(Mutex<HashMap<u64, Arc<Redacted>>>);
+pub(crate) struct RedactedFiles(Mutex<HashMap<u64, Arc<Redacted>>>);
 
 impl RedactedFiles {
-    pub(super) fn add(&self, handle: u64, file: Redacted) {
+    pub(crate) fn add(&self, handle: u64, file: Redacted) {
         self.0.lock().insert(handle, Arc::new(file));
     }
 
-    pub(super) fn get(&self, handle: u64) -> Option<Arc<Redacted>> {
+    pub(crate) fn get(&self, handle: u64) -> Option<Arc<Redacted>> {
         self.0.lock().get(&handle).cloned()
     }
 
-    pub(super) fn remove(&self, handle: u64) {
+    pub(crate) fn remove(&self, handle: u64) {
         self.0.lock().remove(&handle);
     }
 }

@@ -5,8 +5,8 @@
 //! serves the same files like all others.
 //!
 //! The kernel detaches a mount with the name it is mounted on, and with any name above. So the names that lead to a
-//! graft are [pinned](crate::pins): renaming or removing them fails with EBUSY, and changes that others make to them in
-//! the source are ignored. A graft is lost when every name is expired at once, after a policy reload or an event
+//! graft are [pinned](shunt_mirror::Pins): renaming or removing them fails with EBUSY, and changes that others make to
+//! them in the source are ignored. A graft is lost when every name is expired at once, after a policy reload or an event
 //! overflow. [`PolicyFs::keep_grafts`], called periodically, mounts it again.
 
 use std::collections::BTreeMap;
@@ -21,9 +21,9 @@ use rustix::io::Errno;
 use rustix::mount::{MoveMountFlags, UnmountFlags};
 use shunt_fuse::NodeId;
 use shunt_fuse::mount::{MountInfo, MountPoint};
+use shunt_mirror::lower::{Component, bind_mount};
 
-use super::PolicyFs;
-use crate::lower::{Component, bind_mount};
+use crate::PolicyFs;
 
 /// State of one graft.
 #[derive(Default)]
@@ -36,7 +36,7 @@ struct State {
 }
 
 #[derive(Default)]
-pub(super) struct Grafts {
+pub(crate) struct Grafts {
     /// Grafts by path below the root.
     known: Mutex<BTreeMap<PathBuf, State>>,
 }
@@ -90,7 +90,7 @@ impl PolicyFs {
     }
 
     /// Pins the names that lead to the grafts of an earlier daemon.
-    pub(super) fn pin_grafts(&self) {
+    pub(crate) fn pin_grafts(&self) {
         let wanted = self.rules().policy.grafts().collect();
         self.pin(&mut self.grafts.known.lock(), wanted);
     }
@@ -102,7 +102,7 @@ impl PolicyFs {
                 state.way = self.way(relative(&path)).unwrap_or_default();
             }
         }
-        self.mirror.pins.set(known.values().flat_map(|state| state.way.iter().cloned()));
+        self.mirror.pins().set(known.values().flat_map(|state| state.way.iter().cloned()));
     }
 
     /// Returns the grafts that are mounted, as paths below the root.
@@ -117,8 +117,8 @@ impl PolicyFs {
         let mut dir = NodeId::ROOT;
         for name in path.iter().map(|name| name.as_bytes().to_vec()) {
             let c_name = CString::new(name.clone()).map_err(|_| Errno::INVAL)?;
-            let lower = &self.mirror.lower;
-            let found = match self.mirror.pins.get(dir, &name) {
+            let lower = self.mirror.engine();
+            let found = match self.mirror.pins().get(dir, &name) {
                 Some(node) => lower.again(node),
                 None => Component::new(&c_name).and_then(|name| lower.lookup(dir, name)),
             };
@@ -137,7 +137,7 @@ impl PolicyFs {
     }
 
     fn leave(&self, way: &[(NodeId, Vec<u8>, NodeId)]) {
-        way.iter().for_each(|(_, _, node)| self.mirror.lower.forget(*node, 1));
+        way.iter().for_each(|(_, _, node)| self.mirror.engine().forget(*node, 1));
     }
 
     /// Mounts a graft, unless something is mounted there. Returns whether it did.
@@ -149,7 +149,7 @@ impl PolicyFs {
         if device(&root)? != (dev.major, dev.minor) || device(&at)? != (dev.major, dev.minor) {
             return Ok(false);
         }
-        let tree = self.mirror.lower.tree(&self.source, path, &info.options)?;
+        let tree = self.mirror.engine().tree(&self.source, path, &info.options)?;
         let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
         rustix::mount::move_mount(&tree, c"", &at, c"", flags)?;
         Ok(true)

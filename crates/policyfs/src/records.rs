@@ -1,4 +1,4 @@
-//! Persistent records of [`policy_inodes`](super::policy_inodes) for the next daemon: two memory files that the
+//! Persistent records of [`policy_inodes`](crate::policy_inodes) for the next daemon: two memory files that the
 //! guardian holds.
 //!
 //! One file has a record of four words for each node, after a header of eight words:
@@ -45,11 +45,11 @@ const CLASS: u32 = 1;
 const REDACTION: u32 = 2;
 
 /// Index of a node's record; `None` if it has none.
-pub(super) type Place = Option<u32>;
+pub(crate) type Place = Option<u32>;
 
 /// The rules of a node, to be recorded.
 #[derive(Clone, Copy)]
-pub(super) enum What<'a> {
+pub(crate) enum What<'a> {
     /// No rule matches it.
     Free,
     /// These rules match it.
@@ -57,37 +57,37 @@ pub(super) enum What<'a> {
 }
 
 /// A node that an earlier daemon recorded.
-pub(super) struct Restored {
-    pub(super) place: Place,
-    pub(super) node: NodeId,
-    pub(super) inner: NodeId,
-    pub(super) lookups: u64,
-    pub(super) what: Was,
+pub(crate) struct Restored {
+    pub(crate) place: Place,
+    pub(crate) node: NodeId,
+    pub(crate) inner: NodeId,
+    pub(crate) lookups: u64,
+    pub(crate) what: Was,
 }
 
 /// The rules of a recorded node.
-pub(super) enum Was {
+pub(crate) enum Was {
     Free,
     /// Without a class if the rules changed since.
     Ruled(Option<RuleSet>, Option<Arc<Redaction>>),
 }
 
 /// The two memory files.
-pub(super) struct Records {
+pub(crate) struct Records {
     map: Map,
     free: Vec<u32>,
     texts: Texts,
 }
 
 impl Records {
-    pub(super) fn create() -> io::Result<Self> {
+    pub(crate) fn create() -> io::Result<Self> {
         let map = Map::create(HEAD + MAX_RECORDS * WORDS)?;
         map[0].store(MAGIC, Ordering::Relaxed);
         Ok(Self { map, free: Vec::new(), texts: Texts::create()? })
     }
 
     /// Opens the records of another daemon with the same policy.
-    pub(super) fn open(map: OwnedFd, texts: OwnedFd, policy: &Policy) -> io::Result<(Self, Vec<Restored>)> {
+    pub(crate) fn open(map: OwnedFd, texts: OwnedFd, policy: &Policy) -> io::Result<(Self, Vec<Restored>)> {
         let map = Map::open(map, HEAD + MAX_RECORDS * WORDS)?;
         if map[0].load(Ordering::Relaxed) != MAGIC {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "records of another version"));
@@ -107,7 +107,7 @@ impl Records {
         Ok((records, all))
     }
 
-    pub(super) fn files(&self) -> [BorrowedFd<'_>; 2] {
+    pub(crate) fn files(&self) -> [BorrowedFd<'_>; 2] {
         [self.map.as_fd(), self.texts.file.as_fd()]
     }
 
@@ -150,7 +150,7 @@ impl Records {
         })
     }
 
-    pub(super) fn add(&mut self, node: NodeId, inner: NodeId, lookups: u64, what: What<'_>) -> Place {
+    pub(crate) fn add(&mut self, node: NodeId, inner: NodeId, lookups: u64, what: What<'_>) -> Place {
         let code = self.code(what)?;
         let place = match self.free.pop() {
             Some(place) => place,
@@ -170,21 +170,21 @@ impl Records {
         Some(place)
     }
 
-    pub(super) fn remove(&mut self, place: Place) {
+    pub(crate) fn remove(&mut self, place: Place) {
         if let Some(place) = place {
             self.word(place, 0).store(0, Ordering::Release);
             self.free.push(place);
         }
     }
 
-    pub(super) fn count(&self, place: Place, lookups: u64) {
+    pub(crate) fn count(&self, place: Place, lookups: u64) {
         if let Some(place) = place {
             self.word(place, 2).store(lookups, Ordering::Release);
         }
     }
 
     /// Marks a node whose rules changed.
-    pub(super) fn retire(&self, place: Place) {
+    pub(crate) fn retire(&self, place: Place) {
         if let Some(place) = place {
             // The redaction is kept, because it applies to files that are still open.
             let code = self.word(place, 3);
@@ -194,16 +194,16 @@ impl Records {
     }
 
     /// Forgets all class numbers when the policy changes.
-    pub(super) fn end_classes(&mut self) {
+    pub(crate) fn end_classes(&mut self) {
         self.texts.classes.clear();
     }
 
     /// Reports whether the kernel may cache replies of earlier rules.
-    pub(super) fn is_unsettled(&self) -> bool {
+    pub(crate) fn is_unsettled(&self) -> bool {
         self.map[UNSETTLED].load(Ordering::Acquire) != 0
     }
 
-    pub(super) fn set_unsettled(&self, unsettled: bool) {
+    pub(crate) fn set_unsettled(&self, unsettled: bool) {
         self.map[UNSETTLED].store(unsettled.into(), Ordering::Release);
     }
 }

@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use shunt_fuse::takeover::Takeover;
 use shunt_fuse::{Expiry, Handle, NodeId};
 
-use crate::takeover::device;
+use crate::takeover_marks::device;
 
 /// Attribute cache lifetime of files that may be mapped writable.
 const MMAP_ATTR_TTL: Expiry = Expiry::after(Duration::from_secs(1));

@@ -11,14 +11,14 @@ use std::os::fd::AsFd;
 use rustix::fs::{MemfdFlags, OFlags};
 use shunt_fuse::guardian::HandOver;
 use shunt_fuse::{Handle, NodeId};
+use shunt_mirror::{Mirror, MirrorError, MirrorOptions};
 use shunt_policy::Policy;
 
-use super::policy_inodes::Seen;
-use super::programs::Programs;
-use super::records::Records;
-use super::redacted::Redacted;
-use super::{AuditLog, PolicyFs};
-use crate::{Mirror, MirrorError, MirrorOptions};
+use crate::policy_inodes::Seen;
+use crate::programs::Programs;
+use crate::records::Records;
+use crate::redacted::Redacted;
+use crate::{AuditLog, PolicyFs};
 
 // Ids of descriptors in the fd store, beside those of the mirror.
 const AUDIT: u64 = 0;
@@ -63,7 +63,7 @@ impl PolicyFs {
     }
 
     /// Called when a session starts or resumes.
-    pub(super) fn start_takeover(&self, session: &Handle) -> io::Result<()> {
+    pub(crate) fn start_takeover(&self, session: &Handle) -> io::Result<()> {
         let Some(takeover) = session.takeover() else { return self.mirror.start_with(session, &Some) };
         if takeover.takeovers() == 0 {
             let records = Records::create()?;
@@ -83,7 +83,7 @@ impl PolicyFs {
             let reads = OFlags::from_bits_retain(record.flags) & OFlags::RWMODE != OFlags::WRONLY;
             if let Ok(Seen::View(view) | Seen::Retired(view)) = self.views.get(record.node)
                 && let (Some(redaction), true) = (view.redaction, reads)
-                && let Ok(file) = self.mirror.lower.file(record.handle.0)
+                && let Ok(file) = self.mirror.engine().file(record.handle.0)
             {
                 self.redacted.add(record.handle.0, Redacted::again(file, redaction));
             }
@@ -97,12 +97,12 @@ impl PolicyFs {
     }
 
     /// Records for the next daemon whether the kernel may cache replies of other rules.
-    pub(super) fn set_unsettled(&self, unsettled: bool) {
+    pub(crate) fn set_unsettled(&self, unsettled: bool) {
         self.views.with_records(|records| records.set_unsettled(unsettled));
     }
 
     /// Stores the policy origin for the next daemon.
-    pub(super) fn hold_origin(&self) {
+    pub(crate) fn hold_origin(&self) {
         let Some(takeover) = self.session.get().and_then(Handle::takeover) else { return };
         let held = || -> io::Result<()> {
             let mut file = File::from(rustix::fs::memfd_create("shunt-policy", MemfdFlags::CLOEXEC)?);

@@ -7,13 +7,12 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::FileType;
 use rustix::io::Errno;
 use shunt_fuse::NodeId;
+use shunt_mirror::lower::Lower;
 use shunt_policy::Content;
 use shunt_policy::redact::Bytes;
 
-use crate::lower::Lower;
-
 /// A file that is opened when its contents are first inspected.
-pub(super) struct Peeked<'a> {
+pub(crate) struct Peeked<'a> {
     lower: &'a Lower,
     node: NodeId,
     /// `Ok(None)` for anything but a regular file, which has no contents.
@@ -21,7 +20,7 @@ pub(super) struct Peeked<'a> {
 }
 
 impl<'a> Peeked<'a> {
-    pub(super) fn new(lower: &'a Lower, node: NodeId) -> Self {
+    pub(crate) fn new(lower: &'a Lower, node: NodeId) -> Self {
         Self { lower, node, file: OnceCell::new() }
     }
 
@@ -54,7 +53,7 @@ impl Content for Peeked<'_> {
 }
 
 /// An open file as a source of bytes.
-pub(super) struct Opened<'a>(pub(super) BorrowedFd<'a>);
+pub(crate) struct Opened<'a>(pub(crate) BorrowedFd<'a>);
 
 impl Bytes for Opened<'_> {
     fn read_at(&self, offset: u64, room: &mut [u8]) -> io::Result<usize> {

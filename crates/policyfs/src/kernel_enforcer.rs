@@ -9,14 +9,13 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::sync::atomic::Ordering;
 
 use parking_lot::Mutex;
 use shunt_fuse::{Errno, Expiry, NodeId};
+use shunt_mirror::CacheMode;
 use shunt_policy::{RuleSet, Table};
 
-use super::{PolicyFs, SEVERAL};
-use crate::CacheMode;
+use crate::{PolicyFs, SEVERAL};
 
 /// An in-kernel policy check.
 pub trait KernelEnforcer: Send + Sync {
@@ -52,7 +51,7 @@ struct Tables {
 }
 
 /// An enforcer with the state that was passed to it.
-pub(super) struct Gated {
+pub(crate) struct Gated {
     gate: Box<dyn KernelEnforcer>,
     tables: Mutex<Tables>,
     /// The inodes it knows, with their classes. Locked while it is updated, and while forgotten inodes are checked.
@@ -88,10 +87,10 @@ impl PolicyFs {
             Err(reason) => return drop(self.unguarded.set(reason)),
         };
         let session = self.session.get();
-        self.mirror.always_opens.store(!self.rules().policy.has_tables(), Ordering::Release);
-        let unasked = session.is_some_and(|session| self.mirror.opens_nothing(session));
+        self.mirror.set_always_opens(!self.rules().policy.has_tables());
+        let unasked = session.is_some_and(|session| self.mirror.serves_without_open(session));
         if !unasked {
-            self.mirror.always_opens.store(true, Ordering::Release);
+            self.mirror.set_always_opens(true);
         }
         let gated = Gated { gate, tables: Mutex::default(), inodes: Mutex::default(), unasked };
         if self.gated.set(gated).is_ok() {
@@ -113,12 +112,12 @@ impl PolicyFs {
     }
 
     /// Reports whether the kernel opens files without a request.
-    pub(super) fn opens_unasked(&self) -> bool {
+    pub(crate) fn opens_unasked(&self) -> bool {
         self.gated.get().is_some_and(|gated| gated.unasked)
     }
 
     /// Reports whether the kernel checks the rules of a class.
-    pub(super) fn is_gated(&self, class: &RuleSet) -> bool {
+    pub(crate) fn is_gated(&self, class: &RuleSet) -> bool {
         self.gated.get().is_some_and(|gated| class.is_free() || gated.number(class).is_some())
     }
 
@@ -126,7 +125,7 @@ impl PolicyFs {
     ///
     /// # Errors
     /// ENFILE if the table is full.
-    pub(super) fn note(&self, node: NodeId, class: &RuleSet) -> Result<(), Errno> {
+    pub(crate) fn note(&self, node: NodeId, class: &RuleSet) -> Result<(), Errno> {
         let Some(gated) = self.gated.get() else { return Ok(()) };
         let mut inodes = gated.inodes.lock();
         let number = if class.is_free() { None } else { gated.number(class) };
@@ -147,17 +146,17 @@ impl PolicyFs {
     }
 
     /// Removes an inode from the enforcer if the kernel dropped its last reference.
-    pub(super) fn unnote(&self, node: NodeId, inner: NodeId) {
+    pub(crate) fn unnote(&self, node: NodeId, inner: NodeId) {
         let Some(gated) = self.gated.get() else { return };
         let mut inodes = gated.inodes.lock();
-        let held = if node == inner { self.mirror.lower.holds(inner) } else { self.views.holds(node) };
+        let held = if node == inner { self.mirror.engine().holds(inner) } else { self.views.holds(node) };
         if !held && inodes.remove(&node).is_some() {
             gated.gate.forget(node.0);
         }
     }
 
     /// Marks nodes whose rules changed.
-    pub(super) fn stale(&self, nodes: Vec<NodeId>) {
+    pub(crate) fn stale(&self, nodes: Vec<NodeId>) {
         let Some(gated) = self.gated.get() else { return };
         let mut inodes = gated.inodes.lock();
         for node in nodes {
@@ -169,13 +168,13 @@ impl PolicyFs {
     }
 
     /// Registers directories under the new rules and removes the classes of the old ones.
-    pub(super) fn regate(&self) {
+    pub(crate) fn regate(&self) {
         let Some(gated) = self.gated.get() else { return };
         let mut nodes = Vec::new();
-        self.mirror.lower.for_each_node(|node| nodes.push(node));
+        self.mirror.engine().for_each_node(|node| nodes.push(node));
         for node in nodes {
             let is_dir =
-                self.mirror.lower.kind(node).is_ok_and(|kind| kind == rustix::fs::FileType::Directory);
+                self.mirror.engine().kind(node).is_ok_and(|kind| kind == rustix::fs::FileType::Directory);
             if is_dir && let Ok(spot) = self.dir_spot(node) {
                 let _ = self.note(node, &spot.class);
             }
@@ -193,8 +192,8 @@ impl PolicyFs {
     }
 
     /// Returns the attribute expiry of a file that the kernel knows by a node id of its own.
-    pub(super) fn of_view(&self, inner: NodeId, expiry: Expiry) -> Expiry {
-        let alone = self.mirror.cache == CacheMode::Exclusive && !self.views.is_several(inner);
+    pub(crate) fn of_view(&self, inner: NodeId, expiry: Expiry) -> Expiry {
+        let alone = self.mirror.caching().mode == CacheMode::Exclusive && !self.views.is_several(inner);
         if alone { expiry } else { expiry.min(SEVERAL) }
     }
 }

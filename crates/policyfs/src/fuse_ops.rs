@@ -7,22 +7,25 @@ use std::sync::atomic::Ordering;
 use rustix::fs::OFlags;
 use shunt_fuse::{
     Attributes, CopyRange, CreateArgs, Created, Data, DirectoryBuffer, DirectoryPlusBuffer, Entry, Errno,
-    Expiry, Fallocate, FileHandle, FileSystem, Handle, IoctlArgs, IoctlReply, LockOwner, Name, NewNode,
-    NodeId, OpenArgs, Opened, ReadArgs, ReleaseArgs, RenameFlags, Request, Serve, SetAttributes, StatFs,
-    StatxReply, Whence, WriteArgs, WriteData, XattrReply, XattrSet,
+    Expiry, FileHandle, FileSystem, Handle, IoctlArgs, IoctlReply, Name, NewNode, NodeId, OpenArgs, Opened,
+    ReadArgs, ReleaseArgs, RenameFlags, Request, Serve, SetAttributes, StatxReply, XattrReply, forward,
 };
+use shunt_mirror::lower::Component;
 use shunt_policy::{Op, Redaction};
 
-use super::content::Peeked;
-use super::decide::{Spot, Target, refusal};
-use super::listing::ShowSome;
-use super::policy_inodes::View;
-use super::redacted::Redacted;
-use super::{EXPIRES_ALL, PolicyFs};
-use crate::fuse_ops::convert::component;
+use crate::content::Peeked;
+use crate::decide::{Spot, Target, refusal};
+use crate::listing::PolicyFilter;
+use crate::policy_inodes::{Seen, View};
+use crate::redacted::Redacted;
+use crate::{EXPIRES_ALL, PolicyFs};
 
 /// The direction bit of ioctl commands that pass data in; a command that changes something has it.
 const IOC_WRITE: u32 = 1 << 30;
+
+fn component(name: Name<'_>) -> Result<Component<'_>, Errno> {
+    Component::new(name.as_cstr())
+}
 
 /// Reports whether the name is that of an ACL, by which the kernel checks permissions for every user.
 fn is_acl(name: &CStr) -> bool {
@@ -31,10 +34,10 @@ fn is_acl(name: &CStr) -> bool {
 
 impl PolicyFs {
     /// Drops lookup references of the kernel.
-    pub(super) fn forgotten(&self, node: NodeId, lookups: u64) {
+    pub(crate) fn forgotten(&self, node: NodeId, lookups: u64) {
         let inner = self.views.forget(node, lookups);
         self.mirror.forget(inner, lookups);
-        if self.views.notes(inner) && !self.mirror.lower.holds(inner) {
+        if self.views.notes(inner) && !self.mirror.engine().holds(inner) {
             self.views.gone(inner);
         }
         self.unnote(node, inner);
@@ -71,7 +74,7 @@ impl PolicyFs {
             Target::Ruled(view) => view,
         };
         let rules = self.rules();
-        let content = Peeked::new(&self.mirror.lower, inner);
+        let content = Peeked::new(self.mirror.engine(), inner);
         let decide = |op| self.decide(request, &rules, &class, path.as_deref(), op, &content);
         let flags = OFlags::from_bits_retain(flags);
         let access = flags & OFlags::RWMODE;
@@ -114,7 +117,7 @@ impl PolicyFs {
                 Ok(Opened::cached(handle).no_flush())
             }
             Err(errno) => {
-                self.mirror.lower.close(opening.handle);
+                self.mirror.engine().close(opening.handle);
                 Err(errno)
             }
         }
@@ -134,6 +137,28 @@ impl FileSystem for PolicyFs {
 
     fn destroy(&self) {
         self.mirror.destroy();
+    }
+
+    forward! { |fs| fs.mirror => releasedir, fsyncdir, syncfs }
+    forward! {
+        |fs, request, node| let node = fs.inner(node)?;
+        fs.mirror => write, flush, fsync, lseek, statfs
+    }
+    forward! {
+        |fs, request, node| let node = fs.plain(node)?;
+        fs.mirror => fallocate
+    }
+    forward! {
+        |fs, request, node| let node = fs.check(request, node, Op::Read)?;
+        fs.mirror => readlink, listxattr
+    }
+    forward! {
+        |fs, request, node| let node = fs.check(request, node, Op::List)?;
+        fs.mirror => opendir
+    }
+    forward! {
+        |fs, request, node| let node = fs.check(request, node, Op::Attributes)?;
+        fs.mirror => setxattr, removexattr
     }
 
     async fn lookup(&self, request: &Request<'_>, parent: NodeId, name: Name<'_>) -> Result<Entry, Errno> {
@@ -181,11 +206,6 @@ impl FileSystem for PolicyFs {
             request.session().caches().invalidate_node(inner, None);
         }
         Ok((attributes, self.attributes_expiry(node, expiry)?))
-    }
-
-    async fn readlink(&self, request: &Request<'_>, node: NodeId) -> Result<Vec<u8>, Errno> {
-        let inner = self.check(request, node, Op::Read)?;
-        self.mirror.readlink(request, inner).await
     }
 
     async fn symlink(
@@ -305,44 +325,9 @@ impl FileSystem for PolicyFs {
         self.mirror.read(request, self.plain(node)?, args).await
     }
 
-    async fn write(
-        &self,
-        request: &Request<'_>,
-        node: NodeId,
-        args: WriteArgs,
-        data: WriteData<'_>,
-    ) -> Result<usize, Errno> {
-        self.mirror.write(request, self.inner(node)?, args, data).await
-    }
-
-    async fn flush(
-        &self,
-        request: &Request<'_>,
-        node: NodeId,
-        handle: FileHandle,
-        owner: LockOwner,
-    ) -> Result<(), Errno> {
-        self.mirror.flush(request, self.inner(node)?, handle, owner).await
-    }
-
     async fn release(&self, request: &Request<'_>, node: NodeId, args: ReleaseArgs) -> Result<(), Errno> {
         self.redacted.remove(args.handle.0);
         self.mirror.release(request, node, args).await
-    }
-
-    async fn fsync(
-        &self,
-        request: &Request<'_>,
-        node: NodeId,
-        handle: FileHandle,
-        data_only: bool,
-    ) -> Result<(), Errno> {
-        self.mirror.fsync(request, self.inner(node)?, handle, data_only).await
-    }
-
-    async fn opendir(&self, request: &Request<'_>, node: NodeId, args: OpenArgs) -> Result<Opened, Errno> {
-        let inner = self.check(request, node, Op::List)?;
-        self.mirror.opendir(request, inner, args).await
     }
 
     async fn readdir(
@@ -353,8 +338,8 @@ impl FileSystem for PolicyFs {
         offset: u64,
         out: &mut DirectoryBuffer,
     ) -> Result<(), Errno> {
-        let mut show = ShowSome::new(self, request, node)?;
-        self.mirror.list_names(request, node, handle, offset, out, &mut show)
+        let mut filter = PolicyFilter::new(self, request, node)?;
+        self.mirror.list_names(request, node, handle, offset, out, &mut filter)
     }
 
     async fn readdirplus(
@@ -365,38 +350,8 @@ impl FileSystem for PolicyFs {
         offset: u64,
         out: &mut DirectoryPlusBuffer,
     ) -> Result<(), Errno> {
-        let mut show = ShowSome::new(self, request, node)?;
-        self.mirror.list_entries(request, node, handle, offset, out, &mut show)
-    }
-
-    async fn releasedir(&self, request: &Request<'_>, node: NodeId, args: ReleaseArgs) -> Result<(), Errno> {
-        self.mirror.releasedir(request, node, args).await
-    }
-
-    async fn fsyncdir(
-        &self,
-        request: &Request<'_>,
-        node: NodeId,
-        handle: FileHandle,
-        data_only: bool,
-    ) -> Result<(), Errno> {
-        self.mirror.fsyncdir(request, node, handle, data_only).await
-    }
-
-    async fn statfs(&self, request: &Request<'_>, node: NodeId) -> Result<StatFs, Errno> {
-        self.mirror.statfs(request, self.inner(node)?).await
-    }
-
-    async fn setxattr(
-        &self,
-        request: &Request<'_>,
-        node: NodeId,
-        name: &CStr,
-        value: &[u8],
-        set: XattrSet,
-    ) -> Result<(), Errno> {
-        let inner = self.check(request, node, Op::Attributes)?;
-        self.mirror.setxattr(request, inner, name, value, set).await
+        let mut filter = PolicyFilter::new(self, request, node)?;
+        self.mirror.list_entries(request, node, handle, offset, out, &mut filter)
     }
 
     async fn getxattr(
@@ -406,19 +361,9 @@ impl FileSystem for PolicyFs {
         name: &CStr,
         size: u32,
     ) -> Result<XattrReply, Errno> {
-        let for_permissions = is_acl(name) && self.mirror.lower.features().acls;
+        let for_permissions = is_acl(name) && self.mirror.engine().features().acls;
         let inner = if for_permissions { self.inner(node)? } else { self.check(request, node, Op::Read)? };
         self.mirror.getxattr(request, inner, name, size).await
-    }
-
-    async fn listxattr(&self, request: &Request<'_>, node: NodeId, size: u32) -> Result<XattrReply, Errno> {
-        let inner = self.check(request, node, Op::Read)?;
-        self.mirror.listxattr(request, inner, size).await
-    }
-
-    async fn removexattr(&self, request: &Request<'_>, node: NodeId, name: &CStr) -> Result<(), Errno> {
-        let inner = self.check(request, node, Op::Attributes)?;
-        self.mirror.removexattr(request, inner, name).await
     }
 
     async fn ioctl(
@@ -430,21 +375,6 @@ impl FileSystem for PolicyFs {
         let changes = args.command & IOC_WRITE != 0;
         let inner = if changes { self.check(request, node, Op::Attributes)? } else { self.inner(node)? };
         self.mirror.ioctl(request, inner, args).await
-    }
-
-    async fn fallocate(&self, request: &Request<'_>, node: NodeId, args: Fallocate) -> Result<(), Errno> {
-        self.mirror.fallocate(request, self.plain(node)?, args).await
-    }
-
-    async fn lseek(
-        &self,
-        request: &Request<'_>,
-        node: NodeId,
-        handle: FileHandle,
-        offset: u64,
-        whence: Whence,
-    ) -> Result<u64, Errno> {
-        self.mirror.lseek(request, self.inner(node)?, handle, offset, whence).await
     }
 
     async fn copy_file_range(
@@ -461,10 +391,6 @@ impl FileSystem for PolicyFs {
         let (from, to) = (self.plain(node_in)?, self.plain(node_out)?);
         self.mirror.copy_file_range(request, from, to, range).await
     }
-
-    async fn syncfs(&self, request: &Request<'_>) -> Result<(), Errno> {
-        self.mirror.syncfs(request).await
-    }
 }
 
 impl PolicyFs {
@@ -473,7 +399,7 @@ impl PolicyFs {
         match self.made(spot, entry) {
             Ok(entry) => Ok(Created { entry, opened }),
             Err(errno) => {
-                self.mirror.lower.close(handle.0);
+                self.mirror.engine().close(handle.0);
                 Err(errno)
             }
         }
@@ -481,7 +407,7 @@ impl PolicyFs {
 
     /// Returns EBUSY for a rename or removal of a name that leads to a graft.
     fn stays(&self, parent: NodeId, name: Name<'_>) -> Result<(), Errno> {
-        match self.mirror.pins.get(parent, name.as_bytes()) {
+        match self.mirror.pins().get(parent, name.as_bytes()) {
             Some(_) => Err(Errno::BUSY),
             None => Ok(()),
         }
@@ -489,7 +415,6 @@ impl PolicyFs {
 
     /// Returns the engine's node of a file that is open without redaction.
     fn plain(&self, node: NodeId) -> Result<NodeId, Errno> {
-        use super::policy_inodes::Seen;
         match self.views.get(node)? {
             Seen::View(view) | Seen::Retired(view) if view.redaction.is_some() => Err(Errno::BADF),
             Seen::View(view) | Seen::Retired(view) => Ok(view.inner),

@@ -4,16 +4,17 @@ use std::sync::Arc;
 
 use rustix::fs::FileType;
 use shunt_fuse::{Entry, Errno, Expiry, NodeId, Request};
+use shunt_mirror::lower::Component;
 use shunt_policy::{Content, Decision, Denial, MatchState, Op, Outcome, RuleSet};
 
-use super::audit::Line;
-use super::caller::Asker;
-use super::content::Peeked;
-use super::policy_inodes::{Seen, View};
-use super::{PolicyFs, Rules};
+use crate::audit::Line;
+use crate::caller::Asker;
+use crate::content::Peeked;
+use crate::policy_inodes::{Seen, View};
+use crate::{PolicyFs, Rules};
 
 /// The target node of an operation.
-pub(super) enum Target {
+pub(crate) enum Target {
     /// No rule matches the node.
     Free(NodeId),
     /// These rules match the node.
@@ -21,19 +22,19 @@ pub(super) enum Target {
 }
 
 /// A name in a directory, with its match state.
-pub(super) struct Spot {
+pub(crate) struct Spot {
     /// The policy under which it was resolved.
-    pub(super) rules: Arc<Rules>,
+    pub(crate) rules: Arc<Rules>,
     /// The rules that can still match below it.
-    pub(super) place: MatchState,
+    pub(crate) place: MatchState,
     /// The rules that match it.
-    pub(super) class: RuleSet,
+    pub(crate) class: RuleSet,
     /// Its path, if rules require an audit.
-    pub(super) path: Option<Arc<[u8]>>,
+    pub(crate) path: Option<Arc<[u8]>>,
 }
 
 /// Maps the outcome of a decision to an errno.
-pub(super) fn refusal(outcome: &Outcome, op: Op) -> Result<(), Errno> {
+pub(crate) fn refusal(outcome: &Outcome, op: Op) -> Result<(), Errno> {
     match outcome {
         Outcome::Allow | Outcome::Redact(_) => Ok(()),
         Outcome::ReadOnly => Err(Errno::ROFS),
@@ -52,12 +53,12 @@ impl PolicyFs {
         if root.is_free() || dir == NodeId::ROOT {
             return Ok((root, b"/".to_vec()));
         }
-        let path = self.mirror.lower.path(dir)?;
+        let path = self.mirror.engine().path(dir)?;
         Ok((rules.places.get(&rules.policy, &path), path))
     }
 
     /// Resolves a directory that is listed.
-    pub(super) fn dir_spot(&self, dir: NodeId) -> Result<Spot, Errno> {
+    pub(crate) fn dir_spot(&self, dir: NodeId) -> Result<Spot, Errno> {
         let rules = self.rules();
         let (place, path) = self.place(&rules, dir)?;
         let class = place.class();
@@ -68,7 +69,7 @@ impl PolicyFs {
     ///
     /// # Errors
     /// EACCES if the directory finds names by several spellings and rules apply there.
-    pub(super) fn spot(&self, parent: NodeId, name: &[u8]) -> Result<Spot, Errno> {
+    pub(crate) fn spot(&self, parent: NodeId, name: &[u8]) -> Result<Spot, Errno> {
         let rules = self.rules();
         let (place, path) = self.place(&rules, parent)?;
         self.check_spelling(&place, parent, &path, name)?;
@@ -76,7 +77,7 @@ impl PolicyFs {
     }
 
     /// Resolves two names under the same policy.
-    pub(super) fn spots(
+    pub(crate) fn spots(
         &self,
         (parent, name): (NodeId, &[u8]),
         (new_parent, new_name): (NodeId, &[u8]),
@@ -93,12 +94,12 @@ impl PolicyFs {
     ///
     /// # Errors
     /// ESTALE if the kernel must look it up again.
-    pub(super) fn target(&self, node: NodeId) -> Result<Target, Errno> {
+    pub(crate) fn target(&self, node: NodeId) -> Result<Target, Errno> {
         match self.views.get(node)? {
             Seen::Free(inner) => Ok(Target::Free(inner)),
             Seen::View(view) => Ok(Target::Ruled(view)),
             Seen::Retired(_) => Err(Errno::STALE),
-            Seen::Unknown(inner) if self.mirror.lower.kind(inner)? == FileType::Directory => {
+            Seen::Unknown(inner) if self.mirror.engine().kind(inner)? == FileType::Directory => {
                 let Spot { class, path, .. } = self.dir_spot(inner)?;
                 Ok(match class.is_free() {
                     true => Target::Free(inner),
@@ -110,7 +111,7 @@ impl PolicyFs {
     }
 
     /// Returns the engine's node for operations without a decision: the file is open, or its attributes are read.
-    pub(super) fn inner(&self, node: NodeId) -> Result<NodeId, Errno> {
+    pub(crate) fn inner(&self, node: NodeId) -> Result<NodeId, Errno> {
         Ok(match self.views.get(node)? {
             Seen::Free(inner) | Seen::Unknown(inner) => inner,
             Seen::View(view) | Seen::Retired(view) => view.inner,
@@ -121,7 +122,7 @@ impl PolicyFs {
     ///
     /// # Errors
     /// EIO if the audit is required and cannot be written.
-    pub(super) fn decide(
+    pub(crate) fn decide(
         &self,
         request: &Request<'_>,
         rules: &Rules,
@@ -147,11 +148,11 @@ impl PolicyFs {
     }
 
     /// Checks an operation of the caller on a node; returns the engine's node.
-    pub(super) fn check(&self, request: &Request<'_>, node: NodeId, op: Op) -> Result<NodeId, Errno> {
+    pub(crate) fn check(&self, request: &Request<'_>, node: NodeId, op: Op) -> Result<NodeId, Errno> {
         match self.target(node)? {
             Target::Free(inner) => Ok(inner),
             Target::Ruled(View { inner, class, path, .. }) => {
-                let content = Peeked::new(&self.mirror.lower, inner);
+                let content = Peeked::new(self.mirror.engine(), inner);
                 let rules = self.rules();
                 let decision = self.decide(request, &rules, &class, path.as_deref(), op, &content)?;
                 refusal(&decision.outcome, op)?;
@@ -161,7 +162,7 @@ impl PolicyFs {
     }
 
     /// Checks whether the caller may create a name.
-    pub(super) fn check_create(&self, request: &Request<'_>, spot: &Spot) -> Result<(), Errno> {
+    pub(crate) fn check_create(&self, request: &Request<'_>, spot: &Spot) -> Result<(), Errno> {
         if spot.class.is_free() {
             return Ok(());
         }
@@ -178,24 +179,24 @@ impl PolicyFs {
     }
 
     /// Checks an operation of the caller on the file that a name refers to.
-    pub(super) fn check_name(
+    pub(crate) fn check_name(
         &self,
         request: &Request<'_>,
         spot: &Spot,
-        (parent, name): (NodeId, crate::lower::Component<'_>),
+        (parent, name): (NodeId, Component<'_>),
         op: Op,
     ) -> Result<(), Errno> {
         if spot.class.is_free() {
             return Ok(());
         }
-        let found = self.mirror.lower.lookup(parent, name)?.id;
-        let content = Peeked::new(&self.mirror.lower, found);
+        let found = self.mirror.engine().lookup(parent, name)?.id;
+        let content = Peeked::new(self.mirror.engine(), found);
         let check = |op| {
             let path = spot.path.as_deref();
             refusal(&self.decide(request, &spot.rules, &spot.class, path, op, &content)?.outcome, op)
         };
         let checked = check(Op::Lookup).and_then(|()| check(op));
-        self.mirror.lower.forget(found, 1);
+        self.mirror.engine().forget(found, 1);
         checked
     }
 
@@ -203,10 +204,10 @@ impl PolicyFs {
     ///
     /// # Errors
     /// ENOENT if it is hidden; ESTALE if the rules changed meanwhile.
-    pub(super) fn shown(&self, request: &Request<'_>, spot: &Spot, entry: Entry) -> Result<Entry, Errno> {
+    pub(crate) fn shown(&self, request: &Request<'_>, spot: &Spot, entry: Entry) -> Result<Entry, Errno> {
         let shown = self.seen(request, spot, entry);
         if shown.is_err() && entry.node != NodeId(0) {
-            self.mirror.lower.forget(entry.node, 1);
+            self.mirror.engine().forget(entry.node, 1);
         }
         shown
     }
@@ -218,7 +219,7 @@ impl PolicyFs {
         if inner == NodeId(0) {
             return Ok(entry);
         }
-        let content = Peeked::new(&self.mirror.lower, inner);
+        let content = Peeked::new(self.mirror.engine(), inner);
         let decide = |op| class.decide(op, &Asker::new(request, &self.programs), &content);
         if class.hides() && decide(Op::Lookup).outcome == Outcome::Hide {
             return Err(Errno::NOENT);
@@ -237,15 +238,16 @@ impl PolicyFs {
     }
 
     /// Converts the entry of a file just created, like [`shown`](Self::shown). Nothing is hidden from its creator.
-    pub(super) fn made(&self, spot: &Spot, mut entry: Entry) -> Result<Entry, Errno> {
+    pub(crate) fn made(&self, spot: &Spot, mut entry: Entry) -> Result<Entry, Errno> {
         let constant = spot.class.is_name_constant() || self.is_gated(&spot.class);
         entry.entry_expiry = if constant { self.bounded(entry.entry_expiry) } else { Expiry::NEVER_CACHED };
         if entry.attributes.file_type() == shunt_fuse::FileType::Directory {
-            let noted =
-                self.note(entry.node, &spot.class).inspect_err(|_| self.mirror.lower.forget(entry.node, 1));
+            let noted = self
+                .note(entry.node, &spot.class)
+                .inspect_err(|_| self.mirror.engine().forget(entry.node, 1));
             return noted.map(|()| entry);
         }
-        self.show(spot, entry, None).inspect_err(|_| self.mirror.lower.forget(entry.node, 1))
+        self.show(spot, entry, None).inspect_err(|_| self.mirror.engine().forget(entry.node, 1))
     }
 
     fn show(
@@ -278,7 +280,7 @@ impl PolicyFs {
     }
 
     /// Returns the attribute expiry of a node, which is shorter for a file that has a node id other than the engine's.
-    pub(super) fn attributes_expiry(&self, node: NodeId, expiry: Expiry) -> Result<Expiry, Errno> {
+    pub(crate) fn attributes_expiry(&self, node: NodeId, expiry: Expiry) -> Result<Expiry, Errno> {
         Ok(match self.views.get(node)? {
             Seen::Free(_) | Seen::Unknown(_) => expiry,
             Seen::View(view) | Seen::Retired(view) if view.redaction.is_some() => Expiry::NEVER_CACHED,

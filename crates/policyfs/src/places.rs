@@ -10,11 +10,11 @@ const MAX_CACHED_PATHS: usize = 4096;
 
 /// Match states of one policy by path below the root.
 #[derive(Default)]
-pub(super) struct Places(RwLock<HashMap<Box<[u8]>, MatchState>>);
+pub(crate) struct Places(RwLock<HashMap<Box<[u8]>, MatchState>>);
 
 impl Places {
     /// Returns the match state of a path. `policy` must be the one that this cache belongs to.
-    pub(super) fn get(&self, policy: &Policy, path: &[u8]) -> MatchState {
+    pub(crate) fn get(&self, policy: &Policy, path: &[u8]) -> MatchState {
         if let Some(place) = self.0.read().get(path) {
             return place.clone();
         }

@@ -2,18 +2,18 @@
 
 use rustix::fs::FileType;
 use shunt_fuse::{Errno, NodeId, RenameFlags, Request};
+use shunt_mirror::lower::Component;
 use shunt_policy::{Op, Outcome, RuleSet};
 
-use super::PolicyFs;
-use super::caller::Asker;
-use super::content::Peeked;
-use super::decide::Spot;
-use crate::lower::Component;
+use crate::PolicyFs;
+use crate::caller::Asker;
+use crate::content::Peeked;
+use crate::decide::{Spot, Target};
 
 type NameAt<'a> = (NodeId, Component<'a>);
 
 /// A checked rename that is not done yet.
-pub(super) struct Move {
+pub(crate) struct Move {
     from: Spot,
     to: Spot,
     /// The file, if its rules change; holds a lookup reference.
@@ -25,7 +25,7 @@ impl PolicyFs {
     ///
     /// # Errors
     /// EXDEV if it would move a directory to other rules, or a file away from rules that restrict the caller.
-    pub(super) fn check_rename(
+    pub(crate) fn check_rename(
         &self,
         request: &Request<'_>,
         from: NameAt<'_>,
@@ -54,12 +54,12 @@ impl PolicyFs {
             if swaps {
                 let other = self.leaves(request, to, &to_spot, &from_spot);
                 if let (Some(file), Err(_)) = (file, &other) {
-                    self.mirror.lower.forget(file, 1);
+                    self.mirror.engine().forget(file, 1);
                 }
                 if let Some(other) = other? {
                     // Both files are looked up again on their next use.
                     self.moved(other, &to_spot.class, &from_spot.class, false);
-                    self.mirror.lower.forget(other, 1);
+                    self.mirror.engine().forget(other, 1);
                 }
             }
         }
@@ -71,7 +71,7 @@ impl PolicyFs {
         let ((from, from_spot), (to, to_spot)) = (from, to);
         let mut file = None;
         if from_spot.class != to_spot.class {
-            let lower = &self.mirror.lower;
+            let lower = self.mirror.engine();
             let at = |at: NameAt<'_>| lower.lookup(at.0, at.1).ok().map(|found| found.id);
             if swaps {
                 // The two files cannot be told apart, so both are looked up again.
@@ -95,7 +95,7 @@ impl PolicyFs {
         from: &Spot,
         to: &Spot,
     ) -> Result<Option<NodeId>, Errno> {
-        let lower = &self.mirror.lower;
+        let lower = self.mirror.engine();
         if lower.kind_at(at.0, at.1)? == FileType::Directory {
             return Err(Errno::XDEV);
         }
@@ -112,22 +112,22 @@ impl PolicyFs {
 
     /// Reports whether the rules of a file deny the caller anything.
     fn binds(&self, request: &Request<'_>, spot: &Spot, file: NodeId) -> bool {
-        let (asker, content) = (Asker::new(request, &self.programs), Peeked::new(&self.mirror.lower, file));
+        let (asker, content) = (Asker::new(request, &self.programs), Peeked::new(self.mirror.engine(), file));
         [Op::Read, Op::Write, Op::Attributes]
             .into_iter()
             .any(|op| spot.class.decide(op, &asker, &content).outcome != Outcome::Allow)
     }
 
     /// Finishes a rename; `done` is whether it succeeded.
-    pub(super) fn renamed(&self, request: &Request<'_>, moved: Move, to: NameAt<'_>, done: bool) {
+    pub(crate) fn renamed(&self, request: &Request<'_>, moved: Move, to: NameAt<'_>, done: bool) {
         let Some(file) = moved.file else { return };
         if done {
-            let only = self.mirror.lower.links(file).is_ok_and(|links| links == 1);
+            let only = self.mirror.engine().links(file).is_ok_and(|links| links == 1);
             self.moved(file, &moved.from.class, &moved.to.class, only);
             // The kernel may have cached the name under other rules.
             request.session().caches().expire_entry(to.0, to.1.as_cstr().to_bytes());
         }
-        self.mirror.lower.forget(file, 1);
+        self.mirror.engine().forget(file, 1);
     }
 
     fn moved(&self, file: NodeId, from: &RuleSet, to: &RuleSet, only: bool) {
@@ -143,14 +143,13 @@ impl PolicyFs {
     ///
     /// # Errors
     /// EXDEV if the rules of the new name differ.
-    pub(super) fn check_link(
+    pub(crate) fn check_link(
         &self,
         request: &Request<'_>,
         node: NodeId,
         parent: NodeId,
         name: Component<'_>,
     ) -> Result<(NodeId, Spot), Errno> {
-        use super::decide::Target;
         let spot = self.spot(parent, name.as_cstr().to_bytes())?;
         self.check_create(request, &spot)?;
         let (inner, same) = match self.target(node)? {

@@ -24,7 +24,7 @@ pub struct Lease<'a> {
 
 impl Leases {
     /// Takes a lease; `None` if a process writes the file or waits to write it.
-    pub(super) fn take<'a>(&'a self, file: &'a impl AsFd) -> Option<Lease<'a>> {
+    pub(crate) fn take<'a>(&'a self, file: &'a impl AsFd) -> Option<Lease<'a>> {
         self.try_take(file).ok()
     }
 

@@ -13,12 +13,12 @@ use parking_lot::RwLock;
 use shunt_policy::Policy;
 
 /// Device and inode number.
-pub(super) type Identity = (u64, u64);
+pub(crate) type Identity = (u64, u64);
 
 type Resolved = BTreeMap<PathBuf, Option<Identity>>;
 
 #[derive(Default)]
-pub(super) struct Programs(RwLock<Resolved>);
+pub(crate) struct Programs(RwLock<Resolved>);
 
 /// Maximum wait for path resolution while no thread serves the mount.
 const RESPONSE_TIMEOUT: Duration = Duration::from_millis(100);
@@ -30,7 +30,7 @@ fn resolve(policy: &Policy) -> Resolved {
 
 impl Programs {
     /// Resolves all paths of a policy.
-    pub(super) fn refresh(&self, policy: &Policy) {
+    pub(crate) fn refresh(&self, policy: &Policy) {
         let resolved = resolve(policy);
         if *self.0.read() != resolved {
             *self.0.write() = resolved;
@@ -39,7 +39,7 @@ impl Programs {
 
     /// Resolves all paths on a separate thread, which may block while no thread serves the mount, and waits briefly. A
     /// path that is not resolved in time counts against the caller.
-    pub(super) fn refresh_soon(&self, policy: &Policy) {
+    pub(crate) fn refresh_soon(&self, policy: &Policy) {
         if policy.programs().next().is_none() {
             return;
         }
@@ -52,7 +52,7 @@ impl Programs {
     }
 
     /// Reports whether a path was resolved to this file.
-    pub(super) fn is(&self, path: &Path, running: Identity) -> bool {
+    pub(crate) fn is(&self, path: &Path, running: Identity) -> bool {
         self.0.read().get(path).copied().flatten() == Some(running)
     }
 }

@@ -9,26 +9,26 @@ use parking_lot::Mutex;
 use shunt_fuse::{Errno, NodeId};
 use shunt_policy::MatchState;
 
-use super::PolicyFs;
+use crate::PolicyFs;
 
 /// Limit on directories that are logged.
 const MAX_WARNINGS: usize = 16;
 
 /// Directories in which names were refused; each is logged once.
 #[derive(Debug, Default)]
-pub(super) struct Undecided(Mutex<HashSet<NodeId>>);
+pub(crate) struct Undecided(Mutex<HashSet<NodeId>>);
 
 impl PolicyFs {
     /// Reports whether the root of the source finds names by several spellings, so that the rules cannot be decided.
     pub fn is_undecided(&self) -> bool {
-        !self.rules().policy.root().is_free() && self.mirror.lower.may_ignore_case(NodeId::ROOT)
+        !self.rules().policy.root().is_free() && self.mirror.engine().may_ignore_case(NodeId::ROOT)
     }
 
     /// Refuses a name in a directory where rules may match another spelling of it.
     ///
     /// # Errors
     /// EACCES if the rules cannot be decided.
-    pub(super) fn check_spelling(
+    pub(crate) fn check_spelling(
         &self,
         place: &MatchState,
         dir: NodeId,
@@ -38,7 +38,7 @@ impl PolicyFs {
         // Digits and punctuation have one case, so such names are exempt in directories that do not report case
         // folding.
         let has_letters = name.iter().any(|byte| byte.is_ascii_alphabetic() || !byte.is_ascii());
-        let is_told = || !has_letters && self.mirror.lower.letters_are_untold(dir);
+        let is_told = || !has_letters && self.mirror.engine().letters_are_untold(dir);
         if place.is_free() || is_told() || self.is_spelled_once(place, dir) {
             return Ok(());
         }
@@ -54,7 +54,7 @@ impl PolicyFs {
     }
 
     /// Reports whether a name identifies one file, or no rule applies.
-    pub(super) fn is_spelled_once(&self, place: &MatchState, dir: NodeId) -> bool {
-        place.is_free() || !self.mirror.lower.may_ignore_case(dir)
+    pub(crate) fn is_spelled_once(&self, place: &MatchState, dir: NodeId) -> bool {
+        place.is_free() || !self.mirror.engine().may_ignore_case(dir)
     }
 }

@@ -12,10 +12,10 @@ use std::path::Path;
 use shunt_fuse::Request;
 use shunt_policy::Caller;
 
-use super::programs::{Identity, Programs};
+use crate::programs::{Identity, Programs};
 
 /// The caller of a request, with groups and program read on demand.
-pub(super) struct Asker<'a> {
+pub(crate) struct Asker<'a> {
     uid: u32,
     gid: u32,
     pid: u32,
@@ -25,7 +25,7 @@ pub(super) struct Asker<'a> {
 }
 
 impl<'a> Asker<'a> {
-    pub(super) fn new(request: &Request<'_>, programs: &'a Programs) -> Self {
+    pub(crate) fn new(request: &Request<'_>, programs: &'a Programs) -> Self {
         Self {
             uid: request.uid(),
             gid: request.gid(),
