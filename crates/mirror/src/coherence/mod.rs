@@ -95,7 +95,9 @@ pub(crate) struct Coherence {
 impl Coherence {
     /// Stops the watcher when the session ends.
     pub(crate) fn end(&self) {
-        drop(self.watcher.lock().take());
+        let watcher = self.watcher.lock().take();
+        // This waits for its thread.
+        drop(watcher);
     }
 }
 
