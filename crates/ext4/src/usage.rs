@@ -21,7 +21,7 @@ pub struct Usage {
 }
 
 /// Upper limit of the clusters that the kernel reserves so that extents can be split on a full disk.
-const MAX_CACHED_GROUPS: u64 = 4096;
+const MAX_METADATA_RESERVE_CLUSTERS: u64 = 4096;
 
 impl Filesystem {
     /// Returns the space usage.
@@ -38,7 +38,7 @@ impl Filesystem {
         let free = (clusters * per_cluster).min(geometry.blocks);
         let reserved = allocate::reserved(&self.superblock, geometry.incompat);
         let kept = match geometry.incompat.contains(Incompat::EXTENT) {
-            true => (geometry.blocks / per_cluster / 50).min(MAX_CACHED_GROUPS) * per_cluster,
+            true => (geometry.blocks / per_cluster / 50).min(MAX_METADATA_RESERVE_CLUSTERS) * per_cluster,
             false => 0,
         };
         Ok(Usage {

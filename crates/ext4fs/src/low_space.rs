@@ -161,10 +161,12 @@ impl LowSpace {
     pub(crate) fn end(&self) {
         *self.state.ends.lock() = true;
         self.state.changed.notify_all();
-        if let Some(thread) = self.thread.lock().take() {
+        let thread = self.thread.lock().take();
+        if let Some(thread) = thread {
             let _ = thread.join();
         }
-        *self.state.caches.write() = None;
+        let caches = self.state.caches.write().take();
+        drop(caches);
     }
 }
 

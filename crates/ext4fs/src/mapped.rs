@@ -94,7 +94,9 @@ impl Mapped {
         let node = crate::reply::node(inode.number);
         let backing = passthrough.share(node, file.as_fd());
         let backing = backing.inspect_err(|errno| tracing::debug!(%errno, "no backing file")).ok()?;
-        drop(self.kept.lock().keep(inode.number, backing.clone(), extents.len()));
+        let evicted = self.kept.lock().keep(inode.number, backing.clone(), extents.len());
+        // Unregistering backing files takes system calls, so it happens outside the lock.
+        drop(evicted);
         Some(backing)
     }
 }

@@ -70,7 +70,8 @@ impl Reaper {
     /// Frees the queued inodes and ends the thread.
     pub(crate) fn end(&self) {
         *self.work.lock() = None;
-        if let Some(thread) = self.thread.lock().take() {
+        let thread = self.thread.lock().take();
+        if let Some(thread) = thread {
             let _ = thread.join();
         }
     }

@@ -43,7 +43,8 @@ impl Pruner {
 
     /// Forgets the session when it ends.
     pub(crate) fn end(&self) {
-        *self.session.lock() = None;
+        let session = self.session.lock().take();
+        drop(session);
     }
 
     /// Called after a node was added or forgotten. The notification is sent after the reply.

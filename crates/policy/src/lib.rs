@@ -37,6 +37,7 @@
 #![allow(clippy::manual_try_fold)]
 
 mod caller;
+mod compiled;
 mod content;
 mod decide;
 mod error;

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use crate::compiled::CompiledPolicy;
 use crate::ids::Owner;
 use crate::pattern::Segment;
-use crate::policy::Inner;
 use crate::rule::Action;
 use crate::rule_set::{Candidate, RuleSet};
 
@@ -22,7 +22,7 @@ struct Thread {
 /// The match state of a path. Paths with equal states have equal states below them.
 #[derive(Clone)]
 pub struct MatchState {
-    policy: Arc<Inner>,
+    policy: Arc<CompiledPolicy>,
     /// Sorted and without duplicates.
     threads: Vec<Thread>,
 }
@@ -36,7 +36,7 @@ impl PartialEq for MatchState {
 impl Eq for MatchState {}
 
 impl MatchState {
-    pub(crate) fn root(policy: Arc<Inner>) -> Self {
+    pub(crate) fn root(policy: Arc<CompiledPolicy>) -> Self {
         let mut threads = Vec::new();
         for (rule, patterns) in policy.rules.iter().map(|rule| &rule.patterns).enumerate() {
             for pattern in 0..patterns.len() {
@@ -46,7 +46,7 @@ impl MatchState {
         Self::new(policy, threads)
     }
 
-    fn new(policy: Arc<Inner>, mut threads: Vec<Thread>) -> Self {
+    fn new(policy: Arc<CompiledPolicy>, mut threads: Vec<Thread>) -> Self {
         threads.sort_unstable();
         threads.dedup();
         Self { policy, threads }
@@ -136,7 +136,7 @@ impl MatchState {
 }
 
 /// Adds a pattern state; `**` may also match no directory.
-fn add(policy: &Inner, threads: &mut Vec<Thread>, thread: Thread) {
+fn add(policy: &CompiledPolicy, threads: &mut Vec<Thread>, thread: Thread) {
     if policy.segment(thread.rule, thread.pattern, thread.done) == Some(&Segment::Depth) {
         let after = Thread { done: thread.done + 1, ..thread.clone() };
         threads.push(after);

@@ -3,31 +3,16 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::compiled::CompiledPolicy;
 use crate::error::PolicyError;
 use crate::file;
-use crate::ids::{Names, Table};
+use crate::ids::Names;
 use crate::match_state::MatchState;
-use crate::pattern::Segment;
 use crate::rule::{Action, Rule};
-
-/// State shared by match states and rule sets.
-pub(crate) struct Inner {
-    pub(crate) rules: Vec<Rule>,
-    pub(crate) tables: Vec<Table>,
-    /// The file contains `default = "allow"`.
-    pub(crate) says_default: bool,
-}
-
-impl Inner {
-    /// Returns a segment of a pattern; `None` at its end.
-    pub(crate) fn segment(&self, rule: usize, pattern: usize, at: usize) -> Option<&Segment> {
-        self.rules[rule].patterns[pattern].segments.get(at)
-    }
-}
 
 /// A parsed policy. Clones share it.
 #[derive(Clone)]
-pub struct Policy(pub(crate) Arc<Inner>);
+pub struct Policy(pub(crate) Arc<CompiledPolicy>);
 
 impl Policy {
     /// Parses a policy. `names` are the users and groups that it may refer to.
@@ -40,7 +25,7 @@ impl Policy {
 
     /// Returns a policy without rules.
     pub fn empty() -> Self {
-        Self(Arc::new(Inner { rules: Vec::new(), tables: Vec::new(), says_default: true }))
+        Self(Arc::new(CompiledPolicy { rules: Vec::new(), tables: Vec::new(), says_default: true }))
     }
 
     /// Reports whether the policy has no rule and lacks `default = "allow"`, which would declare that as intended: the

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::compiled::CompiledPolicy;
 use crate::ids::Owner;
-use crate::policy::Inner;
 use crate::rule::{Action, Rule};
 
 /// A rule whose path pattern matches.
@@ -22,13 +22,13 @@ pub(crate) struct Candidate {
 /// The rules that match one path, in order. Paths with equal rule sets are treated alike.
 #[derive(Clone)]
 pub struct RuleSet {
-    policy: Arc<Inner>,
+    policy: Arc<CompiledPolicy>,
     candidates: Arc<[Candidate]>,
 }
 
 impl RuleSet {
     /// Creates a rule set and drops the rules after one that always decides.
-    pub(crate) fn new(policy: Arc<Inner>, mut candidates: Vec<Candidate>) -> Self {
+    pub(crate) fn new(policy: Arc<CompiledPolicy>, mut candidates: Vec<Candidate>) -> Self {
         let always = |candidate: &Candidate| {
             let rule = &policy.rules[candidate.rule];
             candidate.owners.is_none()

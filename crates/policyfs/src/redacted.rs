@@ -93,7 +93,8 @@ impl Redacted {
         let edits = Arc::new(edits);
         // The next change might leave the same stamp.
         if !stamp.is_fresh() {
-            *self.found.lock() = Some((stamp, edits.clone()));
+            let outdated = self.found.lock().replace((stamp, edits.clone()));
+            drop(outdated);
         }
         Ok(edits)
     }
@@ -146,6 +147,8 @@ impl RedactedFiles {
     }
 
     pub(crate) fn remove(&self, handle: u64) {
-        self.0.lock().remove(&handle);
+        let file = self.0.lock().remove(&handle);
+        // Closing a file may take a while, so it happens outside the lock.
+        drop(file);
     }
 }

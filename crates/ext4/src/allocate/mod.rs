@@ -5,7 +5,7 @@
 //! previous owner.
 
 mod bitmap;
-mod bitmap_lru;
+mod bitmap_cache;
 mod bits;
 mod blocks;
 mod claim;
@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
 
-use bitmap_lru::BitmapLru;
+use bitmap_cache::BitmapCache;
 use bits::Bits;
 pub(crate) use blocks::{For, Reservation};
 pub(crate) use reservation_window::Growing;
@@ -49,7 +49,7 @@ pub(crate) struct Allocator {
     /// Blocks reserved for privileged users, in addition to `kept`.
     reserved: u64,
     /// Groups whose bitmap is cached.
-    recent: Mutex<BitmapLru>,
+    bitmap_cache: Mutex<BitmapCache>,
     /// Rotating start of the search for groups of top-level directories.
     spread: AtomicU32,
     windows: ReservationWindows,
@@ -67,7 +67,7 @@ struct State {
 
 #[derive(Default)]
 struct Locked {
-    /// Blocks that cannot be reserved: used, reserved, or awaiting a commit. Built on demand, and evicted as by [`BitmapLru`].
+    /// Blocks that cannot be reserved: used, reserved, or awaiting a commit. Built on demand, and evicted as by [`BitmapCache`].
     busy: Option<Bits>,
     /// Number of reserved blocks; `busy` has their positions.
     reserved: u32,
@@ -76,7 +76,7 @@ struct Locked {
 }
 
 /// Upper limit of the blocks kept back for metadata.
-const MAX_CACHED_GROUPS: u64 = 4096;
+const MAX_METADATA_RESERVE_BLOCKS: u64 = 4096;
 
 impl Allocator {
     /// Reads the free counts of all groups, and sets those of the superblock.
@@ -101,9 +101,9 @@ impl Allocator {
             groups,
             available: CachePadded(AtomicI64::new(blocks.cast_signed())),
             waiting: AtomicI64::new(0),
-            kept: (geometry.blocks / 50).min(MAX_CACHED_GROUPS).min(blocks / 4) as u32,
+            kept: (geometry.blocks / 50).min(MAX_METADATA_RESERVE_BLOCKS).min(blocks / 4) as u32,
             reserved,
-            recent: Mutex::new(BitmapLru::new(geometry.blocks_per_group)),
+            bitmap_cache: Mutex::new(BitmapCache::new(geometry.blocks_per_group)),
             spread: AtomicU32::new(0),
             windows: ReservationWindows::default(),
         })
@@ -162,15 +162,15 @@ impl Allocator {
 
     /// Registers group `number`, whose lock is held, as cached, and evicts others above the limit.
     fn forget_another(&self, number: u32) {
-        let mut recent = self.recent.lock();
-        recent.push(number);
+        let mut cache = self.bitmap_cache.lock();
+        cache.push(number);
         // Bounded, in case all cached groups are in use.
-        for _ in 0..recent.surplus() * 2 {
-            let Some(other) = recent.pop() else { return };
+        for _ in 0..cache.surplus() * 2 {
+            let Some(other) = cache.pop() else { return };
             let locked = if other == number { None } else { self.groups[other as usize].locked.try_lock() };
             match locked {
                 Some(mut locked) if locked.reserved == 0 => locked.busy = None,
-                _ => recent.push(other),
+                _ => cache.push(other),
             }
         }
     }

@@ -10,7 +10,7 @@ use crate::{New, NewInodeKind, ROOT};
 /// A file system of 16 groups of 256 blocks whose allocator caches at most `most` bitmaps; `None` without `mkfs.ext4`.
 fn small(most: usize) -> Option<Filesystem> {
     let fs = made(4, &["-g", "256", "-N", "64", "-O", "^has_journal,^resize_inode"])?;
-    fs.allocator().unwrap().recent.lock().limit(most);
+    fs.allocator().unwrap().bitmap_cache.lock().limit(most);
     Some(fs)
 }
 

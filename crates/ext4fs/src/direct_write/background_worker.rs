@@ -64,7 +64,8 @@ impl BackgroundWorker {
 
     pub(super) fn end(&self) {
         *self.work.lock() = None;
-        if let Some(thread) = self.thread.lock().take() {
+        let thread = self.thread.lock().take();
+        if let Some(thread) = thread {
             let _ = thread.join();
         }
     }

@@ -275,10 +275,13 @@ impl DirectWrites {
     /// Ends the upcall threads and unmaps all files.
     pub(crate) fn end(&self) {
         self.files.over.store(true, Ordering::Release);
-        for thread in self.questions.lock().drain(..) {
+        let threads = std::mem::take(&mut *self.questions.lock());
+        for thread in threads {
             let _ = thread.join();
         }
-        *self.files.table.lock() = Table::default();
+        let table = std::mem::take(&mut *self.files.table.lock());
+        // Unmapping files takes system calls, so it happens outside the lock.
+        drop(table);
     }
 }
 

@@ -175,7 +175,8 @@ impl Notifier {
 
     /// Completes a retrieve with the data that the kernel sent.
     pub(crate) fn retrieved(&self, unique: u64, data: &[u8]) {
-        if let Some(completer) = self.inner.retrieves.lock().remove(&unique) {
+        let completer = self.inner.retrieves.lock().remove(&unique);
+        if let Some(completer) = completer {
             completer.complete(Ok(data.to_vec()));
         }
     }
@@ -191,7 +192,8 @@ impl Notifier {
         for waiter in waiters {
             waiter.complete(Err(Errno::NOTCONN));
         }
-        for (_, completer) in self.inner.retrieves.lock().drain() {
+        let retrieves = std::mem::take(&mut *self.inner.retrieves.lock());
+        for completer in retrieves.into_values() {
             completer.complete(Err(Errno::NOTCONN));
         }
     }

@@ -12,7 +12,7 @@ use super::removal::Watched;
 use super::wire::Message;
 
 /// Maximum number of watched mounts, more than one server ever has: bounds the memory.
-const MAX_HELD_DESCRIPTORS: usize = 4096;
+const MAX_WATCHED_MOUNTS: usize = 4096;
 
 /// The guardian's record of its server.
 #[derive(Default)]
@@ -125,7 +125,7 @@ impl GuardianState {
                 return;
             }
         };
-        if self.mounts.len() < MAX_HELD_DESCRIPTORS || self.mounts.contains_key(&token) {
+        if self.mounts.len() < MAX_WATCHED_MOUNTS || self.mounts.contains_key(&token) {
             self.mounts.insert(token, watched);
         } else {
             log("too many mounts: one is not watched");

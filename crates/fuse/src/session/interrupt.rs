@@ -23,9 +23,8 @@ impl Interrupt {
 
     pub(crate) fn set(&self) {
         self.set.store(true, Ordering::Release);
-        for waker in std::mem::take(&mut *self.wakers.lock()) {
-            waker.wake();
-        }
+        let wakers = std::mem::take(&mut *self.wakers.lock());
+        wakers.into_iter().for_each(Waker::wake);
     }
 
     pub(crate) fn wait(self: Arc<Self>) -> impl Future<Output = ()> + Send + 'static {

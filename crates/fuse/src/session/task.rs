@@ -160,7 +160,8 @@ impl Task {
 
     /// Drops the handler without a reply: the connection is gone.
     pub(crate) fn abandon(&self) {
-        drop(self.handling.lock().take());
+        let handling = self.handling.lock().take();
+        drop(handling);
     }
 
     /// Queues the deferred notifications after the reply was sent.

@@ -74,10 +74,8 @@ impl PipePool {
     }
 
     pub(crate) fn take(&self) -> io::Result<Pipe> {
-        match self.idle.lock().pop() {
-            Some(pipe) => Ok(pipe),
-            None => Pipe::new(self.capacity),
-        }
+        let idle = self.idle.lock().pop();
+        idle.map_or_else(|| Pipe::new(self.capacity), Ok)
     }
 
     /// Returns a pipe to the pool; remaining bytes in it are discarded.

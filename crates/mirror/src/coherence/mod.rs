@@ -114,6 +114,8 @@ impl Coherence {
 
     /// Stops the watcher when the session ends.
     pub(crate) fn end(&self) {
-        drop(self.watcher.lock().take());
+        let watcher = self.watcher.lock().take();
+        // This waits for its thread.
+        drop(watcher);
     }
 }

@@ -51,8 +51,8 @@ impl FdCache {
 
     /// Caches a descriptor; may evict another one.
     pub fn put(&self, node: NodeId, fd: Arc<OwnedFd>) {
-        let mut ring = self.shard(node).lock();
-        let ring = &mut *ring;
+        let mut shard = self.shard(node).lock();
+        let ring = &mut *shard;
         if ring.places.contains_key(&node) {
             return;
         }
@@ -68,7 +68,10 @@ impl FdCache {
             if !std::mem::take(&mut ring.entries[place].used) {
                 ring.places.remove(&ring.entries[place].node);
                 ring.places.insert(node, place);
-                ring.entries[place] = entry;
+                let evicted = std::mem::replace(&mut ring.entries[place], entry);
+                drop(shard);
+                // Closing a deleted file may free it, so it happens outside the lock.
+                drop(evicted);
                 return;
             }
         }
@@ -78,10 +81,12 @@ impl FdCache {
     pub fn remove(&self, node: NodeId) {
         let mut ring = self.shard(node).lock();
         let Some(place) = ring.places.remove(&node) else { return };
-        ring.entries.swap_remove(place);
+        let removed = ring.entries.swap_remove(place);
         if let Some(moved) = ring.entries.get(place).map(|entry| entry.node) {
             ring.places.insert(moved, place);
         }
+        drop(ring);
+        drop(removed);
     }
 
     /// Number of cached descriptors.

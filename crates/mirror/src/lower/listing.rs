@@ -207,7 +207,8 @@ impl Listings {
 
     /// Drops all cached listings of a directory.
     pub fn forget(&self, node: NodeId) {
-        self.idle.lock().retain(|(of, _)| *of != node);
+        let forgotten: Vec<_> = self.idle.lock().extract_if(.., |(of, _)| *of == node).collect();
+        drop(forgotten);
     }
 
     /// Number of cached listings.

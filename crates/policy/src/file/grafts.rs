@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
+use crate::compiled::CompiledPolicy;
 use crate::error::PolicyError;
 use crate::match_state::MatchState;
-use crate::policy::Inner;
 use crate::rule::{Action, Rule};
 
 /// Checks that no rule decides anything on a graft or below it, or hides the path to it.
-pub(super) fn check(policy: &Arc<Inner>) -> Result<(), PolicyError> {
+pub(super) fn check(policy: &Arc<CompiledPolicy>) -> Result<(), PolicyError> {
     let is_graft = |(_, rule): &(usize, &Rule)| rule.action == Action::Graft;
     for (index, graft) in policy.rules.iter().enumerate().filter(is_graft) {
         for names in graft.patterns.iter().filter_map(|pattern| pattern.tree()) {
@@ -28,12 +28,12 @@ fn path(names: &[String]) -> String {
     format!("/{}", names.join("/"))
 }
 
-fn place(policy: &Arc<Inner>, names: &[String]) -> MatchState {
+fn place(policy: &Arc<CompiledPolicy>, names: &[String]) -> MatchState {
     names.iter().fold(MatchState::root(policy.clone()), |place, name| place.enter(name.as_bytes()))
 }
 
 /// Checks the directories that lead to a graft.
-fn way(policy: &Arc<Inner>, graft: &Rule, names: &[String]) -> Result<(), PolicyError> {
+fn way(policy: &Arc<CompiledPolicy>, graft: &Rule, names: &[String]) -> Result<(), PolicyError> {
     for length in 0..names.len() {
         let class = place(policy, &names[..length]).class();
         let hiding = class.candidates().iter().map(|candidate| class.rule(candidate));
@@ -50,7 +50,7 @@ fn way(policy: &Arc<Inner>, graft: &Rule, names: &[String]) -> Result<(), Policy
 }
 
 /// Checks the rules before a graft.
-fn before(policy: &Arc<Inner>, index: usize, names: &[String]) -> Result<(), PolicyError> {
+fn before(policy: &Arc<CompiledPolicy>, index: usize, names: &[String]) -> Result<(), PolicyError> {
     let place = place(policy, names);
     let earlier = place.rules().filter(|rule| *rule < index).map(|rule| &policy.rules[rule]);
     match earlier.into_iter().find(|rule| !rule.is_silent()) {
@@ -68,7 +68,7 @@ fn before(policy: &Arc<Inner>, index: usize, names: &[String]) -> Result<(), Pol
 }
 
 /// Checks the rules after a graft that match nothing outside it.
-fn after(policy: &Arc<Inner>, index: usize, names: &[String]) -> Result<(), PolicyError> {
+fn after(policy: &Arc<CompiledPolicy>, index: usize, names: &[String]) -> Result<(), PolicyError> {
     for rule in &policy.rules[index + 1..] {
         if let Some(pattern) = rule.patterns.iter().find(|pattern| pattern.fixed().starts_with(names)) {
             let (below, graft) = (path(&pattern.fixed()), path(names));

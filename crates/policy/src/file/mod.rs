@@ -10,9 +10,9 @@ use std::sync::Arc;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use crate::compiled::CompiledPolicy;
 use crate::error::PolicyError;
 use crate::ids::{Names, Table};
-use crate::policy::Inner;
 use value::Value;
 
 /// Limit on the file size in bytes, far above that of any real policy.
@@ -28,7 +28,7 @@ pub(crate) struct Context<'a> {
     pub(crate) tables: Vec<Table>,
 }
 
-pub(crate) fn read(text: &str, names: &Names) -> Result<Arc<Inner>, PolicyError> {
+pub(crate) fn read(text: &str, names: &Names) -> Result<Arc<CompiledPolicy>, PolicyError> {
     if text.len() > LARGEST {
         return Err(PolicyError::at(
             text,
@@ -64,7 +64,7 @@ pub(crate) fn read(text: &str, names: &Names) -> Result<Arc<Inner>, PolicyError>
         }
     }
     let Some(rules) = rules else {
-        return Ok(Arc::new(Inner { rules: Vec::new(), tables: context.tables, says_default }));
+        return Ok(Arc::new(CompiledPolicy { rules: Vec::new(), tables: context.tables, says_default }));
     };
     let rules = Value::new(text, "rule", rules).tables()?;
     if rules.len() > MAX_RULES {
@@ -74,9 +74,9 @@ pub(crate) fn read(text: &str, names: &Names) -> Result<Arc<Inner>, PolicyError>
         rule::read(&context, index, value, table)
     };
     let rules = rules.iter().enumerate().map(read).collect::<Result<Vec<_>, _>>()?;
-    let inner = Arc::new(Inner { rules, tables: context.tables, says_default });
-    grafts::check(&inner)?;
-    Ok(inner)
+    let policy = Arc::new(CompiledPolicy { rules, tables: context.tables, says_default });
+    grafts::check(&policy)?;
+    Ok(policy)
 }
 
 fn users(names: &Names) -> Table {

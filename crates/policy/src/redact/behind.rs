@@ -5,7 +5,7 @@ use memchr::memmem::{Finder, find_iter};
 
 use super::RedactError;
 use super::bytes::Reader;
-use super::edits::Edits;
+use super::edits_builder::EditsBuilder;
 use super::film;
 
 /// Search window in bytes.
@@ -29,7 +29,7 @@ const FILM: &[u8] = b"ftyp";
 pub(super) fn location(
     reader: &mut Reader<'_>,
     from: u64,
-    edits: &mut Edits,
+    edits: &mut EditsBuilder,
 ) -> Result<Vec<u64>, RedactError> {
     let (mut pictures, mut films) = (Vec::new(), 0);
     let film = Finder::new(FILM);

@@ -7,7 +7,7 @@ use std::ops::Range;
 use super::RedactError;
 use super::boxes::{self, Top, parts};
 use super::bytes::Reader;
-use super::edits::{Edits, Fill};
+use super::edits_builder::EditsBuilder;
 
 /// Limit on the `moov` box in bytes. A film of one hour needs a few megabytes.
 const LARGEST: u64 = 16 << 20;
@@ -20,7 +20,11 @@ const SAYS: [&[u8; 4]; 3] = [b"udta", b"meta", b"uuid"];
 const HOLDS: [&[u8; 4]; 3] = [b"moov", b"trak", b"mdia"];
 
 /// Records the location metadata of a film that begins at `at`; returns the offset up to which it could be parsed.
-pub(super) fn location(reader: &mut Reader<'_>, mut at: u64, edits: &mut Edits) -> Result<u64, RedactError> {
+pub(super) fn location(
+    reader: &mut Reader<'_>,
+    mut at: u64,
+    edits: &mut EditsBuilder,
+) -> Result<u64, RedactError> {
     for _ in 0..boxes::MAX_BOXES {
         let Some(Top { kind, start, end }) = boxes::top(reader, at)? else { return Ok(at) };
         if !kind.iter().all(|byte| byte.is_ascii_graphic() || *byte == b' ') {
@@ -51,7 +55,7 @@ fn inner(
     base: u64,
     within: Range<usize>,
     depth: usize,
-    edits: &mut Edits,
+    edits: &mut EditsBuilder,
 ) -> Result<(), RedactError> {
     let depth = depth.checked_sub(1).ok_or(RedactError::TooComplex)?;
     for part in parts(data, within.start, within.end) {
@@ -66,8 +70,8 @@ fn inner(
 }
 
 /// Turns the box at `at` into free space.
-fn free(at: u64, contents: Range<u64>, edits: &mut Edits) {
+fn free(at: u64, contents: Range<u64>, edits: &mut EditsBuilder) {
     // The type follows the size.
-    edits.add(at.saturating_add(4), Fill::Bytes(Box::from(*b"free")));
-    edits.add(contents.start, Fill::Zeros(contents.end - contents.start));
+    edits.replace(at.saturating_add(4), *b"free");
+    edits.zeros(contents);
 }

@@ -2,10 +2,12 @@
 
 use super::RedactError;
 use super::behind;
+use super::blank::Blank;
 use super::boxes::{self, Part, Top, parts};
 use super::bytes::{Reader, be32};
-use super::edits::Edits;
-use super::pieces::{Blank, Kind, Pieces};
+use super::edits_builder::EditsBuilder;
+use super::metadata::Kind;
+use super::pieces::Pieces;
 
 /// Limit in bytes on the `meta` box, and on one item.
 const LARGEST: u64 = 16 << 20;
@@ -28,7 +30,7 @@ impl Numbers<'_> {
 }
 
 /// Records the location metadata of a file.
-pub(super) fn location(reader: &mut Reader<'_>, edits: &mut Edits) -> Result<(), RedactError> {
+pub(super) fn location(reader: &mut Reader<'_>, edits: &mut EditsBuilder) -> Result<(), RedactError> {
     let mut at = 0;
     for _ in 0..boxes::MAX_BOXES {
         let Some(Top { kind, start, end }) = boxes::top(reader, at)? else {
@@ -48,7 +50,12 @@ pub(super) fn location(reader: &mut Reader<'_>, edits: &mut Edits) -> Result<(),
 }
 
 /// Processes the `meta` box. `base` is the file offset of its contents.
-fn meta(reader: &mut Reader<'_>, base: u64, data: &[u8], edits: &mut Edits) -> Result<(), RedactError> {
+fn meta(
+    reader: &mut Reader<'_>,
+    base: u64,
+    data: &[u8],
+    edits: &mut EditsBuilder,
+) -> Result<(), RedactError> {
     // Version and flags come first.
     let parts = parts(data, 4, data.len());
     let find = |kind: &[u8; 4]| parts.iter().find(|part| part.kind == *kind);

@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::RedactError;
 use super::behind;
 use super::bytes::{Reader, be16, be32};
-use super::edits::Edits;
-use super::pieces::{Kind, Pieces};
+use super::edits_builder::EditsBuilder;
+use super::metadata::Kind;
+use super::pieces::Pieces;
 
 /// Limit on the segments of one picture.
 const MAX_SEGMENTS: usize = 4096;
@@ -25,7 +26,7 @@ const INDEX: &[u8] = b"MPF\0";
 type Part = (u32, u64, Vec<u8>);
 
 /// Records the location metadata of a file.
-pub(super) fn location(reader: &mut Reader<'_>, edits: &mut Edits) -> Result<(), RedactError> {
+pub(super) fn location(reader: &mut Reader<'_>, edits: &mut EditsBuilder) -> Result<(), RedactError> {
     let (announced, end) = one(reader, 0, edits)?;
     let found = behind::location(reader, end, edits)?;
     let pictures: BTreeSet<u64> = announced.into_iter().chain(found).collect();
@@ -39,7 +40,11 @@ pub(super) fn location(reader: &mut Reader<'_>, edits: &mut Edits) -> Result<(),
 }
 
 /// Processes one picture; returns the offsets of further pictures in its index, and the end of its metadata.
-fn one(reader: &mut Reader<'_>, start: u64, edits: &mut Edits) -> Result<(Vec<u64>, u64), RedactError> {
+fn one(
+    reader: &mut Reader<'_>,
+    start: u64,
+    edits: &mut EditsBuilder,
+) -> Result<(Vec<u64>, u64), RedactError> {
     let mut pictures = Vec::new();
     // Keyed by the id of the packet.
     let mut extended: BTreeMap<[u8; 32], Vec<Part>> = BTreeMap::new();

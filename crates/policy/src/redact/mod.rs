@@ -1,7 +1,8 @@
 //! Redaction of files for readers who may not see all of their contents.
 //!
 //! A redaction is a list of [`Edit`]s: byte ranges of the file and their replacements. The size and every other byte
-//! stay unchanged, so that a picture looks as before and keeps its other metadata.
+//! stay unchanged, so that a picture looks as before and keeps its other metadata. Where the redaction of metadata and
+//! the hidden byte ranges of a policy overlap, the ranges prevail.
 //!
 //! In pictures (JPEG, PNG, HEIC and AVIF) the location is found in EXIF (the whole GPS directory), in XMP (GPS
 //! properties and named places) and in IPTC (city, region, country), also in further pictures and films appended to the
@@ -11,13 +12,17 @@
 //! take too long is refused ([`RedactError::TooComplex`]), never shown.
 
 mod behind;
+mod blank;
 mod boxes;
 mod bytes;
 mod edits;
+mod edits_builder;
 mod film;
 mod heic;
 mod iptc;
 mod jpeg;
+mod metadata;
+mod photoshop;
 mod pieces;
 mod png;
 mod png_text;
@@ -32,6 +37,7 @@ pub use edits::{Edit, Edits, Fill};
 use crate::content::{Content, Media};
 use crate::rule::Redaction;
 use bytes::Reader;
+use edits_builder::EditsBuilder;
 
 /// The reason why a redaction cannot be computed.
 #[derive(Debug, thiserror::Error)]
@@ -53,11 +59,12 @@ pub fn find(redaction: &Redaction, file: &dyn Bytes) -> Result<Edits, RedactErro
     if redaction.is_content(&Head(file)) == Some(false) {
         return redaction.otherwise.as_ref().map_or(Ok(Edits::default()), |otherwise| find(otherwise, file));
     }
-    let mut edits = if redaction.location { location(file)? } else { Edits::default() };
-    for range in &redaction.bytes {
-        edits.add(range.start, Fill::Zeros(range.end - range.start));
+    let mut edits = EditsBuilder::default();
+    if redaction.location {
+        find_location(file, &mut edits)?;
     }
-    Ok(edits.sorted())
+    redaction.bytes.iter().for_each(|range| edits.hide(range.clone()));
+    Ok(edits.build())
 }
 
 /// Adapts [`Bytes`] to [`Content`].
@@ -74,15 +81,21 @@ impl Content for Head<'_> {
 /// # Errors
 /// If it fails, nothing of the file may be shown.
 pub fn location(file: &dyn Bytes) -> Result<Edits, RedactError> {
+    let mut edits = EditsBuilder::default();
+    find_location(file, &mut edits)?;
+    Ok(edits.build())
+}
+
+fn find_location(file: &dyn Bytes, edits: &mut EditsBuilder) -> Result<(), RedactError> {
     let mut reader = Reader::new(file);
     let head = reader.read(0, 512)?;
-    let mut edits = Edits::default();
     if Media::Jpeg.matches(&head) {
-        jpeg::location(&mut reader, &mut edits)?;
+        jpeg::location(&mut reader, edits)
     } else if Media::Png.matches(&head) {
-        png::location(&mut reader, &mut edits)?;
+        png::location(&mut reader, edits)
     } else if Media::Heic.matches(&head) {
-        heic::location(&mut reader, &mut edits)?;
+        heic::location(&mut reader, edits)
+    } else {
+        Ok(())
     }
-    Ok(edits.sorted())
 }

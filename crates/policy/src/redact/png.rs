@@ -1,16 +1,18 @@
 //! PNG: metadata chunks, whose checksums are recomputed after a redaction.
 
 use super::RedactError;
+use super::blank::blank;
 use super::bytes::{Reader, be32};
-use super::edits::{Edits, Fill};
-use super::pieces::{Kind, Pieces, blank};
+use super::edits_builder::EditsBuilder;
+use super::metadata::Kind;
+use super::pieces::Pieces;
 use super::png_text;
 
 /// Limit on the size of a metadata chunk in bytes.
 const LARGEST: usize = 16 << 20;
 
 /// Records the location metadata of a file.
-pub(super) fn location(reader: &mut Reader<'_>, edits: &mut Edits) -> Result<(), RedactError> {
+pub(super) fn location(reader: &mut Reader<'_>, edits: &mut EditsBuilder) -> Result<(), RedactError> {
     let mut at = 8u64;
     loop {
         // The reader limits the number of chunks.
@@ -30,14 +32,19 @@ pub(super) fn location(reader: &mut Reader<'_>, edits: &mut Edits) -> Result<(),
             let blanks = Kind::Exif.blanks(&data);
             blank(&mut seen, &blanks);
             Pieces::one(body, data.clone()).note(blanks, edits);
-        } else if png_text::redact(kind, &mut seen)? {
-            edits.add(body, Fill::Bytes(seen.clone().into()));
+        } else if let Some(text) = png_text::redact(kind, &mut seen)? {
+            let (start, bytes) = (body + text.start as u64, &seen[text.start..]);
+            match text.packed {
+                true => edits.derive(start..body + seen.len() as u64, start, bytes),
+                false => edits.replace(start, bytes),
+            }
         }
         if seen != data {
             let mut checksum = crc32fast::Hasher::new();
             checksum.update(kind);
             checksum.update(&seen);
-            edits.add(body + u64::from(length), Fill::Bytes(Box::from(checksum.finalize().to_be_bytes())));
+            let end = body + u64::from(length);
+            edits.derive(body..end, end, checksum.finalize().to_be_bytes());
         }
     }
 }

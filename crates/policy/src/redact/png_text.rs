@@ -5,7 +5,8 @@ use miniz_oxide::deflate::compress_to_vec_zlib;
 use miniz_oxide::inflate::decompress_to_vec_zlib_with_limit;
 
 use super::RedactError;
-use super::pieces::{Kind, blank};
+use super::blank::blank;
+use super::metadata::Kind;
 
 /// Limit on the decompressed text in bytes.
 const LARGEST: usize = 8 << 20;
@@ -18,10 +19,12 @@ fn contains(text: &[u8], word: &[u8]) -> bool {
 }
 
 /// Position and encoding of the text in a chunk.
-struct Text {
+pub(super) struct Text {
     kind: Kind,
-    start: usize,
-    packed: bool,
+    /// Offset in the chunk's data. The text extends to the end of the chunk.
+    pub(super) start: usize,
+    /// The text is compressed: each byte of the redacted text may reveal any byte of the original.
+    pub(super) packed: bool,
     hex: bool,
 }
 
@@ -56,20 +59,20 @@ fn find(kind: &[u8], data: &[u8]) -> Option<Text> {
     }
 }
 
-/// Blanks the location in a chunk of constant length; returns whether there was any.
-pub(super) fn redact(kind: &[u8], data: &mut [u8]) -> Result<bool, RedactError> {
-    let Some(text) = find(kind, data) else { return Ok(false) };
-    let Some(room) = data.get_mut(text.start..) else { return Ok(false) };
+/// Blanks the location in a chunk of constant length; returns the text that was changed.
+pub(super) fn redact(kind: &[u8], data: &mut [u8]) -> Result<Option<Text>, RedactError> {
+    let Some(text) = find(kind, data) else { return Ok(None) };
+    let Some(room) = data.get_mut(text.start..) else { return Ok(None) };
     if !text.packed {
-        return Ok(plain(&text, room));
+        return Ok(plain(&text, room).then_some(text));
     }
     let Ok(mut unpacked) = decompress_to_vec_zlib_with_limit(room, LARGEST) else {
         // The data is corrupt, or exceeds the limit of this reader but not of others.
         room.fill(0);
-        return Ok(true);
+        return Ok(Some(text));
     };
     if !plain(&text, &mut unpacked) {
-        return Ok(false);
+        return Ok(None);
     }
     let packed = [6, 9, 10].iter().map(|level| compress_to_vec_zlib(&unpacked, *level)).min_by_key(Vec::len);
     // If the compressed data does not fit, the text is replaced by an empty one. Data behind the end of the compressed
@@ -80,7 +83,7 @@ pub(super) fn redact(kind: &[u8], data: &mut [u8]) -> Result<bool, RedactError> 
     if let Some(room) = room.get_mut(..packed.len()) {
         room.copy_from_slice(&packed);
     }
-    Ok(true)
+    Ok(Some(text))
 }
 
 fn plain(text: &Text, room: &mut [u8]) -> bool {

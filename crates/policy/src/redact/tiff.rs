@@ -4,7 +4,8 @@
 
 use std::collections::BTreeSet;
 
-use super::pieces::{Blank, Kind};
+use super::blank::Blank;
+use super::{iptc, photoshop, xmp};
 
 const GPS: u16 = 0x8825;
 const EXIF: u16 = 0x8769;
@@ -90,9 +91,10 @@ impl Tiff<'_> {
                             self.directory(pointer, depth + 1)?;
                         }
                     }
-                    XMP => self.inner(entry, Kind::Xmp)?,
-                    IPTC => self.inner(entry, Kind::Iptc)?,
-                    PHOTOSHOP => self.inner(entry, Kind::PhotoshopInExif)?,
+                    XMP => self.inner(entry, xmp::blanks)?,
+                    IPTC => self.inner(entry, iptc::blanks)?,
+                    // EXIF within EXIF is not searched.
+                    PHOTOSHOP => self.inner(entry, |data| photoshop::blanks(data, |_| Vec::new()))?,
                     _ => {}
                 }
             }
@@ -128,10 +130,10 @@ impl Tiff<'_> {
         Ok(())
     }
 
-    fn inner(&mut self, entry: usize, kind: Kind) -> Result<(), Nonsense> {
+    fn inner(&mut self, entry: usize, find: fn(&[u8]) -> Vec<Blank>) -> Result<(), Nonsense> {
         if let Some(value) = self.value(entry) {
             self.work(value.len())?;
-            let blanks = kind.blanks(&self.data[value.clone()]);
+            let blanks = find(&self.data[value.clone()]);
             self.blanks.extend(blanks.into_iter().map(|blank| blank.shifted(value.start)));
         }
         Ok(())
@@ -163,7 +165,7 @@ pub(super) fn blanks(data: &[u8]) -> Vec<Blank> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::redact::pieces::blank;
+    use crate::redact::blank::blank;
 
     /// Builds metadata with a camera model and a GPS directory that holds one latitude.
     fn sample(little: bool) -> Vec<u8> {

@@ -3,7 +3,7 @@
 //! Attributes and elements that reveal a place become spaces, so that the document stays well-formed. Names are
 //! compared without their prefix, which a file may choose freely.
 
-use super::pieces::Blank;
+use super::blank::Blank;
 
 /// Properties that name a place, in addition to those that begin with `GPS`.
 const PLACES: [&str; 18] = [
@@ -169,7 +169,7 @@ impl<'a> Scan<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::redact::pieces::blank;
+    use crate::redact::blank::blank;
 
     fn seen(text: &str) -> String {
         let mut data = text.as_bytes().to_vec();

@@ -40,7 +40,8 @@ impl Stock {
     /// Drops the rings at the end of the session.
     pub(super) fn clear(&self) {
         if let Some(rings) = &self.ahead {
-            rings.lock().clear();
+            let unused = std::mem::take(&mut *rings.lock());
+            drop(unused);
         }
     }
 }

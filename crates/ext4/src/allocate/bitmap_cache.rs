@@ -7,12 +7,12 @@ use std::collections::VecDeque;
 const MAX_CACHED_BITMAP_BYTES: u32 = 4 << 20;
 
 /// Queue of group numbers, the oldest first.
-pub(super) struct BitmapLru {
+pub(super) struct BitmapCache {
     groups: VecDeque<u32>,
     most: usize,
 }
 
-impl BitmapLru {
+impl BitmapCache {
     pub(super) fn new(blocks_per_group: u32) -> Self {
         Self {
             groups: VecDeque::new(),
