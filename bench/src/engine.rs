@@ -117,7 +117,7 @@ impl Node {
         loop {
             crate::job::check()?;
             let step = self.sync.step()?;
-            match step.held {
+            match step.blocked {
                 _ if step.more || step.sent + step.received > 0 => {}
                 0 => return Ok(()),
                 // A large file is uploaded only some time after it was closed.

@@ -65,7 +65,7 @@ pub enum Media {
 }
 
 /// How many bytes tell a kind.
-const HEAD: usize = 512;
+const HEAD_BYTES: usize = 512;
 
 impl Media {
     const ALL: [(&str, Self); 10] = [
@@ -130,7 +130,7 @@ impl Probe {
     /// Whether it holds; `None` where the file cannot be read.
     pub fn holds(&self, content: &(impl Content + ?Sized)) -> Option<bool> {
         match self {
-            Self::Is(media) => Some(media.matches(&content.read(0, HEAD)?)),
+            Self::Is(media) => Some(media.matches(&content.read(0, HEAD_BYTES)?)),
             Self::Has { offset, bytes } => Some(content.read(*offset, bytes.len())? == *bytes),
         }
     }

@@ -15,7 +15,7 @@ pub(crate) struct Inner {
     pub(crate) rules: Vec<Rule>,
     pub(crate) tables: Vec<Table>,
     /// The file says `default = "allow"`.
-    pub(crate) says_default: bool,
+    pub(crate) has_explicit_default: bool,
 }
 
 impl Inner {
@@ -40,13 +40,13 @@ impl Policy {
 
     /// One that says nothing.
     pub fn empty() -> Self {
-        Self(Arc::new(Inner { rules: Vec::new(), tables: Vec::new(), says_default: true }))
+        Self(Arc::new(Inner { rules: Vec::new(), tables: Vec::new(), has_explicit_default: true }))
     }
 
     /// Whether there is no rule, and `default = "allow"` does not say that this is meant: an empty file, or one whose end
     /// is missing.
     pub fn is_unfinished(&self) -> bool {
-        self.0.rules.is_empty() && !self.0.says_default
+        self.0.rules.is_empty() && !self.0.has_explicit_default
     }
 
     /// The rules, in order.
@@ -60,7 +60,7 @@ impl Policy {
     }
 
     /// A path from there. Empty components do not count.
-    pub fn place(&self, path: &[u8]) -> MatchState {
+    pub fn match_path(&self, path: &[u8]) -> MatchState {
         let names = path.split(|byte| *byte == b'/').filter(|name| !name.is_empty());
         names.fold(self.root(), |place, name| place.enter(name))
     }

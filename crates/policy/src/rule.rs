@@ -33,7 +33,7 @@ pub enum Op {
 
 impl Op {
     /// Those that a rule may name, and how.
-    pub const NAMED: [(&str, Self); 6] = [
+    pub const KEYWORDS: [(&str, Self); 6] = [
         ("read", Self::Read),
         ("write", Self::Write),
         ("list", Self::List),
@@ -44,7 +44,7 @@ impl Op {
 
     /// The name in a policy.
     pub fn name(self) -> &'static str {
-        Self::NAMED.iter().find(|(_, op)| *op == self).map_or("lookup", |(name, _)| name)
+        Self::KEYWORDS.iter().find(|(_, op)| *op == self).map_or("lookup", |(name, _)| name)
     }
 
     /// The operation of a name; `lookup` too.
@@ -52,7 +52,7 @@ impl Op {
         if name == "lookup" {
             return Some(Self::Lookup);
         }
-        Self::NAMED.iter().find(|(known, _)| *known == name).map(|(_, op)| *op)
+        Self::KEYWORDS.iter().find(|(known, _)| *known == name).map(|(_, op)| *op)
     }
 
     /// Whether it changes something.
@@ -158,7 +158,7 @@ impl Action {
 
 /// Callers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Who {
+pub(crate) struct CallerSet {
     pub(crate) uids: Vec<IdRange>,
     pub(crate) gids: Vec<IdRange>,
     pub(crate) groups: Vec<IdRange>,
@@ -186,7 +186,7 @@ pub(crate) fn or(a: Truth, b: impl FnOnce() -> Truth) -> Truth {
     and(a.map(|a| !a), || b().map(|b| !b)).map(|neither| !neither)
 }
 
-impl Who {
+impl CallerSet {
     pub(crate) fn is_empty(&self) -> bool {
         *self == Self::default()
     }
@@ -263,8 +263,8 @@ pub struct Rule {
     pub audit: bool,
     pub(crate) patterns: Vec<Pattern>,
     pub(crate) ops: Option<Ops>,
-    pub(crate) who: Who,
-    pub(crate) except: Who,
+    pub(crate) who: CallerSet,
+    pub(crate) except: CallerSet,
     pub(crate) content: Vec<Probe>,
 }
 

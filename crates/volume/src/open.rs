@@ -120,13 +120,13 @@ pub fn create(meta: &MetaAddress, name: &VolumeName, options: &Options) -> Resul
     let about = described.to_bytes();
     let keeper: Arc<dyn StoreAdmin> = match meta {
         MetaAddress::Sqlite(dir) => {
-            make_directory(dir)?;
+            create_directory(dir)?;
             Arc::new(SqliteStore::create(&dir.join(META), name, &root, &about)?)
         }
         MetaAddress::Postgres(address) => Arc::new(PostgresStore::create(address, name, &root, &about)?),
         MetaAddress::Gateway(_) | MetaAddress::Map(_) => return Err(made_elsewhere(meta)),
     };
-    place.keep();
+    place.commit();
     let volume = Volume { meta: keeper.clone(), keeper: Some(keeper), content, described };
     volume.decrypted_by(options.secret.as_ref()).map_err(OpenError::from)
 }
@@ -146,7 +146,7 @@ pub fn open(meta: &MetaAddress, name: &VolumeName, secret: Option<&VolumeKey>) -
 ///
 /// # Errors
 /// As [`open`], without errors of the metadata store.
-pub fn open_known(
+pub fn open_cached(
     meta: &MetaAddress,
     known: &VolumeDescriptor,
     secret: Option<&VolumeKey>,
@@ -271,7 +271,7 @@ fn contents(
     let blobs = match (&described.data, meta) {
         (DataAddress::Beside, MetaAddress::Sqlite(dir)) => {
             let data = dir.join(DATA);
-            make_directory(&data)?;
+            create_directory(&data)?;
             // An older version may have created it with wider permissions. A directory named by `file:` may be shared on
             // purpose.
             sqlite::tighten(&data);
@@ -289,7 +289,7 @@ fn contents(
 }
 
 /// Creates a directory with mode 0700: it holds names and contents of all of the volume's users.
-fn make_directory(dir: &Path) -> Result<(), StoreError> {
+fn create_directory(dir: &Path) -> Result<(), StoreError> {
     let mut make = std::fs::DirBuilder::new();
     make.recursive(true).mode(0o700);
     make.create(dir).map_err(|error| StoreError::Unreachable(format!("{}: {error}", dir.display())))

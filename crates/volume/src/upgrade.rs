@@ -14,9 +14,9 @@ use crate::store::seal::{Top, Vouching};
 use crate::volume::VolumeDescriptor;
 
 /// Number of log entries read at once.
-const PAGE: usize = 1024;
+const PAGE_ENTRIES: usize = 1024;
 /// Maximum number of attempts, if other nodes keep committing.
-const TRIES: u32 = 100;
+const MAX_ATTEMPTS: u32 = 100;
 
 /// The result of an upgrade.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,7 +62,7 @@ pub fn upgrade(
         );
     }
     let mut vouching = Vouching::new(secret, described.id);
-    for _ in 0..TRIES {
+    for _ in 0..MAX_ATTEMPTS {
         read(&*keeper, &mut vouching, progress)?;
         let top = keeper.get(&[ObjectId::ROOT])?.pop().flatten();
         let top = top.ok_or_else(|| StoreError::Damaged("it has no top directory".to_owned()))?;
@@ -79,7 +79,7 @@ pub fn upgrade(
 /// Reads the log to its end.
 fn read(keeper: &dyn StoreAdmin, vouching: &mut Vouching, progress: &dyn Fn(u64)) -> Result<(), StoreError> {
     loop {
-        let entries = keeper.log_since(vouching.at(), PAGE)?;
+        let entries = keeper.log_since(vouching.at(), PAGE_ENTRIES)?;
         if entries.is_empty() {
             return Ok(());
         }

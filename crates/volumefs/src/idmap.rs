@@ -7,7 +7,7 @@ use shunt_volume::replica::{Inode, New, SetAttr, State};
 use crate::{VolumeFs, convert};
 
 /// Holes of smaller files are not worth a look.
-const WITH_HOLES: u64 = 64 << 10;
+const MIN_SPARSE_BYTES: u64 = 64 << 10;
 
 /// Numbers of users and groups: those of the volume, and those that this machine has for them.
 pub trait Owners: Send + Sync {
@@ -22,10 +22,10 @@ pub trait Owners: Send + Sync {
 }
 
 impl VolumeFs {
-    pub(crate) fn shown(&self, node: &Inode) -> Attributes {
+    pub(crate) fn mapped_attributes(&self, node: &Inode) -> Attributes {
         let mut attributes = convert::attributes(node);
         // Of what is not all here no hole is known.
-        if node.is_regular() && node.state == State::Complete && node.size >= WITH_HOLES {
+        if node.is_regular() && node.state == State::Complete && node.size >= MIN_SPARSE_BYTES {
             let here = self.replica.blocks_here(node.ino);
             attributes.blocks = here.map_or(attributes.blocks, |here| here.min(attributes.blocks));
         }

@@ -17,19 +17,19 @@ type Ready = Pin<Box<dyn Future<Output = ()> + Send>>;
 pub(crate) struct KernelInvalidator {
     caches: Caches,
     /// What the kernel has not answered yet, the oldest first; those behind it may be done.
-    waiting: Mutex<VecDeque<Completion>>,
+    pending: Mutex<VecDeque<Completion>>,
     /// The kernel cannot be told that all names are old.
-    keeps_names: Arc<AtomicBool>,
-    sessions: Arc<OpenVersions>,
+    lacks_invalidate_all: Arc<AtomicBool>,
+    versions: Arc<OpenVersions>,
 }
 
 impl KernelInvalidator {
     pub(crate) fn new(caches: Caches, keeps_names: Arc<AtomicBool>, sessions: Arc<OpenVersions>) -> Self {
-        Self { caches, waiting: Mutex::default(), keeps_names, sessions }
+        Self { caches, pending: Mutex::default(), lacks_invalidate_all: keeps_names, versions: sessions }
     }
 
-    fn note(&self, told: Completion) {
-        let mut waiting = self.waiting.lock();
+    fn track(&self, told: Completion) {
+        let mut waiting = self.pending.lock();
         while waiting.front().is_some_and(Completion::is_done) {
             waiting.pop_front();
         }
@@ -41,28 +41,28 @@ impl KernelInvalidator {
 
 impl replica::KernelCache for KernelInvalidator {
     fn object_changed(&self, num: u64) {
-        self.sessions.telling(num);
-        self.note(self.caches.invalidate_node(NodeId(num), None));
+        self.versions.mark_invalidated(num);
+        self.track(self.caches.invalidate_node(NodeId(num), None));
     }
 
     fn link_changed(&self, parent: u64, name: &[u8], was_directory: bool) {
-        self.note(match was_directory {
+        self.track(match was_directory {
             // Who is in it, or mounted something below it, finds it under its new name.
             true => self.caches.expire_entry(NodeId(parent), name),
             // No answer on its way can have the old one believed after that.
             false => self.caches.invalidate_entry(NodeId(parent), name),
         });
         // The listing, which the kernel may have kept.
-        self.note(self.caches.invalidate_node_whole(NodeId(parent)));
+        self.track(self.caches.invalidate_node_whole(NodeId(parent)));
     }
 
     fn content_changed(&self, num: u64) {
-        self.sessions.telling(num);
-        self.note(self.caches.invalidate_node_whole(NodeId(num)));
+        self.versions.mark_invalidated(num);
+        self.track(self.caches.invalidate_node_whole(NodeId(num)));
     }
 
     fn names_stale(&self) -> Ready {
-        let (told, keeps_names) = (self.caches.invalidate_all(), self.keeps_names.clone());
+        let (told, keeps_names) = (self.caches.invalidate_all(), self.lacks_invalidate_all.clone());
         Box::pin(async move {
             if told.await == Err(Errno::NOSYS) {
                 keeps_names.store(true, Ordering::Relaxed);
@@ -72,7 +72,7 @@ impl replica::KernelCache for KernelInvalidator {
 
     fn settled(&self) -> Ready {
         let waiting: Vec<Completion> =
-            self.waiting.lock().iter().filter(|told| !told.is_done()).cloned().collect();
+            self.pending.lock().iter().filter(|told| !told.is_done()).cloned().collect();
         Box::pin(async move {
             for told in waiting {
                 told.await.ok();

@@ -50,56 +50,56 @@ pub struct VolumeFs {
     replica: Arc<Replica>,
     name: String,
     runner: Option<Arc<Runner>>,
-    tender: Option<CacheManager>,
+    cache_manager: Option<CacheManager>,
     leases: Option<Arc<Leases>>,
     locks: Option<locks::Locks>,
     owners: Option<Box<dyn Owners>>,
-    from: Option<Arc<StoreFetcher>>,
+    fetcher: Option<Arc<StoreFetcher>>,
     files: Handles<opens::OpenFile>,
     directories: Handles<readdir::OpenDirectory>,
-    past: Option<history::Past>,
-    past_files: Handles<history::PastFile>,
+    history: Option<history::HistoryFs>,
+    historic_files: Handles<history::HistoricFile>,
     /// `NAME@WHEN` is found beside NAME.
     at_names: bool,
     passthrough: bool,
     trusts_open_flags: bool,
     is_read_only: Box<dyn Fn() -> bool + Send + Sync>,
-    sessions: Arc<open_versions::OpenVersions>,
-    mapped: Arc<writable_mappings::WritableMappings>,
-    dead: inode_generation::RemovedDirGenerations,
+    versions: Arc<open_versions::OpenVersions>,
+    mappings: Arc<writable_mappings::WritableMappings>,
+    removed_dirs: inode_generation::RemovedDirGenerations,
     /// The kernel refused a backing file: that is said once.
-    refused: AtomicBool,
-    undone: errseq::ErrSeq,
+    passthrough_refused: AtomicBool,
+    errseq: errseq::ErrSeq,
     /// The kernel cannot be told that all names are old.
-    keeps_names: Arc<AtomicBool>,
+    lacks_invalidate_all: Arc<AtomicBool>,
 }
 
 impl VolumeFs {
     /// Serves a replica.
     pub fn new(replica: Arc<Replica>) -> Self {
         Self {
-            mapped: writable_mappings::WritableMappings::new(replica.clone()),
-            undone: errseq::ErrSeq::new(&replica),
+            mappings: writable_mappings::WritableMappings::new(replica.clone()),
+            errseq: errseq::ErrSeq::new(&replica),
             replica,
             name: String::new(),
             runner: None,
-            tender: None,
+            cache_manager: None,
             leases: None,
             locks: None,
             owners: None,
-            from: None,
+            fetcher: None,
             files: Handles::default(),
             directories: Handles::default(),
-            past: None,
-            past_files: Handles::default(),
+            history: None,
+            historic_files: Handles::default(),
             at_names: false,
             passthrough: true,
             trusts_open_flags: false,
             is_read_only: Box::new(|| false),
-            sessions: Arc::default(),
-            dead: inode_generation::RemovedDirGenerations::default(),
-            refused: AtomicBool::new(false),
-            keeps_names: Arc::default(),
+            versions: Arc::default(),
+            removed_dirs: inode_generation::RemovedDirGenerations::default(),
+            passthrough_refused: AtomicBool::new(false),
+            lacks_invalidate_all: Arc::default(),
         }
     }
 
@@ -129,7 +129,7 @@ impl VolumeFs {
     /// Shows what was as well, in the entry [`HISTORY`](shunt_volume::history::HISTORY) of each directory, with contents that somebody
     /// brings.
     pub fn with_past(mut self, view: View, contents: Arc<dyn Fetcher>) -> Self {
-        self.past = Some(history::Past::new(view, contents));
+        self.history = Some(history::HistoryFs::new(view, contents));
         self
     }
 
@@ -187,24 +187,24 @@ impl VolumeFs {
 
     /// Says who sees to what is here.
     pub fn with_cache_manager(mut self, tender: CacheManager) -> Self {
-        self.tender = Some(tender);
+        self.cache_manager = Some(tender);
         self
     }
 
     /// Says where contents come from.
     pub fn with_fetcher(mut self, from: Arc<StoreFetcher>) -> Self {
-        self.from = Some(from);
+        self.fetcher = Some(from);
         self
     }
 
     /// Where contents come from, if from anywhere.
     pub fn from_store(&self) -> Option<&StoreFetcher> {
-        self.from.as_deref()
+        self.fetcher.as_deref()
     }
 
     /// Who sees to what is here, if anybody does.
     pub fn tender(&self) -> Option<&CacheManager> {
-        self.tender.as_ref()
+        self.cache_manager.as_ref()
     }
 
     /// The replica.

@@ -23,19 +23,19 @@ pub(crate) struct OpenFile {
     pub(crate) num: u64,
     pub(crate) writes: bool,
     /// A mapping of it can be written.
-    maps: bool,
+    maps_writable: bool,
     pub(crate) opened: replica::Opened,
     /// The same, for replies that carry its data: most files are never read through the daemon.
     data: OnceLock<Arc<OwnedFd>>,
     /// What of it is here, around what was read last.
-    here: Mutex<Range<u64>>,
+    present: Mutex<Range<u64>>,
     /// The kernel reads it through its pages, by the length that it knows.
     buffered: AtomicBool,
     /// How many lengths of other versions it had been told of, and one, when it last was sure to know that of this one.
-    known: AtomicU64,
+    size_epoch: AtomicU64,
     /// As others were told of it last.
     pub(crate) published: Mutex<Option<Stamp>>,
-    pub(crate) undone: ErrSeq,
+    pub(crate) errseq: ErrSeq,
 }
 
 impl OpenFile {
@@ -79,14 +79,14 @@ impl VolumeFs {
             self.changeable(NodeId(node.ino))?;
         }
         let opened = self.replica.open_file(node.ino, writes, false)?;
-        self.sessions.add(node.ino, opened.session);
-        let is_alone = self.sessions.wait_for_older(node.ino, opened.session).await;
+        self.versions.add(node.ino, opened.session);
+        let is_alone = self.versions.wait_for_older(node.ino, opened.session).await;
         if is_known {
-            self.told(request, NodeId(node.ino)).await;
+            self.wait_for_invalidations(request, NodeId(node.ino)).await;
         }
         let maps = flags & OFlags::RWMODE == OFlags::RDWR;
         if maps {
-            self.mapped.opened(node.ino);
+            self.mappings.opened(node.ino);
         }
         let complete = opened.complete;
         let told = Mutex::default();
@@ -95,14 +95,14 @@ impl VolumeFs {
         let open = OpenFile {
             num: node.ino,
             writes,
-            maps,
+            maps_writable: maps,
             opened,
             data,
-            here,
+            present: here,
             buffered: paged,
-            known,
+            size_epoch: known,
             published: told,
-            undone,
+            errseq: undone,
         };
         // Somebody may come before it is closed, to whom that is worth a request.
         let flushes = writes && self.leases.is_some();
@@ -128,7 +128,7 @@ impl VolumeFs {
             Some(Err(Errno::BUSY)) => Opened::direct(handle).watched(),
             // Another version may come while this one does, and what the kernel is told of the length of this one while news are
             // about is not taken in: by that of another it would cut this one off, or fill it up with zeros.
-            _ if maps_direct && (!complete || self.sessions.has_news(node.ino)) => {
+            _ if maps_direct && (!complete || self.versions.was_recently_invalidated(node.ino)) => {
                 Opened::direct(handle).watched()
             }
             _ => Opened::cached(handle).watched(),
@@ -160,7 +160,7 @@ impl VolumeFs {
         if !open.buffered.load(Ordering::Relaxed) {
             return Ok(());
         }
-        let (told, lengths) = self.sessions.news(open.num);
+        let (told, lengths) = self.versions.invalidation_state(open.num);
         let is_quiet = match told {
             None => true,
             Some(ago) => {
@@ -169,15 +169,15 @@ impl VolumeFs {
         };
         let known = lengths + 1;
         if is_quiet && reads {
-            open.known.store(known, Ordering::Relaxed);
+            open.size_epoch.store(known, Ordering::Relaxed);
         }
-        let is_known = is_quiet || open.known.load(Ordering::Relaxed) == known || !self.is_stale(open);
+        let is_known = is_quiet || open.size_epoch.load(Ordering::Relaxed) == known || !self.is_stale(open);
         if is_known { Ok(()) } else { Err(Errno::STALE) }
     }
 
     /// Waits until the kernel knows of the version that is opened: it would show the length and the pages of an older one, and
     /// what is written over that would take the place of this one.
-    async fn told(&self, request: &Request<'_>, node: NodeId) {
+    async fn wait_for_invalidations(&self, request: &Request<'_>, node: NodeId) {
         if let Some(told) = request.session().caches().settled(node) {
             let late = move || tracing::debug!("the kernel does not take in that node {} changed", node.0);
             Wait::new(async move { told.await.unwrap_or_default() }, INVALIDATION_TIMEOUT, late).await;
@@ -188,13 +188,13 @@ impl VolumeFs {
     async fn backing(&self, request: &Request<'_>, open: &OpenFile) -> Result<Backing, Errno> {
         let passthrough = request.session().passthrough().ok_or(Errno::OPNOTSUPP)?;
         let mut tries = 0..MAX_BACKING_TRIES;
-        // The kernel opens it anew for each open. What it keeps besides is to be no writer: see `mapped`.
+        // The kernel opens it anew for each open. What it keeps besides is to be no writer: see `mappings`.
         let again = match open.writes {
             true => self.replica.reopen_read_only(open.num, open.file()).ok(),
             false => None,
         };
         let registered = again.as_ref().unwrap_or(open.file());
-        if open.maps {
+        if open.maps_writable {
             self.replica.note_maps(open.num, open.opened.session);
         }
         let shared = loop {
@@ -206,7 +206,7 @@ impl VolumeFs {
         };
         if let Err(errno) = &shared
             && *errno != Errno::BUSY
-            && !self.refused.swap(true, Ordering::Relaxed)
+            && !self.passthrough_refused.swap(true, Ordering::Relaxed)
         {
             tracing::warn!(%errno, "data goes through the daemon");
         }
@@ -214,13 +214,13 @@ impl VolumeFs {
     }
 
     pub(crate) async fn close(&self, open: Arc<OpenFile>) {
-        let OpenFile { num, writes, maps, ref opened, .. } = *open;
+        let OpenFile { num, writes, maps_writable: maps, ref opened, .. } = *open;
         let session = opened.session;
-        self.sessions.remove(num, session);
+        self.versions.remove(num, session);
         // With it goes the descriptor that it was written by.
         drop(open);
         match writes {
-            true => self.mapped.close(num, session, maps, self.leases.clone()).await,
+            true => self.mappings.close(num, session, maps, self.leases.clone()).await,
             false => drop(self.replica.release_open(num, false, session)),
         }
     }
@@ -235,18 +235,18 @@ impl VolumeFs {
     }
 
     /// Has a range of a file be in its backing file.
-    pub(crate) fn bring(&self, open: &OpenFile, offset: u64, length: u64) -> Result<(), Errno> {
+    pub(crate) fn ensure_present(&self, open: &OpenFile, offset: u64, length: u64) -> Result<(), Errno> {
         if open.opened.complete {
             return Ok(());
         }
         let (num, session) = (open.num, open.opened.session);
         let range = offset..offset.saturating_add(length);
-        let here = open.here.lock().clone();
+        let here = open.present.lock().clone();
         if here.start <= range.start && range.end <= here.end {
             return self.replica.read_on(num, session, &range);
         }
         let around = self.replica.ensure_open_present(num, session, range)?;
-        *open.here.lock() = around;
+        *open.present.lock() = around;
         Ok(())
     }
 }

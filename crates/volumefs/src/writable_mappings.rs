@@ -19,11 +19,11 @@ use crate::coherence::{Stamp, stamp_of};
 
 /// The kernel closes its backing file a moment after it told of that. In steps that double, from the first.
 const RELEASE_RETRY_STEP: Duration = Duration::from_millis(1);
-const STEPS: u32 = 3;
+const MAX_RELEASE_RETRIES: u32 = 3;
 /// Then it is mapped, and looked at so often.
-const LOOK: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Those that are mapped for a short time only.
-const SHORT: (Duration, Duration) = (Duration::from_secs(3), Duration::from_millis(100));
+const RECENT_POLL_INTERVAL: (Duration, Duration) = (Duration::from_secs(3), Duration::from_millis(100));
 
 /// Where no file system tells, it is believed that nobody does.
 fn has_writers(file: &File) -> bool {
@@ -34,17 +34,17 @@ fn has_writers(file: &File) -> bool {
 struct DeferredRelease {
     num: u64,
     session: u64,
-    maps: bool,
+    maps_writable: bool,
     since: Instant,
     /// As it was when it was made to last.
-    seen: Option<Stamp>,
+    synced_stamp: Option<Stamp>,
 }
 
 #[derive(Default)]
 struct State {
     /// Opens through which a mapping can be written, by file; also those that were closed.
     opens: HashMap<u64, u32>,
-    still: Vec<DeferredRelease>,
+    deferred: Vec<DeferredRelease>,
     has_thread: bool,
 }
 
@@ -87,21 +87,27 @@ impl WritableMappings {
         maps: bool,
         leases: Option<Arc<Leases>>,
     ) {
-        for step in 0..=STEPS {
+        for step in 0..=MAX_RELEASE_RETRIES {
             if self.try_close(num, session, maps, leases.as_deref()) {
                 return;
             }
-            if step < STEPS {
+            if step < MAX_RELEASE_RETRIES {
                 Wait::pause(RELEASE_RETRY_STEP * (1 << step)).await;
             }
         }
         let mut state = self.state.lock();
-        state.still.push(DeferredRelease { num, session, maps, since: Instant::now(), seen: None });
+        state.deferred.push(DeferredRelease {
+            num,
+            session,
+            maps_writable: maps,
+            since: Instant::now(),
+            synced_stamp: None,
+        });
         if !std::mem::replace(&mut state.has_thread, true) {
             let all = Arc::downgrade(self);
             let started = std::thread::Builder::new()
                 .name("mapped".into())
-                .spawn(move || look_after(&all, leases.as_deref()));
+                .spawn(move || poll_until_done(&all, leases.as_deref()));
             if let Err(error) = started {
                 tracing::error!("nobody looks after files that are mapped: {error}");
                 state.has_thread = false;
@@ -111,7 +117,7 @@ impl WritableMappings {
 
     fn try_close(&self, num: u64, session: u64, maps: bool, leases: Option<&Leases>) -> bool {
         let Some(changed) = self.replica.close_unless_mapped(num, session, has_writers) else { return false };
-        if let Some(leases) = leases.filter(|leases| leases.has_company()) {
+        if let Some(leases) = leases.filter(|leases| leases.has_peers()) {
             leases.closed(num);
         }
         if maps {
@@ -126,30 +132,30 @@ impl WritableMappings {
 
     /// Ends those that are mapped no more, and has what was written through the others last: then it is sent. How long until
     /// the next look; `None`: there are none.
-    fn look(&self, leases: Option<&Leases>) -> Option<Duration> {
-        let mut still = std::mem::take(&mut self.state.lock().still);
+    fn poll(&self, leases: Option<&Leases>) -> Option<Duration> {
+        let mut still = std::mem::take(&mut self.state.lock().deferred);
         still.retain_mut(|one| {
-            if self.try_close(one.num, one.session, one.maps, leases) {
+            if self.try_close(one.num, one.session, one.maps_writable, leases) {
                 return false;
             }
             let now = self.replica.open_file_of(one.num, one.session).and_then(|file| stamp_of(&file).ok());
-            if now.is_some() && now != one.seen && self.replica.sync_file(one.num).is_ok() {
-                one.seen = now;
+            if now.is_some() && now != one.synced_stamp && self.replica.sync_file(one.num).is_ok() {
+                one.synced_stamp = now;
             }
             true
         });
-        let is_short = still.iter().any(|one| one.since.elapsed() < SHORT.0);
+        let is_short = still.iter().any(|one| one.since.elapsed() < RECENT_POLL_INTERVAL.0);
         let mut state = self.state.lock();
-        state.still.append(&mut still);
-        state.has_thread = !state.still.is_empty();
-        state.has_thread.then_some(if is_short { SHORT.1 } else { LOOK })
+        state.deferred.append(&mut still);
+        state.has_thread = !state.deferred.is_empty();
+        state.has_thread.then_some(if is_short { RECENT_POLL_INTERVAL.1 } else { POLL_INTERVAL })
     }
 }
 
-fn look_after(all: &Weak<WritableMappings>, leases: Option<&Leases>) {
-    let mut pause = Some(SHORT.1);
+fn poll_until_done(all: &Weak<WritableMappings>, leases: Option<&Leases>) {
+    let mut pause = Some(RECENT_POLL_INTERVAL.1);
     while let Some(for_so_long) = pause {
         std::thread::sleep(for_so_long);
-        pause = all.upgrade().and_then(|all| all.look(leases));
+        pause = all.upgrade().and_then(|all| all.poll(leases));
     }
 }

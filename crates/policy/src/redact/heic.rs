@@ -8,9 +8,9 @@ use super::edits::Edits;
 use super::pieces::{Blank, Kind, Pieces};
 
 /// Bytes of the box that describes the items, and of one item.
-const LARGEST: u64 = 16 << 20;
+const MAX_BOX_BYTES: u64 = 16 << 20;
 /// What may stand in front of the directories of EXIF: `Exif`, and two zeros.
-const MARK: usize = 6;
+const EXIF_HEADER_BYTES: usize = 6;
 
 /// Reads numbers one after the other.
 struct Numbers<'a> {
@@ -36,7 +36,7 @@ pub(super) fn location(reader: &mut Reader<'_>, edits: &mut Edits) -> Result<(),
             return behind::location(reader, 8, edits).map(drop);
         };
         if kind == *b"meta" {
-            if end - start > LARGEST {
+            if end - start > MAX_BOX_BYTES {
                 return Err(RedactError::TooComplex);
             }
             let data = reader.read(start, (end - start) as usize)?;
@@ -59,12 +59,12 @@ fn meta(reader: &mut Reader<'_>, base: u64, data: &[u8], edits: &mut Edits) -> R
         let Some((_, kind)) = items.iter().find(|(item, _)| *item == id) else { continue };
         let mut pieces = Pieces::default();
         for (offset, length) in extents {
-            if length > LARGEST {
+            if length > MAX_BOX_BYTES {
                 return Err(RedactError::TooComplex);
             }
             pieces.read(reader, offset, length as usize)?;
         }
-        pieces.note(blanks(*kind, &pieces.data), edits);
+        pieces.record(blanks(*kind, &pieces.data), edits);
     }
     Ok(())
 }
@@ -75,7 +75,10 @@ fn blanks(kind: Kind, data: &[u8]) -> Vec<Blank> {
     }
     // In front stands where the directories begin: behind a name of six bytes, or at once.
     // Where it says neither, nothing is there, or readers that have more patience find directories before it.
-    let start = be32(data, 0).map(|skip| skip as usize).filter(|skip| *skip <= MARK).map(|skip| skip + 4);
+    let start = be32(data, 0)
+        .map(|skip| skip as usize)
+        .filter(|skip| *skip <= EXIF_HEADER_BYTES)
+        .map(|skip| skip + 4);
     let Some((start, directories)) = start.and_then(|start| Some((start, data.get(start..)?))) else {
         return vec![Blank::zeros(0..data.len())];
     };

@@ -96,7 +96,7 @@ impl Pieces {
     }
 
     /// Notes blanks for the file.
-    pub(super) fn note(&self, blanks: Vec<Blank>, edits: &mut Edits) {
+    pub(super) fn record(&self, blanks: Vec<Blank>, edits: &mut Edits) {
         for Blank { range, with } in blanks {
             let first = self.places.partition_point(|place| place.0 <= range.start).saturating_sub(1);
             let reached = self.places.iter().enumerate().skip(first);

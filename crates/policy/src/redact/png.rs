@@ -7,7 +7,7 @@ use super::pieces::{Kind, Pieces, blank};
 use super::png_text;
 
 /// A chunk of metadata.
-const LARGEST: usize = 16 << 20;
+const MAX_CHUNK_BYTES: usize = 16 << 20;
 
 /// Notes what tells a place.
 pub(super) fn location(reader: &mut Reader<'_>, edits: &mut Edits) -> Result<(), RedactError> {
@@ -21,7 +21,7 @@ pub(super) fn location(reader: &mut Reader<'_>, edits: &mut Edits) -> Result<(),
         if !matches!(kind, b"eXIf" | b"tEXt" | b"zTXt" | b"iTXt") {
             continue;
         }
-        if length as usize > LARGEST {
+        if length as usize > MAX_CHUNK_BYTES {
             return Err(RedactError::TooComplex);
         }
         let data = reader.read(body, length as usize)?;
@@ -29,7 +29,7 @@ pub(super) fn location(reader: &mut Reader<'_>, edits: &mut Edits) -> Result<(),
         if kind == b"eXIf" {
             let blanks = Kind::Exif.blanks(&data);
             blank(&mut seen, &blanks);
-            Pieces::one(body, data.clone()).note(blanks, edits);
+            Pieces::one(body, data.clone()).record(blanks, edits);
         } else if png_text::redact(kind, &mut seen)? {
             edits.add(body, Fill::Bytes(seen.clone().into()));
         }

@@ -7,10 +7,10 @@ use super::RedactError;
 use super::pieces::{Kind, blank};
 
 /// Text, once it is unpacked.
-const LARGEST: usize = 8 << 20;
+const MAX_TEXT_BYTES: usize = 8 << 20;
 
 /// Words in the names of texts that tell a place.
-const PLACES: [&[u8]; 3] = [b"gps", b"geotag", b"location"];
+const LOCATION_KEYWORDS: [&[u8]; 3] = [b"gps", b"geotag", b"location"];
 
 fn contains(text: &[u8], word: &[u8]) -> bool {
     memchr::memmem::find(text, word).is_some()
@@ -48,7 +48,7 @@ fn find(kind: &[u8], data: &[u8]) -> Option<Text> {
         b"raw profile type xmp" => raw(Kind::Xmp),
         b"raw profile type iptc" | b"raw profile type 8bim" => raw(Kind::Photoshop),
         // As `exif:GPSLatitude`, which ImageMagick writes besides.
-        _ if PLACES.iter().any(|place| contains(&keyword, place)) => {
+        _ if LOCATION_KEYWORDS.iter().any(|place| contains(&keyword, place)) => {
             Some(Text { kind: Kind::Place, start, packed, hex: false })
         }
         _ => None,
@@ -62,7 +62,7 @@ pub(super) fn redact(kind: &[u8], data: &mut [u8]) -> Result<bool, RedactError> 
     if !text.packed {
         return Ok(plain(&text, room));
     }
-    let Ok(mut unpacked) = decompress_to_vec_zlib_with_limit(room, LARGEST) else {
+    let Ok(mut unpacked) = decompress_to_vec_zlib_with_limit(room, MAX_TEXT_BYTES) else {
         // Nobody can unpack it, or only a program that has more patience.
         room.fill(0);
         return Ok(true);

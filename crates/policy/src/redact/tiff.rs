@@ -19,7 +19,7 @@ const MAX_DIRECTORIES: usize = 256;
 /// Bytes and entries that are looked at, those that are looked at again included.
 const MAX_WORK_BYTES: usize = 32 << 20;
 /// What an entry counts: it may leave a blank.
-const ENTRY: usize = 256;
+const ENTRY_COST_BYTES: usize = 256;
 
 struct Tiff<'a> {
     data: &'a [u8],
@@ -31,7 +31,7 @@ struct Tiff<'a> {
 }
 
 /// Something that no program could make sense of: it is blanked as a whole.
-struct Nonsense;
+struct Malformed;
 
 impl Tiff<'_> {
     fn u16(&self, at: usize) -> Option<u16> {
@@ -69,7 +69,7 @@ impl Tiff<'_> {
         (start < end).then_some(start..end)
     }
 
-    fn directory(&mut self, at: usize, depth: usize) -> Result<(), Nonsense> {
+    fn directory(&mut self, at: usize, depth: usize) -> Result<(), Malformed> {
         let mut next = at;
         // A chain of directories, as the picture and its thumbnail.
         while next != 0 {
@@ -77,11 +77,11 @@ impl Tiff<'_> {
                 return Ok(());
             }
             if self.seen.len() > MAX_DIRECTORIES || depth > 8 {
-                return Err(Nonsense);
+                return Err(Malformed);
             }
             // A directory beyond the end is none.
             let Some((entries, end)) = self.entries(next) else { return Ok(()) };
-            self.work(entries.len() * ENTRY)?;
+            self.work(entries.len() * ENTRY_COST_BYTES)?;
             for (tag, entry) in entries {
                 match tag {
                     GPS => self.gps(entry)?,
@@ -109,13 +109,13 @@ impl Tiff<'_> {
         places.filter_map(|at| self.u32(at)).map(|pointer| pointer as usize).collect()
     }
 
-    fn gps(&mut self, entry: usize) -> Result<(), Nonsense> {
+    fn gps(&mut self, entry: usize) -> Result<(), Malformed> {
         for at in self.pointers(entry) {
             if at < 8 {
-                return Err(Nonsense);
+                return Err(Malformed);
             }
             let Some((entries, end)) = self.entries(at) else { continue };
-            self.work((entries.len() + 1) * ENTRY)?;
+            self.work((entries.len() + 1) * ENTRY_COST_BYTES)?;
             for (_, entry) in entries {
                 if let Some(value) = self.value(entry) {
                     self.blanks.push(Blank::zeros(value));
@@ -127,7 +127,7 @@ impl Tiff<'_> {
         Ok(())
     }
 
-    fn inner(&mut self, entry: usize, kind: Kind) -> Result<(), Nonsense> {
+    fn inner(&mut self, entry: usize, kind: Kind) -> Result<(), Malformed> {
         if let Some(value) = self.value(entry) {
             self.work(value.len())?;
             let blanks = kind.blanks(&self.data[value.clone()]);
@@ -137,8 +137,8 @@ impl Tiff<'_> {
     }
 
     /// Entries may all point to the same data.
-    fn work(&mut self, amount: usize) -> Result<(), Nonsense> {
-        self.work = self.work.checked_sub(amount).ok_or(Nonsense)?;
+    fn work(&mut self, amount: usize) -> Result<(), Malformed> {
+        self.work = self.work.checked_sub(amount).ok_or(Malformed)?;
         Ok(())
     }
 }
@@ -155,7 +155,7 @@ pub(super) fn blanks(data: &[u8]) -> Vec<Blank> {
     let Some(first) = tiff.u32(4) else { return whole };
     match tiff.directory(first as usize, 0) {
         Ok(()) => tiff.blanks,
-        Err(Nonsense) => whole,
+        Err(Malformed) => whole,
     }
 }
 

@@ -6,7 +6,7 @@
 use super::pieces::Blank;
 
 /// Properties of a place; those that begin with `GPS` besides.
-const PLACES: [&str; 18] = [
+const LOCATION_PROPERTIES: [&str; 18] = [
     "City",
     "Country",
     "CountryCode",
@@ -30,7 +30,7 @@ const PLACES: [&str; 18] = [
 fn is_place(name: &[u8]) -> bool {
     let local = name.rsplit(|byte| *byte == b':').next().unwrap_or_default();
     local.get(..3).is_some_and(|start| start.eq_ignore_ascii_case(b"gps"))
-        || PLACES.iter().any(|place| local.eq_ignore_ascii_case(place.as_bytes()))
+        || LOCATION_PROPERTIES.iter().any(|place| local.eq_ignore_ascii_case(place.as_bytes()))
 }
 
 fn find(text: &[u8], from: usize, what: &[u8]) -> Option<usize> {

@@ -33,7 +33,7 @@ fn entries() -> Result<Vec<Entry>> {
         .iter()
         .map(|info| control::Mount { dev: info.dev, owner: own_mounts::owner(info).unwrap_or(u32::MAX) })
         .collect();
-    let answers = control::survey(&asked);
+    let answers = control::query_all(&asked);
     Ok(mounts.iter().zip(answers).map(|(info, answer)| entry(info, answer)).collect())
 }
 

@@ -36,9 +36,9 @@ pub(super) struct ChunkStreamDecoder {
     /// Index of the current chunk in the run.
     next: usize,
     /// Number of its stored bytes received.
-    came: usize,
+    received_bytes: usize,
     state: State,
-    arrived: Vec<(u64, u64)>,
+    complete: Vec<(u64, u64)>,
 }
 
 enum State {
@@ -53,7 +53,7 @@ enum State {
 impl ChunkStreamDecoder {
     /// Decodes chunks that follow each other without gaps.
     pub fn new(run: Vec<ChunkRequest>, keys: Arc<ChunkKeys>, write: Arc<Write>) -> Self {
-        Self { run, keys, write, next: 0, came: 0, state: State::Before, arrived: Vec::new() }
+        Self { run, keys, write, next: 0, received_bytes: 0, state: State::Before, complete: Vec::new() }
     }
 
     /// Processes the next bytes of the stored object, from the first chunk on.
@@ -65,13 +65,13 @@ impl ChunkStreamDecoder {
             && !part.is_empty()
         {
             let stored = place.stored as usize;
-            let (mine, rest) = part.split_at(part.len().min(stored - self.came));
+            let (mine, rest) = part.split_at(part.len().min(stored - self.received_bytes));
             part = rest;
-            self.came += mine.len();
-            let is_whole = self.came == stored;
+            self.received_bytes += mine.len();
+            let is_whole = self.received_bytes == stored;
             self.take(mine, is_whole)?;
             if is_whole {
-                (self.next, self.came) = (self.next + 1, 0);
+                (self.next, self.received_bytes) = (self.next + 1, 0);
             }
         }
         Ok(())
@@ -84,7 +84,7 @@ impl ChunkStreamDecoder {
     pub fn end(&mut self) -> Result<Vec<(u64, u64)>, ContentError> {
         match self.run.get(self.next) {
             Some(ChunkRequest { id, place, .. }) => Err(damaged(*id, place)),
-            None => Ok(std::mem::take(&mut self.arrived)),
+            None => Ok(std::mem::take(&mut self.complete)),
         }
     }
 
@@ -124,7 +124,7 @@ impl ChunkStreamDecoder {
             }
         }
         if is_last {
-            self.arrived.push((*at, place.length.into()));
+            self.complete.push((*at, place.length.into()));
             self.state = State::Before;
         }
         Ok(())
@@ -140,7 +140,7 @@ mod tests {
     use crate::crypto::VolumeKey;
 
     /// Decodes these chunks, stored in a pack, from parts of this size and returns what was written.
-    fn arrive(
+    fn decode_in_parts(
         keys: &ChunkKeys,
         wanted: &[ChunkRequest],
         stored: &[u8],
@@ -180,21 +180,21 @@ mod tests {
             let end = wanted.iter().map(|wanted| wanted.place.stored as usize).sum();
             for size in [1, 2, 3, 7, 1000, 2999, 3001, stored.len()] {
                 // With and without the bytes that follow.
-                assert_eq!(arrive(&keys, &wanted, &stored, size).unwrap(), chunks);
-                assert_eq!(arrive(&keys, &wanted, &stored[..end], size).unwrap(), chunks);
-                let cut = arrive(&keys, &wanted, &stored[..end - 1], size).unwrap_err();
+                assert_eq!(decode_in_parts(&keys, &wanted, &stored, size).unwrap(), chunks);
+                assert_eq!(decode_in_parts(&keys, &wanted, &stored[..end], size).unwrap(), chunks);
+                let cut = decode_in_parts(&keys, &wanted, &stored[..end - 1], size).unwrap_err();
                 assert!(matches!(cut, ContentError::Damaged(_)), "{cut:?}");
                 for n in (0..end).step_by(97) {
                     let mut changed = stored.clone();
                     changed[n] ^= 1;
-                    let error = arrive(&keys, &wanted, &changed, size).unwrap_err();
+                    let error = decode_in_parts(&keys, &wanted, &changed, size).unwrap_err();
                     assert!(matches!(error, ContentError::Damaged(_)), "{n} {error:?}");
                 }
                 // The chunk matches its name, but not the length in the metadata.
                 for (n, length) in [(0, 2999), (0, 3001), (2, 4999)] {
                     let mut wrong = wanted.clone();
                     wrong[n].place.length = length;
-                    assert!(arrive(&keys, &wrong, &stored, size).is_err());
+                    assert!(decode_in_parts(&keys, &wrong, &stored, size).is_err());
                 }
             }
         }

@@ -1,4 +1,4 @@
-//! The leases that a node holds, waits for and knows of, as [`State`](super::state::State) keeps them.
+//! The leases that a node holds, waits for and knows of, as [`LeaseState`](super::state::LeaseState) keeps them.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -10,10 +10,10 @@ use crate::id::{ObjectId, Seq};
 /// A claim of this node.
 #[derive(Debug)]
 pub(super) struct LockLease {
-    pub(super) on: ObjectId,
-    pub(super) said: bool,
+    pub(super) lock_key: ObjectId,
+    pub(super) requested: bool,
     /// Who waits for the answer.
-    pub(super) asker: Option<oneshot::Sender<LockAnswer>>,
+    pub(super) requester: Option<oneshot::Sender<LockAnswer>>,
 }
 
 /// What became of a wish.
@@ -37,7 +37,7 @@ pub struct LockGrant {
 #[derive(Debug)]
 pub(super) struct PeerLease {
     pub(super) object: ObjectId,
-    pub(super) who: u64,
+    pub(super) session: u64,
     pub(super) stage: Stage,
 }
 
@@ -45,11 +45,11 @@ pub(super) struct PeerLease {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stage {
     /// It is on its way into the log.
-    Held,
+    Pending,
     /// It is in the log, up to there.
-    Freed(Seq),
+    Committed(Seq),
     /// It is here, and the kernel is being told.
-    Read,
+    Applied,
 }
 
 /// Who waits until a lease has come so far.
@@ -57,7 +57,7 @@ pub(super) enum Stage {
 pub(super) struct Waiter {
     pub(super) leases: Vec<u64>,
     /// What the kernel has of it counts too.
-    pub(super) lists: bool,
+    pub(super) for_listing: bool,
     pub(super) done: oneshot::Sender<()>,
 }
 
@@ -91,6 +91,6 @@ pub(super) struct WriteLease {
     /// All others have seen it.
     pub(super) acked: bool,
     /// In the order of the changes.
-    pub(super) debts: VecDeque<(u64, UncommittedChange)>,
+    pub(super) changes: VecDeque<(u64, UncommittedChange)>,
     pub(super) waiters: Vec<oneshot::Sender<()>>,
 }

@@ -25,7 +25,7 @@ use crate::store::{MetaStore, StoreError};
 use crate::sync::{RoundObserver, Runner, Waker};
 use lease_types::UncommittedChange;
 pub use lease_types::{LockAnswer, LockGrant};
-use state::State;
+use state::LeaseState;
 pub use wait::Wait;
 
 /// A node that says nothing for so long is in nobody's way any more.
@@ -45,21 +45,21 @@ pub struct Leases {
 
 struct Inner {
     itself: Weak<Inner>,
-    state: Mutex<State>,
+    state: Mutex<LeaseState>,
     wake: Condvar,
     /// Others are connected, and so is this node.
     has_peers: AtomicBool,
     /// Some lease of somebody else is known.
-    foreign: AtomicBool,
+    has_peer_leases: AtomicBool,
     store: Arc<dyn MetaStore>,
     node: NodeName,
     replica: Arc<Replica>,
-    synchronise: Waker,
+    sync_waker: Waker,
 }
 
 impl std::fmt::Debug for Leases {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Leases").field("standing", &self.standing()).finish_non_exhaustive()
+        f.debug_struct("Leases").field("standing", &self.status()).finish_non_exhaustive()
     }
 }
 
@@ -69,7 +69,7 @@ pub struct SessionStatus {
     /// It sees what others close, and they see what it closes.
     pub connected: bool,
     /// Others that are connected.
-    pub company: u32,
+    pub peers: u32,
     /// Leases of this node.
     pub own: usize,
     /// Leases of others.
@@ -84,21 +84,21 @@ impl Leases {
     pub fn start(store: Arc<dyn MetaStore>, replica: Arc<Replica>, runner: &Runner) -> std::io::Result<Self> {
         let inner = Arc::new_cyclic(|itself| Inner {
             itself: itself.clone(),
-            state: Mutex::new(State::new(rand::random())),
+            state: Mutex::new(LeaseState::new(rand::random())),
             wake: Condvar::new(),
             has_peers: AtomicBool::new(false),
-            foreign: AtomicBool::new(false),
+            has_peer_leases: AtomicBool::new(false),
             store,
             node: replica.node_name().clone(),
             replica,
-            synchronise: runner.waker(),
+            sync_waker: runner.waker(),
         });
         let mut leases = Self { inner: inner.clone(), threads: Vec::new() };
         let name = |name: &str| std::thread::Builder::new().name(name.into());
         let (one, other) = (inner.clone(), inner.clone());
         leases.threads.push(name("leases").spawn(move || thread::run(&one))?);
         leases.threads.push(name("lease-hints").spawn(move || thread::listen(&other))?);
-        runner.set_rounds(Arc::new(Hears(Arc::downgrade(&inner))));
+        runner.set_rounds(Arc::new(LeaseObserver(Arc::downgrade(&inner))));
         Ok(leases)
     }
 
@@ -119,21 +119,21 @@ impl Leases {
     }
 
     /// How it stands.
-    pub fn standing(&self) -> SessionStatus {
+    pub fn status(&self) -> SessionStatus {
         let state = self.inner.state.lock();
-        let company = if state.is_valid() { state.company } else { 0 };
-        let (own, foreign) = (state.own.len(), state.foreign.len());
-        SessionStatus { connected: state.is_connected(), company, own, foreign }
+        let company = if state.is_valid() { state.peers } else { 0 };
+        let (own, foreign) = (state.write_leases.len(), state.peer_leases.len());
+        SessionStatus { connected: state.is_connected(), peers: company, own, foreign }
     }
 
     /// Whether anybody else would care for a change.
-    pub fn has_company(&self) -> bool {
+    pub fn has_peers(&self) -> bool {
         self.inner.has_peers.load(Ordering::Acquire)
     }
 
     /// A name was changed; to what, if that is new. To be called after the change, and waited for before it is answered.
     pub fn name_changed(&self, parent: u64, name: &[u8], made: Option<u64>) -> Option<Wait> {
-        if !self.has_company() {
+        if !self.has_peers() {
             return None;
         }
         self.inner.announce(parent, UncommittedChange::Name(parent, name.into()), made)
@@ -142,7 +142,7 @@ impl Leases {
     /// Somebody closes a file that he may have written, and is answered once this was waited for.
     /// [`closed`](Self::closed) comes a moment later, if that was the last one who had it open by that open.
     pub fn closing(&self, num: u64) -> Option<Wait> {
-        if !self.has_company() {
+        if !self.has_peers() {
             return None;
         }
         self.inner.state.lock().close(num);
@@ -156,11 +156,11 @@ impl Leases {
 
     /// See [`closing`](Self::closing).
     pub fn closed(&self, num: u64) {
-        if !self.has_company() {
+        if !self.has_peers() {
             return;
         }
         self.inner.state.lock().closed(num);
-        self.inner.synchronise.wake();
+        self.inner.sync_waker.wake();
     }
 
     /// Before a name of a directory is looked up, or a file is opened: what the kernel has of that is another matter.
@@ -180,28 +180,28 @@ impl Inner {
     }
 
     /// Whether this node and another are connected, for those who ask without the lock.
-    fn note(&self, state: &State) {
-        let company = state.company > 0 && state.is_valid();
+    fn publish_flags(&self, state: &LeaseState) {
+        let company = state.peers > 0 && state.is_valid();
         self.has_peers.store(company, Ordering::Release);
         self.replica.set_urgent(company);
-        self.foreign.store(!state.foreign.is_empty(), Ordering::Release);
+        self.has_peer_leases.store(!state.peer_leases.is_empty(), Ordering::Release);
     }
 
     /// Not an error of anybody: this node goes on alone.
-    fn lose(&self, error: &StoreError) {
+    fn end_session(&self, error: &StoreError) {
         tracing::debug!("no leases for now: {error}");
         let mut state = self.state.lock();
-        state.lose();
+        state.end_session();
         state.failed = true;
-        self.note(&state);
+        self.publish_flags(&state);
         self.wake.notify_all();
     }
 }
 
 /// Does not keep what it hears for.
-struct Hears(Weak<Inner>);
+struct LeaseObserver(Weak<Inner>);
 
-impl RoundObserver for Hears {
+impl RoundObserver for LeaseObserver {
     fn begin(&self) -> u64 {
         self.0.upgrade().map_or(0, |inner| inner.state.lock().serial)
     }
@@ -210,10 +210,10 @@ impl RoundObserver for Hears {
         let Some(inner) = self.0.upgrade() else { return };
         let mut state = inner.state.lock();
         state.set_cursor(cursor);
-        state.rounded = true;
-        let frees = state.settle(&inner.replica, began, idle);
+        state.first_round_done = true;
+        let frees = state.release_committed(&inner.replica, began, idle);
         inner.read_up(&mut state);
-        inner.note(&state);
+        inner.publish_flags(&state);
         if frees || state.is_connected() {
             inner.wake.notify_all();
         }

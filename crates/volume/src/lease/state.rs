@@ -9,83 +9,83 @@ use super::SESSION_TTL;
 use super::lease_types::{Closing, LockLease, PeerLease, Waiter, WriteLease};
 use crate::id::{ObjectId, Seq};
 
-pub(super) struct State {
+pub(super) struct LeaseState {
     pub(super) session: u128,
     /// Until then the others count on this node, and so it on them. By its own clock, from before it was asked for.
     pub(super) valid: Option<Instant>,
     /// Where the session began, and the last commit by then: it is connected once all others have seen the one and it has
     /// read the other.
-    pub(super) began: (u64, Seq),
-    pub(super) begun: bool,
+    pub(super) session_start: (u64, Seq),
+    pub(super) is_established: bool,
     /// Up to there all is taken account of.
-    pub(super) seen: u64,
+    pub(super) event_cursor: u64,
     pub(super) acks: u64,
-    pub(super) company: u32,
+    pub(super) peers: u32,
     pub(super) newest: u64,
     /// Somebody may wait for this node to have seen something.
-    pub(super) owes_ack: bool,
+    pub(super) ack_pending: bool,
     /// The last round of synchronisation read the log up to there.
     pub(super) cursor: Seq,
     /// The same at some time, and at the time before: a life of a session lies between it and now.
-    marks: [(Instant, Seq); 2],
+    cursor_history: [(Instant, Seq); 2],
     /// Some round went well: the top directory is as the store has it, before the kernel asks for it.
-    pub(super) rounded: bool,
+    pub(super) first_round_done: bool,
     /// Of debts.
     pub(super) serial: u64,
-    pub(super) own: HashMap<u64, WriteLease>,
+    pub(super) write_leases: HashMap<u64, WriteLease>,
     /// Those that take debts.
     pub(super) by_object: HashMap<ObjectId, u64>,
     /// Objects that were made under a lease: who does not find its name does not find them.
-    pub(super) fresh: HashMap<u64, u64>,
+    pub(super) new_objects: HashMap<u64, u64>,
     /// Files between the close and the end of the open.
     pub(super) closing: HashMap<u64, Closing>,
     /// Of this node.
-    pub(super) claims: HashMap<u64, LockLease>,
+    pub(super) lock_leases: HashMap<u64, LockLease>,
     /// Of others.
-    pub(super) foreign_claims: HashMap<u64, ObjectId>,
+    pub(super) peer_lock_leases: HashMap<u64, ObjectId>,
     /// Those who want one that was in their way to end.
-    pub(super) claim_waiters: Vec<oneshot::Sender<()>>,
-    pub(super) to_free: Vec<(u64, Seq)>,
-    pub(super) foreign: HashMap<u64, PeerLease>,
-    pub(super) arrivals: Vec<Waiter>,
+    pub(super) lock_waiters: Vec<oneshot::Sender<()>>,
+    pub(super) to_release: Vec<(u64, Seq)>,
+    pub(super) peer_leases: HashMap<u64, PeerLease>,
+    pub(super) waiters: Vec<Waiter>,
     /// Other sessions that nobody waits for until then.
-    pub(super) resented: HashMap<u64, Instant>,
+    pub(super) slow_peers: HashMap<u64, Instant>,
     /// The hints said that there is something to hear.
-    pub(super) woken: bool,
+    pub(super) has_hint: bool,
     pub(super) online: bool,
     /// The store could not be asked the last time.
     pub(super) failed: bool,
     pub(super) ended: bool,
 }
 
-impl State {
+impl LeaseState {
     pub(super) fn new(session: u128) -> Self {
         Self {
             session,
             valid: None,
-            began: (0, Seq(0)),
-            begun: false,
-            seen: 0,
+            session_start: (0, Seq(0)),
+            is_established: false,
+            event_cursor: 0,
             acks: 0,
-            company: 0,
+            peers: 0,
             newest: 0,
-            owes_ack: false,
+            ack_pending: false,
             cursor: Seq(0),
-            marks: [(Instant::now(), Seq(0)); 2],
-            rounded: false,
+            cursor_history: [(Instant::now(), Seq(0)); 2],
+            first_round_done: false,
             serial: 0,
-            own: HashMap::new(),
+            write_leases: HashMap::new(),
             by_object: HashMap::new(),
-            fresh: HashMap::new(),
+            new_objects: HashMap::new(),
             closing: HashMap::new(),
-            claims: HashMap::new(),
-            foreign_claims: HashMap::new(),
-            claim_waiters: Vec::new(),
-            to_free: Vec::new(),
-            foreign: HashMap::new(),
-            arrivals: Vec::new(),
-            resented: HashMap::new(),
-            woken: false,
+            lock_leases: HashMap::new(),
+            peer_lock_leases: HashMap::new(),
+            lock_waiters: Vec::new(),
+            to_release: Vec::new(),
+            peer_leases: HashMap::new(),
+            waiters: Vec::new(),
+            slow_peers: HashMap::new(),
+            has_hint: false,
             online: true,
             failed: false,
             ended: false,
@@ -99,43 +99,43 @@ impl State {
 
     /// It sees what others close, and they see what it closes.
     pub(super) fn is_connected(&self) -> bool {
-        self.begun && self.rounded && self.is_valid() && self.cursor >= self.began.1
+        self.is_established && self.first_round_done && self.is_valid() && self.cursor >= self.session_start.1
     }
 
     /// The log was read up to there.
     pub(super) fn set_cursor(&mut self, cursor: Seq) {
         self.cursor = self.cursor.max(cursor);
-        if self.marks[0].0.elapsed() >= SESSION_TTL {
-            self.marks = [(Instant::now(), self.cursor), self.marks[0]];
+        if self.cursor_history[0].0.elapsed() >= SESSION_TTL {
+            self.cursor_history = [(Instant::now(), self.cursor), self.cursor_history[0]];
         }
     }
 
     /// Whether who made an object may still hold it for one that only he knows.
-    pub(super) fn is_young(&self, made: Seq) -> bool {
-        made > self.marks[1].1
+    pub(super) fn is_recently_created(&self, made: Seq) -> bool {
+        made > self.cursor_history[1].1
     }
 
     /// The session is over. It is not taken up again: what the store has of it is left to its end.
-    pub(super) fn lose(&mut self) {
-        self.forget();
+    pub(super) fn end_session(&mut self) {
+        self.reset();
         self.session = rand::random();
     }
 
     /// Nobody waits for this node, and it for nobody.
-    pub(super) fn forget(&mut self) {
+    pub(super) fn reset(&mut self) {
         self.valid = None;
-        self.begun = false;
-        self.company = 0;
+        self.is_established = false;
+        self.peers = 0;
         // Senders that are dropped end the wait.
-        self.own.clear();
+        self.write_leases.clear();
         self.by_object.clear();
-        self.fresh.clear();
+        self.new_objects.clear();
         self.closing.clear();
-        self.claims.clear();
-        self.foreign_claims.clear();
-        self.claim_waiters.clear();
-        self.to_free.clear();
-        self.foreign.clear();
-        self.arrivals.clear();
+        self.lock_leases.clear();
+        self.peer_lock_leases.clear();
+        self.lock_waiters.clear();
+        self.to_release.clear();
+        self.peer_leases.clear();
+        self.waiters.clear();
     }
 }

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use super::lock_leases::is_claim;
-use super::state::State;
+use super::lock_leases::is_lock_key;
+use super::state::LeaseState;
 use super::{HEARTBEAT_INTERVAL, Inner, SESSION_TTL};
 use crate::backoff::Backoff;
 use crate::id::Seq;
@@ -11,27 +11,27 @@ use crate::runtime::runtime;
 use crate::store::{LeaseRequest, LeaseResponse, StoreError};
 
 /// How long a wait for a hint is, and for an answer of others.
-const HINT: Duration = Duration::from_secs(1);
-const ACK: Duration = Duration::from_millis(50);
+const LONG_POLL_TIMEOUT: Duration = Duration::from_secs(1);
+const ACK_POLL_TIMEOUT: Duration = Duration::from_millis(50);
 /// The kernel is told within this, or is not waited for.
-const KERNEL: Duration = Duration::from_secs(1);
+const INVALIDATION_TIMEOUT: Duration = Duration::from_secs(1);
 /// Between attempts to reach a store, at most.
-const SELDOM: Duration = Duration::from_secs(10);
+const MAX_BACKOFF: Duration = Duration::from_secs(10);
 
 /// Says what there is to say, until the end.
 pub(super) fn run(inner: &Inner) {
-    let mut again = Backoff::new(SELDOM);
+    let mut again = Backoff::new(MAX_BACKOFF);
     let mut said_at: Option<Instant> = None;
     loop {
         let mut state = inner.state.lock();
         if state.ended || !state.online {
             let (valid, ended) = (state.is_valid(), state.ended);
             let session = state.session;
-            state.lose();
-            inner.note(&state);
+            state.end_session();
+            inner.publish_flags(&state);
             drop(state);
             if valid {
-                let ask = LeaseRequest { session, ends: true, ..LeaseRequest::default() };
+                let ask = LeaseRequest { session, ends_session: true, ..LeaseRequest::default() };
                 inner.store.lease(&inner.node, &ask).ok();
             }
             if ended {
@@ -45,14 +45,14 @@ pub(super) fn run(inner: &Inner) {
             continue;
         }
         let due = said_at.is_none_or(|at| at.elapsed() >= HEARTBEAT_INTERVAL);
-        if !due && !state.has_something_to_say() {
-            if state.awaits_acks() || state.valid.is_some() && !state.begun {
-                let (seen, acks) = (state.seen, state.acks);
+        if !due && !state.has_request() {
+            if state.awaits_acks() || state.valid.is_some() && !state.is_established {
+                let (seen, acks) = (state.event_cursor, state.acks);
                 drop(state);
-                match inner.store.wait_lease(seen, Some(acks), ACK) {
-                    Ok(true) => inner.state.lock().woken = true,
+                match inner.store.wait_lease(seen, Some(acks), ACK_POLL_TIMEOUT) {
+                    Ok(true) => inner.state.lock().has_hint = true,
                     Ok(false) => {}
-                    Err(error) => inner.lose(&error),
+                    Err(error) => inner.end_session(&error),
                 }
                 continue;
             }
@@ -61,19 +61,19 @@ pub(super) fn run(inner: &Inner) {
             inner.wake.wait_for(&mut state, left);
             continue;
         }
-        let ask = state.ask();
+        let ask = state.build_request();
         drop(state);
         let before = Instant::now();
         said_at = Some(before);
         match inner.store.lease(&inner.node, &ask) {
             Ok(told) => {
                 again.begin();
-                hear(inner, &ask, &told, before);
+                handle_response(inner, &ask, &told, before);
             }
             Err(error) => {
-                inner.lose(&error);
+                inner.end_session(&error);
                 // A store without leases: now and then is enough.
-                let wait = if let StoreError::Denied(_) = error { SELDOM } else { again.next() };
+                let wait = if let StoreError::Denied(_) = error { MAX_BACKOFF } else { again.next() };
                 let mut state = inner.state.lock();
                 let until = Instant::now() + wait;
                 while !state.ended && !inner.wake.wait_until(&mut state, until).timed_out() {}
@@ -83,122 +83,122 @@ pub(super) fn run(inner: &Inner) {
     }
 }
 
-fn hear(inner: &Inner, ask: &LeaseRequest, told: &LeaseResponse, before: Instant) {
+fn handle_response(inner: &Inner, ask: &LeaseRequest, told: &LeaseResponse, before: Instant) {
     let mut state = inner.state.lock();
     if state.session != ask.session {
         return;
     }
-    let taken = state.heard(ask, told, before);
+    let taken = state.apply_response(ask, told, before);
     if taken {
         // Before the kernel is told: what it asks from then on finds them.
-        inner.note(&state);
+        inner.publish_flags(&state);
         let stale = inner.replica.names_stale();
         drop(state);
-        runtime().block_on(async { drop(tokio::time::timeout(KERNEL, stale).await) });
+        runtime().block_on(async { drop(tokio::time::timeout(INVALIDATION_TIMEOUT, stale).await) });
         state = inner.state.lock();
     }
     if state.session != ask.session {
         return;
     }
-    state.company = told.company;
+    state.peers = told.peers;
     // From here on those who change something say so; what was changed before is owed as a whole.
-    inner.note(&state);
+    inner.publish_flags(&state);
     // Somebody new. One who comes himself owes nothing of before: he was not connected.
     let newcomer = told.newest > state.newest;
-    state.owes_ack = taken || newcomer;
-    if newcomer && !told.began {
+    state.ack_pending = taken || newcomer;
+    if newcomer && !told.is_new_session {
         // What is not taken is owed to nobody.
         let sends = inner.store.only_reads().is_none();
         if sends && inner.replica.pending_count().unwrap_or(1) > 0 {
-            state.owe_all();
-            inner.synchronise.wake();
+            state.track_everything();
+            inner.sync_waker.wake();
         }
     }
     state.newest = state.newest.max(told.newest);
-    state.seen = told.at;
+    state.event_cursor = told.at;
     state.acks = told.acks;
     state.seen_by_all(told.all_seen);
-    state.begun |= told.all_seen >= state.began.0;
+    state.is_established |= told.all_seen >= state.session_start.0;
     state.failed = false;
     inner.read_up(&mut state);
-    inner.note(&state);
+    inner.publish_flags(&state);
     // What is to be read, of those who wait.
-    if !state.foreign.is_empty() || !state.is_connected() {
-        inner.synchronise.wake();
+    if !state.peer_leases.is_empty() || !state.is_connected() {
+        inner.sync_waker.wake();
     }
     inner.wake.notify_all();
 }
 
-impl State {
-    fn has_something_to_say(&self) -> bool {
-        let woken = self.woken || self.valid.is_none();
-        let claims = self.claims.values().any(|claim| !claim.said);
+impl LeaseState {
+    fn has_request(&self) -> bool {
+        let woken = self.has_hint || self.valid.is_none();
+        let claims = self.lock_leases.values().any(|claim| !claim.requested);
         woken
             || claims
-            || self.owes_ack
-            || !self.to_free.is_empty()
-            || self.own.values().any(|own| own.at.is_none())
+            || self.ack_pending
+            || !self.to_release.is_empty()
+            || self.write_leases.values().any(|own| own.at.is_none())
     }
 
-    fn ask(&mut self) -> LeaseRequest {
-        self.woken = false;
+    fn build_request(&mut self) -> LeaseRequest {
+        self.has_hint = false;
         let mut ask = LeaseRequest {
             session: self.session,
-            life: SESSION_TTL.as_millis() as u32,
-            seen: self.seen,
+            ttl_ms: SESSION_TTL.as_millis() as u32,
+            seen: self.event_cursor,
             ..LeaseRequest::default()
         };
         // The first time nothing is there to be said.
         if self.valid.is_some() {
-            let new = self.own.iter().filter(|(_, own)| own.at.is_none());
-            ask.take = new.map(|(lease, own)| (*lease, own.object)).collect();
-            let claims = self.claims.iter().filter(|(_, claim)| !claim.said);
-            ask.take.extend(claims.map(|(lease, claim)| (*lease, claim.on)));
-            ask.free = std::mem::take(&mut self.to_free);
+            let new = self.write_leases.iter().filter(|(_, own)| own.at.is_none());
+            ask.acquire = new.map(|(lease, own)| (*lease, own.object)).collect();
+            let claims = self.lock_leases.iter().filter(|(_, claim)| !claim.requested);
+            ask.acquire.extend(claims.map(|(lease, claim)| (*lease, claim.lock_key)));
+            ask.release = std::mem::take(&mut self.to_release);
         }
         ask
     }
 
     /// What the store knows now. Whether others took leases.
-    fn heard(&mut self, ask: &LeaseRequest, told: &LeaseResponse, before: Instant) -> bool {
-        if told.began {
-            let (valid, company) = (self.valid, self.company);
-            self.forget();
+    fn apply_response(&mut self, ask: &LeaseRequest, told: &LeaseResponse, before: Instant) -> bool {
+        if told.is_new_session {
+            let (valid, company) = (self.valid, self.peers);
+            self.reset();
             // Nobody waits for these any more, and nobody else would give them back.
-            let claims = ask.take.iter().filter(|(_, on)| is_claim(*on));
-            self.to_free.extend(claims.map(|(lease, _)| (*lease, Seq(0))));
+            let claims = ask.acquire.iter().filter(|(_, on)| is_lock_key(*on));
+            self.to_release.extend(claims.map(|(lease, _)| (*lease, Seq(0))));
             tracing::debug!(?valid, company, "a session of leases begins");
-            self.began = (told.at, told.head);
+            self.session_start = (told.at, told.head);
             self.newest = 0;
         }
         self.valid = Some(before + SESSION_TTL);
-        for (lease, _) in &ask.take {
-            if let Some(own) = self.own.get_mut(lease) {
+        for (lease, _) in &ask.acquire {
+            if let Some(own) = self.write_leases.get_mut(lease) {
                 own.at = Some(told.at);
             }
         }
         let mut taken = false;
         for event in &told.events {
-            match is_claim(event.object) {
-                true => self.hear_claim(event.lease, event.object, event.freed.is_some()),
-                false => taken |= self.hear(event),
+            match is_lock_key(event.object) {
+                true => self.apply_lock_event(event.lease, event.object, event.released_at.is_some()),
+                false => taken |= self.apply_event(event),
             }
         }
-        Inner::judge_claims(self, &ask.take);
+        Inner::resolve_lock_requests(self, &ask.acquire);
         taken
     }
 }
 
 /// Hears that there is something to hear.
 pub(super) fn listen(inner: &Inner) {
-    let mut again = Backoff::new(HINT);
+    let mut again = Backoff::new(LONG_POLL_TIMEOUT);
     loop {
         let (seen, rest) = {
             let state = inner.state.lock();
             if state.ended {
                 return;
             }
-            (state.seen, !state.online || state.valid.is_none() || state.woken)
+            (state.event_cursor, !state.online || state.valid.is_none() || state.has_hint)
         };
         if rest {
             let mut state = inner.state.lock();
@@ -207,16 +207,16 @@ pub(super) fn listen(inner: &Inner) {
             }
             continue;
         }
-        match inner.store.wait_lease(seen, None, HINT) {
+        match inner.store.wait_lease(seen, None, LONG_POLL_TIMEOUT) {
             Ok(true) => {
                 again.begin();
                 let mut state = inner.state.lock();
                 // It was heard of meanwhile.
-                if state.seen == seen {
-                    state.woken = true;
+                if state.event_cursor == seen {
+                    state.has_hint = true;
                     inner.wake.notify_all();
-                    let until = Instant::now() + HINT;
-                    while state.seen == seen
+                    let until = Instant::now() + LONG_POLL_TIMEOUT;
+                    while state.event_cursor == seen
                         && !state.ended
                         && !inner.wake.wait_until(&mut state, until).timed_out()
                     {}

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use futures::channel::oneshot;
 
 use super::lease_types::{Closing, UncommittedChange, WriteLease};
-use super::state::State;
+use super::state::LeaseState;
 use super::{Inner, SESSION_TTL, Wait};
 use crate::id::{ObjectId, Seq};
 use crate::replica::Replica;
@@ -14,13 +14,13 @@ use crate::store::lease_table::EVERYTHING;
 
 /// A lease takes new debts for so long. Then there is another one, so that those who wait for the first do not wait for
 /// all that somebody does who never stops.
-const OPEN: Duration = Duration::from_millis(250);
+const ACCEPT_TIMEOUT: Duration = Duration::from_millis(250);
 /// Leases of this node. Beyond, one of everything is taken.
-const MOST_OWN: usize = 512;
+const MAX_WRITE_LEASES: usize = 512;
 /// Debts of a lease. Beyond, it waits until all was sent.
-const MOST_DEBTS: usize = 65_536;
+const MAX_CHANGES_PER_LEASE: usize = 65_536;
 /// From the close of a file to the end of its open, if that was the last close of it.
-const CLOSING: Duration = Duration::from_secs(1);
+const LAST_CLOSE_DELAY: Duration = Duration::from_secs(1);
 
 impl Inner {
     /// Has all others know that something was changed. `made`: what is new is found by nobody who does not find this.
@@ -32,16 +32,16 @@ impl Inner {
         let wait = state.track(node.id, is_new.then_some(num), debt, made);
         drop(state);
         self.wake.notify_all();
-        self.synchronise.wake();
+        self.sync_waker.wake();
         let wait = wait?;
         Some(Wait::new(async move { wait.await.unwrap_or_default() }, SESSION_TTL, || {}))
     }
 }
 
-impl State {
+impl LeaseState {
     /// Somebody closes a file that he may have written.
     pub(super) fn close(&mut self, num: u64) {
-        self.closing.insert(num, Closing::Soon(Instant::now() + CLOSING));
+        self.closing.insert(num, Closing::Soon(Instant::now() + LAST_CLOSE_DELAY));
     }
 
     /// What he wrote can be sent from now on.
@@ -53,7 +53,7 @@ impl State {
     }
 
     /// Another node comes, who knows nothing of what was closed before.
-    pub(super) fn owe_all(&mut self) {
+    pub(super) fn track_everything(&mut self) {
         self.track(EVERYTHING, None, UncommittedChange::All, None);
     }
 
@@ -65,16 +65,18 @@ impl State {
         debt: UncommittedChange,
         made: Option<u64>,
     ) -> Option<oneshot::Receiver<()>> {
-        if !self.is_valid() || self.company == 0 {
+        if !self.is_valid() || self.peers == 0 {
             return None;
         }
-        let (id, debt) = if self.own.len() < MOST_OWN { (id, debt) } else { (EVERYTHING, debt) };
+        let (id, debt) =
+            if self.write_leases.len() < MAX_WRITE_LEASES { (id, debt) } else { (EVERYTHING, debt) };
         let open = |own: &HashMap<u64, WriteLease>, lease: Option<&u64>| {
             let lease = *lease?;
-            own.get(&lease).filter(|own| own.since.elapsed() < OPEN).map(|_| lease)
+            own.get(&lease).filter(|own| own.since.elapsed() < ACCEPT_TIMEOUT).map(|_| lease)
         };
-        let fresh = new.and_then(|num| self.fresh.get(&num));
-        let found = open(&self.own, fresh).or_else(|| open(&self.own, self.by_object.get(&id)));
+        let fresh = new.and_then(|num| self.new_objects.get(&num));
+        let found =
+            open(&self.write_leases, fresh).or_else(|| open(&self.write_leases, self.by_object.get(&id)));
         let lease = found.unwrap_or_else(|| {
             let lease = rand::random::<u64>();
             let since = Instant::now();
@@ -83,22 +85,22 @@ impl State {
                 since,
                 at: None,
                 acked: false,
-                debts: VecDeque::new(),
+                changes: VecDeque::new(),
                 waiters: Vec::new(),
             };
-            self.own.insert(lease, own);
+            self.write_leases.insert(lease, own);
             self.by_object.insert(id, lease);
             lease
         });
         self.serial += 1;
-        let own = self.own.get_mut(&lease)?;
-        match own.debts.len() < MOST_DEBTS {
-            true => own.debts.push_back((self.serial, debt)),
+        let own = self.write_leases.get_mut(&lease)?;
+        match own.changes.len() < MAX_CHANGES_PER_LEASE {
+            true => own.changes.push_back((self.serial, debt)),
             // The last one stands for all before it.
-            false => own.debts = [(self.serial, UncommittedChange::All)].into(),
+            false => own.changes = [(self.serial, UncommittedChange::All)].into(),
         }
         if let Some(made) = made {
-            self.fresh.insert(made, lease);
+            self.new_objects.insert(made, lease);
         }
         if own.acked {
             return None;
@@ -110,7 +112,7 @@ impl State {
 
     /// All others have seen what has at most this place.
     pub(super) fn seen_by_all(&mut self, at: u64) {
-        for own in self.own.values_mut().filter(|own| own.at.is_some_and(|place| place <= at)) {
+        for own in self.write_leases.values_mut().filter(|own| own.at.is_some_and(|place| place <= at)) {
             own.acked = true;
             for waiter in own.waiters.drain(..) {
                 waiter.send(()).ok();
@@ -120,12 +122,12 @@ impl State {
 
     /// Something waits until all others have seen it.
     pub(super) fn awaits_acks(&self) -> bool {
-        self.own.values().any(|own| own.at.is_some() && !own.acked)
+        self.write_leases.values().any(|own| own.at.is_some() && !own.acked)
     }
 
     /// Looks what is in the log, after a round of synchronisation that began when [`serial`](Self::serial) was `began`;
     /// in an idle one nothing was left to be sent that can be. Whether there is something to give back.
-    pub(super) fn settle(&mut self, replica: &Replica, began: u64, idle: bool) -> bool {
+    pub(super) fn release_committed(&mut self, replica: &Replica, began: u64, idle: bool) -> bool {
         let now = Instant::now();
         let closing = &self.closing;
         let is_settled = |serial: u64, debt: &UncommittedChange| {
@@ -143,22 +145,22 @@ impl State {
             !waits && (idle && serial <= began || in_log().unwrap_or(false))
         };
         let mut freed = Vec::new();
-        for (lease, own) in &mut self.own {
-            while own.debts.front().is_some_and(|(serial, debt)| is_settled(*serial, debt)) {
-                own.debts.pop_front();
+        for (lease, own) in &mut self.write_leases {
+            while own.changes.front().is_some_and(|(serial, debt)| is_settled(*serial, debt)) {
+                own.changes.pop_front();
             }
             // What nobody was told of yet is still to be told: somebody waits for that.
-            if own.debts.is_empty() && own.acked {
+            if own.changes.is_empty() && own.acked {
                 freed.push(*lease);
             }
         }
         let cursor: Seq = self.cursor;
         for lease in &freed {
-            if let Some(own) = self.own.remove(lease) {
+            if let Some(own) = self.write_leases.remove(lease) {
                 if self.by_object.get(&own.object) == Some(lease) {
                     self.by_object.remove(&own.object);
                 }
-                self.to_free.push((*lease, cursor));
+                self.to_release.push((*lease, cursor));
             }
         }
         self.closing.retain(|_, closing| match closing {
@@ -166,8 +168,8 @@ impl State {
             Closing::Past(closed) => !idle || *closed > began,
         });
         if !freed.is_empty() {
-            let own = &self.own;
-            self.fresh.retain(|_, lease| own.contains_key(lease));
+            let own = &self.write_leases;
+            self.new_objects.retain(|_, lease| own.contains_key(lease));
         }
         !freed.is_empty()
     }

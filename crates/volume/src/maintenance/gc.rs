@@ -13,7 +13,9 @@ use crate::maintenance::compact::compact_packs;
 use crate::maintenance::gc_report::Collected;
 use crate::maintenance::mark::mark_live;
 use crate::maintenance::sweep::{Ages, Packs};
-use crate::maintenance::{KeepError, LogRetention, PAGE, Progress, clock_skew, retention, stop, store_owner};
+use crate::maintenance::{
+    KeepError, LogRetention, PAGE_ROWS, Progress, clock_skew, retention, stop, store_owner,
+};
 use crate::object::ChunkId;
 use crate::runtime::runtime;
 use crate::store::StoreError;
@@ -44,10 +46,10 @@ pub fn collect(
                    --history-days";
         return Err(StoreError::Denied(why.to_owned()).into());
     }
-    let known_for = store_owner::known_for(volume)?;
+    let known_for = store_owner::verify_ownership(volume)?;
     let now = clock_skew::checked_now(volume, keeper)?;
-    store_owner::note(volume, volume.meta.head()?)?;
-    store_owner::note_moves(volume, keeper)?;
+    store_owner::record_collection(volume, volume.meta.head()?)?;
+    store_owner::record_moves(volume, keeper)?;
     // Before reading anything that a concurrent collection may be about to change.
     let turn = keeper.acquire_gc_lock()?;
     let forgotten = match history {
@@ -76,13 +78,13 @@ pub fn collect(
     let mut packs = Packs::default();
     let mut after = ChunkId([0; 32]);
     loop {
-        let chunks = keeper.scan_chunks(after, PAGE)?;
+        let chunks = keeper.scan_chunks(after, PAGE_ROWS)?;
         let Some((last, _)) = chunks.last() else { break };
         after = *last;
         let (mut condemn, mut pardon, mut drop) = (Vec::new(), Vec::new(), Vec::new());
         for (id, chunk) in &chunks {
             let lives = spoken.contains(id);
-            match chunk.condemned {
+            match chunk.marked_at {
                 None if lives => done.live += 1,
                 Some(_) if lives => {
                     pardon.push(*id);
@@ -91,12 +93,12 @@ pub fn collect(
                 None => condemn.push(*id),
                 Some(at) if at <= before => {
                     drop.push(*id);
-                    packs.leave(chunk);
+                    packs.mark_deleted(chunk);
                     continue;
                 }
                 Some(_) => {}
             }
-            packs.stay(chunk);
+            packs.mark_live(chunk);
         }
         keeper.unmark(&pardon)?;
         keeper.mark_for_deletion(&condemn, now)?;
@@ -107,18 +109,19 @@ pub fn collect(
         progress("chunks", done.live + done.marked + done.dropped);
     }
     stop(Failpoint::GcDropped)?;
-    let sorted = packs.classify_packs(volume, now, Ages { grace, stays, known_for })?;
+    let sorted =
+        packs.classify_packs(volume, now, Ages { grace, compacted_grace: stays, marker_age: known_for })?;
     drop(packs);
-    done.stuck = sorted.stuck;
+    done.stuck = sorted.unused_bytes;
     let blobs = volume.content.blobs();
-    for blob in &sorted.useless {
+    for blob in &sorted.to_delete {
         runtime().block_on(blobs.delete(&blob.key))?;
         stop(Failpoint::GcRemoved)?;
         done.packs += 1;
         done.bytes += blob.size;
         progress("packs", done.packs);
     }
-    if keeper.set_fenced(turn, &sorted.notes)? {
+    if keeper.set_fenced(turn, &sorted.intents)? {
         compact_packs(volume, turn, sorted.sparse, progress, &mut done)?;
     }
     Ok(done)

@@ -7,7 +7,7 @@ use std::collections::HashSet;
 
 use crate::content::{ContentError, ContentStore};
 use crate::id::{ObjectId, Seq};
-use crate::maintenance::{KeepError, PAGE, Progress};
+use crate::maintenance::{KeepError, PAGE_ROWS, Progress};
 use crate::object::{ChunkId, Content, Layout, Segment};
 use crate::store::admin::StoreAdmin;
 use crate::store::{MetaStore, Mutation};
@@ -77,7 +77,7 @@ pub(super) fn mark_live(
     let begun = meta.head()?;
     let (mut from, mut count) = (Some(ObjectId(0)), 0);
     while let Some(at) = from {
-        let (objects, next) = keeper.scan_kept(at, PAGE)?;
+        let (objects, next) = keeper.scan_records(at, PAGE_ROWS)?;
         count += objects.len() as u64;
         progress("objects", count);
         objects.iter().for_each(|kept| spoken.add(meta, store, &kept.stored.object.content));
@@ -85,7 +85,7 @@ pub(super) fn mark_live(
     }
     let mut after = (ObjectId(0), Seq(0));
     loop {
-        let past = keeper.scan_past(after, PAGE)?;
+        let past = keeper.scan_past(after, PAGE_ROWS)?;
         let Some((last, until)) = past.last() else { break };
         after = (last.object.id, *until);
         count += past.len() as u64;
@@ -94,7 +94,7 @@ pub(super) fn mark_live(
     }
     let mut at = begun;
     loop {
-        let entries = meta.log_since(at, PAGE)?;
+        let entries = meta.log_since(at, PAGE_ROWS)?;
         let Some(last) = entries.last() else { break };
         at = last.seq;
         progress("commits", at.0);

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use crate::id::{ObjectId, Seq};
 use crate::maintenance::fsck_report::{Checked, Problem};
-use crate::maintenance::{KeepError, PAGE, Progress};
+use crate::maintenance::{KeepError, PAGE_ROWS, Progress};
 use crate::object::{Field, LinkName, StoredLink, VersionedObject};
 use crate::store::ledger::Ledger;
 use crate::store::proof::Proofs;
@@ -99,7 +99,7 @@ pub(super) fn compare(
     };
     let (keeper, proofs, mut from) = (volume.keeper()?, Proofs::default(), Some(ObjectId(0)));
     while let Some(at) = from {
-        let page = keeper.scan(at, PAGE)?;
+        let page = keeper.scan(at, PAGE_ROWS)?;
         from = page.next;
         for stored in page.objects.iter().filter(|stored| !left.has(stored)) {
             let what = format!("object {} is not as its log left it", stored.object.id);
@@ -140,7 +140,7 @@ fn read(log: &dyn SealedLog, progress: Progress<'_>) -> Result<Left, StoreError>
     let mut ledger = Ledger::new(log.sealer());
     let mut left = Left::default();
     loop {
-        let entries = log.stored_since(ledger.at(), PAGE)?;
+        let entries = log.stored_since(ledger.at(), PAGE_ROWS)?;
         if entries.is_empty() {
             break;
         }

@@ -31,7 +31,7 @@ pub struct Chunk {
     /// Its location.
     pub place: ChunkLocation,
     /// When it was marked for deletion; since then uploaders are no longer told that it exists.
-    pub condemned: Option<Time>,
+    pub marked_at: Option<Time>,
 }
 
 /// A chunk that was copied to another pack.
@@ -46,13 +46,13 @@ pub struct Moved {
 }
 
 /// Setting with the fencing token of the garbage collector's lock.
-pub(in crate::store) const TURN: &str = "gc.turn";
+pub(in crate::store) const GC_LOCK_SETTING: &str = "gc.turn";
 /// Setting that counts how often chunks were moved.
-pub(crate) const MOVES: &str = "gc.moves";
+pub(crate) const MOVES_SETTING: &str = "gc.moves";
 
 /// The administrative half of a store.
 ///
-/// Deletion of chunks has two phases. An unreferenced chunk is first marked: it can still be read, but [`MetaStore::known`] no
+/// Deletion of chunks has two phases. An unreferenced chunk is first marked: it can still be read, but [`MetaStore::has_chunks`] no
 /// longer reports it. A node that was told of it before has the grace period to commit its reference; then the chunk is
 /// deleted, if it is still unreferenced.
 pub trait StoreAdmin: MetaStore {
@@ -60,7 +60,7 @@ pub trait StoreAdmin: MetaStore {
     ///
     /// # Errors
     /// Any other [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
-    fn scan_kept(
+    fn scan_records(
         &self,
         from: ObjectId,
         most: usize,

@@ -7,17 +7,17 @@ use crate::store::{LogEntry, SealedLog, StoreError};
 use crate::sync::{SyncError, SyncReplica};
 
 /// Entries that are read together.
-const ENTRIES: u64 = 1024;
+const PAGE_ENTRIES: u64 = 1024;
 
 /// How far a sealed log was verified: never less far than it was applied.
 #[derive(Debug)]
-pub(super) struct Followed {
+pub(super) struct VerifiedLog {
     ledger: Ledger,
     /// Where it was when the replica kept it.
     kept: Seq,
 }
 
-impl Followed {
+impl VerifiedLog {
     /// As the replica kept it, or from the beginning, and up to what was applied. All of the log that has no seals is verified
     /// at once: what vouches for it stands at its end.
     ///
@@ -30,7 +30,7 @@ impl Followed {
         let kept = ledger.at();
         let until = cursor.max(sealer.sealed().from);
         while ledger.at() < until {
-            let most = (until.0 - ledger.at().0).min(ENTRIES);
+            let most = (until.0 - ledger.at().0).min(PAGE_ENTRIES);
             let entries = log.stored_since(ledger.at(), most as usize)?;
             if entries.is_empty() {
                 return match ledger.at() < cursor {

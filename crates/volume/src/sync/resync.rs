@@ -9,13 +9,13 @@ use crate::store::{MetaStore, Mutation, Page, StoreError, Transaction};
 use crate::sync::{SyncError, SyncReplica};
 
 /// Objects that are read together.
-const PAGE: usize = 1024;
+const PAGE_OBJECTS: usize = 1024;
 
 /// Commits that are caught up with in one look.
-const ENTRIES: usize = 512;
+const MAX_CATCH_UP_ENTRIES: usize = 512;
 
 /// After so many looks that were all overtaken by commits, it is tried again later.
-const LOOKS: u32 = 1000;
+const MAX_ATTEMPTS: u32 = 1000;
 
 /// How the store differs from what `site` takes as agreed, and the place of its log at which it does. `own` are commits of
 /// this node: all that they touched is in it, different or not.
@@ -27,7 +27,7 @@ pub(super) fn snapshot(
     store: &dyn MetaStore,
     own: &[Transaction],
 ) -> Result<(Snapshot, Seq), SyncError> {
-    let mut reading = Reading { site, store, found: Snapshot::default(), wanted: BTreeSet::new() };
+    let mut reading = SnapshotReader { site, store, found: Snapshot::default(), wanted: BTreeSet::new() };
     let mut names = BTreeSet::new();
     for change in own.iter().flat_map(|item| &item.mutations) {
         touch(change, &mut reading.wanted, Some(&mut names));
@@ -35,12 +35,12 @@ pub(super) fn snapshot(
     let mut read_to = store.head()?;
     let mut from = Some(ObjectId(0));
     while let Some(at) = from {
-        let page = store.scan(at, PAGE)?;
+        let page = store.scan(at, PAGE_OBJECTS)?;
         from = page.next;
         reading.compare(page)?;
     }
-    for _ in 0..LOOKS {
-        let entries = store.log_since(read_to, ENTRIES)?;
+    for _ in 0..MAX_ATTEMPTS {
+        let entries = store.log_since(read_to, MAX_CATCH_UP_ENTRIES)?;
         let Some(last) = entries.last() else {
             reading.all_of(names)?;
             return Ok((reading.found, read_to));
@@ -51,7 +51,7 @@ pub(super) fn snapshot(
             touch(change, &mut touched, None);
         }
         for id in touched {
-            reading.again(id)?;
+            reading.reread(id)?;
         }
     }
     Err(StoreError::Unreachable("the volume changes faster than it can be read".into()).into())
@@ -80,7 +80,7 @@ fn touch(change: &Mutation, ids: &mut BTreeSet<ObjectId>, names: Option<&mut BTr
     }
 }
 
-struct Reading<'a, S> {
+struct SnapshotReader<'a, S> {
     site: &'a S,
     store: &'a dyn MetaStore,
     found: Snapshot,
@@ -88,7 +88,7 @@ struct Reading<'a, S> {
     wanted: BTreeSet<ObjectId>,
 }
 
-impl<S: SyncReplica> Reading<'_, S> {
+impl<S: SyncReplica> SnapshotReader<'_, S> {
     fn compare(&mut self, page: Page) -> Result<(), SyncError> {
         let Self { site, found, wanted, .. } = self;
         site.read(&mut |trees| {
@@ -120,7 +120,7 @@ impl<S: SyncReplica> Reading<'_, S> {
     }
 
     /// One object and the names in it, anew.
-    fn again(&mut self, id: ObjectId) -> Result<(), SyncError> {
+    fn reread(&mut self, id: ObjectId) -> Result<(), SyncError> {
         self.found.objects.remove(&id);
         let first = LinkName { parent: id, name: Vec::new() };
         let old: Vec<LinkName> = self

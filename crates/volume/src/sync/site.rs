@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::id::{ObjectId, Seq};
 use crate::merge::{DentryKey, DirtySet, Ino, Plan, PlanError, Trees, UploadedContent};
 use crate::object::{ChunkId, Object, Time};
-use crate::store::ledger::Kept;
+use crate::store::ledger::LedgerState;
 use crate::store::{ChunkLocation, LogEntry, Precondition, StoreError, Transaction, codec};
 
 /// Commits that are on their way. Kept by the replica until the log has told what became of them.
@@ -127,7 +127,7 @@ pub trait SyncReplica {
     ///
     /// # Errors
     /// Those of reading.
-    fn ledger(&self) -> Result<Option<Kept>, Errno> {
+    fn ledger(&self) -> Result<Option<LedgerState>, Errno> {
         Ok(None)
     }
 
@@ -135,7 +135,7 @@ pub trait SyncReplica {
     ///
     /// # Errors
     /// Those of writing.
-    fn set_ledger(&self, ledger: &Kept) -> Result<(), Errno> {
+    fn set_ledger(&self, ledger: &LedgerState) -> Result<(), Errno> {
         let _ = ledger;
         Ok(())
     }

@@ -9,36 +9,36 @@ use crate::failpoint::{Failpoint, point};
 use crate::id::{NodeName, ObjectId, Seq};
 use crate::maintenance::GRACE;
 use crate::merge::{
-    Changes, DirtySet, IdAllocator, Ino, Plan, PlanError, Planned, Trees, UploadedContent, apply_entry,
+    Changes, DirtySet, IdAllocator, Ino, Plan, PlanError, PushPlan, Trees, UploadedContent, apply_entry,
     begin, one, push, resync,
 };
 use crate::object::{Object, Time};
 use crate::store::{LogEntry, MetaStore, StoreError, Transaction};
-use crate::sync::followed::Followed;
+use crate::sync::followed::VerifiedLog;
 use crate::sync::resync::snapshot;
 use crate::sync::site::refused;
 use crate::sync::{LogFingerprint, Outbox, SyncError, SyncReplica};
 
 /// Entries that are read together.
-const ENTRIES: usize = 1024;
+const PAGE_ENTRIES: usize = 1024;
 
 /// Entries that come into the replica together: users wait as long.
-const TOGETHER: usize = 64;
+const APPLY_BATCH_ENTRIES: usize = 64;
 
 /// Changes that are looked at together, and commits that are sent together: contents that were brought into the store and
 /// not spoken of would be brought there again.
-const LOOK: usize = 1024;
-const ITEMS: usize = LOOK;
+const MAX_BATCH_CHANGES: usize = 1024;
+const MAX_BATCH_COMMITS: usize = MAX_BATCH_CHANGES;
 
 /// Contents that were sent, or that the store had, so long ago may be taken to be there: as long again is left until they are
 /// freed.
-const FRESH: Duration = Duration::from_secs(GRACE.as_secs() / 2);
+const UPLOAD_TTL: Duration = Duration::from_secs(GRACE.as_secs() / 2);
 
 /// After so long no more contents are sent before what is there is committed.
-const SENDING: Duration = Duration::from_secs(GRACE.as_secs() / 24);
+const UPLOAD_TIMEOUT: Duration = Duration::from_secs(GRACE.as_secs() / 24);
 
 /// A clock may have been set back so far.
-const SET_BACK: Duration = Duration::from_secs(300);
+const MAX_CLOCK_SETBACK: Duration = Duration::from_secs(300);
 
 /// What a round did.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -50,7 +50,7 @@ pub struct Step {
     /// Commits that were refused: what they were based on had changed.
     pub refused: usize,
     /// Changes that cannot go now.
-    pub held: usize,
+    pub blocked: usize,
     /// There may be more to do at once.
     pub more: bool,
     /// What was changed here is not taken: why.
@@ -64,10 +64,10 @@ pub struct Synchroniser<S> {
     node: NodeName,
     token: Box<dyn FnMut() -> u128 + Send>,
     /// Everything was refused the last time, at this place of the log.
-    stuck: Option<Seq>,
-    keeps: Arc<AtomicBool>,
+    no_progress_at: Option<Seq>,
+    push_paused: Arc<AtomicBool>,
     /// How far the log was verified, of a volume whose log is sealed.
-    followed: Option<Followed>,
+    verified_log: Option<VerifiedLog>,
 }
 
 impl<S> std::fmt::Debug for Synchroniser<S> {
@@ -84,7 +84,15 @@ impl<S: SyncReplica> Synchroniser<S> {
         node: NodeName,
         token: impl FnMut() -> u128 + Send + 'static,
     ) -> Self {
-        Self { site, store, node, token: Box::new(token), stuck: None, keeps: Arc::default(), followed: None }
+        Self {
+            site,
+            store,
+            node,
+            token: Box::new(token),
+            no_progress_at: None,
+            push_paused: Arc::default(),
+            verified_log: None,
+        }
     }
 
     /// The replica.
@@ -94,7 +102,7 @@ impl<S: SyncReplica> Synchroniser<S> {
 
     /// While this is set, nothing more is sent of what is changed here, not even by a round that is under way.
     pub fn keeps(&self) -> Arc<AtomicBool> {
-        self.keeps.clone()
+        self.push_paused.clone()
     }
 
     /// One round. After an error the next one goes on where this one was.
@@ -156,7 +164,9 @@ impl<S: SyncReplica> Synchroniser<S> {
     fn is_fresh(&self, begun: Option<Time>) -> bool {
         let now = i128::from(self.site.now().0);
         let age = begun.map(|begun| now - i128::from(begun.0));
-        age.is_some_and(|age| -(SET_BACK.as_nanos() as i128) <= age && age <= FRESH.as_nanos() as i128)
+        age.is_some_and(|age| {
+            -(MAX_CLOCK_SETBACK.as_nanos() as i128) <= age && age <= UPLOAD_TTL.as_nanos() as i128
+        })
     }
 
     /// Sends what is under way, perhaps not for the first time.
@@ -188,7 +198,7 @@ impl<S: SyncReplica> Synchroniser<S> {
         // What was refused never comes back.
         let mut answers = answers.iter();
         outbox.items.retain(|_| answers.next().is_some_and(Result::is_ok));
-        self.stuck = match step.sent {
+        self.no_progress_at = match step.sent {
             0 if is_fresh => Some(self.site.cursor()?),
             _ => None,
         };
@@ -200,22 +210,22 @@ impl<S: SyncReplica> Synchroniser<S> {
     ///
     /// Of a sealed log nothing is given that was not verified.
     fn entries(&mut self, cursor: Seq, most: usize) -> Result<Vec<LogEntry>, SyncError> {
-        let Self { site, store, followed, .. } = self;
+        let Self { site, store, verified_log: followed, .. } = self;
         let Some(log) = store.sealed_log() else {
             let read = |after, most| store.log_since(after, most);
             return read_on(site, &**store, cursor, most, &read, &LogFingerprint::of);
         };
         let mut verified = match followed.take() {
             Some(followed) => followed,
-            None => Followed::resume(log, site, cursor)?,
+            None => VerifiedLog::resume(log, site, cursor)?,
         };
         let read = |after, most| log.stored_since(after, most);
         // Of what users see, as it was before the volume was upgraded.
-        let mark = |entry: &LogEntry| LogFingerprint::of(&log.shown(entry.clone()));
+        let mark = |entry: &LogEntry| LogFingerprint::of(&log.decrypt_entry(entry.clone()));
         let entries = read_on(site, &**store, cursor, most, &read, &mark)?;
         verified.verify(log.sealer(), &entries)?;
         *followed = Some(verified);
-        Ok(entries.into_iter().map(|entry| log.shown(entry)).collect())
+        Ok(entries.into_iter().map(|entry| log.decrypt_entry(entry)).collect())
     }
 
     /// Follows the log to its end, or for a while: whether that was all.
@@ -225,7 +235,7 @@ impl<S: SyncReplica> Synchroniser<S> {
         if cursor == Seq(0) {
             self.begin()?;
         }
-        let entries = match self.entries(cursor, ENTRIES) {
+        let entries = match self.entries(cursor, PAGE_ENTRIES) {
             Err(SyncError::Store(StoreError::Forgotten(_))) => {
                 self.resync(step)?;
                 return Ok(false);
@@ -233,8 +243,8 @@ impl<S: SyncReplica> Synchroniser<S> {
             entries => entries?,
         };
         point(Failpoint::LogRead)?;
-        step.more = entries.len() == ENTRIES;
-        for part in entries.chunks(TOGETHER) {
+        step.more = entries.len() == PAGE_ENTRIES;
+        for part in entries.chunks(APPLY_BATCH_ENTRIES) {
             let mut plans: Vec<(LogFingerprint, Box<Plan<'_>>)> = Vec::with_capacity(part.len());
             for entry in part {
                 if entry.seq != Seq(cursor.0 + 1) {
@@ -253,7 +263,7 @@ impl<S: SyncReplica> Synchroniser<S> {
             }
             self.site.change_each(&mut plans)?;
         }
-        if let (Some(log), Some(followed)) = (self.store.sealed_log(), &mut self.followed) {
+        if let (Some(log), Some(followed)) = (self.store.sealed_log(), &mut self.verified_log) {
             followed.applied(log.sealer(), &self.site, cursor)?;
         }
         if outbox.as_ref().and_then(|outbox| outbox.answered).is_some_and(|answered| answered <= cursor) {
@@ -309,14 +319,15 @@ impl<S: SyncReplica> Synchroniser<S> {
             return Ok(());
         }
         let cursor = self.site.cursor()?;
-        let together = self.stuck == Some(cursor);
+        let together = self.no_progress_at == Some(cursor);
         let mut after = Some(0);
         while let Some(place) = after {
-            let (todo, next) = self.site.todo(place, if together { usize::MAX } else { LOOK })?;
+            let (todo, next) =
+                self.site.todo(place, if together { usize::MAX } else { MAX_BATCH_CHANGES })?;
             after = next;
             let begun = self.site.now();
             let (mut items, held) = self.plan(&todo, begun)?;
-            step.held += held;
+            step.blocked += held;
             if items.is_empty() {
                 continue;
             }
@@ -324,7 +335,7 @@ impl<S: SyncReplica> Synchroniser<S> {
                 items = vec![one(items)];
             }
             // What was planned may have been changed after that was wished.
-            if self.keeps.load(Ordering::SeqCst) {
+            if self.push_paused.load(Ordering::SeqCst) {
                 return Ok(());
             }
             step.more = true;
@@ -360,19 +371,22 @@ impl<S: SyncReplica> Synchroniser<S> {
             let mut wanted: BTreeMap<Ino, Object> = BTreeMap::new();
             let mut planned = None;
             self.site.read(&mut |trees| {
-                let result = push(trees, todo, ITEMS, &mut |num, object| match contents.get(&num) {
-                    Some(Some((version, sent))) if trees.version(num)? == *version => Ok(Some(sent.clone())),
-                    Some(_) => Ok(None),
-                    None => {
-                        wanted.insert(num, object.clone());
-                        Ok(None)
-                    }
-                })?;
+                let result =
+                    push(trees, todo, MAX_BATCH_COMMITS, &mut |num, object| match contents.get(&num) {
+                        Some(Some((version, sent))) if trees.version(num)? == *version => {
+                            Ok(Some(sent.clone()))
+                        }
+                        Some(_) => Ok(None),
+                        None => {
+                            wanted.insert(num, object.clone());
+                            Ok(None)
+                        }
+                    })?;
                 planned = Some(result);
                 Ok(())
             })?;
             if wanted.is_empty() {
-                let Planned { items, blocked: mut held, same } = planned.unwrap_or_default();
+                let PushPlan { items, blocked: mut held, same } = planned.unwrap_or_default();
                 let mut agreed = Vec::with_capacity(same.len());
                 for num in same {
                     // Looked at again until it is closed.
@@ -386,7 +400,7 @@ impl<S: SyncReplica> Synchroniser<S> {
                 return Err(StoreError::Denied(reason).into());
             }
             let sent_for = self.site.now().0.saturating_sub(begun.0);
-            if i128::from(sent_for) > SENDING.as_nanos() as i128 {
+            if i128::from(sent_for) > UPLOAD_TIMEOUT.as_nanos() as i128 {
                 contents.extend(wanted.into_keys().map(|num| (num, None)));
                 continue;
             }

@@ -199,7 +199,7 @@ impl Tree {
         for (name, volume) in &self.volumes {
             let file = format!("volumes/{name}.toml");
             for (node, on) in &volume.on {
-                self.known(&file, node)?;
+                self.check_node_exists(&file, node)?;
                 if !on.on.is_empty() {
                     return Err(complain(&file, format_args!("`on.{node}` has no `on` in it")));
                 }
@@ -207,7 +207,7 @@ impl Tree {
             for gate in
                 [volume].into_iter().chain(volume.on.values()).filter_map(|said| said.through.as_ref())
             {
-                self.known(&file, gate)?;
+                self.check_node_exists(&file, gate)?;
                 if self.nodes.get(gate).is_none_or(|gate| gate.address.is_none()) {
                     let why = format_args!("nobody goes through {gate}: nodes/{gate}.toml has no `address`");
                     return Err(complain(&file, why));
@@ -225,7 +225,7 @@ impl Tree {
         Ok(())
     }
 
-    fn known(&self, file: &str, node: &NodeName) -> Result<(), ConfigError> {
+    fn check_node_exists(&self, file: &str, node: &NodeName) -> Result<(), ConfigError> {
         match self.nodes.contains_key(node) {
             true => Ok(()),
             false => Err(complain(file, format_args!("there is no node {node}: make nodes/{node}.toml"))),

@@ -241,7 +241,7 @@ fn a_piece_that_is_condemned_stays_it_in_the_other_pack() {
     let second = kept.collect();
     assert_eq!((second.marked, second.dropped, second.rewritten), (1, 90, 1));
     let chunks = kept.volume.keeper().unwrap().scan_chunks(ChunkId([0; 32]), 99).unwrap();
-    assert_eq!(chunks.iter().filter(|(_, chunk)| chunk.condemned.is_some()).count(), 1);
+    assert_eq!(chunks.iter().filter(|(_, chunk)| chunk.marked_at.is_some()).count(), 1);
     assert!(chunks.iter().all(|(_, chunk)| chunk.place.key == chunks[0].1.place.key));
     assert_eq!(kept.collect().dropped, 1);
     kept.is_whole();

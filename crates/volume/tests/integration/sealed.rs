@@ -115,7 +115,7 @@ impl Machine {
     fn settle(&mut self) {
         for _ in 0..50 {
             let step = self.sync.step().unwrap();
-            if (Step { held: 0, ..step }) == Step::default() {
+            if (Step { blocked: 0, ..step }) == Step::default() {
                 return;
             }
         }
@@ -489,7 +489,7 @@ fn what_is_refused_is_not_asked_for_all_the_time() {
     let count = Arc::new(Count::default());
     runner.set_rounds(count.clone());
     std::thread::sleep(Duration::from_secs(4));
-    let LinkState::Stopped(reason) = runner.progress().touch else { panic!("{:?}", runner.progress()) };
+    let LinkState::Stopped(reason) = runner.progress().link else { panic!("{:?}", runner.progress()) };
     assert!(reason.contains(CHANGED), "{reason}");
     assert!((2..20).contains(&count.0.load(Ordering::SeqCst)), "{count:?}", count = count.0);
 }

@@ -72,7 +72,7 @@ impl Machine {
     fn settle(&mut self) {
         for _ in 0..50 {
             let step = self.sync.step().unwrap();
-            if (Step { held: 0, ..step }) == Step::default() {
+            if (Step { blocked: 0, ..step }) == Step::default() {
                 return;
             }
         }
@@ -573,7 +573,7 @@ fn a_change_is_seen_elsewhere_in_a_moment() {
     ant.make(ROOT, b"late", Machine::plain(Kind::Directory)).unwrap();
     std::thread::sleep(Duration::from_millis(200));
     assert!(bee.lookup(ROOT, b"late").is_err());
-    assert_eq!(bees.progress().touch, LinkState::Offline);
+    assert_eq!(bees.progress().link, LinkState::Offline);
     bees.set_online(true);
     let since = Instant::now();
     while bee.lookup(ROOT, b"late").is_err() {
@@ -1108,7 +1108,7 @@ fn what_was_named_without_the_key_keeps_nobody_out() {
 }
 
 fn settle_all(machine: &mut Machine) {
-    while (Step { held: 0, ..machine.sync.step().unwrap() }) != Step::default() {}
+    while (Step { blocked: 0, ..machine.sync.step().unwrap() }) != Step::default() {}
 }
 
 fn goes_through_all(deep: usize) {

@@ -15,7 +15,8 @@ use shunt_volume::object::{ChunkId, Kind, Time, VersionedObject};
 use shunt_volume::open;
 use shunt_volume::replica::{New, Options, ROOT, Replica, ReplicaSite, StoreFetcher};
 use shunt_volume::store::{
-    ANSWERS_KEPT, ChunkLocation, LogEntry, MetaStore, Page, Rejected, SqliteStore, StoreError, Transaction,
+    ChunkLocation, LogEntry, MAX_KEPT_RESULTS, MetaStore, Page, Rejected, SqliteStore, StoreError,
+    Transaction,
 };
 use shunt_volume::sync::{Outbox, Step, SyncError, Synchroniser};
 use shunt_volume::volume::Volume;
@@ -82,12 +83,12 @@ impl MetaStore for Road {
         self.now().log_since(after, most)
     }
 
-    fn places(&self, chunks: &[ChunkId]) -> Result<Vec<Option<ChunkLocation>>, StoreError> {
-        self.now().places(chunks)
+    fn locate_chunks(&self, chunks: &[ChunkId]) -> Result<Vec<Option<ChunkLocation>>, StoreError> {
+        self.now().locate_chunks(chunks)
     }
 
-    fn known(&self, chunks: &[ChunkId]) -> Result<Vec<bool>, StoreError> {
-        let known = self.now().known(chunks)?;
+    fn has_chunks(&self, chunks: &[ChunkId]) -> Result<Vec<bool>, StoreError> {
+        let known = self.now().has_chunks(chunks)?;
         if known.contains(&false) {
             self.clock.fetch_add(self.slow.load(Ordering::Relaxed), Ordering::Relaxed);
         }
@@ -174,7 +175,7 @@ impl Machine {
     fn settle(&mut self) {
         for _ in 0..50 {
             let step = self.sync.step().unwrap();
-            if (Step { held: 0, ..step }) == Step::default() && step.held == 0 {
+            if (Step { blocked: 0, ..step }) == Step::default() && step.blocked == 0 {
                 return;
             }
         }
@@ -281,7 +282,7 @@ fn what_waited_for_a_while_goes_as_it_is() {
 /// The store has what was sent, remembers it or not, and the answer comes to nobody before days are over.
 #[test]
 fn what_was_committed_long_ago_is_not_committed_again() {
-    for others in [0, ANSWERS_KEPT + 1] {
+    for others in [0, MAX_KEPT_RESULTS + 1] {
         let world = World::new();
         let (mut ant, mut bee) = (world.machine("ant"), world.machine("bee"));
         ant.write("file", &noise(1, 200_000));

@@ -42,7 +42,7 @@ impl Opened {
     /// Returns the open file. The exclusive claim of a block device lasts for as long as this file, or a duplicate of it, is
     /// open.
     pub fn for_good(self) -> File {
-        self.claim.and_then(Claim::for_good).unwrap_or(self.file)
+        self.claim.and_then(Claim::into_exclusive).unwrap_or(self.file)
     }
 }
 

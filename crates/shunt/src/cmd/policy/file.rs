@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use shunt_mirror::Leases;
 
 /// Limit of the size of a policy.
-const LARGEST_BYTES: u64 = 8 << 20;
+const MAX_POLICY_BYTES: u64 = 8 << 20;
 
 const WRITABLE_BY_OTHERS: u32 = 0o022;
 const STICKY: u32 = 0o1000;
@@ -127,10 +127,10 @@ impl PolicyFile {
             return Err(format!("cannot read the policy {name}: not a regular file"));
         }
         let mut bytes = Vec::new();
-        let read = (&self.file).take(LARGEST_BYTES + 1).read_to_end(&mut bytes);
+        let read = (&self.file).take(MAX_POLICY_BYTES + 1).read_to_end(&mut bytes);
         read.map_err(|error| format!("cannot read the policy {name}: {error}"))?;
-        if bytes.len() as u64 > LARGEST_BYTES {
-            return Err(format!("{name}: the policy is larger than {LARGEST_BYTES} bytes; split it"));
+        if bytes.len() as u64 > MAX_POLICY_BYTES {
+            return Err(format!("{name}: the policy is larger than {MAX_POLICY_BYTES} bytes; split it"));
         }
         String::from_utf8(bytes).map_err(|_| format!("{name}: not a text in UTF-8"))
     }

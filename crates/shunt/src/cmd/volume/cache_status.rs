@@ -6,7 +6,7 @@ use std::time::Duration;
 use shunt_volume::replica::{CacheManager, CacheMode, CachePolicy, Replica};
 use shunt_volumefs::VolumeFs;
 
-use super::mounted_path::Place;
+use super::mounted_path::MountedPath;
 use crate::args::{PinArgs, RoleArg, Size};
 use crate::control::VolumeAsk;
 use crate::error::{Result, failed, usage};
@@ -31,8 +31,9 @@ pub fn start(replica: &Arc<Replica>, role: RoleArg, size: Option<Size>) -> Resul
 /// Pins files, or unpins them.
 pub fn pin(args: &PinArgs, pinned: bool) -> Result<()> {
     for path in &args.paths {
-        let place = Place::of(path)?;
-        place.ask::<()>(&VolumeAsk::Pin { path: place.inside.clone(), pinned }, Duration::from_secs(10))?;
+        let place = MountedPath::of(path)?;
+        place
+            .request::<()>(&VolumeAsk::Pin { path: place.inside.clone(), pinned }, Duration::from_secs(10))?;
     }
     Ok(())
 }
@@ -58,7 +59,7 @@ pub fn report(fs: &VolumeFs) -> SpaceReport {
     report.unmet_paths = paths.iter().map(|path| String::from_utf8_lossy(path).into_owned()).collect();
     if let Some(from) = fs.from_store() {
         let quality = from.quality();
-        report.answer_ms = quality.answer.map(|answer| answer.as_secs_f64() * 1e3);
+        report.answer_ms = quality.latency.map(|answer| answer.as_secs_f64() * 1e3);
         report.bytes_per_second = quality.rate.map(|rate| rate as u64);
         report.slow = quality.is_slow;
         report.contents_away = from.is_gone();

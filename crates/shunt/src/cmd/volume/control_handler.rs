@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use serde_json::Value;
-use shunt_volume::history::{self, OpKind, Operation, Places, Reader, timestamp};
+use shunt_volume::history::{self, NameSource, OpKind, Operation, Reader, timestamp};
 use shunt_volume::id::{ObjectId, Seq};
 use shunt_volume::merge::Side;
 use shunt_volume::object::{Kind, LinkName};
@@ -16,15 +16,15 @@ use crate::control::VolumeAsk;
 /// Most commits in a reply, which even then stays below the limit of its size.
 const MAX_COMMITS: u32 = 10_000;
 /// Approximate limit of the bytes of paths in a reply.
-const MAX_BYTES: usize = 2 << 20;
+const MAX_REPLY_PATH_BYTES: usize = 2 << 20;
 
 /// Answers requests about a mounted volume, from its replica and its store.
-pub struct Answers {
+pub struct ControlHandler {
     pub replica: Arc<Replica>,
     pub meta: Arc<dyn MetaStore>,
 }
 
-impl Answers {
+impl ControlHandler {
     pub fn answer(&self, ask: &VolumeAsk) -> Result<Value, String> {
         match ask {
             VolumeAsk::Conflicts { under } => {
@@ -103,16 +103,16 @@ impl Answers {
         let mut reader = Reader::new(&*self.meta, &names).map_err(|error| error.to_string())?;
         let (mut told, mut bytes) = (Vec::new(), 0);
         let most = most.min(MAX_COMMITS) as usize;
-        while told.len() < most && bytes < MAX_BYTES {
+        while told.len() < most && bytes < MAX_REPLY_PATH_BYTES {
             let page = reader.earlier().map_err(|error| error.to_string())?;
             if page.is_empty() {
                 break;
             }
             for mut commit in page {
                 if let Some(path) = path {
-                    commit.deeds.retain(|deed| concerns(deed, path));
+                    commit.operations.retain(|deed| concerns(deed, path));
                 }
-                if commit.deeds.is_empty() || told.len() == most || bytes >= MAX_BYTES {
+                if commit.operations.is_empty() || told.len() == most || bytes >= MAX_REPLY_PATH_BYTES {
                     continue;
                 }
                 let commit = self::commit(commit);
@@ -133,7 +133,7 @@ impl api::Change {
 
 struct Names<'a>(&'a Replica);
 
-impl Places for Names<'_> {
+impl NameSource for Names<'_> {
     fn names(&self, id: ObjectId) -> Vec<(LinkName, Seq)> {
         self.0.agreed_names(id).unwrap_or_default()
     }
@@ -149,7 +149,7 @@ fn is_below(path: &[u8], above: &[u8]) -> bool {
 
 fn concerns(deed: &Operation, path: &[u8]) -> bool {
     let is = |one: &[u8]| one == path || is_below(one, path);
-    deed.path.as_deref().is_some_and(is) || matches!(&deed.what, OpKind::Moved(from) if is(from))
+    deed.path.as_deref().is_some_and(is) || matches!(&deed.kind, OpKind::Moved(from) if is(from))
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -211,12 +211,12 @@ fn commit(commit: history::Commit) -> api::Commit {
         seq: commit.seq.0,
         at: timestamp::exact(commit.at),
         node: commit.node.to_string(),
-        changes: commit.deeds.into_iter().map(change).collect(),
+        changes: commit.operations.into_iter().map(change).collect(),
     }
 }
 
 fn change(deed: Operation) -> api::Change {
-    let (what, detail) = match deed.what {
+    let (what, detail) = match deed.kind {
         OpKind::Made(made) => ("made", Some(kind(made).to_owned())),
         OpKind::Written(size) => ("wrote", Some(format!("{size} bytes"))),
         OpKind::Moved(from) => ("moved", Some(format!("from {}", text(&from)))),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::api::Version;
 use super::log::local;
-use super::mounted_path::Place;
+use super::mounted_path::MountedPath;
 use crate::args::HistoryArgs;
 use crate::cmd::print;
 use crate::control::VolumeAsk;
@@ -14,7 +14,7 @@ use crate::error::{Result, failed};
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 pub fn run(args: &HistoryArgs) -> Result<()> {
-    let found = versions(&Place::of(&args.path)?)?;
+    let found = versions(&MountedPath::of(&args.path)?)?;
     if args.json {
         return print(format!("{}\n", serde_json::to_string_pretty(&found).map_err(failed)?));
     }
@@ -22,8 +22,8 @@ pub fn run(args: &HistoryArgs) -> Result<()> {
 }
 
 /// The versions of a path, the latest first.
-pub fn versions(place: &Place) -> Result<Vec<Version>> {
-    place.ask(&VolumeAsk::History { path: place.inside.clone() }, REQUEST_TIMEOUT)
+pub fn versions(place: &MountedPath) -> Result<Vec<Version>> {
+    place.request(&VolumeAsk::History { path: place.inside.clone() }, REQUEST_TIMEOUT)
 }
 
 fn shown(version: &Version) -> String {

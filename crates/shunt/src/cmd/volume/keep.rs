@@ -18,7 +18,7 @@ use crate::error::{Result, failed, usage};
 use crate::progress::Progress;
 
 /// Limit of the problems that are printed; all are counted.
-const SHOWN: usize = 100;
+const MAX_SHOWN_PROBLEMS: usize = 100;
 
 pub fn check(args: &VolumeCheckArgs) -> Result<()> {
     let volume = open(args.meta.as_deref(), &args.name, args.key_file.as_deref())?;
@@ -63,7 +63,7 @@ pub fn check(args: &VolumeCheckArgs) -> Result<()> {
 
 fn text(checked: &Checked, repaired: Option<u64>) -> String {
     let mut text = String::new();
-    for problem in checked.problems.iter().take(SHOWN) {
+    for problem in checked.problems.iter().take(MAX_SHOWN_PROBLEMS) {
         text += &format!("{problem}\n");
     }
     if let Some(repaired) = repaired {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use shunt_volume::history::timestamp;
 
 use super::api::Commit;
-use super::mounted_path::Place;
+use super::mounted_path::MountedPath;
 use crate::args::VolumeLogArgs;
 use crate::cmd::print;
 use crate::control::VolumeAsk;
@@ -16,9 +16,9 @@ use crate::text::printable;
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(120);
 
 pub fn run(args: &VolumeLogArgs) -> Result<()> {
-    let place = Place::of(&args.path)?;
+    let place = MountedPath::of(&args.path)?;
     let path = (!place.inside.is_empty()).then(|| place.inside.clone());
-    let found: Vec<Commit> = place.ask(&VolumeAsk::Log { path, most: args.most }, REQUEST_TIMEOUT)?;
+    let found: Vec<Commit> = place.request(&VolumeAsk::Log { path, most: args.most }, REQUEST_TIMEOUT)?;
     if args.json {
         return print(format!("{}\n", serde_json::to_string_pretty(&found).map_err(failed)?));
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use shunt_volume::maintenance::{retention, set_retention};
-use shunt_volume::merge::{ATTRIBUTE, BESIDE};
+use shunt_volume::merge::{ATTRIBUTE, KEEP_BOTH_VALUE};
 use shunt_volume::open;
 use shunt_volume::store::history::Retention;
 use shunt_volume::volume::Volume;
@@ -43,13 +43,13 @@ pub fn conflicts(
     volume: &Volume,
     how: Option<ConflictsArg>,
 ) -> std::result::Result<&'static str, shunt_volume::store::StoreError> {
-    let wanted = how.map(|how| (how == ConflictsArg::Beside).then(|| BESIDE.to_vec()));
+    let wanted = how.map(|how| (how == ConflictsArg::Beside).then(|| KEEP_BOTH_VALUE.to_vec()));
     if let Some(wanted) = wanted {
         let node = own_name().map_err(|error| shunt_volume::store::StoreError::Denied(error.to_string()))?;
         volume_settings::set(&*volume.meta, &node, ATTRIBUTE, &|_| Ok(wanted.clone()))?;
     }
     let now = volume_settings::get(&*volume.meta, ATTRIBUTE)?;
-    Ok(if now.as_deref() == Some(BESIDE) { "beside" } else { "directory" })
+    Ok(if now.as_deref() == Some(KEEP_BOTH_VALUE) { "beside" } else { "directory" })
 }
 
 /// Sets the given retention and returns the one in effect.

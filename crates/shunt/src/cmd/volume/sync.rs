@@ -13,7 +13,7 @@ use crate::error::{Result, failed};
 use crate::report::VolumeReport;
 
 /// How long a mount waits until its session is known to the other nodes.
-const CONNECTING: Duration = Duration::from_secs(2);
+const SESSION_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The synchronisation runner, the leases, and the fetcher of contents.
 pub type Started = (Arc<Runner>, Arc<Leases>, Arc<StoreFetcher>);
@@ -39,7 +39,7 @@ pub fn start(replica: &Arc<Replica>, volume: &Volume, node: &NodeName) -> Result
     std::thread::Builder::new().name("probe".into()).spawn(move || probed.probe()).map_err(cannot)?;
     let leases = Leases::start(meta, replica.clone(), &runner).map_err(cannot)?;
     match online {
-        true => leases.wait_connected(CONNECTING),
+        true => leases.wait_connected(SESSION_TIMEOUT),
         false => leases.set_online(false),
     }
     Ok((Arc::new(runner), Arc::new(leases), from))
@@ -48,7 +48,7 @@ pub fn start(replica: &Arc<Replica>, volume: &Volume, node: &NodeName) -> Result
 /// Adds the state of the synchronisation to a report.
 pub fn report(runner: &Runner, leases: &Leases, report: &mut VolumeReport) {
     let progress = runner.progress();
-    let (state, reason) = match progress.touch {
+    let (state, reason) = match progress.link {
         LinkState::Online => ("online", None),
         LinkState::Offline => ("offline", None),
         LinkState::Unreachable(reason) => ("unreachable", Some(reason)),
@@ -59,11 +59,11 @@ pub fn report(runner: &Runner, leases: &Leases, report: &mut VolumeReport) {
     };
     state.clone_into(&mut report.state);
     report.reason = reason;
-    let standing = leases.standing();
+    let standing = leases.status();
     report.connected = standing.connected;
-    report.others = standing.company;
+    report.others = standing.peers;
     report.leases = standing.own as u64;
-    report.held = progress.held as u64;
+    report.held = progress.blocked as u64;
     report.sent = progress.sent;
     report.received = progress.received;
 }

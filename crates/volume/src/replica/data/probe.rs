@@ -47,12 +47,12 @@ impl Probe {
     /// Whether there is an answer, whatever it is.
     async fn answer(self) -> bool {
         let Self { meta, contents, chunk } = self;
-        let Ok(found) = tokio::task::spawn_blocking(move || meta.places(&[chunk])).await else {
+        let Ok(found) = tokio::task::spawn_blocking(move || meta.locate_chunks(&[chunk])).await else {
             return false;
         };
         match found {
             Ok(places) => match places.into_iter().next().flatten() {
-                Some(place) => contents.reaches(&place).await,
+                Some(place) => contents.is_reachable(&place).await,
                 None => true,
             },
             Err(_) => false,

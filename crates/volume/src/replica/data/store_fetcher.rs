@@ -9,7 +9,7 @@ use std::time::Instant;
 use parking_lot::Mutex;
 use rustix::io::Errno;
 
-use crate::content::{BasisSource, ContentError, ContentStore, LinkQuality, touched};
+use crate::content::{BasisSource, ContentError, ContentStore, LinkQuality, segments_in};
 use crate::id::ObjectId;
 use crate::object::{Content, Layout, Segment};
 use crate::replica::data::fetch::{Fetcher, WholeFile, one_by_one};
@@ -85,7 +85,7 @@ impl StoreFetcher {
         for _ in 0..2 {
             let asked = Instant::now();
             if self.meta.head().is_ok() {
-                self.contents.link().answered(asked.elapsed());
+                self.contents.link().record_latency(asked.elapsed());
             }
         }
     }
@@ -190,7 +190,7 @@ impl StoreFetcher {
             }
         }
         let wanted: Vec<_> = wanted.iter().map(|(pieces, into)| (&pieces[..], *into)).collect();
-        self.contents.fetch_together(&*self.meta, &wanted)
+        self.contents.fetch_batch(&*self.meta, &wanted)
     }
 }
 
@@ -222,7 +222,7 @@ impl Fetcher for StoreFetcher {
         }
         let pieces = self.ask(&"a file", content, || self.pieces(content))?;
         let (mut first, mut past) = (None, range.end);
-        for (at, _) in touched(&pieces, &range) {
+        for (at, _) in segments_in(&pieces, &range) {
             first.get_or_insert(at.start);
             past = at.end;
         }

@@ -30,7 +30,7 @@ use crate::replica::db::ReplicaDb;
 use crate::replica::db::inode::number;
 use crate::replica::error::Result;
 use crate::replica::{Applying, Replica};
-use crate::store::ledger::Kept;
+use crate::store::ledger::LedgerState;
 use crate::store::{MetaStore, StoreError};
 use crate::sync::{LogFingerprint, Outbox, SyncError, SyncReplica, refused};
 
@@ -115,7 +115,7 @@ impl Replica {
         self.apply(|applying| applying.resolve(at, keep))
     }
 
-    /// Keeps both sides of a conflict: this node's [beside](crate::merge::beside) the other.
+    /// Keeps both sides of a conflict: this node's [beside](crate::merge::conflict_copy_name) the other.
     ///
     /// # Errors
     /// ENOENT where there is none; EBUSY where too many names are taken; EIO.
@@ -223,11 +223,11 @@ impl SyncReplica for ReplicaSite {
         self.replica.change(|core, _| put_mark(core, mark))
     }
 
-    fn ledger(&self) -> Result<Option<Kept>, Errno> {
+    fn ledger(&self) -> Result<Option<LedgerState>, Errno> {
         self.replica.inner.look(|core| ledger::get(core))
     }
 
-    fn set_ledger(&self, ledger: &Kept) -> Result<(), Errno> {
+    fn set_ledger(&self, ledger: &LedgerState) -> Result<(), Errno> {
         self.replica.change(|core, _| ledger::put(core, ledger))
     }
 

@@ -3,11 +3,11 @@
 use std::collections::HashMap;
 
 use super::connection::{Connection, fault, in_time};
-use super::{PostgresStore, place, rows};
+use super::{PostgresStore, chunk_of_row, rows};
 use crate::id::{ObjectId, Seq};
 use crate::object::{ChunkId, Time, VersionedObject};
 use crate::runtime::runtime;
-use crate::store::admin::{Chunk, MOVES, Moved, ObjectRecord, StoreAdmin, TURN};
+use crate::store::admin::{Chunk, GC_LOCK_SETTING, MOVES_SETTING, Moved, ObjectRecord, StoreAdmin};
 use crate::store::{ChunkLocation, StoreError, codec};
 
 type Columns<'a> = (Vec<&'a str>, Vec<i64>, Vec<i64>, Vec<i64>);
@@ -24,7 +24,7 @@ fn columns<'a>(places: impl Iterator<Item = &'a ChunkLocation>) -> Columns<'a> {
 }
 
 impl StoreAdmin for PostgresStore {
-    fn scan_kept(
+    fn scan_records(
         &self,
         from: ObjectId,
         most: usize,
@@ -45,7 +45,7 @@ impl StoreAdmin for PostgresStore {
             let values: [&(dyn tokio_postgres::types::ToSql + Sync); 3] =
                 [&self.volume, &&after.0[..], &most];
             let rows = connection.client.query(&connection.ready.scan_chunks, &values).await?;
-            rows.iter().map(place).collect()
+            rows.iter().map(chunk_of_row).collect()
         })
     }
 
@@ -74,7 +74,7 @@ impl StoreAdmin for PostgresStore {
     fn acquire_gc_lock(&self) -> Result<u64, StoreError> {
         // May run twice if the answer was lost: a skipped token does no harm.
         let row = self.with(async |connection| {
-            connection.client.query_one(&connection.ready.take_turn, &[&self.volume, &TURN]).await
+            connection.client.query_one(&connection.ready.take_turn, &[&self.volume, &GC_LOCK_SETTING]).await
         })?;
         Ok(row.try_get::<_, i64>(0).map_err(fault)? as u64)
     }
@@ -86,9 +86,9 @@ impl StoreAdmin for PostgresStore {
         let turn = turn.to_string();
         let values: [&(dyn tokio_postgres::types::ToSql + Sync); 13] = [
             &self.volume,
-            &TURN,
+            &GC_LOCK_SETTING,
             &turn,
-            &MOVES,
+            &MOVES_SETTING,
             &ids,
             &keys,
             &offsets,
@@ -122,7 +122,7 @@ impl StoreAdmin for PostgresStore {
         let turn = turn.to_string();
         self.with(async |connection| {
             let values: [&(dyn tokio_postgres::types::ToSql + Sync); 6] =
-                [&self.volume, &TURN, &turn, &keys, &values, &gone];
+                [&self.volume, &GC_LOCK_SETTING, &turn, &keys, &values, &gone];
             connection.client.query_one(&connection.ready.set_in_turn, &values).await?.try_get(0)
         })
     }
@@ -232,7 +232,7 @@ impl StoreAdmin for PostgresStore {
             };
             in_time(put).await?;
             in_time(client.batch_execute("COMMIT")).await?;
-            self.pool.give_back(connection);
+            self.pool.put_back(connection);
             Ok(true)
         })
     }

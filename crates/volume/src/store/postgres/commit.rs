@@ -16,20 +16,20 @@ use crate::store::validate::{UNSEALED, are_sealed};
 use crate::store::{StoreError, codec};
 
 /// Maximum number of attempts of a transaction that the server aborted in favour of another one.
-const TRIES: u32 = 20;
+const MAX_ATTEMPTS: u32 = 20;
 /// Timeout of a round trip; after it the connection is taken for dead.
-const LIMIT: Duration = Duration::from_secs(30);
+const ROUND_TRIP_TIMEOUT: Duration = Duration::from_secs(30);
 
 impl PostgresStore {
     /// Commits batches in one database transaction, in this order.
     pub(super) fn commit_parts(&self, parts: &[Part<'_>]) -> Result<Vec<Answers>, StoreError> {
         let mut error = StoreError::Unreachable("the database is too busy".into());
-        for attempt in 0..TRIES {
+        for attempt in 0..MAX_ATTEMPTS {
             let connection = runtime().block_on(self.pool.take())?;
             // If the connection is lost, the outcome is unknown and not retried here: the caller retries with the token.
             match self.try_commit(&connection, parts) {
                 Ok((answers, head)) => {
-                    self.listener.tell(connection, head);
+                    self.listener.notify(connection, head);
                     return Ok(answers);
                 }
                 Err(Failed::Store(store)) => return Err(store),
@@ -52,7 +52,7 @@ impl PostgresStore {
         let late = || Failed::Store(StoreError::Unreachable("the database does not answer".into()));
         let locked = runtime().block_on(async {
             let locked = rows::lock(connection, self.volume, parts);
-            tokio::time::timeout(LIMIT, locked).await.map_err(|_| late())?
+            tokio::time::timeout(ROUND_TRIP_TIMEOUT, locked).await.map_err(|_| late())?
         })?;
         let Some(mut locked) = locked else {
             return Err(Failed::Store(StoreError::Damaged("the volume was removed".into())));
@@ -89,7 +89,10 @@ impl PostgresStore {
         let written = work.finish();
         runtime().block_on(async {
             let write = rows::write(connection, self.volume, batches, at, &by, &written);
-            tokio::time::timeout(LIMIT, write).await.map_err(|_| late())?.map_err(Failed::Statement)
+            tokio::time::timeout(ROUND_TRIP_TIMEOUT, write)
+                .await
+                .map_err(|_| late())?
+                .map_err(Failed::Statement)
         })?;
         Ok((answers, written.head))
     }

@@ -33,9 +33,9 @@ CREATE TABLE IF NOT EXISTS shunt_setting (volume BIGINT NOT NULL, key TEXT NOT N
 ";
 
 /// Query whether the tables are of format 1, which lacks this column, and the statements that upgrade them.
-pub(super) const OLD: &str = "SELECT count(*) = 0 FROM information_schema.columns
+pub(super) const IS_FORMAT_1: &str = "SELECT count(*) = 0 FROM information_schema.columns
     WHERE table_schema = current_schema() AND table_name = 'shunt_volume' AND column_name = 'latest'";
-pub(super) const ADDED: &str = "
+pub(super) const UPGRADE_TO_2: &str = "
 ALTER TABLE shunt_volume ADD COLUMN IF NOT EXISTS kept BIGINT NOT NULL DEFAULT 0;
 ALTER TABLE shunt_volume ADD COLUMN IF NOT EXISTS latest BIGINT NOT NULL DEFAULT 0;
 ";

@@ -20,14 +20,14 @@ use crate::store::history::History;
 use crate::store::transaction::{Batch, Row, Rows};
 use crate::store::validate::{UNSEALED, are_sealed};
 use crate::store::{
-    ANSWERS_KEPT, ChunkLocation, Clock, LeaseRequest, LeaseResponse, LogEntry, MetaStore, Page, Rejected,
+    ChunkLocation, Clock, LeaseRequest, LeaseResponse, LogEntry, MAX_KEPT_RESULTS, MetaStore, Page, Rejected,
     StoreError, Transaction, codec, system_clock,
 };
 use rows::Table;
 pub(crate) use schema::tighten;
 
 /// Polling interval of a wait, for commits of other processes.
-const LOOK_AGAIN: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// See the [module](self).
 pub struct SqliteStore {
@@ -100,7 +100,7 @@ impl SqliteStore {
             writer: Mutex::new(db),
             readers: path.map(|path| (path.into(), Mutex::default())),
             committed: Default::default(),
-            leases: lease::Leases::beside(path),
+            leases: lease::Leases::for_store(path),
             clock: system_clock(),
         }
     }
@@ -214,7 +214,7 @@ fn remember(db: &Connection, node: &NodeName, token: u128, answers: &Answers) ->
         bytes
     ])?;
     let new = db.last_insert_rowid();
-    db.prepare_cached("DELETE FROM answer WHERE n <= ?")?.execute([new - ANSWERS_KEPT as i64])?;
+    db.prepare_cached("DELETE FROM answer WHERE n <= ?")?.execute([new - MAX_KEPT_RESULTS as i64])?;
     Ok(())
 }
 
@@ -317,7 +317,7 @@ impl MetaStore for SqliteStore {
         })
     }
 
-    fn places(&self, chunks: &[ChunkId]) -> Result<Vec<Option<ChunkLocation>>, StoreError> {
+    fn locate_chunks(&self, chunks: &[ChunkId]) -> Result<Vec<Option<ChunkLocation>>, StoreError> {
         self.read(|db| {
             let mut query = db
                 .prepare_cached("SELECT key, place, stored, length FROM chunk WHERE id = ?")
@@ -330,7 +330,7 @@ impl MetaStore for SqliteStore {
         })
     }
 
-    fn known(&self, chunks: &[ChunkId]) -> Result<Vec<bool>, StoreError> {
+    fn has_chunks(&self, chunks: &[ChunkId]) -> Result<Vec<bool>, StoreError> {
         self.read(|db| {
             let mut query =
                 db.prepare_cached("SELECT 1 FROM chunk WHERE id = ? AND gone IS NULL").map_err(fault)?;
@@ -354,7 +354,7 @@ impl MetaStore for SqliteStore {
             if now >= until {
                 return Ok(false);
             }
-            self.committed.1.wait_for(&mut held, (until - now).min(LOOK_AGAIN));
+            self.committed.1.wait_for(&mut held, (until - now).min(POLL_INTERVAL));
         }
     }
 

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 /// After so many that fail it ends.
-const MOST_FAILURES: usize = 5;
+const MAX_FAILURES: usize = 5;
 
 /// What happens, for who looks at one seed.
 pub fn log(line: impl FnOnce() -> String) {
@@ -26,7 +26,7 @@ pub fn each(what: &str, count: u64, run: impl Fn(u64) -> Result<(), String> + st
     let one = number("SEED").is_some() && until.is_none();
     let count = number("SEEDS").unwrap_or(if one { 1 } else { count });
     let (mut seed, mut failed) = (first, Vec::new());
-    while failed.len() < MOST_FAILURES && until.map_or(seed < first + count, |until| Instant::now() < until) {
+    while failed.len() < MAX_FAILURES && until.map_or(seed < first + count, |until| Instant::now() < until) {
         match std::panic::catch_unwind(|| run(seed)) {
             Ok(Ok(())) => {}
             Ok(Err(error)) => failed.push(format!("SEED={seed}: {error}")),

@@ -15,7 +15,7 @@ use object_store::path::Path as Key;
 use object_store::{GetOptions, GetRange, ObjectStore, ObjectStoreExt as _, PutMode, PutOptions, PutPayload};
 use shunt_volume::address::MetaAddress;
 use shunt_volume::gateway::{
-    Blobs, Client, Credentials, Gateway, JoinError, NodeRegistry, Role, Serving, Token, join,
+    Client, Credentials, Gateway, GatewayObjects, JoinError, NodeRegistry, Role, Serving, Token, join,
 };
 use shunt_volume::id::{NodeName, ObjectId, OwnerId, Seq, VolumeName};
 use shunt_volume::object::{Content, Kind, LinkName, Object, Time};
@@ -68,7 +68,7 @@ fn pack(number: u128) -> Key {
     Key::from(format!("packs/{:02x}/{number:032x}", number >> 120))
 }
 
-async fn put(blobs: &Blobs, key: &Key, bytes: &[u8]) -> object_store::Result<()> {
+async fn put(blobs: &GatewayObjects, key: &Key, bytes: &[u8]) -> object_store::Result<()> {
     let options = PutOptions { mode: PutMode::Create, ..PutOptions::default() };
     blobs.put_opts(key, PutPayload::from(bytes.to_vec()), options).await.map(|_| ())
 }
@@ -113,7 +113,7 @@ impl Served {
         join(token, &name(node))
     }
 
-    fn client(&self, role: Role, node: &str) -> (Client, Blobs) {
+    fn client(&self, role: Role, node: &str) -> (Client, GatewayObjects) {
         let credentials = self.join(&self.token(role, MINUTE), node).unwrap();
         let client = Client::new(credentials).unwrap();
         let blobs = client.blobs();
@@ -460,8 +460,8 @@ fn no_more_leases_are_taken_in_a_message_than_a_node_has() {
     let (client, _) = served.client(Role::Write, "desk");
     let ask = |count| LeaseRequest {
         session: 1,
-        life: 5000,
-        take: (0..count).map(|lease| (lease, ObjectId(2))).collect(),
+        ttl_ms: 5000,
+        acquire: (0..count).map(|lease| (lease, ObjectId(2))).collect(),
         ..LeaseRequest::default()
     };
     client.lease(&name("desk"), &ask(2048)).unwrap();

@@ -25,11 +25,11 @@ use crate::replicas::disk::scratch;
 use crate::replicas::node::{bytes, held, token};
 use crate::replicas::world::litter;
 
-const PLACE: &str = "SHUNT_KILLED_IN";
+const DIRECTORY_VARIABLE: &str = "SHUNT_KILLED_IN";
 const FILES: u64 = 16;
 const ROUNDS: u32 = 4;
 /// Nothing here takes long, but for a machine that does much else.
-const PATIENCE: Duration = Duration::from_secs(180);
+const TEST_TIMEOUT: Duration = Duration::from_secs(180);
 
 fn volume(dir: &Path) -> Volume {
     let (at, name) = (MetaAddress::Sqlite(dir.join("volume")), "killed".parse().unwrap());
@@ -88,7 +88,7 @@ impl Live {
             self.replica.pending_count() == Ok(0) && self.replica.cursor() == Ok(all)
         };
         while !is_done() {
-            assert!(since.elapsed() < PATIENCE, "{:?}", self.runner);
+            assert!(since.elapsed() < TEST_TIMEOUT, "{:?}", self.runner);
             std::thread::sleep(Duration::from_millis(2));
         }
     }
@@ -133,7 +133,7 @@ fn killed_at(point: Failpoint) -> Result<(), String> {
     litter(&volume(dir.path()), &[11]);
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["replicas::killed::is_killed", "--exact", "--ignored"])
-        .env(PLACE, dir.path())
+        .env(DIRECTORY_VARIABLE, dir.path())
         .env("SHUNT_FAIL", point.name())
         .stdout(std::process::Stdio::null())
         .stderr(std::process::Stdio::null())
@@ -143,7 +143,7 @@ fn killed_at(point: Failpoint) -> Result<(), String> {
     let status = loop {
         match child.try_wait().unwrap() {
             Some(status) => break status,
-            None if since.elapsed() > PATIENCE => {
+            None if since.elapsed() > TEST_TIMEOUT => {
                 child.kill().unwrap();
                 child.wait().unwrap();
                 return Err(format!("{point:?} is never reached"));
@@ -174,7 +174,7 @@ fn killed_at(point: Failpoint) -> Result<(), String> {
 #[test]
 #[ignore = "is a process that a test starts"]
 fn is_killed() {
-    if let Some(dir) = std::env::var_os(PLACE) {
+    if let Some(dir) = std::env::var_os(DIRECTORY_VARIABLE) {
         work(Path::new(&dir));
     }
 }

@@ -142,7 +142,7 @@ impl World {
             let mut quiet = true;
             for n in 0..self.nodes.len() {
                 let step = self.step(n, true)?;
-                quiet &= Step { held: 0, ..step } == Step::default();
+                quiet &= Step { blocked: 0, ..step } == Step::default();
             }
             if quiet {
                 return Ok(());
