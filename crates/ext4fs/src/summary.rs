@@ -41,7 +41,7 @@ impl Summary {
             // The write-back cache asks for attributes again after each close.
             false => Config::new(Profile::Passthrough).without(Capabilities::PASSTHROUGH),
         };
-        config.want(wanted | acls)
+        config.request(wanted | acls)
     }
 
     /// What the kernel must be told: it checks permissions, the face does not.

@@ -150,9 +150,9 @@ mod tests {
             (b"\0\0\0\x18ftypXXXX\0\0\0\0XXXXheic", Media::Heic),
             (b"%PDF-1.4", Media::Pdf),
         ] {
-            let told: Vec<_> =
+            let detected: Vec<_> =
                 Media::ALL.iter().filter(|(_, media)| media.matches(head)).map(|(_, media)| *media).collect();
-            assert_eq!(told, [media]);
+            assert_eq!(detected, [media]);
         }
         assert!(!Media::ALL.iter().any(|(_, media)| media.matches(b"")));
     }

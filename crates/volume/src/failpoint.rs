@@ -194,8 +194,8 @@ mod armed {
     }
 
     fn failpoint_of_environment() -> Option<(Failpoint, AtomicU32)> {
-        let told = std::env::var("SHUNT_FAIL").ok()?;
-        let (name, nth) = told.split_once(':').unwrap_or((&told, "1"));
+        let variable = std::env::var("SHUNT_FAIL").ok()?;
+        let (name, nth) = variable.split_once(':').unwrap_or((&variable, "1"));
         let point = Failpoint::ALL.iter().find(|point| point.name() == name)?;
         Some((*point, AtomicU32::new(nth.parse().ok()?)))
     }

@@ -10,12 +10,12 @@ pub(crate) struct ErrSeq(AtomicU64);
 
 impl ErrSeq {
     pub(crate) fn new(replica: &Replica) -> Self {
-        Self(AtomicU64::new(replica.undone()))
+        Self(AtomicU64::new(replica.rollbacks()))
     }
 
     /// EIO where it happened since: once for each open, as with an error of a disk.
     pub(crate) fn check(&self, replica: &Replica) -> Result<(), Errno> {
-        let now = replica.undone();
+        let now = replica.rollbacks();
         if self.0.swap(now, Ordering::Relaxed) == now { Ok(()) } else { Err(Errno::IO) }
     }
 }

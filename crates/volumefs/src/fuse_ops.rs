@@ -13,7 +13,7 @@ use shunt_fuse::{
     Whence, WriteArgs, WriteData, XattrReply, XattrSet,
 };
 use shunt_volume::object::Kind;
-use shunt_volume::replica::{Inode, New, Quota, Rename, SetAttr};
+use shunt_volume::replica::{Inode, NewObject, Quota, Rename, SetAttr};
 
 use crate::history::{ensure_live, ensure_not_reserved, is_historic, removed};
 use crate::kernel_invalidator::KernelInvalidator;
@@ -24,7 +24,7 @@ impl VolumeFs {
     /// Tells the kernel of an object that was read when so much had been [applied](shunt_volume::replica::Replica::applied): it
     /// stays as long as the kernel knows it.
     pub(crate) fn entry(&self, node: &Inode, applied: u64) -> Entry {
-        self.replica.hold(node.ino);
+        self.replica.add_lookup(node.ino);
         // Whatever is applied from now on, the kernel is told of.
         match self.replica.applied() == applied {
             true => self.build_entry(node),
@@ -47,7 +47,7 @@ impl VolumeFs {
     }
 
     /// Makes an object, and tells the kernel of it once others know.
-    async fn make(&self, parent: NodeId, name: Name<'_>, new: New<'_>) -> Result<Entry, Errno> {
+    async fn make(&self, parent: NodeId, name: Name<'_>, new: NewObject<'_>) -> Result<Entry, Errno> {
         let applied = self.replica.applied();
         let node = self.replica.make(self.changeable(parent)?, ensure_not_reserved(name.as_bytes())?, new)?;
         self.changed_name(parent.0, name.as_bytes(), Some(node.ino)).await;
@@ -96,7 +96,8 @@ impl FileSystem for VolumeFs {
         let caches = session.caches().clone();
         // The replica keeps these caches.
         let replica = Arc::downgrade(&self.replica);
-        caches.told(move |node| replica.upgrade().is_some_and(|replica| replica.is_held(node.0)));
+        caches
+            .set_is_known(move |node| replica.upgrade().is_some_and(|replica| replica.is_looked_up(node.0)));
         self.replica.set_caches(Arc::new(KernelInvalidator::new(
             caches,
             self.lacks_invalidate_all.clone(),
@@ -107,10 +108,10 @@ impl FileSystem for VolumeFs {
 
     fn forget(&self, node: NodeId, lookups: u64) {
         match &self.history {
-            Some(past) if is_historic(node) => past.release(node.0, lookups),
+            Some(past) if is_historic(node) => past.remove_lookups(node.0, lookups),
             _ => {
-                self.replica.release(node.0, lookups);
-                self.removed_dirs.forget(node.0, || !self.replica.is_held(node.0));
+                self.replica.remove_lookups(node.0, lookups);
+                self.removed_dirs.forget(node.0, || !self.replica.is_looked_up(node.0));
             }
         }
     }
@@ -259,7 +260,7 @@ impl FileSystem for VolumeFs {
         };
         let (name, new_name) = (name.as_bytes(), ensure_not_reserved(new_name.as_bytes())?);
         let (from, to) = (self.changeable(parent)?, self.changeable(new_parent)?);
-        let replaced = removed(name, self.replica.rename_leaving(from, name, to, new_name, how, leave))?;
+        let replaced = removed(name, self.replica.rename_whiteout(from, name, to, new_name, how, leave))?;
         replaced.into_iter().for_each(|gone| self.removed_dirs.record_removal(gone));
         self.changed_names((parent.0, name), (new_parent.0, new_name)).await;
         Ok(())
@@ -324,7 +325,7 @@ impl FileSystem for VolumeFs {
         match self.open_node(request, &node, args.flags, false).await {
             Ok(opened) => Ok(Created { entry: self.build_entry(&node), opened }),
             Err(errno) => {
-                self.replica.release(node.ino, 1);
+                self.replica.remove_lookups(node.ino, 1);
                 Err(errno)
             }
         }

@@ -17,7 +17,7 @@ use shunt_fuse::{Entry, Errno, Expiry, NodeId, Opened};
 use shunt_volume::history::{PointInTime, View};
 use shunt_volume::id::Seq;
 use shunt_volume::object::{Kind, VersionedObject};
-use shunt_volume::replica::{Dirty, Fetcher, Inode, Listed, State};
+use shunt_volume::replica::{CacheState, Dirty, Fetcher, Inode, Listed};
 
 use crate::VolumeFs;
 use crate::opens::errno;
@@ -105,7 +105,7 @@ fn node(stored: &VersionedObject, at: Seq) -> Inode {
         changed: object.modified,
         target: Arc::from(&object.target[..]),
         size: object.content.size.max(object.target.len() as u64),
-        state: State::Complete,
+        state: CacheState::Complete,
         maybe_dirty: false,
         links: stored.links.max(1),
         subdirs: 0,
@@ -123,16 +123,16 @@ impl HistoryFs {
         Self { view, contents, lookups: Mutex::default() }
     }
 
-    pub(crate) fn hold(&self, node: &Inode) {
+    pub(crate) fn add_lookup(&self, node: &Inode) {
         self.lookups.lock().entry(node.ino).or_insert_with(|| (node.clone(), 0)).1 += 1;
     }
 
-    pub(crate) fn release(&self, num: u64, uses: u64) {
-        let mut told = self.lookups.lock();
-        if let Some((_, count)) = told.get_mut(&num) {
+    pub(crate) fn remove_lookups(&self, num: u64, uses: u64) {
+        let mut lookups = self.lookups.lock();
+        if let Some((_, count)) = lookups.get_mut(&num) {
             *count = count.saturating_sub(uses);
             if *count == 0 {
-                told.remove(&num);
+                lookups.remove(&num);
             }
         }
     }
@@ -160,7 +160,7 @@ impl VolumeFs {
     /// Tells the kernel of an object as it was.
     pub(crate) fn entry_then(&self, node: &Inode) -> Entry {
         if let Some(past) = &self.history {
-            past.hold(node);
+            past.add_lookup(node);
         }
         self.build_entry(node)
     }

@@ -2,7 +2,7 @@
 
 use shunt_fuse::{Attributes, Errno, Request};
 use shunt_volume::object::Kind;
-use shunt_volume::replica::{Inode, New, SetAttr, State};
+use shunt_volume::replica::{CacheState, Inode, NewObject, SetAttr};
 
 use crate::{VolumeFs, convert};
 
@@ -25,8 +25,8 @@ impl VolumeFs {
     pub(crate) fn mapped_attributes(&self, node: &Inode) -> Attributes {
         let mut attributes = convert::attributes(node);
         // Of what is not all here no hole is known.
-        if node.is_regular() && node.state == State::Complete && node.size >= MIN_SPARSE_BYTES {
-            let here = self.replica.blocks_here(node.ino);
+        if node.is_regular() && node.state == CacheState::Complete && node.size >= MIN_SPARSE_BYTES {
+            let here = self.replica.cached_blocks(node.ino);
             attributes.blocks = here.map_or(attributes.blocks, |here| here.min(attributes.blocks));
         }
         if let Some(owners) = &self.owners {
@@ -56,7 +56,7 @@ impl VolumeFs {
         kind: Kind,
         mode: u32,
         target: &'a [u8],
-    ) -> Result<New<'a>, Errno> {
+    ) -> Result<NewObject<'a>, Errno> {
         let mut new = convert::new(request, kind, mode, target);
         new.owner.0 = self.user(new.owner.0)?;
         new.group.0 = self.group(new.group.0)?;

@@ -24,17 +24,26 @@ pub(crate) struct KernelInvalidator {
 }
 
 impl KernelInvalidator {
-    pub(crate) fn new(caches: Caches, keeps_names: Arc<AtomicBool>, sessions: Arc<OpenVersions>) -> Self {
-        Self { caches, pending: Mutex::default(), lacks_invalidate_all: keeps_names, versions: sessions }
+    pub(crate) fn new(
+        caches: Caches,
+        lacks_invalidate_all: Arc<AtomicBool>,
+        versions: Arc<OpenVersions>,
+    ) -> Self {
+        Self {
+            caches,
+            pending: Mutex::default(),
+            lacks_invalidate_all: lacks_invalidate_all,
+            versions: versions,
+        }
     }
 
-    fn track(&self, told: Completion) {
+    fn track(&self, completion: Completion) {
         let mut waiting = self.pending.lock();
         while waiting.front().is_some_and(Completion::is_done) {
             waiting.pop_front();
         }
-        if !told.is_done() {
-            waiting.push_back(told);
+        if !completion.is_done() {
+            waiting.push_back(completion);
         }
     }
 }
@@ -62,20 +71,21 @@ impl replica::KernelCache for KernelInvalidator {
     }
 
     fn names_stale(&self) -> Ready {
-        let (told, keeps_names) = (self.caches.invalidate_all(), self.lacks_invalidate_all.clone());
+        let (completion, lacks_invalidate_all) =
+            (self.caches.invalidate_all(), self.lacks_invalidate_all.clone());
         Box::pin(async move {
-            if told.await == Err(Errno::NOSYS) {
-                keeps_names.store(true, Ordering::Relaxed);
+            if completion.await == Err(Errno::NOSYS) {
+                lacks_invalidate_all.store(true, Ordering::Relaxed);
             }
         })
     }
 
     fn settled(&self) -> Ready {
         let waiting: Vec<Completion> =
-            self.pending.lock().iter().filter(|told| !told.is_done()).cloned().collect();
+            self.pending.lock().iter().filter(|completion| !completion.is_done()).cloned().collect();
         Box::pin(async move {
-            for told in waiting {
-                told.await.ok();
+            for completion in waiting {
+                completion.await.ok();
             }
         })
     }

@@ -224,7 +224,7 @@ impl VolumeFs {
             | Capabilities::AUTO_INVAL_DATA
             | Capabilities::DO_READDIRPLUS
             | Capabilities::READDIRPLUS_AUTO;
-        let config = Config::new(Profile::Passthrough).want(wanted);
+        let config = Config::new(Profile::Passthrough).request(wanted);
         let locks = Capabilities::POSIX_LOCKS | Capabilities::FLOCK_LOCKS;
         let config = if self.locks.is_some() { config.require(locks) } else { config };
         let config = if self.trusts_open_flags { config.trust_open_flags() } else { config };

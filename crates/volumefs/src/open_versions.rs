@@ -67,7 +67,7 @@ impl OpenVersions {
     }
 
     /// What is open of a file.
-    fn of(&self, num: u64) -> Vec<u64> {
+    fn open_sessions(&self, num: u64) -> Vec<u64> {
         let files = self.files.lock();
         files.get(&num).map(|file| file.opens.iter().map(|opens| opens.session).collect()).unwrap_or_default()
     }
@@ -88,7 +88,7 @@ impl OpenVersions {
     /// The kernel is told the length of what a file holds now. Whether one is open that holds something else.
     pub(crate) fn mark_size_reply(&self, num: u64, is_latest: impl Fn(u64) -> bool) -> bool {
         // Not under the lock: who tells which is the latest may wait for who tells of news.
-        let open = self.of(num);
+        let open = self.open_sessions(num);
         let has_older = !open.iter().all(|session| is_latest(*session));
         if has_older && let Some(file) = self.files.lock().get_mut(&num) {
             file.size_replies += 1;
@@ -100,7 +100,7 @@ impl OpenVersions {
     pub(crate) fn invalidation_state(&self, num: u64) -> (Option<Duration>, u64) {
         let files = self.files.lock();
         let Some(file) = files.get(&num) else { return (None, 0) };
-        (file.invalidated_at.map(|told| told.elapsed()), file.size_replies)
+        (file.invalidated_at.map(|at| at.elapsed()), file.size_replies)
     }
 
     /// Whether there is an older one, and whether one of these is waited for.

@@ -89,7 +89,7 @@ impl VolumeFs {
             self.mappings.opened(node.ino);
         }
         let complete = opened.complete;
-        let told = Mutex::default();
+        let published = Mutex::default();
         let undone = ErrSeq::new(&self.replica);
         let (here, paged, known, data) = Default::default();
         let open = OpenFile {
@@ -101,7 +101,7 @@ impl VolumeFs {
             present: here,
             buffered: paged,
             size_epoch: known,
-            published: told,
+            published,
             errseq: undone,
         };
         // Somebody may come before it is closed, to whom that is worth a request.
@@ -160,8 +160,8 @@ impl VolumeFs {
         if !open.buffered.load(Ordering::Relaxed) {
             return Ok(());
         }
-        let (told, lengths) = self.versions.invalidation_state(open.num);
-        let is_quiet = match told {
+        let (invalidated, lengths) = self.versions.invalidation_state(open.num);
+        let is_quiet = match invalidated {
             None => true,
             Some(ago) => {
                 ago >= INVALIDATION_WINDOW && request.session().caches().settled(NodeId(open.num)).is_none()
@@ -178,9 +178,9 @@ impl VolumeFs {
     /// Waits until the kernel knows of the version that is opened: it would show the length and the pages of an older one, and
     /// what is written over that would take the place of this one.
     async fn wait_for_invalidations(&self, request: &Request<'_>, node: NodeId) {
-        if let Some(told) = request.session().caches().settled(node) {
+        if let Some(settled) = request.session().caches().settled(node) {
             let late = move || tracing::debug!("the kernel does not take in that node {} changed", node.0);
-            Wait::new(async move { told.await.unwrap_or_default() }, INVALIDATION_TIMEOUT, late).await;
+            Wait::new(async move { settled.await.unwrap_or_default() }, INVALIDATION_TIMEOUT, late).await;
         }
     }
 
@@ -195,7 +195,7 @@ impl VolumeFs {
         };
         let registered = again.as_ref().unwrap_or(open.file());
         if open.maps_writable {
-            self.replica.note_maps(open.num, open.opened.session);
+            self.replica.mark_mapped(open.num, open.opened.session);
         }
         let shared = loop {
             match passthrough.share(request_node(open), registered.as_fd()) {

@@ -126,11 +126,11 @@ impl VolumeFs {
                 return Ok(());
             }
         }
-        let mut places = open.positions.lock();
+        let mut positions = open.positions.lock();
         if offset == 0 {
-            *places = Positions::default();
+            *positions = Positions::default();
         }
-        let (mut place, mut after) = self.find_position(num, &places, offset.max(DOT_ENTRIES))?;
+        let (mut place, mut after) = self.find_position(num, &positions, offset.max(DOT_ENTRIES))?;
         loop {
             let applied = self.replica.applied();
             let page = self.page(num, &after, PAGE_NAMES)?;
@@ -139,7 +139,7 @@ impl VolumeFs {
                     return Ok(());
                 }
                 place += 1;
-                places.record(place, &listed.name);
+                positions.record(place, &listed.name);
             }
             match page.last() {
                 Some(last) if page.len() == PAGE_NAMES => after.clone_from(&last.name),
@@ -149,11 +149,11 @@ impl VolumeFs {
     }
 
     /// The name after which a place begins: the nearest that is known, and from there on.
-    fn find_position(&self, num: u64, places: &Positions, wanted: u64) -> Result<(u64, Vec<u8>), Errno> {
+    fn find_position(&self, num: u64, positions: &Positions, wanted: u64) -> Result<(u64, Vec<u8>), Errno> {
         let nearest = |names: &BTreeMap<u64, Vec<u8>>| {
             names.range(..=wanted).next_back().map(|(place, name)| (*place, name.clone()))
         };
-        let known = nearest(&places.checkpoints).max(nearest(&places.recent));
+        let known = nearest(&positions.checkpoints).max(nearest(&positions.recent));
         let (mut place, mut after) = known.unwrap_or((DOT_ENTRIES, Vec::new()));
         while place < wanted {
             let skipped = usize::try_from(wanted - place).unwrap_or(PAGE_NAMES).min(PAGE_NAMES);

@@ -35,8 +35,8 @@ impl RecentInvalidations {
     }
 
     pub(crate) fn is_recent(&self, num: u64) -> bool {
-        let told = self.times[num as usize % SLOTS].load(Ordering::Acquire);
-        self.now() < told + INVALIDATION_WINDOW.as_millis() as u64
+        let time = self.times[num as usize % SLOTS].load(Ordering::Acquire);
+        self.now() < time + INVALIDATION_WINDOW.as_millis() as u64
     }
 }
 
@@ -46,11 +46,11 @@ mod tests {
 
     #[test]
     fn news_are_fresh_for_a_moment() {
-        let news = RecentInvalidations::default();
-        assert!(!news.is_recent(1), "from the beginning on");
-        news.record(1);
-        assert!(news.is_recent(1) && !news.is_recent(2));
+        let invalidations = RecentInvalidations::default();
+        assert!(!invalidations.is_recent(1), "from the beginning on");
+        invalidations.record(1);
+        assert!(invalidations.is_recent(1) && !invalidations.is_recent(2));
         std::thread::sleep(INVALIDATION_WINDOW + Duration::from_millis(1));
-        assert!(!news.is_recent(1));
+        assert!(!invalidations.is_recent(1));
     }
 }

@@ -68,7 +68,7 @@ impl WritableMappings {
         self.state.lock().opens.contains_key(&num)
     }
 
-    fn ended(&self, num: u64) {
+    fn remove_open(&self, num: u64) {
         let mut state = self.state.lock();
         if let Some(opens) = state.opens.get_mut(&num) {
             *opens -= 1;
@@ -121,10 +121,10 @@ impl WritableMappings {
             leases.closed(num);
         }
         if maps {
-            self.ended(num);
+            self.remove_open(num);
             if changed {
                 // What was written through a mapping is news to the kernel.
-                self.replica.changed_unseen(num);
+                self.replica.invalidate_attributes(num);
             }
         }
         true
@@ -133,8 +133,8 @@ impl WritableMappings {
     /// Ends those that are mapped no more, and has what was written through the others last: then it is sent. How long until
     /// the next look; `None`: there are none.
     fn poll(&self, leases: Option<&Leases>) -> Option<Duration> {
-        let mut still = std::mem::take(&mut self.state.lock().deferred);
-        still.retain_mut(|one| {
+        let mut deferred = std::mem::take(&mut self.state.lock().deferred);
+        deferred.retain_mut(|one| {
             if self.try_close(one.num, one.session, one.maps_writable, leases) {
                 return false;
             }
@@ -144,9 +144,9 @@ impl WritableMappings {
             }
             true
         });
-        let is_short = still.iter().any(|one| one.since.elapsed() < RECENT_POLL_INTERVAL.0);
+        let is_short = deferred.iter().any(|one| one.since.elapsed() < RECENT_POLL_INTERVAL.0);
         let mut state = self.state.lock();
-        state.deferred.append(&mut still);
+        state.deferred.append(&mut deferred);
         state.has_thread = !state.deferred.is_empty();
         state.has_thread.then_some(if is_short { RECENT_POLL_INTERVAL.1 } else { POLL_INTERVAL })
     }

@@ -9,7 +9,7 @@ mod publish;
 
 use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 
-use shunt_fuse::{Created, Entry, Expiry, FileSystem, NodeId, Stale};
+use shunt_fuse::{Created, Entry, Expiry, FileSystem, Invalidated, NodeId};
 
 use crate::builtin::Tables;
 use open::OpenNodes;
@@ -21,7 +21,7 @@ pub struct Extension {
     /// The program; [`builtin::PROGRAM`](crate::builtin::PROGRAM), or another one.
     pub program: Vec<u8>,
     /// Extended attributes change by requests of this mount only, or the file system invalidates the node when they change.
-    /// [`Extended::telling`] limits this to single nodes.
+    /// [`Extended::with_cacheable_nodes`] limits this to single nodes.
     pub xattrs: bool,
     /// A file that was passed through at an open may be opened again for reading, by the program, without asking the daemon. Only
     /// for file systems that use passthrough whenever they can: the kernel refuses opens of one inode in different modes.
@@ -85,16 +85,16 @@ impl SharedTables {
     }
 
     /// Processes an invalidation.
-    fn invalidate(&self, stale: Stale<'_>) {
+    fn invalidate(&self, stale: Invalidated<'_>) {
         let Some(tables) = self.tables() else { return };
         match stale {
-            Stale::Name(parent, name) => tables.name_changed(parent, name),
-            Stale::Node(node) => {
+            Invalidated::Name(parent, name) => tables.name_changed(parent, name),
+            Invalidated::Node(node) => {
                 tables.node_changed(node);
                 // The file may have been removed: an open backing file would keep its space allocated.
                 self.open_cache.evict(node);
             }
-            Stale::Everything => {
+            Invalidated::Everything => {
                 tables.all_changed();
                 self.open_cache.evict_all();
             }
@@ -120,9 +120,9 @@ impl<F: FileSystem> Extended<F> {
         }
     }
 
-    /// Limits [`Extension::xattrs`] and [`Extension::opens`] to the nodes for which `telling` returns true, called each time.
-    pub fn with_cacheable_nodes(mut self, telling: fn(&F, NodeId) -> bool) -> Self {
-        self.is_cacheable = telling;
+    /// Limits [`Extension::xattrs`] and [`Extension::opens`] to the nodes for which `is_cacheable` returns true, called each time.
+    pub fn with_cacheable_nodes(mut self, is_cacheable: fn(&F, NodeId) -> bool) -> Self {
+        self.is_cacheable = is_cacheable;
         self
     }
 

@@ -235,7 +235,7 @@ fn too_many_names_become_one_expiry_in_bounded_memory() {
     let ask = |range: std::ops::Range<u64>| {
         for i in range {
             caches.invalidate_entry(NodeId(2 + i % 1000), format!("{i}").as_bytes());
-            assert!(caches.queued() <= Caches::MAX_QUEUED + 1000);
+            assert!(caches.queued() <= Caches::MAX_QUEUED_NOTIFICATIONS + 1000);
         }
     };
     let last = 200_000;

@@ -411,7 +411,7 @@ fn inodes() -> Vec<Row<'static>> {
 
 #[test]
 fn every_operation_there_and_back() {
-    let config = Config::new(Profile::Passthrough).want(InitFlags::all() - InitFlags::WRITEBACK_CACHE);
+    let config = Config::new(Profile::Passthrough).request(InitFlags::all() - InitFlags::WRITEBACK_CACHE);
     let kernel = Served::new(Recorder::default(), config);
     kernel.set_caller(shunt_fuse_mock::Caller { uid: 3, gid: 4, pid: 5 });
     let rows: Vec<_> = [names(Name::new(c"new").unwrap()), files(), inodes()].concat();

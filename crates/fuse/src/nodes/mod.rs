@@ -205,9 +205,9 @@ impl<N: TableNode> NodeTable<N> {
     }
 
     /// Reports whether the table holds a node of this key: the kernel then likely knows the inode.
-    pub fn holds(&self, key: &N::Key) -> bool {
+    pub fn contains(&self, key: &N::Key) -> bool {
         let hash = self.hasher.hash_one(key);
-        self.shards[shard_of(hash)].lock().holds(hash, key)
+        self.shards[shard_of(hash)].lock().contains(hash, key)
     }
 
     /// Returns a copy of the node with this id.
@@ -229,7 +229,7 @@ impl<N: TableNode> NodeTable<N> {
         if node_id::is_own(id) {
             let (number, place) = node_id::parts(id)?;
             let mut shard = self.shards[number].lock();
-            let local = shard.placed(place)?;
+            let local = shard.slot_of_id(place)?;
             work(&mut shard, local)
         } else {
             let hash = self.hasher.hash_one(N::key_of(id)?);

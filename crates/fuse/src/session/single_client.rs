@@ -4,14 +4,14 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 /// The callers since the last sample of the watch.
 #[derive(Debug, Default)]
-pub(super) struct Callers {
+pub(super) struct SingleClient {
     last: AtomicU32,
     several: AtomicBool,
     /// A thread found its next request pending already.
     pressed: AtomicBool,
 }
 
-impl Callers {
+impl SingleClient {
     /// Records the thread that made a request; 0 stands for no particular thread.
     pub(super) fn note_caller(&self, thread: u32) {
         if thread != 0 && self.last.load(Ordering::Relaxed) != thread {
@@ -39,7 +39,7 @@ mod tests {
 
     #[test]
     fn one_who_waits_is_one() {
-        let callers = Callers::default();
+        let callers = SingleClient::default();
         callers.note_caller(7);
         assert!(!callers.is_one(), "who asked before is not known");
         (0..3).for_each(|_| callers.note_caller(7));

@@ -57,9 +57,9 @@ pub(super) const MARKS_LOST: usize = 9;
 
 /// The state of a session, valid at any instant.
 #[derive(Debug)]
-pub(super) struct State(Map);
+pub(super) struct TakeoverState(Map);
 
-impl State {
+impl TakeoverState {
     pub(super) fn create(negotiated: &Negotiated) -> io::Result<Self> {
         let state = Self(Map::create(WORDS)?);
         let profile = match negotiated.profile {
@@ -126,7 +126,7 @@ fn record<const N: usize>(words: &[AtomicU64], index: usize) -> &[AtomicU64; N] 
     &words.as_chunks().0[index]
 }
 
-impl AsFd for State {
+impl AsFd for TakeoverState {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }

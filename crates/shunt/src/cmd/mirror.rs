@@ -142,7 +142,7 @@ pub(super) fn options(args: &MirrorArgs) -> Result<MirrorOptions> {
             CacheArg::None => CacheMode::None,
         },
         read_only: mount.is_read_only(),
-        read_times: ReadTimes { atime: mount.atime_said(), nodiratime: mount.is_nodiratime() },
+        read_times: ReadTimes { atime: mount.explicit_atime(), nodiratime: mount.is_nodiratime() },
         uid_map,
         gid_map,
         max_inodes: args.max_inodes,

@@ -382,7 +382,7 @@ fn guardian(args: &MountArgs, restart: Option<Restart>) -> Result<Guardian, Guar
     let Some(restart) = restart else { return Guardian::spawn(command) };
     let guardian = Guardian::spawn_restarting(command, restart)?;
     if let Some(log) = log::file() {
-        guardian.hold_log(log.as_fd())?;
+        guardian.store_log(log.as_fd())?;
     }
     Ok(guardian)
 }

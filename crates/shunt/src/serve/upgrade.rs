@@ -69,7 +69,7 @@ impl Successor {
     /// The reason why no daemon can take over from this one; none if one can.
     pub fn obstacle(&self) -> Option<String> {
         if self.handle.takeover().is_some() {
-            let gone = self.guardian.as_ref().is_some_and(|guardian| guardian.is_gone());
+            let gone = self.guardian.as_ref().is_some_and(|guardian| guardian.has_exited());
             return gone.then(|| "its guardian was killed".to_owned());
         }
         Some(match &self.refused {

@@ -58,7 +58,7 @@ impl Client {
 
     fn request(&self, ask: &Request) -> Result<Response, StoreError> {
         match runtime().block_on(self.connections.request(ask, &[])) {
-            Ok((tell, _)) => Ok(tell),
+            Ok((response, _)) => Ok(response),
             Err(RequestError::Io(error)) => {
                 let address = &self.connections.credentials.address;
                 Err(StoreError::Unreachable(format!("gateway {address}: {error}")))
@@ -265,7 +265,7 @@ impl MetaStore for Client {
             None => Request::Lease(ask.clone()),
         };
         match self.request(&ask)? {
-            Response::Leases(told) => Ok(told),
+            Response::Leases(response) => Ok(response),
             _ => Err(mismatched_response()),
         }
     }

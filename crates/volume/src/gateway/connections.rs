@@ -128,10 +128,10 @@ impl Connections {
         if !body.is_empty() {
             send_bytes(&mut stream, body).await?;
         }
-        let tell: Response = receive(&mut stream, 2 * MAX_FRAME_BYTES, ask.time(length + body.len()))
+        let response: Response = receive(&mut stream, 2 * MAX_FRAME_BYTES, ask.time(length + body.len()))
             .await?
             .ok_or_else(|| io::Error::from(io::ErrorKind::UnexpectedEof))?;
-        let body = match &tell {
+        let body = match &response {
             Response::Blob { length, .. } => receive_bytes(&mut stream, *length, MAX_OBJECT_BYTES).await?,
             _ => Vec::new(),
         };
@@ -140,9 +140,9 @@ impl Connections {
             idle.push(stream);
         }
         drop(idle);
-        Ok(match tell {
+        Ok(match response {
             Response::Failed(failure) => Err(RequestError::Failed(failure)),
-            tell => Ok((tell, body)),
+            response => Ok((response, body)),
         })
     }
 }

@@ -67,8 +67,8 @@ impl GatewayObjects {
             let (blobs, prefix) = (blobs.clone(), prefix.clone());
             async move {
                 let Some(after) = place else { return Ok(None) };
-                let (tell, _) = blobs.request(Request::ListBlobs { prefix, after }, &[]).await?;
-                let Response::Blobs { found, more } = tell else { return Err(mismatched_response()) };
+                let (response, _) = blobs.request(Request::ListBlobs { prefix, after }, &[]).await?;
+                let Response::Blobs { found, more } = response else { return Err(mismatched_response()) };
                 let next = found.last().filter(|_| more).map(|last| Some(last.key.clone()));
                 Ok(Some((stream::iter(found.into_iter().map(meta)), next)))
             }
@@ -152,8 +152,8 @@ impl ObjectStore for GatewayObjects {
                 Some((size.saturating_sub(length), size))
             }
         };
-        let (tell, bytes) = self.request(Request::GetBlob { key, range }, &[]).await?;
-        let Response::Blob { stat, start, .. } = tell else { return Err(mismatched_response()) };
+        let (response, bytes) = self.request(Request::GetBlob { key, range }, &[]).await?;
+        let Response::Blob { stat, start, .. } = response else { return Err(mismatched_response()) };
         let range = start..start.saturating_add(bytes.len() as u64);
         let payload = GetResultPayload::Stream(stream::once(async move { Ok(Bytes::from(bytes)) }).boxed());
         Ok(result(payload, meta(stat)?, range))

@@ -380,12 +380,12 @@ impl Gateway {
             _ => Vec::new(),
         };
         // The request is dropped if its client disconnects.
-        let (tell, body) = tokio::select! {
+        let (response, body) = tokio::select! {
             done = self.perform(node, place, &mut held, ask, body) => done?,
             () = wait_for_close(stream.get_ref().0) => return Ok(()),
         };
-        let told = match frame(&tell.unwrap_or_else(Response::Failed))? {
-            Ok(told) => told,
+        let bytes_of_frame = match frame(&response.unwrap_or_else(Response::Failed))? {
+            Ok(bytes_of_frame) => bytes_of_frame,
             Err(length) => {
                 let long =
                     format!("an answer of {length} bytes, and a message has at most {MAX_FRAME_BYTES}");
@@ -393,8 +393,8 @@ impl Gateway {
                 return send_bytes(stream, &failed.unwrap_or_default()).await;
             }
         };
-        held.shrink_to(told.len() + body.as_ref().map_or(0, bytes::Bytes::len));
-        send_bytes(stream, &told).await?;
+        held.shrink_to(bytes_of_frame.len() + body.as_ref().map_or(0, bytes::Bytes::len));
+        send_bytes(stream, &bytes_of_frame).await?;
         match body {
             Some(bytes) => send_bytes(stream, &bytes).await,
             None => Ok(()),
@@ -413,7 +413,7 @@ impl Gateway {
         Ok(match ask {
             Request::PutBlob { key, .. } => (self.put(key, body).await, None),
             Request::GetBlob { key, range } => match self.read(key, range, place, held).await? {
-                Ok((tell, bytes)) => (Ok(tell), Some(bytes)),
+                Ok((response, bytes)) => (Ok(response), Some(bytes)),
                 Err(failure) => (Err(failure), None),
             },
             Request::StatBlob { key } => (self.stat(key).await, None),

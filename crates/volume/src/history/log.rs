@@ -179,7 +179,7 @@ impl<'a> Reader<'a> {
         let made: HashMap<ObjectId, &Object> = entry.change.iter().filter_map(made).collect();
         let gone: Vec<&LinkName> = entry.change.iter().filter_map(removed).collect();
         let mut from: HashSet<&LinkName> = HashSet::new();
-        let mut deeds = Vec::new();
+        let mut operations = Vec::new();
         for change in &entry.change {
             let (id, what) = match change {
                 Mutation::Make(_) | Mutation::Unlink(_) | Mutation::Seal(_) => continue,
@@ -192,7 +192,7 @@ impl<'a> Reader<'a> {
                         }
                         (None, None) => OpKind::Linked,
                     };
-                    deeds.push(Operation { kind: what, path: self.path_at(at, now)? });
+                    operations.push(Operation { kind: what, path: self.path_at(at, now)? });
                     continue;
                 }
                 Mutation::SetContent(id, content, _) => (id, OpKind::Written(content.size)),
@@ -203,18 +203,18 @@ impl<'a> Reader<'a> {
                 Mutation::SetModified(id, _) => (id, OpKind::Touched),
                 Mutation::SetXattr(id, name, _) => (id, OpKind::Xattr(name.clone())),
             };
-            deeds.push(Operation { kind: what, path: self.path(*id, now)? });
+            operations.push(Operation { kind: what, path: self.path(*id, now)? });
         }
         for at in gone {
             if !from.contains(at) {
-                deeds.push(Operation { kind: OpKind::Removed, path: self.path_at(at, before)? });
+                operations.push(Operation { kind: OpKind::Removed, path: self.path_at(at, before)? });
             }
         }
         // Each other change sets the modification time as well.
-        if deeds.iter().any(|deed| deed.kind != OpKind::Touched) {
-            deeds.retain(|deed| deed.kind != OpKind::Touched);
+        if operations.iter().any(|operation| operation.kind != OpKind::Touched) {
+            operations.retain(|operation| operation.kind != OpKind::Touched);
         }
-        Ok(Commit { seq: entry.seq, at: entry.at, node: entry.node, operations: deeds })
+        Ok(Commit { seq: entry.seq, at: entry.at, node: entry.node, operations: operations })
     }
 
     /// Reports whether an object is, or was, a directory.

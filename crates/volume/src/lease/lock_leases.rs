@@ -75,8 +75,8 @@ impl Leases {
 
 impl Inner {
     /// The store answered: what became of those claims that it was told of?
-    pub(super) fn resolve_lock_requests(state: &mut LeaseState, told: &[(u64, ObjectId)]) {
-        for (lease, _) in told {
+    pub(super) fn resolve_lock_requests(state: &mut LeaseState, requested: &[(u64, ObjectId)]) {
+        for (lease, _) in requested {
             let Some((on, asker)) = state.lock_leases.get_mut(lease).map(|claim| {
                 claim.requested = true;
                 (claim.lock_key, claim.requester.take())

@@ -136,7 +136,7 @@ impl Leases {
         if !self.has_peers() {
             return None;
         }
-        self.inner.announce(parent, UncommittedChange::Name(parent, name.into()), made)
+        self.inner.request_write_lease(parent, UncommittedChange::Name(parent, name.into()), made)
     }
 
     /// Somebody closes a file that he may have written, and is answered once this was waited for.
@@ -145,12 +145,13 @@ impl Leases {
         if !self.has_peers() {
             return None;
         }
-        self.inner.state.lock().close(num);
+        self.inner.state.lock().begin_close(num);
         // Where the store does not know its name yet, that is what others miss.
         let parents = self.inner.replica.new_names(num, 16).unwrap_or_default();
         let waits = parents.into_iter().chain([num]);
-        let waits =
-            waits.filter_map(|place| self.inner.announce(place, UncommittedChange::File(num), Some(num)));
+        let waits = waits.filter_map(|place| {
+            self.inner.request_write_lease(place, UncommittedChange::File(num), Some(num))
+        });
         Wait::all(waits.collect())
     }
 
@@ -159,7 +160,7 @@ impl Leases {
         if !self.has_peers() {
             return;
         }
-        self.inner.state.lock().closed(num);
+        self.inner.state.lock().end_close(num);
         self.inner.sync_waker.wake();
     }
 
@@ -212,7 +213,7 @@ impl RoundObserver for LeaseObserver {
         state.set_cursor(cursor);
         state.first_round_done = true;
         let frees = state.release_committed(&inner.replica, began, idle);
-        inner.read_up(&mut state);
+        inner.apply_cursor(&mut state);
         inner.publish_flags(&state);
         if frees || state.is_connected() {
             inner.wake.notify_all();

@@ -21,7 +21,7 @@ const MAX_BACKOFF: Duration = Duration::from_secs(10);
 /// Says what there is to say, until the end.
 pub(super) fn run(inner: &Inner) {
     let mut again = Backoff::new(MAX_BACKOFF);
-    let mut said_at: Option<Instant> = None;
+    let mut last_request: Option<Instant> = None;
     loop {
         let mut state = inner.state.lock();
         if state.ended || !state.online {
@@ -37,14 +37,14 @@ pub(super) fn run(inner: &Inner) {
             if ended {
                 return;
             }
-            said_at = None;
+            last_request = None;
             let mut state = inner.state.lock();
             while !state.online && !state.ended {
                 inner.wake.wait(&mut state);
             }
             continue;
         }
-        let due = said_at.is_none_or(|at| at.elapsed() >= HEARTBEAT_INTERVAL);
+        let due = last_request.is_none_or(|at| at.elapsed() >= HEARTBEAT_INTERVAL);
         if !due && !state.has_request() {
             if state.awaits_acks() || state.valid.is_some() && !state.is_established {
                 let (seen, acks) = (state.event_cursor, state.acks);
@@ -57,18 +57,18 @@ pub(super) fn run(inner: &Inner) {
                 continue;
             }
             let left =
-                said_at.map_or(HEARTBEAT_INTERVAL, |at| HEARTBEAT_INTERVAL.saturating_sub(at.elapsed()));
+                last_request.map_or(HEARTBEAT_INTERVAL, |at| HEARTBEAT_INTERVAL.saturating_sub(at.elapsed()));
             inner.wake.wait_for(&mut state, left);
             continue;
         }
         let ask = state.build_request();
         drop(state);
         let before = Instant::now();
-        said_at = Some(before);
+        last_request = Some(before);
         match inner.store.lease(&inner.node, &ask) {
-            Ok(told) => {
+            Ok(response) => {
                 again.begin();
-                handle_response(inner, &ask, &told, before);
+                handle_response(inner, &ask, &response, before);
             }
             Err(error) => {
                 inner.end_session(&error);
@@ -77,18 +77,18 @@ pub(super) fn run(inner: &Inner) {
                 let mut state = inner.state.lock();
                 let until = Instant::now() + wait;
                 while !state.ended && !inner.wake.wait_until(&mut state, until).timed_out() {}
-                said_at = None;
+                last_request = None;
             }
         }
     }
 }
 
-fn handle_response(inner: &Inner, ask: &LeaseRequest, told: &LeaseResponse, before: Instant) {
+fn handle_response(inner: &Inner, ask: &LeaseRequest, response: &LeaseResponse, before: Instant) {
     let mut state = inner.state.lock();
     if state.session != ask.session {
         return;
     }
-    let taken = state.apply_response(ask, told, before);
+    let taken = state.apply_response(ask, response, before);
     if taken {
         // Before the kernel is told: what it asks from then on finds them.
         inner.publish_flags(&state);
@@ -100,13 +100,13 @@ fn handle_response(inner: &Inner, ask: &LeaseRequest, told: &LeaseResponse, befo
     if state.session != ask.session {
         return;
     }
-    state.peers = told.peers;
+    state.peers = response.peers;
     // From here on those who change something say so; what was changed before is owed as a whole.
     inner.publish_flags(&state);
     // Somebody new. One who comes himself owes nothing of before: he was not connected.
-    let newcomer = told.newest > state.newest;
+    let newcomer = response.newest > state.newest;
     state.ack_pending = taken || newcomer;
-    if newcomer && !told.is_new_session {
+    if newcomer && !response.is_new_session {
         // What is not taken is owed to nobody.
         let sends = inner.store.only_reads().is_none();
         if sends && inner.replica.pending_count().unwrap_or(1) > 0 {
@@ -114,13 +114,13 @@ fn handle_response(inner: &Inner, ask: &LeaseRequest, told: &LeaseResponse, befo
             inner.sync_waker.wake();
         }
     }
-    state.newest = state.newest.max(told.newest);
-    state.event_cursor = told.at;
-    state.acks = told.acks;
-    state.seen_by_all(told.all_seen);
-    state.is_established |= told.all_seen >= state.session_start.0;
+    state.newest = state.newest.max(response.newest);
+    state.event_cursor = response.at;
+    state.acks = response.acks;
+    state.seen_by_all(response.all_seen);
+    state.is_established |= response.all_seen >= state.session_start.0;
     state.failed = false;
-    inner.read_up(&mut state);
+    inner.apply_cursor(&mut state);
     inner.publish_flags(&state);
     // What is to be read, of those who wait.
     if !state.peer_leases.is_empty() || !state.is_connected() {
@@ -160,25 +160,25 @@ impl LeaseState {
     }
 
     /// What the store knows now. Whether others took leases.
-    fn apply_response(&mut self, ask: &LeaseRequest, told: &LeaseResponse, before: Instant) -> bool {
-        if told.is_new_session {
+    fn apply_response(&mut self, ask: &LeaseRequest, response: &LeaseResponse, before: Instant) -> bool {
+        if response.is_new_session {
             let (valid, company) = (self.valid, self.peers);
             self.reset();
             // Nobody waits for these any more, and nobody else would give them back.
             let claims = ask.acquire.iter().filter(|(_, on)| is_lock_key(*on));
             self.to_release.extend(claims.map(|(lease, _)| (*lease, Seq(0))));
             tracing::debug!(?valid, company, "a session of leases begins");
-            self.session_start = (told.at, told.head);
+            self.session_start = (response.at, response.head);
             self.newest = 0;
         }
         self.valid = Some(before + SESSION_TTL);
         for (lease, _) in &ask.acquire {
             if let Some(own) = self.write_leases.get_mut(lease) {
-                own.at = Some(told.at);
+                own.at = Some(response.at);
             }
         }
         let mut taken = false;
-        for event in &told.events {
+        for event in &response.events {
             match is_lock_key(event.object) {
                 true => self.apply_lock_event(event.lease, event.object, event.released_at.is_some()),
                 false => taken |= self.apply_event(event),

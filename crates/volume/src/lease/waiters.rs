@@ -37,15 +37,15 @@ impl Inner {
     }
 
     /// The log was read up to the cursor: what was changed is here. The kernel has to know it before a directory is listed; who opens a file waits for what the kernel is told of that alone.
-    pub(super) fn read_up(&self, state: &mut LeaseState) {
+    pub(super) fn apply_cursor(&self, state: &mut LeaseState) {
         let read = state.read_up();
         if read.is_empty() {
             return;
         }
-        let told = self.replica.caches_settled();
+        let settled = self.replica.caches_settled();
         let inner = self.itself.clone();
         runtime().spawn(async move {
-            told.await;
+            settled.await;
             let Some(inner) = inner.upgrade() else { return };
             let mut state = inner.state.lock();
             state.drop_applied(&read);

@@ -24,7 +24,12 @@ const LAST_CLOSE_DELAY: Duration = Duration::from_secs(1);
 
 impl Inner {
     /// Has all others know that something was changed. `made`: what is new is found by nobody who does not find this.
-    pub(super) fn announce(&self, num: u64, debt: UncommittedChange, made: Option<u64>) -> Option<Wait> {
+    pub(super) fn request_write_lease(
+        &self,
+        num: u64,
+        debt: UncommittedChange,
+        made: Option<u64>,
+    ) -> Option<Wait> {
         let node = self.replica.get(num).ok()?;
         // What the store has is found by others, in a listing that they had begun: no lease on where it was made is in their way.
         let is_new = node.created_seq == Seq(0);
@@ -40,12 +45,12 @@ impl Inner {
 
 impl LeaseState {
     /// Somebody closes a file that he may have written.
-    pub(super) fn close(&mut self, num: u64) {
+    pub(super) fn begin_close(&mut self, num: u64) {
         self.closing.insert(num, Closing::Soon(Instant::now() + LAST_CLOSE_DELAY));
     }
 
     /// What he wrote can be sent from now on.
-    pub(super) fn closed(&mut self, num: u64) {
+    pub(super) fn end_close(&mut self, num: u64) {
         if let Some(closing) = self.closing.get_mut(&num) {
             self.serial += 1;
             *closing = Closing::Past(self.serial);

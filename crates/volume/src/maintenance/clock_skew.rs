@@ -67,7 +67,7 @@ mod tests {
             let theirs = if theirs == i64::MAX { Time(theirs) } else { at(theirs) };
             assert_eq!(agree("a store", at(100), theirs, at(101)).is_ok(), agrees, "{theirs:?}");
         }
-        let told = agree("the metadata", at(5000), at(0), at(5001)).unwrap_err().to_string();
-        assert!(told.contains("5000 minutes") && told.contains("the metadata"), "{told}");
+        let message = agree("the metadata", at(5000), at(0), at(5001)).unwrap_err().to_string();
+        assert!(message.contains("5000 minutes") && message.contains("the metadata"), "{message}");
     }
 }

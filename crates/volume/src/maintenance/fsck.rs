@@ -234,7 +234,7 @@ fn is_reached(id: u64, above: &HashMap<u64, u64>, known: &mut HashMap<u64, bool>
 
 fn contents(
     volume: &Volume,
-    spoken: &LiveChunks,
+    live: &LiveChunks,
     depth: Depth,
     checked: &mut Checked,
     progress: Progress<'_>,
@@ -249,7 +249,7 @@ fn contents(
         let Some((last, _)) = chunks.last() else { break };
         after = *last;
         let mut read: Vec<(ChunkId, Chunk)> = Vec::new();
-        for (id, chunk) in chunks.into_iter().filter(|(id, _)| spoken.contains(id)) {
+        for (id, chunk) in chunks.into_iter().filter(|(id, _)| live.contains(id)) {
             found += 1;
             checked.bytes += u64::from(chunk.place.stored);
             let end = chunk.place.offset.checked_add(u64::from(chunk.place.stored));

@@ -68,8 +68,8 @@ pub fn collect(
     };
     let trimmed = keeper.trim(up_to, kept.versions)?;
     stop(Failpoint::GcTrimmed)?;
-    let mut spoken = mark_live(keeper, &*volume.meta, &volume.content, progress)?;
-    if let Some((_, error)) = spoken.unread.pop() {
+    let mut live = mark_live(keeper, &*volume.meta, &volume.content, progress)?;
+    if let Some((_, error)) = live.unread.pop() {
         return Err(error.into());
     }
     let before = ago(now, grace);
@@ -81,16 +81,16 @@ pub fn collect(
         let chunks = keeper.scan_chunks(after, PAGE_ROWS)?;
         let Some((last, _)) = chunks.last() else { break };
         after = *last;
-        let (mut condemn, mut pardon, mut drop) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut to_mark, mut to_unmark, mut drop) = (Vec::new(), Vec::new(), Vec::new());
         for (id, chunk) in &chunks {
-            let lives = spoken.contains(id);
+            let lives = live.contains(id);
             match chunk.marked_at {
                 None if lives => done.live += 1,
                 Some(_) if lives => {
-                    pardon.push(*id);
+                    to_unmark.push(*id);
                     done.live += 1;
                 }
-                None => condemn.push(*id),
+                None => to_mark.push(*id),
                 Some(at) if at <= before => {
                     drop.push(*id);
                     packs.mark_deleted(chunk);
@@ -100,11 +100,11 @@ pub fn collect(
             }
             packs.mark_live(chunk);
         }
-        keeper.unmark(&pardon)?;
-        keeper.mark_for_deletion(&condemn, now)?;
+        keeper.unmark(&to_unmark)?;
+        keeper.mark_for_deletion(&to_mark, now)?;
         stop(Failpoint::GcCondemned)?;
         keeper.drop_chunks(&drop, before)?;
-        done.marked += condemn.len() as u64;
+        done.marked += to_mark.len() as u64;
         done.dropped += drop.len() as u64;
         progress("chunks", done.live + done.marked + done.dropped);
     }

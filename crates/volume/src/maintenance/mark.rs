@@ -71,7 +71,7 @@ pub(super) fn mark_live(
     store: &ContentStore,
     progress: Progress<'_>,
 ) -> Result<LiveChunks, KeepError> {
-    let mut spoken = LiveChunks::default();
+    let mut live = LiveChunks::default();
     // Past versions after current objects, so that a version superseded meanwhile is in one of the scans; then the log from
     // `begun` to its end, which has everything committed meanwhile.
     let begun = meta.head()?;
@@ -80,7 +80,7 @@ pub(super) fn mark_live(
         let (objects, next) = keeper.scan_records(at, PAGE_ROWS)?;
         count += objects.len() as u64;
         progress("objects", count);
-        objects.iter().for_each(|kept| spoken.add(meta, store, &kept.stored.object.content));
+        objects.iter().for_each(|kept| live.add(meta, store, &kept.stored.object.content));
         from = next;
     }
     let mut after = (ObjectId(0), Seq(0));
@@ -90,7 +90,7 @@ pub(super) fn mark_live(
         after = (last.object.id, *until);
         count += past.len() as u64;
         progress("objects", count);
-        past.iter().for_each(|(stored, _)| spoken.add(meta, store, &stored.object.content));
+        past.iter().for_each(|(stored, _)| live.add(meta, store, &stored.object.content));
     }
     let mut at = begun;
     loop {
@@ -100,11 +100,11 @@ pub(super) fn mark_live(
         progress("commits", at.0);
         for change in entries.iter().flat_map(|entry| &entry.change) {
             match change {
-                Mutation::Make(object) => spoken.add(meta, store, &object.content),
-                Mutation::SetContent(_, content, _) => spoken.add(meta, store, content),
+                Mutation::Make(object) => live.add(meta, store, &object.content),
+                Mutation::SetContent(_, content, _) => live.add(meta, store, content),
                 _ => {}
             }
         }
     }
-    Ok(spoken)
+    Ok(live)
 }

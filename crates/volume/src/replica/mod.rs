@@ -33,12 +33,12 @@ pub use data::fetch::{Fetcher, WholeFile};
 pub use data::open_file::Opened;
 pub use data::store_fetcher::StoreFetcher;
 pub use db::basis_cache::BasisFile;
-pub use db::inode::{Dirty, Inode, ROOT, State};
+pub use db::inode::{CacheState, Dirty, Inode, ROOT};
 pub use db::usage_counts::Quota;
 pub use error::ReplicaError;
-pub use namespace::dentries::{Listed, New, Rename};
+pub use namespace::dentries::{Listed, NewObject, Rename};
 pub use namespace::setattr::SetAttr;
-pub use sync_adapter::ReplicaSite;
+pub use sync_adapter::SyncAdapter;
 pub use sync_adapter::applying::{Applying, LocalObject};
 pub use sync_adapter::conflicts::{InConflict, Version};
 pub use sync_adapter::local_changes::{LocalChange, PendingLink, PendingObject};
@@ -46,7 +46,7 @@ pub use sync_adapter::local_changes::{LocalChange, PendingLink, PendingObject};
 use self::db::ReplicaDb;
 use data::backing::BackingDir;
 use data::backing_pool::{BackingFilePool, PoolWorker};
-use data::fetch::Fetching;
+use data::fetch::InflightFetches;
 use db::group_commit::{Committer, Durability};
 use error::{OpError, Result};
 use namespace::lookup_count::LookupCounts;
@@ -127,7 +127,7 @@ impl std::fmt::Debug for Options {
 /// The tree as one node has it.
 pub struct Replica {
     inner: Arc<Inner>,
-    _keeper: Option<PoolWorker>,
+    _pool_worker: Option<PoolWorker>,
     /// End before the database does.
     _workers: Option<data::prefetch::Workers>,
     _committer: Option<Committer>,
@@ -137,27 +137,27 @@ pub struct Replica {
 pub(crate) struct Inner {
     core: Mutex<ReplicaDb>,
     shared: Shared,
-    crowd: ForegroundLoad,
+    foreground: ForegroundLoad,
 }
 
 /// What is not under the lock of the database.
 pub(crate) struct Shared {
     files: BackingDir,
-    spare: BackingFilePool,
-    held: LookupCounts,
+    backing_pool: BackingFilePool,
+    lookup_counts: LookupCounts,
     clock: Clock,
-    durable: Durability,
-    fetching: Fetching,
-    ahead: data::prefetch::Prefetcher,
-    unmet: cache::offline_misses::OfflineMisses,
+    durability: Durability,
+    fetching: InflightFetches,
+    prefetcher: data::prefetch::Prefetcher,
+    offline_misses: cache::offline_misses::OfflineMisses,
     /// Rings when what is here may have changed.
-    space: cache::eviction::Notify,
+    cache_changed: cache::eviction::Notify,
     /// There are limits to what may be held.
     limited: Arc<AtomicBool>,
     fetcher: RwLock<Option<Arc<dyn Fetcher>>>,
-    caches: OnceLock<Arc<dyn KernelCache>>,
+    kernel_cache: OnceLock<Arc<dyn KernelCache>>,
     applied: AtomicU64,
-    undone: AtomicU64,
+    rollbacks: AtomicU64,
     watcher: RwLock<Option<Watcher>>,
     node: NodeName,
     volume: String,
@@ -173,22 +173,22 @@ impl Shared {
 
     /// Commits what was changed, and tells caches where that cannot be.
     fn commit(&self, core: &mut ReplicaDb) -> Result<()> {
-        let done = self.durable.commit(core);
+        let done = self.durability.commit(core);
         if done.is_err() {
-            self.tell_undone(core);
+            self.invalidate_rolled_back(core);
         }
         done
     }
 
     /// Whatever somebody was shown may not be so.
-    fn tell_undone(&self, core: &mut ReplicaDb) {
+    fn invalidate_rolled_back(&self, core: &mut ReplicaDb) {
         if !core.take_rolled_back() {
             return;
         }
-        self.undone.fetch_add(1, Ordering::Relaxed);
-        let Some(caches) = self.caches.get() else { return };
+        self.rollbacks.fetch_add(1, Ordering::Relaxed);
+        let Some(caches) = self.kernel_cache.get() else { return };
         drop(caches.names_stale());
-        self.held.all().into_iter().chain([ROOT]).for_each(|num| caches.content_changed(num));
+        self.lookup_counts.all().into_iter().chain([ROOT]).for_each(|num| caches.content_changed(num));
     }
 }
 
@@ -218,19 +218,19 @@ impl Replica {
         let durable = Durability::new(&path);
         let shared = Shared {
             files,
-            spare: BackingFilePool::default(),
-            held: LookupCounts::default(),
+            backing_pool: BackingFilePool::default(),
+            lookup_counts: LookupCounts::default(),
             clock: options.clock,
-            durable,
-            fetching: Fetching::default(),
-            ahead: data::prefetch::Prefetcher::default(),
-            unmet: cache::offline_misses::OfflineMisses::default(),
-            space: cache::eviction::Notify::default(),
+            durability: durable,
+            fetching: InflightFetches::default(),
+            prefetcher: data::prefetch::Prefetcher::default(),
+            offline_misses: cache::offline_misses::OfflineMisses::default(),
+            cache_changed: cache::eviction::Notify::default(),
             limited: core.usage.flag(),
             fetcher: RwLock::new(None),
-            caches: OnceLock::new(),
+            kernel_cache: OnceLock::new(),
             applied: AtomicU64::new(0),
-            undone: AtomicU64::new(0),
+            rollbacks: AtomicU64::new(0),
             watcher: RwLock::new(None),
             node: options.node,
             volume: options.volume,
@@ -240,7 +240,7 @@ impl Replica {
         let inner = Arc::new(Inner {
             core: Mutex::new(core),
             shared,
-            crowd: ForegroundLoad::new(options.background),
+            foreground: ForegroundLoad::new(options.background),
         });
         let (mut committer, mut keeper, mut workers) = (None, None, None);
         if options.background {
@@ -249,7 +249,7 @@ impl Replica {
             keeper = Some(PoolWorker::start(inner.clone()).map_err(failed)?);
             workers = Some(data::prefetch::Workers::start(inner.clone()).map_err(failed)?);
         }
-        Ok(Self { inner, _keeper: keeper, _workers: workers, _committer: committer })
+        Ok(Self { inner, _pool_worker: keeper, _workers: workers, _committer: committer })
     }
 
     /// The volume, as it was opened.
@@ -269,17 +269,17 @@ impl Replica {
 
     /// Who hears of changes that synchronisation makes. The first counts.
     pub fn set_caches(&self, caches: Arc<dyn KernelCache>) {
-        self.inner.shared.caches.set(caches).ok();
+        self.inner.shared.kernel_cache.set(caches).ok();
     }
 
     /// Whether others wait for what is changed here: then synchronisation lets nobody go first.
     pub(crate) fn set_urgent(&self, hurried: bool) {
-        self.inner.crowd.set_urgent(hurried);
+        self.inner.foreground.set_urgent(hurried);
     }
 
     /// See [`KernelCache::names_stale`].
     pub(crate) fn names_stale(&self) -> BoxFuture<'static, ()> {
-        match self.inner.shared.caches.get() {
+        match self.inner.shared.kernel_cache.get() {
             Some(caches) => caches.names_stale(),
             None => Box::pin(std::future::ready(())),
         }
@@ -287,7 +287,7 @@ impl Replica {
 
     /// See [`KernelCache::settled`].
     pub(crate) fn caches_settled(&self) -> BoxFuture<'static, ()> {
-        match self.inner.shared.caches.get() {
+        match self.inner.shared.kernel_cache.get() {
             Some(caches) => caches.settled(),
             None => Box::pin(std::future::ready(())),
         }
@@ -304,13 +304,13 @@ impl Replica {
     }
 
     /// Somebody uses an object once more: it stays, with or without a name, until as many uses ended.
-    pub fn hold(&self, num: u64) {
-        self.inner.shared.held.add(num);
+    pub fn add_lookup(&self, num: u64) {
+        self.inner.shared.lookup_counts.add(num);
     }
 
     /// So many uses of an object ended.
-    pub fn release(&self, num: u64, uses: u64) {
-        if !self.inner.shared.held.remove(num, uses) {
+    pub fn remove_lookups(&self, num: u64, uses: u64) {
+        if !self.inner.shared.lookup_counts.remove(num, uses) {
             return;
         }
         let mut core = self.inner.core.lock();
@@ -319,21 +319,21 @@ impl Replica {
             let buried = core.drop_unlinked(num);
             drop(core);
             if buried.is_ok() {
-                self.inner.shared.durable.changed();
+                self.inner.shared.durability.notify_changed();
             }
         }
     }
 
     /// Says of each object that is used that its attributes changed: they are shown in another way.
-    pub fn shown_otherwise(&self) {
-        let Some(caches) = self.inner.shared.caches.get() else { return };
-        let all = self.inner.shared.held.all();
+    pub fn invalidate_all_attributes(&self) {
+        let Some(caches) = self.inner.shared.kernel_cache.get() else { return };
+        let all = self.inner.shared.lookup_counts.all();
         all.into_iter().chain([ROOT]).for_each(|num| caches.object_changed(num));
     }
 
     /// Whether an object is used.
-    pub fn is_held(&self, num: u64) -> bool {
-        self.inner.shared.held.is_held(num)
+    pub fn is_looked_up(&self, num: u64) -> bool {
+        self.inner.shared.lookup_counts.contains(num)
     }
 
     /// Goes up when synchronisation has changed something, before [`KernelCache`] hear of it and before anybody sees it.
@@ -342,13 +342,13 @@ impl Replica {
     }
 
     /// Goes up when what was answered could not be kept, and is not so any more.
-    pub fn undone(&self) -> u64 {
-        self.inner.shared.undone.load(Ordering::Relaxed)
+    pub fn rollbacks(&self) -> u64 {
+        self.inner.shared.rollbacks.load(Ordering::Relaxed)
     }
 
     /// Objects that are used now.
-    pub fn held(&self) -> u64 {
-        self.inner.shared.held.len()
+    pub fn looked_up_inodes(&self) -> u64 {
+        self.inner.shared.lookup_counts.len()
     }
 
     /// The last commit of the store that is in this replica.
@@ -363,7 +363,7 @@ impl Replica {
     ///
     /// # Errors
     /// EIO.
-    pub fn is_to_be_offline(&self) -> Result<bool, Errno> {
+    pub fn is_offline_requested(&self) -> Result<bool, Errno> {
         self.read(|core| Ok(core.db.prepare_cached("SELECT 1 FROM meta WHERE key = 'offline'")?.exists([])?))
     }
 
@@ -371,7 +371,7 @@ impl Replica {
     ///
     /// # Errors
     /// EIO, ENOSPC.
-    pub fn note_offline(&self, offline: bool) -> Result<(), Errno> {
+    pub fn set_offline(&self, offline: bool) -> Result<(), Errno> {
         self.change(|core, _| {
             core.begin()?;
             core.db.execute("DELETE FROM meta WHERE key = 'offline'", [])?;
@@ -395,16 +395,16 @@ impl Replica {
 
 impl Inner {
     /// For synchronisation, which is not one of those it gives way to.
-    fn look<T>(&self, read: impl FnOnce(&mut ReplicaDb) -> Result<T>) -> Result<T, Errno> {
+    fn read_in_background<T>(&self, read: impl FnOnce(&mut ReplicaDb) -> Result<T>) -> Result<T, Errno> {
         read(&mut self.core.lock()).map_err(|fail| fail.errno)
     }
 
     fn read<T>(&self, read: impl FnOnce(&mut ReplicaDb) -> Result<T>) -> Result<T, Errno> {
-        read(&mut self.crowd.lock_foreground(&self.core)).map_err(|fail| fail.errno)
+        read(&mut self.foreground.lock_foreground(&self.core)).map_err(|fail| fail.errno)
     }
 
     fn change<T>(&self, change: impl FnOnce(&mut ReplicaDb, &Shared) -> Result<T>) -> Result<T, Errno> {
-        let mut core = self.crowd.lock_foreground(&self.core);
+        let mut core = self.foreground.lock_foreground(&self.core);
         let done = change(&mut core, &self.shared);
         let fail = match done {
             Ok(done) => {
@@ -414,7 +414,7 @@ impl Inner {
                     return Err(fail.errno);
                 }
                 drop(core);
-                self.shared.durable.changed();
+                self.shared.durability.notify_changed();
                 return Ok(done);
             }
             Err(fail) => fail,
@@ -422,7 +422,7 @@ impl Inner {
         if fail.database {
             // Half of a change must not be committed, and there is no telling the halves apart.
             core.roll_back();
-            self.shared.tell_undone(&mut core);
+            self.shared.invalidate_rolled_back(&mut core);
         }
         Err(fail.errno)
     }

@@ -9,8 +9,8 @@ use crate::id::{ObjectId, OwnerId, Seq};
 use crate::object::Kind;
 use crate::replica::data::backing::{BackingDir, unusable};
 use crate::replica::data::open_file;
-use crate::replica::db::inode::{Dirty, Inode, ROOT, State, number};
-use crate::replica::db::{NUMBERS_TOGETHER, ReplicaDb};
+use crate::replica::db::inode::{CacheState, Dirty, Inode, ROOT, number};
+use crate::replica::db::{INO_RESERVATION, ReplicaDb};
 use crate::replica::error::OpError;
 use crate::replica::{Options, ReplicaError};
 
@@ -39,7 +39,7 @@ pub(crate) fn recover(
     core.commit().map_err(failed)?;
     point(Failpoint::ReplicaRecovered).map_err(|errno| failed(errno.into()))?;
     // Those of objects whose making was never committed have numbers from the last reservations.
-    let first = if has_died { 0 } else { core.reserved_until().saturating_sub(2 * NUMBERS_TOGETHER) };
+    let first = if has_died { 0 } else { core.reserved_until().saturating_sub(2 * INO_RESERVATION) };
     remove_unknown(core, files, first)
 }
 
@@ -63,7 +63,7 @@ fn begin_empty(core: &mut ReplicaDb, options: &Options) -> Result<(), OpError> {
         changed: now,
         target: Arc::from([]),
         size: 0,
-        state: State::Complete,
+        state: CacheState::Complete,
         maybe_dirty: false,
         links: 1,
         subdirs: 0,
@@ -120,7 +120,7 @@ fn bury_nameless(core: &mut ReplicaDb) -> Result<(), OpError> {
     core.flush()?;
     for num in numbers(core, "SELECT num FROM object WHERE nlink = 0")? {
         if num != ROOT {
-            core.become_nameless(num)?;
+            core.mark_unlinked(num)?;
             core.drop_unlinked(num)?;
         }
     }

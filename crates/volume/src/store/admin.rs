@@ -84,11 +84,11 @@ pub trait StoreAdmin: MetaStore {
     /// Any other [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
     fn unmark(&self, chunks: &[ChunkId]) -> Result<(), StoreError>;
 
-    /// Deletes the chunks that were marked at `condemned` or before and still are.
+    /// Deletes the chunks that were marked at `marked_before` or before and still are.
     ///
     /// # Errors
     /// Any other [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
-    fn drop_chunks(&self, chunks: &[ChunkId], condemned: Time) -> Result<(), StoreError>;
+    fn drop_chunks(&self, chunks: &[ChunkId], marked_before: Time) -> Result<(), StoreError>;
 
     /// Acquires the lock of the garbage collector from any holder and returns its fencing token: fenced calls of earlier
     /// holders do nothing from now on. So data that only fenced calls change stays as it is read from here on.

@@ -111,17 +111,17 @@ pub trait SyncReplica {
     /// Those of reading.
     fn cursor(&self) -> Result<Seq, Errno>;
 
-    /// What was kept by [`set_mark`](Self::set_mark).
+    /// What was kept by [`set_fingerprint`](Self::set_fingerprint).
     ///
     /// # Errors
     /// Those of reading.
-    fn mark(&self) -> Result<Option<LogFingerprint>, Errno>;
+    fn fingerprint(&self) -> Result<Option<LogFingerprint>, Errno>;
 
     /// Keeps the last entry of the log that was read.
     ///
     /// # Errors
     /// Those of writing.
-    fn set_mark(&self, mark: LogFingerprint) -> Result<(), Errno>;
+    fn set_fingerprint(&self, mark: LogFingerprint) -> Result<(), Errno>;
 
     /// What was kept by [`set_ledger`](Self::set_ledger).
     ///
@@ -161,7 +161,7 @@ pub trait SyncReplica {
     fn change_each(&self, plans: &mut [(LogFingerprint, Box<Plan<'_>>)]) -> Result<(), PlanError> {
         plans.iter_mut().try_for_each(|(mark, plan)| {
             self.change(Some(mark.seq), plan)?;
-            Ok(self.set_mark(*mark)?)
+            Ok(self.set_fingerprint(*mark)?)
         })
     }
 
@@ -170,20 +170,20 @@ pub trait SyncReplica {
     ///
     /// # Errors
     /// Those of reading.
-    fn todo(&self, after: i64, most: usize) -> Result<(DirtySet, Option<i64>), Errno>;
+    fn dirty_set(&self, after: i64, most: usize) -> Result<(DirtySet, Option<i64>), Errno>;
 
     /// Brings what files hold into the store of contents, for some hours at most. `None`: it cannot go now. With its
     /// [`version`](Trees::version) when it was read.
     ///
     /// # Errors
     /// Those of the store of contents, and of reading.
-    fn send(&self, files: Vec<(Ino, Object)>) -> Result<Vec<Contents>, SyncError>;
+    fn upload(&self, files: Vec<(Ino, Object)>) -> Result<Vec<Contents>, SyncError>;
 
     /// Whether somebody has a file open to be written: it may differ from what was agreed on at any moment.
     ///
     /// # Errors
     /// Those of reading.
-    fn is_written(&self, num: Ino) -> Result<bool, Errno> {
+    fn is_open_for_writing(&self, num: Ino) -> Result<bool, Errno> {
         let _ = num;
         Ok(false)
     }
@@ -192,7 +192,7 @@ pub trait SyncReplica {
     ///
     /// # Errors
     /// Those of writing.
-    fn distrust_store(&self, is_distrusted: bool) -> Result<(), Errno> {
+    fn set_rollback_detected(&self, is_distrusted: bool) -> Result<(), Errno> {
         let _ = is_distrusted;
         Ok(())
     }

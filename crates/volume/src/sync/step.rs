@@ -112,9 +112,9 @@ impl<S: SyncReplica> Synchroniser<S> {
     pub fn step(&mut self) -> Result<Step, SyncError> {
         let outcome = self.round();
         match &outcome {
-            Ok(_) => self.site.distrust_store(false)?,
+            Ok(_) => self.site.set_rollback_detected(false)?,
             Err(SyncError::WentBack(_) | SyncError::Store(StoreError::Tampered(_))) => {
-                self.site.distrust_store(true)?;
+                self.site.set_rollback_detected(true)?;
             }
             Err(_) => {}
         }
@@ -323,7 +323,7 @@ impl<S: SyncReplica> Synchroniser<S> {
         let mut after = Some(0);
         while let Some(place) = after {
             let (todo, next) =
-                self.site.todo(place, if together { usize::MAX } else { MAX_BATCH_CHANGES })?;
+                self.site.dirty_set(place, if together { usize::MAX } else { MAX_BATCH_CHANGES })?;
             after = next;
             let begun = self.site.now();
             let (mut items, held) = self.plan(&todo, begun)?;
@@ -390,7 +390,7 @@ impl<S: SyncReplica> Synchroniser<S> {
                 let mut agreed = Vec::with_capacity(same.len());
                 for num in same {
                     // Looked at again until it is closed.
-                    if self.site.is_written(num)? { held += 1 } else { agreed.push(num) }
+                    if self.site.is_open_for_writing(num)? { held += 1 } else { agreed.push(num) }
                 }
                 self.agree(&agreed)?;
                 return Ok((items, held));
@@ -404,7 +404,7 @@ impl<S: SyncReplica> Synchroniser<S> {
                 contents.extend(wanted.into_keys().map(|num| (num, None)));
                 continue;
             }
-            contents.extend(self.site.send(wanted.into_iter().collect())?);
+            contents.extend(self.site.upload(wanted.into_iter().collect())?);
         }
     }
 }
@@ -438,10 +438,10 @@ fn read_on(
     let last = entries.next().filter(|entry| entry.seq == cursor);
     let found = mark_of(&last.ok_or(SyncError::WentBack(cursor))?);
     // None after the whole tree was read, or of an older version.
-    match site.mark()?.filter(|mark| mark.seq == cursor) {
+    match site.fingerprint()?.filter(|mark| mark.seq == cursor) {
         Some(mark) if mark != found => return Err(SyncError::WentBack(cursor)),
         Some(_) => {}
-        None => site.set_mark(found)?,
+        None => site.set_fingerprint(found)?,
     }
     Ok(entries.collect())
 }

@@ -13,7 +13,7 @@ use shunt_volume::id::{NodeName, ObjectId, OwnerId, Seq};
 use shunt_volume::maintenance::collect;
 use shunt_volume::object::{ChunkId, Kind, Time, VersionedObject};
 use shunt_volume::open;
-use shunt_volume::replica::{New, Options, ROOT, Replica, ReplicaSite, StoreFetcher};
+use shunt_volume::replica::{NewObject, Options, ROOT, Replica, StoreFetcher, SyncAdapter};
 use shunt_volume::store::{
     ChunkLocation, LogEntry, MAX_KEPT_RESULTS, MetaStore, Page, Rejected, SqliteStore, StoreError,
     Transaction,
@@ -109,7 +109,7 @@ struct World {
 
 struct Machine {
     replica: Arc<Replica>,
-    sync: Synchroniser<ReplicaSite>,
+    sync: Synchroniser<SyncAdapter>,
 }
 
 impl World {
@@ -136,7 +136,7 @@ impl World {
         let replica = Arc::new(Replica::open(&self.dir.path().join(name), options).unwrap());
         let fetcher = StoreFetcher::new(self.road.clone(), self.volume.content.clone());
         replica.set_fetcher(Some(Arc::new(fetcher)));
-        let site = ReplicaSite::new(replica.clone(), self.road.clone(), self.volume.content.clone());
+        let site = SyncAdapter::new(replica.clone(), self.road.clone(), self.volume.content.clone());
         let sync = Synchroniser::new(site, self.road.clone(), name.parse().unwrap(), rand::random);
         Machine { replica, sync }
     }
@@ -191,7 +191,7 @@ impl Machine {
         let num = match self.replica.lookup(ROOT, name.as_bytes()) {
             Ok(node) => node.ino,
             Err(_) => {
-                let new = New {
+                let new = NewObject {
                     kind: Kind::Regular,
                     mode: 0o644,
                     owner: OwnerId(0),

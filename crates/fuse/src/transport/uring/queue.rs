@@ -25,7 +25,7 @@ pub(crate) type Starter = Arc<dyn Fn(&Arc<Queue>, Work) -> io::Result<()> + Send
 pub(crate) struct Queue {
     id: u16,
     payload: usize,
-    most: usize,
+    max_entries: usize,
     /// Number of entries that the kernel may fill.
     available: AtomicUsize,
     /// Requests received.
@@ -57,7 +57,7 @@ impl Queue {
         Arc::new(Self {
             id,
             payload,
-            most,
+            max_entries: most,
             available: AtomicUsize::new(0),
             progress: AtomicU64::new(0),
             regular_file: AtomicU64::new(0),
@@ -131,7 +131,7 @@ impl Queue {
     }
 
     fn new_entry(self: &Arc<Self>, state: &mut State) -> Option<Arc<Entry>> {
-        if state.entries >= self.most || state.ended {
+        if state.entries >= self.max_entries || state.ended {
             return None;
         }
         let entry = Entry::new(self.clone());

@@ -83,11 +83,11 @@ pub fn open(path: &Path, write: bool) -> Result<Opened> {
 
 /// Reports whether the kernel has marked a block device read-only.
 fn is_protected(path: &Path) -> bool {
-    let told = fs::metadata(path).and_then(|found| {
+    let flag = fs::metadata(path).and_then(|found| {
         let (major, minor) = (rustix::fs::major(found.rdev()), rustix::fs::minor(found.rdev()));
         fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/ro"))
     });
-    told.is_ok_and(|told| told.trim_end() != "0")
+    flag.is_ok_and(|flag| flag.trim_end() != "0")
 }
 
 /// Locks an open image, or a part of it, for as long as it is open; several readers may share it. Retries until [`LOCK_TIMEOUT`],

@@ -23,7 +23,7 @@ pub fn start(replica: &Arc<Replica>, role: RoleArg, size: Option<Size>) -> Resul
     if size.is_some() && role != CacheMode::Cached {
         return Err(usage("--cache-size is for --role cached"));
     }
-    let keep = CachePolicy { role, limit: size.map(|Size(bytes)| bytes) };
+    let keep = CachePolicy { mode: role, limit: size.map(|Size(bytes)| bytes) };
     CacheManager::start(replica.clone(), keep)
         .map_err(|error| failed(format_args!("cannot start a thread: {error}")))
 }
@@ -62,10 +62,10 @@ pub fn report(fs: &VolumeFs) -> SpaceReport {
         report.answer_ms = quality.latency.map(|answer| answer.as_secs_f64() * 1e3);
         report.bytes_per_second = quality.rate.map(|rate| rate as u64);
         report.slow = quality.is_slow;
-        report.contents_away = from.is_gone();
+        report.contents_away = from.has_outage();
     }
     if let Some(tender) = fs.tender() {
-        let CachePolicy { role, limit } = tender.keep();
+        let CachePolicy { mode: role, limit } = tender.policy();
         let name = match role {
             CacheMode::Complete => "complete",
             CacheMode::Cached => "cached",

@@ -33,13 +33,13 @@ pub fn open(
     let Some(known) = known else {
         return open::open(meta, name, secret).map_err(|error| cannot(&error));
     };
-    let (tell, told) = mpsc::channel();
+    let (sender, receiver) = mpsc::channel();
     let (at, of, key) = (meta.clone(), name.clone(), secret.cloned());
     std::thread::Builder::new()
         .name("open-volume".into())
-        .spawn(move || tell.send(open::open(&at, &of, key.as_ref())).is_ok())
+        .spawn(move || sender.send(open::open(&at, &of, key.as_ref())).is_ok())
         .map_err(|error| cannot(&error))?;
-    let why = match told.recv_timeout(CACHED_OPEN_TIMEOUT) {
+    let why = match receiver.recv_timeout(CACHED_OPEN_TIMEOUT) {
         // A tampered store could claim that the log is not sealed, and so have any content accepted.
         Ok(Ok(volume)) if known.sealed.is_some() && volume.described.sealed != known.sealed => {
             let why = "the store was tampered with: it has another description of the volume than the one that this machine \

@@ -105,7 +105,7 @@ pub fn gc(args: &VolumeGcArgs) -> Result<()> {
     let Collected {
         trimmed,
         live,
-        marked: condemned,
+        marked,
         dropped,
         packs,
         bytes,
@@ -116,7 +116,7 @@ pub fn gc(args: &VolumeGcArgs) -> Result<()> {
         forgotten,
     } = done;
     print(format!(
-        "forgotten  {trimmed} versions and names of the past\nin use     {live} pieces\ncondemned  {condemned} just now, to be freed after {}\nfreed      {dropped} pieces, \
+        "forgotten  {trimmed} versions and names of the past\nin use     {live} pieces\ncondemned  {marked} just now, to be freed after {}\nfreed      {dropped} pieces, \
          {packs} packs of {bytes} bytes\nrewritten  {rewritten} packs of which little was in use, to free {saved} bytes after {}\n\
          kept       {stuck} bytes of freed pieces, in packs with others\nlog        from commit {} on\n",
         days(GRACE),

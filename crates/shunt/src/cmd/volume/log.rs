@@ -48,6 +48,6 @@ fn shown(commit: &Commit) -> String {
 }
 
 /// Converts a time of a reply to the local time zone.
-pub fn local(told: &str) -> String {
-    timestamp::parse(told).map_or_else(|| told.to_owned(), timestamp::local)
+pub fn local(text: &str) -> String {
+    timestamp::parse(text).map_or_else(|| text.to_owned(), timestamp::local)
 }

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
-use shunt_fuse::guardian::ask_oneself;
+use shunt_fuse::guardian::run_on_own_mount;
 use shunt_fuse::mount::MountPoint;
 use shunt_fuse::mount::bdi::BdiTuning;
 use shunt_volume::history::View;
@@ -71,7 +71,7 @@ fn serve(args: &VolumeMountArgs) -> Result<()> {
         Arc::new(move |online| {
             runner.set_online(online);
             leases.set_online(online);
-            if let Err(errno) = replica.note_offline(!online) {
+            if let Err(errno) = replica.set_offline(!online) {
                 tracing::warn!(%errno, "whether to be offline is forgotten at the next mount");
             }
         })
@@ -135,7 +135,7 @@ fn serve(args: &VolumeMountArgs) -> Result<()> {
 /// Returns the action that reloads the table of owners from its file.
 fn reload(table: owners::Table, replica: Arc<Replica>) -> Arc<dyn Fn() + Send + Sync> {
     Arc::new(move || match table.read_again() {
-        Ok(()) => replica.shown_otherwise(),
+        Ok(()) => replica.invalidate_all_attributes(),
         Err(failure) => tracing::error!("owners stay as they were: {failure}"),
     })
 }
@@ -147,11 +147,11 @@ fn first_lookup(point: &MountPoint) -> Result<()> {
         let known = statx(CWD, point.path(), AtFlags::STATX_FORCE_SYNC, StatxFlags::MODE);
         known.is_ok_and(|known| u32::from(known.stx_mode) & 0o777 == 0)
     };
-    ask_oneself(|| (0..MAX_LOOKUP_ATTEMPTS).any(|_| !is_closed())).map(drop).map_err(failed)
+    run_on_own_mount(|| (0..MAX_LOOKUP_ATTEMPTS).any(|_| !is_closed())).map(drop).map_err(failed)
 }
 
 pub(super) fn fs_status(fs: &VolumeFs) -> FsStatus {
-    FsStatus { nodes: fs.replica().held(), volume: Some(report(fs)), ..FsStatus::default() }
+    FsStatus { nodes: fs.replica().looked_up_inodes(), volume: Some(report(fs)), ..FsStatus::default() }
 }
 
 fn report(fs: &VolumeFs) -> VolumeReport {
@@ -161,7 +161,7 @@ fn report(fs: &VolumeFs) -> VolumeReport {
         node: replica.node_name().to_string(),
         cache: replica.directory().display().to_string(),
         pending: replica.pending_count().unwrap_or(0),
-        objects_known: replica.held(),
+        objects_known: replica.looked_up_inodes(),
         read_only: fs.is_read_only(),
         ..VolumeReport::default()
     };

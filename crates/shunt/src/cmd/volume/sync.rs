@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use shunt_volume::id::NodeName;
 use shunt_volume::lease::Leases;
-use shunt_volume::replica::{Replica, ReplicaSite, StoreFetcher};
+use shunt_volume::replica::{Replica, StoreFetcher, SyncAdapter};
 use shunt_volume::sync::{LinkState, Runner, Synchroniser};
 use shunt_volume::volume::Volume;
 
@@ -21,10 +21,10 @@ pub type Started = (Arc<Runner>, Arc<Leases>, Arc<StoreFetcher>);
 /// Starts the synchronisation.
 pub fn start(replica: &Arc<Replica>, volume: &Volume, node: &NodeName) -> Result<Started> {
     let (meta, contents) = (volume.meta.clone(), volume.content.clone());
-    let site = ReplicaSite::new(replica.clone(), meta.clone(), contents.clone());
+    let site = SyncAdapter::new(replica.clone(), meta.clone(), contents.clone());
     let synchroniser = Synchroniser::new(site, meta.clone(), node.clone(), rand::random::<u128>);
     let cannot = |error| failed(format_args!("cannot start a thread: {error}"));
-    let online = !replica.is_to_be_offline().unwrap_or_default();
+    let online = !replica.is_offline_requested().unwrap_or_default();
     if !online {
         tracing::warn!("the store is left alone, as before: `shunt volume online` ends that");
     }
@@ -32,7 +32,8 @@ pub fn start(replica: &Arc<Replica>, volume: &Volume, node: &NodeName) -> Result
     let waker = runner.waker();
     replica.set_watcher(Some(Box::new(move || waker.wake())));
     let waker = runner.waker();
-    let from = StoreFetcher::new(meta.clone(), contents).reachable_as(move || waker.online()).probed();
+    let from =
+        StoreFetcher::new(meta.clone(), contents).with_reachability(move || waker.online()).with_probing();
     let from = Arc::new(from);
     replica.set_fetcher(Some(from.clone()));
     let probed = from.clone();

@@ -18,12 +18,12 @@ use crate::id::ObjectId;
 use crate::object::{Content, Layout};
 use crate::replica::db::ReplicaDb;
 use crate::replica::db::basis_cache::BasisFile;
-use crate::replica::db::inode::{State, number};
+use crate::replica::db::inode::{CacheState, number};
 use crate::replica::error::{OpError, Result, errno};
 use crate::replica::{Inner, Replica};
 
 /// Brought by one call: what came before is noted, should the next fail.
-const STEP: u64 = 32 << 20;
+const FETCH_STEP_BYTES: u64 = 32 << 20;
 
 /// A file of which all is wanted, with its empty backing file.
 #[derive(Debug)]
@@ -55,7 +55,7 @@ pub trait Fetcher: Send + Sync {
     ///
     /// # Errors
     /// As for [`fetch`](Self::fetch).
-    fn fetch_changed(
+    fn fetch_with_basis(
         &self,
         id: ObjectId,
         content: &Content,
@@ -80,7 +80,7 @@ pub trait Fetcher: Send + Sync {
     }
 
     /// Whether files that have come are to be [verified](Self::verify).
-    fn verifies(&self) -> bool {
+    fn needs_verification(&self) -> bool {
         false
     }
 
@@ -133,25 +133,25 @@ enum FetchOutcome {
 
 /// What is on its way. Ranges of one content never overlap: each is of whole pieces.
 #[derive(Default)]
-pub(crate) struct Fetching {
-    flights: Mutex<HashMap<u64, Vec<Range<u64>>>>,
-    landed: Condvar,
+pub(crate) struct InflightFetches {
+    inflight: Mutex<HashMap<u64, Vec<Range<u64>>>>,
+    finished: Condvar,
 }
 
 /// A range that this thread brings, and nobody else.
 pub(crate) struct InflightRange<'a> {
-    fetching: &'a Fetching,
+    fetching: &'a InflightFetches,
     num: u64,
     range: Range<u64>,
 }
 
-impl Fetching {
+impl InflightFetches {
     /// What of a range nobody brings yet, from its beginning on; `None` once somebody has, who was waited for.
     fn take(&self, num: u64, range: Range<u64>) -> Option<InflightRange<'_>> {
-        let mut flights = self.flights.lock();
+        let mut flights = self.inflight.lock();
         let under_way = flights.entry(num).or_default();
         if under_way.iter().any(|flight| flight.contains(&range.start) || *flight == range) {
-            self.landed.wait(&mut flights);
+            self.finished.wait(&mut flights);
             return None;
         }
         let next = under_way.iter().map(|flight| flight.start).filter(|start| *start > range.start).min();
@@ -161,10 +161,10 @@ impl Fetching {
     }
 
     /// Once nobody brings any part of a file: nobody does as long as this is held.
-    pub(crate) fn hold(&self, num: u64) -> InflightRange<'_> {
-        let mut flights = self.flights.lock();
+    pub(crate) fn lock_file(&self, num: u64) -> InflightRange<'_> {
+        let mut flights = self.inflight.lock();
         while flights.contains_key(&num) {
-            self.landed.wait(&mut flights);
+            self.finished.wait(&mut flights);
         }
         flights.entry(num).or_default().push(0..u64::MAX);
         InflightRange { fetching: self, num, range: 0..u64::MAX }
@@ -172,7 +172,7 @@ impl Fetching {
 
     /// What of a whole file nobody brings yet: all of it, or `None` if any part is under way; does not wait.
     pub(crate) fn try_take(&self, num: u64, size: u64) -> Option<InflightRange<'_>> {
-        let mut flights = self.flights.lock();
+        let mut flights = self.inflight.lock();
         let under_way = flights.entry(num).or_default();
         if !under_way.is_empty() {
             return None;
@@ -184,14 +184,14 @@ impl Fetching {
 
 impl Drop for InflightRange<'_> {
     fn drop(&mut self) {
-        let mut flights = self.fetching.flights.lock();
+        let mut flights = self.fetching.inflight.lock();
         if let Some(under_way) = flights.get_mut(&self.num) {
             under_way.retain(|range| *range != self.range);
             if under_way.is_empty() {
                 flights.remove(&self.num);
             }
         }
-        self.fetching.landed.notify_all();
+        self.fetching.finished.notify_all();
     }
 }
 
@@ -205,7 +205,7 @@ impl Replica {
     }
 
     /// Whether the way to the store has room for what nobody waits for.
-    pub fn is_way_fast(&self) -> bool {
+    pub fn is_link_fast(&self) -> bool {
         self.inner.shared.fetcher.read().as_ref().is_none_or(|fetcher| fetcher.is_fast())
     }
 
@@ -220,11 +220,11 @@ impl Replica {
         session: u64,
         range: Range<u64>,
     ) -> Result<Range<u64>, Errno> {
-        self.holds_still(num, session)?;
+        self.ensure_latest(num, session)?;
         self.ensure_present(num, range.clone())?;
-        let here = self.inner.here(num, &range)?;
+        let here = self.inner.present_around(num, &range)?;
         // What came last may be of another version, in the file of that.
-        self.holds_still(num, session)?;
+        self.ensure_latest(num, session)?;
         Ok(here)
     }
 
@@ -233,11 +233,11 @@ impl Replica {
     /// # Errors
     /// ESTALE where it holds something else by now.
     pub fn read_on(&self, num: u64, session: u64, range: &Range<u64>) -> Result<(), Errno> {
-        self.inner.shared.ahead.read(&self.inner, num, range, None);
-        self.holds_still(num, session)
+        self.inner.shared.prefetcher.read(&self.inner, num, range, None);
+        self.ensure_latest(num, session)
     }
 
-    fn holds_still(&self, num: u64, session: u64) -> Result<(), Errno> {
+    fn ensure_latest(&self, num: u64, session: u64) -> Result<(), Errno> {
         let current = self.inner.core.lock().opens.get(&num).map(|open| open.session);
         if current == Some(session) { Ok(()) } else { Err(Errno::STALE) }
     }
@@ -246,14 +246,14 @@ impl Replica {
 impl Inner {
     fn ensure_present_for_user(&self, num: u64, range: Range<u64>) -> Result<(), Errno> {
         let Some((_, content, _)) = self.missing(num, &range)? else {
-            self.shared.ahead.read(self, num, &range, None);
+            self.shared.prefetcher.read(self, num, &range, None);
             return Ok(());
         };
         let _urgent = priority::begin();
-        self.shared.ahead.read(self, num, &range, Some(content.size));
+        self.shared.prefetcher.read(self, num, &range, Some(content.size));
         self.ensure_present(num, range).inspect_err(|errno| {
             if *errno == Errno::NETUNREACH {
-                self.note_offline_miss(num);
+                self.record_offline_miss(num);
             }
         })
     }
@@ -268,11 +268,11 @@ impl Inner {
                 if fetcher.is_some_and(|fetcher| !fetcher.allows_inline(id, &content)) {
                     return Err(Errno::IO);
                 }
-                self.unfold(num, &content, bytes)?;
+                self.write_inline(num, &content, bytes)?;
                 continue;
             }
             let fetcher = fetcher.filter(|fetcher| fetcher.is_reachable()).ok_or(Errno::NETUNREACH)?;
-            let part = part.start..part.end.min(part.start.saturating_add(STEP));
+            let part = part.start..part.end.min(part.start.saturating_add(FETCH_STEP_BYTES));
             let extent = match part.is_empty() {
                 true => part,
                 false => fetcher.extent(&content, part)?,
@@ -296,35 +296,35 @@ impl Inner {
         content: &Content,
         part: Range<u64>,
     ) -> Result<(), Errno> {
-        let Some(file) = self.empty(num, content)? else { return Ok(()) };
+        let Some(file) = self.prepare_backing(num, content)? else { return Ok(()) };
         // Held until the lock is free again: the last of a large file takes long to go.
-        let before = self.core.lock().replaced.basis(num);
+        let before = self.core.lock().refetch_queue.basis(num);
         let brought = match &before {
             _ if part.is_empty() => part.clone(),
-            Some(before) => fetcher.fetch_changed(id, content, part.clone(), &file, before)?,
+            Some(before) => fetcher.fetch_with_basis(id, content, part.clone(), &file, before)?,
             None => fetcher.fetch(id, content, part.clone(), &file)?,
         };
         if brought.start > part.start || brought.end <= part.start && !part.is_empty() {
             tracing::error!("bytes {part:?} of object {num} were wanted, {brought:?} were brought");
             return Err(Errno::IO);
         }
-        self.note_fetched(&[(num, content, brought, &file)])
+        self.record_fetched(&[(num, content, brought, &file)])
     }
 
     /// A very small file is in the database: no store is asked for it.
-    fn unfold(&self, num: u64, content: &Content, bytes: &[u8]) -> Result<(), Errno> {
+    fn write_inline(&self, num: u64, content: &Content, bytes: &[u8]) -> Result<(), Errno> {
         let Some(_flight) = self.shared.fetching.take(num, 0..content.size) else { return Ok(()) };
-        let Some(file) = self.empty(num, content)? else { return Ok(()) };
+        let Some(file) = self.prepare_backing(num, content)? else { return Ok(()) };
         file.write_all_at(bytes, 0).map_err(errno)?;
-        self.note_fetched(&[(num, content, 0..content.size, &file)])
+        self.record_fetched(&[(num, content, 0..content.size, &file)])
     }
 
     /// The backing file of a content that comes; `None` where the object does not hold it any more: that of another version
     /// would be written to.
-    pub(crate) fn empty(&self, num: u64, content: &Content) -> Result<Option<File>, Errno> {
+    pub(crate) fn prepare_backing(&self, num: u64, content: &Content) -> Result<Option<File>, Errno> {
         self.finish_reaping(num)?;
         self.read(|core| {
-            if core.node(num)?.state == State::Complete || !core.content(num)?.is_same(content) {
+            if core.node(num)?.state == CacheState::Complete || !core.content(num)?.is_same(content) {
                 return Ok(None);
             }
             let file = self.shared.files.open_or_create(num)?;
@@ -340,9 +340,9 @@ impl Inner {
     ///
     /// # Errors
     /// EIO where a file was refused; those of the database.
-    pub(crate) fn note_fetched(&self, all: &[FetchedRange<'_>]) -> Result<(), Errno> {
+    pub(crate) fn record_fetched(&self, all: &[FetchedRange<'_>]) -> Result<(), Errno> {
         point(Failpoint::FetchBrought)?;
-        let verifier = self.shared.fetcher.read().clone().filter(|fetcher| fetcher.verifies());
+        let verifier = self.shared.fetcher.read().clone().filter(|fetcher| fetcher.needs_verification());
         let (mut complete, mut refused) = (Vec::new(), None);
         let (mut rest, mut is_verified) = ((0..all.len()).collect::<Vec<_>>(), verifier.is_none());
         loop {
@@ -350,7 +350,7 @@ impl Inner {
                 let mut unverified = Vec::new();
                 for &n in &rest {
                     let (num, content, range, file) = &all[n];
-                    match core.brought(*num, content, range.clone(), file, is_verified) {
+                    match core.record_range(*num, content, range.clone(), file, is_verified) {
                         Ok(FetchOutcome::Part) => {}
                         Ok(FetchOutcome::Complete) => complete.push(*num),
                         Ok(FetchOutcome::Unverified(id)) => unverified.push((n, id)),
@@ -369,24 +369,24 @@ impl Inner {
                 match verifier.verify(id, content, file) {
                     Ok(()) => rest.push(n),
                     Err(errno) => {
-                        self.change(|core, _| core.refuse(*num, content))?;
+                        self.change(|core, _| core.discard_content(*num, content))?;
                         refused = Some(errno);
                     }
                 }
             }
             is_verified = true;
         }
-        self.shared.space.notify();
-        if let Some(caches) = self.shared.caches.get() {
+        self.shared.cache_changed.notify();
+        if let Some(caches) = self.shared.kernel_cache.get() {
             complete.iter().for_each(|num| caches.object_changed(*num));
         }
         refused.map_or(Ok(()), Err)
     }
 
     /// What is here around a range, as long as the file is open.
-    fn here(&self, num: u64, range: &Range<u64>) -> Result<Range<u64>, Errno> {
+    fn present_around(&self, num: u64, range: &Range<u64>) -> Result<Range<u64>, Errno> {
         self.read(|core| {
-            if core.node(num)?.state == State::Complete {
+            if core.node(num)?.state == CacheState::Complete {
                 return Ok(0..u64::MAX);
             }
             let size = core.content(num)?.size;
@@ -400,7 +400,7 @@ impl Inner {
     pub(crate) fn missing(&self, num: u64, range: &Range<u64>) -> Result<Option<MissingRange>, Errno> {
         self.read(|core| {
             let node = core.node(num)?;
-            if node.state == State::Complete || !node.is_regular() {
+            if node.state == CacheState::Complete || !node.is_regular() {
                 return Ok(None);
             }
             let content = Arc::new(core.content(num)?);
@@ -435,13 +435,13 @@ impl ReplicaDb {
         self.begin()?;
         let query = "SELECT coalesce(sum(past - first), 0) FROM present WHERE num = ?1";
         let sum: i64 = self.db.prepare_cached(query)?.query_row([num as i64], |row| row.get(0))?;
-        self.here = self.here.saturating_sub(number(sum));
+        self.cached_bytes = self.cached_bytes.saturating_sub(number(sum));
         self.db.prepare_cached("DELETE FROM present WHERE num = ?1")?.execute([num as i64])?;
         Ok(())
     }
 
     /// A range of a content is here. Where that would make a file complete whose digest was not verified, nothing is noted.
-    fn brought(
+    fn record_range(
         &mut self,
         num: u64,
         content: &Content,
@@ -452,7 +452,7 @@ impl ReplicaDb {
         let mut node = self.node(num)?;
         // It may have been replaced meanwhile, or have left: its file with it.
         let is_gone = rustix::fs::fstat(into)?.st_nlink == 0;
-        if is_gone || node.state == State::Complete || !self.content(num)?.is_same(content) {
+        if is_gone || node.state == CacheState::Complete || !self.content(num)?.is_same(content) {
             return Ok(FetchOutcome::Part);
         }
         let mut all = self.present(num)?;
@@ -471,19 +471,19 @@ impl ReplicaDb {
         }
         self.forget_present(num)?;
         if is_complete {
-            node.state = State::Complete;
+            node.state = CacheState::Complete;
         } else {
             let mut insert = self.db.prepare_cached("INSERT INTO present VALUES (?1, ?2, ?3)")?;
             for range in &merged {
                 insert.execute(params![num as i64, range.start as i64, range.end as i64])?;
-                self.here = self.here.saturating_add(range.end - range.start);
+                self.cached_bytes = self.cached_bytes.saturating_add(range.end - range.start);
             }
-            node.state = State::Partial;
+            node.state = CacheState::Partial;
         }
-        self.note_unsynced(num)?;
+        self.record_unsynced(num)?;
         // It came to be opened: it is not the first to leave. What comes again by itself has the place it had.
-        if !self.replaced.contains(num) || self.opens.contains_key(&num) {
-            self.note_open(num)?;
+        if !self.refetch_queue.contains(num) || self.opens.contains_key(&num) {
+            self.record_open(num)?;
         }
         if is_complete {
             self.finish_refetch(num)?;
@@ -493,13 +493,13 @@ impl ReplicaDb {
     }
 
     /// Nothing of a content is here: what came is something else.
-    fn refuse(&mut self, num: u64, content: &Content) -> Result<()> {
+    fn discard_content(&mut self, num: u64, content: &Content) -> Result<()> {
         let mut node = self.node(num)?;
-        if node.state == State::Complete || !self.content(num)?.is_same(content) {
+        if node.state == CacheState::Complete || !self.content(num)?.is_same(content) {
             return Ok(());
         }
         self.forget_present(num)?;
-        node.state = State::Absent;
+        node.state = CacheState::Absent;
         self.save(node);
         Ok(())
     }

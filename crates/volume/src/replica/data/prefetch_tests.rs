@@ -19,7 +19,7 @@ use crate::replica::*;
 const PIECE: u64 = 1 << 20;
 
 /// A store of pieces of 1 MiB, that notes what it is asked for.
-struct Noting {
+struct RecordingFetcher {
     asked: Mutex<Vec<Range<u64>>>,
     /// Requests for several files.
     together: AtomicUsize,
@@ -28,7 +28,7 @@ struct Noting {
     takes: Duration,
 }
 
-impl Noting {
+impl RecordingFetcher {
     fn new(takes: Duration) -> Arc<Self> {
         Arc::new(Self {
             asked: Mutex::default(),
@@ -44,7 +44,7 @@ impl Noting {
     }
 }
 
-impl Fetcher for Noting {
+impl Fetcher for RecordingFetcher {
     fn fetch(
         &self,
         _: ObjectId,
@@ -82,7 +82,7 @@ impl Fetcher for Noting {
     }
 }
 
-fn open(path: &Path, fetcher: Arc<Noting>) -> Arc<Replica> {
+fn open(path: &Path, fetcher: Arc<RecordingFetcher>) -> Arc<Replica> {
     let replica = Arc::new(Replica::open(path, Options::new("v", "here".parse().unwrap())).unwrap());
     replica.set_fetcher(Some(fetcher));
     replica
@@ -99,7 +99,7 @@ fn wait(what: &str, done: impl Fn() -> bool) {
 #[test]
 fn readers_of_one_range_fetch_it_once() {
     let dir = tempfile::tempdir().unwrap();
-    let store = Noting::new(Duration::from_millis(50));
+    let store = RecordingFetcher::new(Duration::from_millis(50));
     let replica = open(dir.path(), store.clone());
     replica.read_ahead(false);
     let size = 4 * PIECE + 7;
@@ -128,7 +128,7 @@ fn readers_of_one_range_fetch_it_once() {
 #[test]
 fn the_rest_of_a_file_comes_before_it_is_read() {
     let dir = tempfile::tempdir().unwrap();
-    let store = Noting::new(Duration::ZERO);
+    let store = RecordingFetcher::new(Duration::ZERO);
     let replica = open(dir.path(), store.clone());
     let size = 40 * PIECE;
     let (read, jumped, slow) = (
@@ -141,7 +141,7 @@ fn the_rest_of_a_file_comes_before_it_is_read() {
     wait("what is ahead", || store.bytes() >= 8 * PIECE);
     // Read to its end, each piece came once.
     (16..size / step).for_each(|n| replica.ensure_present(read, n * step..(n + 1) * step).unwrap());
-    wait("all", || replica.get(read).unwrap().state == State::Complete);
+    wait("all", || replica.get(read).unwrap().state == CacheState::Complete);
     assert_eq!(store.bytes(), size);
     // Who reads here and there gets no more than that.
     store.asked.lock().clear();
@@ -161,7 +161,7 @@ fn the_rest_of_a_file_comes_before_it_is_read() {
 #[test]
 fn small_files_of_a_walk_come_together() {
     let dir = tempfile::tempdir().unwrap();
-    let store = Noting::new(Duration::from_millis(1));
+    let store = RecordingFetcher::new(Duration::from_millis(1));
     let replica = open(dir.path(), store.clone());
     let nums: Vec<u64> = (0..400).map(|n| stored(&replica, ROOT, &format!("{n:04}"), 5000)).collect();
     for num in &nums {
@@ -180,7 +180,7 @@ fn small_files_of_a_walk_come_together() {
 #[test]
 fn what_is_not_here_fails_at_once_and_is_told() {
     let dir = tempfile::tempdir().unwrap();
-    let store = Noting::new(Duration::ZERO);
+    let store = RecordingFetcher::new(Duration::ZERO);
     let replica = open(dir.path(), store.clone());
     replica.read_ahead(false);
     let (one, other) = (stored(&replica, ROOT, "one", PIECE), stored(&replica, ROOT, "other", PIECE));
@@ -199,7 +199,7 @@ fn what_is_not_here_fails_at_once_and_is_told() {
 #[test]
 fn a_very_small_file_needs_no_store() {
     let dir = tempfile::tempdir().unwrap();
-    let replica = open(dir.path(), Noting::new(Duration::ZERO));
+    let replica = open(dir.path(), RecordingFetcher::new(Duration::ZERO));
     replica.set_fetcher(None);
     let (small, empty) = (stored(&replica, ROOT, "small", 5), stored(&replica, ROOT, "empty", 0));
     for (num, bytes) in [(small, &b"small"[..]), (empty, b"")] {
@@ -227,7 +227,7 @@ fn a_very_small_file_needs_no_store() {
 fn what_is_not_on_the_disk_for_sure_comes_again() {
     for machine in [false, true] {
         let dir = tempfile::tempdir().unwrap();
-        let store = Noting::new(Duration::ZERO);
+        let store = RecordingFetcher::new(Duration::ZERO);
         let mut options = Options::new("v", "here".parse().unwrap());
         options.background = false;
         let replica = Replica::open(dir.path(), options.clone()).unwrap();
@@ -251,7 +251,10 @@ fn what_is_not_on_the_disk_for_sure_comes_again() {
         let replica = Replica::open(dir.path(), options).unwrap();
         replica.set_fetcher(Some(store.clone()));
         let states = [came, written].map(|num| replica.get(num).unwrap().state);
-        assert_eq!(states, [if machine { State::Absent } else { State::Complete }, State::Complete]);
+        assert_eq!(
+            states,
+            [if machine { CacheState::Absent } else { CacheState::Complete }, CacheState::Complete]
+        );
         store.asked.lock().clear();
         replica.ensure_present(came, 0..u64::MAX).unwrap();
         assert_eq!(store.bytes(), if machine { PIECE } else { 0 });
@@ -283,7 +286,7 @@ fn replace(replica: &Replica, num: u64) {
 #[test]
 fn a_version_that_is_gone_is_not_read_as_zeros() {
     let dir = tempfile::tempdir().unwrap();
-    let store = Noting::new(Duration::ZERO);
+    let store = RecordingFetcher::new(Duration::ZERO);
     let replica = open(dir.path(), store);
     let num = stored(&replica, ROOT, "file", 4 * PIECE);
     let opened = replica.open_file(num, false, false).unwrap();
@@ -300,7 +303,7 @@ fn a_version_that_is_gone_is_not_read_as_zeros() {
 #[test]
 fn what_is_here_is_told_and_read_on_as_long_as_it_is_the_version() {
     let dir = tempfile::tempdir().unwrap();
-    let replica = open(dir.path(), Noting::new(Duration::ZERO));
+    let replica = open(dir.path(), RecordingFetcher::new(Duration::ZERO));
     replica.read_ahead(false);
     let num = stored(&replica, ROOT, "file", 5 * PIECE);
     let session = replica.open_file(num, false, false).unwrap().session;
@@ -319,7 +322,7 @@ fn what_is_here_is_told_and_read_on_as_long_as_it_is_the_version() {
 #[test]
 fn a_version_that_goes_while_it_comes_is_not_read_as_zeros() {
     let dir = tempfile::tempdir().unwrap();
-    let store = Noting::new(Duration::from_millis(100));
+    let store = RecordingFetcher::new(Duration::from_millis(100));
     let replica = open(dir.path(), store.clone());
     replica.read_ahead(false);
     let num = stored(&replica, ROOT, "file", 5 * PIECE);

@@ -10,7 +10,7 @@ use rustix::io::Errno;
 
 use crate::id::ObjectId;
 use crate::object::{Content, Layout, Segment};
-use crate::replica::cache::eviction_tests::{Everything, open, read, state, stored, whole};
+use crate::replica::cache::eviction_tests::{AllContents, open, read, state, stored, whole};
 use crate::replica::*;
 
 const BLOCK: u64 = 4096;
@@ -58,10 +58,10 @@ fn until(what: &str, done: impl Fn() -> bool) {
 }
 
 /// So long a tender that has nothing to do was given to do something.
-const A_WHILE: Duration = Duration::from_millis(300);
+const IDLE_DELAY: Duration = Duration::from_millis(300);
 
 fn cached(limit: Option<u64>) -> CachePolicy {
-    CachePolicy { role: CacheMode::Cached, limit }
+    CachePolicy { mode: CacheMode::Cached, limit }
 }
 
 #[test]
@@ -74,7 +74,7 @@ fn what_was_here_completely_is_wanted_again_and_nothing_else() {
         read(&replica, num);
     }
     replica.ensure_present(part, 0..1).unwrap();
-    assert_eq!(state(&replica, part), State::Partial);
+    assert_eq!(state(&replica, part), CacheState::Partial);
     replica.change(|core, _| core.evict_file(left)).unwrap();
     for num in [had, part, never, left, gone, emptied] {
         replace(&replica, num, SIZE);
@@ -123,7 +123,7 @@ fn what_is_here_in_part_goes_where_the_same_bytes_are_cut_otherwise() {
         replica.apply(apply).unwrap();
     }
     let states = [had, part, same].map(|num| state(&replica, num));
-    assert_eq!(states, [State::Complete, State::Absent, State::Partial]);
+    assert_eq!(states, [CacheState::Complete, CacheState::Absent, CacheState::Partial]);
 }
 
 #[test]
@@ -150,7 +150,7 @@ fn who_had_a_file_has_it_again_before_asking() {
         .make(
             ROOT,
             b"written",
-            New {
+            NewObject {
                 kind: crate::object::Kind::Regular,
                 mode: 0o644,
                 owner: crate::id::OwnerId(0),
@@ -163,20 +163,20 @@ fn who_had_a_file_has_it_again_before_asking() {
     read(&replica, had);
     // None but those that are asked for.
     let remote =
-        CacheManager::start(replica.clone(), CachePolicy { role: CacheMode::Remote, limit: None }).unwrap();
+        CacheManager::start(replica.clone(), CachePolicy { mode: CacheMode::Remote, limit: None }).unwrap();
     let opened = replica.open_file(had, false, false).unwrap();
     for num in [had, never, written] {
         replace(&replica, num, SIZE);
     }
-    std::thread::sleep(A_WHILE);
-    assert_eq!(state(&replica, had), State::Absent, "it came to a node that keeps nothing");
+    std::thread::sleep(IDLE_DELAY);
+    assert_eq!(state(&replica, had), CacheState::Absent, "it came to a node that keeps nothing");
     drop(remote);
     let tender = CacheManager::start(replica.clone(), cached(None)).unwrap();
     until("they come again", || {
-        [had, written].iter().all(|num| state(&replica, *num) == State::Complete)
+        [had, written].iter().all(|num| state(&replica, *num) == CacheState::Complete)
             && tender.missing_files() == 0
     });
-    assert_eq!(state(&replica, never), State::Absent);
+    assert_eq!(state(&replica, never), CacheState::Absent);
     replica.release_open(had, false, opened.session);
     replica.set_fetcher(None);
     for num in [had, written] {
@@ -186,8 +186,8 @@ fn who_had_a_file_has_it_again_before_asking() {
 
 #[test]
 fn nothing_comes_again_over_a_slow_way() {
-    struct Slow(AtomicBool);
-    impl Fetcher for Slow {
+    struct SlowFetcher(AtomicBool);
+    impl Fetcher for SlowFetcher {
         fn fetch(
             &self,
             id: ObjectId,
@@ -195,7 +195,7 @@ fn nothing_comes_again_over_a_slow_way() {
             range: Range<u64>,
             into: &File,
         ) -> Result<Range<u64>, Errno> {
-            Everything.fetch(id, content, range, into)
+            AllContents.fetch(id, content, range, into)
         }
 
         fn is_fast(&self) -> bool {
@@ -206,15 +206,15 @@ fn nothing_comes_again_over_a_slow_way() {
     let replica = Arc::new(open(dir.path()));
     let num = stored(&replica, ROOT, "file", SIZE);
     read(&replica, num);
-    let slow = Arc::new(Slow(false.into()));
+    let slow = Arc::new(SlowFetcher(false.into()));
     replica.set_fetcher(Some(slow.clone()));
     replace(&replica, num, SIZE);
     let _tender = CacheManager::start(replica.clone(), cached(None)).unwrap();
-    std::thread::sleep(A_WHILE);
-    assert_eq!(state(&replica, num), State::Absent);
+    std::thread::sleep(IDLE_DELAY);
+    assert_eq!(state(&replica, num), CacheState::Absent);
     slow.0.store(true, Ordering::Relaxed);
-    replica.notify_space();
-    until("it comes", || state(&replica, num) == State::Complete);
+    replica.notify_cache_change();
+    until("it comes", || state(&replica, num) == CacheState::Complete);
 }
 
 #[test]
@@ -228,19 +228,19 @@ fn nothing_leaves_for_what_comes_again() {
     let limit = 4 * SIZE;
     replace(&replica, nums[0], SIZE + BLOCK);
     let _tender = CacheManager::start(replica.clone(), cached(Some(limit))).unwrap();
-    std::thread::sleep(A_WHILE);
-    let there = || nums.iter().map(|num| state(&replica, *num) == State::Complete).collect::<Vec<_>>();
+    std::thread::sleep(IDLE_DELAY);
+    let there = || nums.iter().map(|num| state(&replica, *num) == CacheState::Complete).collect::<Vec<_>>();
     assert_eq!(there(), [false, true, true, true], "there was no room for it");
     // Another one gives it the room.
     replace(&replica, nums[1], SIZE - BLOCK);
     until("it fits", || there() == [true; 4]);
-    assert_eq!(replica.here(), limit);
+    assert_eq!(replica.cached_bytes(), limit);
     // It came by itself: it is still the first to leave.
     let more = stored(&replica, ROOT, "more", BLOCK);
     read(&replica, more);
-    until("one leaves", || replica.here() <= limit);
+    until("one leaves", || replica.cached_bytes() <= limit);
     assert_eq!(there(), [false, true, true, true]);
-    std::thread::sleep(A_WHILE);
+    std::thread::sleep(IDLE_DELAY);
     assert_eq!(there(), [false, true, true, true], "what left by itself came again");
 }
 
@@ -249,7 +249,7 @@ fn several() -> Vec<Segment> {
 }
 
 fn kept(replica: &Replica, num: u64) -> bool {
-    replica.inner.core.lock().replaced.basis(num).is_some()
+    replica.inner.core.lock().refetch_queue.basis(num).is_some()
 }
 
 #[test]
@@ -299,11 +299,11 @@ fn what_files_held_before_is_kept_of_few_and_until_it_is_of_no_use() {
         assert!(!kept(&replica, *num), "{num}");
     }
     // No more than the cache may hold.
-    let here = replica.here();
+    let here = replica.cached_bytes();
     replica.shrink_basis_cache(Some(here + 2 * SIZE));
     let left: Vec<u64> = nums.iter().copied().filter(|num| kept(&replica, *num)).collect();
     assert_eq!(left, nums[38..]);
-    let before = Arc::downgrade(&replica.inner.core.lock().replaced.basis(nums[39]).unwrap());
+    let before = Arc::downgrade(&replica.inner.core.lock().refetch_queue.basis(nums[39]).unwrap());
     read(&replica, nums[39]);
     until("the old file is closed", || before.upgrade().is_none());
 }

@@ -20,14 +20,14 @@ use crate::runtime::runtime;
 use crate::store::MetaStore;
 
 /// Pieces that are remembered, of the files that were wanted last.
-const MAX_CACHED_PIECES: usize = 1 << 18;
+const MAX_CACHED_SEGMENTS: usize = 1 << 18;
 
 /// Larger files of a volume whose log is sealed are not read again, once all of them has come, to compare their digests: whoever
 /// reads the end of one would wait for that.
-const VERIFIED_MAX_BYTES: u64 = 256 << 20;
+const MAX_VERIFIED_BYTES: u64 = 256 << 20;
 
 /// The pieces of a content, by its digest.
-type CachedPieces = ([u8; 32], Arc<Vec<Segment>>);
+type CachedSegments = ([u8; 32], Arc<Vec<Segment>>);
 
 /// Brings what is wanted from where a volume is.
 pub struct StoreFetcher {
@@ -36,12 +36,12 @@ pub struct StoreFetcher {
     /// Has them.
     contents: ContentStore,
     /// Pieces by digest, the last wanted last.
-    pieces: Mutex<Vec<CachedPieces>>,
+    pieces: Mutex<Vec<CachedSegments>>,
     reachable: Reachable,
     /// Once it was out of reach nobody waits for each file anew.
-    gone: Arc<Outage>,
+    outage: Arc<Outage>,
     /// It is asked whether it is back.
-    is_probed: bool,
+    probes_outage: bool,
 }
 
 impl StoreFetcher {
@@ -52,27 +52,27 @@ impl StoreFetcher {
             contents,
             pieces: Mutex::default(),
             reachable: Arc::new(|| Some(0)),
-            gone: Arc::default(),
-            is_probed: false,
+            outage: Arc::default(),
+            probes_outage: false,
         }
     }
 
     /// Says who knows whether the store is to be asked, and how often it has come into reach. Found to be away, it is not
     /// asked until it comes into reach once more.
-    pub fn reachable_as(mut self, reachable: impl Fn() -> Option<u64> + Send + Sync + 'static) -> Self {
+    pub fn with_reachability(mut self, reachable: impl Fn() -> Option<u64> + Send + Sync + 'static) -> Self {
         self.reachable = Arc::new(reachable);
         self
     }
 
     /// Has it asked in the background, too, whether it is back.
-    pub fn probed(mut self) -> Self {
-        self.is_probed = true;
+    pub fn with_probing(mut self) -> Self {
+        self.probes_outage = true;
         self
     }
 
     /// Whether it was found to be away, and is not known to be back.
-    pub fn is_gone(&self) -> bool {
-        self.gone.lock().is_some()
+    pub fn has_outage(&self) -> bool {
+        self.outage.lock().is_some()
     }
 
     /// How good the way to the store is.
@@ -104,7 +104,7 @@ impl StoreFetcher {
             let mut known = self.pieces.lock();
             known.push((content.digest, pieces.clone()));
             while known.len() > 1
-                && known.iter().map(|(_, pieces)| pieces.len()).sum::<usize>() > MAX_CACHED_PIECES
+                && known.iter().map(|(_, pieces)| pieces.len()).sum::<usize>() > MAX_CACHED_SEGMENTS
             {
                 known.remove(0);
             }
@@ -112,7 +112,7 @@ impl StoreFetcher {
         Ok(pieces)
     }
 
-    fn bring(
+    fn fetch_segments(
         &self,
         content: &Content,
         range: Range<u64>,
@@ -141,16 +141,16 @@ impl StoreFetcher {
 
     /// Asks for `what`, of which `wanted` is what is to come. Whose question was lost on the way asks again, if there is an
     /// answer by now.
-    fn ask<T>(
+    fn request<T>(
         &self,
         what: &dyn std::fmt::Debug,
         wanted: &Content,
         ask: impl Fn() -> Result<T, ContentError>,
     ) -> Result<T, Errno> {
         let coming = (self.reachable)();
-        let probe = Probe::of(&self.meta, &self.contents, wanted).filter(|_| self.is_probed);
+        let probe = Probe::of(&self.meta, &self.contents, wanted).filter(|_| self.probes_outage);
         let is_lost = |error: &ContentError| {
-            error.is_unreachable() && probe.as_ref().is_some_and(Probe::is_answered_at_once)
+            error.is_unreachable() && probe.as_ref().is_some_and(Probe::is_reachable_now)
         };
         let answer = match ask() {
             Err(error) if is_lost(&error) => {
@@ -164,10 +164,10 @@ impl StoreFetcher {
                 tracing::info!("contents of {what:?} are wanted: {error}");
                 // If it has come back meanwhile, that is over already.
                 if let Some(coming) = coming {
-                    let is_known = self.gone.lock().replace(coming).is_some();
+                    let is_known = self.outage.lock().replace(coming).is_some();
                     if let Some(probe) = probe.filter(|_| !is_known) {
                         runtime().spawn(
-                            probe.wait_until_reachable(Arc::downgrade(&self.gone), self.reachable.clone()),
+                            probe.wait_until_reachable(Arc::downgrade(&self.outage), self.reachable.clone()),
                         );
                     }
                 }
@@ -181,7 +181,7 @@ impl StoreFetcher {
         })
     }
 
-    fn together(&self, files: &[WholeFile]) -> Result<(), ContentError> {
+    fn request_batch(&self, files: &[WholeFile]) -> Result<(), ContentError> {
         let mut wanted = Vec::new();
         for file in files {
             match self.contents.inline(&file.content)? {
@@ -202,10 +202,10 @@ impl Fetcher for StoreFetcher {
         range: Range<u64>,
         into: &File,
     ) -> Result<Range<u64>, Errno> {
-        self.ask(&id, content, || self.bring(content, range.clone(), into, None))
+        self.request(&id, content, || self.fetch_segments(content, range.clone(), into, None))
     }
 
-    fn fetch_changed(
+    fn fetch_with_basis(
         &self,
         id: ObjectId,
         content: &Content,
@@ -213,14 +213,14 @@ impl Fetcher for StoreFetcher {
         into: &File,
         before: &BasisFile,
     ) -> Result<Range<u64>, Errno> {
-        self.ask(&id, content, || self.bring(content, range.clone(), into, self.local(before)?))
+        self.request(&id, content, || self.fetch_segments(content, range.clone(), into, self.local(before)?))
     }
 
     fn extent(&self, content: &Content, range: Range<u64>) -> Result<Range<u64>, Errno> {
         if let Layout::Inline(_) = content.layout {
             return Ok(0..content.size);
         }
-        let pieces = self.ask(&"a file", content, || self.pieces(content))?;
+        let pieces = self.request(&"a file", content, || self.pieces(content))?;
         let (mut first, mut past) = (None, range.end);
         for (at, _) in segments_in(&pieces, &range) {
             first.get_or_insert(at.start);
@@ -233,25 +233,25 @@ impl Fetcher for StoreFetcher {
         let Some(wanted) = files.iter().find(|file| !matches!(file.content.layout, Layout::Inline(_))) else {
             return one_by_one(self, files);
         };
-        let together = || match self.together(files) {
+        let together = || match self.request_batch(files) {
             // One of them is to blame: each by itself.
             Err(error) if !error.is_unreachable() => Ok(false),
             brought => brought.map(|()| true),
         };
-        match self.ask(&"files", &wanted.content, together) {
+        match self.request(&"files", &wanted.content, together) {
             Ok(true) => vec![Ok(()); files.len()],
             Ok(false) => one_by_one(self, files),
             Err(errno) => vec![Err(errno); files.len()],
         }
     }
 
-    fn verifies(&self) -> bool {
+    fn needs_verification(&self) -> bool {
         self.contents.encrypts()
     }
 
     fn verify(&self, id: ObjectId, content: &Content, file: &File) -> Result<(), Errno> {
         // The seal of its commit proves its pieces, and each piece proved itself.
-        if content.size > VERIFIED_MAX_BYTES && self.meta.sealed_log().is_some() {
+        if content.size > MAX_VERIFIED_BYTES && self.meta.sealed_log().is_some() {
             return Ok(());
         }
         self.contents.verify_file(content, file).map_err(|error| match error {
@@ -277,7 +277,7 @@ impl Fetcher for StoreFetcher {
 
     fn is_reachable(&self) -> bool {
         let Some(coming) = (self.reachable)() else { return false };
-        *self.gone.lock() != Some(coming)
+        *self.outage.lock() != Some(coming)
     }
 
     fn is_fast(&self) -> bool {

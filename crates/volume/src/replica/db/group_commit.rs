@@ -32,7 +32,7 @@ const MAX_WAL_BYTES: u64 = 256 << 20;
 
 /// Commits that last.
 #[derive(Default)]
-struct Synced {
+struct SyncState {
     commits: u64,
     /// The disk lost what it was given. The kernel tells that once, and takes the rest for good.
     has_failed: bool,
@@ -43,12 +43,12 @@ pub(crate) struct Durability {
     /// Commits so far.
     commits: AtomicU64,
     /// Held while the disk works, so that those who wait share the work.
-    synced: Mutex<Synced>,
-    log: SidecarFile,
+    synced: Mutex<SyncState>,
+    wal: SidecarFile,
     /// Something was changed since the last commit; the end.
     state: Mutex<(bool, bool)>,
     wake: Condvar,
-    room: WalReserve,
+    wal_reserve: WalReserve,
 }
 
 impl Durability {
@@ -56,23 +56,23 @@ impl Durability {
         Self {
             commits: AtomicU64::new(0),
             synced: Mutex::default(),
-            log: SidecarFile::new(database, "-wal"),
+            wal: SidecarFile::new(database, "-wal"),
             state: Mutex::new((false, false)),
             wake: Condvar::new(),
-            room: WalReserve::new(database),
+            wal_reserve: WalReserve::new(database),
         }
     }
 
     /// Whether there is room for what makes the database grow: what is answered can be committed then.
     pub(crate) fn has_room(&self) -> Result<(), Errno> {
-        if self.room.is_full() {
-            self.room.keep(&self.log);
+        if self.wal_reserve.is_full() {
+            self.wal_reserve.replenish(&self.wal);
         }
-        if self.room.is_full() { Err(Errno::NOSPC) } else { Ok(()) }
+        if self.wal_reserve.is_full() { Err(Errno::NOSPC) } else { Ok(()) }
     }
 
     /// Something was changed: it is committed soon.
-    pub(crate) fn changed(&self) {
+    pub(crate) fn notify_changed(&self) {
         let mut state = self.state.lock();
         if !state.0 {
             state.0 = true;
@@ -83,15 +83,15 @@ impl Durability {
     /// Commits what was changed.
     pub(crate) fn commit(&self, core: &mut ReplicaDb) -> Result<()> {
         let done = core.commit();
-        self.room.keep(&self.log);
+        self.wal_reserve.replenish(&self.wal);
         done?;
         self.commits.fetch_add(1, Ordering::Release);
         Ok(())
     }
 
     /// In bytes.
-    fn log_length(&self) -> u64 {
-        self.log.file().and_then(|log| log.metadata()).map_or(0, |log| log.len())
+    fn wal_length(&self) -> u64 {
+        self.wal.file().and_then(|log| log.metadata()).map_or(0, |log| log.len())
     }
 
     /// Returns once so many commits last.
@@ -103,7 +103,7 @@ impl Durability {
             }
             let all = self.commits.load(Ordering::Acquire);
             point(Failpoint::ReplicaSync)?;
-            let log = self.log.file()?;
+            let log = self.wal.file()?;
             if let Err(error) = log.sync_data() {
                 synced.has_failed = true;
                 tracing::error!(
@@ -165,20 +165,20 @@ impl Inner {
     fn commit(&self) -> Result<u64, Errno> {
         let mut core = self.core.lock();
         self.shared.commit(&mut core).map_err(|fail| fail.errno)?;
-        if std::mem::take(&mut core.has_doomed) {
-            self.shared.spare.removed();
+        if std::mem::take(&mut core.has_pending_unlinks) {
+            self.shared.backing_pool.notify_removed();
         }
-        Ok(self.shared.durable.commits.load(Ordering::Acquire))
+        Ok(self.shared.durability.commits.load(Ordering::Acquire))
     }
 
     pub(crate) fn sync(&self) -> Result<(), Errno> {
         let commits = self.commit()?;
-        let synced = self.shared.durable.sync_to(commits);
+        let synced = self.shared.durability.sync_to(commits);
         synced.map_err(errno)
     }
 
     pub(crate) fn reap(&self, most: u32) -> Result<usize, Errno> {
-        let doomed: Vec<i64> = {
+        let unlinked: Vec<i64> = {
             let core = self.core.lock();
             let query = || -> rusqlite::Result<_> {
                 let mut query = core.db.prepare_cached("SELECT num FROM doomed LIMIT ?1")?;
@@ -186,7 +186,7 @@ impl Inner {
             };
             query().map_err(|error| crate::replica::OpError::from(error).errno)?
         };
-        if doomed.is_empty() {
+        if unlinked.is_empty() {
             return Ok(0);
         }
         // Only once it lasts that they are gone.
@@ -201,16 +201,16 @@ impl Inner {
         let (gone, done) = self.change(|core, _| {
             core.begin()?;
             let (mut gone, mut done) = (Vec::new(), 0);
-            for &num in &doomed {
+            for &num in &unlinked {
                 match core.reap_state(num as u64)? {
-                    ReapState::Gone => {
+                    ReapState::Unknown => {
                         gone.push(num);
                         continue;
                     }
                     ReapState::Absent => remove(num),
-                    ReapState::Here => {}
-                    ReapState::Used => {
-                        core.has_doomed = true;
+                    ReapState::Cached => {}
+                    ReapState::Open => {
+                        core.has_pending_unlinks = true;
                         continue;
                     }
                 }
@@ -245,23 +245,23 @@ impl Committer {
             Ok(db)
         });
         let beside = beside.map_err(io::Error::other)?;
-        let durable = &inner.shared.durable;
-        durable.room.want(&durable.log);
-        let (is_long, told) = mpsc::sync_channel(1);
+        let durable = &inner.shared.durability;
+        durable.wal_reserve.enable(&durable.wal);
+        let (wal_is_long, long_wal) = mpsc::sync_channel(1);
         let (one, other) = (inner.clone(), inner.clone());
         let mut committer = Self { inner, threads: Vec::new() };
         let name = |name: &str| std::thread::Builder::new().name(name.into());
-        let shortens = move || told.iter().for_each(|()| checkpoint_wal(&other, &beside));
+        let shortens = move || long_wal.iter().for_each(|()| checkpoint_wal(&other, &beside));
         committer.threads.push(name("replica-log").spawn(shortens)?);
         // Last: the other one ends with it.
-        committer.threads.push(name("replica").spawn(move || run(&one, &is_long))?);
+        committer.threads.push(name("replica").spawn(move || run(&one, &wal_is_long))?);
         Ok(committer)
     }
 }
 
 impl Drop for Committer {
     fn drop(&mut self) {
-        self.inner.shared.durable.end();
+        self.inner.shared.durability.end();
         for thread in self.threads.drain(..).rev() {
             thread.join().ok();
         }
@@ -271,28 +271,28 @@ impl Drop for Committer {
     }
 }
 
-fn run(inner: &Inner, is_long: &SyncSender<()>) {
-    while inner.shared.durable.wait() {
+fn run(inner: &Inner, wal_is_long: &SyncSender<()>) {
+    while inner.shared.durability.wait() {
         std::thread::sleep(BATCH_TIMEOUT);
         if inner.commit().is_err() {
             // The disk is full, perhaps not for ever.
             std::thread::sleep(Duration::from_secs(1));
-            inner.shared.durable.changed();
+            inner.shared.durability.notify_changed();
             continue;
         }
         if let Some(watcher) = &*inner.shared.watcher.read() {
             watcher();
         }
-        if inner.shared.durable.log_length() >= CHECKPOINT_WAL_BYTES {
+        if inner.shared.durability.wal_length() >= CHECKPOINT_WAL_BYTES {
             // Where it is being shortened, it is looked at again after the next commit.
-            is_long.try_send(()).ok();
+            wal_is_long.try_send(()).ok();
         }
     }
     while matches!(inner.reap(4096), Ok(1..)) {}
 }
 
 fn checkpoint_wal(inner: &Inner, beside: &Connection) {
-    let length = inner.shared.durable.log_length();
+    let length = inner.shared.durability.wal_length();
     if length < CHECKPOINT_WAL_BYTES {
         return;
     }

@@ -34,7 +34,7 @@ bitflags! {
 
 /// Where the bytes of a file are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum State {
+pub enum CacheState {
     /// Only in the store.
     Absent,
     /// Some of them are here.
@@ -67,7 +67,7 @@ pub struct Inode {
     /// Bytes of a regular file.
     pub size: u64,
     /// Where they are.
-    pub state: State,
+    pub state: CacheState,
     /// It was opened to be written since its content was last known.
     pub maybe_dirty: bool,
     /// Number of names that refer to it.
@@ -100,7 +100,7 @@ impl Inode {
     }
 
     /// Whether it is there only to show a conflict: no store is told of it.
-    pub(crate) fn only_shows(&self) -> bool {
+    pub(crate) fn is_conflict_only(&self) -> bool {
         self.created_seq == Seq(0) && self.dirty.is_empty() && self.ino != ROOT
     }
 
@@ -123,9 +123,9 @@ impl Inode {
             target: target.unwrap_or_default().into(),
             size: number(row.get(10)?),
             state: match row.get::<_, u8>(11)? {
-                0 => State::Absent,
-                1 => State::Partial,
-                _ => State::Complete,
+                0 => CacheState::Absent,
+                1 => CacheState::Partial,
+                _ => CacheState::Complete,
             },
             maybe_dirty: row.get(12)?,
             links: row.get(13)?,

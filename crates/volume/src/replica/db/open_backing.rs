@@ -17,9 +17,9 @@ pub(crate) struct OpenFile {
     /// What it holds was made to last since it was last sent.
     pub(crate) synced: bool,
     /// Its length was counted as it grew, or shrank.
-    pub(crate) grew: bool,
+    pub(crate) has_grown: bool,
     /// It may be mapped to be written, past all opens.
-    pub(crate) maps: bool,
+    pub(crate) maps_writable: bool,
     /// `file` can be read only.
     pub(crate) reads_only: bool,
 }

@@ -3,11 +3,11 @@
 /// What is known of an object whose backing file was doomed.
 pub(crate) enum ReapState {
     /// Nothing: its number is never used again.
-    Gone,
+    Unknown,
     /// It is known, and nothing of it is here.
     Absent,
     /// It came back.
-    Here,
+    Cached,
     /// Nothing of it is here, and somebody has its file open to have it come.
-    Used,
+    Open,
 }

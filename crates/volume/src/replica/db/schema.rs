@@ -55,7 +55,7 @@ const USAGE: &str =
 /// What is to be sent of objects that the store has, without looking at all that it does not have: those come with their
 /// names. Files that the store does not have, and of which not all is here. Files that were here when another version took
 /// their place. The last commits of each writer of a sealed log. Older versions of this format get on with all of these.
-const ADDED: &str = "
+const INDEXES: &str = "
 CREATE INDEX IF NOT EXISTS base_object_changed ON base_object (n) WHERE object IS NOT NULL;
 CREATE INDEX IF NOT EXISTS object_lone ON object (num) WHERE kind = 0 AND state < 2 AND made = 0;
 CREATE TABLE IF NOT EXISTS replaced (num INTEGER PRIMARY KEY);
@@ -97,17 +97,17 @@ pub(crate) fn create(db: &Connection) -> Result<bool, ReplicaError> {
             2 => format!("{UNSURE} {held}"),
             3 => held,
             _ => {
-                db.execute_batch(ADDED)?;
+                db.execute_batch(INDEXES)?;
                 return Ok(false);
             }
         };
         db.execute_batch(&format!(
-            "BEGIN; {steps} {ADDED} UPDATE meta SET value = {FORMAT} WHERE key = 'format'; COMMIT;"
+            "BEGIN; {steps} {INDEXES} UPDATE meta SET value = {FORMAT} WHERE key = 'format'; COMMIT;"
         ))?;
         return Ok(false);
     }
     db.execute_batch(&format!(
-        "BEGIN; {TABLES} {SPACE} {UNSURE} {USAGE} {ADDED} INSERT INTO meta VALUES ('format', {FORMAT}); COMMIT;"
+        "BEGIN; {TABLES} {SPACE} {UNSURE} {USAGE} {INDEXES} INSERT INTO meta VALUES ('format', {FORMAT}); COMMIT;"
     ))?;
     Ok(true)
 }

@@ -47,7 +47,7 @@ impl SidecarFile {
     }
 
     /// Has the disk keep so much behind its end.
-    fn keep(&self, room: u64) -> Result<(), Errno> {
+    fn preallocate(&self, room: u64) -> Result<(), Errno> {
         let Ok(file) = self.file() else { return Ok(()) };
         let Ok(about) = file.metadata() else { return Ok(()) };
         // With what is behind its end, which goes whenever the database cuts it off.
@@ -61,28 +61,29 @@ impl SidecarFile {
 /// Whether there is room, and to be any.
 pub(crate) struct WalReserve {
     index: SidecarFile,
-    is_kept: AtomicBool,
+    is_enabled: AtomicBool,
     is_full: AtomicBool,
 }
 
 impl WalReserve {
     pub(crate) fn new(database: &Path) -> Self {
         let index = SidecarFile::new(database, "-shm");
-        Self { index, is_kept: AtomicBool::new(false), is_full: AtomicBool::new(false) }
+        Self { index, is_enabled: AtomicBool::new(false), is_full: AtomicBool::new(false) }
     }
 
     /// From now on the disk keeps room.
-    pub(crate) fn want(&self, log: &SidecarFile) {
-        self.is_kept.store(true, Ordering::Relaxed);
-        self.keep(log);
+    pub(crate) fn enable(&self, log: &SidecarFile) {
+        self.is_enabled.store(true, Ordering::Relaxed);
+        self.replenish(log);
     }
 
     /// Has the disk keep room for the next commits.
-    pub(crate) fn keep(&self, log: &SidecarFile) {
-        if !self.is_kept.load(Ordering::Relaxed) {
+    pub(crate) fn replenish(&self, log: &SidecarFile) {
+        if !self.is_enabled.load(Ordering::Relaxed) {
             return;
         }
-        let kept = log.keep(WAL_RESERVE_BYTES).and_then(|()| self.index.keep(SHM_RESERVE_BYTES));
+        let kept =
+            log.preallocate(WAL_RESERVE_BYTES).and_then(|()| self.index.preallocate(SHM_RESERVE_BYTES));
         let is_full = matches!(kept, Err(Errno::NOSPC | Errno::DQUOT));
         if is_full != self.is_full.swap(is_full, Ordering::Relaxed) {
             match is_full {

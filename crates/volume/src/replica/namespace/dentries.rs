@@ -11,13 +11,13 @@ use crate::merge::CycleDetector;
 use crate::object::{Kind, Time};
 use crate::quota::Usage;
 use crate::replica::db::ReplicaDb;
-use crate::replica::db::inode::{Dirty, Inode, ROOT, State, number};
+use crate::replica::db::inode::{CacheState, Dirty, Inode, ROOT, number};
 use crate::replica::error::{OpError, Result};
 use crate::replica::{Replica, Shared};
 
 /// An object that is to be made.
 #[derive(Debug, Clone, Copy)]
-pub struct New<'a> {
+pub struct NewObject<'a> {
     /// Its kind.
     pub kind: Kind,
     /// Permission bits.
@@ -108,7 +108,7 @@ impl Replica {
     ///
     /// # Errors
     /// EEXIST, ENOENT, ENOTDIR, ESTALE, ENAMETOOLONG, ENOSPC, EIO; EDQUOT where a limit would be passed.
-    pub fn make(&self, parent: u64, name: &[u8], new: New<'_>) -> Result<Inode, Errno> {
+    pub fn make(&self, parent: u64, name: &[u8], new: NewObject<'_>) -> Result<Inode, Errno> {
         check(name)?;
         self.inner.reap_if_low_on_space();
         self.change(|core, shared| {
@@ -132,13 +132,13 @@ impl Replica {
     ///
     /// # Errors
     /// As for [`make`](Self::make).
-    pub fn create_tmpfile(&self, parent: u64, new: New<'_>) -> Result<Inode, Errno> {
+    pub fn create_tmpfile(&self, parent: u64, new: NewObject<'_>) -> Result<Inode, Errno> {
         self.inner.reap_if_low_on_space();
         self.change(|core, shared| {
             let directory = core.directory(parent)?;
             let node = core.new_node(&directory, new, shared.now(), shared)?;
-            core.become_nameless(node.ino)?;
-            shared.held.add(node.ino);
+            core.mark_unlinked(node.ino)?;
+            shared.lookup_counts.add(node.ino);
             core.save(node.clone());
             Ok(node)
         })
@@ -151,11 +151,11 @@ impl Replica {
     pub fn link(&self, num: u64, parent: u64, name: &[u8]) -> Result<Inode, Errno> {
         check(name)?;
         self.change(|core, shared| {
-            shared.durable.has_room()?;
+            shared.durability.has_room()?;
             let mut node = core.node(num)?;
             let mut directory = core.directory(parent)?;
             core.ensure_not_conflict_dir(parent, Errno::PERM)?;
-            if node.is_directory() || node.only_shows() {
+            if node.is_directory() || node.is_conflict_only() {
                 return Err(OpError::new(Errno::PERM));
             }
             if core.link_of(parent, name)?.is_some() {
@@ -164,7 +164,7 @@ impl Replica {
             let now = shared.now();
             node.links = node.links.checked_add(1).ok_or(OpError::new(Errno::MLINK))?;
             node.changed = now;
-            core.end_nameless(num)?;
+            core.unmark_unlinked(num)?;
             core.begin()?;
             core.add_link(&mut directory, name, &node, now, None)?;
             core.save(node.clone());
@@ -213,7 +213,7 @@ impl Replica {
             core.begin()?;
             core.drop_link(&mut directory, name, &node, seq, now)?;
             core.save(directory);
-            core.unname(&mut node, now, shared)?;
+            core.drop_link_count(&mut node, now, shared)?;
             Ok(child)
         })
     }
@@ -230,7 +230,7 @@ impl Replica {
         new_name: &[u8],
         how: Rename,
     ) -> Result<Option<u64>, Errno> {
-        self.rename_leaving(parent, name, new_parent, new_name, how, None)
+        self.rename_whiteout(parent, name, new_parent, new_name, how, None)
     }
 
     /// Moves a name and makes an object under the old one, both at once: `RENAME_WHITEOUT`. The number of what was replaced, if
@@ -238,21 +238,21 @@ impl Replica {
     ///
     /// # Errors
     /// EINVAL where two names are swapped, which leaves no room for it; as for [`rename`](Self::rename).
-    pub fn rename_leaving(
+    pub fn rename_whiteout(
         &self,
         parent: u64,
         name: &[u8],
         new_parent: u64,
         new_name: &[u8],
         how: Rename,
-        leave: Option<New<'_>>,
+        leave: Option<NewObject<'_>>,
     ) -> Result<Option<u64>, Errno> {
         check(new_name)?;
         if leave.is_some() && how == Rename::Exchange {
             return Err(Errno::INVAL);
         }
         self.change(|core, shared| {
-            shared.durable.has_room()?;
+            shared.durability.has_room()?;
             let mut from = core.directory(parent)?;
             let mut to = core.directory(new_parent)?;
             let (child, child_seq) = core.link_of(parent, name)?.ok_or(OpError::new(Errno::NOENT))?;
@@ -330,7 +330,7 @@ impl Replica {
                     Ok(None)
                 }
                 _ => {
-                    core.unname(&mut other, now, shared)?;
+                    core.drop_link_count(&mut other, now, shared)?;
                     Ok(Some(other.ino))
                 }
             }
@@ -417,16 +417,22 @@ impl ReplicaDb {
         Ok(all)
     }
 
-    fn new_node(&mut self, directory: &Inode, new: New<'_>, now: Time, shared: &Shared) -> Result<Inode> {
+    fn new_node(
+        &mut self,
+        directory: &Inode,
+        new: NewObject<'_>,
+        now: Time,
+        shared: &Shared,
+    ) -> Result<Inode> {
         if new.target.len() > MAX_SYMLINK_TARGET_BYTES {
             return Err(OpError::new(Errno::NAMETOOLONG));
         }
-        shared.durable.has_room()?;
-        self.room(new.owner.0, Usage { bytes: 0, objects: 1 }, false)?;
+        shared.durability.has_room()?;
+        self.check_quota(new.owner.0, Usage { bytes: 0, objects: 1 }, false)?;
         let hands_down = directory.mode & SETGID != 0;
         let inherited = if hands_down && new.kind == Kind::Directory { SETGID } else { 0 };
         // Before anything is said of it: what fails here has changed nothing.
-        let (num, file) = match (new.kind == Kind::Regular).then(|| shared.spare.take()) {
+        let (num, file) = match (new.kind == Kind::Regular).then(|| shared.backing_pool.take()) {
             None => (self.new_number()?, None),
             Some(Some((num, file))) => (num, Some(file)),
             Some(None) => {
@@ -437,7 +443,7 @@ impl ReplicaDb {
             }
         };
         // Who makes a file opens it.
-        self.latest = file.map(|file| (num, Arc::new(file)));
+        self.last_created = file.map(|file| (num, Arc::new(file)));
         let mut node = Inode {
             ino: num,
             id: self.new_id(),
@@ -449,7 +455,7 @@ impl ReplicaDb {
             changed: now,
             target: Arc::from(new.target),
             size: new.target.len() as u64,
-            state: State::Complete,
+            state: CacheState::Complete,
             // It may be committed before it is opened to be written, and that is not committed then.
             maybe_dirty: new.kind == Kind::Regular,
             links: 0,
@@ -466,12 +472,12 @@ impl ReplicaDb {
     }
 
     /// Keeps what both sides agreed on of a name that is about to be changed.
-    fn note_link(&mut self, parent: u64, name: &[u8], now: Option<(u64, Seq)>) -> Result<()> {
+    fn record_base_link(&mut self, parent: u64, name: &[u8], now: Option<(u64, Seq)>) -> Result<()> {
         // What the store does not have yet was changed here before, and noted.
         if now.is_some_and(|(_, seq)| seq == Seq(0)) {
             return Ok(());
         }
-        let n = self.order();
+        let n = self.next_dirty_order();
         self.db
             .prepare_cached(
                 "INSERT OR IGNORE INTO base_link (parent, name, child, set_seq, n) VALUES (?1, ?2, ?3, ?4, ?5)",
@@ -497,7 +503,7 @@ impl ReplicaDb {
     ) -> Result<()> {
         let mut seq = agreed.unwrap_or(Seq(0));
         if agreed.is_none() {
-            self.note_link(directory.ino, name, None)?;
+            self.record_base_link(directory.ino, name, None)?;
             if child.created_seq != Seq(0)
                 && let Some(base) = self.unchanged(directory.ino, name, child.ino)?
             {
@@ -531,8 +537,8 @@ impl ReplicaDb {
         seq: Seq,
         now: Time,
     ) -> Result<()> {
-        self.note_link(directory.ino, name, Some((child.ino, seq)))?;
-        self.take_link(directory, name, child)?;
+        self.record_base_link(directory.ino, name, Some((child.ino, seq)))?;
+        self.remove_dentry(directory, name, child)?;
         if seq == Seq(0) {
             // It was not there when both sides agreed, and is not there now.
             self.db
@@ -542,7 +548,7 @@ impl ReplicaDb {
         self.names_changed(directory, now, false)
     }
 
-    pub(crate) fn take_link(&mut self, directory: &mut Inode, name: &[u8], child: &Inode) -> Result<()> {
+    pub(crate) fn remove_dentry(&mut self, directory: &mut Inode, name: &[u8], child: &Inode) -> Result<()> {
         self.db
             .prepare_cached("DELETE FROM link WHERE parent = ?1 AND name = ?2")?
             .execute(params![directory.ino as i64, name])?;
@@ -563,15 +569,15 @@ impl ReplicaDb {
     }
 
     /// One of its names is gone.
-    pub(crate) fn unname(&mut self, node: &mut Inode, now: Time, shared: &Shared) -> Result<()> {
+    pub(crate) fn drop_link_count(&mut self, node: &mut Inode, now: Time, shared: &Shared) -> Result<()> {
         node.links = node.links.saturating_sub(1);
         node.changed = now;
         self.save(node.clone());
         if node.links > 0 {
             return Ok(());
         }
-        self.become_nameless(node.ino)?;
-        match shared.held.is_held(node.ino) || self.opens.contains_key(&node.ino) {
+        self.mark_unlinked(node.ino)?;
+        match shared.lookup_counts.contains(node.ino) || self.opens.contains_key(&node.ino) {
             true => Ok(()),
             false => self.drop_unlinked(node.ino),
         }
@@ -606,13 +612,13 @@ impl ReplicaDb {
                 self.set_xattrs(&mut node, &stored.object)?;
             }
             self.finish_refetch(num)?;
-            node.state = State::Absent;
+            node.state = CacheState::Absent;
             node.maybe_dirty = false;
             node.dirty = Dirty::empty();
             self.db.prepare_cached("DELETE FROM base_object WHERE num = ?1")?.execute([num as i64])?;
             self.save(node);
         }
-        self.end_nameless(num)?;
+        self.unmark_unlinked(num)?;
         Ok(())
     }
 

@@ -123,7 +123,7 @@ impl Replica {
     /// # Errors
     /// EIO.
     pub fn mark_committed(&self, num: u64, generation: u64, stored: &VersionedObject) -> Result<(), Errno> {
-        self.apply(|applying| applying.settle(num, generation, stored))
+        self.apply(|applying| applying.settle_object(num, generation, stored))
     }
 
     /// The store has a name as it was here: leading to an object since some commit, or not there.
@@ -200,7 +200,7 @@ impl ReplicaDb {
     pub(crate) fn set_base(&mut self, num: u64, base: Option<&VersionedObject>) -> Result<()> {
         self.begin()?;
         let bytes = base.map(postcard::to_stdvec).transpose()?;
-        let n = self.order();
+        let n = self.next_dirty_order();
         self.db
             .prepare_cached(
                 "INSERT INTO base_object (num, object, n) VALUES (?1, ?2, ?3)
@@ -219,7 +219,7 @@ impl ReplicaDb {
     /// Sets what both sides agreed on for a name that is different here.
     pub(crate) fn set_base_link(&mut self, parent: u64, name: &[u8], base: Option<(u64, Seq)>) -> Result<()> {
         self.begin()?;
-        let n = self.order();
+        let n = self.next_dirty_order();
         self.db
             .prepare_cached(
                 "INSERT INTO base_link (parent, name, child, set_seq, n) VALUES (?1, ?2, ?3, ?4, ?5)
@@ -244,7 +244,7 @@ impl ReplicaDb {
     }
 
     /// An object that only the last agreement spoke of may be forgotten.
-    pub(crate) fn sweep(&mut self, num: u64) -> Result<()> {
+    pub(crate) fn forget_unreferenced(&mut self, num: u64) -> Result<()> {
         let Some(node) = self.find(num)? else { return Ok(()) };
         let is_used = node.links > 0 || self.unlinked_open.contains(&num) || num == crate::replica::ROOT;
         if !is_used && !self.is_in_base(num)? {
@@ -255,7 +255,7 @@ impl ReplicaDb {
 }
 
 impl Applying<'_> {
-    pub(crate) fn settle(
+    pub(crate) fn settle_object(
         &mut self,
         num: u64,
         generation: u64,
@@ -263,7 +263,7 @@ impl Applying<'_> {
     ) -> Result<(), Errno> {
         self.work(|core, _| {
             let Some(mut node) = core.find(num)? else {
-                return core.entomb(num, stored);
+                return core.keep_deleted(num, stored);
             };
             core.begin()?;
             node.created_seq = stored.created;
@@ -309,7 +309,7 @@ impl Applying<'_> {
                 _ => core.set_base_link(parent, name, now)?,
             }
             match before {
-                Some((child, _)) => core.sweep(child),
+                Some((child, _)) => core.forget_unreferenced(child),
                 None => Ok(()),
             }
         })

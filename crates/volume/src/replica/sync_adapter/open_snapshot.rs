@@ -11,12 +11,12 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use parking_lot::Mutex;
 use rustix::io::Errno;
 
-use super::stable_reader::settling;
-use super::tree_view::View;
-use super::{CachedContent, ReplicaSite};
+use super::stable_reader::settle_delay;
+use super::tree_view::TreeView;
+use super::{CachedContent, SyncAdapter};
 use crate::merge::Ino;
 use crate::object::{Content, Object, Time};
-use crate::replica::State;
+use crate::replica::CacheState;
 use crate::replica::db::ReplicaDb;
 use crate::replica::db::inode::Inode;
 use crate::replica::error::{OpError, Result};
@@ -25,14 +25,14 @@ use crate::replica::error::{OpError, Result};
 const QUIESCENT_FOR: Duration = Duration::from_millis(100);
 
 /// A file is read so seldom while it is open that reading takes this part of the time at most, and at most so often.
-const PART: u32 = 10;
-const AGAIN: Duration = Duration::from_millis(500);
+const READ_DUTY_DIVISOR: u32 = 10;
+const MIN_READ_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Open files whose reading is remembered.
 const MAX_REMEMBERED_READS: usize = 4096;
 
 /// When open files may be read again.
-pub(super) type Attempts = Mutex<HashMap<Ino, Instant>>;
+pub(super) type ReadAttempts = Mutex<HashMap<Ino, Instant>>;
 
 /// By which it is seen that a file was written: its length, and the times of its last write and change, which no program
 /// can both set back.
@@ -74,7 +74,7 @@ impl ChangeCookie {
 
 impl CachedContent {
     /// Whether a file holds the same still. `open`: how it looks, where somebody has it open to be written.
-    pub(super) fn holds(&self, node: &Inode, open: Option<ChangeCookie>) -> bool {
+    pub(super) fn is_valid_for(&self, node: &Inode, open: Option<ChangeCookie>) -> bool {
         let same = match (self.open, open) {
             (before, Some(now)) => before == Some(now),
             (Some(before), None) => (before.size, before.time()) == (node.size, node.modified),
@@ -85,7 +85,7 @@ impl CachedContent {
 }
 
 /// A file that is being read to be sent.
-pub(super) struct Reading {
+pub(super) struct OpenSnapshot {
     num: Ino,
     pub(super) generation: u64,
     pub(super) previous: Content,
@@ -97,19 +97,23 @@ pub(super) struct Reading {
     begun: Instant,
 }
 
-impl ReplicaSite {
+impl SyncAdapter {
     /// `None`: not now.
-    pub(super) fn begin_reading(&self, num: Ino) -> Result<Option<Reading>, Errno> {
+    pub(super) fn begin_reading(&self, num: Ino) -> Result<Option<OpenSnapshot>, Errno> {
         let begun = Instant::now();
-        let found = self.replica.inner.look(|core| {
-            let Some(node) = core.find(num)?.filter(|node| node.state == State::Complete) else {
+        let found = self.replica.inner.read_in_background(|core| {
+            let Some(node) = core.find(num)?.filter(|node| node.state == CacheState::Complete) else {
                 return Ok(None);
             };
             let mut stamp = None;
             let previous = core.content(num)?;
             if let Some(open) = core.opens.get_mut(&num).filter(|open| open.writers > 0) {
                 let now = ChangeCookie::of(&open.file).map_err(OpError::from)?;
-                let was_read = self.known.lock().get(&num).is_some_and(|told| told.holds(&node, Some(now)));
+                let was_read = self
+                    .content_cache
+                    .lock()
+                    .get(&num)
+                    .is_some_and(|cached| cached.is_valid_for(&node, Some(now)));
                 let is_due = self.attempts.lock().get(&num).is_none_or(|due| *due <= begun);
                 if !(open.synced || was_read) || !is_due || !now.is_quiet(QUIESCENT_FOR) {
                     return Ok(None);
@@ -125,20 +129,23 @@ impl ReplicaSite {
             // Pages that a mapping wrote are clean after this: who writes to them again is seen.
             rustix::fs::fdatasync(&file)?;
             if ChangeCookie::of(&file).ok() != open {
-                self.synced_still(num);
+                self.mark_unsynced(num);
                 return Ok(None);
             }
         }
         let found = ChangeCookie::from(&rustix::fs::fstat(&file)?);
-        if open.is_none() && self.replica.inner.crowd.is_patient() && !found.is_quiet(settling(found.size)) {
+        if open.is_none()
+            && self.replica.inner.foreground.may_yield()
+            && !found.is_quiet(settle_delay(found.size))
+        {
             return Ok(None);
         }
-        Ok(Some(Reading { num, generation, previous, file, open, found, begun }))
+        Ok(Some(OpenSnapshot { num, generation, previous, file, open, found, begun }))
     }
 
     /// A file may be new to the store and not be here: what was changed of it while others deleted it, before anybody here
     /// read it. Whether it came.
-    pub(super) fn bring(&self, num: Ino) -> Result<bool, Errno> {
+    pub(super) fn fetch_missing(&self, num: Ino) -> Result<bool, Errno> {
         match self.replica.inner.missing(num, &(0..u64::MAX)) {
             Ok(Some(_)) => {}
             Ok(None) | Err(Errno::STALE) => return Ok(false),
@@ -157,31 +164,31 @@ impl ReplicaSite {
     }
 
     /// Whether what was read is what the file held at one moment.
-    pub(super) fn end_reading(&self, reading: &Reading) -> bool {
+    pub(super) fn end_reading(&self, reading: &OpenSnapshot) -> bool {
         let Some(before) = reading.open else { return true };
         let mut attempts = self.attempts.lock();
         if attempts.len() >= MAX_REMEMBERED_READS {
             attempts.clear();
         }
-        let again = (reading.begun.elapsed() * PART).max(AGAIN);
+        let again = (reading.begun.elapsed() * READ_DUTY_DIVISOR).max(MIN_READ_INTERVAL);
         attempts.insert(reading.num, Instant::now() + again);
         drop(attempts);
         let is_whole = ChangeCookie::of(&reading.file).is_ok_and(|now| now == before);
         if !is_whole {
-            self.synced_still(reading.num);
+            self.mark_unsynced(reading.num);
         }
         is_whole
     }
 
     /// A file could not be read: it is to be sent still.
-    fn synced_still(&self, num: Ino) {
+    fn mark_unsynced(&self, num: Ino) {
         if let Some(open) = self.replica.inner.core.lock().opens.get_mut(&num) {
             open.synced = true;
         }
     }
 }
 
-impl View<'_> {
+impl TreeView<'_> {
     /// The time of a file that is open to be written goes with what it holds.
     pub(super) fn modified_while_open(
         &self,
@@ -191,7 +198,12 @@ impl View<'_> {
     ) -> Result<()> {
         let Some(open) = core.opens.get(&node.ino).filter(|open| open.writers > 0) else { return Ok(()) };
         let now = ChangeCookie::of(&open.file).map_err(OpError::from)?;
-        if self.known().lock().get(&node.ino).is_some_and(|told| told.holds(node, Some(now))) {
+        if self
+            .content_cache()
+            .lock()
+            .get(&node.ino)
+            .is_some_and(|cached| cached.is_valid_for(node, Some(now)))
+        {
             object.modified = now.time();
         } else if let Some(Some(base)) = core.base(node.ino)? {
             object.modified = base.object.modified;

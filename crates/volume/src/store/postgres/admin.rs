@@ -52,22 +52,26 @@ impl StoreAdmin for PostgresStore {
     fn mark_for_deletion(&self, chunks: &[ChunkId], at: Time) -> Result<(), StoreError> {
         let ids: Vec<&[u8]> = chunks.iter().map(|id| &id.0[..]).collect();
         self.with(async |connection| {
-            connection.client.execute(&connection.ready.condemn, &[&self.volume, &ids, &at.0]).await.map(drop)
+            connection
+                .client
+                .execute(&connection.ready.mark_chunks, &[&self.volume, &ids, &at.0])
+                .await
+                .map(drop)
         })
     }
 
     fn unmark(&self, chunks: &[ChunkId]) -> Result<(), StoreError> {
         let ids: Vec<&[u8]> = chunks.iter().map(|id| &id.0[..]).collect();
         self.with(async |connection| {
-            connection.client.execute(&connection.ready.pardon, &[&self.volume, &ids]).await.map(drop)
+            connection.client.execute(&connection.ready.unmark_chunks, &[&self.volume, &ids]).await.map(drop)
         })
     }
 
-    fn drop_chunks(&self, chunks: &[ChunkId], condemned: Time) -> Result<(), StoreError> {
+    fn drop_chunks(&self, chunks: &[ChunkId], marked_before: Time) -> Result<(), StoreError> {
         let ids: Vec<&[u8]> = chunks.iter().map(|id| &id.0[..]).collect();
         self.with(async |connection| {
             let Connection { client, ready } = connection;
-            client.execute(&ready.drop_chunks, &[&self.volume, &ids, &condemned.0]).await.map(drop)
+            client.execute(&ready.drop_chunks, &[&self.volume, &ids, &marked_before.0]).await.map(drop)
         })
     }
 

@@ -81,7 +81,7 @@ impl Line {
         let mut board = LeaseTable::decode(row.try_get(0)?);
         let before = board.positions();
         let (now, head) = (Time(row.try_get(1)?), Seq(head.try_get::<_, i64>(0)? as u64));
-        let Some(told) = board.exchange(node, ask, now, head) else {
+        let Some(response) = board.exchange(node, ask, now, head) else {
             self.client.batch_execute("ROLLBACK").await?;
             return Ok(Exchanged::Full);
         };
@@ -97,12 +97,12 @@ impl Line {
             async { self.client.execute(&self.put, &put).await },
             self.client.batch_execute(&say)
         )?;
-        Ok(Exchanged::Told(told))
+        Ok(Exchanged::Response(response))
     }
 }
 
 enum Exchanged {
-    Told(LeaseResponse),
+    Response(LeaseResponse),
     Full,
     /// The row was lost in a crash of the server.
     Gone,
@@ -141,7 +141,7 @@ impl Leases {
     ) -> Result<LeaseResponse, StoreError> {
         runtime().block_on(async {
             match self.with(pool, volume, async |line| line.exchange(volume, node, ask).await).await? {
-                Exchanged::Told(told) => Ok(told),
+                Exchanged::Response(response) => Ok(response),
                 Exchanged::Full => Err(StoreError::Denied(
                     "too many nodes have leases, or this one made others wait".to_owned(),
                 )),

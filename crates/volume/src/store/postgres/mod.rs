@@ -189,7 +189,8 @@ impl PostgresStore {
     fn chunks(&self, wanted: &[ChunkId]) -> Result<Vec<Option<Chunk>>, StoreError> {
         let ids: Vec<&[u8]> = wanted.iter().map(|id| &id.0[..]).collect();
         let found = self.with(async |connection| {
-            let rows = connection.client.query(&connection.ready.places, &[&self.volume, &ids]).await?;
+            let rows =
+                connection.client.query(&connection.ready.locate_chunks, &[&self.volume, &ids]).await?;
             rows.iter().map(chunk_of_row).collect::<Result<std::collections::HashMap<_, _>, _>>()
         })?;
         Ok(wanted.iter().map(|id| found.get(id).cloned()).collect())

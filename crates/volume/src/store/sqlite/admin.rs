@@ -103,8 +103,8 @@ impl StoreAdmin for SqliteStore {
         self.each(chunks, "UPDATE chunk SET gone = ?2 WHERE id = ?1", None)
     }
 
-    fn drop_chunks(&self, chunks: &[ChunkId], condemned: Time) -> Result<(), StoreError> {
-        self.each(chunks, "DELETE FROM chunk WHERE id = ?1 AND gone <= ?2", Some(condemned))
+    fn drop_chunks(&self, chunks: &[ChunkId], marked_before: Time) -> Result<(), StoreError> {
+        self.each(chunks, "DELETE FROM chunk WHERE id = ?1 AND gone <= ?2", Some(marked_before))
     }
 
     fn acquire_gc_lock(&self) -> Result<u64, StoreError> {

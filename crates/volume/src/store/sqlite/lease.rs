@@ -76,7 +76,7 @@ impl Leases {
             .optional()
             .map_err(fault)?;
         let mut board = body.map_or_else(LeaseTable::default, |body| LeaseTable::decode(&body));
-        let told = board.exchange(node, ask, now, head()?).ok_or_else(|| {
+        let response = board.exchange(node, ask, now, head()?).ok_or_else(|| {
             StoreError::Denied("too many nodes have leases, or this one made others wait".to_owned())
         })?;
         let (at, acks) = board.positions();
@@ -86,7 +86,7 @@ impl Leases {
             })
             .map_err(fault)?;
         work.commit().map_err(fault)?;
-        Ok(told)
+        Ok(response)
     }
 
     pub(super) fn wait(&self, after: u64, acks: Option<u64>, at_most: Duration) -> Result<bool, StoreError> {

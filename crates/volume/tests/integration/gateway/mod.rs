@@ -20,7 +20,7 @@ use shunt_volume::gateway::{
 use shunt_volume::id::{NodeName, ObjectId, OwnerId, Seq, VolumeName};
 use shunt_volume::object::{Content, Kind, LinkName, Object, Time};
 use shunt_volume::open::{self, Options};
-use shunt_volume::replica::{New, Options as ReplicaOptions, ROOT, Replica, ReplicaSite};
+use shunt_volume::replica::{NewObject, Options as ReplicaOptions, ROOT, Replica, SyncAdapter};
 use shunt_volume::store::{
     LeaseRequest, MetaStore as _, Mutation, Precondition, Rejected, StoreError, Transaction,
 };
@@ -185,13 +185,14 @@ fn what_is_too_long_for_a_message_goes_in_several() {
         let client = Arc::new(served.client(Role::Write, node).0);
         let options = ReplicaOptions { background: false, ..ReplicaOptions::new("team", name(node)) };
         let replica = Arc::new(Replica::open(&served.place.path().join(node), options).unwrap());
-        let site = ReplicaSite::new(replica.clone(), client.clone(), served.volume.content.clone());
+        let site = SyncAdapter::new(replica.clone(), client.clone(), served.volume.content.clone());
         (replica, Synchroniser::new(site, client.clone(), name(node), rand::random::<u128>), client)
     };
     let (desk, mut sending, client) = machine("desk");
     let value = vec![b'x'; 65_536];
     for n in 0..560 {
-        let new = New { kind: Kind::Regular, mode: 0o644, owner: OwnerId(0), group: OwnerId(0), target: b"" };
+        let new =
+            NewObject { kind: Kind::Regular, mode: 0o644, owner: OwnerId(0), group: OwnerId(0), target: b"" };
         let num = desk.make(ROOT, n.to_string().as_bytes(), new).unwrap().ino;
         desk.set_xattr(num, b"user.large", Some(&value), None).unwrap();
     }

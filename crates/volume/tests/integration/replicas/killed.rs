@@ -16,7 +16,7 @@ use shunt_volume::id::OwnerId;
 use shunt_volume::maintenance::{Depth, collect, fsck, set_retention};
 use shunt_volume::object::Kind;
 use shunt_volume::open::{Options as Wanted, create, open};
-use shunt_volume::replica::{New, Options, ROOT, Replica, ReplicaSite, StoreFetcher};
+use shunt_volume::replica::{NewObject, Options, ROOT, Replica, StoreFetcher, SyncAdapter};
 use shunt_volume::store::history::Retention;
 use shunt_volume::sync::{Runner, Synchroniser};
 use shunt_volume::volume::Volume;
@@ -46,7 +46,7 @@ fn live(dir: &Path, node: &str, volume: &Volume) -> Live {
     let replica = Arc::new(Replica::open(&dir.join(node), options).unwrap());
     let (meta, content) = (volume.meta.clone(), volume.content.clone());
     replica.set_fetcher(Some(Arc::new(StoreFetcher::new(meta.clone(), content.clone()))));
-    let site = ReplicaSite::new(replica.clone(), meta.clone(), content);
+    let site = SyncAdapter::new(replica.clone(), meta.clone(), content);
     let sync = Synchroniser::new(site, meta.clone(), node.parse().unwrap(), rand::random);
     let runner = Runner::start(sync, meta, true).unwrap();
     let waker = runner.waker();
@@ -59,7 +59,8 @@ impl Live {
     fn write(&self, dir: &Path, file: u64) {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let (token, name) = (NEXT.fetch_add(1, Ordering::Relaxed), format!("file{file}"));
-        let new = New { kind: Kind::Regular, mode: 0o600, owner: OwnerId(0), group: OwnerId(0), target: b"" };
+        let new =
+            NewObject { kind: Kind::Regular, mode: 0o600, owner: OwnerId(0), group: OwnerId(0), target: b"" };
         let node = self.replica.lookup(ROOT, name.as_bytes());
         let node = node.or_else(|_| self.replica.make(ROOT, name.as_bytes(), new)).unwrap();
         let promise = dir.join(format!("promised{file}"));

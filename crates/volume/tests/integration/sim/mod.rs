@@ -180,7 +180,7 @@ fn heal(nodes: &mut [Node<'_>], alive: &mut Alive) -> Result<(), String> {
             return Ok(());
         }
     }
-    let todo: Vec<_> = nodes.iter().map(|node| (&node.memory).todo(0, 100).unwrap().0).collect();
+    let todo: Vec<_> = nodes.iter().map(|node| (&node.memory).dirty_set(0, 100).unwrap().0).collect();
     Err(format!("there is no end: {todo:?}"))
 }
 
@@ -237,9 +237,9 @@ fn compare(nodes: &[Node<'_>], alive: &Alive) -> Result<(), String> {
         }
         let beside: BTreeSet<_> = state.conflicts.values().filter_map(|one| one.mine).collect();
         for num in state.local.keys() {
-            let waits = !(&node.memory).todo(0, 100).unwrap().0.names.is_empty();
+            let waits = !(&node.memory).dirty_set(0, 100).unwrap().0.names.is_empty();
             if !waits && !visible.contains(num) && !beside.contains(num) {
-                let todo = node.memory.todo(0, 100).unwrap();
+                let todo = node.memory.dirty_set(0, 100).unwrap();
                 return Err(format!(
                     "{}: {num} is there for nothing: {todo:?} {:?}",
                     node.memory.name, state.conflicts

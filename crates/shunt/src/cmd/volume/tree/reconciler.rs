@@ -250,13 +250,13 @@ impl ReconcileLoop {
                 error: error.map(str::to_owned),
             }
         });
-        let told = TreeState {
+        let report = TreeState {
             config: self.plan.config_name().to_string(),
             node: self.plan.node().to_string(),
             error: self.error.clone(),
             volumes: volumes.collect(),
         };
-        *self.shared.report.lock().unwrap_or_else(PoisonError::into_inner) = told;
+        *self.shared.report.lock().unwrap_or_else(PoisonError::into_inner) = report;
     }
 
     fn unmount_all(&mut self) {
