@@ -128,7 +128,7 @@ fn brands(head: &[u8]) -> impl Iterator<Item = &[u8]> {
 
 impl Probe {
     /// Whether it holds; `None` where the file cannot be read.
-    pub fn holds(&self, content: &(impl Content + ?Sized)) -> Option<bool> {
+    pub fn matches(&self, content: &(impl Content + ?Sized)) -> Option<bool> {
         match self {
             Self::Is(media) => Some(media.matches(&content.read(0, HEAD_BYTES)?)),
             Self::Has { offset, bytes } => Some(content.read(*offset, bytes.len())? == *bytes),
@@ -160,8 +160,8 @@ mod tests {
     #[test]
     fn bytes_are_found_at_their_place() {
         let probe = Probe::Has { offset: 2, bytes: b"cd".to_vec() };
-        assert_eq!(probe.holds(&b"abcdef"[..]), Some(true));
-        assert_eq!(probe.holds(&b"abc"[..]), Some(false));
-        assert_eq!(probe.holds(&NoContent), Some(false));
+        assert_eq!(probe.matches(&b"abcdef"[..]), Some(true));
+        assert_eq!(probe.matches(&b"abc"[..]), Some(false));
+        assert_eq!(probe.matches(&NoContent), Some(false));
     }
 }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::caller::Caller;
 use crate::content::{Content, Media, Probe};
-use crate::ids::{IdRange, Owner, holds};
+use crate::ids::{IdRange, Owner, contains};
 use crate::pattern::Pattern;
 
 /// What somebody wants to do.
@@ -70,7 +70,7 @@ impl Ops {
         self.0 |= 1 << op as u8;
     }
 
-    pub(crate) fn holds(self, op: Op) -> bool {
+    pub(crate) fn contains(self, op: Op) -> bool {
         self.0 & 1 << op as u8 != 0
     }
 }
@@ -112,14 +112,14 @@ impl Redaction {
     pub(crate) fn is_content(&self, content: &(impl Content + ?Sized)) -> Truth {
         let wanted = any_holds(&self.content, content);
         let Some(kinds) = self.kinds() else { return wanted };
-        let known = |truth, media: &Media| or(truth, || Probe::Is(*media).holds(content));
+        let known = |truth, media: &Media| or(truth, || Probe::Is(*media).matches(content));
         and(wanted, || kinds.iter().fold(Some(false), known))
     }
 }
 
 /// Whether the file holds one of these; anything, where none is named.
 fn any_holds(probes: &[Probe], content: &(impl Content + ?Sized)) -> Truth {
-    probes.iter().fold(Some(probes.is_empty()), |truth, probe| or(truth, || probe.holds(content)))
+    probes.iter().fold(Some(probes.is_empty()), |truth, probe| or(truth, || probe.matches(content)))
 }
 
 /// What a rule does.
@@ -196,8 +196,8 @@ impl CallerSet {
         &'a self,
         caller: &'a (impl Caller + ?Sized),
     ) -> impl Iterator<Item = (&'static str, Truth)> {
-        let uid = (!self.uids.is_empty()).then(|| ("uid", Some(holds(&self.uids, caller.uid()))));
-        let gid = (!self.gids.is_empty()).then(|| ("gid", Some(holds(&self.gids, caller.gid()))));
+        let uid = (!self.uids.is_empty()).then(|| ("uid", Some(contains(&self.uids, caller.uid()))));
+        let gid = (!self.gids.is_empty()).then(|| ("gid", Some(contains(&self.gids, caller.gid()))));
         let group = (!self.groups.is_empty()).then(|| ("group", is_member(&self.groups, caller)));
         let exe = (!self.programs.is_empty()).then(|| {
             let runs = |truth, program: &PathBuf| or(truth, || caller.runs(program));
@@ -234,10 +234,10 @@ impl CallerSet {
 }
 
 fn is_member(groups: &[IdRange], caller: &(impl Caller + ?Sized)) -> Truth {
-    if holds(groups, caller.gid()) {
+    if contains(groups, caller.gid()) {
         return Some(true);
     }
-    Some(caller.groups()?.into_iter().any(|group| holds(groups, group)))
+    Some(caller.groups()?.into_iter().any(|group| contains(groups, group)))
 }
 
 impl Owner {
@@ -245,7 +245,7 @@ impl Owner {
         match self {
             Self::Uid(uid) => Some(*uid == caller.uid()),
             Self::Gid(gid) => is_member(&[(*gid, *gid)], caller),
-            Self::Uids(ranges) => Some(holds(ranges, caller.uid())),
+            Self::Uids(ranges) => Some(contains(ranges, caller.uid())),
         }
     }
 }
@@ -276,7 +276,7 @@ impl Rule {
 
     /// Whether it speaks of an operation.
     pub(crate) fn speaks_of(&self, op: Op) -> bool {
-        self.ops.is_none_or(|ops| ops.holds(op))
+        self.ops.is_none_or(|ops| ops.contains(op))
     }
 
     /// It may hold for one caller and not for another, the path aside.

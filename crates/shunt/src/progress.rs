@@ -20,7 +20,7 @@ impl Progress {
     }
 
     /// Updates the line.
-    pub fn show(&self, so_far: impl Display) {
+    pub fn update(&self, so_far: impl Display) {
         let Some(shown) = &self.shown else { return };
         let mut shown = shown.lock().unwrap_or_else(PoisonError::into_inner);
         if shown.is_none_or(|shown| shown.elapsed() >= UPDATE_INTERVAL) {

@@ -10,13 +10,13 @@ use crate::VolumeFs;
 use crate::opens::{OpenFile, errno};
 
 /// By which it is seen that a file was written.
-pub(crate) type Stamp = (u64, i64, i64);
+pub(crate) type FileStamp = (u64, i64, i64);
 
-pub(crate) fn stamp(open: &OpenFile) -> Result<Stamp, Errno> {
+pub(crate) fn stamp(open: &OpenFile) -> Result<FileStamp, Errno> {
     stamp_of(open.file())
 }
 
-pub(crate) fn stamp_of(file: &File) -> Result<Stamp, Errno> {
+pub(crate) fn stamp_of(file: &File) -> Result<FileStamp, Errno> {
     let metadata = file.metadata().map_err(errno)?;
     Ok((metadata.len(), metadata.mtime(), metadata.mtime_nsec()))
 }

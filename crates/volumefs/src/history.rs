@@ -17,7 +17,7 @@ use shunt_fuse::{Entry, Errno, Expiry, NodeId, Opened};
 use shunt_volume::history::{PointInTime, View};
 use shunt_volume::id::Seq;
 use shunt_volume::object::{Kind, VersionedObject};
-use shunt_volume::replica::{CacheState, Dirty, Fetcher, Inode, Listed};
+use shunt_volume::replica::{CacheState, DirEntry, Dirty, Fetcher, Inode};
 
 use crate::VolumeFs;
 use crate::opens::errno;
@@ -205,7 +205,7 @@ impl VolumeFs {
         match PointInTime::split(name) {
             _ if self.history.is_none() => Ok(None),
             _ if name == HISTORY => self.history(parent.0).map(Some),
-            Some((name, when)) if self.at_names || (self.is_read_only)() => {
+            Some((name, when)) if self.timestamped_names || (self.is_read_only)() => {
                 self.lookup_then(parent.0, name, when)
             }
             _ => Ok(None),
@@ -235,7 +235,7 @@ impl VolumeFs {
     }
 
     /// Names of a directory in their order, after one.
-    pub(crate) fn page(&self, directory: u64, after: &[u8], most: usize) -> Result<Vec<Listed>, Errno> {
+    pub(crate) fn page(&self, directory: u64, after: &[u8], most: usize) -> Result<Vec<DirEntry>, Errno> {
         if !is_historic(NodeId(directory)) {
             return self.replica.list(directory, after, most);
         }
@@ -249,7 +249,7 @@ impl VolumeFs {
         }
         let at = Seq(directory.generation);
         let found = self.reachable_history()?.view.list(directory.id, at, after, most)?;
-        Ok(found.into_iter().map(|(name, stored)| Listed { node: node(&stored, at), name }).collect())
+        Ok(found.into_iter().map(|(name, stored)| DirEntry { node: node(&stored, at), name }).collect())
     }
 
     pub(crate) fn open_historic(&self, num: NodeId, flags: u32) -> Result<Opened, Errno> {

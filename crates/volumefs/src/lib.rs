@@ -60,7 +60,7 @@ pub struct VolumeFs {
     history: Option<history::HistoryFs>,
     historic_files: Handles<history::HistoricFile>,
     /// `NAME@WHEN` is found beside NAME.
-    at_names: bool,
+    timestamped_names: bool,
     passthrough: bool,
     trusts_open_flags: bool,
     is_read_only: Box<dyn Fn() -> bool + Send + Sync>,
@@ -92,7 +92,7 @@ impl VolumeFs {
             directories: Handles::default(),
             history: None,
             historic_files: Handles::default(),
-            at_names: false,
+            timestamped_names: false,
             passthrough: true,
             trusts_open_flags: false,
             is_read_only: Box::new(|| false),
@@ -128,14 +128,14 @@ impl VolumeFs {
 
     /// Shows what was as well, in the entry [`HISTORY`](shunt_volume::history::HISTORY) of each directory, with contents that somebody
     /// brings.
-    pub fn with_past(mut self, view: View, contents: Arc<dyn Fetcher>) -> Self {
+    pub fn with_history(mut self, view: View, contents: Arc<dyn Fetcher>) -> Self {
         self.history = Some(history::HistoryFs::new(view, contents));
         self
     }
 
     /// Shows what was as `NAME@WHEN` beside NAME, too. Such a name cannot be given to anything new then.
-    pub fn with_at_names(mut self, shown: bool) -> Self {
-        self.at_names = shown;
+    pub fn with_timestamped_names(mut self, shown: bool) -> Self {
+        self.timestamped_names = shown;
         self
     }
 
@@ -158,19 +158,19 @@ impl VolumeFs {
 
     /// Shows users and groups of the volume under other numbers. Those that would come back as others cannot own anything:
     /// EOVERFLOW.
-    pub fn owned_as(mut self, owners: Box<dyn Owners>) -> Self {
+    pub fn with_owners(mut self, owners: Box<dyn Owners>) -> Self {
         self.owners = Some(owners);
         self
     }
 
     /// Says how others hear of changes.
-    pub fn leased_by(mut self, leases: Arc<Leases>) -> Self {
+    pub fn with_leases(mut self, leases: Arc<Leases>) -> Self {
         self.leases = Some(leases);
         self
     }
 
-    /// Has locks hold on all connected machines: to be said after [`leased_by`](Self::leased_by).
-    pub fn locking_for_all(mut self) -> Self {
+    /// Has locks hold on all connected machines: to be said after [`with_leases`](Self::with_leases).
+    pub fn with_cluster_locks(mut self) -> Self {
         self.locks = self.leases.clone().map(locks::Locks::new);
         self
     }
@@ -186,24 +186,24 @@ impl VolumeFs {
     }
 
     /// Says who sees to what is here.
-    pub fn with_cache_manager(mut self, tender: CacheManager) -> Self {
-        self.cache_manager = Some(tender);
+    pub fn with_cache_manager(mut self, cache_manager: CacheManager) -> Self {
+        self.cache_manager = Some(cache_manager);
         self
     }
 
     /// Says where contents come from.
-    pub fn with_fetcher(mut self, from: Arc<StoreFetcher>) -> Self {
-        self.fetcher = Some(from);
+    pub fn with_fetcher(mut self, fetcher: Arc<StoreFetcher>) -> Self {
+        self.fetcher = Some(fetcher);
         self
     }
 
     /// Where contents come from, if from anywhere.
-    pub fn from_store(&self) -> Option<&StoreFetcher> {
+    pub fn fetcher(&self) -> Option<&StoreFetcher> {
         self.fetcher.as_deref()
     }
 
     /// Who sees to what is here, if anybody does.
-    pub fn tender(&self) -> Option<&CacheManager> {
+    pub fn cache_manager(&self) -> Option<&CacheManager> {
         self.cache_manager.as_ref()
     }
 

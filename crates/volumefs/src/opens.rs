@@ -14,7 +14,7 @@ use shunt_volume::lease::Wait;
 use shunt_volume::replica::{self, Inode, Replica};
 
 use crate::VolumeFs;
-use crate::coherence::{Stamp, stamp};
+use crate::coherence::{FileStamp, stamp};
 use crate::errseq::ErrSeq;
 use crate::recent_invalidations::INVALIDATION_WINDOW;
 
@@ -34,7 +34,7 @@ pub(crate) struct OpenFile {
     /// How many lengths of other versions it had been told of, and one, when it last was sure to know that of this one.
     size_epoch: AtomicU64,
     /// As others were told of it last.
-    pub(crate) published: Mutex<Option<Stamp>>,
+    pub(crate) published: Mutex<Option<FileStamp>>,
     pub(crate) errseq: ErrSeq,
 }
 

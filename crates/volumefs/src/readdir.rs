@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use parking_lot::Mutex;
 use shunt_fuse::{DirectoryBuffer, DirectoryPlusBuffer, Errno, FileType, NodeId};
-use shunt_volume::replica::{Listed, Replica};
+use shunt_volume::replica::{DirEntry, Replica};
 
 use crate::errseq::ErrSeq;
 use crate::history::is_historic;
@@ -57,7 +57,7 @@ impl Positions {
 trait ListingBuffer {
     fn dot(&mut self, name: &[u8], ino: u64, next: u64) -> bool;
     /// Whether it had room.
-    fn push(&mut self, volume: &VolumeFs, listed: &Listed, applied: u64, next: u64) -> bool;
+    fn push(&mut self, volume: &VolumeFs, listed: &DirEntry, applied: u64, next: u64) -> bool;
 }
 
 impl ListingBuffer for DirectoryBuffer {
@@ -65,7 +65,7 @@ impl ListingBuffer for DirectoryBuffer {
         DirectoryBuffer::push(self, name, ino, FileType::Directory, next)
     }
 
-    fn push(&mut self, _volume: &VolumeFs, listed: &Listed, _applied: u64, next: u64) -> bool {
+    fn push(&mut self, _volume: &VolumeFs, listed: &DirEntry, _applied: u64, next: u64) -> bool {
         let kind = convert::file_type(listed.node.kind);
         DirectoryBuffer::push(self, &listed.name, listed.node.ino, kind, next)
     }
@@ -76,7 +76,7 @@ impl ListingBuffer for DirectoryPlusBuffer {
         self.push_name(name, ino, FileType::Directory, next)
     }
 
-    fn push(&mut self, volume: &VolumeFs, listed: &Listed, applied: u64, next: u64) -> bool {
+    fn push(&mut self, volume: &VolumeFs, listed: &DirEntry, applied: u64, next: u64) -> bool {
         // Told once it is in, and not before.
         if !self.has_room_for(&listed.name) {
             return false;

@@ -15,7 +15,7 @@ use shunt_fuse::Passthrough;
 use shunt_volume::lease::{Leases, Wait};
 use shunt_volume::replica::Replica;
 
-use crate::coherence::{Stamp, stamp_of};
+use crate::coherence::{FileStamp, stamp_of};
 
 /// The kernel closes its backing file a moment after it told of that. In steps that double, from the first.
 const RELEASE_RETRY_STEP: Duration = Duration::from_millis(1);
@@ -37,7 +37,7 @@ struct DeferredRelease {
     maps_writable: bool,
     since: Instant,
     /// As it was when it was made to last.
-    synced_stamp: Option<Stamp>,
+    synced_stamp: Option<FileStamp>,
 }
 
 #[derive(Default)]

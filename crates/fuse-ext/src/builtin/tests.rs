@@ -11,7 +11,7 @@ fn attributes(size: u64) -> Attributes {
 }
 
 /// Returns what the program would reply.
-fn believed(tables: &Tables) -> Option<u64> {
+fn stored(tables: &Tables) -> Option<u64> {
     let like = AttrSlot { node: NODE.0, version: 0, until: 0, attr: Default::default() };
     let found = tables.attrs.find(key(NODE), &like)?;
     (found.version == tables.attributes_version(NODE).0).then_some(found.attr.size)
@@ -40,16 +40,16 @@ fn an_answer_older_than_a_change_is_never_believed() {
     let tables = Tables::private().unwrap();
     let since = tables.attributes_version(NODE);
     tables.store_attributes(NODE, since, &attributes(1), AttrExpiry::CHANGED);
-    assert_eq!(believed(&tables), Some(1));
+    assert_eq!(stored(&tables), Some(1));
     tables.node_changed(NODE);
-    assert_eq!(believed(&tables), None);
+    assert_eq!(stored(&tables), None);
     // A late store: queried before the change, stored after it.
     tables.store_attributes(NODE, since, &attributes(1), AttrExpiry::CHANGED);
-    assert_eq!(believed(&tables), None);
+    assert_eq!(stored(&tables), None);
     tables.store_attributes(NODE, tables.attributes_version(NODE), &attributes(2), AttrExpiry::CHANGED);
-    assert_eq!(believed(&tables), Some(2));
+    assert_eq!(stored(&tables), Some(2));
     tables.all_changed();
-    assert_eq!(believed(&tables), None);
+    assert_eq!(stored(&tables), None);
 }
 
 #[test]
@@ -58,9 +58,9 @@ fn what_a_lookup_found_is_stored_only_if_nothing_changed_meanwhile() {
     let since = tables.change_count();
     tables.attributes_changed(NodeId(8));
     tables.store_found(NODE, since, attributes(1).wire(), AttrExpiry::CHANGED);
-    assert_eq!(believed(&tables), None);
+    assert_eq!(stored(&tables), None);
     tables.store_found(NODE, tables.change_count(), attributes(1).wire(), AttrExpiry::CHANGED);
-    assert_eq!(believed(&tables), Some(1));
+    assert_eq!(stored(&tables), Some(1));
 }
 
 #[test]

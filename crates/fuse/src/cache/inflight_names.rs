@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use crate::id::NodeId;
 
 /// Names are hashed into this many slots. A collision only causes a superfluous expiry and one more lookup.
-const SLOTS: usize = 4096;
+const HASH_SLOTS: usize = 4096;
 
 /// A reply begun longer ago than this is taken to have reached the kernel.
 const INFLIGHT_TIMEOUT: Duration = Duration::from_secs(16);
@@ -38,7 +38,7 @@ impl ReplyTimes {
 
     fn slot(&self, parent: NodeId, name: &[u8]) -> &AtomicU64 {
         let hash = self.hasher.hash_one((parent.0, name));
-        &self.slots[hash as usize % SLOTS]
+        &self.slots[hash as usize % HASH_SLOTS]
     }
 }
 
@@ -63,7 +63,7 @@ impl InflightNames {
                 self.times.get_or_init(|| ReplyTimes {
                     since: Instant::now(),
                     hasher: RandomState::new(),
-                    slots: (0..SLOTS).map(|_| AtomicU64::new(0)).collect(),
+                    slots: (0..HASH_SLOTS).map(|_| AtomicU64::new(0)).collect(),
                 });
                 true
             }

@@ -50,7 +50,7 @@ impl Listener {
         self.0.set(hear).ok();
     }
 
-    pub(crate) fn hear(&self, what: &NotificationKind) {
+    pub(crate) fn notify(&self, what: &NotificationKind) {
         if let Some(notify) = self.0.get()
             && let Some(stale) = Invalidated::of(what)
         {

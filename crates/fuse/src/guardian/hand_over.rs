@@ -16,11 +16,11 @@ use crate::mount::MountPoint;
 #[derive(Debug)]
 pub struct HandOver {
     pub(crate) guardian: Guardian,
-    pub(crate) held: StoredDescriptors,
+    pub(crate) descriptors: StoredDescriptors,
     pub(crate) watch: Watch,
     pub(crate) mount: MountPoint,
     pub(crate) takeovers: u32,
-    gone: u64,
+    gone_since: u64,
     cause: Cause,
 }
 
@@ -57,7 +57,7 @@ impl HandOver {
         let _ = std::fs::write("/proc/self/oom_score_adj", oom_score.to_string());
         let next = AtomicU32::new(watch.0.wrapping_add(1));
         let guardian = Guardian { socket, child: None, next, restarts: false };
-        Ok(Self { guardian, held, watch, mount, takeovers, gone, cause })
+        Ok(Self { guardian, descriptors: held, watch, mount, takeovers, gone_since: gone, cause })
     }
 
     /// Returns the mount to serve.
@@ -77,29 +77,29 @@ impl HandOver {
 
     /// Takes the log file that the last server wrote.
     pub fn take_log(&mut self) -> Option<File> {
-        self.held.remove(&Key { class: DescriptorClass::Log, id: 0 }).map(File::from)
+        self.descriptors.remove(&Key { class: DescriptorClass::Log, id: 0 }).map(File::from)
     }
 
     /// Takes the descriptor that the last server's file system had stored under this id.
     pub fn take(&mut self, id: u64) -> Option<OwnedFd> {
-        self.held.remove(&Key { class: DescriptorClass::FileSystem, id })
+        self.descriptors.remove(&Key { class: DescriptorClass::FileSystem, id })
     }
 
     /// Takes the remaining descriptors that the last server's file system had stored, with their ids.
     pub fn take_all(&mut self) -> Vec<(u64, OwnedFd)> {
         let ours = |key: &Key, _: &mut OwnedFd| key.class == DescriptorClass::FileSystem;
-        self.held.extract_if(.., ours).map(|(key, descriptor)| (key.id, descriptor)).collect()
+        self.descriptors.extract_if(.., ours).map(|(key, descriptor)| (key.id, descriptor)).collect()
     }
 
     /// Takes the remaining inodes that the last server's file system had stored.
     pub fn take_nodes(&mut self) -> Vec<(NodeId, OwnedFd)> {
         let nodes = |key: &Key, _: &mut OwnedFd| key.class == DescriptorClass::Node;
-        self.held.extract_if(.., nodes).map(|(key, descriptor)| (NodeId(key.id), descriptor)).collect()
+        self.descriptors.extract_if(.., nodes).map(|(key, descriptor)| (NodeId(key.id), descriptor)).collect()
     }
 
     /// Returns the time since the guardian noticed the end of the last server, or since that server began to hand over.
     pub fn pause(&self) -> Duration {
-        Duration::from_nanos(now().saturating_sub(self.gone))
+        Duration::from_nanos(now().saturating_sub(self.gone_since))
     }
 }
 

@@ -129,7 +129,7 @@ pub struct NodeTable<N> {
     root: N,
     shards: [Mutex<Shard<N>>; SHARDS],
     hasher: DefaultHashBuilder,
-    held: AtomicU64,
+    count: AtomicU64,
     hand: AtomicU32,
 }
 
@@ -156,7 +156,7 @@ impl<N: TableNode> NodeTable<N> {
             root,
             shards,
             hasher: DefaultHashBuilder::default(),
-            held: AtomicU64::new(0),
+            count: AtomicU64::new(0),
             hand: AtomicU32::new(0),
         }
     }
@@ -193,7 +193,7 @@ impl<N: TableNode> NodeTable<N> {
         let id = shard.acquire(hash, &mut node, lookups, |node| self.hash(node)).ok_or(Errno::NFILE)?;
         if node.is_none() {
             // Counted before any thread can forget it.
-            self.held.fetch_add(1, Ordering::Relaxed);
+            self.count.fetch_add(1, Ordering::Relaxed);
         }
         Ok(id)
     }
@@ -246,13 +246,13 @@ impl<N: TableNode> NodeTable<N> {
             return None;
         }
         let gone = self.slot(id, |shard, local| shard.forget(local, lookups, |node| self.hash(node)))?;
-        self.held.fetch_sub(1, Ordering::Relaxed);
+        self.count.fetch_sub(1, Ordering::Relaxed);
         Some(gone)
     }
 
     /// Returns the number of nodes, not counting the root.
     pub fn len(&self) -> u64 {
-        self.held.load(Ordering::Relaxed)
+        self.count.load(Ordering::Relaxed)
     }
 
     /// Reports whether the table holds no node but the root.

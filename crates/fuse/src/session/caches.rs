@@ -45,7 +45,7 @@ impl Caches {
     }
 
     fn send(&self, what: NotificationKind) -> Completion {
-        self.session.listener.hear(&what);
+        self.session.listener.notify(&what);
         let (note, completion) = Notification::new(what);
         match Task::current() {
             Some(task) if task.belongs_to(&self.session) => task.defer(note),

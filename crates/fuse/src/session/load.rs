@@ -22,7 +22,7 @@ pub(crate) struct Load {
     samples: u32,
     all_busy: u32,
     spare_samples: u32,
-    spare: u32,
+    idle_samples: u32,
 }
 
 impl Load {
@@ -31,18 +31,18 @@ impl Load {
         self.samples += 1;
         self.spare_samples += 1;
         self.all_busy += u32::from(idle == 0);
-        self.spare += u32::from(idle >= 2);
+        self.idle_samples += u32::from(idle >= 2);
         if self.samples == GROW_SAMPLES {
             let busy = self.all_busy;
             (self.samples, self.all_busy) = (0, 0);
             if busy * 8 >= GROW_SAMPLES * 7 {
-                (self.spare_samples, self.spare) = (0, 0);
+                (self.spare_samples, self.idle_samples) = (0, 0);
                 return ThreadChange::Add;
             }
         }
         if self.spare_samples == SHRINK_SAMPLES {
-            let spare = self.spare;
-            (self.spare_samples, self.spare) = (0, 0);
+            let spare = self.idle_samples;
+            (self.spare_samples, self.idle_samples) = (0, 0);
             if spare * 8 >= SHRINK_SAMPLES * 7 {
                 return ThreadChange::Remove;
             }

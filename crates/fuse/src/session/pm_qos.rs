@@ -26,7 +26,7 @@ const IDLE_TICKS: u32 = 25;
 pub(crate) struct LatencyRequest {
     /// The PM QoS device. Opened with the session, which may drop the privilege for that later.
     device: Option<File>,
-    wanted: bool,
+    is_enabled: bool,
     /// A burst is in progress.
     burst: bool,
     idle_ticks: u32,
@@ -43,7 +43,7 @@ impl LatencyRequest {
                 |error| tracing::debug!(%error, "{DEVICE} cannot be used: idle processors sleep between requests"),
             )
         };
-        Self { device: wanted.then(open).and_then(Result::ok), wanted, ..Self::default() }
+        Self { device: wanted.then(open).and_then(Result::ok), is_enabled: wanted, ..Self::default() }
     }
 
     /// Records the number of requests since the last tick. Returns whether a burst is in progress, so that threads should poll
@@ -55,7 +55,7 @@ impl LatencyRequest {
             if let Some(device) = &self.device {
                 request_latency(device, DEFAULT_LATENCY).ok();
             }
-        } else if !self.burst && self.wanted && requests >= BURST_REQUESTS {
+        } else if !self.burst && self.is_enabled && requests >= BURST_REQUESTS {
             self.burst = true;
             if self.device.as_ref().is_some_and(|device| request_latency(device, ZERO_LATENCY).is_ok()) {
                 bursts.fetch_add(1, Ordering::Relaxed);

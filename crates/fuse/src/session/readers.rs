@@ -40,7 +40,7 @@ const WATCH_TICKS: u32 = 50;
 #[derive(Debug)]
 pub(crate) struct Readers {
     usual: usize,
-    most: usize,
+    max_threads: usize,
     threads: AtomicUsize,
     /// Number of threads that wait for a request.
     idle: AtomicUsize,
@@ -65,7 +65,7 @@ impl Readers {
     pub(crate) fn new(usual: usize, most: usize) -> Self {
         Self {
             usual,
-            most,
+            max_threads: most,
             threads: AtomicUsize::new(0),
             idle: AtomicUsize::new(0),
             progress: AtomicU64::new(0),
@@ -215,7 +215,7 @@ pub(crate) fn serve<F: FileSystem>(
         let mut load = Load::default();
         while readers.wait_for_need(&mut load, &mut processors, &handle.shared.rings) {
             readers.surplus.store(0, Ordering::Release);
-            if readers.threads() >= readers.most {
+            if readers.threads() >= readers.max_threads {
                 thread::sleep(WATCH_INTERVAL);
                 continue;
             }
@@ -273,7 +273,7 @@ fn read_requests<F: FileSystem>(
             (false, true) => linger.poll_or_sleep(&device),
             (false, false) => true,
         };
-        readers.callers.note_pressure(pressed);
+        readers.callers.record_pressure(pressed);
         let received = receiver.receive();
         readers.idle.fetch_sub(1, Ordering::AcqRel);
         match received {
@@ -281,7 +281,7 @@ fn read_requests<F: FileSystem>(
             Ok((header, _)) if readers.is_draining() && awaits_reply(&header) => break,
             Ok((header, message)) => {
                 readers.received();
-                readers.callers.note_caller(header.pid);
+                readers.callers.record_caller(header.pid);
                 // Handlers are caught where they run; this covers calls without a reply (FORGET).
                 let served = catch_unwind(AssertUnwindSafe(|| {
                     super::serve::serve(fs, handle, &channel, &header, message);

@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
 
-use super::state::{INTENTS, TakeoverState};
+use super::state::{MAX_INTENTS, TakeoverState};
 
 /// The state that a file system records before it begins an operation that must not run twice.
 pub type IntentData = [u64; 4];
@@ -38,7 +38,7 @@ const MAX_INTENT_TAKEOVERS: u64 = 8;
 
 #[derive(Debug)]
 pub(super) struct Intents {
-    taken: Box<[AtomicBool]>,
+    in_use: Box<[AtomicBool]>,
     inherited: Mutex<HashMap<u64, (usize, BegunOperation)>>,
     takeovers: u64,
 }
@@ -51,9 +51,9 @@ thread_local! {
 impl Intents {
     /// Reads the intents of an earlier server.
     pub(super) fn read(state: &TakeoverState, takeovers: u64) -> Self {
-        let taken: Box<[AtomicBool]> = (0..INTENTS).map(|_| AtomicBool::new(false)).collect();
+        let taken: Box<[AtomicBool]> = (0..MAX_INTENTS).map(|_| AtomicBool::new(false)).collect();
         let mut inherited = HashMap::new();
-        for slot in 0..INTENTS {
+        for slot in 0..MAX_INTENTS {
             let words = state.intent(slot);
             let word = |place: usize| words[place].load(Ordering::Relaxed);
             let unique = word(0);
@@ -76,7 +76,7 @@ impl Intents {
             taken[slot].store(true, Ordering::Relaxed);
             inherited.insert(unique, (slot, BegunOperation { before, since: word(3), outcome }));
         }
-        Self { taken, inherited: Mutex::new(inherited), takeovers }
+        Self { in_use: taken, inherited: Mutex::new(inherited), takeovers }
     }
 
     /// Takes the intent of an earlier server for this request; the caller now owns its slot.
@@ -87,8 +87,8 @@ impl Intents {
     /// Writes an intent and returns its slot. `None` where all slots are in use: the operation then runs without an intent.
     pub(super) fn begin(&self, state: &TakeoverState, unique: u64, before: IntentData) -> Option<usize> {
         let first = LAST_SLOT.get();
-        let free = |slot: &usize| !self.taken[*slot].swap(true, Ordering::Acquire);
-        let slot = (0..INTENTS).map(|step| (first + step) % INTENTS).find(free)?;
+        let free = |slot: &usize| !self.in_use[*slot].swap(true, Ordering::Acquire);
+        let slot = (0..MAX_INTENTS).map(|step| (first + step) % MAX_INTENTS).find(free)?;
         LAST_SLOT.set(slot);
         let words = state.intent(slot);
         let now = clock_gettime(ClockId::RealtimeCoarse);
@@ -111,6 +111,6 @@ impl Intents {
 
     pub(super) fn clear(&self, state: &TakeoverState, slot: usize) {
         state.intent(slot)[0].store(0, Ordering::Release);
-        self.taken[slot].store(false, Ordering::Release);
+        self.in_use[slot].store(false, Ordering::Release);
     }
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use parking_lot::Mutex;
 
-use super::state::{MARKS, MARKS_HIGH, MARKS_LOST, TakeoverState};
+use super::state::{MARKS_HIGH, MARKS_LOST, MAX_MARKS, TakeoverState};
 
 #[derive(Debug)]
 pub(super) struct Marks(Mutex<MarkSlots>);
@@ -21,7 +21,7 @@ struct MarkSlots {
 impl Marks {
     /// Reads the set of an earlier server.
     pub(super) fn read(state: &TakeoverState) -> Self {
-        let high = (state.word(MARKS_HIGH).load(Ordering::Acquire) as usize).min(MARKS);
+        let high = (state.word(MARKS_HIGH).load(Ordering::Acquire) as usize).min(MAX_MARKS);
         let mut places = MarkSlots { of: HashMap::new(), free: Vec::new(), high };
         for place in 0..high {
             let number = state.mark(place).load(Ordering::Relaxed);
@@ -50,7 +50,7 @@ impl Marks {
         }
         let place = match places.free.pop() {
             Some(place) => place,
-            None if places.high < MARKS => {
+            None if places.high < MAX_MARKS => {
                 places.high += 1;
                 state.word(MARKS_HIGH).store(places.high as u64, Ordering::Release);
                 places.high - 1

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use shunt_fuse_abi::OpenOut;
 
 use super::state::{
-    BACKING_HIGH, DIRECTORIES, DIRECTORIES_HIGH, FILES, FILES_HIGH, OPEN_WORDS, TakeoverState,
+    BACKING_HIGH, DIRECTORIES_HIGH, FILES_HIGH, MAX_DIRECTORIES, MAX_FILES, OPEN_WORDS, TakeoverState,
 };
 use crate::id::{FileHandle, NodeId};
 
@@ -55,8 +55,8 @@ pub(crate) enum OpenKind {
 impl OpenKind {
     fn most(self) -> usize {
         match self {
-            OpenKind::File => FILES,
-            OpenKind::Directory => DIRECTORIES,
+            OpenKind::File => MAX_FILES,
+            OpenKind::Directory => MAX_DIRECTORIES,
         }
     }
 
@@ -126,7 +126,7 @@ pub(super) fn remove(state: &TakeoverState, kind: OpenKind, handle: FileHandle, 
 
 /// Returns the backing files of records that were being written or removed.
 pub(super) fn doubtful_backings(state: &TakeoverState) -> impl Iterator<Item = u32> {
-    let high = (OpenKind::File.high(state).load(Ordering::Acquire) as usize).min(FILES);
+    let high = (OpenKind::File.high(state).load(Ordering::Acquire) as usize).min(MAX_FILES);
     (0..high).filter_map(|index| {
         let words = state.file(index);
         let backing = words[4].swap(0, Ordering::AcqRel) as u32;

@@ -13,7 +13,7 @@ use super::intents::Intents;
 use super::map::Map;
 use super::marks::Marks;
 use super::opens::{self, OpenKind, OpenRecord};
-use super::state::{DIRECTORIES, FILES, INTENTS, MARKS, TakeoverState, WORDS};
+use super::state::{MAX_DIRECTORIES, MAX_FILES, MAX_INTENTS, MAX_MARKS, TakeoverState, WORDS};
 use crate::id::{FileHandle, NodeId};
 use crate::negotiate::{Negotiated, Profile};
 
@@ -92,10 +92,10 @@ fn what_is_no_state_is_refused() {
 #[test]
 fn what_is_open_comes_back_until_it_is_closed() {
     let state = TakeoverState::create(&negotiated()).unwrap();
-    for handle in [1 << 32, 1 << 32 | 7, 2 << 32 | (FILES as u64 - 1)] {
+    for handle in [1 << 32, 1 << 32 | 7, 2 << 32 | (MAX_FILES as u64 - 1)] {
         assert!(opens::add(&state, OpenKind::File, &record(handle)));
     }
-    assert!(!opens::add(&state, OpenKind::File, &record(1 << 32 | FILES as u64)), "no room");
+    assert!(!opens::add(&state, OpenKind::File, &record(1 << 32 | MAX_FILES as u64)), "no room");
     assert!(!opens::add(&state, OpenKind::Directory, &record(0)), "no handle");
     let (again, _) = TakeoverState::open(file_of(&state)).unwrap();
     assert_eq!(opens::all(&again, OpenKind::File).len(), 3);
@@ -176,20 +176,20 @@ fn marks_come_back_and_their_places_are_used_again() {
     assert_eq!(sorted(&next), [1, 2, 3, 5]);
     next.add(&state, 6);
     assert_eq!(sorted(&Marks::read(&state)), [1, 2, 3, 5, 6]);
-    for number in 10..10 + MARKS as u64 - 5 {
+    for number in 10..10 + MAX_MARKS as u64 - 5 {
         next.add(&state, number);
     }
     assert!(Marks::are_complete(&state));
     next.add(&state, 7);
     assert!(!Marks::are_complete(&state), "there was no room for it");
-    assert_eq!(Marks::read(&state).all().len(), MARKS);
+    assert_eq!(Marks::read(&state).all().len(), MAX_MARKS);
 }
 
 /// Indices near words with a meaning, and anywhere.
 fn place() -> impl Strategy<Value = usize> {
-    let files = 512 + INTENTS * 16;
-    let directories = files + FILES * 8;
-    let marks = directories + DIRECTORIES * 8;
+    let files = 512 + MAX_INTENTS * 16;
+    let directories = files + MAX_FILES * 8;
+    let marks = directories + MAX_DIRECTORIES * 8;
     prop_oneof![
         2usize..512,
         (0..64usize).prop_map(|n| 512 + n),
@@ -216,7 +216,7 @@ proptest! {
     #[test]
     fn any_words_are_survived(words in prop::collection::vec((place(), word()), 0..200), takeovers in any::<u32>()) {
         let Ok((state, _)) = TakeoverState::open(left(&words)) else { return Ok(()) };
-        for (kind, most) in [(OpenKind::File, FILES), (OpenKind::Directory, DIRECTORIES)] {
+        for (kind, most) in [(OpenKind::File, MAX_FILES), (OpenKind::Directory, MAX_DIRECTORIES)] {
             let records = opens::all(&state, kind);
             let handles: HashSet<_> = records.iter().map(|record| record.handle.0 as u32).collect();
             prop_assert_eq!(handles.len(), records.len());
@@ -229,7 +229,7 @@ proptest! {
                 prop_assert!(!opens::is_open(&state, kind, first.handle));
             }
         }
-        prop_assert!(opens::doubtful_backings(&state).count() <= FILES);
+        prop_assert!(opens::doubtful_backings(&state).count() <= MAX_FILES);
         let intents = Intents::read(&state, takeovers.into());
         for (_, word) in &words {
             let _ = intents.inherit(*word);
@@ -239,7 +239,7 @@ proptest! {
             intents.clear(&state, slot);
         }
         let marks = Marks::read(&state);
-        prop_assert!(marks.all().len() <= MARKS && !marks.all().contains(&0));
+        prop_assert!(marks.all().len() <= MAX_MARKS && !marks.all().contains(&0));
         marks.add(&state, 1234);
         marks.remove(&state, 1234);
     }

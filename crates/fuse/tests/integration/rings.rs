@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::common::script::Door;
-use crate::common::stage::{Place, unmount};
+use crate::common::stage::{TestMountDir, unmount};
 use crate::common::{Behaviour, Gate, OpenAs, Plan, TestFs, eventually, run, run_with, skip};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
@@ -113,7 +113,7 @@ fn the_transport_is_told() {
 #[test]
 fn switched_off_the_device_serves_and_the_reason_says_what_to_do() {
     let Some((plan, _alone)) = rings() else { return };
-    let place = Place::new();
+    let place = TestMountDir::new();
     let mounted = {
         let _off = SwitchedOff::now();
         shunt_fuse::mount::<TestFs>(TestFs::new(), plan.config, &place.path(), &plan.options).unwrap()

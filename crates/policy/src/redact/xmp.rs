@@ -170,7 +170,7 @@ mod tests {
     use super::*;
     use crate::redact::pieces::blank;
 
-    fn seen(text: &str) -> String {
+    fn blanked(text: &str) -> String {
         let mut data = text.as_bytes().to_vec();
         let blanks = blanks(&data);
         blank(&mut data, &blanks);
@@ -192,13 +192,13 @@ mod tests {
             ("<?xpacket begin='<City>'?><x/>", "<?xpacket begin='<City>'?><x/>"),
             ("<x Urgency='1'>City</x>", "<x Urgency='1'>City</x>"),
         ] {
-            assert_eq!(seen(text), left, "{text}");
+            assert_eq!(blanked(text), left, "{text}");
         }
     }
 
     #[test]
     fn what_cannot_be_read_with_certainty_goes() {
-        assert_eq!(seen("<!DOCTYPE a [<!ENTITY x 'y'>]><a/>"), "");
-        assert_eq!(seen("<\0a\0>\0"), "");
+        assert_eq!(blanked("<!DOCTYPE a [<!ENTITY x 'y'>]><a/>"), "");
+        assert_eq!(blanked("<\0a\0>\0"), "");
     }
 }

@@ -34,7 +34,7 @@ pub struct Mount {
 
 /// The result of a query.
 #[derive(Debug)]
-pub enum Answer {
+pub enum QueryResult {
     /// No daemon that this user may query.
     Nobody,
     /// A daemon that does not reply.
@@ -44,17 +44,17 @@ pub enum Answer {
 }
 
 /// Queries the daemons of all these mounts, for two seconds in total. The replies are in the order of the mounts.
-pub fn query_all(mounts: &[Mount]) -> Vec<Answer> {
+pub fn query_all(mounts: &[Mount]) -> Vec<QueryResult> {
     let owners: BTreeSet<u32> = mounts.iter().map(|mount| mount.owner).chain([geteuid().as_raw()]).collect();
     query_all_in(&owners.into_iter().map(|owner| (owner, SocketDir::of(owner))).collect(), mounts)
 }
 
 /// Implements [`query_all`], in these directories by owner.
-fn query_all_in(dirs: &BTreeMap<u32, Vec<SocketDir>>, mounts: &[Mount]) -> Vec<Answer> {
+fn query_all_in(dirs: &BTreeMap<u32, Vec<SocketDir>>, mounts: &[Mount]) -> Vec<QueryResult> {
     let deadline = Instant::now() + TOTAL_TIMEOUT;
     let sockets = sockets(dirs, mounts);
     let next = AtomicUsize::new(0);
-    let answers: Vec<_> = mounts.iter().map(|_| Mutex::new(Answer::Nobody)).collect();
+    let answers: Vec<_> = mounts.iter().map(|_| Mutex::new(QueryResult::Nobody)).collect();
     let work = || {
         loop {
             let at = next.fetch_add(1, Ordering::Relaxed);
@@ -70,7 +70,7 @@ fn query_all_in(dirs: &BTreeMap<u32, Vec<SocketDir>>, mounts: &[Mount]) -> Vec<A
         }
         work();
     });
-    answers.into_iter().map(|answer| answer.into_inner().unwrap_or(Answer::Nobody)).collect()
+    answers.into_iter().map(|answer| answer.into_inner().unwrap_or(QueryResult::Nobody)).collect()
 }
 
 type Sockets<'a> = HashMap<Mount, Vec<(&'a SocketDir, SocketName)>>;
@@ -100,17 +100,17 @@ fn sockets<'a>(dirs: &'a BTreeMap<u32, Vec<SocketDir>>, mounts: &[Mount]) -> Soc
 }
 
 /// Queries the first live daemon; another mount may have had the device number before.
-fn query(sockets: &[(&SocketDir, SocketName)], deadline: Instant) -> Answer {
-    let mut answer = Answer::Nobody;
+fn query(sockets: &[(&SocketDir, SocketName)], deadline: Instant) -> QueryResult {
+    let mut answer = QueryResult::Nobody;
     for (dir, name) in sockets {
         let until = deadline.min(Instant::now() + REPLY_TIMEOUT);
         match Peer::connect(dir, name.clone(), until) {
             ConnectOutcome::Alive(peer) => match peer.hello(until) {
-                Ok(hello) => return Answer::Hello(Box::new(hello)),
-                Err(error) => answer = Answer::Silent(peer.pid, error),
+                Ok(hello) => return QueryResult::Hello(Box::new(hello)),
+                Err(error) => answer = QueryResult::Silent(peer.pid, error),
             },
             ConnectOutcome::Dead => {}
-            ConnectOutcome::Silent(error) => answer = Answer::Silent(None, error),
+            ConnectOutcome::Silent(error) => answer = QueryResult::Silent(None, error),
         }
     }
     answer
@@ -149,11 +149,11 @@ mod tests {
         let begun = Instant::now();
         let answers = query_all_in(&dirs(temp.path()), &mounts);
         assert!(begun.elapsed() < TOTAL_TIMEOUT + REPLY_TIMEOUT, "{:?}", begun.elapsed());
-        assert!(matches!(&answers[0], Answer::Hello(hello) if hello.entry.mountpoint == "/m"));
-        assert!(matches!(answers[1], Answer::Nobody));
+        assert!(matches!(&answers[0], QueryResult::Hello(hello) if hello.entry.mountpoint == "/m"));
+        assert!(matches!(answers[1], QueryResult::Nobody));
         // The socket belongs to another user than the mount.
-        assert!(matches!(answers[2], Answer::Nobody));
-        assert!(answers[3..].iter().all(|answer| matches!(answer, Answer::Silent(..))));
+        assert!(matches!(answers[2], QueryResult::Nobody));
+        assert!(answers[3..].iter().all(|answer| matches!(answer, QueryResult::Silent(..))));
     }
 
     #[test]

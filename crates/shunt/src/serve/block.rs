@@ -13,13 +13,13 @@ use crate::files;
 
 /// An exclusive claim of a block device, for as long as this lives.
 #[derive(Debug)]
-pub struct Claim {
+pub struct ExclusiveClaim {
     exclusive: Option<File>,
     /// The device without O_EXCL, for use while another opener has it exclusively.
     shared: File,
 }
 
-impl Claim {
+impl ExclusiveClaim {
     /// Makes a claim from an exclusively opened device.
     ///
     /// # Errors
@@ -62,7 +62,7 @@ fn reopen(file: &File, options: &OpenOptions) -> io::Result<File> {
 /// A file system on a block device.
 #[derive(Debug)]
 pub struct Block {
-    claim: Claim,
+    claim: ExclusiveClaim,
     /// Its path and block size, if the kernel is to mount it (`fuseblk`). The kernel then claims the device, forwards `syncfs`
     /// and FIBMAP, and has `umount` wait for the last commit.
     pub whole: Option<(PathBuf, u32)>,
@@ -77,7 +77,7 @@ pub enum MountAttempt<T> {
 }
 
 impl Block {
-    pub fn new(claim: Claim, whole: Option<(PathBuf, u32)>) -> Self {
+    pub fn new(claim: ExclusiveClaim, whole: Option<(PathBuf, u32)>) -> Self {
         Self { claim, whole }
     }
 

@@ -37,7 +37,7 @@ use block::MountAttempt;
 use daemon_info::DaemonInfo;
 use upgrade::Successor;
 
-pub use block::{Block, Claim};
+pub use block::{Block, ExclusiveClaim};
 pub use source::Source;
 pub use upgrade::probe;
 

@@ -52,7 +52,7 @@ type Run = Vec<ChunkRequest>;
 /// Returns the byte range of a run in the stored object.
 fn extent(run: &[ChunkRequest]) -> Range<u64> {
     let end = |place: &ChunkLocation| place.offset.saturating_add(u64::from(place.stored));
-    run.first().map_or(0, |first| first.place.offset)..run.last().map_or(0, |last| end(&last.place))
+    run.first().map_or(0, |first| first.location.offset)..run.last().map_or(0, |last| end(&last.location))
 }
 
 fn length(run: &[ChunkRequest]) -> u64 {
@@ -64,7 +64,7 @@ fn length(run: &[ChunkRequest]) -> u64 {
 /// measurement.
 fn check_complete(run: &[ChunkRequest], came: u64) -> Result<(), ContentError> {
     match run.first() {
-        Some(ChunkRequest { id, place, .. }) if came < length(run) => Err(damaged(*id, place)),
+        Some(ChunkRequest { id, location: place, .. }) if came < length(run) => Err(damaged(*id, place)),
         _ => Ok(()),
     }
 }
@@ -107,7 +107,7 @@ impl ContentStore {
                 let bytes = got?;
                 let opened = spawn_blocking(move || {
                     run.iter()
-                        .map(|ChunkRequest { id, place, at }| {
+                        .map(|ChunkRequest { id, location: place, at }| {
                             let from = place.offset.saturating_sub(start) as usize;
                             let stored = bytes.get(from..from.saturating_add(place.stored as usize));
                             let stored = stored.unwrap_or_default();
@@ -158,7 +158,7 @@ impl ContentStore {
 
     /// Requests the byte range of a run. The stream ends early on cancellation; its result is then discarded.
     async fn request(&self, run: &[ChunkRequest], mut is_over: Cancelled) -> Result<Parts<'_>, ContentError> {
-        let key = run.first().map_or("", |first| &first.place.key);
+        let key = run.first().map_or("", |first| &first.location.key);
         let over = async move { drop(is_over.wait_for(|is_over| *is_over).await) }.boxed().shared();
         tokio::select! {
             biased;
@@ -199,7 +199,7 @@ impl ContentStore {
     where
         F: Future<Output = Result<Vec<(u64, T)>, ContentError>> + Send + 'static,
     {
-        if let Some(ChunkRequest { id, .. }) = wanted.iter().find(|wanted| !is_sound(&wanted.place)) {
+        if let Some(ChunkRequest { id, .. }) = wanted.iter().find(|wanted| !is_sound(&wanted.location)) {
             return Err(ContentError::Damaged(format!("{id:?} has an impossible place")));
         }
         let (over, is_over) = watch::channel(false);
@@ -289,11 +289,11 @@ fn runs(wanted: Vec<ChunkRequest>, apart: u64) -> Vec<Run> {
     for next in wanted {
         if let Some(run) = runs.last_mut()
             && let (Some(first), Some(last)) = (run.first(), run.last())
-            && last.place.key == next.place.key
-            && let Some(end) = last.place.offset.checked_add(u64::from(last.place.stored))
-            && next.place.offset.checked_sub(end).is_some_and(|between| between <= apart)
-            && (next.place.offset.saturating_sub(first.place.offset))
-                .saturating_add(u64::from(next.place.stored))
+            && last.location.key == next.location.key
+            && let Some(end) = last.location.offset.checked_add(u64::from(last.location.stored))
+            && next.location.offset.checked_sub(end).is_some_and(|between| between <= apart)
+            && (next.location.offset.saturating_sub(first.location.offset))
+                .saturating_add(u64::from(next.location.stored))
                 <= MAX_REQUEST_BYTES
         {
             run.push(next);

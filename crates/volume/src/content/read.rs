@@ -157,7 +157,7 @@ impl ContentStore {
         for part in wanted.chunks(LOCATE_BATCH_CHUNKS) {
             let mut wanted = self.locate(meta, part)?;
             wanted.sort_by(|one, other| {
-                (&one.place.key, one.place.offset).cmp(&(&other.place.key, other.place.offset))
+                (&one.location.key, one.location.offset).cmp(&(&other.location.key, other.location.offset))
             });
             let goals = goals.clone();
             let write = move |goal, offset, bytes: &[u8]| {
@@ -246,7 +246,7 @@ impl ContentStore {
                 Some(place) if place.length != length => {
                     Err(ContentError::Damaged(format!("{id:?} has another length than the file says")))
                 }
-                Some(place) => Ok(ChunkRequest { id, place, at }),
+                Some(place) => Ok(ChunkRequest { id, location: place, at }),
                 None => Err(ContentError::Missing(format!("{id:?} has no place"))),
             })
             .collect()

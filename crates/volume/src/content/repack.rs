@@ -6,7 +6,7 @@ use crate::content::pack::{Pack, new_key};
 use crate::content::{ContentError, ContentStore};
 use crate::object::ChunkId;
 use crate::store::ChunkLocation;
-use crate::store::admin::Moved;
+use crate::store::admin::MovedChunk;
 
 /// Maximum number of unneeded bytes between chunks that are read in one request: one more request would take as long.
 const MAX_GAP_BYTES: u64 = 1 << 20;
@@ -23,7 +23,7 @@ pub(crate) struct NewPack {
     pub key: String,
     pub bytes: Vec<u8>,
     /// The chunks in it.
-    pub moved: Vec<Moved>,
+    pub moved: Vec<MovedChunk>,
 }
 
 impl ContentStore {
@@ -36,7 +36,7 @@ impl ContentStore {
         let wanted = chunks
             .iter()
             .enumerate()
-            .map(|(n, (id, place))| ChunkRequest { id: *id, place: place.clone(), at: n as u64 })
+            .map(|(n, (id, place))| ChunkRequest { id: *id, location: place.clone(), at: n as u64 })
             .collect();
         let mut all = vec![Vec::new(); chunks.len()];
         self.download_stored(
@@ -76,6 +76,6 @@ pub(crate) fn repack(chunks: Vec<StoredChunk>) -> Vec<NewPack> {
 fn close(pack: Pack, from: Vec<ChunkLocation>) -> NewPack {
     let key = new_key();
     let (bytes, places) = pack.close(&key);
-    let moved = places.into_iter().zip(from).map(|((id, to), from)| Moved { id, from, to }).collect();
+    let moved = places.into_iter().zip(from).map(|((id, to), from)| MovedChunk { id, from, to }).collect();
     NewPack { key, bytes, moved }
 }

@@ -46,7 +46,7 @@ pub struct Upload<'a> {
     content: &'a ContentStore,
     meta: &'a dyn MetaStore,
     /// Chunks of this upload.
-    seen: HashSet<ChunkId>,
+    queued_chunks: HashSet<ChunkId>,
     /// Chunks for which the store is still to be queried.
     window: Vec<(ChunkId, Vec<u8>)>,
     window_bytes: usize,
@@ -66,7 +66,7 @@ impl<'a> Upload<'a> {
         Self {
             content,
             meta,
-            seen: HashSet::new(),
+            queued_chunks: HashSet::new(),
             window: Vec::new(),
             window_bytes: 0,
             pack: Pack::default(),
@@ -185,7 +185,7 @@ impl<'a> Upload<'a> {
     }
 
     fn add(&mut self, id: ChunkId, bytes: &[u8]) -> Result<(), ContentError> {
-        if !self.seen.insert(id) {
+        if !self.queued_chunks.insert(id) {
             return Ok(());
         }
         self.window_bytes += bytes.len();

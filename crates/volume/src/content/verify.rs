@@ -21,7 +21,7 @@ impl ContentStore {
         let wanted: Vec<ChunkRequest> = chunks
             .into_iter()
             .enumerate()
-            .map(|(n, (id, place))| ChunkRequest { id, place, at: n as u64 })
+            .map(|(n, (id, place))| ChunkRequest { id, location: place, at: n as u64 })
             .collect();
         // In batches first; the chunks of a failed batch are then read one by one.
         for part in wanted.chunks(64) {

@@ -72,7 +72,7 @@ impl Connections {
             return;
         }
         tracing::info!("{} may {role}", self.credentials.node);
-        let noted = self.file.as_deref().map_or(Ok(()), |file| Credentials::note_role(file, role));
+        let noted = self.file.as_deref().map_or(Ok(()), |file| Credentials::record_role(file, role));
         if let Err(error) = noted {
             tracing::warn!("what this node may do is not noted: {error}");
         }

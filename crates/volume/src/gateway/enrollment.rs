@@ -170,7 +170,7 @@ impl Credentials {
 
     /// Records the role of this node in the file, for when the gateway is unreachable. Fails if the file does not exist any
     /// more.
-    pub(super) fn note_role(path: &Path, role: Role) -> Result<(), JoinError> {
+    pub(super) fn record_role(path: &Path, role: Role) -> Result<(), JoinError> {
         let mut credentials = Self::load(path)?;
         if credentials.role == Some(role) {
             return Ok(());
@@ -190,17 +190,17 @@ pub(super) async fn greet(
     config: Arc<ClientConfig>,
     volume: &VolumeName,
     version: u32,
-    wish: Purpose,
+    purpose: Purpose,
 ) -> io::Result<(TlsStream<TcpStream>, ServerHello)> {
     // Longer for an enrollment: a timeout would waste the token.
-    let time = if matches!(wish, Purpose::Work) { USER_TIMEOUT } else { ENROLL_TIMEOUT };
+    let time = if matches!(purpose, Purpose::Work) { USER_TIMEOUT } else { ENROLL_TIMEOUT };
     let greeted = timeout(time, async {
         let stream = timeout(CONNECT_TIMEOUT, TcpStream::connect(address)).await??;
         stream.set_nodelay(true)?;
         end_when_silent(&stream)?;
         let name = ServerName::try_from(NAME).map_err(io::Error::other)?;
         let mut stream = TlsConnector::from(config).connect(name, stream).await?;
-        send(&mut stream, &ClientHello { version, volume: volume.clone(), wish }).await?;
+        send(&mut stream, &ClientHello { version, volume: volume.clone(), purpose: purpose }).await?;
         match receive(&mut stream, MAX_FRAME_BYTES, time).await? {
             Some(welcome) => Ok((stream, welcome)),
             None => Err(io::Error::from(io::ErrorKind::UnexpectedEof)),
@@ -220,8 +220,8 @@ pub fn join(token: &Token, node: &NodeName) -> Result<Credentials, JoinError> {
 async fn enrol(token: &Token, node: &NodeName) -> Result<Credentials, JoinError> {
     let (key, request) = certificates::request(node)?;
     let config = Arc::new(certificates::client(&token.authority, None)?);
-    let wish = Purpose::Enrol { secret: token.secret, node: node.clone(), request };
-    let (_, welcome) = greet(&token.address, config, &token.volume, NODE_VERSION, wish)
+    let purpose = Purpose::Enrol { secret: token.secret, node: node.clone(), request };
+    let (_, welcome) = greet(&token.address, config, &token.volume, NODE_VERSION, purpose)
         .await
         .map_err(|error| JoinError::Unreachable { address: token.address.clone(), error })?;
     let mut credentials = match welcome {

@@ -102,7 +102,7 @@ fn result(payload: GetResultPayload, meta: ObjectMeta, range: Range<u64>) -> Get
 
 impl std::fmt::Debug for GatewayObjects {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Blobs")
+        f.write_str("GatewayObjects")
     }
 }
 

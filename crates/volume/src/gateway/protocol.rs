@@ -101,7 +101,7 @@ impl FromStr for Role {
 pub(super) struct ClientHello {
     pub(super) version: u32,
     pub(super) volume: VolumeName,
-    pub(super) wish: Purpose,
+    pub(super) purpose: Purpose,
 }
 
 #[derive(Debug, Serialize, Deserialize)]

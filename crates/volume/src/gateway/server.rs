@@ -87,14 +87,14 @@ pub struct Gateway {
     about: Vec<u8>,
     /// Names may have the length of encrypted ones.
     hides_names: bool,
-    book: Arc<NodeRegistry>,
+    registry: Arc<NodeRegistry>,
     acceptor: TlsAcceptor,
-    waits: Arc<LongPollLimiter>,
-    pub(super) room: Arc<MemoryBudget>,
-    door: Arc<ConnectionLimiter>,
+    long_polls: Arc<LongPollLimiter>,
+    pub(super) memory: Arc<MemoryBudget>,
+    limiter: Arc<ConnectionLimiter>,
     /// Slots for connections that have completed the handshake.
-    places: Arc<Semaphore>,
-    way: Arc<GatewayPath>,
+    connection_slots: Arc<Semaphore>,
+    path: Arc<GatewayPath>,
 }
 
 impl Gateway {
@@ -114,13 +114,13 @@ impl Gateway {
             blobs,
             about: volume.described.to_bytes(),
             hides_names: volume.described.hides_names,
-            book,
+            registry: book,
             acceptor,
-            waits: Arc::default(),
-            room: Arc::new(MemoryBudget::new()),
-            door: Arc::default(),
-            places: Arc::new(Semaphore::new(MAX_CONNECTIONS)),
-            way: Arc::new(GatewayPath::new(own)),
+            long_polls: Arc::default(),
+            memory: Arc::new(MemoryBudget::new()),
+            limiter: Arc::default(),
+            connection_slots: Arc::new(Semaphore::new(MAX_CONNECTIONS)),
+            path: Arc::new(GatewayPath::new(own)),
         })
     }
 
@@ -132,7 +132,7 @@ impl Gateway {
         let listener = runtime().block_on(TcpListener::bind(address))?;
         let address = listener.local_addr()?;
         let (stop, stopped) = oneshot::channel::<()>();
-        self.way.refresh(&*self.meta);
+        self.path.refresh(&*self.meta);
         let task = runtime().spawn(Arc::new(self).serve(listener, async { drop(stopped.await) }));
         Ok(Serving { address, stop, task })
     }
@@ -145,7 +145,7 @@ impl Gateway {
         let (stopping, stopped) = watch::channel(false);
         let mut sessions = JoinSet::new();
         let mut following = JoinSet::new();
-        following.spawn(self.way.clone().refresh_periodically(self.meta.clone()));
+        following.spawn(self.path.clone().refresh_periodically(self.meta.clone()));
         let mut stop = std::pin::pin!(stop);
         loop {
             let accepted = tokio::select! {
@@ -161,7 +161,7 @@ impl Gateway {
                     continue;
                 }
             };
-            let Some(waiting) = self.door.admit(peer.ip()) else {
+            let Some(waiting) = self.limiter.admit(peer.ip()) else {
                 tracing::debug!("{peer}: too many connections wait to be welcomed");
                 continue;
             };
@@ -212,10 +212,10 @@ impl Gateway {
         let (ServerHello::Work(role), Some(certificate)) = (welcome, certificate) else {
             return stream.shutdown().await;
         };
-        let _place = self.places.acquire().await.map_err(io::Error::other)?;
+        let _place = self.connection_slots.acquire().await.map_err(io::Error::other)?;
         drop(waiting);
         let node = self.authenticate(&certificate, version).await?;
-        let place = node.and_then(|node| self.room.register(&node));
+        let place = node.and_then(|node| self.memory.register(&node));
         // An excess connection gets an error, and soon ends.
         let idle = if place.is_some() { IDLE_TIMEOUT } else { HANDSHAKE_TIMEOUT };
         loop {
@@ -287,7 +287,7 @@ impl Gateway {
 
     /// Returns the node of a certificate, with the role limited to those that the protocol version has.
     async fn authenticate(&self, certificate: &[u8], version: u32) -> io::Result<Option<Node>> {
-        let (book, certificate) = (self.book.clone(), certificate.to_vec());
+        let (book, certificate) = (self.registry.clone(), certificate.to_vec());
         let mut node = blocking(move || book.node(&certificate)).await?.map_err(io::Error::other)?;
         if let Some(node) = node.as_mut().filter(|_| version < GATEWAY_VERSION) {
             node.role = node.role.min(Role::Admin);
@@ -310,7 +310,7 @@ impl Gateway {
         if greeting.volume != self.volume {
             return ServerHello::Refused(format!("this gateway serves volume {}", self.volume));
         }
-        match greeting.wish {
+        match greeting.purpose {
             Purpose::Work => {
                 let node = match certificate {
                     Some(certificate) => self.authenticate(certificate, greeting.version).await,
@@ -324,11 +324,13 @@ impl Gateway {
                     Err(error) => ServerHello::Refused(error.to_string()),
                 }
             }
-            Purpose::Enrol { .. } if !self.door.may_enrol(peer.ip(), Instant::now()) => ServerHello::Refused(
-                "too many tries to join were refused from this address: try again in a minute".to_owned(),
-            ),
+            Purpose::Enrol { .. } if !self.limiter.may_enrol(peer.ip(), Instant::now()) => {
+                ServerHello::Refused(
+                    "too many tries to join were refused from this address: try again in a minute".to_owned(),
+                )
+            }
             Purpose::Enrol { secret, node, request } => {
-                let (book, name) = (self.book.clone(), node.clone());
+                let (book, name) = (self.registry.clone(), node.clone());
                 let enrolled = blocking(move || book.enrol(&secret, &name, &request)).await;
                 match enrolled.map(|enrolled| enrolled.unwrap_or_else(|error| Err(error.to_string()))) {
                     Ok(Ok(certificate)) => {
@@ -336,7 +338,7 @@ impl Gateway {
                         ServerHello::Enrolled { certificate, about: self.about.clone() }
                     }
                     Ok(Err(reason)) => {
-                        self.door.refused(peer.ip(), Instant::now());
+                        self.limiter.refused(peer.ip(), Instant::now());
                         tracing::warn!("{peer} could not join as {node}: {reason}");
                         ServerHello::Refused(reason)
                     }
@@ -429,12 +431,12 @@ impl Gateway {
         if node.role < needs {
             return Ok(Err(Failure::Denied(denied(&node.name, node.role, needs))));
         }
-        if !matches!(ask, Request::Way) && !self.way.is_known() {
+        if !matches!(ask, Request::Way) && !self.path.is_known() {
             let why = "the gateway does not know yet how it gets to the stores".to_owned();
             return Ok(Err(Failure::Unreachable(why)));
         }
         if let Request::CommitOf { node: name, .. } | Request::LeaseOf(name, _) = ask {
-            let (book, asked) = (self.book.clone(), name.clone());
+            let (book, asked) = (self.registry.clone(), name.clone());
             if blocking(move || book.contains(&asked)).await?.map_err(io::Error::other)? {
                 let denied = format!(
                     "there is a node {name} both here and behind gateway {}: remove one of the two from its gateway's nodes",
@@ -456,12 +458,12 @@ impl Gateway {
             return Ok(Err(Failure::Denied(format!("more than {MAX_LEASES} leases in one message"))));
         }
         if matches!(ask, Request::Way) {
-            return Ok(Ok(Response::Way(self.way.full_path())));
+            return Ok(Ok(Response::Way(self.path.full_path())));
         }
         let (mut ask, other) = ask.in_name();
         let mut waiting = None;
         if let Some(milliseconds) = ask.waits() {
-            waiting = self.waits.begin(node);
+            waiting = self.long_polls.begin(node);
             if waiting.is_none() {
                 // Without a thread there are no wake-ups: the store is checked once, at the end.
                 let at_most = Duration::from_millis((*milliseconds).into()).min(MAX_UNNOTIFIED_WAIT_TIMEOUT);

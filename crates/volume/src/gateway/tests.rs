@@ -25,9 +25,9 @@ const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 type Stream = TlsStream<TcpStream>;
 
 struct Served {
-    book: Arc<NodeRegistry>,
+    registry: Arc<NodeRegistry>,
     serving: Serving,
-    room: Arc<MemoryBudget>,
+    memory: Arc<MemoryBudget>,
     _place: TempDir,
 }
 
@@ -38,15 +38,15 @@ impl Served {
         let volume = open::create(&at, &"team".parse().unwrap(), &Options::default()).unwrap();
         let book = Arc::new(NodeRegistry::open(&place.path().join("book")).unwrap());
         let gateway = Gateway::new(&volume, book.clone()).unwrap();
-        let room = gateway.room.clone();
+        let room = gateway.memory.clone();
         let serving = gateway.listen("127.0.0.1:0").unwrap();
-        Self { book, serving, room, _place: place }
+        Self { registry: book, serving, memory: room, _place: place }
     }
 
     fn join(&self, role: Role, node: &str) -> Credentials {
-        let secret = self.book.invite(role, TEST_TIMEOUT).unwrap();
+        let secret = self.registry.invite(role, TEST_TIMEOUT).unwrap();
         let address = self.serving.address().to_string();
-        join(&Token::new(address, "team".parse().unwrap(), &self.book, secret), &node.parse().unwrap())
+        join(&Token::new(address, "team".parse().unwrap(), &self.registry, secret), &node.parse().unwrap())
             .unwrap()
     }
 }
@@ -98,7 +98,7 @@ fn what_a_node_may_not_store_takes_no_room() {
     let (reader, writer) = (served.join(Role::Read, "reader"), served.join(Role::Write, "writer"));
     runtime().block_on(async {
         let full = Node { name: "full".parse().unwrap(), role: Role::Gateway, since: 0 };
-        let full = served.room.register(&full).unwrap();
+        let full = served.memory.register(&full).unwrap();
         let mut held = Vec::new();
         for _ in 0..3 {
             held.push(full.take(Pool::Contents, 128 << 20).await.unwrap());

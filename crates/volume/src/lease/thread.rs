@@ -145,7 +145,7 @@ impl LeaseState {
         let mut ask = LeaseRequest {
             session: self.session,
             ttl_ms: SESSION_TTL.as_millis() as u32,
-            seen: self.event_cursor,
+            acked: self.event_cursor,
             ..LeaseRequest::default()
         };
         // The first time nothing is there to be said.

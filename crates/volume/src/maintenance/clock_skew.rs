@@ -17,10 +17,10 @@ pub(super) const MAX_SKEW: Duration = Duration::from_secs(600);
 ///
 /// # Errors
 /// [`KeepError::Clock`]; errors of either store.
-pub(super) fn checked_now(volume: &Volume, keeper: &dyn StoreAdmin) -> Result<Time, KeepError> {
+pub(super) fn checked_now(volume: &Volume, admin: &dyn StoreAdmin) -> Result<Time, KeepError> {
     let clock = system_clock();
     let before = clock();
-    if let Some(theirs) = keeper.now()? {
+    if let Some(theirs) = admin.now()? {
         agree("the metadata", before, theirs, clock())?;
     }
     let blobs = volume.content.blobs();

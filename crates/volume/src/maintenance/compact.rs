@@ -12,7 +12,7 @@ use crate::maintenance::sweep::SparsePack;
 use crate::maintenance::{KeepError, PAGE_ROWS, Progress, stop, store_owner};
 use crate::object::ChunkId;
 use crate::runtime::runtime;
-use crate::store::admin::{Moved, StoreAdmin};
+use crate::store::admin::{MovedChunk, StoreAdmin};
 use crate::store::{ChunkLocation, system_clock};
 use crate::volume::Volume;
 
@@ -38,15 +38,15 @@ pub(super) fn compact_packs(
     progress: Progress<'_>,
     done: &mut Collected,
 ) -> Result<(), KeepError> {
-    let keeper = volume.keeper()?;
+    let admin = volume.admin()?;
     let mut is_ours = true;
     for group in groups(sparse) {
         if is_ours {
-            is_ours = rewrite_together(volume, keeper, turn, group, done)?;
+            is_ours = rewrite_together(volume, admin, turn, group, done)?;
             progress("packs rewritten", done.rewritten);
         }
     }
-    store_owner::record_moves(volume, keeper)
+    store_owner::record_moves(volume, admin)
 }
 
 /// Groups packs so that each fills one new pack, and omits groups that would free too little.
@@ -69,14 +69,14 @@ fn groups(sparse: Vec<SparsePack>) -> Vec<Vec<SparsePack>> {
 /// Compacts one group. Returns `false` if the fencing token is no longer current.
 fn rewrite_together(
     volume: &Volume,
-    keeper: &dyn StoreAdmin,
+    admin: &dyn StoreAdmin,
     turn: u64,
     group: Vec<SparsePack>,
     done: &mut Collected,
 ) -> Result<bool, KeepError> {
     let mut sources = Vec::new();
     for pack in group {
-        sources.extend(in_use(volume, keeper, &pack)?.map(|chunks| Source { pack, chunks }));
+        sources.extend(in_use(volume, admin, &pack)?.map(|chunks| Source { pack, chunks }));
     }
     let (packs, sources) = read_live_chunks(volume, sources)?;
     let packs = repack(packs);
@@ -86,7 +86,7 @@ fn rewrite_together(
     let fresh = packs.iter().map(|pack| pack_intents::mark_used(&pack.key));
     let notes: Vec<_> =
         fresh.chain(sources.iter().map(|source| pack_intents::mark_used(&source.key))).collect();
-    if !keeper.set_fenced(turn, &notes)? {
+    if !admin.set_fenced(turn, &notes)? {
         return Ok(false);
     }
     stop(Failpoint::GcNoted)?;
@@ -97,13 +97,13 @@ fn rewrite_together(
         stop(Failpoint::GcRepacked)?;
         moved.extend(within);
     }
-    if !move_all(keeper, turn, &moved)? {
+    if !move_all(admin, turn, &moved)? {
         return Ok(false);
     }
     // From now on the old packs are recorded as empty.
     let now = system_clock()();
     let notes: Vec<_> = sources.iter().map(|source| pack_intents::mark_empty(&source.key, now)).collect();
-    if !keeper.set_fenced(turn, &notes)? {
+    if !admin.set_fenced(turn, &notes)? {
         return Ok(false);
     }
     stop(Failpoint::GcEmptied)?;
@@ -114,9 +114,9 @@ fn rewrite_together(
     Ok(true)
 }
 
-fn move_all(keeper: &dyn StoreAdmin, turn: u64, moved: &[Moved]) -> Result<bool, KeepError> {
+fn move_all(admin: &dyn StoreAdmin, turn: u64, moved: &[MovedChunk]) -> Result<bool, KeepError> {
     for part in moved.chunks(PAGE_ROWS) {
-        if keeper.move_chunks(turn, part)?.is_none() {
+        if admin.move_chunks(turn, part)?.is_none() {
             return Ok(false);
         }
         stop(Failpoint::GcMoved)?;
@@ -128,7 +128,7 @@ fn move_all(keeper: &dyn StoreAdmin, turn: u64, moved: &[Moved]) -> Result<bool,
 /// them.
 fn in_use(
     volume: &Volume,
-    keeper: &dyn StoreAdmin,
+    admin: &dyn StoreAdmin,
     pack: &SparsePack,
 ) -> Result<Option<Vec<(ChunkId, ChunkLocation)>>, KeepError> {
     let index = match volume.content.index(&pack.key) {
@@ -138,7 +138,7 @@ fn in_use(
     let (mut chunks, mut bytes) = (Vec::new(), 0_u64);
     for part in index.chunks(PAGE_ROWS) {
         let ids: Vec<ChunkId> = part.iter().map(|(id, _)| *id).collect();
-        for ((id, there), place) in part.iter().zip(keeper.locate_chunks(&ids)?) {
+        for ((id, there), place) in part.iter().zip(admin.locate_chunks(&ids)?) {
             if place.as_ref() == Some(there) {
                 bytes += u64::from(there.stored);
                 chunks.push((*id, there.clone()));

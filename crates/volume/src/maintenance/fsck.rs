@@ -50,8 +50,8 @@ pub fn fsck(volume: &Volume, depth: Depth, progress: Progress<'_>) -> Result<Che
         }
     }
     // References are counted from the stored metadata, even those that were tampered with.
-    let keeper = volume.keeper()?;
-    let mut known = mark_live(keeper, keeper, &volume.content, progress)?;
+    let admin = volume.admin()?;
+    let mut known = mark_live(admin, admin, &volume.content, progress)?;
     for (id, error) in std::mem::take(&mut known.unread) {
         checked.report(Problem::Damaged(id, error.to_string()));
     }
@@ -186,7 +186,7 @@ fn names(
 fn for_each_record(volume: &Volume, mut each: impl FnMut(&ObjectRecord)) -> Result<(), KeepError> {
     let mut from = Some(ObjectId(0));
     while let Some(at) = from {
-        let (kept, next) = volume.keeper()?.scan_records(at, PAGE_ROWS)?;
+        let (kept, next) = volume.admin()?.scan_records(at, PAGE_ROWS)?;
         kept.iter().for_each(&mut each);
         from = next;
     }
@@ -245,27 +245,29 @@ fn contents(
     let mut found = 0;
     let mut after = ChunkId([0; 32]);
     loop {
-        let chunks = volume.keeper()?.scan_chunks(after, PAGE_ROWS)?;
+        let chunks = volume.admin()?.scan_chunks(after, PAGE_ROWS)?;
         let Some((last, _)) = chunks.last() else { break };
         after = *last;
         let mut read: Vec<(ChunkId, Chunk)> = Vec::new();
         for (id, chunk) in chunks.into_iter().filter(|(id, _)| live.contains(id)) {
             found += 1;
-            checked.bytes += u64::from(chunk.place.stored);
-            let end = chunk.place.offset.checked_add(u64::from(chunk.place.stored));
-            match (size_of(volume, &mut sizes, &chunk.place.key)?, end) {
+            checked.bytes += u64::from(chunk.location.stored);
+            let end = chunk.location.offset.checked_add(u64::from(chunk.location.stored));
+            match (size_of(volume, &mut sizes, &chunk.location.key)?, end) {
                 (None, _) => {
-                    checked.report(Problem::Missing(id, format!("{} is not there", chunk.place.key)))
+                    checked.report(Problem::Missing(id, format!("{} is not there", chunk.location.key)))
                 }
                 (Some(size), Some(end)) if end <= size => read.push((id, chunk)),
-                _ => checked.report(Problem::Missing(id, format!("{} is too short", chunk.place.key))),
+                _ => checked.report(Problem::Missing(id, format!("{} is too short", chunk.location.key))),
             }
         }
         if depth == Depth::Bytes {
             // In order of location: packs are read sequentially.
-            read.sort_by(|a, b| (&a.1.place.key, a.1.place.offset).cmp(&(&b.1.place.key, b.1.place.offset)));
+            read.sort_by(|a, b| {
+                (&a.1.location.key, a.1.location.offset).cmp(&(&b.1.location.key, b.1.location.offset))
+            });
             volume.content.verify(
-                read.into_iter().map(|(id, chunk)| (id, chunk.place)).collect(),
+                read.into_iter().map(|(id, chunk)| (id, chunk.location)).collect(),
                 |id, why| {
                     checked.report(Problem::Damaged(id, why));
                 },
@@ -299,7 +301,7 @@ fn size_of(
 fn without_place(volume: &Volume, checked: &mut Checked, progress: Progress<'_>) -> Result<(), KeepError> {
     let (mut from, mut count) = (Some(ObjectId(0)), 0);
     while let Some(at) = from {
-        let (objects, next) = volume.keeper()?.scan_records(at, PAGE_ROWS)?;
+        let (objects, next) = volume.admin()?.scan_records(at, PAGE_ROWS)?;
         let mut wanted = Vec::new();
         for kept in &objects {
             // An unreadable list has been reported already.

@@ -40,24 +40,24 @@ pub fn collect(
     history: Option<LogRetention>,
     progress: Progress<'_>,
 ) -> Result<Collected, KeepError> {
-    let keeper = volume.keeper()?;
+    let admin = volume.admin()?;
     if history.is_some() && volume.described.sealed.is_some() {
         let why = "the log of this volume is sealed, and kept as a whole: it proves what the volume holds. Leave out \
                    --history-days";
         return Err(StoreError::Denied(why.to_owned()).into());
     }
     let known_for = store_owner::verify_ownership(volume)?;
-    let now = clock_skew::checked_now(volume, keeper)?;
+    let now = clock_skew::checked_now(volume, admin)?;
     store_owner::record_collection(volume, volume.meta.head()?)?;
-    store_owner::record_moves(volume, keeper)?;
+    store_owner::record_moves(volume, admin)?;
     // Before reading anything that a concurrent collection may be about to change.
-    let turn = keeper.acquire_gc_lock()?;
+    let turn = admin.acquire_gc_lock()?;
     let forgotten = match history {
-        Some(history) => keeper.forget(ago(now, history.age), history.count)?,
-        None => keeper.forgotten()?,
+        Some(history) => admin.forget(ago(now, history.age), history.count)?,
+        None => admin.forgotten()?,
     };
     stop(Failpoint::GcForgot)?;
-    let kept = retention(keeper)?;
+    let kept = retention(admin)?;
     let up_to = match kept.age {
         Some(age) => match seq_at(&*volume.meta, ago(now, age)) {
             // The log does not reach back far enough to tell.
@@ -66,9 +66,9 @@ pub fn collect(
         },
         None => Seq(0),
     };
-    let trimmed = keeper.trim(up_to, kept.versions)?;
+    let trimmed = admin.trim(up_to, kept.versions)?;
     stop(Failpoint::GcTrimmed)?;
-    let mut live = mark_live(keeper, &*volume.meta, &volume.content, progress)?;
+    let mut live = mark_live(admin, &*volume.meta, &volume.content, progress)?;
     if let Some((_, error)) = live.unread.pop() {
         return Err(error.into());
     }
@@ -78,7 +78,7 @@ pub fn collect(
     let mut packs = Packs::default();
     let mut after = ChunkId([0; 32]);
     loop {
-        let chunks = keeper.scan_chunks(after, PAGE_ROWS)?;
+        let chunks = admin.scan_chunks(after, PAGE_ROWS)?;
         let Some((last, _)) = chunks.last() else { break };
         after = *last;
         let (mut to_mark, mut to_unmark, mut drop) = (Vec::new(), Vec::new(), Vec::new());
@@ -100,10 +100,10 @@ pub fn collect(
             }
             packs.mark_live(chunk);
         }
-        keeper.unmark(&to_unmark)?;
-        keeper.mark_for_deletion(&to_mark, now)?;
+        admin.unmark(&to_unmark)?;
+        admin.mark_for_deletion(&to_mark, now)?;
         stop(Failpoint::GcCondemned)?;
-        keeper.drop_chunks(&drop, before)?;
+        admin.drop_chunks(&drop, before)?;
         done.marked += to_mark.len() as u64;
         done.dropped += drop.len() as u64;
         progress("chunks", done.live + done.marked + done.dropped);
@@ -121,7 +121,7 @@ pub fn collect(
         done.bytes += blob.size;
         progress("packs", done.packs);
     }
-    if keeper.set_fenced(turn, &sorted.intents)? {
+    if admin.set_fenced(turn, &sorted.intents)? {
         compact_packs(volume, turn, sorted.sparse, progress, &mut done)?;
     }
     Ok(done)

@@ -66,7 +66,7 @@ impl LiveChunks {
 
 /// Collects the references of all current objects and of all retained versions.
 pub(super) fn mark_live(
-    keeper: &dyn StoreAdmin,
+    admin: &dyn StoreAdmin,
     meta: &dyn MetaStore,
     store: &ContentStore,
     progress: Progress<'_>,
@@ -77,7 +77,7 @@ pub(super) fn mark_live(
     let begun = meta.head()?;
     let (mut from, mut count) = (Some(ObjectId(0)), 0);
     while let Some(at) = from {
-        let (objects, next) = keeper.scan_records(at, PAGE_ROWS)?;
+        let (objects, next) = admin.scan_records(at, PAGE_ROWS)?;
         count += objects.len() as u64;
         progress("objects", count);
         objects.iter().for_each(|kept| live.add(meta, store, &kept.stored.object.content));
@@ -85,7 +85,7 @@ pub(super) fn mark_live(
     }
     let mut after = (ObjectId(0), Seq(0));
     loop {
-        let past = keeper.scan_past(after, PAGE_ROWS)?;
+        let past = admin.scan_past(after, PAGE_ROWS)?;
         let Some((last, until)) = past.last() else { break };
         after = (last.object.id, *until);
         count += past.len() as u64;

@@ -18,9 +18,9 @@ const PACK: &str = "gc.pack.";
 pub(super) type PackIntent = (String, Option<String>);
 
 /// Reads all records, each with the time since when the pack is empty, if it is.
-pub(super) fn read(keeper: &dyn StoreAdmin) -> Result<HashMap<String, Option<Time>>, StoreError> {
+pub(super) fn read(admin: &dyn StoreAdmin) -> Result<HashMap<String, Option<Time>>, StoreError> {
     let mut noted = HashMap::new();
-    for (key, value) in keeper.settings(PACK)? {
+    for (key, value) in admin.settings(PACK)? {
         let since = match value.as_str() {
             "" => None,
             value => match value.parse() {

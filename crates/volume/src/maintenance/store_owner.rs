@@ -189,7 +189,7 @@ pub(super) fn verify_ownership(volume: &Volume) -> Result<Duration, KeepError> {
         }
     }
     if let Some((_, said)) = moved
-        && number(MOVED_KEY, &said)? > moves(volume.keeper()?)?
+        && number(MOVED_KEY, &said)? > moves(volume.admin()?)?
     {
         return Err(StoreOwnerError::Moved(at()).into());
     }
@@ -204,15 +204,15 @@ pub(super) fn record_collection(volume: &Volume, head: Seq) -> Result<(), KeepEr
 
 /// Records how often chunks were moved by compaction: metadata that lack these moves refuse to collect from now on. Called
 /// before a pack is deleted that they need.
-pub(super) fn record_moves(volume: &Volume, keeper: &dyn StoreAdmin) -> Result<(), KeepError> {
-    match moves(keeper)? {
+pub(super) fn record_moves(volume: &Volume, admin: &dyn StoreAdmin) -> Result<(), KeepError> {
+    match moves(admin)? {
         0 => Ok(()),
         moves => Ok(write_number(volume, MOVED_KEY, moves)?),
     }
 }
 
-fn moves(keeper: &dyn StoreAdmin) -> Result<u64, KeepError> {
-    let said = keeper.setting(MOVES_SETTING)?;
+fn moves(admin: &dyn StoreAdmin) -> Result<u64, KeepError> {
+    let said = admin.setting(MOVES_SETTING)?;
     Ok(said.map_or(Ok(0), |said| number(MOVES_SETTING, said.as_bytes()))?)
 }
 
@@ -247,9 +247,9 @@ pub(super) fn is_own(content: &ContentStore, key: &str) -> Result<bool, ContentE
 
 /// Returns the time of the last commit, as far as the log tells.
 pub(super) fn last_commit_time(volume: &Volume) -> Result<Time, StoreError> {
-    let keeper = volume.keeper()?;
-    let head = keeper.head()?;
-    let last = match keeper.log_since(Seq(head.0.saturating_sub(1)), 1) {
+    let admin = volume.admin()?;
+    let head = admin.head()?;
+    let last = match admin.log_since(Seq(head.0.saturating_sub(1)), 1) {
         Err(StoreError::Forgotten(_)) => Vec::new(),
         last => last?,
     };

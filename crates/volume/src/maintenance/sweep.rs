@@ -80,15 +80,15 @@ pub(super) struct ClassifiedPacks {
 
 impl Packs {
     pub fn mark_deleted(&mut self, chunk: &Chunk) {
-        self.deleted.insert(chunk.place.key.clone());
+        self.deleted.insert(chunk.location.key.clone());
     }
 
     pub fn mark_live(&mut self, chunk: &Chunk) {
-        let used = match self.live.get_mut(&chunk.place.key) {
+        let used = match self.live.get_mut(&chunk.location.key) {
             Some(used) => used,
-            None => self.live.entry(chunk.place.key.clone()).or_default(),
+            None => self.live.entry(chunk.location.key.clone()).or_default(),
         };
-        used.bytes = used.bytes.saturating_add(chunk.place.stored.into());
+        used.bytes = used.bytes.saturating_add(chunk.location.stored.into());
         used.chunks += 1;
     }
 
@@ -119,7 +119,7 @@ impl Packs {
             blobs.list("probe", |blob| useless.extend(Some(aged(blob)).filter(|blob| blob.age > grace))).await
         })?;
         // After the listing: a pack is recorded before it is stored, and before it is emptied.
-        let mut noted = pack_intents::read(volume.keeper()?)?;
+        let mut noted = pack_intents::read(volume.admin()?)?;
         let stored = |blob: &Blob| ago(now, blob.age);
         let (mut emptied, mut unknown, mut goes_on_elsewhere) = (Vec::new(), Vec::new(), false);
         for blob in all {

@@ -10,16 +10,18 @@ use crate::object::{Kind, VersionedObject};
 /// An object removed from the store: its last version, and the names that it lost in the local tree.
 pub(super) struct RemovedObject {
     pub before: VersionedObject,
-    pub lost: Vec<DentryKey>,
+    pub lost_names: Vec<DentryKey>,
 }
 
 impl StagedTree<'_> {
     /// Merges deletions by another node; entries of a directory before the directory.
     pub(super) fn merge_deletions(&mut self, mut gone: BTreeMap<Ino, RemovedObject>) -> MergeResult {
-        let fallen = gone.iter().filter_map(|(num, gone)| Some((*num, Some(gone.lost.first()?.clone()))));
+        let fallen =
+            gone.iter().filter_map(|(num, gone)| Some((*num, Some(gone.lost_names.first()?.clone()))));
         self.set_detached_dirs(fallen.collect());
         let mut inside: BTreeMap<Ino, BTreeSet<Ino>> = BTreeMap::new();
-        for (num, at) in gone.iter().flat_map(|(num, gone)| gone.lost.iter().map(move |at| (*num, at))) {
+        for (num, at) in gone.iter().flat_map(|(num, gone)| gone.lost_names.iter().map(move |at| (*num, at)))
+        {
             inside.entry(at.parent).or_default().insert(num);
         }
         // Depth-first: down to the deepest entry, and then back up the path.
@@ -36,7 +38,7 @@ impl StagedTree<'_> {
             }
             way.pop();
             if let Some(one) = gone.remove(&num) {
-                for at in &one.lost {
+                for at in &one.lost_names {
                     if let Some(inside) = inside.get_mut(&at.parent) {
                         inside.remove(&num);
                     }
@@ -51,7 +53,7 @@ impl StagedTree<'_> {
     fn merge_deletion(&mut self, num: Ino, gone: RemovedObject) -> MergeResult {
         let names = self.names(Tree::Local, num)?;
         let replaced = self.deletion_candidates.remove(&num).unwrap_or_default();
-        let deleted_here = names.is_empty() && gone.lost.is_empty() && replaced.is_empty();
+        let deleted_here = names.is_empty() && gone.lost_names.is_empty() && replaced.is_empty();
         let changed = self.was_changed(num, &gone.before)?;
         if deleted_here || (names.is_empty() && replaced.is_empty() && !changed) {
             return if self.is_reachable(num)? {
@@ -61,11 +63,11 @@ impl StagedTree<'_> {
             };
         }
         self.assign_new_id(num)?;
-        if !changed && !gone.lost.is_empty() && !names.is_empty() {
+        if !changed && !gone.lost_names.is_empty() && !names.is_empty() {
             // It has more names locally, unknown to the store: these stay.
             return Ok(());
         }
-        let lost = gone.lost.first().filter(|_| changed);
+        let lost = gone.lost_names.first().filter(|_| changed);
         let Some(place) = lost.or(replaced.first()).or(names.first()).cloned() else { return Ok(()) };
         if self.link(&place)? == Some(num) {
             self.clear_name(&place)?;

@@ -85,7 +85,7 @@ fn bury(draft: &mut StagedTree<'_>, touched: &Touched) -> MergeResult<BTreeMap<I
             };
             draft.set_base(num, None)?;
             if let Some(before) = before {
-                gone.insert(num, RemovedObject { before, lost: Vec::new() });
+                gone.insert(num, RemovedObject { before, lost_names: Vec::new() });
             }
         }
     }
@@ -257,7 +257,7 @@ fn lose_names(
             draft.set_link(at, None);
             lost.insert(here);
             if let Some(gone) = gone.get_mut(&here) {
-                gone.lost.push(at.clone());
+                gone.lost_names.push(at.clone());
             }
         }
     }

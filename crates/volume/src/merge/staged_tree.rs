@@ -45,12 +45,12 @@ impl fmt::Display for Changes {
         }
         for (DentryKey { parent, name }, (here, agreed)) in &self.links {
             let agreed = agreed.map(|(child, _)| child);
-            write!(f, " {parent}/{}:{}|{}", name.escape_ascii(), Shown(*here), Shown(agreed))?;
+            write!(f, " {parent}/{}:{}|{}", name.escape_ascii(), DisplayedIno(*here), DisplayedIno(agreed))?;
         }
         for (DentryKey { parent, name }, conflict) in &self.conflicts {
             write!(f, " {parent}/{}!", name.escape_ascii())?;
             match conflict {
-                Some(one) => write!(f, "{}:{}", one.kind.as_str(), Shown(one.mine))?,
+                Some(one) => write!(f, "{}:{}", one.kind.as_str(), DisplayedIno(one.mine))?,
                 None => f.write_str("none")?,
             }
         }
@@ -58,9 +58,9 @@ impl fmt::Display for Changes {
     }
 }
 
-struct Shown(Option<Ino>);
+struct DisplayedIno(Option<Ino>);
 
-impl fmt::Display for Shown {
+impl fmt::Display for DisplayedIno {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             Some(num) => write!(f, "{num}"),

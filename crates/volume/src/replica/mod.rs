@@ -36,7 +36,7 @@ pub use db::basis_cache::BasisFile;
 pub use db::inode::{CacheState, Dirty, Inode, ROOT};
 pub use db::usage_counts::Quota;
 pub use error::ReplicaError;
-pub use namespace::dentries::{Listed, NewObject, Rename};
+pub use namespace::dentries::{DirEntry, NewObject, Rename};
 pub use namespace::setattr::SetAttr;
 pub use sync_adapter::SyncAdapter;
 pub use sync_adapter::applying::{Applying, LocalObject};
@@ -242,14 +242,14 @@ impl Replica {
             shared,
             foreground: ForegroundLoad::new(options.background),
         });
-        let (mut committer, mut keeper, mut workers) = (None, None, None);
+        let (mut committer, mut pool_worker, mut workers) = (None, None, None);
         if options.background {
             let failed = |error| data::backing::unusable(&path, error);
             committer = Some(Committer::start(inner.clone(), &path).map_err(failed)?);
-            keeper = Some(PoolWorker::start(inner.clone()).map_err(failed)?);
+            pool_worker = Some(PoolWorker::start(inner.clone()).map_err(failed)?);
             workers = Some(data::prefetch::Workers::start(inner.clone()).map_err(failed)?);
         }
-        Ok(Self { inner, _pool_worker: keeper, _workers: workers, _committer: committer })
+        Ok(Self { inner, _pool_worker: pool_worker, _workers: workers, _committer: committer })
     }
 
     /// The volume, as it was opened.
@@ -273,8 +273,8 @@ impl Replica {
     }
 
     /// Whether others wait for what is changed here: then synchronisation lets nobody go first.
-    pub(crate) fn set_urgent(&self, hurried: bool) {
-        self.inner.foreground.set_urgent(hurried);
+    pub(crate) fn set_urgent(&self, urgent: bool) {
+        self.inner.foreground.set_urgent(urgent);
     }
 
     /// See [`KernelCache::names_stale`].

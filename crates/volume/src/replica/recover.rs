@@ -31,7 +31,7 @@ pub(crate) fn recover(
     is_ours(core, "volume", &options.volume)?;
     is_ours(core, "node", options.node.as_str())?;
     let has_died = core.discard_unsynced().map_err(failed)?;
-    note_writes(core, files).map_err(failed)?;
+    record_writes(core, files).map_err(failed)?;
     bury_nameless(core).map_err(failed)?;
     if has_died {
         doom_returned(core, files).map_err(failed)?;
@@ -95,7 +95,7 @@ fn numbers(core: &ReplicaDb, query: &str) -> Result<Vec<u64>, OpError> {
 }
 
 /// Files that were open to be written hold what their backing files hold.
-fn note_writes(core: &mut ReplicaDb, files: &BackingDir) -> Result<(), OpError> {
+fn record_writes(core: &mut ReplicaDb, files: &BackingDir) -> Result<(), OpError> {
     for num in numbers(core, "SELECT num FROM object WHERE maybe_dirty")? {
         let Some(mut node) = core.find(num)?.filter(|node| node.links > 0) else { continue };
         // One that was made and never committed to the disk's directory is empty.

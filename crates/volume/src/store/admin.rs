@@ -29,14 +29,14 @@ impl From<Row> for ObjectRecord {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Chunk {
     /// Its location.
-    pub place: ChunkLocation,
+    pub location: ChunkLocation,
     /// When it was marked for deletion; since then uploaders are no longer told that it exists.
     pub marked_at: Option<Time>,
 }
 
 /// A chunk that was copied to another pack.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Moved {
+pub struct MovedChunk {
     /// The chunk.
     pub id: ChunkId,
     /// Its old location.
@@ -102,7 +102,7 @@ pub trait StoreAdmin: MetaStore {
     ///
     /// # Errors
     /// Any other [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
-    fn move_chunks(&self, turn: u64, moved: &[Moved]) -> Result<Option<u64>, StoreError>;
+    fn move_chunks(&self, turn: u64, moved: &[MovedChunk]) -> Result<Option<u64>, StoreError>;
 
     /// Writes or removes settings together. Returns `false`, and does nothing, if `turn` is no longer the current fencing
     /// token.

@@ -30,7 +30,7 @@ pub struct EncryptedStore {
 /// The raw log of a volume whose log is sealed.
 struct Log {
     store: Arc<dyn MetaStore>,
-    veil: MetadataCipher,
+    cipher: MetadataCipher,
     sealer: Sealer,
 }
 
@@ -39,10 +39,10 @@ const SCAN_PAGE_ROWS: usize = 1000;
 
 impl EncryptedStore {
     /// Wraps a store whose metadata `veil` encrypts.
-    pub fn new(store: Arc<dyn MetaStore>, veil: MetadataCipher) -> Self {
+    pub fn new(store: Arc<dyn MetaStore>, cipher: MetadataCipher) -> Self {
         Self {
             store,
-            cipher: veil,
+            cipher: cipher,
             log: None,
             proofs: Proofs::default(),
             names_scanned: AtomicBool::new(false),
@@ -51,8 +51,8 @@ impl EncryptedStore {
 
     /// Adds verification of a sealed log.
     pub fn sealed(self, sealer: Sealer) -> Self {
-        let (store, veil) = (self.store.clone(), self.cipher.clone());
-        Self { log: Some(Log { store, veil, sealer }), ..self }
+        let (store, cipher) = (self.store.clone(), self.cipher.clone());
+        Self { log: Some(Log { store, cipher, sealer }), ..self }
     }
 
     /// Verifies objects and names in their stored form, in a volume with a sealed log.
@@ -98,12 +98,12 @@ impl EncryptedStore {
     }
 }
 
-fn stored(veil: &MetadataCipher, stored: Option<VersionedObject>) -> Option<VersionedObject> {
-    stored.map(|stored| veil.decrypt_stored(stored))
+fn stored(cipher: &MetadataCipher, stored: Option<VersionedObject>) -> Option<VersionedObject> {
+    stored.map(|stored| cipher.decrypt_stored(stored))
 }
 
-fn past_link(veil: &MetadataCipher, past: PastLink) -> PastLink {
-    PastLink { link: veil.decrypt_link(past.link), ..past }
+fn past_link(cipher: &MetadataCipher, past: PastLink) -> PastLink {
+    PastLink { link: cipher.decrypt_link(past.link), ..past }
 }
 
 impl MetaStore for EncryptedStore {
@@ -188,7 +188,7 @@ impl SealedLog for Log {
     }
 
     fn decrypt_entry(&self, entry: LogEntry) -> LogEntry {
-        self.veil.decrypt_entry(entry)
+        self.cipher.decrypt_entry(entry)
     }
 }
 
@@ -236,8 +236,8 @@ impl History for EncryptedStore {
     }
 
     fn versions(&self, id: ObjectId) -> Result<Vec<Version>, StoreError> {
-        let show = |veil: &MetadataCipher, version: Version| Version {
-            stored: veil.decrypt_stored(version.stored),
+        let show = |cipher: &MetadataCipher, version: Version| Version {
+            stored: cipher.decrypt_stored(version.stored),
             ..version
         };
         let versions = self.past()?.versions(id)?;

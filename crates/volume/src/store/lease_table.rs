@@ -40,7 +40,7 @@ pub struct LeaseRequest {
     /// The session ends after this many milliseconds without a request.
     pub ttl_ms: u32,
     /// Acknowledges all events up to this [position](LeaseResponse::at).
-    pub seen: u64,
+    pub acked: u64,
     /// Leases to take, by unique numbers. Taking a lease again changes nothing.
     pub acquire: Vec<(u64, ObjectId)>,
     /// Leases to release, each with the commit by which all changes under it are in the log.
@@ -86,7 +86,7 @@ pub struct LeaseResponse {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Session {
     id: u128,
-    who: u64,
+    number: u64,
     node: NodeName,
     seen: u64,
     ends: Time,
@@ -101,7 +101,7 @@ struct Lease {
 /// A session with outstanding acknowledgements: how far it has acknowledged, and since when it stays there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 struct LaggingSession {
-    who: u64,
+    session: u64,
     seen: u64,
     since: Time,
 }
@@ -175,25 +175,26 @@ impl LeaseTable {
         }
         let next = self.at + 1;
         let before = self.at;
-        let stays: Vec<u64> = self.lagging.iter().filter(|one| one.is_long(now)).map(|one| one.who).collect();
+        let stays: Vec<u64> =
+            self.lagging.iter().filter(|one| one.is_long(now)).map(|one| one.session).collect();
         let late = |session: &Session| {
             // This request may contain the missing acknowledgement.
             let stays =
-                stays.contains(&session.who) && (session.id != ask.session || ask.seen <= session.seen);
+                stays.contains(&session.number) && (session.id != ask.session || ask.acked <= session.seen);
             session.ends <= now || stays || (ask.ends_session && session.id == ask.session)
         };
         let gone: Vec<u64> =
-            self.sessions.iter().filter(|session| late(session)).map(|session| session.who).collect();
+            self.sessions.iter().filter(|session| late(session)).map(|session| session.number).collect();
         let slow: Vec<(u64, Duration)> = self
             .lagging
             .iter()
-            .map(|one| (one.who, one.age(now)))
+            .map(|one| (one.session, one.age(now)))
             .filter(|(_, lasts)| *lasts > SLOW_ACK_DELAY)
             .collect();
         // A node that finally ends its session owes nothing from then on, but others have waited for it too. Several sessions
         // of a node that end together count as one failure.
         let failed = |session: &&Session| {
-            gone.contains(&session.who) && slow.iter().any(|(who, _)| *who == session.who)
+            gone.contains(&session.number) && slow.iter().any(|(who, _)| *who == session.number)
         };
         let mut failed: Vec<&NodeName> =
             self.sessions.iter().filter(failed).map(|session| &session.node).collect();
@@ -212,7 +213,7 @@ impl LeaseTable {
         }
         if ask.ends_session {
             self.forget();
-            self.note_behind(now);
+            self.record_lagging(now);
             return Some(LeaseResponse { at: self.at, acks: self.acks, head, ..LeaseResponse::default() });
         }
 
@@ -230,16 +231,16 @@ impl LeaseTable {
                 self.newest += 1;
                 self.at = next;
                 let (id, who) = (ask.session, self.newest);
-                self.sessions.push(Session { id, who, node: node.clone(), seen: next, ends });
+                self.sessions.push(Session { id, number: who, node: node.clone(), seen: next, ends });
                 self.sessions.len() - 1
             }
         };
-        let who = self.sessions[mine].who;
+        let who = self.sessions[mine].number;
         let mut seen = 0;
         if !began {
             let session = &mut self.sessions[mine];
             session.ends = ends;
-            seen = ask.seen.min(before);
+            seen = ask.acked.min(before);
             if seen > session.seen {
                 session.seen = seen;
                 self.acks += 1;
@@ -277,9 +278,9 @@ impl LeaseTable {
             }
         }
         self.forget();
-        self.note_behind(now);
+        self.record_lagging(now);
 
-        let others = || self.sessions.iter().filter(|session| session.who != who);
+        let others = || self.sessions.iter().filter(|session| session.number != who);
         let news = self.leases.iter().filter(|lease| lease.event.session != who && lease.at > seen);
         Some(LeaseResponse {
             is_new_session: began,
@@ -287,7 +288,7 @@ impl LeaseTable {
             acks: self.acks,
             all_seen: others().map(|session| session.seen).min().unwrap_or(u64::MAX),
             peers: others().count() as u32,
-            newest: others().map(|session| session.who).max().unwrap_or_default(),
+            newest: others().map(|session| session.number).max().unwrap_or_default(),
             head,
             events: news.map(|lease| lease.event).collect(),
         })
@@ -298,14 +299,14 @@ impl LeaseTable {
     }
 
     /// Records the sessions with outstanding acknowledgements, and since when they acknowledged nothing new.
-    fn note_behind(&mut self, now: Time) {
+    fn record_lagging(&mut self, now: Time) {
         let before = std::mem::take(&mut self.lagging);
         for session in self.sessions.iter().filter(|session| session.seen < self.at) {
-            let (who, seen) = (session.who, session.seen);
-            let same = before.iter().find(|one| (one.who, one.seen) == (who, seen));
+            let (who, seen) = (session.number, session.seen);
+            let same = before.iter().find(|one| (one.session, one.seen) == (who, seen));
             // If the clock was set back, a session does not gain time by it.
             let since = same.map_or(now, |one| one.since.min(now));
-            self.lagging.push(LaggingSession { who, seen, since });
+            self.lagging.push(LaggingSession { session: who, seen, since });
         }
     }
 

@@ -26,7 +26,7 @@ const PAGE_ENTRIES: u64 = 1024;
 #[derive(Default)]
 pub(crate) struct Proofs {
     /// Cache of verified entries, by number.
-    known: Mutex<BTreeMap<Seq, LogEntry>>,
+    verified: Mutex<BTreeMap<Seq, LogEntry>>,
     /// Hashes of the entries without seals, once all of them were verified together.
     vouched: Mutex<Option<Arc<[Short]>>>,
 }
@@ -41,7 +41,7 @@ fn short(entry: &LogEntry) -> Short {
 }
 
 /// The mutation of an entry that set a field of an object.
-enum Stated<'a> {
+enum FieldSource<'a> {
     Made(&'a Object),
     Set(&'a Mutation),
 }
@@ -65,7 +65,7 @@ impl Proofs {
         }
         // The root directory was created before the log began.
         wanted.remove(&Seq(0));
-        let mut known = self.known.lock();
+        let mut known = self.verified.lock();
         if known.len() > MAX_CACHED_ENTRIES {
             known.clear();
         }
@@ -183,8 +183,8 @@ fn object(
     for field in fields {
         let seq = stored.seq_of(&field);
         let is_genuine = match known.get(&seq).and_then(|entry| stated(entry, object.id, &field)) {
-            Some(Stated::Made(made)) => is_same(&field, object, made),
-            Some(Stated::Set(change)) => sets_current_value(change, &field, object),
+            Some(FieldSource::Made(made)) => is_same(&field, object, made),
+            Some(FieldSource::Set(change)) => sets_current_value(change, &field, object),
             None if seq == Seq(0) && is_top => is_of_top(&field, object, sealer.sealed().top),
             None => false,
         };
@@ -210,10 +210,10 @@ fn made(entry: &LogEntry, id: ObjectId) -> Option<&Object> {
 }
 
 /// Returns the last mutation in an entry that set a field of an object.
-fn stated<'a>(entry: &'a LogEntry, id: ObjectId, field: &Field) -> Option<Stated<'a>> {
+fn stated<'a>(entry: &'a LogEntry, id: ObjectId, field: &Field) -> Option<FieldSource<'a>> {
     entry.change.iter().rev().find_map(|change| match change {
-        Mutation::Make(object) if object.id == id => Some(Stated::Made(object)),
-        change if change.sets() == Some(id) && is_about(change, field) => Some(Stated::Set(change)),
+        Mutation::Make(object) if object.id == id => Some(FieldSource::Made(object)),
+        change if change.sets() == Some(id) && is_about(change, field) => Some(FieldSource::Set(change)),
         _ => None,
     })
 }

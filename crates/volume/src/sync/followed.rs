@@ -14,7 +14,7 @@ const PAGE_ENTRIES: u64 = 1024;
 pub(super) struct VerifiedLog {
     ledger: Ledger,
     /// Where it was when the replica kept it.
-    kept: Seq,
+    stored: Seq,
 }
 
 impl VerifiedLog {
@@ -23,9 +23,9 @@ impl VerifiedLog {
     ///
     /// # Errors
     /// [`StoreError::Tampered`]; those of the store and of the replica.
-    pub fn resume(log: &dyn SealedLog, site: &impl SyncReplica, cursor: Seq) -> Result<Self, SyncError> {
+    pub fn resume(log: &dyn SealedLog, replica: &impl SyncReplica, cursor: Seq) -> Result<Self, SyncError> {
         let sealer = log.sealer();
-        let kept = site.ledger()?.filter(|kept| kept.at <= cursor);
+        let kept = replica.ledger()?.filter(|kept| kept.at <= cursor);
         let mut ledger = kept.map_or_else(|| Ledger::new(sealer), Ledger::from);
         let kept = ledger.at();
         let until = cursor.max(sealer.sealed().from);
@@ -45,7 +45,7 @@ impl VerifiedLog {
             }
             entries.iter().try_for_each(|entry| ledger.take(sealer, entry))?;
         }
-        Ok(Self { ledger, kept })
+        Ok(Self { ledger, stored: kept })
     }
 
     /// Verifies what was read.
@@ -63,15 +63,15 @@ impl VerifiedLog {
     pub fn applied(
         &mut self,
         sealer: &Sealer,
-        site: &impl SyncReplica,
+        replica: &impl SyncReplica,
         cursor: Seq,
     ) -> Result<(), SyncError> {
         self.ledger.forget_before(Seq(cursor.0.saturating_sub(1)));
         if self.ledger.at() == cursor {
             sealer.saw(cursor, self.ledger.chain());
-            if self.kept != cursor {
-                site.set_ledger(&self.ledger.to_keep())?;
-                self.kept = cursor;
+            if self.stored != cursor {
+                replica.set_ledger(&self.ledger.to_keep())?;
+                self.stored = cursor;
             }
         }
         Ok(())

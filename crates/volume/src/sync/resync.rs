@@ -17,17 +17,17 @@ const MAX_CATCH_UP_ENTRIES: usize = 512;
 /// After so many looks that were all overtaken by commits, it is tried again later.
 const MAX_ATTEMPTS: u32 = 1000;
 
-/// How the store differs from what `site` takes as agreed, and the place of its log at which it does. `own` are commits of
+/// How the store differs from what `replica` takes as agreed, and the place of its log at which it does. `own` are commits of
 /// this node: all that they touched is in it, different or not.
 ///
 /// Pages of a tree that changes do not go together. So all that is touched by commits of the time of reading is read
 /// again, until there was a reading without a commit. What is kept in memory is only what differs.
 pub(super) fn snapshot(
-    site: &impl SyncReplica,
+    replica: &impl SyncReplica,
     store: &dyn MetaStore,
     own: &[Transaction],
 ) -> Result<(Snapshot, Seq), SyncError> {
-    let mut reading = SnapshotReader { site, store, found: Snapshot::default(), wanted: BTreeSet::new() };
+    let mut reading = SnapshotReader { replica, store, found: Snapshot::default(), wanted: BTreeSet::new() };
     let mut names = BTreeSet::new();
     for change in own.iter().flat_map(|item| &item.mutations) {
         touch(change, &mut reading.wanted, Some(&mut names));
@@ -81,7 +81,7 @@ fn touch(change: &Mutation, ids: &mut BTreeSet<ObjectId>, names: Option<&mut BTr
 }
 
 struct SnapshotReader<'a, S> {
-    site: &'a S,
+    replica: &'a S,
     store: &'a dyn MetaStore,
     found: Snapshot,
     /// Objects that are told of even where they do not differ.
@@ -90,8 +90,8 @@ struct SnapshotReader<'a, S> {
 
 impl<S: SyncReplica> SnapshotReader<'_, S> {
     fn compare(&mut self, page: Page) -> Result<(), SyncError> {
-        let Self { site, found, wanted, .. } = self;
-        site.read(&mut |trees| {
+        let Self { replica, found, wanted, .. } = self;
+        replica.read(&mut |trees| {
             for link in &page.links {
                 let now = Some((link.child, link.set));
                 if base_link(trees, &link.at)? != now {
@@ -143,8 +143,8 @@ impl<S: SyncReplica> SnapshotReader<'_, S> {
     /// Also these names, where they do not differ. Their directories are [wanted](Self::wanted), so that one that was not
     /// found is not there.
     fn all_of(&mut self, names: BTreeSet<LinkName>) -> Result<(), SyncError> {
-        let Self { site, found, .. } = self;
-        site.read(&mut |trees| {
+        let Self { replica, found, .. } = self;
+        replica.read(&mut |trees| {
             for at in &names {
                 if !found.links.contains_key(at) {
                     let is_there = found.objects.contains_key(&at.parent);

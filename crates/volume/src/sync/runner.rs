@@ -173,7 +173,7 @@ impl Runner {
     ) -> io::Result<Self> {
         let progress = Progress {
             link: if online { LinkState::Online } else { LinkState::Offline },
-            cursor: synchroniser.site().cursor().unwrap_or_default(),
+            cursor: synchroniser.replica().cursor().unwrap_or_default(),
             received: 0,
             sent: 0,
             blocked: 0,
@@ -181,7 +181,7 @@ impl Runner {
         };
         let state =
             Mutex::new(State { progress, woken: true, last_retry: None, reconnects: 0, ended: false });
-        let keeps = synchroniser.keeps();
+        let keeps = synchroniser.push_paused();
         keeps.store(!online, Ordering::SeqCst);
         let shared =
             Arc::new(Shared { state, wake: Condvar::new(), rounds: OnceLock::new(), push_paused: keeps });
@@ -250,7 +250,7 @@ fn run<S: SyncReplica>(shared: &Shared, mut synchroniser: Synchroniser<S>) {
                 progress.sent += step.sent as u64;
                 progress.blocked = step.blocked;
                 progress.idle = !step.more && step.sent == 0 && step.received == 0 && is_taken;
-                progress.cursor = synchroniser.site().cursor().unwrap_or(progress.cursor);
+                progress.cursor = synchroniser.replica().cursor().unwrap_or(progress.cursor);
                 let touch = step.denied.map_or(LinkState::Online, LinkState::Denied);
                 if progress.link != LinkState::Offline && progress.link != touch {
                     if let LinkState::Denied(reason) = &touch {

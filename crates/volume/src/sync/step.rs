@@ -59,7 +59,7 @@ pub struct Step {
 
 /// Carries changes between a replica and a store, one round after the other.
 pub struct Synchroniser<S> {
-    site: S,
+    replica: S,
     store: Arc<dyn MetaStore>,
     node: NodeName,
     token: Box<dyn FnMut() -> u128 + Send>,
@@ -79,13 +79,13 @@ impl<S> std::fmt::Debug for Synchroniser<S> {
 impl<S: SyncReplica> Synchroniser<S> {
     /// `token` gives numbers that no other commit of any node has.
     pub fn new(
-        site: S,
+        replica: S,
         store: Arc<dyn MetaStore>,
         node: NodeName,
         token: impl FnMut() -> u128 + Send + 'static,
     ) -> Self {
         Self {
-            site,
+            replica,
             store,
             node,
             token: Box::new(token),
@@ -96,12 +96,12 @@ impl<S: SyncReplica> Synchroniser<S> {
     }
 
     /// The replica.
-    pub fn site(&self) -> &S {
-        &self.site
+    pub fn replica(&self) -> &S {
+        &self.replica
     }
 
     /// While this is set, nothing more is sent of what is changed here, not even by a round that is under way.
-    pub fn keeps(&self) -> Arc<AtomicBool> {
+    pub fn push_paused(&self) -> Arc<AtomicBool> {
         self.push_paused.clone()
     }
 
@@ -112,9 +112,9 @@ impl<S: SyncReplica> Synchroniser<S> {
     pub fn step(&mut self) -> Result<Step, SyncError> {
         let outcome = self.round();
         match &outcome {
-            Ok(_) => self.site.set_rollback_detected(false)?,
+            Ok(_) => self.replica.set_rollback_detected(false)?,
             Err(SyncError::WentBack(_) | SyncError::Store(StoreError::Tampered(_))) => {
-                self.site.set_rollback_detected(true)?;
+                self.replica.set_rollback_detected(true)?;
             }
             Err(_) => {}
         }
@@ -145,11 +145,11 @@ impl<S: SyncReplica> Synchroniser<S> {
 
     /// Goes on with what an earlier round did not come to an end with.
     fn resume(&mut self, step: &mut Step) -> Result<(), SyncError> {
-        let Some(outbox) = self.site.outbox()?.filter(|outbox| outbox.answered.is_none()) else {
+        let Some(outbox) = self.replica.outbox()?.filter(|outbox| outbox.answered.is_none()) else {
             return Ok(());
         };
         // It was made for the store that was read, and for no other.
-        match self.entries(self.site.cursor()?, 0) {
+        match self.entries(self.replica.cursor()?, 0) {
             Err(SyncError::Store(StoreError::Forgotten(_))) => {}
             checked => drop(checked?),
         }
@@ -162,7 +162,7 @@ impl<S: SyncReplica> Synchroniser<S> {
 
     /// Whether contents of which a plan that was begun then speaks are in the store for sure.
     fn is_fresh(&self, begun: Option<Time>) -> bool {
-        let now = i128::from(self.site.now().0);
+        let now = i128::from(self.replica.now().0);
         let age = begun.map(|begun| now - i128::from(begun.0));
         age.is_some_and(|age| {
             -(MAX_CLOCK_SETBACK.as_nanos() as i128) <= age && age <= UPLOAD_TTL.as_nanos() as i128
@@ -175,7 +175,7 @@ impl<S: SyncReplica> Synchroniser<S> {
     /// store has the batch, it answers as it did then; where it does not, it never takes it from now on. What was not taken
     /// is planned anew.
     fn send_outbox(&mut self, step: &mut Step) -> Result<(), SyncError> {
-        let Some(mut outbox) = self.site.outbox()? else { return Ok(()) };
+        let Some(mut outbox) = self.replica.outbox()? else { return Ok(()) };
         if outbox.answered.is_some() {
             return Ok(());
         }
@@ -199,10 +199,10 @@ impl<S: SyncReplica> Synchroniser<S> {
         let mut answers = answers.iter();
         outbox.items.retain(|_| answers.next().is_some_and(Result::is_ok));
         self.no_progress_at = match step.sent {
-            0 if is_fresh => Some(self.site.cursor()?),
+            0 if is_fresh => Some(self.replica.cursor()?),
             _ => None,
         };
-        self.site.set_outbox(Some(&outbox))?;
+        self.replica.set_outbox(Some(&outbox))?;
         Ok(())
     }
 
@@ -210,19 +210,19 @@ impl<S: SyncReplica> Synchroniser<S> {
     ///
     /// Of a sealed log nothing is given that was not verified.
     fn entries(&mut self, cursor: Seq, most: usize) -> Result<Vec<LogEntry>, SyncError> {
-        let Self { site, store, verified_log: followed, .. } = self;
+        let Self { replica, store, verified_log: followed, .. } = self;
         let Some(log) = store.sealed_log() else {
             let read = |after, most| store.log_since(after, most);
-            return read_on(site, &**store, cursor, most, &read, &LogFingerprint::of);
+            return read_on(replica, &**store, cursor, most, &read, &LogFingerprint::of);
         };
         let mut verified = match followed.take() {
             Some(followed) => followed,
-            None => VerifiedLog::resume(log, site, cursor)?,
+            None => VerifiedLog::resume(log, replica, cursor)?,
         };
         let read = |after, most| log.stored_since(after, most);
         // Of what users see, as it was before the volume was upgraded.
         let mark = |entry: &LogEntry| LogFingerprint::of(&log.decrypt_entry(entry.clone()));
-        let entries = read_on(site, &**store, cursor, most, &read, &mark)?;
+        let entries = read_on(replica, &**store, cursor, most, &read, &mark)?;
         verified.verify(log.sealer(), &entries)?;
         *followed = Some(verified);
         Ok(entries.into_iter().map(|entry| log.decrypt_entry(entry)).collect())
@@ -230,8 +230,8 @@ impl<S: SyncReplica> Synchroniser<S> {
 
     /// Follows the log to its end, or for a while: whether that was all.
     fn pull(&mut self, step: &mut Step) -> Result<bool, SyncError> {
-        let mut outbox = self.site.outbox()?;
-        let mut cursor = self.site.cursor()?;
+        let mut outbox = self.replica.outbox()?;
+        let mut cursor = self.replica.cursor()?;
         if cursor == Seq(0) {
             self.begin()?;
         }
@@ -261,15 +261,15 @@ impl<S: SyncReplica> Synchroniser<S> {
                 cursor = entry.seq;
                 step.received += usize::from(!own);
             }
-            self.site.change_each(&mut plans)?;
+            self.replica.change_each(&mut plans)?;
         }
         if let (Some(log), Some(followed)) = (self.store.sealed_log(), &mut self.verified_log) {
-            followed.applied(log.sealer(), &self.site, cursor)?;
+            followed.applied(log.sealer(), &self.replica, cursor)?;
         }
         if outbox.as_ref().and_then(|outbox| outbox.answered).is_some_and(|answered| answered <= cursor) {
             outbox = None;
             point(Failpoint::LogApplied)?;
-            self.site.set_outbox(None)?;
+            self.replica.set_outbox(None)?;
         }
         step.more |= outbox.is_some() && step.denied.is_none();
         Ok(entries.is_empty())
@@ -278,16 +278,16 @@ impl<S: SyncReplica> Synchroniser<S> {
     /// The log does not tell any more what happened since: the whole tree does.
     fn resync(&mut self, step: &mut Step) -> Result<(), SyncError> {
         // Others may have changed again since what was read of them.
-        let cursor = self.site.cursor()?;
+        let cursor = self.replica.cursor()?;
         // Nor did the store take what it did not answer for: what others put there has not replaced it.
-        let outbox = self.site.outbox()?.filter(|outbox| outbox.answered.is_some());
+        let outbox = self.replica.outbox()?.filter(|outbox| outbox.answered.is_some());
         let own = outbox.map_or_else(Vec::new, |outbox| outbox.unread(cursor));
         tracing::info!("the log of the store begins later than what was read of it: its whole tree is read");
-        let (snapshot, at) = snapshot(&self.site, &*self.store, &own)?;
+        let (snapshot, at) = snapshot(&self.replica, &*self.store, &own)?;
         let theirs = NodeName::store();
         let own = &mut own.as_slice();
         point(Failpoint::TreeRead)?;
-        self.site.change(Some(at), &mut |trees, fresh| {
+        self.replica.change(Some(at), &mut |trees, fresh| {
             match resync(trees, fresh, own, &snapshot, &theirs) {
                 // What became of them is not clear: they are as good as somebody else's.
                 Err(PlanError::Log(_)) if !own.is_empty() => {
@@ -298,7 +298,7 @@ impl<S: SyncReplica> Synchroniser<S> {
             }
         })?;
         point(Failpoint::TreeApplied)?;
-        self.site.set_outbox(None)?;
+        self.replica.set_outbox(None)?;
         step.received += snapshot.objects.len().max(1);
         step.more = true;
         Ok(())
@@ -309,23 +309,23 @@ impl<S: SyncReplica> Synchroniser<S> {
         let Some(stored) = self.store.get(&[ObjectId::ROOT])?.into_iter().next().flatten() else {
             return Ok(());
         };
-        self.site.change(None, &mut |trees, fresh| begin(trees, fresh, &stored))?;
+        self.replica.change(None, &mut |trees, fresh| begin(trees, fresh, &stored))?;
         Ok(())
     }
 
     /// Makes commits of what was changed here.
     fn fill_outbox(&mut self, step: &mut Step) -> Result<(), SyncError> {
-        if self.site.outbox()?.is_some() {
+        if self.replica.outbox()?.is_some() {
             return Ok(());
         }
-        let cursor = self.site.cursor()?;
+        let cursor = self.replica.cursor()?;
         let together = self.no_progress_at == Some(cursor);
         let mut after = Some(0);
         while let Some(place) = after {
             let (todo, next) =
-                self.site.dirty_set(place, if together { usize::MAX } else { MAX_BATCH_CHANGES })?;
+                self.replica.dirty_set(place, if together { usize::MAX } else { MAX_BATCH_CHANGES })?;
             after = next;
-            let begun = self.site.now();
+            let begun = self.replica.now();
             let (mut items, held) = self.plan(&todo, begun)?;
             step.blocked += held;
             if items.is_empty() {
@@ -342,7 +342,7 @@ impl<S: SyncReplica> Synchroniser<S> {
             // A machine that was asleep while it sent begins anew.
             if self.is_fresh(Some(begun)) {
                 let outbox = Outbox { token: (self.token)(), items, answered: None, begun: Some(begun) };
-                self.site.set_outbox(Some(&outbox))?;
+                self.replica.set_outbox(Some(&outbox))?;
             }
             return Ok(());
         }
@@ -354,7 +354,7 @@ impl<S: SyncReplica> Synchroniser<S> {
         if same.is_empty() {
             return Ok(());
         }
-        self.site.change(None, &mut |trees, _| {
+        self.replica.change(None, &mut |trees, _| {
             let mut changes = Changes::default();
             for &num in same {
                 changes.objects.insert(num, (trees.local(num)?, trees.base(num)?));
@@ -370,7 +370,7 @@ impl<S: SyncReplica> Synchroniser<S> {
         loop {
             let mut wanted: BTreeMap<Ino, Object> = BTreeMap::new();
             let mut planned = None;
-            self.site.read(&mut |trees| {
+            self.replica.read(&mut |trees| {
                 let result =
                     push(trees, todo, MAX_BATCH_COMMITS, &mut |num, object| match contents.get(&num) {
                         Some(Some((version, sent))) if trees.version(num)? == *version => {
@@ -390,7 +390,7 @@ impl<S: SyncReplica> Synchroniser<S> {
                 let mut agreed = Vec::with_capacity(same.len());
                 for num in same {
                     // Looked at again until it is closed.
-                    if self.site.is_open_for_writing(num)? { held += 1 } else { agreed.push(num) }
+                    if self.replica.is_open_for_writing(num)? { held += 1 } else { agreed.push(num) }
                 }
                 self.agree(&agreed)?;
                 return Ok((items, held));
@@ -399,12 +399,12 @@ impl<S: SyncReplica> Synchroniser<S> {
             if let Some(reason) = self.store.only_reads() {
                 return Err(StoreError::Denied(reason).into());
             }
-            let sent_for = self.site.now().0.saturating_sub(begun.0);
+            let sent_for = self.replica.now().0.saturating_sub(begun.0);
             if i128::from(sent_for) > UPLOAD_TIMEOUT.as_nanos() as i128 {
                 contents.extend(wanted.into_keys().map(|num| (num, None)));
                 continue;
             }
-            contents.extend(self.site.upload(wanted.into_iter().collect())?);
+            contents.extend(self.replica.upload(wanted.into_iter().collect())?);
         }
     }
 }
@@ -414,7 +414,7 @@ impl<S: SyncReplica> Synchroniser<S> {
 /// Then nothing goes on. What this node agreed on with the store that was, and is not in this one, would else come in as
 /// deleted by others; and what others commit up to this node's place in the log would never come in.
 fn read_on(
-    site: &impl SyncReplica,
+    replica: &impl SyncReplica,
     store: &dyn MetaStore,
     cursor: Seq,
     most: usize,
@@ -438,10 +438,10 @@ fn read_on(
     let last = entries.next().filter(|entry| entry.seq == cursor);
     let found = mark_of(&last.ok_or(SyncError::WentBack(cursor))?);
     // None after the whole tree was read, or of an older version.
-    match site.fingerprint()?.filter(|mark| mark.seq == cursor) {
+    match replica.fingerprint()?.filter(|mark| mark.seq == cursor) {
         Some(mark) if mark != found => return Err(SyncError::WentBack(cursor)),
         Some(_) => {}
-        None => site.set_fingerprint(found)?,
+        None => replica.set_fingerprint(found)?,
     }
     Ok(entries.collect())
 }

@@ -71,20 +71,20 @@ pub enum Role {
 
 /// The path of a volume in a tree: at least one name below the root directory.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place(Vec<String>);
+pub struct MountPath(Vec<String>);
 
-impl Place {
+impl MountPath {
     /// Returns its names.
     pub fn names(&self) -> &[String] {
         &self.0
     }
 
-    fn is_in(&self, other: &Place) -> bool {
+    fn is_in(&self, other: &MountPath) -> bool {
         self.0.starts_with(&other.0)
     }
 }
 
-impl FromStr for Place {
+impl FromStr for MountPath {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -109,7 +109,7 @@ impl FromStr for Place {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for MountPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0.join("/"))
     }
@@ -122,7 +122,7 @@ pub const CONFIG: &str = ".tree";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Member {
     /// Its path.
-    pub place: Place,
+    pub place: MountPath,
     /// The address of its store; `None`: this machine's default.
     pub store: Option<String>,
     /// The address of the gateway to use, if it is not the one that was joined.
@@ -252,7 +252,7 @@ impl Tree {
                 volumes.insert(name.clone(), member);
             }
         }
-        let mut places: Vec<(&VolumeName, &Place)> =
+        let mut places: Vec<(&VolumeName, &MountPath)> =
             volumes.iter().map(|(name, member)| (name, &member.place)).collect();
         // Sorted, a path directly precedes those below it.
         places.sort_by_key(|(_, place)| *place);

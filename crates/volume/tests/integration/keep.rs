@@ -13,7 +13,7 @@ use shunt_volume::open::{Options, create};
 use shunt_volume::store::{Mutation, Transaction};
 use shunt_volume::volume::Volume;
 
-struct Kept {
+struct TestVolume {
     dir: tempfile::TempDir,
     volume: Volume,
     node: NodeName,
@@ -29,7 +29,7 @@ fn at(name: &str) -> LinkName {
     LinkName { parent: ObjectId::ROOT, name: name.as_bytes().to_vec() }
 }
 
-impl Kept {
+impl TestVolume {
     fn new(secret: Option<VolumeKey>) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let options = Options { secret, ..Options::default() };
@@ -87,7 +87,7 @@ impl Kept {
 #[test]
 fn a_sound_volume_has_no_problems() {
     for secret in [None, Some(VolumeKey::random())] {
-        let kept = Kept::new(secret);
+        let kept = TestVolume::new(secret);
         (2..20).for_each(|n| drop(kept.file(n, &noise(n as u8, 700 * n as usize))));
         let checked = kept.check();
         assert_eq!((checked.objects, checked.names, checked.chunks), (19, 18, 18), "{checked:?}");
@@ -97,7 +97,7 @@ fn a_sound_volume_has_no_problems() {
 
 #[test]
 fn wrong_counts_are_found_and_mended() {
-    let kept = Kept::new(None);
+    let kept = TestVolume::new(None);
     kept.file(2, b"text");
     kept.sql("UPDATE object SET names = 7 WHERE names = 1");
     let checked = kept.check();
@@ -109,7 +109,7 @@ fn wrong_counts_are_found_and_mended() {
 
 #[test]
 fn what_lost_its_name_is_given_one() {
-    let kept = Kept::new(None);
+    let kept = TestVolume::new(None);
     let content = kept.file(2, &noise(1, 1000));
     kept.sql("DELETE FROM link");
     let checked = kept.check();
@@ -122,7 +122,7 @@ fn what_lost_its_name_is_given_one() {
 
 #[test]
 fn names_that_lead_nowhere_are_found() {
-    let kept = Kept::new(None);
+    let kept = TestVolume::new(None);
     kept.file(2, b"text");
     kept.sql("DELETE FROM object WHERE id != x'00000000000000000000000000000001'");
     assert_eq!(kept.check().problems, [Problem::Dangling(at("2"))]);
@@ -130,7 +130,7 @@ fn names_that_lead_nowhere_are_found() {
 
 #[test]
 fn lost_places_are_found_again_in_the_packs() {
-    let kept = Kept::new(None);
+    let kept = TestVolume::new(None);
     let content = kept.file(2, &noise(1, 3_000_000));
     kept.sql("DELETE FROM chunk");
     let checked = kept.check();
@@ -144,7 +144,7 @@ fn lost_places_are_found_again_in_the_packs() {
 
 #[test]
 fn damaged_pieces_are_found_and_another_copy_is_taken() {
-    let kept = Kept::new(None);
+    let kept = TestVolume::new(None);
     let content = kept.file(2, &noise(1, 1000));
     kept.file(3, &noise(2, 1000));
     // A second pack with the same chunk in it.
@@ -173,7 +173,7 @@ fn damaged_pieces_are_found_and_another_copy_is_taken() {
 /// It may have what is looked for.
 #[test]
 fn nothing_is_repaired_where_a_pack_cannot_be_understood() {
-    let kept = Kept::new(None);
+    let kept = TestVolume::new(None);
     kept.file(2, &noise(1, 1000));
     let pack = &kept.packs()[0];
     std::fs::write(pack.with_file_name("f".repeat(32)), b"what is to come ShntPk99").unwrap();
@@ -188,7 +188,7 @@ fn nothing_is_repaired_where_a_pack_cannot_be_understood() {
 #[test]
 fn what_was_lost_is_sent_again_by_who_has_it() {
     for size in [1000, 72 << 20] {
-        let kept = Kept::new(None);
+        let kept = TestVolume::new(None);
         let bytes = noise(1, size);
         let content = kept.file(2, &bytes);
         std::fs::remove_file(&kept.packs()[0]).unwrap();
@@ -207,7 +207,7 @@ fn what_was_lost_is_sent_again_by_who_has_it() {
 
 #[test]
 fn only_what_nothing_speaks_of_is_freed_and_not_at_once() {
-    let kept = Kept::new(None);
+    let kept = TestVolume::new(None);
     let content = kept.file(2, &noise(1, 5000));
     // Sent, and never spoken of.
     let mut upload = kept.volume.content.upload(&*kept.volume.meta);

@@ -190,7 +190,7 @@ fn contents_of_another_volume_in_the_same_place_are_spared() {
     assert_eq!(places.packs().len(), settled.len() + 1);
     assert!(
         other
-            .keeper()
+            .admin()
             .unwrap()
             .scan_chunks(shunt_volume::object::ChunkId([0; 32]), 9)
             .unwrap()

@@ -481,7 +481,7 @@ fn a_directory_takes_the_place_of_one_that_a_file_left_for_it() {
 fn what_is_changed_off_the_network_is_not_sent() {
     let world = World::new();
     let (mut ant, mut bee) = (world.machine("ant"), world.machine("bee"));
-    let keeps = ant.sync.keeps();
+    let keeps = ant.sync.push_paused();
     keeps.store(true, Ordering::SeqCst);
     ant.write(ROOT, "file", b"of ant");
     both(&mut ant, &mut bee);

@@ -31,7 +31,7 @@ pub struct ExtractTarget {
     parent: OwnedFd,
     name: CString,
     /// The path of the parent, for messages.
-    shown: PathBuf,
+    parent_path: PathBuf,
 }
 
 impl ExtractTarget {
@@ -47,7 +47,7 @@ impl ExtractTarget {
         };
         let shown = target.parent().unwrap_or(Path::new("")).to_owned();
         match files::open_parent(target) {
-            Ok((parent, name)) => Ok(Self { parent, name, shown }),
+            Ok((parent, name)) => Ok(Self { parent, name, parent_path: shown }),
             Err(error) => Err(failed(format_args!("cannot make {}: {error}", target.display()))),
         }
     }
@@ -143,10 +143,10 @@ impl<'a> Extraction<'a> {
     }
 
     fn make(&mut self, wanted: PendingObject) -> Result<()> {
-        let shown = self.target.shown.join(&wanted.target_path);
+        let shown = self.target.parent_path.join(&wanted.target_path);
         let cannot = |error: io::Error| failed(format_args!("cannot make {}: {error}", shown.display()));
         self.files += 1;
-        self.show();
+        self.report_progress();
         let parent = self.open.last().map_or(self.target.parent(), |directory| directory.fd.as_fd());
         let PendingObject { name, inode, .. } = &wanted;
         let path = OsStr::from_bytes(&wanted.path);
@@ -272,7 +272,7 @@ impl<'a> Extraction<'a> {
                     offset += written as u64;
                 }
                 self.bytes += count as u64;
-                self.show();
+                self.report_progress();
             }
         }
         Ok(())
@@ -305,8 +305,8 @@ impl<'a> Extraction<'a> {
         names.into_iter().filter_map(value).collect()
     }
 
-    fn show(&self) {
-        self.progress.show(self.so_far());
+    fn report_progress(&self) {
+        self.progress.update(self.so_far());
     }
 
     fn so_far(&self) -> impl std::fmt::Display {

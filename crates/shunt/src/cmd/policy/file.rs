@@ -20,14 +20,14 @@ const STICKY: u32 = 0o1000;
 
 /// Identifies one version of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Stamp {
+pub(super) struct FileStamp {
     dev: u64,
     ino: u64,
     ctime: (i64, i64),
     size: u64,
 }
 
-impl Stamp {
+impl FileStamp {
     /// The stamp of the file at a path.
     pub(super) fn of(path: &Path) -> Option<Self> {
         fs::metadata(path).ok().map(|metadata| Self::new(&metadata))
@@ -80,8 +80,8 @@ impl PolicyFile {
         Ok(Self { file, metadata, path: display })
     }
 
-    pub(super) fn stamp(&self) -> Stamp {
-        Stamp::new(&self.metadata)
+    pub(super) fn stamp(&self) -> FileStamp {
+        FileStamp::new(&self.metadata)
     }
 
     /// Refuses a file that a user other than root and the daemon's user can change or replace.
@@ -147,7 +147,7 @@ impl PolicyFile {
             Err(_) => return Ok(Writers::Unknown(self.read()?)),
         };
         let text = self.read()?;
-        let is_same = self.file.metadata().is_ok_and(|now| Stamp::new(&now) == self.stamp());
+        let is_same = self.file.metadata().is_ok_and(|now| FileStamp::new(&now) == self.stamp());
         Ok(if lease.held() && is_same { Writers::None(text) } else { Writers::Some })
     }
 }

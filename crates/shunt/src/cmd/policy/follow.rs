@@ -11,7 +11,7 @@ use std::time::Duration;
 use shunt_fuse::mount::MountPoint;
 use shunt_mirror::PolicyFs;
 
-use super::file::{PolicyFile, Stamp, Writers};
+use super::file::{FileStamp, PolicyFile, Writers};
 use super::origin::Origin;
 use crate::error::{Result, failed};
 
@@ -29,9 +29,9 @@ pub(super) struct WatchedPolicy {
 #[derive(Default)]
 struct State {
     /// The version of the file that was last put in force or refused.
-    judged: Option<Stamp>,
+    judged: Option<FileStamp>,
     /// The version of the file at the last look.
-    seen: Option<Stamp>,
+    last_seen: Option<FileStamp>,
     /// The reason why the file is not in force, which is logged once.
     reported: Option<String>,
 }
@@ -61,13 +61,13 @@ impl WatchedPolicy {
             state.reported = None;
         }
         // A removed file is waited for: editors remove a file before they write it.
-        let Some(now) = Stamp::of(&self.file) else {
+        let Some(now) = FileStamp::of(&self.file) else {
             if look == CheckTrigger::Signal {
                 self.report_unchanged(&mut state, format!("{} is gone", self.file.display()));
             }
             return;
         };
-        let unchanged = state.seen.replace(now) == Some(now);
+        let unchanged = state.last_seen.replace(now) == Some(now);
         if look == CheckTrigger::Poll && state.judged == Some(now) {
             return;
         }
@@ -96,7 +96,7 @@ impl WatchedPolicy {
             return;
         }
         state.judged = Some(stamp);
-        state.seen = Some(stamp);
+        state.last_seen = Some(stamp);
         self.put_in_force(&mut state, text);
     }
 

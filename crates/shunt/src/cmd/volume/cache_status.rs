@@ -57,14 +57,14 @@ pub fn report(fs: &VolumeFs) -> SpaceReport {
     let (unmet, paths) = fs.replica().offline_misses().unwrap_or_default();
     report.unmet = unmet;
     report.unmet_paths = paths.iter().map(|path| String::from_utf8_lossy(path).into_owned()).collect();
-    if let Some(from) = fs.from_store() {
+    if let Some(from) = fs.fetcher() {
         let quality = from.quality();
         report.answer_ms = quality.latency.map(|answer| answer.as_secs_f64() * 1e3);
         report.bytes_per_second = quality.rate.map(|rate| rate as u64);
         report.slow = quality.is_slow;
         report.contents_away = from.has_outage();
     }
-    if let Some(tender) = fs.tender() {
+    if let Some(tender) = fs.cache_manager() {
         let CachePolicy { mode: role, limit } = tender.policy();
         let name = match role {
             CacheMode::Complete => "complete",

@@ -22,10 +22,10 @@ pub fn list(args: &ConflictsArgs) -> Result<()> {
     if args.json {
         return print(format!("{}\n", serde_json::to_string_pretty(&found).map_err(failed)?));
     }
-    print(found.iter().map(shown).collect::<String>())
+    print(found.iter().map(format_conflict).collect::<String>())
 }
 
-fn shown(conflict: &Conflict) -> String {
+fn format_conflict(conflict: &Conflict) -> String {
     let Conflict { path, kind, since, sides } = conflict;
     let width = sides.iter().map(|side| side.node.chars().count()).max().unwrap_or(0);
     let mut text = format!("{}  {kind}, since {}\n", printable(path), super::log::local(since));

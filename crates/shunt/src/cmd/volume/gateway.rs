@@ -31,7 +31,7 @@ const MAX_TOKEN_BYTES: u64 = 16 << 10;
 
 /// A node in the JSON of `nodes list`.
 #[derive(Serialize)]
-struct Listed {
+struct NodeJson {
     name: String,
     role: &'static str,
     /// Seconds since 1970.
@@ -186,7 +186,7 @@ pub fn nodes(command: &NodesCommand) -> Result<()> {
     match command {
         NodesCommand::List { served, json } => {
             let nodes = open_book(served, false)?.nodes().map_err(failed)?;
-            let listed = nodes.into_iter().map(|node| Listed {
+            let listed = nodes.into_iter().map(|node| NodeJson {
                 name: node.name.to_string(),
                 role: node.role.as_str(),
                 since: node.since,
@@ -198,15 +198,15 @@ pub fn nodes(command: &NodesCommand) -> Result<()> {
             print(listed.map(|node| format!("{:<7} {}\n", node.role, node.name)).collect::<String>())
         }
         NodesCommand::Role { served, node, role } => {
-            known(open_book(served, false)?.set_role(node, *role).map_err(failed)?, served, node)
+            ensure_known(open_book(served, false)?.set_role(node, *role).map_err(failed)?, served, node)
         }
         NodesCommand::Remove { served, node } => {
-            known(open_book(served, false)?.remove(node).map_err(failed)?, served, node)
+            ensure_known(open_book(served, false)?.remove(node).map_err(failed)?, served, node)
         }
     }
 }
 
-fn known(is: bool, served: &ServedArgs, node: &impl std::fmt::Display) -> Result<()> {
+fn ensure_known(is: bool, served: &ServedArgs, node: &impl std::fmt::Display) -> Result<()> {
     if is { Ok(()) } else { Err(failed(format_args!("volume {} has no node {node}", served.name))) }
 }
 

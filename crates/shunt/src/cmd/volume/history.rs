@@ -18,7 +18,7 @@ pub fn run(args: &HistoryArgs) -> Result<()> {
     if args.json {
         return print(format!("{}\n", serde_json::to_string_pretty(&found).map_err(failed)?));
     }
-    print(found.iter().map(shown).collect::<String>())
+    print(found.iter().map(format_version).collect::<String>())
 }
 
 /// The versions of a path, the latest first.
@@ -26,7 +26,7 @@ pub fn versions(place: &MountedPath) -> Result<Vec<Version>> {
     place.request(&VolumeAsk::History { path: place.inside.clone() }, REQUEST_TIMEOUT)
 }
 
-fn shown(version: &Version) -> String {
+fn format_version(version: &Version) -> String {
     let at = version.at.as_deref().map_or_else(|| "(long ago)".to_owned(), local);
     let node = version.node.as_deref().unwrap_or("-");
     let size = if version.what == "file" { format!("  {} bytes", version.size) } else { String::new() };

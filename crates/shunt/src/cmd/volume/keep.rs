@@ -25,7 +25,7 @@ pub fn check(args: &VolumeCheckArgs) -> Result<()> {
     let depth = if args.read { Depth::Bytes } else { Depth::Places };
     let progress = Progress::new();
     let looked = |volume| {
-        let so_far = |what: &str, count| progress.show(format_args!("checking: {count} {what}"));
+        let so_far = |what: &str, count| progress.update(format_args!("checking: {count} {what}"));
         look(volume, depth, &so_far).map_err(|error| cannot("check", &args.name, error))
     };
     let mut checked = looked(&volume)?;
@@ -34,7 +34,7 @@ pub fn check(args: &VolumeCheckArgs) -> Result<()> {
     // A check returns a limited number of problems and counts the others, so repairs are repeated.
     while args.repair && checked.count > 0 {
         let node: NodeName = "repair".parse().map_err(usage)?;
-        let so_far = |what: &str, count| progress.show(format_args!("repairing: {count} {what}"));
+        let so_far = |what: &str, count| progress.update(format_args!("repairing: {count} {what}"));
         let done =
             mend(&volume, &node, &checked, &so_far).map_err(|error| cannot("repair", &args.name, error))?;
         let done = done.counts + done.pieces + done.found;
@@ -99,8 +99,9 @@ pub fn gc(args: &VolumeGcArgs) -> Result<()> {
         count: args.history_commits,
     });
     let progress = Progress::new();
-    let done = collect(&volume, GRACE, history, &|what, count| progress.show(format_args!("{count} {what}")))
-        .map_err(|error| cannot("collect the garbage of", &args.name, error))?;
+    let done =
+        collect(&volume, GRACE, history, &|what, count| progress.update(format_args!("{count} {what}")))
+            .map_err(|error| cannot("collect the garbage of", &args.name, error))?;
     drop(progress);
     let Collected {
         trimmed,

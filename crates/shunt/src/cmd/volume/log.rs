@@ -22,10 +22,10 @@ pub fn run(args: &VolumeLogArgs) -> Result<()> {
     if args.json {
         return print(format!("{}\n", serde_json::to_string_pretty(&found).map_err(failed)?));
     }
-    print(found.iter().map(shown).collect::<String>())
+    print(found.iter().map(format_commit).collect::<String>())
 }
 
-fn shown(commit: &Commit) -> String {
+fn format_commit(commit: &Commit) -> String {
     let mut text = String::new();
     for change in &commit.changes {
         let path = match change.path.as_deref() {

@@ -88,19 +88,19 @@ fn serve(args: &VolumeMountArgs) -> Result<()> {
     places.readable.extend(owners_in);
     let fs = VolumeFs::new(replica)
         .with_runner(runner)
-        .leased_by(leases)
+        .with_leases(leases)
         .read_only_while(move || meta.only_reads().is_some())
         .with_cache_manager(tender)
-        .with_past(past, from.clone())
-        .with_at_names(args.at_names)
+        .with_history(past, from.clone())
+        .with_timestamped_names(args.at_names)
         .with_fetcher(from);
     let fs = match args.locks {
-        LocksArg::Leased => fs.locking_for_all(),
+        LocksArg::Leased => fs.with_cluster_locks(),
         LocksArg::Local => fs,
     };
     let fs = match (table, owners::mapped(args)?) {
-        (Some(table), _) => fs.owned_as(Box::new(table)),
-        (None, Some(owners)) => fs.owned_as(owners),
+        (Some(table), _) => fs.with_owners(Box::new(table)),
+        (None, Some(owners)) => fs.with_owners(owners),
         (None, None) => fs,
     };
     let (fs, passthrough_off) = match args.passthrough {
@@ -134,7 +134,7 @@ fn serve(args: &VolumeMountArgs) -> Result<()> {
 
 /// Returns the action that reloads the table of owners from its file.
 fn reload(table: owners::Table, replica: Arc<Replica>) -> Arc<dyn Fn() + Send + Sync> {
-    Arc::new(move || match table.read_again() {
+    Arc::new(move || match table.reload() {
         Ok(()) => replica.invalidate_all_attributes(),
         Err(failure) => tracing::error!("owners stay as they were: {failure}"),
     })

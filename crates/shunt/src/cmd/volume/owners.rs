@@ -72,7 +72,7 @@ impl Table {
     }
 
     /// Reloads the file. An invalid one changes nothing.
-    pub fn read_again(&self) -> Result<()> {
+    pub fn reload(&self) -> Result<()> {
         let people = read(&self.file)?;
         *self.people.write().unwrap_or_else(PoisonError::into_inner) = people;
         Ok(())

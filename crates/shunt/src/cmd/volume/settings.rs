@@ -26,7 +26,7 @@ pub fn run(args: &VolumeSetArgs) -> Result<()> {
         None => open::open_without_key(&meta, &args.name),
     };
     let volume = opened.map_err(|error| cannot("open", &args.name, error))?;
-    let kept = keep(&volume, args.retention).map_err(|error| cannot("set", &args.name, error))?;
+    let kept = apply_retention(&volume, args.retention).map_err(|error| cannot("set", &args.name, error))?;
     let limits = quota::set(&volume, &args.quota).map_err(|error| cannot("set", &args.name, error))?;
     let beside = conflicts(&volume, args.conflicts).map_err(|error| cannot("set", &args.name, error))?;
     let word = |number: Option<u64>| number.map_or_else(|| "all".to_owned(), |number| number.to_string());
@@ -53,12 +53,12 @@ pub fn conflicts(
 }
 
 /// Sets the given retention and returns the one in effect.
-pub fn keep(
+pub fn apply_retention(
     volume: &Volume,
     args: RetentionArgs,
 ) -> std::result::Result<Retention, shunt_volume::store::StoreError> {
-    let keeper = volume.keeper()?;
-    let mut kept = retention(keeper)?;
+    let admin = volume.admin()?;
+    let mut kept = retention(admin)?;
     if let Some(days) = args.keep_days {
         kept.age = days.number().map(|days| Duration::from_secs(u64::from(days) * DAY));
     }
@@ -66,7 +66,7 @@ pub fn keep(
         kept.versions = versions.number();
     }
     if args.keep_days.is_some() || args.keep_versions.is_some() {
-        set_retention(keeper, kept)?;
+        set_retention(admin, kept)?;
     }
     Ok(kept)
 }

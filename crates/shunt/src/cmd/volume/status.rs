@@ -21,7 +21,7 @@ pub fn run(args: &VolumeStatusArgs) -> Result<()> {
     if own_mounts::find(&args.mountpoint).is_ok_and(|(_, info)| own_mounts::kind(&info) == Some("tree")) {
         return tree(args);
     }
-    let report = ask(&args.mountpoint)?;
+    let report = request_report(&args.mountpoint)?;
     if args.json {
         return print(format!("{}\n", serde_json::to_string_pretty(&report).map_err(failed)?));
     }
@@ -75,7 +75,7 @@ pub fn set_online(mountpoint: &Path, online: bool) -> Result<()> {
     request_any(mountpoint, |peer| peer.set_online(online))
 }
 
-fn ask(mountpoint: &Path) -> Result<VolumeReport> {
+fn request_report(mountpoint: &Path) -> Result<VolumeReport> {
     let stat = request_any(mountpoint, |peer| peer.stat())?;
     let path = mountpoint.display();
     stat.volume.ok_or_else(|| Failure::new(Code::NotShunt, format_args!("{path} is not a volume")))

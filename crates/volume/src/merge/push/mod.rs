@@ -64,7 +64,7 @@ pub fn push<'a>(
         trees,
         max_commits: most,
         upload: send,
-        seen: BTreeSet::new(),
+        visited: BTreeSet::new(),
         changing_names: BTreeSet::new(),
         created_objects: BTreeSet::new(),
         deleted_objects: BTreeSet::new(),
@@ -115,7 +115,7 @@ struct PushPlanner<'a> {
     max_commits: usize,
     upload: &'a mut Uploader<'a>,
     /// Names already processed.
-    seen: BTreeSet<DentryKey>,
+    visited: BTreeSet<DentryKey>,
     /// Names that change in these commits.
     changing_names: BTreeSet<DentryKey>,
     /// New objects that these commits create.
@@ -205,11 +205,11 @@ impl PushPlanner<'_> {
 
     /// Pushes the steps for a name onto the stack, the first one last.
     fn push_steps(&mut self, at: &DentryKey, tasks: &mut Vec<Task>) -> MergeResult {
-        if self.seen.contains(at) {
+        if self.visited.contains(at) {
             return Ok(());
         }
         let Some((changes, objects)) = self.atomic_group(at)? else { return Ok(()) };
-        self.seen.extend(changes.keys().cloned());
+        self.visited.extend(changes.keys().cloned());
         let (mut ways, mut is_held) = (Vec::new(), false);
         for (at, _) in changes.iter().filter(|(_, (_, local))| local.is_some()) {
             match self.above(at.parent)? {
@@ -263,7 +263,7 @@ impl PushPlanner<'_> {
             let before = self.planned.items.len();
             let waiting = std::mem::take(&mut self.waiting);
             for at in waiting.iter().flatten() {
-                self.seen.remove(at);
+                self.visited.remove(at);
             }
             // The waiting names may be on a path.
             self.reached.clear();

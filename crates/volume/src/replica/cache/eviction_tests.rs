@@ -79,7 +79,7 @@ pub(crate) fn read(replica: &Replica, num: u64) -> Vec<u8> {
     bytes
 }
 
-pub(crate) fn whole(size: u64) -> Vec<u8> {
+pub(crate) fn content_of(size: u64) -> Vec<u8> {
     (0..size).map(byte).collect()
 }
 
@@ -104,7 +104,7 @@ fn the_least_recently_opened_leave_first() {
     let nums: Vec<u64> = (0..4).map(|n| stored(&replica, ROOT, &n.to_string(), SIZE)).collect();
     for num in &nums {
         assert_eq!(state(&replica, *num), CacheState::Absent);
-        assert_eq!(read(&replica, *num), whole(SIZE));
+        assert_eq!(read(&replica, *num), content_of(SIZE));
     }
     read(&replica, nums[0]);
     assert_eq!(counted(&replica), 4 * 4 * 4096);
@@ -119,7 +119,7 @@ fn the_least_recently_opened_leave_first() {
     let replica = open(dir.path());
     assert_eq!(counted(&replica), 4 * 4096);
     for num in nums {
-        assert_eq!(read(&replica, num), whole(SIZE), "it comes again");
+        assert_eq!(read(&replica, num), content_of(SIZE), "it comes again");
     }
 }
 
@@ -205,7 +205,7 @@ fn a_crash_leaves_no_file_that_is_said_to_be_here() {
         assert!(replica.backing(num).is_some(), "nothing is removed before");
         replica.reap(10).unwrap();
         assert_eq!(replica.backing(num).is_none(), lasts);
-        assert_eq!(read(&replica, num), whole(SIZE));
+        assert_eq!(read(&replica, num), content_of(SIZE));
         counted(&replica);
     }
 }
@@ -221,14 +221,14 @@ fn who_opens_meanwhile_loses_nothing() {
         replica.change(|core, _| core.evict_file(num)).unwrap();
     }
     let opened = replica.open_file(opens, false, false).unwrap();
-    assert_eq!(read(&replica, comes), whole(SIZE));
+    assert_eq!(read(&replica, comes), content_of(SIZE));
     while replica.reap(10).unwrap() > 0 {}
     replica.ensure_present(opens, 0..u64::MAX).unwrap();
     replica.release_open(opens, false, opened.session);
     while replica.reap(10).unwrap() > 0 {}
     for num in [opens, comes] {
         assert_eq!(state(&replica, num), CacheState::Complete);
-        assert_eq!(read(&replica, num), whole(SIZE));
+        assert_eq!(read(&replica, num), content_of(SIZE));
     }
     counted(&replica);
 }
@@ -262,7 +262,7 @@ fn what_comes_into_a_file_that_left_is_not_here() {
     replica.set_fetcher(Some(Arc::new(DelayedFetcher(replica.clone(), num, false.into()))));
     replica.ensure_present(num, 0..u64::MAX).unwrap();
     replica.set_fetcher(None);
-    assert_eq!(read(&replica, num), whole(SIZE));
+    assert_eq!(read(&replica, num), content_of(SIZE));
     counted(&replica);
 }
 
@@ -287,7 +287,7 @@ fn replicas_of_older_formats_are_brought_up() {
         let replica = open(dir.path());
         assert_eq!(counted(&replica), here);
         assert_eq!(state(&replica, num), CacheState::Complete);
-        assert_eq!(read(&replica, num), whole(SIZE));
+        assert_eq!(read(&replica, num), content_of(SIZE));
     }
 }
 
@@ -308,7 +308,7 @@ fn a_tender_keeps_to_the_limit_and_brings_what_is_pinned() {
         CacheManager::start(replica.clone(), CachePolicy { mode: CacheMode::Cached, limit: Some(limit) })
             .unwrap();
     for num in &nums {
-        assert_eq!(read(&replica, *num), whole(SIZE));
+        assert_eq!(read(&replica, *num), content_of(SIZE));
     }
     wait("there is room", &|| replica.cached_bytes() <= limit);
     replica.pin(nums[0], true).unwrap();

@@ -10,7 +10,7 @@ use rustix::io::Errno;
 
 use crate::id::ObjectId;
 use crate::object::{Content, Layout, Segment};
-use crate::replica::cache::eviction_tests::{AllContents, open, read, state, stored, whole};
+use crate::replica::cache::eviction_tests::{AllContents, content_of, open, read, state, stored};
 use crate::replica::*;
 
 const BLOCK: u64 = 4096;
@@ -33,12 +33,12 @@ fn replace_by(replica: &Replica, num: u64, size: u64, pieces: Vec<Segment>) {
         .unwrap();
 }
 
-fn wanted(replica: &Replica) -> Vec<u64> {
+fn queued(replica: &Replica) -> Vec<u64> {
     replica.refetches(0, 100).unwrap().into_iter().map(|(num, _)| num).collect()
 }
 
 /// What the table says, which is what is known after a restart.
-fn noted(replica: &Replica) -> Vec<u64> {
+fn recorded(replica: &Replica) -> Vec<u64> {
     replica.commit().unwrap();
     let query = "SELECT num FROM replaced ORDER BY num";
     let rows = |core: &mut ReplicaDb| {
@@ -79,7 +79,7 @@ fn what_was_here_completely_is_wanted_again_and_nothing_else() {
     for num in [had, part, never, left, gone, emptied] {
         replace(&replica, num, SIZE);
     }
-    assert_eq!(wanted(&replica), [had, gone, emptied]);
+    assert_eq!(queued(&replica), [had, gone, emptied]);
     replica.unlink(ROOT, b"gone").unwrap();
     let opened = replica.open_file(emptied, true, true).unwrap();
     replica.release_open(emptied, true, opened.session);
@@ -88,17 +88,17 @@ fn what_was_here_completely_is_wanted_again_and_nothing_else() {
     assert_eq!(replica.refetches(0, 100).unwrap(), [(had, 2 * SIZE)]);
     replica.ensure_present(had, 0..1).unwrap();
     assert_eq!(replica.refetches(0, 100).unwrap(), [(had, 2 * SIZE - BLOCK)]);
-    assert_eq!(noted(&replica), [had]);
+    assert_eq!(recorded(&replica), [had]);
     drop(replica);
     let replica = open(dir.path());
-    assert_eq!(wanted(&replica), [had], "it is known after a restart");
-    assert_eq!(read(&replica, had), whole(2 * SIZE));
-    assert_eq!((wanted(&replica), noted(&replica)), (vec![], vec![]));
+    assert_eq!(queued(&replica), [had], "it is known after a restart");
+    assert_eq!(read(&replica, had), content_of(2 * SIZE));
+    assert_eq!((queued(&replica), recorded(&replica)), (vec![], vec![]));
     // It leaves while it comes.
     replace(&replica, had, SIZE);
     replica.ensure_present(had, 0..1).unwrap();
     replica.evict(u64::MAX).unwrap();
-    assert_eq!((wanted(&replica), noted(&replica)), (vec![], vec![]));
+    assert_eq!((queued(&replica), recorded(&replica)), (vec![], vec![]));
 }
 
 /// Pieces of the one would come over some of the other that are here.
@@ -138,7 +138,7 @@ fn a_change_that_is_undone_leaves_no_mark() {
         Err::<(), _>(Errno::IO)
     });
     assert_eq!(failed, Err(Errno::IO));
-    assert_eq!((wanted(&replica), noted(&replica)), (vec![], vec![]));
+    assert_eq!((queued(&replica), recorded(&replica)), (vec![], vec![]));
 }
 
 #[test]
@@ -180,7 +180,7 @@ fn who_had_a_file_has_it_again_before_asking() {
     replica.release_open(had, false, opened.session);
     replica.set_fetcher(None);
     for num in [had, written] {
-        assert_eq!(read(&replica, num), whole(SIZE));
+        assert_eq!(read(&replica, num), content_of(SIZE));
     }
 }
 
@@ -248,7 +248,7 @@ fn several() -> Vec<Segment> {
     vec![Segment::Hole { length: BLOCK }, Segment::Hole { length: SIZE - BLOCK }]
 }
 
-fn kept(replica: &Replica, num: u64) -> bool {
+fn has_basis(replica: &Replica, num: u64) -> bool {
     replica.inner.core.lock().refetch_queue.basis(num).is_some()
 }
 
@@ -282,10 +282,10 @@ fn what_files_held_before_is_kept_of_few_and_until_it_is_of_no_use() {
         })
         .unwrap();
     again(&[single, written]);
-    assert!(!kept(&replica, single), "one piece is the same or is not");
-    assert!(!kept(&replica, written), "it is not known what it holds");
+    assert!(!has_basis(&replica, single), "one piece is the same or is not");
+    assert!(!has_basis(&replica, written), "it is not known what it holds");
     again(&nums);
-    let left: Vec<u64> = nums.iter().copied().filter(|num| kept(&replica, *num)).collect();
+    let left: Vec<u64> = nums.iter().copied().filter(|num| has_basis(&replica, *num)).collect();
     assert_eq!(left, nums[8..]);
 
     // It came, it left, it is removed, it is emptied.
@@ -296,12 +296,12 @@ fn what_files_held_before_is_kept_of_few_and_until_it_is_of_no_use() {
     let opened = replica.open_file(nums[13], true, true).unwrap();
     replica.release_open(nums[13], true, opened.session);
     for num in &nums[10..14] {
-        assert!(!kept(&replica, *num), "{num}");
+        assert!(!has_basis(&replica, *num), "{num}");
     }
     // No more than the cache may hold.
     let here = replica.cached_bytes();
     replica.shrink_basis_cache(Some(here + 2 * SIZE));
-    let left: Vec<u64> = nums.iter().copied().filter(|num| kept(&replica, *num)).collect();
+    let left: Vec<u64> = nums.iter().copied().filter(|num| has_basis(&replica, *num)).collect();
     assert_eq!(left, nums[38..]);
     let before = Arc::downgrade(&replica.inner.core.lock().refetch_queue.basis(nums[39]).unwrap());
     read(&replica, nums[39]);

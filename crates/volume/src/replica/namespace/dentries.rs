@@ -43,7 +43,7 @@ pub enum Rename {
 
 /// A name of a directory with what it leads to.
 #[derive(Debug, Clone)]
-pub struct Listed {
+pub struct DirEntry {
     /// The name.
     pub name: Vec<u8>,
     /// What it leads to.
@@ -100,7 +100,7 @@ impl Replica {
     ///
     /// # Errors
     /// ESTALE, EIO.
-    pub fn list(&self, parent: u64, after: &[u8], most: usize) -> Result<Vec<Listed>, Errno> {
+    pub fn list(&self, parent: u64, after: &[u8], most: usize) -> Result<Vec<DirEntry>, Errno> {
         self.read(|core| core.list(parent, after, most))
     }
 
@@ -394,7 +394,7 @@ impl ReplicaDb {
         Err(OpError::new(Errno::IO))
     }
 
-    pub(crate) fn list(&mut self, parent: u64, after: &[u8], most: usize) -> Result<Vec<Listed>> {
+    pub(crate) fn list(&mut self, parent: u64, after: &[u8], most: usize) -> Result<Vec<DirEntry>> {
         if !self.node(parent)?.is_directory() {
             return Err(OpError::new(Errno::NOTDIR));
         }
@@ -407,7 +407,7 @@ impl ReplicaDb {
         let mut query = self.db.prepare_cached(&query)?;
         let most = i64::try_from(most).unwrap_or(i64::MAX);
         let rows = query.query_map(params![parent as i64, after, most], |row| {
-            Ok(Listed { node: Inode::from_row(row)?, name: row.get("name")? })
+            Ok(DirEntry { node: Inode::from_row(row)?, name: row.get("name")? })
         })?;
         let mut all = rows.collect::<rusqlite::Result<Vec<_>>>()?;
         drop(query);

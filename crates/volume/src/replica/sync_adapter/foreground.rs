@@ -36,8 +36,8 @@ pub(crate) struct ForegroundLoad {
 }
 
 impl ForegroundLoad {
-    pub(crate) fn new(minded: bool) -> Self {
-        Self { enabled: minded, ..Self::default() }
+    pub(crate) fn new(enabled: bool) -> Self {
+        Self { enabled: enabled, ..Self::default() }
     }
 
     /// What is under the lock, for a user.
@@ -59,8 +59,8 @@ impl ForegroundLoad {
         }
     }
 
-    pub(crate) fn set_urgent(&self, hurried: bool) {
-        self.urgent.store(hurried, Ordering::Relaxed);
+    pub(crate) fn set_urgent(&self, urgent: bool) {
+        self.urgent.store(urgent, Ordering::Relaxed);
     }
 
     /// Whether what is sent may wait for users.
@@ -121,11 +121,11 @@ mod tests {
     const NEVER_REACHED_TIMEOUT: Duration = Duration::from_secs(3600);
 
     /// How often it is looked, while so many ask before each of the first looks.
-    fn count_samples(crowd: &ForegroundLoad, most: Duration, asked: &[u64], then: impl Fn(usize)) -> usize {
+    fn count_samples(load: &ForegroundLoad, most: Duration, asked: &[u64], then: impl Fn(usize)) -> usize {
         let looks = Cell::new(0);
-        crowd.wait(most, || {
+        load.wait(most, || {
             let more = asked.get(looks.get()).copied().unwrap_or_default();
-            crowd.requests.fetch_add(more, Ordering::Relaxed);
+            load.requests.fetch_add(more, Ordering::Relaxed);
             looks.set(looks.get() + 1);
             then(looks.get());
         });
@@ -134,39 +134,36 @@ mod tests {
 
     #[test]
     fn nobody_is_waited_for_who_asks_little() {
-        let crowd = ForegroundLoad::new(true);
-        drop(crowd.lock_foreground(&Mutex::new(())));
-        assert_eq!(count_samples(&crowd, NEVER_REACHED_TIMEOUT, &[], |_| {}), 0);
+        let load = ForegroundLoad::new(true);
+        drop(load.lock_foreground(&Mutex::new(())));
+        assert_eq!(count_samples(&load, NEVER_REACHED_TIMEOUT, &[], |_| {}), 0);
     }
 
     #[test]
     fn a_burst_goes_first_until_it_ends() {
-        let crowd = ForegroundLoad::new(true);
-        crowd.requests.store(1000, Ordering::Relaxed);
+        let load = ForegroundLoad::new(true);
+        load.requests.store(1000, Ordering::Relaxed);
         // It pauses once, for less than it takes to believe in its end.
         assert_eq!(
-            count_samples(&crowd, NEVER_REACHED_TIMEOUT, &[100, 100, 0, 0, 100], |_| {}),
+            count_samples(&load, NEVER_REACHED_TIMEOUT, &[100, 100, 0, 0, 100], |_| {}),
             5 + IDLE_SAMPLES as usize
         );
-        assert_eq!(count_samples(&crowd, NEVER_REACHED_TIMEOUT, &[], |_| {}), 0);
+        assert_eq!(count_samples(&load, NEVER_REACHED_TIMEOUT, &[], |_| {}), 0);
     }
 
     #[test]
     fn one_who_had_to_wait_goes_first() {
-        let crowd = ForegroundLoad::new(true);
-        crowd.waiting.store(1, Ordering::Relaxed);
-        crowd.sample();
-        assert_eq!(count_samples(&crowd, NEVER_REACHED_TIMEOUT, &[], |_| {}), IDLE_SAMPLES as usize);
+        let load = ForegroundLoad::new(true);
+        load.waiting.store(1, Ordering::Relaxed);
+        load.sample();
+        assert_eq!(count_samples(&load, NEVER_REACHED_TIMEOUT, &[], |_| {}), IDLE_SAMPLES as usize);
     }
 
     #[test]
     fn others_wait_neither_for_ever_nor_while_they_are_waited_for() {
-        let crowd = ForegroundLoad::new(true);
-        crowd.requests.store(1000, Ordering::Relaxed);
-        assert_eq!(count_samples(&crowd, Duration::ZERO, &[100; 100], |_| {}), 0);
-        assert_eq!(
-            count_samples(&crowd, NEVER_REACHED_TIMEOUT, &[100; 100], |n| crowd.set_urgent(n == 3)),
-            3
-        );
+        let load = ForegroundLoad::new(true);
+        load.requests.store(1000, Ordering::Relaxed);
+        assert_eq!(count_samples(&load, Duration::ZERO, &[100; 100], |_| {}), 0);
+        assert_eq!(count_samples(&load, NEVER_REACHED_TIMEOUT, &[100; 100], |n| load.set_urgent(n == 3)), 3);
     }
 }

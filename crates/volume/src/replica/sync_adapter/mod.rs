@@ -70,7 +70,7 @@ pub struct SyncAdapter {
 
 impl std::fmt::Debug for SyncAdapter {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ReplicaSite").field("replica", &self.replica).finish_non_exhaustive()
+        f.debug_struct("SyncAdapter").field("replica", &self.replica).finish_non_exhaustive()
     }
 }
 

@@ -7,7 +7,7 @@ use super::{PostgresStore, chunk_of_row, rows};
 use crate::id::{ObjectId, Seq};
 use crate::object::{ChunkId, Time, VersionedObject};
 use crate::runtime::runtime;
-use crate::store::admin::{Chunk, GC_LOCK_SETTING, MOVES_SETTING, Moved, ObjectRecord, StoreAdmin};
+use crate::store::admin::{Chunk, GC_LOCK_SETTING, MOVES_SETTING, MovedChunk, ObjectRecord, StoreAdmin};
 use crate::store::{ChunkLocation, StoreError, codec};
 
 type Columns<'a> = (Vec<&'a str>, Vec<i64>, Vec<i64>, Vec<i64>);
@@ -83,7 +83,7 @@ impl StoreAdmin for PostgresStore {
         Ok(row.try_get::<_, i64>(0).map_err(fault)? as u64)
     }
 
-    fn move_chunks(&self, turn: u64, moved: &[Moved]) -> Result<Option<u64>, StoreError> {
+    fn move_chunks(&self, turn: u64, moved: &[MovedChunk]) -> Result<Option<u64>, StoreError> {
         let ids: Vec<&[u8]> = moved.iter().map(|moved| &moved.id.0[..]).collect();
         let (from, to) = (moved.iter().map(|moved| &moved.from), moved.iter().map(|moved| &moved.to));
         let ((keys, offsets, stored, lengths), to) = (columns(from), columns(to));

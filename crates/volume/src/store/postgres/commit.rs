@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::connection::{Connection, fault, in_time, is_worth_another_try};
 use super::group::Part;
 use super::rows::{self, Failed};
-use super::{Answers, PostgresStore};
+use super::{CommitResults, PostgresStore};
 use crate::id::Seq;
 use crate::runtime::runtime;
 use crate::store::transaction::Batch;
@@ -22,7 +22,7 @@ const ROUND_TRIP_TIMEOUT: Duration = Duration::from_secs(30);
 
 impl PostgresStore {
     /// Commits batches in one database transaction, in this order.
-    pub(super) fn commit_parts(&self, parts: &[Part<'_>]) -> Result<Vec<Answers>, StoreError> {
+    pub(super) fn commit_parts(&self, parts: &[Part<'_>]) -> Result<Vec<CommitResults>, StoreError> {
         let mut error = StoreError::Unreachable("the database is too busy".into());
         for attempt in 0..MAX_ATTEMPTS {
             let connection = runtime().block_on(self.pool.take())?;
@@ -48,7 +48,11 @@ impl PostgresStore {
         Err(error)
     }
 
-    fn try_commit(&self, connection: &Connection, parts: &[Part<'_>]) -> Result<(Vec<Answers>, Seq), Failed> {
+    fn try_commit(
+        &self,
+        connection: &Connection,
+        parts: &[Part<'_>],
+    ) -> Result<(Vec<CommitResults>, Seq), Failed> {
         let late = || Failed::Store(StoreError::Unreachable("the database does not answer".into()));
         let locked = runtime().block_on(async {
             let locked = rows::lock(connection, self.volume, parts);
@@ -57,7 +61,7 @@ impl PostgresStore {
         let Some(mut locked) = locked else {
             return Err(Failed::Store(StoreError::Damaged("the volume was removed".into())));
         };
-        let before: Vec<Option<Answers>> = std::mem::take(&mut locked.answers)
+        let before: Vec<Option<CommitResults>> = std::mem::take(&mut locked.answers)
             .iter()
             .map(|answer| answer.as_ref().map(|bytes| codec::decode("an answer", bytes)).transpose())
             .collect::<Result<_, _>>()?;
@@ -81,9 +85,14 @@ impl PostgresStore {
                 answers.push(before);
                 continue;
             }
-            let own = part.items.iter().map(|item| work.item(item)).collect::<Result<Answers, _>>()?;
+            let own = part.items.iter().map(|item| work.item(item)).collect::<Result<CommitResults, _>>()?;
             let accepted = own.iter().filter(|answer| answer.is_ok()).count();
-            by.push(rows::By { node: part.node, token: part.token, accepted, answer: codec::encode(&own) });
+            by.push(rows::AcceptedBatch {
+                node: part.node,
+                token: part.token,
+                accepted,
+                answer: codec::encode(&own),
+            });
             answers.push(own);
         }
         let written = work.finish();

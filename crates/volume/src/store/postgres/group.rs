@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use parking_lot::{Condvar, Mutex};
 
-use super::Answers;
+use super::CommitResults;
 use crate::id::NodeName;
 use crate::store::{StoreError, Transaction};
 
@@ -30,7 +30,7 @@ struct QueuedBatch {
     node: NodeName,
     token: u128,
     items: Vec<Transaction>,
-    answer: Mutex<Option<Result<Answers, StoreError>>>,
+    answer: Mutex<Option<Result<CommitResults, StoreError>>>,
 }
 
 impl QueuedBatch {
@@ -97,8 +97,8 @@ impl Group {
     pub fn commit(
         &self,
         part: Part<'_>,
-        commit: impl Fn(&[Part<'_>]) -> Result<Vec<Answers>, StoreError>,
-    ) -> Result<Answers, StoreError> {
+        commit: impl Fn(&[Part<'_>]) -> Result<Vec<CommitResults>, StoreError>,
+    ) -> Result<CommitResults, StoreError> {
         let mut state = self.state.lock();
         if state.busy {
             let asked = Arc::new(QueuedBatch {
@@ -150,14 +150,14 @@ mod tests {
     use super::*;
     use crate::id::Seq;
 
-    fn answer(parts: &[Part<'_>]) -> Vec<Answers> {
+    fn answer(parts: &[Part<'_>]) -> Vec<CommitResults> {
         parts.iter().map(|part| vec![Ok(Seq(part.token as u64))]).collect()
     }
 
     /// Lets the first commit run until batches with these tokens are queued.
     fn commit_queued(
         tokens: &[u128],
-        commit: impl Fn(&[Part<'_>]) -> Result<Vec<Answers>, StoreError> + Sync,
+        commit: impl Fn(&[Part<'_>]) -> Result<Vec<CommitResults>, StoreError> + Sync,
     ) -> Vec<u64> {
         let (group, node): (Group, NodeName) = (Group::default(), "a".parse().unwrap());
         let begun = AtomicUsize::new(0);

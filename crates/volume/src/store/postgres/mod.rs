@@ -52,7 +52,7 @@ impl std::fmt::Debug for PostgresStore {
     }
 }
 
-type Answers = Vec<Result<Seq, Rejected>>;
+type CommitResults = Vec<Result<Seq, Rejected>>;
 
 impl PostgresStore {
     /// Creates a volume in a database, and the tables if they do not exist. `description` is stored unchanged.
@@ -182,7 +182,7 @@ fn chunk_of_row(row: &Found) -> Result<(ChunkId, Chunk), tokio_postgres::Error> 
         stored: row.try_get::<_, i64>(3)? as u32,
         length: row.try_get::<_, i64>(4)? as u32,
     };
-    Ok((ChunkId(id), Chunk { place, marked_at: row.try_get::<_, Option<i64>>(5)?.map(Time) }))
+    Ok((ChunkId(id), Chunk { location: place, marked_at: row.try_get::<_, Option<i64>>(5)?.map(Time) }))
 }
 
 impl PostgresStore {
@@ -205,7 +205,12 @@ impl MetaStore for PostgresStore {
         })
     }
 
-    fn commit(&self, node: &NodeName, token: u128, items: &[Transaction]) -> Result<Answers, StoreError> {
+    fn commit(
+        &self,
+        node: &NodeName,
+        token: u128,
+        items: &[Transaction],
+    ) -> Result<CommitResults, StoreError> {
         self.group.commit(Part { node, token, items }, |parts| self.commit_parts(parts))
     }
 
@@ -267,7 +272,7 @@ impl MetaStore for PostgresStore {
     }
 
     fn locate_chunks(&self, chunks: &[ChunkId]) -> Result<Vec<Option<ChunkLocation>>, StoreError> {
-        Ok(self.chunks(chunks)?.into_iter().map(|chunk| chunk.map(|chunk| chunk.place)).collect())
+        Ok(self.chunks(chunks)?.into_iter().map(|chunk| chunk.map(|chunk| chunk.location)).collect())
     }
 
     fn has_chunks(&self, chunks: &[ChunkId]) -> Result<Vec<bool>, StoreError> {

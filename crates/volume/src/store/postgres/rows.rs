@@ -193,7 +193,7 @@ pub(super) fn id(row: &Found, column: usize) -> Result<ObjectId, StoreError> {
 }
 
 /// A part without an earlier answer.
-pub(super) struct By<'a> {
+pub(super) struct AcceptedBatch<'a> {
     pub node: &'a NodeName,
     pub token: u128,
     /// Number of its log entries; those of the parts follow each other in the log.
@@ -207,7 +207,7 @@ pub(super) async fn write(
     volume: i64,
     batches: i64,
     at: Time,
-    by: &[By<'_>],
+    by: &[AcceptedBatch<'_>],
     written: &BatchChanges<'_>,
 ) -> Result<(), Error> {
     let Connection { client, ready } = connection;

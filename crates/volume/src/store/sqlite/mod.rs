@@ -195,7 +195,7 @@ fn fault(error: rusqlite::Error) -> StoreError {
     }
 }
 
-fn answered(db: &Connection, node: &NodeName, token: u128) -> Result<Option<Answers>, StoreError> {
+fn answered(db: &Connection, node: &NodeName, token: u128) -> Result<Option<CommitResults>, StoreError> {
     let mut query =
         db.prepare_cached("SELECT answer FROM answer WHERE node = ? AND token = ?").map_err(fault)?;
     query
@@ -206,7 +206,7 @@ fn answered(db: &Connection, node: &NodeName, token: u128) -> Result<Option<Answ
         .transpose()
 }
 
-fn remember(db: &Connection, node: &NodeName, token: u128, answers: &Answers) -> rusqlite::Result<()> {
+fn remember(db: &Connection, node: &NodeName, token: u128, answers: &CommitResults) -> rusqlite::Result<()> {
     let bytes = codec::encode(answers);
     db.prepare_cached("INSERT INTO answer (node, token, answer) VALUES (?, ?, ?)")?.execute(params![
         node.as_str(),
@@ -218,14 +218,19 @@ fn remember(db: &Connection, node: &NodeName, token: u128, answers: &Answers) ->
     Ok(())
 }
 
-type Answers = Vec<Result<Seq, Rejected>>;
+type CommitResults = Vec<Result<Seq, Rejected>>;
 
 impl MetaStore for SqliteStore {
     fn head(&self) -> Result<Seq, StoreError> {
         self.read(head)
     }
 
-    fn commit(&self, node: &NodeName, token: u128, items: &[Transaction]) -> Result<Answers, StoreError> {
+    fn commit(
+        &self,
+        node: &NodeName,
+        token: u128,
+        items: &[Transaction],
+    ) -> Result<CommitResults, StoreError> {
         let mut writer = self.writer.lock();
         // IMMEDIATE: no other process commits between the reads and the writes of this batch.
         let batch = writer.transaction_with_behavior(TransactionBehavior::Immediate).map_err(fault)?;
@@ -236,7 +241,7 @@ impl MetaStore for SqliteStore {
             return Err(StoreError::Denied(UNSEALED.to_owned()));
         }
         let mut work = Batch::new(Table(&batch), head(&batch)?);
-        let answers = items.iter().map(|item| work.item(item)).collect::<Result<Answers, _>>()?;
+        let answers = items.iter().map(|item| work.item(item)).collect::<Result<CommitResults, _>>()?;
         // Commit times never go back, even if the clock is set back.
         let at = (self.clock)().max(latest(&batch)?);
         rows::write(&batch, node, at, &work.finish()).map_err(fault)?;

@@ -223,7 +223,7 @@ fn a_node_opens_the_volume_by_its_credentials() {
     let opened = open::open(&at, &volume(), None).unwrap();
     assert_eq!(opened.described, served.volume.described);
     assert_eq!(opened.meta.head().unwrap(), Seq(0));
-    assert!(opened.keeper().is_err());
+    assert!(opened.admin().is_err());
     open::open(&at, &"other".parse().unwrap(), None).unwrap_err();
     open::create(&at, &volume(), &Options::default()).unwrap_err();
 }

@@ -98,7 +98,7 @@ impl Live {
 /// All that nodes do, more than once: they find what they left.
 fn work(dir: &Path) {
     let volume = volume(dir);
-    set_retention(volume.keeper().unwrap(), Retention { age: Some(Duration::ZERO), versions: Some(0) })
+    set_retention(volume.admin().unwrap(), Retention { age: Some(Duration::ZERO), versions: Some(0) })
         .unwrap();
     for _ in 0..ROUNDS {
         let ant = live(dir, "ant", &volume);
@@ -121,7 +121,7 @@ fn work(dir: &Path) {
         bee.settle(&volume);
         bee.write(dir, 1);
         bee.settle(&volume);
-        volume.keeper().unwrap().forget(shunt_volume::object::Time(i64::MAX), 0).unwrap();
+        volume.admin().unwrap().forget(shunt_volume::object::Time(i64::MAX), 0).unwrap();
         drop(bee);
         for _ in 0..3 {
             collect(&volume, Duration::ZERO, None, &|_, _| ()).unwrap();

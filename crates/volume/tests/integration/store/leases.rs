@@ -17,7 +17,7 @@ type Store = Arc<dyn StoreAdmin>;
 const TTL_MS: u32 = 30_000;
 
 fn ask(session: u128, seen: u64) -> LeaseRequest {
-    LeaseRequest { session, ttl_ms: TTL_MS, seen, ..LeaseRequest::default() }
+    LeaseRequest { session, ttl_ms: TTL_MS, acked: seen, ..LeaseRequest::default() }
 }
 
 fn say(store: &Store, ask: &LeaseRequest) -> LeaseResponse {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use shunt_volume::id::{ObjectId, OwnerId, Seq};
 use shunt_volume::object::{ChunkId, Content, Field, Kind, Layout, Segment, Time};
-use shunt_volume::store::admin::{Moved, StoreAdmin};
+use shunt_volume::store::admin::{MovedChunk, StoreAdmin};
 use shunt_volume::store::{ChunkLocation, Mutation, Precondition, Rejected, StoreError, Transaction};
 
 use crate::store::build::*;
@@ -378,12 +378,12 @@ pub fn moves_chunks_that_are_where_they_were(store: &Store) {
     let mut again = make(3, Kind::Regular, ROOT, "again");
     again.chunks = vec![(chunk(3), place("again", 0))];
     done(&**store, again);
-    let moved: Vec<Moved> = [1, 2, 3, 4, 9]
+    let moved: Vec<MovedChunk> = [1, 2, 3, 4, 9]
         .into_iter()
         .map(|n: u8| {
             // One is asked for where it never was.
             let from = place("old", if n == 4 { 40 } else { n.into() });
-            Moved { id: chunk(n), from, to: place("new", 1 << 40 | u64::from(n)) }
+            MovedChunk { id: chunk(n), from, to: place("new", 1 << 40 | u64::from(n)) }
         })
         .collect();
     let (late, turn) = (store.acquire_gc_lock().unwrap(), store.acquire_gc_lock().unwrap());
@@ -392,7 +392,7 @@ pub fn moves_chunks_that_are_where_they_were(store: &Store) {
     assert_eq!(store.locate_chunks(&[chunk(1)]).unwrap(), [Some(place("old", 1))]);
     assert_eq!(store.move_chunks(turn, &moved).unwrap(), Some(2));
     let there = store.scan_chunks(ChunkId([0; 32]), 99).unwrap();
-    let there: Vec<_> = there.into_iter().map(|(_, chunk)| (chunk.place, chunk.marked_at)).collect();
+    let there: Vec<_> = there.into_iter().map(|(_, chunk)| (chunk.location, chunk.marked_at)).collect();
     let expected = [
         (place("new", 1 << 40 | 1), None),
         (place("new", 1 << 40 | 2), Some(condemned)),

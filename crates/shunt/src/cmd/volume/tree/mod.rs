@@ -39,13 +39,13 @@ pub fn run(args: &VolumeTreeArgs, argv: &[OsString]) -> Result<ExitCode> {
 fn serve(args: &VolumeTreeArgs) -> Result<()> {
     let fs = Arc::new(TreeFs::default());
     let plan = Mutex::new(Some(Plan::new(args)?));
-    let keeper = Arc::new(Reconciler::new());
-    let (starts, shown) = (keeper.clone(), fs.clone());
+    let reconciler = Arc::new(Reconciler::new());
+    let (starts, shown) = (reconciler.clone(), fs.clone());
     let mounted = move |mount: &MountPoint| {
         let plan = plan.lock().unwrap_or_else(PoisonError::into_inner).take();
         plan.map_or(Ok(()), |plan| starts.start(shown.clone(), plan, mount))
     };
-    let tells = keeper.clone();
+    let tells = reconciler.clone();
     let answers = move |ask: &VolumeAsk| match ask {
         VolumeAsk::Tree => serde_json::to_value(tells.report()).map_err(|error| error.to_string()),
         _ => Err("this is a tree of volumes: say which, by its place in the tree".to_owned()),
@@ -72,6 +72,6 @@ fn serve(args: &VolumeTreeArgs) -> Result<()> {
         answers: Some(Arc::new(answers)),
     };
     let served = serve::serve(service, &args.mount, Err(NO_TAKEOVER.to_owned()));
-    keeper.end();
+    reconciler.end();
     served
 }
