@@ -12,7 +12,7 @@ use shunt_tests::servers::S3;
 use shunt_volume::content::{Blobs, ChunkKeys, ContentStore};
 use shunt_volume::id::{ObjectId, OwnerId};
 use shunt_volume::object::{Content, Kind, Object, Time};
-use shunt_volume::replica::{New, Options, Replica, ReplicaSite, StoreFetcher};
+use shunt_volume::replica::{NewObject, Options, Replica, StoreFetcher, SyncAdapter};
 use shunt_volume::store::MetaStore;
 use shunt_volume::sync::Synchroniser;
 
@@ -37,8 +37,8 @@ pub fn root() -> Object {
 }
 
 /// A new object of this kind, for [`Replica::make`].
-pub fn new(kind: Kind) -> New<'static> {
-    New { kind, mode: 0o644, owner: OwnerId(0), group: OwnerId(0), target: b"" }
+pub fn new(kind: Kind) -> NewObject<'static> {
+    NewObject { kind, mode: 0o644, owner: OwnerId(0), group: OwnerId(0), target: b"" }
 }
 
 /// A client builder for the server's bucket.
@@ -78,7 +78,7 @@ pub struct Node {
     /// The node's replica.
     pub replica: Arc<Replica>,
     /// Synchronises the replica with the store.
-    pub sync: Synchroniser<ReplicaSite>,
+    pub sync: Synchroniser<SyncAdapter>,
 }
 
 impl Node {
@@ -90,7 +90,7 @@ impl Node {
         let name = name.parse().ok().context("a name for a node")?;
         let replica = Arc::new(Replica::open(at, Options::new("bench", name))?);
         replica.set_fetcher(Some(Arc::new(StoreFetcher::new(meta.clone(), contents.clone()))));
-        let site = ReplicaSite::new(replica.clone(), meta.clone(), contents.clone());
+        let site = SyncAdapter::new(replica.clone(), meta.clone(), contents.clone());
         let node = replica.node_name().clone();
         let sync = Synchroniser::new(site, meta.clone(), node, rand::random::<u128>);
         Ok(Self { replica, sync })
@@ -117,7 +117,7 @@ impl Node {
         loop {
             crate::job::check()?;
             let step = self.sync.step()?;
-            match step.held {
+            match step.blocked {
                 _ if step.more || step.sent + step.received > 0 => {}
                 0 => return Ok(()),
                 // A large file is uploaded only some time after it was closed.

@@ -177,7 +177,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let bell = Bell { file: Arc::new(file.into()), rung: Mutex::default() };
     // part: config
     // `echo > ring` opens with O_TRUNC: with this the open says so, and no SETATTR comes for it.
-    let config = Config::new(Profile::Passthrough).want(Capabilities::ATOMIC_O_TRUNC);
+    let config = Config::new(Profile::Passthrough).request(Capabilities::ATOMIC_O_TRUNC);
     // end
     let options = MountOptions::new().fsname("bell").default_permissions(true);
     shunt_fuse::mount(bell, config, mountpoint.as_ref(), &options)?.wait()?;

@@ -11,7 +11,7 @@ use shunt_volume::address::MetaAddress;
 use shunt_volume::maintenance::{Depth, fsck};
 use shunt_volume::object::Kind;
 use shunt_volume::open;
-use shunt_volume::replica::{Options, ROOT, Replica, ReplicaSite};
+use shunt_volume::replica::{Options, ROOT, Replica, SyncAdapter};
 use shunt_volume::sync::Synchroniser;
 use shunt_volume::volume::Volume;
 
@@ -110,10 +110,10 @@ pub fn plain(at: &Path, count: u32) -> Result<()> {
     Ok(())
 }
 
-fn open(at: &Path, volume: &Volume) -> Result<(Arc<Replica>, Synchroniser<ReplicaSite>)> {
+fn open(at: &Path, volume: &Volume) -> Result<(Arc<Replica>, Synchroniser<SyncAdapter>)> {
     let node = "bench".parse().ok().context("a name for a node")?;
     let replica = Arc::new(Replica::open(&at.join("cache"), Options::new("bench", node))?);
-    let site = ReplicaSite::new(replica.clone(), volume.meta.clone(), volume.content.clone());
+    let site = SyncAdapter::new(replica.clone(), volume.meta.clone(), volume.content.clone());
     let node = replica.node_name().clone();
     Ok((replica, Synchroniser::new(site, volume.meta.clone(), node, rand::random::<u128>)))
 }

@@ -42,7 +42,7 @@ impl Summary {
             // The write-back cache requests attributes again after each close.
             false => Config::new(Profile::Passthrough).without(Capabilities::PASSTHROUGH),
         };
-        config.want(wanted | acls)
+        config.request(wanted | acls)
     }
 
     /// Returns the mount options. The kernel checks permissions (`default_permissions`); this crate does not.

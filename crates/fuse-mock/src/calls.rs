@@ -25,7 +25,7 @@ pub struct OpenFile {
 
 /// The result of CREATE and TMPFILE.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Made {
+pub struct CreatedFile {
     /// The new inode.
     pub entry: EntryOut,
     /// The open file.
@@ -48,7 +48,7 @@ pub struct DirEntry {
 }
 
 /// Size of the buffer for listings, in bytes.
-const LISTING: u32 = 4096;
+const LISTING_BYTES: u32 = 4096;
 
 fn take<T: FromBytes>(payload: &[u8]) -> T {
     T::read_from_prefix(payload).expect("the length was checked").0
@@ -168,14 +168,14 @@ impl MockKernel {
     }
 
     /// Sends CREATE, for reading and writing.
-    pub fn create(&self, parent: u64, name: impl AsRef<[u8]>, mode: u32) -> Result<Made, Errno> {
+    pub fn create(&self, parent: u64, name: impl AsRef<[u8]>, mode: u32) -> Result<CreatedFile, Errno> {
         name!(name as name);
         let arg = create_in(mode);
         Ok(made(&self.call(parent, &Operation::Create { arg, name })?))
     }
 
     /// Sends TMPFILE, for reading and writing.
-    pub fn tmpfile(&self, parent: u64, mode: u32) -> Result<Made, Errno> {
+    pub fn tmpfile(&self, parent: u64, mode: u32) -> Result<CreatedFile, Errno> {
         Ok(made(&self.call(parent, &Operation::Tmpfile { arg: create_in(mode) })?))
     }
 
@@ -258,7 +258,7 @@ impl MockKernel {
         let dir = self.opendir(node)?;
         let (mut all, mut offset) = (Vec::new(), 0);
         loop {
-            let mut some = self.readdir_once(&dir, offset, LISTING, plus)?;
+            let mut some = self.readdir_once(&dir, offset, LISTING_BYTES, plus)?;
             let Some(last) = some.last() else { break };
             offset = last.next;
             all.append(&mut some);
@@ -307,8 +307,8 @@ fn create_in(mode: u32) -> abi::CreateIn {
     abi::CreateIn { flags: libc::O_RDWR as u32, mode: mode | libc::S_IFREG, umask: 0o022, open_flags: 0 }
 }
 
-fn made(payload: &[u8]) -> Made {
+fn made(payload: &[u8]) -> CreatedFile {
     let entry: EntryOut = take(payload);
     let out: OpenOut = take(&payload[size_of::<EntryOut>()..]);
-    Made { entry, file: OpenFile { node: entry.nodeid, fh: out.fh, open_flags: out.open_flags } }
+    CreatedFile { entry, file: OpenFile { node: entry.nodeid, fh: out.fh, open_flags: out.open_flags } }
 }

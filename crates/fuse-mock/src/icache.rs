@@ -7,7 +7,7 @@ use shunt_fuse_abi::{Attr, EntryOut, OpenOut, OpenOutFlags};
 
 /// An inode that the kernel holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Held {
+pub struct CachedInode {
     /// Number of lookups not yet forgotten.
     pub lookups: u64,
     /// Generation in its first lookup.
@@ -25,14 +25,14 @@ pub struct Held {
 /// All inodes that the kernel holds, except the root.
 #[derive(Debug, Default)]
 pub struct NodeCache {
-    nodes: HashMap<u64, Held>,
+    nodes: HashMap<u64, CachedInode>,
 }
 
 const ROOT: u64 = 1;
 const S_IFMT: u32 = 0o170_000;
 
 /// Flags that are allowed together with PASSTHROUGH.
-const BESIDE_PASSTHROUGH: OpenOutFlags = OpenOutFlags::PASSTHROUGH
+const ALLOWED_WITH_PASSTHROUGH: OpenOutFlags = OpenOutFlags::PASSTHROUGH
     .union(OpenOutFlags::DIRECT_IO)
     .union(OpenOutFlags::PARALLEL_DIRECT_WRITES)
     .union(OpenOutFlags::NOFLUSH);
@@ -82,7 +82,8 @@ impl NodeCache {
         if id == ROOT {
             return if entry.generation == 0 { Ok(()) } else { Err("root with a generation".into()) };
         }
-        let fresh = Held { lookups: 0, generation: entry.generation, kind, cached: 0, passed: 0, backing: 0 };
+        let fresh =
+            CachedInode { lookups: 0, generation: entry.generation, kind, cached: 0, passed: 0, backing: 0 };
         let held = self.nodes.entry(id).or_insert(fresh);
         // The kernel marks the old inode bad: its users get errors from then on.
         if (held.generation, held.kind) != (entry.generation, kind) {
@@ -121,8 +122,8 @@ impl NodeCache {
         let passed = flags.contains(OpenOutFlags::PASSTHROUGH);
         let Some(held) = self.nodes.get_mut(&id) else { return Ok(()) };
         if passed {
-            if !BESIDE_PASSTHROUGH.contains(flags) {
-                return Err(format!("passthrough with {:?}", flags - BESIDE_PASSTHROUGH));
+            if !ALLOWED_WITH_PASSTHROUGH.contains(flags) {
+                return Err(format!("passthrough with {:?}", flags - ALLOWED_WITH_PASSTHROUGH));
             }
             if out.backing_id <= 0 {
                 return Err(format!("passthrough with backing id {}", out.backing_id));
@@ -165,7 +166,7 @@ impl NodeCache {
     }
 
     /// Returns an inode.
-    pub fn get(&self, id: u64) -> Option<&Held> {
+    pub fn get(&self, id: u64) -> Option<&CachedInode> {
         self.nodes.get(&id)
     }
 

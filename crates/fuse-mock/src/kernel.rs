@@ -20,13 +20,13 @@ use crate::check::Expected;
 use crate::icache::NodeCache;
 use crate::notification::Notification;
 use crate::offer::Offer;
-use crate::pending::{Pending, TIMEOUT};
+use crate::pending::{Pending, REPLY_TIMEOUT};
 use crate::wire;
 
 /// Ids of requests are even; an INTERRUPT has the id of its request with this bit set.
 const INTERRUPT: u64 = 1;
 /// Maximum number of violations kept.
-const KEPT: usize = 100;
+const MAX_KEPT_VIOLATIONS: usize = 100;
 
 /// A message of the server after its reply to INIT, in order of arrival.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,14 +47,14 @@ pub enum Event {
     Notification(Notification),
 }
 
-struct Flight {
+struct InflightRequest {
     expected: Expected,
     reply: Sender<Result<Vec<u8>, Errno>>,
 }
 
 #[derive(Default)]
 struct State {
-    flights: HashMap<u64, Flight>,
+    inflight: HashMap<u64, InflightRequest>,
     /// Ids of messages sent raw: the replies to them are kept raw.
     raw: HashSet<u64>,
     cache: NodeCache,
@@ -64,12 +64,12 @@ struct State {
     negotiated: InitFlags,
     ignores_interrupts: bool,
     paused: bool,
-    gone: bool,
+    disconnected: bool,
 }
 
 impl State {
     fn violation(&mut self, what: String) {
-        if self.violations.len() < KEPT {
+        if self.violations.len() < MAX_KEPT_VIOLATIONS {
             self.violations.push(what);
         }
     }
@@ -97,7 +97,7 @@ impl std::fmt::Debug for MockKernel {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let state = self.inner.state.lock();
         f.debug_struct("MockKernel")
-            .field("under_way", &state.flights.len())
+            .field("under_way", &state.inflight.len())
             .field("held", &state.cache.len())
             .field("violations", &state.violations)
             .finish_non_exhaustive()
@@ -110,7 +110,7 @@ impl MockKernel {
     /// # Panics
     /// Sockets or threads cannot be created.
     pub fn start(server: impl FnOnce(OwnedFd) + Send + 'static) -> Self {
-        let (ours, theirs) = wire::pair(TIMEOUT).expect("a pair of sockets");
+        let (ours, theirs) = wire::pair(REPLY_TIMEOUT).expect("a pair of sockets");
         let (outbox, letters) = unbounded::<Vec<u8>>();
         let inner = Arc::new(Inner {
             socket: ours,
@@ -190,10 +190,10 @@ impl MockKernel {
         let (sender, reply) = bounded(1);
         let message = {
             let mut state = self.inner.state.lock();
-            if state.gone {
+            if state.disconnected {
                 sender.send(Err(Errno::NOTCONN)).ok();
             } else if operation.opcode().has_reply() {
-                state.flights.insert(unique, Flight { expected, reply: sender });
+                state.inflight.insert(unique, InflightRequest { expected, reply: sender });
             } else {
                 sender.send(Ok(Vec::new())).ok();
             }
@@ -230,7 +230,7 @@ impl MockKernel {
 
     /// Returns the number of requests that are not answered yet.
     pub fn under_way(&self) -> usize {
-        self.inner.state.lock().flights.len()
+        self.inner.state.lock().inflight.len()
     }
 
     /// Sends bytes unchanged. The reply, if any, is returned by [`recv_raw`](Self::recv_raw).
@@ -341,9 +341,9 @@ impl MockKernel {
     /// Waits for the server to end.
     ///
     /// # Panics
-    /// The server still runs after [`TIMEOUT`], or has panicked.
+    /// The server still runs after [`REPLY_TIMEOUT`], or has panicked.
     pub fn wait_server(&self) {
-        match self.served.recv_timeout(TIMEOUT) {
+        match self.served.recv_timeout(REPLY_TIMEOUT) {
             Ok(Ok(())) => {}
             Ok(Err(_)) => panic!("the server panicked"),
             Err(_) => panic!("the server goes on after the connection ended"),
@@ -353,7 +353,7 @@ impl MockKernel {
     /// Hangs up, waits for the server, and fails on the first violation.
     ///
     /// # Panics
-    /// The server still runs after [`TIMEOUT`], has panicked, or violated a rule.
+    /// The server still runs after [`REPLY_TIMEOUT`], has panicked, or violated a rule.
     pub fn finish(self) {
         self.hang_up();
         self.wait_server();
@@ -379,7 +379,7 @@ fn interrupt_message(unique: u64) -> Vec<u8> {
 
 impl Inner {
     fn receive(&self) {
-        let mut buffer = vec![0; wire::LARGEST];
+        let mut buffer = vec![0; wire::MAX_MESSAGE_BYTES];
         while let Some(message) = wire::receive(&self.socket, &mut buffer) {
             let mut state = self.state.lock();
             while state.paused {
@@ -390,8 +390,8 @@ impl Inner {
             self.changed.notify_all();
         }
         let mut state = self.state.lock();
-        state.gone = true;
-        for (_, flight) in state.flights.drain() {
+        state.disconnected = true;
+        for (_, flight) in state.inflight.drain() {
             flight.reply.send(Err(Errno::NOTCONN)).ok();
         }
         drop(state);
@@ -426,7 +426,7 @@ impl Inner {
             self.raw.0.send(message.to_vec()).ok();
             return;
         }
-        let Some(flight) = state.flights.remove(&header.unique) else {
+        let Some(flight) = state.inflight.remove(&header.unique) else {
             return state.violation(format!("a reply to unique {}, which is not under way", header.unique));
         };
         let expected = flight.expected;
@@ -455,7 +455,7 @@ impl Inner {
             libc::ENOSYS => state.ignores_interrupts = true,
             libc::EAGAIN => {
                 state.events.push(Event::InterruptAgain { unique });
-                if state.flights.contains_key(&unique) {
+                if state.inflight.contains_key(&unique) {
                     self.outbox.send(interrupt_message(unique)).ok();
                 }
             }
@@ -487,11 +487,11 @@ impl Inner {
 }
 
 /// Maximum size of the modelled page cache of a node.
-const MOST_PAGES: u64 = 16 << 20;
+const MAX_PAGE_CACHE_BYTES: u64 = 16 << 20;
 
 fn store(state: &mut State, node: u64, offset: u64, data: &[u8]) {
     let end = offset.saturating_add(data.len() as u64);
-    if end > MOST_PAGES {
+    if end > MAX_PAGE_CACHE_BYTES {
         return state.violation(format!("store: up to {end} on node {node}"));
     }
     let pages = state.pages.entry(node).or_default();

@@ -37,11 +37,11 @@ mod served;
 mod wire;
 
 pub use caller::Caller;
-pub use calls::{DirEntry, Made, OpenFile};
+pub use calls::{CreatedFile, DirEntry, OpenFile};
 pub use check::Expected;
-pub use icache::{Held, NodeCache};
+pub use icache::{CachedInode, NodeCache};
 pub use kernel::{Event, MockKernel};
 pub use notification::Notification;
 pub use offer::Offer;
-pub use pending::{Pending, TIMEOUT};
+pub use pending::{Pending, REPLY_TIMEOUT};
 pub use served::Served;

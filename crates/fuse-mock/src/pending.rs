@@ -6,7 +6,7 @@ use crossbeam_channel::Receiver;
 use shunt_fuse::Errno;
 
 /// Timeout after which a silent server counts as hung.
-pub const TIMEOUT: Duration = Duration::from_secs(20);
+pub const REPLY_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A request that was sent. Dropping it has no effect on the server.
 #[derive(Debug)]
@@ -29,10 +29,10 @@ impl Pending {
     /// The errno of the reply; EIO where a kernel would not accept the reply; NOTCONN once the connection is closed.
     ///
     /// # Panics
-    /// The server does not reply within [`TIMEOUT`].
+    /// The server does not reply within [`REPLY_TIMEOUT`].
     pub fn wait(self) -> Result<Vec<u8>, Errno> {
         let (unique, what) = (self.unique, self.what);
-        self.wait_for(TIMEOUT).unwrap_or_else(|| panic!("{what} (unique {unique}) is not answered"))
+        self.wait_for(REPLY_TIMEOUT).unwrap_or_else(|| panic!("{what} (unique {unique}) is not answered"))
     }
 
     /// Waits for `time`; `None` where there is no reply by then.

@@ -9,7 +9,7 @@ use shunt_fuse_abi::InitOut;
 
 use crate::kernel::MockKernel;
 use crate::offer::Offer;
-use crate::pending::TIMEOUT;
+use crate::pending::REPLY_TIMEOUT;
 
 /// Maximum size of a WRITE in bytes: it fits in one message of a socket on any system.
 const MAX_WRITE: u32 = 64 << 10;
@@ -62,7 +62,7 @@ impl<F: FileSystem> Served<F> {
             }
         });
         let init = kernel.init(offer);
-        let handle = beginning.recv_timeout(TIMEOUT).expect("a session, or why not")?;
+        let handle = beginning.recv_timeout(REPLY_TIMEOUT).expect("a session, or why not")?;
         let init = init.expect("a session that begins has answered INIT");
         Ok(Self { kernel, fs, handle, init })
     }

@@ -11,9 +11,9 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, Shutdown, SocketFlags, So
 use shunt_fuse::Errno;
 
 /// Buffer size for the largest message of either side, with some margin.
-pub(crate) const LARGEST: usize = 256 << 10;
+pub(crate) const MAX_MESSAGE_BYTES: usize = 256 << 10;
 /// Size of the socket's buffer, as the kernel accounts for it (about 800 bytes for a small message).
-const BUFFER: usize = 4 << 20;
+const SOCKET_BUFFER_BYTES: usize = 4 << 20;
 
 /// Makes a pair of connected sockets that keep message boundaries.
 pub(crate) fn pair(patience: Duration) -> io::Result<(OwnedFd, OwnedFd)> {
@@ -21,8 +21,8 @@ pub(crate) fn pair(patience: Duration) -> io::Result<(OwnedFd, OwnedFd)> {
     let (ours, theirs) = rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
     for end in [&ours, &theirs] {
         // Without the privilege the system's limit applies, which is enough for messages of 64 KiB.
-        set_socket_send_buffer_size_force(end, BUFFER)
-            .or_else(|_| set_socket_send_buffer_size(end, BUFFER))?;
+        set_socket_send_buffer_size_force(end, SOCKET_BUFFER_BYTES)
+            .or_else(|_| set_socket_send_buffer_size(end, SOCKET_BUFFER_BYTES))?;
     }
     set_socket_timeout(&ours, Timeout::Send, Some(patience))?;
     Ok((ours, theirs))

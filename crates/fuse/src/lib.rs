@@ -46,7 +46,7 @@ mod session;
 mod transport;
 
 pub use api::*;
-pub use cache::{Completion, Stale};
+pub use cache::{Completion, Invalidated};
 pub use id::{FileHandle, LockOwner, NodeId, PollHandle, RequestId};
 pub use mounted::{Connected, MountSessionError, Mounted, connect, mount, mount_guarded, resume};
 pub use negotiate::{Config, Negotiated, NegotiationError, PROTOCOL, Profile, Refusal, Transport};

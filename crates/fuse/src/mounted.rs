@@ -182,7 +182,7 @@ pub fn resume<F: FileSystem>(
     config: Config,
     hand_over: HandOver,
 ) -> Result<Mounted, MountSessionError> {
-    let HandOver { guardian, held, watch, mount, takeovers, .. } = hand_over;
+    let HandOver { guardian, descriptors: held, watch, mount, takeovers, .. } = hand_over;
     let guardian = Arc::new(guardian);
     let session = Session::<F>::resume(fs.into(), config, guardian.clone(), held, takeovers)?;
     guardian.taken_over()?;

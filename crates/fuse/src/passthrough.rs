@@ -215,10 +215,10 @@ mod tests {
         let ended = Arc::new(AtomicBool::new(false));
         let (over, is_over) = mpsc::channel();
         // Each side has a thread of its own, which is left behind if it hangs.
-        let (opens, told) = (passthrough.clone(), ended.clone());
+        let (opens, is_ended) = (passthrough.clone(), ended.clone());
         let opener = over.clone();
         thread::spawn(move || {
-            while !told.load(Ordering::Relaxed) {
+            while !is_ended.load(Ordering::Relaxed) {
                 // EPERM too, between two registrations.
                 assert!(opens.share(NODE, other.as_fd()).is_err());
             }

@@ -15,19 +15,19 @@ use rustix::process::{getpriority_process, setpriority_process};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 /// Difference in `nice` between ring threads and the other threads of the process.
-const PRECEDENCE: i32 = 10;
+const NICE_DIFFERENCE: i32 = 10;
 
 #[derive(Debug)]
-struct Usual {
+struct InheritedScheduling {
     processors: Option<CpuSet>,
     nice: Option<i32>,
 }
 
-static USUAL: OnceLock<Usual> = OnceLock::new();
+static INHERITED: OnceLock<InheritedScheduling> = OnceLock::new();
 
 /// Records the affinity and priority of this process. Call it before the first thread is [bound](bind).
 pub(crate) fn remember() {
-    USUAL.get_or_init(|| Usual {
+    INHERITED.get_or_init(|| InheritedScheduling {
         processors: sched_getaffinity(None).ok(),
         nice: getpriority_process(None).ok(),
     });
@@ -39,15 +39,15 @@ pub(crate) fn bind(processor: u16) {
     let mut processors = CpuSet::new();
     processors.set(processor.into());
     sched_setaffinity(None, &processors).ok();
-    if let Some(nice) = USUAL.get().and_then(|usual| usual.nice) {
+    if let Some(nice) = INHERITED.get().and_then(|usual| usual.nice) {
         // For the calling thread only: on Linux, priorities belong to threads.
-        setpriority_process(None, nice - PRECEDENCE).ok();
+        setpriority_process(None, nice - NICE_DIFFERENCE).ok();
     }
 }
 
 /// Resets the calling thread, which a bound one may have started, to the recorded affinity and priority.
 pub(crate) fn roam() {
-    let Some(usual) = USUAL.get() else { return };
+    let Some(usual) = INHERITED.get() else { return };
     if let Some(processors) = &usual.processors {
         sched_setaffinity(None, processors).ok();
     }

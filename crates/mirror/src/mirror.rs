@@ -140,7 +140,7 @@ impl Mirror {
             // Others may write the file: the kernel drops its pages when the modification time changed.
             wanted |= Capabilities::AUTO_INVAL_DATA;
         }
-        let mut config = Config::new(Profile::Passthrough).want(wanted);
+        let mut config = Config::new(Profile::Passthrough).request(wanted);
         match self.passthrough {
             PassthroughMode::Auto => {}
             PassthroughMode::Always => config = config.trust_open_flags(),

@@ -31,25 +31,25 @@ struct Held(Handle);
 impl FdStore for Held {
     fn hold(&self, handle: u64, file: BorrowedFd<'_>) {
         if let Some(takeover) = self.0.takeover() {
-            takeover.hold(handle, file);
+            takeover.store(handle, file);
         }
     }
 
     fn let_go(&self, handle: u64) {
         if let Some(takeover) = self.0.takeover() {
-            takeover.let_go(handle);
+            takeover.remove(handle);
         }
     }
 
     fn hold_node(&self, node: NodeId, file: BorrowedFd<'_>) {
         if let Some(takeover) = self.0.takeover() {
-            takeover.hold_node(node, file);
+            takeover.store_node(node, file);
         }
     }
 
     fn let_go_node(&self, node: NodeId) {
         if let Some(takeover) = self.0.takeover() {
-            takeover.let_go_node(node);
+            takeover.remove_node(node);
         }
     }
 
@@ -95,7 +95,7 @@ impl Mirror {
         if takeover.takeovers() == 0 {
             let attached = if self.lower.attached().is_some() { ROOT_IS_ATTACHED } else { 0 };
             let whole = if self.lower.is_whole() { ROOT_IS_WHOLE } else { 0 };
-            takeover.hold(ROOT | attached | whole, self.lower.root());
+            takeover.store(ROOT | attached | whole, self.lower.root());
         }
         self.lower.keep_with(Arc::new(Held(session.clone())), self.serves_without_open(session));
         let devices: Vec<_> = takeover.marks().into_iter().filter_map(device).collect();
@@ -129,7 +129,7 @@ impl Mirror {
         }
         self.mappable.start(session);
         // Files that were closed during the takeover.
-        held.keys().for_each(|id| takeover.let_go(*id));
+        held.keys().for_each(|id| takeover.remove(*id));
         Ok(())
     }
 }

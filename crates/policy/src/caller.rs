@@ -19,14 +19,14 @@ pub trait Caller {
 
 /// A caller with given properties, for tests and explanations.
 #[derive(Debug, Clone, Default)]
-pub struct Somebody {
+pub struct KnownCaller {
     uid: u32,
     gid: u32,
     groups: Option<Vec<u32>>,
     program: Option<PathBuf>,
 }
 
-impl Somebody {
+impl KnownCaller {
     /// Creates a user with a group and no supplementary groups, and with an unknown program.
     pub fn new(uid: u32, gid: u32) -> Self {
         Self { uid, gid, groups: Some(Vec::new()), ..Self::default() }
@@ -43,7 +43,7 @@ impl Somebody {
     }
 }
 
-impl Caller for Somebody {
+impl Caller for KnownCaller {
     fn uid(&self) -> u32 {
         self.uid
     }

@@ -10,7 +10,7 @@ pub(crate) struct CompiledPolicy {
     pub(crate) rules: Vec<Rule>,
     pub(crate) tables: Vec<Table>,
     /// The file contains `default = "allow"`.
-    pub(crate) says_default: bool,
+    pub(crate) has_explicit_default: bool,
 }
 
 impl CompiledPolicy {

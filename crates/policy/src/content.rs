@@ -65,7 +65,7 @@ pub enum Media {
 }
 
 /// Number of bytes that the type detection needs.
-const HEAD: usize = 512;
+const HEAD_BYTES: usize = 512;
 
 impl Media {
     const ALL: [(&str, Self); 10] = [
@@ -128,9 +128,9 @@ fn brands(head: &[u8]) -> impl Iterator<Item = &[u8]> {
 
 impl Probe {
     /// Evaluates the condition; `None` if the file cannot be read.
-    pub fn holds(&self, content: &(impl Content + ?Sized)) -> Option<bool> {
+    pub fn matches(&self, content: &(impl Content + ?Sized)) -> Option<bool> {
         match self {
-            Self::Is(media) => Some(media.matches(&content.read(0, HEAD)?)),
+            Self::Is(media) => Some(media.matches(&content.read(0, HEAD_BYTES)?)),
             Self::Has { offset, bytes } => Some(content.read(*offset, bytes.len())? == *bytes),
         }
     }
@@ -150,9 +150,9 @@ mod tests {
             (b"\0\0\0\x18ftypXXXX\0\0\0\0XXXXheic", Media::Heic),
             (b"%PDF-1.4", Media::Pdf),
         ] {
-            let told: Vec<_> =
+            let detected: Vec<_> =
                 Media::ALL.iter().filter(|(_, media)| media.matches(head)).map(|(_, media)| *media).collect();
-            assert_eq!(told, [media]);
+            assert_eq!(detected, [media]);
         }
         assert!(!Media::ALL.iter().any(|(_, media)| media.matches(b"")));
     }
@@ -160,8 +160,8 @@ mod tests {
     #[test]
     fn bytes_are_found_at_their_place() {
         let probe = Probe::Has { offset: 2, bytes: b"cd".to_vec() };
-        assert_eq!(probe.holds(&b"abcdef"[..]), Some(true));
-        assert_eq!(probe.holds(&b"abc"[..]), Some(false));
-        assert_eq!(probe.holds(&NoContent), Some(false));
+        assert_eq!(probe.matches(&b"abcdef"[..]), Some(true));
+        assert_eq!(probe.matches(&b"abc"[..]), Some(false));
+        assert_eq!(probe.matches(&NoContent), Some(false));
     }
 }

@@ -20,7 +20,7 @@ enum Token {
 }
 
 /// Base for bytes that are not UTF-8: such a byte matches only itself, outside the range of characters.
-const RAW: u32 = 0x11_0000;
+const RAW_BYTE_BASE: u32 = 0x11_0000;
 
 /// Decodes the first character; returns it with its length in bytes.
 fn first(bytes: &[u8]) -> Option<(u32, usize)> {
@@ -30,10 +30,10 @@ fn first(bytes: &[u8]) -> Option<(u32, usize)> {
         0xc2..0xe0 => 2,
         0xe0..0xf0 => 3,
         0xf0..0xf5 => 4,
-        _ => return Some((RAW + u32::from(lead), 1)),
+        _ => return Some((RAW_BYTE_BASE + u32::from(lead), 1)),
     };
     let character = bytes.get(..length).and_then(|bytes| std::str::from_utf8(bytes).ok()?.chars().next());
-    Some(character.map_or((RAW + u32::from(lead), 1), |character| (character.into(), length)))
+    Some(character.map_or((RAW_BYTE_BASE + u32::from(lead), 1), |character| (character.into(), length)))
 }
 
 fn fold(character: u32) -> u32 {
@@ -130,19 +130,19 @@ impl Glob {
 
 /// Parses a bracket expression; the opening bracket was consumed.
 fn set(rest: &mut std::str::Chars<'_>) -> Result<Token, String> {
-    const OPEN: &str = "a `[` is not closed; write `\\[` for the character itself";
+    const UNCLOSED_BRACKET: &str = "a `[` is not closed; write `\\[` for the character itself";
     let mut ranges = Vec::new();
-    let mut character = rest.next().ok_or(OPEN)?;
+    let mut character = rest.next().ok_or(UNCLOSED_BRACKET)?;
     let negated = character == '!';
     if negated {
-        character = rest.next().ok_or(OPEN)?;
+        character = rest.next().ok_or(UNCLOSED_BRACKET)?;
     }
     loop {
-        let low = if character == '\\' { rest.next().ok_or(OPEN)? } else { character };
-        let mut next = rest.next().ok_or(OPEN)?;
+        let low = if character == '\\' { rest.next().ok_or(UNCLOSED_BRACKET)? } else { character };
+        let mut next = rest.next().ok_or(UNCLOSED_BRACKET)?;
         let mut high = low;
         if next == '-' {
-            high = rest.next().ok_or(OPEN)?;
+            high = rest.next().ok_or(UNCLOSED_BRACKET)?;
             if high == ']' {
                 ranges.extend([(low.into(), low.into()), ('-'.into(), '-'.into())]);
                 return Ok(Token::Set { ranges, negated });
@@ -150,7 +150,7 @@ fn set(rest: &mut std::str::Chars<'_>) -> Result<Token, String> {
             if high < low {
                 return Err(format!("`{low}-{high}` is empty; write the lower end first"));
             }
-            next = rest.next().ok_or(OPEN)?;
+            next = rest.next().ok_or(UNCLOSED_BRACKET)?;
         }
         ranges.push((low.into(), high.into()));
         if next == ']' {

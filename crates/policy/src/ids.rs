@@ -40,7 +40,7 @@ impl Names {
 }
 
 /// Reports whether an id is in one of the ranges.
-pub(crate) fn holds(ranges: &[IdRange], id: u32) -> bool {
+pub(crate) fn contains(ranges: &[IdRange], id: u32) -> bool {
     ranges.iter().any(|range| (range.0..=range.1).contains(&id))
 }
 

@@ -54,7 +54,7 @@ mod rule_set;
 mod serialize;
 mod table;
 
-pub use caller::{Caller, Somebody};
+pub use caller::{Caller, KnownCaller};
 pub use content::{Content, Media, NoContent, Probe};
 pub use decide::{Decision, Outcome};
 pub use error::PolicyError;

@@ -146,6 +146,6 @@ fn add(policy: &CompiledPolicy, threads: &mut Vec<Thread>, thread: Thread) {
 
 impl std::fmt::Debug for MatchState {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Place").field(&self.class()).finish()
+        f.debug_tuple("MatchState").field(&self.class()).finish()
     }
 }

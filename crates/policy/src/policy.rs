@@ -25,13 +25,13 @@ impl Policy {
 
     /// Returns a policy without rules.
     pub fn empty() -> Self {
-        Self(Arc::new(CompiledPolicy { rules: Vec::new(), tables: Vec::new(), says_default: true }))
+        Self(Arc::new(CompiledPolicy { rules: Vec::new(), tables: Vec::new(), has_explicit_default: true }))
     }
 
     /// Reports whether the policy has no rule and lacks `default = "allow"`, which would declare that as intended: the
     /// file is empty or truncated.
     pub fn is_unfinished(&self) -> bool {
-        self.0.rules.is_empty() && !self.0.says_default
+        self.0.rules.is_empty() && !self.0.has_explicit_default
     }
 
     /// Returns the rules, in order.
@@ -45,7 +45,7 @@ impl Policy {
     }
 
     /// Returns the match state of a path below the root. Empty components are ignored.
-    pub fn place(&self, path: &[u8]) -> MatchState {
+    pub fn match_path(&self, path: &[u8]) -> MatchState {
         let names = path.split(|byte| *byte == b'/').filter(|name| !name.is_empty());
         names.fold(self.root(), |place, name| place.enter(name))
     }

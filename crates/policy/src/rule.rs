@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::caller::Caller;
 use crate::content::{Content, Media, Probe};
-use crate::ids::{IdRange, Owner, holds};
+use crate::ids::{IdRange, Owner, contains};
 use crate::pattern::Pattern;
 
 /// An operation of a caller.
@@ -33,7 +33,7 @@ pub enum Op {
 
 impl Op {
     /// The operations that a rule may name, with their names.
-    pub const NAMED: [(&str, Self); 6] = [
+    pub const KEYWORDS: [(&str, Self); 6] = [
         ("read", Self::Read),
         ("write", Self::Write),
         ("list", Self::List),
@@ -44,7 +44,7 @@ impl Op {
 
     /// Returns the name used in a policy.
     pub fn name(self) -> &'static str {
-        Self::NAMED.iter().find(|(_, op)| *op == self).map_or("lookup", |(name, _)| name)
+        Self::KEYWORDS.iter().find(|(_, op)| *op == self).map_or("lookup", |(name, _)| name)
     }
 
     /// Returns the operation with a name, including `lookup`.
@@ -52,7 +52,7 @@ impl Op {
         if name == "lookup" {
             return Some(Self::Lookup);
         }
-        Self::NAMED.iter().find(|(known, _)| *known == name).map(|(_, op)| *op)
+        Self::KEYWORDS.iter().find(|(known, _)| *known == name).map(|(_, op)| *op)
     }
 
     /// Reports whether the operation changes something.
@@ -70,7 +70,7 @@ impl Ops {
         self.0 |= 1 << op as u8;
     }
 
-    pub(crate) fn holds(self, op: Op) -> bool {
+    pub(crate) fn contains(self, op: Op) -> bool {
         self.0 & 1 << op as u8 != 0
     }
 }
@@ -112,14 +112,14 @@ impl Redaction {
     pub(crate) fn is_content(&self, content: &(impl Content + ?Sized)) -> Truth {
         let wanted = any_holds(&self.content, content);
         let Some(kinds) = self.kinds() else { return wanted };
-        let known = |truth, media: &Media| or(truth, || Probe::Is(*media).holds(content));
+        let known = |truth, media: &Media| or(truth, || Probe::Is(*media).matches(content));
         and(wanted, || kinds.iter().fold(Some(false), known))
     }
 }
 
 /// Reports whether the file matches one of the probes; true if there are none.
 fn any_holds(probes: &[Probe], content: &(impl Content + ?Sized)) -> Truth {
-    probes.iter().fold(Some(probes.is_empty()), |truth, probe| or(truth, || probe.holds(content)))
+    probes.iter().fold(Some(probes.is_empty()), |truth, probe| or(truth, || probe.matches(content)))
 }
 
 /// The effect of a rule.
@@ -158,7 +158,7 @@ impl Action {
 
 /// Conditions on the caller.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Who {
+pub(crate) struct CallerSet {
     pub(crate) uids: Vec<IdRange>,
     pub(crate) gids: Vec<IdRange>,
     pub(crate) groups: Vec<IdRange>,
@@ -186,7 +186,7 @@ pub(crate) fn or(a: Truth, b: impl FnOnce() -> Truth) -> Truth {
     and(a.map(|a| !a), || b().map(|b| !b)).map(|neither| !neither)
 }
 
-impl Who {
+impl CallerSet {
     pub(crate) fn is_empty(&self) -> bool {
         *self == Self::default()
     }
@@ -196,8 +196,8 @@ impl Who {
         &'a self,
         caller: &'a (impl Caller + ?Sized),
     ) -> impl Iterator<Item = (&'static str, Truth)> {
-        let uid = (!self.uids.is_empty()).then(|| ("uid", Some(holds(&self.uids, caller.uid()))));
-        let gid = (!self.gids.is_empty()).then(|| ("gid", Some(holds(&self.gids, caller.gid()))));
+        let uid = (!self.uids.is_empty()).then(|| ("uid", Some(contains(&self.uids, caller.uid()))));
+        let gid = (!self.gids.is_empty()).then(|| ("gid", Some(contains(&self.gids, caller.gid()))));
         let group = (!self.groups.is_empty()).then(|| ("group", is_member(&self.groups, caller)));
         let exe = (!self.programs.is_empty()).then(|| {
             let runs = |truth, program: &PathBuf| or(truth, || caller.runs(program));
@@ -234,10 +234,10 @@ impl Who {
 }
 
 fn is_member(groups: &[IdRange], caller: &(impl Caller + ?Sized)) -> Truth {
-    if holds(groups, caller.gid()) {
+    if contains(groups, caller.gid()) {
         return Some(true);
     }
-    Some(caller.groups()?.into_iter().any(|group| holds(groups, group)))
+    Some(caller.groups()?.into_iter().any(|group| contains(groups, group)))
 }
 
 impl Owner {
@@ -245,7 +245,7 @@ impl Owner {
         match self {
             Self::Uid(uid) => Some(*uid == caller.uid()),
             Self::Gid(gid) => is_member(&[(*gid, *gid)], caller),
-            Self::Uids(ranges) => Some(holds(ranges, caller.uid())),
+            Self::Uids(ranges) => Some(contains(ranges, caller.uid())),
         }
     }
 }
@@ -263,8 +263,8 @@ pub struct Rule {
     pub audit: bool,
     pub(crate) patterns: Vec<Pattern>,
     pub(crate) ops: Option<Ops>,
-    pub(crate) who: Who,
-    pub(crate) except: Who,
+    pub(crate) who: CallerSet,
+    pub(crate) except: CallerSet,
     pub(crate) content: Vec<Probe>,
 }
 
@@ -276,7 +276,7 @@ impl Rule {
 
     /// Reports whether the rule applies to an operation.
     pub(crate) fn speaks_of(&self, op: Op) -> bool {
-        self.ops.is_none_or(|ops| ops.holds(op))
+        self.ops.is_none_or(|ops| ops.contains(op))
     }
 
     /// Reports whether the rule has conditions on the caller, apart from variables in its path.

@@ -41,7 +41,7 @@ impl Redaction {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Names, NoContent, Op, Somebody};
+    use crate::{KnownCaller, Names, NoContent, Op};
 
     const RULES: &str = r#"
 [ids.team]
@@ -67,9 +67,9 @@ content = ["image/jpeg"]
     fn what_is_saved_is_what_is_restored() {
         let policy = Policy::parse(RULES, &Names::default()).unwrap();
         for path in ["/", "/by/red/x", "/by/blue/x.jpg", "/a/b.jpg"] {
-            let class = policy.place(path.as_bytes()).class();
+            let class = policy.match_path(path.as_bytes()).class();
             assert_eq!(policy.class(&class.save()), Some(class.clone()), "{path}");
-            let unseen = class.decide(Op::Read, &Somebody::new(3, 3), &NoContent).unseen;
+            let unseen = class.decide(Op::Read, &KnownCaller::new(3, 3), &NoContent).unseen;
             if let Some(redaction) = unseen {
                 assert_eq!(Redaction::restore(&redaction.save()).as_ref(), Some(&*redaction));
             }

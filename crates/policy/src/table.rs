@@ -1,6 +1,6 @@
 //! Decision tables: the decisions of a rule set by user and group alone, for enforcement in the kernel.
 
-use crate::caller::Somebody;
+use crate::caller::KnownCaller;
 use crate::content::NoContent;
 use crate::decide::Outcome;
 use crate::ids::{IdRange, Owner};
@@ -34,7 +34,7 @@ const OPS: [Op; 7] = [Op::Lookup, Op::Read, Op::Write, Op::List, Op::Create, Op:
 impl Rule {
     /// Reports whether the rule depends on user and group alone and is not audited.
     fn asks_ids_only(&self) -> bool {
-        let more = |who: &crate::rule::Who| !who.groups.is_empty() || !who.programs.is_empty();
+        let more = |who: &crate::rule::CallerSet| !who.groups.is_empty() || !who.programs.is_empty();
         let redacts = matches!(self.action, crate::Action::Redact(_));
         !(self.audit || redacts || self.asks_what() || more(&self.who) || more(&self.except))
     }
@@ -79,7 +79,7 @@ impl RuleSet {
     }
 
     fn cell(&self, uid: u32, gid: u32) -> Cell {
-        let caller = Somebody::new(uid, gid);
+        let caller = KnownCaller::new(uid, gid);
         let mut cell = Cell::default();
         for op in OPS {
             cell[op as usize] = match self.decide(op, &caller, &NoContent).outcome {

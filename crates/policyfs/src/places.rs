@@ -18,7 +18,7 @@ impl Places {
         if let Some(place) = self.0.read().get(path) {
             return place.clone();
         }
-        let place = policy.place(path);
+        let place = policy.match_path(path);
         let mut known = self.0.write();
         if known.len() >= MAX_CACHED_PATHS {
             known.clear();

@@ -68,12 +68,12 @@ impl PolicyFs {
         if takeover.takeovers() == 0 {
             let records = Records::create()?;
             for (id, file) in [RECORDS, TEXTS].into_iter().zip(records.files()) {
-                takeover.hold(id, file);
+                takeover.store(id, file);
             }
             self.views.keep(records);
             self.hold_origin();
             if let Some(audit) = self.audit.file() {
-                takeover.hold(AUDIT, audit.as_fd());
+                takeover.store(AUDIT, audit.as_fd());
             }
             return self.mirror.start_with(session, &Some);
         }
@@ -107,12 +107,12 @@ impl PolicyFs {
         let held = || -> io::Result<()> {
             let mut file = File::from(rustix::fs::memfd_create("shunt-policy", MemfdFlags::CLOEXEC)?);
             file.write_all(&self.origin.lock())?;
-            takeover.hold(ORIGIN, file.as_fd());
+            takeover.store(ORIGIN, file.as_fd());
             Ok(())
         };
         if let Err(error) = held() {
             // No origin is better than one of other rules.
-            takeover.let_go(ORIGIN);
+            takeover.remove(ORIGIN);
             tracing::warn!("no daemon will take over: {error}");
         }
     }

@@ -569,7 +569,7 @@ mod tests {
         assert_eq!((mount.mount.mountpoint, mount.mount.threads), ("/mnt".into(), Some(2)));
 
         let args = ext4("shunt ext4 ls -l --offset 512 a.img /etc");
-        assert!(matches!(args, Ext4Args::Look(Ext4Command::Ls { long: true, .. })));
+        assert!(matches!(args, Ext4Args::Inspect(Ext4Command::Ls { long: true, .. })));
         assert!(matches!(ext4("shunt ext4 ./info /mnt"), Ext4Args::Mount(_)));
         for wrong in ["shunt ext4 a.img", "shunt ext4", "shunt ext4 ls --read-only a.img"] {
             assert!(Cli::try_parse_from(wrong.split(' ')).is_err(), "{wrong}");

@@ -16,7 +16,7 @@ use crate::error::{Code, Failure, Result, failed};
 use crate::log;
 
 /// Limit of the line that is expected.
-const MAX_LINE: u64 = 64 << 10;
+const MAX_LINE_BYTES: u64 = 64 << 10;
 
 /// Starts `argv` again in the background and returns the line that it prints when it serves. The first `words` of `argv` are the
 /// program and the command.
@@ -41,7 +41,7 @@ pub fn start(mut command: Command) -> Result<(Child, String)> {
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().map_err(cannot)?;
     let mut said = String::new();
     let pipe = child.stdout.take().expect("it was asked for");
-    pipe.take(MAX_LINE).read_to_string(&mut said).map_err(cannot)?;
+    pipe.take(MAX_LINE_BYTES).read_to_string(&mut said).map_err(cannot)?;
     match understand(&said) {
         Some(Ok(line)) => Ok((child, line)),
         Some(Err(failure)) => {
@@ -64,7 +64,7 @@ fn understand(said: &str) -> Option<Result<String>> {
     Some(if code == 0 { Ok(line.to_owned()) } else { Err(Failure::new(Code::from_number(code), line)) })
 }
 
-/// The main function of the process that [`launch`] started: runs `serve`, which has to call [`Departure::ready`] before it
+/// The main function of the process that [`launch`] started: runs `serve`, which has to call [`Detach::report_ready`] before it
 /// serves.
 pub fn run(log: &LogArgs, serve: impl FnOnce() -> Result<()>) -> ExitCode {
     // The process leads no process group (its parent or the shell does), so setsid succeeds.
@@ -77,8 +77,8 @@ pub fn run(log: &LogArgs, serve: impl FnOnce() -> Result<()>) -> ExitCode {
     if log.log_file.is_some() {
         tracing::error!("{failure}");
     }
-    // After [`Departure::ready`] this is written to /dev/null.
-    say(failure.code as u8, &failure.message);
+    // After [`Detach::report_ready`] this is written to /dev/null.
+    report(failure.code as u8, &failure.message);
     ExitCode::from(failure.code as u8)
 }
 
@@ -97,11 +97,11 @@ pub fn take_over(log: &LogArgs, serve: impl FnOnce(HandOver) -> Result<()>) -> E
 }
 
 /// The resources for going into the background, acquired before the process is sandboxed.
-pub struct Departure {
+pub struct Detach {
     null: File,
 }
 
-impl Departure {
+impl Detach {
     /// Leaves the working directory. All paths are resolved by now.
     ///
     /// # Errors
@@ -116,15 +116,15 @@ impl Departure {
     ///
     /// # Errors
     /// The errors of `dup2(2)`.
-    pub fn ready(self, line: &str) -> io::Result<()> {
-        say(0, line);
+    pub fn report_ready(self, line: &str) -> io::Result<()> {
+        report(0, line);
         rustix::stdio::dup2_stdout(&self.null)?;
         rustix::stdio::dup2_stderr(&self.null)?;
         Ok(())
     }
 }
 
-fn say(code: u8, line: &str) {
+fn report(code: u8, line: &str) {
     // A write error means that the parent is gone.
     let _ = writeln!(io::stdout(), "{code}{line}");
 }

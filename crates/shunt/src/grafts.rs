@@ -8,7 +8,7 @@ use crate::mount_users::mounts_below;
 
 /// Unmounts the grafts of a mount, and mounts on top of them. A graft in use stays, and then so does the mount; a daemon that
 /// continues to serve mounts the others again.
-pub fn take_away(mount: &MountPoint, grafts: &[PathBuf]) {
+pub fn unmount(mount: &MountPoint, grafts: &[PathBuf]) {
     let is_graft = |path: &PathBuf| {
         let below = path.strip_prefix(mount.path()).ok();
         below.is_some_and(|below| {

@@ -17,7 +17,7 @@ const SIGNALS: [(libc::c_int, libc::sighandler_t); 3] =
     [(libc::SIGXFSZ, libc::SIG_IGN), (libc::SIGPIPE, libc::SIG_IGN), (libc::SIGCHLD, libc::SIG_DFL)];
 
 /// Resets signals, limits and umask. Must be called before there is a second thread.
-pub fn give_up() {
+pub fn reset() {
     for (signal, disposition) in SIGNALS {
         // SAFETY: no handler of this program is replaced, and none is set.
         unsafe { libc::signal(signal, disposition) };
@@ -30,7 +30,7 @@ pub fn give_up() {
 }
 
 /// Resets nice value and OOM score. Not in the foreground, where a service manager may have set them on purpose.
-pub fn give_up_rank() {
+pub fn reset_priority() {
     if getpriority_process(None).is_ok_and(|nice| nice > 0) {
         let _ = setpriority_process(None, 0);
     }

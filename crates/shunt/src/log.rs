@@ -74,7 +74,7 @@ pub const STATISTICS: &str = "statistics";
 const AUDIT: &str = "audit";
 
 /// The crates whose level `-v` raises.
-const OWN: [&str; 10] = [
+const OWN_CRATES: [&str; 10] = [
     "shunt",
     "shunt_fuse",
     "shunt_fuse_ext",
@@ -95,7 +95,7 @@ fn directives(verbose: u8) -> String {
         2 => "debug",
         _ => "trace",
     };
-    let own: String = OWN.iter().map(|name| format!(",{name}={own}")).collect();
+    let own: String = OWN_CRATES.iter().map(|name| format!(",{name}={own}")).collect();
     format!("warn,{STATISTICS}=info,{AUDIT}=info{own}")
 }
 
@@ -133,7 +133,7 @@ mod tests {
                 name => format!("shunt_{}", name.replace('-', "_")),
             })
             .collect();
-        let mut own = OWN.to_vec();
+        let mut own = OWN_CRATES.to_vec();
         logging.sort();
         own.sort_unstable();
         assert_eq!(own, logging);

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use shunt_fuse::mount::{MountPoint, unescape};
 
 /// Limit of the users in one message.
-const MAX_SHOWN: usize = 5;
+const MAX_SHOWN_USERS: usize = 5;
 
 /// A user of a mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,8 +41,8 @@ impl fmt::Display for Holder {
 pub fn of(mount: &MountPoint) -> Vec<Holder> {
     let mut holders: Vec<Holder> =
         mounts_below(mount.old_id()).into_iter().map(|(_, path)| Holder::Mount(path)).collect();
-    holders.extend(processes(mount).take(MAX_SHOWN));
-    holders.truncate(MAX_SHOWN);
+    holders.extend(processes(mount).take(MAX_SHOWN_USERS));
+    holders.truncate(MAX_SHOWN_USERS);
     holders
 }
 
@@ -54,13 +54,13 @@ fn processes(mount: &MountPoint) -> impl Iterator<Item = Holder> {
             return None;
         }
         let proc = entry.path();
-        let what = hold(&proc, mount)?;
+        let what = use_of(&proc, mount)?;
         let name = fs::read_to_string(proc.join("comm")).unwrap_or_default();
         Some(Holder::Process { pid, name: name.trim_end().to_owned(), what })
     })
 }
 
-fn hold(proc: &Path, mount: &MountPoint) -> Option<&'static str> {
+fn use_of(proc: &Path, mount: &MountPoint) -> Option<&'static str> {
     let below = |link: &str| fs::read_link(proc.join(link)).is_ok_and(|path| path.starts_with(mount.path()));
     if below("cwd") {
         return Some("working directory");

@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Shortest interval between updates.
-const TICK: Duration = Duration::from_millis(200);
+const UPDATE_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Shows progress, if standard error is a terminal.
 pub struct Progress {
@@ -20,10 +20,10 @@ impl Progress {
     }
 
     /// Updates the line.
-    pub fn show(&self, so_far: impl Display) {
+    pub fn update(&self, so_far: impl Display) {
         let Some(shown) = &self.shown else { return };
         let mut shown = shown.lock().unwrap_or_else(PoisonError::into_inner);
-        if shown.is_none_or(|shown| shown.elapsed() >= TICK) {
+        if shown.is_none_or(|shown| shown.elapsed() >= UPDATE_INTERVAL) {
             *shown = Some(Instant::now());
             let _ = write!(stderr(), "\r{so_far}\x1b[K");
         }

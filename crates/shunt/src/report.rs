@@ -253,12 +253,12 @@ pub struct Extension {
     /// Files that it opens without the daemon.
     pub files: u64,
     /// Its replies by operation. None where the kernel does not show them (debugfs is not mounted, or not for this user).
-    pub counts: Option<BTreeMap<String, Answers>>,
+    pub counts: Option<BTreeMap<String, OpcodeCounts>>,
 }
 
 /// The outcomes of the requests of one operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Answers {
+pub struct OpcodeCounts {
     /// Answered in the kernel, without the daemon.
     pub answered: u64,
     /// Passed to the daemon.

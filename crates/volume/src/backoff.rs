@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-const FIRST: Duration = Duration::from_millis(250);
+const INITIAL_BACKOFF: Duration = Duration::from_millis(250);
 
 /// Pauses between failed attempts, each twice as long as the one before, up to the longest.
 pub(crate) struct Backoff {
@@ -13,7 +13,7 @@ pub(crate) struct Backoff {
 
 impl Backoff {
     pub(crate) fn new(longest: Duration) -> Self {
-        Self { next: FIRST, longest }
+        Self { next: INITIAL_BACKOFF, longest }
     }
 
     pub(crate) fn next(&mut self) -> Duration {
@@ -24,7 +24,7 @@ impl Backoff {
 
     /// Resets the pause after a successful attempt.
     pub(crate) fn begin(&mut self) {
-        self.next = FIRST;
+        self.next = INITIAL_BACKOFF;
     }
 }
 
@@ -35,12 +35,12 @@ mod tests {
     /// A machine may be offline for days.
     #[test]
     fn pauses_get_no_longer_than_the_longest() {
-        let longest = FIRST * 5;
+        let longest = INITIAL_BACKOFF * 5;
         let mut pauses = Backoff::new(longest);
         let all: Vec<Duration> = (0..1000).map(|_| pauses.next()).collect();
-        assert_eq!(all[..4], [FIRST, FIRST * 2, FIRST * 4, longest]);
+        assert_eq!(all[..4], [INITIAL_BACKOFF, INITIAL_BACKOFF * 2, INITIAL_BACKOFF * 4, longest]);
         assert!(all[4..].iter().all(|pause| *pause == longest));
         pauses.begin();
-        assert_eq!(pauses.next(), FIRST);
+        assert_eq!(pauses.next(), INITIAL_BACKOFF);
     }
 }

@@ -172,7 +172,7 @@ mod armed {
     }
 
     pub(crate) fn point(point: Failpoint) -> Result<(), Errno> {
-        if let Some((kills, left)) = KILLS.get_or_init(told)
+        if let Some((kills, left)) = KILLS.get_or_init(failpoint_of_environment)
             && *kills == point
             && left.fetch_sub(1, Ordering::Relaxed) == 1
         {
@@ -193,9 +193,9 @@ mod armed {
         }
     }
 
-    fn told() -> Option<(Failpoint, AtomicU32)> {
-        let told = std::env::var("SHUNT_FAIL").ok()?;
-        let (name, nth) = told.split_once(':').unwrap_or((&told, "1"));
+    fn failpoint_of_environment() -> Option<(Failpoint, AtomicU32)> {
+        let variable = std::env::var("SHUNT_FAIL").ok()?;
+        let (name, nth) = variable.split_once(':').unwrap_or((&variable, "1"));
         let point = Failpoint::ALL.iter().find(|point| point.name() == name)?;
         Some((*point, AtomicU32::new(nth.parse().ok()?)))
     }

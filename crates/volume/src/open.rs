@@ -118,16 +118,16 @@ pub fn create(meta: &MetaAddress, name: &VolumeName, options: &Options) -> Resul
     }
     let place = StoreOwner::new(&content, &described)?;
     let about = described.to_bytes();
-    let keeper: Arc<dyn StoreAdmin> = match meta {
+    let admin: Arc<dyn StoreAdmin> = match meta {
         MetaAddress::Sqlite(dir) => {
-            make_directory(dir)?;
+            create_directory(dir)?;
             Arc::new(SqliteStore::create(&dir.join(META), name, &root, &about)?)
         }
         MetaAddress::Postgres(address) => Arc::new(PostgresStore::create(address, name, &root, &about)?),
         MetaAddress::Gateway(_) | MetaAddress::Map(_) => return Err(made_elsewhere(meta)),
     };
-    place.keep();
-    let volume = Volume { meta: keeper.clone(), keeper: Some(keeper), content, described };
+    place.commit();
+    let volume = Volume { meta: admin.clone(), admin: Some(admin), content, described };
     volume.decrypted_by(options.secret.as_ref()).map_err(OpenError::from)
 }
 
@@ -146,7 +146,7 @@ pub fn open(meta: &MetaAddress, name: &VolumeName, secret: Option<&VolumeKey>) -
 ///
 /// # Errors
 /// As [`open`], without errors of the metadata store.
-pub fn open_known(
+pub fn open_cached(
     meta: &MetaAddress,
     known: &VolumeDescriptor,
     secret: Option<&VolumeKey>,
@@ -174,7 +174,7 @@ pub fn open_known(
             false => Err(StoreError::Damaged(format!("another volume is called {name} there"))),
         }
     });
-    let volume = Volume { meta: Arc::new(store), keeper: None, content, described: known.clone() };
+    let volume = Volume { meta: Arc::new(store), admin: None, content, described: known.clone() };
     volume.decrypted_by(secret).map_err(OpenError::from)
 }
 
@@ -208,13 +208,13 @@ fn open_by(meta: &MetaAddress, name: &VolumeName, keys: &FindKeys<'_>) -> Result
     if let MetaAddress::Gateway(file) = meta {
         return open_remote(file, name, keys, Client::of);
     }
-    let (keeper, about) = open_meta(meta, name)?;
+    let (admin, about) = open_meta(meta, name)?;
     let described = VolumeDescriptor::from_bytes(&about)?;
     if described.name != *name {
         return Err(StoreError::NoVolume(name.clone()).into());
     }
     let content = contents(meta, &described, keys)?;
-    Ok(Volume { meta: keeper.clone(), keeper: Some(keeper), content, described })
+    Ok(Volume { meta: admin.clone(), admin: Some(admin), content, described })
 }
 
 /// Opens a metadata store that is not a gateway. Returns it with the stored form of the volume's descriptor.
@@ -255,7 +255,7 @@ fn open_remote(
     let keys = keys(&described)?;
     let client = client(credentials, file).map_err(JoinError::from)?;
     let content = ContentStore::new(Blobs::over(Arc::new(client.blobs())), keys);
-    Ok(Volume { meta: Arc::new(client), keeper: None, content, described })
+    Ok(Volume { meta: Arc::new(client), admin: None, content, described })
 }
 
 fn made_elsewhere(meta: &MetaAddress) -> OpenError {
@@ -271,7 +271,7 @@ fn contents(
     let blobs = match (&described.data, meta) {
         (DataAddress::Beside, MetaAddress::Sqlite(dir)) => {
             let data = dir.join(DATA);
-            make_directory(&data)?;
+            create_directory(&data)?;
             // An older version may have created it with wider permissions. A directory named by `file:` may be shared on
             // purpose.
             sqlite::tighten(&data);
@@ -289,7 +289,7 @@ fn contents(
 }
 
 /// Creates a directory with mode 0700: it holds names and contents of all of the volume's users.
-fn make_directory(dir: &Path) -> Result<(), StoreError> {
+fn create_directory(dir: &Path) -> Result<(), StoreError> {
     let mut make = std::fs::DirBuilder::new();
     make.recursive(true).mode(0o700);
     make.create(dir).map_err(|error| StoreError::Unreachable(format!("{}: {error}", dir.display())))

@@ -14,9 +14,9 @@ use crate::store::seal::{Top, Vouching};
 use crate::volume::VolumeDescriptor;
 
 /// Number of log entries read at once.
-const PAGE: usize = 1024;
+const PAGE_ENTRIES: usize = 1024;
 /// Maximum number of attempts, if other nodes keep committing.
-const TRIES: u32 = 100;
+const MAX_ATTEMPTS: u32 = 100;
 
 /// The result of an upgrade.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,7 +39,7 @@ pub fn upgrade(
     secret: Option<&VolumeKey>,
     progress: &dyn Fn(u64),
 ) -> Result<Upgraded, OpenError> {
-    let (keeper, about) = open_meta(&meta.resolve(name)?, name)?;
+    let (admin, about) = open_meta(&meta.resolve(name)?, name)?;
     let described = VolumeDescriptor::from_bytes(&about)?;
     if described.name != *name {
         return Err(StoreError::NoVolume(name.clone()).into());
@@ -55,21 +55,21 @@ pub fn upgrade(
              --encrypt, and copy the files",
         );
     };
-    if keeper.forgotten()? > Seq(0) {
+    if admin.forgotten()? > Seq(0) {
         return denied(
             "its log was shortened by `gc --history-days`, and proves no more what the volume holds: make a new volume with \
              --encrypt, and copy the files",
         );
     }
     let mut vouching = Vouching::new(secret, described.id);
-    for _ in 0..TRIES {
-        read(&*keeper, &mut vouching, progress)?;
-        let top = keeper.get(&[ObjectId::ROOT])?.pop().flatten();
+    for _ in 0..MAX_ATTEMPTS {
+        read(&*admin, &mut vouching, progress)?;
+        let top = admin.get(&[ObjectId::ROOT])?.pop().flatten();
         let top = top.ok_or_else(|| StoreError::Damaged("it has no top directory".to_owned()))?;
         let sealed = vouching.seal(Top::from(&top.object));
         let mark = Some(secret.mark_of_sealed());
         let about = VolumeDescriptor { sealed: Some(sealed), mark, ..described.clone() }.to_bytes();
-        if keeper.redescribe(sealed.from, &about)? {
+        if admin.redescribe(sealed.from, &about)? {
             return Ok(Upgraded::Now(sealed.from));
         }
     }
@@ -77,9 +77,9 @@ pub fn upgrade(
 }
 
 /// Reads the log to its end.
-fn read(keeper: &dyn StoreAdmin, vouching: &mut Vouching, progress: &dyn Fn(u64)) -> Result<(), StoreError> {
+fn read(admin: &dyn StoreAdmin, vouching: &mut Vouching, progress: &dyn Fn(u64)) -> Result<(), StoreError> {
     loop {
-        let entries = keeper.log_since(vouching.at(), PAGE)?;
+        let entries = admin.log_since(vouching.at(), PAGE_ENTRIES)?;
         if entries.is_empty() {
             return Ok(());
         }

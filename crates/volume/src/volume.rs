@@ -114,7 +114,7 @@ pub struct Volume {
     /// The metadata.
     pub meta: Arc<dyn MetaStore>,
     /// The privileged half of the metadata store; `None` through a gateway.
-    pub(crate) keeper: Option<Arc<dyn StoreAdmin>>,
+    pub(crate) admin: Option<Arc<dyn StoreAdmin>>,
     /// The contents of files.
     pub content: ContentStore,
     /// The description that its metadata store keeps.
@@ -141,9 +141,9 @@ impl Volume {
     ///
     /// # Errors
     /// [`StoreError::Denied`] through a gateway.
-    pub fn keeper(&self) -> Result<&dyn StoreAdmin, StoreError> {
+    pub fn admin(&self) -> Result<&dyn StoreAdmin, StoreError> {
         let why = "a volume is looked after where its stores are, not through a gateway";
-        self.keeper.as_deref().ok_or_else(|| StoreError::Denied(why.to_owned()))
+        self.admin.as_deref().ok_or_else(|| StoreError::Denied(why.to_owned()))
     }
 }
 

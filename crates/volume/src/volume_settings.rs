@@ -6,7 +6,7 @@ use crate::object::Field;
 use crate::store::{MetaStore, Mutation, Precondition, Rejected, StoreError, Transaction};
 
 /// Maximum number of attempts, if other nodes keep changing the setting.
-const TRIES: usize = 100;
+const MAX_ATTEMPTS: usize = 100;
 
 /// Returns the value of a setting.
 ///
@@ -34,7 +34,7 @@ pub fn set(
     name: &[u8],
     change: &dyn Fn(Option<Vec<u8>>) -> Result<Option<Vec<u8>>, StoreError>,
 ) -> Result<(), StoreError> {
-    for _ in 0..TRIES {
+    for _ in 0..MAX_ATTEMPTS {
         let (before, unchanged) = read(meta, name)?;
         let value = change(before.clone())?;
         if value == before {

@@ -3,7 +3,7 @@
 use shunt_fuse::{Attributes, Errno, FileType, Request, SetAttributes, SetTime, Timestamp};
 use shunt_volume::id::OwnerId;
 use shunt_volume::object::{Kind, Time};
-use shunt_volume::replica::{Inode, New, SetAttr};
+use shunt_volume::replica::{Inode, NewObject, SetAttr};
 
 pub(crate) fn timestamp(time: Time) -> Timestamp {
     Timestamp::new(time.0.div_euclid(1_000_000_000), time.0.rem_euclid(1_000_000_000) as u32)
@@ -76,9 +76,9 @@ pub(crate) fn kind(mode: u32, device: u32) -> Result<Kind, Errno> {
     })
 }
 
-pub(crate) fn new<'a>(request: &Request<'_>, kind: Kind, mode: u32, target: &'a [u8]) -> New<'a> {
+pub(crate) fn new<'a>(request: &Request<'_>, kind: Kind, mode: u32, target: &'a [u8]) -> NewObject<'a> {
     let (owner, group) = (OwnerId(request.uid()), OwnerId(request.gid()));
-    New { kind, mode: (mode & 0o7777) as u16, owner, group, target }
+    NewObject { kind, mode: (mode & 0o7777) as u16, owner, group, target }
 }
 
 /// Converts all attributes but the size.
@@ -91,7 +91,7 @@ pub(crate) fn set(node: &Inode, set: &SetAttributes) -> SetAttr {
         owner: set.uid.map(OwnerId),
         group: set.gid.map(OwnerId),
         modified: set.mtime.map(set_time),
-        used: set.atime.map(set_time),
+        last_opened: set.atime.map(set_time),
         drop_privileges: ends && !node.is_directory(),
     }
 }

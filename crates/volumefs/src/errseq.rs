@@ -11,12 +11,12 @@ pub(crate) struct ErrSeq(AtomicU64);
 
 impl ErrSeq {
     pub(crate) fn new(replica: &Replica) -> Self {
-        Self(AtomicU64::new(replica.undone()))
+        Self(AtomicU64::new(replica.rollbacks()))
     }
 
     /// Returns EIO if a rollback happened since the last check: once for each open, as for a disk error.
     pub(crate) fn check(&self, replica: &Replica) -> Result<(), Errno> {
-        let now = replica.undone();
+        let now = replica.rollbacks();
         if self.0.swap(now, Ordering::Relaxed) == now { Ok(()) } else { Err(Errno::IO) }
     }
 }

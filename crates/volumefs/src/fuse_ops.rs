@@ -15,9 +15,9 @@ use shunt_fuse::{
     Whence, WriteArgs, WriteData, XattrReply, XattrSet,
 };
 use shunt_volume::object::Kind;
-use shunt_volume::replica::{Inode, New, Quota, Rename, SetAttr};
+use shunt_volume::replica::{Inode, NewObject, Quota, Rename, SetAttr};
 
-use crate::history::{free, is_past, live, removed};
+use crate::history::{ensure_live, ensure_not_reserved, is_historic, removed};
 use crate::kernel_invalidator::KernelInvalidator;
 use crate::readdir::OpenDirectory;
 use crate::{ATTR_TTL, LEGACY_NAME_TTL, MMAP_ATTR_TTL, VolumeFs, convert, open_file};
@@ -26,20 +26,20 @@ impl VolumeFs {
     /// Returns the entry of an inode that was read at log position [`applied`](shunt_volume::replica::Replica::applied), and
     /// increments its lookup count: the inode stays in memory while the kernel holds it.
     pub(crate) fn entry(&self, node: &Inode, applied: u64) -> Entry {
-        self.replica.hold(node.ino);
+        self.replica.add_lookup(node.ino);
         // Changes applied from now on invalidate the kernel's caches of it.
         match self.replica.applied() == applied {
-            true => self.held_entry(node),
-            false => self.held_entry(self.replica.get(node.ino).as_ref().unwrap_or(node)),
+            true => self.build_entry(node),
+            false => self.build_entry(self.replica.get(node.ino).as_ref().unwrap_or(node)),
         }
     }
 
-    pub(crate) fn held_entry(&self, node: &Inode) -> Entry {
-        let mut entry = Entry::new(NodeId(node.ino), self.shown(node), self.believed_name());
+    pub(crate) fn build_entry(&self, node: &Inode) -> Entry {
+        let mut entry = Entry::new(NodeId(node.ino), self.mapped_attributes(node), self.name_ttl());
         if node.is_directory() {
-            entry.generation = self.dead.generation(node.ino);
+            entry.generation = self.removed_dirs.generation(node.ino);
         }
-        let attributes_expiry = self.believed(node);
+        let attributes_expiry = self.attr_ttl(node);
         // The removal of one side of a conflict puts the other side in the place of this directory, and its reply precedes the
         // invalidation. So the kernel must look up the name each time.
         if node.is_directory() && self.replica.shows_conflict(node.ino) {
@@ -49,32 +49,32 @@ impl VolumeFs {
     }
 
     /// Creates an object. The reply is sent after peers know of it.
-    async fn make(&self, parent: NodeId, name: Name<'_>, new: New<'_>) -> Result<Entry, Errno> {
+    async fn make(&self, parent: NodeId, name: Name<'_>, new: NewObject<'_>) -> Result<Entry, Errno> {
         let applied = self.replica.applied();
-        let node = self.replica.make(self.changeable(parent)?, free(name.as_bytes())?, new)?;
+        let node = self.replica.make(self.changeable(parent)?, ensure_not_reserved(name.as_bytes())?, new)?;
         self.changed_name(parent.0, name.as_bytes(), Some(node.ino)).await;
         Ok(self.entry(&node, applied))
     }
 
     fn attributes(&self, node: NodeId) -> Result<(Attributes, Expiry), Errno> {
         let node = self.node(node)?;
-        Ok((self.shown(&node), self.believed(&node)))
+        Ok((self.mapped_attributes(&node), self.attr_ttl(&node)))
     }
 
-    fn believed_name(&self) -> Expiry {
-        if self.keeps_names.load(Ordering::Relaxed) && self.has_company() {
+    fn name_ttl(&self) -> Expiry {
+        if self.lacks_invalidate_all.load(Ordering::Relaxed) && self.has_peers() {
             LEGACY_NAME_TTL
         } else {
             ATTR_TTL
         }
     }
 
-    fn believed(&self, node: &Inode) -> Expiry {
+    fn attr_ttl(&self, node: &Inode) -> Expiry {
         // A reader of an older version through the page cache must request the length of that version each time.
-        if self.sessions.telling_length(node.ino, |session| self.replica.is_latest(node.ino, session)) {
+        if self.versions.mark_size_reply(node.ino, |session| self.replica.is_latest(node.ino, session)) {
             return Expiry::NEVER_CACHED;
         }
-        if node.maybe_dirty && self.mapped.is_mapped(node.ino) { MMAP_ATTR_TTL } else { ATTR_TTL }
+        if node.maybe_dirty && self.mappings.is_mapped(node.ino) { MMAP_ATTR_TTL } else { ATTR_TTL }
     }
 }
 
@@ -98,21 +98,22 @@ impl FileSystem for VolumeFs {
         let caches = session.caches().clone();
         // A weak reference, because the replica owns these caches.
         let replica = Arc::downgrade(&self.replica);
-        caches.told(move |node| replica.upgrade().is_some_and(|replica| replica.is_held(node.0)));
+        caches
+            .set_is_known(move |node| replica.upgrade().is_some_and(|replica| replica.is_looked_up(node.0)));
         self.replica.set_caches(Arc::new(KernelInvalidator::new(
             caches,
-            self.keeps_names.clone(),
-            self.sessions.clone(),
+            self.lacks_invalidate_all.clone(),
+            self.versions.clone(),
         )));
         Ok(())
     }
 
     fn forget(&self, node: NodeId, lookups: u64) {
-        match &self.past {
-            Some(past) if is_past(node) => past.release(node.0, lookups),
+        match &self.history {
+            Some(past) if is_historic(node) => past.remove_lookups(node.0, lookups),
             _ => {
-                self.replica.release(node.0, lookups);
-                self.dead.forget(node.0, || !self.replica.is_held(node.0));
+                self.replica.remove_lookups(node.0, lookups);
+                self.removed_dirs.forget(node.0, || !self.replica.is_looked_up(node.0));
             }
         }
     }
@@ -124,8 +125,8 @@ impl FileSystem for VolumeFs {
     }
 
     async fn lookup(&self, _request: &Request<'_>, parent: NodeId, name: Name<'_>) -> Result<Entry, Errno> {
-        if is_past(parent) {
-            return self.lookup_past(parent, name.as_bytes());
+        if is_historic(parent) {
+            return self.lookup_historic(parent, name.as_bytes());
         }
         self.before_use(parent.0).await;
         let applied = self.replica.applied();
@@ -140,7 +141,7 @@ impl FileSystem for VolumeFs {
             // The name stays absent until it is created, here or through synchronisation.
             Err(Errno::NOENT) => {
                 let then = self.lookup_absent(parent, name.as_bytes())?;
-                Ok(then.unwrap_or_else(|| Entry::absent(self.believed_name())))
+                Ok(then.unwrap_or_else(|| Entry::absent(self.name_ttl())))
             }
             Err(errno) => Err(errno),
         }
@@ -157,7 +158,10 @@ impl FileSystem for VolumeFs {
         if let Some(open) = self.older(node, handle) {
             self.check_kernel_size(request, &open, false)?;
             let size = open.file().metadata().map_err(open_file::errno)?.len();
-            return Ok((Attributes { size, ..self.shown(&self.node(node)?) }, Expiry::NEVER_CACHED));
+            return Ok((
+                Attributes { size, ..self.mapped_attributes(&self.node(node)?) },
+                Expiry::NEVER_CACHED,
+            ));
         }
         self.attributes(node)
     }
@@ -233,7 +237,7 @@ impl FileSystem for VolumeFs {
 
     async fn rmdir(&self, _request: &Request<'_>, parent: NodeId, name: Name<'_>) -> Result<(), Errno> {
         let gone = removed(name.as_bytes(), self.replica.rmdir(self.changeable(parent)?, name.as_bytes()))?;
-        self.dead.note(gone);
+        self.removed_dirs.record_removal(gone);
         self.changed_name(parent.0, name.as_bytes(), None).await;
         Ok(())
     }
@@ -256,10 +260,10 @@ impl FileSystem for VolumeFs {
             flags if flags.is_empty() => Rename::Replace,
             _ => return Err(Errno::INVAL),
         };
-        let (name, new_name) = (name.as_bytes(), free(new_name.as_bytes())?);
+        let (name, new_name) = (name.as_bytes(), ensure_not_reserved(new_name.as_bytes())?);
         let (from, to) = (self.changeable(parent)?, self.changeable(new_parent)?);
-        let replaced = removed(name, self.replica.rename_leaving(from, name, to, new_name, how, leave))?;
-        replaced.into_iter().for_each(|gone| self.dead.note(gone));
+        let replaced = removed(name, self.replica.rename_whiteout(from, name, to, new_name, how, leave))?;
+        replaced.into_iter().for_each(|gone| self.removed_dirs.record_removal(gone));
         self.changed_names((parent.0, name), (new_parent.0, new_name)).await;
         Ok(())
     }
@@ -275,15 +279,15 @@ impl FileSystem for VolumeFs {
         let linked = self.replica.link(
             self.changeable(node)?,
             self.changeable(new_parent)?,
-            free(new_name.as_bytes())?,
+            ensure_not_reserved(new_name.as_bytes())?,
         )?;
         self.changed_name(new_parent.0, new_name.as_bytes(), None).await;
         Ok(self.entry(&linked, applied))
     }
 
     async fn open(&self, request: &Request<'_>, node: NodeId, args: OpenArgs) -> Result<Opened, Errno> {
-        if is_past(node) {
-            return self.open_past(node, args.flags);
+        if is_historic(node) {
+            return self.open_historic(node, args.flags);
         }
         self.before_use(node.0).await;
         self.open_node(request, &self.replica.get(node.0)?, args.flags, true).await
@@ -298,12 +302,13 @@ impl FileSystem for VolumeFs {
     ) -> Result<Created, Errno> {
         let new = self.new_of(request, Kind::Regular, args.mode, b"")?;
         let applied = self.replica.applied();
-        let node = match self.replica.make(self.changeable(parent)?, free(name.as_bytes())?, new) {
-            // The kernel had cached the name as absent, and would treat the file as one that it created: without a permission
-            // check, and without truncating it. ESTALE makes it look up the name again.
-            Err(Errno::EXIST) if args.flags & OFlags::EXCL.bits() == 0 => return Err(Errno::STALE),
-            made => made?,
-        };
+        let node =
+            match self.replica.make(self.changeable(parent)?, ensure_not_reserved(name.as_bytes())?, new) {
+                // The kernel had cached the name as absent, and would treat the file as one that it created: without a permission
+                // check, and without truncating it. ESTALE makes it look up the name again.
+                Err(Errno::EXIST) if args.flags & OFlags::EXCL.bits() == 0 => return Err(Errno::STALE),
+                made => made?,
+            };
         self.changed_name(parent.0, name.as_bytes(), Some(node.ino)).await;
         let opened = self.open_node(request, &node, args.flags, false).await?;
         // A mapping of an empty file is useless, and a change that extends the file sends new attributes.
@@ -320,19 +325,19 @@ impl FileSystem for VolumeFs {
         let new = self.new_of(request, Kind::Regular, args.mode, b"")?;
         let node = self.replica.create_tmpfile(self.changeable(parent)?, new)?;
         match self.open_node(request, &node, args.flags, false).await {
-            Ok(opened) => Ok(Created { entry: self.held_entry(&node), opened }),
+            Ok(opened) => Ok(Created { entry: self.build_entry(&node), opened }),
             Err(errno) => {
-                self.replica.release(node.ino, 1);
+                self.replica.remove_lookups(node.ino, 1);
                 Err(errno)
             }
         }
     }
 
     async fn read(&self, request: &Request<'_>, node: NodeId, args: ReadArgs) -> Result<Data<'_>, Errno> {
-        if is_past(node) {
-            let open = self.past_files.get(args.handle)?;
+        if is_historic(node) {
+            let open = self.historic_files.get(args.handle)?;
             let end = args.offset.saturating_add(args.size.into());
-            let file = self.bring_past(&open, args.offset..end)?;
+            let file = self.fetch_historic(&open, args.offset..end)?;
             return Ok(Data::File(FileRange { file, offset: args.offset, length: args.size }));
         }
         let open = self.files.get(args.handle)?;
@@ -376,7 +381,7 @@ impl FileSystem for VolumeFs {
         handle: FileHandle,
         owner: LockOwner,
     ) -> Result<(), Errno> {
-        if is_past(node) {
+        if is_historic(node) {
             return Ok(());
         }
         // Peers know the content before the lock ends: the next lock holder opens what was closed here.
@@ -389,17 +394,17 @@ impl FileSystem for VolumeFs {
 
     async fn getlk(&self, _request: &Request<'_>, node: NodeId, args: LockArgs) -> Result<LockRange, Errno> {
         let locks = self.locks.as_ref().ok_or(Errno::NOSYS)?;
-        Ok(locks.get(live(node)?, &args))
+        Ok(locks.get(ensure_live(node)?, &args))
     }
 
     async fn setlk(&self, _request: &Request<'_>, node: NodeId, args: LockArgs) -> Result<(), Errno> {
         let locks = self.locks.as_ref().ok_or(Errno::NOSYS)?;
-        locks.set(live(node)?, &args).await
+        locks.set(ensure_live(node)?, &args).await
     }
 
     async fn release(&self, _request: &Request<'_>, node: NodeId, args: ReleaseArgs) -> Result<(), Errno> {
-        if is_past(node) {
-            self.past_files.remove(args.handle);
+        if is_historic(node) {
+            self.historic_files.remove(args.handle);
             return Ok(());
         }
         if let Some(open) = self.files.remove(args.handle) {
@@ -421,7 +426,7 @@ impl FileSystem for VolumeFs {
         handle: FileHandle,
         _data_only: bool,
     ) -> Result<(), Errno> {
-        if is_past(node) {
+        if is_historic(node) {
             return Ok(());
         }
         let open = self.files.get(handle)?;
@@ -429,7 +434,7 @@ impl FileSystem for VolumeFs {
             true => self.replica.sync_open(node.0, open.opened.session)?,
             false => self.replica.sync_file(node.0)?,
         }
-        open.undone.check(&self.replica)
+        open.errseq.check(&self.replica)
     }
 
     async fn opendir(&self, _request: &Request<'_>, node: NodeId, _args: OpenArgs) -> Result<Opened, Errno> {
@@ -478,12 +483,12 @@ impl FileSystem for VolumeFs {
         _data_only: bool,
     ) -> Result<(), Errno> {
         self.replica.sync()?;
-        self.directories.get(handle)?.undone.check(&self.replica)
+        self.directories.get(handle)?.errseq.check(&self.replica)
     }
 
     async fn syncfs(&self, _request: &Request<'_>) -> Result<(), Errno> {
         self.replica.sync()?;
-        self.undone.check(&self.replica)
+        self.errseq.check(&self.replica)
     }
 
     async fn statfs(&self, _request: &Request<'_>, _node: NodeId) -> Result<StatFs, Errno> {
@@ -544,8 +549,8 @@ impl FileSystem for VolumeFs {
         if is_refused(name.to_bytes()) {
             return Err(Errno::OPNOTSUPP);
         }
-        if is_past(node) {
-            let value = self.xattrs_past(node)?.remove(name.to_bytes()).ok_or(Errno::NODATA)?;
+        if is_historic(node) {
+            let value = self.historic_xattrs(node)?.remove(name.to_bytes()).ok_or(Errno::NODATA)?;
             return XattrReply::fit(value, size);
         }
         XattrReply::fit(self.replica.xattr(node.0, name.to_bytes())?, size)
@@ -553,8 +558,8 @@ impl FileSystem for VolumeFs {
 
     async fn listxattr(&self, request: &Request<'_>, node: NodeId, size: u32) -> Result<XattrReply, Errno> {
         let mut list = Vec::new();
-        let names = match is_past(node) {
-            true => self.xattrs_past(node)?.into_keys().collect(),
+        let names = match is_historic(node) {
+            true => self.historic_xattrs(node)?.into_keys().collect(),
             false => self.replica.xattr_names(node.0)?,
         };
         for name in names {
@@ -592,9 +597,9 @@ impl FileSystem for VolumeFs {
         offset: u64,
         whence: Whence,
     ) -> Result<u64, Errno> {
-        if is_past(node) {
-            let open = self.past_files.get(handle)?;
-            let whole = self.bring_past(&open, 0..u64::MAX)?;
+        if is_historic(node) {
+            let open = self.historic_files.get(handle)?;
+            let whole = self.fetch_historic(&open, 0..u64::MAX)?;
             return open_file::seek_in(&whole, offset, whence == Whence::Hole);
         }
         open_file::seek(&*self.files.get(handle)?, offset, whence == Whence::Hole)

@@ -17,7 +17,7 @@ use shunt_fuse::{Entry, Errno, Expiry, NodeId, Opened};
 use shunt_volume::history::{PointInTime, View};
 use shunt_volume::id::Seq;
 use shunt_volume::object::{Kind, VersionedObject};
-use shunt_volume::replica::{Dirty, Fetcher, Inode, Listed, State};
+use shunt_volume::replica::{CacheState, DirEntry, Dirty, Fetcher, Inode};
 
 use crate::VolumeFs;
 use crate::open_file::errno;
@@ -26,53 +26,53 @@ use crate::open_file::errno;
 pub(crate) const HISTORY: &[u8] = shunt_volume::history::HISTORY.as_bytes();
 
 /// First inode number of historical objects; a replica's own numbers never reach it.
-const FIRST: u64 = 1 << 62;
+const FIRST_HISTORIC_INO: u64 = 1 << 62;
 
 /// A history entry has the inode number of its directory with this bit set.
-const OF_HISTORY: u64 = 1 << 61;
+const HISTORY_DIR_BIT: u64 = 1 << 61;
 
 /// The history of a volume, as shown in a mount.
-pub(crate) struct Past {
+pub(crate) struct HistoryFs {
     view: View,
     contents: Arc<dyn Fetcher>,
     /// Historical inodes that the kernel holds, by number, with their lookup counts.
-    told: Mutex<HashMap<u64, (Inode, u64)>>,
+    lookups: Mutex<HashMap<u64, (Inode, u64)>>,
 }
 
 /// An open historical file: an unlinked file, filled as it is read.
-pub(crate) struct PastFile {
+pub(crate) struct HistoricFile {
     stored: VersionedObject,
     data: Arc<OwnedFd>,
     file: File,
-    here: Mutex<Vec<Range<u64>>>,
+    present: Mutex<Vec<Range<u64>>>,
 }
 
-pub(crate) fn is_past(node: NodeId) -> bool {
-    node.0 >= OF_HISTORY
+pub(crate) fn is_historic(node: NodeId) -> bool {
+    node.0 >= HISTORY_DIR_BIT
 }
 
 /// Returns the directory whose history entry this is.
 fn whose_history(node: NodeId) -> Option<u64> {
-    (OF_HISTORY..FIRST).contains(&node.0).then_some(node.0 & !OF_HISTORY)
+    (HISTORY_DIR_BIT..FIRST_HISTORIC_INO).contains(&node.0).then_some(node.0 & !HISTORY_DIR_BIT)
 }
 
 /// Checks that a name is free for new files.
 ///
 /// # Errors
 /// EPERM for the history entry.
-pub(crate) fn free(name: &[u8]) -> Result<&[u8], Errno> {
+pub(crate) fn ensure_not_reserved(name: &[u8]) -> Result<&[u8], Errno> {
     if name == HISTORY { Err(Errno::PERM) } else { Ok(name) }
 }
 
 /// Returns the inode number of a node that can be changed, or EROFS for a historical one.
-pub(crate) fn live(node: NodeId) -> Result<u64, Errno> {
-    if is_past(node) { Err(Errno::ROFS) } else { Ok(node.0) }
+pub(crate) fn ensure_live(node: NodeId) -> Result<u64, Errno> {
+    if is_historic(node) { Err(Errno::ROFS) } else { Ok(node.0) }
 }
 
 impl VolumeFs {
     /// Like [`live`], and also EROFS while the mount is read-only.
     pub(crate) fn changeable(&self, node: NodeId) -> Result<u64, Errno> {
-        if (self.is_read_only)() { Err(Errno::ROFS) } else { live(node) }
+        if (self.is_read_only)() { Err(Errno::ROFS) } else { ensure_live(node) }
     }
 }
 
@@ -89,7 +89,7 @@ pub(crate) fn removed<T>(name: &[u8], done: Result<T, Errno>) -> Result<T, Errno
 fn number(stored: &VersionedObject, at: Seq) -> u64 {
     let mut hasher = DefaultHasher::new();
     (stored.object.id, at).hash(&mut hasher);
-    FIRST | hasher.finish() >> 2
+    FIRST_HISTORIC_INO | hasher.finish() >> 2
 }
 
 /// Builds the inode of a historical object. Its generation is the commit of the view.
@@ -106,7 +106,7 @@ fn node(stored: &VersionedObject, at: Seq) -> Inode {
         changed: object.modified,
         target: Arc::from(&object.target[..]),
         size: object.content.size.max(object.target.len() as u64),
-        state: State::Complete,
+        state: CacheState::Complete,
         maybe_dirty: false,
         links: stored.links.max(1),
         subdirs: 0,
@@ -119,40 +119,40 @@ fn node(stored: &VersionedObject, at: Seq) -> Inode {
     }
 }
 
-impl Past {
+impl HistoryFs {
     pub(crate) fn new(view: View, contents: Arc<dyn Fetcher>) -> Self {
-        Self { view, contents, told: Mutex::default() }
+        Self { view, contents, lookups: Mutex::default() }
     }
 
-    pub(crate) fn hold(&self, node: &Inode) {
-        self.told.lock().entry(node.ino).or_insert_with(|| (node.clone(), 0)).1 += 1;
+    pub(crate) fn add_lookup(&self, node: &Inode) {
+        self.lookups.lock().entry(node.ino).or_insert_with(|| (node.clone(), 0)).1 += 1;
     }
 
-    pub(crate) fn release(&self, num: u64, uses: u64) {
-        let mut told = self.told.lock();
-        if let Some((_, count)) = told.get_mut(&num) {
+    pub(crate) fn remove_lookups(&self, num: u64, uses: u64) {
+        let mut lookups = self.lookups.lock();
+        if let Some((_, count)) = lookups.get_mut(&num) {
             *count = count.saturating_sub(uses);
             if *count == 0 {
-                told.remove(&num);
+                lookups.remove(&num);
             }
         }
     }
 
     fn get(&self, num: u64) -> Result<Inode, Errno> {
-        self.told.lock().get(&num).map(|(node, _)| node.clone()).ok_or(Errno::STALE)
+        self.lookups.lock().get(&num).map(|(node, _)| node.clone()).ok_or(Errno::STALE)
     }
 }
 
 impl VolumeFs {
-    /// Returns the history, or ENETUNREACH while the store is unreachable or offline mode is on.
-    fn past(&self) -> Result<&Past, Errno> {
-        let past = self.past.as_ref().ok_or(Errno::STALE)?;
+    /// What was; not while the store cannot be reached, or is to be left alone.
+    fn reachable_history(&self) -> Result<&HistoryFs, Errno> {
+        let past = self.history.as_ref().ok_or(Errno::STALE)?;
         if past.contents.is_reachable() { Ok(past) } else { Err(Errno::NETUNREACH) }
     }
 
     /// Returns an inode, current or historical.
     pub(crate) fn node(&self, node: NodeId) -> Result<Inode, Errno> {
-        match (&self.past, is_past(node)) {
+        match (&self.history, is_historic(node)) {
             (Some(past), true) => past.get(node.0),
             _ => self.replica.get(node.0),
         }
@@ -160,18 +160,18 @@ impl VolumeFs {
 
     /// Returns the entry of a historical inode, and increments its lookup count.
     pub(crate) fn entry_then(&self, node: &Inode) -> Entry {
-        if let Some(past) = &self.past {
-            past.hold(node);
+        if let Some(past) = &self.history {
+            past.add_lookup(node);
         }
-        self.held_entry(node)
+        self.build_entry(node)
     }
 
     /// Looks up a name in a historical directory.
-    pub(crate) fn lookup_past(&self, parent: NodeId, name: &[u8]) -> Result<Entry, Errno> {
+    pub(crate) fn lookup_historic(&self, parent: NodeId, name: &[u8]) -> Result<Entry, Errno> {
         if let Some(num) = whose_history(parent) {
             let then = match name {
                 b"." => Some(self.history(num)?),
-                b".." => Some(self.held_entry(&self.replica.get(num)?)),
+                b".." => Some(self.build_entry(&self.replica.get(num)?)),
                 name => match PointInTime::parse(name) {
                     Some(when) => self.lookup_then(num, b"", when)?,
                     None => match PointInTime::split(name) {
@@ -187,7 +187,7 @@ impl VolumeFs {
             return Ok(self.entry_then(&directory));
         }
         let at = Seq(directory.generation);
-        match self.past()?.view.child(directory.id, name, at) {
+        match self.reachable_history()?.view.child(directory.id, name, at) {
             Ok(stored) => Ok(self.entry_then(&node(&stored, at))),
             Err(Errno::NOENT) => Ok(Entry::absent(Expiry::NEVER_CACHED)),
             Err(errno) => Err(errno),
@@ -197,16 +197,16 @@ impl VolumeFs {
     /// Returns the history entry of a directory.
     fn history(&self, num: u64) -> Result<Entry, Errno> {
         let directory = self.replica.get(num)?;
-        let node = Inode { ino: OF_HISTORY | num, mode: 0o555, subdirs: 0, xattrs: false, ..directory };
+        let node = Inode { ino: HISTORY_DIR_BIT | num, mode: 0o555, subdirs: 0, xattrs: false, ..directory };
         Ok(self.entry_then(&node))
     }
 
     /// Looks up a name that does not exist, but may name a historical object.
     pub(crate) fn lookup_absent(&self, parent: NodeId, name: &[u8]) -> Result<Option<Entry>, Errno> {
         match PointInTime::split(name) {
-            _ if self.past.is_none() => Ok(None),
+            _ if self.history.is_none() => Ok(None),
             _ if name == HISTORY => self.history(parent.0).map(Some),
-            Some((name, when)) if self.at_names || (self.is_read_only)() => {
+            Some((name, when)) if self.timestamped_names || (self.is_read_only)() => {
                 self.lookup_then(parent.0, name, when)
             }
             _ => Ok(None),
@@ -216,7 +216,7 @@ impl VolumeFs {
     /// Looks up an entry of a directory at a point in time, or the directory itself if the name is empty.
     fn lookup_then(&self, parent: u64, name: &[u8], when: PointInTime) -> Result<Option<Entry>, Errno> {
         let directory = self.replica.get(parent)?;
-        let view = &self.past()?.view;
+        let view = &self.reachable_history()?.view;
         let found = view.seq(when).and_then(|at| {
             let stored = match name {
                 b"" => view.object(directory.id, at)?,
@@ -236,8 +236,8 @@ impl VolumeFs {
     }
 
     /// Returns the dentries of a directory in name order, after a given name.
-    pub(crate) fn page(&self, directory: u64, after: &[u8], most: usize) -> Result<Vec<Listed>, Errno> {
-        if !is_past(NodeId(directory)) {
+    pub(crate) fn page(&self, directory: u64, after: &[u8], most: usize) -> Result<Vec<DirEntry>, Errno> {
+        if !is_historic(NodeId(directory)) {
             return self.replica.list(directory, after, most);
         }
         // A history entry has infinitely many names, so it lists none.
@@ -249,11 +249,11 @@ impl VolumeFs {
             return Err(Errno::NOTDIR);
         }
         let at = Seq(directory.generation);
-        let found = self.past()?.view.list(directory.id, at, after, most)?;
-        Ok(found.into_iter().map(|(name, stored)| Listed { node: node(&stored, at), name }).collect())
+        let found = self.reachable_history()?.view.list(directory.id, at, after, most)?;
+        Ok(found.into_iter().map(|(name, stored)| DirEntry { node: node(&stored, at), name }).collect())
     }
 
-    pub(crate) fn open_past(&self, num: NodeId, flags: u32) -> Result<Opened, Errno> {
+    pub(crate) fn open_historic(&self, num: NodeId, flags: u32) -> Result<Opened, Errno> {
         let flags = OFlags::from_bits_retain(flags);
         if flags.intersects(OFlags::WRONLY | OFlags::RDWR | OFlags::TRUNC) {
             return Err(Errno::ROFS);
@@ -262,7 +262,7 @@ impl VolumeFs {
         if node.kind != Kind::Regular {
             return Err(Errno::INVAL);
         }
-        let stored = self.past()?.view.object(node.id, Seq(node.generation))?;
+        let stored = self.reachable_history()?.view.object(node.id, Seq(node.generation))?;
         let file = rustix::fs::open(
             self.replica.directory(),
             OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC,
@@ -271,15 +271,20 @@ impl VolumeFs {
         let file = File::from(file);
         file.set_len(stored.object.content.size).map_err(errno)?;
         let data = Arc::new(file.try_clone().map_err(errno)?.into());
-        let (handle, _) = self.past_files.add(PastFile { stored, data, file, here: Mutex::default() });
+        let (handle, _) =
+            self.historic_files.add(HistoricFile { stored, data, file, present: Mutex::default() });
         Ok(Opened::cached(handle).no_flush())
     }
 
     /// Ensures that a range of a historical file is present, and returns the file.
-    pub(crate) fn bring_past(&self, open: &PastFile, range: Range<u64>) -> Result<Arc<OwnedFd>, Errno> {
+    pub(crate) fn fetch_historic(
+        &self,
+        open: &HistoricFile,
+        range: Range<u64>,
+    ) -> Result<Arc<OwnedFd>, Errno> {
         let content = &open.stored.object.content;
         let (mut at, end) = (range.start, range.end.min(content.size));
-        let mut here = open.here.lock();
+        let mut here = open.present.lock();
         while at < end {
             if let Some(there) = here.iter().find(|there| there.contains(&at)) {
                 at = there.end;
@@ -287,8 +292,12 @@ impl VolumeFs {
             }
             let next = here.iter().map(|there| there.start).filter(|start| *start > at).min();
             let wanted = at..next.unwrap_or(end).min(end);
-            let brought =
-                self.past()?.contents.fetch(open.stored.object.id, content, wanted.clone(), &open.file)?;
+            let brought = self.reachable_history()?.contents.fetch(
+                open.stored.object.id,
+                content,
+                wanted.clone(),
+                &open.file,
+            )?;
             if brought.start > wanted.start || brought.end <= wanted.start {
                 return Err(Errno::IO);
             }
@@ -307,7 +316,7 @@ impl VolumeFs {
     }
 
     /// Returns the extended attributes of a historical inode.
-    pub(crate) fn xattrs_past(
+    pub(crate) fn historic_xattrs(
         &self,
         num: NodeId,
     ) -> Result<std::collections::BTreeMap<Vec<u8>, Vec<u8>>, Errno> {
@@ -315,6 +324,6 @@ impl VolumeFs {
         if !node.xattrs {
             return Ok(Default::default());
         }
-        Ok(self.past()?.view.object(node.id, Seq(node.generation))?.object.xattrs)
+        Ok(self.reachable_history()?.view.object(node.id, Seq(node.generation))?.object.xattrs)
     }
 }

@@ -3,12 +3,12 @@
 
 use shunt_fuse::{Attributes, Errno, Request};
 use shunt_volume::object::Kind;
-use shunt_volume::replica::{Inode, New, SetAttr, State};
+use shunt_volume::replica::{CacheState, Inode, NewObject, SetAttr};
 
 use crate::{VolumeFs, convert};
 
 /// Smaller files are not checked for holes.
-const WITH_HOLES: u64 = 64 << 10;
+const MIN_SPARSE_BYTES: u64 = 64 << 10;
 
 /// Maps user and group ids of the volume to ids of this node, and back.
 pub trait Owners: Send + Sync {
@@ -23,11 +23,11 @@ pub trait Owners: Send + Sync {
 }
 
 impl VolumeFs {
-    pub(crate) fn shown(&self, node: &Inode) -> Attributes {
+    pub(crate) fn mapped_attributes(&self, node: &Inode) -> Attributes {
         let mut attributes = convert::attributes(node);
         // The holes of an incomplete file are unknown.
-        if node.is_regular() && node.state == State::Complete && node.size >= WITH_HOLES {
-            let here = self.replica.blocks_here(node.ino);
+        if node.is_regular() && node.state == CacheState::Complete && node.size >= MIN_SPARSE_BYTES {
+            let here = self.replica.cached_blocks(node.ino);
             attributes.blocks = here.map_or(attributes.blocks, |here| here.min(attributes.blocks));
         }
         if let Some(owners) = &self.owners {
@@ -57,7 +57,7 @@ impl VolumeFs {
         kind: Kind,
         mode: u32,
         target: &'a [u8],
-    ) -> Result<New<'a>, Errno> {
+    ) -> Result<NewObject<'a>, Errno> {
         let mut new = convert::new(request, kind, mode, target);
         new.owner.0 = self.user(new.owner.0)?;
         new.group.0 = self.group(new.group.0)?;

@@ -14,7 +14,7 @@ pub(crate) struct RemovedDirGenerations(Mutex<HashMap<u64, u64>>);
 
 impl RemovedDirGenerations {
     /// Records that the reply to a removal is about to be sent.
-    pub(crate) fn note(&self, num: u64) {
+    pub(crate) fn record_removal(&self, num: u64) {
         *self.0.lock().entry(num).or_default() += 1;
     }
 

@@ -77,8 +77,8 @@ impl VolumeFs {
             false => None,
         };
         let registered = read_only.as_ref().unwrap_or(open.file());
-        if open.maps {
-            self.replica.note_maps(open.num, open.opened.session);
+        if open.maps_writable {
+            self.replica.mark_mapped(open.num, open.opened.session);
         }
         let shared = loop {
             match passthrough.share(NodeId(open.num), registered.as_fd()) {
@@ -89,7 +89,7 @@ impl VolumeFs {
         };
         if let Err(errno) = &shared
             && *errno != Errno::BUSY
-            && !self.refused.swap(true, Ordering::Relaxed)
+            && !self.passthrough_refused.swap(true, Ordering::Relaxed)
         {
             tracing::warn!(%errno, "data goes through the daemon");
         }

@@ -53,56 +53,56 @@ pub struct VolumeFs {
     replica: Arc<Replica>,
     name: String,
     runner: Option<Arc<Runner>>,
-    tender: Option<CacheManager>,
+    cache_manager: Option<CacheManager>,
     leases: Option<Arc<Leases>>,
     locks: Option<locks::Locks>,
     owners: Option<Box<dyn Owners>>,
-    from: Option<Arc<StoreFetcher>>,
+    fetcher: Option<Arc<StoreFetcher>>,
     files: Handles<open_file::OpenFile>,
     directories: Handles<readdir::OpenDirectory>,
-    past: Option<history::Past>,
-    past_files: Handles<history::PastFile>,
+    history: Option<history::HistoryFs>,
+    historic_files: Handles<history::HistoricFile>,
     /// `NAME@WHEN` is looked up beside NAME.
-    at_names: bool,
+    timestamped_names: bool,
     passthrough: bool,
     trusts_open_flags: bool,
     is_read_only: Box<dyn Fn() -> bool + Send + Sync>,
-    sessions: Arc<open_versions::OpenVersions>,
-    mapped: Arc<writable_mappings::WritableMappings>,
-    dead: inode_generation::RemovedDirGenerations,
+    versions: Arc<open_versions::OpenVersions>,
+    mappings: Arc<writable_mappings::WritableMappings>,
+    removed_dirs: inode_generation::RemovedDirGenerations,
     /// A refused backing file was already logged.
-    refused: AtomicBool,
-    undone: errseq::ErrSeq,
+    passthrough_refused: AtomicBool,
+    errseq: errseq::ErrSeq,
     /// The kernel cannot expire all names at once.
-    keeps_names: Arc<AtomicBool>,
+    lacks_invalidate_all: Arc<AtomicBool>,
 }
 
 impl VolumeFs {
     /// Serves a replica, with no optional components.
     pub fn new(replica: Arc<Replica>) -> Self {
         Self {
-            mapped: writable_mappings::WritableMappings::new(replica.clone()),
-            undone: errseq::ErrSeq::new(&replica),
+            mappings: writable_mappings::WritableMappings::new(replica.clone()),
+            errseq: errseq::ErrSeq::new(&replica),
             replica,
             name: String::new(),
             runner: None,
-            tender: None,
+            cache_manager: None,
             leases: None,
             locks: None,
             owners: None,
-            from: None,
+            fetcher: None,
             files: Handles::default(),
             directories: Handles::default(),
-            past: None,
-            past_files: Handles::default(),
-            at_names: false,
+            history: None,
+            historic_files: Handles::default(),
+            timestamped_names: false,
             passthrough: true,
             trusts_open_flags: false,
             is_read_only: Box::new(|| false),
-            sessions: Arc::default(),
-            dead: inode_generation::RemovedDirGenerations::default(),
-            refused: AtomicBool::new(false),
-            keeps_names: Arc::default(),
+            versions: Arc::default(),
+            removed_dirs: inode_generation::RemovedDirGenerations::default(),
+            passthrough_refused: AtomicBool::new(false),
+            lacks_invalidate_all: Arc::default(),
         }
     }
 
@@ -131,14 +131,14 @@ impl VolumeFs {
 
     /// Shows earlier versions in the entry [`HISTORY`](shunt_volume::history::HISTORY) of each directory, with contents from a
     /// fetcher.
-    pub fn with_past(mut self, view: View, contents: Arc<dyn Fetcher>) -> Self {
-        self.past = Some(history::Past::new(view, contents));
+    pub fn with_history(mut self, view: View, contents: Arc<dyn Fetcher>) -> Self {
+        self.history = Some(history::HistoryFs::new(view, contents));
         self
     }
 
     /// Also shows earlier versions as `NAME@WHEN` beside NAME. New files cannot have such names then.
-    pub fn with_at_names(mut self, shown: bool) -> Self {
-        self.at_names = shown;
+    pub fn with_timestamped_names(mut self, shown: bool) -> Self {
+        self.timestamped_names = shown;
         self
     }
 
@@ -160,19 +160,19 @@ impl VolumeFs {
     }
 
     /// Maps users and groups of the volume to other ids. An id that does not map back to itself cannot own anything: EOVERFLOW.
-    pub fn owned_as(mut self, owners: Box<dyn Owners>) -> Self {
+    pub fn with_owners(mut self, owners: Box<dyn Owners>) -> Self {
         self.owners = Some(owners);
         self
     }
 
     /// Sets the leases through which peers learn of changes.
-    pub fn leased_by(mut self, leases: Arc<Leases>) -> Self {
+    pub fn with_leases(mut self, leases: Arc<Leases>) -> Self {
         self.leases = Some(leases);
         self
     }
 
     /// Makes file locks hold on all connected nodes. Call it after [`leased_by`](Self::leased_by).
-    pub fn locking_for_all(mut self) -> Self {
+    pub fn with_cluster_locks(mut self) -> Self {
         self.locks = self.leases.clone().map(locks::Locks::new);
         self
     }
@@ -188,25 +188,25 @@ impl VolumeFs {
     }
 
     /// Sets the cache manager, which fetches and evicts contents.
-    pub fn with_cache_manager(mut self, tender: CacheManager) -> Self {
-        self.tender = Some(tender);
+    pub fn with_cache_manager(mut self, cache_manager: CacheManager) -> Self {
+        self.cache_manager = Some(cache_manager);
         self
     }
 
     /// Sets the store from which contents are fetched.
-    pub fn with_fetcher(mut self, from: Arc<StoreFetcher>) -> Self {
-        self.from = Some(from);
+    pub fn with_fetcher(mut self, fetcher: Arc<StoreFetcher>) -> Self {
+        self.fetcher = Some(fetcher);
         self
     }
 
     /// Returns the store from which contents are fetched, if set.
-    pub fn from_store(&self) -> Option<&StoreFetcher> {
-        self.from.as_deref()
+    pub fn fetcher(&self) -> Option<&StoreFetcher> {
+        self.fetcher.as_deref()
     }
 
     /// Returns the cache manager, if set.
-    pub fn tender(&self) -> Option<&CacheManager> {
-        self.tender.as_ref()
+    pub fn cache_manager(&self) -> Option<&CacheManager> {
+        self.cache_manager.as_ref()
     }
 
     /// Returns the replica.
@@ -226,7 +226,7 @@ impl VolumeFs {
             | Capabilities::AUTO_INVAL_DATA
             | Capabilities::DO_READDIRPLUS
             | Capabilities::READDIRPLUS_AUTO;
-        let config = Config::new(Profile::Passthrough).want(wanted);
+        let config = Config::new(Profile::Passthrough).request(wanted);
         let locks = Capabilities::POSIX_LOCKS | Capabilities::FLOCK_LOCKS;
         let config = if self.locks.is_some() { config.require(locks) } else { config };
         let config = if self.trusts_open_flags { config.trust_open_flags() } else { config };

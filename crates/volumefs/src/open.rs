@@ -32,21 +32,31 @@ impl VolumeFs {
             self.changeable(NodeId(node.ino))?;
         }
         let opened = self.replica.open_file(node.ino, writes, false)?;
-        self.sessions.add(node.ino, opened.session);
-        let is_only_version = self.sessions.wait_for_older(node.ino, opened.session).await;
+        self.versions.add(node.ino, opened.session);
+        let is_only_version = self.versions.wait_for_older(node.ino, opened.session).await;
         if is_known {
             self.wait_for_invalidations(request, NodeId(node.ino)).await;
         }
         let maps = flags & OFlags::RWMODE == OFlags::RDWR;
         if maps {
-            self.mapped.opened(node.ino);
+            self.mappings.opened(node.ino);
         }
         let complete = opened.complete;
-        let undone = ErrSeq::new(&self.replica);
-        let (here, buffered, known, data) = Default::default();
+        let errseq = ErrSeq::new(&self.replica);
+        let (present, buffered, size_epoch, data) = Default::default();
         let published = Mutex::default();
-        let open =
-            OpenFile { num: node.ino, writes, maps, opened, data, here, buffered, known, published, undone };
+        let open = OpenFile {
+            num: node.ino,
+            writes,
+            maps_writable: maps,
+            opened,
+            data,
+            present,
+            buffered,
+            size_epoch,
+            published,
+            errseq,
+        };
         // A FLUSH is worth its cost only if peers may connect before the file is closed.
         let flushes = writes && self.leases.is_some();
         if flushes {
@@ -68,7 +78,8 @@ impl VolumeFs {
             complete,
             writes,
             is_only_version,
-            is_invalidating: !matches!(backing, Some(Ok(_))) && self.sessions.has_news(node.ino),
+            is_invalidating: !matches!(backing, Some(Ok(_)))
+                && self.versions.was_recently_invalidated(node.ino),
             maps_direct: granted.contains(Capabilities::DIRECT_IO_ALLOW_MMAP),
         };
         let served = facts.mode(handle, backing);
@@ -77,13 +88,13 @@ impl VolumeFs {
     }
 
     pub(crate) async fn close(&self, open: Arc<OpenFile>) {
-        let OpenFile { num, writes, maps, ref opened, .. } = *open;
+        let OpenFile { num, writes, maps_writable, ref opened, .. } = *open;
         let session = opened.session;
-        self.sessions.remove(num, session);
+        self.versions.remove(num, session);
         // Closes the descriptor that the file was written through.
         drop(open);
         match writes {
-            true => self.mapped.close(num, session, maps, self.leases.clone()).await,
+            true => self.mappings.close(num, session, maps_writable, self.leases.clone()).await,
             false => drop(self.replica.release_open(num, false, session)),
         }
     }
@@ -95,12 +106,12 @@ impl VolumeFs {
         }
         let (num, session) = (open.num, open.opened.session);
         let range: Range<u64> = offset..offset.saturating_add(length);
-        let here = open.here.lock().clone();
+        let here = open.present.lock().clone();
         if here.start <= range.start && range.end <= here.end {
             return self.replica.read_on(num, session, &range);
         }
         let around = self.replica.ensure_open_present(num, session, range)?;
-        *open.here.lock() = around;
+        *open.present.lock() = around;
         Ok(())
     }
 }

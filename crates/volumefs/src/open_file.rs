@@ -21,20 +21,20 @@ pub(crate) struct OpenFile {
     pub(crate) num: u64,
     pub(crate) writes: bool,
     /// The open permits a writable mapping.
-    pub(crate) maps: bool,
+    pub(crate) maps_writable: bool,
     pub(crate) opened: replica::Opened,
     /// Duplicate of `opened.file` for replies that carry data, made on demand: most files are never read through the daemon.
     pub(crate) data: OnceLock<Arc<OwnedFd>>,
     /// Range known to be present, around the last read.
-    pub(crate) here: Mutex<Range<u64>>,
+    pub(crate) present: Mutex<Range<u64>>,
     /// The kernel reads the file through its page cache, up to the length that it knows.
     pub(crate) buffered: AtomicBool,
     /// Number of foreign lengths reported to the kernel, plus one, when the kernel last certainly knew the length of this
     /// version.
-    pub(crate) known: AtomicU64,
+    pub(crate) size_epoch: AtomicU64,
     /// State of the file as last published to peers.
-    pub(crate) published: Mutex<Option<Stamp>>,
-    pub(crate) undone: ErrSeq,
+    pub(crate) published: Mutex<Option<FileStamp>>,
+    pub(crate) errseq: ErrSeq,
 }
 
 impl OpenFile {
@@ -52,13 +52,13 @@ impl OpenFile {
 }
 
 /// Size and mtime of a file, which change when it is written.
-pub(crate) type Stamp = (u64, i64, i64);
+pub(crate) type FileStamp = (u64, i64, i64);
 
-pub(crate) fn stamp(open: &OpenFile) -> Result<Stamp, Errno> {
+pub(crate) fn stamp(open: &OpenFile) -> Result<FileStamp, Errno> {
     stamp_of(open.file())
 }
 
-pub(crate) fn stamp_of(file: &File) -> Result<Stamp, Errno> {
+pub(crate) fn stamp_of(file: &File) -> Result<FileStamp, Errno> {
     let metadata = file.metadata().map_err(errno)?;
     Ok((metadata.len(), metadata.mtime(), metadata.mtime_nsec()))
 }

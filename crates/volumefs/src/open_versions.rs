@@ -17,14 +17,14 @@ use crate::recent_invalidations::RecentInvalidations;
 const MAX_WAIT_STEPS: u32 = 300;
 /// Maximum wait where only opens are left that were waited for before: each of those may just have ended, too.
 const MAX_WAIT_STEPS_OF_READERS: u32 = 20;
-const STEP: Duration = Duration::from_millis(1);
+const WAIT_INTERVAL: Duration = Duration::from_millis(1);
 
 #[derive(Debug, Clone, Copy)]
 struct Opens {
     session: u64,
     count: u32,
     /// A wait for its end has timed out.
-    stays: bool,
+    timed_out: bool,
 }
 
 /// The opens of a file, by version, and what the kernel was told about it.
@@ -32,16 +32,16 @@ struct Opens {
 struct File {
     opens: Vec<Opens>,
     /// Time of the last invalidation sent to the kernel.
-    told: Option<Instant>,
+    invalidated_at: Option<Instant>,
     /// Number of times that the kernel was told the length of a version other than an open one.
-    lengths: u64,
+    size_replies: u64,
 }
 
 /// Table of open versions by inode number.
 #[derive(Default)]
 pub(crate) struct OpenVersions {
     files: Mutex<HashMap<u64, File>>,
-    news: RecentInvalidations,
+    invalidations: RecentInvalidations,
 }
 
 impl OpenVersions {
@@ -50,7 +50,7 @@ impl OpenVersions {
         let all = &mut files.entry(num).or_default().opens;
         match all.iter_mut().find(|opens| opens.session == session) {
             Some(opens) => opens.count += 1,
-            None => all.push(Opens { session, count: 1, stays: false }),
+            None => all.push(Opens { session, count: 1, timed_out: false }),
         }
     }
 
@@ -67,40 +67,40 @@ impl OpenVersions {
     }
 
     /// Returns the open versions of a file.
-    fn of(&self, num: u64) -> Vec<u64> {
+    fn open_sessions(&self, num: u64) -> Vec<u64> {
         let files = self.files.lock();
         files.get(&num).map(|file| file.opens.iter().map(|opens| opens.session).collect()).unwrap_or_default()
     }
 
     /// Records that the kernel is about to get an invalidation for a file.
-    pub(crate) fn telling(&self, num: u64) {
-        self.news.note(num);
+    pub(crate) fn mark_invalidated(&self, num: u64) {
+        self.invalidations.record(num);
         if let Some(file) = self.files.lock().get_mut(&num) {
-            file.told = Some(Instant::now());
+            file.invalidated_at = Some(Instant::now());
         }
     }
 
     /// Reports whether an invalidation was sent a moment ago, even if nobody has the file open.
-    pub(crate) fn has_news(&self, num: u64) -> bool {
-        self.news.are_fresh(num)
+    pub(crate) fn was_recently_invalidated(&self, num: u64) -> bool {
+        self.invalidations.is_recent(num)
     }
 
     /// Records that the kernel is about to get the length of the latest version. Returns whether an older one is open.
-    pub(crate) fn telling_length(&self, num: u64, is_latest: impl Fn(u64) -> bool) -> bool {
+    pub(crate) fn mark_size_reply(&self, num: u64, is_latest: impl Fn(u64) -> bool) -> bool {
         // Not under the lock: `is_latest` may wait for a thread that sends invalidations.
-        let open = self.of(num);
+        let open = self.open_sessions(num);
         let has_older = !open.iter().all(|session| is_latest(*session));
         if has_older && let Some(file) = self.files.lock().get_mut(&num) {
-            file.lengths += 1;
+            file.size_replies += 1;
         }
         has_older
     }
 
     /// Returns the time since the last invalidation of an open file, and the number of foreign lengths sent.
-    pub(crate) fn news(&self, num: u64) -> (Option<Duration>, u64) {
+    pub(crate) fn invalidation_state(&self, num: u64) -> (Option<Duration>, u64) {
         let files = self.files.lock();
         let Some(file) = files.get(&num) else { return (None, 0) };
-        (file.told.map(|told| told.elapsed()), file.lengths)
+        (file.invalidated_at.map(|at| at.elapsed()), file.size_replies)
     }
 
     /// Returns whether an older version is open, and whether it is worth waiting for one of them.
@@ -108,7 +108,7 @@ impl OpenVersions {
         let files = self.files.lock();
         let all = files.get(&num).map_or(&[][..], |file| &file.opens);
         let older = all.iter().filter(|opens| opens.session < session);
-        let mut stay = older.map(|opens| opens.stays).peekable();
+        let mut stay = older.map(|opens| opens.timed_out).peekable();
         (stay.peek().is_some(), stay.any(|stays| !stays))
     }
 
@@ -118,14 +118,14 @@ impl OpenVersions {
             match self.older(num, session) {
                 (false, _) => return true,
                 (true, false) if step >= MAX_WAIT_STEPS_OF_READERS => return false,
-                (true, _) => Wait::pause(STEP).await,
+                (true, _) => Wait::pause(WAIT_INTERVAL).await,
             }
         }
         if let Some(file) = self.files.lock().get_mut(&num) {
             file.opens
                 .iter_mut()
                 .filter(|opens| opens.session < session)
-                .for_each(|opens| opens.stays = true);
+                .for_each(|opens| opens.timed_out = true);
         }
         false
     }

@@ -7,81 +7,81 @@ use std::collections::BTreeMap;
 
 use parking_lot::Mutex;
 use shunt_fuse::{DirectoryBuffer, DirectoryPlusBuffer, Errno, FileType, NodeId};
-use shunt_volume::replica::{Listed, Replica};
+use shunt_volume::replica::{DirEntry, Replica};
 
 use crate::errseq::ErrSeq;
-use crate::history::is_past;
+use crate::history::is_historic;
 use crate::{VolumeFs, convert};
 
 /// Number of names fetched at once.
-const TOGETHER: usize = 128;
+const PAGE_NAMES: usize = 128;
 
 /// Offsets of `.` and `..`, which precede the names.
-const DOTS: u64 = 2;
+const DOT_ENTRIES: u64 = 2;
 
 /// An open directory with the names at some offsets.
 pub(crate) struct OpenDirectory {
-    places: Mutex<Places>,
-    pub(crate) undone: ErrSeq,
+    positions: Mutex<Positions>,
+    pub(crate) errseq: ErrSeq,
 }
 
 impl OpenDirectory {
     pub(crate) fn new(replica: &Replica) -> Self {
-        Self { places: Mutex::default(), undone: ErrSeq::new(replica) }
+        Self { positions: Mutex::default(), errseq: ErrSeq::new(replica) }
     }
 }
 
 #[derive(Default)]
-struct Places {
+struct Positions {
     /// Names at every 256th offset, kept until the close.
-    marks: BTreeMap<u64, Vec<u8>>,
+    checkpoints: BTreeMap<u64, Vec<u8>>,
     /// Names of the last replies, each by the offset after it.
     recent: BTreeMap<u64, Vec<u8>>,
 }
 
 /// Number of offsets kept from the last replies.
-const RECENT: usize = 1024;
+const MAX_RECENT_POSITIONS: usize = 1024;
 
-impl Places {
-    fn note(&mut self, place: u64, name: &[u8]) {
+impl Positions {
+    fn record(&mut self, place: u64, name: &[u8]) {
         if place.is_multiple_of(256) {
-            self.marks.insert(place, name.to_vec());
+            self.checkpoints.insert(place, name.to_vec());
         }
         self.recent.insert(place, name.to_vec());
-        if self.recent.len() > RECENT {
+        if self.recent.len() > MAX_RECENT_POSITIONS {
             self.recent.pop_first();
         }
     }
 }
 
-trait Out {
+trait ListingBuffer {
     fn dot(&mut self, name: &[u8], ino: u64, next: u64) -> bool;
     /// Adds an entry. Returns false if there is no room.
-    fn push(&mut self, volume: &VolumeFs, listed: &Listed, applied: u64, next: u64) -> bool;
+    fn push(&mut self, volume: &VolumeFs, listed: &DirEntry, applied: u64, next: u64) -> bool;
 }
 
-impl Out for DirectoryBuffer {
+impl ListingBuffer for DirectoryBuffer {
     fn dot(&mut self, name: &[u8], ino: u64, next: u64) -> bool {
         DirectoryBuffer::push(self, name, ino, FileType::Directory, next)
     }
 
-    fn push(&mut self, _volume: &VolumeFs, listed: &Listed, _applied: u64, next: u64) -> bool {
+    fn push(&mut self, _volume: &VolumeFs, listed: &DirEntry, _applied: u64, next: u64) -> bool {
         let kind = convert::file_type(listed.node.kind);
         DirectoryBuffer::push(self, &listed.name, listed.node.ino, kind, next)
     }
 }
 
-impl Out for DirectoryPlusBuffer {
+impl ListingBuffer for DirectoryPlusBuffer {
     fn dot(&mut self, name: &[u8], ino: u64, next: u64) -> bool {
         self.push_name(name, ino, FileType::Directory, next)
     }
 
-    fn push(&mut self, volume: &VolumeFs, listed: &Listed, applied: u64, next: u64) -> bool {
+    fn push(&mut self, volume: &VolumeFs, listed: &DirEntry, applied: u64, next: u64) -> bool {
         // The lookup count is incremented only for entries that fit.
         if !self.has_room_for(&listed.name) {
             return false;
         }
-        let entry = match is_past(NodeId(listed.node.ino)) {
+        let entry = match is_historic(NodeId(listed.node.ino)) {
             true => volume.entry_then(&listed.node),
             false => volume.entry(&listed.node, applied),
         };
@@ -110,47 +110,53 @@ impl VolumeFs {
         self.list(node.0, open, offset, out)
     }
 
-    fn list(&self, num: u64, open: &OpenDirectory, offset: u64, out: &mut impl Out) -> Result<(), Errno> {
+    fn list(
+        &self,
+        num: u64,
+        open: &OpenDirectory,
+        offset: u64,
+        out: &mut impl ListingBuffer,
+    ) -> Result<(), Errno> {
         if offset == 0 && !out.dot(b".", num, 1) {
             return Ok(());
         }
         if offset <= 1 {
             let parent = self.replica.parent(num).map_or(num, |parent| parent.ino);
-            if !out.dot(b"..", parent, DOTS) {
+            if !out.dot(b"..", parent, DOT_ENTRIES) {
                 return Ok(());
             }
         }
-        let mut places = open.places.lock();
+        let mut positions = open.positions.lock();
         if offset == 0 {
-            *places = Places::default();
+            *positions = Positions::default();
         }
-        let (mut place, mut after) = self.find_place(num, &places, offset.max(DOTS))?;
+        let (mut place, mut after) = self.find_position(num, &positions, offset.max(DOT_ENTRIES))?;
         loop {
             let applied = self.replica.applied();
-            let page = self.page(num, &after, TOGETHER)?;
+            let page = self.page(num, &after, PAGE_NAMES)?;
             for listed in &page {
                 if !out.push(self, listed, applied, place + 1) {
                     return Ok(());
                 }
                 place += 1;
-                places.note(place, &listed.name);
+                positions.record(place, &listed.name);
             }
             match page.last() {
-                Some(last) if page.len() == TOGETHER => after.clone_from(&last.name),
+                Some(last) if page.len() == PAGE_NAMES => after.clone_from(&last.name),
                 _ => return Ok(()),
             }
         }
     }
 
     /// Returns the name before an offset: the nearest known one, advanced from there.
-    fn find_place(&self, num: u64, places: &Places, wanted: u64) -> Result<(u64, Vec<u8>), Errno> {
+    fn find_position(&self, num: u64, positions: &Positions, wanted: u64) -> Result<(u64, Vec<u8>), Errno> {
         let nearest = |names: &BTreeMap<u64, Vec<u8>>| {
             names.range(..=wanted).next_back().map(|(place, name)| (*place, name.clone()))
         };
-        let known = nearest(&places.marks).max(nearest(&places.recent));
-        let (mut place, mut after) = known.unwrap_or((DOTS, Vec::new()));
+        let known = nearest(&positions.checkpoints).max(nearest(&positions.recent));
+        let (mut place, mut after) = known.unwrap_or((DOT_ENTRIES, Vec::new()));
         while place < wanted {
-            let skipped = usize::try_from(wanted - place).unwrap_or(TOGETHER).min(TOGETHER);
+            let skipped = usize::try_from(wanted - place).unwrap_or(PAGE_NAMES).min(PAGE_NAMES);
             let page = self.page(num, &after, skipped)?;
             let Some(last) = page.last() else { break };
             after.clone_from(&last.name);

@@ -10,17 +10,17 @@ use std::time::{Duration, Instant};
 pub(crate) const INVALIDATION_WINDOW: Duration = Duration::from_millis(50);
 
 /// Number of slots. Files that share a slot share their invalidations.
-const FILES: usize = 4096;
+const SLOTS: usize = 4096;
 
 pub(crate) struct RecentInvalidations {
     begun: Instant,
     /// Time of the last invalidation by [`now`](Self::now); 0: never.
-    told: Box<[AtomicU64; FILES]>,
+    times: Box<[AtomicU64; SLOTS]>,
 }
 
 impl Default for RecentInvalidations {
     fn default() -> Self {
-        Self { begun: Instant::now(), told: Box::new([const { AtomicU64::new(0) }; FILES]) }
+        Self { begun: Instant::now(), times: Box::new([const { AtomicU64::new(0) }; SLOTS]) }
     }
 }
 
@@ -30,13 +30,13 @@ impl RecentInvalidations {
         (INVALIDATION_WINDOW + self.begun.elapsed()).as_millis() as u64
     }
 
-    pub(crate) fn note(&self, num: u64) {
-        self.told[num as usize % FILES].store(self.now(), Ordering::Release);
+    pub(crate) fn record(&self, num: u64) {
+        self.times[num as usize % SLOTS].store(self.now(), Ordering::Release);
     }
 
-    pub(crate) fn are_fresh(&self, num: u64) -> bool {
-        let told = self.told[num as usize % FILES].load(Ordering::Acquire);
-        self.now() < told + INVALIDATION_WINDOW.as_millis() as u64
+    pub(crate) fn is_recent(&self, num: u64) -> bool {
+        let time = self.times[num as usize % SLOTS].load(Ordering::Acquire);
+        self.now() < time + INVALIDATION_WINDOW.as_millis() as u64
     }
 }
 
@@ -46,11 +46,11 @@ mod tests {
 
     #[test]
     fn news_are_fresh_for_a_moment() {
-        let news = RecentInvalidations::default();
-        assert!(!news.are_fresh(1), "from the beginning on");
-        news.note(1);
-        assert!(news.are_fresh(1) && !news.are_fresh(2));
+        let invalidations = RecentInvalidations::default();
+        assert!(!invalidations.is_recent(1), "from the beginning on");
+        invalidations.record(1);
+        assert!(invalidations.is_recent(1) && !invalidations.is_recent(2));
         std::thread::sleep(INVALIDATION_WINDOW + Duration::from_millis(1));
-        assert!(!news.are_fresh(1));
+        assert!(!invalidations.is_recent(1));
     }
 }

@@ -43,8 +43,8 @@ impl VolumeFs {
         if !open.buffered.load(Ordering::Relaxed) {
             return Ok(());
         }
-        let (told, lengths) = self.sessions.news(open.num);
-        let is_quiet = match told {
+        let (invalidated, lengths) = self.versions.invalidation_state(open.num);
+        let is_quiet = match invalidated {
             None => true,
             Some(ago) => {
                 ago >= INVALIDATION_WINDOW && request.session().caches().settled(NodeId(open.num)).is_none()
@@ -52,18 +52,18 @@ impl VolumeFs {
         };
         let known = lengths + 1;
         if is_quiet && reads {
-            open.known.store(known, Ordering::Relaxed);
+            open.size_epoch.store(known, Ordering::Relaxed);
         }
-        let is_known = is_quiet || open.known.load(Ordering::Relaxed) == known || !self.is_stale(open);
+        let is_known = is_quiet || open.size_epoch.load(Ordering::Relaxed) == known || !self.is_stale(open);
         if is_known { Ok(()) } else { Err(Errno::STALE) }
     }
 
     /// Waits until the kernel has processed the invalidations for the version that is opened. Otherwise it would show the
     /// length and the pages of an older one, and writes based on that would replace this one.
     pub(crate) async fn wait_for_invalidations(&self, request: &Request<'_>, node: NodeId) {
-        if let Some(told) = request.session().caches().settled(node) {
+        if let Some(settled) = request.session().caches().settled(node) {
             let late = move || tracing::debug!("the kernel does not take in that node {} changed", node.0);
-            Wait::new(async move { told.await.unwrap_or_default() }, INVALIDATION_TIMEOUT, late).await;
+            Wait::new(async move { settled.await.unwrap_or_default() }, INVALIDATION_TIMEOUT, late).await;
         }
     }
 

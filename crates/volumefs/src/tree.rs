@@ -73,7 +73,7 @@ impl TreeFs {
     }
 
     /// Returns the mount points: the paths of the leaf directories.
-    pub fn places(&self) -> Vec<PathBuf> {
+    pub fn mount_points(&self) -> Vec<PathBuf> {
         let directories = self.directories.lock();
         let mut places = Vec::new();
         let mut next = vec![(NodeId::ROOT.0, PathBuf::from("/"))];
@@ -100,7 +100,7 @@ impl TreeFs {
 
     /// Creates these directories, each given as the names from the root down, with their parents, and removes all others. A
     /// directory that stays keeps its inode number. Nothing may be mounted on one that is removed.
-    pub fn show<'a>(&self, places: impl IntoIterator<Item = &'a [String]>) {
+    pub fn set_directories<'a>(&self, places: impl IntoIterator<Item = &'a [String]>) {
         let mut directories = self.directories.lock();
         let mut kept = vec![NodeId::ROOT.0];
         for place in places {
@@ -110,7 +110,7 @@ impl TreeFs {
                 kept.push(at);
             }
         }
-        let gone = directories.keep(kept);
+        let gone = directories.retain(kept);
         drop(directories);
         let Some(caches) = self.caches.get() else { return };
         for (parent, child, name) in gone {
@@ -155,7 +155,7 @@ impl Directories {
     }
 
     /// Removes all directories but `kept`, the deepest first. Returns the parent, number and name of each.
-    fn keep(&mut self, mut kept: Vec<u64>) -> Vec<(u64, u64, Vec<u8>)> {
+    fn retain(&mut self, mut kept: Vec<u64>) -> Vec<(u64, u64, Vec<u8>)> {
         kept.sort_unstable();
         let mut gone = Vec::new();
         for (parent, directory) in &mut self.by_number {
@@ -231,8 +231,8 @@ impl FileSystem for TreeFs {
         }
         let mut names: Vec<_> = directory.names.iter().map(|(name, number)| (*number, name)).collect();
         names.sort_unstable();
-        for (number, name) in names.into_iter().filter(|(number, _)| number + PLACES > offset) {
-            if !out.push(name, number, FileType::Directory, number + PLACES) {
+        for (number, name) in names.into_iter().filter(|(number, _)| number + COOKIE_OFFSET > offset) {
+            if !out.push(name, number, FileType::Directory, number + COOKIE_OFFSET) {
                 break;
             }
         }
@@ -246,7 +246,7 @@ impl FileSystem for TreeFs {
 }
 
 /// Offset after a directory entry, less its inode number: the offsets of the two dots.
-const PLACES: u64 = 2;
+const COOKIE_OFFSET: u64 = 2;
 
 #[cfg(test)]
 mod tests {
@@ -257,7 +257,7 @@ mod tests {
     }
 
     fn show(tree: &TreeFs, at: &[&str]) {
-        tree.show(places(at).iter().map(Vec::as_slice));
+        tree.set_directories(places(at).iter().map(Vec::as_slice));
     }
 
     fn number(tree: &TreeFs, place: &str) -> Option<u64> {
@@ -288,6 +288,6 @@ mod tests {
         let mut directories = Directories { by_number: HashMap::from([(1, Directory::new(1))]), next: 2 };
         let a = directories.enter(1, b"a");
         let b = directories.enter(a, b"b");
-        assert_eq!(directories.keep(vec![1]), [(a, b, b"b".to_vec()), (1, a, b"a".to_vec())]);
+        assert_eq!(directories.retain(vec![1]), [(a, b, b"b".to_vec()), (1, a, b"a".to_vec())]);
     }
 }

@@ -14,16 +14,16 @@ use shunt_fuse::Passthrough;
 use shunt_volume::lease::{Leases, Wait};
 use shunt_volume::replica::Replica;
 
-use crate::open_file::{Stamp, stamp_of};
+use crate::open_file::{FileStamp, stamp_of};
 
 /// First delay before a release is retried, since the kernel closes its backing file a moment after it reported the release.
 /// Each further step doubles it.
 const RELEASE_RETRY_STEP: Duration = Duration::from_millis(1);
-const STEPS: u32 = 3;
+const MAX_RELEASE_RETRIES: u32 = 3;
 /// Interval for checking files that stay mapped after that.
-const LOOK: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Short-lived mappings: up to this age, and checked at this interval.
-const SHORT: (Duration, Duration) = (Duration::from_secs(3), Duration::from_millis(100));
+const RECENT_POLL_INTERVAL: (Duration, Duration) = (Duration::from_secs(3), Duration::from_millis(100));
 
 /// Reports whether a backing file has writers; false where the file system cannot tell.
 fn has_writers(file: &File) -> bool {
@@ -34,17 +34,17 @@ fn has_writers(file: &File) -> bool {
 struct DeferredRelease {
     num: u64,
     session: u64,
-    maps: bool,
+    maps_writable: bool,
     since: Instant,
     /// State of the file when it was last made durable.
-    seen: Option<Stamp>,
+    synced_stamp: Option<FileStamp>,
 }
 
 #[derive(Default)]
 struct State {
     /// Number of opens that permit a writable mapping, by inode, including closed ones with a mapping.
     opens: HashMap<u64, u32>,
-    still: Vec<DeferredRelease>,
+    deferred: Vec<DeferredRelease>,
     has_thread: bool,
 }
 
@@ -68,7 +68,7 @@ impl WritableMappings {
         self.state.lock().opens.contains_key(&num)
     }
 
-    fn ended(&self, num: u64) {
+    fn remove_open(&self, num: u64) {
         let mut state = self.state.lock();
         if let Some(opens) = state.opens.get_mut(&num) {
             *opens -= 1;
@@ -86,21 +86,27 @@ impl WritableMappings {
         maps: bool,
         leases: Option<Arc<Leases>>,
     ) {
-        for step in 0..=STEPS {
+        for step in 0..=MAX_RELEASE_RETRIES {
             if self.try_close(num, session, maps, leases.as_deref()) {
                 return;
             }
-            if step < STEPS {
+            if step < MAX_RELEASE_RETRIES {
                 Wait::pause(RELEASE_RETRY_STEP * (1 << step)).await;
             }
         }
         let mut state = self.state.lock();
-        state.still.push(DeferredRelease { num, session, maps, since: Instant::now(), seen: None });
+        state.deferred.push(DeferredRelease {
+            num,
+            session,
+            maps_writable: maps,
+            since: Instant::now(),
+            synced_stamp: None,
+        });
         if !std::mem::replace(&mut state.has_thread, true) {
             let all = Arc::downgrade(self);
             let started = std::thread::Builder::new()
                 .name("mapped".into())
-                .spawn(move || look_after(&all, leases.as_deref()));
+                .spawn(move || poll_until_done(&all, leases.as_deref()));
             if let Err(error) = started {
                 tracing::error!("nobody looks after files that are mapped: {error}");
                 state.has_thread = false;
@@ -110,14 +116,14 @@ impl WritableMappings {
 
     fn try_close(&self, num: u64, session: u64, maps: bool, leases: Option<&Leases>) -> bool {
         let Some(changed) = self.replica.close_unless_mapped(num, session, has_writers) else { return false };
-        if let Some(leases) = leases.filter(|leases| leases.has_company()) {
+        if let Some(leases) = leases.filter(|leases| leases.has_peers()) {
             leases.closed(num);
         }
         if maps {
-            self.ended(num);
+            self.remove_open(num);
             if changed {
                 // The kernel does not see writes through a mapping in its caches of the file.
-                self.replica.changed_unseen(num);
+                self.replica.invalidate_attributes(num);
             }
         }
         true
@@ -125,30 +131,30 @@ impl WritableMappings {
 
     /// Releases opens whose mapping has ended, and makes writes through the others durable, so that they are pushed. Returns
     /// the time until the next check, or `None` if no mapping is left.
-    fn look(&self, leases: Option<&Leases>) -> Option<Duration> {
-        let mut still = std::mem::take(&mut self.state.lock().still);
-        still.retain_mut(|one| {
-            if self.try_close(one.num, one.session, one.maps, leases) {
+    fn poll(&self, leases: Option<&Leases>) -> Option<Duration> {
+        let mut deferred = std::mem::take(&mut self.state.lock().deferred);
+        deferred.retain_mut(|one| {
+            if self.try_close(one.num, one.session, one.maps_writable, leases) {
                 return false;
             }
             let now = self.replica.open_file_of(one.num, one.session).and_then(|file| stamp_of(&file).ok());
-            if now.is_some() && now != one.seen && self.replica.sync_file(one.num).is_ok() {
-                one.seen = now;
+            if now.is_some() && now != one.synced_stamp && self.replica.sync_file(one.num).is_ok() {
+                one.synced_stamp = now;
             }
             true
         });
-        let is_short = still.iter().any(|one| one.since.elapsed() < SHORT.0);
+        let is_short = deferred.iter().any(|one| one.since.elapsed() < RECENT_POLL_INTERVAL.0);
         let mut state = self.state.lock();
-        state.still.append(&mut still);
-        state.has_thread = !state.still.is_empty();
-        state.has_thread.then_some(if is_short { SHORT.1 } else { LOOK })
+        state.deferred.append(&mut deferred);
+        state.has_thread = !state.deferred.is_empty();
+        state.has_thread.then_some(if is_short { RECENT_POLL_INTERVAL.1 } else { POLL_INTERVAL })
     }
 }
 
-fn look_after(all: &Weak<WritableMappings>, leases: Option<&Leases>) {
-    let mut pause = Some(SHORT.1);
+fn poll_until_done(all: &Weak<WritableMappings>, leases: Option<&Leases>) {
+    let mut pause = Some(RECENT_POLL_INTERVAL.1);
     while let Some(for_so_long) = pause {
         std::thread::sleep(for_so_long);
-        pause = all.upgrade().and_then(|all| all.look(leases));
+        pause = all.upgrade().and_then(|all| all.poll(leases));
     }
 }

@@ -6,12 +6,12 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 use crate::Slot;
 
 /// Size of a stored name, including the terminating NUL.
-pub(super) const NAME_ROOM: usize = 40;
+pub(super) const NAME_BYTES: usize = 40;
 /// Size of a stored name of an extended attribute, including the terminating NUL.
-pub(super) const XATTR_NAME_ROOM: usize = 32;
-pub(super) const XATTR_ROOM: usize = 64;
-pub(super) const LINK_ROOM: usize = 224;
-pub(super) const LIST_ROOM: usize = 88;
+pub(super) const XATTR_NAME_BYTES: usize = 32;
+pub(super) const XATTR_VALUE_BYTES: usize = 64;
+pub(super) const LINK_TARGET_BYTES: usize = 224;
+pub(super) const XATTR_LIST_BYTES: usize = 88;
 
 pub(super) const VERSIONS: usize = 1 << 17;
 pub(super) const ATTRS: usize = 1 << 17;
@@ -48,26 +48,26 @@ slots! {
     /// The attributes of an inode. `until`: expiry time on the monotonic clock in nanoseconds, or `u64::MAX`.
     AttrSlot(1) { node: u64, version: u64, until: u64, attr: Attr }
     /// A name, positive or negative.
-    NameSlot(1 + NAME_ROOM / 8) {
+    NameSlot(1 + NAME_BYTES / 8) {
         parent: u64,
-        name: [u64; NAME_ROOM / 8],
+        name: [u64; NAME_BYTES / 8],
         version: u64,
         life: u64,
         node: u64,
         generation: u64,
     }
     /// An extended attribute, or that it does not exist.
-    XattrSlot(1 + XATTR_NAME_ROOM / 8) {
+    XattrSlot(1 + XATTR_NAME_BYTES / 8) {
         node: u64,
-        name: [u64; XATTR_NAME_ROOM / 8],
+        name: [u64; XATTR_NAME_BYTES / 8],
         version: u64,
         length: i64,
-        value: [u8; XATTR_ROOM],
+        value: [u8; XATTR_VALUE_BYTES],
     }
     /// The target of a symbolic link.
-    LinkSlot(1) { node: u64, version: u64, length: u64, target: [u8; LINK_ROOM] }
+    LinkSlot(1) { node: u64, version: u64, length: u64, target: [u8; LINK_TARGET_BYTES] }
     /// The names of extended attributes, as visible to root (1) or to other users (0).
-    ListSlot(2) { node: u64, root: u64, version: u64, length: u64, names: [u8; LIST_ROOM] }
+    ListSlot(2) { node: u64, root: u64, version: u64, length: u64, names: [u8; XATTR_LIST_BYTES] }
     /// The backing file for opening a file for reading.
     OpenSlot(1) { node: u64, version: u64, backing_id: u32, open_flags: u32 }
 }

@@ -64,9 +64,9 @@ pub struct Tables {
 
 /// The expiry time of stored attributes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Until(u64);
+pub struct AttrExpiry(u64);
 
-impl Until {
+impl AttrExpiry {
     /// Valid until the attributes change.
     pub const CHANGED: Self = Self(u64::MAX);
 
@@ -81,7 +81,7 @@ impl Until {
 /// A value of the counter of all changes: a result about inodes that were not known beforehand is stored only if the counter has
 /// not changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Moment(u64);
+pub struct ChangeCount(u64);
 
 fn key(node: NodeId) -> u64 {
     mix(node.0)
@@ -124,8 +124,8 @@ impl Tables {
     }
 
     /// Returns the counter of all changes. Read it before a lookup, for [`store_found`](Self::store_found).
-    pub fn moment(&self) -> Moment {
-        Moment(self.changes.load(Ordering::SeqCst))
+    pub fn change_count(&self) -> ChangeCount {
+        ChangeCount(self.changes.load(Ordering::SeqCst))
     }
 
     /// Returns the version of the attributes of `node`. Read it before the attributes are queried.
@@ -134,34 +134,41 @@ impl Tables {
     }
 
     /// Stores attributes, valid until `until`.
-    pub fn store_attributes(&self, node: NodeId, since: Version, attributes: &Attributes, until: Until) {
+    pub fn store_attributes(&self, node: NodeId, since: Version, attributes: &Attributes, until: AttrExpiry) {
         self.put_attributes(node, since, attributes.wire(), until);
     }
 
-    fn put_attributes(&self, node: NodeId, since: Version, attr: Attr, until: Until) {
+    fn put_attributes(&self, node: NodeId, since: Version, attr: Attr, until: AttrExpiry) {
         self.attrs.store(key(node), &AttrSlot { node: node.0, version: since.0, until: until.0, attr });
     }
 
     /// Stores the attributes of a lookup or listing, unless anything changed since.
-    pub fn store_found(&self, node: NodeId, since: Moment, attr: Attr, until: Until) {
+    pub fn store_found(&self, node: NodeId, since: ChangeCount, attr: Attr, until: AttrExpiry) {
         let version = self.attributes_version(node);
         // A change increments the counter before the version: if the version is the new one, the counter has changed.
-        if self.moment() == since {
+        if self.change_count() == since {
             self.put_attributes(node, version, attr, until);
         }
     }
 
     /// Stores a name of a listing, unless anything changed since.
-    pub fn store_listed(&self, parent: NodeId, name: &[u8], since: Moment, node: NodeId, generation: u64) {
+    pub fn store_listed(
+        &self,
+        parent: NodeId,
+        name: &[u8],
+        since: ChangeCount,
+        node: NodeId,
+        generation: u64,
+    ) {
         let version = self.name_version(parent, name);
-        if self.moment() == since {
+        if self.change_count() == since {
             self.store_name(parent, name, version, node, generation);
         }
     }
 
     /// Returns the version of `name`. Read it before the name is looked up.
     pub fn name_version(&self, parent: NodeId, name: &[u8]) -> Version {
-        let hash = padded(name).map_or(0, |words: [u64; NAME_ROOM / 8]| hash_words(parent.0, &words));
+        let hash = padded(name).map_or(0, |words: [u64; NAME_BYTES / 8]| hash_words(parent.0, &words));
         self.versions.now(Domain::Name as u64, hash)
     }
 
@@ -201,7 +208,8 @@ impl Tables {
     /// not stored.
     pub fn store_xattr(&self, node: NodeId, name: &CStr, since: Version, value: Result<&[u8], Errno>) {
         let Some(name) = padded(name.to_bytes()) else { return };
-        let mut slot = XattrSlot { node: node.0, name, version: since.0, length: 0, value: [0; XATTR_ROOM] };
+        let mut slot =
+            XattrSlot { node: node.0, name, version: since.0, length: 0, value: [0; XATTR_VALUE_BYTES] };
         match value {
             Ok(value) => {
                 let Some(place) = slot.value.get_mut(..value.len()) else { return };
@@ -217,7 +225,8 @@ impl Tables {
     /// than 88 bytes are not stored. `since` is an [`xattr_version`](Self::xattr_version).
     pub fn store_xattr_names(&self, node: NodeId, root: bool, since: Version, list: &[u8]) {
         let (root, length) = (root.into(), list.len() as u64);
-        let mut slot = ListSlot { node: node.0, root, version: since.0, length, names: [0; LIST_ROOM] };
+        let mut slot =
+            ListSlot { node: node.0, root, version: since.0, length, names: [0; XATTR_LIST_BYTES] };
         let Some(place) = slot.names.get_mut(..list.len()) else { return };
         place.copy_from_slice(list);
         self.lists.store(hash_words(node.0, &[root]), &slot);
@@ -227,7 +236,7 @@ impl Tables {
     pub fn store_link(&self, node: NodeId, target: &[u8]) {
         let version = self.versions.now(Domain::Life as u64, key(node)).0;
         let mut slot =
-            LinkSlot { node: node.0, version, length: target.len() as u64, target: [0; LINK_ROOM] };
+            LinkSlot { node: node.0, version, length: target.len() as u64, target: [0; LINK_TARGET_BYTES] };
         let Some(place) = slot.target.get_mut(..target.len()) else { return };
         place.copy_from_slice(target);
         self.links.store(key(node), &slot);
@@ -282,7 +291,7 @@ impl Tables {
     /// Invalidates `name`, which was made, removed or replaced, and the attributes of `parent`.
     pub fn name_changed(&self, parent: NodeId, name: &[u8]) {
         self.attributes_changed(parent);
-        if let Some(words) = padded::<{ NAME_ROOM / 8 }>(name) {
+        if let Some(words) = padded::<{ NAME_BYTES / 8 }>(name) {
             self.versions.changed(Domain::Name as u64, hash_words(parent.0, &words));
         }
     }

@@ -11,7 +11,7 @@ fn attributes(size: u64) -> Attributes {
 }
 
 /// Returns what the program would reply.
-fn believed(tables: &Tables) -> Option<u64> {
+fn stored(tables: &Tables) -> Option<u64> {
     let like = AttrSlot { node: NODE.0, version: 0, until: 0, attr: Default::default() };
     let found = tables.attrs.find(key(NODE), &like)?;
     (found.version == tables.attributes_version(NODE).0).then_some(found.attr.size)
@@ -39,28 +39,28 @@ fn slots_are_as_large_as_in_the_program() {
 fn an_answer_older_than_a_change_is_never_believed() {
     let tables = Tables::private().unwrap();
     let since = tables.attributes_version(NODE);
-    tables.store_attributes(NODE, since, &attributes(1), Until::CHANGED);
-    assert_eq!(believed(&tables), Some(1));
+    tables.store_attributes(NODE, since, &attributes(1), AttrExpiry::CHANGED);
+    assert_eq!(stored(&tables), Some(1));
     tables.node_changed(NODE);
-    assert_eq!(believed(&tables), None);
+    assert_eq!(stored(&tables), None);
     // A late store: queried before the change, stored after it.
-    tables.store_attributes(NODE, since, &attributes(1), Until::CHANGED);
-    assert_eq!(believed(&tables), None);
-    tables.store_attributes(NODE, tables.attributes_version(NODE), &attributes(2), Until::CHANGED);
-    assert_eq!(believed(&tables), Some(2));
+    tables.store_attributes(NODE, since, &attributes(1), AttrExpiry::CHANGED);
+    assert_eq!(stored(&tables), None);
+    tables.store_attributes(NODE, tables.attributes_version(NODE), &attributes(2), AttrExpiry::CHANGED);
+    assert_eq!(stored(&tables), Some(2));
     tables.all_changed();
-    assert_eq!(believed(&tables), None);
+    assert_eq!(stored(&tables), None);
 }
 
 #[test]
 fn what_a_lookup_found_is_stored_only_if_nothing_changed_meanwhile() {
     let tables = Tables::private().unwrap();
-    let since = tables.moment();
+    let since = tables.change_count();
     tables.attributes_changed(NodeId(8));
-    tables.store_found(NODE, since, attributes(1).wire(), Until::CHANGED);
-    assert_eq!(believed(&tables), None);
-    tables.store_found(NODE, tables.moment(), attributes(1).wire(), Until::CHANGED);
-    assert_eq!(believed(&tables), Some(1));
+    tables.store_found(NODE, since, attributes(1).wire(), AttrExpiry::CHANGED);
+    assert_eq!(stored(&tables), None);
+    tables.store_found(NODE, tables.change_count(), attributes(1).wire(), AttrExpiry::CHANGED);
+    assert_eq!(stored(&tables), Some(1));
 }
 
 #[test]
@@ -79,14 +79,14 @@ fn names_change_one_by_one() {
 #[test]
 fn what_is_too_long_is_not_stored() {
     let tables = Tables::private().unwrap();
-    let long = [b'x'; NAME_ROOM];
+    let long = [b'x'; NAME_BYTES];
     tables.store_absent(NodeId(1), &long, tables.name_version(NodeId(1), &long));
     tables.name_changed(NodeId(1), &long);
-    tables.store_xattr(NODE, c"user.x", tables.xattr_version(NODE), Ok(&[0; XATTR_ROOM + 1]));
-    tables.store_xattr_names(NODE, true, tables.xattr_version(NODE), &[0; LIST_ROOM + 1]);
-    tables.store_link(NODE, &[b'x'; LINK_ROOM + 1]);
-    assert!(padded::<{ NAME_ROOM / 8 }>(&long).is_none());
-    assert!(padded::<{ NAME_ROOM / 8 }>(&long[1..]).is_some());
+    tables.store_xattr(NODE, c"user.x", tables.xattr_version(NODE), Ok(&[0; XATTR_VALUE_BYTES + 1]));
+    tables.store_xattr_names(NODE, true, tables.xattr_version(NODE), &[0; XATTR_LIST_BYTES + 1]);
+    tables.store_link(NODE, &[b'x'; LINK_TARGET_BYTES + 1]);
+    assert!(padded::<{ NAME_BYTES / 8 }>(&long).is_none());
+    assert!(padded::<{ NAME_BYTES / 8 }>(&long[1..]).is_some());
 }
 
 #[test]
@@ -94,7 +94,7 @@ fn root_and_others_have_lists_of_their_own() {
     let tables = Tables::private().unwrap();
     let found = |root: bool| {
         let root = u64::from(root);
-        let like = ListSlot { node: NODE.0, root, version: 0, length: 0, names: [0; LIST_ROOM] };
+        let like = ListSlot { node: NODE.0, root, version: 0, length: 0, names: [0; XATTR_LIST_BYTES] };
         let found = tables.lists.find(hash_words(NODE.0, &[root]), &like)?;
         (found.version == tables.xattr_version(NODE).0).then_some(found.length)
     };

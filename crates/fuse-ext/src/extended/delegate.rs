@@ -6,8 +6,8 @@ use std::ffi::CStr;
 use shunt_fuse::*;
 
 use super::open::writes;
-use super::publish::Since;
-use super::{Extended, Learnt};
+use super::publish::LookupVersions;
+use super::{Extended, SharedTables};
 use crate::builtin::{KERNEL_HANDLE, Tables};
 
 impl<F: FileSystem> Extended<F> {
@@ -36,9 +36,9 @@ fn removed(tables: &Tables, parent: NodeId, name: Name<'_>, node: Option<NodeId>
 }
 
 /// Releases the backing file of a removed file, which must not occupy space for the sake of a future open.
-fn gone(learnt: &Learnt, node: Option<NodeId>) {
+fn release_backing(learnt: &SharedTables, node: Option<NodeId>) {
     if let Some(node) = node {
-        learnt.known.let_go(node);
+        learnt.open_cache.evict(node);
     }
 }
 
@@ -46,7 +46,7 @@ impl<F: FileSystem> FileSystem for Extended<F> {
     fn start(&self, session: &Handle) -> std::io::Result<()> {
         self.inner.start(session)?;
         for file in session.takeover().map_or(&[][..], |takeover| takeover.files()) {
-            self.learnt.opens.opened_before(file.node, file.flags);
+            self.shared.opens.opened_before(file.node, file.flags);
         }
         self.listen(session);
         self.attach(session);
@@ -54,7 +54,7 @@ impl<F: FileSystem> FileSystem for Extended<F> {
     }
 
     fn forget(&self, node: NodeId, lookups: u64) {
-        self.learnt.known.let_go(node);
+        self.shared.open_cache.evict(node);
         self.inner.forget(node, lookups);
     }
 
@@ -76,7 +76,7 @@ impl<F: FileSystem> FileSystem for Extended<F> {
     }
 
     async fn lookup(&self, request: &Request<'_>, parent: NodeId, name: Name<'_>) -> Result<Entry, Errno> {
-        let since = self.tables().map(|tables| Since::now(tables, parent, name));
+        let since = self.tables().map(|tables| LookupVersions::now(tables, parent, name));
         let entry = self.inner.lookup(request, parent, name).await?;
         if let Some(since) = since {
             self.found(parent, name, &since, &entry);
@@ -167,7 +167,7 @@ impl<F: FileSystem> FileSystem for Extended<F> {
         let node = self.named(request, parent, name).await;
         let _change = self.change(|tables| removed(tables, parent, name, node));
         self.inner.unlink(request, parent, name).await?;
-        gone(&self.learnt, node);
+        release_backing(&self.shared, node);
         Ok(())
     }
 
@@ -195,7 +195,7 @@ impl<F: FileSystem> FileSystem for Extended<F> {
             changed(tables, replaced);
         });
         self.inner.rename(request, parent, name, new_parent, new_name, flags).await?;
-        gone(&self.learnt, replaced);
+        release_backing(&self.shared, replaced);
         Ok(())
     }
 
@@ -219,16 +219,16 @@ impl<F: FileSystem> FileSystem for Extended<F> {
         let since = self.tables().map(|tables| tables.open_version(node));
         let mut opened = self.inner.open(request, node, args).await?;
         // A backing file that the program uses must be used by all opens.
-        if let Some(backing) = self.learnt.known.backing(node) {
+        if let Some(backing) = self.shared.open_cache.backing(node) {
             opened.serve = Serve::Passthrough(backing);
         }
-        self.learnt.opens.opened(node, &opened, flags);
+        self.shared.opens.opened(node, &opened, flags);
         if let (Some(since), Serve::Passthrough(backing)) = (since, &opened.serve)
             && self.extension.opens
             && !writes(flags)
-            && (self.telling)(&self.inner, node)
+            && (self.is_cacheable)(&self.inner, node)
         {
-            self.learnt.known.keep(node, since, backing);
+            self.shared.open_cache.insert(node, since, backing);
         }
         Ok(opened)
     }
@@ -281,11 +281,11 @@ impl<F: FileSystem> FileSystem for Extended<F> {
 
     async fn release(&self, request: &Request<'_>, node: NodeId, args: ReleaseArgs) -> Result<(), Errno> {
         if args.handle == KERNEL_HANDLE {
-            self.learnt.known.closed(node);
+            self.shared.open_cache.closed(node);
             return Ok(());
         }
         let released = self.inner.release(request, node, args).await;
-        if self.learnt.opens.closed(node) {
+        if self.shared.opens.closed(node) {
             drop(self.change(|tables| tables.node_changed(node)));
         }
         released
@@ -301,7 +301,7 @@ impl<F: FileSystem> FileSystem for Extended<F> {
     ) -> Result<(), Errno> {
         // Reading changes the access time: the names are stored, and the attributes of the directory itself are invalidated.
         let change = self.change(|tables| tables.attributes_changed(node));
-        let since = self.tables().map(|tables| (tables.moment(), tables));
+        let since = self.tables().map(|tables| (tables.change_count(), tables));
         self.inner.readdirplus(request, node, handle, offset, out).await?;
         out.change_entries(|name, entry| self.listed(since.as_ref(), node, name, entry));
         drop(change);
@@ -315,13 +315,14 @@ impl<F: FileSystem> FileSystem for Extended<F> {
         name: &CStr,
         size: u32,
     ) -> Result<XattrReply, Errno> {
-        let tables = self.tables().filter(|_| self.extension.xattrs && (self.telling)(&self.inner, node));
+        let tables =
+            self.tables().filter(|_| self.extension.xattrs && (self.is_cacheable)(&self.inner, node));
         let tables = tables.map(|tables| (tables.xattr_version(node), tables));
         let reply = self.inner.getxattr(request, node, name, size).await;
         if let Some((since, tables)) = tables {
             match &reply {
                 // A write removes file capabilities, and nothing reports a write that is passed through.
-                Ok(_) if self.learnt.opens.written_past(node) => {}
+                Ok(_) if self.shared.opens.written_past(node) => {}
                 Ok(XattrReply::Bytes(value)) => tables.store_xattr(node, name, since, Ok(value)),
                 Err(errno @ (Errno::NODATA | Errno::OPNOTSUPP)) => {
                     tables.store_xattr(node, name, since, Err(*errno));
@@ -333,10 +334,11 @@ impl<F: FileSystem> FileSystem for Extended<F> {
     }
 
     async fn listxattr(&self, request: &Request<'_>, node: NodeId, size: u32) -> Result<XattrReply, Errno> {
-        let tables = self.tables().filter(|_| self.extension.xattrs && (self.telling)(&self.inner, node));
+        let tables =
+            self.tables().filter(|_| self.extension.xattrs && (self.is_cacheable)(&self.inner, node));
         let tables = tables.map(|tables| (tables.xattr_version(node), tables));
         let reply = self.inner.listxattr(request, node, size).await;
-        if let (Some((since, tables)), false) = (tables, self.learnt.opens.written_past(node)) {
+        if let (Some((since, tables)), false) = (tables, self.shared.opens.written_past(node)) {
             // Only root sees `trusted.` attributes.
             let store = |list: &[u8]| tables.store_xattr_names(node, request.uid() == 0, since, list);
             match &reply {

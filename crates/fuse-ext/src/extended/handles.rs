@@ -6,7 +6,7 @@ use super::Extended;
 use crate::builtin::KERNEL_HANDLE;
 
 /// `O_RDONLY | O_LARGEFILE`: the program opens for reading only.
-const READING: u32 = 0o100_000;
+const READ_ONLY_FLAGS: u32 = 0o100_000;
 
 impl<F: FileSystem> Extended<F> {
     /// Returns the handle by which the file system knows an open file, or `None` for one that the program opened.
@@ -25,9 +25,10 @@ impl<F: FileSystem> Extended<F> {
         if handle != KERNEL_HANDLE {
             return work(handle).await;
         }
-        let opened = self.inner.open(request, node, OpenArgs { flags: READING, kill_suidgid: false }).await?;
+        let opened =
+            self.inner.open(request, node, OpenArgs { flags: READ_ONLY_FLAGS, kill_suidgid: false }).await?;
         let done = work(opened.handle).await;
-        let ended = ReleaseArgs { handle: opened.handle, flags: READING, flock_owner: None };
+        let ended = ReleaseArgs { handle: opened.handle, flags: READ_ONLY_FLAGS, flock_owner: None };
         self.inner.release(request, node, ended).await.ok();
         done
     }

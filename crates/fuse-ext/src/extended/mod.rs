@@ -9,11 +9,11 @@ mod publish;
 
 use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 
-use shunt_fuse::{Created, Entry, Expiry, FileSystem, NodeId, Stale};
+use shunt_fuse::{Created, Entry, Expiry, FileSystem, Invalidated, NodeId};
 
 use crate::builtin::Tables;
 use open::OpenNodes;
-use open_cache::Known;
+use open_cache::OpenCache;
 
 /// The settings of an extended file system.
 #[derive(Debug, Clone)]
@@ -21,7 +21,7 @@ pub struct Extension {
     /// The program; [`builtin::PROGRAM`](crate::builtin::PROGRAM), or another one.
     pub program: Vec<u8>,
     /// Extended attributes change by requests of this mount only, or the file system invalidates the node when they change.
-    /// [`Extended::telling`] limits this to single nodes.
+    /// [`Extended::with_cacheable_nodes`] limits this to single nodes.
     pub xattrs: bool,
     /// A file that was passed through at an open may be opened again for reading, by the program, without asking the daemon. Only
     /// for file systems that use passthrough whenever they can: the kernel refuses opens of one inode in different modes.
@@ -58,8 +58,8 @@ pub enum AccessTimes {
 pub struct Extended<F> {
     inner: Arc<F>,
     extension: Extension,
-    learnt: Arc<Learnt>,
-    telling: fn(&F, NodeId) -> bool,
+    shared: Arc<SharedTables>,
+    is_cacheable: fn(&F, NodeId) -> bool,
     /// The reason why no program is attached, if there is none.
     refusal: Mutex<Option<String>>,
     #[cfg(feature = "bpf")]
@@ -68,35 +68,35 @@ pub struct Extended<F> {
 
 /// State shared with the invalidation listener.
 #[derive(Debug, Default)]
-struct Learnt {
+struct SharedTables {
     tables: RwLock<Option<Arc<Tables>>>,
     opens: OpenNodes,
-    known: Known,
+    open_cache: OpenCache,
 }
 
-impl Learnt {
+impl SharedTables {
     fn tables(&self) -> Option<Arc<Tables>> {
         self.tables.read().unwrap_or_else(|poisoned| poisoned.into_inner()).clone()
     }
 
-    fn put(&self, tables: Option<Arc<Tables>>) {
-        self.known.attach(tables.clone());
+    fn set_tables(&self, tables: Option<Arc<Tables>>) {
+        self.open_cache.attach(tables.clone());
         *self.tables.write().unwrap_or_else(|poisoned| poisoned.into_inner()) = tables;
     }
 
     /// Processes an invalidation.
-    fn forget(&self, stale: Stale<'_>) {
+    fn invalidate(&self, stale: Invalidated<'_>) {
         let Some(tables) = self.tables() else { return };
         match stale {
-            Stale::Name(parent, name) => tables.name_changed(parent, name),
-            Stale::Node(node) => {
+            Invalidated::Name(parent, name) => tables.name_changed(parent, name),
+            Invalidated::Node(node) => {
                 tables.node_changed(node);
                 // The file may have been removed: an open backing file would keep its space allocated.
-                self.known.let_go(node);
+                self.open_cache.evict(node);
             }
-            Stale::Everything => {
+            Invalidated::Everything => {
                 tables.all_changed();
-                self.known.let_all_go();
+                self.open_cache.evict_all();
             }
         }
     }
@@ -112,17 +112,17 @@ impl<F: FileSystem> Extended<F> {
         Self {
             inner: inner.into(),
             extension,
-            learnt: Arc::default(),
-            telling: |_, _| true,
+            shared: Arc::default(),
+            is_cacheable: |_, _| true,
             refusal: Mutex::default(),
             #[cfg(feature = "bpf")]
             program: Mutex::default(),
         }
     }
 
-    /// Limits [`Extension::xattrs`] and [`Extension::opens`] to the nodes for which `telling` returns true, called each time.
-    pub fn telling(mut self, telling: fn(&F, NodeId) -> bool) -> Self {
-        self.telling = telling;
+    /// Limits [`Extension::xattrs`] and [`Extension::opens`] to the nodes for which `is_cacheable` returns true, called each time.
+    pub fn with_cacheable_nodes(mut self, is_cacheable: fn(&F, NodeId) -> bool) -> Self {
+        self.is_cacheable = is_cacheable;
         self
     }
 
@@ -133,7 +133,7 @@ impl<F: FileSystem> Extended<F> {
 
     /// Returns the tables, where a program is attached: for a file system that stores additional entries.
     pub fn tables(&self) -> Option<Arc<Tables>> {
-        self.learnt.tables()
+        self.shared.tables()
     }
 
     /// Returns the reason why no program is attached, if there is none.
@@ -143,7 +143,7 @@ impl<F: FileSystem> Extended<F> {
 
     /// Returns the number of backing files kept for opens by the program.
     pub fn known_files(&self) -> usize {
-        self.learnt.known.len()
+        self.shared.open_cache.len()
     }
 
     fn refused(&self, reason: String) {
@@ -153,10 +153,10 @@ impl<F: FileSystem> Extended<F> {
 
     /// Registers the listener that invalidates the tables together with the kernel's caches.
     fn listen(&self, session: &shunt_fuse::Handle) {
-        let learnt = Arc::downgrade(&self.learnt);
+        let learnt = Arc::downgrade(&self.shared);
         session.caches().listen(move |stale| {
             if let Some(learnt) = learnt.upgrade() {
-                learnt.forget(stale);
+                learnt.invalidate(stale);
             }
         });
     }
@@ -183,7 +183,7 @@ impl<F: FileSystem> Extended<F> {
         };
         match crate::program::Program::attach(&self.extension.program, session.device(), prepare) {
             Ok((program, tables)) => {
-                self.learnt.put(tables);
+                self.shared.set_tables(tables);
                 *lock(&self.program) = Some(program);
                 *lock(&self.refusal) = None;
                 tracing::info!("requests are answered in the kernel by an extension");
@@ -226,7 +226,7 @@ impl<F: FileSystem> Extended<F> {
     pub fn detach(&self) {
         #[cfg(feature = "bpf")]
         drop(lock(&self.program).take());
-        self.learnt.put(None);
+        self.shared.set_tables(None);
     }
 
     /// Returns the cache time for the kernel itself.
@@ -241,7 +241,7 @@ impl<F: FileSystem> Extended<F> {
     }
 
     fn created(&self, created: Created, flags: u32) -> Created {
-        self.learnt.opens.opened(created.entry.node, &created.opened, flags);
+        self.shared.opens.opened(created.entry.node, &created.opened, flags);
         drop(self.change(|tables| tables.node_changed(created.entry.node)));
         Created { entry: self.expiring(created.entry), ..created }
     }

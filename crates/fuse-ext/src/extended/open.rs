@@ -6,11 +6,11 @@ use std::sync::{Mutex, MutexGuard};
 use shunt_fuse::{NodeId, Opened, Serve};
 
 /// `O_ACCMODE` and `O_TRUNC`: an open without any of these bits changes nothing.
-const WRITES: u32 = 0o3 | 0o1000;
+const WRITE_FLAGS: u32 = 0o3 | 0o1000;
 
 /// Reports whether an open with these flags, or a write through it, can change the file.
 pub(super) fn writes(flags: u32) -> bool {
-    flags & WRITES != 0
+    flags & WRITE_FLAGS != 0
 }
 
 #[derive(Debug, Default)]

@@ -15,12 +15,12 @@ const MAX_CACHED_OPENS: usize = 4096;
 /// All current opens of an inode must use one backing file, so a backing file that the program used is kept until its opens have
 /// ended.
 #[derive(Debug, Default)]
-pub(super) struct Known(Mutex<State>);
+pub(super) struct OpenCache(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
     tables: Option<Arc<Tables>>,
-    held: HashMap<NodeId, Backing>,
+    cached: HashMap<NodeId, Backing>,
     /// Oldest first. May contain nodes that are no longer held.
     order: VecDeque<NodeId>,
     /// Opens by earlier programs, minus releases that reached the daemon: together with the program's counters these are the
@@ -36,8 +36,8 @@ impl State {
     }
 
     /// Stops the program from opening the node, and releases its backing file if it is not open.
-    fn let_go(&mut self, node: NodeId) -> Option<Backing> {
-        if !self.held.contains_key(&node) {
+    fn evict(&mut self, node: NodeId) -> Option<Backing> {
+        if !self.cached.contains_key(&node) {
             return None;
         }
         // The program increments the counter before it checks the version: after this, either it sees the change or its open is
@@ -45,18 +45,18 @@ impl State {
         if let Some(tables) = &self.tables {
             tables.opening_changed(node);
         }
-        if self.is_open(node) { None } else { self.held.remove(&node) }
+        if self.is_open(node) { None } else { self.cached.remove(&node) }
     }
 
     fn shrink(&mut self) -> Vec<Backing> {
         let mut gone = Vec::new();
         for _ in 0..self.order.len() {
-            if self.held.len() <= MAX_CACHED_OPENS && self.order.len() <= 2 * MAX_CACHED_OPENS {
+            if self.cached.len() <= MAX_CACHED_OPENS && self.order.len() <= 2 * MAX_CACHED_OPENS {
                 break;
             }
             let Some(oldest) = self.order.pop_front() else { break };
-            gone.extend(self.let_go(oldest));
-            if self.held.contains_key(&oldest) {
+            gone.extend(self.evict(oldest));
+            if self.cached.contains_key(&oldest) {
                 self.order.push_back(oldest);
             }
         }
@@ -64,7 +64,7 @@ impl State {
     }
 }
 
-impl Known {
+impl OpenCache {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
@@ -80,10 +80,10 @@ impl Known {
     }
 
     /// Lets the program open `node` from now on, if nothing changed since.
-    pub(super) fn keep(&self, node: NodeId, since: Version, backing: &Backing) {
+    pub(super) fn insert(&self, node: NodeId, since: Version, backing: &Backing) {
         let mut state = self.lock();
         let Some(tables) = state.tables.clone() else { return };
-        if state.held.insert(node, backing.clone()).is_none() {
+        if state.cached.insert(node, backing.clone()).is_none() {
             state.order.push_back(node);
         }
         tables.store_open(node, since, backing);
@@ -95,25 +95,25 @@ impl Known {
 
     /// Returns the backing file that an open of `node` must use, whatever the file system selects.
     pub(super) fn backing(&self, node: NodeId) -> Option<Backing> {
-        self.lock().held.get(&node).cloned()
+        self.lock().cached.get(&node).cloned()
     }
 
     /// Reports whether the program may open the node, so that reads bypass the daemon.
-    pub(super) fn holds(&self, node: NodeId) -> bool {
-        self.lock().held.contains_key(&node)
+    pub(super) fn contains(&self, node: NodeId) -> bool {
+        self.lock().cached.contains_key(&node)
     }
 
     /// Stops the program from opening `node`, and releases its backing file if it is not open.
-    pub(super) fn let_go(&self, node: NodeId) {
-        let gone = self.lock().let_go(node);
+    pub(super) fn evict(&self, node: NodeId) {
+        let gone = self.lock().evict(node);
         drop(gone);
     }
 
     /// Stops the program from opening any inode, and releases the backing files that are not open.
-    pub(super) fn let_all_go(&self) {
+    pub(super) fn evict_all(&self) {
         let mut state = self.lock();
-        let nodes: Vec<NodeId> = state.held.keys().copied().collect();
-        let gone: Vec<Backing> = nodes.into_iter().filter_map(|node| state.let_go(node)).collect();
+        let nodes: Vec<NodeId> = state.cached.keys().copied().collect();
+        let gone: Vec<Backing> = nodes.into_iter().filter_map(|node| state.evict(node)).collect();
         drop(state);
         drop(gone);
     }
@@ -128,6 +128,6 @@ impl Known {
 
     /// Returns the number of backing files kept.
     pub(super) fn len(&self) -> usize {
-        self.lock().held.len()
+        self.lock().cached.len()
     }
 }

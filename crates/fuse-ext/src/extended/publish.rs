@@ -8,64 +8,72 @@ use shunt_fuse_abi::{Attr, EntryOut};
 
 use super::{AccessTimes, Extended};
 use crate::Version;
-use crate::builtin::{Moment, Tables, Until};
+use crate::builtin::{AttrExpiry, ChangeCount, Tables};
 
 /// Age of an access time after which a read may update it by the rule of relatime: a little less than a day.
-const SETTLED: Duration = Duration::from_secs(23 * 3600);
+const RELATIME_UPDATE_INTERVAL: Duration = Duration::from_secs(23 * 3600);
 
 /// Returns how long reads will not update the access time by the rule of relatime (`mount(8)`): while it is later than both other
 /// times, for a day.
-fn settled(attr: &Attr, now: Duration) -> Option<Duration> {
+fn atime_settled_for(attr: &Attr, now: Duration) -> Option<Duration> {
     let time = |seconds: u64, nanoseconds: u32| Duration::new(seconds, nanoseconds.min(999_999_999));
     let atime = time(attr.atime, attr.atimensec);
     if atime <= time(attr.mtime, attr.mtimensec) || atime <= time(attr.ctime, attr.ctimensec) {
         return None;
     }
-    atime.checked_add(SETTLED)?.checked_sub(now).filter(|left| !left.is_zero())
+    atime.checked_add(RELATIME_UPDATE_INTERVAL)?.checked_sub(now).filter(|left| !left.is_zero())
 }
 
 impl<F: FileSystem> Extended<F> {
     /// Reports whether a reply with this cache time is stored until it changes.
-    fn lasts(&self, expiry: Expiry) -> bool {
+    fn is_lasting(&self, expiry: Expiry) -> bool {
         expiry != Expiry::NEVER_CACHED && expiry >= self.extension.lasting
     }
 
     /// Returns the expiry of attributes with the cache time `expiry`; `None`: do not store them.
-    pub(super) fn until(&self, node: NodeId, attr: &Attr, expiry: Expiry) -> Option<Until> {
-        if expiry == Expiry::NEVER_CACHED || self.learnt.opens.written_past(node) {
+    pub(super) fn until(&self, node: NodeId, attr: &Attr, expiry: Expiry) -> Option<AttrExpiry> {
+        if expiry == Expiry::NEVER_CACHED || self.shared.opens.written_past(node) {
             return None;
         }
-        let until = if self.lasts(expiry) { Until::CHANGED } else { Until::after(expiry.time()) };
+        let until =
+            if self.is_lasting(expiry) { AttrExpiry::CHANGED } else { AttrExpiry::after(expiry.time()) };
         if self.extension.access_times == AccessTimes::Unmoved {
             return Some(until);
         }
-        if !self.learnt.known.holds(node) && !self.learnt.opens.passed_through(node) {
+        if !self.shared.open_cache.contains(node) && !self.shared.opens.passed_through(node) {
             return Some(until);
         }
         // Reads bypass the daemon and change the access time.
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).ok()?;
-        let left = settled(attr, now).filter(|_| self.extension.access_times == AccessTimes::Loosely)?;
-        Some(until.min(Until::after(left)))
+        let left =
+            atime_settled_for(attr, now).filter(|_| self.extension.access_times == AccessTimes::Loosely)?;
+        Some(until.min(AttrExpiry::after(left)))
     }
 
     /// Stores the result of a lookup.
-    pub(super) fn found(&self, parent: NodeId, name: Name<'_>, since: &Since, entry: &shunt_fuse::Entry) {
+    pub(super) fn found(
+        &self,
+        parent: NodeId,
+        name: Name<'_>,
+        since: &LookupVersions,
+        entry: &shunt_fuse::Entry,
+    ) {
         let name = name.as_bytes();
         // Lookups of `.` and `..` only resolve file handles, and are no entries of the directory.
         if matches!(name, b"." | b"..") {
             return;
         }
         if entry.node == NodeId(0) {
-            if self.lasts(entry.entry_expiry) {
+            if self.is_lasting(entry.entry_expiry) {
                 since.tables.store_absent(parent, name, since.name);
             }
             return;
         }
         let attr = entry.attributes.wire();
         if let Some(until) = self.until(entry.node, &attr, entry.attributes_expiry) {
-            since.tables.store_found(entry.node, since.moment, attr, until);
+            since.tables.store_found(entry.node, since.change_count, attr, until);
         }
-        if self.lasts(entry.entry_expiry) {
+        if self.is_lasting(entry.entry_expiry) {
             since.tables.store_name(parent, name, since.name, entry.node, entry.generation);
         }
     }
@@ -73,7 +81,7 @@ impl<F: FileSystem> Extended<F> {
     /// Stores an entry of a listing, and adjusts its cache time in the kernel.
     pub(super) fn listed(
         &self,
-        tables: Option<&(Moment, Arc<Tables>)>,
+        tables: Option<&(ChangeCount, Arc<Tables>)>,
         parent: NodeId,
         name: &[u8],
         entry: &mut EntryOut,
@@ -89,7 +97,7 @@ impl<F: FileSystem> Extended<F> {
             if let Some(until) = self.until(node, &entry.attr, known) {
                 tables.store_found(node, *since, entry.attr, until);
             }
-            if self.lasts(named) && !matches!(name, b"." | b"..") {
+            if self.is_lasting(named) && !matches!(name, b"." | b"..") {
                 tables.store_listed(parent, name, *since, node, entry.generation);
             }
         }
@@ -101,15 +109,19 @@ impl<F: FileSystem> Extended<F> {
 }
 
 /// The versions before a lookup.
-pub(super) struct Since {
+pub(super) struct LookupVersions {
     tables: Arc<Tables>,
     name: Version,
-    moment: Moment,
+    change_count: ChangeCount,
 }
 
-impl Since {
+impl LookupVersions {
     pub(super) fn now(tables: Arc<Tables>, parent: NodeId, name: Name<'_>) -> Self {
-        Self { name: tables.name_version(parent, name.as_bytes()), moment: tables.moment(), tables }
+        Self {
+            name: tables.name_version(parent, name.as_bytes()),
+            change_count: tables.change_count(),
+            tables,
+        }
     }
 }
 
@@ -121,12 +133,12 @@ mod tests {
     fn an_access_time_is_settled_for_a_day_once_it_is_later_than_the_others() {
         let attr = Attr { atime: 1000, mtime: 900, ctime: 900, ..Attr::default() };
         let now = Duration::from_secs(1000);
-        assert_eq!(settled(&attr, now), Some(SETTLED));
-        assert_eq!(settled(&attr, now + SETTLED), None);
-        assert_eq!(settled(&Attr { mtime: 1000, ..attr }, now), None);
-        assert_eq!(settled(&Attr { ctime: 1001, ..attr }, now), None);
-        assert!(settled(&Attr { atimensec: 1, mtime: 1000, ..attr }, now).is_some());
+        assert_eq!(atime_settled_for(&attr, now), Some(RELATIME_UPDATE_INTERVAL));
+        assert_eq!(atime_settled_for(&attr, now + RELATIME_UPDATE_INTERVAL), None);
+        assert_eq!(atime_settled_for(&Attr { mtime: 1000, ..attr }, now), None);
+        assert_eq!(atime_settled_for(&Attr { ctime: 1001, ..attr }, now), None);
+        assert!(atime_settled_for(&Attr { atimensec: 1, mtime: 1000, ..attr }, now).is_some());
         // A time before 1970 is a large unsigned number.
-        assert_eq!(settled(&Attr { atime: u64::MAX, ..attr }, now), None);
+        assert_eq!(atime_settled_for(&Attr { atime: u64::MAX, ..attr }, now), None);
     }
 }

@@ -11,12 +11,12 @@ use super::common::{getxattr, module_is_here};
 use super::mirrored::{Mirrored, as_user, eventually, listxattr, set, within};
 
 const EXCLUSIVE: [&str; 6] = ["--cache", "exclusive", "--extension", "builtin", "--takeover", "off"];
-const ASKING: [&str; 5] = ["--cache", "exclusive", "--extension", "builtin", "--no-kernel-cache"];
+const UNCACHED_OPTIONS: [&str; 5] = ["--cache", "exclusive", "--extension", "builtin", "--no-kernel-cache"];
 const COHERENT: [&str; 7] =
     ["--cache", "coherent", "--extension", "builtin", "--no-kernel-cache", "--takeover", "off"];
 
 /// The bound of `--cache coherent` is 100 ms; an emulator is slower, and much slower on a busy machine.
-const SOON: Duration = Duration::from_secs(60);
+const INVALIDATION_TIMEOUT: Duration = Duration::from_secs(60);
 
 fn length(path: &Path) -> Option<u64> {
     fs::symlink_metadata(path).ok().map(|found| found.len())
@@ -27,7 +27,7 @@ fn what_was_asked_once_is_not_asked_again() {
     if !module_is_here() {
         return;
     }
-    let mirror = Mirrored::new("/scratch", &ASKING);
+    let mirror = Mirrored::new("/scratch", &UNCACHED_OPTIONS);
     fs::create_dir(mirror.path("dir")).unwrap();
     let (file, link) = (mirror.path("dir/file"), mirror.path("dir/link"));
     fs::write(&file, "four").unwrap();
@@ -61,7 +61,7 @@ fn names_of_attributes_are_not_asked_again_until_one_comes_or_goes() {
     if !module_is_here() {
         return;
     }
-    for arguments in [&EXCLUSIVE[..], &ASKING] {
+    for arguments in [&EXCLUSIVE[..], &UNCACHED_OPTIONS] {
         let mirror = Mirrored::new("/scratch", arguments);
         let (file, bare) = (mirror.path("file"), mirror.path("bare"));
         for path in [&file, &bare] {
@@ -108,7 +108,7 @@ fn a_listing_fills_the_tables() {
     if !module_is_here() {
         return;
     }
-    let mirror = Mirrored::new("/scratch", &ASKING);
+    let mirror = Mirrored::new("/scratch", &UNCACHED_OPTIONS);
     let names: Vec<String> = (0..200).map(|n| format!("file{n}")).collect();
     names.iter().for_each(|name| fs::write(mirror.source(name), name).unwrap());
     assert_eq!(fs::read_dir(mirror.path("")).unwrap().count(), names.len());
@@ -126,7 +126,7 @@ fn changes_through_the_mount_are_seen_at_once() {
     if !module_is_here() {
         return;
     }
-    for arguments in [&EXCLUSIVE[..], &ASKING, &COHERENT] {
+    for arguments in [&EXCLUSIVE[..], &UNCACHED_OPTIONS, &COHERENT] {
         let mirror = Mirrored::new("/scratch", arguments);
         let (file, other) = (mirror.path("file"), mirror.path("other"));
         fs::write(&file, "").unwrap();
@@ -203,7 +203,7 @@ fn changes_in_the_source_are_seen_soon() {
             fs::read_link(&new_above).ok();
         }
     };
-    let soon = |what: &dyn Fn() -> bool| assert!(within(SOON, what), "not seen in time");
+    let soon = |what: &dyn Fn() -> bool| assert!(within(INVALIDATION_TIMEOUT, what), "not seen in time");
     for round in 1..15u64 {
         warm();
         let value = format!("{round}");
@@ -343,7 +343,7 @@ fn another_daemon_goes_on() {
     if !module_is_here() {
         return;
     }
-    let mirror = Mirrored::new("/scratch", &ASKING);
+    let mirror = Mirrored::new("/scratch", &UNCACHED_OPTIONS);
     let (path, other) = (mirror.path("file"), mirror.path("other"));
     let mut writer = File::create(&path).unwrap();
     fs::write(&other, "text").unwrap();

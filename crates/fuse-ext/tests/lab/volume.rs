@@ -11,8 +11,8 @@ use std::time::Duration;
 use super::common::{getxattr, module_is_here, rounds};
 use super::mirrored::{Mirrored, as_user, eventually, listxattr, set};
 
-const KEPT: [&str; 2] = ["--extension", "builtin"];
-const ASKING: [&str; 3] = ["--extension", "builtin", "--no-kernel-cache"];
+const CACHED_OPTIONS: [&str; 2] = ["--extension", "builtin"];
+const UNCACHED_OPTIONS: [&str; 3] = ["--extension", "builtin", "--no-kernel-cache"];
 
 fn length(path: &Path) -> Option<u64> {
     fs::symlink_metadata(path).ok().map(|found| found.len())
@@ -42,9 +42,9 @@ fn what_was_asked_once_is_not_asked_again() {
         return;
     }
     for (arguments, all) in [
-        (&ASKING[..], &["lookup", "getattr", "getxattr", "listxattr", "readlink"][..]),
+        (&UNCACHED_OPTIONS[..], &["lookup", "getattr", "getxattr", "listxattr", "readlink"][..]),
         // The kernel itself caches everything else.
-        (&KEPT, &["getxattr", "listxattr"]),
+        (&CACHED_OPTIONS, &["getxattr", "listxattr"]),
     ] {
         let store = Store::new();
         let mount = store.mount("ant", arguments);
@@ -89,7 +89,7 @@ fn a_listing_fills_the_tables() {
         return;
     }
     let store = Store::new();
-    let mount = store.mount("ant", &ASKING);
+    let mount = store.mount("ant", &UNCACHED_OPTIONS);
     let names: Vec<String> = (0..200).map(|n| format!("file{n}")).collect();
     names.iter().for_each(|name| fs::write(mount.path(name), name).unwrap());
     let mut counts = (0, 0);
@@ -114,7 +114,7 @@ fn changes_through_the_mount_are_seen_at_once() {
         return;
     }
     const DAEMON: [&str; 5] = ["--extension", "builtin", "--no-kernel-cache", "--passthrough", "off"];
-    for arguments in [&KEPT[..], &ASKING, &DAEMON] {
+    for arguments in [&CACHED_OPTIONS[..], &UNCACHED_OPTIONS, &DAEMON] {
         let store = Store::new();
         let mount = store.mount("ant", arguments);
         let (file, other) = (mount.path("file"), mount.path("other"));
@@ -204,7 +204,7 @@ fn changes_of_another_replica_are_seen_once_applied() {
     if !module_is_here() {
         return;
     }
-    for arguments in [&ASKING[..], &KEPT] {
+    for arguments in [&UNCACHED_OPTIONS[..], &CACHED_OPTIONS] {
         let store = Store::new();
         let pair = Pair::new(&store, arguments);
         let (ant, bee) = (&pair.ant, &pair.bee);
@@ -249,8 +249,8 @@ fn changes_of_another_replica_are_seen_once_applied() {
                     || fs::metadata(&seen).map(|meta| (meta.len(), meta.mode() & 0o7777)).unwrap();
                 let target = bee.path(&format!("dir/link-{round}"));
                 let is = |what: &str, holds: &dyn Fn() -> bool| {
-                    // With `ASKING`, no query may return the old state. The kernel's own cache is invalidated a moment later.
-                    let seen = if arguments == ASKING { holds() } else { eventually(holds) };
+                    // With `UNCACHED_OPTIONS`, no query may return the old state. The kernel's own cache is invalidated a moment later.
+                    let seen = if arguments == UNCACHED_OPTIONS { holds() } else { eventually(holds) };
                     assert!(seen, "round {round}: {what}");
                 };
                 is("attributes", &|| attributes() == (round as u64, mode));
@@ -291,7 +291,7 @@ fn a_conflict_comes_and_goes_at_once() {
     if !module_is_here() {
         return;
     }
-    for arguments in [&ASKING[..], &KEPT] {
+    for arguments in [&UNCACHED_OPTIONS[..], &CACHED_OPTIONS] {
         let store = Store::new();
         let pair = Pair::new(&store, arguments);
         let (there, place) = (pair.ant.path("file"), pair.bee.path("file"));

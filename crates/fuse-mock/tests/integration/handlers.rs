@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use shunt_fuse::Errno;
 use shunt_fuse_abi::Operation;
 
-const NOT_YET: Duration = Duration::from_millis(50);
+const HANDLER_DELAY: Duration = Duration::from_millis(50);
 
 #[test]
 fn waiting_handlers_stall_nobody_and_end_out_of_order() {
@@ -117,7 +117,7 @@ fn forty_blocked_handlers_stall_nobody_and_their_threads_leave_again() {
     until("all forty run", || kernel.fs().entered.load(Ordering::SeqCst) == 40);
     assert!(kernel.session().threads() > 40);
     kernel.getattr(1).unwrap();
-    assert!(blocked[0].wait_for(NOT_YET).is_none());
+    assert!(blocked[0].wait_for(HANDLER_DELAY).is_none());
     kernel.fs().open_all();
     for pending in blocked {
         assert_eq!(pending.wait().unwrap(), b"target");
@@ -136,7 +136,7 @@ fn more_blocked_handlers_than_threads_wait_their_turn() {
     let kernel = serve(2, 8);
     let blocked: Vec<_> = (0..30).map(|i| kernel.submit(100 + i, &Operation::Readlink)).collect();
     until("as many run as may", || kernel.fs().entered.load(Ordering::SeqCst) == 8);
-    std::thread::sleep(NOT_YET);
+    std::thread::sleep(HANDLER_DELAY);
     assert!(kernel.session().threads() <= 8);
     (0..30).for_each(|i| kernel.fs().gate(100 + i).open());
     blocked.into_iter().for_each(|pending| assert!(pending.wait().is_ok()));
@@ -160,7 +160,7 @@ fn reads_of_closed_gates_do_not_reach_others() {
     until("both wait", || kernel.session().waiting_requests() == 2);
     kernel.interrupt(first.unique());
     assert_eq!(first.wait(), Err(Errno::INTR));
-    assert!(second.wait_for(NOT_YET).is_none());
+    assert!(second.wait_for(HANDLER_DELAY).is_none());
     kernel.fs().gate(2).open();
     assert_eq!(second.wait().unwrap(), 2_u64.to_ne_bytes());
     kernel.finish();

@@ -44,7 +44,7 @@ fn every_minor_version_with_and_without_capabilities() {
 #[test]
 fn each_capability_offered_alone_is_all_that_is_taken() {
     for flag in Offer::everything() {
-        let config = Config::new(Profile::Writeback).want(InitFlags::all());
+        let config = Config::new(Profile::Writeback).request(InitFlags::all());
         let kernel = serve(&Offer::default().with(flag), config).unwrap();
         let granted = kernel.session().negotiated().granted;
         assert!((flag | InitFlags::INIT_EXT).contains(granted), "{granted:?} of {flag:?}");
@@ -90,7 +90,7 @@ fn what_is_required_and_not_offered_ends_it() {
 #[test]
 fn bits_that_nobody_knows_are_not_taken() {
     let all = InitFlags::from_bits_retain(u64::MAX);
-    let kernel = serve(&Offer::default().with(all), Config::new(Profile::Writeback).want(all)).unwrap();
+    let kernel = serve(&Offer::default().with(all), Config::new(Profile::Writeback).request(all)).unwrap();
     assert!(!kernel.init_out().init_flags().contains(InitFlags::INIT_RESERVED));
     works(kernel);
 }

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use shunt_fuse::*;
 use shunt_fuse_mock::{Event, Notification, Served};
 
-const SOON: Duration = Duration::from_secs(10);
+const REPLY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// UNLINK invalidates its own name and tries to wait for that in both ways; RMDIR invalidates, does not wait, and takes a while
 /// to reply.
@@ -61,7 +61,7 @@ fn notifications(events: &[Event]) -> usize {
 fn waiting_inside_a_handler_is_an_error_and_the_notification_comes_after_the_reply() {
     let kernel = serve();
     kernel.unlink(1, "name").unwrap();
-    assert!(kernel.wait_events(SOON, |events| notifications(events) == 1));
+    assert!(kernel.wait_events(REPLY_TIMEOUT, |events| notifications(events) == 1));
     let events = kernel.take_events();
     assert!(matches!(events[..], [Event::Reply { error: 0, .. }, Event::Notification(_)]), "{events:?}");
     assert_eq!(*kernel.fs().waited.lock(), [Err(Errno::DEADLK), Err(Errno::DEADLK)]);
@@ -80,7 +80,7 @@ fn each_notification_of_many_handlers_follows_its_own_reply() {
         .collect();
     let uniques: Vec<_> = pending.iter().map(|pending| pending.unique()).collect();
     pending.into_iter().for_each(|pending| assert!(pending.wait().is_ok()));
-    assert!(kernel.wait_events(SOON, |events| {
+    assert!(kernel.wait_events(REPLY_TIMEOUT, |events| {
         (0..200).all(|i| events.contains(&Event::Notification(entry(1 + i % 7, name(i).to_str().unwrap()))))
     }));
     let events = kernel.take_events();
@@ -120,7 +120,10 @@ fn all_kinds_arrive_as_they_were_asked_for() {
     caches.prune(&[NodeId(3), NodeId(4)]).wait().unwrap();
     caches.poll_ready(PollHandle(9)).wait().unwrap();
     caches.resend().wait().unwrap();
-    assert!(kernel.wait_events(SOON, |events| events.contains(&Event::Notification(Notification::Resend))));
+    assert!(
+        kernel
+            .wait_events(REPLY_TIMEOUT, |events| events.contains(&Event::Notification(Notification::Resend)))
+    );
     let expire = Notification::InvalEntry { parent: 2, name: b"b".to_vec(), flags: 1 };
     let expected = [
         entry(2, "a"),
@@ -187,7 +190,9 @@ fn equal_notifications_are_merged_and_each_is_told() {
     completions.into_iter().for_each(|completion| completion.wait().unwrap());
     // One more, to be sure that all before it have arrived.
     caches.invalidate_entry(NodeId(3), b"last").wait().unwrap();
-    assert!(kernel.wait_events(SOON, |events| events.contains(&Event::Notification(entry(3, "last")))));
+    assert!(
+        kernel.wait_events(REPLY_TIMEOUT, |events| events.contains(&Event::Notification(entry(3, "last"))))
+    );
     let all = kernel.take_notifications();
     assert_eq!(all.into_iter().filter(|it| *it == entry(3, "same")).count(), 1);
     kernel.finish();
@@ -204,7 +209,7 @@ fn those_of_one_node_keep_their_order() {
         }
     }
     last.into_iter().for_each(|completion| completion.wait().unwrap());
-    assert!(kernel.wait_events(SOON, |events| notifications(events) == 4000));
+    assert!(kernel.wait_events(REPLY_TIMEOUT, |events| notifications(events) == 4000));
     let all = kernel.take_notifications();
     for node in 1..=8 {
         let names = all.iter().filter_map(|it| match it {
@@ -230,7 +235,7 @@ fn too_many_names_become_one_expiry_in_bounded_memory() {
     let ask = |range: std::ops::Range<u64>| {
         for i in range {
             caches.invalidate_entry(NodeId(2 + i % 1000), format!("{i}").as_bytes());
-            assert!(caches.queued() <= Caches::MAX_QUEUED + 1000);
+            assert!(caches.queued() <= Caches::MAX_QUEUED_NOTIFICATIONS + 1000);
         }
     };
     let last = 200_000;

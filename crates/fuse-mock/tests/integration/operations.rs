@@ -441,7 +441,7 @@ fn every_operation_is_forwarded() {
 }
 
 fn serves_every_operation<F: FileSystem>(fs: F, calls: fn(&F) -> &Mutex<Vec<String>>) {
-    let config = Config::new(Profile::Passthrough).want(InitFlags::all() - InitFlags::WRITEBACK_CACHE);
+    let config = Config::new(Profile::Passthrough).request(InitFlags::all() - InitFlags::WRITEBACK_CACHE);
     let kernel = Served::new(fs, config);
     kernel.set_caller(shunt_fuse_mock::Caller { uid: 3, gid: 4, pid: 5 });
     let rows: Vec<_> = [names(Name::new(c"new").unwrap()), files(), inodes()].concat();

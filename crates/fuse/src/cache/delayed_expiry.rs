@@ -3,12 +3,12 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use super::What;
+use super::NotificationKind;
 use crate::id::NodeId;
 
 /// Delays before each repetition. The kernel processes a reply in the process that waits for it: at once, unless that process has
 /// to wait for a CPU.
-const PAUSES: [Duration; 4] = [
+const REPEAT_DELAYS: [Duration; 4] = [
     Duration::from_millis(2),
     Duration::from_millis(20),
     Duration::from_millis(200),
@@ -16,7 +16,7 @@ const PAUSES: [Duration; 4] = [
 ];
 
 #[derive(Debug)]
-struct Waiting {
+struct ScheduledExpiry {
     due: Instant,
     parent: NodeId,
     name: Box<[u8]>,
@@ -25,16 +25,16 @@ struct Waiting {
 /// Expiries that wait for their due time. One queue per repetition count: all entries of a queue have the same delay, so each is
 /// ordered by due time.
 #[derive(Debug, Default)]
-pub(super) struct Later {
-    queues: [VecDeque<Waiting>; PAUSES.len()],
+pub(super) struct DelayedExpiries {
+    queues: [VecDeque<ScheduledExpiry>; REPEAT_DELAYS.len()],
 }
 
-impl Later {
+impl DelayedExpiries {
     /// Queues the next repetition of an expiry that was sent `times` times, unless that was the last.
     pub(super) fn put(&mut self, parent: NodeId, name: &[u8], times: u8, now: Instant) {
         let times = usize::from(times);
-        if let (Some(queue), Some(pause)) = (self.queues.get_mut(times), PAUSES.get(times)) {
-            queue.push_back(Waiting { due: now + *pause, parent, name: name.into() });
+        if let (Some(queue), Some(pause)) = (self.queues.get_mut(times), REPEAT_DELAYS.get(times)) {
+            queue.push_back(ScheduledExpiry { due: now + *pause, parent, name: name.into() });
         }
     }
 
@@ -44,12 +44,12 @@ impl Later {
     }
 
     /// Removes and returns an entry that is due.
-    pub(super) fn take(&mut self, now: Instant) -> Option<What> {
+    pub(super) fn take(&mut self, now: Instant) -> Option<NotificationKind> {
         for (times, queue) in self.queues.iter_mut().enumerate() {
             if queue.front().is_some_and(|waiting| waiting.due <= now)
-                && let Some(Waiting { parent, name, .. }) = queue.pop_front()
+                && let Some(ScheduledExpiry { parent, name, .. }) = queue.pop_front()
             {
-                return Some(What::ExpireEntry { parent, name, again: times as u8 + 1 });
+                return Some(NotificationKind::ExpireEntry { parent, name, again: times as u8 + 1 });
             }
         }
         None
@@ -70,14 +70,16 @@ mod tests {
 
     #[test]
     fn each_is_due_so_often_and_in_its_time() {
-        let (mut later, begun) = (Later::default(), Instant::now());
+        let (mut later, begun) = (DelayedExpiries::default(), Instant::now());
         later.put(NodeId(1), b"name", 0, begun);
         let (mut times, mut now) = (0, begun);
         while let Some(due) = later.due() {
             assert!(due > now);
             assert_eq!(later.take(now), None, "before its time");
             now = due;
-            let Some(What::ExpireEntry { parent, name, again }) = later.take(now) else { panic!() };
+            let Some(NotificationKind::ExpireEntry { parent, name, again }) = later.take(now) else {
+                panic!()
+            };
             times += 1;
             assert_eq!((parent, &*name, again), (NodeId(1), &b"name"[..], times));
             later.put(parent, &name, again, now);

@@ -12,58 +12,58 @@ use std::time::{Duration, Instant};
 use crate::id::NodeId;
 
 /// Names are hashed into this many slots. A collision only causes a superfluous expiry and one more lookup.
-const SLOTS: usize = 4096;
+const HASH_SLOTS: usize = 4096;
 
 /// A reply begun longer ago than this is taken to have reached the kernel.
-const ON_ITS_WAY: Duration = Duration::from_secs(16);
+const INFLIGHT_TIMEOUT: Duration = Duration::from_secs(16);
 
 /// The time of the last reply for each slot.
 #[derive(Debug, Default)]
-pub(super) struct Answers {
-    kept: OnceLock<Kept>,
+pub(super) struct InflightNames {
+    times: OnceLock<ReplyTimes>,
 }
 
 #[derive(Debug)]
-struct Kept {
+struct ReplyTimes {
     since: Instant,
     hasher: RandomState,
     /// Milliseconds since `since`; 0: never.
     slots: Box<[AtomicU64]>,
 }
 
-impl Kept {
+impl ReplyTimes {
     fn now(&self) -> u64 {
         self.since.elapsed().as_millis() as u64
     }
 
     fn slot(&self, parent: NodeId, name: &[u8]) -> &AtomicU64 {
         let hash = self.hasher.hash_one((parent.0, name));
-        &self.slots[hash as usize % SLOTS]
+        &self.slots[hash as usize % HASH_SLOTS]
     }
 }
 
-impl Answers {
+impl InflightNames {
     /// Records that a lookup of this name is being answered. Costs nothing until the first expiry of a name.
-    pub(super) fn note(&self, parent: NodeId, name: &[u8]) {
-        if let Some(kept) = self.kept.get() {
+    pub(super) fn record(&self, parent: NodeId, name: &[u8]) {
+        if let Some(kept) = self.times.get() {
             kept.slot(parent, name).store(kept.now().max(1), Ordering::Relaxed);
         }
     }
 
     /// Reports whether a reply for this name may still be in flight.
-    pub(super) fn may_be_on_its_way(&self, parent: NodeId, name: &[u8]) -> bool {
-        let lasts = ON_ITS_WAY.as_millis() as u64;
-        match self.kept.get() {
+    pub(super) fn may_be_in_flight(&self, parent: NodeId, name: &[u8]) -> bool {
+        let lasts = INFLIGHT_TIMEOUT.as_millis() as u64;
+        match self.times.get() {
             Some(kept) => {
                 let (now, answered) = (kept.now(), kept.slot(parent, name).load(Ordering::Relaxed));
                 // Replies from before recording began are unknown.
                 now < lasts || (answered > 0 && now < answered.saturating_add(lasts))
             }
             None => {
-                self.kept.get_or_init(|| Kept {
+                self.times.get_or_init(|| ReplyTimes {
                     since: Instant::now(),
                     hasher: RandomState::new(),
-                    slots: (0..SLOTS).map(|_| AtomicU64::new(0)).collect(),
+                    slots: (0..HASH_SLOTS).map(|_| AtomicU64::new(0)).collect(),
                 });
                 true
             }
@@ -77,29 +77,29 @@ mod tests {
 
     const NODE: NodeId = NodeId(7);
 
-    fn begun_before(answers: &mut Answers, ago: Duration) {
-        let kept = answers.kept.get_mut().unwrap();
+    fn begun_before(answers: &mut InflightNames, ago: Duration) {
+        let kept = answers.times.get_mut().unwrap();
         kept.since = kept.since.checked_sub(ago).unwrap();
     }
 
     #[test]
     fn what_was_answered_before_any_was_noted_may_be_on_its_way() {
-        let mut answers = Answers::default();
-        answers.note(NODE, b"before");
-        assert!(answers.may_be_on_its_way(NODE, b"before"));
-        assert!(answers.may_be_on_its_way(NODE, b"another"));
-        begun_before(&mut answers, ON_ITS_WAY);
-        assert!(!answers.may_be_on_its_way(NODE, b"before"));
+        let mut answers = InflightNames::default();
+        answers.record(NODE, b"before");
+        assert!(answers.may_be_in_flight(NODE, b"before"));
+        assert!(answers.may_be_in_flight(NODE, b"another"));
+        begun_before(&mut answers, INFLIGHT_TIMEOUT);
+        assert!(!answers.may_be_in_flight(NODE, b"before"));
     }
 
     #[test]
     fn an_answer_is_on_its_way_for_a_while() {
-        let mut answers = Answers::default();
-        assert!(answers.may_be_on_its_way(NODE, b"name"));
-        begun_before(&mut answers, ON_ITS_WAY);
-        answers.note(NODE, b"name");
-        assert!(answers.may_be_on_its_way(NODE, b"name"));
-        begun_before(&mut answers, ON_ITS_WAY);
-        assert!(!answers.may_be_on_its_way(NODE, b"name"));
+        let mut answers = InflightNames::default();
+        assert!(answers.may_be_in_flight(NODE, b"name"));
+        begun_before(&mut answers, INFLIGHT_TIMEOUT);
+        answers.record(NODE, b"name");
+        assert!(answers.may_be_in_flight(NODE, b"name"));
+        begun_before(&mut answers, INFLIGHT_TIMEOUT);
+        assert!(!answers.may_be_in_flight(NODE, b"name"));
     }
 }

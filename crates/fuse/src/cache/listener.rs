@@ -4,12 +4,12 @@
 use std::fmt;
 use std::sync::OnceLock;
 
-use super::What;
+use super::NotificationKind;
 use crate::id::NodeId;
 
 /// The subject of an invalidation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stale<'a> {
+pub enum Invalidated<'a> {
     /// A name of a directory.
     Name(NodeId, &'a [u8]),
     /// An inode.
@@ -18,41 +18,43 @@ pub enum Stale<'a> {
     Everything,
 }
 
-impl<'a> Stale<'a> {
+impl<'a> Invalidated<'a> {
     /// Returns the subject of a notification, or `None` where it invalidates nothing.
-    fn of(what: &'a What) -> Option<Self> {
+    fn of(what: &'a NotificationKind) -> Option<Self> {
         match what {
-            What::InvalidateEntry { parent, name }
-            | What::ExpireEntry { parent, name, .. }
-            | What::DeleteEntry { parent, name, .. } => Some(Self::Name(*parent, name)),
-            What::InvalidateNode { node, .. } | What::Store { node, .. } => Some(Self::Node(*node)),
-            What::ExpireAll => Some(Self::Everything),
-            What::Retrieve { .. }
-            | What::Prune { .. }
-            | What::PollReady { .. }
-            | What::Resend
-            | What::WriteOut { .. }
-            | What::Turn { .. } => None,
+            NotificationKind::InvalidateEntry { parent, name }
+            | NotificationKind::ExpireEntry { parent, name, .. }
+            | NotificationKind::DeleteEntry { parent, name, .. } => Some(Self::Name(*parent, name)),
+            NotificationKind::InvalidateNode { node, .. } | NotificationKind::Store { node, .. } => {
+                Some(Self::Node(*node))
+            }
+            NotificationKind::ExpireAll => Some(Self::Everything),
+            NotificationKind::Retrieve { .. }
+            | NotificationKind::Prune { .. }
+            | NotificationKind::PollReady { .. }
+            | NotificationKind::Resend
+            | NotificationKind::WriteOut { .. }
+            | NotificationKind::Barrier { .. } => None,
         }
     }
 }
 
-type Hear = Box<dyn Fn(Stale<'_>) + Send + Sync>;
+type InvalidationListener = Box<dyn Fn(Invalidated<'_>) + Send + Sync>;
 
 /// The listener of a session, if it has one.
 #[derive(Default)]
-pub(crate) struct Listener(OnceLock<Hear>);
+pub(crate) struct Listener(OnceLock<InvalidationListener>);
 
 impl Listener {
-    pub(crate) fn set(&self, hear: Hear) {
+    pub(crate) fn set(&self, hear: InvalidationListener) {
         self.0.set(hear).ok();
     }
 
-    pub(crate) fn hear(&self, what: &What) {
-        if let Some(hear) = self.0.get()
-            && let Some(stale) = Stale::of(what)
+    pub(crate) fn notify(&self, what: &NotificationKind) {
+        if let Some(notify) = self.0.get()
+            && let Some(stale) = Invalidated::of(what)
         {
-            hear(stale);
+            notify(stale);
         }
     }
 }

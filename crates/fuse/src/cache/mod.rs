@@ -15,18 +15,18 @@ pub(crate) mod write_out;
 
 pub use completion::Completion;
 pub(crate) use completion::set_handling;
+pub use listener::Invalidated;
 pub(crate) use listener::Listener;
-pub use listener::Stale;
-pub(crate) use notification::{Notification, What};
+pub(crate) use notification::{Notification, NotificationKind};
 pub(crate) use notifier::Notifier;
 
 use rustix::io::Errno;
 
 /// Notifications that are queued at most; beyond, all names are expired at once instead.
-pub(crate) const MAX_QUEUED: usize = 65_536;
+pub(crate) const MAX_QUEUED_NOTIFICATIONS: usize = 65_536;
 
 /// Maps ENOENT to success: the kernel had nothing cached.
-pub(crate) fn settle(result: Result<(), Errno>) -> Result<(), Errno> {
+pub(crate) fn ignore_not_cached(result: Result<(), Errno>) -> Result<(), Errno> {
     match result {
         Err(Errno::NOENT) => Ok(()),
         other => other,

@@ -5,10 +5,10 @@ use rustix::io::Errno;
 use super::completion::{Completer, Completion, completion};
 use crate::id::NodeId;
 
-/// The content of a notification. A `Turn` sends nothing: it completes after everything queued for the node before it. `again`
+/// The content of a notification. A `Barrier` sends nothing: it completes after everything queued for the node before it. `again`
 /// counts the earlier expiries of the name.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) enum What {
+pub(crate) enum NotificationKind {
     InvalidateEntry { parent: NodeId, name: Box<[u8]> },
     ExpireEntry { parent: NodeId, name: Box<[u8]>, again: u8 },
     DeleteEntry { parent: NodeId, child: NodeId, name: Box<[u8]> },
@@ -20,10 +20,10 @@ pub(crate) enum What {
     PollReady { handle: u64 },
     Resend,
     WriteOut { node: NodeId, offset: u64, length: u64 },
-    Turn { node: NodeId },
+    Barrier { node: NodeId },
 }
 
-impl What {
+impl NotificationKind {
     /// Returns the node in whose queue this is ordered. Node 0 stands for the whole connection.
     pub(crate) fn node(&self) -> NodeId {
         match self {
@@ -34,14 +34,17 @@ impl What {
             | Self::Store { node, .. }
             | Self::Retrieve { node, .. }
             | Self::WriteOut { node, .. }
-            | Self::Turn { node } => *node,
+            | Self::Barrier { node } => *node,
             Self::ExpireAll | Self::Prune { .. } | Self::PollReady { .. } | Self::Resend => NodeId(0),
         }
     }
 
     /// Reports whether sending it twice has the effect of sending it once.
     pub(crate) fn is_idempotent(&self) -> bool {
-        !matches!(self, Self::Store { .. } | Self::Retrieve { .. } | Self::Prune { .. } | Self::Turn { .. })
+        !matches!(
+            self,
+            Self::Store { .. } | Self::Retrieve { .. } | Self::Prune { .. } | Self::Barrier { .. }
+        )
     }
 
     /// Reports whether "expire every name" covers it.
@@ -78,20 +81,23 @@ impl Waiter {
 /// A notification and its waiter.
 #[derive(Debug)]
 pub(crate) struct Notification {
-    pub(crate) what: What,
+    pub(crate) kind: NotificationKind,
     pub(crate) waiter: Waiter,
 }
 
 impl Notification {
-    pub(crate) fn new(what: What) -> (Self, Completion) {
+    pub(crate) fn new(what: NotificationKind) -> (Self, Completion) {
         let (completer, completion) = completion();
-        (Self { what, waiter: Waiter::Done(completer) }, completion)
+        (Self { kind: what, waiter: Waiter::Done(completer) }, completion)
     }
 
     pub(crate) fn retrieve(node: NodeId, offset: u64, size: u32) -> (Self, Completion<Vec<u8>>) {
         let (completer, completion) = completion();
         (
-            Self { what: What::Retrieve { node, offset, size }, waiter: Waiter::Retrieved(completer) },
+            Self {
+                kind: NotificationKind::Retrieve { node, offset, size },
+                waiter: Waiter::Retrieved(completer),
+            },
             completion,
         )
     }

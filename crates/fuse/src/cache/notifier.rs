@@ -12,11 +12,11 @@ use rustix::io::Errno;
 use shunt_fuse_abi::{ExpireFlags, notify};
 
 use super::completion::{Completer, Completion};
-use super::delayed_expiry::Later;
-use super::inflight_names::Answers;
+use super::delayed_expiry::DelayedExpiries;
+use super::inflight_names::InflightNames;
 use super::notification::Waiter;
 use super::write_out::Mountpoint;
-use super::{MAX_QUEUED, Notification, What, settle};
+use super::{MAX_QUEUED_NOTIFICATIONS, Notification, NotificationKind, ignore_not_cached};
 use crate::id::NodeId;
 use crate::transport::device::Device;
 
@@ -26,10 +26,10 @@ const MAX_THREADS: usize = 16;
 #[derive(Debug, Default)]
 struct NodeQueue {
     /// Each notification with its generation.
-    notes: VecDeque<(u64, Notification)>,
+    notifications: VecDeque<(u64, Notification)>,
     /// Further waiters of notifications that are queued and not yet being sent: an equal notification is merged into the queued
     /// one.
-    queued: HashMap<(u64, What), Vec<Waiter>>,
+    queued: HashMap<(u64, NotificationKind), Vec<Waiter>>,
     /// Incremented by each notification that is not idempotent. Nothing is merged across one: an invalidation requested after a
     /// store must be sent after it.
     generation: u64,
@@ -41,7 +41,7 @@ struct NodeQueue {
 struct State {
     nodes: HashMap<NodeId, NodeQueue>,
     ready: VecDeque<NodeId>,
-    later: Later,
+    delayed: DelayedExpiries,
     queued: usize,
     /// Queue length from which the next attempt to merge starts: the last one freed nothing.
     search_from: usize,
@@ -62,12 +62,12 @@ pub(crate) struct Notifier {
 const FIRST_RETRIEVE: u64 = 1 << 62;
 
 /// Reports whether the kernel was given a node and has not forgotten it.
-type Told = Box<dyn Fn(NodeId) -> bool + Send + Sync>;
+type IsKnownToKernel = Box<dyn Fn(NodeId) -> bool + Send + Sync>;
 
 /// Number of retries and first pause between them, which doubles each time. The kernel processes a reply in the process that
 /// waits for it: soon, unless that process is stopped.
-const LOOKS: u32 = 12;
-const LOOK: Duration = Duration::from_millis(1);
+const MAX_RETRIES: u32 = 12;
+const RETRY_DELAY: Duration = Duration::from_millis(1);
 
 struct Inner {
     state: Mutex<State>,
@@ -78,8 +78,8 @@ struct Inner {
     retrieves: Mutex<HashMap<u64, Completer<Vec<u8>>>>,
     next_retrieve: AtomicU64,
     mountpoint: OnceLock<Mountpoint>,
-    told: OnceLock<Told>,
-    answers: Answers,
+    is_known: OnceLock<IsKnownToKernel>,
+    inflight_names: InflightNames,
     overflows: AtomicU64,
 }
 
@@ -101,8 +101,8 @@ impl Notifier {
                 retrieves: Mutex::default(),
                 next_retrieve: AtomicU64::new(FIRST_RETRIEVE),
                 mountpoint: OnceLock::new(),
-                told: OnceLock::new(),
-                answers: Answers::default(),
+                is_known: OnceLock::new(),
+                inflight_names: InflightNames::default(),
                 overflows: AtomicU64::new(0),
             }),
         }
@@ -122,13 +122,13 @@ impl Notifier {
         self.inner.mountpoint.set(mountpoint).ok();
     }
 
-    pub(crate) fn set_told(&self, told: Told) {
-        self.inner.told.set(told).ok();
+    pub(crate) fn set_is_known(&self, is_known: IsKnownToKernel) {
+        self.inner.is_known.set(is_known).ok();
     }
 
     /// Records that a lookup of this name is being answered.
-    pub(crate) fn answers(&self, parent: NodeId, name: &[u8]) {
-        self.inner.answers.note(parent, name);
+    pub(crate) fn record_lookup_reply(&self, parent: NodeId, name: &[u8]) {
+        self.inner.inflight_names.record(parent, name);
     }
 
     pub(crate) fn queued(&self) -> usize {
@@ -147,11 +147,11 @@ impl Notifier {
             note.waiter.complete(Err(Errno::NOTCONN));
             return;
         }
-        if state.queued >= MAX_QUEUED.max(state.search_from) {
+        if state.queued >= MAX_QUEUED_NOTIFICATIONS.max(state.search_from) {
             self.inner.make_room(&mut state);
         }
         // A notification that cannot be merged is refused. The others grow the queue to one entry per node or name at most.
-        if state.queued >= MAX_QUEUED && !note.what.is_idempotent() {
+        if state.queued >= MAX_QUEUED_NOTIFICATIONS && !note.kind.is_idempotent() {
             drop(state);
             note.waiter.complete(Err(Errno::NOBUFS));
             return;
@@ -167,7 +167,7 @@ impl Notifier {
         if state.closed || !state.nodes.contains_key(&node) {
             return None;
         }
-        let (turn, completion) = Notification::new(What::Turn { node });
+        let (turn, completion) = Notification::new(NotificationKind::Barrier { node });
         // The thread that sends for the node reaches it.
         state.push(turn, Vec::new());
         Some(completion)
@@ -185,7 +185,7 @@ impl Notifier {
     pub(crate) fn close(&self) {
         let mut state = self.inner.state.lock();
         state.closed = true;
-        state.later.clear();
+        state.delayed.clear();
         let waiters: Vec<Waiter> = state.drain(|_| true);
         self.inner.work.notify_all();
         drop(state);
@@ -208,10 +208,10 @@ impl Drop for Notifier {
 impl State {
     /// Queues a notification together with the waiters in `joined`; returns `false` where an equal one is queued already.
     fn push(&mut self, note: Notification, joined: Vec<Waiter>) -> bool {
-        let id = note.what.node();
+        let id = note.kind.node();
         let queue = self.nodes.entry(id).or_default();
-        if note.what.is_idempotent() {
-            let key = (queue.generation, note.what.clone());
+        if note.kind.is_idempotent() {
+            let key = (queue.generation, note.kind.clone());
             if let Some(waiters) = queue.queued.get_mut(&key) {
                 waiters.push(note.waiter);
                 waiters.extend(joined);
@@ -225,19 +225,19 @@ impl State {
         } else {
             queue.generation += 1;
         }
-        queue.notes.push_back((queue.generation, note));
+        queue.notifications.push_back((queue.generation, note));
         self.queued += 1;
-        if !queue.busy && queue.notes.len() == 1 {
+        if !queue.busy && queue.notifications.len() == 1 {
             self.ready.push_back(id);
         }
         true
     }
 
     /// Queues the repetitions that are due.
-    fn bring_due(&mut self) {
-        if self.later.due().is_some() {
+    fn queue_due(&mut self) {
+        if self.delayed.due().is_some() {
             let now = Instant::now();
-            while let Some(what) = self.later.take(now) {
+            while let Some(what) = self.delayed.take(now) {
                 self.push(Notification::new(what).0, Vec::new());
             }
         }
@@ -251,8 +251,8 @@ impl State {
             if queue.busy {
                 continue;
             }
-            let Some((generation, note)) = queue.notes.pop_front() else { continue };
-            let joined = queue.queued.remove(&(generation, note.what.clone())).unwrap_or_default();
+            let Some((generation, note)) = queue.notifications.pop_front() else { continue };
+            let joined = queue.queued.remove(&(generation, note.kind.clone())).unwrap_or_default();
             queue.busy = true;
             self.queued -= 1;
             if self.queued == 0 {
@@ -266,7 +266,7 @@ impl State {
     fn finished(&mut self, id: NodeId) {
         let Some(queue) = self.nodes.get_mut(&id) else { return };
         queue.busy = false;
-        if queue.notes.is_empty() {
+        if queue.notifications.is_empty() {
             self.nodes.remove(&id);
         } else {
             self.ready.push_back(id);
@@ -274,50 +274,54 @@ impl State {
     }
 
     /// Removes matching notifications and returns their waiters.
-    fn drain(&mut self, matches: impl Fn(&What) -> bool) -> Vec<Waiter> {
+    fn drain(&mut self, matches: impl Fn(&NotificationKind) -> bool) -> Vec<Waiter> {
         let mut waiters = Vec::new();
         for queue in self.nodes.values_mut() {
             self.queued -= queue.drain(&matches, &mut waiters);
         }
-        self.nodes.retain(|_, queue| queue.busy || !queue.notes.is_empty());
+        self.nodes.retain(|_, queue| queue.busy || !queue.notifications.is_empty());
         let nodes = &self.nodes;
-        self.ready.retain(|id| nodes.get(id).is_some_and(|queue| !queue.notes.is_empty()));
+        self.ready.retain(|id| nodes.get(id).is_some_and(|queue| !queue.notifications.is_empty()));
         waiters.retain(Waiter::is_awaited);
         waiters
     }
 
     /// Replaces several ranges of a node by one invalidation of the whole node.
     fn merge_ranges(&mut self) {
-        let is_range = |what: &What| matches!(what, What::InvalidateNode { .. });
+        let is_range = |what: &NotificationKind| matches!(what, NotificationKind::InvalidateNode { .. });
         // A waiter for some of them then waits for all.
-        let goes = |what: &What| is_range(what) || matches!(what, What::Turn { .. });
+        let goes =
+            |what: &NotificationKind| is_range(what) || matches!(what, NotificationKind::Barrier { .. });
         let mut merged = Vec::new();
         for (id, queue) in &mut self.nodes {
-            if queue.notes.iter().filter(|(_, note)| is_range(&note.what)).nth(1).is_some() {
+            if queue.notifications.iter().filter(|(_, note)| is_range(&note.kind)).nth(1).is_some() {
                 let mut waiters = Vec::new();
                 self.queued -= queue.drain(goes, &mut waiters);
                 merged.push((*id, waiters));
             }
         }
         for (node, waiters) in merged {
-            self.push(Notification::new(What::InvalidateNode { node, offset: 0, length: 0 }).0, waiters);
+            self.push(
+                Notification::new(NotificationKind::InvalidateNode { node, offset: 0, length: 0 }).0,
+                waiters,
+            );
         }
     }
 }
 
 impl NodeQueue {
     /// Removes matching notifications and returns their number.
-    fn drain(&mut self, matches: impl Fn(&What) -> bool, waiters: &mut Vec<Waiter>) -> usize {
-        let before = self.notes.len();
-        for (generation, note) in std::mem::take(&mut self.notes) {
-            if matches(&note.what) {
-                waiters.extend(self.queued.remove(&(generation, note.what)).unwrap_or_default());
+    fn drain(&mut self, matches: impl Fn(&NotificationKind) -> bool, waiters: &mut Vec<Waiter>) -> usize {
+        let before = self.notifications.len();
+        for (generation, note) in std::mem::take(&mut self.notifications) {
+            if matches(&note.kind) {
+                waiters.extend(self.queued.remove(&(generation, note.kind)).unwrap_or_default());
                 waiters.push(note.waiter);
             } else {
-                self.notes.push_back((generation, note));
+                self.notifications.push_back((generation, note));
             }
         }
-        before - self.notes.len()
+        before - self.notifications.len()
     }
 }
 
@@ -327,20 +331,20 @@ impl Inner {
         // Kernels without INC_EPOCH: names stay queued.
         if self.can_expire_all.load(Ordering::Relaxed) {
             let before = state.queued;
-            let waiters = state.drain(What::is_covered_by_expiry);
+            let waiters = state.drain(NotificationKind::is_covered_by_expiry);
             let names = before - state.queued;
             if names > 0 {
                 self.overflows.fetch_add(1, Ordering::Relaxed);
                 tracing::info!(names, "too many notifications at once: every name is expired instead");
-                if state.push(Notification::new(What::ExpireAll).0, waiters) {
+                if state.push(Notification::new(NotificationKind::ExpireAll).0, waiters) {
                     self.work.notify_one();
                 }
             }
         }
-        if state.queued >= MAX_QUEUED {
+        if state.queued >= MAX_QUEUED_NOTIFICATIONS {
             state.merge_ranges();
         }
-        state.search_from = state.queued + MAX_QUEUED / 4;
+        state.search_from = state.queued + MAX_QUEUED_NOTIFICATIONS / 4;
     }
 
     /// Wakes or starts one thread for each ready node: a thread that was woken a moment ago still counts as idle, and may block
@@ -366,10 +370,10 @@ impl Inner {
         crate::scheduling::roam();
         let mut state = self.state.lock();
         while !state.closed {
-            state.bring_due();
+            state.queue_due();
             let Some((id, note, joined)) = state.take() else {
                 state.idle += 1;
-                match state.later.due() {
+                match state.delayed.due() {
                     Some(due) => drop(self.work.wait_until(&mut state, due)),
                     None => self.work.wait(&mut state),
                 }
@@ -378,19 +382,19 @@ impl Inner {
             };
             drop(state);
             let mut result = self.deliver(&note);
-            if let What::InvalidateNode { node, .. } = &note.what {
+            if let NotificationKind::InvalidateNode { node, .. } = &note.kind {
                 result = self.repeat(*node, &note, result);
             }
-            let again = self.wants_another(&note.what, result);
-            if note.what.is_idempotent() && !matches!(note.what, What::WriteOut { .. }) {
-                result = settle(result);
+            let again = self.needs_repeat(&note.kind, result);
+            if note.kind.is_idempotent() && !matches!(note.kind, NotificationKind::WriteOut { .. }) {
+                result = ignore_not_cached(result);
             }
             note.waiter.complete(result);
             joined.iter().for_each(|waiter| waiter.complete(result));
             state = self.state.lock();
             state.finished(id);
             if again {
-                self.send_later(&mut state, &note.what);
+                self.schedule_repeat(&mut state, &note.kind);
             }
         }
         state.threads -= 1;
@@ -398,38 +402,38 @@ impl Inner {
 
     /// Reports whether a reply in flight may make an expired name valid again. A name that is not cached is looked up under the
     /// lock of its directory, which the expiry waits for.
-    fn wants_another(&self, what: &What, result: Result<(), Errno>) -> bool {
-        let What::ExpireEntry { parent, name, again } = what else { return false };
+    fn needs_repeat(&self, what: &NotificationKind, result: Result<(), Errno>) -> bool {
+        let NotificationKind::ExpireEntry { parent, name, again } = what else { return false };
         result.is_ok()
             && self.expires_names.load(Ordering::Relaxed)
-            && (*again > 0 || self.answers.may_be_on_its_way(*parent, name))
+            && (*again > 0 || self.inflight_names.may_be_in_flight(*parent, name))
     }
 
-    fn send_later(self: &Arc<Self>, state: &mut State, what: &What) {
-        let What::ExpireEntry { parent, name, again } = what else { return };
+    fn schedule_repeat(self: &Arc<Self>, state: &mut State, what: &NotificationKind) {
+        let NotificationKind::ExpireEntry { parent, name, again } = what else { return };
         if state.closed {
             return;
         }
-        if state.later.len() >= MAX_QUEUED && self.can_expire_all.load(Ordering::Relaxed) {
+        if state.delayed.len() >= MAX_QUEUED_NOTIFICATIONS && self.can_expire_all.load(Ordering::Relaxed) {
             // No reply undoes this one.
-            state.later.clear();
-            state.push(Notification::new(What::ExpireAll).0, Vec::new());
+            state.delayed.clear();
+            state.push(Notification::new(NotificationKind::ExpireAll).0, Vec::new());
             return;
         }
-        let due = state.later.due();
-        state.later.put(*parent, name, *again, Instant::now());
+        let due = state.delayed.due();
+        state.delayed.put(*parent, name, *again, Instant::now());
         // An idle thread may not know the new due time yet, and this thread may block on its next notification.
-        if state.idle == 0 || state.later.due() != due {
+        if state.idle == 0 || state.delayed.due() != due {
             self.wake_or_start_for(state, 1);
         }
     }
 
     /// Retries while the kernel may be about to receive the reply that introduces the node.
     fn repeat(&self, node: NodeId, note: &Notification, mut result: Result<(), Errno>) -> Result<(), Errno> {
-        let Some(told) = self.told.get() else { return result };
-        let mut pause = LOOK;
-        for _ in 0..LOOKS {
-            if result != Err(Errno::NOENT) || !told(node) {
+        let Some(is_known) = self.is_known.get() else { return result };
+        let mut pause = RETRY_DELAY;
+        for _ in 0..MAX_RETRIES {
+            if result != Err(Errno::NOENT) || !is_known(node) {
                 return result;
             }
             thread::sleep(pause);
@@ -442,22 +446,24 @@ impl Inner {
 
     fn deliver(&self, note: &Notification) -> Result<(), Errno> {
         let send = |notification: notify::Notification<'_>| self.device.notify(&notification);
-        match &note.what {
-            What::InvalidateEntry { parent, name } => {
+        match &note.kind {
+            NotificationKind::InvalidateEntry { parent, name } => {
                 send(notify::inval_entry(parent.0, name, ExpireFlags::empty()))
             }
-            What::ExpireEntry { parent, name, .. } => {
+            NotificationKind::ExpireEntry { parent, name, .. } => {
                 let flags = match self.expires_names.load(Ordering::Relaxed) {
                     true => ExpireFlags::EXPIRE_ONLY,
                     false => ExpireFlags::empty(),
                 };
                 send(notify::inval_entry(parent.0, name, flags))
             }
-            What::DeleteEntry { parent, child, name } => send(notify::delete(parent.0, child.0, name)),
-            What::InvalidateNode { node, offset, length } => {
+            NotificationKind::DeleteEntry { parent, child, name } => {
+                send(notify::delete(parent.0, child.0, name))
+            }
+            NotificationKind::InvalidateNode { node, offset, length } => {
                 send(notify::inval_inode(node.0, *offset, *length))
             }
-            What::ExpireAll => {
+            NotificationKind::ExpireAll => {
                 let result = send(notify::inc_epoch());
                 if result == Err(Errno::INVAL) {
                     self.can_expire_all.store(false, Ordering::Relaxed);
@@ -465,8 +471,8 @@ impl Inner {
                 }
                 result
             }
-            What::Store { node, offset, data } => send(notify::store(node.0, *offset, data)),
-            What::Retrieve { node, offset, size } => {
+            NotificationKind::Store { node, offset, data } => send(notify::store(node.0, *offset, data)),
+            NotificationKind::Retrieve { node, offset, size } => {
                 let unique = self.next_retrieve.fetch_add(2, Ordering::Relaxed);
                 let Waiter::Retrieved(completer) = &note.waiter else { return Err(Errno::INVAL) };
                 self.retrieves.lock().insert(unique, completer.clone());
@@ -478,11 +484,11 @@ impl Inner {
                 }
                 sent
             }
-            What::Turn { .. } => Ok(()),
-            What::Prune { nodes } => send(notify::prune(nodes)),
-            What::PollReady { handle } => send(notify::poll(*handle)),
-            What::Resend => send(notify::resend()),
-            What::WriteOut { node, offset, length } => match self.mountpoint.get() {
+            NotificationKind::Barrier { .. } => Ok(()),
+            NotificationKind::Prune { nodes } => send(notify::prune(nodes)),
+            NotificationKind::PollReady { handle } => send(notify::poll(*handle)),
+            NotificationKind::Resend => send(notify::resend()),
+            NotificationKind::WriteOut { node, offset, length } => match self.mountpoint.get() {
                 Some(mountpoint) => mountpoint.write_out(*node, *offset, *length),
                 None => Err(Errno::NOTCONN),
             },
@@ -498,8 +504,9 @@ mod tests {
     fn a_thread_that_was_just_woken_is_not_counted_on_again() {
         let (_reader, writer) = rustix::pipe::pipe().unwrap();
         let notifier = Notifier::new(Arc::new(Device::new(writer).unwrap()));
-        let note =
-            |node| Notification::new(What::InvalidateNode { node: NodeId(node), offset: 0, length: 0 }).0;
+        let note = |node| {
+            Notification::new(NotificationKind::InvalidateNode { node: NodeId(node), offset: 0, length: 0 }).0
+        };
         notifier.enqueue(note(1));
         while notifier.inner.state.lock().idle == 0 {
             thread::yield_now();

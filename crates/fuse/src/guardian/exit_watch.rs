@@ -4,7 +4,7 @@
 //! a request is answered that the dying server had read: the process that made the request holds the lock of the file, or of the
 //! directory. That thread would wait for its own successor; without a successor nobody would ever abort the connection, and the
 //! thread, the process, and everything that looks at either in /proc would hang for good. A server that [uses its own
-//! mount](ask_oneself) has the same problem. Such threads do nothing to the underlying file system, so the next server need not
+//! mount](run_on_own_mount) has the same problem. Such threads do nothing to the underlying file system, so the next server need not
 //! wait for them. It does wait for all others, whose system calls run to completion. No descriptor reports this state (since
 //! Linux 6.15 a pidfd of the first thread waits for the other threads), so the guardian polls /proc.
 
@@ -23,7 +23,7 @@ pub(crate) const NOTIFIER: &str = "shunt-notify";
 ///
 /// # Errors
 /// The error of starting the thread.
-pub fn ask_oneself<T: Send>(work: impl FnOnce() -> T + Send) -> io::Result<T> {
+pub fn run_on_own_mount<T: Send>(work: impl FnOnce() -> T + Send) -> io::Result<T> {
     thread::scope(|scope| {
         let asking = thread::Builder::new().name(NOTIFIER.to_owned()).spawn_scoped(scope, work)?;
         Ok(asking.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
@@ -31,22 +31,22 @@ pub fn ask_oneself<T: Send>(work: impl FnOnce() -> T + Send) -> io::Result<T> {
 }
 
 /// Polling interval for a dying server, where a successor is to be started. A server that dies normally is noticed at once.
-pub(super) const LOOK: Duration = Duration::from_millis(100);
+pub(super) const EXIT_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Polling interval where no successor is to be started.
-pub(super) const SELDOM: Duration = Duration::from_secs(2);
+pub(super) const IDLE_POLL_INTERVAL: Duration = Duration::from_secs(2);
 
 /// A server process.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Life(Pid);
+pub(super) struct ServerProcess(Pid);
 
-impl Life {
+impl ServerProcess {
     pub(super) fn of(pid: Pid) -> Self {
         Self(pid)
     }
 
     /// Reports whether the first thread has exited and only threads are left that the next server need not wait for.
-    pub(super) fn is_as_good_as_over(self) -> bool {
+    pub(super) fn has_effectively_exited(self) -> bool {
         let pid = self.0.as_raw_nonzero().to_string();
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
         // The state follows the name, which may contain any character.

@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 /// The kind of a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u32)]
-pub(crate) enum Class {
+pub(crate) enum DescriptorClass {
     /// `/dev/fuse` (id 0) and its clones. Closing a clone would abort the requests that were read from it.
     Device = 0,
     /// The state map of the session.
@@ -19,20 +19,26 @@ pub(crate) enum Class {
     Node = 4,
 }
 
-impl Class {
+impl DescriptorClass {
     pub(crate) fn from_number(number: u32) -> Option<Self> {
-        [Class::Device, Class::State, Class::Log, Class::FileSystem, Class::Node]
-            .into_iter()
-            .find(|class| *class as u32 == number)
+        [
+            DescriptorClass::Device,
+            DescriptorClass::State,
+            DescriptorClass::Log,
+            DescriptorClass::FileSystem,
+            DescriptorClass::Node,
+        ]
+        .into_iter()
+        .find(|class| *class as u32 == number)
     }
 }
 
 /// The key of a stored descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Key {
-    pub(crate) class: Class,
+    pub(crate) class: DescriptorClass,
     pub(crate) id: u64,
 }
 
 /// Stored descriptors by key.
-pub(crate) type Held = BTreeMap<Key, OwnedFd>;
+pub(crate) type StoredDescriptors = BTreeMap<Key, OwnedFd>;

@@ -5,9 +5,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
-use super::fd_store::{Class, Held, Key};
+use super::fd_store::{DescriptorClass, Key, StoredDescriptors};
 use super::log::now;
-use super::wire::{MAX, Message};
+use super::wire::{MAX_PACKET_BYTES, Message};
 use super::{Cause, Guardian, GuardianError, Watch, seqpacket};
 use crate::id::NodeId;
 use crate::mount::MountPoint;
@@ -16,11 +16,11 @@ use crate::mount::MountPoint;
 #[derive(Debug)]
 pub struct HandOver {
     pub(crate) guardian: Guardian,
-    pub(crate) held: Held,
+    pub(crate) descriptors: StoredDescriptors,
     pub(crate) watch: Watch,
     pub(crate) mount: MountPoint,
     pub(crate) takeovers: u32,
-    gone: u64,
+    gone_since: u64,
     cause: Cause,
 }
 
@@ -34,14 +34,14 @@ impl HandOver {
     /// Standard input is not a guardian's socket, or is closed.
     pub fn receive() -> Result<Self, GuardianError> {
         let socket = take_stdin().map_err(|_| GuardianError::NoHandOver("standard input is closed"))?;
-        let mut held = Held::new();
+        let mut held = StoredDescriptors::new();
         let mut mounted = None;
-        let mut buf = vec![0; MAX];
+        let mut buf = vec![0; MAX_PACKET_BYTES];
         let (takeovers, oom_score, gone, cause) = loop {
             let (length, descriptor) =
                 seqpacket::receive(socket.as_fd(), &mut buf).map_err(|_| NOT_A_GUARDIAN)?;
             match (Message::decode(&buf[..length]), descriptor) {
-                (Some(Message::Hold(key)), Some(descriptor)) => drop(held.insert(key, descriptor)),
+                (Some(Message::Store(key)), Some(descriptor)) => drop(held.insert(key, descriptor)),
                 (Some(Message::Mounted { token, mark, path }), _) => {
                     mounted = Some((Watch(token), MountPoint::new(path, mark)));
                 }
@@ -57,7 +57,7 @@ impl HandOver {
         let _ = std::fs::write("/proc/self/oom_score_adj", oom_score.to_string());
         let next = AtomicU32::new(watch.0.wrapping_add(1));
         let guardian = Guardian { socket, child: None, next, restarts: false };
-        Ok(Self { guardian, held, watch, mount, takeovers, gone, cause })
+        Ok(Self { guardian, descriptors: held, watch, mount, takeovers, gone_since: gone, cause })
     }
 
     /// Returns the mount to serve.
@@ -77,29 +77,29 @@ impl HandOver {
 
     /// Takes the log file that the last server wrote.
     pub fn take_log(&mut self) -> Option<File> {
-        self.held.remove(&Key { class: Class::Log, id: 0 }).map(File::from)
+        self.descriptors.remove(&Key { class: DescriptorClass::Log, id: 0 }).map(File::from)
     }
 
     /// Takes the descriptor that the last server's file system had stored under this id.
     pub fn take(&mut self, id: u64) -> Option<OwnedFd> {
-        self.held.remove(&Key { class: Class::FileSystem, id })
+        self.descriptors.remove(&Key { class: DescriptorClass::FileSystem, id })
     }
 
     /// Takes the remaining descriptors that the last server's file system had stored, with their ids.
     pub fn take_all(&mut self) -> Vec<(u64, OwnedFd)> {
-        let ours = |key: &Key, _: &mut OwnedFd| key.class == Class::FileSystem;
-        self.held.extract_if(.., ours).map(|(key, descriptor)| (key.id, descriptor)).collect()
+        let ours = |key: &Key, _: &mut OwnedFd| key.class == DescriptorClass::FileSystem;
+        self.descriptors.extract_if(.., ours).map(|(key, descriptor)| (key.id, descriptor)).collect()
     }
 
     /// Takes the remaining inodes that the last server's file system had stored.
     pub fn take_nodes(&mut self) -> Vec<(NodeId, OwnedFd)> {
-        let nodes = |key: &Key, _: &mut OwnedFd| key.class == Class::Node;
-        self.held.extract_if(.., nodes).map(|(key, descriptor)| (NodeId(key.id), descriptor)).collect()
+        let nodes = |key: &Key, _: &mut OwnedFd| key.class == DescriptorClass::Node;
+        self.descriptors.extract_if(.., nodes).map(|(key, descriptor)| (NodeId(key.id), descriptor)).collect()
     }
 
     /// Returns the time since the guardian noticed the end of the last server, or since that server began to hand over.
     pub fn pause(&self) -> Duration {
-        Duration::from_nanos(now().saturating_sub(self.gone))
+        Duration::from_nanos(now().saturating_sub(self.gone_since))
     }
 }
 

@@ -40,7 +40,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, recv, shutdown, socketpair};
 
-pub use exit_watch::ask_oneself;
+pub use exit_watch::run_on_own_mount;
 pub use hand_over::HandOver;
 pub use process::main;
 
@@ -49,7 +49,7 @@ use fd_store::Key;
 use wire::Message;
 
 /// Timeout for the start of the guardian.
-const START: Duration = Duration::from_secs(5);
+const START_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// An error of starting the guardian or of talking to it.
 #[derive(Debug, thiserror::Error)]
@@ -173,7 +173,7 @@ impl Guardian {
     }
 
     fn wait_ready(&self) -> Result<(), GuardianError> {
-        let timeout = Timespec { tv_sec: START.as_secs() as i64, tv_nsec: 0 };
+        let timeout = Timespec { tv_sec: START_TIMEOUT.as_secs() as i64, tv_nsec: 0 };
         let mut fds = [PollFd::new(&self.socket, PollFlags::IN)];
         let ready = retry_on_intr(|| poll(&mut fds, Some(&timeout))).unwrap_or(0);
         let mut byte = [0; wire::READY.len()];
@@ -260,22 +260,22 @@ impl Guardian {
     /// # Errors
     ///
     /// The guardian is gone.
-    pub fn hold_log(&self, file: BorrowedFd<'_>) -> Result<(), GuardianError> {
-        self.hold(Key { class: fd_store::Class::Log, id: 0 }, file)
+    pub fn store_log(&self, file: BorrowedFd<'_>) -> Result<(), GuardianError> {
+        self.store(Key { class: fd_store::DescriptorClass::Log, id: 0 }, file)
     }
 
     /// Stores a descriptor for the next server, replacing one with the same key. Once this returns, the descriptor survives this
     /// process.
-    pub(crate) fn hold(&self, key: Key, descriptor: BorrowedFd<'_>) -> Result<(), GuardianError> {
-        self.send_with(&Message::Hold(key), Some(descriptor))
+    pub(crate) fn store(&self, key: Key, descriptor: BorrowedFd<'_>) -> Result<(), GuardianError> {
+        self.send_with(&Message::Store(key), Some(descriptor))
     }
 
-    pub(crate) fn let_go(&self, key: Key) -> Result<(), GuardianError> {
-        self.send(&Message::LetGo(key))
+    pub(crate) fn remove_stored(&self, key: Key) -> Result<(), GuardianError> {
+        self.send(&Message::Remove(key))
     }
 
     /// Reports whether the guardian process has exited.
-    pub fn is_gone(&self) -> bool {
+    pub fn has_exited(&self) -> bool {
         let mut fds = [PollFd::new(&self.socket, PollFlags::empty())];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         poll(&mut fds, Some(&now)).is_ok() && fds[0].revents().intersects(PollFlags::HUP | PollFlags::ERR)

@@ -11,13 +11,13 @@ use rustix::io::Errno;
 use rustix::net::{SendFlags, send};
 use rustix::process::{Resource, getrlimit, setrlimit};
 
-use super::exit_watch::{LOOK, Life, SELDOM};
+use super::exit_watch::{EXIT_POLL_INTERVAL, IDLE_POLL_INTERVAL, ServerProcess};
 use super::log::log;
-use super::removal::take_away;
+use super::removal::remove_watched;
 use super::seqpacket;
 use super::state::GuardianState;
 use super::successor::Succession;
-use super::wire::{MAX, Message, READY};
+use super::wire::{MAX_PACKET_BYTES, Message, READY};
 use crate::mount::sys;
 
 const NAME: &CStr = c"shunt-guardian";
@@ -49,11 +49,11 @@ pub fn main() -> ExitCode {
 
     let stdin = std::io::stdin();
     // The first server is our parent.
-    let life = rustix::process::getppid().map(Life::of);
-    let mut book = GuardianState { serving: true, life, ..GuardianState::default() };
-    let mut first = vec![0; MAX];
+    let life = rustix::process::getppid().map(ServerProcess::of);
+    let mut book = GuardianState { serving: true, server: life, ..GuardianState::default() };
+    let mut first = vec![0; MAX_PACKET_BYTES];
     let settled = seqpacket::receive(stdin.as_fd(), &mut first)
-        .is_ok_and(|(length, _)| book.settle(Message::decode(&first[..length])));
+        .is_ok_and(|(length, _)| book.apply_first(Message::decode(&first[..length])));
     if !settled || send(&stdin, READY, SendFlags::NOSIGNAL).is_err() {
         log("standard input is not the server's socket; do not start this by hand");
         return ExitCode::FAILURE;
@@ -63,7 +63,7 @@ pub fn main() -> ExitCode {
     while book.to_be_continued().is_some() {
         match succession.next(&mut book) {
             Ok(server) => {
-                book.life = server.life();
+                book.server = server.process();
                 follow(server.socket(), &mut book, Some(server.deadline()));
                 server.reap(&mut succession, &book);
             }
@@ -74,28 +74,28 @@ pub fn main() -> ExitCode {
         }
     }
     // These are the last descriptors of the connection: processes that wait for a reply get an error now.
-    book.held.clear();
+    book.descriptors.clear();
     let mut clean = true;
     for watched in book.mounts.into_values() {
-        clean &= take_away(watched);
+        clean &= remove_watched(watched);
     }
     if clean { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// Processes messages until the server's end is closed, or until `deadline` if the server does not serve by then.
 fn follow(socket: BorrowedFd<'_>, book: &mut GuardianState, deadline: Option<Instant>) {
-    let mut buf = vec![0; MAX];
+    let mut buf = vec![0; MAX_PACKET_BYTES];
     loop {
         let deadline = deadline.filter(|_| !book.serving);
         // With a successor to start, requests are waiting for it.
-        let pause = if book.is_armed() { LOOK } else { SELDOM };
-        if !wait(socket, deadline, book.life, pause) {
+        let pause = if book.is_armed() { EXIT_POLL_INTERVAL } else { IDLE_POLL_INTERVAL };
+        if !wait(socket, deadline, book.server, pause) {
             return;
         }
         match seqpacket::receive(socket, &mut buf) {
             // No message is empty, so this is end of file.
             Ok((0, _)) => return,
-            Ok((length, descriptor)) => book.note(Message::decode(&buf[..length]), descriptor),
+            Ok((length, descriptor)) => book.apply(Message::decode(&buf[..length]), descriptor),
             // The server ended with unread bytes; what it sent can still be read.
             Err(Errno::CONNRESET) => {}
             Err(errno) => {
@@ -107,7 +107,12 @@ fn follow(socket: BorrowedFd<'_>, book: &mut GuardianState, deadline: Option<Ins
 }
 
 /// Waits until the socket is readable. Returns `false` where nothing more will arrive.
-fn wait(socket: BorrowedFd<'_>, deadline: Option<Instant>, life: Option<Life>, pause: Duration) -> bool {
+fn wait(
+    socket: BorrowedFd<'_>,
+    deadline: Option<Instant>,
+    life: Option<ServerProcess>,
+    pause: Duration,
+) -> bool {
     loop {
         let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
         let time = left.into_iter().chain(life.map(|_| pause)).min();
@@ -115,7 +120,7 @@ fn wait(socket: BorrowedFd<'_>, deadline: Option<Instant>, life: Option<Life>, p
             return true;
         }
         let late = left.is_some_and(|left| left <= pause);
-        if late || life.is_some_and(Life::is_as_good_as_over) {
+        if late || life.is_some_and(ServerProcess::has_effectively_exited) {
             // Drain the socket first, including what the server sent between the two polls: it may announce its exit.
             return says_something(socket, Some(Duration::ZERO));
         }

@@ -10,29 +10,29 @@ use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 use rustix::io::Errno;
 
 use super::log::log;
-use crate::mount::{Mark, MountError, MountPoint, Unmount};
+use crate::mount::{MountError, MountIdentity, MountPoint, Unmount};
 
 /// Pauses between the attempts to unmount, in milliseconds; about four seconds in all.
-const PAUSES: [u64; 6] = [10, 50, 200, 500, 1000, 2000];
+const UNMOUNT_RETRY_DELAYS_MS: [u64; 6] = [10, 50, 200, 500, 1000, 2000];
 /// Timeout of the probe whether a mount of unknown state is dead.
-const PROBE: Duration = Duration::from_secs(2);
+const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
 
-pub(super) enum Watched {
-    Pending { before: Mark, path: PathBuf },
-    Mounted { mark: Mark, path: PathBuf },
+pub(super) enum WatchedMount {
+    Pending { before: MountIdentity, path: PathBuf },
+    Mounted { mark: MountIdentity, path: PathBuf },
 }
 
 /// Removes a mount; returns whether it is gone.
-pub(super) fn take_away(watched: Watched) -> bool {
+pub(super) fn remove_watched(watched: WatchedMount) -> bool {
     match watched {
-        Watched::Mounted { mark, path } => remove(&MountPoint::new(path, mark)),
-        Watched::Pending { before, path } => remove_pending(before, &path),
+        WatchedMount::Mounted { mark, path } => remove(&MountPoint::new(path, mark)),
+        WatchedMount::Pending { before, path } => remove_pending(before, &path),
     }
 }
 
 fn remove(mount: &MountPoint) -> bool {
     let mut last = None;
-    for pause in PAUSES {
+    for pause in UNMOUNT_RETRY_DELAYS_MS {
         if !mount.is_mounted() {
             return true;
         }
@@ -55,9 +55,9 @@ fn remove(mount: &MountPoint) -> bool {
 
 /// Removes a mount whose server died around its mount call, so that neither its existence nor its id is known. A new mount at the
 /// path is ours if its server is gone; the mount of a restarted server is alive.
-fn remove_pending(before: Mark, path: &Path) -> bool {
+fn remove_pending(before: MountIdentity, path: &Path) -> bool {
     // The mount helper may still be about to mount.
-    for pause in &PAUSES[..4] {
+    for pause in &UNMOUNT_RETRY_DELAYS_MS[..4] {
         if let Ok(mount) = MountPoint::find(path)
             && mount.mark() != before
         {
@@ -77,5 +77,5 @@ fn is_dead(path: &Path) -> bool {
         let seen = statx(CWD, &path, flags, StatxFlags::TYPE);
         let _ = answer.send(matches!(seen, Err(Errno::NOTCONN | Errno::CONNABORTED)));
     });
-    dead.recv_timeout(PROBE).unwrap_or(false)
+    dead.recv_timeout(PROBE_TIMEOUT).unwrap_or(false)
 }

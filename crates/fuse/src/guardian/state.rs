@@ -5,10 +5,10 @@ use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
-use super::exit_watch::Life;
-use super::fd_store::Held;
+use super::exit_watch::ServerProcess;
+use super::fd_store::StoredDescriptors;
 use super::log::{log, now};
-use super::removal::Watched;
+use super::removal::WatchedMount;
 use super::wire::Message;
 
 /// Maximum number of watched mounts, more than one server ever has: bounds the memory.
@@ -17,8 +17,8 @@ const MAX_WATCHED_MOUNTS: usize = 4096;
 /// The guardian's record of its server.
 #[derive(Default)]
 pub(super) struct GuardianState {
-    pub(super) mounts: BTreeMap<u32, Watched>,
-    pub(super) held: Held,
+    pub(super) mounts: BTreeMap<u32, WatchedMount>,
+    pub(super) descriptors: StoredDescriptors,
     /// The arguments of a successor and the number of crashes that are too many. Set by the first packet only.
     pub(super) restart: Option<(u32, Vec<OsString>)>,
     /// The guardian starts a successor if the server dies.
@@ -26,7 +26,7 @@ pub(super) struct GuardianState {
     /// No further mounts or descriptors are accepted.
     pub(super) sealed: bool,
     /// The server.
-    pub(super) life: Option<Life>,
+    pub(super) server: Option<ServerProcess>,
     /// The server ends on purpose.
     pub(super) ending: bool,
     /// The program of an upgrade, and the time at which the server began to hand over.
@@ -37,9 +37,9 @@ pub(super) struct GuardianState {
 
 impl GuardianState {
     /// Returns the only mount, if a successor is to serve it.
-    pub(super) fn to_be_continued(&self) -> Option<(u32, &Watched)> {
+    pub(super) fn to_be_continued(&self) -> Option<(u32, &WatchedMount)> {
         let (token, watched) = self.mounts.iter().next()?;
-        let mounted = self.mounts.len() == 1 && matches!(watched, Watched::Mounted { .. });
+        let mounted = self.mounts.len() == 1 && matches!(watched, WatchedMount::Mounted { .. });
         (mounted && self.is_armed() && !self.ending).then_some((*token, watched))
     }
 
@@ -48,7 +48,7 @@ impl GuardianState {
     }
 
     /// Fixes the guardian's abilities by the first packet; returns `false` where it is not one of the two kinds that do.
-    pub(super) fn settle(&mut self, first: Option<Message>) -> bool {
+    pub(super) fn apply_first(&mut self, first: Option<Message>) -> bool {
         match first {
             Some(Message::UnmountOnly) => {}
             Some(Message::Restart { crashes, arguments }) => self.restart = Some((crashes, arguments)),
@@ -62,7 +62,7 @@ impl GuardianState {
         match message {
             Message::Release { .. } | Message::Ending => true,
             Message::Pending { .. } | Message::Mounted { .. } => !self.sealed,
-            Message::Hold(_) | Message::LetGo(_) | Message::Arm | Message::Upgrade | Message::Serving => {
+            Message::Store(_) | Message::Remove(_) | Message::Arm | Message::Upgrade | Message::Serving => {
                 !self.sealed && self.restart.is_some()
             }
             Message::Seal => true,
@@ -72,32 +72,36 @@ impl GuardianState {
 
     pub(super) fn path(&self) -> PathBuf {
         match self.mounts.values().next() {
-            Some(Watched::Mounted { path, .. } | Watched::Pending { path, .. }) => path.clone(),
+            Some(WatchedMount::Mounted { path, .. } | WatchedMount::Pending { path, .. }) => path.clone(),
             None => PathBuf::new(),
         }
     }
 
-    pub(super) fn note(&mut self, message: Option<Message>, descriptor: Option<OwnedFd>) {
+    pub(super) fn apply(&mut self, message: Option<Message>, descriptor: Option<OwnedFd>) {
         let message = message.filter(|message| self.allows(message));
         let (token, watched) = match (message, descriptor) {
-            (Some(Message::Pending { token, before, path }), _) => (token, Watched::Pending { before, path }),
-            (Some(Message::Mounted { token, mark, path }), _) => (token, Watched::Mounted { mark, path }),
+            (Some(Message::Pending { token, before, path }), _) => {
+                (token, WatchedMount::Pending { before, path })
+            }
+            (Some(Message::Mounted { token, mark, path }), _) => {
+                (token, WatchedMount::Mounted { mark, path })
+            }
             (Some(Message::Release { token }), _) => {
                 self.mounts.remove(&token);
                 return;
             }
-            (Some(Message::Hold(key)), Some(descriptor)) => {
-                self.held.insert(key, descriptor);
+            (Some(Message::Store(key)), Some(descriptor)) => {
+                self.descriptors.insert(key, descriptor);
                 return;
             }
-            (Some(Message::Hold(key)), None) => {
+            (Some(Message::Store(key)), None) => {
                 // The key must not lead to an older descriptor.
-                self.held.remove(&key);
+                self.descriptors.remove(&key);
                 log("no descriptor is left for a file of the server: it will be lost if the server dies");
                 return;
             }
-            (Some(Message::LetGo(key)), _) => {
-                self.held.remove(&key);
+            (Some(Message::Remove(key)), _) => {
+                self.descriptors.remove(&key);
                 return;
             }
             (Some(Message::Arm), _) => {

@@ -14,29 +14,29 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::process::Pid;
 
 use super::Cause;
-use super::exit_watch::Life;
+use super::exit_watch::ServerProcess;
 use super::log::{log, now};
-use super::removal::Watched;
+use super::removal::WatchedMount;
 use super::seqpacket;
 use super::state::GuardianState;
 use super::wire::Message;
 use crate::mount::sys;
 
 /// Sliding window of the crash limit.
-const WINDOW: Duration = Duration::from_secs(10);
+const CRASH_WINDOW: Duration = Duration::from_secs(10);
 /// Timeout for a server to take over.
-const START: Duration = Duration::from_secs(10);
+const TAKEOVER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The successive servers of one mount.
 pub(super) struct Succession {
-    ends: VecDeque<Instant>,
+    recent_ends: VecDeque<Instant>,
     takeovers: u32,
     oom_score: i32,
     /// The program of the successor, where it is not ours.
     program: Option<OwnedFd>,
     trial: Option<Trial>,
     /// The program of the last upgrade failed.
-    back: bool,
+    upgrade_failed: bool,
     /// Servers that exit as soon as their successors serve.
     dying: Vec<Child>,
 }
@@ -58,12 +58,12 @@ pub(super) struct Server {
 impl Succession {
     pub(super) fn new(oom_score: i32) -> Self {
         Self {
-            ends: VecDeque::new(),
+            recent_ends: VecDeque::new(),
             takeovers: 0,
             oom_score,
             program: None,
             trial: None,
-            back: false,
+            upgrade_failed: false,
             dying: Vec::new(),
         }
     }
@@ -73,7 +73,8 @@ impl Succession {
         let mut gone = now();
         self.dying.retain_mut(|child| matches!(child.try_wait(), Ok(None)));
         self.count(book)?;
-        let mut cause = if std::mem::take(&mut self.back) { Cause::FailedUpgrade } else { Cause::Death };
+        let mut cause =
+            if std::mem::take(&mut self.upgrade_failed) { Cause::FailedUpgrade } else { Cause::Death };
         if let Some((program, since)) = book.upgrade.take() {
             gone = since;
             cause = Cause::Upgrade;
@@ -83,8 +84,8 @@ impl Succession {
         book.serving = false;
         let server = match self.start(book) {
             Err(error) if self.trial.is_some() => {
-                self.give_up_trial(&format!("cannot be started ({error})"));
-                (self.back, cause) = (false, Cause::FailedUpgrade);
+                self.abandon_trial(&format!("cannot be started ({error})"));
+                (self.upgrade_failed, cause) = (false, Cause::FailedUpgrade);
                 self.start(book)
             }
             started => started,
@@ -102,12 +103,12 @@ impl Succession {
         let most = book.restart.as_ref().map_or(0, |(crashes, _)| *crashes as usize);
         if book.upgrade.is_none() {
             let now = Instant::now();
-            self.ends.retain(|end| now.duration_since(*end) < WINDOW);
-            self.ends.push_back(now);
+            self.recent_ends.retain(|end| now.duration_since(*end) < CRASH_WINDOW);
+            self.recent_ends.push_back(now);
         }
-        if self.ends.len() >= most.max(1) {
-            let times = self.ends.len();
-            return Err(format!("the server ended {times} times within {} seconds", WINDOW.as_secs()));
+        if self.recent_ends.len() >= most.max(1) {
+            let times = self.recent_ends.len();
+            return Err(format!("the server ended {times} times within {} seconds", CRASH_WINDOW.as_secs()));
         }
         Ok(())
     }
@@ -136,17 +137,17 @@ impl Succession {
         let Some(trial) = &mut self.trial else { return };
         trial.ends += u32::from(!on_purpose);
         if !served {
-            self.give_up_trial("did not take over");
-        } else if on_purpose || trial.since.elapsed() > WINDOW {
+            self.abandon_trial("did not take over");
+        } else if on_purpose || trial.since.elapsed() > CRASH_WINDOW {
             self.program = self.trial.take().map(|trial| trial.program);
         } else if trial.ends > 1 {
-            self.give_up_trial("ended again and again");
+            self.abandon_trial("ended again and again");
         }
     }
 
-    fn give_up_trial(&mut self, why: &str) {
+    fn abandon_trial(&mut self, why: &str) {
         self.trial = None;
-        self.back = true;
+        self.upgrade_failed = true;
         log(&format!("the new program {why}: back to the old one"));
     }
 }
@@ -156,8 +157,8 @@ impl Server {
         self.socket.as_fd()
     }
 
-    pub(super) fn life(&self) -> Option<Life> {
-        self.pid().map(Life::of)
+    pub(super) fn process(&self) -> Option<ServerProcess> {
+        self.pid().map(ServerProcess::of)
     }
 
     fn pid(&self) -> Option<Pid> {
@@ -165,15 +166,15 @@ impl Server {
     }
 
     pub(super) fn deadline(&self) -> Instant {
-        self.started + START
+        self.started + TAKEOVER_TIMEOUT
     }
 
     fn hand_over(&self, book: &GuardianState, go: &Message) -> io::Result<()> {
-        for (key, descriptor) in &book.held {
-            seqpacket::send(self.socket(), &Message::Hold(*key).encode(), Some(descriptor.as_fd()))?;
+        for (key, descriptor) in &book.descriptors {
+            seqpacket::send(self.socket(), &Message::Store(*key).encode(), Some(descriptor.as_fd()))?;
         }
         for (token, watched) in &book.mounts {
-            if let Watched::Mounted { mark, path } = watched {
+            if let WatchedMount::Mounted { mark, path } = watched {
                 let mounted = Message::Mounted { token: *token, mark: *mark, path: path.clone() };
                 seqpacket::send(self.socket(), &mounted.encode(), None)?;
             }
@@ -186,14 +187,14 @@ impl Server {
     pub(super) fn reap(mut self, succession: &mut Succession, book: &GuardianState) {
         // It may have closed its socket without exiting, or have failed to serve in time.
         let _ = self.child.kill();
-        let life = self.life();
+        let life = self.process();
         let status = loop {
             match self.child.try_wait() {
                 Ok(None) => {}
                 ended => break ended.ok().flatten(),
             }
             // In this state it may not exit before another server serves.
-            if life.is_some_and(Life::is_as_good_as_over) {
+            if life.is_some_and(ServerProcess::has_effectively_exited) {
                 break None;
             }
             thread::sleep(Duration::from_millis(1));

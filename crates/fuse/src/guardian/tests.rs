@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use super::*;
-use crate::mount::tests::{Place, answer_init, can_mount, my_role, role};
+use crate::mount::tests::{TestMountDir, answer_init, can_mount, my_role, role};
 use crate::mount::{MountMethod, MountOptions, MountPoint, prepare};
 
 const GUARDIAN: &str = concat!(module_path!(), "::play_the_guardian");
@@ -58,7 +58,7 @@ fn play_the_server() {
             .unwrap();
     }
     if role_name == "asking" {
-        std::thread::spawn(move || ask_oneself(|| std::fs::read_dir(path).map(drop)));
+        std::thread::spawn(move || run_on_own_mount(|| std::fs::read_dir(path).map(drop)));
         take_a_request(&mounted.device);
     }
     say("ready");
@@ -75,7 +75,10 @@ fn ask_for_a_program(guardian: &Guardian, mount: &Path, sealed: bool) {
     guardian.send(&restart).unwrap();
     guardian.send(&Message::Arm).unwrap();
     guardian
-        .send_with(&Message::Hold(Key { class: fd_store::Class::State, id: 0 }), Some(program.as_fd()))
+        .send_with(
+            &Message::Store(Key { class: fd_store::DescriptorClass::State, id: 0 }),
+            Some(program.as_fd()),
+        )
         .unwrap();
     guardian.upgrade(program.as_fd()).unwrap();
     // It does not remove other mounts either.
@@ -109,7 +112,7 @@ struct Server {
 }
 
 impl Server {
-    fn start(name: &str, place: &Place) -> Self {
+    fn start(name: &str, place: &TestMountDir) -> Self {
         let mut command = role(SERVER, name);
         command.env("SHUNT_TEST_PLACE", place.path()).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
@@ -155,7 +158,7 @@ fn a_killed_server_leaves_no_mount() {
         return;
     }
     for name in ["confirmed", "pending"] {
-        let place = Place::new();
+        let place = TestMountDir::new();
         let server = Server::start(name, &place);
         assert!(place.line().is_some());
         server.kill();
@@ -170,7 +173,7 @@ fn a_guardian_starts_nothing_that_it_was_not_started_for() {
         return;
     }
     for name in ["hostile", "hostile, sealed"] {
-        let place = Place::new();
+        let place = TestMountDir::new();
         Server::start(name, &place).kill();
         assert!(place.line().is_none(), "{name}: the mount stays");
         assert!(!touched(&place.path()).exists(), "{name}: the guardian started a program");
@@ -190,16 +193,16 @@ fn the_first_packet_settles_what_a_guardian_does() {
     let continues = |messages: Vec<Message>| {
         let mut book = state::GuardianState::default();
         let mut messages = messages.into_iter();
-        assert!(book.settle(messages.next()));
-        messages.for_each(|message| book.note(Some(message), None));
+        assert!(book.apply_first(messages.next()));
+        messages.for_each(|message| book.apply(Some(message), None));
         (book.to_be_continued().is_some(), book.mounts.len())
     };
     assert_eq!(continues(vec![restart(), mounted(1), Message::Arm]), (true, 1));
     assert_eq!(continues(vec![restart(), mounted(1)]), (false, 1), "it is not armed");
     assert_eq!(continues(vec![Message::UnmountOnly, mounted(1), restart(), Message::Arm]), (false, 1));
     assert_eq!(continues(vec![Message::UnmountOnly, mounted(1), Message::Seal, mounted(2)]), (false, 1));
-    assert!(!state::GuardianState::default().settle(Some(Message::Serving)));
-    assert!(!state::GuardianState::default().settle(None));
+    assert!(!state::GuardianState::default().apply_first(Some(Message::Serving)));
+    assert!(!state::GuardianState::default().apply_first(None));
 }
 
 #[test]
@@ -207,7 +210,7 @@ fn who_waits_for_a_killed_server_gets_an_error() {
     if !can_mount() {
         return;
     }
-    let place = Place::new();
+    let place = TestMountDir::new();
     let server = Server::start("confirmed", &place);
     let mount = MountPoint::find(&place.path()).unwrap();
     let path = place.path();
@@ -220,7 +223,7 @@ fn who_waits_for_a_killed_server_gets_an_error() {
 }
 
 /// Kills a server that cannot exit, and returns whether the guardian noticed.
-fn is_noticed(server: &mut Server, mount: &MountPoint, place: &Place) -> bool {
+fn is_noticed(server: &mut Server, mount: &MountPoint, place: &TestMountDir) -> bool {
     server.child.kill().unwrap();
     let start = Instant::now();
     let limit = shunt_tests::pace::limit(Duration::from_secs(5));
@@ -241,7 +244,7 @@ fn a_server_that_cannot_end_is_noticed() {
     if !can_mount() {
         return;
     }
-    let place = Place::new();
+    let place = TestMountDir::new();
     let mut server = Server::start("notifying", &place);
     let mount = MountPoint::find(&place.path()).unwrap();
     let path = place.path();
@@ -263,7 +266,7 @@ fn a_server_that_waits_for_itself_is_noticed() {
     if !can_mount() {
         return;
     }
-    let place = Place::new();
+    let place = TestMountDir::new();
     let mut server = Server::start("asking", &place);
     let mount = MountPoint::find(&place.path()).unwrap();
     assert!(is_noticed(&mut server, &mount, &place));
@@ -274,7 +277,7 @@ fn a_released_mount_is_left_alone() {
     if !can_mount() {
         return;
     }
-    let place = Place::new();
+    let place = TestMountDir::new();
     Server::start("released", &place).kill();
     assert!(place.line().is_some(), "dead, but not the guardian's business");
 }
@@ -285,7 +288,7 @@ fn a_server_killed_before_it_mounts_leaves_others_alone() {
         return;
     }
     for name in ["before", "before, pending"] {
-        let place = Place::new();
+        let place = TestMountDir::new();
         let server = Server::start(name, &place);
         let other = crate::mount::mount(&place.path(), &MountOptions::new()).unwrap();
         // The guardian probes whether the other mount is dead, and this one does not even reply.
@@ -299,7 +302,7 @@ fn the_guardian_is_hard_to_end_and_holds_nothing() {
     if !can_mount() {
         return;
     }
-    let place = Place::new();
+    let place = TestMountDir::new();
     let server = Server::start("confirmed", &place);
     let proc = PathBuf::from(format!("/proc/{}", server.guardian));
     for signal in ["INT", "TERM", "HUP"] {
@@ -320,7 +323,7 @@ fn a_dropped_guardian_cleans_up_at_once() {
     if !can_mount() {
         return;
     }
-    let place = Place::new();
+    let place = TestMountDir::new();
     let guardian = Guardian::spawn(role(GUARDIAN, "guardian")).unwrap();
     let detached = prepare(&MountOptions::new()).unwrap();
     let watch = guardian.watch(&detached, &place.path()).unwrap();

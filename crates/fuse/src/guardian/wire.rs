@@ -31,8 +31,8 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
 use super::Cause;
-use super::fd_store::{Class, Key};
-use crate::mount::{Dev, Mark, MountId};
+use super::fd_store::{DescriptorClass, Key};
+use crate::mount::{Dev, MountId, MountIdentity};
 
 /// Version of the format. Both sides are the same program, or one that reported the same
 /// [`takeover::VERSION`](crate::takeover::VERSION), which is incremented with this one: nothing is negotiated.
@@ -40,13 +40,13 @@ pub(super) const VERSION: u8 = 2;
 /// Sent once by the guardian, when it has become immune to signals.
 pub(super) const READY: &[u8; 2] = &[VERSION, b'R'];
 /// The largest packet: the arguments of a server. A path, which is at most 4096 bytes long, fits as well.
-pub(super) const MAX: usize = 64 << 10;
+pub(super) const MAX_PACKET_BYTES: usize = 64 << 10;
 
 const PENDING: u8 = 1;
 const MOUNTED: u8 = 2;
 const RELEASE: u8 = 3;
-const HOLD: u8 = 16;
-const LET_GO: u8 = 17;
+const STORE: u8 = 16;
+const REMOVE: u8 = 17;
 const RESTART: u8 = 18;
 const ENDING: u8 = 19;
 const UPGRADE: u8 = 20;
@@ -59,15 +59,15 @@ const SEAL: u8 = 25;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Message {
     /// A mount is about to be attached at the path, where `before` is the topmost mount now.
-    Pending { token: u32, before: Mark, path: PathBuf },
+    Pending { token: u32, before: MountIdentity, path: PathBuf },
     /// This mount is, or is about to be, attached at the path.
-    Mounted { token: u32, mark: Mark, path: PathBuf },
+    Mounted { token: u32, mark: MountIdentity, path: PathBuf },
     /// The mount is no longer to be watched.
     Release { token: u32 },
     /// Store the attached descriptor.
-    Hold(Key),
+    Store(Key),
     /// Drop a stored descriptor.
-    LetGo(Key),
+    Remove(Key),
     /// Start a successor with these arguments if the server dies. Valid as the first packet only.
     Restart { crashes: u32, arguments: Vec<OsString> },
     /// The server is about to exit, without a successor.
@@ -93,7 +93,7 @@ impl Message {
             out.extend(number.to_le_bytes());
             out
         };
-        let mount = |kind, token: u32, mark: &Mark, path: &PathBuf| {
+        let mount = |kind, token: u32, mark: &MountIdentity, path: &PathBuf| {
             let mut out = head(kind, token);
             let (unique, id) = match mark.id {
                 MountId::Reusable(id) => (0, id),
@@ -116,8 +116,8 @@ impl Message {
             Message::Pending { token, before, path } => mount(PENDING, *token, before, path),
             Message::Mounted { token, mark, path } => mount(MOUNTED, *token, mark, path),
             Message::Release { token } => head(RELEASE, *token),
-            Message::Hold(held) => key(HOLD, held),
-            Message::LetGo(held) => key(LET_GO, held),
+            Message::Store(held) => key(STORE, held),
+            Message::Remove(held) => key(REMOVE, held),
             Message::Restart { crashes, arguments } => {
                 let mut out = head(RESTART, *crashes);
                 for argument in arguments {
@@ -150,8 +150,8 @@ impl Message {
         match *kind {
             PENDING | MOUNTED => Self::decode_mount(*kind, token, rest),
             RELEASE => rest.is_empty().then_some(Message::Release { token }),
-            HOLD => Some(Message::Hold(decode_key(token, rest)?)),
-            LET_GO => Some(Message::LetGo(decode_key(token, rest)?)),
+            STORE => Some(Message::Store(decode_key(token, rest)?)),
+            REMOVE => Some(Message::Remove(decode_key(token, rest)?)),
             RESTART => {
                 let (&0, arguments) = rest.split_last()? else { return None };
                 let arguments = arguments.split(|&byte| byte == 0);
@@ -182,7 +182,7 @@ impl Message {
         let (major, rest) = rest.split_first_chunk()?;
         let (minor, path) = rest.split_first_chunk()?;
         let id = u64::from_le_bytes(*id);
-        let mark = Mark {
+        let mark = MountIdentity {
             id: if *unique == 1 { MountId::Unique(id) } else { MountId::Reusable(id) },
             old_id: u64::from_le_bytes(*old_id),
             dev: Dev { major: u32::from_le_bytes(*major), minor: u32::from_le_bytes(*minor) },
@@ -199,7 +199,7 @@ impl Message {
 }
 
 fn decode_key(class: u32, id: &[u8]) -> Option<Key> {
-    Some(Key { class: Class::from_number(class)?, id: u64::from_le_bytes(id.try_into().ok()?) })
+    Some(Key { class: DescriptorClass::from_number(class)?, id: u64::from_le_bytes(id.try_into().ok()?) })
 }
 
 #[cfg(test)]
@@ -208,15 +208,15 @@ mod tests {
 
     #[test]
     fn messages_come_back() {
-        let mark = Mark { id: MountId::Unique(1 << 40), old_id: 7, dev: Dev { major: 0, minor: 9 } };
-        let other = Mark { id: MountId::Reusable(7), ..mark };
+        let mark = MountIdentity { id: MountId::Unique(1 << 40), old_id: 7, dev: Dev { major: 0, minor: 9 } };
+        let other = MountIdentity { id: MountId::Reusable(7), ..mark };
         let path = PathBuf::from(OsString::from_vec(b"/a \xff".to_vec()));
         for message in [
             Message::Pending { token: 1, before: other, path: path.clone() },
             Message::Mounted { token: u32::MAX, mark, path },
             Message::Release { token: 3 },
-            Message::Hold(Key { class: Class::Device, id: 7 }),
-            Message::LetGo(Key { class: Class::FileSystem, id: u64::MAX }),
+            Message::Store(Key { class: DescriptorClass::Device, id: 7 }),
+            Message::Remove(Key { class: DescriptorClass::FileSystem, id: u64::MAX }),
             Message::Restart { crashes: 5, arguments: vec!["shunt".into(), "".into(), "-o".into()] },
             Message::Ending,
             Message::Upgrade,

@@ -11,7 +11,7 @@ use rustix::mount::{
 };
 use rustix::process::{getgid, getuid};
 
-use super::ident::{self, Mark};
+use super::ident::{self, MountIdentity};
 use super::options::{Atime, MountOptions};
 use super::target::Target;
 use super::{MountError, MountMethod, MountPoint, Mounted};
@@ -20,13 +20,13 @@ const METHOD: MountMethod = MountMethod::Fsopen;
 
 /// A complete mount that is not attached anywhere. Its INIT request can be read from the device.
 #[derive(Debug)]
-pub(super) struct Ready {
+pub(super) struct UnattachedMount {
     pub device: OwnedFd,
     mount: OwnedFd,
-    pub mark: Mark,
+    pub identity: MountIdentity,
 }
 
-pub(super) fn ready(opts: &MountOptions, device: OwnedFd) -> Result<Ready, MountError> {
+pub(super) fn create_unattached(opts: &MountOptions, device: OwnedFd) -> Result<UnattachedMount, MountError> {
     let fs = fsopen(opts.fstype(), FsOpenFlags::FSOPEN_CLOEXEC).map_err(|errno| match errno {
         Errno::NODEV => MountError::NoDevice(errno.into()),
         _ => MountError::kernel(METHOD, format!("fsopen {}", opts.fstype()), errno),
@@ -34,8 +34,9 @@ pub(super) fn ready(opts: &MountOptions, device: OwnedFd) -> Result<Ready, Mount
     configure(opts, &device, fs.as_fd())?;
     let mount = fsmount(&fs, FsMountFlags::FSMOUNT_CLOEXEC, attributes(opts))
         .map_err(|errno| explain("fsmount", errno, fs.as_fd()))?;
-    let mark = ident::look(&mount, Path::new("")).map_err(|errno| explain("statx", errno, fs.as_fd()))?.mark;
-    Ok(Ready { device, mount, mark })
+    let mark =
+        ident::mount_at(&mount, Path::new("")).map_err(|errno| explain("statx", errno, fs.as_fd()))?.identity;
+    Ok(UnattachedMount { device, mount, identity: mark })
 }
 
 fn configure(opts: &MountOptions, device: &OwnedFd, fs: BorrowedFd<'_>) -> Result<(), MountError> {
@@ -92,8 +93,8 @@ fn attributes(opts: &MountOptions) -> MountAttrFlags {
     attributes
 }
 
-pub(super) fn attach(ready: Ready, target: &Target) -> Result<Mounted, MountError> {
-    let Ready { device, mount, mark } = ready;
+pub(super) fn attach(ready: UnattachedMount, target: &Target) -> Result<Mounted, MountError> {
+    let UnattachedMount { device, mount, identity: mark } = ready;
     // Onto the checked file itself, not onto whatever its path refers to by now.
     let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
     move_mount(&mount, "", &target.fd, "", flags).map_err(|errno| {

@@ -20,7 +20,7 @@ use super::target::Target;
 use super::{MountError, MountMethod, MountPoint, Mounted};
 
 /// Options that older helpers do not support. They only save work, so mounting without them is better than not at all.
-const DISPENSABLE: [&str; 3] = ["nodiratime", "lazytime", "strictatime"];
+const OPTIONAL_OPTIONS: [&str; 3] = ["nodiratime", "lazytime", "strictatime"];
 
 /// Mounts through the helper, which opens `/dev/fuse` and sends the descriptor back over a socket.
 pub(super) fn attach(opts: &MountOptions, target: &Target) -> Result<Mounted, MountError> {
@@ -34,7 +34,7 @@ pub(super) fn attach(opts: &MountOptions, target: &Target) -> Result<Mounted, Mo
             Err(output) => output,
         };
         let text = String::from_utf8_lossy(&message.stderr);
-        let refused = DISPENSABLE
+        let refused = OPTIONAL_OPTIONS
             .into_iter()
             .find(|word| !without.contains(word) && text.contains(&format!("unknown option '{word}'")));
         let Some(word) = refused else {
@@ -51,11 +51,16 @@ pub(super) fn attach(opts: &MountOptions, target: &Target) -> Result<Mounted, Mo
 
 /// Returns the path of the helper. Root runs it from a system directory only, not from a directory in `PATH`.
 fn program() -> &'static Path {
-    const PLACES: [&str; 3] = ["/usr/bin/fusermount3", "/bin/fusermount3", "/usr/local/bin/fusermount3"];
+    const HELPER_PATHS: [&str; 3] =
+        ["/usr/bin/fusermount3", "/bin/fusermount3", "/usr/local/bin/fusermount3"];
     if !rustix::process::geteuid().is_root() {
         return Path::new("fusermount3");
     }
-    PLACES.into_iter().map(Path::new).find(|place| place.is_file()).unwrap_or(Path::new(PLACES[0]))
+    HELPER_PATHS
+        .into_iter()
+        .map(Path::new)
+        .find(|place| place.is_file())
+        .unwrap_or(Path::new(HELPER_PATHS[0]))
 }
 
 /// Runs the helper once. Returns the device, or the helper's output.

@@ -24,7 +24,7 @@ pub enum MountId {
 
 /// The complete identity of a mount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Mark {
+pub(crate) struct MountIdentity {
     pub id: MountId,
     /// The id that `/proc/self/mountinfo` shows.
     pub old_id: u64,
@@ -33,8 +33,8 @@ pub(crate) struct Mark {
 
 /// The result of a lookup by path.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Seen {
-    pub mark: Mark,
+pub(super) struct PathMount {
+    pub identity: MountIdentity,
     /// The path is the root of the mount.
     pub is_root: bool,
 }
@@ -43,7 +43,7 @@ pub(super) struct Seen {
 ///
 /// A symbolic link in the last component is not followed. The last component causes no request to a FUSE server, so this works on
 /// dead and on hung mounts.
-pub(super) fn look(dir: impl AsFd, name: &Path) -> Result<Seen, Errno> {
+pub(super) fn mount_at(dir: impl AsFd, name: &Path) -> Result<PathMount, Errno> {
     let dir = dir.as_fd();
     let flags =
         AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC | AtFlags::EMPTY_PATH;
@@ -58,15 +58,15 @@ pub(super) fn look(dir: impl AsFd, name: &Path) -> Result<Seen, Errno> {
     };
     let id = unique.map_or(MountId::Reusable(old_id), MountId::Unique);
     let is_root = plain.stx_attributes.contains(StatxAttributes::MOUNT_ROOT);
-    Ok(Seen { mark: Mark { id, old_id, dev }, is_root })
+    Ok(PathMount { identity: MountIdentity { id, old_id, dev }, is_root })
 }
 
 /// Returns the topmost mount at an absolute path without symbolic links, according to the mount table. For a mount whose server
 /// changed the type of its root, the kernel fails every call that looks at the mount with EIO.
-pub(super) fn look_in_table(path: &Path) -> Option<Seen> {
+pub(super) fn mount_in_table(path: &Path) -> Option<PathMount> {
     let line = info::read().ok()?.into_iter().rev().find(|line| line.mountpoint == path)?;
     let id = unique_of(line.id).map_or(MountId::Reusable(line.id), MountId::Unique);
-    Some(Seen { mark: Mark { id, old_id: line.id, dev: line.dev }, is_root: true })
+    Some(PathMount { identity: MountIdentity { id, old_id: line.id, dev: line.dev }, is_root: true })
 }
 
 /// Returns the unique id that belongs to a reusable one, by walking the list of mounts.

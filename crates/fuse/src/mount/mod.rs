@@ -34,8 +34,8 @@ use std::path::Path;
 
 pub use dev::Dev;
 pub use error::MountError;
-pub(crate) use ident::Mark;
 pub use ident::MountId;
+pub(crate) use ident::MountIdentity;
 pub use info::{MountInfo, fuse_mounts, unescape};
 pub use options::{Atime, MountOptions, RootKind};
 pub use point::MountPoint;
@@ -84,7 +84,7 @@ pub struct Detached {
 
 #[derive(Debug)]
 enum Kind {
-    Fsopen(fsopen::Ready),
+    Fsopen(fsopen::UnattachedMount),
     Classic(OwnedFd),
     Fusermount,
 }
@@ -97,7 +97,7 @@ enum Kind {
 pub fn prepare(opts: &MountOptions) -> Result<Detached, MountError> {
     opts.check()?;
     let kind = match opts.method {
-        Some(MountMethod::Fsopen) => Kind::Fsopen(fsopen::ready(opts, sys::open_device()?)?),
+        Some(MountMethod::Fsopen) => Kind::Fsopen(fsopen::create_unattached(opts, sys::open_device()?)?),
         Some(MountMethod::Classic) => Kind::Classic(sys::open_device()?),
         Some(MountMethod::Fusermount) => Kind::Fusermount,
         None => pick(opts)?,
@@ -113,7 +113,7 @@ fn pick(opts: &MountOptions) -> Result<Kind, MountError> {
         Err(other) => return Err(other),
     };
     // A device file can be connected once only, even if the mount fails later: each attempt opens its own.
-    match fsopen::ready(opts, device) {
+    match fsopen::create_unattached(opts, device) {
         Ok(ready) => Ok(Kind::Fsopen(ready)),
         Err(e) if e.is_missing_call() || e.is_permission() => Ok(Kind::Classic(sys::open_device()?)),
         Err(e) => Err(e),
@@ -134,9 +134,9 @@ impl Detached {
     }
 
     /// Returns the identity of the mount, where it is known before attaching.
-    pub(crate) fn mark(&self) -> Option<Mark> {
+    pub(crate) fn mark(&self) -> Option<MountIdentity> {
         match &self.kind {
-            Kind::Fsopen(ready) => Some(ready.mark),
+            Kind::Fsopen(ready) => Some(ready.identity),
             Kind::Classic(_) | Kind::Fusermount => None,
         }
     }

@@ -218,7 +218,7 @@ impl MountOptions {
     }
 
     /// Returns when access times are to be updated, where that was set explicitly.
-    pub fn atime_said(&self) -> Option<Atime> {
+    pub fn explicit_atime(&self) -> Option<Atime> {
         self.atime
     }
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::CWD;
 use rustix::io::Errno;
 
-use super::ident::{self, Mark, Seen};
+use super::ident::{self, MountIdentity, PathMount};
 use super::{Dev, MountError, MountId, MountInfo, info, sys};
 
 /// A FUSE mount: its id, its device and the path at which it was found.
@@ -16,13 +16,13 @@ use super::{Dev, MountError, MountId, MountInfo, info, sys};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MountPoint {
     path: PathBuf,
-    mark: Mark,
+    identity: MountIdentity,
 }
 
 impl MountPoint {
     /// Makes a mount point of a known identity; nothing is checked here.
-    pub(crate) fn new(path: PathBuf, mark: Mark) -> Self {
-        MountPoint { path, mark }
+    pub(crate) fn new(path: PathBuf, mark: MountIdentity) -> Self {
+        MountPoint { path, identity: mark }
     }
 
     /// Returns the topmost FUSE mount at `path`, dead or alive, without a request to its server.
@@ -42,12 +42,12 @@ impl MountPoint {
     ///
     /// The errors of `find`.
     pub fn find_with_info(path: &Path) -> Result<(Self, MountInfo), MountError> {
-        let (path, seen) = Self::look(path)?;
-        let line = info::read()?.into_iter().find(|line| line.id == seen.mark.old_id);
+        let (path, seen) = Self::lookup(path)?;
+        let line = info::read()?.into_iter().find(|line| line.id == seen.identity.old_id);
         match line {
-            Some(line) if !seen.is_root || line.dev != seen.mark.dev => Err(MountError::NotMounted(path)),
+            Some(line) if !seen.is_root || line.dev != seen.identity.dev => Err(MountError::NotMounted(path)),
             Some(line) if !line.is_fuse() => Err(MountError::NotFuse { path, kind: line.fstype }),
-            Some(line) => Ok((Self::new(path, seen.mark), line)),
+            Some(line) => Ok((Self::new(path, seen.identity), line)),
             None => Err(MountError::NotMounted(path)),
         }
     }
@@ -59,26 +59,26 @@ impl MountPoint {
 
     /// Returns the id of the mount.
     pub fn id(&self) -> MountId {
-        self.mark.id
+        self.identity.id
     }
 
     /// Returns the id that `/proc/self/mountinfo` shows.
     pub fn old_id(&self) -> u64 {
-        self.mark.old_id
+        self.identity.old_id
     }
 
     /// Returns the device number of the file system, `st_dev` of its files.
     pub fn dev(&self) -> Dev {
-        self.mark.dev
+        self.identity.dev
     }
 
-    pub(crate) fn mark(&self) -> Mark {
-        self.mark
+    pub(crate) fn mark(&self) -> MountIdentity {
+        self.identity
     }
 
     /// Reports whether this very mount is still attached in our namespace, at any path, covered or not.
     pub fn is_mounted(&self) -> bool {
-        if let MountId::Unique(id) = self.mark.id {
+        if let MountId::Unique(id) = self.identity.id {
             match sys::old_mount_id(id) {
                 Ok(_) => return true,
                 Err(Errno::NOENT) => return false,
@@ -86,20 +86,21 @@ impl MountPoint {
                 Err(_) => {}
             }
         }
-        info::read()
-            .is_ok_and(|lines| lines.iter().any(|l| l.id == self.mark.old_id && l.dev == self.mark.dev))
+        info::read().is_ok_and(|lines| {
+            lines.iter().any(|l| l.id == self.identity.old_id && l.dev == self.identity.dev)
+        })
     }
 
     /// Returns the topmost mount at a path, FUSE or not.
     pub(crate) fn top(path: &Path) -> Result<Self, MountError> {
-        let (path, seen) = Self::look(path)?;
-        Ok(Self::new(path, seen.mark))
+        let (path, seen) = Self::lookup(path)?;
+        Ok(Self::new(path, seen.identity))
     }
 
-    fn look(path: &Path) -> Result<(PathBuf, Seen), MountError> {
+    fn lookup(path: &Path) -> Result<(PathBuf, PathMount), MountError> {
         let path = physical(path)?;
-        let seen = match ident::look(CWD, &path) {
-            Err(Errno::IO) => ident::look_in_table(&path).ok_or(Errno::IO),
+        let seen = match ident::mount_at(CWD, &path) {
+            Err(Errno::IO) => ident::mount_in_table(&path).ok_or(Errno::IO),
             seen => seen,
         };
         match seen {
@@ -108,8 +109,8 @@ impl MountPoint {
         }
     }
 
-    pub(super) fn is(&self, seen: &Seen) -> bool {
-        self.mark.id == seen.mark.id && self.mark.dev == seen.mark.dev
+    pub(super) fn is_same_mount(&self, seen: &PathMount) -> bool {
+        self.identity.id == seen.identity.id && self.identity.dev == seen.identity.dev
     }
 }
 
@@ -123,7 +124,7 @@ pub(super) fn physical(path: &Path) -> Result<PathBuf, MountError> {
         let (parent, name) = (path.parent().filter(|_| here)?, path.file_name()?);
         let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
         let path = std::fs::canonicalize(parent).ok()?.join(name);
-        ident::look_in_table(&path).map(|_| path)
+        ident::mount_in_table(&path).map(|_| path)
     };
     std::fs::canonicalize(path).or_else(|error| match error.kind() {
         io::ErrorKind::NotFound => Err(MountError::Missing(path.to_owned())),

@@ -41,8 +41,8 @@ pub fn unmount_numbered(number: u64, path: &Path) -> Result<(), Errno> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let strictly = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
     let parent = openat2(CWD, dir, flags, Mode::empty(), strictly)?;
-    match ident::look(&parent, Path::new(name))? {
-        top if top.is_root && top.mark.old_id == number => under(&parent, name, UnmountFlags::empty()),
+    match ident::mount_at(&parent, Path::new(name))? {
+        top if top.is_root && top.identity.old_id == number => under(&parent, name, UnmountFlags::empty()),
         _ => Err(Errno::INVAL),
     }
 }
@@ -70,11 +70,11 @@ impl MountPoint {
             Err(_) if !self.is_mounted() => return Err(MountError::NotMounted(path.to_owned())),
             Err(errno) => return Err(failed(errno)),
         };
-        let top = match ident::look(&parent, Path::new(name)) {
-            Err(Errno::IO) => ident::look_in_table(path),
+        let top = match ident::mount_at(&parent, Path::new(name)) {
+            Err(Errno::IO) => ident::mount_in_table(path),
             top => top.ok(),
         };
-        if !top.is_some_and(|top| self.is(&top)) {
+        if !top.is_some_and(|top| self.is_same_mount(&top)) {
             return Err(match self.is_mounted() {
                 true => MountError::Covered(path.to_owned()),
                 false => MountError::NotMounted(path.to_owned()),

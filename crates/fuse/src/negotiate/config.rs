@@ -100,7 +100,7 @@ const COMMON: InitFlags = InitFlags::ASYNC_READ
 impl Config {
     /// Makes a configuration of this profile with all capabilities enabled that have no cost.
     ///
-    /// Capabilities that change the meaning of requests must be requested by name with [`want`](Self::want) or
+    /// Capabilities that change the meaning of requests must be requested by name with [`request`](Self::request) or
     /// [`require`](Self::require): `HANDLE_KILLPRIV_V2`, `POSIX_ACL`, `DONT_MASK`, `ATOMIC_O_TRUNC`, `CACHE_SYMLINKS`,
     /// `EXPORT_SUPPORT`, `POSIX_LOCKS`, `FLOCK_LOCKS`, `SECURITY_CTX`, `ALLOW_IDMAP`, `AUTO_INVAL_DATA`, `EXPLICIT_INVAL_DATA`,
     /// `DO_READDIRPLUS` with or without `READDIRPLUS_AUTO`, and `ASYNC_DIO` where no file is cached, ...
@@ -133,7 +133,7 @@ impl Config {
 
     /// Requests capabilities. Those that are not granted are listed, each with the reason, in
     /// [`Negotiated::refused`](super::Negotiated::refused).
-    pub fn want(mut self, capabilities: InitFlags) -> Self {
+    pub fn request(mut self, capabilities: InitFlags) -> Self {
         self.wanted |= capabilities;
         self
     }
@@ -240,7 +240,7 @@ impl Config {
     /// a reader of `/dev/fuse` always has.
     pub(crate) fn largest_message(&self) -> u32 {
         if self.rings_ready {
-            self.max_write.max(crate::transport::uring::LEAST_PAYLOAD)
+            self.max_write.max(crate::transport::uring::MIN_PAYLOAD_BYTES)
         } else {
             self.max_write
         }

@@ -13,7 +13,7 @@ pub use config::{Config, Profile, Transport};
 pub const PROTOCOL: (u32, u32) = (7, 45);
 /// The oldest supported minor version; kernels below it have no `max_pages` and no large writes.
 const OLDEST_MINOR: u32 = 28;
-const PAGE: u32 = 4096;
+const PAGE_BYTES: u32 = 4096;
 
 /// The result of the negotiation.
 #[derive(Debug, Clone)]
@@ -139,7 +139,7 @@ pub(crate) fn negotiate(
         return Err(NegotiationError::Required(refusal.clone()));
     }
 
-    let max_write = if granted.contains(InitFlags::MAX_PAGES) { config.max_write } else { 32 * PAGE };
+    let max_write = if granted.contains(InitFlags::MAX_PAGES) { config.max_write } else { 32 * PAGE_BYTES };
     let max_readahead = init.max_readahead.min(config.max_readahead);
     let wire = granted | offered & InitFlags::INIT_EXT;
     let out = InitOut {
@@ -152,7 +152,7 @@ pub(crate) fn negotiate(
         congestion_threshold: config.max_background / 4 * 3,
         max_write,
         time_gran: config.time_granularity,
-        max_pages: (config.largest_message().max(max_write) / PAGE).min(u16::MAX.into()) as u16,
+        max_pages: (config.largest_message().max(max_write) / PAGE_BYTES).min(u16::MAX.into()) as u16,
         max_stack_depth: if granted.contains(InitFlags::PASSTHROUGH) { config.max_stack_depth } else { 0 },
         request_timeout: match config.request_timeout {
             Some(timeout) if granted.contains(InitFlags::REQUEST_TIMEOUT) => {
@@ -252,7 +252,7 @@ mod tests {
 
     #[test]
     fn passthrough_and_writeback_exclude_each_other_with_a_reason() {
-        let config = Config::new(Profile::Passthrough).want(InitFlags::WRITEBACK_CACHE);
+        let config = Config::new(Profile::Passthrough).request(InitFlags::WRITEBACK_CACHE);
         let (out, negotiated) = agree(InitFlags::all(), &config, ROOT);
         assert!(!negotiated.has(InitFlags::PASSTHROUGH));
         assert_eq!(out.max_stack_depth, 0);
@@ -270,7 +270,7 @@ mod tests {
 
     #[test]
     fn what_the_kernel_does_not_offer_is_not_taken() {
-        let config = Config::new(Profile::Passthrough).want(InitFlags::POSIX_ACL);
+        let config = Config::new(Profile::Passthrough).request(InitFlags::POSIX_ACL);
         let (out, negotiated) = agree(InitFlags::all() - InitFlags::POSIX_ACL, &config, ROOT);
         assert!(!negotiated.has(InitFlags::POSIX_ACL));
         assert_eq!(out.flags & InitFlags::POSIX_ACL.bits() as u32, 0);

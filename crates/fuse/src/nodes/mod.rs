@@ -129,7 +129,7 @@ pub struct NodeTable<N> {
     root: N,
     shards: [Mutex<Shard<N>>; SHARDS],
     hasher: DefaultHashBuilder,
-    held: AtomicU64,
+    count: AtomicU64,
     hand: AtomicU32,
 }
 
@@ -156,7 +156,7 @@ impl<N: TableNode> NodeTable<N> {
             root,
             shards,
             hasher: DefaultHashBuilder::default(),
-            held: AtomicU64::new(0),
+            count: AtomicU64::new(0),
             hand: AtomicU32::new(0),
         }
     }
@@ -193,7 +193,7 @@ impl<N: TableNode> NodeTable<N> {
         let id = shard.acquire(hash, &mut node, lookups, |node| self.hash(node)).ok_or(Errno::NFILE)?;
         if node.is_none() {
             // Counted before any thread can forget it.
-            self.held.fetch_add(1, Ordering::Relaxed);
+            self.count.fetch_add(1, Ordering::Relaxed);
         }
         Ok(id)
     }
@@ -205,9 +205,9 @@ impl<N: TableNode> NodeTable<N> {
     }
 
     /// Reports whether the table holds a node of this key: the kernel then likely knows the inode.
-    pub fn holds(&self, key: &N::Key) -> bool {
+    pub fn contains(&self, key: &N::Key) -> bool {
         let hash = self.hasher.hash_one(key);
-        self.shards[shard_of(hash)].lock().holds(hash, key)
+        self.shards[shard_of(hash)].lock().contains(hash, key)
     }
 
     /// Returns a copy of the node with this id.
@@ -229,7 +229,7 @@ impl<N: TableNode> NodeTable<N> {
         if node_id::is_own(id) {
             let (number, place) = node_id::parts(id)?;
             let mut shard = self.shards[number].lock();
-            let local = shard.placed(place)?;
+            let local = shard.slot_of_id(place)?;
             work(&mut shard, local)
         } else {
             let hash = self.hasher.hash_one(N::key_of(id)?);
@@ -246,13 +246,13 @@ impl<N: TableNode> NodeTable<N> {
             return None;
         }
         let gone = self.slot(id, |shard, local| shard.forget(local, lookups, |node| self.hash(node)))?;
-        self.held.fetch_sub(1, Ordering::Relaxed);
+        self.count.fetch_sub(1, Ordering::Relaxed);
         Some(gone)
     }
 
     /// Returns the number of nodes, not counting the root.
     pub fn len(&self) -> u64 {
-        self.held.load(Ordering::Relaxed)
+        self.count.load(Ordering::Relaxed)
     }
 
     /// Reports whether the table holds no node but the root.

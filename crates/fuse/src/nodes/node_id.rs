@@ -6,14 +6,14 @@ pub(super) const SHARD_BITS: u32 = 5;
 pub(super) const SHARDS: usize = 1 << SHARD_BITS;
 
 /// Maximum number of slots of one shard.
-pub(super) const SLOTS: usize = 1 << (u32::BITS - SHARD_BITS);
+pub(super) const MAX_SLOTS_PER_SHARD: usize = 1 << (u32::BITS - SHARD_BITS);
 
 /// Number of generations of a slot. One less than 29 bits hold, so that the last id stays in the range.
 const MAX_GENERATIONS: u32 = (1 << 29) - 1;
 
 /// A slot in one of its generations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct SlotId {
     pub(super) local: u32,
     pub(super) generation: u32,
 }
@@ -34,8 +34,8 @@ pub(super) fn previous_generation(generation: u32) -> u32 {
 }
 
 /// Encodes generation, slot and shard from high to low, plus one, so that the very first slot is the root.
-pub(super) fn id(shard: usize, place: Place) -> NodeId {
-    let Place { local, generation } = place;
+pub(super) fn id(shard: usize, place: SlotId) -> NodeId {
+    let SlotId { local, generation } = place;
     NodeId((u64::from(generation) << 32 | u64::from(local) << SHARD_BITS | shard as u64) + 1)
 }
 
@@ -45,8 +45,8 @@ pub(super) fn is_own(id: NodeId) -> bool {
 }
 
 /// Decodes an id. Any of these numbers except 0 encodes a shard and a place, whether or not a node is there.
-pub(super) fn parts(id: NodeId) -> Option<(usize, Place)> {
+pub(super) fn parts(id: NodeId) -> Option<(usize, SlotId)> {
     let raw = id.0.checked_sub(1)?;
-    let place = Place { local: raw as u32 >> SHARD_BITS, generation: (raw >> 32) as u32 };
+    let place = SlotId { local: raw as u32 >> SHARD_BITS, generation: (raw >> 32) as u32 };
     Some((raw as usize % SHARDS, place))
 }

@@ -4,14 +4,14 @@
 use hashbrown::HashTable;
 
 use super::TableNode;
-use super::node_id::{self, Place};
+use super::node_id::{self, SlotId};
 use crate::NodeId;
 
 /// Slots of one chunk: chunks are allocated whole, and never moved.
-const CHUNK: usize = 256;
+const SLOTS_PER_CHUNK: usize = 256;
 
 /// End of the list of free slots.
-const NONE: u64 = u64::MAX;
+const NO_FREE_SLOT: u64 = u64::MAX;
 
 pub(super) struct Slot<N> {
     /// `None`: the slot is free.
@@ -38,19 +38,23 @@ pub(super) struct Shard<N> {
 impl<N: TableNode> Shard<N> {
     pub(super) fn new(number: usize, first: u32) -> Self {
         let index = HashTable::new();
-        Self { number, first, chunks: Vec::new(), free: NONE, index, heap: 0, hand: 0 }
+        Self { number, first, chunks: Vec::new(), free: NO_FREE_SLOT, index, heap: 0, hand: 0 }
     }
 
     fn slot(&self, local: u32) -> Option<&Slot<N>> {
-        self.chunks.get(local as usize / CHUNK).map(|chunk| &chunk[local as usize % CHUNK])
+        self.chunks
+            .get(local as usize / SLOTS_PER_CHUNK)
+            .map(|chunk| &chunk[local as usize % SLOTS_PER_CHUNK])
     }
 
     fn slot_mut(&mut self, local: u32) -> Option<&mut Slot<N>> {
-        self.chunks.get_mut(local as usize / CHUNK).map(|chunk| &mut chunk[local as usize % CHUNK])
+        self.chunks
+            .get_mut(local as usize / SLOTS_PER_CHUNK)
+            .map(|chunk| &mut chunk[local as usize % SLOTS_PER_CHUNK])
     }
 
     /// Returns the slot of a node that has the id of its slot.
-    pub(super) fn placed(&self, place: Place) -> Option<u32> {
+    pub(super) fn slot_of_id(&self, place: SlotId) -> Option<u32> {
         let slot = self.slot(place.local)?;
         (slot.generation == place.generation && slot.node.is_some() && !slot.derived).then_some(place.local)
     }
@@ -66,7 +70,7 @@ impl<N: TableNode> Shard<N> {
         let slot = self.slot(local)?;
         match slot.derived {
             true => slot.node.as_ref()?.id(),
-            false => Some(node_id::id(self.number, Place { local, generation: slot.generation })),
+            false => Some(node_id::id(self.number, SlotId { local, generation: slot.generation })),
         }
     }
 
@@ -77,13 +81,13 @@ impl<N: TableNode> Shard<N> {
     }
 
     fn take_free(&mut self) -> Option<u32> {
-        if self.free == NONE {
-            let start = self.chunks.len() * CHUNK;
-            let end = start + CHUNK;
-            if end > node_id::SLOTS {
+        if self.free == NO_FREE_SLOT {
+            let start = self.chunks.len() * SLOTS_PER_CHUNK;
+            let end = start + SLOTS_PER_CHUNK;
+            if end > node_id::MAX_SLOTS_PER_SHARD {
                 return None;
             }
-            let next = |local| if local + 1 < end { local as u64 + 1 } else { NONE };
+            let next = |local| if local + 1 < end { local as u64 + 1 } else { NO_FREE_SLOT };
             let empty = |local| Slot {
                 node: None,
                 lookups: next(local),
@@ -111,7 +115,7 @@ impl<N: TableNode> Shard<N> {
     }
 
     /// Reports whether a node of this key is held, whether or not it is the same inode.
-    pub(super) fn holds(&self, hash: u64, key: &N::Key) -> bool {
+    pub(super) fn contains(&self, hash: u64, key: &N::Key) -> bool {
         let same = |held: &N| held.key() == *key;
         self.index.find(hash, |&local| self.node(local).is_some_and(same)).is_some()
     }
@@ -197,7 +201,7 @@ impl<N: TableNode> Shard<N> {
     }
 
     pub(super) fn memory(&self) -> usize {
-        self.chunks.len() * CHUNK * size_of::<Slot<N>>()
+        self.chunks.len() * SLOTS_PER_CHUNK * size_of::<Slot<N>>()
             + self.chunks.capacity() * size_of::<Box<[Slot<N>]>>()
             + self.index.allocation_size()
             + self.heap
@@ -205,7 +209,7 @@ impl<N: TableNode> Shard<N> {
 
     /// Moves the clock hand over the slots, clears the marks of the used ones, and collects up to `count` of the others.
     pub(super) fn cold(&mut self, count: usize) -> Vec<NodeId> {
-        let slots = (self.chunks.len() * CHUNK) as u32;
+        let slots = (self.chunks.len() * SLOTS_PER_CHUNK) as u32;
         let mut cold = Vec::new();
         for _ in 0..slots {
             if cold.len() >= count {
@@ -231,5 +235,5 @@ impl<N: TableNode> Shard<N> {
 
 /// Returns the hash of a node that is in the index.
 fn rehash<N>(chunks: &[Box<[Slot<N>]>], local: u32, hasher: impl Fn(&N) -> u64) -> u64 {
-    chunks[local as usize / CHUNK][local as usize % CHUNK].node.as_ref().map_or(0, hasher)
+    chunks[local as usize / SLOTS_PER_CHUNK][local as usize % SLOTS_PER_CHUNK].node.as_ref().map_or(0, hasher)
 }

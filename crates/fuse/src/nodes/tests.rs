@@ -2,7 +2,7 @@ use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::node_id::{Place, id, parts};
+use super::node_id::{SlotId, id, parts};
 use super::*;
 
 /// An inode number that may be reused, padded to the size that just fits a cache line.
@@ -79,7 +79,7 @@ fn agrees_with_a_model_over_random_lookups_and_forgets() {
             }
             _ => {
                 assert_eq!(table.find(&inode(key.0, key.1)), ids.get(&key).map(|held| held.0));
-                assert_eq!(table.holds(&key.0), (0..3).any(|life| ids.contains_key(&(key.0, life))));
+                assert_eq!(table.contains(&key.0), (0..3).any(|life| ids.contains_key(&(key.0, life))));
             }
         }
         assert_eq!(table.len(), ids.len() as u64);
@@ -115,11 +115,11 @@ fn ids_from_nowhere_are_stale() {
 #[test]
 fn ids_say_where_a_node_is() {
     for (shard, local, generation) in [(0, 0, 1), (31, 0, 0), (7, 5, 9), (31, u32::MAX >> 5, (1 << 29) - 2)] {
-        let place = Place { local, generation };
+        let place = SlotId { local, generation };
         assert_eq!(parts(id(shard, place)), Some((shard, place)));
         assert!(node_id::is_own(id(shard, place)));
     }
-    assert_eq!(id(0, Place { local: 0, generation: 0 }), NodeId::ROOT);
+    assert_eq!(id(0, SlotId { local: 0, generation: 0 }), NodeId::ROOT);
 }
 
 #[test]
@@ -164,10 +164,10 @@ fn a_slot_with_its_lives_used_up_retires() {
         let (number, last) = acquire(&mut shard);
         assert_eq!((number, last.local, node_id::next_generation(last.generation)), (3, begin.local, first));
         assert!(shard.forget(last.local, 1, hash).is_some());
-        assert!(shard.placed(last).is_none());
+        assert!(shard.slot_of_id(last).is_none());
         let (_, next) = acquire(&mut shard);
         assert_ne!(next.local, begin.local);
-        assert!(shard.placed(begin).is_none());
+        assert!(shard.slot_of_id(begin).is_none());
     }
 }
 
@@ -313,14 +313,14 @@ fn dropping_a_node_may_call_the_table() {
 
 /// An inode that defines its own id: number and generation.
 #[derive(Debug, Clone, PartialEq)]
-struct Known {
+struct TrackedNode {
     number: u32,
     life: u32,
     /// The id does not distinguish generations.
     vague: bool,
 }
 
-impl TableNode for Known {
+impl TableNode for TrackedNode {
     type Key = u32;
 
     fn key(&self) -> u32 {
@@ -343,8 +343,8 @@ impl TableNode for Known {
     }
 }
 
-fn known(number: u32, life: u32) -> Known {
-    Known { number, life, vague: false }
+fn known(number: u32, life: u32) -> TrackedNode {
+    TrackedNode { number, life, vague: false }
 }
 
 #[test]
@@ -358,7 +358,7 @@ fn a_node_that_brings_its_id_keeps_it_from_life_to_life() {
         assert_eq!(table.find(&known(9, 1)), Some(wanted));
         assert_eq!(table.get(wanted), Ok(known(9, 1)));
         assert_eq!(table.cold(0), []);
-        assert!(table.holds(&9));
+        assert!(table.contains(&9));
         assert_eq!(table.forget(wanted, 1), None);
         assert_eq!(table.forget(wanted, 1), Some(known(9, 1)));
         assert!(table.is_empty());
@@ -378,7 +378,7 @@ fn another_life_of_a_number_never_answers_to_its_id() {
 #[test]
 fn where_an_id_is_taken_or_against_the_rule_the_table_picks_one() {
     let table = NodeTable::new(known(2, 0));
-    let vague = |life| Known { number: 9, life, vague: true };
+    let vague = |life| TrackedNode { number: 9, life, vague: true };
     let first = table.acquire(vague(1)).unwrap();
     let second = table.acquire(vague(2)).unwrap();
     assert_eq!(Some(first), vague(1).id());

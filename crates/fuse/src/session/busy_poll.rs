@@ -14,14 +14,14 @@ use crate::transport::device::Device;
 /// Duration of one polling attempt.
 const POLL_TIMEOUT: Duration = Duration::from_micros(20);
 /// Number of consecutive failed attempts after which polling pauses.
-const VAIN: u32 = 4;
+const MAX_FAILED_POLLS: u32 = 4;
 /// Maximum length of a pause, in requests.
 const MAX_PAUSED_REQUESTS: u32 = 4096;
 
 /// The results of recent attempts.
 #[derive(Debug, Default)]
 pub(super) struct BusyPoll {
-    vain: u32,
+    failed_polls: u32,
     /// Requests left in the current pause.
     pause: u32,
     last_pause: u32,
@@ -29,12 +29,12 @@ pub(super) struct BusyPoll {
 
 impl BusyPoll {
     /// Returns when there is a request, or it is time to sleep. Returns whether a request may have been pending already.
-    pub(super) fn look(&mut self, device: &Device) -> bool {
+    pub(super) fn poll_or_sleep(&mut self, device: &Device) -> bool {
         if !self.is_worth_it() {
             return true;
         }
-        let looks = comes_soon(device);
-        self.note(looks.is_some());
+        let looks = poll_until_timeout(device);
+        self.record(looks.is_some());
         looks == Some(1)
     }
 
@@ -43,23 +43,23 @@ impl BusyPoll {
         self.pause == 0
     }
 
-    fn note(&mut self, came: bool) {
+    fn record(&mut self, came: bool) {
         if came {
-            (self.vain, self.last_pause) = (0, self.last_pause / 2);
+            (self.failed_polls, self.last_pause) = (0, self.last_pause / 2);
             return;
         }
-        self.vain += 1;
-        if self.vain >= VAIN {
+        self.failed_polls += 1;
+        if self.failed_polls >= MAX_FAILED_POLLS {
             self.last_pause = (self.last_pause * 4).clamp(64, MAX_PAUSED_REQUESTS);
             self.pause = self.last_pause;
             // After a pause, one failed attempt starts the next pause.
-            self.vain = VAIN - 1;
+            self.failed_polls = MAX_FAILED_POLLS - 1;
         }
     }
 }
 
 /// Polls until the device is readable or in error, and returns the number of polls; `None` after the timeout.
-fn comes_soon(device: &Device) -> Option<u32> {
+fn poll_until_timeout(device: &Device) -> Option<u32> {
     let begun = Instant::now();
     let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
     let mut looks = 0;
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     fn tries(linger: &mut BusyPoll, requests: u32, came: bool) -> u32 {
-        (0..requests).filter(|_| linger.is_worth_it().then(|| linger.note(came)).is_some()).count() as u32
+        (0..requests).filter(|_| linger.is_worth_it().then(|| linger.record(came)).is_some()).count() as u32
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::Shared;
 use super::task::Task;
-use crate::cache::{Completion, MAX_QUEUED, Notification, Stale, What};
+use crate::cache::{Completion, Invalidated, MAX_QUEUED_NOTIFICATIONS, Notification, NotificationKind};
 use crate::id::{NodeId, PollHandle};
 
 /// The caching mode of a file's data.
@@ -22,7 +22,7 @@ pub enum Caching {
 ///
 /// Notifications of one node are sent in order. Those of different nodes are not ordered among each other, so that one busy
 /// directory does not delay the others. A notification that is queued already is not queued twice. A queue that exceeds
-/// [`MAX_QUEUED`](Self::MAX_QUEUED) is collapsed into "expire every name" and one invalidation per node.
+/// [`MAX_QUEUED_NOTIFICATIONS`](Self::MAX_QUEUED_NOTIFICATIONS) is collapsed into "expire every name" and one invalidation per node.
 ///
 /// Invalidating something that the kernel had not cached succeeds.
 #[derive(Clone)]
@@ -38,14 +38,14 @@ impl std::fmt::Debug for Caches {
 
 impl Caches {
     /// Maximum number of queued notifications of single names; beyond it, all names are expired at once.
-    pub const MAX_QUEUED: usize = MAX_QUEUED;
+    pub const MAX_QUEUED_NOTIFICATIONS: usize = MAX_QUEUED_NOTIFICATIONS;
 
     pub(crate) fn new(session: Arc<Shared>) -> Self {
         Self { session }
     }
 
-    fn send(&self, what: What) -> Completion {
-        self.session.listener.hear(&what);
+    fn send(&self, what: NotificationKind) -> Completion {
+        self.session.listener.notify(&what);
         let (note, completion) = Notification::new(what);
         match Task::current() {
             Some(task) if task.belongs_to(&self.session) => task.defer(note),
@@ -58,7 +58,7 @@ impl Caches {
     ///
     /// For an open directory this takes the directory's lock, which a running create or rename holds.
     pub fn invalidate_entry(&self, parent: NodeId, name: &[u8]) -> Completion {
-        self.send(What::InvalidateEntry { parent, name: name.into() })
+        self.send(NotificationKind::InvalidateEntry { parent, name: name.into() })
     }
 
     /// Expires a name: it is looked up at its next use, and until then stays attached where it is in use (open, mounted upon).
@@ -68,14 +68,14 @@ impl Caches {
     /// 16 seconds, the expiry is therefore repeated four times within about a second; the completion is that of the first one.
     /// Use `invalidate_entry`, which no reply undoes, for a name that must not be visible for that long.
     pub fn expire_entry(&self, parent: NodeId, name: &[u8]) -> Completion {
-        self.send(What::ExpireEntry { parent, name: name.into(), again: 0 })
+        self.send(NotificationKind::ExpireEntry { parent, name: name.into(), again: 0 })
     }
 
     /// Drops a name that was deleted, as after `unlink`. Watchers of the object itself are notified (IN_DELETE_SELF); watchers of
     /// the directory are not, by no kernel since Linux 5.3. A name that no longer refers to `child`, or that is mounted upon,
     /// stays.
     pub fn delete_entry(&self, parent: NodeId, child: NodeId, name: &[u8]) -> Completion {
-        self.send(What::DeleteEntry { parent, child, name: name.into() })
+        self.send(NotificationKind::DeleteEntry { parent, child, name: name.into() })
     }
 
     /// Drops attributes, and with a range also pages (dirty ones are written back first). An open range extends to the end of the
@@ -87,7 +87,7 @@ impl Caches {
             None => (-1, 0),
             Some(range) => (clamp(range.start), clamp(range.end.saturating_sub(range.start))),
         };
-        self.send(What::InvalidateNode { node, offset, length })
+        self.send(NotificationKind::InvalidateNode { node, offset, length })
     }
 
     /// Drops attributes and all pages of a node.
@@ -100,7 +100,7 @@ impl Caches {
     /// # Errors
     /// The completion returns ENOSYS before protocol 7.44.
     pub fn invalidate_all(&self) -> Completion {
-        self.send(What::ExpireAll)
+        self.send(NotificationKind::ExpireAll)
     }
 
     /// Returns the completion of all invalidations of a file that are queued now, whoever requested them; `None`: there are none.
@@ -121,7 +121,7 @@ impl Caches {
     /// # Errors
     /// The completion returns ENOENT where the kernel does not know the node, NOBUFS where the queue is full.
     pub fn store(&self, node: NodeId, offset: u64, data: Vec<u8>) -> Completion {
-        self.send(What::Store { node, offset, data })
+        self.send(NotificationKind::Store { node, offset, data })
     }
 
     /// Reads bytes from the page cache, from `offset` on: those that are cached and up to date.
@@ -142,17 +142,17 @@ impl Caches {
     /// # Errors
     /// The completion returns EINVAL before Linux 6.18.
     pub fn prune(&self, nodes: &[NodeId]) -> Completion {
-        self.send(What::Prune { nodes: nodes.iter().map(|node| node.0).collect() })
+        self.send(NotificationKind::Prune { nodes: nodes.iter().map(|node| node.0).collect() })
     }
 
     /// Wakes the processes that poll `handle`.
     pub fn poll_ready(&self, handle: PollHandle) -> Completion {
-        self.send(What::PollReady { handle: handle.0 })
+        self.send(NotificationKind::PollReady { handle: handle.0 })
     }
 
     /// Asks the kernel to resend all requests that were read but not answered.
     pub fn resend(&self) -> Completion {
-        self.send(What::Resend)
+        self.send(NotificationKind::Resend)
     }
 
     /// Writes back the dirty pages of a file without dropping them. The kernel has no notification for this: the session opens
@@ -163,7 +163,7 @@ impl Caches {
     /// errors of the writes.
     pub fn write_out(&self, node: NodeId, range: Range<u64>) -> Completion {
         let length = range.end.saturating_sub(range.start);
-        self.send(What::WriteOut { node, offset: range.start, length })
+        self.send(NotificationKind::WriteOut { node, offset: range.start, length })
     }
 
     /// Switches a file between cached and uncached. Completes once no page of it is in the cache.
@@ -177,7 +177,7 @@ impl Caches {
     /// Registers a listener that is called for every invalidation, immediately and before the kernel: for a component that
     /// replies in the server's place. The thread that requests the notification calls it, so it must not block. A session has one
     /// listener, the first.
-    pub fn listen(&self, listener: impl Fn(Stale<'_>) + Send + Sync + 'static) {
+    pub fn listen(&self, listener: impl Fn(Invalidated<'_>) + Send + Sync + 'static) {
         self.session.listener.set(Box::new(listener));
     }
 
@@ -187,8 +187,8 @@ impl Caches {
     ///
     /// For no invalidation to be missed, a reply must count a node before it reads its attributes, or read them again if they
     /// changed in between. A session has one such function, the first.
-    pub fn told(&self, told: impl Fn(NodeId) -> bool + Send + Sync + 'static) {
-        self.session.notifier.set_told(Box::new(told));
+    pub fn set_is_known(&self, is_known: impl Fn(NodeId) -> bool + Send + Sync + 'static) {
+        self.session.notifier.set_is_known(Box::new(is_known));
     }
 
     /// Returns the number of queued notifications.

@@ -11,7 +11,7 @@ use zerocopy::IntoBytes;
 use super::{FileSystem, Handle, Request};
 use crate::api::*;
 use crate::id::*;
-use crate::takeover::{Kind, OpenRecord};
+use crate::takeover::{OpenKind, OpenRecord};
 use crate::transport::Channel;
 use crate::transport::payload::*;
 
@@ -37,7 +37,7 @@ pub(crate) enum Reply<'a> {
         opened: Opened,
     },
     /// The reply of an earlier server, repeated.
-    Reopened(Kind, OpenRecord),
+    Reopened(OpenKind, OpenRecord),
     Recreated {
         entry: abi::EntryOut,
         record: OpenRecord,
@@ -206,7 +206,7 @@ fn copy_range(arg: &abi::CopyFileRangeIn) -> CopyRange {
 }
 
 /// Maximum size of a listing: the kernel asks for the rest.
-const LARGEST_LISTING: u32 = 1 << 20;
+const MAX_LISTING_BYTES: u32 = 1 << 20;
 
 /// Reports whether the kernel honours a count that is smaller than what it wrote. It ignores the count of a write-back, so that
 /// data would be lost without an error; and it returns EIO where a direct write may continue in the background.
@@ -232,9 +232,9 @@ pub(crate) async fn dispatch<'a, F: FileSystem>(
         Operation::Lookup { name } => {
             // Recorded before the lookup, and once more after it, since it may have waited.
             let notifier = &request.session.shared.notifier;
-            notifier.answers(node, name.as_bytes());
+            notifier.record_lookup_reply(node, name.as_bytes());
             let entry = fs.lookup(request, node, name).await?;
-            notifier.answers(node, name.as_bytes());
+            notifier.record_lookup_reply(node, name.as_bytes());
             Reply::Entry(entry.wire())
         }
         Operation::Getattr { arg } => {
@@ -325,12 +325,12 @@ pub(crate) async fn dispatch<'a, F: FileSystem>(
             Reply::OpenedDirectory { node, flags: arg.flags, opened }
         }
         Operation::Readdir { arg } => {
-            let mut out = DirectoryBuffer::new(arg.size.min(LARGEST_LISTING));
+            let mut out = DirectoryBuffer::new(arg.size.min(MAX_LISTING_BYTES));
             fs.readdir(request, node, FileHandle(arg.fh), arg.offset, &mut out).await?;
             Reply::Listing(out.0)
         }
         Operation::Readdirplus { arg } => {
-            let mut out = DirectoryPlusBuffer::new(arg.size.min(LARGEST_LISTING));
+            let mut out = DirectoryPlusBuffer::new(arg.size.min(MAX_LISTING_BYTES));
             let listed = fs.readdirplus(request, node, FileHandle(arg.fh), arg.offset, &mut out).await;
             if let Err(errno) = listed {
                 forget_listing(fs, &out.0);
@@ -491,7 +491,7 @@ pub(crate) async fn send<F: FileSystem>(
         }
         Reply::OpenedDirectory { node, flags, opened } => {
             let out = abi::OpenOut { fh: opened.handle.0, open_flags: opened.flags.bits(), backing_id: 0 };
-            session.shared.write_down(Kind::Directory, opener, *node, *flags, &out);
+            session.shared.write_down(OpenKind::Directory, opener, *node, *flags, &out);
             answer(&[out.as_bytes()])
         }
         Reply::Created { entry, flags, opened } => {
@@ -549,8 +549,8 @@ pub(crate) async fn undo<F: FileSystem>(fs: &F, request: &Request<'_>, reply: Re
             close(NodeId(entry.nodeid), opened.handle).await;
             fs.forget(NodeId(entry.nodeid), 1);
         }
-        Reply::Reopened(Kind::File, record) => close(record.node, record.handle).await,
-        Reply::Reopened(Kind::Directory, record) => close_directory(record.node, record.handle).await,
+        Reply::Reopened(OpenKind::File, record) => close(record.node, record.handle).await,
+        Reply::Reopened(OpenKind::Directory, record) => close_directory(record.node, record.handle).await,
         Reply::Recreated { entry, record } => {
             close(record.node, record.handle).await;
             fs.forget(NodeId(entry.nodeid), 1);

@@ -13,7 +13,7 @@ use super::Handle;
 use super::readers::Readers;
 
 /// Polling interval while draining.
-const LOOK: Duration = Duration::from_micros(200);
+const POLL_INTERVAL: Duration = Duration::from_micros(200);
 
 impl Readers {
     /// Reports whether no request is to be started any more.
@@ -43,7 +43,7 @@ impl Handle {
             if Instant::now() >= end {
                 return false;
             }
-            thread::sleep(LOOK);
+            thread::sleep(POLL_INTERVAL);
         }
         true
     }

@@ -18,7 +18,7 @@ pub(crate) struct Executor {
     threads: AtomicUsize,
     /// Number of threads that wait for a task, minus the tasks that wait for a thread. A thread that was woken a moment ago is
     /// not counted for the next task: its own task may block it.
-    spare: Arc<AtomicIsize>,
+    idle: Arc<AtomicIsize>,
     limit: usize,
     /// Threads drop CAP_FSETID, like those that read requests: handlers may register backing files.
     drops_fsetid: bool,
@@ -27,12 +27,12 @@ pub(crate) struct Executor {
 impl Executor {
     pub(crate) fn new(limit: usize, drops_fsetid: bool) -> Self {
         let (queue, woken) = unbounded();
-        Self { queue, woken, threads: AtomicUsize::new(0), spare: Arc::default(), limit, drops_fsetid }
+        Self { queue, woken, threads: AtomicUsize::new(0), idle: Arc::default(), limit, drops_fsetid }
     }
 
     pub(crate) fn schedule(&self, task: Arc<Task>) {
         // A handler that blocks after it was resumed must not delay the others: start another thread while tasks are queued.
-        let spare = self.spare.fetch_sub(1, Ordering::AcqRel);
+        let spare = self.idle.fetch_sub(1, Ordering::AcqRel);
         if spare <= 0 && self.threads.load(Ordering::Relaxed) < self.limit {
             self.start();
         }
@@ -41,7 +41,7 @@ impl Executor {
 
     fn start(&self) {
         let number = self.threads.fetch_add(1, Ordering::Relaxed);
-        let (woken, spare, drops_fsetid) = (self.woken.clone(), self.spare.clone(), self.drops_fsetid);
+        let (woken, spare, drops_fsetid) = (self.woken.clone(), self.idle.clone(), self.drops_fsetid);
         let started = thread::Builder::new().name(format!("shunt-task-{number}")).spawn(move || {
             if drops_fsetid {
                 crate::privilege::drop_fsetid().ok();

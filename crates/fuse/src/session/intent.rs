@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use rustix::io::Errno;
 use shunt_fuse_abi::InHeader;
 
-use crate::takeover::{Before, Begun, Takeover};
+use crate::takeover::{BegunOperation, IntentData, Takeover};
 
-const NONE: usize = usize::MAX;
+const NO_SLOT: usize = usize::MAX;
 
 /// The record of a request while it is in flight. Dropping it, after the reply was sent, clears the record.
 #[derive(Debug)]
@@ -16,7 +16,7 @@ pub(crate) struct Intent {
     takeover: Option<Arc<Takeover>>,
     unique: u64,
     slot: AtomicUsize,
-    begun: Option<Begun>,
+    begun: Option<BegunOperation>,
 }
 
 impl Intent {
@@ -24,18 +24,18 @@ impl Intent {
         let unique = header.original_id();
         let inherited =
             takeover.filter(|_| header.is_resend()).and_then(|takeover| takeover.inherit_intent(unique));
-        let (slot, begun) = inherited.map_or((NONE, None), |(slot, begun)| (slot, Some(begun)));
+        let (slot, begun) = inherited.map_or((NO_SLOT, None), |(slot, begun)| (slot, Some(begun)));
         Self { takeover: takeover.cloned(), unique, slot: AtomicUsize::new(slot), begun }
     }
 
-    pub(crate) fn begun(&self) -> Option<&Begun> {
+    pub(crate) fn begun(&self) -> Option<&BegunOperation> {
         self.begun.as_ref()
     }
 
-    pub(crate) fn begin(&self, before: impl FnOnce() -> Result<Before, Errno>) -> Result<(), Errno> {
+    pub(crate) fn begin(&self, before: impl FnOnce() -> Result<IntentData, Errno>) -> Result<(), Errno> {
         // The state recorded before the first attempt remains valid.
         if let Some(takeover) = &self.takeover
-            && self.slot.load(Ordering::Relaxed) == NONE
+            && self.slot.load(Ordering::Relaxed) == NO_SLOT
             && let Some(slot) = takeover.begin_intent(self.unique, before()?)
         {
             self.slot.store(slot, Ordering::Relaxed);
@@ -46,7 +46,7 @@ impl Intent {
     /// Records the outcome, right before the reply.
     pub(crate) fn end(&self, result: Result<(), Errno>) {
         if let (Some(takeover), slot) = (&self.takeover, self.slot.load(Ordering::Relaxed))
-            && slot != NONE
+            && slot != NO_SLOT
         {
             takeover.end_intent(slot, result);
         }
@@ -56,7 +56,7 @@ impl Intent {
 impl Drop for Intent {
     fn drop(&mut self) {
         let slot = *self.slot.get_mut();
-        if let (Some(takeover), true) = (&self.takeover, slot != NONE) {
+        if let (Some(takeover), true) = (&self.takeover, slot != NO_SLOT) {
             takeover.clear_intent(slot);
         }
     }

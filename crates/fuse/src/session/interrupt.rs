@@ -54,12 +54,12 @@ pub(crate) struct EarlyInterrupts {
 }
 
 /// More requests than threads can have between the two steps.
-const EARLY: usize = 1024;
+const MAX_EARLY_INTERRUPTS: usize = 1024;
 
 impl EarlyInterrupts {
     pub(crate) fn insert(&self, unique: u64) {
         let mut ids = self.ids.lock();
-        if ids.len() == EARLY {
+        if ids.len() == MAX_EARLY_INTERRUPTS {
             ids.pop_front();
         }
         ids.push_back(unique);

@@ -4,50 +4,50 @@
 //! one thread and adds another when all were busy in most samples, up to one per CPU.
 
 /// Samples that decide about adding a thread: about 64 ms.
-const GROW: u32 = 32;
+const GROW_SAMPLES: u32 = 32;
 /// Samples that decide about removing a thread: about half a second.
-const SHRINK: u32 = 256;
+const SHRINK_SAMPLES: u32 = 256;
 
 /// The recommended change of the number of threads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Wish {
-    Stay,
-    OneMore,
-    OneLess,
+pub(crate) enum ThreadChange {
+    Keep,
+    Add,
+    Remove,
 }
 
 /// Counts samples of the number of idle threads.
 #[derive(Debug, Default)]
 pub(crate) struct Load {
-    looks: u32,
+    samples: u32,
     all_busy: u32,
-    spare_looks: u32,
-    spare: u32,
+    spare_samples: u32,
+    idle_samples: u32,
 }
 
 impl Load {
     /// Records a sample of the number of threads that wait for a request.
-    pub(crate) fn look(&mut self, idle: usize) -> Wish {
-        self.looks += 1;
-        self.spare_looks += 1;
+    pub(crate) fn sample(&mut self, idle: usize) -> ThreadChange {
+        self.samples += 1;
+        self.spare_samples += 1;
         self.all_busy += u32::from(idle == 0);
-        self.spare += u32::from(idle >= 2);
-        if self.looks == GROW {
+        self.idle_samples += u32::from(idle >= 2);
+        if self.samples == GROW_SAMPLES {
             let busy = self.all_busy;
-            (self.looks, self.all_busy) = (0, 0);
-            if busy * 8 >= GROW * 7 {
-                (self.spare_looks, self.spare) = (0, 0);
-                return Wish::OneMore;
+            (self.samples, self.all_busy) = (0, 0);
+            if busy * 8 >= GROW_SAMPLES * 7 {
+                (self.spare_samples, self.idle_samples) = (0, 0);
+                return ThreadChange::Add;
             }
         }
-        if self.spare_looks == SHRINK {
-            let spare = self.spare;
-            (self.spare_looks, self.spare) = (0, 0);
-            if spare * 8 >= SHRINK * 7 {
-                return Wish::OneLess;
+        if self.spare_samples == SHRINK_SAMPLES {
+            let spare = self.idle_samples;
+            (self.spare_samples, self.idle_samples) = (0, 0);
+            if spare * 8 >= SHRINK_SAMPLES * 7 {
+                return ThreadChange::Remove;
             }
         }
-        Wish::Stay
+        ThreadChange::Keep
     }
 }
 
@@ -55,19 +55,19 @@ impl Load {
 mod tests {
     use super::*;
 
-    fn wishes(looks: impl Iterator<Item = usize>) -> Vec<Wish> {
+    fn changes(looks: impl Iterator<Item = usize>) -> Vec<ThreadChange> {
         let mut load = Load::default();
-        looks.map(|idle| load.look(idle)).filter(|wish| *wish != Wish::Stay).collect()
+        looks.map(|idle| load.sample(idle)).filter(|wish| *wish != ThreadChange::Keep).collect()
     }
 
     #[test]
     fn a_single_busy_client_keeps_one_thread() {
-        assert_eq!(wishes((0..1000).map(|n| n % 2)), []);
+        assert_eq!(changes((0..1000).map(|n| n % 2)), []);
     }
 
     #[test]
     fn saturation_adds_and_spare_threads_leave() {
-        assert_eq!(wishes((0..64).map(|_| 0)), [Wish::OneMore; 2]);
-        assert_eq!(wishes((0..600).map(|_| 2)), [Wish::OneLess; 2]);
+        assert_eq!(changes((0..64).map(|_| 0)), [ThreadChange::Add; 2]);
+        assert_eq!(changes((0..600).map(|_| 2)), [ThreadChange::Remove; 2]);
     }
 }

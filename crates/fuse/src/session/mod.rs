@@ -48,21 +48,21 @@ use crate::api::Opened;
 use crate::cache::write_out::Mountpoint;
 use crate::cache::{Listener, Notifier};
 use crate::guardian::Guardian;
-use crate::guardian::fd_store::{Class, Held, Key};
+use crate::guardian::fd_store::{DescriptorClass, Key, StoredDescriptors};
 use crate::id::{FileHandle, NodeId};
 use crate::negotiate::{Circumstances, Config, Negotiated, NegotiationError, Outcome, negotiate};
 use crate::passthrough::{Backing, Passthrough};
-use crate::takeover::{Kind, OpenRecord, Takeover};
+use crate::takeover::{OpenKind, OpenRecord, Takeover};
 use crate::transport::device::Device;
 use crate::transport::pipe::PipePool;
 use executor::Executor;
 use interrupt::EarlyInterrupts;
 use iomode::Modes;
-use pm_qos::WakefulProcessors;
+use pm_qos::LatencyRequest;
 use readers::Readers;
 use ring::Rings;
 use statistics::Statistics;
-use waiting::Waiting;
+use waiting::WaitingTasks;
 
 /// State shared by all threads of a session.
 #[derive(Debug)]
@@ -71,7 +71,7 @@ pub(crate) struct Shared {
     pub(crate) negotiated: Negotiated,
     pub(crate) parse: ParseContext,
     pub(crate) statistics: Statistics,
-    pub(crate) waiting: Waiting,
+    pub(crate) waiting: WaitingTasks,
     /// Interrupts of requests whose handlers have not yet waited.
     pub(crate) early_interrupts: EarlyInterrupts,
     pub(crate) executor: Executor,
@@ -95,12 +95,19 @@ impl Shared {
         if out.backing_id != 0 {
             self.statistics.passthrough_open();
         }
-        self.write_down(Kind::File, opener, node, flags, &out);
+        self.write_down(OpenKind::File, opener, node, flags, &out);
         out
     }
 
     /// Records an open file or directory for the next server.
-    pub(crate) fn write_down(&self, kind: Kind, opener: u64, node: NodeId, flags: u32, out: &abi::OpenOut) {
+    pub(crate) fn write_down(
+        &self,
+        kind: OpenKind,
+        opener: u64,
+        node: NodeId,
+        flags: u32,
+        out: &abi::OpenOut,
+    ) {
         if let Some(takeover) = &self.takeover {
             takeover.opened(kind, &OpenRecord::new(opener, node, flags, out));
         }
@@ -109,7 +116,7 @@ impl Shared {
     /// Records that a file was closed; `backing` is the result of [`Modes::release`].
     pub(crate) fn closed(&self, handle: FileHandle, backing: Option<Backing>) {
         match &self.takeover {
-            Some(takeover) => takeover.closed(Kind::File, handle, || drop(backing)),
+            Some(takeover) => takeover.closed(OpenKind::File, handle, || drop(backing)),
             None => drop(backing),
         }
     }
@@ -117,7 +124,7 @@ impl Shared {
     /// Records that a directory was closed.
     pub(crate) fn closed_directory(&self, handle: FileHandle) {
         if let Some(takeover) = &self.takeover {
-            takeover.closed(Kind::Directory, handle, || ());
+            takeover.closed(OpenKind::Directory, handle, || ());
         }
     }
 
@@ -243,8 +250,8 @@ impl Handle {
 /// A connection that has been negotiated and has no file system yet: requests wait in the kernel.
 pub(crate) struct Agreed {
     handle: Handle,
-    rings: Option<ring::Prepared>,
-    processors: WakefulProcessors,
+    rings: Option<ring::PreparedRings>,
+    processors: LatencyRequest,
 }
 
 impl std::fmt::Debug for Agreed {
@@ -269,7 +276,7 @@ impl<F> std::fmt::Debug for Session<F> {
 struct Connection {
     device: Arc<Device>,
     negotiated: Negotiated,
-    rings: Option<ring::Prepared>,
+    rings: Option<ring::PreparedRings>,
     transport: TransportInUse,
 }
 
@@ -314,7 +321,7 @@ impl Agreed {
         let shared = Arc::new(Shared {
             parse: ParseContext { setxattr_ext: has(InitFlags::SETXATTR_EXT), minor: negotiated.minor },
             statistics: Statistics::default(),
-            waiting: Waiting::default(),
+            waiting: WaitingTasks::default(),
             early_interrupts: EarlyInterrupts::default(),
             executor: Executor::new(config.max_threads, has(InitFlags::PASSTHROUGH)),
             notifier,
@@ -331,7 +338,7 @@ impl Agreed {
             device,
         });
         shared.adopt_opens();
-        Self { handle: Handle::new(shared), rings, processors: WakefulProcessors::new(config.wakeful) }
+        Self { handle: Handle::new(shared), rings, processors: LatencyRequest::new(config.wakeful) }
     }
 
     pub(crate) fn handle(&self) -> &Handle {
@@ -369,12 +376,13 @@ impl<F: FileSystem> Session<F> {
         fs: Arc<F>,
         config: Config,
         guardian: Arc<Guardian>,
-        mut held: Held,
+        mut held: StoredDescriptors,
         takeovers: u32,
     ) -> Result<Self, NegotiationError> {
         let invalid = |what: &str| NegotiationError::Start(io::Error::new(io::ErrorKind::InvalidData, what));
-        let state = held.remove(&Key { class: Class::State, id: 0 }).ok_or_else(|| invalid("no state"))?;
-        let mut devices = held.into_iter().filter(|(key, _)| key.class == Class::Device);
+        let state =
+            held.remove(&Key { class: DescriptorClass::State, id: 0 }).ok_or_else(|| invalid("no state"))?;
+        let mut devices = held.into_iter().filter(|(key, _)| key.class == DescriptorClass::Device);
         let (_, device) = devices.next().ok_or_else(|| invalid("no connection"))?;
         let device = Arc::new(Device::new(device).map_err(NegotiationError::Start)?);
         let clones = devices.map(|(_, clone)| Device::new(clone).map(Arc::new));
@@ -434,7 +442,7 @@ impl<F: FileSystem> Session<F> {
 fn handshake(
     device: &Device,
     config: &Config,
-) -> Result<(Negotiated, Option<ring::Prepared>, TransportInUse), NegotiationError> {
+) -> Result<(Negotiated, Option<ring::PreparedRings>, TransportInUse), NegotiationError> {
     // The kernel refuses a read with a buffer smaller than its largest request.
     let mut buffer = vec![0; (config.max_write as usize + 8192).max(1 << 20)];
     let circumstances = Circumstances {

@@ -12,52 +12,52 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// The PM QoS device: a request is in effect while the descriptor is open, so a killed server leaves none behind.
 const DEVICE: &str = "/dev/cpu_dma_latency";
 /// Requests that CPUs wake up without latency.
-const NONE: i32 = 0;
+const ZERO_LATENCY: i32 = 0;
 /// Withdraws the request (`PM_QOS_DEFAULT_VALUE`).
-const USUAL: i32 = -1;
+const DEFAULT_LATENCY: i32 = -1;
 
 /// Number of requests in one tick of the watch that starts a burst.
-const BURST: u64 = 4;
+const BURST_REQUESTS: u64 = 4;
 /// Number of ticks without a request that ends a burst.
-const QUIET: u32 = 25;
+const IDLE_TICKS: u32 = 25;
 
 /// The PM QoS request, in effect or not.
 #[derive(Debug, Default)]
-pub(crate) struct WakefulProcessors {
+pub(crate) struct LatencyRequest {
     /// The PM QoS device. Opened with the session, which may drop the privilege for that later.
     device: Option<File>,
-    wanted: bool,
+    is_enabled: bool,
     /// A burst is in progress.
     burst: bool,
-    quiet: u32,
+    idle_ticks: u32,
 }
 
-impl WakefulProcessors {
+impl LatencyRequest {
     pub(crate) fn new(wanted: bool) -> Self {
         let open = || {
             let opened = OpenOptions::new()
                 .write(true)
                 .open(DEVICE)
-                .and_then(|device| ask(&device, USUAL).map(|()| device));
+                .and_then(|device| request_latency(&device, DEFAULT_LATENCY).map(|()| device));
             opened.inspect_err(
                 |error| tracing::debug!(%error, "{DEVICE} cannot be used: idle processors sleep between requests"),
             )
         };
-        Self { device: wanted.then(open).and_then(Result::ok), wanted, ..Self::default() }
+        Self { device: wanted.then(open).and_then(Result::ok), is_enabled: wanted, ..Self::default() }
     }
 
     /// Records the number of requests since the last tick. Returns whether a burst is in progress, so that threads should poll
     /// rather than sleep.
     pub(crate) fn tick(&mut self, requests: u64, bursts: &AtomicU64) -> bool {
-        self.quiet = if requests == 0 { self.quiet + 1 } else { 0 };
-        if self.burst && self.quiet >= QUIET {
+        self.idle_ticks = if requests == 0 { self.idle_ticks + 1 } else { 0 };
+        if self.burst && self.idle_ticks >= IDLE_TICKS {
             self.burst = false;
             if let Some(device) = &self.device {
-                ask(device, USUAL).ok();
+                request_latency(device, DEFAULT_LATENCY).ok();
             }
-        } else if !self.burst && self.wanted && requests >= BURST {
+        } else if !self.burst && self.is_enabled && requests >= BURST_REQUESTS {
             self.burst = true;
-            if self.device.as_ref().is_some_and(|device| ask(device, NONE).is_ok()) {
+            if self.device.as_ref().is_some_and(|device| request_latency(device, ZERO_LATENCY).is_ok()) {
                 bursts.fetch_add(1, Ordering::Relaxed);
             }
         }
@@ -65,6 +65,6 @@ impl WakefulProcessors {
     }
 }
 
-fn ask(mut device: &File, latency: i32) -> std::io::Result<()> {
+fn request_latency(mut device: &File, latency: i32) -> std::io::Result<()> {
     device.write_all(&latency.to_ne_bytes())
 }

@@ -17,10 +17,10 @@ use rustix::io::Errno;
 use shunt_fuse_abi::{InHeader, InitFlags, Opcode};
 
 use super::busy_poll::BusyPoll;
-use super::load::{Load, Wish};
-use super::pm_qos::WakefulProcessors;
-use super::ring::{Prepared, Rings};
-use super::single_client::Callers;
+use super::load::{Load, ThreadChange};
+use super::pm_qos::LatencyRequest;
+use super::ring::{PreparedRings, Rings};
+use super::single_client::SingleClient;
 use super::{Handle, TransportInUse};
 use crate::session::FileSystem;
 use crate::transport::Channel;
@@ -29,10 +29,10 @@ use crate::transport::dev::{DevChannel, Receiver};
 use crate::transport::device::Device;
 
 /// Interval of the watch. When all threads were busy without progress for this long, another one is started.
-const TICK: Duration = Duration::from_millis(2);
+const WATCH_INTERVAL: Duration = Duration::from_millis(2);
 /// With rings in use, `/dev/fuse` mostly carries FORGETs, one for each removed file. After one, the thread waits this long for
 /// more to accumulate: then one message contains them all, and no thread is woken for each.
-const GATHERING: Duration = Duration::from_millis(1);
+const FORGET_BATCH_DELAY: Duration = Duration::from_millis(1);
 /// Number of ticks without a request after which the watch sleeps.
 const WATCH_TICKS: u32 = 50;
 
@@ -40,7 +40,7 @@ const WATCH_TICKS: u32 = 50;
 #[derive(Debug)]
 pub(crate) struct Readers {
     usual: usize,
-    most: usize,
+    max_threads: usize,
     threads: AtomicUsize,
     /// Number of threads that wait for a request.
     idle: AtomicUsize,
@@ -58,14 +58,14 @@ pub(crate) struct Readers {
     bursts: AtomicU64,
     /// A burst is in progress.
     flowing: AtomicBool,
-    callers: Callers,
+    callers: SingleClient,
 }
 
 impl Readers {
     pub(crate) fn new(usual: usize, most: usize) -> Self {
         Self {
             usual,
-            most,
+            max_threads: most,
             threads: AtomicUsize::new(0),
             idle: AtomicUsize::new(0),
             progress: AtomicU64::new(0),
@@ -78,7 +78,7 @@ impl Readers {
             surplus: AtomicUsize::new(0),
             bursts: AtomicU64::new(0),
             flowing: AtomicBool::new(false),
-            callers: Callers::default(),
+            callers: SingleClient::default(),
         }
     }
 
@@ -124,9 +124,9 @@ impl Readers {
             && self.surplus.fetch_update(Ordering::AcqRel, Ordering::Relaxed, |n| n.checked_sub(1)).is_ok()
     }
 
-    /// Waits until another thread is needed: all were busy most of the time, or busy with the same requests for a [`TICK`].
+    /// Waits until another thread is needed: all were busy most of the time, or busy with the same requests for a [`WATCH_INTERVAL`].
     /// Returns `false` at the end of the session.
-    fn wait_for_need(&self, load: &mut Load, processors: &mut WakefulProcessors, rings: &Rings) -> bool {
+    fn wait_for_need(&self, load: &mut Load, processors: &mut LatencyRequest, rings: &Rings) -> bool {
         let mut quiet = 0;
         let mut stuck = false;
         let mut last = self.progress.load(Ordering::Relaxed);
@@ -150,11 +150,11 @@ impl Readers {
             stuck = idle == 0;
             // One thread serves a single caller best: several would only take turns.
             let spare = if self.callers.is_one() && requests > 0 { self.threads() } else { idle };
-            let full = rings.look();
+            let full = rings.sample();
             quiet = if requests == 0 && idle > 0 && !full { quiet + 1 } else { 0 };
-            match load.look(spare) {
-                Wish::OneMore if self.threads() < self.usual => return true,
-                Wish::OneLess if self.threads() > 1 => {
+            match load.sample(spare) {
+                ThreadChange::Add if self.threads() < self.usual => return true,
+                ThreadChange::Remove if self.threads() > 1 => {
                     let surplus = self.threads().saturating_sub(self.usual).max(1);
                     self.surplus.store(surplus, Ordering::Release);
                 }
@@ -169,7 +169,7 @@ impl Readers {
                 self.watch_sleeps.store(false, Ordering::SeqCst);
                 quiet = 0;
             } else {
-                self.watch_wanted.wait_for(&mut guard, TICK);
+                self.watch_wanted.wait_for(&mut guard, WATCH_INTERVAL);
             }
         }
     }
@@ -179,8 +179,8 @@ impl Readers {
 pub(crate) fn serve<F: FileSystem>(
     fs: &Arc<F>,
     handle: &Handle,
-    prepared: Option<Prepared>,
-    mut processors: WakefulProcessors,
+    prepared: Option<PreparedRings>,
+    mut processors: LatencyRequest,
 ) -> io::Result<()> {
     let rings = &handle.shared.rings;
     let readers = &handle.shared.readers;
@@ -215,8 +215,8 @@ pub(crate) fn serve<F: FileSystem>(
         let mut load = Load::default();
         while readers.wait_for_need(&mut load, &mut processors, &handle.shared.rings) {
             readers.surplus.store(0, Ordering::Release);
-            if readers.threads() >= readers.most {
-                thread::sleep(TICK);
+            if readers.threads() >= readers.max_threads {
+                thread::sleep(WATCH_INTERVAL);
                 continue;
             }
             let device = &handle.shared.device;
@@ -227,7 +227,7 @@ pub(crate) fn serve<F: FileSystem>(
             let more = more.and_then(start);
             if let Err(error) = more {
                 tracing::warn!(%error, "cannot add a thread while all are busy");
-                thread::sleep(50 * TICK);
+                thread::sleep(50 * WATCH_INTERVAL);
             }
         }
         Ok::<(), io::Error>(())
@@ -270,10 +270,10 @@ fn read_requests<F: FileSystem>(
         // A thread that sleeps is woken for each request, even while another thread polls for it.
         let pressed = match (others_wait, lingers && readers.flowing.load(Ordering::Relaxed)) {
             (true, _) => false,
-            (false, true) => linger.look(&device),
+            (false, true) => linger.poll_or_sleep(&device),
             (false, false) => true,
         };
-        readers.callers.note_pressure(pressed);
+        readers.callers.record_pressure(pressed);
         let received = receiver.receive();
         readers.idle.fetch_sub(1, Ordering::AcqRel);
         match received {
@@ -281,7 +281,7 @@ fn read_requests<F: FileSystem>(
             Ok((header, _)) if readers.is_draining() && awaits_reply(&header) => break,
             Ok((header, message)) => {
                 readers.received();
-                readers.callers.note_caller(header.pid);
+                readers.callers.record_caller(header.pid);
                 // Handlers are caught where they run; this covers calls without a reply (FORGET).
                 let served = catch_unwind(AssertUnwindSafe(|| {
                     super::serve::serve(fs, handle, &channel, &header, message);
@@ -292,7 +292,7 @@ fn read_requests<F: FileSystem>(
                 let opcode = Opcode::from_raw(header.opcode);
                 if shared.rings.are_in_use() && matches!(opcode, Some(Opcode::Forget | Opcode::BatchForget)) {
                     readers.idle.fetch_add(1, Ordering::AcqRel);
-                    thread::sleep(GATHERING);
+                    thread::sleep(FORGET_BATCH_DELAY);
                     readers.idle.fetch_sub(1, Ordering::AcqRel);
                 }
             }
@@ -303,13 +303,13 @@ fn read_requests<F: FileSystem>(
             // Transient: the kernel had no memory, or no descriptor, for this request.
             Err(errno @ (Errno::NOMEM | Errno::NOBUFS | Errno::MFILE | Errno::NFILE | Errno::IO)) => {
                 tracing::warn!(%errno, "a request could not be received");
-                thread::sleep(50 * TICK);
+                thread::sleep(50 * WATCH_INTERVAL);
             }
             Err(errno) => return Some(Err(errno.into())),
         }
         if !is_first && readers.is_surplus() {
             if let Some(takeover) = &shared.takeover {
-                takeover.give_back(device);
+                takeover.put_back(device);
             }
             return None;
         }

@@ -8,7 +8,7 @@ use super::dispatch::{Reply, undo};
 use crate::api::Entry;
 use crate::id::FileHandle;
 use crate::session::{FileSystem, Request};
-use crate::takeover::{Kind, OpenRecord};
+use crate::takeover::{OpenKind, OpenRecord};
 
 /// Returns the reply to a request that was executed already; `None`: handle it, with regard to what [`begun`](Request::begun)
 /// returns.
@@ -27,8 +27,8 @@ pub(crate) async fn replay<F: FileSystem>(
     let is_closed = |kind, handle| !takeover.is_open(kind, FileHandle(handle));
     match operation {
         // A handle that is no longer open may soon belong to another file.
-        Operation::Release { arg } if is_closed(Kind::File, arg.fh) => Some(Ok(Reply::Empty)),
-        Operation::Releasedir { arg } if arg.fh != 0 && is_closed(Kind::Directory, arg.fh) => {
+        Operation::Release { arg } if is_closed(OpenKind::File, arg.fh) => Some(Ok(Reply::Empty)),
+        Operation::Releasedir { arg } if arg.fh != 0 && is_closed(OpenKind::Directory, arg.fh) => {
             Some(Ok(Reply::Empty))
         }
         Operation::Open { .. } | Operation::Opendir { .. } => {
@@ -64,6 +64,6 @@ async fn recreated<F: FileSystem>(
         _ => {}
     }
     // The name was removed behind our back: create the file again.
-    undo(fs, request, Reply::Reopened(Kind::File, record)).await;
+    undo(fs, request, Reply::Reopened(OpenKind::File, record)).await;
     None
 }

@@ -11,7 +11,7 @@ use crate::id::{NodeId, RequestId};
 use crate::session::Handle;
 use crate::session::intent::Intent;
 use crate::session::interrupt::Interrupt;
-use crate::takeover::{Before, Begun};
+use crate::takeover::{BegunOperation, IntentData};
 
 /// The caller's side of one operation.
 ///
@@ -73,13 +73,13 @@ impl Request<'_> {
     ///
     /// # Errors
     /// The error of `before`.
-    pub fn begin(&self, before: impl FnOnce() -> Result<Before, Errno>) -> Result<(), Errno> {
+    pub fn begin(&self, before: impl FnOnce() -> Result<IntentData, Errno>) -> Result<(), Errno> {
         self.intent.begin(before)
     }
 
     /// Returns what an earlier server recorded about this request before it ended without a reply. `None`: it had begun nothing
     /// that must not run twice.
-    pub fn begun(&self) -> Option<&Begun> {
+    pub fn begun(&self) -> Option<&BegunOperation> {
         self.intent.begun()
     }
 

@@ -20,7 +20,7 @@ use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 use shunt_fuse_abi::{InitFlags, Opcode, notify};
 
-pub(crate) use crate::transport::uring::LEAST_PAYLOAD;
+pub(crate) use crate::transport::uring::MIN_PAYLOAD_BYTES;
 
 use super::Handle;
 use crate::negotiate::Config;
@@ -28,65 +28,65 @@ use crate::session::FileSystem;
 use crate::transport::Channel;
 use crate::transport::device::Device;
 use crate::transport::message::{Bytes, Message};
-use crate::transport::uring::{Entry, Queue, Ring, Sizes, Starter, Work};
+use crate::transport::uring::{Entry, Queue, QueueSizes, Ring, Starter, Work};
 use requests::{is_of_regular_file, waits_for_lock};
-use ring_pool::Stock;
+use ring_pool::RingPool;
 
 /// Pause between attempts after the kernel ran out of memory.
-const PAUSE: Duration = Duration::from_millis(20);
+const NO_MEMORY_RETRY_DELAY: Duration = Duration::from_millis(20);
 
 /// Marks the ids of [nudges](Server::nudge): even, and used neither by the kernel nor by retrieves.
-const NUDGE: u64 = 1 << 61;
+const NUDGE_ID_BASE: u64 = 1 << 61;
 
 /// Rings that are set up before INIT is answered, so that every refusal is known by then.
 #[derive(Debug)]
-pub(crate) struct Prepared {
-    sizes: Sizes,
+pub(crate) struct PreparedRings {
+    sizes: QueueSizes,
     /// Rings of the first thread of each queue.
     rings: Vec<Ring>,
     /// Rings of all other threads.
-    stock: Stock,
+    pool: RingPool,
 }
 
-impl Prepared {
+impl PreparedRings {
     /// Sets up the first rings. With `ahead`, the rings of all threads that may ever exist are made now, and none later.
     pub(crate) fn new(max_write: u32, ahead: bool) -> io::Result<Self> {
         crate::scheduling::remember();
-        let mut sizes = Sizes::new(crate::transport::uring::possible_processors()?, max_write);
+        let mut sizes = QueueSizes::new(crate::transport::uring::possible_processors()?, max_write);
         // A system call filter may allow making rings but not entering them: find that out now.
         let trial = Ring::new()?;
         trial.start()?;
         trial.submit()?;
         let rings = (0..sizes.queues).map(|_| Ring::new()).collect::<io::Result<_>>()?;
-        let stock = if ahead { Self::make_all(&mut sizes)? } else { Stock::default() };
-        Ok(Self { sizes, rings, stock })
+        let stock = if ahead { Self::make_rings_ahead(&mut sizes)? } else { RingPool::default() };
+        Ok(Self { sizes, rings, pool: stock })
     }
 
     /// Makes the rings of all entries but the first ones, so that no thread lacks a ring while requests wait for an entry; and
     /// [one more](have_refused). Where fewer rings can be made, there are fewer entries.
-    fn make_all(sizes: &mut Sizes) -> io::Result<Stock> {
+    fn make_rings_ahead(sizes: &mut QueueSizes) -> io::Result<RingPool> {
         let queues = usize::from(sizes.queues);
         // Half of all descriptors are reserved for other uses.
         let room = getrlimit(Resource::Nofile).current.map_or(usize::MAX, |limit| limit as usize / 2);
-        let wanted = 1 + queues * (sizes.most - 1);
+        let wanted = 1 + queues * (sizes.max_entries - 1);
         let first = Ring::new()?;
         let rings: Vec<_> = iter::once(first)
             .chain(iter::repeat_with(Ring::new).map_while(Result::ok))
             .take(wanted.min(room))
             .collect();
         if rings.len() < wanted {
-            sizes.most = 1 + (rings.len() - 1) / queues;
+            sizes.max_entries = 1 + (rings.len() - 1) / queues;
             tracing::info!(
-                most = sizes.most,
+                most = sizes.max_entries,
                 "fewer requests of a processor are served at once: too few rings can be made"
             );
         }
-        Ok(Stock::ahead(rings))
+        Ok(RingPool::ahead(rings))
     }
 
     /// Adapts the configuration to these rings.
     pub(crate) fn adapt(&self, config: &Config) -> Config {
-        let mut config = config.clone().want(InitFlags::OVER_IO_URING).max_write(self.sizes.max_write);
+        let mut config = config.clone().request(InitFlags::OVER_IO_URING).max_write(self.sizes.max_write);
         config.rings_ready = true;
         config
     }
@@ -102,13 +102,13 @@ pub(crate) struct Rings {
     /// A regular file for which a request arrived recently over any queue; 0: none yet.
     regular_file: AtomicU64,
     joins: Mutex<Vec<JoinHandle<()>>>,
-    looks: Mutex<Vec<Look>>,
-    stock: OnceLock<Stock>,
+    samples: Mutex<Vec<QueueSample>>,
+    stock: OnceLock<RingPool>,
 }
 
 /// The watch's last sample of a queue.
 #[derive(Debug, Clone, Copy, Default)]
-struct Look {
+struct QueueSample {
     progress: u64,
     full: bool,
 }
@@ -126,8 +126,8 @@ impl Rings {
         self.queues.get().map_or(&[], Vec::as_slice)
     }
 
-    fn stock(&self) -> &Stock {
-        self.stock.get_or_init(Stock::default)
+    fn stock(&self) -> &RingPool {
+        self.stock.get_or_init(RingPool::default)
     }
 
     /// Registers an entry for each queue, one after the other. The kernel switches to the rings when the last queue has its first
@@ -140,7 +140,7 @@ impl Rings {
         &self,
         fs: &Arc<F>,
         handle: &Handle,
-        prepared: Prepared,
+        prepared: PreparedRings,
     ) -> io::Result<()> {
         let started = self.register_all(fs, handle, prepared);
         self.in_use.store(started.is_ok(), Ordering::Relaxed);
@@ -157,7 +157,7 @@ impl Rings {
         &self,
         fs: &Arc<F>,
         handle: &Handle,
-        prepared: Prepared,
+        prepared: PreparedRings,
     ) -> io::Result<()> {
         let starter: Starter = {
             let (fs, handle) = (fs.clone(), handle.clone());
@@ -166,9 +166,9 @@ impl Rings {
                 spawn(&fs, &handle, queue.clone(), ring, work, None)
             })
         };
-        self.stock.get_or_init(|| prepared.stock);
-        let Sizes { queues, max_write, most } = prepared.sizes;
-        let payload = max_write.max(LEAST_PAYLOAD) as usize;
+        self.stock.get_or_init(|| prepared.pool);
+        let QueueSizes { queues, max_write, max_entries: most } = prepared.sizes;
+        let payload = max_write.max(MIN_PAYLOAD_BYTES) as usize;
         let queues: Vec<_> = (0..queues).map(|id| Queue::new(id, payload, most, starter.clone())).collect();
         let queues = self.queues.get_or_init(|| queues);
         for (queue, ring) in queues.iter().zip(prepared.rings) {
@@ -186,13 +186,13 @@ impl Rings {
 
     /// Adds an entry, if allowed, to each queue that is full and made no progress since the last sample. Returns whether one is
     /// full.
-    pub(crate) fn look(&self) -> bool {
+    pub(crate) fn sample(&self) -> bool {
         let queues = self.queues();
-        let mut looks = self.looks.lock();
-        looks.resize(queues.len(), Look::default());
+        let mut looks = self.samples.lock();
+        looks.resize(queues.len(), QueueSample::default());
         let mut any = false;
         for (queue, last) in queues.iter().zip(looks.iter_mut()) {
-            let look = Look { progress: queue.progress(), full: queue.is_full() };
+            let look = QueueSample { progress: queue.progress(), full: queue.is_full() };
             if queue.has_ended() {
                 continue;
             }
@@ -224,7 +224,7 @@ impl Rings {
 ///
 /// # Errors
 /// The command could not be submitted.
-fn have_refused(device: &Device, stock: &Stock) -> io::Result<()> {
+fn have_refused(device: &Device, stock: &RingPool) -> io::Result<()> {
     let mut ring = stock.take()?;
     ring.start()?;
     ring.register(device, u16::MAX, &[libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; 2]);
@@ -302,12 +302,12 @@ impl<F: FileSystem> Server<F> {
                 Err(errno) if is_the_end(errno) => return,
                 Err(errno @ (Errno::AGAIN | Errno::NOMEM | Errno::NOBUFS)) => {
                     tracing::debug!(%errno, "a ring command is tried again");
-                    thread::sleep(PAUSE);
+                    thread::sleep(NO_MEMORY_RETRY_DELAY);
                     next = Some(work);
                 }
                 Err(errno) => {
                     tracing::error!(%errno, queue = self.queue.id(), "the kernel refuses a ring command");
-                    thread::sleep(PAUSE);
+                    thread::sleep(NO_MEMORY_RETRY_DELAY);
                 }
             }
         }
@@ -355,14 +355,14 @@ impl<F: FileSystem> Server<F> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let of_any = self.handle.shared.rings.regular_file.load(Ordering::Relaxed);
         let retrieves = |node: &u64| {
-            let unique = NUDGE | NEXT.fetch_add(2, Ordering::Relaxed) & (NUDGE - 1);
+            let unique = NUDGE_ID_BASE | NEXT.fetch_add(2, Ordering::Relaxed) & (NUDGE_ID_BASE - 1);
             self.handle.shared.device.notify(&notify::retrieve(unique, *node, 0, 0)).is_ok()
         };
         [self.queue.regular_file(), of_any].iter().filter(|node| **node != 0).any(retrieves);
     }
 
     /// Records a file that a nudge can name.
-    fn note_regular_file(&self, node: u64) {
+    fn record_regular_file(&self, node: u64) {
         self.queue.set_regular_file(node);
         self.handle.shared.rings.regular_file.store(node, Ordering::Relaxed);
     }
@@ -375,9 +375,9 @@ impl<F: FileSystem> Server<F> {
             Ok((header, received)) => {
                 let channel: Arc<dyn Channel> = entry.clone();
                 if is_of_regular_file(&header, &received) {
-                    self.note_regular_file(header.nodeid);
+                    self.record_regular_file(header.nodeid);
                 }
-                if header.opcode == Opcode::NotifyReply.as_raw() && header.unique & NUDGE != 0 {
+                if header.opcode == Opcode::NotifyReply.as_raw() && header.unique & NUDGE_ID_BASE != 0 {
                     drop(received);
                     channel.reply(header.unique, Ok(()), &[]).ok();
                 } else if waits_for_lock(&header, &received) && !self.queue.leaves_room() {

@@ -14,7 +14,7 @@ use super::intent::Intent;
 use super::interrupt::Interrupt;
 use super::replay::replay;
 use super::task::Task;
-use crate::cache::{Notification, What};
+use crate::cache::{Notification, NotificationKind};
 use crate::id::NodeId;
 use crate::session::{FileSystem, Request};
 use crate::transport::Channel;
@@ -149,14 +149,18 @@ async fn handle_request<F: FileSystem>(
 }
 
 /// Returns the pages that a read or write leaves in the cache. On an uncached node they are dropped again.
-fn touched_pages(request: &abi::Request<'_>) -> Option<What> {
+fn touched_pages(request: &abi::Request<'_>) -> Option<NotificationKind> {
     let (offset, size) = match &request.operation {
         Operation::Read { arg } => (arg.offset, arg.size),
         Operation::Write { arg, .. } => (arg.offset, arg.size),
         _ => return None,
     };
     let offset = i64::try_from(offset).ok()?;
-    Some(What::InvalidateNode { node: NodeId(request.header.nodeid), offset, length: size.into() })
+    Some(NotificationKind::InvalidateNode {
+        node: NodeId(request.header.nodeid),
+        offset,
+        length: size.into(),
+    })
 }
 
 /// Reports whether a READ may fill a page of the kernel's cache: `splice` and `sendfile` read a file under direct I/O that way,

@@ -4,24 +4,24 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 /// The callers since the last sample of the watch.
 #[derive(Debug, Default)]
-pub(super) struct Callers {
-    last: AtomicU32,
+pub(super) struct SingleClient {
+    last_caller: AtomicU32,
     several: AtomicBool,
     /// A thread found its next request pending already.
     pressed: AtomicBool,
 }
 
-impl Callers {
+impl SingleClient {
     /// Records the thread that made a request; 0 stands for no particular thread.
-    pub(super) fn note_caller(&self, thread: u32) {
-        if thread != 0 && self.last.load(Ordering::Relaxed) != thread {
-            self.last.store(thread, Ordering::Relaxed);
+    pub(super) fn record_caller(&self, thread: u32) {
+        if thread != 0 && self.last_caller.load(Ordering::Relaxed) != thread {
+            self.last_caller.store(thread, Ordering::Relaxed);
             self.several.store(true, Ordering::Relaxed);
         }
     }
 
     /// Records whether the next request was pending already when a thread had answered the one before.
-    pub(super) fn note_pressure(&self, pressed: bool) {
+    pub(super) fn record_pressure(&self, pressed: bool) {
         if self.pressed.load(Ordering::Relaxed) != pressed {
             self.pressed.store(pressed, Ordering::Relaxed);
         }
@@ -39,16 +39,16 @@ mod tests {
 
     #[test]
     fn one_who_waits_is_one() {
-        let callers = Callers::default();
-        callers.note_caller(7);
+        let callers = SingleClient::default();
+        callers.record_caller(7);
         assert!(!callers.is_one(), "who asked before is not known");
-        (0..3).for_each(|_| callers.note_caller(7));
-        callers.note_caller(0);
+        (0..3).for_each(|_| callers.record_caller(7));
+        callers.record_caller(0);
         assert!(callers.is_one());
-        callers.note_pressure(true);
+        callers.record_pressure(true);
         assert!(!callers.is_one(), "it asks ahead");
-        callers.note_pressure(false);
-        callers.note_caller(8);
+        callers.record_pressure(false);
+        callers.record_caller(8);
         assert!(!callers.is_one());
     }
 }

@@ -6,10 +6,10 @@ use std::time::Duration;
 use shunt_fuse_abi::Opcode;
 
 /// Buckets per power of two: percentiles are exact to within a quarter.
-const FINENESS: u32 = 4;
+const BUCKETS_PER_POWER: u32 = 4;
 /// Number of powers of two of nanoseconds covered: up to about 18 minutes.
-const POWERS: u32 = 40;
-const BUCKETS: usize = (FINENESS * POWERS) as usize;
+const POWERS_OF_TWO: u32 = 40;
+const BUCKETS: usize = (BUCKETS_PER_POWER * POWERS_OF_TWO) as usize;
 
 struct Operation {
     errors: AtomicU64,
@@ -53,16 +53,17 @@ impl Default for Statistics {
 }
 
 fn bucket(nanoseconds: u64) -> usize {
-    let value = nanoseconds.max(FINENESS.into());
+    let value = nanoseconds.max(BUCKETS_PER_POWER.into());
     let power = value.ilog2();
-    let quarter = (value >> (power - FINENESS.ilog2())) as u32 - FINENESS;
-    ((power - FINENESS.ilog2()) * FINENESS + quarter).min(BUCKETS as u32 - 1) as usize
+    let quarter = (value >> (power - BUCKETS_PER_POWER.ilog2())) as u32 - BUCKETS_PER_POWER;
+    ((power - BUCKETS_PER_POWER.ilog2()) * BUCKETS_PER_POWER + quarter).min(BUCKETS as u32 - 1) as usize
 }
 
 /// Returns the upper end of a bucket in nanoseconds.
 fn bucket_end(index: usize) -> u64 {
-    let (power, quarter) = (index as u64 / u64::from(FINENESS), index as u64 % u64::from(FINENESS));
-    (u64::from(FINENESS) + quarter + 1) << power
+    let (power, quarter) =
+        (index as u64 / u64::from(BUCKETS_PER_POWER), index as u64 % u64::from(BUCKETS_PER_POWER));
+    (u64::from(BUCKETS_PER_POWER) + quarter + 1) << power
 }
 
 impl Statistics {

@@ -14,7 +14,7 @@ use rustix::io::Errno;
 
 use super::Shared;
 use super::interrupt::Interrupt;
-use crate::cache::{Notification, What, set_handling};
+use crate::cache::{Notification, NotificationKind, set_handling};
 use crate::id::NodeId;
 use crate::transport::Channel;
 
@@ -92,7 +92,7 @@ impl Task {
 
     /// Takes the deferred invalidations of a file.
     pub(crate) fn invalidations_of(&self, node: NodeId) -> Vec<Notification> {
-        let is_such = |note: &mut Notification| matches!(note.what, What::InvalidateNode { node: of, .. } if of == node);
+        let is_such = |note: &mut Notification| matches!(note.kind, NotificationKind::InvalidateNode { node: of, .. } if of == node);
         self.after_reply.lock().extract_if(.., is_such).collect()
     }
 

@@ -3,7 +3,7 @@
 
 use shunt_fuse_abi::{InitFlags, InitIn};
 
-use super::ring::Prepared;
+use super::ring::PreparedRings;
 use crate::negotiate::{Config, Transport};
 use crate::transport::device::Device;
 
@@ -23,7 +23,11 @@ impl TransportInUse {
 }
 
 /// Selects the transport, and sets up everything that may be refused: once INIT is answered there is no fallback.
-pub(crate) fn choose(config: &Config, device: &Device, init: &InitIn) -> (Option<Prepared>, TransportInUse) {
+pub(crate) fn choose(
+    config: &Config,
+    device: &Device,
+    init: &InitIn,
+) -> (Option<PreparedRings>, TransportInUse) {
     if config.transport.resolve(config.profile) != Transport::Uring {
         return (None, TransportInUse::dev(None));
     }
@@ -43,7 +47,7 @@ pub(crate) fn choose(config: &Config, device: &Device, init: &InitIn) -> (Option
 /// The module parameter that enables FUSE over io_uring.
 const SWITCH: &str = "/sys/module/fuse/parameters/enable_uring";
 
-fn prepare(config: &Config, device: &Device, init: &InitIn) -> Result<Prepared, String> {
+fn prepare(config: &Config, device: &Device, init: &InitIn) -> Result<PreparedRings, String> {
     if !device.is_kernel() {
         return Err("the device is not /dev/fuse".to_owned());
     }
@@ -54,7 +58,7 @@ fn prepare(config: &Config, device: &Device, init: &InitIn) -> Result<Prepared, 
             Err(_) => "this kernel does not have it (Linux 6.14 with CONFIG_FUSE_IO_URING does)".to_owned(),
         });
     }
-    Prepared::new(config.max_write, config.rings_ahead).map_err(|error| match error.kind() {
+    PreparedRings::new(config.max_write, config.rings_ahead).map_err(|error| match error.kind() {
         std::io::ErrorKind::PermissionDenied => {
             format!("io_uring is not allowed here ({error}; see the sysctl kernel.io_uring_disabled)")
         }

@@ -9,9 +9,9 @@ use super::task::Task;
 
 /// The tasks of waiting requests, by id.
 #[derive(Debug, Default)]
-pub(crate) struct Waiting(Mutex<HashMap<u64, Weak<Task>>>);
+pub(crate) struct WaitingTasks(Mutex<HashMap<u64, Weak<Task>>>);
 
-impl Waiting {
+impl WaitingTasks {
     pub(crate) fn insert(&self, unique: u64, task: &Arc<Task>) {
         // Mark and insert atomically: a task that saw the mark before the entry was inserted would leave the entry behind.
         let mut waiting = self.0.lock();

@@ -17,16 +17,16 @@ use parking_lot::Mutex;
 use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
 
-use super::state::{INTENTS, State};
+use super::state::{MAX_INTENTS, TakeoverState};
 
 /// The state that a file system records before it begins an operation that must not run twice.
-pub type Before = [u64; 4];
+pub type IntentData = [u64; 4];
 
 /// An operation that an earlier server had begun.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Begun {
+pub struct BegunOperation {
     /// The state recorded before the operation.
-    pub before: Before,
+    pub before: IntentData,
     /// Its start in nanoseconds since the epoch, by the clock that file systems use for their timestamps.
     pub since: u64,
     /// Its outcome, if it was recorded: success, or the error with which the operation failed.
@@ -34,33 +34,33 @@ pub struct Begun {
 }
 
 /// Number of takeovers after which an intent is dropped if the kernel did not resend its request: it had received the reply.
-const MAX_KEPT_INTENTS: u64 = 8;
+const MAX_INTENT_TAKEOVERS: u64 = 8;
 
 #[derive(Debug)]
 pub(super) struct Intents {
-    taken: Box<[AtomicBool]>,
-    inherited: Mutex<HashMap<u64, (usize, Begun)>>,
+    in_use: Box<[AtomicBool]>,
+    inherited: Mutex<HashMap<u64, (usize, BegunOperation)>>,
     takeovers: u64,
 }
 
 thread_local! {
     /// The slot that this thread used last: most likely it is free again.
-    static LAST: Cell<usize> = const { Cell::new(0) };
+    static LAST_SLOT: Cell<usize> = const { Cell::new(0) };
 }
 
 impl Intents {
     /// Reads the intents of an earlier server.
-    pub(super) fn read(state: &State, takeovers: u64) -> Self {
-        let taken: Box<[AtomicBool]> = (0..INTENTS).map(|_| AtomicBool::new(false)).collect();
+    pub(super) fn read(state: &TakeoverState, takeovers: u64) -> Self {
+        let taken: Box<[AtomicBool]> = (0..MAX_INTENTS).map(|_| AtomicBool::new(false)).collect();
         let mut inherited = HashMap::new();
-        for slot in 0..INTENTS {
+        for slot in 0..MAX_INTENTS {
             let words = state.intent(slot);
             let word = |place: usize| words[place].load(Ordering::Relaxed);
             let unique = word(0);
             if unique == 0 {
                 continue;
             }
-            if takeovers.saturating_sub(word(1)) > MAX_KEPT_INTENTS {
+            if takeovers.saturating_sub(word(1)) > MAX_INTENT_TAKEOVERS {
                 words[0].store(0, Ordering::Release);
                 continue;
             }
@@ -74,22 +74,22 @@ impl Intents {
             };
             let before = [word(4), word(5), word(6), word(7)];
             taken[slot].store(true, Ordering::Relaxed);
-            inherited.insert(unique, (slot, Begun { before, since: word(3), outcome }));
+            inherited.insert(unique, (slot, BegunOperation { before, since: word(3), outcome }));
         }
-        Self { taken, inherited: Mutex::new(inherited), takeovers }
+        Self { in_use: taken, inherited: Mutex::new(inherited), takeovers }
     }
 
     /// Takes the intent of an earlier server for this request; the caller now owns its slot.
-    pub(super) fn inherit(&self, unique: u64) -> Option<(usize, Begun)> {
+    pub(super) fn inherit(&self, unique: u64) -> Option<(usize, BegunOperation)> {
         self.inherited.lock().remove(&unique)
     }
 
     /// Writes an intent and returns its slot. `None` where all slots are in use: the operation then runs without an intent.
-    pub(super) fn begin(&self, state: &State, unique: u64, before: Before) -> Option<usize> {
-        let first = LAST.get();
-        let free = |slot: &usize| !self.taken[*slot].swap(true, Ordering::Acquire);
-        let slot = (0..INTENTS).map(|step| (first + step) % INTENTS).find(free)?;
-        LAST.set(slot);
+    pub(super) fn begin(&self, state: &TakeoverState, unique: u64, before: IntentData) -> Option<usize> {
+        let first = LAST_SLOT.get();
+        let free = |slot: &usize| !self.in_use[*slot].swap(true, Ordering::Acquire);
+        let slot = (0..MAX_INTENTS).map(|step| (first + step) % MAX_INTENTS).find(free)?;
+        LAST_SLOT.set(slot);
         let words = state.intent(slot);
         let now = clock_gettime(ClockId::RealtimeCoarse);
         let since = (now.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(now.tv_nsec as u64);
@@ -101,7 +101,7 @@ impl Intents {
         Some(slot)
     }
 
-    pub(super) fn end(&self, state: &State, slot: usize, result: Result<(), Errno>) {
+    pub(super) fn end(&self, state: &TakeoverState, slot: usize, result: Result<(), Errno>) {
         let outcome = match result {
             Ok(()) => 1,
             Err(errno) => 2 + errno.raw_os_error() as u64,
@@ -109,8 +109,8 @@ impl Intents {
         state.intent(slot)[2].store(outcome, Ordering::Release);
     }
 
-    pub(super) fn clear(&self, state: &State, slot: usize) {
+    pub(super) fn clear(&self, state: &TakeoverState, slot: usize) {
         state.intent(slot)[0].store(0, Ordering::Release);
-        self.taken[slot].store(false, Ordering::Release);
+        self.in_use[slot].store(false, Ordering::Release);
     }
 }

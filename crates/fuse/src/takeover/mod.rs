@@ -13,7 +13,7 @@
 //!   handle is never 0 as a whole, and is not reused soon: the upper 32 bits count. [`Takeover::files`] and
 //!   [`Takeover::directories`] return the open handles at the start of the new server.
 //! - **Descriptors** that cannot be reopened by a path or handle (the file system's root, files without a name) are
-//!   [stored](Takeover::hold) with the guardian.
+//!   [stored](Takeover::store) with the guardian.
 //! - **Other state** that fits in a number is [marked](Takeover::mark); larger state goes into a memory file ([`Map`]) that is
 //!   stored.
 //! - **Operations that must not run twice.** The kernel resends every request without a reply, executed or not. Before the system
@@ -38,38 +38,38 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use parking_lot::Mutex;
 use rustix::io::Errno;
 
-use crate::guardian::fd_store::{Class, Key};
+use crate::guardian::fd_store::{DescriptorClass, Key};
 use crate::guardian::{Guardian, GuardianError};
 use crate::id::NodeId;
 use crate::negotiate::Negotiated;
 use crate::transport::device::Device;
 use intents::Intents;
 use marks::Marks;
-pub(crate) use opens::Kind;
-use state::{BACKING_HIGH, State};
+pub(crate) use opens::OpenKind;
+use state::{BACKING_HIGH, TakeoverState};
 
-pub use intents::{Before, Begun};
+pub use intents::{BegunOperation, IntentData};
 pub use map::Map;
 pub use opens::OpenRecord;
 pub use state::VERSION;
 
 /// Upper bound of the registrations that threads can be in the middle of.
-const STRAY: u32 = 64;
+const MAX_PENDING_REGISTRATIONS: u32 = 64;
 
 /// The part of a session that outlives its server.
 #[derive(Debug)]
 pub struct Takeover {
     guardian: Arc<Guardian>,
-    state: State,
+    state: TakeoverState,
     takeovers: u32,
     intents: Intents,
     marks: Marks,
     files: Vec<OpenRecord>,
     directories: Vec<OpenRecord>,
     /// Opens of earlier servers, by request, until the kernel shows that it received the reply.
-    opened: Mutex<HashMap<u64, (Kind, OpenRecord)>>,
+    opened: Mutex<HashMap<u64, (OpenKind, OpenRecord)>>,
     /// Clones of the connection without a reader.
-    spare: Mutex<Vec<Arc<Device>>>,
+    spare_clones: Mutex<Vec<Arc<Device>>>,
     clones: Mutex<u64>,
     guardian_lost: AtomicBool,
 }
@@ -81,9 +81,9 @@ impl Takeover {
         negotiated: &Negotiated,
         device: &Device,
     ) -> Result<Self, BeginError> {
-        let state = State::create(negotiated)?;
-        guardian.hold(Key { class: Class::Device, id: 0 }, device.as_fd())?;
-        guardian.hold(Key { class: Class::State, id: 0 }, state.as_fd())?;
+        let state = TakeoverState::create(negotiated)?;
+        guardian.store(Key { class: DescriptorClass::Device, id: 0 }, device.as_fd())?;
+        guardian.store(Key { class: DescriptorClass::State, id: 0 }, state.as_fd())?;
         Ok(Self::new(guardian, state, 0, Vec::new()))
     }
 
@@ -94,17 +94,18 @@ impl Takeover {
         spare: Vec<Arc<Device>>,
         takeovers: u32,
     ) -> io::Result<(Self, Negotiated)> {
-        let (state, negotiated) = State::open(state)?;
+        let (state, negotiated) = TakeoverState::open(state)?;
         Ok((Self::new(guardian, state, takeovers, spare), negotiated))
     }
 
-    fn new(guardian: Arc<Guardian>, state: State, takeovers: u32, spare: Vec<Arc<Device>>) -> Self {
-        let files = opens::all(&state, Kind::File);
-        let directories = opens::all(&state, Kind::Directory);
+    fn new(guardian: Arc<Guardian>, state: TakeoverState, takeovers: u32, spare: Vec<Arc<Device>>) -> Self {
+        let files = opens::all(&state, OpenKind::File);
+        let directories = opens::all(&state, OpenKind::Directory);
         let of = |kind, records: &[OpenRecord]| {
             records.iter().map(|record| (record.opener, (kind, *record))).collect::<Vec<_>>()
         };
-        let opened = of(Kind::File, &files).into_iter().chain(of(Kind::Directory, &directories)).collect();
+        let opened =
+            of(OpenKind::File, &files).into_iter().chain(of(OpenKind::Directory, &directories)).collect();
         Self {
             guardian,
             intents: Intents::read(&state, takeovers.into()),
@@ -115,7 +116,7 @@ impl Takeover {
             directories,
             opened: Mutex::new(opened),
             clones: Mutex::new(spare.len() as u64),
-            spare: Mutex::new(spare),
+            spare_clones: Mutex::new(spare),
             guardian_lost: AtomicBool::new(false),
         }
     }
@@ -139,24 +140,30 @@ impl Takeover {
     /// the descriptor survives this process.
     ///
     /// Without a guardian there is no next server, and nothing to store: that is not an error.
-    pub fn hold(&self, id: u64, descriptor: BorrowedFd<'_>) {
-        let key = Key { class: Class::FileSystem, id };
-        self.heard(self.guardian.hold(key, descriptor));
+    pub fn store(&self, id: u64, descriptor: BorrowedFd<'_>) {
+        let key = Key { class: DescriptorClass::FileSystem, id };
+        self.report_lost_guardian(self.guardian.store(key, descriptor));
     }
 
     /// Drops the stored descriptor of this id.
-    pub fn let_go(&self, id: u64) {
-        self.heard(self.guardian.let_go(Key { class: Class::FileSystem, id }));
+    pub fn remove(&self, id: u64) {
+        self.report_lost_guardian(
+            self.guardian.remove_stored(Key { class: DescriptorClass::FileSystem, id }),
+        );
     }
 
-    /// Stores a descriptor as [`hold`](Self::hold) does, for an inode without a handle.
-    pub fn hold_node(&self, node: NodeId, descriptor: BorrowedFd<'_>) {
-        self.heard(self.guardian.hold(Key { class: Class::Node, id: node.0 }, descriptor));
+    /// Stores a descriptor as [`store`](Self::store) does, for an inode without a handle.
+    pub fn store_node(&self, node: NodeId, descriptor: BorrowedFd<'_>) {
+        self.report_lost_guardian(
+            self.guardian.store(Key { class: DescriptorClass::Node, id: node.0 }, descriptor),
+        );
     }
 
     /// Drops the stored descriptor of this inode.
-    pub fn let_go_node(&self, node: NodeId) {
-        self.heard(self.guardian.let_go(Key { class: Class::Node, id: node.0 }));
+    pub fn remove_node(&self, node: NodeId) {
+        self.report_lost_guardian(
+            self.guardian.remove_stored(Key { class: DescriptorClass::Node, id: node.0 }),
+        );
     }
 
     /// Adds a nonzero number of the file system's choice to the set that the next server reads. The set has room for 262,144.
@@ -179,7 +186,7 @@ impl Takeover {
         Marks::are_complete(&self.state)
     }
 
-    fn heard(&self, result: Result<(), GuardianError>) {
+    fn report_lost_guardian(&self, result: Result<(), GuardianError>) {
         if let Err(error) = result
             && !self.guardian_lost.swap(true, Ordering::Relaxed)
         {
@@ -189,7 +196,7 @@ impl Takeover {
 
     /// Returns a connection for another reader.
     pub(crate) fn clone_of(&self, device: &Device) -> io::Result<Arc<Device>> {
-        if let Some(spare) = self.spare.lock().pop() {
+        if let Some(spare) = self.spare_clones.lock().pop() {
             return Ok(spare);
         }
         let clone = device.try_clone()?;
@@ -199,16 +206,18 @@ impl Takeover {
             *clones
         };
         // Stored before anything is read from it.
-        self.heard(self.guardian.hold(Key { class: Class::Device, id }, clone.as_fd()));
+        self.report_lost_guardian(
+            self.guardian.store(Key { class: DescriptorClass::Device, id }, clone.as_fd()),
+        );
         Ok(Arc::new(clone))
     }
 
     /// Takes back the connection of a reader that exited. It may still have requests in flight, so it is never closed.
-    pub(crate) fn give_back(&self, device: Arc<Device>) {
-        self.spare.lock().push(device);
+    pub(crate) fn put_back(&self, device: Arc<Device>) {
+        self.spare_clones.lock().push(device);
     }
 
-    pub(crate) fn opened(&self, kind: Kind, record: &OpenRecord) {
+    pub(crate) fn opened(&self, kind: OpenKind, record: &OpenRecord) {
         if !opens::add(&self.state, kind, record) {
             tracing::debug!(handle = %record.handle, "no room to write an open file down");
         }
@@ -216,18 +225,18 @@ impl Takeover {
 
     /// Returns the open that an earlier server made for this request, of which the kernel did not get the reply. Each is returned
     /// once.
-    pub(crate) fn opened_by(&self, unique: u64) -> Option<(Kind, OpenRecord)> {
+    pub(crate) fn opened_by(&self, unique: u64) -> Option<(OpenKind, OpenRecord)> {
         let found = self.opened.lock().remove(&unique)?;
-        opens::holds(&self.state, found.0, found.1.handle).then_some(found)
+        opens::is_open(&self.state, found.0, found.1.handle).then_some(found)
     }
 
     /// Reports whether a handle is still open.
-    pub(crate) fn is_open(&self, kind: Kind, handle: crate::FileHandle) -> bool {
-        opens::holds(&self.state, kind, handle)
+    pub(crate) fn is_open(&self, kind: OpenKind, handle: crate::FileHandle) -> bool {
+        opens::is_open(&self.state, kind, handle)
     }
 
     /// Removes the record of a handle; `close` ends the use of its backing file.
-    pub(crate) fn closed(&self, kind: Kind, handle: crate::FileHandle, close: impl FnOnce()) {
+    pub(crate) fn closed(&self, kind: OpenKind, handle: crate::FileHandle, close: impl FnOnce()) {
         opens::remove(&self.state, kind, handle, close);
     }
 
@@ -235,17 +244,18 @@ impl Takeover {
     pub(crate) fn stray_backings(&self) -> Vec<u32> {
         // Ids are assigned in ascending order; the last one may have been assigned without being recorded.
         let high = self.state.word(BACKING_HIGH).load(Ordering::Acquire) as u32;
-        let newest = high.saturating_sub(STRAY).max(1)..=high.saturating_add(STRAY);
+        let newest = high.saturating_sub(MAX_PENDING_REGISTRATIONS).max(1)
+            ..=high.saturating_add(MAX_PENDING_REGISTRATIONS);
         let used: HashSet<u32> = self.files.iter().map(|file| file.backing).collect();
         let stray = opens::doubtful_backings(&self.state).chain(newest).filter(|id| !used.contains(id));
         stray.collect::<BTreeSet<_>>().into_iter().collect()
     }
 
-    pub(crate) fn begin_intent(&self, unique: u64, before: Before) -> Option<usize> {
+    pub(crate) fn begin_intent(&self, unique: u64, before: IntentData) -> Option<usize> {
         self.intents.begin(&self.state, unique, before)
     }
 
-    pub(crate) fn inherit_intent(&self, unique: u64) -> Option<(usize, Begun)> {
+    pub(crate) fn inherit_intent(&self, unique: u64) -> Option<(usize, BegunOperation)> {
         self.intents.inherit(unique)
     }
 

@@ -15,7 +15,9 @@ use std::time::{Duration, Instant};
 
 use shunt_fuse_abi::OpenOut;
 
-use super::state::{BACKING_HIGH, DIRECTORIES, DIRECTORIES_HIGH, FILES, FILES_HIGH, OPEN_WORDS, State};
+use super::state::{
+    BACKING_HIGH, DIRECTORIES_HIGH, FILES_HIGH, MAX_DIRECTORIES, MAX_FILES, OPEN_WORDS, TakeoverState,
+};
 use crate::id::{FileHandle, NodeId};
 
 /// An open file or directory.
@@ -45,31 +47,31 @@ impl OpenRecord {
 
 /// The kind of an open record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum OpenKind {
     File,
     Directory,
 }
 
-impl Kind {
+impl OpenKind {
     fn most(self) -> usize {
         match self {
-            Kind::File => FILES,
-            Kind::Directory => DIRECTORIES,
+            OpenKind::File => MAX_FILES,
+            OpenKind::Directory => MAX_DIRECTORIES,
         }
     }
 
-    fn high(self, state: &State) -> &AtomicU64 {
+    fn high(self, state: &TakeoverState) -> &AtomicU64 {
         match self {
-            Kind::File => state.word(FILES_HIGH),
-            Kind::Directory => state.word(DIRECTORIES_HIGH),
+            OpenKind::File => state.word(FILES_HIGH),
+            OpenKind::Directory => state.word(DIRECTORIES_HIGH),
         }
     }
 
-    fn words(self, state: &State, handle: FileHandle) -> Option<&[AtomicU64; OPEN_WORDS]> {
+    fn words(self, state: &TakeoverState, handle: FileHandle) -> Option<&[AtomicU64; OPEN_WORDS]> {
         let index = handle.0 as u32 as usize;
         (handle.0 != 0 && index < self.most()).then(|| match self {
-            Kind::File => state.file(index),
-            Kind::Directory => state.directory(index),
+            OpenKind::File => state.file(index),
+            OpenKind::Directory => state.directory(index),
         })
     }
 }
@@ -82,7 +84,7 @@ const SETTLE_TIMEOUT: Duration = Duration::from_millis(100);
 ///
 /// The file system reuses a number once it has closed the handle, which is a little before the record is removed: the last step
 /// of [`remove`] must not hit the new record.
-pub(super) fn add(state: &State, kind: Kind, record: &OpenRecord) -> bool {
+pub(super) fn add(state: &TakeoverState, kind: OpenKind, record: &OpenRecord) -> bool {
     let Some(words) = kind.words(state, record.handle) else { return false };
     let is_free = || words[0].load(Ordering::Acquire) == 0 && words[4].load(Ordering::Acquire) == 0;
     if !is_free() {
@@ -102,12 +104,12 @@ pub(super) fn add(state: &State, kind: Kind, record: &OpenRecord) -> bool {
 }
 
 /// Reports whether this very handle is open.
-pub(super) fn holds(state: &State, kind: Kind, handle: FileHandle) -> bool {
+pub(super) fn is_open(state: &TakeoverState, kind: OpenKind, handle: FileHandle) -> bool {
     kind.words(state, handle).is_some_and(|words| words[0].load(Ordering::Acquire) == handle.0)
 }
 
 /// Removes a record; `close` ends the use of its backing file.
-pub(super) fn remove(state: &State, kind: Kind, handle: FileHandle, close: impl FnOnce()) {
+pub(super) fn remove(state: &TakeoverState, kind: OpenKind, handle: FileHandle, close: impl FnOnce()) {
     let words = kind.words(state, handle);
     // A newer handle at the same index is kept.
     let ours = words.filter(|words| words[0].load(Ordering::Acquire) == handle.0);
@@ -123,8 +125,8 @@ pub(super) fn remove(state: &State, kind: Kind, handle: FileHandle, close: impl 
 }
 
 /// Returns the backing files of records that were being written or removed.
-pub(super) fn doubtful_backings(state: &State) -> impl Iterator<Item = u32> {
-    let high = (Kind::File.high(state).load(Ordering::Acquire) as usize).min(FILES);
+pub(super) fn doubtful_backings(state: &TakeoverState) -> impl Iterator<Item = u32> {
+    let high = (OpenKind::File.high(state).load(Ordering::Acquire) as usize).min(MAX_FILES);
     (0..high).filter_map(|index| {
         let words = state.file(index);
         let backing = words[4].swap(0, Ordering::AcqRel) as u32;
@@ -137,12 +139,12 @@ pub(super) fn doubtful_backings(state: &State) -> impl Iterator<Item = u32> {
 }
 
 /// Returns all open records. Invalid records are skipped.
-pub(super) fn all(state: &State, kind: Kind) -> Vec<OpenRecord> {
+pub(super) fn all(state: &TakeoverState, kind: OpenKind) -> Vec<OpenRecord> {
     let high = (kind.high(state).load(Ordering::Acquire) as usize).min(kind.most());
     let read = |index: usize| {
         let words = match kind {
-            Kind::File => state.file(index),
-            Kind::Directory => state.directory(index),
+            OpenKind::File => state.file(index),
+            OpenKind::Directory => state.directory(index),
         };
         let word = |place: usize| words[place].load(Ordering::Relaxed);
         let handle = word(0);

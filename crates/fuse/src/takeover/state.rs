@@ -8,14 +8,14 @@
 //! | 2 | minor version of the protocol, and the largest write above bit 32 |
 //! | 3 | capabilities granted |
 //! | 4 | read-ahead, and the profile (0 passthrough, 1 write-back) above bit 32 |
-//! | 5 | open files so far: no index of [`FILES`] from here on was ever used |
-//! | 6 | the same for [`DIRECTORIES`] |
+//! | 5 | open files so far: no index of [`MAX_FILES`] from here on was ever used |
+//! | 6 | the same for [`MAX_DIRECTORIES`] |
 //! | 7 | highest number of a backing file so far |
-//! | 8 | places of [`MARKS`] used so far |
+//! | 8 | places of [`MAX_MARKS`] used so far |
 //! | 9 | 1 if there was no room for one of them |
-//! | from 512 | [`INTENTS`] of 16 words each: [`intents`](super::intents) |
-//! | then | [`FILES`] and [`DIRECTORIES`] of 8 words each: [`opens`](super::opens) |
-//! | then | [`MARKS`] of a word each: [`marks`](super::marks) |
+//! | from 512 | [`MAX_INTENTS`] of 16 words each: [`intents`](super::intents) |
+//! | then | [`MAX_FILES`] and [`MAX_DIRECTORIES`] of 8 words each: [`opens`](super::opens) |
+//! | then | [`MAX_MARKS`] of a word each: [`marks`](super::marks) |
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -33,21 +33,21 @@ pub const VERSION: u32 = 2;
 const MAGIC: u64 = u64::from_le_bytes(*b"shunt\0ts");
 
 /// Maximum number of requests in flight with an intent.
-pub(super) const INTENTS: usize = 2048;
+pub(super) const MAX_INTENTS: usize = 2048;
 pub(super) const INTENT_WORDS: usize = 16;
 /// Maximum number of open files and directories that are recorded for a new server.
-pub(super) const FILES: usize = 1 << 20;
-pub(super) const DIRECTORIES: usize = 1 << 18;
+pub(super) const MAX_FILES: usize = 1 << 20;
+pub(super) const MAX_DIRECTORIES: usize = 1 << 18;
 pub(super) const OPEN_WORDS: usize = 8;
 /// Maximum number of marks.
-pub(super) const MARKS: usize = 1 << 18;
+pub(super) const MAX_MARKS: usize = 1 << 18;
 
 const HEADER: usize = 512;
 const INTENTS_AT: usize = HEADER;
-const FILES_AT: usize = INTENTS_AT + INTENTS * INTENT_WORDS;
-const DIRECTORIES_AT: usize = FILES_AT + FILES * OPEN_WORDS;
-const MARKS_AT: usize = DIRECTORIES_AT + DIRECTORIES * OPEN_WORDS;
-pub(super) const WORDS: usize = MARKS_AT + MARKS;
+const FILES_AT: usize = INTENTS_AT + MAX_INTENTS * INTENT_WORDS;
+const DIRECTORIES_AT: usize = FILES_AT + MAX_FILES * OPEN_WORDS;
+const MARKS_AT: usize = DIRECTORIES_AT + MAX_DIRECTORIES * OPEN_WORDS;
+pub(super) const WORDS: usize = MARKS_AT + MAX_MARKS;
 
 pub(super) const FILES_HIGH: usize = 5;
 pub(super) const DIRECTORIES_HIGH: usize = 6;
@@ -57,9 +57,9 @@ pub(super) const MARKS_LOST: usize = 9;
 
 /// The state of a session, valid at any instant.
 #[derive(Debug)]
-pub(super) struct State(Map);
+pub(super) struct TakeoverState(Map);
 
-impl State {
+impl TakeoverState {
     pub(super) fn create(negotiated: &Negotiated) -> io::Result<Self> {
         let state = Self(Map::create(WORDS)?);
         let profile = match negotiated.profile {
@@ -126,7 +126,7 @@ fn record<const N: usize>(words: &[AtomicU64], index: usize) -> &[AtomicU64; N] 
     &words.as_chunks().0[index]
 }
 
-impl AsFd for State {
+impl AsFd for TakeoverState {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }

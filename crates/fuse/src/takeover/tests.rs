@@ -12,8 +12,8 @@ use shunt_fuse_abi::InitFlags;
 use super::intents::Intents;
 use super::map::Map;
 use super::marks::Marks;
-use super::opens::{self, Kind, OpenRecord};
-use super::state::{DIRECTORIES, FILES, INTENTS, MARKS, State, WORDS};
+use super::opens::{self, OpenKind, OpenRecord};
+use super::state::{MAX_DIRECTORIES, MAX_FILES, MAX_INTENTS, MAX_MARKS, TakeoverState, WORDS};
 use crate::id::{FileHandle, NodeId};
 use crate::negotiate::{Negotiated, Profile};
 
@@ -28,13 +28,13 @@ fn negotiated() -> Negotiated {
     }
 }
 
-fn file_of(state: &State) -> OwnedFd {
+fn file_of(state: &TakeoverState) -> OwnedFd {
     state.as_fd().try_clone_to_owned().unwrap()
 }
 
 /// Makes the state of an earlier server, with some words changed.
 fn left(words: &[(usize, u64)]) -> OwnedFd {
-    let file = file_of(&State::create(&negotiated()).unwrap());
+    let file = file_of(&TakeoverState::create(&negotiated()).unwrap());
     let map = Map::open(file.try_clone().unwrap(), WORDS).unwrap();
     words.iter().for_each(|(place, word)| map[*place].store(*word, Ordering::Relaxed));
     file
@@ -53,7 +53,7 @@ fn record(handle: u64) -> OpenRecord {
 
 #[test]
 fn what_was_agreed_comes_back() {
-    let (_, found) = State::open(left(&[])).unwrap();
+    let (_, found) = TakeoverState::open(left(&[])).unwrap();
     let expected = negotiated();
     assert_eq!((found.minor, found.granted), (expected.minor, expected.granted));
     assert_eq!((found.max_write, found.max_readahead), (expected.max_write, expected.max_readahead));
@@ -63,7 +63,7 @@ fn what_was_agreed_comes_back() {
 #[test]
 fn what_is_no_state_is_refused() {
     let refused = |file: OwnedFd, word: &str| {
-        let error = State::open(file).unwrap_err();
+        let error = TakeoverState::open(file).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::InvalidData);
         assert!(error.to_string().contains(word), "{error}");
     };
@@ -91,29 +91,31 @@ fn what_is_no_state_is_refused() {
 
 #[test]
 fn what_is_open_comes_back_until_it_is_closed() {
-    let state = State::create(&negotiated()).unwrap();
-    for handle in [1 << 32, 1 << 32 | 7, 2 << 32 | (FILES as u64 - 1)] {
-        assert!(opens::add(&state, Kind::File, &record(handle)));
+    let state = TakeoverState::create(&negotiated()).unwrap();
+    for handle in [1 << 32, 1 << 32 | 7, 2 << 32 | (MAX_FILES as u64 - 1)] {
+        assert!(opens::add(&state, OpenKind::File, &record(handle)));
     }
-    assert!(!opens::add(&state, Kind::File, &record(1 << 32 | FILES as u64)), "no room");
-    assert!(!opens::add(&state, Kind::Directory, &record(0)), "no handle");
-    let (again, _) = State::open(file_of(&state)).unwrap();
-    assert_eq!(opens::all(&again, Kind::File).len(), 3);
-    assert_eq!(opens::all(&again, Kind::File)[1], record(1 << 32 | 7));
+    assert!(!opens::add(&state, OpenKind::File, &record(1 << 32 | MAX_FILES as u64)), "no room");
+    assert!(!opens::add(&state, OpenKind::Directory, &record(0)), "no handle");
+    let (again, _) = TakeoverState::open(file_of(&state)).unwrap();
+    assert_eq!(opens::all(&again, OpenKind::File).len(), 3);
+    assert_eq!(opens::all(&again, OpenKind::File)[1], record(1 << 32 | 7));
     // A newer handle at the same index belongs to another file.
-    opens::remove(&again, Kind::File, FileHandle(9 << 32 | 7), || ());
-    assert!(opens::holds(&state, Kind::File, FileHandle(1 << 32 | 7)));
-    opens::remove(&again, Kind::File, FileHandle(1 << 32 | 7), || ());
-    assert!(!opens::holds(&state, Kind::File, FileHandle(1 << 32 | 7)));
-    assert!(opens::all(&state, Kind::Directory).is_empty());
+    opens::remove(&again, OpenKind::File, FileHandle(9 << 32 | 7), || ());
+    assert!(opens::is_open(&state, OpenKind::File, FileHandle(1 << 32 | 7)));
+    opens::remove(&again, OpenKind::File, FileHandle(1 << 32 | 7), || ());
+    assert!(!opens::is_open(&state, OpenKind::File, FileHandle(1 << 32 | 7)));
+    assert!(opens::all(&state, OpenKind::Directory).is_empty());
 }
 
 #[test]
 fn a_server_that_ends_while_it_closes_leaves_its_backing_file_to_be_found() {
-    let state = State::create(&negotiated()).unwrap();
-    opens::add(&state, Kind::File, &record(1 << 32));
+    let state = TakeoverState::create(&negotiated()).unwrap();
+    opens::add(&state, OpenKind::File, &record(1 << 32));
     let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-        opens::remove(&state, Kind::File, FileHandle(1 << 32), || std::panic::resume_unwind(Box::new(())));
+        opens::remove(&state, OpenKind::File, FileHandle(1 << 32), || {
+            std::panic::resume_unwind(Box::new(()))
+        });
     }));
     assert!(ended.is_err());
     assert_eq!(opens::doubtful_backings(&state).collect::<Vec<_>>(), [7]);
@@ -129,22 +131,22 @@ fn a_record_in_the_place_of_one_that_goes_is_whole() {
 }
 
 fn replaced_after(wait: std::time::Duration) {
-    let state = State::create(&negotiated()).unwrap();
+    let state = TakeoverState::create(&negotiated()).unwrap();
     let (old, new) = (record(1 << 32), OpenRecord { backing: 8, ..record(2 << 32) });
-    opens::add(&state, Kind::File, &old);
+    opens::add(&state, OpenKind::File, &old);
     std::thread::scope(|scope| {
-        opens::remove(&state, Kind::File, old.handle, || {
+        opens::remove(&state, OpenKind::File, old.handle, || {
             // The file system has reused the number already.
-            scope.spawn(|| opens::add(&state, Kind::File, &new));
+            scope.spawn(|| opens::add(&state, OpenKind::File, &new));
             std::thread::sleep(wait);
         });
     });
-    assert_eq!(opens::all(&state, Kind::File), [new]);
+    assert_eq!(opens::all(&state, OpenKind::File), [new]);
 }
 
 #[test]
 fn intents_come_back_with_their_outcome_and_not_for_ever() {
-    let state = State::create(&negotiated()).unwrap();
+    let state = TakeoverState::create(&negotiated()).unwrap();
     let first = Intents::read(&state, 0);
     let slots: Vec<_> = (1..=3).map(|unique| first.begin(&state, unique * 2, [unique; 4]).unwrap()).collect();
     first.end(&state, slots[1], Ok(()));
@@ -158,7 +160,7 @@ fn intents_come_back_with_their_outcome_and_not_for_ever() {
 
 #[test]
 fn marks_come_back_and_their_places_are_used_again() {
-    let state = State::create(&negotiated()).unwrap();
+    let state = TakeoverState::create(&negotiated()).unwrap();
     let marks = Marks::read(&state);
     (1..=5).for_each(|number| marks.add(&state, number));
     marks.add(&state, 0);
@@ -174,20 +176,20 @@ fn marks_come_back_and_their_places_are_used_again() {
     assert_eq!(sorted(&next), [1, 2, 3, 5]);
     next.add(&state, 6);
     assert_eq!(sorted(&Marks::read(&state)), [1, 2, 3, 5, 6]);
-    for number in 10..10 + MARKS as u64 - 5 {
+    for number in 10..10 + MAX_MARKS as u64 - 5 {
         next.add(&state, number);
     }
     assert!(Marks::are_complete(&state));
     next.add(&state, 7);
     assert!(!Marks::are_complete(&state), "there was no room for it");
-    assert_eq!(Marks::read(&state).all().len(), MARKS);
+    assert_eq!(Marks::read(&state).all().len(), MAX_MARKS);
 }
 
 /// Indices near words with a meaning, and anywhere.
 fn place() -> impl Strategy<Value = usize> {
-    let files = 512 + INTENTS * 16;
-    let directories = files + FILES * 8;
-    let marks = directories + DIRECTORIES * 8;
+    let files = 512 + MAX_INTENTS * 16;
+    let directories = files + MAX_FILES * 8;
+    let marks = directories + MAX_DIRECTORIES * 8;
     prop_oneof![
         2usize..512,
         (0..64usize).prop_map(|n| 512 + n),
@@ -213,21 +215,21 @@ proptest! {
     /// For any content: nothing panics, no record contradicts itself, and the state remains usable.
     #[test]
     fn any_words_are_survived(words in prop::collection::vec((place(), word()), 0..200), takeovers in any::<u32>()) {
-        let Ok((state, _)) = State::open(left(&words)) else { return Ok(()) };
-        for (kind, most) in [(Kind::File, FILES), (Kind::Directory, DIRECTORIES)] {
+        let Ok((state, _)) = TakeoverState::open(left(&words)) else { return Ok(()) };
+        for (kind, most) in [(OpenKind::File, MAX_FILES), (OpenKind::Directory, MAX_DIRECTORIES)] {
             let records = opens::all(&state, kind);
             let handles: HashSet<_> = records.iter().map(|record| record.handle.0 as u32).collect();
             prop_assert_eq!(handles.len(), records.len());
             for record in &records {
                 prop_assert!(record.node.0 != 0 && (record.handle.0 as u32 as usize) < most);
-                prop_assert!(opens::holds(&state, kind, record.handle));
+                prop_assert!(opens::is_open(&state, kind, record.handle));
             }
             if let Some(first) = records.first() {
                 opens::remove(&state, kind, first.handle, || ());
-                prop_assert!(!opens::holds(&state, kind, first.handle));
+                prop_assert!(!opens::is_open(&state, kind, first.handle));
             }
         }
-        prop_assert!(opens::doubtful_backings(&state).count() <= FILES);
+        prop_assert!(opens::doubtful_backings(&state).count() <= MAX_FILES);
         let intents = Intents::read(&state, takeovers.into());
         for (_, word) in &words {
             let _ = intents.inherit(*word);
@@ -237,7 +239,7 @@ proptest! {
             intents.clear(&state, slot);
         }
         let marks = Marks::read(&state);
-        prop_assert!(marks.all().len() <= MARKS && !marks.all().contains(&0));
+        prop_assert!(marks.all().len() <= MAX_MARKS && !marks.all().contains(&0));
         marks.add(&state, 1234);
         marks.remove(&state, 1234);
     }

@@ -9,7 +9,7 @@ use shunt_fuse_abi::{BackingMap, OutHeader};
 use zerocopy::IntoBytes;
 
 /// Maximum size of a message that is assembled in one buffer before it is sent. All replies but data and listings are shorter.
-const SHORT: usize = 512;
+const MAX_ASSEMBLED_BYTES: usize = 512;
 
 /// An open device.
 #[derive(Debug)]
@@ -83,7 +83,7 @@ impl Device {
     /// Sends one message.
     pub(crate) fn send(&self, header: &OutHeader, parts: &[&[u8]]) -> io::Result<()> {
         // The kernel looks up the page of each segment: a short message is sent as one.
-        let mut whole = [0; SHORT];
+        let mut whole = [0; MAX_ASSEMBLED_BYTES];
         let length = OutHeader::SIZE + parts.iter().map(|part| part.len()).sum::<usize>();
         if let Some(whole) = whole.get_mut(..length) {
             let (head, mut rest) = whole.split_at_mut(OutHeader::SIZE);

@@ -24,16 +24,16 @@ use crate::transport::virtio::{self, Device};
 use crate::{Config, Handle};
 
 /// Maximum length of a [tag](Server::tag) in bytes.
-pub const MAX_TAG_BYTES: usize = virtio::TAG;
+pub const MAX_TAG_BYTES: usize = virtio::TAG_BYTES;
 
 /// Maximum number of request queues that a guest may use.
-pub const REQUEST_QUEUES: usize = virtio::QUEUES - 1;
+pub const REQUEST_QUEUES: usize = virtio::MAX_QUEUES - 1;
 
 /// Listens on a socket for the emulators of virtual machines, and serves one at a time.
 pub struct Server<F> {
     guest: Arc<Guest<F>>,
     config: Config,
-    tag: Option<[u8; virtio::TAG]>,
+    tag: Option<[u8; virtio::TAG_BYTES]>,
     stop: Stop,
 }
 
@@ -95,7 +95,7 @@ impl<F: FileSystem> Server<F> {
     /// Sets the name by which the guest mounts the file system, for emulators that ask (QEMU has its own): 1 to [`MAX_TAG_BYTES`]
     /// bytes. `None` where the length is not in that range.
     pub fn tag(mut self, tag: &[u8]) -> Option<Self> {
-        let mut name = [0; virtio::TAG];
+        let mut name = [0; virtio::TAG_BYTES];
         name.get_mut(..tag.len()).filter(|room| !room.is_empty())?.copy_from_slice(tag);
         self.tag = Some(name);
         Some(self)

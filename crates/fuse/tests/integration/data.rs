@@ -167,27 +167,32 @@ fn large_writes_arrive_out_of_the_write_back_cache() {
 
 #[test]
 fn large_writes_from_several_threads_arrive() {
-    const EACH: usize = 4 << 20;
+    const BYTES_PER_READER: usize = 4 << 20;
     both(
         |stage, node| {
             std::thread::scope(|scope| {
                 for id in 0..4 {
                     scope.spawn(move || {
                         let file = open(stage);
-                        let bytes = pattern(EACH, id as u64 + 1);
-                        for chunk in 0..EACH / 262_144 {
+                        let bytes = pattern(BYTES_PER_READER, id as u64 + 1);
+                        for chunk in 0..BYTES_PER_READER / 262_144 {
                             let at = chunk * 262_144;
-                            file.write_all_at(&bytes[at..at + 262_144], (id * EACH + at) as u64).unwrap();
+                            file.write_all_at(&bytes[at..at + 262_144], (id * BYTES_PER_READER + at) as u64)
+                                .unwrap();
                         }
                     });
                 }
             });
             let content = stage.fs.content(node);
             for id in 0..4 {
-                assert_same(&content[id * EACH..][..EACH], &pattern(EACH, id as u64 + 1), "a thread's part");
+                assert_same(
+                    &content[id * BYTES_PER_READER..][..BYTES_PER_READER],
+                    &pattern(BYTES_PER_READER, id as u64 + 1),
+                    "a thread's part",
+                );
             }
         },
-        || one(Content::File(memfd(&vec![0; 4 * EACH])), OpenAs::Direct),
+        || one(Content::File(memfd(&vec![0; 4 * BYTES_PER_READER])), OpenAs::Direct),
     );
 }
 

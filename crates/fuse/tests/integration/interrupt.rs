@@ -13,7 +13,7 @@ use shunt_fuse::{Capabilities, Opcode};
 use shunt_tests::pace;
 
 /// A killed caller exits within this time, though its request is never answered.
-const AT_ONCE: Duration = Duration::from_millis(200);
+const EXIT_TIMEOUT: Duration = Duration::from_millis(200);
 
 #[test]
 fn children_of_other_tests() {
@@ -71,7 +71,7 @@ fn a_killed_reader_returns_at_once_and_its_handler_is_dropped() {
             reader.signal(Signal::KILL);
             reader.wait()
         });
-        assert!(time < pace::limit(AT_ONCE), "{time:?}");
+        assert!(time < pace::limit(EXIT_TIMEOUT), "{time:?}");
         eventually("the handler is dropped", || stage.handle.waiting_requests() == 0);
         assert_eq!(stage.handle.statistics().cancelled, 1);
         drop(gate);
@@ -94,7 +94,7 @@ fn a_killed_reader_of_the_page_cache_returns_at_once() {
             reader.signal(Signal::KILL);
             reader.wait()
         });
-        assert!(time < pace::limit(AT_ONCE), "{time:?}");
+        assert!(time < pace::limit(EXIT_TIMEOUT), "{time:?}");
         gate.open();
         assert_eq!(std::fs::read(stage.path("x")).unwrap(), b"bytes");
     });
@@ -113,7 +113,7 @@ fn a_killed_waiter_for_a_lock_returns_at_once_and_leaves_no_lock() {
             waiter.signal(Signal::KILL);
             waiter.wait()
         });
-        assert!(time < pace::limit(AT_ONCE), "{time:?}");
+        assert!(time < pace::limit(EXIT_TIMEOUT), "{time:?}");
         sys::posix_lock(&mine, libc::F_SETLK, libc::F_UNLCK).unwrap();
         std::thread::sleep(Duration::from_millis(50));
         assert_eq!(stage.fs.locks.held(), 0, "the dead take no locks");
@@ -149,7 +149,7 @@ fn an_operation_that_changes_something_is_told_and_decides_by_itself() {
             maker.signal(Signal::KILL);
             maker.wait()
         });
-        assert!(time < pace::limit(AT_ONCE), "{time:?}");
+        assert!(time < pace::limit(EXIT_TIMEOUT), "{time:?}");
         eventually("nobody waits any more", || stage.handle.waiting_requests() == 0);
         assert_eq!(stage.handle.statistics().cancelled, 0, "it answered by itself");
         stage.fs.no_script();
@@ -189,7 +189,7 @@ fn a_signal_with_a_handler_ends_a_read_with_eintr() {
         assert_eq!(sent, 0);
         let (time, told) = timed(|| reader.hear());
         assert_eq!(told, format!("Err({})", Errno::INTR.raw_os_error()));
-        assert!(time < pace::limit(AT_ONCE), "{time:?}");
+        assert!(time < pace::limit(EXIT_TIMEOUT), "{time:?}");
     });
 }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::common::stage::{Place, unmount};
+use crate::common::stage::{TestMountDir, unmount};
 use crate::common::{Behaviour, Gate, OpenAs, Plan, TestFs, eventually, run, stage, sys};
 use rustix::io::Errno;
 use shunt_fuse::mount::{MountError, MountMethod, MountPoint, Unmount};
@@ -182,7 +182,7 @@ fn a_file_system_that_cannot_start_leaves_nothing_mounted() {
         return;
     }
     for method in [MountMethod::Fsopen, MountMethod::Classic] {
-        let place = Place::new();
+        let place = TestMountDir::new();
         let options = Plan::passthrough().options.method(method);
         let config = Config::new(Profile::Passthrough);
         let error = shunt_fuse::mount(Broken, config, &place.path(), &options).unwrap_err();
@@ -197,7 +197,7 @@ fn mounting_on_nothing_leaves_nothing() {
     if !stage::can_mount() {
         return;
     }
-    let place = Place::new();
+    let place = TestMountDir::new();
     let (before, fds) = (sys::threads(), sys::open_fds());
     let plan = Plan::passthrough();
     let nowhere = place.outer().join("missing");
@@ -212,7 +212,7 @@ fn three_hundred_mounts_leave_nothing_behind() {
         return;
     }
     let watchdog = common::watchdog::Watchdog::start(Duration::from_secs(150));
-    let place = Place::new();
+    let place = TestMountDir::new();
     let cycle = || {
         let plan = Plan::passthrough();
         let fs = Arc::new(TestFs::new());

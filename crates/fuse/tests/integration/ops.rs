@@ -375,7 +375,7 @@ fn the_umask_is_applied_by_the_kernel_or_left_to_the_server() {
 #[test]
 fn directories_are_listed_whole() {
     for capabilities in [Capabilities::empty(), Capabilities::DO_READDIRPLUS] {
-        run(Plan::passthrough().config(|config| config.want(capabilities)), |stage| {
+        run(Plan::passthrough().config(|config| config.request(capabilities)), |stage| {
             let names: Vec<String> = (0..2500).map(|n| format!("{n:04}-{}", "x".repeat(n % 200))).collect();
             for name in &names {
                 stage.fs.add_file(name, b"");
@@ -400,7 +400,7 @@ fn directories_are_listed_whole() {
 fn references_are_given_back() {
     let fs = TestFs::new();
     let nodes: Vec<NodeId> = (0..500).map(|n| fs.add_file(&format!("f{n}"), b"")).collect();
-    let config = |config: shunt_fuse::Config| config.want(Capabilities::DO_READDIRPLUS);
+    let config = |config: shunt_fuse::Config| config.request(Capabilities::DO_READDIRPLUS);
     run_with(Plan::passthrough().config(config), fs, |stage| {
         assert_eq!(fs::read_dir(stage.root()).unwrap().count(), 500);
         (0..500).for_each(|n| {

@@ -360,7 +360,7 @@ fn an_unprivileged_write_clears_the_bits_of_the_backing_file() {
 
 #[test]
 fn the_write_back_profile_refuses_passthrough_with_a_reason() {
-    let plan = Plan::writeback().config(|config| config.want(Capabilities::PASSTHROUGH));
+    let plan = Plan::writeback().config(|config| config.request(Capabilities::PASSTHROUGH));
     run(plan, |stage| {
         assert!(stage.handle.passthrough().is_none());
         let refusal = stage.handle.negotiated().refusal(Capabilities::PASSTHROUGH).unwrap();

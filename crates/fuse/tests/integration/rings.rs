@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::common::script::Door;
-use crate::common::stage::{Place, unmount};
+use crate::common::stage::{TestMountDir, unmount};
 use crate::common::{Behaviour, Gate, OpenAs, Plan, TestFs, eventually, run, run_with, skip};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
@@ -17,7 +17,7 @@ use shunt_fuse::{Capabilities, Expiry, Opcode, Transport};
 use shunt_tests::rings::{SWITCH, SwitchedOff, keep};
 
 /// Maximum number of entries of a queue on a machine with few CPUs.
-const MOST: usize = 64;
+const MAX_ENTRIES: usize = 64;
 
 /// Returns a configuration for a mount over rings, where this kernel supports them. The tests count the threads of the whole
 /// process, so they run one at a time.
@@ -113,7 +113,7 @@ fn the_transport_is_told() {
 #[test]
 fn switched_off_the_device_serves_and_the_reason_says_what_to_do() {
     let Some((plan, _alone)) = rings() else { return };
-    let place = Place::new();
+    let place = TestMountDir::new();
     let mounted = {
         let _off = SwitchedOff::now();
         shunt_fuse::mount::<TestFs>(TestFs::new(), plan.config, &place.path(), &plan.options).unwrap()
@@ -131,7 +131,7 @@ fn switched_off_the_device_serves_and_the_reason_says_what_to_do() {
 fn locks_that_are_waited_for_leave_room_for_the_unlock() {
     let Some((plan, _alone)) = rings() else { return };
     const WAITERS: usize = 100;
-    run(plan.config(|config| config.want(Capabilities::FLOCK_LOCKS)), |stage| {
+    run(plan.config(|config| config.request(Capabilities::FLOCK_LOCKS)), |stage| {
         stage.fs.add_file("x", b"");
         stage.fs.add_file("other", b"");
         *stage.fs.expiry.lock() = Expiry::NEVER_CACHED;
@@ -157,7 +157,7 @@ fn locks_that_are_waited_for_leave_room_for_the_unlock() {
             });
             assert_eq!(granted.load(Ordering::SeqCst), 0);
             let waiting = stage.handle.waiting_requests();
-            assert!((MOST / 2..MOST).contains(&waiting), "{waiting} wait");
+            assert!((MAX_ENTRIES / 2..MAX_ENTRIES).contains(&waiting), "{waiting} wait");
             scope.spawn(|| {
                 on_first_processor();
                 fs::metadata(stage.path("other")).unwrap();
@@ -183,7 +183,7 @@ fn more_blocked_handlers_than_entries_are_served_in_turn() {
 #[test]
 fn rings_made_ahead_are_enough() {
     if let Some(made) = fill_and_drain(Behaviour::BlockUntil, false) {
-        assert!(made > MOST / 2, "{made} rings: a queue was not full");
+        assert!(made > MAX_ENTRIES / 2, "{made} rings: a queue was not full");
         assert_eq!(fill_and_drain(Behaviour::BlockUntil, true), Some(0));
     }
 }
@@ -194,7 +194,7 @@ fn fill_and_drain(held: fn(Door) -> Behaviour, ahead: bool) -> Option<usize> {
     let (plan, _alone) = rings()?;
     let grown = AtomicUsize::new(0);
     run_with(plan.config(|config| config.rings_ahead(ahead)), direct_file(b"bytes"), |stage| {
-        let files = 3 * MOST;
+        let files = 3 * MAX_ENTRIES;
         let made = rings_made();
         // Opened beforehand: an open queued behind reads that wait would wait too.
         let open: Vec<_> = (0..files).map(|_| File::open(stage.path("x")).unwrap()).collect();
@@ -215,7 +215,7 @@ fn fill_and_drain(held: fn(Door) -> Behaviour, ahead: bool) -> Option<usize> {
                     })
                 })
                 .collect();
-            eventually("no entry is left", || gate.arrived() >= MOST);
+            eventually("no entry is left", || gate.arrived() >= MAX_ENTRIES);
             thread::sleep(Duration::from_millis(50));
             assert!(gate.arrived() < files, "the queue is bounded");
             grown.store(rings_made() - made, Ordering::SeqCst);

@@ -81,7 +81,7 @@ fn a_hundred_thousand_notifications_during_creates_and_renames() {
                 }
             }
         });
-        assert!(largest.load(Ordering::Relaxed) <= Caches::MAX_QUEUED);
+        assert!(largest.load(Ordering::Relaxed) <= Caches::MAX_QUEUED_NOTIFICATIONS);
         let grown = sys::resident_kib().saturating_sub(before);
         assert!(grown < 64 << 10, "memory grew by {grown} KiB");
         assert!(stage.count(Opcode::Create) > 0 && stage.count(Opcode::Rename) > 0);
@@ -172,10 +172,10 @@ fn an_overflow_of_names_loses_none() {
                 stage.fs.add_dir(dir, name);
                 stage.caches().invalidate_entry(dir, name.as_bytes());
             }
-            for n in 0..3 * Caches::MAX_QUEUED {
+            for n in 0..3 * Caches::MAX_QUEUED_NOTIFICATIONS {
                 stage.caches().invalidate_entry(dir, format!("never-seen-{n}").as_bytes());
                 if stage.handle.negotiated().minor >= 44 {
-                    assert!(stage.caches().queued() <= Caches::MAX_QUEUED);
+                    assert!(stage.caches().queued() <= Caches::MAX_QUEUED_NOTIFICATIONS);
                 }
             }
             gate.open();
@@ -210,9 +210,9 @@ fn an_overflow_of_ranges_becomes_one_invalidation_of_the_file() {
         stage.caches().invalidate_node(node, Some(0..4096));
         eventually("the write-back waits", || gate.arrived() == 1);
         let mut last = None;
-        for n in 0..2 * Caches::MAX_QUEUED as u64 {
+        for n in 0..2 * Caches::MAX_QUEUED_NOTIFICATIONS as u64 {
             last = Some(stage.caches().invalidate_node(node, Some(n..n + 1)));
-            assert!(stage.caches().queued() <= Caches::MAX_QUEUED);
+            assert!(stage.caches().queued() <= Caches::MAX_QUEUED_NOTIFICATIONS);
         }
         gate.open();
         assert_eq!(last.unwrap().wait(), Ok(()));
@@ -235,12 +235,12 @@ fn stores_beyond_the_queue_are_refused_not_kept() {
         file.write_all_at(b"dirty", 0).unwrap();
         stage.caches().invalidate_node_whole(node);
         eventually("the write-back waits", || gate.arrived() == 1);
-        let refused = (0..Caches::MAX_QUEUED + 10)
+        let refused = (0..Caches::MAX_QUEUED_NOTIFICATIONS + 10)
             .map(|n| stage.caches().store(node, 0, vec![n as u8]))
             .filter(|completion| completion.is_done() && completion.wait() == Err(Errno::NOBUFS))
             .count();
         assert!(refused >= 9, "{refused}");
-        assert!(stage.caches().queued() <= Caches::MAX_QUEUED);
+        assert!(stage.caches().queued() <= Caches::MAX_QUEUED_NOTIFICATIONS);
         gate.open();
         drained(stage);
     });

@@ -14,7 +14,7 @@ fn what_changes_while_it_is_told_of_is_not_believed() {
     run(Plan::passthrough(), |stage| {
         stage.fs.add_file("x", b"");
         let fs = stage.fs.clone();
-        stage.caches().told(move |node| fs.lookups(node) > 0);
+        stage.caches().set_is_known(move |node| fs.lookups(node) > 0);
         let caches = stage.caches().clone();
         stage.fs.after_lookup(move |fs, node| {
             fs.tree.lock().get(node).unwrap().attributes.mode = FileType::Regular.mode() | 0o600;
@@ -93,7 +93,7 @@ fn what_the_kernel_was_not_told_of_is_not_waited_for() {
     run(Plan::passthrough(), |stage| {
         let node = stage.fs.add_file("x", b"");
         let fs = stage.fs.clone();
-        stage.caches().told(move |node| fs.lookups(node) > 0);
+        stage.caches().set_is_known(move |node| fs.lookups(node) > 0);
         let (took, told) = timed(|| stage.caches().invalidate_node(node, None).wait());
         assert_eq!(told, Ok(()));
         assert!(took < Duration::from_secs(2), "{took:?}");

@@ -10,7 +10,7 @@ use std::ffi::CStr;
 use std::os::fd::BorrowedFd;
 
 use rustix::fs::{Statx, StatxFlags};
-use shunt_fuse::takeover::{Before, Begun};
+use shunt_fuse::takeover::{BegunOperation, IntentData};
 use shunt_fuse::{CreateArgs, Errno, NodeId, Request, WriteData, XattrSet};
 
 use super::convert::caller;
@@ -20,15 +20,15 @@ use crate::lower::{Component, Found, Opening};
 /// `XATTR_CREATE`
 const CREATE: u32 = 1;
 
-const ABSENT: Before = [0; 4];
-const PRESENT: Before = [1, 0, 0, 0];
+const ABSENT: IntentData = [0; 4];
+const PRESENT: IntentData = [1, 0, 0, 0];
 
-fn was_done(begun: &Begun) -> bool {
+fn was_done(begun: &BegunOperation) -> bool {
     begun.outcome == Some(Ok(()))
 }
 
 /// Reports whether an inode was created after an earlier daemon began to create it.
-fn is_ours(stat: &Statx, begun: &Begun) -> bool {
+fn is_ours(stat: &Statx, begun: &BegunOperation) -> bool {
     if was_done(begun) || stat.stx_mask & StatxFlags::BTIME.bits() == 0 {
         return true;
     }
@@ -188,7 +188,7 @@ impl Mirror {
         }
     }
 
-    fn has_xattr(&self, node: NodeId, name: &CStr) -> Before {
+    fn has_xattr(&self, node: NodeId, name: &CStr) -> IntentData {
         if self.lower.getxattr(node, name, 0).is_ok() { PRESENT } else { ABSENT }
     }
 

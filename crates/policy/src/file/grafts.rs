@@ -12,9 +12,9 @@ pub(super) fn check(policy: &Arc<CompiledPolicy>) -> Result<(), PolicyError> {
     let is_graft = |(_, rule): &(usize, &Rule)| rule.action == Action::Graft;
     for (index, graft) in policy.rules.iter().enumerate().filter(is_graft) {
         for names in graft.patterns.iter().filter_map(|pattern| pattern.tree()) {
-            way(policy, graft, &names)?;
-            before(policy, index, &names)?;
-            after(policy, index, &names)?;
+            check_ancestors(policy, graft, &names)?;
+            check_earlier_rules(policy, index, &names)?;
+            check_later_rules(policy, index, &names)?;
         }
     }
     Ok(())
@@ -28,14 +28,14 @@ fn path(names: &[String]) -> String {
     format!("/{}", names.join("/"))
 }
 
-fn place(policy: &Arc<CompiledPolicy>, names: &[String]) -> MatchState {
+fn match_state(policy: &Arc<CompiledPolicy>, names: &[String]) -> MatchState {
     names.iter().fold(MatchState::root(policy.clone()), |place, name| place.enter(name.as_bytes()))
 }
 
 /// Checks the directories that lead to a graft.
-fn way(policy: &Arc<CompiledPolicy>, graft: &Rule, names: &[String]) -> Result<(), PolicyError> {
+fn check_ancestors(policy: &Arc<CompiledPolicy>, graft: &Rule, names: &[String]) -> Result<(), PolicyError> {
     for length in 0..names.len() {
-        let class = place(policy, &names[..length]).class();
+        let class = match_state(policy, &names[..length]).class();
         let hiding = class.candidates().iter().map(|candidate| class.rule(candidate));
         if let Some(hiding) = hiding.into_iter().find(|rule| rule.action == Action::Hide) {
             let (line, name) = (hiding.line, &hiding.name);
@@ -50,8 +50,12 @@ fn way(policy: &Arc<CompiledPolicy>, graft: &Rule, names: &[String]) -> Result<(
 }
 
 /// Checks the rules before a graft.
-fn before(policy: &Arc<CompiledPolicy>, index: usize, names: &[String]) -> Result<(), PolicyError> {
-    let place = place(policy, names);
+fn check_earlier_rules(
+    policy: &Arc<CompiledPolicy>,
+    index: usize,
+    names: &[String],
+) -> Result<(), PolicyError> {
+    let place = match_state(policy, names);
     let earlier = place.rules().filter(|rule| *rule < index).map(|rule| &policy.rules[rule]);
     match earlier.into_iter().find(|rule| !rule.is_silent()) {
         None => Ok(()),
@@ -68,7 +72,11 @@ fn before(policy: &Arc<CompiledPolicy>, index: usize, names: &[String]) -> Resul
 }
 
 /// Checks the rules after a graft that match nothing outside it.
-fn after(policy: &Arc<CompiledPolicy>, index: usize, names: &[String]) -> Result<(), PolicyError> {
+fn check_later_rules(
+    policy: &Arc<CompiledPolicy>,
+    index: usize,
+    names: &[String],
+) -> Result<(), PolicyError> {
     for rule in &policy.rules[index + 1..] {
         if let Some(pattern) = rule.patterns.iter().find(|pattern| pattern.fixed().starts_with(names)) {
             let (below, graft) = (path(&pattern.fixed()), path(names));

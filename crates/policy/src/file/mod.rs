@@ -16,7 +16,7 @@ use crate::ids::{Names, Table};
 use value::Value;
 
 /// Limit on the file size in bytes, far above that of any real policy.
-const LARGEST: usize = 8 << 20;
+const MAX_FILE_BYTES: usize = 8 << 20;
 
 /// Limit on the number of rules.
 const MAX_RULES: usize = 10_000;
@@ -29,11 +29,11 @@ pub(crate) struct Context<'a> {
 }
 
 pub(crate) fn read(text: &str, names: &Names) -> Result<Arc<CompiledPolicy>, PolicyError> {
-    if text.len() > LARGEST {
+    if text.len() > MAX_FILE_BYTES {
         return Err(PolicyError::at(
             text,
             0..0,
-            format!("the file is larger than {LARGEST} bytes; split it"),
+            format!("the file is larger than {MAX_FILE_BYTES} bytes; split it"),
         ));
     }
     let document = DeTable::parse(text).map_err(|error| {
@@ -64,7 +64,11 @@ pub(crate) fn read(text: &str, names: &Names) -> Result<Arc<CompiledPolicy>, Pol
         }
     }
     let Some(rules) = rules else {
-        return Ok(Arc::new(CompiledPolicy { rules: Vec::new(), tables: context.tables, says_default }));
+        return Ok(Arc::new(CompiledPolicy {
+            rules: Vec::new(),
+            tables: context.tables,
+            has_explicit_default: says_default,
+        }));
     };
     let rules = Value::new(text, "rule", rules).tables()?;
     if rules.len() > MAX_RULES {
@@ -74,7 +78,8 @@ pub(crate) fn read(text: &str, names: &Names) -> Result<Arc<CompiledPolicy>, Pol
         rule::read(&context, index, value, table)
     };
     let rules = rules.iter().enumerate().map(read).collect::<Result<Vec<_>, _>>()?;
-    let policy = Arc::new(CompiledPolicy { rules, tables: context.tables, says_default });
+    let policy =
+        Arc::new(CompiledPolicy { rules, tables: context.tables, has_explicit_default: says_default });
     grafts::check(&policy)?;
     Ok(policy)
 }

@@ -11,14 +11,14 @@ use super::value::Value;
 use crate::content::{Media, Probe};
 use crate::error::{PolicyError, position};
 use crate::pattern::{Pattern, Segment};
-use crate::rule::{Action, Denial, Op, Ops, Redaction, Rule, Who};
+use crate::rule::{Action, CallerSet, Denial, Op, Ops, Redaction, Rule};
 
 const ACTIONS: &str = "allow, hide, deny, read-only, redact, audit, graft";
 const KEYS: &str = "name, path, ignore-case, op, uid, gid, group, exe, except, content, action, audit; with \
                     `deny` error, with `redact` parts and bytes";
 
 /// Limits on the offset and the length of a content probe.
-const FARTHEST: u64 = 1 << 20;
+const MAX_PROBE_BYTES: u64 = 1 << 20;
 const MAX_NAME_BYTES: usize = 256;
 
 /// The keys of a rule that were not consumed yet.
@@ -85,7 +85,7 @@ pub(crate) fn read<'a>(
     let ops = keys.take("op").map(|value| ops(&value)).transpose()?;
     let who = who(context, &mut keys)?;
     let except = match keys.take("except") {
-        None => Who::default(),
+        None => CallerSet::default(),
         Some(value) => {
             let table = value.table()?;
             let mut keys = Keys::new(context.text, table);
@@ -110,7 +110,8 @@ pub(crate) fn read<'a>(
     if action == Action::Graft {
         let asks = [("op", ops.is_some()), ("content", !content.is_empty()), ("audit", audit)];
         let asks = asks.into_iter().find_map(|(key, is)| is.then_some(key));
-        if let Some(key) = asks.or((who != Who::default() || except != Who::default()).then_some("a caller"))
+        if let Some(key) =
+            asks.or((who != CallerSet::default() || except != CallerSet::default()).then_some("a caller"))
         {
             return Err(word.error(format!(
                 "below a graft nobody is asked, so it cannot depend on {key}; leave that out, or write `allow`"
@@ -135,9 +136,9 @@ fn ops(value: &Value<'_>) -> Result<Ops, PolicyError> {
     let mut ops = Ops::default();
     for value in value.each() {
         let name = value.string()?;
-        let known = Op::NAMED.iter().find(|(known, _)| *known == name);
+        let known = Op::KEYWORDS.iter().find(|(known, _)| *known == name);
         let (_, op) = known.ok_or_else(|| {
-            let all = Op::NAMED.map(|(name, _)| name).join(", ");
+            let all = Op::KEYWORDS.map(|(name, _)| name).join(", ");
             value.error(format!("there is no operation `{name}`; there are {all}"))
         })?;
         ops.add(*op);
@@ -148,7 +149,7 @@ fn ops(value: &Value<'_>) -> Result<Ops, PolicyError> {
     Ok(ops)
 }
 
-fn who(context: &Context<'_>, keys: &mut Keys<'_>) -> Result<Who, PolicyError> {
+fn who(context: &Context<'_>, keys: &mut Keys<'_>) -> Result<CallerSet, PolicyError> {
     let (users, groups) = (&context.names.users, &context.names.groups);
     let mut ids =
         |key, names, what| keys.take(key).map_or(Ok(Vec::new()), |value: Value<'_>| value.ids(names, what));
@@ -168,7 +169,7 @@ fn who(context: &Context<'_>, keys: &mut Keys<'_>) -> Result<Who, PolicyError> {
         }
         Some(value) => value.each().iter().map(program).collect::<Result<_, _>>()?,
     };
-    Ok(Who { uids, gids, groups, programs })
+    Ok(CallerSet { uids, gids, groups, programs })
 }
 
 fn content<'a>(text: &'a str, value: &Value<'a>) -> Result<Vec<Probe>, PolicyError> {
@@ -185,7 +186,7 @@ fn content<'a>(text: &'a str, value: &Value<'a>) -> Result<Vec<Probe>, PolicyErr
         }
         let table = value.table()?;
         let mut keys = Keys::new(text, table);
-        let offset = keys.take("offset").map_or(Ok(0), |value| value.number(FARTHEST))?;
+        let offset = keys.take("offset").map_or(Ok(0), |value| value.number(MAX_PROBE_BYTES))?;
         let bytes = keys.take("bytes").ok_or_else(|| value.error("`content` has no `bytes`"))?;
         keys.end(table, "offset and bytes")?;
         Ok(Probe::Has { offset, bytes: hex(&bytes)? })

@@ -26,7 +26,7 @@ impl<'a> Value<'a> {
         PolicyError::at(self.text, self.span.clone(), message)
     }
 
-    fn wanted(&self, what: &str) -> PolicyError {
+    fn type_error(&self, what: &str) -> PolicyError {
         self.error(format!("`{}` is {}, not {what}", self.key, kind(self.value)))
     }
 
@@ -38,14 +38,14 @@ impl<'a> Value<'a> {
     pub(crate) fn table(&self) -> Result<&'a DeTable<'a>, PolicyError> {
         match self.value {
             DeValue::Table(table) => Ok(table),
-            _ => Err(self.wanted(&format!("a table; write [{}]", self.key))),
+            _ => Err(self.type_error(&format!("a table; write [{}]", self.key))),
         }
     }
 
     /// Converts an array of tables.
     pub(crate) fn tables(&self) -> Result<Vec<(Value<'a>, &'a DeTable<'a>)>, PolicyError> {
         let DeValue::Array(array) = self.value else {
-            return Err(self.wanted(&format!("a list of tables; write [[{}]]", self.key)));
+            return Err(self.type_error(&format!("a list of tables; write [[{}]]", self.key)));
         };
         let each = |item| {
             let value = Value::new(self.text, self.key, item);
@@ -70,19 +70,19 @@ impl<'a> Value<'a> {
     pub(crate) fn string(&self) -> Result<&'a str, PolicyError> {
         match self.value {
             DeValue::String(text) => Ok(text),
-            _ => Err(self.wanted("a text in quotes")),
+            _ => Err(self.type_error("a text in quotes")),
         }
     }
 
     pub(crate) fn bool(&self) -> Result<bool, PolicyError> {
         match self.value {
             DeValue::Boolean(value) => Ok(*value),
-            _ => Err(self.wanted("true or false")),
+            _ => Err(self.type_error("true or false")),
         }
     }
 
     pub(crate) fn number(&self, largest: u64) -> Result<u64, PolicyError> {
-        let DeValue::Integer(integer) = self.value else { return Err(self.wanted("a number")) };
+        let DeValue::Integer(integer) = self.value else { return Err(self.type_error("a number")) };
         let digits = integer.as_str().replace('_', "");
         match u64::from_str_radix(digits.trim_start_matches('+'), integer.radix()) {
             Ok(number) if number <= largest => Ok(number),
@@ -107,7 +107,7 @@ impl<'a> Value<'a> {
         let DeValue::String(text) = self.value else {
             return match self.value {
                 DeValue::Integer(_) => self.number(LAST.into()).map(|id| (id as u32, id as u32)),
-                _ => Err(self.wanted("a number, a name, \"FROM-TO\", or a list of these")),
+                _ => Err(self.type_error("a number, a name, \"FROM-TO\", or a list of these")),
             };
         };
         if let Some(id) = names.get(text.as_ref()) {

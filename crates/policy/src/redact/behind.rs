@@ -9,11 +9,11 @@ use super::edits_builder::EditsBuilder;
 use super::film;
 
 /// Search window in bytes.
-const WINDOW: usize = 1 << 20;
+const SEARCH_WINDOW_BYTES: usize = 1 << 20;
 /// Overlap of two windows: longer than any magic that is searched for.
-const SHARED: usize = 16;
+const WINDOW_OVERLAP_BYTES: usize = 16;
 /// Limit on the size of the `ftyp` box that begins a film.
-const LARGEST_TYPE: u32 = 4096;
+const MAX_FTYP_BYTES: u32 = 4096;
 /// Limit on the films in one file.
 const MAX_VIDEOS: usize = 64;
 
@@ -35,7 +35,7 @@ pub(super) fn location(
     let film = Finder::new(FILM);
     let mut at = from;
     loop {
-        let window = reader.search(at, WINDOW)?;
+        let window = reader.search(at, SEARCH_WINDOW_BYTES)?;
         let found = film.find_iter(&window).find(|found| is_after_size(&window[..*found]));
         let searched = &window[..found.unwrap_or(window.len())];
         pictures.extend(find_iter(searched, JPEG).map(|found| at + found as u64));
@@ -46,15 +46,15 @@ pub(super) fn location(
             }
             let begins = at + found as u64 - 4;
             at = film::location(reader, begins, edits)?.max(begins + 8);
-        } else if window.len() < WINDOW {
+        } else if window.len() < SEARCH_WINDOW_BYTES {
             return Ok(pictures);
         } else {
-            at += (WINDOW - SHARED) as u64;
+            at += (SEARCH_WINDOW_BYTES - WINDOW_OVERLAP_BYTES) as u64;
         }
     }
 }
 
 /// Reports whether a valid size of an `ftyp` box ends here.
 fn is_after_size(before: &[u8]) -> bool {
-    before.last_chunk().is_some_and(|size| (8..=LARGEST_TYPE).contains(&u32::from_be_bytes(*size)))
+    before.last_chunk().is_some_and(|size| (8..=MAX_FTYP_BYTES).contains(&u32::from_be_bytes(*size)))
 }

@@ -10,14 +10,14 @@ use super::bytes::Reader;
 use super::edits_builder::EditsBuilder;
 
 /// Limit on the `moov` box in bytes. A film of one hour needs a few megabytes.
-const LARGEST: u64 = 16 << 20;
+const MAX_METADATA_BYTES: u64 = 16 << 20;
 /// Limit on the nesting of boxes.
-const DEEPEST: usize = 8;
+const MAX_BOX_DEPTH: usize = 8;
 
 /// Boxes with metadata that playback does not need.
-const SAYS: [&[u8; 4]; 3] = [b"udta", b"meta", b"uuid"];
+const METADATA_BOXES: [&[u8; 4]; 3] = [b"udta", b"meta", b"uuid"];
 /// Boxes that may contain metadata boxes.
-const HOLDS: [&[u8; 4]; 3] = [b"moov", b"trak", b"mdia"];
+const CONTAINER_BOXES: [&[u8; 4]; 3] = [b"moov", b"trak", b"mdia"];
 
 /// Records the location metadata of a film that begins at `at`; returns the offset up to which it could be parsed.
 pub(super) fn location(
@@ -30,15 +30,15 @@ pub(super) fn location(
         if !kind.iter().all(|byte| byte.is_ascii_graphic() || *byte == b' ') {
             return Ok(at);
         }
-        if SAYS.contains(&&kind) {
+        if METADATA_BOXES.contains(&&kind) {
             free(at, start..end, edits);
         } else if kind == *b"moov" {
             // Reading one byte more detects a box that is too large, even one that extends to the end of the file.
-            let data = reader.read(start, (end - start).min(LARGEST + 1) as usize)?;
-            if data.len() as u64 > LARGEST {
+            let data = reader.read(start, (end - start).min(MAX_METADATA_BYTES + 1) as usize)?;
+            if data.len() as u64 > MAX_METADATA_BYTES {
                 return Err(RedactError::TooComplex);
             }
-            inner(&data, start, 0..data.len(), DEEPEST, edits)?;
+            inner(&data, start, 0..data.len(), MAX_BOX_DEPTH, edits)?;
         }
         if reader.read(end - 1, 1)?.is_empty() {
             // The box extends to the end of the file, or is not a box.
@@ -60,9 +60,9 @@ fn inner(
     let depth = depth.checked_sub(1).ok_or(RedactError::TooComplex)?;
     for part in parts(data, within.start, within.end) {
         let in_file = |at: usize| base.saturating_add(at as u64);
-        if SAYS.contains(&&part.kind) {
+        if METADATA_BOXES.contains(&&part.kind) {
             free(in_file(part.at), in_file(part.start)..in_file(part.end), edits);
-        } else if HOLDS.contains(&&part.kind) {
+        } else if CONTAINER_BOXES.contains(&&part.kind) {
             inner(data, base, part.start..part.end, depth, edits)?;
         }
     }

@@ -10,9 +10,9 @@ use super::metadata::Kind;
 use super::pieces::Pieces;
 
 /// Limit in bytes on the `meta` box, and on one item.
-const LARGEST: u64 = 16 << 20;
+const MAX_BOX_BYTES: u64 = 16 << 20;
 /// Size of the optional header of EXIF data: `Exif` and two zeros.
-const MARK: usize = 6;
+const EXIF_HEADER_BYTES: usize = 6;
 
 /// A reader for consecutive numbers.
 struct Numbers<'a> {
@@ -38,7 +38,7 @@ pub(super) fn location(reader: &mut Reader<'_>, edits: &mut EditsBuilder) -> Res
             return behind::location(reader, 8, edits).map(drop);
         };
         if kind == *b"meta" {
-            if end - start > LARGEST {
+            if end - start > MAX_BOX_BYTES {
                 return Err(RedactError::TooComplex);
             }
             let data = reader.read(start, (end - start) as usize)?;
@@ -66,12 +66,12 @@ fn meta(
         let Some((_, kind)) = items.iter().find(|(item, _)| *item == id) else { continue };
         let mut pieces = Pieces::default();
         for (offset, length) in extents {
-            if length > LARGEST {
+            if length > MAX_BOX_BYTES {
                 return Err(RedactError::TooComplex);
             }
             pieces.read(reader, offset, length as usize)?;
         }
-        pieces.note(blanks(*kind, &pieces.data), edits);
+        pieces.record(blanks(*kind, &pieces.data), edits);
     }
     Ok(())
 }
@@ -82,7 +82,10 @@ fn blanks(kind: Kind, data: &[u8]) -> Vec<Blank> {
     }
     // The data begins with the offset of the directories: after a name of six bytes, or immediately. With any other
     // offset the data is blanked as a whole: it is empty, or more tolerant readers find directories before that offset.
-    let start = be32(data, 0).map(|skip| skip as usize).filter(|skip| *skip <= MARK).map(|skip| skip + 4);
+    let start = be32(data, 0)
+        .map(|skip| skip as usize)
+        .filter(|skip| *skip <= EXIF_HEADER_BYTES)
+        .map(|skip| skip + 4);
     let Some((start, directories)) = start.and_then(|start| Some((start, data.get(start..)?))) else {
         return vec![Blank::zeros(0..data.len())];
     };

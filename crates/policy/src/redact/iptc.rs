@@ -5,7 +5,7 @@ use super::bytes::be16;
 
 /// Data sets of the application record that name a place: content location code and name, city, sublocation, province,
 /// country code, country.
-const PLACES: [u8; 7] = [26, 27, 90, 92, 95, 100, 101];
+const LOCATION_DATASETS: [u8; 7] = [26, 27, 90, 92, 95, 100, 101];
 
 /// Returns the ranges that reveal a place.
 pub(super) fn blanks(data: &[u8]) -> Vec<Blank> {
@@ -26,7 +26,7 @@ pub(super) fn blanks(data: &[u8]) -> Vec<Blank> {
             short => (at + 5, usize::from(short)),
         };
         let end = start.saturating_add(length).min(data.len());
-        if *record == 2 && PLACES.contains(set) {
+        if *record == 2 && LOCATION_DATASETS.contains(set) {
             blanks.push(Blank::spaces(start..end));
         }
         at = end;

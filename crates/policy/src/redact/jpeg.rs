@@ -72,10 +72,10 @@ fn one(
         let part = |skip: usize| Pieces::one(body + skip as u64, data[skip.min(data.len())..].to_vec());
         if marker == 0xe1 && data.starts_with(EXIF) {
             let pieces = part(EXIF.len() + 1);
-            pieces.note(Kind::Exif.blanks(&pieces.data), edits);
+            pieces.record(Kind::Exif.blanks(&pieces.data), edits);
         } else if marker == 0xe1 && data.starts_with(XMP) {
             let pieces = part(XMP.len());
-            pieces.note(Kind::Xmp.blanks(&pieces.data), edits);
+            pieces.record(Kind::Xmp.blanks(&pieces.data), edits);
         } else if marker == 0xe1 && data.starts_with(EXTENDED) {
             let head = EXTENDED.len();
             let (name, offset) = (data.get(head..head + 32), be32(&data, head + 36));
@@ -92,12 +92,12 @@ fn one(
                 .extend(index(&data[INDEX.len()..]).into_iter().map(|offset| base.saturating_add(offset)));
         }
     }
-    photoshop.note(Kind::Photoshop.blanks(&photoshop.data), edits);
+    photoshop.record(Kind::Photoshop.blanks(&photoshop.data), edits);
     for parts in extended.values_mut() {
         parts.sort_by_key(|part| part.0);
         let mut pieces = Pieces::default();
         parts.iter().for_each(|(_, offset, data)| pieces.push(*offset, data));
-        pieces.note(Kind::Xmp.blanks(&pieces.data), edits);
+        pieces.record(Kind::Xmp.blanks(&pieces.data), edits);
     }
     Ok((pictures, at))
 }

@@ -10,17 +10,17 @@ use super::edits_builder::EditsBuilder;
 pub(super) struct Pieces {
     pub(super) data: Vec<u8>,
     /// Start of each piece in the data and in the file.
-    places: Vec<(usize, u64)>,
+    offsets: Vec<(usize, u64)>,
 }
 
 impl Pieces {
     /// Creates data of a single piece.
     pub(super) fn one(offset: u64, data: Vec<u8>) -> Self {
-        Self { data, places: vec![(0, offset)] }
+        Self { data, offsets: vec![(0, offset)] }
     }
 
     pub(super) fn push(&mut self, offset: u64, data: &[u8]) {
-        self.places.push((self.data.len(), offset));
+        self.offsets.push((self.data.len(), offset));
         self.data.extend_from_slice(data);
     }
 
@@ -37,12 +37,12 @@ impl Pieces {
     }
 
     /// Converts ranges of the data into edits of the file.
-    pub(super) fn note(&self, blanks: Vec<Blank>, edits: &mut EditsBuilder) {
+    pub(super) fn record(&self, blanks: Vec<Blank>, edits: &mut EditsBuilder) {
         for Blank { range, with } in blanks {
-            let first = self.places.partition_point(|place| place.0 <= range.start).saturating_sub(1);
-            let reached = self.places.iter().enumerate().skip(first);
+            let first = self.offsets.partition_point(|place| place.0 <= range.start).saturating_sub(1);
+            let reached = self.offsets.iter().enumerate().skip(first);
             for (index, (start, offset)) in reached.take_while(|(_, place)| place.0 < range.end) {
-                let end = self.places.get(index + 1).map_or(self.data.len(), |next| next.0);
+                let end = self.offsets.get(index + 1).map_or(self.data.len(), |next| next.0);
                 let (from, to) = (range.start.max(*start), range.end.min(end));
                 if from < to {
                     let at = offset.saturating_add((from - start) as u64);

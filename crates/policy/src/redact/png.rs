@@ -9,7 +9,7 @@ use super::pieces::Pieces;
 use super::png_text;
 
 /// Limit on the size of a metadata chunk in bytes.
-const LARGEST: usize = 16 << 20;
+const MAX_CHUNK_BYTES: usize = 16 << 20;
 
 /// Records the location metadata of a file.
 pub(super) fn location(reader: &mut Reader<'_>, edits: &mut EditsBuilder) -> Result<(), RedactError> {
@@ -23,7 +23,7 @@ pub(super) fn location(reader: &mut Reader<'_>, edits: &mut EditsBuilder) -> Res
         if !matches!(kind, b"eXIf" | b"tEXt" | b"zTXt" | b"iTXt") {
             continue;
         }
-        if length as usize > LARGEST {
+        if length as usize > MAX_CHUNK_BYTES {
             return Err(RedactError::TooComplex);
         }
         let data = reader.read(body, length as usize)?;
@@ -31,7 +31,7 @@ pub(super) fn location(reader: &mut Reader<'_>, edits: &mut EditsBuilder) -> Res
         if kind == b"eXIf" {
             let blanks = Kind::Exif.blanks(&data);
             blank(&mut seen, &blanks);
-            Pieces::one(body, data.clone()).note(blanks, edits);
+            Pieces::one(body, data.clone()).record(blanks, edits);
         } else if let Some(text) = png_text::redact(kind, &mut seen)? {
             let (start, bytes) = (body + text.start as u64, &seen[text.start..]);
             match text.packed {

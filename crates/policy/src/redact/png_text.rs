@@ -9,10 +9,10 @@ use super::blank::blank;
 use super::metadata::Kind;
 
 /// Limit on the decompressed text in bytes.
-const LARGEST: usize = 8 << 20;
+const MAX_TEXT_BYTES: usize = 8 << 20;
 
 /// Words in a keyword that indicate a location.
-const PLACES: [&[u8]; 3] = [b"gps", b"geotag", b"location"];
+const LOCATION_KEYWORDS: [&[u8]; 3] = [b"gps", b"geotag", b"location"];
 
 fn contains(text: &[u8], word: &[u8]) -> bool {
     memchr::memmem::find(text, word).is_some()
@@ -52,7 +52,7 @@ fn find(kind: &[u8], data: &[u8]) -> Option<Text> {
         b"raw profile type xmp" => raw(Kind::Xmp),
         b"raw profile type iptc" | b"raw profile type 8bim" => raw(Kind::Photoshop),
         // Keywords such as `exif:GPSLatitude`, which ImageMagick writes additionally.
-        _ if PLACES.iter().any(|place| contains(&keyword, place)) => {
+        _ if LOCATION_KEYWORDS.iter().any(|place| contains(&keyword, place)) => {
             Some(Text { kind: Kind::Place, start, packed, hex: false })
         }
         _ => None,
@@ -66,7 +66,7 @@ pub(super) fn redact(kind: &[u8], data: &mut [u8]) -> Result<Option<Text>, Redac
     if !text.packed {
         return Ok(plain(&text, room).then_some(text));
     }
-    let Ok(mut unpacked) = decompress_to_vec_zlib_with_limit(room, LARGEST) else {
+    let Ok(mut unpacked) = decompress_to_vec_zlib_with_limit(room, MAX_TEXT_BYTES) else {
         // The data is corrupt, or exceeds the limit of this reader but not of others.
         room.fill(0);
         return Ok(Some(text));

@@ -20,7 +20,7 @@ const MAX_DIRECTORIES: usize = 256;
 /// Limit on the bytes and entries processed, counting repetitions.
 const MAX_WORK_BYTES: usize = 32 << 20;
 /// Cost of an entry in work units: it may leave a blank.
-const ENTRY: usize = 256;
+const ENTRY_COST_BYTES: usize = 256;
 
 struct Tiff<'a> {
     data: &'a [u8],
@@ -32,7 +32,7 @@ struct Tiff<'a> {
 }
 
 /// Data that no reader could parse: it is blanked as a whole.
-struct Nonsense;
+struct Malformed;
 
 impl Tiff<'_> {
     fn u16(&self, at: usize) -> Option<u16> {
@@ -70,7 +70,7 @@ impl Tiff<'_> {
         (start < end).then_some(start..end)
     }
 
-    fn directory(&mut self, at: usize, depth: usize) -> Result<(), Nonsense> {
+    fn directory(&mut self, at: usize, depth: usize) -> Result<(), Malformed> {
         let mut next = at;
         // A chain of directories, as for a picture and its thumbnail.
         while next != 0 {
@@ -78,11 +78,11 @@ impl Tiff<'_> {
                 return Ok(());
             }
             if self.seen.len() > MAX_DIRECTORIES || depth > 8 {
-                return Err(Nonsense);
+                return Err(Malformed);
             }
             // A directory beyond the end of the data does not exist.
             let Some((entries, end)) = self.entries(next) else { return Ok(()) };
-            self.work(entries.len() * ENTRY)?;
+            self.work(entries.len() * ENTRY_COST_BYTES)?;
             for (tag, entry) in entries {
                 match tag {
                     GPS => self.gps(entry)?,
@@ -112,13 +112,13 @@ impl Tiff<'_> {
         places.filter_map(|at| self.u32(at)).map(|pointer| pointer as usize).collect()
     }
 
-    fn gps(&mut self, entry: usize) -> Result<(), Nonsense> {
+    fn gps(&mut self, entry: usize) -> Result<(), Malformed> {
         for at in self.pointers(entry) {
             if at < 8 {
-                return Err(Nonsense);
+                return Err(Malformed);
             }
             let Some((entries, end)) = self.entries(at) else { continue };
-            self.work((entries.len() + 1) * ENTRY)?;
+            self.work((entries.len() + 1) * ENTRY_COST_BYTES)?;
             for (_, entry) in entries {
                 if let Some(value) = self.value(entry) {
                     self.blanks.push(Blank::zeros(value));
@@ -130,7 +130,7 @@ impl Tiff<'_> {
         Ok(())
     }
 
-    fn inner(&mut self, entry: usize, find: fn(&[u8]) -> Vec<Blank>) -> Result<(), Nonsense> {
+    fn inner(&mut self, entry: usize, find: fn(&[u8]) -> Vec<Blank>) -> Result<(), Malformed> {
         if let Some(value) = self.value(entry) {
             self.work(value.len())?;
             let blanks = find(&self.data[value.clone()]);
@@ -140,8 +140,8 @@ impl Tiff<'_> {
     }
 
     /// Counts work, because many entries may point to the same data.
-    fn work(&mut self, amount: usize) -> Result<(), Nonsense> {
-        self.work = self.work.checked_sub(amount).ok_or(Nonsense)?;
+    fn work(&mut self, amount: usize) -> Result<(), Malformed> {
+        self.work = self.work.checked_sub(amount).ok_or(Malformed)?;
         Ok(())
     }
 }
@@ -158,7 +158,7 @@ pub(super) fn blanks(data: &[u8]) -> Vec<Blank> {
     let Some(first) = tiff.u32(4) else { return whole };
     match tiff.directory(first as usize, 0) {
         Ok(()) => tiff.blanks,
-        Err(Nonsense) => whole,
+        Err(Malformed) => whole,
     }
 }
 

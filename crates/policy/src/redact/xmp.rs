@@ -6,7 +6,7 @@
 use super::blank::Blank;
 
 /// Properties that name a place, in addition to those that begin with `GPS`.
-const PLACES: [&str; 18] = [
+const LOCATION_PROPERTIES: [&str; 18] = [
     "City",
     "Country",
     "CountryCode",
@@ -30,7 +30,7 @@ const PLACES: [&str; 18] = [
 fn is_place(name: &[u8]) -> bool {
     let local = name.rsplit(|byte| *byte == b':').next().unwrap_or_default();
     local.get(..3).is_some_and(|start| start.eq_ignore_ascii_case(b"gps"))
-        || PLACES.iter().any(|place| local.eq_ignore_ascii_case(place.as_bytes()))
+        || LOCATION_PROPERTIES.iter().any(|place| local.eq_ignore_ascii_case(place.as_bytes()))
 }
 
 fn find(text: &[u8], from: usize, what: &[u8]) -> Option<usize> {
@@ -171,7 +171,7 @@ mod tests {
     use super::*;
     use crate::redact::blank::blank;
 
-    fn seen(text: &str) -> String {
+    fn blanked(text: &str) -> String {
         let mut data = text.as_bytes().to_vec();
         let blanks = blanks(&data);
         blank(&mut data, &blanks);
@@ -193,13 +193,13 @@ mod tests {
             ("<?xpacket begin='<City>'?><x/>", "<?xpacket begin='<City>'?><x/>"),
             ("<x Urgency='1'>City</x>", "<x Urgency='1'>City</x>"),
         ] {
-            assert_eq!(seen(text), left, "{text}");
+            assert_eq!(blanked(text), left, "{text}");
         }
     }
 
     #[test]
     fn what_cannot_be_read_with_certainty_goes() {
-        assert_eq!(seen("<!DOCTYPE a [<!ENTITY x 'y'>]><a/>"), "");
-        assert_eq!(seen("<\0a\0>\0"), "");
+        assert_eq!(blanked("<!DOCTYPE a [<!ENTITY x 'y'>]><a/>"), "");
+        assert_eq!(blanked("<\0a\0>\0"), "");
     }
 }

@@ -7,7 +7,7 @@ use miniz_oxide::deflate::compress_to_vec_zlib;
 use miniz_oxide::inflate::decompress_to_vec_zlib;
 use proptest::prelude::*;
 use shunt_policy::redact::{self, Edits};
-use shunt_policy::{Names, Op, Policy, Somebody};
+use shunt_policy::{KnownCaller, Names, Op, Policy};
 
 fn chunk(kind: &[u8; 4], data: &[u8]) -> Vec<u8> {
     let checksum = crc32fast::hash(&[&kind[..], data].concat());
@@ -47,7 +47,7 @@ fn edits(file: &[u8], ranges: &[(u64, u64)]) -> Edits {
         ranges.join(", ")
     );
     let policy = Policy::parse(&text, &Names::default()).unwrap();
-    let decision = policy.place(b"/a.png").class().decide(Op::Read, &Somebody::new(1, 1), file);
+    let decision = policy.match_path(b"/a.png").class().decide(Op::Read, &KnownCaller::new(1, 1), file);
     let mut stored = tempfile::tempfile().unwrap();
     stored.write_all(file).unwrap();
     redact::find(&decision.unseen.unwrap(), &stored).unwrap()

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use std::path::Path;
 
-use shunt_policy::{Names, NoContent, Op, Outcome, Policy, Somebody};
+use shunt_policy::{KnownCaller, Names, NoContent, Op, Outcome, Policy};
 
 fn names() -> Names {
     Names::parse("alice:x:1000:1000::/:/bin/sh\nbob:x:1001:1001::/:/bin/sh\nbroken\n", "media:x:44:alice\n")
@@ -15,7 +15,12 @@ fn policy(text: &str) -> Policy {
 }
 
 fn outcome(policy: &Policy, path: &str, op: Op, uid: u32) -> &'static str {
-    policy.place(path.as_bytes()).class().decide(op, &Somebody::new(uid, uid), &NoContent).outcome.name()
+    policy
+        .match_path(path.as_bytes())
+        .class()
+        .decide(op, &KnownCaller::new(uid, uid), &NoContent)
+        .outcome
+        .name()
 }
 
 const PHONE: &str = r#"
@@ -56,8 +61,8 @@ fn an_app_sees_its_own_folder_only() {
     ] {
         assert_eq!(outcome(&policy, path, Op::Lookup, uid), expected, "{path} {uid}");
     }
-    let data = policy.place(b"/Android/data");
-    assert!(data.hides_names() && !policy.place(b"/Android").hides_names());
+    let data = policy.match_path(b"/Android/data");
+    assert!(data.hides_names() && !policy.match_path(b"/Android").hides_names());
     assert!(!data.enter(b"com.example.chat").class().is_name_constant());
     assert!(data.class().is_name_constant() && data.class().is_free());
 }
@@ -65,25 +70,25 @@ fn an_app_sees_its_own_folder_only() {
 #[test]
 fn the_first_rule_that_matches_decides() {
     let policy = policy(PHONE);
-    let class = policy.place(b"/DCIM/a.JPG").class();
-    let in_media = Somebody::new(1000, 1000).with_groups(Some(vec![44]));
+    let class = policy.match_path(b"/DCIM/a.JPG").class();
+    let in_media = KnownCaller::new(1000, 1000).with_groups(Some(vec![44]));
     assert_eq!(class.decide(Op::Write, &in_media, &NoContent).outcome.name(), "deny (EPERM)");
     assert_eq!(class.decide(Op::Read, &in_media, &NoContent).outcome, Outcome::Allow);
-    assert_eq!(class.decide(Op::Write, &Somebody::new(1000, 1000), &NoContent).outcome, Outcome::Allow);
+    assert_eq!(class.decide(Op::Write, &KnownCaller::new(1000, 1000), &NoContent).outcome, Outcome::Allow);
     assert!(class.is_name_constant(), "the name is for all");
     // Unknown properties count against the caller.
-    let nobody_knows = class.decide(Op::Write, &Somebody::new(1000, 1000).with_groups(None), &NoContent);
+    let nobody_knows = class.decide(Op::Write, &KnownCaller::new(1000, 1000).with_groups(None), &NoContent);
     assert!(nobody_knows.unsure && nobody_knows.outcome.name() == "deny (EPERM)");
 }
 
 #[test]
 fn nothing_is_asked_where_no_rule_is() {
     let policy = policy("[[rule]]\npath = \"/a/b/**\"\naction = \"read-only\"");
-    assert!(policy.place(b"/c").is_free() && !policy.place(b"/a").is_free());
-    assert!(policy.place(b"/a").class().is_free() && !policy.place(b"/a/b").class().is_free());
+    assert!(policy.match_path(b"/c").is_free() && !policy.match_path(b"/a").is_free());
+    assert!(policy.match_path(b"/a").class().is_free() && !policy.match_path(b"/a/b").class().is_free());
     assert!(Policy::empty().root().is_free());
-    assert_eq!(policy.place(b"/x/y"), policy.place(b"/c"));
-    assert_ne!(policy.place(b"/a"), policy.place(b"/c"));
+    assert_eq!(policy.match_path(b"/x/y"), policy.match_path(b"/c"));
+    assert_ne!(policy.match_path(b"/a"), policy.match_path(b"/c"));
     assert_eq!(outcome(&policy, "/a/b/c", Op::Write, 5), "read-only");
     assert_eq!(outcome(&policy, "/a/b/c", Op::Read, 5), "allow");
 }
@@ -92,11 +97,11 @@ fn nothing_is_asked_where_no_rule_is() {
 fn programs_are_told_apart() {
     let policy =
         policy("[[rule]]\npath = \"/x\"\nexcept = { exe = \"/usr/bin/gallery\" }\naction = \"deny\"");
-    let class = policy.place(b"/x").class();
-    let read = |caller: &Somebody| class.decide(Op::Read, caller, &NoContent);
-    assert_eq!(read(&Somebody::new(1, 1).with_program("/usr/bin/gallery")).outcome, Outcome::Allow);
-    assert_eq!(read(&Somebody::new(1, 1).with_program("/bin/cat")).outcome.name(), "deny (EACCES)");
-    let unknown = read(&Somebody::new(1, 1));
+    let class = policy.match_path(b"/x").class();
+    let read = |caller: &KnownCaller| class.decide(Op::Read, caller, &NoContent);
+    assert_eq!(read(&KnownCaller::new(1, 1).with_program("/usr/bin/gallery")).outcome, Outcome::Allow);
+    assert_eq!(read(&KnownCaller::new(1, 1).with_program("/bin/cat")).outcome.name(), "deny (EACCES)");
+    let unknown = read(&KnownCaller::new(1, 1));
     assert!(unknown.unsure && unknown.outcome.name() == "deny (EACCES)");
 }
 
@@ -106,8 +111,8 @@ fn content_decides_where_it_is_asked_for() {
         "[[rule]]\npath = \"*\"\ncontent = { offset = 1, bytes = \"45 4c\" }\naction = \"deny\"\n\
          [[rule]]\npath = \"/p/**\"\naction = \"redact\"\n",
     );
-    let class = policy.place(b"/p/x").class();
-    let read = |bytes: &[u8]| class.decide(Op::Read, &Somebody::new(1, 1), bytes).outcome.name();
+    let class = policy.match_path(b"/p/x").class();
+    let read = |bytes: &[u8]| class.decide(Op::Read, &KnownCaller::new(1, 1), bytes).outcome.name();
     assert_eq!(read(b"\x7fELF"), "deny (EACCES)");
     assert_eq!(read(b"\xff\xd8\xff\xe0"), "redact");
     assert_eq!(read(b"text"), "allow");
@@ -121,8 +126,8 @@ fn what_is_not_seen_holds_whatever_a_file_becomes() {
          [[rule]]\npath = \"*\"\ncontent = \"application/pdf\"\naction = \"redact\"\nbytes = [[0, 9]]\n\
          [[rule]]\npath = \"*\"\nuid = 2\naction = \"redact\"\nbytes = [[2, 4]]\n",
     );
-    let class = policy.place(b"/p/x").class();
-    let read = |uid, bytes: &[u8]| class.decide(Op::Read, &Somebody::new(uid, 1), bytes);
+    let class = policy.match_path(b"/p/x").class();
+    let read = |uid, bytes: &[u8]| class.decide(Op::Read, &KnownCaller::new(uid, 1), bytes);
     let (first, third) = (read(1, b"text"), read(2, b"text"));
     assert_eq!((first.outcome, third.outcome.name()), (Outcome::Allow, "redact"));
     let seen = |unseen: &Option<Arc<shunt_policy::Redaction>>, bytes: &[u8]| {
@@ -145,7 +150,7 @@ fn audits_go_on_to_the_next_rule() {
     let policy = policy(
         "[[rule]]\npath = \"/**\"\naction = \"audit\"\n[[rule]]\npath = \"/a\"\naction = \"deny\"\naudit = true\n",
     );
-    let decision = policy.place(b"/a").class().decide(Op::Read, &Somebody::new(1, 1), &NoContent);
+    let decision = policy.match_path(b"/a").class().decide(Op::Read, &KnownCaller::new(1, 1), &NoContent);
     assert_eq!((decision.audit, decision.rule), (vec![0, 1], Some(1)));
 }
 
@@ -205,7 +210,7 @@ fn mistakes_are_told_with_their_place() {
 fn explanations_name_the_rule() {
     let policy = policy(PHONE);
     let explain = |path: &str, uid| {
-        let explanation = policy.explain(path.as_bytes(), Op::Read, &Somebody::new(uid, uid), &NoContent);
+        let explanation = policy.explain(path.as_bytes(), Op::Read, &KnownCaller::new(uid, uid), &NoContent);
         explanation.show(&policy).to_string()
     };
     let own = explain("/Android/data/com.example.chat/x", 10100);
@@ -258,7 +263,7 @@ mod any {
             let path = format!("/{}", parts.join("/"));
             let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
             let expected = matches!(&parts[..], ["a", .., "b"] | ["b", _, ..] | [.., "aa"]);
-            prop_assert_eq!(!policy.place(path.as_bytes()).class().is_free(), expected);
+            prop_assert_eq!(!policy.match_path(path.as_bytes()).class().is_free(), expected);
         }
     }
 }
@@ -276,7 +281,7 @@ fn a_graft_is_a_directory_of_which_nothing_is_decided() {
     ] {
         assert_eq!(outcome(&all, path, Op::Write, 5), expected, "{path}");
     }
-    assert!(all.place(b"/data/cache/x").class().is_free());
+    assert!(all.match_path(b"/data/cache/x").class().is_free());
     // A caller allowed by an earlier rule is also allowed below the graft.
     policy(&format!("[[rule]]\npath = \"/data/{{uid}}/**\"\nuid = 5\naction = \"allow\"\n{graft}"));
 }
@@ -332,15 +337,15 @@ action = "deny"
     );
     assert!(policy.has_tables());
     for path in ["/Android/data/com.example.shop/x", "/Android/data/other", "/pool/a", "/free"] {
-        let class = policy.place(path.as_bytes()).class();
+        let class = policy.match_path(path.as_bytes()).class();
         let table = class.table().unwrap();
         let index = |bounds: &[u32], id: u32| bounds.iter().filter(|bound| **bound <= id).count() - 1;
         for uid in (0..400).chain(10090..10220).chain([u32::MAX - 1]) {
             for gid in 0..9 {
                 let cell =
                     table.cells[index(&table.users, uid) * table.groups.len() + index(&table.groups, gid)];
-                for (_, op) in Op::NAMED {
-                    let decided = class.decide(op, &Somebody::new(uid, gid), &NoContent).outcome;
+                for (_, op) in Op::KEYWORDS {
+                    let decided = class.decide(op, &KnownCaller::new(uid, gid), &NoContent).outcome;
                     let errno = match decided.name() {
                         "allow" => 0,
                         "hide" => 2,
@@ -364,12 +369,12 @@ fn what_asks_for_more_than_user_and_group_has_no_table() {
         "except = { group = 5 }",
     ] {
         let policy = policy(&format!("[[rule]]\npath = \"/a\"\n{more}\naction = \"deny\"\n"));
-        assert!(!policy.has_tables() && policy.place(b"/a").class().table().is_none(), "{more}");
+        assert!(!policy.has_tables() && policy.match_path(b"/a").class().table().is_none(), "{more}");
     }
     for rule in ["path = \"/{gid}/a\"\naction = \"hide\"", "path = \"/a\"\naction = \"redact\""] {
         assert!(!policy(&format!("[[rule]]\n{rule}\n")).has_tables(), "{rule}");
     }
     let many: Vec<String> = (0..70).map(|uid| (uid * 2).to_string()).collect();
     let many = policy(&format!("[[rule]]\npath = \"/a\"\nuid = [{}]\naction = \"deny\"\n", many.join(", ")));
-    assert!(!many.has_tables() && many.place(b"/a").class().table().is_none());
+    assert!(!many.has_tables() && many.match_path(b"/a").class().table().is_none());
 }

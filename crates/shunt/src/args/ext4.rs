@@ -13,7 +13,7 @@ use super::{DataArg, LogArgs, MountArgs};
 #[derive(Clone, Debug)]
 pub enum Ext4Args {
     Mount(Box<Ext4MountArgs>),
-    Look(Ext4Command),
+    Inspect(Ext4Command),
 }
 
 // Implemented by hand: the derived form of "these arguments, or a subcommand" cannot distinguish the two when arguments are
@@ -36,7 +36,7 @@ impl Args for Ext4Args {
 impl FromArgMatches for Ext4Args {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self> {
         match matches.subcommand() {
-            Some(_) => Ext4Command::from_arg_matches(matches).map(Self::Look),
+            Some(_) => Ext4Command::from_arg_matches(matches).map(Self::Inspect),
             None => Ext4MountArgs::from_arg_matches(matches).map(|mount| Self::Mount(Box::new(mount))),
         }
     }

@@ -131,7 +131,7 @@ fn verdict(command: &str, key: &str, value: Option<&str>) -> Option<Verdict> {
 ///
 /// # Errors
 /// An option that is refused, with the reason.
-pub fn settle(command: &str, option: &str) -> Result<Option<Option<String>>> {
+pub fn resolve(command: &str, option: &str) -> Result<Option<Option<String>>> {
     let (key, value) = match option.split_once('=') {
         Some((key, value)) => (key, Some(value)),
         None => (option, None),

@@ -105,29 +105,29 @@ pub enum ConflictsArg {
 
 /// A number to keep, or all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kept {
+pub enum RetentionLimit {
     /// At most this many.
-    Most(u32),
+    AtMost(u32),
     /// No limit.
     All,
 }
 
-impl FromStr for Kept {
+impl FromStr for RetentionLimit {
     type Err = String;
 
     fn from_str(word: &str) -> Result<Self, String> {
         match word {
             "all" => Ok(Self::All),
-            word => word.parse().map(Self::Most).map_err(|_| "say a number from 0 up, or `all`".to_owned()),
+            word => word.parse().map(Self::AtMost).map_err(|_| "say a number from 0 up, or `all`".to_owned()),
         }
     }
 }
 
-impl Kept {
+impl RetentionLimit {
     /// The number; none for all.
     pub fn number(self) -> Option<u32> {
         match self {
-            Self::Most(number) => Some(number),
+            Self::AtMost(number) => Some(number),
             Self::All => None,
         }
     }
@@ -137,11 +137,11 @@ impl Kept {
 pub struct RetentionArgs {
     /// Keep changed and removed versions for so many days, or `all` of them [default of a new volume: 30]
     #[arg(long, value_name = "DAYS")]
-    pub keep_days: Option<Kept>,
+    pub keep_days: Option<RetentionLimit>,
 
     /// Keep so many versions of a file before the present one, or `all` [default of a new volume: all]
     #[arg(long, value_name = "COUNT")]
-    pub keep_versions: Option<Kept>,
+    pub keep_versions: Option<RetentionLimit>,
 }
 
 #[derive(Args, Clone, Debug)]

@@ -35,7 +35,7 @@ pub use lsm::LsmArg;
 pub use mount::MountArgs;
 pub use options::{Expanded, expand};
 pub use passthrough::PassthroughArg;
-pub use quota::{Own, QuotaArgs, Whose};
+pub use quota::{LimitSubject, QuotaArgs, UserLimit};
 pub use size::Size;
 pub use takeover::TakeoverArg;
 pub use tree::VolumeTreeArgs;

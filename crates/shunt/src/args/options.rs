@@ -9,7 +9,7 @@ use super::foreign;
 use crate::error::{Result, usage};
 
 /// Options of the command that make no sense in fstab.
-const NOT_HERE: &[&str] = &["help", "version", "daemon", "background", "verbose"];
+const NOT_IN_FSTAB: &[&str] = &["help", "version", "daemon", "background", "verbose"];
 
 /// The result of expanding `-o` strings.
 #[derive(Debug, Default)]
@@ -28,7 +28,7 @@ pub fn expand(strings: &[String], mount: &mut MountOptions, command: &Command) -
     let mut expanded = Expanded::default();
     for string in strings {
         for option in mount.apply_str(string)? {
-            match foreign::settle(command.get_name(), &option)? {
+            match foreign::resolve(command.get_name(), &option)? {
                 Some(note) => expanded.notes.extend(note),
                 None => expanded.long.push(as_long_option(&option, command)?.into()),
             }
@@ -45,7 +45,7 @@ fn as_long_option(option: &str, command: &Command) -> Result<String> {
     let name = key.replace('_', "-");
     let known = command
         .get_arguments()
-        .filter(|arg| is_named(arg, &name) && !NOT_HERE.contains(&name.as_str()))
+        .filter(|arg| is_named(arg, &name) && !NOT_IN_FSTAB.contains(&name.as_str()))
         .map(|arg| arg.get_action().takes_values())
         .next();
     match (known, value) {

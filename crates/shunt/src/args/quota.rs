@@ -8,9 +8,9 @@ use super::size::Size;
 
 /// A limit, or none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Most<T>(pub Option<T>);
+pub struct OptionalLimit<T>(pub Option<T>);
 
-impl<T: FromStr<Err: std::fmt::Display>> FromStr for Most<T> {
+impl<T: FromStr<Err: std::fmt::Display>> FromStr for OptionalLimit<T> {
     type Err = String;
 
     fn from_str(word: &str) -> Result<Self, String> {
@@ -23,7 +23,7 @@ impl<T: FromStr<Err: std::fmt::Display>> FromStr for Most<T> {
 
 /// The user that a limit applies to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Whose {
+pub enum LimitSubject {
     /// Each user without a limit of their own.
     Each,
     /// This user.
@@ -32,25 +32,25 @@ pub enum Whose {
 
 /// A limit for a user; `None`: the user has no limit of their own and falls back to that of `each`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Own<T> {
-    pub whose: Whose,
-    pub most: Option<Most<T>>,
+pub struct UserLimit<T> {
+    pub subject: LimitSubject,
+    pub limit: Option<OptionalLimit<T>>,
 }
 
-impl<T: FromStr<Err: std::fmt::Display>> FromStr for Own<T> {
+impl<T: FromStr<Err: std::fmt::Display>> FromStr for UserLimit<T> {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
         let (whose, most) = text.split_once(':').ok_or("say UID:LIMIT")?;
         let whose = match whose {
-            "each" => Whose::Each,
-            user => {
-                Whose::User(user.parse().map_err(|_| format!("`{user}` is no number of a user, nor `each`"))?)
-            }
+            "each" => LimitSubject::Each,
+            user => LimitSubject::User(
+                user.parse().map_err(|_| format!("`{user}` is no number of a user, nor `each`"))?,
+            ),
         };
         match most {
-            "each" if whose != Whose::Each => Ok(Self { whose, most: None }),
-            most => Ok(Self { whose, most: Some(most.parse()?) }),
+            "each" if whose != LimitSubject::Each => Ok(Self { subject: whose, limit: None }),
+            most => Ok(Self { subject: whose, limit: Some(most.parse()?) }),
         }
     }
 }
@@ -59,20 +59,20 @@ impl<T: FromStr<Err: std::fmt::Display>> FromStr for Own<T> {
 pub struct QuotaArgs {
     /// Limit of the total size of the files of the volume: 500M, 20G, or `none`. A write above it fails with EDQUOT
     #[arg(long, value_name = "SIZE")]
-    pub quota: Option<Most<Size>>,
+    pub quota: Option<OptionalLimit<Size>>,
 
     /// Limit of the number of files, directories and other objects of the volume, or `none`
     #[arg(long, value_name = "COUNT")]
-    pub quota_objects: Option<Most<u64>>,
+    pub quota_objects: Option<OptionalLimit<u64>>,
 
     /// Limit like --quota for the files of a user, by its number in the volume: 1000:5G, 1000:none; `each:2G` for all users but 0
     /// that have no limit of their own, and 1000:each to return to that. May be repeated
     #[arg(long, value_name = "UID:SIZE")]
-    pub user_quota: Vec<Own<Size>>,
+    pub user_quota: Vec<UserLimit<Size>>,
 
     /// Limit like --quota-objects for a user. May be repeated
     #[arg(long, value_name = "UID:COUNT")]
-    pub user_quota_objects: Vec<Own<u64>>,
+    pub user_quota_objects: Vec<UserLimit<u64>>,
 }
 
 impl QuotaArgs {
@@ -91,12 +91,15 @@ mod tests {
 
     #[test]
     fn limits_of_users_are_read() {
-        let read = |text: &str| text.parse::<Own<Size>>().ok();
-        let user = |user, most| Some(Own { whose: Whose::User(user), most });
-        assert_eq!(read("1000:1K"), user(1000, Some(Most(Some(Size(1024))))));
-        assert_eq!(read("0:none"), user(0, Some(Most(None))));
+        let read = |text: &str| text.parse::<UserLimit<Size>>().ok();
+        let user = |user, most| Some(UserLimit { subject: LimitSubject::User(user), limit: most });
+        assert_eq!(read("1000:1K"), user(1000, Some(OptionalLimit(Some(Size(1024))))));
+        assert_eq!(read("0:none"), user(0, Some(OptionalLimit(None))));
         assert_eq!(read("7:each"), user(7, None));
-        assert_eq!(read("each:none"), Some(Own { whose: Whose::Each, most: Some(Most(None)) }));
+        assert_eq!(
+            read("each:none"),
+            Some(UserLimit { subject: LimitSubject::Each, limit: Some(OptionalLimit(None)) })
+        );
         for wrong in ["", "1G", "ada:1G", "-1:1G", "each:each", "1000:", "4294967296:1"] {
             assert_eq!(read(wrong), None, "{wrong}");
         }

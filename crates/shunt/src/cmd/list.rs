@@ -6,7 +6,7 @@ use shunt_fuse::mount::{MountInfo, fuse_mounts};
 
 use super::print;
 use crate::cli::ListArgs;
-use crate::control::{self, Answer};
+use crate::control::{self, QueryResult};
 use crate::error::{Result, failed};
 use crate::own_mounts;
 use crate::report::Entry;
@@ -33,19 +33,19 @@ fn entries() -> Result<Vec<Entry>> {
         .iter()
         .map(|info| control::Mount { dev: info.dev, owner: own_mounts::owner(info).unwrap_or(u32::MAX) })
         .collect();
-    let answers = control::survey(&asked);
+    let answers = control::query_all(&asked);
     Ok(mounts.iter().zip(answers).map(|(info, answer)| entry(info, answer)).collect())
 }
 
-fn entry(info: &MountInfo, answer: Answer) -> Entry {
+fn entry(info: &MountInfo, answer: QueryResult) -> Entry {
     let entry = from_table(info, own_mounts::kind(info).unwrap_or_default());
     match answer {
-        Answer::Nobody => entry,
+        QueryResult::Nobody => entry,
         // Mount point (a mount can be moved), source and kind come from the kernel's table, which is authoritative.
-        Answer::Hello(hello) => {
+        QueryResult::Hello(hello) => {
             Entry { mountpoint: entry.mountpoint, source: entry.source, kind: entry.kind, ..hello.entry }
         }
-        Answer::Silent(pid, error) => {
+        QueryResult::Silent(pid, error) => {
             let line = format!("the daemon of {} does not answer: {error}", entry.mountpoint);
             let _ = writeln!(io::stderr(), "shunt: {}", printable(&line));
             Entry { pid: pid.map(|pid| pid.as_raw_nonzero().get() as u32), ..entry }

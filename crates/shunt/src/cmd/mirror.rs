@@ -17,7 +17,7 @@ use crate::cli::MirrorArgs;
 use crate::daemon;
 use crate::error::{Code, Failure, Result, failed};
 use crate::report::Watch;
-use crate::serve::{self, Held, Service};
+use crate::serve::{self, FsStatus, Service};
 
 mod extension;
 mod virtiofs;
@@ -33,7 +33,7 @@ pub fn run(args: &MirrorArgs, argv: &[OsString]) -> Result<ExitCode> {
             None => take_over(args, hand_over),
         }));
     }
-    super::serve_as_told(&args.mount, argv, 2, || serve(args, argv))
+    super::serve_by_mode(&args.mount, argv, 2, || serve(args, argv))
 }
 
 /// Opens the source, mounts it, and serves.
@@ -120,7 +120,7 @@ fn service(args: &MirrorArgs, mirror: Mirror, source: PathBuf) -> Service<Mirror
         tuning: BdiTuning::default(),
         block: None,
         lock_in: None,
-        held,
+        status: fs_status,
         mounted: None,
         reload: None,
         online: None,
@@ -142,7 +142,7 @@ pub(super) fn options(args: &MirrorArgs) -> Result<MirrorOptions> {
             CacheArg::None => CacheMode::None,
         },
         read_only: mount.is_read_only(),
-        read_times: ReadTimes { atime: mount.atime_said(), nodiratime: mount.is_nodiratime() },
+        read_times: ReadTimes { atime: mount.explicit_atime(), nodiratime: mount.is_nodiratime() },
         uid_map,
         gid_map,
         max_inodes: args.max_inodes,
@@ -166,7 +166,7 @@ pub(super) fn explain(error: MirrorError) -> Failure {
     Failure::new(code, format_args!("cannot mirror {error}"))
 }
 
-pub(super) fn held(mirror: &Mirror) -> Held {
+pub(super) fn fs_status(mirror: &Mirror) -> FsStatus {
     let memory = mirror.memory();
     let watch = mirror.caching().watcher.zip(mirror.heard());
     let watch = watch.map(|(by, heard)| Watch {
@@ -174,5 +174,5 @@ pub(super) fn held(mirror: &Mirror) -> Held {
         events: heard.events,
         overflows: heard.overflows,
     });
-    Held { nodes: memory.nodes, bytes: Some(memory.node_bytes), watch, ..Held::default() }
+    FsStatus { nodes: memory.nodes, bytes: Some(memory.node_bytes), watch, ..FsStatus::default() }
 }

@@ -48,15 +48,15 @@ pub fn run(command: Command, argv: &[OsString]) -> Result<ExitCode> {
 
 /// Serves in this process, or with `--daemon` in a background process that this one starts. The first `words` of `argv` are the
 /// program and the command.
-fn serve_as_told(
+fn serve_by_mode(
     mount: &MountArgs,
     argv: &[OsString],
     words: usize,
     serve: impl FnOnce() -> Result<()>,
 ) -> Result<ExitCode> {
     if mount.background {
-        inherited::give_up();
-        inherited::give_up_rank();
+        inherited::reset();
+        inherited::reset_priority();
         return Ok(daemon::run(&mount.log, serve));
     }
     if mount.daemon {
@@ -66,7 +66,7 @@ fn serve_as_told(
             let _ = writeln!(io::stderr(), "shunt: {failure}");
         }
     } else {
-        inherited::give_up();
+        inherited::reset();
         log::start(&mount.log)?;
         serve()?;
     }

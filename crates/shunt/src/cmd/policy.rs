@@ -14,17 +14,17 @@ use shunt_fuse::guardian::HandOver;
 use shunt_fuse::mount::MountPoint;
 use shunt_fuse::mount::bdi::BdiTuning;
 use shunt_mirror::MirrorOptions;
-use shunt_policy::{Content, Op, Policy, Somebody};
+use shunt_policy::{Content, KnownCaller, Op, Policy};
 use shunt_policyfs::{AuditLog, KernelEnforcer, PolicyFs};
 
 use self::file::PolicyFile;
-use self::follow::Followed;
+use self::follow::WatchedPolicy;
 use self::origin::Origin;
 use super::mirror;
 use crate::args::LsmArg;
 use crate::cli::{ExplainArgs, MirrorArgs, PolicyCommand};
 use crate::error::{Code, Failure, Result, failed};
-use crate::serve::{self, Held, Service};
+use crate::serve::{self, FsStatus, Service};
 
 /// The reason why a mount with a policy may end with its daemon: what the kernel has cached is safe only while its programs
 /// check.
@@ -53,7 +53,7 @@ impl Content for Bytes {
 fn explain(args: &ExplainArgs) -> Result<()> {
     let policy = read(&args.file)?;
     let op = Op::named(&args.op).ok_or_else(|| {
-        let names: Vec<&str> = Op::NAMED.iter().map(|(name, _)| *name).collect();
+        let names: Vec<&str> = Op::KEYWORDS.iter().map(|(name, _)| *name).collect();
         let message = format!("there is no operation {}; there are lookup, {}", args.op, names.join(", "));
         Failure::new(Code::Usage, message)
     })?;
@@ -62,7 +62,7 @@ fn explain(args: &ExplainArgs) -> Result<()> {
         Some(path) => fs::read(path).map_err(|error| failed(format_args!("{}: {error}", path.display())))?,
     };
     let somebody =
-        Somebody::new(args.uid, args.gid.unwrap_or(args.uid)).with_groups(Some(args.group.clone()));
+        KnownCaller::new(args.uid, args.gid.unwrap_or(args.uid)).with_groups(Some(args.group.clone()));
     let somebody = match &args.exe {
         None => somebody,
         Some(program) => somebody.with_program(program),
@@ -140,7 +140,7 @@ fn service(
     text: String,
 ) -> Result<Service<PolicyFs>> {
     let place = Arc::new(OnceLock::new());
-    let followed = Arc::new(Followed::new(policed.clone(), file, source.clone()));
+    let followed = Arc::new(WatchedPolicy::new(policed.clone(), file, source.clone()));
     let reload = {
         let (policed, place, followed) = (policed.clone(), place.clone(), followed.clone());
         Arc::new(move || {
@@ -170,10 +170,10 @@ fn service(
         passthrough_off: mirror::passthrough_off(args),
         tuning: BdiTuning::default(),
         lock_in: None,
-        held: |policed: &PolicyFs| Held {
+        status: |policed: &PolicyFs| FsStatus {
             grafts: policed.grafts(),
             rules: Some(policed.checks()),
-            ..mirror::held(policed.mirror())
+            ..mirror::fs_status(policed.mirror())
         },
         mounted: Some(mounted),
         reload: Some(reload),

@@ -15,7 +15,7 @@ pub fn run(args: &StatArgs) -> Result<()> {
     let dirs = own_mounts::owner(&info).map(SocketDir::of).unwrap_or_default();
     let silent = |error| failed(format_args!("the daemon of {path} does not answer: {error}"));
     let name = SocketName::of(&mount);
-    let ask = || control::ask(&dirs, &name, || !mount.is_mounted(), |peer| peer.stat());
+    let ask = || control::request(&dirs, &name, || !mount.is_mounted(), |peer| peer.stat());
     let nobody = || {
         failed(format_args!(
             "no daemon of this user serves {path}: ask as the user who mounted it, or remove a dead mount with \

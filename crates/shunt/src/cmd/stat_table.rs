@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::report::{Answers, Extension, Stat};
+use crate::report::{Extension, OpcodeCounts, Stat};
 use crate::text::{Align, Table, bytes, micros, printable, uptime};
 
 /// Frequent operations, which are listed when none of them reached the daemon.
@@ -118,7 +118,7 @@ fn in_kernel(extension: &Extension) -> String {
     let mut counts: Vec<_> = counts.iter().filter(|(_, answers)| answers.answered > 0).collect();
     counts.sort_by_key(|(_, answers)| std::cmp::Reverse(answers.answered));
     text.push_str(if counts.is_empty() { ", answered nothing yet" } else { ", answered" });
-    for (name, Answers { answered, passed, refused }) in counts {
+    for (name, OpcodeCounts { answered, passed, refused }) in counts {
         let _ = write!(text, " {name} {answered} of {}", answered + passed + refused);
     }
     text

@@ -14,8 +14,8 @@ use crate::error::{Code, Failure, Result};
 use crate::{grafts, mount_users, own_mounts};
 
 /// Attempts to unmount a mount whose grafts were mounted again, or whose daemon just accessed one; and the pause between them.
-const TRIES: u32 = 25;
-const PAUSE: Duration = Duration::from_millis(20);
+const MAX_UNMOUNT_ATTEMPTS: u32 = 25;
+const UNMOUNT_RETRY_DELAY: Duration = Duration::from_millis(20);
 
 pub fn run(args: &UmountArgs) -> Result<()> {
     let mut first = None;
@@ -40,7 +40,7 @@ fn one(path: &Path, args: &UmountArgs) -> Result<()> {
     let stat = peer.as_ref().filter(|_| is_mine).and_then(|peer| peer.stat().ok());
     let grafts = stat.map_or_else(Vec::new, |stat| stat.grafts);
     let daemon = peer.map(Daemon::new);
-    take_away(&mount, &grafts, args, daemon.is_some())
+    unmount(&mount, &grafts, args, daemon.is_some())
         .map_err(|failure| not_permitted(&mount, &info).unwrap_or(failure))?;
     match daemon {
         // A lazily unmounted file system may stay in use for hours.
@@ -50,21 +50,21 @@ fn one(path: &Path, args: &UmountArgs) -> Result<()> {
     }
 }
 
-fn take_away(mount: &MountPoint, grafts: &[PathBuf], args: &UmountArgs, served: bool) -> Result<()> {
+fn unmount(mount: &MountPoint, grafts: &[PathBuf], args: &UmountArgs, served: bool) -> Result<()> {
     let how = match (args.force, args.lazy) {
         (true, _) => Unmount::Force,
         (false, true) => Unmount::Lazy,
         (false, false) => Unmount::Normal,
     };
     // The daemon mounts grafts again, possibly in between.
-    for _ in 0..TRIES {
+    for _ in 0..MAX_UNMOUNT_ATTEMPTS {
         if how == Unmount::Normal && !grafts.is_empty() {
-            grafts::take_away(mount, grafts);
+            grafts::unmount(mount, grafts);
         }
         match mount.unmount(how) {
             // A mount whose connection is aborted, or whose daemon is gone, is of no use: detach it.
             Err(MountError::Busy(_)) if args.force || !served => return Ok(mount.unmount(Unmount::Lazy)?),
-            Err(MountError::Busy(_)) if !grafts.is_empty() => std::thread::sleep(PAUSE),
+            Err(MountError::Busy(_)) if !grafts.is_empty() => std::thread::sleep(UNMOUNT_RETRY_DELAY),
             Err(MountError::Busy(_)) => break,
             done => return Ok(done?),
         }
@@ -134,7 +134,7 @@ impl<'a> Daemon<'a> {
     fn ended(&self, time: Duration) -> bool {
         let Some(pidfd) = &self.pidfd else {
             // A daemon in another PID namespace has no pidfd; its socket disappears when it exits.
-            let gone = !self.peer.is_there();
+            let gone = !self.peer.is_alive();
             if !gone {
                 std::thread::sleep(time.min(Duration::from_millis(50)));
             }

@@ -15,7 +15,7 @@ use crate::report::{Stat, Upgraded};
 /// The new program has ten seconds to take over, and so has the old one if the new one fails.
 const UPGRADE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Polling interval.
-const LOOK: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 pub fn run(args: &UpgradeArgs) -> Result<()> {
     let path = args.mountpoint.display();
@@ -96,7 +96,7 @@ fn wait(before: &Stat, now: impl Fn() -> Option<Stat>) -> Option<Stat> {
     while Instant::now() < end {
         match now() {
             Some(stat) if stat.takeovers > before.takeovers => return Some(stat),
-            _ => thread::sleep(LOOK),
+            _ => thread::sleep(POLL_INTERVAL),
         }
     }
     None

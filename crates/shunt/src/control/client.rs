@@ -14,15 +14,15 @@ use super::volume::VolumeAsk;
 use crate::report::Stat;
 
 /// Timeout of connecting. A daemon that takes longer is stopped or stuck, or its backlog was filled on purpose.
-const TO_CONNECT: Duration = Duration::from_secs(1);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// Timeout of a reply. A daemon that takes longer is stopped or stuck.
-const TO_ANSWER: Duration = Duration::from_secs(5);
+const REPLY_TIMEOUT: Duration = Duration::from_secs(5);
 /// Timeout of an upgrade request: the daemon tries the other program first.
-const TO_UPGRADE: Duration = Duration::from_secs(15);
+const UPGRADE_TIMEOUT: Duration = Duration::from_secs(15);
 /// Timeout of a takeover, during which no daemon listens: it takes some milliseconds, and less than this on a busy machine.
-const TO_TAKE_OVER: Duration = Duration::from_secs(2);
+const TAKEOVER_TIMEOUT: Duration = Duration::from_secs(2);
 /// Polling interval for the next daemon.
-const LOOK: Duration = Duration::from_millis(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// A daemon that listens on a control socket.
 #[derive(Debug)]
@@ -34,19 +34,19 @@ pub struct Peer<'a> {
 }
 
 /// The result of connecting to a socket.
-pub(super) enum Knock<'a> {
-    There(Peer<'a>),
+pub(super) enum ConnectOutcome<'a> {
+    Alive(Peer<'a>),
     /// The daemon died. Another one may put its own socket in this place at any moment.
     Dead,
     Silent(io::Error),
 }
 
 impl<'a> Peer<'a> {
-    pub(super) fn knock(dir: &'a SocketDir, name: SocketName, deadline: Instant) -> Knock<'a> {
+    pub(super) fn connect(dir: &'a SocketDir, name: SocketName, deadline: Instant) -> ConnectOutcome<'a> {
         match Stream::connect(dir, &name, deadline) {
-            Ok(stream) => Knock::There(Peer { dir, name, pid: stream.pid }),
-            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Knock::Dead,
-            Err(error) => Knock::Silent(error),
+            Ok(stream) => ConnectOutcome::Alive(Peer { dir, name, pid: stream.pid }),
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => ConnectOutcome::Dead,
+            Err(error) => ConnectOutcome::Silent(error),
         }
     }
 
@@ -55,7 +55,7 @@ impl<'a> Peer<'a> {
     /// # Errors
     /// It does not reply in time, or not in this version of the protocol.
     pub fn hello(&self, deadline: Instant) -> io::Result<Hello> {
-        let mut hello: Hello = self.ask(&Ask::Hello, deadline)?;
+        let mut hello: Hello = self.request(&Ask::Hello, deadline)?;
         // The PID according to the kernel, in this process's own PID namespace.
         hello.entry.pid = self.pid.map(|pid| pid.as_raw_nonzero().get() as u32);
         Ok(hello)
@@ -66,7 +66,7 @@ impl<'a> Peer<'a> {
     /// # Errors
     /// It does not reply within five seconds, or not in this version of the protocol.
     pub fn stat(&self) -> io::Result<Stat> {
-        self.ask(&Ask::Stat, Instant::now() + TO_ANSWER)
+        self.request(&Ask::Stat, Instant::now() + REPLY_TIMEOUT)
     }
 
     /// Has it connect to the volume's store, or disconnect from it.
@@ -74,15 +74,15 @@ impl<'a> Peer<'a> {
     /// # Errors
     /// It serves no volume, or does not reply within five seconds.
     pub fn set_online(&self, online: bool) -> io::Result<()> {
-        self.ask(&Ask::Online(online), Instant::now() + TO_ANSWER)
+        self.request(&Ask::Online(online), Instant::now() + REPLY_TIMEOUT)
     }
 
     /// Sends a request about a volume.
     ///
     /// # Errors
     /// It serves no volume, does not reply in time, or the request fails.
-    pub fn ask_volume<T: DeserializeOwned>(&self, ask: &VolumeAsk, at_most: Duration) -> io::Result<T> {
-        self.ask(&Ask::Volume(ask.clone()), Instant::now() + at_most)
+    pub fn request_volume<T: DeserializeOwned>(&self, ask: &VolumeAsk, at_most: Duration) -> io::Result<T> {
+        self.request(&Ask::Volume(ask.clone()), Instant::now() + at_most)
     }
 
     /// Asks it to hand over to another program; returns when it is about to.
@@ -90,28 +90,28 @@ impl<'a> Peer<'a> {
     /// # Errors
     /// It refuses, or does not reply within 15 seconds.
     pub fn upgrade(&self, binary: &Path) -> io::Result<()> {
-        self.ask(&Ask::Upgrade { binary: binary.to_owned() }, Instant::now() + TO_UPGRADE)
+        self.request(&Ask::Upgrade { binary: binary.to_owned() }, Instant::now() + UPGRADE_TIMEOUT)
     }
 
     /// Reports whether a daemon still listens. Takes a second at most.
-    pub fn is_there(&self) -> bool {
-        match Stream::connect(self.dir, &self.name, Instant::now() + TO_CONNECT) {
+    pub fn is_alive(&self) -> bool {
+        match Stream::connect(self.dir, &self.name, Instant::now() + CONNECT_TIMEOUT) {
             Ok(_) => true,
             Err(error) => error.kind() == io::ErrorKind::TimedOut,
         }
     }
 
-    fn ask<T: DeserializeOwned>(&self, ask: &Ask, deadline: Instant) -> io::Result<T> {
-        let mut stream = Stream::connect(self.dir, &self.name, deadline).map_err(|e| self.stuck(e))?;
+    fn request<T: DeserializeOwned>(&self, ask: &Ask, deadline: Instant) -> io::Result<T> {
+        let mut stream = Stream::connect(self.dir, &self.name, deadline).map_err(|e| self.with_pid(e))?;
         let reply = proto::write_request(&mut stream, ask).and_then(|()| proto::read_reply(&mut stream));
-        match reply.map_err(|error| self.stuck(error))? {
+        match reply.map_err(|error| self.with_pid(error))? {
             Reply::Ok(value) => Ok(serde_json::from_value(value)?),
             Reply::Error(refusal) => Err(io::Error::other(refusal.message)),
         }
     }
 
     /// Adds the process at fault to a timeout.
-    fn stuck(&self, error: io::Error) -> io::Error {
+    fn with_pid(&self, error: io::Error) -> io::Error {
         match self.pid {
             Some(pid) if error.kind() == io::ErrorKind::TimedOut => io::Error::new(
                 io::ErrorKind::TimedOut,
@@ -130,11 +130,11 @@ impl<'a> Peer<'a> {
 pub fn find<'a>(dirs: &'a [SocketDir], name: &SocketName) -> io::Result<Option<Peer<'a>>> {
     let mut trouble = None;
     for dir in dirs {
-        match Peer::knock(dir, name.clone(), Instant::now() + TO_CONNECT) {
-            Knock::There(peer) => return Ok(Some(peer)),
-            Knock::Dead => {}
-            Knock::Silent(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Knock::Silent(error) => trouble = Some(error),
+        match Peer::connect(dir, name.clone(), Instant::now() + CONNECT_TIMEOUT) {
+            ConnectOutcome::Alive(peer) => return Ok(Some(peer)),
+            ConnectOutcome::Dead => {}
+            ConnectOutcome::Silent(error) if error.kind() == io::ErrorKind::NotFound => {}
+            ConnectOutcome::Silent(error) => trouble = Some(error),
         }
     }
     trouble.map_or(Ok(None), Err)
@@ -145,19 +145,19 @@ pub fn find<'a>(dirs: &'a [SocketDir], name: &SocketName) -> io::Result<Option<P
 ///
 /// # Errors
 /// The errors of [`find`] and of the request.
-pub fn ask<T>(
+pub fn request<T>(
     dirs: &[SocketDir],
     name: &SocketName,
     is_over: impl Fn() -> bool,
     question: impl Fn(&Peer<'_>) -> io::Result<T>,
 ) -> io::Result<Option<T>> {
-    let end = Instant::now() + TO_TAKE_OVER;
+    let end = Instant::now() + TAKEOVER_TIMEOUT;
     loop {
         match find(dirs, name)?.map(|peer| question(&peer)) {
             Some(Ok(answer)) => return Ok(Some(answer)),
             Some(Err(error)) if !is_cut_short(&error) => return Err(error),
             none if dirs.is_empty() || Instant::now() > end || is_over() => return none.transpose(),
-            _ => std::thread::sleep(LOOK),
+            _ => std::thread::sleep(POLL_INTERVAL),
         }
     }
 }
@@ -209,8 +209,8 @@ pub(super) mod tests {
         SocketName::recognise(text.as_ref()).unwrap()
     }
 
-    fn soon() -> Instant {
-        Instant::now() + TO_ANSWER
+    fn reply_deadline() -> Instant {
+        Instant::now() + REPLY_TIMEOUT
     }
 
     #[test]
@@ -221,8 +221,8 @@ pub(super) mod tests {
         let control = serve_in(SocketDir::of_test(temp.path()), name.clone(), Arc::new(Fixed)).unwrap();
 
         let peer = find(&dirs, &name).unwrap().unwrap();
-        assert_eq!(peer.hello(soon()).unwrap().entry.mountpoint, "/m");
-        assert_eq!(peer.hello(soon()).unwrap().entry.pid, Some(std::process::id()));
+        assert_eq!(peer.hello(reply_deadline()).unwrap().entry.mountpoint, "/m");
+        assert_eq!(peer.hello(reply_deadline()).unwrap().entry.pid, Some(std::process::id()));
         assert_eq!(peer.stat().unwrap(), Fixed.stat());
         peer.upgrade(Path::new("/good")).unwrap();
         assert_eq!(peer.upgrade(Path::new("/other")).unwrap_err().to_string(), "bad");
@@ -241,13 +241,13 @@ pub(super) mod tests {
         let next = std::thread::spawn({
             let (dir, name) = (SocketDir::of_test(temp.path()), name.clone());
             move || {
-                std::thread::sleep(10 * LOOK);
+                std::thread::sleep(10 * POLL_INTERVAL);
                 serve_in(dir, name, Arc::new(Fixed)).unwrap()
             }
         });
-        assert_eq!(ask(&dirs, &name, || false, |peer| peer.stat()).unwrap(), Some(Fixed.stat()));
+        assert_eq!(request(&dirs, &name, || false, |peer| peer.stat()).unwrap(), Some(Fixed.stat()));
         drop(next.join().unwrap());
-        assert_eq!(ask(&dirs, &name, || true, |peer| peer.stat()).unwrap(), None);
+        assert_eq!(request(&dirs, &name, || true, |peer| peer.stat()).unwrap(), None);
     }
 
     #[test]
@@ -261,7 +261,7 @@ pub(super) mod tests {
             asked.set(asked.get() + 1);
             if asked.get() == 1 { Err(io::ErrorKind::UnexpectedEof.into()) } else { peer.stat() }
         };
-        assert_eq!(ask(&dirs, &name, || false, question).unwrap(), Some(Fixed.stat()));
+        assert_eq!(request(&dirs, &name, || false, question).unwrap(), Some(Fixed.stat()));
         assert_eq!(asked.get(), 2);
     }
 
@@ -272,7 +272,7 @@ pub(super) mod tests {
         let name = name("0:1-3.sock");
         let _control = serve_in(SocketDir::of_test(temp.path()), name.clone(), Arc::new(Fixed)).unwrap();
         for nonsense in [&b"\n"[..], b"{\"v\":9}\n", &[0; 9000], b""] {
-            let mut stream = Stream::connect(&dirs[0], &name, soon()).unwrap();
+            let mut stream = Stream::connect(&dirs[0], &name, reply_deadline()).unwrap();
             let _ = stream.write_all(nonsense);
             let _ = stream.end();
             let mut reply = Vec::new();
@@ -289,7 +289,7 @@ pub(super) mod tests {
         let begun = Instant::now();
         let error = find(&dirs, &name("0:1-5.sock")).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
-        assert!(begun.elapsed() < 3 * TO_CONNECT, "{:?}", begun.elapsed());
+        assert!(begun.elapsed() < 3 * CONNECT_TIMEOUT, "{:?}", begun.elapsed());
     }
 
     #[test]

@@ -9,9 +9,9 @@ mod server;
 mod stream;
 mod volume;
 
-pub use client::{Peer, ask, find};
+pub use client::{Peer, find, request};
 pub use dir::{SocketDir, SocketName};
 pub use proto::Hello;
-pub use query_all::{Answer, Mount, survey};
+pub use query_all::{Mount, QueryResult, query_all};
 pub use server::{Control, Provider, serve};
 pub use volume::VolumeAsk;

@@ -13,9 +13,9 @@ use crate::report::Entry;
 /// The version of the protocol. A daemon may be older or newer than the command that queries it.
 pub const VERSION: u32 = 1;
 /// Limit of a request, in bytes: the longest path fits, with all JSON escapes.
-pub const MAX_REQUEST: u64 = 32 << 10;
+pub const MAX_REQUEST_BYTES: u64 = 32 << 10;
 /// Limit of a reply, in bytes.
-pub const MAX_REPLY: u64 = 4 << 20;
+pub const MAX_REPLY_BYTES: u64 = 4 << 20;
 
 /// A request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -87,8 +87,8 @@ impl Reply {
 
 /// Reads a request. The outer error is the connection's, the inner one is the reply to an invalid request.
 pub fn read_request(stream: impl Read) -> io::Result<Result<Ask, Reply>> {
-    let Some(line) = read_line(stream, MAX_REQUEST)? else {
-        return Ok(Err(Reply::error("malformed", format_args!("no line within {MAX_REQUEST} bytes"))));
+    let Some(line) = read_line(stream, MAX_REQUEST_BYTES)? else {
+        return Ok(Err(Reply::error("malformed", format_args!("no line within {MAX_REQUEST_BYTES} bytes"))));
     };
     // The version is parsed first: another version may have other requests.
     #[derive(Deserialize)]
@@ -115,7 +115,7 @@ pub fn write_request(stream: impl Write, ask: &Ask) -> io::Result<()> {
 /// Reads a reply.
 pub fn read_reply(stream: impl Read) -> io::Result<Reply> {
     let no_end = || io::Error::new(io::ErrorKind::UnexpectedEof, "the reply has no end");
-    let line = read_line(stream, MAX_REPLY)?.ok_or_else(no_end)?;
+    let line = read_line(stream, MAX_REPLY_BYTES)?.ok_or_else(no_end)?;
     let Versioned { v, reply } = serde_json::from_slice(&line)?;
     // A daemon of another version reports that in this form too.
     match reply {

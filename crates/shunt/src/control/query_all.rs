@@ -10,18 +10,18 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, geteuid};
 use shunt_fuse::mount::Dev;
 
-use super::client::{Knock, Peer};
+use super::client::{ConnectOutcome, Peer};
 use super::dir::{SocketDir, SocketName};
 use super::proto::Hello;
 
 /// Deadline of all replies.
-const TOTAL: Duration = Duration::from_secs(2);
+const TOTAL_TIMEOUT: Duration = Duration::from_secs(2);
 /// Timeout of a single daemon.
-const EACH: Duration = Duration::from_secs(1);
+const REPLY_TIMEOUT: Duration = Duration::from_secs(1);
 /// Time limit of removing the sockets of dead daemons.
-const TIDYING: Duration = Duration::from_millis(200);
+const CLEANUP_TIMEOUT: Duration = Duration::from_millis(200);
 /// Daemons queried concurrently.
-const AT_ONCE: usize = 64;
+const MAX_CONCURRENT_QUERIES: usize = 64;
 
 /// A mount according to the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -34,7 +34,7 @@ pub struct Mount {
 
 /// The result of a query.
 #[derive(Debug)]
-pub enum Answer {
+pub enum QueryResult {
     /// No daemon that this user may query.
     Nobody,
     /// A daemon that does not reply.
@@ -44,33 +44,33 @@ pub enum Answer {
 }
 
 /// Queries the daemons of all these mounts, for two seconds in total. The replies are in the order of the mounts.
-pub fn survey(mounts: &[Mount]) -> Vec<Answer> {
+pub fn query_all(mounts: &[Mount]) -> Vec<QueryResult> {
     let owners: BTreeSet<u32> = mounts.iter().map(|mount| mount.owner).chain([geteuid().as_raw()]).collect();
-    survey_in(&owners.into_iter().map(|owner| (owner, SocketDir::of(owner))).collect(), mounts)
+    query_all_in(&owners.into_iter().map(|owner| (owner, SocketDir::of(owner))).collect(), mounts)
 }
 
-/// Implements [`survey`], in these directories by owner.
-fn survey_in(dirs: &BTreeMap<u32, Vec<SocketDir>>, mounts: &[Mount]) -> Vec<Answer> {
-    let deadline = Instant::now() + TOTAL;
+/// Implements [`query_all`], in these directories by owner.
+fn query_all_in(dirs: &BTreeMap<u32, Vec<SocketDir>>, mounts: &[Mount]) -> Vec<QueryResult> {
+    let deadline = Instant::now() + TOTAL_TIMEOUT;
     let sockets = sockets(dirs, mounts);
     let next = AtomicUsize::new(0);
-    let answers: Vec<_> = mounts.iter().map(|_| Mutex::new(Answer::Nobody)).collect();
+    let answers: Vec<_> = mounts.iter().map(|_| Mutex::new(QueryResult::Nobody)).collect();
     let work = || {
         loop {
             let at = next.fetch_add(1, Ordering::Relaxed);
             let (Some(mount), Some(place)) = (mounts.get(at), answers.get(at)) else { return };
-            let answer = ask(sockets.get(mount).map_or(&[], Vec::as_slice), deadline);
+            let answer = query(sockets.get(mount).map_or(&[], Vec::as_slice), deadline);
             *place.lock().unwrap_or_else(PoisonError::into_inner) = answer;
         }
     };
     thread::scope(|scope| {
-        for _ in 1..mounts.len().min(AT_ONCE) {
+        for _ in 1..mounts.len().min(MAX_CONCURRENT_QUERIES) {
             // With fewer threads it only takes longer.
             let _ = thread::Builder::new().stack_size(256 << 10).spawn_scoped(scope, work);
         }
         work();
     });
-    answers.into_iter().map(|answer| answer.into_inner().unwrap_or(Answer::Nobody)).collect()
+    answers.into_iter().map(|answer| answer.into_inner().unwrap_or(QueryResult::Nobody)).collect()
 }
 
 type Sockets<'a> = HashMap<Mount, Vec<(&'a SocketDir, SocketName)>>;
@@ -80,7 +80,7 @@ type Sockets<'a> = HashMap<Mount, Vec<(&'a SocketDir, SocketName)>>;
 fn sockets<'a>(dirs: &'a BTreeMap<u32, Vec<SocketDir>>, mounts: &[Mount]) -> Sockets<'a> {
     let by_device: HashMap<(u32, String), Mount> =
         mounts.iter().map(|mount| ((mount.owner, mount.dev.to_string()), *mount)).collect();
-    let tidy_until = Instant::now() + TIDYING;
+    let tidy_until = Instant::now() + CLEANUP_TIMEOUT;
     let mut sockets = Sockets::new();
     for dir in dirs.values().flatten() {
         for name in dir.names() {
@@ -88,7 +88,7 @@ fn sockets<'a>(dirs: &'a BTreeMap<u32, Vec<SocketDir>>, mounts: &[Mount]) -> Soc
                 Some(mount) => sockets.entry(*mount).or_default().push((dir, name)),
                 // The mount is not visible here, or its daemon died without a successor: then it is gone.
                 None if dir.owner == geteuid().as_raw() => {
-                    if let Knock::Dead = Peer::knock(dir, name.clone(), tidy_until) {
+                    if let ConnectOutcome::Dead = Peer::connect(dir, name.clone(), tidy_until) {
                         dir.remove(name.as_str());
                     }
                 }
@@ -100,17 +100,17 @@ fn sockets<'a>(dirs: &'a BTreeMap<u32, Vec<SocketDir>>, mounts: &[Mount]) -> Soc
 }
 
 /// Queries the first live daemon; another mount may have had the device number before.
-fn ask(sockets: &[(&SocketDir, SocketName)], deadline: Instant) -> Answer {
-    let mut answer = Answer::Nobody;
+fn query(sockets: &[(&SocketDir, SocketName)], deadline: Instant) -> QueryResult {
+    let mut answer = QueryResult::Nobody;
     for (dir, name) in sockets {
-        let until = deadline.min(Instant::now() + EACH);
-        match Peer::knock(dir, name.clone(), until) {
-            Knock::There(peer) => match peer.hello(until) {
-                Ok(hello) => return Answer::Hello(Box::new(hello)),
-                Err(error) => answer = Answer::Silent(peer.pid, error),
+        let until = deadline.min(Instant::now() + REPLY_TIMEOUT);
+        match Peer::connect(dir, name.clone(), until) {
+            ConnectOutcome::Alive(peer) => match peer.hello(until) {
+                Ok(hello) => return QueryResult::Hello(Box::new(hello)),
+                Err(error) => answer = QueryResult::Silent(peer.pid, error),
             },
-            Knock::Dead => {}
-            Knock::Silent(error) => answer = Answer::Silent(None, error),
+            ConnectOutcome::Dead => {}
+            ConnectOutcome::Silent(error) => answer = QueryResult::Silent(None, error),
         }
     }
     answer
@@ -147,13 +147,13 @@ mod tests {
         let mut mounts = vec![mount(1000, me), mount(1001, me), mount(1000, me + 1)];
         mounts.extend((0..100).map(|minor| mount(minor, me)));
         let begun = Instant::now();
-        let answers = survey_in(&dirs(temp.path()), &mounts);
-        assert!(begun.elapsed() < TOTAL + EACH, "{:?}", begun.elapsed());
-        assert!(matches!(&answers[0], Answer::Hello(hello) if hello.entry.mountpoint == "/m"));
-        assert!(matches!(answers[1], Answer::Nobody));
+        let answers = query_all_in(&dirs(temp.path()), &mounts);
+        assert!(begun.elapsed() < TOTAL_TIMEOUT + REPLY_TIMEOUT, "{:?}", begun.elapsed());
+        assert!(matches!(&answers[0], QueryResult::Hello(hello) if hello.entry.mountpoint == "/m"));
+        assert!(matches!(answers[1], QueryResult::Nobody));
         // The socket belongs to another user than the mount.
-        assert!(matches!(answers[2], Answer::Nobody));
-        assert!(answers[3..].iter().all(|answer| matches!(answer, Answer::Silent(..))));
+        assert!(matches!(answers[2], QueryResult::Nobody));
+        assert!(answers[3..].iter().all(|answer| matches!(answer, QueryResult::Silent(..))));
     }
 
     #[test]
@@ -161,7 +161,7 @@ mod tests {
         let temp = tempfile::tempdir().unwrap();
         drop(UnixListener::bind(temp.path().join("0:1-4.sock")).unwrap());
         std::fs::write(temp.path().join("note.txt"), "not ours").unwrap();
-        assert!(survey_in(&dirs(temp.path()), &[]).is_empty());
+        assert!(query_all_in(&dirs(temp.path()), &[]).is_empty());
         assert!(!temp.path().join("0:1-4.sock").exists());
         assert!(temp.path().join("note.txt").exists());
     }

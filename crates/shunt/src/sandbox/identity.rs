@@ -7,19 +7,19 @@ use rustix::thread::CapabilitySet;
 
 /// The first of the user ids that are assigned to nobody: the ranges that systemd gives to containers end just before. Each
 /// daemon's id depends on its process id, so that no daemon can signal or trace another.
-const FIRST: u32 = 0x7000_0000;
+const FIRST_UID: u32 = 0x7000_0000;
 
 /// `RLIMIT_NICE`, which lets threads raise their priority without privilege, as those of rings that are started later do.
-const PRECEDENCE: u64 = 30;
+const NICE_LIMIT: u64 = 30;
 
 /// The capability kept for passthrough: the kernel checks it for each file.
-pub const PASSING_THROUGH: CapabilitySet = CapabilitySet::SYS_ADMIN;
+pub const PASSTHROUGH_CAPABILITIES: CapabilitySet = CapabilitySet::SYS_ADMIN;
 
 /// The capabilities kept for the cache of a volume: its files may belong to other users, and use passthrough.
-pub const KEEPING_VOLUMES: CapabilitySet = CapabilitySet::SYS_ADMIN.union(OF_STORES);
+pub const VOLUME_CAPABILITIES: CapabilitySet = CapabilitySet::SYS_ADMIN.union(STORE_CAPABILITIES);
 
 /// The capabilities kept for serving the stores of a volume to other machines.
-pub const OF_STORES: CapabilitySet =
+pub const STORE_CAPABILITIES: CapabilitySet =
     CapabilitySet::DAC_OVERRIDE.union(CapabilitySet::DAC_READ_SEARCH).union(CapabilitySet::FOWNER);
 
 /// Switches all threads of this process to a user id of its own, without groups, which drops root's privileges. Does nothing if
@@ -31,8 +31,8 @@ pub fn become_nobody() -> io::Result<()> {
     if !rustix::process::geteuid().is_root() {
         return Ok(());
     }
-    let _ = setrlimit(Resource::Nice, Rlimit { current: Some(PRECEDENCE), maximum: Some(PRECEDENCE) });
-    let user = FIRST + getpid().as_raw_nonzero().get().cast_unsigned();
+    let _ = setrlimit(Resource::Nice, Rlimit { current: Some(NICE_LIMIT), maximum: Some(NICE_LIMIT) });
+    let user = FIRST_UID + getpid().as_raw_nonzero().get().cast_unsigned();
     let done = |result: libc::c_int| if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) };
     // SAFETY: passes numbers, and an empty list of groups. The C library has all threads make each of these calls.
     unsafe {

@@ -24,7 +24,7 @@ const MAKE_BLOCK: u64 = 1 << 11;
 const TRUNCATE: u64 = 1 << 14;
 const IOCTL_DEVICE: u64 = 1 << 15;
 /// The rights that apply to a file itself.
-const OF_FILES: u64 = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | IOCTL_DEVICE;
+const FILE_RIGHTS: u64 = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | IOCTL_DEVICE;
 
 /// The rights on files that a version of landlock handles; from version 4 on, two on TCP; from version 6 on, scopes that confine
 /// abstract sockets and signals.
@@ -39,11 +39,11 @@ const fn handled(version: i64) -> [u64; 3] {
 }
 
 /// The first version that supports renames between directories.
-const RENAMES: i64 = 2;
+const MIN_ABI_FOR_RENAMES: i64 = 2;
 
 /// Files and directories of a daemon that uses the network.
 #[derive(Clone, Debug, Default)]
-pub struct Places {
+pub struct AccessiblePaths {
     /// Directories and files to be written, with everything below.
     pub writable: Vec<PathBuf>,
     /// Directories and files to be read, with everything below.
@@ -56,9 +56,9 @@ const LOCK_IN_TIMEOUT: Duration = Duration::from_secs(2);
 /// The descriptor of the ruleset, while threads restrict themselves.
 static RULES: AtomicI32 = AtomicI32::new(-1);
 /// The capabilities that they keep, as bits.
-static KEPT: AtomicU64 = AtomicU64::new(0);
-static LOCKED: AtomicU32 = AtomicU32::new(0);
-static FAILED: AtomicU32 = AtomicU32::new(0);
+static KEPT_CAPABILITIES: AtomicU64 = AtomicU64::new(0);
+static LOCKED_THREADS: AtomicU32 = AtomicU32::new(0);
+static FAILED_THREADS: AtomicU32 = AtomicU32::new(0);
 
 /// Restricts all threads of this process, and those that they start later, to the given capabilities and files.
 ///
@@ -68,7 +68,7 @@ static FAILED: AtomicU32 = AtomicU32::new(0);
 /// handler; a thread inherits the restrictions of the thread that starts it.
 pub fn forbid(rules: io::Result<Rules>, kept: CapabilitySet) -> io::Result<()> {
     RULES.store(rules.as_ref().map_or(-1, |rules| rules.fd.as_raw_fd()), Ordering::SeqCst);
-    KEPT.store(kept.bits(), Ordering::SeqCst);
+    KEPT_CAPABILITIES.store(kept.bits(), Ordering::SeqCst);
     // SAFETY: the handler only makes system calls and changes atomics.
     let handler = unsafe { signal_hook::low_level::register(SIGUSR2, lock_in) }?;
     let done = all_threads();
@@ -80,7 +80,7 @@ pub fn forbid(rules: io::Result<Rules>, kept: CapabilitySet) -> io::Result<()> {
 
 /// The number of threads that verified their restriction.
 pub fn locked() -> u32 {
-    LOCKED.load(Ordering::SeqCst) - FAILED.load(Ordering::SeqCst)
+    LOCKED_THREADS.load(Ordering::SeqCst) - FAILED_THREADS.load(Ordering::SeqCst)
 }
 
 /// Restricts this process, which has a single thread: with all rights on files below a directory, if one is given, else with
@@ -91,7 +91,7 @@ pub fn forbid_all_but(below: Option<BorrowedFd<'_>>, kept: CapabilitySet) -> io:
         rules.allow(directory, u64::MAX)?;
     }
     RULES.store(rules.as_ref().map_or(-1, |rules| rules.fd.as_raw_fd()), Ordering::SeqCst);
-    KEPT.store(kept.bits(), Ordering::SeqCst);
+    KEPT_CAPABILITIES.store(kept.bits(), Ordering::SeqCst);
     lock_in();
     RULES.store(-1, Ordering::SeqCst);
     rules.map(drop)
@@ -114,11 +114,15 @@ fn all_threads() -> io::Result<()> {
     }
     // This thread comes last: with signals confined, it could no longer signal the others.
     lock_in();
-    if FAILED.load(Ordering::SeqCst) > 0 { Err(io::ErrorKind::PermissionDenied.into()) } else { Ok(()) }
+    if FAILED_THREADS.load(Ordering::SeqCst) > 0 {
+        Err(io::ErrorKind::PermissionDenied.into())
+    } else {
+        Ok(())
+    }
 }
 
 fn one_thread(task: i32) -> io::Result<()> {
-    let before = LOCKED.load(Ordering::SeqCst);
+    let before = LOCKED_THREADS.load(Ordering::SeqCst);
     // SAFETY: passes numbers only.
     if unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), task, SIGUSR2) } != 0 {
         // The thread has ended.
@@ -126,7 +130,7 @@ fn one_thread(task: i32) -> io::Result<()> {
     }
     let begun = Instant::now();
     let path = format!("/proc/self/task/{task}");
-    while LOCKED.load(Ordering::SeqCst) == before && Path::new(&path).exists() {
+    while LOCKED_THREADS.load(Ordering::SeqCst) == before && Path::new(&path).exists() {
         if begun.elapsed() > LOCK_IN_TIMEOUT {
             return Err(io::Error::new(io::ErrorKind::TimedOut, "a thread does not hear"));
         }
@@ -147,16 +151,16 @@ fn lock_in() {
         libc::open(c"/".as_ptr(), libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC)
     };
     if opened >= 0 {
-        FAILED.fetch_add(1, Ordering::SeqCst);
+        FAILED_THREADS.fetch_add(1, Ordering::SeqCst);
         // SAFETY: the descriptor was just opened here and nothing else uses it.
         unsafe { libc::close(opened) };
     }
-    LOCKED.fetch_add(1, Ordering::SeqCst);
+    LOCKED_THREADS.fetch_add(1, Ordering::SeqCst);
 }
 
-/// Drops this thread's capabilities except those in `KEPT`; it cannot gain any that it does not have.
+/// Drops this thread's capabilities except those in `KEPT_CAPABILITIES`; it cannot gain any that it does not have.
 fn drop_rights() {
-    let kept = KEPT.load(Ordering::Relaxed);
+    let kept = KEPT_CAPABILITIES.load(Ordering::Relaxed);
     // `struct __user_cap_header_struct` of version 3, for this thread; effective, permitted and inheritable in two halves.
     let header = [0x2008_0522_u32, 0];
     let sets = [kept as u32, kept as u32, 0, (kept >> 32) as u32, (kept >> 32) as u32, 0];
@@ -190,7 +194,7 @@ impl Rules {
     fn allow(&self, file: BorrowedFd<'_>, rights: u64) -> io::Result<()> {
         // The kernel rejects rights of directories in a rule for a file.
         let kind = FileType::from_raw_mode(rustix::fs::fstat(file)?.st_mode);
-        let meant = if kind == FileType::Directory { u64::MAX } else { OF_FILES };
+        let meant = if kind == FileType::Directory { u64::MAX } else { FILE_RIGHTS };
         let rights = rights & meant & self.known;
         let mut rule = [0; 12];
         rule[..8].copy_from_slice(&rights.to_ne_bytes());
@@ -241,9 +245,9 @@ const SYSTEM: [&str; 11] = [
 
 /// The files that a daemon that uses the network can still open: its writable files with all rights but making device nodes, the
 /// others for reading.
-pub fn of_network(places: &Places) -> io::Result<Rules> {
+pub fn of_network(places: &AccessiblePaths) -> io::Result<Rules> {
     let version = version()?;
-    if version < RENAMES {
+    if version < MIN_ABI_FOR_RENAMES {
         return Err(io::Error::new(io::ErrorKind::Unsupported, "this takes Linux 5.19"));
     }
     let [files, _, scopes] = handled(version);

@@ -15,19 +15,19 @@ use std::os::fd::BorrowedFd;
 
 use rustix::thread::CapabilitySet;
 
-pub use landlock::Places;
+pub use landlock::AccessiblePaths;
 pub use probe::on_entry as probe_on_entry;
-pub use seccomp::Served;
-pub use unmount_helper::Outside;
+pub use seccomp::DaemonFeatures;
+pub use unmount_helper::HelperArgs;
 
 /// Sandboxes the daemon of an image: all threads, and those that they start later. The capabilities in `kept` stay.
-pub fn enter(outside: Outside<'_>, served: Served, kept: CapabilitySet) {
+pub fn enter(outside: HelperArgs<'_>, served: DaemonFeatures, kept: CapabilitySet) {
     learn();
-    if !someone_unmounts(outside) {
+    if !start_unmount_helper(outside) {
         return;
     }
     let kept = match served.kernel {
-        true => kept.union(identity::PASSING_THROUGH),
+        true => kept.union(identity::PASSTHROUGH_CAPABILITIES),
         false => kept,
     };
     if kept.is_empty()
@@ -35,27 +35,35 @@ pub fn enter(outside: Outside<'_>, served: Served, kept: CapabilitySet) {
     {
         tracing::warn!("the daemon stays the user that it is: {error}");
     }
-    forbid(landlock::of_image(), kept, seccomp::For::Image(served));
+    forbid(landlock::of_image(), kept, seccomp::Profile::Image(served));
 }
 
 /// Sandboxes the daemon of a volume, all threads included: it can open the files of its cache and its stores and use the network,
 /// but run no programs.
-pub fn enter_to_keep(outside: Outside<'_>, places: &Places, served: Served) {
+pub fn enter_volume(outside: HelperArgs<'_>, places: &AccessiblePaths, served: DaemonFeatures) {
     learn();
-    if someone_unmounts(outside) {
-        forbid(landlock::of_network(places), identity::KEEPING_VOLUMES, seccomp::For::Network(served));
+    if start_unmount_helper(outside) {
+        forbid(
+            landlock::of_network(places),
+            identity::VOLUME_CAPABILITIES,
+            seccomp::Profile::Network(served),
+        );
     }
 }
 
 /// Sandboxes a gateway, which serves the stores of a volume to other machines.
-pub fn enter_to_serve_stores(places: &Places) {
+pub fn enter_gateway(places: &AccessiblePaths) {
     learn();
-    forbid(landlock::of_network(places), identity::OF_STORES, seccomp::For::Network(Served::default()));
+    forbid(
+        landlock::of_network(places),
+        identity::STORE_CAPABILITIES,
+        seccomp::Profile::Network(DaemonFeatures::default()),
+    );
 }
 
 /// Starts the unmount helper, before the sandbox forbids running programs. If that fails the daemon is not sandboxed, as nothing
 /// could unmount it cleanly.
-fn someone_unmounts(outside: Outside<'_>) -> bool {
+fn start_unmount_helper(outside: HelperArgs<'_>) -> bool {
     let started = unmount_helper::start(outside);
     if let Err(error) = &started {
         tracing::warn!("not locked in: {error}");
@@ -65,7 +73,7 @@ fn someone_unmounts(outside: Outside<'_>) -> bool {
 
 /// Drops access to all files but these and all capabilities but those in `kept`. The seccomp filter comes last, as it refuses the
 /// calls of the other steps.
-fn forbid(files: io::Result<landlock::Rules>, kept: CapabilitySet, whom: seccomp::For) {
+fn forbid(files: io::Result<landlock::Rules>, kept: CapabilitySet, whom: seccomp::Profile) {
     if let Err(error) = landlock::forbid(files, kept) {
         tracing::warn!("all files can still be opened: {error}");
     }
@@ -83,21 +91,21 @@ fn learn() {
 
 /// Sandboxes this process, which has a single thread, before it reads an image that is open: without files, programs, sockets and
 /// capabilities.
-pub fn enter_to_look() {
+pub fn enter_inspect() {
     learn();
     let _ = identity::become_nobody();
     // Restrictions that the kernel does not support are skipped.
     let _ = landlock::forbid_all_but(None, CapabilitySet::empty());
-    let _ = seccomp::forbid(seccomp::For::Image(Served::default()));
+    let _ = seccomp::forbid(seccomp::Profile::Image(DaemonFeatures::default()));
     probe::run();
 }
 
 /// Sandboxes this process, which has a single thread, before it extracts files of an image: it can create files of all owners
 /// below `target`, and nothing else.
-pub fn enter_to_extract(target: BorrowedFd<'_>) {
+pub fn enter_extract(target: BorrowedFd<'_>) {
     learn();
-    let _ = landlock::forbid_all_but(Some(target), namespace::KEPT);
-    let _ = seccomp::forbid(seccomp::For::Extract);
+    let _ = landlock::forbid_all_but(Some(target), namespace::MIRROR_CAPABILITIES);
+    let _ = seccomp::forbid(seccomp::Profile::Extract);
     probe::run();
 }
 
@@ -117,7 +125,7 @@ pub fn enter_for_guest() -> Result<(), String> {
     }
     // No longer possible when the daemon goes into the background.
     let _ = std::env::set_current_dir("/");
-    seccomp::forbid(seccomp::For::Guest)?;
+    seccomp::forbid(seccomp::Profile::Guest)?;
     probe::run();
     Ok(())
 }

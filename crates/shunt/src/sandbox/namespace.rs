@@ -19,7 +19,7 @@ pub fn possible() -> bool {
 }
 
 /// The capabilities for acting on behalf of a mirror's users, and for opening inodes by handle. All others are dropped.
-pub(super) const KEPT: CapabilitySet = CapabilitySet::CHOWN
+pub(super) const MIRROR_CAPABILITIES: CapabilitySet = CapabilitySet::CHOWN
     .union(CapabilitySet::DAC_OVERRIDE)
     .union(CapabilitySet::DAC_READ_SEARCH)
     .union(CapabilitySet::FOWNER)
@@ -66,8 +66,8 @@ pub fn enter() -> io::Result<()> {
 /// The errors of `capset(2)`.
 pub fn drop_rights() -> io::Result<()> {
     let mut sets = rustix::thread::capabilities(None)?;
-    sets.permitted &= KEPT;
-    sets.effective &= KEPT;
+    sets.permitted &= MIRROR_CAPABILITIES;
+    sets.effective &= MIRROR_CAPABILITIES;
     sets.inheritable = CapabilitySet::empty();
     Ok(rustix::thread::set_capabilities(None, sets)?)
 }

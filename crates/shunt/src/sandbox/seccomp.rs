@@ -15,20 +15,20 @@ use seccompiler::{
 
 /// The kind of process that a filter is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum For {
+pub enum Profile {
     /// The daemon of an image.
-    Image(Served),
+    Image(DaemonFeatures),
     /// A daemon that serves a directory to a guest.
     Guest,
     /// A process that extracts files of an image.
     Extract,
     /// A daemon or gateway that uses the network.
-    Network(Served),
+    Network(DaemonFeatures),
 }
 
 /// The transport of requests and the part of the kernel.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Served {
+pub struct DaemonFeatures {
     /// Requests arrive by io_uring, and all rings exist already.
     pub rings: bool,
     /// A kernel module does part of the work, controlled by ioctls on its devices.
@@ -48,23 +48,23 @@ fn when(argument: u8, operator: SeccompCmpOp, value: u64) -> Result<Vec<SeccompR
 }
 
 /// The result of a refused call.
-const REFUSED: SeccompAction = SeccompAction::Errno(libc::EPERM.cast_unsigned());
+const REFUSED_CALL: SeccompAction = SeccompAction::Errno(libc::EPERM.cast_unsigned());
 
 fn compile(rules: Rules, other: SeccompAction, these: SeccompAction) -> Result<BpfProgram, BackendError> {
     SeccompFilter::new(rules, other, these, std::env::consts::ARCH.try_into()?)?.try_into()
 }
 
-fn allowed(whom: For) -> Result<Rules, BackendError> {
+fn allowed(whom: Profile) -> Result<Rules, BackendError> {
     match whom {
-        For::Image(served) => image::allowed(served),
-        For::Guest => guest::allowed(),
-        For::Extract => extract::allowed(),
-        For::Network(served) => network::allowed(served),
+        Profile::Image(served) => image::allowed(served),
+        Profile::Guest => guest::allowed(),
+        Profile::Extract => extract::allowed(),
+        Profile::Network(served) => network::allowed(served),
     }
 }
 
 /// Refuses every other call, also those of later kernels and of another call table (x32).
-fn filter(whom: For, refused: SeccompAction) -> Result<BpfProgram, BackendError> {
+fn filter(whom: Profile, refused: SeccompAction) -> Result<BpfProgram, BackendError> {
     compile(allowed(whom)?, refused, SeccompAction::Allow)
 }
 
@@ -92,7 +92,7 @@ fn without_x32() -> BpfProgram {
 
 /// Applies the filters to all threads of this process, and those that they start later. Set-user-ID programs have no effect from
 /// then on.
-pub fn forbid(whom: For) -> Result<(), String> {
+pub fn forbid(whom: Profile) -> Result<(), String> {
     let lock = |filter: Result<BpfProgram, BackendError>| {
         let filter = filter.map_err(|error| error.to_string())?;
         seccompiler::apply_filter_all_threads(&filter).map_err(|error| error.to_string())
@@ -101,7 +101,7 @@ pub fn forbid(whom: For) -> Result<(), String> {
     lock(without_clone3())?;
     #[cfg(target_arch = "x86_64")]
     lock(Ok(without_x32()))?;
-    lock(filter(whom, REFUSED))
+    lock(filter(whom, REFUSED_CALL))
 }
 
 #[cfg(test)]

@@ -16,18 +16,18 @@ use crate::log;
 use crate::serve::signals;
 
 /// The process, if it was started.
-static OUTSIDE: OnceLock<Mutex<Child>> = OnceLock::new();
+static HELPER: OnceLock<Mutex<Child>> = OnceLock::new();
 
-const IN_GOOD_ORDER: u8 = b'1';
-const BY_FORCE: u8 = b'2';
-const UNSERVED: u8 = b'3';
+const UNMOUNT: u8 = b'1';
+const FORCE_UNMOUNT: u8 = b'2';
+const REMOVE_UNSERVED: u8 = b'3';
 
 /// Timeout of removing a mount that was never served.
-const START_TIMEOUT: Duration = Duration::from_secs(2);
+const REMOVE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The parameters of the process.
 #[derive(Clone, Copy, Debug)]
-pub struct Outside<'a> {
+pub struct HelperArgs<'a> {
     /// The mount point.
     pub mountpoint: &'a Path,
     /// The control socket.
@@ -37,7 +37,7 @@ pub struct Outside<'a> {
 }
 
 /// Starts the process.
-pub(super) fn start(Outside { mountpoint, socket, background }: Outside<'_>) -> io::Result<()> {
+pub(super) fn start(HelperArgs { mountpoint, socket, background }: HelperArgs<'_>) -> io::Result<()> {
     let mut command = Command::new("/proc/self/exe");
     command.arg("__outside").arg(mountpoint).args(socket).stdin(Stdio::piped()).stdout(Stdio::null());
     match log::file() {
@@ -46,27 +46,27 @@ pub(super) fn start(Outside { mountpoint, socket, background }: Outside<'_>) -> 
         None => &mut command,
     };
     // Never waited for: it exits after the daemon.
-    OUTSIDE.set(Mutex::new(command.spawn()?)).map_err(|_| io::ErrorKind::AlreadyExists.into())
+    HELPER.set(Mutex::new(command.spawn()?)).map_err(|_| io::ErrorKind::AlreadyExists.into())
 }
 
 /// Requests the unmount; `false` if that is left to the caller.
 pub fn unmount(by_force: bool) -> bool {
-    tell(if by_force { BY_FORCE } else { IN_GOOD_ORDER }).is_some()
+    send_request(if by_force { FORCE_UNMOUNT } else { UNMOUNT }).is_some()
 }
 
 /// Requests the removal of a mount that was never served, and waits until it is gone; `false` if that is left to the caller.
-pub fn take_away() -> bool {
-    let Some(mut outside) = tell(UNSERVED) else { return false };
+pub fn remove_unserved() -> bool {
+    let Some(mut outside) = send_request(REMOVE_UNSERVED) else { return false };
     outside.stdin = None;
     let begun = Instant::now();
-    while matches!(outside.try_wait(), Ok(None)) && begun.elapsed() < START_TIMEOUT {
+    while matches!(outside.try_wait(), Ok(None)) && begun.elapsed() < REMOVE_TIMEOUT {
         thread::sleep(Duration::from_millis(5));
     }
     true
 }
 
-fn tell(wish: u8) -> Option<MutexGuard<'static, Child>> {
-    let mut outside = OUTSIDE.get()?.lock().ok()?;
+fn send_request(wish: u8) -> Option<MutexGuard<'static, Child>> {
+    let mut outside = HELPER.get()?.lock().ok()?;
     outside.stdin.as_mut()?.write_all(&[wish]).ok()?;
     Some(outside)
 }
@@ -85,8 +85,8 @@ pub fn main(mountpoint: &Path, socket: Option<&Path>) -> ExitCode {
     let mut wish = [0];
     while let Ok(1) = io::stdin().read(&mut wish) {
         match wish[0] {
-            IN_GOOD_ORDER => signals::in_good_order(mount.clone(), Vec::new()),
-            UNSERVED => signals::take_away(&mount),
+            UNMOUNT => signals::in_good_order(mount.clone(), Vec::new()),
+            REMOVE_UNSERVED => signals::remove_unserved(&mount),
             _ => signals::by_force(&mount),
         }
     }

@@ -13,19 +13,19 @@ use crate::files;
 
 /// An exclusive claim of a block device, for as long as this lives.
 #[derive(Debug)]
-pub struct Claim {
+pub struct ExclusiveClaim {
     exclusive: Option<File>,
     /// The device without O_EXCL, for use while another opener has it exclusively.
     shared: File,
 }
 
-impl Claim {
+impl ExclusiveClaim {
     /// Makes a claim from an exclusively opened device.
     ///
     /// # Errors
     /// The errors of `open(2)`.
     pub fn new(exclusive: File, write: bool) -> io::Result<Self> {
-        let shared = again(&exclusive, OpenOptions::new().read(true).write(write))?;
+        let shared = reopen(&exclusive, OpenOptions::new().read(true).write(write))?;
         Ok(Self { exclusive: Some(exclusive), shared })
     }
 
@@ -38,38 +38,38 @@ impl Claim {
     }
 
     /// Returns the exclusive descriptor, which keeps the claim for as long as it, or a duplicate of it, is open.
-    pub fn for_good(self) -> Option<File> {
+    pub fn into_exclusive(self) -> Option<File> {
         self.exclusive
     }
 
-    fn give_up(&mut self) {
+    fn release(&mut self) {
         self.exclusive = None;
     }
 
-    fn take_back(&mut self) -> io::Result<()> {
+    fn reacquire(&mut self) -> io::Result<()> {
         let mut options = OpenOptions::new();
         let options = options.read(true).custom_flags(OFlags::EXCL.bits().cast_signed());
-        self.exclusive = Some(again(&self.shared, options)?);
+        self.exclusive = Some(reopen(&self.shared, options)?);
         Ok(())
     }
 }
 
 /// Reopens an open file.
-fn again(file: &File, options: &OpenOptions) -> io::Result<File> {
+fn reopen(file: &File, options: &OpenOptions) -> io::Result<File> {
     options.open(files::path_of(file))
 }
 
 /// A file system on a block device.
 #[derive(Debug)]
 pub struct Block {
-    claim: Claim,
+    claim: ExclusiveClaim,
     /// Its path and block size, if the kernel is to mount it (`fuseblk`). The kernel then claims the device, forwards `syncfs`
     /// and FIBMAP, and has `umount` wait for the last commit.
     pub whole: Option<(PathBuf, u32)>,
 }
 
 /// The result of an attempt to mount.
-pub enum Tried<T> {
+pub enum MountAttempt<T> {
     Done(T),
     Failed(MountSessionError),
     /// Another process has claimed the device meanwhile: it must not be written any more.
@@ -77,7 +77,7 @@ pub enum Tried<T> {
 }
 
 impl Block {
-    pub fn new(claim: Claim, whole: Option<(PathBuf, u32)>) -> Self {
+    pub fn new(claim: ExclusiveClaim, whole: Option<(PathBuf, u32)>) -> Self {
         Self { claim, whole }
     }
 
@@ -86,31 +86,31 @@ impl Block {
         &mut self,
         options: &MountOptions,
         mount: impl Fn(&MountOptions) -> Result<T, MountSessionError>,
-    ) -> Tried<T> {
+    ) -> MountAttempt<T> {
         let plainly = |error| match mount(options) {
             Ok(mounted) => {
                 tracing::info!("not mounted as a block device: {error}");
-                Tried::Done(mounted)
+                MountAttempt::Done(mounted)
             }
-            Err(error) => Tried::Failed(error),
+            Err(error) => MountAttempt::Failed(error),
         };
         let Some((device, block_size)) = &self.whole else {
-            return mount(options).map_or_else(Tried::Failed, Tried::Done);
+            return mount(options).map_or_else(MountAttempt::Failed, MountAttempt::Done);
         };
-        self.claim.give_up();
+        self.claim.release();
         // The kernel supports block sizes up to that of a page.
         let block_size = (*block_size).min(rustix::param::page_size() as u32);
         let error = match mount(&options.clone().blkdev(device).blksize(block_size)) {
-            Ok(mounted) => return Tried::Done(mounted),
+            Ok(mounted) => return MountAttempt::Done(mounted),
             Err(error) => error,
         };
-        match (self.claim.take_back(), &error) {
-            (Err(_), _) => Tried::Lost,
+        match (self.claim.reacquire(), &error) {
+            (Err(_), _) => MountAttempt::Lost,
             // The device could be claimed again, so nothing else uses it: mount without it.
             (Ok(()), MountSessionError::Mount(MountError::Kernel { .. } | MountError::NoDevice(_))) => {
                 plainly(error)
             }
-            (Ok(()), _) => Tried::Failed(error),
+            (Ok(()), _) => MountAttempt::Failed(error),
         }
     }
 }

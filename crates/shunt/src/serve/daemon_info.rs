@@ -9,14 +9,14 @@ use shunt_fuse::guardian::Cause;
 use shunt_fuse::{Capabilities, Handle, Opcode, Snapshot, TransportInUse};
 
 use super::upgrade::Successor;
-use super::{AnswerVolume, Attached, Held, Service, SetOnline, kernel, process};
+use super::{AnswerVolume, Attached, FsStatus, Service, SetOnline, kernel, process};
 use crate::control::{Hello, Provider, VolumeAsk};
 use crate::report::{
     Cache, Entry, Extension, Memory, Negotiated, Passthrough, Refused, Requests, Stat, TookOver,
 };
 
 /// The state of a daemon.
-pub struct Facts {
+pub struct DaemonInfo {
     mountpoint: String,
     source: String,
     kind: &'static str,
@@ -26,22 +26,22 @@ pub struct Facts {
     handle: Handle,
     /// The number of the connection in the kernel.
     connection: u32,
-    held: Box<dyn Fn() -> Held + Send + Sync>,
+    status: Box<dyn Fn() -> FsStatus + Send + Sync>,
     successor: Successor,
     took_over: Option<TookOver>,
     online: Option<SetOnline>,
     answers: Option<AnswerVolume>,
 }
 
-impl Facts {
+impl DaemonInfo {
     pub fn new<F>(
         service: &Service<F>,
         attached: &Attached,
-        held: Box<dyn Fn() -> Held + Send + Sync>,
+        held: Box<dyn Fn() -> FsStatus + Send + Sync>,
         successor: Successor,
         took_over: Option<TookOver>,
     ) -> Self {
-        Facts {
+        DaemonInfo {
             mountpoint: attached.mount.path().to_string_lossy().into_owned(),
             source: service.source.to_string_lossy().into_owned(),
             kind: service.kind,
@@ -50,7 +50,7 @@ impl Facts {
             since: Instant::now(),
             handle: attached.handle.clone(),
             connection: attached.mount.dev().minor,
-            held,
+            status: held,
             successor,
             took_over,
             online: service.online.clone(),
@@ -73,7 +73,7 @@ impl Facts {
             }
         }
         let _ = write!(line, ", cache {}", self.cache);
-        if let Some(rules) = (self.held)().rules {
+        if let Some(rules) = (self.status)().rules {
             let _ = write!(line, ", rules {rules}");
         }
         line.push(')');
@@ -82,7 +82,7 @@ impl Facts {
 
     /// Directories of the source that are mounted on the mount.
     pub fn grafts(&self) -> Vec<PathBuf> {
-        (self.held)().grafts
+        (self.status)().grafts
     }
 
     /// The reason why file data goes through the daemon; none with passthrough.
@@ -112,7 +112,7 @@ impl Facts {
     }
 
     fn memory(&self) -> Memory {
-        let held = (self.held)();
+        let held = (self.status)();
         Memory {
             nodes: held.nodes,
             node_bytes: held.bytes,
@@ -123,7 +123,7 @@ impl Facts {
     }
 
     fn extension(&self) -> Option<Extension> {
-        let held = (self.held)().extension?;
+        let held = (self.status)().extension?;
         let counts = kernel::counts(self.connection);
         Some(Extension { attached: held.refusal.is_none(), reason: held.refusal, files: held.files, counts })
     }
@@ -144,7 +144,7 @@ impl Facts {
     }
 }
 
-impl Provider for Facts {
+impl Provider for DaemonInfo {
     fn hello(&self) -> Hello {
         let passthrough_reason = self.no_passthrough();
         let transport = self.handle.transport();
@@ -194,16 +194,16 @@ impl Provider for Facts {
             requests,
             passthrough: self.passthrough(&figures),
             grafts: self.grafts(),
-            rules: (self.held)().rules,
+            rules: (self.status)().rules,
             cache: Cache {
                 mode: self.cache.clone(),
                 overflows: self.handle.notification_overflows(),
-                watch: (self.held)().watch,
+                watch: (self.status)().watch,
             },
             memory: self.memory(),
             negotiated: self.negotiated(),
             extension: self.extension(),
-            volume: (self.held)().volume,
+            volume: (self.status)().volume,
         }
     }
 

@@ -32,12 +32,12 @@ use crate::daemon;
 use crate::error::{Code, Failure, Result, failed};
 use crate::log;
 use crate::report::{TookOver, VolumeReport, Watch};
-use crate::sandbox::{self, Outside, Places, Served};
-use block::Tried;
-use daemon_info::Facts;
+use crate::sandbox::{self, AccessiblePaths, DaemonFeatures, HelperArgs};
+use block::MountAttempt;
+use daemon_info::DaemonInfo;
 use upgrade::Successor;
 
-pub use block::{Block, Claim};
+pub use block::{Block, ExclusiveClaim};
 pub use source::Source;
 pub use upgrade::probe;
 
@@ -54,7 +54,7 @@ pub enum LockIn {
     /// Programs, and all files but these, are given up; the network stays usable.
     Network {
         /// The files that it can still open.
-        places: Places,
+        places: AccessiblePaths,
         /// A kernel module takes part in serving it.
         kernel: bool,
     },
@@ -62,7 +62,7 @@ pub enum LockIn {
 
 /// The resources and state of a file system, for statistics.
 #[derive(Clone, Debug, Default)]
-pub struct Held {
+pub struct FsStatus {
     /// Inodes that the kernel has looked up.
     pub nodes: u64,
     /// Size of their table in bytes.
@@ -120,7 +120,7 @@ pub struct Service<F> {
     /// The sandbox to enter once it serves.
     pub lock_in: Option<LockIn>,
     /// Queries its current state.
-    pub held: fn(&F) -> Held,
+    pub status: fn(&F) -> FsStatus,
     /// An action after the mount, before readiness is reported.
     pub mounted: Option<OnceMounted>,
     /// The action of SIGHUP, if that is not to end the daemon.
@@ -134,14 +134,14 @@ pub struct Service<F> {
 impl<F> Service<F> {
     /// The service with a file system wrapped around this one.
     #[cfg_attr(not(feature = "extension"), expect(dead_code))]
-    pub fn around<G>(self, around: impl FnOnce(Arc<F>) -> G + 'static, held: fn(&G) -> Held) -> Service<G>
+    pub fn wrap<G>(self, around: impl FnOnce(Arc<F>) -> G + 'static, held: fn(&G) -> FsStatus) -> Service<G>
     where
         F: 'static,
     {
         Service {
             kind: self.kind,
             source: self.source,
-            fs: self.fs.around(around),
+            fs: self.fs.wrap(around),
             config: self.config,
             options: self.options,
             cache: self.cache,
@@ -149,7 +149,7 @@ impl<F> Service<F> {
             tuning: self.tuning,
             block: self.block,
             lock_in: self.lock_in,
-            held,
+            status: held,
             mounted: self.mounted,
             reload: self.reload,
             online: self.online,
@@ -188,7 +188,7 @@ pub fn serve<F: FileSystem>(
     for (name, value, error) in service.tuning.apply(&attached.mount).refused {
         tracing::info!("slower than it could be: cannot set {name} to {value}: {error}");
     }
-    let (facts, control) = show(&service, &attached, refused, None);
+    let (facts, control) = create_control_socket(&service, &attached, refused, None);
     let is_closed = service.fs.is_closed();
     let lock_in = service.lock_in.take();
     let enter = || {
@@ -204,14 +204,14 @@ pub fn serve<F: FileSystem>(
         }
         let fs = service.fs.open()?;
         let mounted = connected.serve::<F>(fs).map_err(|error| explain(error, &args.mountpoint))?;
-        done(&service, &attached)?;
+        run_mounted_action(&service, &attached)?;
         announce(ready, &facts.line())?;
         Ok(mounted)
     };
     let mounted = begin().inspect_err(|_| {
         // Nobody uses this mount yet, so it is simply removed.
         let _ = attached.guardian.as_ref().map(|guardian| guardian.end());
-        signals::take_away(&attached.mount);
+        signals::remove_unserved(&attached.mount);
     })?;
     if !is_closed {
         enter();
@@ -226,14 +226,14 @@ fn enter(lock_in: &LockIn, attached: &Attached, control: Option<&Control>, backg
     let rings = attached.handle.transport().transport == shunt_fuse::Transport::Uring;
     kernel::keep_open();
     let socket = control.map(Control::path);
-    let outside = Outside { mountpoint: attached.mount.path(), socket: socket.as_deref(), background };
+    let outside = HelperArgs { mountpoint: attached.mount.path(), socket: socket.as_deref(), background };
     match lock_in {
         LockIn::Image { kernel, kept } => {
-            sandbox::enter(outside, Served { rings, kernel: *kernel }, *kept);
+            sandbox::enter(outside, DaemonFeatures { rings, kernel: *kernel }, *kept);
         }
         LockIn::Network { places, kernel } => {
-            let served = Served { rings, kernel: *kernel };
-            sandbox::enter_to_keep(outside, places, served);
+            let served = DaemonFeatures { rings, kernel: *kernel };
+            sandbox::enter_volume(outside, places, served);
         }
     }
 }
@@ -259,8 +259,9 @@ pub fn take_over<F: FileSystem>(
         handle: mounted.handle().clone(),
         guardian: mounted.guardian().cloned(),
     };
-    let (facts, _control) = show(&service, &attached, None, Some(daemon_info::took_over(cause, pause)));
-    done(&service, &attached)?;
+    let (facts, _control) =
+        create_control_socket(&service, &attached, None, Some(daemon_info::took_over(cause, pause)));
+    run_mounted_action(&service, &attached)?;
     watch(signals, &attached, &facts, &service)?;
     let number = mounted.handle().takeover().map_or(0, Takeover::takeovers);
     tracing::warn!("took over {path} after {pause:.1} ms (takeover {number})");
@@ -286,7 +287,7 @@ pub struct Attached {
     guardian: Option<Arc<Guardian>>,
 }
 
-fn done<F>(service: &Service<F>, attached: &Attached) -> Result<()> {
+fn run_mounted_action<F>(service: &Service<F>, attached: &Attached) -> Result<()> {
     service.mounted.as_ref().map_or(Ok(()), |done| done(&attached.mount))
 }
 
@@ -296,14 +297,15 @@ fn signals() -> Result<signals::Signals> {
 }
 
 /// Creates the control socket and the state that it reports.
-fn show<F: FileSystem>(
+fn create_control_socket<F: FileSystem>(
     service: &Service<F>,
     attached: &Attached,
     refused: Option<String>,
     took_over: Option<TookOver>,
-) -> (Arc<Facts>, io::Result<Control>) {
-    let held = Box::new(service.fs.ask(service.held));
-    let facts = Arc::new(Facts::new(service, attached, held, Successor::new(attached, refused), took_over));
+) -> (Arc<DaemonInfo>, io::Result<Control>) {
+    let held = Box::new(service.fs.query(service.status));
+    let facts =
+        Arc::new(DaemonInfo::new(service, attached, held, Successor::new(attached, refused), took_over));
     let control = control::serve(SocketName::of(&attached.mount), facts.clone());
     if let Err(error) = &control {
         tracing::warn!(
@@ -316,7 +318,7 @@ fn show<F: FileSystem>(
 fn watch<F>(
     signals: signals::Signals,
     attached: &Attached,
-    facts: &Arc<Facts>,
+    facts: &Arc<DaemonInfo>,
     service: &Service<F>,
 ) -> Result<()> {
     signals.watch(attached.mount.clone(), attached.guardian.clone(), facts.clone(), service.reload.clone())
@@ -355,12 +357,12 @@ fn mount<F>(
     };
     let tried = match &mut service.block {
         Some(block) => block.mount(options, mount),
-        None => mount(options).map_or_else(Tried::Failed, Tried::Done),
+        None => mount(options).map_or_else(MountAttempt::Failed, MountAttempt::Done),
     };
     match tried {
-        Tried::Done(mounted) => Ok(mounted),
-        Tried::Failed(error) => Err(explain(error, path)),
-        Tried::Lost => {
+        MountAttempt::Done(mounted) => Ok(mounted),
+        MountAttempt::Failed(error) => Err(explain(error, path)),
+        MountAttempt::Lost => {
             // If the file system is open already, dropping it would write its final state to the device.
             std::mem::forget(service.fs.get());
             let source = service.source.display();
@@ -380,7 +382,7 @@ fn guardian(args: &MountArgs, restart: Option<Restart>) -> Result<Guardian, Guar
     let Some(restart) = restart else { return Guardian::spawn(command) };
     let guardian = Guardian::spawn_restarting(command, restart)?;
     if let Some(log) = log::file() {
-        guardian.hold_log(log.as_fd())?;
+        guardian.store_log(log.as_fd())?;
     }
     Ok(guardian)
 }
@@ -404,17 +406,17 @@ fn explain(error: MountSessionError, path: &Path) -> Failure {
 }
 
 /// The resources for going into the background, if requested: a sandboxed process cannot acquire them.
-fn announcement(args: &MountArgs) -> Result<Option<daemon::Departure>> {
-    let departure = args.background.then(daemon::Departure::prepare).transpose();
+fn announcement(args: &MountArgs) -> Result<Option<daemon::Detach>> {
+    let departure = args.background.then(daemon::Detach::prepare).transpose();
     departure.map_err(cannot_depart)
 }
 
 /// Reports that the mount is served, to the user or to the process that started this one.
-fn announce(departure: Option<daemon::Departure>, line: &str) -> Result<()> {
+fn announce(departure: Option<daemon::Detach>, line: &str) -> Result<()> {
     tracing::info!("{line}");
     let line = format!("shunt: {line}");
     if let Some(departure) = departure {
-        return departure.ready(&line).map_err(cannot_depart);
+        return departure.report_ready(&line).map_err(cannot_depart);
     }
     let mut out = io::stdout();
     // The mount is served even if the line cannot be printed.

@@ -12,7 +12,7 @@ use shunt_fuse::mount::{MountError, MountPoint, Unmount};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator;
 
-use super::daemon_info::Facts;
+use super::daemon_info::DaemonInfo;
 use crate::control::Provider;
 use crate::error::{Result, failed};
 use crate::log::STATISTICS;
@@ -20,8 +20,8 @@ use crate::sandbox::unmount_helper;
 use crate::{grafts, mount_users};
 
 /// Attempts to unmount a busy mount, and the pause between them: a program that accesses it briefly gets half a second.
-const TRIES: u32 = 10;
-const PAUSE: Duration = Duration::from_millis(50);
+const MAX_UNMOUNT_ATTEMPTS: u32 = 10;
+const UNMOUNT_RETRY_DELAY: Duration = Duration::from_millis(50);
 
 /// The signals that this process handles.
 pub struct Signals(iterator::Signals);
@@ -40,7 +40,7 @@ impl Signals {
         mut self,
         mount: MountPoint,
         guardian: Option<Arc<Guardian>>,
-        facts: Arc<Facts>,
+        facts: Arc<DaemonInfo>,
         reload: Option<Arc<dyn Fn() + Send + Sync>>,
     ) -> Result<()> {
         let work = move || {
@@ -74,7 +74,7 @@ impl Signals {
     }
 }
 
-fn log_statistics(facts: &Facts) {
+fn log_statistics(facts: &DaemonInfo) {
     match serde_json::to_string(&facts.stat()) {
         Ok(json) => tracing::info!(target: STATISTICS, "{json}"),
         Err(error) => tracing::warn!("cannot write statistics: {error}"),
@@ -85,10 +85,10 @@ fn log_statistics(facts: &Facts) {
 pub fn in_good_order(mount: MountPoint, grafts: Vec<PathBuf>) {
     let fallback = mount.clone();
     let spawned = thread::Builder::new().name("unmount".into()).spawn(move || {
-        for _ in 0..TRIES {
-            grafts::take_away(&mount, &grafts);
+        for _ in 0..MAX_UNMOUNT_ATTEMPTS {
+            grafts::unmount(&mount, &grafts);
             match mount.unmount(Unmount::Normal) {
-                Err(MountError::Busy(_)) => thread::sleep(PAUSE),
+                Err(MountError::Busy(_)) => thread::sleep(UNMOUNT_RETRY_DELAY),
                 Ok(()) => return,
                 // Detached earlier, and still in use by its last users.
                 Err(MountError::NotMounted(_)) => break,
@@ -106,8 +106,8 @@ pub fn in_good_order(mount: MountPoint, grafts: Vec<PathBuf>) {
 }
 
 /// Removes a mount that is not served yet: programs that access it block until then.
-pub fn take_away(mount: &MountPoint) {
-    if unmount_helper::take_away() {
+pub fn remove_unserved(mount: &MountPoint) {
+    if unmount_helper::remove_unserved() {
         return;
     }
     // The abort comes first: unmounting a block device waits for a reply.

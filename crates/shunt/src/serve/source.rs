@@ -15,7 +15,7 @@ pub struct Source<F> {
 
 impl<F> Source<F> {
     /// Makes a source that is opened later: `open` is called in the sandbox, since the bytes it reads are untrusted.
-    pub fn later(open: impl FnOnce() -> Result<Arc<F>> + 'static) -> Self {
+    pub fn deferred(open: impl FnOnce() -> Result<Arc<F>> + 'static) -> Self {
         Self { opened: Arc::default(), open: Some(Box::new(open)) }
     }
 
@@ -42,7 +42,7 @@ impl<F> Source<F> {
     }
 
     /// A function that queries the file system; it returns the default while that is not open yet.
-    pub fn ask<T>(&self, ask: fn(&F) -> T) -> impl Fn() -> T + Send + Sync + use<T, F>
+    pub fn query<T>(&self, ask: fn(&F) -> T) -> impl Fn() -> T + Send + Sync + use<T, F>
     where
         F: Send + Sync + 'static,
         T: Default + 'static,
@@ -52,12 +52,12 @@ impl<F> Source<F> {
     }
 
     /// Wraps a file system around this one.
-    pub fn around<G>(self, around: impl FnOnce(Arc<F>) -> G + 'static) -> Source<G>
+    pub fn wrap<G>(self, around: impl FnOnce(Arc<F>) -> G + 'static) -> Source<G>
     where
         F: 'static,
     {
         match (self.open, self.opened.get()) {
-            (Some(open), _) => Source::later(|| Ok(Arc::new(around(open()?)))),
+            (Some(open), _) => Source::deferred(|| Ok(Arc::new(around(open()?)))),
             (None, Some(fs)) => Arc::new(around(fs.clone())).into(),
             (None, None) => Source { opened: Arc::default(), open: None },
         }

@@ -21,9 +21,9 @@ use crate::error::{Result, failed};
 use crate::files;
 
 /// Timeout of the requests that are being served; the kernel queues later ones meanwhile.
-const DRAIN: Duration = Duration::from_millis(500);
+const DRAIN_TIMEOUT: Duration = Duration::from_millis(500);
 /// Timeout of the program's answer to `--probe`.
-const TRIAL: Duration = Duration::from_secs(5);
+const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Limit of that answer.
 const MAX_REQUEST_BYTES: u64 = 4096;
 
@@ -69,7 +69,7 @@ impl Successor {
     /// The reason why no daemon can take over from this one; none if one can.
     pub fn obstacle(&self) -> Option<String> {
         if self.handle.takeover().is_some() {
-            let gone = self.guardian.as_ref().is_some_and(|guardian| guardian.is_gone());
+            let gone = self.guardian.as_ref().is_some_and(|guardian| guardian.has_exited());
             return gone.then(|| "its guardian was killed".to_owned());
         }
         Some(match &self.refused {
@@ -96,7 +96,7 @@ impl Successor {
         let guardian = self.guardian.clone().ok_or("it has no guardian")?;
         let path = binary.display();
         let program = self.open(binary).map_err(|reason| format!("cannot run {path}: {reason}"))?;
-        let said = self.ask(&program).map_err(|reason| format!("{path} cannot take over: {reason}"))?;
+        let said = self.probe(&program).map_err(|reason| format!("{path} cannot take over: {reason}"))?;
         if said.takeover != takeover::VERSION {
             return Err(format!(
                 "{path} (version {}) cannot take over: it speaks version {} of takeover, and the daemon {}: unmount, \
@@ -110,7 +110,7 @@ impl Successor {
         tracing::warn!("handing over to {path} (version {})", said.version);
         let handle = self.handle.clone();
         Ok(Box::new(move || {
-            if !handle.drain(DRAIN) {
+            if !handle.drain(DRAIN_TIMEOUT) {
                 tracing::warn!("requests that are still under way are asked again of the new daemon");
             }
             // No cleanup: the guardian holds the state, and starts the program when this process is gone.
@@ -143,7 +143,7 @@ impl Successor {
     }
 
     /// Probes the program with the arguments that it will get.
-    fn ask(&self, program: &OwnedFd) -> Result<Probe, String> {
+    fn probe(&self, program: &OwnedFd) -> Result<Probe, String> {
         let [name, command, rest @ ..] = self.arguments.as_slice() else {
             return Err("no arguments".to_owned());
         };
@@ -168,7 +168,7 @@ impl Successor {
 
 /// Waits for the end of a child, with a timeout.
 fn ended_well(child: &mut Child) -> Result<(), String> {
-    let end = Instant::now() + TRIAL;
+    let end = Instant::now() + PROBE_TIMEOUT;
     loop {
         match child.try_wait() {
             Ok(Some(status)) if status.success() => return Ok(()),
@@ -177,7 +177,7 @@ fn ended_well(child: &mut Child) -> Result<(), String> {
             _ => {
                 let _ = child.kill();
                 let _ = child.wait();
-                return Err(format!("it says nothing within {} seconds", TRIAL.as_secs()));
+                return Err(format!("it says nothing within {} seconds", PROBE_TIMEOUT.as_secs()));
             }
         }
     }

@@ -22,7 +22,7 @@ use crate::sandbox;
 use crate::xdg;
 
 /// The mount as shown to people.
-pub struct Shown {
+pub struct MountLabel {
     /// The source directory.
     pub source: PathBuf,
     /// The cache mode.
@@ -33,11 +33,11 @@ pub struct Shown {
 type Current = Arc<Mutex<Option<Handle>>>;
 
 /// Threads for requests that block.
-const THREADS: usize = 16;
+const DEFAULT_THREADS: usize = 16;
 
 /// The options of the command line that concern serving.
 pub fn configured(config: Config, args: &MountArgs) -> Config {
-    let threads = args.threads.map_or(THREADS, usize::from);
+    let threads = args.threads.map_or(DEFAULT_THREADS, usize::from);
     config.threads(threads, threads).splice(false)
 }
 
@@ -48,7 +48,7 @@ pub fn configured(config: Config, args: &MountArgs) -> Config {
 pub fn serve<F: FileSystem>(
     socket: &Path,
     args: &MountArgs,
-    shown: Shown,
+    shown: MountLabel,
     probe: bool,
     make: impl FnOnce(Box<dyn Fn(&Handle) + Send + Sync>) -> Result<Server<F>>,
 ) -> Result<()> {
@@ -130,7 +130,7 @@ fn is_socket(path: &Path) -> bool {
     std::fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket())
 }
 
-fn watch(mut signals: Signals, stop: Stop, current: Current, shown: Shown) -> Result<()> {
+fn watch(mut signals: Signals, stop: Stop, current: Current, shown: MountLabel) -> Result<()> {
     let work = move || {
         for signal in signals.forever() {
             if signal == SIGUSR1 {
@@ -144,7 +144,7 @@ fn watch(mut signals: Signals, stop: Stop, current: Current, shown: Shown) -> Re
     started.map(drop).map_err(|error| failed(format_args!("cannot start a thread: {error}")))
 }
 
-fn log_statistics(current: &Current, shown: &Shown) {
+fn log_statistics(current: &Current, shown: &MountLabel) {
     let Some(handle) = current.lock().unwrap_or_else(PoisonError::into_inner).clone() else { return };
     let figures = handle.statistics();
     let stat = Stat {

@@ -18,9 +18,9 @@ use super::MetaAddress;
 use crate::id::VolumeName;
 
 /// Name that matches all other volumes.
-const OTHERS: &str = "*";
+const DEFAULT_ROUTE: &str = "*";
 /// Maximum size of the file in bytes.
-const LONGEST: u64 = 16 << 20;
+const MAX_FILE_BYTES: u64 = 16 << 20;
 
 /// An error of resolving the address of a volume by a routing file.
 #[derive(Debug, thiserror::Error)]
@@ -42,7 +42,7 @@ pub enum MapError {
 /// See [`MapError`]. The whole file is checked.
 pub fn find(file: &Path, volume: &VolumeName) -> Result<MetaAddress, MapError> {
     let unreadable = |error| MapError::Unreadable(file.to_owned(), error);
-    if std::fs::metadata(file).map_err(unreadable)?.len() > LONGEST {
+    if std::fs::metadata(file).map_err(unreadable)?.len() > MAX_FILE_BYTES {
         return Err(unreadable(std::io::ErrorKind::FileTooLarge.into()));
     }
     let text = std::fs::read_to_string(file).map_err(unreadable)?;
@@ -64,7 +64,7 @@ fn read(text: &str, volume: &VolumeName) -> Result<Option<MetaAddress>, Wrong> {
         }
         let (name, address) = line.split_once('=').ok_or(wrong("say VOLUME = ADDRESS"))?;
         let (name, address) = (name.trim(), address.trim());
-        if name != OTHERS && name.parse::<VolumeName>().is_err() {
+        if name != DEFAULT_ROUTE && name.parse::<VolumeName>().is_err() {
             return Err(wrong("this is no name of a volume"));
         }
         if !seen.insert(name) {
@@ -78,7 +78,7 @@ fn read(text: &str, volume: &VolumeName) -> Result<Option<MetaAddress>, Wrong> {
         }
         if name == volume.as_str() {
             named = Some(address);
-        } else if name == OTHERS {
+        } else if name == DEFAULT_ROUTE {
             others = Some(address);
         }
     }
@@ -89,7 +89,7 @@ fn read(text: &str, volume: &VolumeName) -> Result<Option<MetaAddress>, Wrong> {
 mod tests {
     use super::*;
 
-    fn asked(text: &str) -> Result<Option<MetaAddress>, Wrong> {
+    fn route_of(text: &str) -> Result<Option<MetaAddress>, Wrong> {
         read(text, &"team".parse().unwrap())
     }
 
@@ -100,11 +100,11 @@ mod tests {
     #[test]
     fn the_volume_itself_before_all_others() {
         let named = "# ours\n\nteam=postgres://a@one/d\n";
-        assert_eq!(asked(named), Ok(postgres("one")));
-        assert_eq!(asked(&format!("* = postgres://a@two/d\n{named}")), Ok(postgres("one")));
-        assert_eq!(asked("other = postgres://a@one/d\n * = postgres://a@two/d"), Ok(postgres("two")));
-        assert_eq!(asked("other = postgres://a@one/d"), Ok(None));
-        assert!(asked("team = postgres://a@one/d?options=-c%20x=y").unwrap().is_some());
+        assert_eq!(route_of(named), Ok(postgres("one")));
+        assert_eq!(route_of(&format!("* = postgres://a@two/d\n{named}")), Ok(postgres("one")));
+        assert_eq!(route_of("other = postgres://a@one/d\n * = postgres://a@two/d"), Ok(postgres("two")));
+        assert_eq!(route_of("other = postgres://a@one/d"), Ok(None));
+        assert!(route_of("team = postgres://a@one/d?options=-c%20x=y").unwrap().is_some());
     }
 
     #[test]
@@ -117,7 +117,7 @@ mod tests {
             ("team = map:/other", 1),
             ("team = postgres://a@one/d\nother = nothing", 2),
         ] {
-            let (found, why) = asked(text).unwrap_err();
+            let (found, why) = route_of(text).unwrap_err();
             assert_eq!(found, line, "{text}");
             assert!(!why.contains("secret"));
         }

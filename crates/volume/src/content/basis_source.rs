@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
 
 use crate::content::chunk_keys::ChunkKeys;
-use crate::content::pack::CHUNK_MAX;
+use crate::content::pack::MAX_ACCEPTED_CHUNK_BYTES;
 use crate::object::{ChunkId, Segment};
 
 /// A local file and the chunks expected in it. Each is verified on reading: the file may have been changed or truncated
@@ -16,7 +16,7 @@ use crate::object::{ChunkId, Segment};
 pub struct BasisSource {
     file: Arc<File>,
     /// Offsets of the chunks.
-    places: HashMap<ChunkId, u64>,
+    offsets: HashMap<ChunkId, u64>,
 }
 
 impl BasisSource {
@@ -30,12 +30,12 @@ impl BasisSource {
             }
             offset += piece.length();
         }
-        Self { file, places }
+        Self { file, offsets: places }
     }
 
     /// Returns the bytes of a chunk if the file still has them.
     pub(super) fn get(&self, keys: &ChunkKeys, id: ChunkId, length: u32) -> Option<Vec<u8>> {
-        let place = *self.places.get(&id).filter(|_| length as usize <= CHUNK_MAX)?;
+        let place = *self.offsets.get(&id).filter(|_| length as usize <= MAX_ACCEPTED_CHUNK_BYTES)?;
         let mut bytes = vec![0; length as usize];
         self.file.read_exact_at(&mut bytes, place).ok()?;
         (keys.name(&bytes) == id).then_some(bytes)

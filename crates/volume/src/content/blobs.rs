@@ -19,21 +19,21 @@ use object_store::{
 
 use crate::content::ContentError;
 use crate::content::fsync_store::FsyncObjectStore;
-use crate::content::pack::FULL;
+use crate::content::pack::PACK_TARGET_BYTES;
 use crate::keepalive::USER_TIMEOUT;
 
 /// Timeout for establishing a connection.
-const CONNECT: Duration = Duration::from_secs(5);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Timeout of a request: enough for a pack at 1 Mbit/s.
-const REQUEST: Duration = Duration::from_secs(120);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(120);
 /// Seven eighths of a full pack. A request for at least this much of an object from its beginning is made without a range:
 /// servers that send files without copying (`sendfile`) copy the bytes of a range.
-const LARGE: u64 = (FULL / 8 * 7) as u64;
+const MIN_UNRANGED_BYTES: u64 = (PACK_TARGET_BYTES / 8 * 7) as u64;
 /// Maximum number of superfluous bytes transferred in that case: an index, or unneeded chunks. If there were more, the range is
 /// requested after all.
-const SPARE: u64 = 512 << 10;
+const MAX_SUPERFLUOUS_BYTES: u64 = 512 << 10;
 /// Time for which a request is retried before the store counts as unreachable.
-const RETRY: Duration = Duration::from_secs(10);
+const RETRY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Selects the TLS library shared by this process for object stores. Must be called before one is created.
 pub fn choose_tls() {
@@ -113,9 +113,9 @@ impl Blobs {
         ));
         let client = ClientOptions::new()
             .with_allow_http(allow_http.as_deref() == Some("true"))
-            .with_connect_timeout(CONNECT)
-            .with_timeout(REQUEST);
-        let retry = RetryConfig { max_retries: 5, retry_timeout: RETRY, ..RetryConfig::default() };
+            .with_connect_timeout(CONNECT_TIMEOUT)
+            .with_timeout(REQUEST_TIMEOUT);
+        let retry = RetryConfig { max_retries: 5, retry_timeout: RETRY_TIMEOUT, ..RetryConfig::default() };
         let store = builder
             .with_client_options(client)
             .with_retry(retry)
@@ -170,13 +170,13 @@ impl Blobs {
             return Err(ContentError::Damaged(format!("nothing of {key} was stored")));
         }
         let at = self.key(key);
-        if self.takes_whole && range.start == 0 && range.end >= LARGE {
+        if self.takes_whole && range.start == 0 && range.end >= MIN_UNRANGED_BYTES {
             // Probably most of the object.
             let whole = self.begin_at(&at, None).await?;
             if whole.meta.size < range.end {
                 return Err(ContentError::Damaged(format!("{key} is shorter than what was stored in it")));
             }
-            if whole.meta.size - range.end <= SPARE {
+            if whole.meta.size - range.end <= MAX_SUPERFLUOUS_BYTES {
                 // Read to the end: a connection abandoned before cannot be reused.
                 let mut left = range.end;
                 let within = self.parts_of(whole).map_ok(move |mut part| {
@@ -306,18 +306,18 @@ mod tests {
     async fn most_of_an_object_comes_as_its_range_would() {
         let store = Arc::new(object_store::memory::InMemory::new());
         let whole = Blobs { takes_whole: true, ..Blobs::over(store) };
-        for spare in [0, 1, SPARE, SPARE + 1] {
-            let bytes: Vec<u8> = (0..LARGE + spare).map(|n| (n / 251) as u8).collect();
+        for spare in [0, 1, MAX_SUPERFLUOUS_BYTES, MAX_SUPERFLUOUS_BYTES + 1] {
+            let bytes: Vec<u8> = (0..MIN_UNRANGED_BYTES + spare).map(|n| (n / 251) as u8).collect();
             let key = format!("packs/{spare}");
             whole.put(&key, bytes.clone()).await.unwrap();
-            for range in [0..LARGE - 1, 0..LARGE, 1..LARGE] {
+            for range in [0..MIN_UNRANGED_BYTES - 1, 0..MIN_UNRANGED_BYTES, 1..MIN_UNRANGED_BYTES] {
                 let got = whole.get(&key, range.clone()).await.unwrap();
                 assert!(got == bytes[range.start as usize..range.end as usize], "{spare} {range:?}");
             }
         }
-        let error = whole.get("packs/away", 0..LARGE).await.unwrap_err();
+        let error = whole.get("packs/away", 0..MIN_UNRANGED_BYTES).await.unwrap_err();
         assert!(matches!(error, ContentError::Missing(_)), "{error:?}");
-        let error = whole.get("packs/0", 0..LARGE + 1).await.unwrap_err();
+        let error = whole.get("packs/0", 0..MIN_UNRANGED_BYTES + 1).await.unwrap_err();
         assert!(matches!(error, ContentError::Damaged(_)), "{error:?}");
     }
 

@@ -15,7 +15,7 @@ use crate::store::ChunkLocation;
 #[derive(Debug, Clone)]
 pub(super) struct ChunkRequest {
     pub id: ChunkId,
-    pub place: ChunkLocation,
+    pub location: ChunkLocation,
     /// Identifies it for the caller: an offset in the file, or an index in a list.
     pub at: u64,
 }
@@ -36,9 +36,9 @@ pub(super) struct ChunkStreamDecoder {
     /// Index of the current chunk in the run.
     next: usize,
     /// Number of its stored bytes received.
-    came: usize,
+    received_bytes: usize,
     state: State,
-    arrived: Vec<(u64, u64)>,
+    complete: Vec<(u64, u64)>,
 }
 
 enum State {
@@ -53,7 +53,7 @@ enum State {
 impl ChunkStreamDecoder {
     /// Decodes chunks that follow each other without gaps.
     pub fn new(run: Vec<ChunkRequest>, keys: Arc<ChunkKeys>, write: Arc<Write>) -> Self {
-        Self { run, keys, write, next: 0, came: 0, state: State::Before, arrived: Vec::new() }
+        Self { run, keys, write, next: 0, received_bytes: 0, state: State::Before, complete: Vec::new() }
     }
 
     /// Processes the next bytes of the stored object, from the first chunk on.
@@ -61,17 +61,17 @@ impl ChunkStreamDecoder {
     /// # Errors
     /// [`ContentError::Damaged`] if a chunk does not match its name; [`ContentError::Io`] for an error of `write`.
     pub fn push(&mut self, mut part: &[u8]) -> Result<(), ContentError> {
-        while let Some(ChunkRequest { place, .. }) = self.run.get(self.next)
+        while let Some(ChunkRequest { location: place, .. }) = self.run.get(self.next)
             && !part.is_empty()
         {
             let stored = place.stored as usize;
-            let (mine, rest) = part.split_at(part.len().min(stored - self.came));
+            let (mine, rest) = part.split_at(part.len().min(stored - self.received_bytes));
             part = rest;
-            self.came += mine.len();
-            let is_whole = self.came == stored;
+            self.received_bytes += mine.len();
+            let is_whole = self.received_bytes == stored;
             self.take(mine, is_whole)?;
             if is_whole {
-                (self.next, self.came) = (self.next + 1, 0);
+                (self.next, self.received_bytes) = (self.next + 1, 0);
             }
         }
         Ok(())
@@ -83,14 +83,14 @@ impl ChunkStreamDecoder {
     /// [`ContentError::Damaged`] if a chunk is incomplete.
     pub fn end(&mut self) -> Result<Vec<(u64, u64)>, ContentError> {
         match self.run.get(self.next) {
-            Some(ChunkRequest { id, place, .. }) => Err(damaged(*id, place)),
-            None => Ok(std::mem::take(&mut self.arrived)),
+            Some(ChunkRequest { id, location: place, .. }) => Err(damaged(*id, place)),
+            None => Ok(std::mem::take(&mut self.complete)),
         }
     }
 
     /// Processes bytes of the current chunk.
     fn take(&mut self, mut bytes: &[u8], is_last: bool) -> Result<(), ContentError> {
-        let ChunkRequest { id, place, at } = &self.run[self.next];
+        let ChunkRequest { id, location: place, at } = &self.run[self.next];
         let length = place.length as usize;
         let write = |from, bytes: &[u8]| (self.write)(*at, from, bytes).map_err(ContentError::Io);
         let whole = |stored: &[u8]| {
@@ -124,7 +124,7 @@ impl ChunkStreamDecoder {
             }
         }
         if is_last {
-            self.arrived.push((*at, place.length.into()));
+            self.complete.push((*at, place.length.into()));
             self.state = State::Before;
         }
         Ok(())
@@ -140,13 +140,13 @@ mod tests {
     use crate::crypto::VolumeKey;
 
     /// Decodes these chunks, stored in a pack, from parts of this size and returns what was written.
-    fn arrive(
+    fn decode_in_parts(
         keys: &ChunkKeys,
         wanted: &[ChunkRequest],
         stored: &[u8],
         size: usize,
     ) -> Result<Vec<Vec<u8>>, ContentError> {
-        let written: Vec<_> = wanted.iter().map(|wanted| vec![0; wanted.place.length as usize]).collect();
+        let written: Vec<_> = wanted.iter().map(|wanted| vec![0; wanted.location.length as usize]).collect();
         let written = Arc::new(Mutex::new(written));
         let into = written.clone();
         let write = move |at, from, bytes: &[u8]| {
@@ -157,7 +157,7 @@ mod tests {
         let mut arrival = ChunkStreamDecoder::new(wanted.to_vec(), Arc::new(keys.clone()), Arc::new(write));
         stored.chunks(size).try_for_each(|part| arrival.push(part))?;
         let arrived = arrival.end()?;
-        let lengths = wanted.iter().map(|wanted| (wanted.at, wanted.place.length.into()));
+        let lengths = wanted.iter().map(|wanted| (wanted.at, wanted.location.length.into()));
         assert_eq!(arrived, lengths.collect::<Vec<_>>());
         Ok(written.lock().clone())
     }
@@ -175,26 +175,26 @@ mod tests {
             }
             let (stored, places) = pack.close("key");
             let wanted: Vec<_> = (places.into_iter().enumerate())
-                .map(|(n, (id, place))| ChunkRequest { id, place, at: n as u64 })
+                .map(|(n, (id, place))| ChunkRequest { id, location: place, at: n as u64 })
                 .collect();
-            let end = wanted.iter().map(|wanted| wanted.place.stored as usize).sum();
+            let end = wanted.iter().map(|wanted| wanted.location.stored as usize).sum();
             for size in [1, 2, 3, 7, 1000, 2999, 3001, stored.len()] {
                 // With and without the bytes that follow.
-                assert_eq!(arrive(&keys, &wanted, &stored, size).unwrap(), chunks);
-                assert_eq!(arrive(&keys, &wanted, &stored[..end], size).unwrap(), chunks);
-                let cut = arrive(&keys, &wanted, &stored[..end - 1], size).unwrap_err();
+                assert_eq!(decode_in_parts(&keys, &wanted, &stored, size).unwrap(), chunks);
+                assert_eq!(decode_in_parts(&keys, &wanted, &stored[..end], size).unwrap(), chunks);
+                let cut = decode_in_parts(&keys, &wanted, &stored[..end - 1], size).unwrap_err();
                 assert!(matches!(cut, ContentError::Damaged(_)), "{cut:?}");
                 for n in (0..end).step_by(97) {
                     let mut changed = stored.clone();
                     changed[n] ^= 1;
-                    let error = arrive(&keys, &wanted, &changed, size).unwrap_err();
+                    let error = decode_in_parts(&keys, &wanted, &changed, size).unwrap_err();
                     assert!(matches!(error, ContentError::Damaged(_)), "{n} {error:?}");
                 }
                 // The chunk matches its name, but not the length in the metadata.
                 for (n, length) in [(0, 2999), (0, 3001), (2, 4999)] {
                     let mut wrong = wanted.clone();
-                    wrong[n].place.length = length;
-                    assert!(arrive(&keys, &wrong, &stored, size).is_err());
+                    wrong[n].location.length = length;
+                    assert!(decode_in_parts(&keys, &wrong, &stored, size).is_err());
                 }
             }
         }

@@ -8,7 +8,7 @@ use chacha20poly1305::{Key, XChaCha20Poly1305, XNonce};
 use crate::crypto::VolumeKey;
 use crate::object::ChunkId;
 
-const NONCE: usize = 24;
+const NONCE_BYTES: usize = 24;
 
 /// Names the chunks of a volume, and encrypts them if it has a key.
 #[derive(Clone)]
@@ -54,7 +54,7 @@ impl ChunkKeys {
     /// Encrypts bytes if the volume is encrypted. The nonce is random; its 24 bytes make a collision negligible.
     pub(super) fn seal(&self, id: ChunkId, bytes: Vec<u8>) -> Option<Vec<u8>> {
         let Some(cipher) = &self.seal else { return Some(bytes) };
-        let nonce: [u8; NONCE] = rand::random();
+        let nonce: [u8; NONCE_BYTES] = rand::random();
         let sealed = cipher.encrypt(XNonce::from_slice(&nonce), Payload { msg: &bytes, aad: &id.0 }).ok()?;
         Some([&nonce[..], &sealed].concat())
     }
@@ -62,7 +62,7 @@ impl ChunkKeys {
     /// Decrypts bytes; `None` if they were not encrypted under this name with this key.
     pub(super) fn unseal<'a>(&self, id: ChunkId, bytes: &'a [u8]) -> Option<Cow<'a, [u8]>> {
         let Some(cipher) = &self.seal else { return Some(Cow::Borrowed(bytes)) };
-        let (nonce, sealed) = bytes.split_at_checked(NONCE)?;
+        let (nonce, sealed) = bytes.split_at_checked(NONCE_BYTES)?;
         cipher.decrypt(XNonce::from_slice(nonce), Payload { msg: sealed, aad: &id.0 }).ok().map(Cow::Owned)
     }
 }

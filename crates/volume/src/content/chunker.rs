@@ -11,13 +11,13 @@ use crate::object::{Layout, Segment};
 
 const MIB: usize = 1 << 20;
 /// Chunk size in bytes with fixed boundaries.
-pub const FIXED: usize = 4 * MIB;
+pub const FIXED_CHUNK_BYTES: usize = 4 * MIB;
 /// Files larger than this have fixed boundaries from the beginning.
 pub const MAX_CONTENT_DEFINED_BYTES: u64 = 64 << 20;
 /// Minimum, average and maximum length of content-defined chunks.
-const DEFINED: (u32, u32, u32) = (256 << 10, 1 << 20, 4 << 20);
+const CONTENT_DEFINED_CHUNK_BYTES: (u32, u32, u32) = (256 << 10, 1 << 20, 4 << 20);
 /// Maximum length of a chunk.
-pub(super) const LONGEST: usize = FIXED;
+pub(super) const MAX_CHUNK_BYTES: usize = FIXED_CHUNK_BYTES;
 
 /// The method that determines chunk boundaries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,7 +34,9 @@ impl Chunking {
     pub fn choose(size: u64, previous: Option<&[Segment]>) -> Self {
         let fixed = |pieces: &[Segment]| {
             pieces.len() > 1
-                && pieces[..pieces.len() - 1].iter().all(|piece| piece.length().is_multiple_of(FIXED as u64))
+                && pieces[..pieces.len() - 1]
+                    .iter()
+                    .all(|piece| piece.length().is_multiple_of(FIXED_CHUNK_BYTES as u64))
         };
         match previous {
             Some(pieces) if fixed(pieces) => Self::Fixed,
@@ -58,7 +60,7 @@ pub(super) struct Chunker<R> {
 impl<R: Read> Chunker<R> {
     pub fn new(source: R, size: u64, cutting: Chunking) -> Self {
         // Small files need no large buffer; one byte more, to detect the end of the file with one read.
-        let room = (size.saturating_add(1)).min(2 * LONGEST as u64) as usize;
+        let room = (size.saturating_add(1)).min(2 * MAX_CHUNK_BYTES as u64) as usize;
         Self { source, cutting, buffer: vec![0; room.max(4096)], start: 0, end: 0, is_over: false }
     }
 
@@ -66,9 +68,9 @@ impl<R: Read> Chunker<R> {
         self.fill()?;
         let ahead = &self.buffer[self.start..self.end];
         let length = match self.cutting {
-            Chunking::Fixed => ahead.len().min(FIXED),
+            Chunking::Fixed => ahead.len().min(FIXED_CHUNK_BYTES),
             Chunking::ContentDefined => {
-                let (least, usual, most) = DEFINED;
+                let (least, usual, most) = CONTENT_DEFINED_CHUNK_BYTES;
                 FastCDC::new(ahead, least, usual, most).next().map_or(ahead.len(), |chunk| chunk.length)
             }
         };
@@ -82,10 +84,10 @@ impl<R: Read> Chunker<R> {
 
     /// Fills the buffer with at least the longest chunk, or all that is left.
     fn fill(&mut self) -> io::Result<()> {
-        while !self.is_over && self.end - self.start < LONGEST {
+        while !self.is_over && self.end - self.start < MAX_CHUNK_BYTES {
             if self.end == self.buffer.len() && self.start == 0 {
                 // The file is longer than `size`.
-                self.buffer.resize(2 * LONGEST, 0);
+                self.buffer.resize(2 * MAX_CHUNK_BYTES, 0);
             } else if self.end == self.buffer.len() {
                 self.buffer.copy_within(self.start..self.end, 0);
                 self.end -= self.start;
@@ -145,12 +147,12 @@ mod tests {
         for cutting in [Chunking::ContentDefined, Chunking::Fixed] {
             let pieces = cut(&bytes, bytes.len() as u64, cutting);
             assert_eq!(pieces.concat(), bytes);
-            assert!(pieces.iter().all(|piece| piece.len() <= LONGEST));
+            assert!(pieces.iter().all(|piece| piece.len() <= MAX_CHUNK_BYTES));
             for said in [0, 5, u64::MAX] {
                 assert_eq!(cut(&bytes, said, cutting), pieces, "{said}");
             }
         }
-        assert_eq!(cut(&bytes, 0, Chunking::Fixed).iter().map(Vec::len).max(), Some(FIXED));
+        assert_eq!(cut(&bytes, 0, Chunking::Fixed).iter().map(Vec::len).max(), Some(FIXED_CHUNK_BYTES));
         assert!(cut(b"", 0, Chunking::ContentDefined).is_empty());
         assert_eq!(cut(b"a", 1, Chunking::ContentDefined), [b"a"]);
     }
@@ -175,8 +177,8 @@ mod tests {
     fn a_file_is_cut_as_before() {
         let pieces =
             |lengths: &[u64]| lengths.iter().map(|&length| Segment::Hole { length }).collect::<Vec<_>>();
-        let fixed = pieces(&[FIXED as u64, 5]);
-        let defined = pieces(&[FIXED as u64 + 1, 5]);
+        let fixed = pieces(&[FIXED_CHUNK_BYTES as u64, 5]);
+        let defined = pieces(&[FIXED_CHUNK_BYTES as u64 + 1, 5]);
         assert_eq!(Chunking::choose(10, Some(&fixed)), Chunking::Fixed);
         assert_eq!(Chunking::choose(MAX_CONTENT_DEFINED_BYTES + 1, Some(&defined)), Chunking::ContentDefined);
         assert_eq!(Chunking::choose(u64::MAX, Some(&defined)), Chunking::Fixed);

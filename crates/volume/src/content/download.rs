@@ -18,32 +18,32 @@ use tokio::task::{JoinError, JoinHandle, spawn_blocking};
 
 use crate::content::blobs::Parts;
 use crate::content::chunk_decoder::{ChunkRequest, ChunkStreamDecoder, damaged};
-use crate::content::pack::{CHUNK_MAX, FULL, decode};
+use crate::content::pack::{MAX_ACCEPTED_CHUNK_BYTES, PACK_TARGET_BYTES, decode};
 use crate::content::{ContentError, ContentStore};
 use crate::runtime::runtime;
 use crate::store::ChunkLocation;
 
 /// Maximum number of concurrent requests.
-const REQUESTS: usize = 6;
+const MAX_CONCURRENT_REQUESTS: usize = 6;
 /// Maximum number of bytes of one request for adjacent chunks: any pack.
-const TOGETHER: u64 = (FULL + FULL / 4) as u64;
+const MAX_REQUEST_BYTES: u64 = (PACK_TARGET_BYTES + PACK_TARGET_BYTES / 4) as u64;
 /// Upper bound on the size of a pack, far above any real one.
-const PACK_MAX: u64 = 1 << 30;
+const MAX_PACK_BYTES: u64 = 1 << 30;
 /// Upper bound on the length of a pack's key.
-const KEY_MAX: usize = 256;
+const MAX_KEY_BYTES: usize = 256;
 /// Minimum number of bytes per decoding step: a thread is woken for each.
-const WORTH: usize = 512 << 10;
+const MIN_DECODE_BYTES: usize = 512 << 10;
 
 /// Validates a chunk location: locations in a store may come from any node with write access.
 fn is_sound(place: &ChunkLocation) -> bool {
     let is_key = place.key.starts_with("packs/")
-        && place.key.len() <= KEY_MAX
+        && place.key.len() <= MAX_KEY_BYTES
         && place.key.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"/-_".contains(&byte));
     let end = place.offset.checked_add(u64::from(place.stored));
     is_key
-        && (1..=2 * CHUNK_MAX).contains(&(place.stored as usize))
-        && place.length as usize <= CHUNK_MAX
-        && end.is_some_and(|end| end <= PACK_MAX)
+        && (1..=2 * MAX_ACCEPTED_CHUNK_BYTES).contains(&(place.stored as usize))
+        && place.length as usize <= MAX_ACCEPTED_CHUNK_BYTES
+        && end.is_some_and(|end| end <= MAX_PACK_BYTES)
 }
 
 /// The chunks of one request: adjacent, or nearly so, in one stored object.
@@ -52,7 +52,7 @@ type Run = Vec<ChunkRequest>;
 /// Returns the byte range of a run in the stored object.
 fn extent(run: &[ChunkRequest]) -> Range<u64> {
     let end = |place: &ChunkLocation| place.offset.saturating_add(u64::from(place.stored));
-    run.first().map_or(0, |first| first.place.offset)..run.last().map_or(0, |last| end(&last.place))
+    run.first().map_or(0, |first| first.location.offset)..run.last().map_or(0, |last| end(&last.location))
 }
 
 fn length(run: &[ChunkRequest]) -> u64 {
@@ -62,15 +62,15 @@ fn length(run: &[ChunkRequest]) -> u64 {
 
 /// Checks that all bytes of a run were received. A cancelled request falls short, and its bytes must not count as a
 /// measurement.
-fn is_all(run: &[ChunkRequest], came: u64) -> Result<(), ContentError> {
+fn check_complete(run: &[ChunkRequest], came: u64) -> Result<(), ContentError> {
     match run.first() {
-        Some(ChunkRequest { id, place, .. }) if came < length(run) => Err(damaged(*id, place)),
+        Some(ChunkRequest { id, location: place, .. }) if came < length(run) => Err(damaged(*id, place)),
         _ => Ok(()),
     }
 }
 
 /// Cancellation: becomes true, or closed, once the result is no longer needed.
-type IsOver = watch::Receiver<bool>;
+type Cancelled = watch::Receiver<bool>;
 
 impl ContentStore {
     /// Downloads and verifies chunks. `work` is called with each verified chunk, on any thread; its results are passed to
@@ -84,12 +84,12 @@ impl ContentStore {
         work: impl Fn(u64, Cow<'_, [u8]>) -> Result<T, ContentError> + Send + Sync + 'static,
         take: impl FnMut(u64, T) -> Result<(), ContentError>,
     ) -> Result<(), ContentError> {
-        self.bring_stored(wanted, 0, move |at, _, bytes| work(at, bytes), take)
+        self.download_stored(wanted, 0, move |at, _, bytes| work(at, bytes), take)
     }
 
     /// Downloads and verifies chunks like [`download`](Self::download), but passes the stored form to `work` as well. Chunks of
     /// a pack with at most `apart` bytes between them are requested together.
-    pub(super) fn bring_stored<T: Send + 'static>(
+    pub(super) fn download_stored<T: Send + 'static>(
         &self,
         wanted: Vec<ChunkRequest>,
         apart: u64,
@@ -97,7 +97,7 @@ impl ContentStore {
         take: impl FnMut(u64, T) -> Result<(), ContentError>,
     ) -> Result<(), ContentError> {
         let work = Arc::new(work);
-        let by_run = |run: Run, is_over: IsOver| {
+        let by_run = |run: Run, is_over: Cancelled| {
             let (store, work) = (self.clone(), work.clone());
             async move {
                 let start = extent(&run).start;
@@ -107,7 +107,7 @@ impl ContentStore {
                 let bytes = got?;
                 let opened = spawn_blocking(move || {
                     run.iter()
-                        .map(|ChunkRequest { id, place, at }| {
+                        .map(|ChunkRequest { id, location: place, at }| {
                             let from = place.offset.saturating_sub(start) as usize;
                             let stored = bytes.get(from..from.saturating_add(place.stored as usize));
                             let stored = stored.unwrap_or_default();
@@ -117,10 +117,10 @@ impl ContentStore {
                         })
                         .collect()
                 });
-                opened.await.map_err(died)?
+                opened.await.map_err(panicked)?
             }
         };
-        self.by_runs(wanted, apart, by_run, take)
+        self.for_each_run(wanted, apart, by_run, take)
     }
 
     /// Downloads chunks and writes them to their destination part by part as they arrive: `write` receives the chunk's `at` and
@@ -130,14 +130,14 @@ impl ContentStore {
     ///
     /// # Errors
     /// [`ContentError`] of the object store; [`ContentError::Io`] of `write`.
-    pub(super) fn bring_into(
+    pub(super) fn download_into(
         &self,
         wanted: Vec<ChunkRequest>,
         write: impl Fn(u64, u64, &[u8]) -> std::io::Result<()> + Send + Sync + 'static,
         mut take: impl FnMut(u64, u64),
     ) -> Result<(), ContentError> {
         let write = Arc::new(write);
-        let by_run = |run: Run, is_over: IsOver| {
+        let by_run = |run: Run, is_over: Cancelled| {
             let (store, write) = (self.clone(), write.clone());
             async move {
                 let mut work =
@@ -146,19 +146,19 @@ impl ContentStore {
                 // The running decoding step is awaited even if the request fails or panics.
                 let got = AssertUnwindSafe(store.pass_on(&run, is_over, &mut work)).catch_unwind().await;
                 let got = got.unwrap_or_else(|_| Err(ContentError::Unreachable("a request panicked".into())));
-                store.link.end(got.as_ref().map_or(0, |()| work.came));
+                store.link.end(got.as_ref().map_or(0, |()| work.received_bytes));
                 work.end(got).await
             }
         };
-        self.by_runs(wanted, 0, by_run, |at, length| {
+        self.for_each_run(wanted, 0, by_run, |at, length| {
             take(at, length);
             Ok(())
         })
     }
 
     /// Requests the byte range of a run. The stream ends early on cancellation; its result is then discarded.
-    async fn request(&self, run: &[ChunkRequest], mut is_over: IsOver) -> Result<Parts<'_>, ContentError> {
-        let key = run.first().map_or("", |first| &first.place.key);
+    async fn request(&self, run: &[ChunkRequest], mut is_over: Cancelled) -> Result<Parts<'_>, ContentError> {
+        let key = run.first().map_or("", |first| &first.location.key);
         let over = async move { drop(is_over.wait_for(|is_over| *is_over).await) }.boxed().shared();
         tokio::select! {
             biased;
@@ -168,38 +168,38 @@ impl ContentStore {
     }
 
     /// Requests a run and reads all of it.
-    async fn request_whole(&self, run: &[ChunkRequest], is_over: IsOver) -> Result<Bytes, ContentError> {
+    async fn request_whole(&self, run: &[ChunkRequest], is_over: Cancelled) -> Result<Bytes, ContentError> {
         let length = length(run);
         let bytes = collect_bytes(self.request(run, is_over).await?, Some(length)).await?;
-        is_all(run, bytes.len() as u64).map(|()| bytes)
+        check_complete(run, bytes.len() as u64).map(|()| bytes)
     }
 
     /// Requests a run and passes its parts to the decoder as they arrive.
     async fn pass_on(
         &self,
         run: &[ChunkRequest],
-        is_over: IsOver,
+        is_over: Cancelled,
         work: &mut DecodePipeline,
     ) -> Result<(), ContentError> {
         let mut parts = self.request(run, is_over).await?;
         while let Some(part) = parts.try_next().await? {
             work.push(part).await?;
         }
-        is_all(run, work.came)
+        check_complete(run, work.received_bytes)
     }
 
     /// Runs `by_run` for each run, several concurrently.
-    fn by_runs<T: Send + 'static, F>(
+    fn for_each_run<T: Send + 'static, F>(
         &self,
         wanted: Vec<ChunkRequest>,
         apart: u64,
-        by_run: impl Fn(Run, IsOver) -> F,
+        by_run: impl Fn(Run, Cancelled) -> F,
         mut take: impl FnMut(u64, T) -> Result<(), ContentError>,
     ) -> Result<(), ContentError>
     where
         F: Future<Output = Result<Vec<(u64, T)>, ContentError>> + Send + 'static,
     {
-        if let Some(ChunkRequest { id, .. }) = wanted.iter().find(|wanted| !is_sound(&wanted.place)) {
+        if let Some(ChunkRequest { id, .. }) = wanted.iter().find(|wanted| !is_sound(&wanted.location)) {
             return Err(ContentError::Damaged(format!("{id:?} has an impossible place")));
         }
         let (over, is_over) = watch::channel(false);
@@ -208,7 +208,7 @@ impl ContentStore {
             let task = runtime().spawn(by_run(run, is_over.clone()));
             async { task.await.map_err(|error| ContentError::Unreachable(error.to_string()))? }
         });
-        let mut answers = requests.buffer_unordered(REQUESTS);
+        let mut answers = requests.buffer_unordered(MAX_CONCURRENT_REQUESTS);
         let mut done = Ok(());
         while let Some(answer) = runtime().block_on(answers.next()) {
             if done.is_err() {
@@ -223,34 +223,35 @@ impl ContentStore {
     }
 }
 
-fn died(error: JoinError) -> ContentError {
+fn panicked(error: JoinError) -> ContentError {
     ContentError::Damaged(error.to_string())
 }
 
 /// Decodes received parts on a blocking thread, one step at a time, while further parts arrive.
 struct DecodePipeline {
-    arrival: Arc<Mutex<ChunkStreamDecoder>>,
-    held: Vec<Bytes>,
-    /// Number of bytes in `held`.
-    worth: usize,
-    at_work: Option<JoinHandle<Result<(), ContentError>>>,
+    decoder: Arc<Mutex<ChunkStreamDecoder>>,
+    pending: Vec<Bytes>,
+    /// Number of bytes in `pending`.
+    pending_bytes: usize,
+    running: Option<JoinHandle<Result<(), ContentError>>>,
     /// Number of bytes received.
-    came: u64,
+    received_bytes: u64,
 }
 
 impl DecodePipeline {
     fn new(arrival: ChunkStreamDecoder) -> Self {
         let arrival = Arc::new(Mutex::new(arrival));
-        Self { arrival, held: Vec::new(), worth: 0, at_work: None, came: 0 }
+        Self { decoder: arrival, pending: Vec::new(), pending_bytes: 0, running: None, received_bytes: 0 }
     }
 
     async fn push(&mut self, part: Bytes) -> Result<(), ContentError> {
-        self.came += part.len() as u64;
-        self.worth += part.len();
-        self.held.push(part);
+        self.received_bytes += part.len() as u64;
+        self.pending_bytes += part.len();
+        self.pending.push(part);
         // Without waiting for the previous step: a request holds at most one pack, and backpressure would let the speed of the
         // disk distort the measured rate.
-        if self.worth >= WORTH && self.at_work.as_ref().is_none_or(JoinHandle::is_finished) {
+        if self.pending_bytes >= MIN_DECODE_BYTES && self.running.as_ref().is_none_or(JoinHandle::is_finished)
+        {
             self.begin().await?;
         }
         Ok(())
@@ -258,12 +259,12 @@ impl DecodePipeline {
 
     /// Starts a decoding step for the held parts, after the previous one is finished.
     async fn begin(&mut self) -> Result<(), ContentError> {
-        if let Some(work) = self.at_work.take() {
-            work.await.map_err(died)??;
+        if let Some(work) = self.running.take() {
+            work.await.map_err(panicked)??;
         }
-        let (arrival, parts) = (self.arrival.clone(), std::mem::take(&mut self.held));
-        self.worth = 0;
-        self.at_work =
+        let (arrival, parts) = (self.decoder.clone(), std::mem::take(&mut self.pending));
+        self.pending_bytes = 0;
+        self.running =
             Some(spawn_blocking(move || parts.into_iter().try_for_each(|part| arrival.lock().push(&part))));
         Ok(())
     }
@@ -274,12 +275,12 @@ impl DecodePipeline {
             Ok(()) => self.begin().await,
             Err(_) => Ok(()),
         };
-        let last = match self.at_work.take() {
-            Some(work) => work.await.map_err(died)?,
+        let last = match self.running.take() {
+            Some(work) => work.await.map_err(panicked)?,
             None => Ok(()),
         };
         got.and(done).and(last)?;
-        self.arrival.lock().end()
+        self.decoder.lock().end()
     }
 }
 
@@ -288,12 +289,12 @@ fn runs(wanted: Vec<ChunkRequest>, apart: u64) -> Vec<Run> {
     for next in wanted {
         if let Some(run) = runs.last_mut()
             && let (Some(first), Some(last)) = (run.first(), run.last())
-            && last.place.key == next.place.key
-            && let Some(end) = last.place.offset.checked_add(u64::from(last.place.stored))
-            && next.place.offset.checked_sub(end).is_some_and(|between| between <= apart)
-            && (next.place.offset.saturating_sub(first.place.offset))
-                .saturating_add(u64::from(next.place.stored))
-                <= TOGETHER
+            && last.location.key == next.location.key
+            && let Some(end) = last.location.offset.checked_add(u64::from(last.location.stored))
+            && next.location.offset.checked_sub(end).is_some_and(|between| between <= apart)
+            && (next.location.offset.saturating_sub(first.location.offset))
+                .saturating_add(u64::from(next.location.stored))
+                <= MAX_REQUEST_BYTES
         {
             run.push(next);
         } else {

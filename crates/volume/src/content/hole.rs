@@ -11,7 +11,7 @@ use std::os::unix::fs::FileExt as _;
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::Errno;
 
-const BLOCK: usize = 1 << 18;
+const BLOCK_BYTES: usize = 1 << 18;
 
 /// Zeroes a range of a file by punching a hole, or by writing zeros where the file system does not support that. The size does
 /// not change.
@@ -31,9 +31,9 @@ pub(super) fn make(file: &File, range: Range<u64>) -> io::Result<()> {
 
 /// Writes zeros over non-zero bytes, on file systems without holes.
 fn overwrite(file: &File, range: Range<u64>) -> io::Result<()> {
-    let (mut block, mut at) = (vec![0; BLOCK], range.start);
+    let (mut block, mut at) = (vec![0; BLOCK_BYTES], range.start);
     while at < range.end {
-        let most = (range.end - at).min(BLOCK as u64) as usize;
+        let most = (range.end - at).min(BLOCK_BYTES as u64) as usize;
         let length = file.read_at(&mut block[..most], at)?;
         if length == 0 {
             return Ok(());
@@ -55,15 +55,16 @@ mod tests {
     fn what_was_there_is_gone_and_no_more() {
         for make in [make, overwrite] {
             let file = tempfile::tempfile().unwrap();
-            file.write_all_at(&[7; 3 * BLOCK], 0).unwrap();
-            make(&file, 5..2 * BLOCK as u64 + 1).unwrap();
+            file.write_all_at(&[7; 3 * BLOCK_BYTES], 0).unwrap();
+            make(&file, 5..2 * BLOCK_BYTES as u64 + 1).unwrap();
             // Extends beyond the end of the file.
-            make(&file, 3 * BLOCK as u64 - 1..9 * BLOCK as u64).unwrap();
+            make(&file, 3 * BLOCK_BYTES as u64 - 1..9 * BLOCK_BYTES as u64).unwrap();
             make(&file, 9..9).unwrap();
-            let mut held = vec![1; 3 * BLOCK + 1];
-            assert_eq!(file.read_at(&mut held, 0).unwrap(), 3 * BLOCK);
-            let expected = |n: usize| if n < 5 || n > 2 * BLOCK && n < 3 * BLOCK - 1 { 7 } else { 0 };
-            assert!(held[..3 * BLOCK].iter().enumerate().all(|(n, byte)| *byte == expected(n)));
+            let mut held = vec![1; 3 * BLOCK_BYTES + 1];
+            assert_eq!(file.read_at(&mut held, 0).unwrap(), 3 * BLOCK_BYTES);
+            let expected =
+                |n: usize| if n < 5 || n > 2 * BLOCK_BYTES && n < 3 * BLOCK_BYTES - 1 { 7 } else { 0 };
+            assert!(held[..3 * BLOCK_BYTES].iter().enumerate().all(|(n, byte)| *byte == expected(n)));
         }
     }
 }

@@ -9,15 +9,15 @@ use crate::store::MetaStore;
 use crate::store::validate::wrong_content;
 
 /// Maximum number of segments in the metadata themselves; more are stored as lists.
-pub(super) const DIRECT: usize = 64;
+pub(super) const MAX_DIRECT_SEGMENTS: usize = 64;
 /// Number of segments in a list.
-pub(super) const PER_LIST: usize = 4096;
+pub(super) const SEGMENTS_PER_LIST: usize = 4096;
 /// Upper bound on the encoded length of a list in bytes.
-const LIST_MAX: u32 = 256 << 10;
+const MAX_LIST_BYTES: u32 = 256 << 10;
 /// Number of lists that are read at once.
-const AT_ONCE: usize = 16;
+const LISTS_PER_BATCH: usize = 16;
 /// Lower bound on the average length of a segment: a quarter of the shortest that is made.
-const SHORTEST: u64 = 64 << 10;
+const MIN_AVERAGE_SEGMENT_BYTES: u64 = 64 << 10;
 
 fn damaged(why: &str) -> ContentError {
     ContentError::Damaged(why.to_owned())
@@ -28,7 +28,7 @@ fn decode(list: &[u8]) -> Result<Vec<Segment>, ContentError> {
     // The count comes first: a list with too many segments is rejected before the rest is decoded.
     let (count, _) = postcard::take_from_bytes::<u64>(list)
         .map_err(|error| ContentError::Damaged(format!("a list of pieces: {error}")))?;
-    if count > PER_LIST as u64 {
+    if count > SEGMENTS_PER_LIST as u64 {
         return Err(damaged("a list of more pieces than are made"));
     }
     let pieces: Vec<Segment> = postcard::from_bytes(list)
@@ -53,9 +53,9 @@ impl ContentStore {
             Layout::Pieces(pieces) => return Ok(pieces.clone()),
             Layout::Indirect(lists) => lists,
         };
-        let most = (content.size / SHORTEST).saturating_add(PER_LIST as u64);
+        let most = (content.size / MIN_AVERAGE_SEGMENT_BYTES).saturating_add(SEGMENTS_PER_LIST as u64);
         let (mut pieces, mut sum) = (Vec::new(), 0_u64);
-        for part in lists.chunks(AT_ONCE) {
+        for part in lists.chunks(LISTS_PER_BATCH) {
             for list in self.read_lists(meta, part)? {
                 sum = list.iter().fold(sum, |sum, piece| sum.saturating_add(piece.length()));
                 pieces.extend(list);
@@ -76,7 +76,8 @@ impl ContentStore {
     }
 
     fn read_lists(&self, meta: &dyn MetaStore, lists: &[Segment]) -> Result<Vec<Vec<Segment>>, ContentError> {
-        let fits = |list: &Segment| matches!(list, Segment::Chunk { length, .. } if *length <= LIST_MAX);
+        let fits =
+            |list: &Segment| matches!(list, Segment::Chunk { length, .. } if *length <= MAX_LIST_BYTES);
         if !lists.iter().all(fits) {
             return Err(damaged("a list that is longer than any is made"));
         }
@@ -92,16 +93,16 @@ mod tests {
 
     #[test]
     fn the_longest_list_is_one() {
-        let longest = vec![Segment::Chunk { id: ChunkId([255; 32]), length: u32::MAX }; PER_LIST];
+        let longest = vec![Segment::Chunk { id: ChunkId([255; 32]), length: u32::MAX }; SEGMENTS_PER_LIST];
         let list = codec::encode(&longest);
-        assert!(list.len() <= LIST_MAX as usize, "{}", list.len());
+        assert!(list.len() <= MAX_LIST_BYTES as usize, "{}", list.len());
         assert_eq!(decode(&list).unwrap(), longest);
     }
 
     #[test]
     fn lists_that_nobody_makes_are_refused() {
         let hole = |length| Segment::Hole { length };
-        for list in [vec![hole(1); PER_LIST + 1], vec![hole(5), hole(0)]] {
+        for list in [vec![hole(1); SEGMENTS_PER_LIST + 1], vec![hole(5), hole(0)]] {
             assert!(matches!(decode(&codec::encode(&list)), Err(ContentError::Damaged(_))));
         }
         for bytes in [&b""[..], &[255; 20], &[5, 1]] {

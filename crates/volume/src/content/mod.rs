@@ -26,9 +26,9 @@ pub use basis_source::BasisSource;
 pub(crate) use blobs::fault;
 pub use blobs::{Blob, Blobs, choose_tls};
 pub use chunk_keys::ChunkKeys;
-pub use chunker::{Chunking, FIXED, MAX_CONTENT_DEFINED_BYTES};
-pub use read::{Progress, touched};
-pub(crate) use repack::{Carried, Repacked, repack};
+pub use chunker::{Chunking, FIXED_CHUNK_BYTES, MAX_CONTENT_DEFINED_BYTES};
+pub use read::{Progress, segments_in};
+pub(crate) use repack::{NewPack, StoredChunk, repack};
 pub use upload::{Upload, UploadedContent};
 
 use crate::object::{Content, Layout};

@@ -12,14 +12,14 @@ use crate::object::ChunkId;
 use crate::store::{ChunkLocation, codec};
 
 /// A pack is closed when it has reached this size in bytes.
-pub(super) const FULL: usize = 8 << 20;
+pub(super) const PACK_TARGET_BYTES: usize = 8 << 20;
 /// Maximum length of a chunk; longer ones in the metadata are rejected.
-pub(super) const CHUNK_MAX: usize = 16 << 20;
+pub(super) const MAX_ACCEPTED_CHUNK_BYTES: usize = 16 << 20;
 const MAGIC: &[u8; 8] = b"ShntPk01";
 /// Length of the magic bytes without the version.
-const ANY_VERSION: usize = 6;
+const MAGIC_PREFIX_BYTES: usize = 6;
 /// Compression level of zstd: fast, with most of the gain.
-const LEVEL: i32 = 1;
+const COMPRESSION_LEVEL: i32 = 1;
 
 const PLAIN: u8 = 0;
 const ZSTD: u8 = 1;
@@ -37,7 +37,7 @@ pub(super) struct Indexed {
 pub(super) fn encode(keys: &ChunkKeys, id: ChunkId, bytes: &[u8]) -> Option<Vec<u8>> {
     let mut stored = vec![ZSTD];
     stored.reserve(zstd::zstd_safe::compress_bound(bytes.len()));
-    let compressed = zstd::bulk::compress(bytes, LEVEL).ok();
+    let compressed = zstd::bulk::compress(bytes, COMPRESSION_LEVEL).ok();
     match compressed {
         // A saving below a twentieth does not justify decompression by each reader.
         Some(compressed) if compressed.len() < bytes.len() / 20 * 19 => stored.extend_from_slice(&compressed),
@@ -56,7 +56,7 @@ pub(super) fn decode<'a>(
     stored: &'a [u8],
     length: usize,
 ) -> Option<Cow<'a, [u8]>> {
-    if length > CHUNK_MAX {
+    if length > MAX_ACCEPTED_CHUNK_BYTES {
         return None;
     }
     let opened = keys.unseal(id, stored)?;
@@ -95,12 +95,12 @@ impl Pack {
     }
 
     pub fn is_full(&self) -> bool {
-        self.bytes.len() >= FULL
+        self.bytes.len() >= PACK_TARGET_BYTES
     }
 
     /// Reports whether `more` bytes would exceed the maximum size.
     pub fn is_full_with(&self, more: usize) -> bool {
-        !self.bytes.is_empty() && self.bytes.len() + more > FULL + FULL / 4
+        !self.bytes.is_empty() && self.bytes.len() + more > PACK_TARGET_BYTES + PACK_TARGET_BYTES / 4
     }
 
     /// Returns the bytes to store under a key, and the locations of the chunks.
@@ -145,7 +145,8 @@ pub(super) fn index_length(end: &[u8]) -> Option<u64> {
 
 /// Reports whether it is a pack of an unknown version.
 pub(super) fn is_newer(end: &[u8]) -> bool {
-    end.last_chunk::<8>().is_some_and(|magic| magic != MAGIC && magic[..ANY_VERSION] == MAGIC[..ANY_VERSION])
+    end.last_chunk::<8>()
+        .is_some_and(|magic| magic != MAGIC && magic[..MAGIC_PREFIX_BYTES] == MAGIC[..MAGIC_PREFIX_BYTES])
 }
 
 #[cfg(test)]

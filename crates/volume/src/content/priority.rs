@@ -7,7 +7,7 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 
 /// Maximum time that a background transfer yields at once: it always makes progress.
-const PATIENCE: Duration = Duration::from_secs(1);
+const YIELD_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Number of foreground transfers in this process, which share its link.
 static WAITING: (Mutex<u32>, Condvar) = (Mutex::new(0), Condvar::new());
@@ -36,6 +36,6 @@ impl Drop for ForegroundGuard {
 pub fn yield_to_foreground() {
     let mut waiting = WAITING.0.lock();
     if *waiting > 0 {
-        WAITING.1.wait_for(&mut waiting, PATIENCE);
+        WAITING.1.wait_for(&mut waiting, YIELD_TIMEOUT);
     }
 }

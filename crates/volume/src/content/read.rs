@@ -15,16 +15,16 @@ use crate::object::{ChunkId, Content, Segment};
 use crate::store::MetaStore;
 
 /// Number of chunks located in one request.
-const ASKED: usize = 1024;
+const LOCATE_BATCH_CHUNKS: usize = 1024;
 
 /// Block size for verifying a file.
-const BLOCK: usize = 256 << 10;
+const VERIFY_BLOCK_BYTES: usize = 256 << 10;
 
 /// Called with ranges of the file that have been downloaded.
 pub type Progress<'a> = &'a (dyn Fn(Range<u64>) + Sync);
 
 /// A chunk that is to be located.
-struct Sought {
+struct SegmentRequest {
     id: ChunkId,
     length: u32,
     at: u64,
@@ -63,9 +63,9 @@ impl ContentStore {
         if !self.keys.encrypts() || content.size == 0 {
             return Ok(());
         }
-        let (mut hasher, mut block, mut at) = (self.hasher(), vec![0; BLOCK], 0);
+        let (mut hasher, mut block, mut at) = (self.hasher(), vec![0; VERIFY_BLOCK_BYTES], 0);
         while at < content.size {
-            let most = (content.size - at).min(BLOCK as u64) as usize;
+            let most = (content.size - at).min(VERIFY_BLOCK_BYTES as u64) as usize;
             let length = match file.read_at(&mut block[..most], at) {
                 Ok(0) => break,
                 Ok(length) => length,
@@ -97,7 +97,7 @@ impl ContentStore {
     ) -> Result<Range<u64>, ContentError> {
         let (mut from, mut to) = (None, range.start);
         let mut wanted = Vec::new();
-        for (at, piece) in touched(pieces, &range) {
+        for (at, piece) in segments_in(pieces, &range) {
             from.get_or_insert(at.start);
             to = at.end;
             match piece {
@@ -107,7 +107,7 @@ impl ContentStore {
                             file.write_all_at(&bytes, at.start).map_err(ContentError::Io)?;
                             progress(at);
                         }
-                        None => wanted.push(Sought { id: *id, length: *length, at: at.start }),
+                        None => wanted.push(SegmentRequest { id: *id, length: *length, at: at.start }),
                     }
                 }
                 Segment::Hole { .. } => {
@@ -117,10 +117,10 @@ impl ContentStore {
             }
         }
         let file = Arc::new(file.try_clone().map_err(ContentError::Io)?);
-        for part in wanted.chunks(ASKED) {
+        for part in wanted.chunks(LOCATE_BATCH_CHUNKS) {
             let (wanted, file) = (self.locate(meta, part)?, file.clone());
             let write = move |at, offset, bytes: &[u8]| file.write_all_at(bytes, at + offset);
-            self.bring_into(wanted, write, |at, length| progress(at..at + length))?;
+            self.download_into(wanted, write, |at, length| progress(at..at + length))?;
         }
         Ok(from.unwrap_or(to)..to)
     }
@@ -129,7 +129,7 @@ impl ContentStore {
     ///
     /// # Errors
     /// [`ContentError`]; the files then have arbitrary data.
-    pub fn fetch_together(
+    pub fn fetch_batch(
         &self,
         meta: &dyn MetaStore,
         files: &[(&[Segment], &File)],
@@ -142,7 +142,7 @@ impl ContentStore {
             for piece in *pieces {
                 match piece {
                     Segment::Chunk { id, length } => {
-                        wanted.push(Sought { id: *id, length: *length, at: goals.len() as u64 });
+                        wanted.push(SegmentRequest { id: *id, length: *length, at: goals.len() as u64 });
                         goals.push((file.clone(), offset));
                     }
                     Segment::Hole { length } => {
@@ -154,17 +154,17 @@ impl ContentStore {
             }
         }
         let goals = Arc::new(goals);
-        for part in wanted.chunks(ASKED) {
+        for part in wanted.chunks(LOCATE_BATCH_CHUNKS) {
             let mut wanted = self.locate(meta, part)?;
             wanted.sort_by(|one, other| {
-                (&one.place.key, one.place.offset).cmp(&(&other.place.key, other.place.offset))
+                (&one.location.key, one.location.offset).cmp(&(&other.location.key, other.location.offset))
             });
             let goals = goals.clone();
             let write = move |goal, offset, bytes: &[u8]| {
                 let (file, at): &(Arc<File>, u64) = &goals[goal as usize];
                 file.write_all_at(bytes, at + offset)
             };
-            self.bring_into(wanted, write, |_, _| ())?;
+            self.download_into(wanted, write, |_, _| ())?;
         }
         Ok(())
     }
@@ -186,13 +186,13 @@ impl ContentStore {
         }
         let mut answer = vec![0; length];
         let mut wanted = Vec::new();
-        for (at, piece) in touched(&self.pieces(meta, content)?, &range) {
+        for (at, piece) in segments_in(&self.pieces(meta, content)?, &range) {
             if let Segment::Chunk { id, length } = piece {
-                wanted.push(Sought { id: *id, length: *length, at: at.start });
+                wanted.push(SegmentRequest { id: *id, length: *length, at: at.start });
             }
         }
-        for part in wanted.chunks(ASKED) {
-            self.download(self.locate(meta, part)?, whole, |at, bytes| {
+        for part in wanted.chunks(LOCATE_BATCH_CHUNKS) {
+            self.download(self.locate(meta, part)?, into_owned, |at, bytes| {
                 let before = range.start.saturating_sub(at) as usize;
                 let after = at.saturating_sub(range.start) as usize;
                 let source = bytes.get(before..).unwrap_or_default();
@@ -214,13 +214,15 @@ impl ContentStore {
             .iter()
             .enumerate()
             .filter_map(|(n, piece)| match piece {
-                Segment::Chunk { id, length } => Some(Sought { id: *id, length: *length, at: n as u64 }),
+                Segment::Chunk { id, length } => {
+                    Some(SegmentRequest { id: *id, length: *length, at: n as u64 })
+                }
                 Segment::Hole { .. } => None,
             })
             .collect();
         let mut all = vec![Vec::new(); pieces.len()];
         let wanted = self.locate(meta, &wanted)?;
-        self.download(wanted, whole, |at, mut bytes| {
+        self.download(wanted, into_owned, |at, mut bytes| {
             all.get_mut(at as usize).into_iter().for_each(|one| *one = std::mem::take(&mut bytes));
             Ok(())
         })?;
@@ -228,19 +230,23 @@ impl ContentStore {
     }
 
     /// Locates chunks, and records the latency of the request.
-    fn locate(&self, meta: &dyn MetaStore, wanted: &[Sought]) -> Result<Vec<ChunkRequest>, ContentError> {
+    fn locate(
+        &self,
+        meta: &dyn MetaStore,
+        wanted: &[SegmentRequest],
+    ) -> Result<Vec<ChunkRequest>, ContentError> {
         let ids: Vec<ChunkId> = wanted.iter().map(|sought| sought.id).collect();
         let asked = std::time::Instant::now();
-        let places = meta.places(&ids)?;
-        self.link.answered(asked.elapsed());
+        let places = meta.locate_chunks(&ids)?;
+        self.link.record_latency(asked.elapsed());
         wanted
             .iter()
             .zip(places)
-            .map(|(&Sought { id, length, at }, place)| match place {
+            .map(|(&SegmentRequest { id, length, at }, place)| match place {
                 Some(place) if place.length != length => {
                     Err(ContentError::Damaged(format!("{id:?} has another length than the file says")))
                 }
-                Some(place) => Ok(ChunkRequest { id, place, at }),
+                Some(place) => Ok(ChunkRequest { id, location: place, at }),
                 None => Err(ContentError::Missing(format!("{id:?} has no place"))),
             })
             .collect()
@@ -248,7 +254,7 @@ impl ContentStore {
 }
 
 /// Returns the segments that overlap a range, each with its own range.
-pub fn touched<'a>(
+pub fn segments_in<'a>(
     pieces: &'a [Segment],
     range: &Range<u64>,
 ) -> impl Iterator<Item = (Range<u64>, &'a Segment)> {
@@ -261,6 +267,6 @@ pub fn touched<'a>(
     placed.filter(move |(at, _)| at.end > start && at.start < end)
 }
 
-fn whole(_at: u64, bytes: Cow<'_, [u8]>) -> Result<Vec<u8>, ContentError> {
+fn into_owned(_at: u64, bytes: Cow<'_, [u8]>) -> Result<Vec<u8>, ContentError> {
     Ok(bytes.into_owned())
 }

@@ -6,39 +6,42 @@ use crate::content::pack::{Pack, new_key};
 use crate::content::{ContentError, ContentStore};
 use crate::object::ChunkId;
 use crate::store::ChunkLocation;
-use crate::store::admin::Moved;
+use crate::store::admin::MovedChunk;
 
 /// Maximum number of unneeded bytes between chunks that are read in one request: one more request would take as long.
-const APART: u64 = 1 << 20;
+const MAX_GAP_BYTES: u64 = 1 << 20;
 
 /// A chunk that was read and verified.
-pub(crate) struct Carried {
+pub(crate) struct StoredChunk {
     id: ChunkId,
     from: ChunkLocation,
     stored: Vec<u8>,
 }
 
 /// A new pack that is not stored yet.
-pub(crate) struct Repacked {
+pub(crate) struct NewPack {
     pub key: String,
     pub bytes: Vec<u8>,
     /// The chunks in it.
-    pub moved: Vec<Moved>,
+    pub moved: Vec<MovedChunk>,
 }
 
 impl ContentStore {
     /// Reads chunks in their stored form, all of them or none. Chunks of a pack have to be adjacent in the slice and in order
     /// of offset.
-    pub(crate) fn carry(&self, chunks: &[(ChunkId, ChunkLocation)]) -> Result<Vec<Carried>, ContentError> {
+    pub(crate) fn read_stored(
+        &self,
+        chunks: &[(ChunkId, ChunkLocation)],
+    ) -> Result<Vec<StoredChunk>, ContentError> {
         let wanted = chunks
             .iter()
             .enumerate()
-            .map(|(n, (id, place))| ChunkRequest { id: *id, place: place.clone(), at: n as u64 })
+            .map(|(n, (id, place))| ChunkRequest { id: *id, location: place.clone(), at: n as u64 })
             .collect();
         let mut all = vec![Vec::new(); chunks.len()];
-        self.bring_stored(
+        self.download_stored(
             wanted,
-            APART,
+            MAX_GAP_BYTES,
             |_, stored, _| Ok(stored.to_vec()),
             |at, stored| {
                 if let Some(one) = all.get_mut(at as usize) {
@@ -48,14 +51,16 @@ impl ContentStore {
             },
         )?;
         let carried = chunks.iter().zip(all);
-        Ok(carried.map(|((id, place), stored)| Carried { id: *id, from: place.clone(), stored }).collect())
+        Ok(carried
+            .map(|((id, place), stored)| StoredChunk { id: *id, from: place.clone(), stored })
+            .collect())
     }
 }
 
 /// Builds packs from these chunks, in their order.
-pub(crate) fn repack(chunks: Vec<Carried>) -> Vec<Repacked> {
+pub(crate) fn repack(chunks: Vec<StoredChunk>) -> Vec<NewPack> {
     let (mut packs, mut pack, mut within) = (Vec::new(), Pack::default(), Vec::new());
-    for Carried { id, from, stored } in chunks {
+    for StoredChunk { id, from, stored } in chunks {
         if pack.is_full_with(stored.len()) {
             packs.push(close(std::mem::take(&mut pack), std::mem::take(&mut within)));
         }
@@ -68,9 +73,9 @@ pub(crate) fn repack(chunks: Vec<Carried>) -> Vec<Repacked> {
     packs
 }
 
-fn close(pack: Pack, from: Vec<ChunkLocation>) -> Repacked {
+fn close(pack: Pack, from: Vec<ChunkLocation>) -> NewPack {
     let key = new_key();
     let (bytes, places) = pack.close(&key);
-    let moved = places.into_iter().zip(from).map(|((id, to), from)| Moved { id, from, to }).collect();
-    Repacked { key, bytes, moved }
+    let moved = places.into_iter().zip(from).map(|((id, to), from)| MovedChunk { id, from, to }).collect();
+    NewPack { key, bytes, moved }
 }

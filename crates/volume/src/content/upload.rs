@@ -10,24 +10,24 @@ use std::io::Read;
 use tokio::task::JoinSet;
 
 use crate::content::chunker::{Chunker, direct, is_zero, push};
-use crate::content::indirect::{DIRECT, PER_LIST};
+use crate::content::indirect::{MAX_DIRECT_SEGMENTS, SEGMENTS_PER_LIST};
 use crate::content::pack::{Pack, encode, new_key};
 use crate::content::{Chunking, ContentError, ContentStore, priority};
 use crate::failpoint::{Failpoint, point};
 use crate::object::{ChunkId, Content, Layout, Segment};
 use crate::runtime::runtime;
-use crate::store::validate::PIECES_MAX;
+use crate::store::validate::MAX_SEGMENTS;
 use crate::store::{ChunkLocation, MetaStore, codec};
 
 /// Maximum number of concurrent pack uploads; with the size of a pack, this bounds memory use.
-const UNDER_WAY: usize = 4;
+const MAX_CONCURRENT_UPLOADS: usize = 4;
 /// Maximum number of chunks, and of their bytes, in one query whether the store knows them.
 const WINDOW_CHUNKS: usize = 1024;
 const WINDOW_BYTES: usize = 8 << 20;
 /// Minimum number of chunks in the previous version for which the store is queried separately.
-const MANY: usize = 8;
+const MIN_QUERIED_BASIS_CHUNKS: usize = 8;
 /// Maximum size in bytes of a file that is stored inline in the metadata.
-pub(super) const INLINE: usize = 512;
+pub(super) const INLINE_THRESHOLD_BYTES: usize = 512;
 
 /// The result of an upload.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -46,18 +46,18 @@ pub struct Upload<'a> {
     content: &'a ContentStore,
     meta: &'a dyn MetaStore,
     /// Chunks of this upload.
-    seen: HashSet<ChunkId>,
+    queued_chunks: HashSet<ChunkId>,
     /// Chunks for which the store is still to be queried.
     window: Vec<(ChunkId, Vec<u8>)>,
     window_bytes: usize,
     pack: Pack,
-    under_way: JoinSet<Result<Vec<(ChunkId, ChunkLocation)>, ContentError>>,
-    sent: UploadedContent,
+    running_uploads: JoinSet<Result<Vec<(ChunkId, ChunkLocation)>, ContentError>>,
+    uploaded: UploadedContent,
 }
 
 impl std::fmt::Debug for Upload<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Upload").field("sent", &self.sent.bytes).finish_non_exhaustive()
+        f.debug_struct("Upload").field("sent", &self.uploaded.bytes).finish_non_exhaustive()
     }
 }
 
@@ -66,12 +66,12 @@ impl<'a> Upload<'a> {
         Self {
             content,
             meta,
-            seen: HashSet::new(),
+            queued_chunks: HashSet::new(),
             window: Vec::new(),
             window_bytes: 0,
             pack: Pack::default(),
-            under_way: JoinSet::new(),
-            sent: UploadedContent::default(),
+            running_uploads: JoinSet::new(),
+            uploaded: UploadedContent::default(),
         }
     }
 
@@ -88,12 +88,15 @@ impl<'a> Upload<'a> {
     ) -> Result<Content, ContentError> {
         let before = previous.map(|previous| self.previous(previous));
         let cutting = Chunking::choose(size, before.as_deref());
-        let there = self.there(before.as_deref().unwrap_or_default())?;
+        let there = self.stored_chunks(before.as_deref().unwrap_or_default())?;
 
         let mut head = Vec::new();
-        if size <= INLINE as u64 && !self.content.keys.encrypts() {
-            file.by_ref().take(INLINE as u64 + 1).read_to_end(&mut head).map_err(ContentError::Io)?;
-            if head.len() <= INLINE {
+        if size <= INLINE_THRESHOLD_BYTES as u64 && !self.content.keys.encrypts() {
+            file.by_ref()
+                .take(INLINE_THRESHOLD_BYTES as u64 + 1)
+                .read_to_end(&mut head)
+                .map_err(ContentError::Io)?;
+            if head.len() <= INLINE_THRESHOLD_BYTES {
                 return Ok(self.inline(head));
             }
         }
@@ -122,13 +125,13 @@ impl<'a> Upload<'a> {
     }
 
     /// Returns the chunks of the previous version that the store still has.
-    fn there(&self, before: &[Segment]) -> Result<HashSet<ChunkId>, ContentError> {
+    fn stored_chunks(&self, before: &[Segment]) -> Result<HashSet<ChunkId>, ContentError> {
         let ids: Vec<ChunkId> = before.iter().filter_map(chunk_of).collect();
         let mut there = HashSet::new();
         // A small number is queried together with chunks of other files.
-        if ids.len() >= MANY {
+        if ids.len() >= MIN_QUERIED_BASIS_CHUNKS {
             for ids in ids.chunks(WINDOW_CHUNKS) {
-                let known = self.meta.known(ids)?;
+                let known = self.meta.has_chunks(ids)?;
                 there.extend(ids.iter().zip(known).filter(|(_, known)| *known).map(|(id, _)| *id));
             }
         }
@@ -140,12 +143,12 @@ impl<'a> Upload<'a> {
     /// # Errors
     /// [`ContentError`]; then none of the files is known to be durable.
     pub fn finish(mut self) -> Result<UploadedContent, ContentError> {
-        self.ask()?;
+        self.flush_window()?;
         self.close()?;
-        while !self.under_way.is_empty() {
-            self.landed()?;
+        while !self.running_uploads.is_empty() {
+            self.wait_for_upload()?;
         }
-        Ok(self.sent)
+        Ok(self.uploaded)
     }
 
     fn previous(&self, content: &Content) -> Vec<Segment> {
@@ -165,42 +168,42 @@ impl<'a> Upload<'a> {
     }
 
     fn layout(&mut self, pieces: Vec<Segment>) -> Result<Layout, ContentError> {
-        if pieces.len() <= DIRECT {
+        if pieces.len() <= MAX_DIRECT_SEGMENTS {
             return Ok(Layout::Pieces(pieces));
         }
         let mut lists = Vec::new();
-        for part in pieces.chunks(PER_LIST) {
+        for part in pieces.chunks(SEGMENTS_PER_LIST) {
             let bytes = codec::encode(part);
             let id = self.content.keys.name(&bytes);
             lists.push(Segment::Chunk { id, length: bytes.len() as u32 });
             self.add(id, &bytes)?;
         }
-        if lists.len() > PIECES_MAX {
+        if lists.len() > MAX_SEGMENTS {
             return Err(ContentError::TooLarge);
         }
         Ok(Layout::Indirect(lists))
     }
 
     fn add(&mut self, id: ChunkId, bytes: &[u8]) -> Result<(), ContentError> {
-        if !self.seen.insert(id) {
+        if !self.queued_chunks.insert(id) {
             return Ok(());
         }
         self.window_bytes += bytes.len();
         self.window.push((id, bytes.to_vec()));
         if self.window.len() >= WINDOW_CHUNKS || self.window_bytes >= WINDOW_BYTES {
-            self.ask()
+            self.flush_window()
         } else {
             Ok(())
         }
     }
 
     /// Queries the store for the chunks in the window, and packs those that it does not have.
-    fn ask(&mut self) -> Result<(), ContentError> {
+    fn flush_window(&mut self) -> Result<(), ContentError> {
         if self.window.is_empty() {
             return Ok(());
         }
         let ids: Vec<ChunkId> = self.window.iter().map(|(id, _)| *id).collect();
-        let known = self.meta.known(&ids)?;
+        let known = self.meta.has_chunks(&ids)?;
         self.window_bytes = 0;
         let window = std::mem::take(&mut self.window);
         for ((id, bytes), _) in window.into_iter().zip(known).filter(|(_, known)| !known) {
@@ -225,22 +228,23 @@ impl<'a> Upload<'a> {
         }
         priority::yield_to_foreground();
         failed(point(Failpoint::PackClosed))?;
-        while self.under_way.len() >= UNDER_WAY {
-            self.landed()?;
+        while self.running_uploads.len() >= MAX_CONCURRENT_UPLOADS {
+            self.wait_for_upload()?;
         }
         let key = new_key();
         let (bytes, places) = std::mem::take(&mut self.pack).close(&key);
-        self.sent.bytes += bytes.len() as u64;
+        self.uploaded.bytes += bytes.len() as u64;
         let blobs = self.content.blobs.clone();
-        self.under_way.spawn_on(async move { blobs.put(&key, bytes).await.map(|()| places) }, runtime());
+        self.running_uploads
+            .spawn_on(async move { blobs.put(&key, bytes).await.map(|()| places) }, runtime());
         Ok(())
     }
 
-    fn landed(&mut self) -> Result<(), ContentError> {
-        match runtime().block_on(self.under_way.join_next()) {
+    fn wait_for_upload(&mut self) -> Result<(), ContentError> {
+        match runtime().block_on(self.running_uploads.join_next()) {
             None => {}
             Some(Ok(places)) => {
-                self.sent.chunks.extend(places?);
+                self.uploaded.chunks.extend(places?);
                 failed(point(Failpoint::PackLanded))?;
             }
             Some(Err(error)) => return Err(ContentError::Unreachable(error.to_string())),

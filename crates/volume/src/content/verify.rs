@@ -9,7 +9,7 @@ use crate::runtime::runtime;
 use crate::store::{ChunkLocation, MetaStore};
 
 /// Number of bytes read from a pack's end: usually more than its index.
-const TAIL: u64 = 64 << 10;
+const TAIL_BYTES: u64 = 64 << 10;
 
 impl ContentStore {
     /// Reads and verifies chunks; calls `wrong` for those that are missing or damaged.
@@ -21,7 +21,7 @@ impl ContentStore {
         let wanted: Vec<ChunkRequest> = chunks
             .into_iter()
             .enumerate()
-            .map(|(n, (id, place))| ChunkRequest { id, place, at: n as u64 })
+            .map(|(n, (id, place))| ChunkRequest { id, location: place, at: n as u64 })
             .collect();
         // In batches first; the chunks of a failed batch are then read one by one.
         for part in wanted.chunks(64) {
@@ -45,7 +45,7 @@ impl ContentStore {
     }
 
     /// Reports whether the object store answers a request for the first byte of a chunk, even negatively.
-    pub(crate) async fn reaches(&self, place: &ChunkLocation) -> bool {
+    pub(crate) async fn is_reachable(&self, place: &ChunkLocation) -> bool {
         let begin = place.offset..place.offset.saturating_add(1);
         !self.blobs.get(&place.key, begin).await.is_err_and(|error| error.is_unreachable())
     }
@@ -59,7 +59,7 @@ impl ContentStore {
 
     /// Returns the index of a pack; empty if the pack is too damaged to have one.
     pub(crate) fn index(&self, key: &str) -> Result<Vec<(ChunkId, ChunkLocation)>, ContentError> {
-        let tail = runtime().block_on(self.blobs.get_end(key, TAIL))?;
+        let tail = runtime().block_on(self.blobs.get_end(key, TAIL_BYTES))?;
         if is_newer(&tail.bytes) {
             let what = format!("{key} is of a format that this version does not know: use a newer version");
             return Err(ContentError::Damaged(what));
@@ -68,7 +68,7 @@ impl ContentStore {
             Some(found) => Some(found),
             // The index is longer than the tail, or there is none.
             None => match index_length(&tail.bytes) {
-                Some(length) if (TAIL..tail.offset.saturating_add(TAIL)).contains(&length) => {
+                Some(length) if (TAIL_BYTES..tail.offset.saturating_add(TAIL_BYTES)).contains(&length) => {
                     let tail = runtime().block_on(self.blobs.get_end(key, length))?;
                     index(&tail.bytes, tail.offset)
                 }

@@ -22,7 +22,7 @@ pub(super) enum DecodeError {
 pub(super) fn decode<T: DeserializeOwned>(bytes: &[u8], most: usize) -> Result<(T, usize), DecodeError> {
     let left = Cell::new(Some(most));
     let mut from = postcard::Deserializer::from_bytes(bytes);
-    let read = T::deserialize(Counted { inner: &mut from, left: &left, is_list: false });
+    let read = T::deserialize(ItemCounter { inner: &mut from, left: &left, is_list: false });
     match (read, left.get()) {
         (Ok(value), left) => Ok((value, most - left.unwrap_or_default())),
         (Err(_), None) => Err(DecodeError::TooMuch),
@@ -32,16 +32,16 @@ pub(super) fn decode<T: DeserializeOwned>(bytes: &[u8], most: usize) -> Result<(
 
 /// Wraps a (de)serialiser with the remaining budget; `None`: exceeded.
 #[derive(Clone, Copy)]
-struct Counted<'a, T> {
+struct ItemCounter<'a, T> {
     inner: T,
     left: &'a Cell<Option<usize>>,
     /// The next sequence is a list, of any length.
     is_list: bool,
 }
 
-impl<'a, T> Counted<'a, T> {
-    fn of<U>(&self, inner: U) -> Counted<'a, U> {
-        Counted { inner, left: self.left, is_list: false }
+impl<'a, T> ItemCounter<'a, T> {
+    fn of<U>(&self, inner: U) -> ItemCounter<'a, U> {
+        ItemCounter { inner, left: self.left, is_list: false }
     }
 
     fn count<E: serde::de::Error>(&self, bytes: usize) -> Result<(), E> {
@@ -62,7 +62,7 @@ macro_rules! forward {
     };
 }
 
-impl<'de, D: Deserializer<'de>> Deserializer<'de> for Counted<'_, D> {
+impl<'de, D: Deserializer<'de>> Deserializer<'de> for ItemCounter<'_, D> {
     type Error = D::Error;
 
     forward! {
@@ -91,12 +91,12 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Counted<'_, D> {
     }
 
     fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
-        let visitor = Counted { is_list: true, ..self.of(visitor) };
+        let visitor = ItemCounter { is_list: true, ..self.of(visitor) };
         self.inner.deserialize_seq(visitor)
     }
 
     fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
-        let visitor = Counted { is_list: true, ..self.of(visitor) };
+        let visitor = ItemCounter { is_list: true, ..self.of(visitor) };
         self.inner.deserialize_map(visitor)
     }
 
@@ -148,7 +148,7 @@ macro_rules! visit {
     };
 }
 
-impl<'de, V: Visitor<'de>> Visitor<'de> for Counted<'_, V> {
+impl<'de, V: Visitor<'de>> Visitor<'de> for ItemCounter<'_, V> {
     type Value = V::Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -182,12 +182,12 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Counted<'_, V> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, access: A) -> Result<V::Value, A::Error> {
-        let access = Counted { is_list: self.is_list, ..self.of(access) };
+        let access = ItemCounter { is_list: self.is_list, ..self.of(access) };
         self.inner.visit_seq(access)
     }
 
     fn visit_map<A: MapAccess<'de>>(self, access: A) -> Result<V::Value, A::Error> {
-        let access = Counted { is_list: self.is_list, ..self.of(access) };
+        let access = ItemCounter { is_list: self.is_list, ..self.of(access) };
         self.inner.visit_map(access)
     }
 
@@ -197,7 +197,7 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Counted<'_, V> {
     }
 }
 
-impl<'de, S: DeserializeSeed<'de>> DeserializeSeed<'de> for Counted<'_, S> {
+impl<'de, S: DeserializeSeed<'de>> DeserializeSeed<'de> for ItemCounter<'_, S> {
     type Value = S::Value;
 
     fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<S::Value, D::Error> {
@@ -206,7 +206,7 @@ impl<'de, S: DeserializeSeed<'de>> DeserializeSeed<'de> for Counted<'_, S> {
     }
 }
 
-impl<'de, A: SeqAccess<'de>> SeqAccess<'de> for Counted<'_, A> {
+impl<'de, A: SeqAccess<'de>> SeqAccess<'de> for ItemCounter<'_, A> {
     type Error = A::Error;
 
     fn next_element_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<Option<S::Value>, A::Error> {
@@ -227,7 +227,7 @@ impl<'de, A: SeqAccess<'de>> SeqAccess<'de> for Counted<'_, A> {
     }
 }
 
-impl<'de, A: MapAccess<'de>> MapAccess<'de> for Counted<'_, A> {
+impl<'de, A: MapAccess<'de>> MapAccess<'de> for ItemCounter<'_, A> {
     type Error = A::Error;
 
     fn next_key_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<Option<S::Value>, A::Error> {
@@ -250,9 +250,9 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for Counted<'_, A> {
     }
 }
 
-impl<'de, 'a, A: EnumAccess<'de>> EnumAccess<'de> for Counted<'a, A> {
+impl<'de, 'a, A: EnumAccess<'de>> EnumAccess<'de> for ItemCounter<'a, A> {
     type Error = A::Error;
-    type Variant = Counted<'a, A::Variant>;
+    type Variant = ItemCounter<'a, A::Variant>;
 
     fn variant_seed<S: DeserializeSeed<'de>>(self, seed: S) -> Result<(S::Value, Self::Variant), A::Error> {
         let (seed, rest) = (self.of(seed), self.of(()));
@@ -261,7 +261,7 @@ impl<'de, 'a, A: EnumAccess<'de>> EnumAccess<'de> for Counted<'a, A> {
     }
 }
 
-impl<'de, A: VariantAccess<'de>> VariantAccess<'de> for Counted<'_, A> {
+impl<'de, A: VariantAccess<'de>> VariantAccess<'de> for ItemCounter<'_, A> {
     type Error = A::Error;
 
     fn unit_variant(self) -> Result<(), A::Error> {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::certificates::BadCertificate;
-use super::connections::{Connections, NoAnswer};
+use super::connections::{Connections, RequestError};
 use super::enrollment::Credentials;
 use super::protocol::{Failure, HistoryRequest, HistoryResponse, Request, Response, Role};
 use crate::id::{NodeName, ObjectId, Seq};
@@ -52,24 +52,24 @@ impl Client {
     }
 
     /// Returns the contents of the volume.
-    pub fn blobs(&self) -> super::Blobs {
-        super::Blobs::new(self.connections.clone())
+    pub fn blobs(&self) -> super::GatewayObjects {
+        super::GatewayObjects::new(self.connections.clone())
     }
 
-    fn ask(&self, ask: &Request) -> Result<Response, StoreError> {
-        match runtime().block_on(self.connections.ask(ask, &[])) {
-            Ok((tell, _)) => Ok(tell),
-            Err(NoAnswer::Io(error)) => {
+    fn request(&self, ask: &Request) -> Result<Response, StoreError> {
+        match runtime().block_on(self.connections.request(ask, &[])) {
+            Ok((response, _)) => Ok(response),
+            Err(RequestError::Io(error)) => {
                 let address = &self.connections.credentials.address;
                 Err(StoreError::Unreachable(format!("gateway {address}: {error}")))
             }
-            Err(NoAnswer::Failed(failure)) => Err(match failure {
+            Err(RequestError::Failed(failure)) => Err(match failure {
                 Failure::Unreachable(why) => StoreError::Unreachable(why),
                 Failure::Forgotten(seq) => StoreError::Forgotten(seq),
                 Failure::NoVolume => StoreError::NoVolume(self.connections.credentials.volume.clone()),
                 Failure::Denied(why) => StoreError::Denied(why),
                 Failure::Damaged(why) | Failure::Other(why) => StoreError::Damaged(why),
-                Failure::NotFound => astray(),
+                Failure::NotFound => mismatched_response(),
             }),
         }
     }
@@ -88,24 +88,24 @@ impl Client {
 }
 
 /// The error for a response that does not match the request.
-fn astray() -> StoreError {
+fn mismatched_response() -> StoreError {
     StoreError::Damaged("the gateway's answer makes no sense".to_owned())
 }
 
 impl Client {
-    fn past(&self, ask: HistoryRequest) -> Result<HistoryResponse, StoreError> {
-        match self.ask(&Request::Past(ask))? {
+    fn history_request(&self, ask: HistoryRequest) -> Result<HistoryResponse, StoreError> {
+        match self.request(&Request::Past(ask))? {
             Response::Past(past) => Ok(past),
-            _ => Err(astray()),
+            _ => Err(mismatched_response()),
         }
     }
 }
 
 macro_rules! past {
-    ($self:ident, $ask:expr, $tell:ident) => {
-        match $self.past($ask)? {
-            HistoryResponse::$tell(told) => Ok(told),
-            _ => Err(astray()),
+    ($self:ident, $request:expr, $variant:ident) => {
+        match $self.history_request($request)? {
+            HistoryResponse::$variant(response) => Ok(response),
+            _ => Err(mismatched_response()),
         }
     };
 }
@@ -121,7 +121,9 @@ impl History for Client {
 
     fn objects_at(&self, ids: &[ObjectId], at: Seq) -> Result<Vec<Option<VersionedObject>>, StoreError> {
         let objects: Result<Vec<_>, _> = past!(self, HistoryRequest::Objects(ids.to_vec(), at), Objects);
-        objects.and_then(|objects| if objects.len() == ids.len() { Ok(objects) } else { Err(astray()) })
+        objects.and_then(
+            |objects| if objects.len() == ids.len() { Ok(objects) } else { Err(mismatched_response()) },
+        )
     }
 
     fn link_at(&self, name: &LinkName, at: Seq) -> Result<Option<StoredLink>, StoreError> {
@@ -165,16 +167,16 @@ impl MetaStore for Client {
     }
 
     fn head(&self) -> Result<Seq, StoreError> {
-        match self.ask(&Request::Head)? {
+        match self.request(&Request::Head)? {
             Response::Head(seq) => Ok(seq),
-            _ => Err(astray()),
+            _ => Err(mismatched_response()),
         }
     }
 
-    fn way(&self) -> Result<Option<Vec<GatewayId>>, StoreError> {
-        match self.ask(&Request::Way)? {
+    fn gateway_path(&self) -> Result<Option<Vec<GatewayId>>, StoreError> {
+        match self.request(&Request::Way)? {
             Response::Way(way) => Ok(way),
-            _ => Err(astray()),
+            _ => Err(mismatched_response()),
         }
     }
 
@@ -190,23 +192,23 @@ impl MetaStore for Client {
             Some(node) => Request::CommitOf { node, token, items },
             None => Request::Commit { token, items },
         };
-        match self.ask(&ask)? {
+        match self.request(&ask)? {
             Response::Committed(answers) if answers.len() == count => Ok(answers),
-            _ => Err(astray()),
+            _ => Err(mismatched_response()),
         }
     }
 
     fn get(&self, ids: &[ObjectId]) -> Result<Vec<Option<VersionedObject>>, StoreError> {
-        match self.ask(&Request::Get(ids.to_vec()))? {
+        match self.request(&Request::Get(ids.to_vec()))? {
             Response::Objects(objects) if objects.len() == ids.len() => Ok(objects),
-            _ => Err(astray()),
+            _ => Err(mismatched_response()),
         }
     }
 
     fn scan(&self, from: ObjectId, most: usize) -> Result<Page, StoreError> {
-        match self.ask(&Request::Scan { from, most: most.try_into().unwrap_or(u32::MAX) })? {
+        match self.request(&Request::Scan { from, most: most.try_into().unwrap_or(u32::MAX) })? {
             Response::Page(page) => Ok(page),
-            _ => Err(astray()),
+            _ => Err(mismatched_response()),
         }
     }
 
@@ -224,24 +226,24 @@ impl MetaStore for Client {
     }
 
     fn log_part(&self, after: Seq, most: usize) -> Result<(Vec<LogEntry>, bool), StoreError> {
-        match self.ask(&Request::LogSince { after, most: most.try_into().unwrap_or(u32::MAX) })? {
+        match self.request(&Request::LogSince { after, most: most.try_into().unwrap_or(u32::MAX) })? {
             Response::Log(entries) => Ok((entries, true)),
             Response::LogPart(entries) => Ok((entries, false)),
-            _ => Err(astray()),
+            _ => Err(mismatched_response()),
         }
     }
 
-    fn places(&self, chunks: &[ChunkId]) -> Result<Vec<Option<ChunkLocation>>, StoreError> {
-        match self.ask(&Request::Places(chunks.to_vec()))? {
+    fn locate_chunks(&self, chunks: &[ChunkId]) -> Result<Vec<Option<ChunkLocation>>, StoreError> {
+        match self.request(&Request::Places(chunks.to_vec()))? {
             Response::Places(places) if places.len() == chunks.len() => Ok(places),
-            _ => Err(astray()),
+            _ => Err(mismatched_response()),
         }
     }
 
-    fn known(&self, chunks: &[ChunkId]) -> Result<Vec<bool>, StoreError> {
-        match self.ask(&Request::Known(chunks.to_vec()))? {
+    fn has_chunks(&self, chunks: &[ChunkId]) -> Result<Vec<bool>, StoreError> {
+        match self.request(&Request::Known(chunks.to_vec()))? {
             Response::Known(known) if known.len() == chunks.len() => Ok(known),
-            _ => Err(astray()),
+            _ => Err(mismatched_response()),
         }
     }
 
@@ -251,9 +253,9 @@ impl MetaStore for Client {
 
     fn wait(&self, after: Seq, at_most: Duration) -> Result<bool, StoreError> {
         let milliseconds = at_most.as_millis().try_into().unwrap_or(u32::MAX);
-        match self.ask(&Request::Wait { after, milliseconds })? {
+        match self.request(&Request::Wait { after, milliseconds })? {
             Response::Woken(woken) => Ok(woken),
-            _ => Err(astray()),
+            _ => Err(mismatched_response()),
         }
     }
 
@@ -262,17 +264,17 @@ impl MetaStore for Client {
             Some(node) => Request::LeaseOf(node, ask.clone()),
             None => Request::Lease(ask.clone()),
         };
-        match self.ask(&ask)? {
-            Response::Leases(told) => Ok(told),
-            _ => Err(astray()),
+        match self.request(&ask)? {
+            Response::Leases(response) => Ok(response),
+            _ => Err(mismatched_response()),
         }
     }
 
     fn wait_lease(&self, after: u64, acks: Option<u64>, at_most: Duration) -> Result<bool, StoreError> {
         let milliseconds = at_most.as_millis().try_into().unwrap_or(u32::MAX);
-        match self.ask(&Request::WaitLease { after, acks, milliseconds })? {
+        match self.request(&Request::WaitLease { after, acks, milliseconds })? {
             Response::Woken(woken) => Ok(woken),
-            _ => Err(astray()),
+            _ => Err(mismatched_response()),
         }
     }
 }

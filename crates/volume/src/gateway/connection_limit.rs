@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 /// Maximum number of pending connections.
-const MAX_WAITING: usize = 1024;
+const MAX_PENDING_CONNECTIONS: usize = 1024;
 
 /// Maximum number of pending connections of one address: nodes behind one address may reconnect together after an outage.
-const MAX_WAITING_OF_ADDRESS: usize = 64;
+const MAX_PENDING_OF_ADDRESS: usize = 64;
 
 /// Maximum number of refused enrollment attempts of one address within [`ENROLLMENT_INTERVAL`].
 const MAX_REFUSED_ENROLLMENTS: u32 = 8;
@@ -38,47 +38,47 @@ impl From<IpAddr> for Origin {
 
 /// Refused enrollment attempts of an address.
 #[derive(Debug)]
-struct Tries {
+struct RefusedAttempts {
     since: Instant,
     refused: u32,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    waiting: HashMap<Origin, usize>,
+    pending: HashMap<Origin, usize>,
     count: usize,
-    tries: HashMap<Origin, Tries>,
+    refused: HashMap<Origin, RefusedAttempts>,
 }
 
 /// Pending connections, and refused enrollment attempts.
 #[derive(Debug, Default)]
-pub(super) struct Door(Mutex<State>);
+pub(super) struct ConnectionLimiter(Mutex<State>);
 
 /// The slot of a pending connection, released on drop.
 #[derive(Debug)]
-pub(super) struct Waiting {
-    door: Arc<Door>,
+pub(super) struct PendingConnection {
+    limiter: Arc<ConnectionLimiter>,
     origin: Origin,
 }
 
-impl Door {
+impl ConnectionLimiter {
     /// Takes a slot; `None`: the limit of the address or the total is reached.
-    pub(super) fn enter(self: &Arc<Self>, address: IpAddr) -> Option<Waiting> {
+    pub(super) fn admit(self: &Arc<Self>, address: IpAddr) -> Option<PendingConnection> {
         let origin = Origin::from(address);
         let mut state = self.0.lock();
-        let of_origin = state.waiting.get(&origin).copied().unwrap_or_default();
-        if state.count >= MAX_WAITING || of_origin >= MAX_WAITING_OF_ADDRESS {
+        let of_origin = state.pending.get(&origin).copied().unwrap_or_default();
+        if state.count >= MAX_PENDING_CONNECTIONS || of_origin >= MAX_PENDING_OF_ADDRESS {
             return None;
         }
         state.count += 1;
-        *state.waiting.entry(origin).or_default() += 1;
-        Some(Waiting { door: self.clone(), origin })
+        *state.pending.entry(origin).or_default() += 1;
+        Some(PendingConnection { limiter: self.clone(), origin })
     }
 
     /// Reports whether an address may attempt to enrol.
     pub(super) fn may_enrol(&self, address: IpAddr, now: Instant) -> bool {
         let state = self.0.lock();
-        state.tries.get(&Origin::from(address)).is_none_or(|tries| {
+        state.refused.get(&Origin::from(address)).is_none_or(|tries| {
             tries.refused < MAX_REFUSED_ENROLLMENTS || now.duration_since(tries.since) >= ENROLLMENT_INTERVAL
         })
     }
@@ -86,29 +86,30 @@ impl Door {
     /// Records a refused attempt.
     pub(super) fn refused(&self, address: IpAddr, now: Instant) {
         let mut state = self.0.lock();
-        if state.tries.len() >= MAX_REMEMBERED_ADDRESSES {
-            state.tries.retain(|_, tries| now.duration_since(tries.since) < ENROLLMENT_INTERVAL);
-            if state.tries.len() >= MAX_REMEMBERED_ADDRESSES {
+        if state.refused.len() >= MAX_REMEMBERED_ADDRESSES {
+            state.refused.retain(|_, tries| now.duration_since(tries.since) < ENROLLMENT_INTERVAL);
+            if state.refused.len() >= MAX_REMEMBERED_ADDRESSES {
                 // A flood from many addresses: individual records have no value.
-                state.tries.clear();
+                state.refused.clear();
             }
         }
-        let tries = state.tries.entry(Origin::from(address)).or_insert(Tries { since: now, refused: 0 });
+        let tries =
+            state.refused.entry(Origin::from(address)).or_insert(RefusedAttempts { since: now, refused: 0 });
         if now.duration_since(tries.since) >= ENROLLMENT_INTERVAL {
-            *tries = Tries { since: now, refused: 0 };
+            *tries = RefusedAttempts { since: now, refused: 0 };
         }
         tries.refused += 1;
     }
 }
 
-impl Drop for Waiting {
+impl Drop for PendingConnection {
     fn drop(&mut self) {
-        let mut state = self.door.0.lock();
+        let mut state = self.limiter.0.lock();
         state.count -= 1;
-        if let Some(count) = state.waiting.get_mut(&self.origin) {
+        if let Some(count) = state.pending.get_mut(&self.origin) {
             *count -= 1;
             if *count == 0 {
-                state.waiting.remove(&self.origin);
+                state.pending.remove(&self.origin);
             }
         }
     }
@@ -124,43 +125,44 @@ mod tests {
 
     #[test]
     fn one_address_takes_few_places() {
-        let door = Arc::<Door>::default();
-        let mut held: Vec<Waiting> =
-            (0..MAX_WAITING_OF_ADDRESS).map_while(|_| door.enter(address("10.0.0.1"))).collect();
-        assert_eq!(held.len(), MAX_WAITING_OF_ADDRESS);
+        let door = Arc::<ConnectionLimiter>::default();
+        let mut held: Vec<PendingConnection> =
+            (0..MAX_PENDING_OF_ADDRESS).map_while(|_| door.admit(address("10.0.0.1"))).collect();
+        assert_eq!(held.len(), MAX_PENDING_OF_ADDRESS);
         assert!(
-            door.enter(address("10.0.0.1")).is_none() && door.enter(address("::ffff:10.0.0.1")).is_none()
+            door.admit(address("10.0.0.1")).is_none() && door.admit(address("::ffff:10.0.0.1")).is_none()
         );
-        assert!(door.enter(address("10.0.0.2")).is_some());
+        assert!(door.admit(address("10.0.0.2")).is_some());
         held.pop();
-        assert!(door.enter(address("10.0.0.1")).is_some());
+        assert!(door.admit(address("10.0.0.1")).is_some());
     }
 
     #[test]
     fn a_network_of_ipv6_is_one_address() {
-        let door = Arc::<Door>::default();
+        let door = Arc::<ConnectionLimiter>::default();
         let own = |n: usize| address(&format!("2001:db8:1:2::{n:x}"));
-        let held: Vec<Waiting> = (0..MAX_WAITING_OF_ADDRESS).map_while(|n| door.enter(own(n))).collect();
-        assert_eq!(held.len(), MAX_WAITING_OF_ADDRESS);
-        assert!(door.enter(own(9999)).is_none());
-        assert!(door.enter(address("2001:db8:1:3::1")).is_some());
+        let held: Vec<PendingConnection> =
+            (0..MAX_PENDING_OF_ADDRESS).map_while(|n| door.admit(own(n))).collect();
+        assert_eq!(held.len(), MAX_PENDING_OF_ADDRESS);
+        assert!(door.admit(own(9999)).is_none());
+        assert!(door.admit(address("2001:db8:1:3::1")).is_some());
     }
 
     #[test]
     fn all_together_have_a_bound() {
-        let door = Arc::<Door>::default();
-        let many =
-            (0..2 * MAX_WAITING).filter_map(|n| door.enter(address(&format!("10.{}.{}.1", n >> 8, n & 255))));
-        let held: Vec<Waiting> = many.collect();
-        assert_eq!(held.len(), MAX_WAITING);
+        let door = Arc::<ConnectionLimiter>::default();
+        let many = (0..2 * MAX_PENDING_CONNECTIONS)
+            .filter_map(|n| door.admit(address(&format!("10.{}.{}.1", n >> 8, n & 255))));
+        let held: Vec<PendingConnection> = many.collect();
+        assert_eq!(held.len(), MAX_PENDING_CONNECTIONS);
         drop(held);
         assert_eq!(door.0.lock().count, 0);
-        assert!(door.0.lock().waiting.is_empty());
+        assert!(door.0.lock().pending.is_empty());
     }
 
     #[test]
     fn tries_are_counted_for_a_while() {
-        let (door, now) = (Door::default(), Instant::now());
+        let (door, now) = (ConnectionLimiter::default(), Instant::now());
         let who = address("10.0.0.1");
         for _ in 0..MAX_REFUSED_ENROLLMENTS {
             assert!(door.may_enrol(who, now));
@@ -173,6 +175,6 @@ mod tests {
         for n in 0..2 * MAX_REMEMBERED_ADDRESSES {
             door.refused(address(&format!("10.{}.{}.1", n >> 8, n & 255)), now);
         }
-        assert!(door.0.lock().tries.len() <= MAX_REMEMBERED_ADDRESSES);
+        assert!(door.0.lock().refused.len() <= MAX_REMEMBERED_ADDRESSES);
     }
 }

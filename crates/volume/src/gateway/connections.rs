@@ -13,8 +13,8 @@ use tokio_rustls::rustls::ClientConfig;
 use super::certificates::BadCertificate;
 use super::enrollment::{Credentials, greet};
 use super::protocol::{
-    Failure, MAX_FRAME_BYTES, MAX_OBJECT_BYTES, OF_GATEWAYS, OF_NODES, Purpose, Request, Response, Role,
-    ServerHello, receive, receive_bytes, send, send_bytes,
+    Failure, GATEWAY_VERSION, MAX_FRAME_BYTES, MAX_OBJECT_BYTES, NODE_VERSION, Purpose, Request, Response,
+    Role, ServerHello, receive, receive_bytes, send, send_bytes,
 };
 
 /// Maximum time in which a connection that was closed while idle fails on use.
@@ -39,14 +39,14 @@ pub(super) struct Connections {
 
 /// The reason why a request got no response.
 #[derive(Debug)]
-pub(super) enum NoAnswer {
+pub(super) enum RequestError {
     /// Transport error: the request may have been performed.
     Io(io::Error),
     /// Error reported by the gateway.
     Failed(Failure),
 }
 
-impl From<io::Error> for NoAnswer {
+impl From<io::Error> for RequestError {
     fn from(error: io::Error) -> Self {
         Self::Io(error)
     }
@@ -66,27 +66,27 @@ impl Connections {
 
     /// Records the role of this node. A gateway closes the connections of a node whose role changes: the next handshake reports
     /// it.
-    fn told(&self, role: Role) {
+    fn record_role(&self, role: Role) {
         let before = self.role.lock().replace(role);
         if before == Some(role) {
             return;
         }
         tracing::info!("{} may {role}", self.credentials.node);
-        let noted = self.file.as_deref().map_or(Ok(()), |file| Credentials::note_role(file, role));
+        let noted = self.file.as_deref().map_or(Ok(()), |file| Credentials::record_role(file, role));
         if let Err(error) = noted {
             tracing::warn!("what this node may do is not noted: {error}");
         }
     }
 
-    async fn connect(&self) -> Result<Stream, NoAnswer> {
+    async fn connect(&self) -> Result<Stream, RequestError> {
         let Credentials { address, volume, .. } = &self.credentials;
-        let version = if self.is_gateway { OF_GATEWAYS } else { OF_NODES };
+        let version = if self.is_gateway { GATEWAY_VERSION } else { NODE_VERSION };
         match greet(address, self.config.clone(), volume, version, Purpose::Work).await? {
             (stream, ServerHello::Work(role)) => {
-                self.told(role);
+                self.record_role(role);
                 Ok(stream)
             }
-            (_, ServerHello::Refused(reason)) => Err(NoAnswer::Failed(Failure::Denied(reason))),
+            (_, ServerHello::Refused(reason)) => Err(RequestError::Failed(Failure::Denied(reason))),
             (_, ServerHello::Enrolled { .. }) => Err(io::Error::from(io::ErrorKind::InvalidData).into()),
         }
     }
@@ -95,11 +95,15 @@ impl Connections {
     ///
     /// If an idle connection turns out to have been closed by the gateway, the request is repeated on a new one. That is safe:
     /// commits have their token, and objects that exist are not overwritten.
-    pub(super) async fn ask(&self, ask: &Request, body: &[u8]) -> Result<(Response, Vec<u8>), NoAnswer> {
+    pub(super) async fn request(
+        &self,
+        ask: &Request,
+        body: &[u8],
+    ) -> Result<(Response, Vec<u8>), RequestError> {
         let idle = self.idle.lock().pop();
         if let Some(stream) = idle {
             let begun = Instant::now();
-            match self.ask_on(stream, ask, body).await {
+            match self.request_on(stream, ask, body).await {
                 Ok(answer) => return answer,
                 // It was not closed while idle: the error is reported, and other idle connections are unlikely to work either.
                 Err(error) if begun.elapsed() > STALE_CONNECTION_TIMEOUT => {
@@ -110,24 +114,24 @@ impl Connections {
             }
         }
         let stream = self.connect().await?;
-        self.ask_on(stream, ask, body).await?
+        self.request_on(stream, ask, body).await?
     }
 
     /// Performs a request on a connection. The outer `Err` means that the connection is unusable.
-    async fn ask_on(
+    async fn request_on(
         &self,
         mut stream: Stream,
         ask: &Request,
         body: &[u8],
-    ) -> io::Result<Result<(Response, Vec<u8>), NoAnswer>> {
+    ) -> io::Result<Result<(Response, Vec<u8>), RequestError>> {
         let length = send(&mut stream, ask).await?;
         if !body.is_empty() {
             send_bytes(&mut stream, body).await?;
         }
-        let tell: Response = receive(&mut stream, 2 * MAX_FRAME_BYTES, ask.time(length + body.len()))
+        let response: Response = receive(&mut stream, 2 * MAX_FRAME_BYTES, ask.time(length + body.len()))
             .await?
             .ok_or_else(|| io::Error::from(io::ErrorKind::UnexpectedEof))?;
-        let body = match &tell {
+        let body = match &response {
             Response::Blob { length, .. } => receive_bytes(&mut stream, *length, MAX_OBJECT_BYTES).await?,
             _ => Vec::new(),
         };
@@ -136,9 +140,9 @@ impl Connections {
             idle.push(stream);
         }
         drop(idle);
-        Ok(match tell {
-            Response::Failed(failure) => Err(NoAnswer::Failed(failure)),
-            tell => Ok((tell, body)),
+        Ok(match response {
+            Response::Failed(failure) => Err(RequestError::Failed(failure)),
+            response => Ok((response, body)),
         })
     }
 }

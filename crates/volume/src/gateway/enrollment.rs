@@ -19,7 +19,9 @@ use tokio_rustls::rustls::pki_types::ServerName;
 
 use super::NAME;
 use super::certificates::{self, BadCertificate};
-use super::protocol::{ClientHello, MAX_FRAME_BYTES, OF_NODES, Purpose, Role, ServerHello, receive, send};
+use super::protocol::{
+    ClientHello, MAX_FRAME_BYTES, NODE_VERSION, Purpose, Role, ServerHello, receive, send,
+};
 use crate::id::{NodeName, VolumeName};
 use crate::keepalive::{USER_TIMEOUT, end_when_silent};
 use crate::private;
@@ -28,12 +30,12 @@ use crate::store::StoreError;
 use crate::volume::VolumeDescriptor;
 
 /// Timeout for a gateway's reply to a token: other processes may have its registry locked.
-const ENROLLED: Duration = Duration::from_secs(30);
+const ENROLL_TIMEOUT: Duration = Duration::from_secs(30);
 /// Timeout for establishing a connection.
-const CONNECT: Duration = Duration::from_secs(5);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Prefix of a token.
-const MARK: &str = "shunt1.";
+const TOKEN_PREFIX: &str = "shunt1.";
 
 /// An invitation. Its bearer may join the volume, once.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -58,7 +60,7 @@ impl Token {
 impl std::fmt::Display for Token {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let bytes = postcard::to_stdvec(self).map_err(|_| std::fmt::Error)?;
-        write!(f, "{MARK}{}", URL_SAFE_NO_PAD.encode(bytes))
+        write!(f, "{TOKEN_PREFIX}{}", URL_SAFE_NO_PAD.encode(bytes))
     }
 }
 
@@ -67,7 +69,7 @@ impl FromStr for Token {
 
     fn from_str(text: &str) -> Result<Self, JoinError> {
         let text: String = text.split_whitespace().collect();
-        text.strip_prefix(MARK)
+        text.strip_prefix(TOKEN_PREFIX)
             .and_then(|rest| URL_SAFE_NO_PAD.decode(rest).ok())
             .and_then(|bytes| postcard::from_bytes(&bytes).ok())
             .ok_or(JoinError::Token)
@@ -78,7 +80,7 @@ impl FromStr for Token {
 #[derive(Debug, thiserror::Error)]
 pub enum JoinError {
     /// The token is malformed, usually truncated on copying.
-    #[error("this is no token of `shunt volume invite` (it begins with {MARK:?}): copy it whole")]
+    #[error("this is no token of `shunt volume invite` (it begins with {TOKEN_PREFIX:?}): copy it whole")]
     Token,
     /// The gateway refused, for this reason.
     #[error("the gateway refused: {0}")]
@@ -168,7 +170,7 @@ impl Credentials {
 
     /// Records the role of this node in the file, for when the gateway is unreachable. Fails if the file does not exist any
     /// more.
-    pub(super) fn note_role(path: &Path, role: Role) -> Result<(), JoinError> {
+    pub(super) fn record_role(path: &Path, role: Role) -> Result<(), JoinError> {
         let mut credentials = Self::load(path)?;
         if credentials.role == Some(role) {
             return Ok(());
@@ -188,17 +190,17 @@ pub(super) async fn greet(
     config: Arc<ClientConfig>,
     volume: &VolumeName,
     version: u32,
-    wish: Purpose,
+    purpose: Purpose,
 ) -> io::Result<(TlsStream<TcpStream>, ServerHello)> {
     // Longer for an enrollment: a timeout would waste the token.
-    let time = if matches!(wish, Purpose::Work) { USER_TIMEOUT } else { ENROLLED };
+    let time = if matches!(purpose, Purpose::Work) { USER_TIMEOUT } else { ENROLL_TIMEOUT };
     let greeted = timeout(time, async {
-        let stream = timeout(CONNECT, TcpStream::connect(address)).await??;
+        let stream = timeout(CONNECT_TIMEOUT, TcpStream::connect(address)).await??;
         stream.set_nodelay(true)?;
         end_when_silent(&stream)?;
         let name = ServerName::try_from(NAME).map_err(io::Error::other)?;
         let mut stream = TlsConnector::from(config).connect(name, stream).await?;
-        send(&mut stream, &ClientHello { version, volume: volume.clone(), wish }).await?;
+        send(&mut stream, &ClientHello { version, volume: volume.clone(), purpose: purpose }).await?;
         match receive(&mut stream, MAX_FRAME_BYTES, time).await? {
             Some(welcome) => Ok((stream, welcome)),
             None => Err(io::Error::from(io::ErrorKind::UnexpectedEof)),
@@ -218,8 +220,8 @@ pub fn join(token: &Token, node: &NodeName) -> Result<Credentials, JoinError> {
 async fn enrol(token: &Token, node: &NodeName) -> Result<Credentials, JoinError> {
     let (key, request) = certificates::request(node)?;
     let config = Arc::new(certificates::client(&token.authority, None)?);
-    let wish = Purpose::Enrol { secret: token.secret, node: node.clone(), request };
-    let (_, welcome) = greet(&token.address, config, &token.volume, OF_NODES, wish)
+    let purpose = Purpose::Enrol { secret: token.secret, node: node.clone(), request };
+    let (_, welcome) = greet(&token.address, config, &token.volume, NODE_VERSION, purpose)
         .await
         .map_err(|error| JoinError::Unreachable { address: token.address.clone(), error })?;
     let mut credentials = match welcome {
@@ -238,7 +240,7 @@ async fn enrol(token: &Token, node: &NodeName) -> Result<Credentials, JoinError>
     };
     // A handshake for work reports the role. The node has joined even if this fails.
     if let Ok((_, ServerHello::Work(role))) =
-        greet(&token.address, credentials.tls()?, &token.volume, OF_NODES, Purpose::Work).await
+        greet(&token.address, credentials.tls()?, &token.volume, NODE_VERSION, Purpose::Work).await
     {
         credentials.role = Some(role);
     }

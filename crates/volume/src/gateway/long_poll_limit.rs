@@ -19,7 +19,7 @@ const MAX_LONG_POLLS: usize = 256;
 
 /// The running long polls.
 #[derive(Default)]
-pub(super) struct Waits(Mutex<Count>);
+pub(super) struct LongPollLimiter(Mutex<Count>);
 
 #[derive(Default)]
 struct Count {
@@ -28,15 +28,15 @@ struct Count {
 }
 
 /// A running long poll; ends when dropped.
-pub(super) struct Waiting {
-    waits: Arc<Waits>,
+pub(super) struct LongPollSlot {
+    limiter: Arc<LongPollLimiter>,
     /// `None`: of a gateway.
     node: Option<NodeName>,
 }
 
-impl Waits {
+impl LongPollLimiter {
     /// Registers a long poll; `None`: a limit is reached.
-    pub(super) fn begin(self: &Arc<Self>, node: &Node) -> Option<Waiting> {
+    pub(super) fn begin(self: &Arc<Self>, node: &Node) -> Option<LongPollSlot> {
         let mut count = self.0.lock();
         let is_gateway = node.role == Role::Gateway;
         let of_node = count.of_nodes.get(&node.name).copied().unwrap_or_default();
@@ -51,13 +51,13 @@ impl Waits {
             true => count.of_gateways += 1,
             false => drop(count.of_nodes.insert(node.name.clone(), of_node + 1)),
         }
-        Some(Waiting { waits: self.clone(), node: (!is_gateway).then(|| node.name.clone()) })
+        Some(LongPollSlot { limiter: self.clone(), node: (!is_gateway).then(|| node.name.clone()) })
     }
 }
 
-impl Drop for Waiting {
+impl Drop for LongPollSlot {
     fn drop(&mut self) {
-        let mut count = self.waits.0.lock();
+        let mut count = self.limiter.0.lock();
         let Some(node) = &self.node else {
             count.of_gateways -= 1;
             return;
@@ -78,7 +78,7 @@ mod tests {
 
     #[test]
     fn no_node_has_all_of_the_threads_and_all_have_less() {
-        let waits = Arc::new(Waits::default());
+        let waits = Arc::new(LongPollLimiter::default());
         let node = |n: usize, role| Node { name: format!("node{n}").parse().unwrap(), role, since: 0 };
         let of =
             |n, role| (0..2 * MAX_LONG_POLLS).filter_map(|_| waits.begin(&node(n, role))).collect::<Vec<_>>();

@@ -22,7 +22,7 @@ pub(super) const MAX_CONNECTIONS_OF_NODE: usize = 128;
 const MAX_CONNECTIONS_OF_GATEWAY: usize = 1024;
 const KIB: usize = 1 << 10;
 /// Smaller messages are limited only by the number of connections.
-pub(super) const SHORT: usize = 16 * KIB;
+pub(super) const SMALL_MESSAGE_BYTES: usize = 16 * KIB;
 
 /// The memory pools.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,28 +48,28 @@ impl Pool {
     }
 
     /// Returns the timeout for a permit: the client does not wait for longer.
-    fn patience(self) -> Duration {
+    fn permit_timeout(self) -> Duration {
         Duration::from_secs(if self == Self::Contents { 600 } else { 60 })
     }
 }
 
-type Rooms = [Arc<Semaphore>; 3];
+type PoolSemaphores = [Arc<Semaphore>; 3];
 
-fn rooms(size: impl Fn(Pool) -> usize) -> Rooms {
+fn semaphores(size: impl Fn(Pool) -> usize) -> PoolSemaphores {
     Pool::ALL.map(|of| Arc::new(Semaphore::new(size(of))))
 }
 
 /// The memory of a gateway.
 pub(super) struct MemoryBudget {
-    all: Rooms,
-    nodes: Mutex<HashMap<NodeName, (usize, Rooms)>>,
+    all: PoolSemaphores,
+    nodes: Mutex<HashMap<NodeName, (usize, PoolSemaphores)>>,
 }
 
 /// A connection of a node.
 pub(super) struct ConnectionSlot {
-    room: Arc<MemoryBudget>,
+    budget: Arc<MemoryBudget>,
     node: NodeName,
-    own: Rooms,
+    own: PoolSemaphores,
 }
 
 /// Memory taken from a pool, released on drop.
@@ -78,27 +78,27 @@ pub(super) struct MemoryPermit(Vec<OwnedSemaphorePermit>);
 
 impl MemoryBudget {
     pub(super) fn new() -> Self {
-        Self { all: rooms(|of| of.sizes().0), nodes: Mutex::default() }
+        Self { all: semaphores(|of| of.sizes().0), nodes: Mutex::default() }
     }
 
     /// Registers a connection; `None`: the node has reached its limit.
-    pub(super) fn enter(self: &Arc<Self>, node: &Node) -> Option<ConnectionSlot> {
+    pub(super) fn register(self: &Arc<Self>, node: &Node) -> Option<ConnectionSlot> {
         let is_gateway = node.role == Role::Gateway;
         let most = if is_gateway { MAX_CONNECTIONS_OF_GATEWAY } else { MAX_CONNECTIONS_OF_NODE };
         let mut nodes = self.nodes.lock();
         let size = |of: Pool| if is_gateway { of.sizes().0 } else { of.sizes().1 };
-        let (count, own) = nodes.entry(node.name.clone()).or_insert_with(|| (0, rooms(size)));
+        let (count, own) = nodes.entry(node.name.clone()).or_insert_with(|| (0, semaphores(size)));
         if *count >= most {
             return None;
         }
         *count += 1;
-        Some(ConnectionSlot { room: self.clone(), node: node.name.clone(), own: own.clone() })
+        Some(ConnectionSlot { budget: self.clone(), node: node.name.clone(), own: own.clone() })
     }
 }
 
 impl Drop for ConnectionSlot {
     fn drop(&mut self) {
-        let mut nodes = self.room.nodes.lock();
+        let mut nodes = self.budget.nodes.lock();
         if let Some((count, _)) = nodes.get_mut(&self.node) {
             *count -= 1;
             if *count == 0 {
@@ -111,13 +111,13 @@ impl Drop for ConnectionSlot {
 impl ConnectionSlot {
     /// Waits for a number of bytes: first from the node's share, so that its own requests do not block other nodes.
     pub(super) async fn take(&self, of: Pool, bytes: usize) -> io::Result<MemoryPermit> {
-        if bytes <= SHORT {
+        if bytes <= SMALL_MESSAGE_BYTES {
             return Ok(MemoryPermit::default());
         }
         let kib = bytes.div_ceil(KIB).min(of.sizes().1) as u32;
-        let taken = timeout(of.patience(), async {
+        let taken = timeout(of.permit_timeout(), async {
             let own = self.own[of as usize].clone().acquire_many_owned(kib).await;
-            let all = self.room.all[of as usize].clone().acquire_many_owned(kib).await;
+            let all = self.budget.all[of as usize].clone().acquire_many_owned(kib).await;
             // The semaphores are never closed.
             MemoryPermit(own.into_iter().chain(all).collect())
         });
@@ -127,7 +127,7 @@ impl ConnectionSlot {
 
 impl MemoryPermit {
     /// Releases all but a number of bytes.
-    pub(super) fn keep(&mut self, bytes: usize) {
+    pub(super) fn shrink_to(&mut self, bytes: usize) {
         let kib = bytes.div_ceil(KIB);
         for held in &mut self.0 {
             drop(held.split(held.num_permits().saturating_sub(kib)));
@@ -147,28 +147,28 @@ mod tests {
     fn a_node_has_so_many_connections_and_others_have_theirs() {
         let room = Arc::new(MemoryBudget::new());
         let all = |node: &Node| {
-            (0..2 * MAX_CONNECTIONS_OF_GATEWAY).map_while(|_| room.enter(node)).collect::<Vec<_>>()
+            (0..2 * MAX_CONNECTIONS_OF_GATEWAY).map_while(|_| room.register(node)).collect::<Vec<_>>()
         };
         let held = all(&node("a", Role::Read));
         assert_eq!(held.len(), MAX_CONNECTIONS_OF_NODE);
         assert_eq!(all(&node("b", Role::Gateway)).len(), MAX_CONNECTIONS_OF_GATEWAY);
         drop(held);
         assert!(room.nodes.lock().is_empty());
-        assert!(room.enter(&node("a", Role::Read)).is_some());
+        assert!(room.register(&node("a", Role::Read)).is_some());
     }
 
     #[tokio::test(start_paused = true)]
     async fn who_takes_all_of_his_leaves_some_for_others() {
         let room = Arc::new(MemoryBudget::new());
         let (one, other) = (node("a", Role::Write), node("b", Role::Write));
-        let (greedy, other) = (room.enter(&one).unwrap(), room.enter(&other).unwrap());
+        let (greedy, other) = (room.register(&one).unwrap(), room.register(&other).unwrap());
         let mut all = greedy.take(Pool::Contents, 64 << 20).await.unwrap();
         let _more = greedy.take(Pool::Contents, 64 << 20).await.unwrap();
         assert!(greedy.take(Pool::Contents, 1 << 20).await.is_err(), "it waits, and not for ever");
         other.take(Pool::Contents, 64 << 20).await.unwrap();
         greedy.take(Pool::Contents, 100).await.unwrap();
         greedy.take(Pool::Work, 1 << 20).await.unwrap();
-        all.keep(32 << 20);
+        all.shrink_to(32 << 20);
         greedy.take(Pool::Contents, 32 << 20).await.unwrap();
     }
 }

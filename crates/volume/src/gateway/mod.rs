@@ -28,7 +28,7 @@ mod tests;
 pub use certificates::BadCertificate;
 pub use client::Client;
 pub use enrollment::{Credentials, JoinError, Token, join};
-pub use object_client::Blobs;
+pub use object_client::GatewayObjects;
 pub use protocol::{Role, is_for_want_of};
 pub use registry::{BookError, Node, NodeRegistry};
 pub use server::{Gateway, Serving};

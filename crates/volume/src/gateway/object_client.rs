@@ -15,20 +15,20 @@ use object_store::{
     PutOptions, PutPayload, PutResult, Result,
 };
 
-use super::connections::{Connections, NoAnswer};
+use super::connections::{Connections, RequestError};
 use super::protocol::{BlobStat, Failure, Request, Response};
 
 /// The contents behind a gateway, as an object store. Objects are small enough to be put in one request, and are never copied
 /// or overwritten: putting an object that exists leaves it unchanged.
 #[derive(Clone)]
-pub struct Blobs(Arc<Connections>);
+pub struct GatewayObjects(Arc<Connections>);
 
-impl Blobs {
+impl GatewayObjects {
     pub(super) fn new(connections: Arc<Connections>) -> Self {
         Self(connections)
     }
 
-    async fn ask(&self, ask: Request, body: &[u8]) -> Result<(Response, Vec<u8>)> {
+    async fn request(&self, ask: Request, body: &[u8]) -> Result<(Response, Vec<u8>)> {
         let key = match &ask {
             Request::PutBlob { key, .. } | Request::GetBlob { key, .. } | Request::StatBlob { key } => {
                 key.clone()
@@ -36,24 +36,26 @@ impl Blobs {
             _ => String::new(),
         };
         let generic = |source| Error::Generic { store: "gateway", source };
-        self.0.ask(&ask, body).await.map_err(|error| match error {
-            NoAnswer::Failed(Failure::NotFound) => Error::NotFound { path: key, source: "not found".into() },
+        self.0.request(&ask, body).await.map_err(|error| match error {
+            RequestError::Failed(Failure::NotFound) => {
+                Error::NotFound { path: key, source: "not found".into() }
+            }
 
-            NoAnswer::Failed(Failure::Denied(why)) => {
+            RequestError::Failed(Failure::Denied(why)) => {
                 Error::PermissionDenied { path: key, source: why.into() }
             }
-            NoAnswer::Failed(Failure::Unreachable(why) | Failure::Damaged(why) | Failure::Other(why)) => {
+            RequestError::Failed(Failure::Unreachable(why) | Failure::Damaged(why) | Failure::Other(why)) => {
                 generic(why.into())
             }
-            NoAnswer::Failed(failure @ (Failure::Forgotten(_) | Failure::NoVolume)) => {
+            RequestError::Failed(failure @ (Failure::Forgotten(_) | Failure::NoVolume)) => {
                 generic(format!("{failure:?}").into())
             }
-            NoAnswer::Io(error) => generic(Box::new(error)),
+            RequestError::Io(error) => generic(Box::new(error)),
         })
     }
 }
 
-impl Blobs {
+impl GatewayObjects {
     fn list_behind(
         &self,
         prefix: Option<&Key>,
@@ -65,8 +67,8 @@ impl Blobs {
             let (blobs, prefix) = (blobs.clone(), prefix.clone());
             async move {
                 let Some(after) = place else { return Ok(None) };
-                let (tell, _) = blobs.ask(Request::ListBlobs { prefix, after }, &[]).await?;
-                let Response::Blobs { found, more } = tell else { return Err(astray()) };
+                let (response, _) = blobs.request(Request::ListBlobs { prefix, after }, &[]).await?;
+                let Response::Blobs { found, more } = response else { return Err(mismatched_response()) };
                 let next = found.last().filter(|_| more).map(|last| Some(last.key.clone()));
                 Ok(Some((stream::iter(found.into_iter().map(meta)), next)))
             }
@@ -80,7 +82,7 @@ fn not_implemented(operation: &str) -> Error {
     Error::NotImplemented { operation: operation.to_owned(), implementer: "gateway".to_owned() }
 }
 
-fn astray() -> Error {
+fn mismatched_response() -> Error {
     Error::Generic { store: "gateway", source: "the gateway's answer makes no sense".into() }
 }
 
@@ -98,27 +100,27 @@ fn result(payload: GetResultPayload, meta: ObjectMeta, range: Range<u64>) -> Get
     GetResult { payload, meta, range, attributes: Attributes::new(), extensions: Extensions::default() }
 }
 
-impl std::fmt::Debug for Blobs {
+impl std::fmt::Debug for GatewayObjects {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Blobs")
+        f.write_str("GatewayObjects")
     }
 }
 
-impl std::fmt::Display for Blobs {
+impl std::fmt::Display for GatewayObjects {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("gateway")
     }
 }
 
 #[async_trait]
-impl ObjectStore for Blobs {
+impl ObjectStore for GatewayObjects {
     async fn put_opts(&self, location: &Key, payload: PutPayload, options: PutOptions) -> Result<PutResult> {
         if !matches!(options.mode, PutMode::Create) {
             return Err(not_implemented("put over an object"));
         }
         let body: Bytes = payload.into();
         let ask = Request::PutBlob { key: location.to_string(), length: body.len() as u64 };
-        self.ask(ask, &body).await?;
+        self.request(ask, &body).await?;
         Ok(PutResult { e_tag: None, version: None, extensions: Extensions::default() })
     }
 
@@ -133,8 +135,8 @@ impl ObjectStore for Blobs {
     async fn get_opts(&self, location: &Key, options: GetOptions) -> Result<GetResult> {
         let key = location.to_string();
         if options.head {
-            let (Response::Stat(stat), _) = self.ask(Request::StatBlob { key }, &[]).await? else {
-                return Err(astray());
+            let (Response::Stat(stat), _) = self.request(Request::StatBlob { key }, &[]).await? else {
+                return Err(mismatched_response());
             };
             let meta = meta(stat)?;
             let payload = GetResultPayload::Stream(stream::empty().boxed());
@@ -150,8 +152,8 @@ impl ObjectStore for Blobs {
                 Some((size.saturating_sub(length), size))
             }
         };
-        let (tell, bytes) = self.ask(Request::GetBlob { key, range }, &[]).await?;
-        let Response::Blob { stat, start, .. } = tell else { return Err(astray()) };
+        let (response, bytes) = self.request(Request::GetBlob { key, range }, &[]).await?;
+        let Response::Blob { stat, start, .. } = response else { return Err(mismatched_response()) };
         let range = start..start.saturating_add(bytes.len() as u64);
         let payload = GetResultPayload::Stream(stream::once(async move { Ok(Bytes::from(bytes)) }).boxed());
         Ok(result(payload, meta(stat)?, range))
@@ -163,7 +165,7 @@ impl ObjectStore for Blobs {
             let blobs = blobs.clone();
             async move {
                 let location = location?;
-                blobs.ask(Request::DeleteBlob { key: location.to_string() }, &[]).await?;
+                blobs.request(Request::DeleteBlob { key: location.to_string() }, &[]).await?;
                 Ok(location)
             }
         };

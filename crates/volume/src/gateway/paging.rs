@@ -14,10 +14,10 @@ use crate::store::{LogEntry, MetaStore, Page, StoreError};
 /// Maximum bytes of items in a response; the rest of the frame is for its envelope.
 const MAX_RESPONSE_BYTES: usize = MAX_FRAME_BYTES - (1 << 20);
 /// Number of items in the first query, whose size is unknown; and maximum number in later ones.
-const FIRST: usize = 16;
-const LATER: usize = 256;
+const FIRST_PAGE_ITEMS: usize = 16;
+const MAX_PAGE_ITEMS: usize = 256;
 /// Approximate number of bytes per query.
-const PART: usize = 4 << 20;
+const PAGE_TARGET_BYTES: usize = 4 << 20;
 
 /// Returns log entries after `after`, or a prefix where more exceed `bytes`; the flag is `true` if the answer is not cut short.
 pub(super) fn log(
@@ -27,7 +27,7 @@ pub(super) fn log(
     bytes: usize,
 ) -> Result<(Vec<LogEntry>, bool), StoreError> {
     let most = most.min(MAX_ITEMS) as usize;
-    let (mut all, mut taken, mut step): (Vec<LogEntry>, _, _) = (Vec::new(), 0, FIRST);
+    let (mut all, mut taken, mut step): (Vec<LogEntry>, _, _) = (Vec::new(), 0, FIRST_PAGE_ITEMS);
     loop {
         let asked = step.min(most - all.len());
         let (found, is_whole) = meta.log_part(all.last().map_or(after, |entry| entry.seq), asked)?;
@@ -54,7 +54,7 @@ pub(super) fn scan(
     bytes: usize,
 ) -> Result<Page, StoreError> {
     let most = most.min(MAX_ITEMS) as usize;
-    let (mut all, mut taken, mut step) = (meta.scan(from, most.min(FIRST))?, 0, FIRST);
+    let (mut all, mut taken, mut step) = (meta.scan(from, most.min(FIRST_PAGE_ITEMS))?, 0, FIRST_PAGE_ITEMS);
     // Halves the page: the names in a directory are returned with it, so its size is unpredictable.
     while length(&all) > bytes && all.objects.len() > 1 {
         all = meta.scan(from, all.objects.len() / 2)?;
@@ -140,7 +140,7 @@ fn parts<T>(
     ids: &[ObjectId],
     ask: impl Fn(&[ObjectId]) -> Result<(Vec<T>, usize), StoreError>,
 ) -> Result<Vec<T>, Failure> {
-    let (mut all, mut bytes, mut rest, mut most) = (Vec::new(), 0, ids, FIRST);
+    let (mut all, mut bytes, mut rest, mut most) = (Vec::new(), 0, ids, FIRST_PAGE_ITEMS);
     while !rest.is_empty() {
         let (some, more) = rest.split_at(most.min(rest.len()));
         let (found, length) = ask(some)?;
@@ -158,7 +158,7 @@ fn parts<T>(
 
 /// Returns the number of items for the next query, given the number and size of the last ones.
 fn next(count: usize, length: usize) -> usize {
-    (PART * count / length.max(1)).clamp(1, LATER)
+    (PAGE_TARGET_BYTES * count / length.max(1)).clamp(1, MAX_PAGE_ITEMS)
 }
 
 fn length<T: Serialize>(value: &T) -> usize {

@@ -23,11 +23,11 @@ use crate::store::{
 /// The protocol version of this program. Version 1 lacks requests for history, and is served as well.
 pub(super) const VERSION: u32 = 3;
 /// The version that nodes announce: all existing gateways support it.
-pub(super) const OF_NODES: u32 = 2;
+pub(super) const NODE_VERSION: u32 = 2;
 /// The version that gateways announce to other gateways: the first with the gateway role.
-pub(super) const OF_GATEWAYS: u32 = 3;
+pub(super) const GATEWAY_VERSION: u32 = 3;
 /// The oldest supported version.
-pub(super) const OLDEST: u32 = 1;
+pub(super) const MIN_VERSION: u32 = 1;
 
 /// Maximum number of objects, entries or commits in a request or a response; the bytes of a response have their own limit.
 /// Nodes send batches of 1024 commits.
@@ -39,20 +39,20 @@ pub(super) const MAX_HELLO_BYTES: usize = 8 << 10;
 /// Maximum bytes of a stored object: larger than any that is written.
 pub(super) const MAX_OBJECT_BYTES: u64 = 64 << 20;
 /// Allocation step for an announced length, so that announcing memory costs the other side bandwidth.
-const STEP: usize = 1 << 20;
+const ALLOCATION_STEP_BYTES: usize = 1 << 20;
 /// Buffer size for discarding bytes.
-const DISCARDED: u64 = 64 << 10;
+const DISCARD_BUFFER_BYTES: u64 = 64 << 10;
 /// Timeout of one write to a socket: the kernel reports progress in steps of some hundred KiB. A dead peer is detected by the
 /// connection itself, within [`USER_TIMEOUT`].
-const TAKEN: Duration = Duration::from_secs(60);
+const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Minimum transfer rate of a whole message in bytes per second.
-const SLOWEST: u64 = 8 << 10;
+const MIN_BYTES_PER_SECOND: u64 = 8 << 10;
 /// Timeout of cheap requests, for which users wait: the gateway itself waits [`USER_TIMEOUT`] for its store.
-const LOOKED_UP: Duration = Duration::from_secs(15);
+const LOOKUP_TIMEOUT: Duration = Duration::from_secs(15);
 /// Timeout of requests that may be large, or wait for others.
-const DONE: Duration = Duration::from_secs(60);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 /// Timeout of requests for contents: a gateway may transfer 64 MiB to or from its store.
-const MOVED: Duration = Duration::from_secs(600);
+const TRANSFER_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// The permissions of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -101,7 +101,7 @@ impl FromStr for Role {
 pub(super) struct ClientHello {
     pub(super) version: u32,
     pub(super) volume: VolumeName,
-    pub(super) wish: Purpose,
+    pub(super) purpose: Purpose,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -242,17 +242,17 @@ impl Request {
     fn least_time(&self) -> Duration {
         match self {
             Self::Wait { milliseconds, .. } | Self::WaitLease { milliseconds, .. } => {
-                LOOKED_UP + Duration::from_millis((*milliseconds).into())
+                LOOKUP_TIMEOUT + Duration::from_millis((*milliseconds).into())
             }
             Self::Head | Self::Places(_) | Self::Lease(_) | Self::LeaseOf(..) | Self::Past(_) | Self::Way => {
-                LOOKED_UP
+                LOOKUP_TIMEOUT
             }
             Self::PutBlob { .. }
             | Self::GetBlob { .. }
             | Self::StatBlob { .. }
             | Self::DeleteBlob { .. }
-            | Self::ListBlobs { .. } => MOVED,
-            _ => DONE,
+            | Self::ListBlobs { .. } => TRANSFER_TIMEOUT,
+            _ => REQUEST_TIMEOUT,
         }
     }
 
@@ -270,7 +270,7 @@ impl Request {
         match self {
             Self::Commit { .. } | Self::PutBlob { .. } => Role::Write,
             // A request that takes no lease requires only read permission.
-            Self::Lease(ask) if !ask.take.is_empty() => Role::Write,
+            Self::Lease(ask) if !ask.acquire.is_empty() => Role::Write,
             Self::DeleteBlob { .. } => Role::Admin,
             Self::CommitOf { .. } | Self::LeaseOf(..) | Self::Way => Role::Gateway,
             _ => Role::Read,
@@ -367,7 +367,7 @@ pub(super) fn frame<T: Serialize>(value: &T) -> io::Result<Result<Vec<u8>, usize
 
 /// Returns the maximum time for transferring a number of bytes.
 fn at_most(bytes: usize) -> Duration {
-    Duration::from_secs(bytes as u64 / SLOWEST)
+    Duration::from_secs(bytes as u64 / MIN_BYTES_PER_SECOND)
 }
 
 /// Sends raw bytes.
@@ -375,12 +375,12 @@ pub(super) async fn send_bytes(to: &mut (impl AsyncWrite + Unpin), bytes: &[u8])
     let sent = timeout(USER_TIMEOUT + at_most(bytes.len()), async {
         let mut rest = bytes;
         while !rest.is_empty() {
-            match timeout(TAKEN, to.write(rest)).await?? {
+            match timeout(WRITE_TIMEOUT, to.write(rest)).await?? {
                 0 => return Err(io::ErrorKind::WriteZero.into()),
                 written => rest = &rest[written..],
             }
         }
-        timeout(TAKEN, to.flush()).await?
+        timeout(WRITE_TIMEOUT, to.flush()).await?
     });
     sent.await?
 }
@@ -422,7 +422,7 @@ pub(super) async fn discard(from: &mut (impl AsyncRead + Unpin), length: u64, mo
         return Err(wrong(format!("{length} bytes; at most {most} are taken")));
     }
     let discarded = timeout(USER_TIMEOUT + at_most(length as usize), async {
-        let (mut bytes, mut left) = (vec![0; length.min(DISCARDED) as usize], length as usize);
+        let (mut bytes, mut left) = (vec![0; length.min(DISCARD_BUFFER_BYTES) as usize], length as usize);
         while left > 0 {
             let part = left.min(bytes.len());
             match timeout(USER_TIMEOUT, from.read(&mut bytes[..part])).await?? {
@@ -448,7 +448,7 @@ pub(super) async fn receive_bytes(
         let (mut bytes, mut there) = (Vec::new(), 0);
         while (there as u64) < length {
             if there == bytes.len() {
-                bytes.resize(there + (length as usize - there).min(STEP), 0);
+                bytes.resize(there + (length as usize - there).min(ALLOCATION_STEP_BYTES), 0);
             }
             match timeout(USER_TIMEOUT, from.read(&mut bytes[there..])).await?? {
                 0 => return Err(io::ErrorKind::UnexpectedEof.into()),
@@ -467,11 +467,11 @@ mod tests {
 
     use super::*;
 
-    const PART: usize = 64 << 10;
+    const WRITE_STEP_BYTES: usize = 64 << 10;
 
     /// Sends a message in parts, with some seconds between them.
     async fn trickle(mut to: DuplexStream, bytes: Vec<u8>) -> DuplexStream {
-        for part in bytes.chunks(PART) {
+        for part in bytes.chunks(WRITE_STEP_BYTES) {
             sleep(USER_TIMEOUT * 7 / 10).await;
             to.write_all(part).await.unwrap();
         }
@@ -489,22 +489,22 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_message_comes_as_long_as_something_of_it_does() {
-        let value = "x".repeat(10 * PART);
+        let value = "x".repeat(10 * WRITE_STEP_BYTES);
         let bytes = message(&value).await;
         let (from, mut to) = duplex(1 << 20);
         let sending = tokio::spawn(trickle(from, bytes.clone()));
-        let received: String = receive(&mut to, MAX_FRAME_BYTES, LOOKED_UP).await.unwrap().unwrap();
+        let received: String = receive(&mut to, MAX_FRAME_BYTES, LOOKUP_TIMEOUT).await.unwrap().unwrap();
         assert_eq!(received, value);
         drop(sending.await.unwrap());
         assert!(
-            receive::<String>(&mut to, MAX_FRAME_BYTES, LOOKED_UP).await.unwrap().is_none(),
+            receive::<String>(&mut to, MAX_FRAME_BYTES, LOOKUP_TIMEOUT).await.unwrap().is_none(),
             "it is done"
         );
 
         let (from, mut to) = duplex(1 << 20);
-        let _silent = tokio::spawn(trickle(from, bytes[..3 * PART].to_vec()));
+        let _silent = tokio::spawn(trickle(from, bytes[..3 * WRITE_STEP_BYTES].to_vec()));
         let begun = Instant::now();
-        let error = receive::<String>(&mut to, MAX_FRAME_BYTES, LOOKED_UP).await.unwrap_err();
+        let error = receive::<String>(&mut to, MAX_FRAME_BYTES, LOOKUP_TIMEOUT).await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut, "{error}");
         assert!(begun.elapsed() < USER_TIMEOUT * 4, "{:?}", begun.elapsed());
     }
@@ -515,6 +515,6 @@ mod tests {
         let begun = Instant::now();
         let error = send(&mut from, &"x".repeat(1 << 20)).await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut, "{error}");
-        assert!(begun.elapsed() < TAKEN * 2, "{:?}", begun.elapsed());
+        assert!(begun.elapsed() < WRITE_TIMEOUT * 2, "{:?}", begun.elapsed());
     }
 }

@@ -202,7 +202,7 @@ impl NodeRegistry {
     }
 
     /// Reports whether a node of this name is enrolled.
-    pub(super) fn knows(&self, name: &NodeName) -> Result<bool, BookError> {
+    pub(super) fn contains(&self, name: &NodeName) -> Result<bool, BookError> {
         let database = self.database.lock();
         let mut query = database.prepare_cached("SELECT 1 FROM node WHERE name = ?")?;
         Ok(query.exists([name.as_str()])?)

@@ -13,42 +13,42 @@ use crate::store::{GatewayId, MetaStore, StoreError};
 /// Maximum number of chained gateways.
 const MAX_HOPS: usize = 8;
 /// Polling intervals while the path is unknown, and known.
-const SOON: Duration = Duration::from_secs(1);
-const LATER: Duration = Duration::from_secs(30);
+const UNKNOWN_PATH_POLL_INTERVAL: Duration = Duration::from_secs(1);
+const KNOWN_PATH_POLL_INTERVAL: Duration = Duration::from_secs(30);
 
 /// The path of a gateway.
 pub(super) struct GatewayPath {
     own: GatewayId,
-    known: Mutex<Known>,
+    state: Mutex<RouteState>,
 }
 
 #[derive(Default)]
-struct Known {
+struct RouteState {
     /// The path from the next gateway on, without this one.
-    beyond: Option<Vec<GatewayId>>,
+    path: Option<Vec<GatewayId>>,
     /// The reason why it is unknown, as logged last.
-    why: Option<String>,
+    failure: Option<String>,
 }
 
 impl GatewayPath {
     pub(super) fn new(own: GatewayId) -> Self {
-        Self { own, known: Mutex::default() }
+        Self { own, state: Mutex::default() }
     }
 
     pub(super) fn is_known(&self) -> bool {
-        self.known.lock().beyond.is_some()
+        self.state.lock().path.is_some()
     }
 
     /// Returns the path including this gateway, for its clients.
-    pub(super) fn told(&self) -> Option<Vec<GatewayId>> {
-        let known = self.known.lock();
-        let beyond = known.beyond.as_ref()?;
+    pub(super) fn full_path(&self) -> Option<Vec<GatewayId>> {
+        let known = self.state.lock();
+        let beyond = known.path.as_ref()?;
         Some([&[self.own][..], beyond].concat())
     }
 
     /// Queries the next gateway once.
-    pub(super) fn look(&self, meta: &dyn MetaStore) {
-        let found = match meta.way() {
+    pub(super) fn refresh(&self, meta: &dyn MetaStore) {
+        let found = match meta.gateway_path() {
             Ok(Some(beyond)) if beyond.contains(&self.own) => Err("it leads back to this one".to_owned()),
             Ok(Some(beyond)) if beyond.len() >= MAX_HOPS => {
                 Err(format!("more than {MAX_HOPS} gateways would be one behind the other"))
@@ -59,23 +59,28 @@ impl GatewayPath {
             Err(StoreError::Unreachable(_)) => return,
             Err(error) => Err(error.to_string()),
         };
-        let mut known = self.known.lock();
+        let mut known = self.state.lock();
         let (beyond, why) = match found {
             Ok(beyond) => (Some(beyond), None),
             Err(why) => (None, Some(why)),
         };
-        if let Some(why) = why.as_ref().filter(|why| known.why.as_ref() != Some(*why)) {
+        if let Some(why) = why.as_ref().filter(|why| known.failure.as_ref() != Some(*why)) {
             tracing::warn!("nothing is passed on to the gateway behind this one: {why}");
         }
-        *known = Known { beyond, why };
+        *known = RouteState { path: beyond, failure: why };
     }
 
     /// Queries the next gateway periodically.
-    pub(super) async fn follow(self: Arc<Self>, meta: Arc<dyn MetaStore>) {
+    pub(super) async fn refresh_periodically(self: Arc<Self>, meta: Arc<dyn MetaStore>) {
         loop {
-            tokio::time::sleep(if self.is_known() { LATER } else { SOON }).await;
+            tokio::time::sleep(if self.is_known() {
+                KNOWN_PATH_POLL_INTERVAL
+            } else {
+                UNKNOWN_PATH_POLL_INTERVAL
+            })
+            .await;
             let (way, meta) = (self.clone(), meta.clone());
-            if blocking(move || way.look(&*meta)).await.is_err() {
+            if blocking(move || way.refresh(&*meta)).await.is_err() {
                 return;
             }
         }

@@ -24,16 +24,16 @@ use tokio_rustls::server::TlsStream;
 
 use super::blocking::blocking;
 use super::bounded_decode::{self, DecodeError};
-use super::connection_limit::{Door, Waiting};
-use super::long_poll_limit::Waits;
+use super::connection_limit::{ConnectionLimiter, PendingConnection};
+use super::long_poll_limit::LongPollLimiter;
 use super::memory_budget::{
-    ConnectionSlot, MAX_CONNECTIONS_OF_NODE, MemoryBudget, MemoryPermit, Pool, SHORT,
+    ConnectionSlot, MAX_CONNECTIONS_OF_NODE, MemoryBudget, MemoryPermit, Pool, SMALL_MESSAGE_BYTES,
 };
 use super::paging::{self, all, each, latest};
 use super::protocol::{
-    BlobStat, ClientHello, Failure, HistoryRequest, HistoryResponse, MAX_FRAME_BYTES, MAX_HELLO_BYTES,
-    MAX_ITEMS, MAX_OBJECT_BYTES, OF_GATEWAYS, OLDEST, Purpose, Request, Response, Role, ServerHello, VERSION,
-    announced, denied, discard, frame, receive, receive_bytes, send, send_bytes,
+    BlobStat, ClientHello, Failure, GATEWAY_VERSION, HistoryRequest, HistoryResponse, MAX_FRAME_BYTES,
+    MAX_HELLO_BYTES, MAX_ITEMS, MAX_OBJECT_BYTES, MIN_VERSION, Purpose, Request, Response, Role, ServerHello,
+    VERSION, announced, denied, discard, frame, receive, receive_bytes, send, send_bytes,
 };
 use super::registry::{BookError, Node, NodeRegistry};
 use super::route::GatewayPath;
@@ -50,13 +50,13 @@ use crate::volume::Volume;
 /// Maximum number of connections of known nodes; further ones wait for a slot.
 const MAX_CONNECTIONS: usize = 4096;
 /// Timeout for the first bytes of a connection.
-const FIRST_TIME: Duration = Duration::from_secs(2);
+const FIRST_BYTE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Timeout for the TLS handshake and the hello messages.
-const GREETING_TIME: Duration = Duration::from_secs(10);
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time to finish running requests on shutdown.
-const LAST_TIME: Duration = Duration::from_secs(30);
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(30);
 /// Idle connections are closed after this time.
-const IDLE_TIME: Duration = Duration::from_secs(600);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(600);
 /// Maximum duration of a long poll.
 const MAX_LONG_POLL_TIMEOUT: Duration = Duration::from_secs(60);
 /// Maximum duration of a wait while the limit of long polls is reached.
@@ -64,15 +64,15 @@ const MAX_UNNOTIFIED_WAIT_TIMEOUT: Duration = Duration::from_secs(1);
 /// Maximum bytes of a frame from a read-only node, whose requests are short.
 const MAX_READER_FRAME_BYTES: usize = 1 << 20;
 /// Memory for a decoded frame: bytes per byte of the frame, bytes besides, and the maximum.
-const DECODED: (usize, usize, usize) = (16, 64 << 10, 4 * MAX_FRAME_BYTES);
+const DECODED_FRAME_MEMORY: (usize, usize, usize) = (16, 64 << 10, 4 * MAX_FRAME_BYTES);
 /// Memory for a response while it is built: its values and its frame.
-const ANSWER: usize = MAX_FRAME_BYTES;
+const RESPONSE_MEMORY_BYTES: usize = MAX_FRAME_BYTES;
 /// Maximum bytes of a response to a gateway, for requests that can be answered in several responses.
 const MAX_RELAYED_RESPONSE_BYTES: usize = 1 << 20;
 /// Prefix of the keys of packs.
-const PACKS: &str = "packs";
+const PACKS_PREFIX: &str = "packs";
 /// Prefix of the keys of probe objects, which test whether the store is writable.
-const PROBE: &str = "probe";
+const PROBE_PREFIX: &str = "probe";
 /// Maximum number of stored objects in one response.
 const MAX_LISTED_OBJECTS: usize = 1000;
 
@@ -87,14 +87,14 @@ pub struct Gateway {
     about: Vec<u8>,
     /// Names may have the length of encrypted ones.
     hides_names: bool,
-    book: Arc<NodeRegistry>,
+    registry: Arc<NodeRegistry>,
     acceptor: TlsAcceptor,
-    waits: Arc<Waits>,
-    pub(super) room: Arc<MemoryBudget>,
-    door: Arc<Door>,
+    long_polls: Arc<LongPollLimiter>,
+    pub(super) memory: Arc<MemoryBudget>,
+    limiter: Arc<ConnectionLimiter>,
     /// Slots for connections that have completed the handshake.
-    places: Arc<Semaphore>,
-    way: Arc<GatewayPath>,
+    connection_slots: Arc<Semaphore>,
+    path: Arc<GatewayPath>,
 }
 
 impl Gateway {
@@ -114,13 +114,13 @@ impl Gateway {
             blobs,
             about: volume.described.to_bytes(),
             hides_names: volume.described.hides_names,
-            book,
+            registry: book,
             acceptor,
-            waits: Arc::default(),
-            room: Arc::new(MemoryBudget::new()),
-            door: Arc::default(),
-            places: Arc::new(Semaphore::new(MAX_CONNECTIONS)),
-            way: Arc::new(GatewayPath::new(own)),
+            long_polls: Arc::default(),
+            memory: Arc::new(MemoryBudget::new()),
+            limiter: Arc::default(),
+            connection_slots: Arc::new(Semaphore::new(MAX_CONNECTIONS)),
+            path: Arc::new(GatewayPath::new(own)),
         })
     }
 
@@ -132,7 +132,7 @@ impl Gateway {
         let listener = runtime().block_on(TcpListener::bind(address))?;
         let address = listener.local_addr()?;
         let (stop, stopped) = oneshot::channel::<()>();
-        self.way.look(&*self.meta);
+        self.path.refresh(&*self.meta);
         let task = runtime().spawn(Arc::new(self).serve(listener, async { drop(stopped.await) }));
         Ok(Serving { address, stop, task })
     }
@@ -145,7 +145,7 @@ impl Gateway {
         let (stopping, stopped) = watch::channel(false);
         let mut sessions = JoinSet::new();
         let mut following = JoinSet::new();
-        following.spawn(self.way.clone().follow(self.meta.clone()));
+        following.spawn(self.path.clone().refresh_periodically(self.meta.clone()));
         let mut stop = std::pin::pin!(stop);
         loop {
             let accepted = tokio::select! {
@@ -161,7 +161,7 @@ impl Gateway {
                     continue;
                 }
             };
-            let Some(waiting) = self.door.enter(peer.ip()) else {
+            let Some(waiting) = self.limiter.admit(peer.ip()) else {
                 tracing::debug!("{peer}: too many connections wait to be welcomed");
                 continue;
             };
@@ -174,9 +174,13 @@ impl Gateway {
             while sessions.try_join_next().is_some() {}
         }
         let _ = stopping.send(true);
-        let ended = timeout(LAST_TIME, async { while sessions.join_next().await.is_some() {} });
+        let ended = timeout(SHUTDOWN_TIMEOUT, async { while sessions.join_next().await.is_some() {} });
         if ended.await.is_err() {
-            tracing::warn!("{} connections had not ended after {} s", sessions.len(), LAST_TIME.as_secs());
+            tracing::warn!(
+                "{} connections had not ended after {} s",
+                sessions.len(),
+                SHUTDOWN_TIMEOUT.as_secs()
+            );
         }
         Ok(())
     }
@@ -185,15 +189,16 @@ impl Gateway {
         &self,
         stream: TcpStream,
         peer: SocketAddr,
-        waiting: Waiting,
+        waiting: PendingConnection,
         mut stopped: watch::Receiver<bool>,
     ) -> io::Result<()> {
         stream.set_nodelay(true)?;
         end_when_silent(&stream)?;
-        timeout(FIRST_TIME, stream.peek(&mut [0])).await??;
-        let greeted = timeout(GREETING_TIME, async {
+        timeout(FIRST_BYTE_TIMEOUT, stream.peek(&mut [0])).await??;
+        let greeted = timeout(HANDSHAKE_TIMEOUT, async {
             let mut stream = self.acceptor.accept(stream).await?;
-            let greeting: Option<ClientHello> = receive(&mut stream, MAX_HELLO_BYTES, GREETING_TIME).await?;
+            let greeting: Option<ClientHello> =
+                receive(&mut stream, MAX_HELLO_BYTES, HANDSHAKE_TIMEOUT).await?;
             io::Result::Ok((stream, greeting))
         });
         let (mut stream, Some(greeting)) = greeted.await?? else { return Ok(()) };
@@ -207,12 +212,12 @@ impl Gateway {
         let (ServerHello::Work(role), Some(certificate)) = (welcome, certificate) else {
             return stream.shutdown().await;
         };
-        let _place = self.places.acquire().await.map_err(io::Error::other)?;
+        let _place = self.connection_slots.acquire().await.map_err(io::Error::other)?;
         drop(waiting);
-        let node = self.known(&certificate, version).await?;
-        let place = node.and_then(|node| self.room.enter(&node));
+        let node = self.authenticate(&certificate, version).await?;
+        let place = node.and_then(|node| self.memory.register(&node));
         // An excess connection gets an error, and soon ends.
-        let idle = if place.is_some() { IDLE_TIME } else { GREETING_TIME };
+        let idle = if place.is_some() { IDLE_TIMEOUT } else { HANDSHAKE_TIMEOUT };
         loop {
             let length = tokio::select! {
                 _ = stopped.wait_for(|stopped| *stopped) => break,
@@ -220,7 +225,7 @@ impl Gateway {
             };
             let Ok(Some(length)) = length else { break };
             // A node removed meanwhile is unknown. One whose role changed has to reconnect, and is informed then.
-            let node = self.known(&certificate, version).await?;
+            let node = self.authenticate(&certificate, version).await?;
             let Some(node) = node.filter(|node| node.role == role) else { break };
             let Some(place) = &place else {
                 let many = format!(
@@ -256,16 +261,19 @@ impl Gateway {
     ) -> io::Result<Option<(Request, MemoryPermit)>> {
         let coming = place.take(Pool::Frames, length).await?;
         let frame = receive_bytes(stream, length as u64, MAX_FRAME_BYTES as u64).await?;
-        let (of_each, besides, at_most) = DECODED;
+        let (of_each, besides, at_most) = DECODED_FRAME_MEMORY;
         let most = (of_each * length + besides).min(at_most);
         // The memory of a short message is bounded by its length.
-        let mut held =
-            if length > SHORT { place.take(Pool::Work, most).await? } else { MemoryPermit::default() };
+        let mut held = if length > SMALL_MESSAGE_BYTES {
+            place.take(Pool::Work, most).await?
+        } else {
+            MemoryPermit::default()
+        };
         let decoded = bounded_decode::decode(&frame, most);
         drop((frame, coming));
         match decoded {
             Ok((ask, used)) => {
-                held.keep(length.max(used));
+                held.shrink_to(length.max(used));
                 Ok(Some((ask, held)))
             }
             Err(DecodeError::TooMuch) => {
@@ -278,10 +286,10 @@ impl Gateway {
     }
 
     /// Returns the node of a certificate, with the role limited to those that the protocol version has.
-    async fn known(&self, certificate: &[u8], version: u32) -> io::Result<Option<Node>> {
-        let (book, certificate) = (self.book.clone(), certificate.to_vec());
+    async fn authenticate(&self, certificate: &[u8], version: u32) -> io::Result<Option<Node>> {
+        let (book, certificate) = (self.registry.clone(), certificate.to_vec());
         let mut node = blocking(move || book.node(&certificate)).await?.map_err(io::Error::other)?;
-        if let Some(node) = node.as_mut().filter(|_| version < OF_GATEWAYS) {
+        if let Some(node) = node.as_mut().filter(|_| version < GATEWAY_VERSION) {
             node.role = node.role.min(Role::Admin);
         }
         Ok(node)
@@ -293,7 +301,7 @@ impl Gateway {
         certificate: Option<&[u8]>,
         peer: SocketAddr,
     ) -> ServerHello {
-        if !(OLDEST..=VERSION).contains(&greeting.version) {
+        if !(MIN_VERSION..=VERSION).contains(&greeting.version) {
             let theirs = greeting.version;
             return ServerHello::Refused(format!(
                 "the gateway speaks version {VERSION} and this node version {theirs}: update the older"
@@ -302,10 +310,10 @@ impl Gateway {
         if greeting.volume != self.volume {
             return ServerHello::Refused(format!("this gateway serves volume {}", self.volume));
         }
-        match greeting.wish {
+        match greeting.purpose {
             Purpose::Work => {
                 let node = match certificate {
-                    Some(certificate) => self.known(certificate, greeting.version).await,
+                    Some(certificate) => self.authenticate(certificate, greeting.version).await,
                     None => Ok(None),
                 };
                 match node {
@@ -316,11 +324,13 @@ impl Gateway {
                     Err(error) => ServerHello::Refused(error.to_string()),
                 }
             }
-            Purpose::Enrol { .. } if !self.door.may_enrol(peer.ip(), Instant::now()) => ServerHello::Refused(
-                "too many tries to join were refused from this address: try again in a minute".to_owned(),
-            ),
+            Purpose::Enrol { .. } if !self.limiter.may_enrol(peer.ip(), Instant::now()) => {
+                ServerHello::Refused(
+                    "too many tries to join were refused from this address: try again in a minute".to_owned(),
+                )
+            }
             Purpose::Enrol { secret, node, request } => {
-                let (book, name) = (self.book.clone(), node.clone());
+                let (book, name) = (self.registry.clone(), node.clone());
                 let enrolled = blocking(move || book.enrol(&secret, &name, &request)).await;
                 match enrolled.map(|enrolled| enrolled.unwrap_or_else(|error| Err(error.to_string()))) {
                     Ok(Ok(certificate)) => {
@@ -328,7 +338,7 @@ impl Gateway {
                         ServerHello::Enrolled { certificate, about: self.about.clone() }
                     }
                     Ok(Err(reason)) => {
-                        self.door.refused(peer.ip(), Instant::now());
+                        self.limiter.refused(peer.ip(), Instant::now());
                         tracing::warn!("{peer} could not join as {node}: {reason}");
                         ServerHello::Refused(reason)
                     }
@@ -347,7 +357,7 @@ impl Gateway {
         ask: Request,
         held: MemoryPermit,
     ) -> io::Result<()> {
-        if let Err(failure) = self.may(node, &ask).await? {
+        if let Err(failure) = self.authorize(node, &ask).await? {
             // The announced bytes have to be read, or they would be taken for the next request.
             if let Request::PutBlob { length, .. } = &ask {
                 discard(stream, *length, MAX_OBJECT_BYTES).await?;
@@ -372,12 +382,12 @@ impl Gateway {
             _ => Vec::new(),
         };
         // The request is dropped if its client disconnects.
-        let (tell, body) = tokio::select! {
-            done = self.done(node, place, &mut held, ask, body) => done?,
-            () = has_gone(stream.get_ref().0) => return Ok(()),
+        let (response, body) = tokio::select! {
+            done = self.perform(node, place, &mut held, ask, body) => done?,
+            () = wait_for_close(stream.get_ref().0) => return Ok(()),
         };
-        let told = match frame(&tell.unwrap_or_else(Response::Failed))? {
-            Ok(told) => told,
+        let bytes_of_frame = match frame(&response.unwrap_or_else(Response::Failed))? {
+            Ok(bytes_of_frame) => bytes_of_frame,
             Err(length) => {
                 let long =
                     format!("an answer of {length} bytes, and a message has at most {MAX_FRAME_BYTES}");
@@ -385,8 +395,8 @@ impl Gateway {
                 return send_bytes(stream, &failed.unwrap_or_default()).await;
             }
         };
-        held.keep(told.len() + body.as_ref().map_or(0, bytes::Bytes::len));
-        send_bytes(stream, &told).await?;
+        held.shrink_to(bytes_of_frame.len() + body.as_ref().map_or(0, bytes::Bytes::len));
+        send_bytes(stream, &bytes_of_frame).await?;
         match body {
             Some(bytes) => send_bytes(stream, &bytes).await,
             None => Ok(()),
@@ -394,7 +404,7 @@ impl Gateway {
     }
 
     /// Performs a request; returns the response and the bytes that follow it.
-    async fn done(
+    async fn perform(
         &self,
         node: &Node,
         place: &ConnectionSlot,
@@ -405,7 +415,7 @@ impl Gateway {
         Ok(match ask {
             Request::PutBlob { key, .. } => (self.put(key, body).await, None),
             Request::GetBlob { key, range } => match self.read(key, range, place, held).await? {
-                Ok((tell, bytes)) => (Ok(tell), Some(bytes)),
+                Ok((response, bytes)) => (Ok(response), Some(bytes)),
                 Err(failure) => (Err(failure), None),
             },
             Request::StatBlob { key } => (self.stat(key).await, None),
@@ -416,18 +426,18 @@ impl Gateway {
     }
 
     /// Checks the permission of a node for a request, and that requests can be forwarded.
-    async fn may(&self, node: &Node, ask: &Request) -> io::Result<Result<(), Failure>> {
+    async fn authorize(&self, node: &Node, ask: &Request) -> io::Result<Result<(), Failure>> {
         let needs = ask.needs();
         if node.role < needs {
             return Ok(Err(Failure::Denied(denied(&node.name, node.role, needs))));
         }
-        if !matches!(ask, Request::Way) && !self.way.is_known() {
+        if !matches!(ask, Request::Way) && !self.path.is_known() {
             let why = "the gateway does not know yet how it gets to the stores".to_owned();
             return Ok(Err(Failure::Unreachable(why)));
         }
         if let Request::CommitOf { node: name, .. } | Request::LeaseOf(name, _) = ask {
-            let (book, asked) = (self.book.clone(), name.clone());
-            if blocking(move || book.knows(&asked)).await?.map_err(io::Error::other)? {
+            let (book, asked) = (self.registry.clone(), name.clone());
+            if blocking(move || book.contains(&asked)).await?.map_err(io::Error::other)? {
                 let denied = format!(
                     "there is a node {name} both here and behind gateway {}: remove one of the two from its gateway's nodes",
                     node.name
@@ -443,17 +453,17 @@ impl Gateway {
             return Ok(Err(Failure::Other(format!("more than {MAX_ITEMS} things were asked for at once"))));
         }
         if let Request::Lease(ask) | Request::LeaseOf(_, ask) = &ask
-            && ask.take.len().max(ask.free.len()) > MAX_LEASES
+            && ask.acquire.len().max(ask.release.len()) > MAX_LEASES
         {
             return Ok(Err(Failure::Denied(format!("more than {MAX_LEASES} leases in one message"))));
         }
         if matches!(ask, Request::Way) {
-            return Ok(Ok(Response::Way(self.way.told())));
+            return Ok(Ok(Response::Way(self.path.full_path())));
         }
         let (mut ask, other) = ask.in_name();
         let mut waiting = None;
         if let Some(milliseconds) = ask.waits() {
-            waiting = self.waits.begin(node);
+            waiting = self.long_polls.begin(node);
             if waiting.is_none() {
                 // Without a thread there are no wake-ups: the store is checked once, at the end.
                 let at_most = Duration::from_millis((*milliseconds).into()).min(MAX_UNNOTIFIED_WAIT_TIMEOUT);
@@ -482,8 +492,8 @@ impl Gateway {
                     (entries, true) => Response::Log(entries),
                     (entries, false) => Response::LogPart(entries),
                 },
-                Request::Places(chunks) => Response::Places(meta.places(&chunks)?),
-                Request::Known(chunks) => Response::Known(meta.known(&chunks)?),
+                Request::Places(chunks) => Response::Places(meta.locate_chunks(&chunks)?),
+                Request::Known(chunks) => Response::Known(meta.has_chunks(&chunks)?),
                 Request::Wait { after, milliseconds } => {
                     let at_most = Duration::from_millis(milliseconds.into()).min(MAX_LONG_POLL_TIMEOUT);
                     Response::Woken(meta.wait(after, at_most)?)
@@ -509,7 +519,7 @@ impl Gateway {
     }
 
     async fn put(&self, key: String, body: Vec<u8>) -> Result<Response, Failure> {
-        self.blobs.put(kept(key, no_key)?.as_ref(), body).await.map_err(failure)?;
+        self.blobs.put(parse_content_key(key, invalid_key)?.as_ref(), body).await.map_err(failure)?;
         Ok(Response::Done)
     }
 
@@ -521,7 +531,7 @@ impl Gateway {
         held: &mut MemoryPermit,
     ) -> io::Result<Result<(Response, bytes::Bytes), Failure>> {
         let found = async {
-            let key = kept(key, || Failure::NotFound)?;
+            let key = parse_content_key(key, || Failure::NotFound)?;
             let found = self.blobs.begin(key.as_ref(), range.map(|(start, end)| start..end)).await;
             let found = found.map_err(failure)?;
             if found.range.end.saturating_sub(found.range.start) > MAX_OBJECT_BYTES {
@@ -529,7 +539,7 @@ impl Gateway {
                     "more than {MAX_OBJECT_BYTES} bytes were asked for at once"
                 )));
             }
-            Ok((told(&key, &found.meta), found))
+            Ok((blob_stat(&key, &found.meta), found))
         };
         let (stat, found) = match found.await {
             Ok(found) => found,
@@ -546,21 +556,23 @@ impl Gateway {
     }
 
     async fn stat(&self, key: String) -> Result<Response, Failure> {
-        let key = kept(key, || Failure::NotFound)?;
+        let key = parse_content_key(key, || Failure::NotFound)?;
         let meta = self.blobs.stat(key.as_ref()).await.map_err(failure)?;
-        Ok(Response::Stat(told(&key, &meta)))
+        Ok(Response::Stat(blob_stat(&key, &meta)))
     }
 
     async fn delete(&self, key: String) -> Result<Response, Failure> {
-        self.blobs.delete(kept(key, no_key)?.as_ref()).await.map_err(failure)?;
+        self.blobs.delete(parse_content_key(key, invalid_key)?.as_ref()).await.map_err(failure)?;
         Ok(Response::Done)
     }
 
     async fn list(&self, prefix: Option<String>, after: Option<String>) -> Result<Response, Failure> {
         let prefix = prefix.map(parse).transpose()?;
         let top = prefix.as_ref().and_then(|prefix| prefix.parts().next());
-        if !top.is_some_and(|top| [PACKS, PROBE].contains(&top.as_ref())) {
-            return Err(Failure::Denied(format!("only what is in {PACKS} or {PROBE} is listed")));
+        if !top.is_some_and(|top| [PACKS_PREFIX, PROBE_PREFIX].contains(&top.as_ref())) {
+            return Err(Failure::Denied(format!(
+                "only what is in {PACKS_PREFIX} or {PROBE_PREFIX} is listed"
+            )));
         }
         let mut listed = match after {
             Some(after) => self.objects.list_with_offset(prefix.as_ref(), &parse(after)?),
@@ -571,7 +583,7 @@ impl Gateway {
         let mut more = false;
         while let Some(meta) = listed.next().await {
             let meta = meta.map_err(|error| failure(fault(error)))?;
-            let stat = told(&meta.location, &meta);
+            let stat = blob_stat(&meta.location, &meta);
             found.insert(stat.key.clone(), stat);
             if found.len() > MAX_LISTED_OBJECTS {
                 found.pop_last();
@@ -587,7 +599,7 @@ impl Gateway {
 fn room(ask: &Request) -> Option<(Pool, usize)> {
     match ask {
         Request::Get(_) | Request::Scan { .. } | Request::LogSince { .. } | Request::Past(_) => {
-            Some((Pool::Work, ANSWER))
+            Some((Pool::Work, RESPONSE_MEMORY_BYTES))
         }
         Request::PutBlob { length, .. } => Some((Pool::Contents, *length as usize)),
         _ => None,
@@ -646,7 +658,7 @@ impl Serving {
 }
 
 /// Returns once the peer has closed the connection.
-async fn has_gone(stream: &TcpStream) {
+async fn wait_for_close(stream: &TcpStream) {
     // Received bytes stay unread: they are the next request, which no client sends before the response.
     if let Ok(1..) = stream.peek(&mut [0]).await {
         std::future::pending().await
@@ -669,19 +681,19 @@ impl From<StoreError> for Failure {
 }
 
 /// Parses a key of a volume's contents: clients can reach no other objects in the store.
-fn kept(key: String, otherwise: impl FnOnce() -> Failure) -> Result<Key, Failure> {
+fn parse_content_key(key: String, otherwise: impl FnOnce() -> Failure) -> Result<Key, Failure> {
     let is_hex = |part: &str, length| {
         part.len() == length && part.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
     };
     let is_kept = match key.split('/').collect::<Vec<_>>()[..] {
-        [PACKS, group, pack] => is_hex(group, 2) && is_hex(pack, 32),
-        [PROBE, probe] => is_hex(probe, 32),
+        [PACKS_PREFIX, group, pack] => is_hex(group, 2) && is_hex(pack, 32),
+        [PROBE_PREFIX, probe] => is_hex(probe, 32),
         _ => false,
     };
     if is_kept { parse(key) } else { Err(otherwise()) }
 }
 
-fn no_key() -> Failure {
+fn invalid_key() -> Failure {
     Failure::Denied("no contents of a volume have such a key".to_owned())
 }
 
@@ -689,7 +701,7 @@ fn parse(key: String) -> Result<Key, Failure> {
     Key::parse(&key).map_err(|error| Failure::Other(error.to_string()))
 }
 
-fn told(key: &Key, meta: &object_store::ObjectMeta) -> BlobStat {
+fn blob_stat(key: &Key, meta: &object_store::ObjectMeta) -> BlobStat {
     BlobStat { key: key.to_string(), size: meta.size, modified: meta.last_modified.timestamp() }
 }
 

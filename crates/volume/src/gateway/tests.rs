@@ -11,7 +11,8 @@ use tokio_rustls::client::TlsStream;
 use super::enrollment::greet;
 use super::memory_budget::{MAX_CONNECTIONS_OF_NODE, MemoryBudget, Pool};
 use super::protocol::{
-    Failure, MAX_OBJECT_BYTES, OF_NODES, Purpose, Request, Response, ServerHello, receive, send, send_bytes,
+    Failure, MAX_OBJECT_BYTES, NODE_VERSION, Purpose, Request, Response, ServerHello, receive, send,
+    send_bytes,
 };
 use super::registry::Node;
 use super::{Credentials, Gateway, NodeRegistry, Role, Serving, Token, join};
@@ -19,14 +20,14 @@ use crate::address::MetaAddress;
 use crate::open::{self, Options};
 use crate::runtime::runtime;
 
-const SOON: Duration = Duration::from_secs(60);
+const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 type Stream = TlsStream<TcpStream>;
 
 struct Served {
-    book: Arc<NodeRegistry>,
+    registry: Arc<NodeRegistry>,
     serving: Serving,
-    room: Arc<MemoryBudget>,
+    memory: Arc<MemoryBudget>,
     _place: TempDir,
 }
 
@@ -37,15 +38,15 @@ impl Served {
         let volume = open::create(&at, &"team".parse().unwrap(), &Options::default()).unwrap();
         let book = Arc::new(NodeRegistry::open(&place.path().join("book")).unwrap());
         let gateway = Gateway::new(&volume, book.clone()).unwrap();
-        let room = gateway.room.clone();
+        let room = gateway.memory.clone();
         let serving = gateway.listen("127.0.0.1:0").unwrap();
-        Self { book, serving, room, _place: place }
+        Self { registry: book, serving, memory: room, _place: place }
     }
 
     fn join(&self, role: Role, node: &str) -> Credentials {
-        let secret = self.book.invite(role, SOON).unwrap();
+        let secret = self.registry.invite(role, TEST_TIMEOUT).unwrap();
         let address = self.serving.address().to_string();
-        join(&Token::new(address, "team".parse().unwrap(), &self.book, secret), &node.parse().unwrap())
+        join(&Token::new(address, "team".parse().unwrap(), &self.registry, secret), &node.parse().unwrap())
             .unwrap()
     }
 }
@@ -53,14 +54,14 @@ impl Served {
 async fn connect(credentials: &Credentials) -> Stream {
     let config = credentials.tls().unwrap();
     let (stream, welcome) =
-        greet(&credentials.address, config, &credentials.volume, OF_NODES, Purpose::Work).await.unwrap();
+        greet(&credentials.address, config, &credentials.volume, NODE_VERSION, Purpose::Work).await.unwrap();
     assert!(matches!(welcome, ServerHello::Work(_)), "{welcome:?}");
     stream
 }
 
-async fn told(stream: &mut Stream, ask: &Request) -> Response {
+async fn exchange(stream: &mut Stream, ask: &Request) -> Response {
     send(stream, ask).await.unwrap();
-    receive(stream, 1 << 20, SOON).await.unwrap().unwrap()
+    receive(stream, 1 << 20, TEST_TIMEOUT).await.unwrap().unwrap()
 }
 
 #[test]
@@ -72,21 +73,21 @@ fn a_node_has_so_many_connections() {
         for _ in 0..MAX_CONNECTIONS_OF_NODE {
             held.push(connect(&greedy).await);
         }
-        assert!(matches!(told(held.last_mut().unwrap(), &Request::Head).await, Response::Head(_)));
+        assert!(matches!(exchange(held.last_mut().unwrap(), &Request::Head).await, Response::Head(_)));
         let mut more = connect(&greedy).await;
-        let refused = told(&mut more, &Request::Head).await;
+        let refused = exchange(&mut more, &Request::Head).await;
         let Response::Failed(Failure::Unreachable(why)) = &refused else { panic!("{refused:?}") };
         assert!(why.contains("greedy has 128 connections"), "{why}");
-        assert!(receive::<Response>(&mut more, 1 << 20, SOON).await.unwrap().is_none(), "it ends");
-        assert!(matches!(told(&mut connect(&other).await, &Request::Head).await, Response::Head(_)));
+        assert!(receive::<Response>(&mut more, 1 << 20, TEST_TIMEOUT).await.unwrap().is_none(), "it ends");
+        assert!(matches!(exchange(&mut connect(&other).await, &Request::Head).await, Response::Head(_)));
         held.truncate(10);
         let mut more = loop {
             let mut more = connect(&greedy).await;
-            if matches!(told(&mut more, &Request::Head).await, Response::Head(_)) {
+            if matches!(exchange(&mut more, &Request::Head).await, Response::Head(_)) {
                 break more;
             }
         };
-        assert!(matches!(told(&mut more, &Request::Head).await, Response::Head(_)));
+        assert!(matches!(exchange(&mut more, &Request::Head).await, Response::Head(_)));
     });
 }
 
@@ -97,7 +98,7 @@ fn what_a_node_may_not_store_takes_no_room() {
     let (reader, writer) = (served.join(Role::Read, "reader"), served.join(Role::Write, "writer"));
     runtime().block_on(async {
         let full = Node { name: "full".parse().unwrap(), role: Role::Gateway, since: 0 };
-        let full = served.room.enter(&full).unwrap();
+        let full = served.memory.register(&full).unwrap();
         let mut held = Vec::new();
         for _ in 0..3 {
             held.push(full.take(Pool::Contents, 128 << 20).await.unwrap());
@@ -109,33 +110,33 @@ fn what_a_node_may_not_store_takes_no_room() {
         let mut stream = connect(&reader).await;
         send(&mut stream, &put).await.unwrap();
         send_bytes(&mut stream, &body).await.unwrap();
-        let refused: Response = receive(&mut stream, 1 << 20, SOON).await.unwrap().unwrap();
+        let refused: Response = receive(&mut stream, 1 << 20, TEST_TIMEOUT).await.unwrap().unwrap();
         assert!(
             matches!(&refused, Response::Failed(Failure::Denied(why)) if why.contains("may read")),
             "{refused:?}"
         );
         assert!(
-            matches!(told(&mut stream, &Request::Head).await, Response::Head(_)),
+            matches!(exchange(&mut stream, &Request::Head).await, Response::Head(_)),
             "the connection goes on"
         );
         // A reader's request of that length is rejected, too.
         let long = Request::Get(vec![crate::id::ObjectId(u128::MAX); 1 << 17]);
-        let refused = told(&mut stream, &long).await;
+        let refused = exchange(&mut stream, &long).await;
         assert!(matches!(&refused, Response::Failed(Failure::Denied(_))), "{refused:?}");
 
         let mut stream = connect(&writer).await;
         let stored = async {
             send(&mut stream, &put).await.unwrap();
             send_bytes(&mut stream, &body).await.unwrap();
-            receive::<Response>(&mut stream, 1 << 20, SOON).await.unwrap().unwrap()
+            receive::<Response>(&mut stream, 1 << 20, TEST_TIMEOUT).await.unwrap().unwrap()
         };
         let mut stored = std::pin::pin!(stored);
         let waits = tokio::time::timeout(Duration::from_millis(500), &mut stored).await;
         assert!(waits.is_err(), "{waits:?}");
-        held[0].keep(64 << 20);
+        held[0].shrink_to(64 << 20);
         let stored = stored.await;
         assert!(matches!(stored, Response::Done), "{stored:?}");
-        let blob = told(&mut connect(&reader).await, &Request::StatBlob { key }).await;
+        let blob = exchange(&mut connect(&reader).await, &Request::StatBlob { key }).await;
         assert!(matches!(&blob, Response::Stat(stat) if stat.size == MAX_OBJECT_BYTES), "{blob:?}");
     });
 }

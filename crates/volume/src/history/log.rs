@@ -8,16 +8,16 @@ use crate::object::{Kind, LinkName, Object, Time};
 use crate::store::{LogEntry, MetaStore, Mutation, StoreError};
 
 /// Number of log entries read at once.
-const PAGE: usize = 512;
+const PAGE_ENTRIES: usize = 512;
 
 /// Number of objects whose names are cached from one page to the next.
-const REMEMBERED: usize = 100_000;
+const MAX_CACHED_OBJECTS: usize = 100_000;
 
 /// Maximum depth of a path.
-const DEEPEST: usize = 4096;
+const MAX_PATH_DEPTH: usize = 4096;
 
 /// The current locations of objects.
-pub trait Places {
+pub trait NameSource {
     /// Returns the names of an object in the store, with the commits that set them.
     fn names(&self, id: ObjectId) -> Vec<(LinkName, Seq)>;
 
@@ -26,7 +26,7 @@ pub trait Places {
 }
 
 /// A name of an object, set by the commit `since` and ended by `until`.
-struct Named {
+struct NameInterval {
     at: LinkName,
     since: Seq,
     until: Seq,
@@ -42,14 +42,14 @@ pub struct Commit {
     /// The node that committed it.
     pub node: NodeName,
     /// The operations; none if it only set times of directories.
-    pub deeds: Vec<Operation>,
+    pub operations: Vec<Operation>,
 }
 
 /// An operation on a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Operation {
     /// The kind of operation.
-    pub what: OpKind,
+    pub kind: OpKind,
     /// The path from the root directory at that time. `None`: the names of the object are no longer known.
     pub path: Option<Vec<u8>>,
 }
@@ -82,11 +82,11 @@ pub enum OpKind {
 /// Reads the log backwards from its end.
 pub struct Reader<'a> {
     store: &'a dyn MetaStore,
-    places: &'a dyn Places,
+    name_source: &'a dyn NameSource,
     /// Later entries have been read.
     before: Seq,
     /// Cache of current and past names.
-    names: HashMap<ObjectId, Vec<Named>>,
+    names: HashMap<ObjectId, Vec<NameInterval>>,
 }
 
 impl std::fmt::Debug for Reader<'_> {
@@ -100,8 +100,8 @@ impl<'a> Reader<'a> {
     ///
     /// # Errors
     /// Any other [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
-    pub fn new(store: &'a dyn MetaStore, places: &'a dyn Places) -> Result<Self, StoreError> {
-        Ok(Self { store, places, before: Seq(store.head()?.0 + 1), names: HashMap::new() })
+    pub fn new(store: &'a dyn MetaStore, places: &'a dyn NameSource) -> Result<Self, StoreError> {
+        Ok(Self { store, name_source: places, before: Seq(store.head()?.0 + 1), names: HashMap::new() })
     }
 
     /// Returns the next older commits, the latest first; empty at the beginning of the log.
@@ -113,31 +113,31 @@ impl<'a> Reader<'a> {
         if last == 0 {
             return Ok(Vec::new());
         }
-        let first = last.saturating_sub(PAGE as u64);
+        let first = last.saturating_sub(PAGE_ENTRIES as u64);
         let entries = match self.store.log_since(Seq(first), (last - first) as usize) {
             Err(StoreError::Forgotten(_)) => return Ok(Vec::new()),
             entries => entries?,
         };
         self.before = Seq(first + 1);
         let all = entries.iter().flat_map(|entry| &entry.change);
-        self.know(&all.flat_map(spoken_of).collect::<HashSet<_>>())?;
+        self.load_names(&all.flat_map(referenced_objects).collect::<HashSet<_>>())?;
         entries.into_iter().rev().map(|entry| self.commit(entry)).collect()
     }
 
     /// Loads the names of objects that are not cached yet.
-    fn know(&mut self, ids: &HashSet<ObjectId>) -> Result<(), StoreError> {
-        if self.names.len() > REMEMBERED {
+    fn load_names(&mut self, ids: &HashSet<ObjectId>) -> Result<(), StoreError> {
+        if self.names.len() > MAX_CACHED_OBJECTS {
             self.names.clear();
         }
         let new: Vec<ObjectId> = ids.iter().copied().filter(|id| !self.names.contains_key(id)).collect();
         for id in &new {
-            let now = self.places.names(*id).into_iter();
-            let now = now.map(|(at, since)| Named { at, since, until: Seq(u64::MAX) });
+            let now = self.name_source.names(*id).into_iter();
+            let now = now.map(|(at, since)| NameInterval { at, since, until: Seq(u64::MAX) });
             self.names.insert(*id, now.collect());
         }
         let Some(history) = self.store.history().filter(|_| !new.is_empty()) else { return Ok(()) };
         for past in history.past_names(&new)? {
-            let named = Named { at: past.link.at, since: past.link.set, until: past.until };
+            let named = NameInterval { at: past.link.at, since: past.link.set, until: past.until };
             self.names.entry(past.link.child).or_default().push(named);
         }
         Ok(())
@@ -148,14 +148,14 @@ impl<'a> Reader<'a> {
         let mut names: Vec<Vec<u8>> = Vec::new();
         let mut at = id;
         while at != ObjectId::ROOT {
-            self.know(&HashSet::from([at]))?;
+            self.load_names(&HashSet::from([at]))?;
             let known = self.names.get(&at).into_iter().flatten();
             let Some(named) =
                 known.filter(|named| named.since <= seq && seq < named.until).min_by_key(|named| named.since)
             else {
                 return Ok(None);
             };
-            if names.len() == DEEPEST {
+            if names.len() == MAX_PATH_DEPTH {
                 return Ok(None);
             }
             names.push(named.at.name.clone());
@@ -179,7 +179,7 @@ impl<'a> Reader<'a> {
         let made: HashMap<ObjectId, &Object> = entry.change.iter().filter_map(made).collect();
         let gone: Vec<&LinkName> = entry.change.iter().filter_map(removed).collect();
         let mut from: HashSet<&LinkName> = HashSet::new();
-        let mut deeds = Vec::new();
+        let mut operations = Vec::new();
         for change in &entry.change {
             let (id, what) = match change {
                 Mutation::Make(_) | Mutation::Unlink(_) | Mutation::Seal(_) => continue,
@@ -192,7 +192,7 @@ impl<'a> Reader<'a> {
                         }
                         (None, None) => OpKind::Linked,
                     };
-                    deeds.push(Operation { what, path: self.path_at(at, now)? });
+                    operations.push(Operation { kind: what, path: self.path_at(at, now)? });
                     continue;
                 }
                 Mutation::SetContent(id, content, _) => (id, OpKind::Written(content.size)),
@@ -203,24 +203,24 @@ impl<'a> Reader<'a> {
                 Mutation::SetModified(id, _) => (id, OpKind::Touched),
                 Mutation::SetXattr(id, name, _) => (id, OpKind::Xattr(name.clone())),
             };
-            deeds.push(Operation { what, path: self.path(*id, now)? });
+            operations.push(Operation { kind: what, path: self.path(*id, now)? });
         }
         for at in gone {
             if !from.contains(at) {
-                deeds.push(Operation { what: OpKind::Removed, path: self.path_at(at, before)? });
+                operations.push(Operation { kind: OpKind::Removed, path: self.path_at(at, before)? });
             }
         }
         // Each other change sets the modification time as well.
-        if deeds.iter().any(|deed| deed.what != OpKind::Touched) {
-            deeds.retain(|deed| deed.what != OpKind::Touched);
+        if operations.iter().any(|operation| operation.kind != OpKind::Touched) {
+            operations.retain(|operation| operation.kind != OpKind::Touched);
         }
-        Ok(Commit { seq: entry.seq, at: entry.at, node: entry.node, deeds })
+        Ok(Commit { seq: entry.seq, at: entry.at, node: entry.node, operations: operations })
     }
 
     /// Reports whether an object is, or was, a directory.
     fn is_directory(&self, id: ObjectId, seq: Seq) -> Result<bool, StoreError> {
-        let Some(history) = self.store.history().filter(|_| !self.places.is_directory(id)) else {
-            return Ok(self.places.is_directory(id));
+        let Some(history) = self.store.history().filter(|_| !self.name_source.is_directory(id)) else {
+            return Ok(self.name_source.is_directory(id));
         };
         let then = history.object_at(id, seq)?;
         Ok(then.is_some_and(|stored| stored.object.kind == Kind::Directory))
@@ -241,7 +241,7 @@ impl<'a> Reader<'a> {
 }
 
 /// Returns the objects whose names are needed.
-fn spoken_of(change: &Mutation) -> Vec<ObjectId> {
+fn referenced_objects(change: &Mutation) -> Vec<ObjectId> {
     match change {
         Mutation::Make(_) => Vec::new(),
         Mutation::Link(at, child) => vec![at.parent, *child],

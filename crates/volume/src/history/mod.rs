@@ -6,6 +6,6 @@ pub mod timestamp;
 mod versions;
 mod view;
 
-pub use log::{Commit, OpKind, Operation, Places, Reader};
+pub use log::{Commit, NameSource, OpKind, Operation, Reader};
 pub use versions::{PathVersion, versions, versions_of_name};
 pub use view::{HISTORY, PointInTime, View, errno};

@@ -73,7 +73,7 @@ impl View {
         Self(store)
     }
 
-    fn ask<T>(&self, ask: impl FnOnce(&dyn History) -> Result<T, StoreError>) -> Result<T, Errno> {
+    fn query<T>(&self, ask: impl FnOnce(&dyn History) -> Result<T, StoreError>) -> Result<T, Errno> {
         ask(self.0.history().ok_or(Errno::OPNOTSUPP)?).map_err(|error| errno(&error))
     }
 
@@ -91,7 +91,7 @@ impl View {
             }
             PointInTime::Commit(seq) => seq,
         };
-        if seq < self.ask(|history| history.kept_since())? { Err(Errno::NOENT) } else { Ok(seq) }
+        if seq < self.query(|history| history.kept_since())? { Err(Errno::NOENT) } else { Ok(seq) }
     }
 
     /// Returns an object as of a commit.
@@ -99,7 +99,7 @@ impl View {
     /// # Errors
     /// ENOENT, EACCES, EOPNOTSUPP, ENETUNREACH, EIO.
     pub fn object(&self, id: ObjectId, at: Seq) -> Result<VersionedObject, Errno> {
-        self.ask(|history| history.object_at(id, at))?.ok_or(Errno::NOENT)
+        self.query(|history| history.object_at(id, at))?.ok_or(Errno::NOENT)
     }
 
     /// Returns the object that a name referred to as of a commit.
@@ -108,7 +108,7 @@ impl View {
     /// ENOENT, EACCES, EOPNOTSUPP, ENETUNREACH, EIO.
     pub fn child(&self, parent: ObjectId, name: &[u8], at: Seq) -> Result<VersionedObject, Errno> {
         let name = LinkName { parent, name: name.to_vec() };
-        let link = self.ask(|history| history.link_at(&name, at))?.ok_or(Errno::NOENT)?;
+        let link = self.query(|history| history.link_at(&name, at))?.ok_or(Errno::NOENT)?;
         self.object(link.child, at)
     }
 
@@ -126,11 +126,11 @@ impl View {
     ) -> Result<Vec<(Vec<u8>, VersionedObject)>, Errno> {
         let (mut after, mut found) = (after.to_vec(), Vec::new());
         while found.len() < most {
-            let links = self.ask(|history| history.links_at(parent, at, &after, most - found.len()))?;
+            let links = self.query(|history| history.links_at(parent, at, &after, most - found.len()))?;
             let Some(last) = links.last() else { break };
             after.clone_from(&last.at.name);
             let ids: Vec<ObjectId> = links.iter().map(|link| link.child).collect();
-            let objects = self.ask(|history| history.objects_at(&ids, at))?;
+            let objects = self.query(|history| history.objects_at(&ids, at))?;
             found.extend(
                 links.into_iter().zip(objects).filter_map(|(link, object)| Some((link.at.name, object?))),
             );

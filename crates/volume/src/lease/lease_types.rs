@@ -1,4 +1,4 @@
-//! The leases that a node holds, waits for and knows of, as [`State`](super::state::State) keeps them.
+//! The leases that a node holds, waits for and knows of, as [`LeaseState`](super::state::LeaseState) keeps them.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -10,10 +10,10 @@ use crate::id::{ObjectId, Seq};
 /// A lock lease of this node, or a request for one.
 #[derive(Debug)]
 pub(super) struct LockLease {
-    pub(super) on: ObjectId,
-    pub(super) said: bool,
+    pub(super) lock_key: ObjectId,
+    pub(super) requested: bool,
     /// The task that waits for the answer.
-    pub(super) asker: Option<oneshot::Sender<LockAnswer>>,
+    pub(super) requester: Option<oneshot::Sender<LockAnswer>>,
 }
 
 /// The result of a request for a lock lease.
@@ -37,7 +37,7 @@ pub struct LockGrant {
 #[derive(Debug)]
 pub(super) struct PeerLease {
     pub(super) object: ObjectId,
-    pub(super) who: u64,
+    pub(super) session: u64,
     pub(super) stage: Stage,
 }
 
@@ -45,11 +45,11 @@ pub(super) struct PeerLease {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stage {
     /// Not in the log yet.
-    Held,
+    Pending,
     /// In the log, up to this commit.
-    Freed(Seq),
+    Committed(Seq),
     /// Applied to the replica; the kernel's caches are being invalidated.
-    Read,
+    Applied,
 }
 
 /// An operation that waits for leases to reach a stage.
@@ -57,7 +57,7 @@ pub(super) enum Stage {
 pub(super) struct Waiter {
     pub(super) leases: Vec<u64>,
     /// Waits for the invalidation of the kernel's caches too.
-    pub(super) lists: bool,
+    pub(super) for_listing: bool,
     pub(super) done: oneshot::Sender<()>,
 }
 
@@ -91,6 +91,6 @@ pub(super) struct WriteLease {
     /// All peers have acknowledged it.
     pub(super) acked: bool,
     /// Uncommitted changes under the lease, in order.
-    pub(super) debts: VecDeque<(u64, UncommittedChange)>,
+    pub(super) changes: VecDeque<(u64, UncommittedChange)>,
     pub(super) waiters: Vec<oneshot::Sender<()>>,
 }

@@ -25,7 +25,7 @@ use crate::store::{MetaStore, StoreError};
 use crate::sync::{RoundObserver, Runner, Waker};
 use lease_types::UncommittedChange;
 pub use lease_types::{LockAnswer, LockGrant};
-use state::State;
+use state::LeaseState;
 pub use wait::Wait;
 
 /// A session without a heartbeat for this long expires, and nobody waits for it any more.
@@ -45,21 +45,21 @@ pub struct Leases {
 
 struct Inner {
     itself: Weak<Inner>,
-    state: Mutex<State>,
+    state: Mutex<LeaseState>,
     wake: Condvar,
     /// This node and at least one peer are connected.
     has_peers: AtomicBool,
     /// At least one lease of a peer is known.
-    foreign: AtomicBool,
+    has_peer_leases: AtomicBool,
     store: Arc<dyn MetaStore>,
     node: NodeName,
     replica: Arc<Replica>,
-    synchronise: Waker,
+    sync_waker: Waker,
 }
 
 impl std::fmt::Debug for Leases {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Leases").field("standing", &self.standing()).finish_non_exhaustive()
+        f.debug_struct("Leases").field("standing", &self.status()).finish_non_exhaustive()
     }
 }
 
@@ -69,7 +69,7 @@ pub struct SessionStatus {
     /// This node sees what peers close, and they see what it closes.
     pub connected: bool,
     /// Number of connected peers.
-    pub company: u32,
+    pub peers: u32,
     /// Number of leases of this node.
     pub own: usize,
     /// Number of leases of peers.
@@ -84,21 +84,21 @@ impl Leases {
     pub fn start(store: Arc<dyn MetaStore>, replica: Arc<Replica>, runner: &Runner) -> std::io::Result<Self> {
         let inner = Arc::new_cyclic(|itself| Inner {
             itself: itself.clone(),
-            state: Mutex::new(State::new(rand::random())),
+            state: Mutex::new(LeaseState::new(rand::random())),
             wake: Condvar::new(),
             has_peers: AtomicBool::new(false),
-            foreign: AtomicBool::new(false),
+            has_peer_leases: AtomicBool::new(false),
             store,
             node: replica.node_name().clone(),
             replica,
-            synchronise: runner.waker(),
+            sync_waker: runner.waker(),
         });
         let mut leases = Self { inner: inner.clone(), threads: Vec::new() };
         let name = |name: &str| std::thread::Builder::new().name(name.into());
         let (one, other) = (inner.clone(), inner.clone());
         leases.threads.push(name("leases").spawn(move || thread::run(&one))?);
         leases.threads.push(name("lease-hints").spawn(move || thread::listen(&other))?);
-        runner.set_rounds(Arc::new(Hears(Arc::downgrade(&inner))));
+        runner.set_rounds(Arc::new(LeaseObserver(Arc::downgrade(&inner))));
         Ok(leases)
     }
 
@@ -119,49 +119,50 @@ impl Leases {
     }
 
     /// Returns the state of the session.
-    pub fn standing(&self) -> SessionStatus {
+    pub fn status(&self) -> SessionStatus {
         let state = self.inner.state.lock();
-        let company = if state.is_valid() { state.company } else { 0 };
-        let (own, foreign) = (state.own.len(), state.foreign.len());
-        SessionStatus { connected: state.is_connected(), company, own, foreign }
+        let company = if state.is_valid() { state.peers } else { 0 };
+        let (own, foreign) = (state.write_leases.len(), state.peer_leases.len());
+        SessionStatus { connected: state.is_connected(), peers: company, own, foreign }
     }
 
     /// Reports whether any peer is connected.
-    pub fn has_company(&self) -> bool {
+    pub fn has_peers(&self) -> bool {
         self.inner.has_peers.load(Ordering::Acquire)
     }
 
     /// Announces a changed name; `made` is the object if it is new. To be called after the change, and awaited before the
     /// reply.
     pub fn name_changed(&self, parent: u64, name: &[u8], made: Option<u64>) -> Option<Wait> {
-        if !self.has_company() {
+        if !self.has_peers() {
             return None;
         }
-        self.inner.announce(parent, UncommittedChange::Name(parent, name.into()), made)
+        self.inner.request_write_lease(parent, UncommittedChange::Name(parent, name.into()), made)
     }
 
     /// Announces the close of a file that may have been written. To be awaited before the reply to the close.
     /// [`closed`](Self::closed) follows, if that was the last descriptor of the open.
     pub fn closing(&self, num: u64) -> Option<Wait> {
-        if !self.has_company() {
+        if !self.has_peers() {
             return None;
         }
-        self.inner.state.lock().close(num);
+        self.inner.state.lock().begin_close(num);
         // Peers cannot look up a name that the store does not have yet: they wait for its directories.
         let parents = self.inner.replica.new_names(num, 16).unwrap_or_default();
         let waits = parents.into_iter().chain([num]);
-        let waits =
-            waits.filter_map(|place| self.inner.announce(place, UncommittedChange::File(num), Some(num)));
+        let waits = waits.filter_map(|place| {
+            self.inner.request_write_lease(place, UncommittedChange::File(num), Some(num))
+        });
         Wait::all(waits.collect())
     }
 
     /// Announces the release after [`closing`](Self::closing).
     pub fn closed(&self, num: u64) {
-        if !self.has_company() {
+        if !self.has_peers() {
             return;
         }
-        self.inner.state.lock().closed(num);
-        self.inner.synchronise.wake();
+        self.inner.state.lock().end_close(num);
+        self.inner.sync_waker.wake();
     }
 
     /// Returns what a lookup or an open has to await: the changes of peers, applied here; the kernel's caches may still be
@@ -181,29 +182,29 @@ impl Inner {
         self.replica.get(num).ok().map(|node| node.id)
     }
 
-    /// Publishes whether this node has peers and whether leases of peers are known, for readers without the lock.
-    fn note(&self, state: &State) {
-        let company = state.company > 0 && state.is_valid();
+    /// Whether this node and another are connected, for those who ask without the lock.
+    fn publish_flags(&self, state: &LeaseState) {
+        let company = state.peers > 0 && state.is_valid();
         self.has_peers.store(company, Ordering::Release);
         self.replica.set_urgent(company);
-        self.foreign.store(!state.foreign.is_empty(), Ordering::Release);
+        self.has_peer_leases.store(!state.peer_leases.is_empty(), Ordering::Release);
     }
 
     /// Ends the session after a failed request. Users see no error: this node continues without its peers.
-    fn lose(&self, error: &StoreError) {
+    fn end_session(&self, error: &StoreError) {
         tracing::debug!("no leases for now: {error}");
         let mut state = self.state.lock();
-        state.lose();
+        state.end_session();
         state.failed = true;
-        self.note(&state);
+        self.publish_flags(&state);
         self.wake.notify_all();
     }
 }
 
 /// Observes the rounds of synchronisation; does not keep the lease client alive.
-struct Hears(Weak<Inner>);
+struct LeaseObserver(Weak<Inner>);
 
-impl RoundObserver for Hears {
+impl RoundObserver for LeaseObserver {
     fn begin(&self) -> u64 {
         self.0.upgrade().map_or(0, |inner| inner.state.lock().serial)
     }
@@ -212,10 +213,10 @@ impl RoundObserver for Hears {
         let Some(inner) = self.0.upgrade() else { return };
         let mut state = inner.state.lock();
         state.set_cursor(cursor);
-        state.rounded = true;
-        let frees = state.settle(&inner.replica, began, idle);
-        inner.read_up(&mut state);
-        inner.note(&state);
+        state.first_round_done = true;
+        let frees = state.release_committed(&inner.replica, began, idle);
+        inner.apply_cursor(&mut state);
+        inner.publish_flags(&state);
         if frees || state.is_connected() {
             inner.wake.notify_all();
         }

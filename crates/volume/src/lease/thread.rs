@@ -2,203 +2,203 @@
 
 use std::time::{Duration, Instant};
 
-use super::lock_leases::is_claim;
-use super::state::State;
+use super::lock_leases::is_lock_key;
+use super::state::LeaseState;
 use super::{HEARTBEAT_INTERVAL, Inner, SESSION_TTL};
 use crate::backoff::Backoff;
 use crate::id::Seq;
 use crate::runtime::runtime;
 use crate::store::{LeaseRequest, LeaseResponse, StoreError};
 
-/// Length of a wait for a hint; [`ACK`] is that of a wait for acknowledgements.
-const HINT: Duration = Duration::from_secs(1);
-const ACK: Duration = Duration::from_millis(50);
+/// Length of a wait for a hint; [`ACK_POLL_TIMEOUT`] is that of a wait for acknowledgements.
+const LONG_POLL_TIMEOUT: Duration = Duration::from_secs(1);
+const ACK_POLL_TIMEOUT: Duration = Duration::from_millis(50);
 /// Longest wait for kernel invalidations.
-const KERNEL: Duration = Duration::from_secs(1);
+const INVALIDATION_TIMEOUT: Duration = Duration::from_secs(1);
 /// Maximum interval between attempts to reach the store.
-const SELDOM: Duration = Duration::from_secs(10);
+const MAX_BACKOFF: Duration = Duration::from_secs(10);
 
 /// Sends requests to the store until the end.
 pub(super) fn run(inner: &Inner) {
-    let mut again = Backoff::new(SELDOM);
-    let mut said_at: Option<Instant> = None;
+    let mut again = Backoff::new(MAX_BACKOFF);
+    let mut last_request: Option<Instant> = None;
     loop {
         let mut state = inner.state.lock();
         if state.ended || !state.online {
             let (valid, ended) = (state.is_valid(), state.ended);
             let session = state.session;
-            state.lose();
-            inner.note(&state);
+            state.end_session();
+            inner.publish_flags(&state);
             drop(state);
             if valid {
-                let ask = LeaseRequest { session, ends: true, ..LeaseRequest::default() };
+                let ask = LeaseRequest { session, ends_session: true, ..LeaseRequest::default() };
                 inner.store.lease(&inner.node, &ask).ok();
             }
             if ended {
                 return;
             }
-            said_at = None;
+            last_request = None;
             let mut state = inner.state.lock();
             while !state.online && !state.ended {
                 inner.wake.wait(&mut state);
             }
             continue;
         }
-        let due = said_at.is_none_or(|at| at.elapsed() >= HEARTBEAT_INTERVAL);
-        if !due && !state.has_something_to_say() {
-            if state.awaits_acks() || state.valid.is_some() && !state.begun {
-                let (seen, acks) = (state.seen, state.acks);
+        let due = last_request.is_none_or(|at| at.elapsed() >= HEARTBEAT_INTERVAL);
+        if !due && !state.has_request() {
+            if state.awaits_acks() || state.valid.is_some() && !state.is_established {
+                let (seen, acks) = (state.event_cursor, state.acks);
                 drop(state);
-                match inner.store.wait_lease(seen, Some(acks), ACK) {
-                    Ok(true) => inner.state.lock().woken = true,
+                match inner.store.wait_lease(seen, Some(acks), ACK_POLL_TIMEOUT) {
+                    Ok(true) => inner.state.lock().has_hint = true,
                     Ok(false) => {}
-                    Err(error) => inner.lose(&error),
+                    Err(error) => inner.end_session(&error),
                 }
                 continue;
             }
             let left =
-                said_at.map_or(HEARTBEAT_INTERVAL, |at| HEARTBEAT_INTERVAL.saturating_sub(at.elapsed()));
+                last_request.map_or(HEARTBEAT_INTERVAL, |at| HEARTBEAT_INTERVAL.saturating_sub(at.elapsed()));
             inner.wake.wait_for(&mut state, left);
             continue;
         }
-        let ask = state.ask();
+        let ask = state.build_request();
         drop(state);
         let before = Instant::now();
-        said_at = Some(before);
+        last_request = Some(before);
         match inner.store.lease(&inner.node, &ask) {
-            Ok(told) => {
+            Ok(response) => {
                 again.begin();
-                hear(inner, &ask, &told, before);
+                handle_response(inner, &ask, &response, before);
             }
             Err(error) => {
-                inner.lose(&error);
+                inner.end_session(&error);
                 // The store does not support leases: rare attempts are enough.
-                let wait = if let StoreError::Denied(_) = error { SELDOM } else { again.next() };
+                let wait = if let StoreError::Denied(_) = error { MAX_BACKOFF } else { again.next() };
                 let mut state = inner.state.lock();
                 let until = Instant::now() + wait;
                 while !state.ended && !inner.wake.wait_until(&mut state, until).timed_out() {}
-                said_at = None;
+                last_request = None;
             }
         }
     }
 }
 
-fn hear(inner: &Inner, ask: &LeaseRequest, told: &LeaseResponse, before: Instant) {
+fn handle_response(inner: &Inner, ask: &LeaseRequest, response: &LeaseResponse, before: Instant) {
     let mut state = inner.state.lock();
     if state.session != ask.session {
         return;
     }
-    let taken = state.heard(ask, told, before);
+    let taken = state.apply_response(ask, response, before);
     if taken {
         // Before the invalidations: requests that the kernel makes from then on find the leases.
-        inner.note(&state);
+        inner.publish_flags(&state);
         let stale = inner.replica.names_stale();
         drop(state);
-        runtime().block_on(async { drop(tokio::time::timeout(KERNEL, stale).await) });
+        runtime().block_on(async { drop(tokio::time::timeout(INVALIDATION_TIMEOUT, stale).await) });
         state = inner.state.lock();
     }
     if state.session != ask.session {
         return;
     }
-    state.company = told.company;
+    state.peers = response.peers;
     // From here on changes are announced. Earlier ones are announced as a whole, below.
-    inner.note(&state);
+    inner.publish_flags(&state);
     // A new peer. A node that begins a session itself has nothing earlier to announce: it was not connected.
-    let newcomer = told.newest > state.newest;
-    state.owes_ack = taken || newcomer;
-    if newcomer && !told.began {
+    let newcomer = response.newest > state.newest;
+    state.ack_pending = taken || newcomer;
+    if newcomer && !response.is_new_session {
         // Changes that the store rejects are not announced.
         let sends = inner.store.only_reads().is_none();
         if sends && inner.replica.pending_count().unwrap_or(1) > 0 {
-            state.owe_all();
-            inner.synchronise.wake();
+            state.track_everything();
+            inner.sync_waker.wake();
         }
     }
-    state.newest = state.newest.max(told.newest);
-    state.seen = told.at;
-    state.acks = told.acks;
-    state.seen_by_all(told.all_seen);
-    state.begun |= told.all_seen >= state.began.0;
+    state.newest = state.newest.max(response.newest);
+    state.event_cursor = response.at;
+    state.acks = response.acks;
+    state.seen_by_all(response.all_seen);
+    state.is_established |= response.all_seen >= state.session_start.0;
     state.failed = false;
-    inner.read_up(&mut state);
-    inner.note(&state);
+    inner.apply_cursor(&mut state);
+    inner.publish_flags(&state);
     // Fetches the commits that waiters need.
-    if !state.foreign.is_empty() || !state.is_connected() {
-        inner.synchronise.wake();
+    if !state.peer_leases.is_empty() || !state.is_connected() {
+        inner.sync_waker.wake();
     }
     inner.wake.notify_all();
 }
 
-impl State {
-    fn has_something_to_say(&self) -> bool {
-        let woken = self.woken || self.valid.is_none();
-        let claims = self.claims.values().any(|claim| !claim.said);
+impl LeaseState {
+    fn has_request(&self) -> bool {
+        let woken = self.has_hint || self.valid.is_none();
+        let claims = self.lock_leases.values().any(|claim| !claim.requested);
         woken
             || claims
-            || self.owes_ack
-            || !self.to_free.is_empty()
-            || self.own.values().any(|own| own.at.is_none())
+            || self.ack_pending
+            || !self.to_release.is_empty()
+            || self.write_leases.values().any(|own| own.at.is_none())
     }
 
-    fn ask(&mut self) -> LeaseRequest {
-        self.woken = false;
+    fn build_request(&mut self) -> LeaseRequest {
+        self.has_hint = false;
         let mut ask = LeaseRequest {
             session: self.session,
-            life: SESSION_TTL.as_millis() as u32,
-            seen: self.seen,
+            ttl_ms: SESSION_TTL.as_millis() as u32,
+            acked: self.event_cursor,
             ..LeaseRequest::default()
         };
         // The first request only begins the session.
         if self.valid.is_some() {
-            let new = self.own.iter().filter(|(_, own)| own.at.is_none());
-            ask.take = new.map(|(lease, own)| (*lease, own.object)).collect();
-            let claims = self.claims.iter().filter(|(_, claim)| !claim.said);
-            ask.take.extend(claims.map(|(lease, claim)| (*lease, claim.on)));
-            ask.free = std::mem::take(&mut self.to_free);
+            let new = self.write_leases.iter().filter(|(_, own)| own.at.is_none());
+            ask.acquire = new.map(|(lease, own)| (*lease, own.object)).collect();
+            let claims = self.lock_leases.iter().filter(|(_, claim)| !claim.requested);
+            ask.acquire.extend(claims.map(|(lease, claim)| (*lease, claim.lock_key)));
+            ask.release = std::mem::take(&mut self.to_release);
         }
         ask
     }
 
-    /// Processes the store's reply. Returns whether peers took leases.
-    fn heard(&mut self, ask: &LeaseRequest, told: &LeaseResponse, before: Instant) -> bool {
-        if told.began {
-            let (valid, company) = (self.valid, self.company);
-            self.forget();
-            // Nobody waits for these lock leases any more, and nothing else would release them.
-            let claims = ask.take.iter().filter(|(_, on)| is_claim(*on));
-            self.to_free.extend(claims.map(|(lease, _)| (*lease, Seq(0))));
+    /// What the store knows now. Whether others took leases.
+    fn apply_response(&mut self, ask: &LeaseRequest, response: &LeaseResponse, before: Instant) -> bool {
+        if response.is_new_session {
+            let (valid, company) = (self.valid, self.peers);
+            self.reset();
+            // Nobody waits for these any more, and nobody else would give them back.
+            let claims = ask.acquire.iter().filter(|(_, on)| is_lock_key(*on));
+            self.to_release.extend(claims.map(|(lease, _)| (*lease, Seq(0))));
             tracing::debug!(?valid, company, "a session of leases begins");
-            self.began = (told.at, told.head);
+            self.session_start = (response.at, response.head);
             self.newest = 0;
         }
         self.valid = Some(before + SESSION_TTL);
-        for (lease, _) in &ask.take {
-            if let Some(own) = self.own.get_mut(lease) {
-                own.at = Some(told.at);
+        for (lease, _) in &ask.acquire {
+            if let Some(own) = self.write_leases.get_mut(lease) {
+                own.at = Some(response.at);
             }
         }
         let mut taken = false;
-        for event in &told.events {
-            match is_claim(event.object) {
-                true => self.hear_claim(event.lease, event.object, event.freed.is_some()),
-                false => taken |= self.hear(event),
+        for event in &response.events {
+            match is_lock_key(event.object) {
+                true => self.apply_lock_event(event.lease, event.object, event.released_at.is_some()),
+                false => taken |= self.apply_event(event),
             }
         }
-        Inner::judge_claims(self, &ask.take);
+        Inner::resolve_lock_requests(self, &ask.acquire);
         taken
     }
 }
 
 /// Waits for hints and wakes the other thread when the lease table has new entries.
 pub(super) fn listen(inner: &Inner) {
-    let mut again = Backoff::new(HINT);
+    let mut again = Backoff::new(LONG_POLL_TIMEOUT);
     loop {
         let (seen, rest) = {
             let state = inner.state.lock();
             if state.ended {
                 return;
             }
-            (state.seen, !state.online || state.valid.is_none() || state.woken)
+            (state.event_cursor, !state.online || state.valid.is_none() || state.has_hint)
         };
         if rest {
             let mut state = inner.state.lock();
@@ -207,16 +207,16 @@ pub(super) fn listen(inner: &Inner) {
             }
             continue;
         }
-        match inner.store.wait_lease(seen, None, HINT) {
+        match inner.store.wait_lease(seen, None, LONG_POLL_TIMEOUT) {
             Ok(true) => {
                 again.begin();
                 let mut state = inner.state.lock();
-                // It may have been processed meanwhile.
-                if state.seen == seen {
-                    state.woken = true;
+                // It was heard of meanwhile.
+                if state.event_cursor == seen {
+                    state.has_hint = true;
                     inner.wake.notify_all();
-                    let until = Instant::now() + HINT;
-                    while state.seen == seen
+                    let until = Instant::now() + LONG_POLL_TIMEOUT;
+                    while state.event_cursor == seen
                         && !state.ended
                         && !inner.wake.wait_until(&mut state, until).timed_out()
                     {}

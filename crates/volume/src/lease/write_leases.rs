@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use futures::channel::oneshot;
 
 use super::lease_types::{Closing, UncommittedChange, WriteLease};
-use super::state::State;
+use super::state::LeaseState;
 use super::{Inner, SESSION_TTL, Wait};
 use crate::id::{ObjectId, Seq};
 use crate::replica::Replica;
@@ -14,18 +14,23 @@ use crate::store::lease_table::EVERYTHING;
 
 /// How long a lease takes further changes. A new lease follows, so that peers waiting for the first do not wait for all later
 /// changes of a busy writer.
-const OPEN: Duration = Duration::from_millis(250);
+const ACCEPT_TIMEOUT: Duration = Duration::from_millis(250);
 /// Maximum number of leases of this node. Above it, one lease on everything is taken.
-const MOST_OWN: usize = 512;
+const MAX_WRITE_LEASES: usize = 512;
 /// Maximum number of changes under a lease. Above it, the lease waits until everything is pushed.
-const MOST_DEBTS: usize = 65_536;
+const MAX_CHANGES_PER_LEASE: usize = 65_536;
 /// Longest time from the close of a file to its release, if that was the last close of the open.
-const CLOSING: Duration = Duration::from_secs(1);
+const LAST_CLOSE_DELAY: Duration = Duration::from_secs(1);
 
 impl Inner {
     /// Announces a change to all peers. `made`: a new object that peers can reach only through the announced one. Returns the
     /// wait for their acknowledgement.
-    pub(super) fn announce(&self, num: u64, debt: UncommittedChange, made: Option<u64>) -> Option<Wait> {
+    pub(super) fn request_write_lease(
+        &self,
+        num: u64,
+        debt: UncommittedChange,
+        made: Option<u64>,
+    ) -> Option<Wait> {
         let node = self.replica.get(num).ok()?;
         // Peers can reach an object that the store has through a listing begun earlier, where a lease on the parent has no
         // effect.
@@ -34,20 +39,20 @@ impl Inner {
         let wait = state.track(node.id, is_new.then_some(num), debt, made);
         drop(state);
         self.wake.notify_all();
-        self.synchronise.wake();
+        self.sync_waker.wake();
         let wait = wait?;
         Some(Wait::new(async move { wait.await.unwrap_or_default() }, SESSION_TTL, || {}))
     }
 }
 
-impl State {
+impl LeaseState {
     /// Records the close of a file that may have been written.
-    pub(super) fn close(&mut self, num: u64) {
-        self.closing.insert(num, Closing::Soon(Instant::now() + CLOSING));
+    pub(super) fn begin_close(&mut self, num: u64) {
+        self.closing.insert(num, Closing::Soon(Instant::now() + LAST_CLOSE_DELAY));
     }
 
     /// Records the release: the content can be pushed from now on.
-    pub(super) fn closed(&mut self, num: u64) {
+    pub(super) fn end_close(&mut self, num: u64) {
         if let Some(closing) = self.closing.get_mut(&num) {
             self.serial += 1;
             *closing = Closing::Past(self.serial);
@@ -55,7 +60,7 @@ impl State {
     }
 
     /// Announces all pending changes to a new peer, which does not know of earlier closes.
-    pub(super) fn owe_all(&mut self) {
+    pub(super) fn track_everything(&mut self) {
         self.track(EVERYTHING, None, UncommittedChange::All, None);
     }
 
@@ -68,16 +73,18 @@ impl State {
         debt: UncommittedChange,
         made: Option<u64>,
     ) -> Option<oneshot::Receiver<()>> {
-        if !self.is_valid() || self.company == 0 {
+        if !self.is_valid() || self.peers == 0 {
             return None;
         }
-        let (id, debt) = if self.own.len() < MOST_OWN { (id, debt) } else { (EVERYTHING, debt) };
+        let (id, debt) =
+            if self.write_leases.len() < MAX_WRITE_LEASES { (id, debt) } else { (EVERYTHING, debt) };
         let open = |own: &HashMap<u64, WriteLease>, lease: Option<&u64>| {
             let lease = *lease?;
-            own.get(&lease).filter(|own| own.since.elapsed() < OPEN).map(|_| lease)
+            own.get(&lease).filter(|own| own.since.elapsed() < ACCEPT_TIMEOUT).map(|_| lease)
         };
-        let fresh = new.and_then(|num| self.fresh.get(&num));
-        let found = open(&self.own, fresh).or_else(|| open(&self.own, self.by_object.get(&id)));
+        let fresh = new.and_then(|num| self.new_objects.get(&num));
+        let found =
+            open(&self.write_leases, fresh).or_else(|| open(&self.write_leases, self.by_object.get(&id)));
         let lease = found.unwrap_or_else(|| {
             let lease = rand::random::<u64>();
             let since = Instant::now();
@@ -86,22 +93,22 @@ impl State {
                 since,
                 at: None,
                 acked: false,
-                debts: VecDeque::new(),
+                changes: VecDeque::new(),
                 waiters: Vec::new(),
             };
-            self.own.insert(lease, own);
+            self.write_leases.insert(lease, own);
             self.by_object.insert(id, lease);
             lease
         });
         self.serial += 1;
-        let own = self.own.get_mut(&lease)?;
-        match own.debts.len() < MOST_DEBTS {
-            true => own.debts.push_back((self.serial, debt)),
-            // This entry covers all before it.
-            false => own.debts = [(self.serial, UncommittedChange::All)].into(),
+        let own = self.write_leases.get_mut(&lease)?;
+        match own.changes.len() < MAX_CHANGES_PER_LEASE {
+            true => own.changes.push_back((self.serial, debt)),
+            // The last one stands for all before it.
+            false => own.changes = [(self.serial, UncommittedChange::All)].into(),
         }
         if let Some(made) = made {
-            self.fresh.insert(made, lease);
+            self.new_objects.insert(made, lease);
         }
         if own.acked {
             return None;
@@ -113,7 +120,7 @@ impl State {
 
     /// Records that all peers have acknowledged the leases up to a position.
     pub(super) fn seen_by_all(&mut self, at: u64) {
-        for own in self.own.values_mut().filter(|own| own.at.is_some_and(|place| place <= at)) {
+        for own in self.write_leases.values_mut().filter(|own| own.at.is_some_and(|place| place <= at)) {
             own.acked = true;
             for waiter in own.waiters.drain(..) {
                 waiter.send(()).ok();
@@ -123,12 +130,12 @@ impl State {
 
     /// Reports whether a lease waits for acknowledgements.
     pub(super) fn awaits_acks(&self) -> bool {
-        self.own.values().any(|own| own.at.is_some() && !own.acked)
+        self.write_leases.values().any(|own| own.at.is_some() && !own.acked)
     }
 
     /// Drops changes that are in the log, after a round of synchronisation that began when [`serial`](Self::serial) was
     /// `began`; an `idle` round left nothing to push that can be pushed. Returns whether leases are to be released.
-    pub(super) fn settle(&mut self, replica: &Replica, began: u64, idle: bool) -> bool {
+    pub(super) fn release_committed(&mut self, replica: &Replica, began: u64, idle: bool) -> bool {
         let now = Instant::now();
         let closing = &self.closing;
         let is_settled = |serial: u64, debt: &UncommittedChange| {
@@ -146,22 +153,22 @@ impl State {
             !waits && (idle && serial <= began || in_log().unwrap_or(false))
         };
         let mut freed = Vec::new();
-        for (lease, own) in &mut self.own {
-            while own.debts.front().is_some_and(|(serial, debt)| is_settled(*serial, debt)) {
-                own.debts.pop_front();
+        for (lease, own) in &mut self.write_leases {
+            while own.changes.front().is_some_and(|(serial, debt)| is_settled(*serial, debt)) {
+                own.changes.pop_front();
             }
             // A lease without an acknowledgement stays: its writer still waits for one.
-            if own.debts.is_empty() && own.acked {
+            if own.changes.is_empty() && own.acked {
                 freed.push(*lease);
             }
         }
         let cursor: Seq = self.cursor;
         for lease in &freed {
-            if let Some(own) = self.own.remove(lease) {
+            if let Some(own) = self.write_leases.remove(lease) {
                 if self.by_object.get(&own.object) == Some(lease) {
                     self.by_object.remove(&own.object);
                 }
-                self.to_free.push((*lease, cursor));
+                self.to_release.push((*lease, cursor));
             }
         }
         self.closing.retain(|_, closing| match closing {
@@ -169,8 +176,8 @@ impl State {
             Closing::Past(closed) => !idle || *closed > began,
         });
         if !freed.is_empty() {
-            let own = &self.own;
-            self.fresh.retain(|_, lease| own.contains_key(lease));
+            let own = &self.write_leases;
+            self.new_objects.retain(|_, lease| own.contains_key(lease));
         }
         !freed.is_empty()
     }

@@ -17,10 +17,10 @@ pub(super) const MAX_SKEW: Duration = Duration::from_secs(600);
 ///
 /// # Errors
 /// [`KeepError::Clock`]; errors of either store.
-pub(super) fn checked_now(volume: &Volume, keeper: &dyn StoreAdmin) -> Result<Time, KeepError> {
+pub(super) fn checked_now(volume: &Volume, admin: &dyn StoreAdmin) -> Result<Time, KeepError> {
     let clock = system_clock();
     let before = clock();
-    if let Some(theirs) = keeper.now()? {
+    if let Some(theirs) = admin.now()? {
         agree("the metadata", before, theirs, clock())?;
     }
     let blobs = volume.content.blobs();
@@ -67,7 +67,7 @@ mod tests {
             let theirs = if theirs == i64::MAX { Time(theirs) } else { at(theirs) };
             assert_eq!(agree("a store", at(100), theirs, at(101)).is_ok(), agrees, "{theirs:?}");
         }
-        let told = agree("the metadata", at(5000), at(0), at(5001)).unwrap_err().to_string();
-        assert!(told.contains("5000 minutes") && told.contains("the metadata"), "{told}");
+        let message = agree("the metadata", at(5000), at(0), at(5001)).unwrap_err().to_string();
+        assert!(message.contains("5000 minutes") && message.contains("the metadata"), "{message}");
     }
 }

@@ -4,26 +4,26 @@
 //! recorded before they are stored, and old ones before chunks are moved. All writes are fenced by the token of the collector's
 //! lock, so no chunk is moved into a pack that another collector has found to be empty since.
 
-use crate::content::{Carried, ContentError, Repacked, repack};
+use crate::content::{ContentError, NewPack, StoredChunk, repack};
 use crate::failpoint::Failpoint;
 use crate::maintenance::gc_report::Collected;
 use crate::maintenance::pack_intents;
-use crate::maintenance::sweep::Sparse;
-use crate::maintenance::{KeepError, PAGE, Progress, stop, store_owner};
+use crate::maintenance::sweep::SparsePack;
+use crate::maintenance::{KeepError, PAGE_ROWS, Progress, stop, store_owner};
 use crate::object::ChunkId;
 use crate::runtime::runtime;
-use crate::store::admin::{Moved, StoreAdmin};
+use crate::store::admin::{MovedChunk, StoreAdmin};
 use crate::store::{ChunkLocation, system_clock};
 use crate::volume::Volume;
 
 /// Approximate number of bytes compacted at once: those of one new pack.
-const TOGETHER: u64 = 8 << 20;
+const BATCH_BYTES: u64 = 8 << 20;
 /// Minimum number of bytes freed that is worth a new pack.
-const LEAST: u64 = 64 << 10;
+const MIN_FREED_BYTES: u64 = 64 << 10;
 
 /// A sparse pack and its live chunks.
 struct Source {
-    pack: Sparse,
+    pack: SparsePack,
     chunks: Vec<(ChunkId, ChunkLocation)>,
 }
 
@@ -34,74 +34,76 @@ struct Source {
 pub(super) fn compact_packs(
     volume: &Volume,
     turn: u64,
-    sparse: Vec<Sparse>,
+    sparse: Vec<SparsePack>,
     progress: Progress<'_>,
     done: &mut Collected,
 ) -> Result<(), KeepError> {
-    let keeper = volume.keeper()?;
+    let admin = volume.admin()?;
     let mut is_ours = true;
     for group in groups(sparse) {
         if is_ours {
-            is_ours = rewrite_together(volume, keeper, turn, group, done)?;
+            is_ours = rewrite_together(volume, admin, turn, group, done)?;
             progress("packs rewritten", done.rewritten);
         }
     }
-    store_owner::note_moves(volume, keeper)
+    store_owner::record_moves(volume, admin)
 }
 
 /// Groups packs so that each fills one new pack, and omits groups that would free too little.
-fn groups(sparse: Vec<Sparse>) -> Vec<Vec<Sparse>> {
-    let mut groups: Vec<(u64, Vec<Sparse>)> = Vec::new();
+fn groups(sparse: Vec<SparsePack>) -> Vec<Vec<SparsePack>> {
+    let mut groups: Vec<(u64, Vec<SparsePack>)> = Vec::new();
     for pack in sparse {
         match groups.last_mut() {
-            Some((used, group)) if used.saturating_add(pack.used) <= TOGETHER => {
+            Some((used, group)) if used.saturating_add(pack.used) <= BATCH_BYTES => {
                 *used += pack.used;
                 group.push(pack);
             }
             _ => groups.push((pack.used, vec![pack])),
         }
     }
-    let is_worth_it = |group: &Vec<Sparse>| group.iter().map(|pack| pack.frees).sum::<u64>() >= LEAST;
+    let is_worth_it =
+        |group: &Vec<SparsePack>| group.iter().map(|pack| pack.frees).sum::<u64>() >= MIN_FREED_BYTES;
     groups.into_iter().map(|(_, group)| group).filter(is_worth_it).collect()
 }
 
 /// Compacts one group. Returns `false` if the fencing token is no longer current.
 fn rewrite_together(
     volume: &Volume,
-    keeper: &dyn StoreAdmin,
+    admin: &dyn StoreAdmin,
     turn: u64,
-    group: Vec<Sparse>,
+    group: Vec<SparsePack>,
     done: &mut Collected,
 ) -> Result<bool, KeepError> {
     let mut sources = Vec::new();
     for pack in group {
-        sources.extend(in_use(volume, keeper, &pack)?.map(|chunks| Source { pack, chunks }));
+        sources.extend(in_use(volume, admin, &pack)?.map(|chunks| Source { pack, chunks }));
     }
     let (packs, sources) = read_live_chunks(volume, sources)?;
     let packs = repack(packs);
     if packs.is_empty() {
         return Ok(true);
     }
-    let fresh = packs.iter().map(|pack| pack_intents::used(&pack.key));
-    let notes: Vec<_> = fresh.chain(sources.iter().map(|source| pack_intents::used(&source.key))).collect();
-    if !keeper.set_fenced(turn, &notes)? {
+    let fresh = packs.iter().map(|pack| pack_intents::mark_used(&pack.key));
+    let notes: Vec<_> =
+        fresh.chain(sources.iter().map(|source| pack_intents::mark_used(&source.key))).collect();
+    if !admin.set_fenced(turn, &notes)? {
         return Ok(false);
     }
     stop(Failpoint::GcNoted)?;
     let (mut moved, mut stored) = (Vec::new(), 0);
-    for Repacked { key, bytes, moved: within } in packs {
+    for NewPack { key, bytes, moved: within } in packs {
         stored += bytes.len() as u64;
         runtime().block_on(volume.content.blobs().put(&key, bytes))?;
         stop(Failpoint::GcRepacked)?;
         moved.extend(within);
     }
-    if !move_all(keeper, turn, &moved)? {
+    if !move_all(admin, turn, &moved)? {
         return Ok(false);
     }
     // From now on the old packs are recorded as empty.
     let now = system_clock()();
-    let notes: Vec<_> = sources.iter().map(|source| pack_intents::empty(&source.key, now)).collect();
-    if !keeper.set_fenced(turn, &notes)? {
+    let notes: Vec<_> = sources.iter().map(|source| pack_intents::mark_empty(&source.key, now)).collect();
+    if !admin.set_fenced(turn, &notes)? {
         return Ok(false);
     }
     stop(Failpoint::GcEmptied)?;
@@ -112,9 +114,9 @@ fn rewrite_together(
     Ok(true)
 }
 
-fn move_all(keeper: &dyn StoreAdmin, turn: u64, moved: &[Moved]) -> Result<bool, KeepError> {
-    for part in moved.chunks(PAGE) {
-        if keeper.move_chunks(turn, part)?.is_none() {
+fn move_all(admin: &dyn StoreAdmin, turn: u64, moved: &[MovedChunk]) -> Result<bool, KeepError> {
+    for part in moved.chunks(PAGE_ROWS) {
+        if admin.move_chunks(turn, part)?.is_none() {
             return Ok(false);
         }
         stop(Failpoint::GcMoved)?;
@@ -126,17 +128,17 @@ fn move_all(keeper: &dyn StoreAdmin, turn: u64, moved: &[Moved]) -> Result<bool,
 /// them.
 fn in_use(
     volume: &Volume,
-    keeper: &dyn StoreAdmin,
-    pack: &Sparse,
+    admin: &dyn StoreAdmin,
+    pack: &SparsePack,
 ) -> Result<Option<Vec<(ChunkId, ChunkLocation)>>, KeepError> {
     let index = match volume.content.index(&pack.key) {
         Err(ContentError::Damaged(_) | ContentError::Missing(_)) => return Ok(None),
         index => index?,
     };
     let (mut chunks, mut bytes) = (Vec::new(), 0_u64);
-    for part in index.chunks(PAGE) {
+    for part in index.chunks(PAGE_ROWS) {
         let ids: Vec<ChunkId> = part.iter().map(|(id, _)| *id).collect();
-        for ((id, there), place) in part.iter().zip(keeper.places(&ids)?) {
+        for ((id, there), place) in part.iter().zip(admin.locate_chunks(&ids)?) {
             if place.as_ref() == Some(there) {
                 bytes += u64::from(there.stored);
                 chunks.push((*id, there.clone()));
@@ -151,16 +153,16 @@ fn in_use(
 fn read_live_chunks(
     volume: &Volume,
     sources: Vec<Source>,
-) -> Result<(Vec<Carried>, Vec<Sparse>), ContentError> {
+) -> Result<(Vec<StoredChunk>, Vec<SparsePack>), ContentError> {
     let content = &volume.content;
     let all: Vec<_> = sources.iter().flat_map(|source| source.chunks.iter().cloned()).collect();
-    match content.carry(&all) {
+    match content.read_stored(&all) {
         Err(ContentError::Damaged(_) | ContentError::Missing(_)) => {}
         carried => return Ok((carried?, sources.into_iter().map(|source| source.pack).collect())),
     }
     let (mut carried, mut intact) = (Vec::new(), Vec::new());
     for Source { pack, chunks } in sources {
-        match content.carry(&chunks) {
+        match content.read_stored(&chunks) {
             Err(ContentError::Damaged(_) | ContentError::Missing(_)) => {}
             of_it => {
                 carried.extend(of_it?);

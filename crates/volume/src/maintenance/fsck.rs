@@ -10,7 +10,7 @@ use crate::content::{Blob, ContentError};
 use crate::id::ObjectId;
 use crate::maintenance::fsck_report::{Checked, Problem};
 use crate::maintenance::mark::{LiveChunks, mark_live};
-use crate::maintenance::{KeepError, PAGE, Progress, sealed};
+use crate::maintenance::{KeepError, PAGE_ROWS, Progress, sealed};
 use crate::object::{ChunkId, Kind};
 use crate::runtime::runtime;
 use crate::store::admin::{Chunk, ObjectRecord};
@@ -18,7 +18,7 @@ use crate::store::validate::wrong_content;
 use crate::volume::Volume;
 
 /// Maximum number of attempts, if the volume keeps changing.
-const TIMES: u32 = 3;
+const MAX_ATTEMPTS: u32 = 3;
 
 /// The thoroughness of the check of contents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,7 +35,7 @@ pub enum Depth {
 /// Errors of either store; then nothing is known about the volume.
 pub fn fsck(volume: &Volume, depth: Depth, progress: Progress<'_>) -> Result<Checked, KeepError> {
     let mut checked = Checked::default();
-    for _ in 0..TIMES {
+    for _ in 0..MAX_ATTEMPTS {
         let before = volume.meta.head()?;
         checked = Checked::default();
         metadata(volume, &mut checked, progress)?;
@@ -50,8 +50,8 @@ pub fn fsck(volume: &Volume, depth: Depth, progress: Progress<'_>) -> Result<Che
         }
     }
     // References are counted from the stored metadata, even those that were tampered with.
-    let keeper = volume.keeper()?;
-    let mut known = mark_live(keeper, keeper, &volume.content, progress)?;
+    let admin = volume.admin()?;
+    let mut known = mark_live(admin, admin, &volume.content, progress)?;
     for (id, error) in std::mem::take(&mut known.unread) {
         checked.report(Problem::Damaged(id, error.to_string()));
     }
@@ -60,11 +60,11 @@ pub fn fsck(volume: &Volume, depth: Depth, progress: Progress<'_>) -> Result<Che
 }
 
 /// Maximum number of objects counted at once, in a few words each: larger volumes are counted part by part.
-const AT_ONCE: usize = if cfg!(test) { 8 } else { 2_000_000 };
+const MAX_OBJECTS_PER_PASS: usize = if cfg!(test) { 8 } else { 2_000_000 };
 
 /// The counts of an object: names that refer to it, and entries in it.
 #[derive(Clone, Copy, Default)]
-struct Counted {
+struct ObjectCounts {
     links: u32,
     names: u32,
     is_there: bool,
@@ -80,12 +80,12 @@ fn short(id: ObjectId) -> u64 {
 
 /// A part of all objects: those whose short id modulo `of` is `rest`.
 #[derive(Clone, Copy)]
-struct Part {
+struct Partition {
     rest: u64,
     of: u64,
 }
 
-impl Part {
+impl Partition {
     fn has(self, id: ObjectId) -> bool {
         short(id) % self.of == self.rest
     }
@@ -94,11 +94,11 @@ impl Part {
 fn metadata(volume: &Volume, checked: &mut Checked, progress: Progress<'_>) -> Result<(), KeepError> {
     // Parents of directories that have a name.
     let mut above: HashMap<u64, u64> = HashMap::new();
-    let mut part = Part { rest: 0, of: 1 };
+    let mut part = Partition { rest: 0, of: 1 };
     while part.rest < part.of {
         let all = count(volume, &mut part, checked, progress)?;
         names(volume, part, &all, checked)?;
-        each_kept(volume, |kept| {
+        for_each_record(volume, |kept| {
             if part.has(kept.stored.object.id) {
                 object(kept, &all, checked);
             }
@@ -108,7 +108,7 @@ fn metadata(volume: &Volume, checked: &mut Checked, progress: Progress<'_>) -> R
         part.rest += 1;
     }
     let mut reached: HashMap<u64, bool> = HashMap::from([(short(ObjectId::ROOT), true)]);
-    each_kept(volume, |kept| {
+    for_each_record(volume, |kept| {
         let id = kept.stored.object.id;
         let has_name = above.contains_key(&short(id));
         if kept.stored.object.kind == Kind::Directory
@@ -123,14 +123,14 @@ fn metadata(volume: &Volume, checked: &mut Checked, progress: Progress<'_>) -> R
 /// Counts the names and entries of the objects in a part. The first call may split the volume into more parts.
 fn count(
     volume: &Volume,
-    part: &mut Part,
+    part: &mut Partition,
     checked: &mut Checked,
     progress: Progress<'_>,
-) -> Result<HashMap<u64, Counted>, KeepError> {
-    let mut all: HashMap<u64, Counted> = HashMap::new();
+) -> Result<HashMap<u64, ObjectCounts>, KeepError> {
+    let mut all: HashMap<u64, ObjectCounts> = HashMap::new();
     let (mut from, mut objects, mut names) = (Some(ObjectId(0)), 0, 0);
     while let Some(at) = from {
-        let page = volume.meta.scan(at, PAGE)?;
+        let page = volume.meta.scan(at, PAGE_ROWS)?;
         for stored in page.objects.iter().filter(|stored| part.has(stored.object.id)) {
             let counted = all.entry(short(stored.object.id)).or_default();
             counted.is_there = true;
@@ -146,7 +146,7 @@ fn count(
                 all.entry(short(link.at.parent)).or_default().names += 1;
             }
         }
-        while part.rest == 0 && all.len() > AT_ONCE {
+        while part.rest == 0 && all.len() > MAX_OBJECTS_PER_PASS {
             part.of *= 2;
             all.retain(|id, _| id % part.of == 0);
         }
@@ -163,14 +163,14 @@ fn count(
 /// them in the counts.
 fn names(
     volume: &Volume,
-    part: Part,
-    all: &HashMap<u64, Counted>,
+    part: Partition,
+    all: &HashMap<u64, ObjectCounts>,
     checked: &mut Checked,
 ) -> Result<(), KeepError> {
     let is = |id| all.get(&short(id)).copied().unwrap_or_default();
     let mut from = Some(ObjectId(0));
     while let Some(at) = from {
-        let page = volume.meta.scan(at, PAGE)?;
+        let page = volume.meta.scan(at, PAGE_ROWS)?;
         for link in page.links {
             if part.has(link.child) && !is(link.child).is_there {
                 checked.report(Problem::Dangling(link.at));
@@ -183,17 +183,17 @@ fn names(
     Ok(())
 }
 
-fn each_kept(volume: &Volume, mut each: impl FnMut(&ObjectRecord)) -> Result<(), KeepError> {
+fn for_each_record(volume: &Volume, mut each: impl FnMut(&ObjectRecord)) -> Result<(), KeepError> {
     let mut from = Some(ObjectId(0));
     while let Some(at) = from {
-        let (kept, next) = volume.keeper()?.scan_kept(at, PAGE)?;
+        let (kept, next) = volume.admin()?.scan_records(at, PAGE_ROWS)?;
         kept.iter().for_each(&mut each);
         from = next;
     }
     Ok(())
 }
 
-fn object(kept: &ObjectRecord, all: &HashMap<u64, Counted>, checked: &mut Checked) {
+fn object(kept: &ObjectRecord, all: &HashMap<u64, ObjectCounts>, checked: &mut Checked) {
     let id = kept.stored.object.id;
     let counted = all.get(&short(id)).copied().unwrap_or_default();
     if let Some(why) = wrong_content(&kept.stored.object.content) {
@@ -234,7 +234,7 @@ fn is_reached(id: u64, above: &HashMap<u64, u64>, known: &mut HashMap<u64, bool>
 
 fn contents(
     volume: &Volume,
-    spoken: &LiveChunks,
+    live: &LiveChunks,
     depth: Depth,
     checked: &mut Checked,
     progress: Progress<'_>,
@@ -245,27 +245,29 @@ fn contents(
     let mut found = 0;
     let mut after = ChunkId([0; 32]);
     loop {
-        let chunks = volume.keeper()?.scan_chunks(after, PAGE)?;
+        let chunks = volume.admin()?.scan_chunks(after, PAGE_ROWS)?;
         let Some((last, _)) = chunks.last() else { break };
         after = *last;
         let mut read: Vec<(ChunkId, Chunk)> = Vec::new();
-        for (id, chunk) in chunks.into_iter().filter(|(id, _)| spoken.contains(id)) {
+        for (id, chunk) in chunks.into_iter().filter(|(id, _)| live.contains(id)) {
             found += 1;
-            checked.bytes += u64::from(chunk.place.stored);
-            let end = chunk.place.offset.checked_add(u64::from(chunk.place.stored));
-            match (size_of(volume, &mut sizes, &chunk.place.key)?, end) {
+            checked.bytes += u64::from(chunk.location.stored);
+            let end = chunk.location.offset.checked_add(u64::from(chunk.location.stored));
+            match (size_of(volume, &mut sizes, &chunk.location.key)?, end) {
                 (None, _) => {
-                    checked.report(Problem::Missing(id, format!("{} is not there", chunk.place.key)))
+                    checked.report(Problem::Missing(id, format!("{} is not there", chunk.location.key)))
                 }
                 (Some(size), Some(end)) if end <= size => read.push((id, chunk)),
-                _ => checked.report(Problem::Missing(id, format!("{} is too short", chunk.place.key))),
+                _ => checked.report(Problem::Missing(id, format!("{} is too short", chunk.location.key))),
             }
         }
         if depth == Depth::Bytes {
             // In order of location: packs are read sequentially.
-            read.sort_by(|a, b| (&a.1.place.key, a.1.place.offset).cmp(&(&b.1.place.key, b.1.place.offset)));
+            read.sort_by(|a, b| {
+                (&a.1.location.key, a.1.location.offset).cmp(&(&b.1.location.key, b.1.location.offset))
+            });
             volume.content.verify(
-                read.into_iter().map(|(id, chunk)| (id, chunk.place)).collect(),
+                read.into_iter().map(|(id, chunk)| (id, chunk.location)).collect(),
                 |id, why| {
                     checked.report(Problem::Damaged(id, why));
                 },
@@ -299,14 +301,14 @@ fn size_of(
 fn without_place(volume: &Volume, checked: &mut Checked, progress: Progress<'_>) -> Result<(), KeepError> {
     let (mut from, mut count) = (Some(ObjectId(0)), 0);
     while let Some(at) = from {
-        let (objects, next) = volume.keeper()?.scan_kept(at, PAGE)?;
+        let (objects, next) = volume.admin()?.scan_records(at, PAGE_ROWS)?;
         let mut wanted = Vec::new();
         for kept in &objects {
             // An unreadable list has been reported already.
             wanted.extend(volume.content.chunks_of(&*volume.meta, &kept.stored.object.content));
         }
-        for wanted in wanted.chunks(PAGE) {
-            for (id, place) in wanted.iter().zip(volume.meta.places(wanted)?) {
+        for wanted in wanted.chunks(PAGE_ROWS) {
+            for (id, place) in wanted.iter().zip(volume.meta.locate_chunks(wanted)?) {
                 if place.is_none() {
                     checked.report(Problem::Missing(*id, "it has no place".into()));
                 }

@@ -13,7 +13,9 @@ use crate::maintenance::compact::compact_packs;
 use crate::maintenance::gc_report::Collected;
 use crate::maintenance::mark::mark_live;
 use crate::maintenance::sweep::{Ages, Packs};
-use crate::maintenance::{KeepError, LogRetention, PAGE, Progress, clock_skew, retention, stop, store_owner};
+use crate::maintenance::{
+    KeepError, LogRetention, PAGE_ROWS, Progress, clock_skew, retention, stop, store_owner,
+};
 use crate::object::ChunkId;
 use crate::runtime::runtime;
 use crate::store::StoreError;
@@ -38,24 +40,24 @@ pub fn collect(
     history: Option<LogRetention>,
     progress: Progress<'_>,
 ) -> Result<Collected, KeepError> {
-    let keeper = volume.keeper()?;
+    let admin = volume.admin()?;
     if history.is_some() && volume.described.sealed.is_some() {
         let why = "the log of this volume is sealed, and kept as a whole: it proves what the volume holds. Leave out \
                    --history-days";
         return Err(StoreError::Denied(why.to_owned()).into());
     }
-    let known_for = store_owner::known_for(volume)?;
-    let now = clock_skew::checked_now(volume, keeper)?;
-    store_owner::note(volume, volume.meta.head()?)?;
-    store_owner::note_moves(volume, keeper)?;
+    let known_for = store_owner::verify_ownership(volume)?;
+    let now = clock_skew::checked_now(volume, admin)?;
+    store_owner::record_collection(volume, volume.meta.head()?)?;
+    store_owner::record_moves(volume, admin)?;
     // Before reading anything that a concurrent collection may be about to change.
-    let turn = keeper.acquire_gc_lock()?;
+    let turn = admin.acquire_gc_lock()?;
     let forgotten = match history {
-        Some(history) => keeper.forget(ago(now, history.age), history.count)?,
-        None => keeper.forgotten()?,
+        Some(history) => admin.forget(ago(now, history.age), history.count)?,
+        None => admin.forgotten()?,
     };
     stop(Failpoint::GcForgot)?;
-    let kept = retention(keeper)?;
+    let kept = retention(admin)?;
     let up_to = match kept.age {
         Some(age) => match seq_at(&*volume.meta, ago(now, age)) {
             // The log does not reach back far enough to tell.
@@ -64,10 +66,10 @@ pub fn collect(
         },
         None => Seq(0),
     };
-    let trimmed = keeper.trim(up_to, kept.versions)?;
+    let trimmed = admin.trim(up_to, kept.versions)?;
     stop(Failpoint::GcTrimmed)?;
-    let mut spoken = mark_live(keeper, &*volume.meta, &volume.content, progress)?;
-    if let Some((_, error)) = spoken.unread.pop() {
+    let mut live = mark_live(admin, &*volume.meta, &volume.content, progress)?;
+    if let Some((_, error)) = live.unread.pop() {
         return Err(error.into());
     }
     let before = ago(now, grace);
@@ -76,49 +78,50 @@ pub fn collect(
     let mut packs = Packs::default();
     let mut after = ChunkId([0; 32]);
     loop {
-        let chunks = keeper.scan_chunks(after, PAGE)?;
+        let chunks = admin.scan_chunks(after, PAGE_ROWS)?;
         let Some((last, _)) = chunks.last() else { break };
         after = *last;
-        let (mut condemn, mut pardon, mut drop) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut to_mark, mut to_unmark, mut drop) = (Vec::new(), Vec::new(), Vec::new());
         for (id, chunk) in &chunks {
-            let lives = spoken.contains(id);
-            match chunk.condemned {
+            let lives = live.contains(id);
+            match chunk.marked_at {
                 None if lives => done.live += 1,
                 Some(_) if lives => {
-                    pardon.push(*id);
+                    to_unmark.push(*id);
                     done.live += 1;
                 }
-                None => condemn.push(*id),
+                None => to_mark.push(*id),
                 Some(at) if at <= before => {
                     drop.push(*id);
-                    packs.leave(chunk);
+                    packs.mark_deleted(chunk);
                     continue;
                 }
                 Some(_) => {}
             }
-            packs.stay(chunk);
+            packs.mark_live(chunk);
         }
-        keeper.unmark(&pardon)?;
-        keeper.mark_for_deletion(&condemn, now)?;
+        admin.unmark(&to_unmark)?;
+        admin.mark_for_deletion(&to_mark, now)?;
         stop(Failpoint::GcCondemned)?;
-        keeper.drop_chunks(&drop, before)?;
-        done.marked += condemn.len() as u64;
+        admin.drop_chunks(&drop, before)?;
+        done.marked += to_mark.len() as u64;
         done.dropped += drop.len() as u64;
         progress("chunks", done.live + done.marked + done.dropped);
     }
     stop(Failpoint::GcDropped)?;
-    let sorted = packs.classify_packs(volume, now, Ages { grace, stays, known_for })?;
+    let sorted =
+        packs.classify_packs(volume, now, Ages { grace, compacted_grace: stays, marker_age: known_for })?;
     drop(packs);
-    done.stuck = sorted.stuck;
+    done.stuck = sorted.unused_bytes;
     let blobs = volume.content.blobs();
-    for blob in &sorted.useless {
+    for blob in &sorted.to_delete {
         runtime().block_on(blobs.delete(&blob.key))?;
         stop(Failpoint::GcRemoved)?;
         done.packs += 1;
         done.bytes += blob.size;
         progress("packs", done.packs);
     }
-    if keeper.set_fenced(turn, &sorted.notes)? {
+    if admin.set_fenced(turn, &sorted.intents)? {
         compact_packs(volume, turn, sorted.sparse, progress, &mut done)?;
     }
     Ok(done)

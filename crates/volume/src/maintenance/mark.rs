@@ -7,7 +7,7 @@ use std::collections::HashSet;
 
 use crate::content::{ContentError, ContentStore};
 use crate::id::{ObjectId, Seq};
-use crate::maintenance::{KeepError, PAGE, Progress};
+use crate::maintenance::{KeepError, PAGE_ROWS, Progress};
 use crate::object::{ChunkId, Content, Layout, Segment};
 use crate::store::admin::StoreAdmin;
 use crate::store::{MetaStore, Mutation};
@@ -66,45 +66,45 @@ impl LiveChunks {
 
 /// Collects the references of all current objects and of all retained versions.
 pub(super) fn mark_live(
-    keeper: &dyn StoreAdmin,
+    admin: &dyn StoreAdmin,
     meta: &dyn MetaStore,
     store: &ContentStore,
     progress: Progress<'_>,
 ) -> Result<LiveChunks, KeepError> {
-    let mut spoken = LiveChunks::default();
+    let mut live = LiveChunks::default();
     // Past versions after current objects, so that a version superseded meanwhile is in one of the scans; then the log from
     // `begun` to its end, which has everything committed meanwhile.
     let begun = meta.head()?;
     let (mut from, mut count) = (Some(ObjectId(0)), 0);
     while let Some(at) = from {
-        let (objects, next) = keeper.scan_kept(at, PAGE)?;
+        let (objects, next) = admin.scan_records(at, PAGE_ROWS)?;
         count += objects.len() as u64;
         progress("objects", count);
-        objects.iter().for_each(|kept| spoken.add(meta, store, &kept.stored.object.content));
+        objects.iter().for_each(|kept| live.add(meta, store, &kept.stored.object.content));
         from = next;
     }
     let mut after = (ObjectId(0), Seq(0));
     loop {
-        let past = keeper.scan_past(after, PAGE)?;
+        let past = admin.scan_past(after, PAGE_ROWS)?;
         let Some((last, until)) = past.last() else { break };
         after = (last.object.id, *until);
         count += past.len() as u64;
         progress("objects", count);
-        past.iter().for_each(|(stored, _)| spoken.add(meta, store, &stored.object.content));
+        past.iter().for_each(|(stored, _)| live.add(meta, store, &stored.object.content));
     }
     let mut at = begun;
     loop {
-        let entries = meta.log_since(at, PAGE)?;
+        let entries = meta.log_since(at, PAGE_ROWS)?;
         let Some(last) = entries.last() else { break };
         at = last.seq;
         progress("commits", at.0);
         for change in entries.iter().flat_map(|entry| &entry.change) {
             match change {
-                Mutation::Make(object) => spoken.add(meta, store, &object.content),
-                Mutation::SetContent(_, content, _) => spoken.add(meta, store, content),
+                Mutation::Make(object) => live.add(meta, store, &object.content),
+                Mutation::SetContent(_, content, _) => live.add(meta, store, content),
                 _ => {}
             }
         }
     }
-    Ok(spoken)
+    Ok(live)
 }

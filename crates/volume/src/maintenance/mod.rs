@@ -29,7 +29,7 @@ use crate::failpoint::{Failpoint, point};
 use crate::store::StoreError;
 
 /// Number of rows read at once.
-const PAGE: usize = 2000;
+const PAGE_ROWS: usize = 2000;
 
 /// An error of maintenance.
 #[derive(Debug, thiserror::Error)]

@@ -18,9 +18,9 @@ const PACK: &str = "gc.pack.";
 pub(super) type PackIntent = (String, Option<String>);
 
 /// Reads all records, each with the time since when the pack is empty, if it is.
-pub(super) fn read(keeper: &dyn StoreAdmin) -> Result<HashMap<String, Option<Time>>, StoreError> {
+pub(super) fn read(admin: &dyn StoreAdmin) -> Result<HashMap<String, Option<Time>>, StoreError> {
     let mut noted = HashMap::new();
-    for (key, value) in keeper.settings(PACK)? {
+    for (key, value) in admin.settings(PACK)? {
         let since = match value.as_str() {
             "" => None,
             value => match value.parse() {
@@ -34,16 +34,16 @@ pub(super) fn read(keeper: &dyn StoreAdmin) -> Result<HashMap<String, Option<Tim
 }
 
 /// Records that the pack has live chunks, or may get some.
-pub(super) fn used(pack: &str) -> PackIntent {
+pub(super) fn mark_used(pack: &str) -> PackIntent {
     (format!("{PACK}{pack}"), Some(String::new()))
 }
 
 /// Records that the pack is empty from now on.
-pub(super) fn empty(pack: &str, now: Time) -> PackIntent {
+pub(super) fn mark_empty(pack: &str, now: Time) -> PackIntent {
     (format!("{PACK}{pack}"), Some(now.0.to_string()))
 }
 
 /// Removes the record of a deleted pack.
-pub(super) fn gone(pack: &str) -> PackIntent {
+pub(super) fn remove(pack: &str) -> PackIntent {
     (format!("{PACK}{pack}"), None)
 }

@@ -51,16 +51,16 @@ pub fn repair(
     }
     let wrong = count.len() as u64;
     match checked.at {
-        Some(at) if wrong > 0 && volume.keeper()?.mend(at, &count)? => done.counts = wrong,
+        Some(at) if wrong > 0 && volume.admin()?.mend(at, &count)? => done.counts = wrong,
         _ => done.left += wrong,
     }
     let places = find(volume, &pieces, progress)?;
     done.pieces = places.len() as u64;
-    let (keeper, now) = (volume.keeper()?, system_clock()());
+    let (admin, now) = (volume.admin()?, system_clock()());
     if !places.is_empty() {
         // Marked first: the location of a chunk is replaced only if it is marked.
         let ids: Vec<ChunkId> = places.iter().map(|(id, _)| *id).collect();
-        keeper.mark_for_deletion(&ids, now)?;
+        admin.mark_for_deletion(&ids, now)?;
         let item = Transaction { chunks: places, ..Transaction::default() };
         volume.meta.commit(node, rand::random(), &[item])?;
         for id in &ids {
@@ -69,10 +69,10 @@ pub fn repair(
     }
     done.left += pieces.len() as u64;
     let nowhere: Vec<ChunkId> = pieces.into_iter().collect();
-    keeper.mark_for_deletion(&nowhere, now)?;
-    keeper.drop_chunks(&nowhere, now)?;
+    admin.mark_for_deletion(&nowhere, now)?;
+    admin.drop_chunks(&nowhere, now)?;
     if !lost.is_empty() {
-        done.found = give_names(volume, node, &lost)?;
+        done.found = restore_names(volume, node, &lost)?;
         done.left += lost.len() as u64 - done.found;
     }
     Ok(done)
@@ -104,7 +104,7 @@ fn find(
     Ok(places.into_iter().collect())
 }
 
-fn give_names(volume: &Volume, node: &NodeName, lost: &[ObjectId]) -> Result<u64, KeepError> {
+fn restore_names(volume: &Volume, node: &NodeName, lost: &[ObjectId]) -> Result<u64, KeepError> {
     let now = system_clock()();
     let directory = ObjectId(rand::random());
     // A new directory for each repair: its name does not collide with an existing one.

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use crate::id::{ObjectId, Seq};
 use crate::maintenance::fsck_report::{Checked, Problem};
-use crate::maintenance::{KeepError, PAGE, Progress};
+use crate::maintenance::{KeepError, PAGE_ROWS, Progress};
 use crate::object::{Field, LinkName, StoredLink, VersionedObject};
 use crate::store::ledger::Ledger;
 use crate::store::proof::Proofs;
@@ -16,14 +16,14 @@ use crate::volume::Volume;
 
 /// The final state after the log: the commit that set each field and name.
 #[derive(Default)]
-struct Left {
-    objects: HashMap<ObjectId, Parts>,
+struct FinalState {
+    objects: HashMap<ObjectId, ObjectVersions>,
     /// Names by a hash of directory and name.
     links: HashMap<[u8; 16], Seq>,
 }
 
 #[derive(Default)]
-struct Parts {
+struct ObjectVersions {
     made: Seq,
     set: BTreeMap<Field, Seq>,
 }
@@ -35,13 +35,13 @@ fn short(at: &LinkName) -> [u8; 16] {
     short
 }
 
-impl Left {
+impl FinalState {
     fn add(&mut self, entry: &LogEntry) {
         let seq = entry.seq;
         for change in &entry.change {
             let fields: &[Field] = match change {
                 Mutation::Make(object) => {
-                    self.objects.insert(object.id, Parts { made: seq, set: BTreeMap::new() });
+                    self.objects.insert(object.id, ObjectVersions { made: seq, set: BTreeMap::new() });
                     continue;
                 }
                 Mutation::Link(at, _) => {
@@ -97,9 +97,9 @@ pub(super) fn compare(
         }
         left => left?,
     };
-    let (keeper, proofs, mut from) = (volume.keeper()?, Proofs::default(), Some(ObjectId(0)));
+    let (admin, proofs, mut from) = (volume.admin()?, Proofs::default(), Some(ObjectId(0)));
     while let Some(at) = from {
-        let page = keeper.scan(at, PAGE)?;
+        let page = admin.scan(at, PAGE_ROWS)?;
         from = page.next;
         for stored in page.objects.iter().filter(|stored| !left.has(stored)) {
             let what = format!("object {} is not as its log left it", stored.object.id);
@@ -112,7 +112,7 @@ pub(super) fn compare(
             }
         }
         let prove = |objects: &[VersionedObject], links: &[StoredLink]| {
-            proofs.prove(keeper, log.sealer(), objects.iter(), links.iter())
+            proofs.prove(admin, log.sealer(), objects.iter(), links.iter())
         };
         match prove(&page.objects, &page.links) {
             // One by one, to report each.
@@ -136,11 +136,11 @@ pub(super) fn compare(
     Ok(())
 }
 
-fn read(log: &dyn SealedLog, progress: Progress<'_>) -> Result<Left, StoreError> {
+fn read(log: &dyn SealedLog, progress: Progress<'_>) -> Result<FinalState, StoreError> {
     let mut ledger = Ledger::new(log.sealer());
-    let mut left = Left::default();
+    let mut left = FinalState::default();
     loop {
-        let entries = log.stored_since(ledger.at(), PAGE)?;
+        let entries = log.stored_since(ledger.at(), PAGE_ROWS)?;
         if entries.is_empty() {
             break;
         }

@@ -31,9 +31,9 @@ const ALL: &str = "all";
 ///
 /// # Errors
 /// [`StoreError::Damaged`] for a malformed setting; any other [`StoreError`] of the engine.
-pub fn retention(keeper: &dyn StoreAdmin) -> Result<Retention, StoreError> {
+pub fn retention(admin: &dyn StoreAdmin) -> Result<Retention, StoreError> {
     let number = |key: &str| -> Result<Option<Option<u32>>, StoreError> {
-        match keeper.setting(key)?.as_deref() {
+        match admin.setting(key)?.as_deref() {
             None => Ok(None),
             Some(ALL) => Ok(Some(None)),
             Some(value) => match value.parse() {
@@ -56,8 +56,8 @@ pub fn retention(keeper: &dyn StoreAdmin) -> Result<Retention, StoreError> {
 ///
 /// # Errors
 /// Any other [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
-pub fn set_retention(keeper: &dyn StoreAdmin, kept: Retention) -> Result<(), StoreError> {
+pub fn set_retention(admin: &dyn StoreAdmin, kept: Retention) -> Result<(), StoreError> {
     let word = |number: Option<u64>| number.map_or_else(|| ALL.to_owned(), |number| number.to_string());
-    keeper.set_setting(DAYS, &word(kept.age.map(|age| age.as_secs() / DAY)))?;
-    keeper.set_setting(VERSIONS, &word(kept.versions.map(u64::from)))
+    admin.set_setting(DAYS, &word(kept.age.map(|age| age.as_secs() / DAY)))?;
+    admin.set_setting(VERSIONS, &word(kept.versions.map(u64::from)))
 }

@@ -13,39 +13,39 @@ use crate::maintenance::KeepError;
 use crate::object::Time;
 use crate::runtime::runtime;
 use crate::store::StoreError;
-use crate::store::admin::{MOVES, StoreAdmin};
+use crate::store::admin::{MOVES_SETTING, StoreAdmin};
 use crate::volume::{Volume, VolumeDescriptor};
 
 /// Key of the marker: the volume that owns the location.
-const MARK: &str = "shunt.volume";
+const MARKER_KEY: &str = "shunt.volume";
 /// Beginning of the marker's content; the id of the volume follows. Not the name: that of an encrypted volume is hidden from
 /// its store.
-const SAYS: &str = "shunt volume ";
+const MARKER_PREFIX: &str = "shunt volume ";
 /// Key of the object with the commit at which garbage was collected last.
-const COLLECTED: &str = "shunt.collected";
+const COLLECTED_KEY: &str = "shunt.collected";
 /// Key of the object with the number of times that chunks were moved by compaction.
-const MOVED: &str = "shunt.moved";
+const MOVED_KEY: &str = "shunt.moved";
 /// Number of chunks in a pack that are verified in search of an intact one.
-const SOME: usize = 4;
+const MAX_VERIFIED_CHUNKS: usize = 4;
 
 /// The reason why a volume may not use a location.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreOwnerError {
     /// A new volume's location belongs to another one.
     #[error(
-        "the contents of another volume are {0}, as the object `{MARK}` there says, and no two volumes share a place: \
+        "the contents of another volume are {0}, as the object `{MARKER_KEY}` there says, and no two volumes share a place: \
          name another prefix or directory"
     )]
     Taken(String),
     /// The location has packs of unknown ownership: of an older version, or of a volume whose metadata are lost.
     #[error(
-        "packs are {0}, and no object `{MARK}` says of which volume, and no two volumes share a place: \
+        "packs are {0}, and no object `{MARKER_KEY}` says of which volume, and no two volumes share a place: \
          name another prefix or directory"
     )]
     Unmarked(String),
     /// The contents of this volume are in a location of another one.
     #[error(
-        "the contents are {0}, which is the place of another volume, as the object `{MARK}` there says: nothing was \
+        "the contents are {0}, which is the place of another volume, as the object `{MARKER_KEY}` there says: nothing was \
          collected, since that would remove what is the other's. Where no volume but this one has its contents there, \
          remove that object"
     )]
@@ -54,7 +54,7 @@ pub enum StoreOwnerError {
     #[error(
         "garbage was collected last when the volume was at commit {seen}, and these metadata are at commit {head}: they \
          are an older copy, which does not know what came since, so nothing was collected. Where they take the place of \
-         what was lost, remove the object `{COLLECTED}` {at}"
+         what was lost, remove the object `{COLLECTED_KEY}` {at}"
     )]
     Behind {
         /// The commit at the last collection.
@@ -68,7 +68,7 @@ pub enum StoreOwnerError {
     #[error(
         "pieces were put into other packs since these metadata were copied: they do not know where the contents are, so \
          nothing was collected. Where they take the place of what was lost, have `shunt volume check --repair` find the \
-         pieces, then remove the object `{MOVED}` {0}"
+         pieces, then remove the object `{MOVED_KEY}` {0}"
     )]
     Moved(String),
     /// The store of contents could not be asked.
@@ -76,7 +76,7 @@ pub enum StoreOwnerError {
     Content(#[from] ContentError),
 }
 
-fn place(data: &DataAddress) -> String {
+fn location_text(data: &DataAddress) -> String {
     match data {
         DataAddress::Beside => data.to_string(),
         DataAddress::Directory(_) | DataAddress::S3(..) => format!("in {data}"),
@@ -85,25 +85,25 @@ fn place(data: &DataAddress) -> String {
 
 /// The marker object of a location.
 struct OwnershipMarker {
-    says: Vec<u8>,
+    content: Vec<u8>,
     since: ObjectMeta,
 }
 
 impl OwnershipMarker {
     fn of(id: u128) -> Vec<u8> {
-        format!("{SAYS}{id:032x}\n").into_bytes()
+        format!("{MARKER_PREFIX}{id:032x}\n").into_bytes()
     }
 
     async fn read(blobs: &Blobs) -> Result<Option<Self>, ContentError> {
-        Ok(object(blobs, MARK).await?.map(|(since, says)| Self { says, since }))
+        Ok(object(blobs, MARKER_KEY).await?.map(|(since, says)| Self { content: says, since }))
     }
 
     /// Writes the marker unless there is one, and returns the effective one.
     async fn put(blobs: &Blobs, id: u128) -> Result<Self, ContentError> {
-        blobs.put(MARK, Self::of(id)).await?;
+        blobs.put(MARKER_KEY, Self::of(id)).await?;
         // Two volumes may have written it concurrently: read back whose it is.
         let there = Self::read(blobs).await?;
-        there.ok_or_else(|| ContentError::Missing(format!("{MARK}, which was just put")))
+        there.ok_or_else(|| ContentError::Missing(format!("{MARKER_KEY}, which was just put")))
     }
 }
 
@@ -119,7 +119,7 @@ async fn object(blobs: &Blobs, key: &str) -> Result<Option<(ObjectMeta, Vec<u8>)
 /// The location of a volume that is being created. The marker is removed on drop unless the creation succeeded.
 pub(crate) struct StoreOwner {
     blobs: Blobs,
-    is_kept: bool,
+    is_committed: bool,
 }
 
 impl StoreOwner {
@@ -128,7 +128,7 @@ impl StoreOwner {
     /// # Errors
     /// [`OpenError::Place`] with a [`StoreOwnerError`]; errors of the object store.
     pub fn new(content: &ContentStore, described: &VolumeDescriptor) -> Result<Self, StoreOwnerError> {
-        let (blobs, at) = (content.blobs().clone(), || place(&described.data));
+        let (blobs, at) = (content.blobs().clone(), || location_text(&described.data));
         runtime().block_on(async {
             if OwnershipMarker::read(&blobs).await?.is_some() {
                 return Err(StoreOwnerError::Taken(at()));
@@ -138,25 +138,26 @@ impl StoreOwner {
             if pack.is_some() {
                 return Err(StoreOwnerError::Unmarked(at()));
             }
-            if OwnershipMarker::put(&blobs, described.id).await?.says != OwnershipMarker::of(described.id) {
+            if OwnershipMarker::put(&blobs, described.id).await?.content != OwnershipMarker::of(described.id)
+            {
                 return Err(StoreOwnerError::Taken(at()));
             }
             Ok(())
         })?;
-        Ok(Self { blobs, is_kept: false })
+        Ok(Self { blobs, is_committed: false })
     }
 
     /// Keeps the marker: the volume was created.
-    pub fn keep(mut self) {
-        self.is_kept = true;
+    pub fn commit(mut self) {
+        self.is_committed = true;
     }
 }
 
 impl Drop for StoreOwner {
     fn drop(&mut self) {
-        if !self.is_kept {
+        if !self.is_committed {
             // If the deletion fails, the next volume created here is told of the marker.
-            runtime().block_on(self.blobs.delete(MARK)).ok();
+            runtime().block_on(self.blobs.delete(MARKER_KEY)).ok();
         }
     }
 }
@@ -166,29 +167,29 @@ impl Drop for StoreOwner {
 ///
 /// # Errors
 /// [`StoreOwnerError`]; errors of either store.
-pub(super) fn known_for(volume: &Volume) -> Result<Duration, KeepError> {
+pub(super) fn verify_ownership(volume: &Volume) -> Result<Duration, KeepError> {
     let (blobs, id) = (volume.content.blobs(), volume.described.id);
-    let at = || place(&volume.described.data);
+    let at = || location_text(&volume.described.data);
     let (mark, seen, moved) = runtime().block_on(async {
         let mark = match OwnershipMarker::read(blobs).await? {
             Some(mark) => mark,
             None => OwnershipMarker::put(blobs, id).await?,
         };
-        Ok::<_, ContentError>((mark, object(blobs, COLLECTED).await?, object(blobs, MOVED).await?))
+        Ok::<_, ContentError>((mark, object(blobs, COLLECTED_KEY).await?, object(blobs, MOVED_KEY).await?))
     })?;
-    if mark.says != OwnershipMarker::of(id) {
+    if mark.content != OwnershipMarker::of(id) {
         return Err(StoreOwnerError::Foreign(at()).into());
     }
     // After reading the records, which another collector may advance meanwhile.
     let head = volume.meta.head()?;
     if let Some((_, said)) = seen {
-        let seen = Seq(number(COLLECTED, &said)?);
+        let seen = Seq(number(COLLECTED_KEY, &said)?);
         if seen > head {
             return Err(StoreOwnerError::Behind { seen, head, at: at() }.into());
         }
     }
     if let Some((_, said)) = moved
-        && number(MOVED, &said)? > moves(volume.keeper()?)?
+        && number(MOVED_KEY, &said)? > moves(volume.admin()?)?
     {
         return Err(StoreOwnerError::Moved(at()).into());
     }
@@ -197,32 +198,32 @@ pub(super) fn known_for(volume: &Volume) -> Result<Duration, KeepError> {
 }
 
 /// Records that garbage is collected at a commit: older metadata refuse to collect from now on.
-pub(super) fn note(volume: &Volume, head: Seq) -> Result<(), KeepError> {
-    Ok(say(volume, COLLECTED, head.0)?)
+pub(super) fn record_collection(volume: &Volume, head: Seq) -> Result<(), KeepError> {
+    Ok(write_number(volume, COLLECTED_KEY, head.0)?)
 }
 
 /// Records how often chunks were moved by compaction: metadata that lack these moves refuse to collect from now on. Called
 /// before a pack is deleted that they need.
-pub(super) fn note_moves(volume: &Volume, keeper: &dyn StoreAdmin) -> Result<(), KeepError> {
-    match moves(keeper)? {
+pub(super) fn record_moves(volume: &Volume, admin: &dyn StoreAdmin) -> Result<(), KeepError> {
+    match moves(admin)? {
         0 => Ok(()),
-        moves => Ok(say(volume, MOVED, moves)?),
+        moves => Ok(write_number(volume, MOVED_KEY, moves)?),
     }
 }
 
-fn moves(keeper: &dyn StoreAdmin) -> Result<u64, KeepError> {
-    let said = keeper.setting(MOVES)?;
-    Ok(said.map_or(Ok(0), |said| number(MOVES, said.as_bytes()))?)
+fn moves(admin: &dyn StoreAdmin) -> Result<u64, KeepError> {
+    let said = admin.setting(MOVES_SETTING)?;
+    Ok(said.map_or(Ok(0), |said| number(MOVES_SETTING, said.as_bytes()))?)
 }
 
-/// Parses a number written by [`say`].
+/// Parses a number written by [`write_number`].
 fn number(key: &str, said: &[u8]) -> Result<u64, ContentError> {
     let said = String::from_utf8_lossy(said);
     let wrong = |_| ContentError::Damaged(format!("`{key}` says {said:?}, which is no number"));
     said.trim().parse().map_err(wrong)
 }
 
-fn say(volume: &Volume, key: &str, number: u64) -> Result<(), ContentError> {
+fn write_number(volume: &Volume, key: &str, number: u64) -> Result<(), ContentError> {
     let said = PutPayload::from(format!("{number}\n").into_bytes());
     let objects = volume.content.blobs().objects();
     runtime().block_on(objects.put(&key.into(), said)).map(drop).map_err(|error| match error {
@@ -234,7 +235,7 @@ fn say(volume: &Volume, key: &str, number: u64) -> Result<(), ContentError> {
 /// Reports whether a pack unknown to the metadata belongs to the volume: chunk names match only with its keys.
 pub(super) fn is_own(content: &ContentStore, key: &str) -> Result<bool, ContentError> {
     let some: Vec<_> = match content.index(key) {
-        Ok(index) => index.into_iter().take(SOME).collect(),
+        Ok(index) => index.into_iter().take(MAX_VERIFIED_CHUNKS).collect(),
         // Of a newer version, or of unknown ownership.
         Err(ContentError::Damaged(_) | ContentError::Missing(_)) => return Ok(false),
         Err(error) => return Err(error),
@@ -245,10 +246,10 @@ pub(super) fn is_own(content: &ContentStore, key: &str) -> Result<bool, ContentE
 }
 
 /// Returns the time of the last commit, as far as the log tells.
-pub(super) fn changed(volume: &Volume) -> Result<Time, StoreError> {
-    let keeper = volume.keeper()?;
-    let head = keeper.head()?;
-    let last = match keeper.log_since(Seq(head.0.saturating_sub(1)), 1) {
+pub(super) fn last_commit_time(volume: &Volume) -> Result<Time, StoreError> {
+    let admin = volume.admin()?;
+    let head = admin.head()?;
+    let last = match admin.log_since(Seq(head.0.saturating_sub(1)), 1) {
         Err(StoreError::Forgotten(_)) => Vec::new(),
         last => last?,
     };

@@ -17,27 +17,27 @@ use crate::store::system_clock;
 use crate::volume::Volume;
 
 /// Maximum length of an index entry in bytes.
-const ENTRY: u64 = 48;
+const MAX_INDEX_ENTRY_BYTES: u64 = 48;
 /// Maximum size in bytes of a pack that is compacted: those of this program are smaller, others are not read into memory.
-const LONGEST: u64 = 64 << 20;
+const MAX_COMPACTED_PACK_BYTES: u64 = 64 << 20;
 
 /// The live data of a pack.
 #[derive(Debug, Clone, Copy, Default)]
-struct Used {
+struct LiveData {
     bytes: u64,
     chunks: u64,
 }
 
-impl Used {
+impl LiveData {
     /// Returns the maximum size of a pack with only these chunks.
     fn needs(self) -> u64 {
-        self.bytes.saturating_add(self.chunks.saturating_mul(ENTRY))
+        self.bytes.saturating_add(self.chunks.saturating_mul(MAX_INDEX_ENTRY_BYTES))
     }
 }
 
 /// A pack of which most is unused.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Sparse {
+pub(super) struct SparsePack {
     pub key: String,
     pub size: u64,
     /// Bytes of live chunks.
@@ -49,9 +49,9 @@ pub(super) struct Sparse {
 /// Packs that the metadata reference, or did until this collection.
 #[derive(Default)]
 pub(super) struct Packs {
-    used: HashMap<String, Used>,
+    live: HashMap<String, LiveData>,
     /// Packs of chunks that were deleted in this collection.
-    left: HashSet<String>,
+    deleted: HashSet<String>,
 }
 
 /// Minimum ages.
@@ -60,35 +60,35 @@ pub(super) struct Ages {
     /// For an unreferenced pack to be deleted.
     pub grace: Duration,
     /// For a compacted pack to be deleted.
-    pub stays: Duration,
+    pub compacted_grace: Duration,
     /// Age of the ownership marker.
-    pub known_for: Duration,
+    pub marker_age: Duration,
 }
 
 /// The packs by what is to be done with them.
 #[derive(Default)]
-pub(super) struct Sorted {
+pub(super) struct ClassifiedPacks {
     /// To be deleted.
-    pub useless: Vec<Blob>,
+    pub to_delete: Vec<Blob>,
     /// To be compacted.
-    pub sparse: Vec<Sparse>,
+    pub sparse: Vec<SparsePack>,
     /// Unused bytes in packs with live chunks, the sparse ones included.
-    pub stuck: u64,
+    pub unused_bytes: u64,
     /// Records to write once the packs in `useless` are deleted.
-    pub notes: Vec<PackIntent>,
+    pub intents: Vec<PackIntent>,
 }
 
 impl Packs {
-    pub fn leave(&mut self, chunk: &Chunk) {
-        self.left.insert(chunk.place.key.clone());
+    pub fn mark_deleted(&mut self, chunk: &Chunk) {
+        self.deleted.insert(chunk.location.key.clone());
     }
 
-    pub fn stay(&mut self, chunk: &Chunk) {
-        let used = match self.used.get_mut(&chunk.place.key) {
+    pub fn mark_live(&mut self, chunk: &Chunk) {
+        let used = match self.live.get_mut(&chunk.location.key) {
             Some(used) => used,
-            None => self.used.entry(chunk.place.key.clone()).or_default(),
+            None => self.live.entry(chunk.location.key.clone()).or_default(),
         };
-        used.bytes = used.bytes.saturating_add(chunk.place.stored.into());
+        used.bytes = used.bytes.saturating_add(chunk.location.stored.into());
         used.chunks += 1;
     }
 
@@ -103,10 +103,10 @@ impl Packs {
         &self,
         volume: &Volume,
         now: Time,
-        Ages { grace, stays, known_for }: Ages,
-    ) -> Result<Sorted, KeepError> {
-        let (changed, clock) = (store_owner::changed(volume)?, system_clock());
-        let (mut all, mut sorted) = (Vec::new(), Sorted::default());
+        Ages { grace, compacted_grace: stays, marker_age: known_for }: Ages,
+    ) -> Result<ClassifiedPacks, KeepError> {
+        let (changed, clock) = (store_owner::last_commit_time(volume)?, system_clock());
+        let (mut all, mut sorted) = (Vec::new(), ClassifiedPacks::default());
         let blobs = volume.content.blobs();
         // Ages as of `now`: later commits are unknown here.
         let aged = |blob: Blob| {
@@ -115,64 +115,64 @@ impl Packs {
         };
         runtime().block_on(async {
             blobs.list("packs", |blob| all.push(aged(blob))).await?;
-            let useless = &mut sorted.useless;
+            let useless = &mut sorted.to_delete;
             blobs.list("probe", |blob| useless.extend(Some(aged(blob)).filter(|blob| blob.age > grace))).await
         })?;
         // After the listing: a pack is recorded before it is stored, and before it is emptied.
-        let mut noted = pack_intents::read(volume.keeper()?)?;
+        let mut noted = pack_intents::read(volume.admin()?)?;
         let stored = |blob: &Blob| ago(now, blob.age);
         let (mut emptied, mut unknown, mut goes_on_elsewhere) = (Vec::new(), Vec::new(), false);
         for blob in all {
             let noted = noted.remove(&blob.key);
-            if let Some(used) = self.used.get(&blob.key) {
+            if let Some(used) = self.live.get(&blob.key) {
                 sorted.use_of(&blob, *used, blob.age > grace);
-                sorted.notes.extend(noted.flatten().map(|_| pack_intents::used(&blob.key)));
+                sorted.intents.extend(noted.flatten().map(|_| pack_intents::mark_used(&blob.key)));
             } else if let Some(since) = noted {
                 match since {
                     Some(since) if since <= ago(now, stays) => emptied.push(blob),
                     Some(_) => {}
-                    None => sorted.notes.push(pack_intents::empty(&blob.key, now)),
+                    None => sorted.intents.push(pack_intents::mark_empty(&blob.key, now)),
                 }
             } else {
-                let is_left = self.left.contains(&blob.key);
+                let is_left = self.deleted.contains(&blob.key);
                 goes_on_elsewhere |= !is_left && ago(stored(&blob), GRACE) > changed;
                 if blob.age > grace {
-                    if is_left { sorted.useless.push(blob) } else { unknown.push(blob) }
+                    if is_left { sorted.to_delete.push(blob) } else { unknown.push(blob) }
                 }
             }
         }
         // Deleted, or never stored; its writer may still be running.
-        for (key, since) in noted.into_iter().filter(|(key, _)| !self.used.contains_key(key)) {
+        for (key, since) in noted.into_iter().filter(|(key, _)| !self.live.contains_key(key)) {
             match since {
-                Some(since) if since <= ago(now, stays) => sorted.notes.push(pack_intents::gone(&key)),
+                Some(since) if since <= ago(now, stays) => sorted.intents.push(pack_intents::remove(&key)),
                 Some(_) => {}
-                None => sorted.notes.push(pack_intents::empty(&key, now)),
+                None => sorted.intents.push(pack_intents::mark_empty(&key, now)),
             }
         }
         if known_for <= grace || goes_on_elsewhere {
             sorted.sparse.clear();
         } else {
-            sorted.notes.extend(emptied.iter().map(|blob| pack_intents::gone(&blob.key)));
-            sorted.useless.extend(emptied);
+            sorted.intents.extend(emptied.iter().map(|blob| pack_intents::remove(&blob.key)));
+            sorted.to_delete.extend(emptied);
         }
         for blob in unknown {
             let came_later = ago(changed, MAX_SKEW) < stored(&blob);
             let is_spared = known_for <= grace || (goes_on_elsewhere && came_later);
             if !is_spared && store_owner::is_own(&volume.content, &blob.key)? {
-                sorted.useless.push(blob);
+                sorted.to_delete.push(blob);
             }
         }
         Ok(sorted)
     }
 }
 
-impl Sorted {
-    fn use_of(&mut self, blob: &Blob, used: Used, is_old: bool) {
+impl ClassifiedPacks {
+    fn use_of(&mut self, blob: &Blob, used: LiveData, is_old: bool) {
         let frees = blob.size.saturating_sub(used.needs());
-        self.stuck = self.stuck.saturating_add(frees);
+        self.unused_bytes = self.unused_bytes.saturating_add(frees);
         // So that compaction writes no more than it frees, and a volume takes at most twice the space of its live data.
-        if is_old && blob.size <= LONGEST && used.needs() < blob.size / 2 {
-            self.sparse.push(Sparse { key: blob.key.clone(), size: blob.size, used: used.bytes, frees });
+        if is_old && blob.size <= MAX_COMPACTED_PACK_BYTES && used.needs() < blob.size / 2 {
+            self.sparse.push(SparsePack { key: blob.key.clone(), size: blob.size, used: used.bytes, frees });
         }
     }
 }

@@ -4,15 +4,15 @@
 use crate::id::NodeName;
 use crate::merge::staged_tree::{MergeResult, StagedTree};
 use crate::merge::{Conflict, ConflictKind, DentryKey, PlanError, ROOT};
-use crate::store::validate::NAME_MAX;
+use crate::store::validate::MAX_NAME_BYTES;
 
 /// Attribute of the root directory that configures conflict copies. Hidden from users.
 pub const ATTRIBUTE: &[u8] = b"system.shunt.conflicts";
 /// Value of the attribute for conflict copies.
-pub const BESIDE: &[u8] = b"beside";
+pub const KEEP_BOTH_VALUE: &[u8] = b"beside";
 
 /// Maximum length of a suffix after a dot that counts as an extension.
-const MOST_EXTENSION: usize = 12;
+const MAX_EXTENSION_BYTES: usize = 12;
 
 /// Returns the name for another node's version beside this node's: `.theirs-` and the node before the extension, and from the
 /// second on `~` and a number. A name that gets too long is truncated before that.
@@ -24,11 +24,11 @@ pub fn theirs_beside(name: &[u8], is_directory: bool, node: &NodeName, n: u32) -
         // A leading dot does not begin an extension.
         !is_directory
             && *dot > 0
-            && (1..=MOST_EXTENSION).contains(&behind.len())
+            && (1..=MAX_EXTENSION_BYTES).contains(&behind.len())
             && behind.iter().all(u8::is_ascii_alphanumeric)
     });
     let (stem, extension) = name.split_at(dot.unwrap_or(name.len()));
-    let room = NAME_MAX.saturating_sub(middle.len() + extension.len());
+    let room = MAX_NAME_BYTES.saturating_sub(middle.len() + extension.len());
     [&stem[..stem.len().min(room)], middle.as_bytes(), extension].concat()
 }
 
@@ -40,7 +40,7 @@ impl StagedTree<'_> {
             return Ok(());
         }
         let is_set = |root: &crate::object::VersionedObject| {
-            root.object.xattrs.get(ATTRIBUTE).is_some_and(|value| value == BESIDE)
+            root.object.xattrs.get(ATTRIBUTE).is_some_and(|value| value == KEEP_BOTH_VALUE)
         };
         if !self.base(ROOT)?.is_some_and(|root| is_set(&root)) {
             return Ok(());

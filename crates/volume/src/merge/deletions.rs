@@ -10,16 +10,18 @@ use crate::object::{Kind, VersionedObject};
 /// An object removed from the store: its last version, and the names that it lost in the local tree.
 pub(super) struct RemovedObject {
     pub before: VersionedObject,
-    pub lost: Vec<DentryKey>,
+    pub lost_names: Vec<DentryKey>,
 }
 
 impl StagedTree<'_> {
     /// Merges deletions by another node; entries of a directory before the directory.
-    pub(super) fn follow_gone(&mut self, mut gone: BTreeMap<Ino, RemovedObject>) -> MergeResult {
-        let fallen = gone.iter().filter_map(|(num, gone)| Some((*num, Some(gone.lost.first()?.clone()))));
+    pub(super) fn merge_deletions(&mut self, mut gone: BTreeMap<Ino, RemovedObject>) -> MergeResult {
+        let fallen =
+            gone.iter().filter_map(|(num, gone)| Some((*num, Some(gone.lost_names.first()?.clone()))));
         self.set_detached_dirs(fallen.collect());
         let mut inside: BTreeMap<Ino, BTreeSet<Ino>> = BTreeMap::new();
-        for (num, at) in gone.iter().flat_map(|(num, gone)| gone.lost.iter().map(move |at| (*num, at))) {
+        for (num, at) in gone.iter().flat_map(|(num, gone)| gone.lost_names.iter().map(move |at| (*num, at)))
+        {
             inside.entry(at.parent).or_default().insert(num);
         }
         // Depth-first: down to the deepest entry, and then back up the path.
@@ -36,32 +38,36 @@ impl StagedTree<'_> {
             }
             way.pop();
             if let Some(one) = gone.remove(&num) {
-                for at in &one.lost {
+                for at in &one.lost_names {
                     if let Some(inside) = inside.get_mut(&at.parent) {
                         inside.remove(&num);
                     }
                 }
-                self.follow_one_gone(num, one)?;
+                self.merge_deletion(num, one)?;
                 self.unset_detached_dir(num);
             }
         }
         Ok(())
     }
 
-    fn follow_one_gone(&mut self, num: Ino, gone: RemovedObject) -> MergeResult {
+    fn merge_deletion(&mut self, num: Ino, gone: RemovedObject) -> MergeResult {
         let names = self.names(Tree::Local, num)?;
         let replaced = self.deletion_candidates.remove(&num).unwrap_or_default();
-        let deleted_here = names.is_empty() && gone.lost.is_empty() && replaced.is_empty();
+        let deleted_here = names.is_empty() && gone.lost_names.is_empty() && replaced.is_empty();
         let changed = self.was_changed(num, &gone.before)?;
         if deleted_here || (names.is_empty() && replaced.is_empty() && !changed) {
-            return if self.is_wanted(num)? { self.assign_new_id(num) } else { self.forget(num) };
+            return if self.is_reachable(num)? {
+                self.assign_new_id(num)
+            } else {
+                self.delete_unreachable(num)
+            };
         }
         self.assign_new_id(num)?;
-        if !changed && !gone.lost.is_empty() && !names.is_empty() {
+        if !changed && !gone.lost_names.is_empty() && !names.is_empty() {
             // It has more names locally, unknown to the store: these stay.
             return Ok(());
         }
-        let lost = gone.lost.first().filter(|_| changed);
+        let lost = gone.lost_names.first().filter(|_| changed);
         let Some(place) = lost.or(replaced.first()).or(names.first()).cloned() else { return Ok(()) };
         if self.link(&place)? == Some(num) {
             self.clear_name(&place)?;
@@ -71,18 +77,18 @@ impl StagedTree<'_> {
             && ours.kind != Kind::Directory
             && is_same(&ours, &theirs)
         {
-            return if self.is_alive(num)? { Ok(()) } else { self.forget(num) };
+            return if self.has_local_name(num)? { Ok(()) } else { self.delete_unreachable(num) };
         }
         let replaced = self.link(&place)?.is_some();
         let kind = if replaced { ConflictKind::Modified } else { ConflictKind::ChangedDeleted };
-        self.keep(&place, kind, Some(num), None)?;
+        self.record_conflict(&place, kind, Some(num), None)?;
         // Its location is known now: objects that return into it must not become its ancestors.
-        if self.is_directory(num)? { self.hold_directory(num) } else { Ok(()) }
+        if self.is_directory(num)? { self.prepare_conflict_dir(num) } else { Ok(()) }
     }
 
     /// Prepares a directory that is kept as the local side of a conflict: objects that the store has elsewhere return there,
     /// and conflicts inside become part of the directory's.
-    pub(super) fn hold_directory(&mut self, num: Ino) -> MergeResult {
+    pub(super) fn prepare_conflict_dir(&mut self, num: Ino) -> MergeResult {
         // A returning object may be an ancestor of this directory: no path up is followed before it has returned.
         self.restore_to_remote_parent(num)?;
         self.join_sides(num)
@@ -98,7 +104,7 @@ impl StagedTree<'_> {
             };
             if self.base(child)?.is_some() {
                 self.set_link(&DentryKey { parent, name }, None);
-                self.bring_home(child)?;
+                self.restore_remote_names(child)?;
             } else if self.is_directory(child)? {
                 ways.push((child, self.children(Tree::Local, child)?.into_iter()));
             }
@@ -107,8 +113,8 @@ impl StagedTree<'_> {
     }
 
     /// Restores an object to its locations in the store, unless it has a local name.
-    fn bring_home(&mut self, num: Ino) -> MergeResult {
-        if !self.is_alive(num)? {
+    fn restore_remote_names(&mut self, num: Ino) -> MergeResult {
+        if !self.has_local_name(num)? {
             for home in self.names(Tree::Base, num)? {
                 self.place_remote(&home, num)?;
             }
@@ -148,13 +154,13 @@ impl StagedTree<'_> {
             {
                 // An object whose location is this conflict is not its ancestor.
                 let is_here = match conflict.mine {
-                    Some(mine) => self.place(mine)?.as_ref() == Some(&at),
+                    Some(mine) => self.location(mine)?.as_ref() == Some(&at),
                     None => false,
                 };
                 self.set_conflict(&at, None);
                 match conflict.mine {
-                    Some(mine) if self.base(mine)?.is_some() => self.bring_home(mine)?,
-                    Some(mine) if is_here => self.stay(&at, mine),
+                    Some(mine) if self.base(mine)?.is_some() => self.restore_remote_names(mine)?,
+                    Some(mine) if is_here => self.name_conflict_side(&at, mine),
                     Some(mine) if self.fits(&at, mine)? => self.set_link(&at, Some(mine)),
                     _ => {}
                 }
@@ -179,6 +185,6 @@ impl StagedTree<'_> {
     /// Reports whether the local side of a conflict can be linked at the name: a directory has one name, and is not below
     /// itself.
     fn fits(&self, at: &DentryKey, mine: Ino) -> MergeResult<bool> {
-        Ok(!self.is_directory(mine)? || !(self.is_alive(mine)? || self.is_below(at.parent, mine)?))
+        Ok(!self.is_directory(mine)? || !(self.has_local_name(mine)? || self.is_below(at.parent, mine)?))
     }
 }

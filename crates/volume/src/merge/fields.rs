@@ -69,12 +69,12 @@ impl StagedTree<'_> {
     /// Merges changes by the store of an object whose base was `before`.
     pub(super) fn follow_fields(&mut self, num: Ino, before: &VersionedObject) -> MergeResult {
         let (Some(mut here), Some(there)) = (self.local(num)?, self.base(num)?) else { return Ok(()) };
-        if !self.is_alive(num)? {
+        if !self.has_local_name(num)? {
             if !differs(&before.object, &there.object) {
                 return Ok(());
             }
             let mut back = num;
-            if self.is_wanted(num)? && here.kind != Kind::Directory {
+            if self.is_reachable(num)? && here.kind != Kind::Directory {
                 // It exists only as the local side of a conflict.
                 back = self.part(num, there)?;
             } else {
@@ -99,7 +99,7 @@ impl StagedTree<'_> {
         let homes = self.names(Tree::Base, num)?;
         self.part(num, there)?;
         match names.iter().find(|at| homes.contains(at)).or(names.first()) {
-            Some(at) => self.keep(at, kind, Some(num), Some(id)),
+            Some(at) => self.record_conflict(at, kind, Some(num), Some(id)),
             None => Ok(()),
         }
     }
@@ -107,11 +107,11 @@ impl StagedTree<'_> {
     /// Restores an object that was deleted locally and changed in the store; the deletion is the local side of the conflict.
     pub(super) fn revive_changed(&mut self, num: Ino) -> MergeResult {
         for at in self.names(Tree::Base, num)? {
-            let fell_with_directory = !self.is_alive(at.parent)?;
+            let fell_with_directory = !self.has_local_name(at.parent)?;
             let in_the_way = self.link(&at)?;
             self.place_remote(&at, num)?;
             if !fell_with_directory && in_the_way.is_none() {
-                self.keep(&at, ConflictKind::DeletedChanged, None, None)?;
+                self.record_conflict(&at, ConflictKind::DeletedChanged, None, None)?;
             }
         }
         Ok(())

@@ -69,7 +69,7 @@ pub(super) fn follow_own(draft: &mut StagedTree<'_>, entry: &LogEntry) -> MergeR
     let touched = advance_base(draft, entry)?;
     let gone: BTreeSet<Ino> = bury(draft, &touched)?.into_keys().collect();
     for &num in &gone {
-        if draft.is_wanted(num)? { draft.assign_new_id(num)? } else { draft.forget(num)? }
+        if draft.is_reachable(num)? { draft.assign_new_id(num)? } else { draft.delete_unreachable(num)? }
     }
     Ok(gone)
 }
@@ -85,7 +85,7 @@ fn bury(draft: &mut StagedTree<'_>, touched: &Touched) -> MergeResult<BTreeMap<I
             };
             draft.set_base(num, None)?;
             if let Some(before) = before {
-                gone.insert(num, RemovedObject { before, lost: Vec::new() });
+                gone.insert(num, RemovedObject { before, lost_names: Vec::new() });
             }
         }
     }
@@ -107,11 +107,11 @@ pub(super) fn merge_remote(draft: &mut StagedTree<'_>, touched: &Touched) -> Mer
     gain_names(draft, touched, &deleted_here)?;
     for num in lost {
         // Each side removed the names that the other kept: no side intended to delete the object.
-        if !gone.contains_key(&num) && !draft.is_wanted(num)? {
+        if !gone.contains_key(&num) && !draft.is_reachable(num)? {
             draft.revive_changed(num)?;
         }
     }
-    draft.follow_gone(gone)?;
+    draft.merge_deletions(gone)?;
     for (num, before) in &touched.objects {
         if !draft.made.contains(num) && draft.base(*num)?.is_some() {
             draft.follow_fields(*num, before)?;
@@ -147,12 +147,12 @@ fn advance_base(draft: &mut StagedTree<'_>, entry: &LogEntry) -> MergeResult<Tou
                 draft.set_base(num, Some(stored))?;
             }
             Mutation::Link(at, child) => {
-                let (at, child) = (place(draft, at)?, known(draft, *child)?);
+                let (at, child) = (resolve_link(draft, at)?, resolve_id(draft, *child)?);
                 touch_link(draft, &mut touched, &at, Some(child))?;
                 draft.set_base_link(&at, Some((child, entry.seq)))?;
             }
             Mutation::Unlink(at) => {
-                let at = place(draft, at)?;
+                let at = resolve_link(draft, at)?;
                 let child = draft.base_link(&at)?.map(|(child, _)| child);
                 touch_link(draft, &mut touched, &at, child)?;
                 draft.set_base_link(&at, None)?;
@@ -191,12 +191,12 @@ fn advance_base(draft: &mut StagedTree<'_>, entry: &LogEntry) -> MergeResult<Tou
     Ok(touched)
 }
 
-fn known(draft: &StagedTree<'_>, id: ObjectId) -> MergeResult<Ino> {
+fn resolve_id(draft: &StagedTree<'_>, id: ObjectId) -> MergeResult<Ino> {
     draft.num(id)?.ok_or_else(|| PlanError::Log(format!("there is no object {id}")))
 }
 
-fn place(draft: &StagedTree<'_>, at: &LinkName) -> MergeResult<DentryKey> {
-    Ok(DentryKey { parent: known(draft, at.parent)?, name: at.name.clone() })
+fn resolve_link(draft: &StagedTree<'_>, at: &LinkName) -> MergeResult<DentryKey> {
+    Ok(DentryKey { parent: resolve_id(draft, at.parent)?, name: at.name.clone() })
 }
 
 pub(super) fn touch_link(
@@ -225,7 +225,7 @@ fn set(
     fields: &[Field],
     change: impl FnOnce(&mut VersionedObject),
 ) -> MergeResult {
-    let num = known(draft, id)?;
+    let num = resolve_id(draft, id)?;
     let Some(mut stored) = draft.base(num)? else {
         return Err(PlanError::Log(format!("object {id} was never in the store")));
     };
@@ -250,14 +250,14 @@ fn lose_names(
     for (at, before) in &touched.links {
         let now = draft.base_link(at)?.map(|(child, _)| child);
         let Some(here) = draft.link(at)?.filter(|here| now != Some(*here)) else { continue };
-        // Also a name that this node had set and others removed since: see `make_way`.
+        // Also a name that this node had set and others removed since: see `record_freed_names`.
         let was_agreed =
             *before == Some(here) || touched.children.get(&here).is_some_and(|(_, base)| base.contains(at));
         if was_agreed {
             draft.set_link(at, None);
             lost.insert(here);
             if let Some(gone) = gone.get_mut(&here) {
-                gone.lost.push(at.clone());
+                gone.lost_names.push(at.clone());
             }
         }
     }
@@ -268,7 +268,7 @@ fn lose_names(
 fn gain_names(draft: &mut StagedTree<'_>, touched: &Touched, deleted_here: &BTreeSet<Ino>) -> MergeResult {
     let mut gained = Vec::new();
     for (at, before) in &touched.links {
-        // If this node had set the name, it is older than the changes of others: see `make_way`.
+        // If this node had set the name, it is older than the changes of others: see `record_freed_names`.
         let was_there = |child| touched.children.get(&child).is_some_and(|(_, base)| base.contains(at));
         if let Some((child, _)) = draft.base_link(at)?
             && Some(child) != *before
@@ -287,7 +287,7 @@ fn gain_names(draft: &mut StagedTree<'_>, touched: &Touched, deleted_here: &BTre
         gained.sort();
     }
     for (_, at, _) in gained {
-        let at = draft.known_place(&at);
+        let at = draft.current_key(&at);
         let Some((child, _)) = draft.base_link(&at)? else { continue };
         if draft.link(&at)? == Some(child) {
             continue;
@@ -296,10 +296,10 @@ fn gain_names(draft: &mut StagedTree<'_>, touched: &Touched, deleted_here: &BTre
             take_back_move(draft, child, here, base)?;
         }
         let in_the_way = draft.link(&at)?.is_some();
-        let fell_with_directory = !draft.is_alive(at.parent)?;
+        let fell_with_directory = !draft.has_local_name(at.parent)?;
         draft.place_remote(&at, child)?;
         if deleted_here.contains(&child) && !in_the_way && !fell_with_directory {
-            draft.keep(&at, ConflictKind::DeletedChanged, None, None)?;
+            draft.record_conflict(&at, ConflictKind::DeletedChanged, None, None)?;
         }
     }
     Ok(())
@@ -326,7 +326,7 @@ fn take_back_move(
     for at in draft.names(Tree::Local, child)? {
         if !now.contains(&at) && !base.contains(&at) {
             draft.set_link(&at, None);
-            draft.keep(&at, ConflictKind::Moved, Some(child), None)?;
+            draft.record_conflict(&at, ConflictKind::Moved, Some(child), None)?;
             draft.refill(&at)?;
         }
     }
@@ -360,7 +360,7 @@ fn depth(draft: &StagedTree<'_>, mut num: Ino, known: &mut BTreeMap<Ino, usize>)
 /// Removes conflicts whose sides have become equal.
 fn tidy(draft: &mut StagedTree<'_>, touched: &Touched) -> MergeResult {
     for at in touched.links.keys() {
-        let at = draft.known_place(at);
+        let at = draft.current_key(at);
         if let Some(conflict) = draft.conflict(&at)?
             && conflict.mine == draft.link(&at)?
         {

@@ -58,11 +58,11 @@ use serde::{Deserialize, Serialize};
 use crate::id::{NodeName, ObjectId, Seq};
 use crate::object::{Object, VersionedObject};
 
-pub use conflict_copy::{ATTRIBUTE, BESIDE, theirs_beside};
+pub use conflict_copy::{ATTRIBUTE, KEEP_BOTH_VALUE, theirs_beside};
 pub(crate) use cycle::CycleDetector;
 pub use log_apply::{apply_entry, begin};
-pub use push::{DirtySet, Planned, UploadedContent, Uploader, one, push};
-pub use resolve::{Side, beside, keep_both, resolve};
+pub use push::{DirtySet, PushPlan, UploadedContent, Uploader, one, push};
+pub use resolve::{Side, conflict_copy_name, keep_both, resolve};
 pub use resync::{Snapshot, resync};
 pub use staged_tree::{Changes, IdAllocator, LinkTarget, StagedTree};
 

@@ -8,25 +8,25 @@ use crate::object::Kind;
 
 /// Placing a name may restore other objects recursively: minimum stack space for each level, and the size by which the stack
 /// grows.
-const ROOM: usize = 128 << 10;
-const MORE: usize = 1 << 20;
+const MIN_STACK_BYTES: usize = 128 << 10;
+const STACK_STEP_BYTES: usize = 1 << 20;
 
 impl StagedTree<'_> {
     /// Gives a name that `child` has in the store to it in the local tree. An object in the way is merged, or kept as the local
     /// side of a conflict.
     pub(super) fn place_remote(&mut self, at: &DentryKey, child: Ino) -> MergeResult {
-        stacker::maybe_grow(ROOM, MORE, || self.place_here(at, child))
+        stacker::maybe_grow(MIN_STACK_BYTES, STACK_STEP_BYTES, || self.place_remote_name(at, child))
     }
 
-    fn place_here(&mut self, at: &DentryKey, child: Ino) -> MergeResult {
-        let at = &self.known_place(at);
-        if !self.is_alive(at.parent)? {
+    fn place_remote_name(&mut self, at: &DentryKey, child: Ino) -> MergeResult {
+        let at = &self.current_key(at);
+        if !self.has_local_name(at.parent)? {
             self.revive(at.parent)?;
         }
         // Either may just have been identified with a local object.
-        let (at, child) = (&self.known_place(at), self.alias(child));
+        let (at, child) = (&self.current_key(at), self.alias(child));
         // No path up leads through a directory without entries.
-        if self.is_directory(child)? && (at.parent == child || !self.is_hollow(child)?) {
+        if self.is_directory(child)? && (at.parent == child || !self.is_known_empty(child)?) {
             self.break_cycles(at.parent, child)?;
         }
         match self.link(at)? {
@@ -45,7 +45,7 @@ impl StagedTree<'_> {
             // through a conflict.
             let (mut at, mut moved, mut way) = (parent, None, CycleDetector::default());
             while at != ROOT && at != child {
-                let Some(place) = self.place(at)? else { return Ok(()) };
+                let Some(place) = self.location(at)? else { return Ok(()) };
                 if moved.is_none()
                     && self.base(at)?.is_some()
                     && !self.names(Tree::Base, at)?.contains(&place)
@@ -61,8 +61,8 @@ impl StagedTree<'_> {
                 return Ok(());
             }
             let Some((moved, place)) = moved else { return Err(cycle_error()) };
-            if self.is_alive(moved)? {
-                self.take_back(moved, &place)?;
+            if self.has_local_name(moved)? {
+                self.undo_move(moved, &place)?;
             } else {
                 // It was deleted locally, and exists only as the side of a conflict.
                 self.set_conflict(&place, None);
@@ -72,11 +72,11 @@ impl StagedTree<'_> {
     }
 
     /// Undoes a local move to `name` that is incompatible with the store: the object returns to its location in the store.
-    pub(super) fn take_back(&mut self, moved: Ino, name: &DentryKey) -> MergeResult {
+    pub(super) fn undo_move(&mut self, moved: Ino, name: &DentryKey) -> MergeResult {
         // It gets its location back before other objects are restored: their paths up may lead through it.
         self.set_link(name, None);
-        self.keep(name, ConflictKind::Moved, Some(moved), None)?;
-        if !self.is_alive(moved)? {
+        self.record_conflict(name, ConflictKind::Moved, Some(moved), None)?;
+        if !self.has_local_name(moved)? {
             for at in self.names(Tree::Base, moved)? {
                 self.place_remote(&at, moved)?;
             }
@@ -93,7 +93,7 @@ impl StagedTree<'_> {
     /// Restores the object that has this name in the store and lost its local names only to the one removed from here.
     pub(super) fn refill(&mut self, at: &DentryKey) -> MergeResult {
         if let Some((before, _)) = self.base_link(at)?
-            && !self.is_alive(before)?
+            && !self.has_local_name(before)?
         {
             self.place_remote(at, before)?;
         }
@@ -109,7 +109,7 @@ impl StagedTree<'_> {
             let Some(at) = self.names(Tree::Base, num)?.into_iter().next() else {
                 return Err(PlanError::Log("a name in a directory that is not there".into()));
             };
-            if self.is_alive(at.parent)? {
+            if self.has_local_name(at.parent)? {
                 break at;
             }
             let above = at.parent;
@@ -120,10 +120,10 @@ impl StagedTree<'_> {
             num = above;
         };
         self.place_remote(&top, num)?;
-        self.keep(&top, ConflictKind::DeletedChanged, None, None)?;
+        self.record_conflict(&top, ConflictKind::DeletedChanged, None, None)?;
         self.restore(self.alias(num))?;
         while let Some((at, num)) = gone.pop() {
-            if !self.is_alive(num)? {
+            if !self.has_local_name(num)? {
                 self.place_remote(&at, num)?;
             }
             self.restore(self.alias(num))?;
@@ -141,7 +141,7 @@ impl StagedTree<'_> {
                 continue;
             };
             let at = DentryKey { parent, name };
-            if self.link(&at)?.is_none() && !self.is_alive(child)? {
+            if self.link(&at)?.is_none() && !self.has_local_name(child)? {
                 self.place_remote(&at, child)?;
                 ways.push((child, self.children(Tree::Base, child)?.into_iter()));
             }
@@ -169,17 +169,17 @@ impl StagedTree<'_> {
         }
         self.set_link(at, Some(theirs));
         if new_here && !directories && is_same(&ours, &other) {
-            return self.forget(mine);
+            return self.delete_unreachable(mine);
         }
         if new_here {
             if ours.kind == Kind::Directory {
-                self.hold_directory(mine)?;
+                self.prepare_conflict_dir(mine)?;
             }
-            return self.keep(at, ConflictKind::Created, Some(mine), None);
+            return self.record_conflict(at, ConflictKind::Created, Some(mine), None);
         }
         // A local move or link of an object that the store has elsewhere.
-        self.keep(at, ConflictKind::Moved, Some(mine), None)?;
-        if !self.is_alive(mine)? {
+        self.record_conflict(at, ConflictKind::Moved, Some(mine), None)?;
+        if !self.has_local_name(mine)? {
             for home in self.names(Tree::Base, mine)? {
                 self.place_remote(&home, mine)?;
             }

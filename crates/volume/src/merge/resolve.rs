@@ -5,7 +5,7 @@ use crate::id::NodeName;
 use crate::merge::staged_tree::{Changes, IdAllocator, MergeResult, StagedTree};
 use crate::merge::{ConflictKind, DentryKey, Ino, PlanError, Tree, Trees};
 use crate::object::Kind;
-use crate::store::validate::NAME_MAX;
+use crate::store::validate::MAX_NAME_BYTES;
 
 /// A side of a conflict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,12 +18,12 @@ pub enum Side {
 
 /// Returns the name of this node's version beside another one: the name, `.conflict-`, the node; from the second on `~` and a
 /// number. A name that gets too long is truncated before that.
-pub fn beside(name: &[u8], node: &NodeName, n: u32) -> Vec<u8> {
+pub fn conflict_copy_name(name: &[u8], node: &NodeName, n: u32) -> Vec<u8> {
     let tail = match n {
         0 | 1 => format!(".conflict-{node}"),
         n => format!(".conflict-{node}~{n}"),
     };
-    let kept = name.len().min(NAME_MAX.saturating_sub(tail.len()));
+    let kept = name.len().min(MAX_NAME_BYTES.saturating_sub(tail.len()));
     [&name[..kept], tail.as_bytes()].concat()
 }
 
@@ -43,7 +43,7 @@ pub fn keep_both(
     draft.set_conflict(at, None);
     let theirs = draft.link(at)?;
     if let Some(mine) = conflict.mine
-        && !draft.is_wanted(mine)?
+        && !draft.is_reachable(mine)?
     {
         let place = if theirs.is_some() { draft.free_name(at, own)? } else { at.clone() };
         draft.set_link(&place, Some(mine));
@@ -67,7 +67,7 @@ pub fn resolve(
     let theirs = draft.link(at)?;
     match (keep, conflict.mine) {
         (Side::Theirs, Some(mine)) => {
-            if !draft.is_wanted(mine)? {
+            if !draft.is_reachable(mine)? {
                 match draft.base(mine)? {
                     None => draft.drop_tree(mine)?,
                     // It was deleted at its location while it was the side of this conflict.
@@ -80,7 +80,9 @@ pub fn resolve(
         // Both sides have become the same object.
         (Side::Mine, Some(mine)) if theirs == Some(mine) => {}
         (Side::Mine, Some(mine)) => {
-            if draft.is_alive(mine)? && (conflict.kind == ConflictKind::Moved || draft.is_directory(mine)?) {
+            if draft.has_local_name(mine)?
+                && (conflict.kind == ConflictKind::Moved || draft.is_directory(mine)?)
+            {
                 if draft.is_below(at.parent, mine)? {
                     return Err(PlanError::Cannot("a directory would be below itself"));
                 }
@@ -125,7 +127,7 @@ impl StagedTree<'_> {
     /// Returns a name beside another one that is unused in both trees and has no conflict.
     fn free_name(&self, at: &DentryKey, own: &NodeName) -> MergeResult<DentryKey> {
         for n in 1..10_000 {
-            let place = DentryKey { parent: at.parent, name: beside(&at.name, own, n) };
+            let place = DentryKey { parent: at.parent, name: conflict_copy_name(&at.name, own, n) };
             if self.link(&place)?.is_none()
                 && self.base_link(&place)?.is_none()
                 && self.conflict(&place)?.is_none()
@@ -161,7 +163,7 @@ impl StagedTree<'_> {
                         tasks.push(Task::Clear(child));
                     }
                 }
-                Task::Clear(num) if self.is_alive(num)? => {}
+                Task::Clear(num) if self.has_local_name(num)? => {}
                 Task::Clear(num) => {
                     tasks.push(Task::Sides(num));
                     let inside = self.children(Tree::Local, num)?.into_keys().rev();
@@ -177,7 +179,7 @@ impl StagedTree<'_> {
                 }
                 Task::TakeOut(at, child) => {
                     self.set_link(&at, None);
-                    if self.is_alive(child)? {
+                    if self.has_local_name(child)? {
                         continue;
                     }
                     if self.base(child)?.is_none() {
@@ -196,14 +198,14 @@ impl StagedTree<'_> {
                     let mine = self.conflict(&at)?.and_then(|conflict| conflict.mine);
                     self.set_conflict(&at, None);
                     if let Some(mine) = mine
-                        && !self.is_wanted(mine)?
+                        && !self.is_reachable(mine)?
                     {
                         let is_known = self.base(mine)?.is_some();
                         tasks.push(if is_known { Task::Clear(mine) } else { Task::Drop(mine) });
                     }
                 }
                 Task::Forget(num) if self.base(num)?.is_some() => {}
-                Task::Forget(num) => self.forget(num)?,
+                Task::Forget(num) => self.delete_unreachable(num)?,
             }
         }
         Ok(())
@@ -240,7 +242,7 @@ impl StagedTree<'_> {
                 self.set_conflict(&side, Some(crate::merge::Conflict { mine: Some(mine), ..conflict }));
             }
         }
-        self.forget(theirs)?;
+        self.delete_unreachable(theirs)?;
         self.set_num(object.id, None);
         object.id = stored.object.id;
         self.set_num(object.id, Some(mine));

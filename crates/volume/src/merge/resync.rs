@@ -38,7 +38,7 @@ pub fn resync(
     let mut touched = Touched::default();
     let mut emptied = BTreeSet::new();
     for item in own {
-        make_way(&draft, &mut touched, item)?;
+        record_freed_names(&draft, &mut touched, item)?;
         let entry = LogEntry {
             seq: Seq(0),
             node: theirs.clone(),
@@ -49,13 +49,13 @@ pub fn resync(
     }
     // Created by this node, and possibly changed by others since.
     draft.made.clear();
-    take_over(&mut draft, &mut touched, snapshot, emptied)?;
+    replace_base(&mut draft, &mut touched, snapshot, emptied)?;
     merge_remote(&mut draft, &touched)?;
     draft.finish()
 }
 
 /// Records that a name to which this node linked an object was free then: others had removed it.
-fn make_way(draft: &StagedTree<'_>, touched: &mut Touched, item: &Transaction) -> MergeResult {
+fn record_freed_names(draft: &StagedTree<'_>, touched: &mut Touched, item: &Transaction) -> MergeResult {
     for change in &item.mutations {
         let Mutation::Link(at, _) = change else { continue };
         if item.mutations.contains(&Mutation::Unlink(at.clone())) {
@@ -72,7 +72,7 @@ fn make_way(draft: &StagedTree<'_>, touched: &mut Touched, item: &Transaction) -
 }
 
 /// Replaces the base with the store's tree. `emptied` are directories that this node deleted: others had emptied them before.
-fn take_over(
+fn replace_base(
     draft: &mut StagedTree<'_>,
     touched: &mut Touched,
     snapshot: &Snapshot,

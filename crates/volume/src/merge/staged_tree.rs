@@ -45,12 +45,12 @@ impl fmt::Display for Changes {
         }
         for (DentryKey { parent, name }, (here, agreed)) in &self.links {
             let agreed = agreed.map(|(child, _)| child);
-            write!(f, " {parent}/{}:{}|{}", name.escape_ascii(), Shown(*here), Shown(agreed))?;
+            write!(f, " {parent}/{}:{}|{}", name.escape_ascii(), DisplayedIno(*here), DisplayedIno(agreed))?;
         }
         for (DentryKey { parent, name }, conflict) in &self.conflicts {
             write!(f, " {parent}/{}!", name.escape_ascii())?;
             match conflict {
-                Some(one) => write!(f, "{}:{}", one.kind.as_str(), Shown(one.mine))?,
+                Some(one) => write!(f, "{}:{}", one.kind.as_str(), DisplayedIno(one.mine))?,
                 None => f.write_str("none")?,
             }
         }
@@ -58,9 +58,9 @@ impl fmt::Display for Changes {
     }
 }
 
-struct Shown(Option<Ino>);
+struct DisplayedIno(Option<Ino>);
 
-impl fmt::Display for Shown {
+impl fmt::Display for DisplayedIno {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             Some(num) => write!(f, "{num}"),
@@ -225,8 +225,8 @@ impl<'a> StagedTree<'a> {
     }
 
     /// Reports whether an object is reachable for users, in the tree or in a conflict.
-    pub(super) fn is_wanted(&self, num: Ino) -> MergeResult<bool> {
-        Ok(self.is_alive(num)? || !self.sides(num)?.is_empty())
+    pub(super) fn is_reachable(&self, num: Ino) -> MergeResult<bool> {
+        Ok(self.has_local_name(num)? || !self.sides(num)?.is_empty())
     }
 
     /// Returns the names of an object, sorted.
@@ -259,12 +259,12 @@ impl<'a> StagedTree<'a> {
     }
 
     /// Reports whether an object has a name in the local tree.
-    pub(super) fn is_alive(&self, num: Ino) -> MergeResult<bool> {
+    pub(super) fn has_local_name(&self, num: Ino) -> MergeResult<bool> {
         Ok(num == ROOT || !self.names(Tree::Local, num)?.is_empty())
     }
 
     /// Returns the location of a directory: its name, or the conflict of which it is, or is about to become, a side.
-    pub(super) fn place(&self, directory: Ino) -> MergeResult<Option<DentryKey>> {
+    pub(super) fn location(&self, directory: Ino) -> MergeResult<Option<DentryKey>> {
         if let Some(name) = self.names(Tree::Local, directory)?.into_iter().next() {
             return Ok(Some(name));
         }
@@ -278,7 +278,7 @@ impl<'a> StagedTree<'a> {
     pub(super) fn is_below(&self, directory: Ino, above: Ino) -> MergeResult<bool> {
         let (mut at, mut way) = (directory, CycleDetector::default());
         while at != above {
-            match if at == ROOT { None } else { self.place(at)? } {
+            match if at == ROOT { None } else { self.location(at)? } {
                 Some(place) => at = place.parent,
                 None => return Ok(false),
             }
@@ -291,8 +291,8 @@ impl<'a> StagedTree<'a> {
 
     /// Reports whether a cheap check shows that nothing is below a directory, including conflicts: it is new, or was deleted
     /// locally.
-    pub(super) fn is_hollow(&self, directory: Ino) -> MergeResult<bool> {
-        Ok((self.made.contains(&directory) || !self.is_alive(directory)?)
+    pub(super) fn is_known_empty(&self, directory: Ino) -> MergeResult<bool> {
+        Ok((self.made.contains(&directory) || !self.has_local_name(directory)?)
             && self.fallen_in.range((directory, 0)..=(directory, Ino::MAX)).next().is_none()
             && self.conflicts_in(directory)?.is_empty()
             && self.children(Tree::Local, directory)?.is_empty())
@@ -334,7 +334,7 @@ impl<'a> StagedTree<'a> {
     }
 
     /// Turns the location of a conflict's side into its name. The location does not change, so `link_generation` stays.
-    pub(super) fn stay(&mut self, at: &DentryKey, child: Ino) {
+    pub(super) fn name_conflict_side(&mut self, at: &DentryKey, child: Ino) {
         self.local_links.set(at.clone(), Some(child));
     }
 
@@ -360,14 +360,14 @@ impl<'a> StagedTree<'a> {
 
     /// Records the local side of a conflict at a name. A name has one conflict: a further one gets a name beside it. A
     /// directory is a side only once: an earlier conflict of it is dropped.
-    pub(super) fn keep(
+    pub(super) fn record_conflict(
         &mut self,
         at: &DentryKey,
         kind: ConflictKind,
         mine: Option<Ino>,
         origin: Option<ObjectId>,
     ) -> MergeResult {
-        let at = &self.known_place(at);
+        let at = &self.current_key(at);
         let conflict = Conflict { kind, mine, origin, theirs: self.author.clone() };
         let taken = self.conflict(at)?.is_some_and(|there| there.mine.is_some_and(|num| Some(num) != mine));
         if let Some(mine) = mine
@@ -417,8 +417,8 @@ impl<'a> StagedTree<'a> {
     }
 
     /// Deletes an object removed from the store, unless users can reach it.
-    pub(super) fn forget(&mut self, num: Ino) -> MergeResult {
-        if self.is_wanted(num)? {
+    pub(super) fn delete_unreachable(&mut self, num: Ino) -> MergeResult {
+        if self.is_reachable(num)? {
             return if self.base(num)?.is_some() { self.assign_new_id(num) } else { Ok(()) };
         }
         if let Some(object) = self.local(num)?
@@ -480,7 +480,7 @@ impl<'a> StagedTree<'a> {
     }
 
     /// Translates a name to the current inode number of its directory.
-    pub(super) fn known_place(&self, at: &DentryKey) -> DentryKey {
+    pub(super) fn current_key(&self, at: &DentryKey) -> DentryKey {
         DentryKey { parent: self.alias(at.parent), name: at.name.clone() }
     }
 

@@ -15,7 +15,7 @@ use std::fmt::Write as _;
 pub const ATTRIBUTE: &[u8] = b"system.shunt.quota";
 
 /// Maximum number of users with limits of their own.
-pub const MOST_USERS: usize = 1024;
+pub const MAX_USERS: usize = 1024;
 
 /// Limits; `None`: unlimited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -81,7 +81,7 @@ impl Limits {
                 "each" => limits.each = limit,
                 user => {
                     if let Ok(user) = user.parse()
-                        && limits.users.len() < MOST_USERS
+                        && limits.users.len() < MAX_USERS
                     {
                         limits.users.insert(user, limit);
                     }

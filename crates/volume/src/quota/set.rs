@@ -3,7 +3,7 @@
 
 use std::cell::RefCell;
 
-use super::{ATTRIBUTE, Limits, MOST_USERS};
+use super::{ATTRIBUTE, Limits, MAX_USERS};
 use crate::id::NodeName;
 use crate::store::{MetaStore, StoreError};
 use crate::volume_settings;
@@ -28,8 +28,8 @@ pub fn set(meta: &dyn MetaStore, node: &NodeName, change: Change<'_>) -> Result<
     volume_settings::set(meta, node, ATTRIBUTE, &|value| {
         let mut limits = value.map(|value| Limits::parse(&value)).unwrap_or_default();
         change(&mut limits);
-        if limits.users.len() > MOST_USERS {
-            return Err(StoreError::Denied(format!("at most {MOST_USERS} users have limits of their own")));
+        if limits.users.len() > MAX_USERS {
+            return Err(StoreError::Denied(format!("at most {MAX_USERS} users have limits of their own")));
         }
         let value = Some(limits.to_bytes()).filter(|value| !value.is_empty());
         now.replace(limits);

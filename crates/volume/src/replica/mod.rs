@@ -33,12 +33,12 @@ pub use data::fetch::{Fetcher, WholeFile};
 pub use data::open_file::Opened;
 pub use data::store_fetcher::StoreFetcher;
 pub use db::basis_cache::BasisFile;
-pub use db::inode::{Dirty, Inode, ROOT, State};
+pub use db::inode::{CacheState, Dirty, Inode, ROOT};
 pub use db::usage_counts::Quota;
 pub use error::ReplicaError;
-pub use namespace::dentries::{Listed, New, Rename};
+pub use namespace::dentries::{DirEntry, NewObject, Rename};
 pub use namespace::setattr::SetAttr;
-pub use sync_adapter::ReplicaSite;
+pub use sync_adapter::SyncAdapter;
 pub use sync_adapter::applying::{Applying, LocalObject};
 pub use sync_adapter::conflicts::{InConflict, Version};
 pub use sync_adapter::local_changes::{LocalChange, PendingLink, PendingObject};
@@ -46,7 +46,7 @@ pub use sync_adapter::local_changes::{LocalChange, PendingLink, PendingObject};
 use self::db::ReplicaDb;
 use data::backing::BackingDir;
 use data::backing_pool::{BackingFilePool, PoolWorker};
-use data::fetch::Fetching;
+use data::fetch::InflightFetches;
 use db::group_commit::{Committer, Durability};
 use error::{OpError, Result};
 use namespace::lookup_count::LookupCounts;
@@ -149,7 +149,7 @@ impl std::fmt::Debug for Options {
 /// ```
 pub struct Replica {
     inner: Arc<Inner>,
-    _keeper: Option<PoolWorker>,
+    _pool_worker: Option<PoolWorker>,
     /// End before the database does.
     _workers: Option<data::prefetch::Workers>,
     _committer: Option<Committer>,
@@ -159,27 +159,27 @@ pub struct Replica {
 pub(crate) struct Inner {
     core: Mutex<ReplicaDb>,
     shared: Shared,
-    crowd: ForegroundLoad,
+    foreground: ForegroundLoad,
 }
 
 /// State outside the database lock.
 pub(crate) struct Shared {
     files: BackingDir,
-    spare: BackingFilePool,
-    held: LookupCounts,
+    backing_pool: BackingFilePool,
+    lookup_counts: LookupCounts,
     clock: Clock,
-    durable: Durability,
-    fetching: Fetching,
-    ahead: data::prefetch::Prefetcher,
-    unmet: cache::offline_misses::OfflineMisses,
+    durability: Durability,
+    fetching: InflightFetches,
+    prefetcher: data::prefetch::Prefetcher,
+    offline_misses: cache::offline_misses::OfflineMisses,
     /// Rings when what is here may have changed.
-    space: cache::eviction::Notify,
+    cache_changed: cache::eviction::Notify,
     /// Set while quota limits exist.
     limited: Arc<AtomicBool>,
     fetcher: RwLock<Option<Arc<dyn Fetcher>>>,
-    caches: OnceLock<Arc<dyn KernelCache>>,
+    kernel_cache: OnceLock<Arc<dyn KernelCache>>,
     applied: AtomicU64,
-    undone: AtomicU64,
+    rollbacks: AtomicU64,
     watcher: RwLock<Option<Watcher>>,
     node: NodeName,
     volume: String,
@@ -195,23 +195,23 @@ impl Shared {
 
     /// Commits the transaction. On failure, invalidates the caches if the database rolled back.
     fn commit(&self, core: &mut ReplicaDb) -> Result<()> {
-        let done = self.durable.commit(core);
+        let done = self.durability.commit(core);
         if done.is_err() {
-            self.tell_undone(core);
+            self.invalidate_rolled_back(core);
         }
         done
     }
 
     /// After a rollback, invalidates every name and the contents of all referenced inodes: replies may have shown lost
     /// changes.
-    fn tell_undone(&self, core: &mut ReplicaDb) {
+    fn invalidate_rolled_back(&self, core: &mut ReplicaDb) {
         if !core.take_rolled_back() {
             return;
         }
-        self.undone.fetch_add(1, Ordering::Relaxed);
-        let Some(caches) = self.caches.get() else { return };
+        self.rollbacks.fetch_add(1, Ordering::Relaxed);
+        let Some(caches) = self.kernel_cache.get() else { return };
         drop(caches.names_stale());
-        self.held.all().into_iter().chain([ROOT]).for_each(|num| caches.content_changed(num));
+        self.lookup_counts.all().into_iter().chain([ROOT]).for_each(|num| caches.content_changed(num));
     }
 }
 
@@ -241,19 +241,19 @@ impl Replica {
         let durable = Durability::new(&path);
         let shared = Shared {
             files,
-            spare: BackingFilePool::default(),
-            held: LookupCounts::default(),
+            backing_pool: BackingFilePool::default(),
+            lookup_counts: LookupCounts::default(),
             clock: options.clock,
-            durable,
-            fetching: Fetching::default(),
-            ahead: data::prefetch::Prefetcher::default(),
-            unmet: cache::offline_misses::OfflineMisses::default(),
-            space: cache::eviction::Notify::default(),
+            durability: durable,
+            fetching: InflightFetches::default(),
+            prefetcher: data::prefetch::Prefetcher::default(),
+            offline_misses: cache::offline_misses::OfflineMisses::default(),
+            cache_changed: cache::eviction::Notify::default(),
             limited: core.usage.flag(),
             fetcher: RwLock::new(None),
-            caches: OnceLock::new(),
+            kernel_cache: OnceLock::new(),
             applied: AtomicU64::new(0),
-            undone: AtomicU64::new(0),
+            rollbacks: AtomicU64::new(0),
             watcher: RwLock::new(None),
             node: options.node,
             volume: options.volume,
@@ -263,16 +263,16 @@ impl Replica {
         let inner = Arc::new(Inner {
             core: Mutex::new(core),
             shared,
-            crowd: ForegroundLoad::new(options.background),
+            foreground: ForegroundLoad::new(options.background),
         });
-        let (mut committer, mut keeper, mut workers) = (None, None, None);
+        let (mut committer, mut pool_worker, mut workers) = (None, None, None);
         if options.background {
             let failed = |error| data::backing::unusable(&path, error);
             committer = Some(Committer::start(inner.clone(), &path).map_err(failed)?);
-            keeper = Some(PoolWorker::start(inner.clone()).map_err(failed)?);
+            pool_worker = Some(PoolWorker::start(inner.clone()).map_err(failed)?);
             workers = Some(data::prefetch::Workers::start(inner.clone()).map_err(failed)?);
         }
-        Ok(Self { inner, _keeper: keeper, _workers: workers, _committer: committer })
+        Ok(Self { inner, _pool_worker: pool_worker, _workers: workers, _committer: committer })
     }
 
     /// Returns the identifier of the volume, as given to [`open`](Self::open).
@@ -292,17 +292,17 @@ impl Replica {
 
     /// Sets the caches to invalidate for changes applied by synchronisation. Only the first call has an effect.
     pub fn set_caches(&self, caches: Arc<dyn KernelCache>) {
-        self.inner.shared.caches.set(caches).ok();
+        self.inner.shared.kernel_cache.set(caches).ok();
     }
 
     /// Sets whether peers wait for changes of this node: synchronisation then does not yield to foreground operations.
-    pub(crate) fn set_urgent(&self, hurried: bool) {
-        self.inner.crowd.set_urgent(hurried);
+    pub(crate) fn set_urgent(&self, urgent: bool) {
+        self.inner.foreground.set_urgent(urgent);
     }
 
     /// Calls [`KernelCache::names_stale`].
     pub(crate) fn names_stale(&self) -> BoxFuture<'static, ()> {
-        match self.inner.shared.caches.get() {
+        match self.inner.shared.kernel_cache.get() {
             Some(caches) => caches.names_stale(),
             None => Box::pin(std::future::ready(())),
         }
@@ -310,7 +310,7 @@ impl Replica {
 
     /// Calls [`KernelCache::settled`].
     pub(crate) fn caches_settled(&self) -> BoxFuture<'static, ()> {
-        match self.inner.shared.caches.get() {
+        match self.inner.shared.kernel_cache.get() {
             Some(caches) => caches.settled(),
             None => Box::pin(std::future::ready(())),
         }
@@ -327,13 +327,13 @@ impl Replica {
     }
 
     /// Adds a reference to an inode, which then stays, linked or not, until as many references are released.
-    pub fn hold(&self, num: u64) {
-        self.inner.shared.held.add(num);
+    pub fn add_lookup(&self, num: u64) {
+        self.inner.shared.lookup_counts.add(num);
     }
 
     /// Drops references to an inode, and removes an unlinked one after the last.
-    pub fn release(&self, num: u64, uses: u64) {
-        if !self.inner.shared.held.remove(num, uses) {
+    pub fn remove_lookups(&self, num: u64, uses: u64) {
+        if !self.inner.shared.lookup_counts.remove(num, uses) {
             return;
         }
         let mut core = self.inner.core.lock();
@@ -342,21 +342,21 @@ impl Replica {
             let buried = core.drop_unlinked(num);
             drop(core);
             if buried.is_ok() {
-                self.inner.shared.durable.changed();
+                self.inner.shared.durability.notify_changed();
             }
         }
     }
 
-    /// Invalidates the attributes of all referenced inodes, because their presentation changed.
-    pub fn shown_otherwise(&self) {
-        let Some(caches) = self.inner.shared.caches.get() else { return };
-        let all = self.inner.shared.held.all();
+    /// Says of each object that is used that its attributes changed: they are shown in another way.
+    pub fn invalidate_all_attributes(&self) {
+        let Some(caches) = self.inner.shared.kernel_cache.get() else { return };
+        let all = self.inner.shared.lookup_counts.all();
         all.into_iter().chain([ROOT]).for_each(|num| caches.object_changed(num));
     }
 
-    /// Reports whether an inode is referenced.
-    pub fn is_held(&self, num: u64) -> bool {
-        self.inner.shared.held.is_held(num)
+    /// Whether an object is used.
+    pub fn is_looked_up(&self, num: u64) -> bool {
+        self.inner.shared.lookup_counts.contains(num)
     }
 
     /// Counts changes applied by synchronisation: incremented before [`KernelCache`] is notified and before anybody can see
@@ -366,13 +366,13 @@ impl Replica {
     }
 
     /// Counts rollbacks that lost changes already acknowledged to users.
-    pub fn undone(&self) -> u64 {
-        self.inner.shared.undone.load(Ordering::Relaxed)
+    pub fn rollbacks(&self) -> u64 {
+        self.inner.shared.rollbacks.load(Ordering::Relaxed)
     }
 
-    /// Returns the number of referenced inodes.
-    pub fn held(&self) -> u64 {
-        self.inner.shared.held.len()
+    /// Objects that are used now.
+    pub fn looked_up_inodes(&self) -> u64 {
+        self.inner.shared.lookup_counts.len()
     }
 
     /// Returns the last commit of the store that is applied to this replica.
@@ -387,7 +387,7 @@ impl Replica {
     ///
     /// # Errors
     /// EIO.
-    pub fn is_to_be_offline(&self) -> Result<bool, Errno> {
+    pub fn is_offline_requested(&self) -> Result<bool, Errno> {
         self.read(|core| Ok(core.db.prepare_cached("SELECT 1 FROM meta WHERE key = 'offline'")?.exists([])?))
     }
 
@@ -395,7 +395,7 @@ impl Replica {
     ///
     /// # Errors
     /// EIO, ENOSPC.
-    pub fn note_offline(&self, offline: bool) -> Result<(), Errno> {
+    pub fn set_offline(&self, offline: bool) -> Result<(), Errno> {
         self.change(|core, _| {
             core.begin()?;
             core.db.execute("DELETE FROM meta WHERE key = 'offline'", [])?;
@@ -419,16 +419,16 @@ impl Replica {
 
 impl Inner {
     /// Reads for synchronisation, which takes the lock as background work: it is not counted as foreground load.
-    fn look<T>(&self, read: impl FnOnce(&mut ReplicaDb) -> Result<T>) -> Result<T, Errno> {
+    fn read_in_background<T>(&self, read: impl FnOnce(&mut ReplicaDb) -> Result<T>) -> Result<T, Errno> {
         read(&mut self.core.lock()).map_err(|fail| fail.errno)
     }
 
     fn read<T>(&self, read: impl FnOnce(&mut ReplicaDb) -> Result<T>) -> Result<T, Errno> {
-        read(&mut self.crowd.lock_foreground(&self.core)).map_err(|fail| fail.errno)
+        read(&mut self.foreground.lock_foreground(&self.core)).map_err(|fail| fail.errno)
     }
 
     fn change<T>(&self, change: impl FnOnce(&mut ReplicaDb, &Shared) -> Result<T>) -> Result<T, Errno> {
-        let mut core = self.crowd.lock_foreground(&self.core);
+        let mut core = self.foreground.lock_foreground(&self.core);
         let done = change(&mut core, &self.shared);
         let fail = match done {
             Ok(done) => {
@@ -438,7 +438,7 @@ impl Inner {
                     return Err(fail.errno);
                 }
                 drop(core);
-                self.shared.durable.changed();
+                self.shared.durability.notify_changed();
                 return Ok(done);
             }
             Err(fail) => fail,
@@ -446,7 +446,7 @@ impl Inner {
         if fail.database {
             // A partly executed change must not be committed, and it cannot be separated from the rest of the transaction.
             core.roll_back();
-            self.shared.tell_undone(&mut core);
+            self.shared.invalidate_rolled_back(&mut core);
         }
         Err(fail.errno)
     }

@@ -10,8 +10,8 @@ use crate::id::{ObjectId, OwnerId, Seq};
 use crate::object::Kind;
 use crate::replica::data::backing::{BackingDir, unusable};
 use crate::replica::data::open_file;
-use crate::replica::db::inode::{Dirty, Inode, ROOT, State, number};
-use crate::replica::db::{NUMBERS_TOGETHER, ReplicaDb};
+use crate::replica::db::inode::{CacheState, Dirty, Inode, ROOT, number};
+use crate::replica::db::{INO_RESERVATION, ReplicaDb};
 use crate::replica::error::OpError;
 use crate::replica::{Options, ReplicaError};
 
@@ -32,7 +32,7 @@ pub(crate) fn recover(
     is_ours(core, "volume", &options.volume)?;
     is_ours(core, "node", options.node.as_str())?;
     let has_died = core.discard_unsynced().map_err(failed)?;
-    note_writes(core, files).map_err(failed)?;
+    record_writes(core, files).map_err(failed)?;
     bury_nameless(core).map_err(failed)?;
     if has_died {
         doom_returned(core, files).map_err(failed)?;
@@ -40,7 +40,7 @@ pub(crate) fn recover(
     core.commit().map_err(failed)?;
     point(Failpoint::ReplicaRecovered).map_err(|errno| failed(errno.into()))?;
     // Backing files of objects whose creation was never committed have numbers from the last reservations.
-    let first = if has_died { 0 } else { core.reserved_until().saturating_sub(2 * NUMBERS_TOGETHER) };
+    let first = if has_died { 0 } else { core.reserved_until().saturating_sub(2 * INO_RESERVATION) };
     remove_unknown(core, files, first)
 }
 
@@ -64,7 +64,7 @@ fn begin_empty(core: &mut ReplicaDb, options: &Options) -> Result<(), OpError> {
         changed: now,
         target: Arc::from([]),
         size: 0,
-        state: State::Complete,
+        state: CacheState::Complete,
         maybe_dirty: false,
         links: 1,
         subdirs: 0,
@@ -96,7 +96,7 @@ fn numbers(core: &ReplicaDb, query: &str) -> Result<Vec<u64>, OpError> {
 }
 
 /// Records size and time of files that were open for writing, from their backing files.
-fn note_writes(core: &mut ReplicaDb, files: &BackingDir) -> Result<(), OpError> {
+fn record_writes(core: &mut ReplicaDb, files: &BackingDir) -> Result<(), OpError> {
     for num in numbers(core, "SELECT num FROM object WHERE maybe_dirty")? {
         let Some(mut node) = core.find(num)?.filter(|node| node.links > 0) else { continue };
         // A new file whose name never reached the disk's directory is empty.
@@ -121,7 +121,7 @@ fn bury_nameless(core: &mut ReplicaDb) -> Result<(), OpError> {
     core.flush()?;
     for num in numbers(core, "SELECT num FROM object WHERE nlink = 0")? {
         if num != ROOT {
-            core.become_nameless(num)?;
+            core.mark_unlinked(num)?;
             core.drop_unlinked(num)?;
         }
     }

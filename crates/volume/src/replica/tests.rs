@@ -17,8 +17,8 @@ fn open(path: &Path) -> Replica {
     Replica::open(path, options).unwrap()
 }
 
-fn new(kind: Kind) -> New<'static> {
-    New { kind, mode: 0o644, owner: OwnerId(7), group: OwnerId(8), target: b"" }
+fn new(kind: Kind) -> NewObject<'static> {
+    NewObject { kind, mode: 0o644, owner: OwnerId(7), group: OwnerId(8), target: b"" }
 }
 
 /// Marks all local changes as committed to the store.
@@ -255,7 +255,7 @@ fn run(steps: Vec<Step>) {
                     [Rename::Replace, Rename::NoReplace, Rename::Exchange, Rename::Replace][usize::from(how)];
                 let from = (model.directory(at), name(byte));
                 let to = (model.directory(to_at), name(to_byte));
-                let renamed = replica.rename_leaving(from.0, &from.1, to.0, &to.1, how, leave).map(drop);
+                let renamed = replica.rename_whiteout(from.0, &from.1, to.0, &to.1, how, leave).map(drop);
                 assert_eq!(renamed, model.rename(from.clone(), to, how));
                 // Only if something was renamed.
                 if leave.is_some() && renamed.is_ok() && !model.names.contains_key(&from) {
@@ -383,7 +383,7 @@ fn what_is_open_outlives_its_name() {
     let directory = tempfile::tempdir().unwrap();
     let replica = open(directory.path());
     let num = replica.make(ROOT, b"a", new(Kind::Regular)).unwrap().ino;
-    replica.hold(num);
+    replica.add_lookup(num);
     let opened = replica.open_file(num, true, false).unwrap();
     replica.unlink(ROOT, b"a").unwrap();
     (&*opened.file).write_all(b"more").unwrap();
@@ -397,7 +397,7 @@ fn what_is_open_outlives_its_name() {
     );
     replica.release_open(num, true, opened.session);
     assert!(replica.get(num).is_ok());
-    replica.release(num, 1);
+    replica.remove_lookups(num, 1);
     assert_eq!(replica.get(num).unwrap_err(), Errno::STALE);
     assert!(directory.path().join("data/0/2").exists());
     assert_eq!(replica.reap(10).unwrap(), 1);
@@ -520,12 +520,12 @@ fn contents_come_when_they_are_wanted() {
     stored.created = Seq(1);
     replica.apply(|applying| applying.set_object(node.id, Some(&stored), LocalObject::Agreed)).unwrap();
     let node = replica.get(node.ino).unwrap();
-    assert_eq!((node.size, node.state), (35, State::Absent));
+    assert_eq!((node.size, node.state), (35, CacheState::Absent));
     assert_eq!(replica.ensure_present(node.ino, 0..5).unwrap_err(), Errno::NETUNREACH);
     assert_eq!(replica.open_file(node.ino, true, false).unwrap_err(), Errno::NETUNREACH);
     replica.set_fetcher(Some(Arc::new(Store)));
     replica.ensure_present(node.ino, 12..13).unwrap();
-    assert_eq!(replica.get(node.ino).unwrap().state, State::Partial);
+    assert_eq!(replica.get(node.ino).unwrap().state, CacheState::Partial);
     let opened = replica.open_file(node.ino, false, false).unwrap();
     assert!(!opened.complete);
     let mut byte = [0];

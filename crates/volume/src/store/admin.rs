@@ -29,14 +29,14 @@ impl From<Row> for ObjectRecord {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Chunk {
     /// Its location.
-    pub place: ChunkLocation,
+    pub location: ChunkLocation,
     /// When it was marked for deletion; since then uploaders are no longer told that it exists.
-    pub condemned: Option<Time>,
+    pub marked_at: Option<Time>,
 }
 
 /// A chunk that was copied to another pack.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Moved {
+pub struct MovedChunk {
     /// The chunk.
     pub id: ChunkId,
     /// Its old location.
@@ -46,13 +46,13 @@ pub struct Moved {
 }
 
 /// Setting with the fencing token of the garbage collector's lock.
-pub(in crate::store) const TURN: &str = "gc.turn";
+pub(in crate::store) const GC_LOCK_SETTING: &str = "gc.turn";
 /// Setting that counts how often chunks were moved.
-pub(crate) const MOVES: &str = "gc.moves";
+pub(crate) const MOVES_SETTING: &str = "gc.moves";
 
 /// The administrative half of a store.
 ///
-/// Deletion of chunks has two phases. An unreferenced chunk is first marked: it can still be read, but [`MetaStore::known`] no
+/// Deletion of chunks has two phases. An unreferenced chunk is first marked: it can still be read, but [`MetaStore::has_chunks`] no
 /// longer reports it. A node that was told of it before has the grace period to commit its reference; then the chunk is
 /// deleted, if it is still unreferenced.
 pub trait StoreAdmin: MetaStore {
@@ -60,7 +60,7 @@ pub trait StoreAdmin: MetaStore {
     ///
     /// # Errors
     /// Any other [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
-    fn scan_kept(
+    fn scan_records(
         &self,
         from: ObjectId,
         most: usize,
@@ -84,11 +84,11 @@ pub trait StoreAdmin: MetaStore {
     /// Any other [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
     fn unmark(&self, chunks: &[ChunkId]) -> Result<(), StoreError>;
 
-    /// Deletes the chunks that were marked at `condemned` or before and still are.
+    /// Deletes the chunks that were marked at `marked_before` or before and still are.
     ///
     /// # Errors
     /// Any other [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
-    fn drop_chunks(&self, chunks: &[ChunkId], condemned: Time) -> Result<(), StoreError>;
+    fn drop_chunks(&self, chunks: &[ChunkId], marked_before: Time) -> Result<(), StoreError>;
 
     /// Acquires the lock of the garbage collector from any holder and returns its fencing token: fenced calls of earlier
     /// holders do nothing from now on. So data that only fenced calls change stays as it is read from here on.
@@ -102,7 +102,7 @@ pub trait StoreAdmin: MetaStore {
     ///
     /// # Errors
     /// Any other [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
-    fn move_chunks(&self, turn: u64, moved: &[Moved]) -> Result<Option<u64>, StoreError>;
+    fn move_chunks(&self, turn: u64, moved: &[MovedChunk]) -> Result<Option<u64>, StoreError>;
 
     /// Writes or removes settings together. Returns `false`, and does nothing, if `turn` is no longer the current fencing
     /// token.

@@ -19,34 +19,40 @@ use crate::object::{ChunkId, LinkName, StoredLink, Time, VersionedObject};
 /// A store with encrypted names, as seen by a holder of the key.
 pub struct EncryptedStore {
     store: Arc<dyn MetaStore>,
-    veil: MetadataCipher,
+    cipher: MetadataCipher,
     /// `None`: the log is not sealed.
     log: Option<Log>,
     proofs: Proofs,
     /// All names were scanned once for undecryptable ones.
-    is_known: AtomicBool,
+    names_scanned: AtomicBool,
 }
 
 /// The raw log of a volume whose log is sealed.
 struct Log {
     store: Arc<dyn MetaStore>,
-    veil: MetadataCipher,
+    cipher: MetadataCipher,
     sealer: Sealer,
 }
 
 /// Page size of the scan for undecryptable names.
-const PAGE: usize = 1000;
+const SCAN_PAGE_ROWS: usize = 1000;
 
 impl EncryptedStore {
     /// Wraps a store whose metadata `veil` encrypts.
-    pub fn new(store: Arc<dyn MetaStore>, veil: MetadataCipher) -> Self {
-        Self { store, veil, log: None, proofs: Proofs::default(), is_known: AtomicBool::new(false) }
+    pub fn new(store: Arc<dyn MetaStore>, cipher: MetadataCipher) -> Self {
+        Self {
+            store,
+            cipher: cipher,
+            log: None,
+            proofs: Proofs::default(),
+            names_scanned: AtomicBool::new(false),
+        }
     }
 
     /// Adds verification of a sealed log.
     pub fn sealed(self, sealer: Sealer) -> Self {
-        let (store, veil) = (self.store.clone(), self.veil.clone());
-        Self { log: Some(Log { store, veil, sealer }), ..self }
+        let (store, cipher) = (self.store.clone(), self.cipher.clone());
+        Self { log: Some(Log { store, cipher, sealer }), ..self }
     }
 
     /// Verifies objects and names in their stored form, in a volume with a sealed log.
@@ -78,26 +84,26 @@ impl EncryptedStore {
     }
 
     fn each<T, U>(&self, all: Vec<T>, show: impl Fn(&MetadataCipher, T) -> U) -> Vec<U> {
-        all.into_iter().map(|one| show(&self.veil, one)).collect()
+        all.into_iter().map(|one| show(&self.cipher, one)).collect()
     }
 
     /// Scans all names once, to learn the undecryptable ones: their display names may have been returned by an earlier process.
-    fn know_names(&self) -> Result<(), StoreError> {
-        let mut from = Some(ObjectId(0)).filter(|_| !self.is_known.load(Ordering::Relaxed));
+    fn load_undecryptable_names(&self) -> Result<(), StoreError> {
+        let mut from = Some(ObjectId(0)).filter(|_| !self.names_scanned.load(Ordering::Relaxed));
         while let Some(at) = from {
-            from = self.scan(at, PAGE)?.next;
+            from = self.scan(at, SCAN_PAGE_ROWS)?.next;
         }
-        self.is_known.store(true, Ordering::Relaxed);
+        self.names_scanned.store(true, Ordering::Relaxed);
         Ok(())
     }
 }
 
-fn stored(veil: &MetadataCipher, stored: Option<VersionedObject>) -> Option<VersionedObject> {
-    stored.map(|stored| veil.show_stored(stored))
+fn stored(cipher: &MetadataCipher, stored: Option<VersionedObject>) -> Option<VersionedObject> {
+    stored.map(|stored| cipher.decrypt_stored(stored))
 }
 
-fn past_link(veil: &MetadataCipher, past: PastLink) -> PastLink {
-    PastLink { link: veil.show_link(past.link), ..past }
+fn past_link(cipher: &MetadataCipher, past: PastLink) -> PastLink {
+    PastLink { link: cipher.decrypt_link(past.link), ..past }
 }
 
 impl MetaStore for EncryptedStore {
@@ -111,10 +117,10 @@ impl MetaStore for EncryptedStore {
         token: u128,
         items: &[Transaction],
     ) -> Result<Vec<Result<Seq, Rejected>>, StoreError> {
-        if items.iter().any(|item| self.veil.lacks_name(item)) {
-            self.know_names()?;
+        if items.iter().any(|item| self.cipher.lacks_name(item)) {
+            self.load_undecryptable_names()?;
         }
-        let mut hidden: Vec<Transaction> = items.iter().map(|item| self.veil.hide_item(item)).collect();
+        let mut hidden: Vec<Transaction> = items.iter().map(|item| self.cipher.encrypt_item(item)).collect();
         match &self.log {
             Some(log) => {
                 log.sealer.commit(node, &mut hidden, |sealed| self.store.commit(node, token, sealed))
@@ -132,7 +138,7 @@ impl MetaStore for EncryptedStore {
     }
 
     fn scan(&self, from: ObjectId, most: usize) -> Result<Page, StoreError> {
-        Ok(self.veil.show_page(self.store.scan(from, most)?))
+        Ok(self.cipher.decrypt_page(self.store.scan(from, most)?))
     }
 
     fn log_since(&self, after: Seq, most: usize) -> Result<Vec<LogEntry>, StoreError> {
@@ -140,15 +146,15 @@ impl MetaStore for EncryptedStore {
         if let Some(log) = &self.log {
             self.proofs.verify(&*self.store, &log.sealer, &entries)?;
         }
-        Ok(self.each(entries, MetadataCipher::show_entry))
+        Ok(self.each(entries, MetadataCipher::decrypt_entry))
     }
 
-    fn places(&self, chunks: &[ChunkId]) -> Result<Vec<Option<ChunkLocation>>, StoreError> {
-        self.store.places(chunks)
+    fn locate_chunks(&self, chunks: &[ChunkId]) -> Result<Vec<Option<ChunkLocation>>, StoreError> {
+        self.store.locate_chunks(chunks)
     }
 
-    fn known(&self, chunks: &[ChunkId]) -> Result<Vec<bool>, StoreError> {
-        self.store.known(chunks)
+    fn has_chunks(&self, chunks: &[ChunkId]) -> Result<Vec<bool>, StoreError> {
+        self.store.has_chunks(chunks)
     }
 
     fn sealed_log(&self) -> Option<&dyn SealedLog> {
@@ -181,8 +187,8 @@ impl SealedLog for Log {
         log_since(&*self.store, after, most)
     }
 
-    fn shown(&self, entry: LogEntry) -> LogEntry {
-        self.veil.show_entry(entry)
+    fn decrypt_entry(&self, entry: LogEntry) -> LogEntry {
+        self.cipher.decrypt_entry(entry)
     }
 }
 
@@ -207,9 +213,9 @@ impl History for EncryptedStore {
     }
 
     fn link_at(&self, name: &LinkName, at: Seq) -> Result<Option<StoredLink>, StoreError> {
-        let link = self.past()?.link_at(&self.veil.hide_name(name), at)?;
+        let link = self.past()?.link_at(&self.cipher.encrypt_name(name), at)?;
         self.prove(std::iter::empty(), link.iter())?;
-        Ok(link.map(|link| self.veil.show_link(link)))
+        Ok(link.map(|link| self.cipher.decrypt_link(link)))
     }
 
     /// Ordered by the encrypted names: arbitrary, but stable.
@@ -222,16 +228,16 @@ impl History for EncryptedStore {
     ) -> Result<Vec<StoredLink>, StoreError> {
         let hidden = match after {
             b"" => Vec::new(),
-            name => self.veil.hide_name(&LinkName { parent, name: name.to_vec() }).name,
+            name => self.cipher.encrypt_name(&LinkName { parent, name: name.to_vec() }).name,
         };
         let links = self.past()?.links_at(parent, at, &hidden, most)?;
         self.prove(std::iter::empty(), links.iter())?;
-        Ok(self.each(links, MetadataCipher::show_link))
+        Ok(self.each(links, MetadataCipher::decrypt_link))
     }
 
     fn versions(&self, id: ObjectId) -> Result<Vec<Version>, StoreError> {
-        let show = |veil: &MetadataCipher, version: Version| Version {
-            stored: veil.show_stored(version.stored),
+        let show = |cipher: &MetadataCipher, version: Version| Version {
+            stored: cipher.decrypt_stored(version.stored),
             ..version
         };
         let versions = self.past()?.versions(id)?;
@@ -240,7 +246,7 @@ impl History for EncryptedStore {
     }
 
     fn past_of_name(&self, name: &LinkName) -> Result<Vec<PastLink>, StoreError> {
-        self.proven_past(self.past()?.past_of_name(&self.veil.hide_name(name))?)
+        self.proven_past(self.past()?.past_of_name(&self.cipher.encrypt_name(name))?)
     }
 
     fn past_names(&self, ids: &[ObjectId]) -> Result<Vec<PastLink>, StoreError> {

@@ -74,12 +74,12 @@ impl MetaStore for LazyStore {
         self.store()?.log_since(after, most)
     }
 
-    fn places(&self, chunks: &[ChunkId]) -> Result<Vec<Option<ChunkLocation>>, StoreError> {
-        self.store()?.places(chunks)
+    fn locate_chunks(&self, chunks: &[ChunkId]) -> Result<Vec<Option<ChunkLocation>>, StoreError> {
+        self.store()?.locate_chunks(chunks)
     }
 
-    fn known(&self, chunks: &[ChunkId]) -> Result<Vec<bool>, StoreError> {
-        self.store()?.known(chunks)
+    fn has_chunks(&self, chunks: &[ChunkId]) -> Result<Vec<bool>, StoreError> {
+        self.store()?.has_chunks(chunks)
     }
 
     fn history(&self) -> Option<&dyn History> {

@@ -3,7 +3,7 @@
 //! Every connected node reads as if it held a read lease on the whole volume: it opens cached files without a request. A node
 //! that changes an object takes a write lease on it and proceeds once all other nodes have acknowledged it
 //! ([`seen`](LeaseRequest::seen)). From then on they wait on opening that object, until they have read the log up to the entry
-//! with which the lease was [released](LeaseRequest::free). A node that is silent for a while or acknowledges nothing cannot
+//! with which the lease was [released](LeaseRequest::release). A node that is silent for a while or acknowledges nothing cannot
 //! block others: its session ends, and its leases with it.
 //!
 //! The [`LeaseTable`] implements the rules, once for all engines: each engine stores it as one row, changed under a lock. It
@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::penalties::{Penalties, SLOW};
+use super::penalties::{Penalties, SLOW_ACK_DELAY};
 use crate::id::{NodeName, ObjectId, Seq};
 use crate::object::Time;
 
@@ -38,15 +38,15 @@ pub struct LeaseRequest {
     /// Identifier of the session: unique, and secret.
     pub session: u128,
     /// The session ends after this many milliseconds without a request.
-    pub life: u32,
+    pub ttl_ms: u32,
     /// Acknowledges all events up to this [position](LeaseResponse::at).
-    pub seen: u64,
+    pub acked: u64,
     /// Leases to take, by unique numbers. Taking a lease again changes nothing.
-    pub take: Vec<(u64, ObjectId)>,
+    pub acquire: Vec<(u64, ObjectId)>,
     /// Leases to release, each with the commit by which all changes under it are in the log.
-    pub free: Vec<(u64, Seq)>,
+    pub release: Vec<(u64, Seq)>,
     /// Ends the session.
-    pub ends: bool,
+    pub ends_session: bool,
 }
 
 /// A lease of another node that was taken or released.
@@ -57,16 +57,16 @@ pub struct LeaseEvent {
     /// The object it covers.
     pub object: ObjectId,
     /// The session that holds it.
-    pub who: u64,
+    pub session: u64,
     /// Set once it is released: the changes are in the log up to this commit.
-    pub freed: Option<Seq>,
+    pub released_at: Option<Seq>,
 }
 
 /// The response to a [`LeaseRequest`].
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeaseResponse {
     /// The session is new: earlier leases of the node are lost.
-    pub began: bool,
+    pub is_new_session: bool,
     /// The response covers all events up to this position, which is also that of the leases taken by this request.
     pub at: u64,
     /// Incremented whenever a session acknowledges events.
@@ -74,7 +74,7 @@ pub struct LeaseResponse {
     /// All other nodes have acknowledged the events up to this position.
     pub all_seen: u64,
     /// Number of other sessions.
-    pub company: u32,
+    pub peers: u32,
     /// Number of the newest other session; increases when one begins.
     pub newest: u64,
     /// The last commit.
@@ -86,7 +86,7 @@ pub struct LeaseResponse {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Session {
     id: u128,
-    who: u64,
+    number: u64,
     node: NodeName,
     seen: u64,
     ends: Time,
@@ -100,18 +100,18 @@ struct Lease {
 
 /// A session with outstanding acknowledgements: how far it has acknowledged, and since when it stays there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-struct Behind {
-    who: u64,
+struct LaggingSession {
+    session: u64,
     seen: u64,
     since: Time,
 }
 
-impl Behind {
+impl LaggingSession {
     fn is_long(&self, now: Time) -> bool {
-        self.lasts(now) > MAX_ACK_DELAY_TIMEOUT
+        self.age(now) > MAX_ACK_DELAY_TIMEOUT
     }
 
-    fn lasts(&self, now: Time) -> Duration {
+    fn age(&self, now: Time) -> Duration {
         Duration::from_nanos(now.0.saturating_sub(self.since.0).max(0).cast_unsigned())
     }
 }
@@ -127,10 +127,10 @@ pub struct LeaseTable {
     leases: Vec<Lease>,
     /// Encoded after the fields above, where older versions ignore it.
     #[serde(skip)]
-    behind: Vec<Behind>,
+    lagging: Vec<LaggingSession>,
     /// Encoded after `behind`.
     #[serde(skip)]
-    late: Penalties,
+    penalties: Penalties,
 }
 
 impl LeaseTable {
@@ -138,21 +138,21 @@ impl LeaseTable {
     pub(crate) fn decode(bytes: &[u8]) -> Self {
         let Ok((mut board, rest)) = postcard::take_from_bytes::<Self>(bytes) else { return Self::default() };
         if let Ok((behind, rest)) = postcard::take_from_bytes(rest) {
-            board.behind = behind;
-            board.late = postcard::from_bytes(rest).unwrap_or_default();
+            board.lagging = behind;
+            board.penalties = postcard::from_bytes(rest).unwrap_or_default();
         }
         board
     }
 
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut bytes = super::codec::encode(self);
-        bytes.extend(super::codec::encode(&self.behind));
-        bytes.extend(super::codec::encode(&self.late));
+        bytes.extend(super::codec::encode(&self.lagging));
+        bytes.extend(super::codec::encode(&self.penalties));
         bytes
     }
 
     /// Returns the positions that waiters watch: of events, and of acknowledgements.
-    pub(crate) fn places(&self) -> (u64, u64) {
+    pub(crate) fn positions(&self) -> (u64, u64) {
         (self.at, self.acks)
     }
 
@@ -170,59 +170,60 @@ impl LeaseTable {
         now: Time,
         head: Seq,
     ) -> Option<LeaseResponse> {
-        if ask.take.len().max(ask.free.len()) > MAX_LEASES {
+        if ask.acquire.len().max(ask.release.len()) > MAX_LEASES {
             return None;
         }
         let next = self.at + 1;
         let before = self.at;
-        let stays: Vec<u64> = self.behind.iter().filter(|one| one.is_long(now)).map(|one| one.who).collect();
+        let stays: Vec<u64> =
+            self.lagging.iter().filter(|one| one.is_long(now)).map(|one| one.session).collect();
         let late = |session: &Session| {
             // This request may contain the missing acknowledgement.
             let stays =
-                stays.contains(&session.who) && (session.id != ask.session || ask.seen <= session.seen);
-            session.ends <= now || stays || (ask.ends && session.id == ask.session)
+                stays.contains(&session.number) && (session.id != ask.session || ask.acked <= session.seen);
+            session.ends <= now || stays || (ask.ends_session && session.id == ask.session)
         };
         let gone: Vec<u64> =
-            self.sessions.iter().filter(|session| late(session)).map(|session| session.who).collect();
+            self.sessions.iter().filter(|session| late(session)).map(|session| session.number).collect();
         let slow: Vec<(u64, Duration)> = self
-            .behind
+            .lagging
             .iter()
-            .map(|one| (one.who, one.lasts(now)))
-            .filter(|(_, lasts)| *lasts > SLOW)
+            .map(|one| (one.session, one.age(now)))
+            .filter(|(_, lasts)| *lasts > SLOW_ACK_DELAY)
             .collect();
         // A node that finally ends its session owes nothing from then on, but others have waited for it too. Several sessions
         // of a node that end together count as one failure.
         let failed = |session: &&Session| {
-            gone.contains(&session.who) && slow.iter().any(|(who, _)| *who == session.who)
+            gone.contains(&session.number) && slow.iter().any(|(who, _)| *who == session.number)
         };
         let mut failed: Vec<&NodeName> =
             self.sessions.iter().filter(failed).map(|session| &session.node).collect();
         failed.sort_unstable();
         failed.dedup();
-        failed.into_iter().for_each(|node| self.late.ended(node, now));
+        failed.into_iter().for_each(|node| self.penalties.ended(node, now));
         if !gone.is_empty() {
             self.sessions.retain(|session| !late(session));
             for lease in &mut self.leases {
-                if gone.contains(&lease.event.who) && lease.event.freed.is_none() {
-                    lease.event.freed = Some(head);
+                if gone.contains(&lease.event.session) && lease.event.released_at.is_none() {
+                    lease.event.released_at = Some(head);
                     lease.at = next;
                 }
             }
             self.at = next;
         }
-        if ask.ends {
+        if ask.ends_session {
             self.forget();
-            self.note_behind(now);
+            self.record_lagging(now);
             return Some(LeaseResponse { at: self.at, acks: self.acks, head, ..LeaseResponse::default() });
         }
 
-        let life = Duration::from_millis(ask.life.into()).min(MAX_SESSION_TTL);
+        let life = Duration::from_millis(ask.ttl_ms.into()).min(MAX_SESSION_TTL);
         let ends = Time(now.0.saturating_add(life.as_nanos() as i64));
         let known = self.sessions.iter().position(|session| session.id == ask.session);
         let began = known.is_none();
         let mine = match known {
             Some(mine) => mine,
-            None if self.late.is_shut_out(node, now) => return None,
+            None if self.penalties.is_locked_out(node, now) => return None,
             None if self.sessions.len() >= MAX_SESSIONS || self.count(node) >= MAX_SESSIONS_OF_NODE => {
                 return None;
             }
@@ -230,23 +231,23 @@ impl LeaseTable {
                 self.newest += 1;
                 self.at = next;
                 let (id, who) = (ask.session, self.newest);
-                self.sessions.push(Session { id, who, node: node.clone(), seen: next, ends });
+                self.sessions.push(Session { id, number: who, node: node.clone(), seen: next, ends });
                 self.sessions.len() - 1
             }
         };
-        let who = self.sessions[mine].who;
+        let who = self.sessions[mine].number;
         let mut seen = 0;
         if !began {
             let session = &mut self.sessions[mine];
             session.ends = ends;
-            seen = ask.seen.min(before);
+            seen = ask.acked.min(before);
             if seen > session.seen {
                 session.seen = seen;
                 self.acks += 1;
                 let waited = slow.iter().find(|(slow, _)| *slow == who).map(|(_, waited)| *waited);
-                if waited.is_some_and(|waited| self.late.acknowledged(node, waited, now)) {
+                if waited.is_some_and(|waited| self.penalties.acknowledged(node, waited, now)) {
                     // Its next request finds the session ended.
-                    self.late.ended(node, now);
+                    self.penalties.ended(node, now);
                     self.sessions[mine].ends = now;
                 }
             }
@@ -254,37 +255,40 @@ impl LeaseTable {
         let latest = Time(now.0.saturating_add(MAX_SESSION_TTL.as_nanos() as i64));
         self.sessions.iter_mut().for_each(|session| session.ends = session.ends.min(latest));
 
-        let mut held = self.leases.iter().filter(|lease| lease.event.who == who).count();
-        for &(lease, object) in &ask.take {
+        let mut held = self.leases.iter().filter(|lease| lease.event.session == who).count();
+        for &(lease, object) in &ask.acquire {
             let is_there = self.leases.iter().any(|known| known.event.lease == lease);
             if !is_there && held < MAX_LEASES {
                 held += 1;
                 self.at = next;
-                self.leases.push(Lease { at: next, event: LeaseEvent { lease, object, who, freed: None } });
+                self.leases.push(Lease {
+                    at: next,
+                    event: LeaseEvent { lease, object, session: who, released_at: None },
+                });
             }
         }
-        for lease in self.leases.iter_mut().filter(|lease| lease.event.who == who) {
-            let freed = ask.free.iter().find(|(freed, _)| *freed == lease.event.lease);
+        for lease in self.leases.iter_mut().filter(|lease| lease.event.session == who) {
+            let freed = ask.release.iter().find(|(freed, _)| *freed == lease.event.lease);
             if let Some((_, seq)) = freed
-                && lease.event.freed.is_none()
+                && lease.event.released_at.is_none()
             {
-                lease.event.freed = Some(*seq);
+                lease.event.released_at = Some(*seq);
                 lease.at = next;
                 self.at = next;
             }
         }
         self.forget();
-        self.note_behind(now);
+        self.record_lagging(now);
 
-        let others = || self.sessions.iter().filter(|session| session.who != who);
-        let news = self.leases.iter().filter(|lease| lease.event.who != who && lease.at > seen);
+        let others = || self.sessions.iter().filter(|session| session.number != who);
+        let news = self.leases.iter().filter(|lease| lease.event.session != who && lease.at > seen);
         Some(LeaseResponse {
-            began,
+            is_new_session: began,
             at: self.at,
             acks: self.acks,
             all_seen: others().map(|session| session.seen).min().unwrap_or(u64::MAX),
-            company: others().count() as u32,
-            newest: others().map(|session| session.who).max().unwrap_or_default(),
+            peers: others().count() as u32,
+            newest: others().map(|session| session.number).max().unwrap_or_default(),
             head,
             events: news.map(|lease| lease.event).collect(),
         })
@@ -295,20 +299,20 @@ impl LeaseTable {
     }
 
     /// Records the sessions with outstanding acknowledgements, and since when they acknowledged nothing new.
-    fn note_behind(&mut self, now: Time) {
-        let before = std::mem::take(&mut self.behind);
+    fn record_lagging(&mut self, now: Time) {
+        let before = std::mem::take(&mut self.lagging);
         for session in self.sessions.iter().filter(|session| session.seen < self.at) {
-            let (who, seen) = (session.who, session.seen);
-            let same = before.iter().find(|one| (one.who, one.seen) == (who, seen));
+            let (who, seen) = (session.number, session.seen);
+            let same = before.iter().find(|one| (one.session, one.seen) == (who, seen));
             // If the clock was set back, a session does not gain time by it.
             let since = same.map_or(now, |one| one.since.min(now));
-            self.behind.push(Behind { who, seen, since });
+            self.lagging.push(LaggingSession { session: who, seen, since });
         }
     }
 
     /// Drops released leases whose release all sessions have acknowledged.
     fn forget(&mut self) {
         let seen = self.sessions.iter().map(|session| session.seen).min().unwrap_or(u64::MAX);
-        self.leases.retain(|lease| lease.event.freed.is_none() || lease.at > seen);
+        self.leases.retain(|lease| lease.event.released_at.is_none() || lease.at > seen);
     }
 }

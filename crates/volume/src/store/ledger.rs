@@ -10,7 +10,7 @@ use crate::id::Seq;
 
 /// Number of recent chain values kept for comparison with what seals attest. Older ones are not compared: the next seal of the
 /// same writer attests that part of the log too.
-const RECENT: usize = 1 << 16;
+const MAX_RECENT_CHAIN_VALUES: usize = 1 << 16;
 
 /// The verified prefix of a sealed log.
 #[derive(Debug, Clone)]
@@ -31,7 +31,7 @@ pub type Writer = [u8; 16];
 
 /// The persistent part of a [`Ledger`], stored by a replica.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Kept {
+pub struct LedgerState {
     /// The last verified entry.
     pub at: Seq,
     /// The chain value at `from`.
@@ -42,8 +42,8 @@ pub struct Kept {
     pub is_anew: bool,
 }
 
-impl From<Kept> for Ledger {
-    fn from(Kept { at, chain, writers, is_anew }: Kept) -> Self {
+impl From<LedgerState> for Ledger {
+    fn from(LedgerState { at, chain, writers, is_anew }: LedgerState) -> Self {
         let writers = writers.into_iter().collect();
         Self { at, recent: VecDeque::from([chain]), writers, changed: HashMap::new(), is_anew }
     }
@@ -52,13 +52,13 @@ impl From<Kept> for Ledger {
 impl Ledger {
     /// Starts before the first entry.
     pub fn new(sealer: &Sealer) -> Self {
-        Self::from(Kept { chain: sealer.first(), is_anew: true, ..Kept::default() })
+        Self::from(LedgerState { chain: sealer.first(), is_anew: true, ..LedgerState::default() })
     }
 
     /// Returns what changed since the last call, to be stored.
-    pub fn to_keep(&mut self) -> Kept {
+    pub fn to_keep(&mut self) -> LedgerState {
         let writers = std::mem::take(&mut self.changed).into_iter().collect();
-        Kept { at: self.at, chain: self.chain(), writers, is_anew: std::mem::take(&mut self.is_anew) }
+        LedgerState { at: self.at, chain: self.chain(), writers, is_anew: std::mem::take(&mut self.is_anew) }
     }
 
     /// Returns the last verified entry.
@@ -80,7 +80,9 @@ impl Ledger {
 
     /// Drops chain values that only readers before an entry need.
     pub fn forget_before(&mut self, seq: Seq) {
-        while self.recent.len() > RECENT && self.at.0 - (self.recent.len() as u64 - 1) < seq.0 {
+        while self.recent.len() > MAX_RECENT_CHAIN_VALUES
+            && self.at.0 - (self.recent.len() as u64 - 1) < seq.0
+        {
             self.recent.pop_front();
         }
     }

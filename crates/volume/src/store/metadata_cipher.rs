@@ -18,27 +18,27 @@ use chacha20poly1305::aead::{Aead, KeyInit, Payload};
 use chacha20poly1305::{Key, XChaCha20Poly1305, XNonce};
 use parking_lot::Mutex;
 
-use super::validate::{NAME_MAX, wrong};
+use super::validate::{MAX_NAME_BYTES, wrong};
 use super::{LogEntry, Mutation, Page, Precondition, Transaction};
 use crate::crypto::VolumeKey;
 use crate::id::ObjectId;
 use crate::object::{Field, LinkName, Object, StoredLink, VersionedObject};
 
-const NONCE: usize = 24;
+const NONCE_BYTES: usize = 24;
 
 /// Attributes of this prefix are settings of the volume, which are set without its key.
 const SETTINGS: &[u8] = b"system.shunt.";
 
 /// Prefix under which an undecryptable name is shown, followed by its stored form in base 64,
-const UNREADABLE: &[u8] = b"unreadable-";
+const UNREADABLE_PREFIX: &[u8] = b"unreadable-";
 /// or by this and its hash, if that is too long for a name.
-const LONG: u8 = b'~';
+const LONG_NAME_PREFIX: u8 = b'~';
 /// Maximum number of remembered names of the second kind; further ones cannot be removed.
 const MAX_LONG_NAMES: usize = 1 << 16;
 
 /// The kind of an encrypted value: one kind never decrypts as another.
 #[derive(Clone, Copy)]
-enum What {
+enum ValueKind {
     Name = 1,
     Target,
     XattrName,
@@ -50,15 +50,15 @@ enum What {
 pub struct MetadataCipher {
     nonces: [u8; 32],
     cipher: XChaCha20Poly1305,
-    met: Arc<Met>,
+    undecryptable: Arc<UndecryptableValues>,
 }
 
 /// Undecryptable values that were met.
 #[derive(Default)]
-struct Met {
+struct UndecryptableValues {
     /// Stored names, by the hashed form under which they are shown.
     long: Mutex<HashMap<LinkName, Vec<u8>>>,
-    is_told: AtomicBool,
+    is_reported: AtomicBool,
 }
 
 impl std::fmt::Debug for MetadataCipher {
@@ -70,9 +70,9 @@ impl std::fmt::Debug for MetadataCipher {
 /// Returns the placeholder for an undecryptable name.
 fn unreadable(stored: &[u8]) -> Vec<u8> {
     let whole = URL_SAFE_NO_PAD.encode(stored);
-    match UNREADABLE.len() + whole.len() <= NAME_MAX {
-        true => [UNREADABLE, whole.as_bytes()].concat(),
-        false => [UNREADABLE, &[LONG], blake3::hash(stored).to_hex().as_bytes()].concat(),
+    match UNREADABLE_PREFIX.len() + whole.len() <= MAX_NAME_BYTES {
+        true => [UNREADABLE_PREFIX, whole.as_bytes()].concat(),
+        false => [UNREADABLE_PREFIX, &[LONG_NAME_PREFIX], blake3::hash(stored).to_hex().as_bytes()].concat(),
     }
 }
 
@@ -83,20 +83,20 @@ impl MetadataCipher {
         Self {
             nonces: secret.derive("shunt volume 2: nonces of names"),
             cipher: XChaCha20Poly1305::new(Key::from_slice(&cipher)),
-            met: Arc::default(),
+            undecryptable: Arc::default(),
         }
     }
 
     /// Logs, once, that a value was not encrypted with the key.
-    fn tell(&self, what: &str, of: ObjectId) {
-        if !self.met.is_told.swap(true, Ordering::Relaxed) {
+    fn report_once(&self, what: &str, of: ObjectId) {
+        if !self.undecryptable.is_reported.swap(true, Ordering::Relaxed) {
             tracing::warn!(
                 "{what} of {of:?} was not hidden by the key of this volume; no more of these are told"
             );
         }
     }
 
-    fn context(what: What, of: ObjectId, more: &[u8]) -> Vec<u8> {
+    fn context(what: ValueKind, of: ObjectId, more: &[u8]) -> Vec<u8> {
         [&[what as u8], &of.to_bytes()[..], more].concat()
     }
 
@@ -105,7 +105,7 @@ impl MetadataCipher {
         // The length separates context and plain text.
         hasher.update(&(context.len() as u64).to_le_bytes()).update(context).update(plain);
         let nonce = hasher.finalize();
-        let nonce = &nonce.as_bytes()[..NONCE];
+        let nonce = &nonce.as_bytes()[..NONCE_BYTES];
         let payload = Payload { msg: plain, aad: context };
         // Fails only for more bytes than memory holds.
         let sealed = self.cipher.encrypt(XNonce::from_slice(nonce), payload).unwrap_or_default();
@@ -114,7 +114,7 @@ impl MetadataCipher {
 
     /// Returns `None` for a value that was not encrypted by this key for this context.
     fn unseal(&self, context: &[u8], hidden: &[u8]) -> Option<Vec<u8>> {
-        let (nonce, sealed) = hidden.split_at_checked(NONCE)?;
+        let (nonce, sealed) = hidden.split_at_checked(NONCE_BYTES)?;
         let payload = Payload { msg: sealed, aad: context };
         self.cipher.decrypt(XNonce::from_slice(nonce), payload).ok()
     }
@@ -128,21 +128,21 @@ impl MetadataCipher {
         self.unseal(context, &URL_SAFE_NO_PAD.decode(hidden).ok()?)
     }
 
-    pub(super) fn hide_name(&self, at: &LinkName) -> LinkName {
-        self.unread_name(at).unwrap_or_else(|| LinkName {
+    pub(super) fn encrypt_name(&self, at: &LinkName) -> LinkName {
+        self.undecryptable_name(at).unwrap_or_else(|| LinkName {
             parent: at.parent,
-            name: self.seal_text(&Self::context(What::Name, at.parent, b""), &at.name),
+            name: self.seal_text(&Self::context(ValueKind::Name, at.parent, b""), &at.name),
         })
     }
 
-    pub(super) fn show_name(&self, at: LinkName) -> LinkName {
-        let name = self.read_name(&at).unwrap_or_else(|| {
-            self.tell("a name", at.parent);
+    pub(super) fn decrypt_name(&self, at: LinkName) -> LinkName {
+        let name = self.try_decrypt_name(&at).unwrap_or_else(|| {
+            self.report_once("a name", at.parent);
             unreadable(&at.name)
         });
         let shown = LinkName { parent: at.parent, name };
         if is_long(&shown.name) {
-            let mut long = self.met.long.lock();
+            let mut long = self.undecryptable.long.lock();
             if long.len() < MAX_LONG_NAMES {
                 long.insert(shown.clone(), at.name);
             }
@@ -151,178 +151,182 @@ impl MetadataCipher {
     }
 
     /// Decrypts a stored name; `None` if it does not decrypt, or not to a valid name.
-    fn read_name(&self, at: &LinkName) -> Option<Vec<u8>> {
-        let name = self.unseal_text(&Self::context(What::Name, at.parent, b""), &at.name)?;
+    fn try_decrypt_name(&self, at: &LinkName) -> Option<Vec<u8>> {
+        let name = self.unseal_text(&Self::context(ValueKind::Name, at.parent, b""), &at.name)?;
         // Written by another node, which may be malicious: validate it.
         let is_dot = name == b"." || name == b"..";
         let is_name = !is_dot
             && !name.is_empty()
-            && name.len() <= NAME_MAX
+            && name.len() <= MAX_NAME_BYTES
             && !name.contains(&0)
             && !name.contains(&b'/');
         is_name.then_some(name)
     }
 
     /// Returns the stored name behind a placeholder.
-    fn unread_name(&self, at: &LinkName) -> Option<LinkName> {
-        let name = match at.name.strip_prefix(UNREADABLE)? {
-            [LONG, ..] => self.met.long.lock().get(at).cloned()?,
+    fn undecryptable_name(&self, at: &LinkName) -> Option<LinkName> {
+        let name = match at.name.strip_prefix(UNREADABLE_PREFIX)? {
+            [LONG_NAME_PREFIX, ..] => self.undecryptable.long.lock().get(at).cloned()?,
             whole => URL_SAFE_NO_PAD.decode(whole).ok()?,
         };
         let stored = LinkName { parent: at.parent, name };
         // A user may have chosen a name of this form: that is an ordinary name.
         let is_it = wrong(&Mutation::Unlink(stored.clone())).is_none()
             && unreadable(&stored.name) == at.name
-            && self.read_name(&stored).is_none();
+            && self.try_decrypt_name(&stored).is_none();
         is_it.then_some(stored)
     }
 
     /// Reports whether a transaction uses a hashed placeholder whose stored name is not known yet.
     pub(super) fn lacks_name(&self, item: &Transaction) -> bool {
-        let lacks = |at: &LinkName| is_long(&at.name) && !self.met.long.lock().contains_key(at);
+        let lacks = |at: &LinkName| is_long(&at.name) && !self.undecryptable.long.lock().contains_key(at);
         item.mutations.iter().any(|change| match change {
             Mutation::Link(at, _) | Mutation::Unlink(at) => lacks(at),
             _ => false,
         })
     }
 
-    fn hide_xattr_name(&self, id: ObjectId, name: &[u8]) -> Vec<u8> {
+    fn encrypt_xattr_name(&self, id: ObjectId, name: &[u8]) -> Vec<u8> {
         match name.starts_with(SETTINGS) {
             true => name.to_vec(),
-            false => self.seal_text(&Self::context(What::XattrName, id, b""), name),
+            false => self.seal_text(&Self::context(ValueKind::XattrName, id, b""), name),
         }
     }
 
-    fn show_xattr_name(&self, id: ObjectId, name: &[u8]) -> Option<Vec<u8>> {
+    fn decrypt_xattr_name(&self, id: ObjectId, name: &[u8]) -> Option<Vec<u8>> {
         let shown = match name.starts_with(SETTINGS) {
             true => Some(name.to_vec()),
-            false => self.unseal_text(&Self::context(What::XattrName, id, b""), name),
+            false => self.unseal_text(&Self::context(ValueKind::XattrName, id, b""), name),
         };
         shown.or_else(|| {
-            self.tell("an extended attribute", id);
+            self.report_once("an extended attribute", id);
             None
         })
     }
 
     /// `name` is the plain one.
-    fn hide_value(&self, id: ObjectId, name: &[u8], value: &[u8]) -> Vec<u8> {
+    fn encrypt_value(&self, id: ObjectId, name: &[u8], value: &[u8]) -> Vec<u8> {
         match name.starts_with(SETTINGS) {
             true => value.to_vec(),
-            false => self.seal(&Self::context(What::XattrValue, id, name), value),
+            false => self.seal(&Self::context(ValueKind::XattrValue, id, name), value),
         }
     }
 
-    fn show_value(&self, id: ObjectId, name: &[u8], value: &[u8]) -> Option<Vec<u8>> {
+    fn decrypt_value(&self, id: ObjectId, name: &[u8], value: &[u8]) -> Option<Vec<u8>> {
         let shown = match name.starts_with(SETTINGS) {
             true => Some(value.to_vec()),
-            false => self.unseal(&Self::context(What::XattrValue, id, name), value),
+            false => self.unseal(&Self::context(ValueKind::XattrValue, id, name), value),
         };
         shown.or_else(|| {
-            self.tell("the value of an extended attribute", id);
+            self.report_once("the value of an extended attribute", id);
             None
         })
     }
 
-    fn hide_field(&self, id: ObjectId, field: &Field) -> Field {
+    fn encrypt_field(&self, id: ObjectId, field: &Field) -> Field {
         match field {
-            Field::Xattr(name) => Field::Xattr(self.hide_xattr_name(id, name)),
+            Field::Xattr(name) => Field::Xattr(self.encrypt_xattr_name(id, name)),
             field => field.clone(),
         }
     }
 
-    fn show_field(&self, id: ObjectId, field: Field) -> Option<Field> {
+    fn decrypt_field(&self, id: ObjectId, field: Field) -> Option<Field> {
         Some(match field {
-            Field::Xattr(name) => Field::Xattr(self.show_xattr_name(id, &name)?),
+            Field::Xattr(name) => Field::Xattr(self.decrypt_xattr_name(id, &name)?),
             field => field,
         })
     }
 
-    fn hide_object(&self, object: &Object) -> Object {
+    fn encrypt_object(&self, object: &Object) -> Object {
         let id = object.id;
         let target = match object.target.is_empty() {
             true => Vec::new(),
-            false => self.seal_text(&Self::context(What::Target, id, b""), &object.target),
+            false => self.seal_text(&Self::context(ValueKind::Target, id, b""), &object.target),
         };
         let hide = |(name, value): (&Vec<u8>, &Vec<u8>)| {
-            (self.hide_xattr_name(id, name), self.hide_value(id, name, value))
+            (self.encrypt_xattr_name(id, name), self.encrypt_value(id, name, value))
         };
         Object { target, xattrs: object.xattrs.iter().map(hide).collect(), ..object.clone() }
     }
 
-    fn show_target(&self, id: ObjectId, target: &[u8]) -> Vec<u8> {
-        self.unseal_text(&Self::context(What::Target, id, b""), target).unwrap_or_else(|| {
-            self.tell("the target", id);
+    fn decrypt_target(&self, id: ObjectId, target: &[u8]) -> Vec<u8> {
+        self.unseal_text(&Self::context(ValueKind::Target, id, b""), target).unwrap_or_else(|| {
+            self.report_once("the target", id);
             unreadable(target)
         })
     }
 
-    fn show_object(&self, mut object: Object) -> Object {
+    fn decrypt_object(&self, mut object: Object) -> Object {
         let id = object.id;
         if !object.target.is_empty() {
-            object.target = self.show_target(id, &object.target);
+            object.target = self.decrypt_target(id, &object.target);
         }
         let show = |(name, value): (&Vec<u8>, &Vec<u8>)| {
-            let name = self.show_xattr_name(id, name)?;
-            let value = self.show_value(id, &name, value)?;
+            let name = self.decrypt_xattr_name(id, name)?;
+            let value = self.decrypt_value(id, &name, value)?;
             Some((name, value))
         };
         let xattrs: BTreeMap<_, _> = object.xattrs.iter().filter_map(show).collect();
         Object { xattrs, ..object }
     }
 
-    pub(super) fn show_stored(&self, stored: VersionedObject) -> VersionedObject {
+    pub(super) fn decrypt_stored(&self, stored: VersionedObject) -> VersionedObject {
         let id = stored.object.id;
         let set = stored
             .field_versions
             .into_iter()
-            .filter_map(|(field, seq)| Some((self.show_field(id, field)?, seq)));
-        VersionedObject { field_versions: set.collect(), object: self.show_object(stored.object), ..stored }
+            .filter_map(|(field, seq)| Some((self.decrypt_field(id, field)?, seq)));
+        VersionedObject {
+            field_versions: set.collect(),
+            object: self.decrypt_object(stored.object),
+            ..stored
+        }
     }
 
-    pub(super) fn show_link(&self, link: StoredLink) -> StoredLink {
-        StoredLink { at: self.show_name(link.at), ..link }
+    pub(super) fn decrypt_link(&self, link: StoredLink) -> StoredLink {
+        StoredLink { at: self.decrypt_name(link.at), ..link }
     }
 
-    pub(super) fn show_page(&self, page: Page) -> Page {
+    pub(super) fn decrypt_page(&self, page: Page) -> Page {
         Page {
-            objects: page.objects.into_iter().map(|stored| self.show_stored(stored)).collect(),
-            links: page.links.into_iter().map(|link| self.show_link(link)).collect(),
+            objects: page.objects.into_iter().map(|stored| self.decrypt_stored(stored)).collect(),
+            links: page.links.into_iter().map(|link| self.decrypt_link(link)).collect(),
             next: page.next,
         }
     }
 
-    pub(super) fn show_entry(&self, entry: LogEntry) -> LogEntry {
-        let change = entry.change.into_iter().filter_map(|change| self.show_change(change)).collect();
+    pub(super) fn decrypt_entry(&self, entry: LogEntry) -> LogEntry {
+        let change = entry.change.into_iter().filter_map(|change| self.decrypt_mutation(change)).collect();
         LogEntry { change, ..entry }
     }
 
-    pub(super) fn hide_item(&self, item: &Transaction) -> Transaction {
+    pub(super) fn encrypt_item(&self, item: &Transaction) -> Transaction {
         Transaction {
-            preconditions: item.preconditions.iter().map(|when| self.hide_condition(when)).collect(),
-            mutations: item.mutations.iter().map(|change| self.hide_change(change)).collect(),
+            preconditions: item.preconditions.iter().map(|when| self.encrypt_precondition(when)).collect(),
+            mutations: item.mutations.iter().map(|change| self.encrypt_mutation(change)).collect(),
             chunks: item.chunks.clone(),
         }
     }
 
-    fn hide_condition(&self, when: &Precondition) -> Precondition {
+    fn encrypt_precondition(&self, when: &Precondition) -> Precondition {
         match when {
             Precondition::Field(id, field, seq) => {
-                Precondition::Field(*id, self.hide_field(*id, field), *seq)
+                Precondition::Field(*id, self.encrypt_field(*id, field), *seq)
             }
-            Precondition::Link(at, leads) => Precondition::Link(self.hide_name(at), *leads),
+            Precondition::Link(at, leads) => Precondition::Link(self.encrypt_name(at), *leads),
             Precondition::Exists(_) | Precondition::Empty(_) => when.clone(),
         }
     }
 
-    fn hide_change(&self, change: &Mutation) -> Mutation {
+    fn encrypt_mutation(&self, change: &Mutation) -> Mutation {
         match change {
-            Mutation::Make(object) => Mutation::Make(self.hide_object(object)),
+            Mutation::Make(object) => Mutation::Make(self.encrypt_object(object)),
             Mutation::SetXattr(id, name, value) => {
-                let value = value.as_ref().map(|value| self.hide_value(*id, name, value));
-                Mutation::SetXattr(*id, self.hide_xattr_name(*id, name), value)
+                let value = value.as_ref().map(|value| self.encrypt_value(*id, name, value));
+                Mutation::SetXattr(*id, self.encrypt_xattr_name(*id, name), value)
             }
-            Mutation::Link(at, child) => Mutation::Link(self.hide_name(at), *child),
-            Mutation::Unlink(at) => Mutation::Unlink(self.hide_name(at)),
+            Mutation::Link(at, child) => Mutation::Link(self.encrypt_name(at), *child),
+            Mutation::Unlink(at) => Mutation::Unlink(self.encrypt_name(at)),
             Mutation::SetContent(..)
             | Mutation::SetMode(..)
             | Mutation::SetOwner(..)
@@ -333,17 +337,17 @@ impl MetadataCipher {
     }
 
     /// Returns `None` for a change of an undecryptable attribute, and for a seal.
-    fn show_change(&self, change: Mutation) -> Option<Mutation> {
+    fn decrypt_mutation(&self, change: Mutation) -> Option<Mutation> {
         Some(match change {
-            Mutation::Make(object) => Mutation::Make(self.show_object(object)),
+            Mutation::Make(object) => Mutation::Make(self.decrypt_object(object)),
             Mutation::SetXattr(id, name, value) => {
-                let name = self.show_xattr_name(id, &name)?;
+                let name = self.decrypt_xattr_name(id, &name)?;
                 // The attribute replaces an earlier value even if the new one does not decrypt.
-                let value = value.and_then(|value| self.show_value(id, &name, &value));
+                let value = value.and_then(|value| self.decrypt_value(id, &name, &value));
                 Mutation::SetXattr(id, name, value)
             }
-            Mutation::Link(at, child) => Mutation::Link(self.show_name(at), child),
-            Mutation::Unlink(at) => Mutation::Unlink(self.show_name(at)),
+            Mutation::Link(at, child) => Mutation::Link(self.decrypt_name(at), child),
+            Mutation::Unlink(at) => Mutation::Unlink(self.decrypt_name(at)),
             // Covers the stored form.
             Mutation::Seal(_) => return None,
             change => change,
@@ -353,13 +357,13 @@ impl MetadataCipher {
 
 /// Reports whether a name may be a hashed placeholder.
 fn is_long(name: &[u8]) -> bool {
-    name.strip_prefix(UNREADABLE).is_some_and(|rest| rest.first() == Some(&LONG))
+    name.strip_prefix(UNREADABLE_PREFIX).is_some_and(|rest| rest.first() == Some(&LONG_NAME_PREFIX))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::validate::{STORED_NAME_MAX, STORED_TARGET_MAX, STORED_XATTR_MAX};
+    use crate::store::validate::{MAX_STORED_NAME_BYTES, MAX_STORED_TARGET_BYTES, MAX_STORED_XATTR_BYTES};
 
     #[test]
     fn what_is_hidden_is_shown_where_it_was_and_by_its_key_only() {
@@ -367,21 +371,21 @@ mod tests {
             (MetadataCipher::new(&VolumeKey::random()), MetadataCipher::new(&VolumeKey::random()));
         let at = |parent: u128, name: &[u8]| LinkName { parent: ObjectId(parent), name: name.to_vec() };
         let plain = at(7, b"secret plan");
-        let hidden = veil.hide_name(&plain);
-        assert_eq!(veil.hide_name(&plain), hidden, "a store finds it again");
+        let hidden = veil.encrypt_name(&plain);
+        assert_eq!(veil.encrypt_name(&plain), hidden, "a store finds it again");
         assert!(!hidden.name.windows(6).any(|window| window == b"secret"));
-        let read = |at: LinkName| veil.read_name(&at);
-        assert_eq!(veil.show_name(hidden.clone()), plain);
-        assert_eq!(other.read_name(&hidden), None);
+        let read = |at: LinkName| veil.try_decrypt_name(&at);
+        assert_eq!(veil.decrypt_name(hidden.clone()), plain);
+        assert_eq!(other.try_decrypt_name(&hidden), None);
         assert_eq!(read(at(8, &hidden.name)), None, "it was moved to another directory");
-        assert_ne!(veil.hide_name(&at(8, b"secret plan")).name, hidden.name);
+        assert_ne!(veil.encrypt_name(&at(8, b"secret plan")).name, hidden.name);
         assert_eq!(read(at(7, b"plain")), None);
         for n in 0..hidden.name.len() {
             assert_eq!(read(at(7, &hidden.name[..n])), None);
         }
-        assert_eq!(read(veil.hide_name(&at(7, b"a/b"))), None);
+        assert_eq!(read(veil.encrypt_name(&at(7, b"a/b"))), None);
         let id = ObjectId(7);
-        assert_eq!(veil.show_xattr_name(id, &hidden.name), None, "a name is no attribute");
+        assert_eq!(veil.decrypt_xattr_name(id, &hidden.name), None, "a name is no attribute");
     }
 
     #[test]
@@ -390,15 +394,18 @@ mod tests {
         let at = |name: &[u8]| LinkName { parent: ObjectId(7), name: name.to_vec() };
         let elsewhere = LinkName { parent: ObjectId(8), name: b"elsewhere".to_vec() };
         for stored in
-            [&b"plain"[..], &[b'x'; 183], &[200; 394], &veil.hide_name(&elsewhere).name, &[b'_'; 54]]
+            [&b"plain"[..], &[b'x'; 183], &[200; 394], &veil.encrypt_name(&elsewhere).name, &[b'_'; 54]]
         {
-            let shown = veil.show_name(at(stored));
-            assert!(shown.name.starts_with(UNREADABLE) && shown.name.len() <= NAME_MAX, "{shown:?}");
-            assert_eq!(veil.hide_name(&shown), at(stored));
-            assert_eq!(veil.show_name(veil.hide_name(&shown)), shown);
+            let shown = veil.decrypt_name(at(stored));
+            assert!(
+                shown.name.starts_with(UNREADABLE_PREFIX) && shown.name.len() <= MAX_NAME_BYTES,
+                "{shown:?}"
+            );
+            assert_eq!(veil.encrypt_name(&shown), at(stored));
+            assert_eq!(veil.decrypt_name(veil.encrypt_name(&shown)), shown);
         }
         // Names of this form chosen by users are encrypted and decrypted like others.
-        let hidden = URL_SAFE_NO_PAD.encode(veil.hide_name(&at(b"text")).name);
+        let hidden = URL_SAFE_NO_PAD.encode(veil.encrypt_name(&at(b"text")).name);
         let names = [
             "unreadable-",
             "unreadable-text?",
@@ -407,8 +414,8 @@ mod tests {
             &format!("unreadable-{hidden}"),
         ];
         for name in names {
-            let stored = veil.hide_name(&at(name.as_bytes()));
-            assert_eq!(veil.read_name(&stored).as_deref(), Some(name.as_bytes()), "{name}");
+            let stored = veil.encrypt_name(&at(name.as_bytes()));
+            assert_eq!(veil.try_decrypt_name(&stored).as_deref(), Some(name.as_bytes()), "{name}");
         }
     }
 
@@ -416,10 +423,10 @@ mod tests {
     fn what_is_longest_fits_into_stores() {
         let veil = MetadataCipher::new(&VolumeKey::random());
         let at = LinkName { parent: ObjectId(1), name: vec![b'x'; 255] };
-        assert_eq!(veil.hide_name(&at).name.len(), STORED_NAME_MAX);
-        let value = veil.hide_value(ObjectId(1), b"user.a", &[0; 65_536]);
-        assert_eq!(value.len(), STORED_XATTR_MAX);
-        assert_eq!(veil.seal_text(b"", &[b'x'; 4095]).len(), STORED_TARGET_MAX);
-        assert_eq!(veil.hide_value(ObjectId(1), b"system.shunt.quota", b"x"), b"x");
+        assert_eq!(veil.encrypt_name(&at).name.len(), MAX_STORED_NAME_BYTES);
+        let value = veil.encrypt_value(ObjectId(1), b"user.a", &[0; 65_536]);
+        assert_eq!(value.len(), MAX_STORED_XATTR_BYTES);
+        assert_eq!(veil.seal_text(b"", &[b'x'; 4095]).len(), MAX_STORED_TARGET_BYTES);
+        assert_eq!(veil.encrypt_value(ObjectId(1), b"system.shunt.quota", b"x"), b"x");
     }
 }

@@ -201,7 +201,7 @@ pub fn system_clock() -> Clock {
 }
 
 /// Number of batches whose answers a store keeps, so that [`MetaStore::commit`] is idempotent for their tokens.
-pub const ANSWERS_KEPT: usize = 4096;
+pub const MAX_KEPT_RESULTS: usize = 4096;
 
 /// Identifies a gateway. Gateways that share a registry count as one.
 pub type GatewayId = [u8; 16];
@@ -218,7 +218,7 @@ pub trait MetaStore: Send + Sync {
 
     /// Commits transactions one after the other, each by itself, in one database transaction: all accepted ones are durable
     /// when this returns, and no commit of another node is between them. After [`StoreError::Unreachable`] the outcome is
-    /// unknown; a retry with the same `token` returns the first answer and changes nothing, within the last [`ANSWERS_KEPT`]
+    /// unknown; a retry with the same `token` returns the first answer and changes nothing, within the last [`MAX_KEPT_RESULTS`]
     /// batches.
     ///
     /// # Errors
@@ -234,7 +234,7 @@ pub trait MetaStore: Send + Sync {
     ///
     /// # Errors
     /// [`StoreError::Denied`] if the caller is not a gateway; any other [`StoreError`] of the engine.
-    fn way(&self) -> Result<Option<Vec<GatewayId>>, StoreError> {
+    fn gateway_path(&self) -> Result<Option<Vec<GatewayId>>, StoreError> {
         Ok(Some(Vec::new()))
     }
 
@@ -276,15 +276,15 @@ pub trait MetaStore: Send + Sync {
     ///
     /// # Errors
     /// Any other [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
-    fn places(&self, chunks: &[ChunkId]) -> Result<Vec<Option<ChunkLocation>>, StoreError>;
+    fn locate_chunks(&self, chunks: &[ChunkId]) -> Result<Vec<Option<ChunkLocation>>, StoreError>;
 
     /// Reports for each chunk whether it may be referenced without an upload, in the order of `chunks`. A chunk that is marked
-    /// for deletion may still have a [location](Self::places) and soon lose it.
+    /// for deletion may still have a [location](Self::locate_chunks) and soon lose it.
     ///
     /// # Errors
     /// Any other [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
-    fn known(&self, chunks: &[ChunkId]) -> Result<Vec<bool>, StoreError> {
-        Ok(self.places(chunks)?.iter().map(Option::is_some).collect())
+    fn has_chunks(&self, chunks: &[ChunkId]) -> Result<Vec<bool>, StoreError> {
+        Ok(self.locate_chunks(chunks)?.iter().map(Option::is_some).collect())
     }
 
     /// Returns the log as it is stored, if it is [sealed](seal) and this node has the key; otherwise `None`.
@@ -341,5 +341,5 @@ pub trait SealedLog {
     fn stored_since(&self, after: Seq, most: usize) -> Result<Vec<LogEntry>, StoreError>;
 
     /// Decrypts an entry.
-    fn shown(&self, entry: LogEntry) -> LogEntry;
+    fn decrypt_entry(&self, entry: LogEntry) -> LogEntry;
 }

@@ -14,23 +14,23 @@ use crate::id::NodeName;
 use crate::object::Time;
 
 /// An acknowledgement, or the end of a session, counts as slow if it comes later than this.
-pub(super) const SLOW: Duration = Duration::from_secs(1);
+pub(super) const SLOW_ACK_DELAY: Duration = Duration::from_secs(1);
 
-/// Limit on the total time that others wait for slow acknowledgements of a node within [`GOOD`]: a tenth of it.
+/// Limit on the total time that others wait for slow acknowledgements of a node within [`PENALTY_TTL`]: a tenth of it.
 const MAX_ACK_WAIT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The second penalty, and the longest. The first is zero: a node may have crashed and restarted.
-const SECOND: Duration = Duration::from_secs(30);
-const LONGEST: Duration = Duration::from_secs(3600);
+const SECOND_PENALTY: Duration = Duration::from_secs(30);
+const MAX_PENALTY: Duration = Duration::from_secs(3600);
 
 /// Time after the last penalty or slow acknowledgement until all are forgotten.
-const GOOD: Duration = Duration::from_secs(600);
+const PENALTY_TTL: Duration = Duration::from_secs(600);
 
 /// Maximum number of nodes on record.
 const MAX_REMEMBERED_NODES: usize = 256;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Late {
+struct PenaltyRecord {
     node: NodeName,
     penalties: u32,
     /// Total time that others waited, in milliseconds.
@@ -41,7 +41,7 @@ struct Late {
 
 /// The nodes with slow acknowledgements or penalties.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Penalties(Vec<Late>);
+pub(super) struct Penalties(Vec<PenaltyRecord>);
 
 fn after(time: Time, span: Duration) -> Time {
     Time(time.0.saturating_add(span.as_nanos() as i64))
@@ -49,7 +49,7 @@ fn after(time: Time, span: Duration) -> Time {
 
 impl Penalties {
     /// Reports whether a node is refused a session now.
-    pub(super) fn is_shut_out(&self, node: &NodeName, now: Time) -> bool {
+    pub(super) fn is_locked_out(&self, node: &NodeName, now: Time) -> bool {
         self.0.iter().any(|late| late.node == *node && late.penalties > 0 && now < late.until)
     }
 
@@ -58,7 +58,7 @@ impl Penalties {
         let late = self.of(node, now);
         let penalty = match late.penalties.checked_sub(1) {
             None => Duration::ZERO,
-            Some(before) => SECOND.saturating_mul(1 << before.min(16)).min(LONGEST),
+            Some(before) => SECOND_PENALTY.saturating_mul(1 << before.min(16)).min(MAX_PENALTY),
         };
         late.penalties = late.penalties.saturating_add(1);
         late.waited = 0;
@@ -73,16 +73,16 @@ impl Penalties {
         Duration::from_millis(late.waited) > MAX_ACK_WAIT_TIMEOUT
     }
 
-    fn of(&mut self, node: &NodeName, now: Time) -> &mut Late {
+    fn of(&mut self, node: &NodeName, now: Time) -> &mut PenaltyRecord {
         // If the clock was set back, no record may last for ever.
-        let latest = after(now, LONGEST);
+        let latest = after(now, MAX_PENALTY);
         self.0.iter_mut().for_each(|late| late.until = late.until.min(latest));
-        self.0.retain(|late| now < after(late.until, GOOD));
+        self.0.retain(|late| now < after(late.until, PENALTY_TTL));
         let at = self.0.iter().position(|late| late.node == *node).unwrap_or_else(|| {
             if self.0.len() >= MAX_REMEMBERED_NODES {
                 self.0.remove(0);
             }
-            self.0.push(Late { node: node.clone(), penalties: 0, waited: 0, until: now });
+            self.0.push(PenaltyRecord { node: node.clone(), penalties: 0, waited: 0, until: now });
             self.0.len() - 1
         });
         &mut self.0[at]
@@ -108,18 +108,18 @@ mod tests {
         let mut now = 0;
         for penalty in [0, 30, 60, 120, 240] {
             late.ended(&node, at(now));
-            assert_eq!(late.is_shut_out(&node, at(now + (penalty - 1).max(0))), penalty > 0, "{penalty}");
-            assert!(!late.is_shut_out(&node, at(now + penalty)), "{penalty}");
-            assert!(!late.is_shut_out(&name("other"), at(now)));
+            assert_eq!(late.is_locked_out(&node, at(now + (penalty - 1).max(0))), penalty > 0, "{penalty}");
+            assert!(!late.is_locked_out(&node, at(now + penalty)), "{penalty}");
+            assert!(!late.is_locked_out(&name("other"), at(now)));
             now += penalty;
         }
         for _ in 0..40 {
             late.ended(&node, at(now));
         }
-        assert!(!late.is_shut_out(&node, at(now + 3600)));
+        assert!(!late.is_locked_out(&node, at(now + 3600)));
         now += 3600 + 601;
         late.ended(&node, at(now));
-        assert!(!late.is_shut_out(&node, at(now)));
+        assert!(!late.is_locked_out(&node, at(now)));
     }
 
     #[test]
@@ -129,7 +129,7 @@ mod tests {
         let slowly = Duration::from_secs(5);
         let judged: Vec<bool> = (0..13).map(|n| late.acknowledged(&node, slowly, at(10 * n))).collect();
         assert!(!judged[11] && judged[12], "{judged:?}");
-        assert!(!late.is_shut_out(&node, at(120)));
+        assert!(!late.is_locked_out(&node, at(120)));
         assert!(!late.acknowledged(&node, slowly, at(601)), "forgotten");
     }
 

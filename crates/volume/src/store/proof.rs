@@ -15,18 +15,18 @@ use crate::id::{ObjectId, Seq};
 use crate::object::{Field, Kind, LinkName, Object, StoredLink, VersionedObject};
 
 /// Number of verified entries that are cached.
-const REMEMBERED: usize = 4096;
-/// Entries are read together if the range has at most `TOGETHER` of them and no gap between needed ones exceeds `GAP`.
-const TOGETHER: u64 = 256;
-const GAP: u64 = 16;
+const MAX_CACHED_ENTRIES: usize = 4096;
+/// Entries are read together if the range has at most `MAX_RANGE_ENTRIES` of them and no gap between needed ones exceeds `MAX_GAP_ENTRIES`.
+const MAX_RANGE_ENTRIES: u64 = 256;
+const MAX_GAP_ENTRIES: u64 = 16;
 /// Page size for reading the unsealed part of a log.
-const PAGE: u64 = 1024;
+const PAGE_ENTRIES: u64 = 1024;
 
 /// Verifies data that are read from a store out of order.
 #[derive(Default)]
 pub(crate) struct Proofs {
     /// Cache of verified entries, by number.
-    known: Mutex<BTreeMap<Seq, LogEntry>>,
+    verified: Mutex<BTreeMap<Seq, LogEntry>>,
     /// Hashes of the entries without seals, once all of them were verified together.
     vouched: Mutex<Option<Arc<[Short]>>>,
 }
@@ -41,7 +41,7 @@ fn short(entry: &LogEntry) -> Short {
 }
 
 /// The mutation of an entry that set a field of an object.
-enum Stated<'a> {
+enum FieldSource<'a> {
     Made(&'a Object),
     Set(&'a Mutation),
 }
@@ -65,8 +65,8 @@ impl Proofs {
         }
         // The root directory was created before the log began.
         wanted.remove(&Seq(0));
-        let mut known = self.known.lock();
-        if known.len() > REMEMBERED {
+        let mut known = self.verified.lock();
+        if known.len() > MAX_CACHED_ENTRIES {
             known.clear();
         }
         self.read(store, sealer, wanted, &mut known)?;
@@ -109,7 +109,7 @@ impl Proofs {
         let (mut ledger, mut all) = (Ledger::new(sealer), Vec::new());
         let from = sealer.sealed().from;
         while ledger.at() < from {
-            let most = (from.0 - ledger.at().0).min(PAGE) as usize;
+            let most = (from.0 - ledger.at().0).min(PAGE_ENTRIES) as usize;
             let entries = log_since(store, ledger.at(), most)?;
             if entries.is_empty() {
                 return Err(tampered(format_args!("its log ends with commit {}", ledger.at())));
@@ -134,7 +134,7 @@ impl Proofs {
         while let Some(first) = wanted.first().copied() {
             let mut last = first;
             for seq in wanted.iter().copied() {
-                if seq.0 - last.0 > GAP || seq.0 - first.0 >= TOGETHER {
+                if seq.0 - last.0 > MAX_GAP_ENTRIES || seq.0 - first.0 >= MAX_RANGE_ENTRIES {
                     break;
                 }
                 last = seq;
@@ -183,8 +183,8 @@ fn object(
     for field in fields {
         let seq = stored.seq_of(&field);
         let is_genuine = match known.get(&seq).and_then(|entry| stated(entry, object.id, &field)) {
-            Some(Stated::Made(made)) => is_same(&field, object, made),
-            Some(Stated::Set(change)) => says(change, &field, object),
+            Some(FieldSource::Made(made)) => is_same(&field, object, made),
+            Some(FieldSource::Set(change)) => sets_current_value(change, &field, object),
             None if seq == Seq(0) && is_top => is_of_top(&field, object, sealer.sealed().top),
             None => false,
         };
@@ -210,10 +210,10 @@ fn made(entry: &LogEntry, id: ObjectId) -> Option<&Object> {
 }
 
 /// Returns the last mutation in an entry that set a field of an object.
-fn stated<'a>(entry: &'a LogEntry, id: ObjectId, field: &Field) -> Option<Stated<'a>> {
+fn stated<'a>(entry: &'a LogEntry, id: ObjectId, field: &Field) -> Option<FieldSource<'a>> {
     entry.change.iter().rev().find_map(|change| match change {
-        Mutation::Make(object) if object.id == id => Some(Stated::Made(object)),
-        change if change.sets() == Some(id) && is_about(change, field) => Some(Stated::Set(change)),
+        Mutation::Make(object) if object.id == id => Some(FieldSource::Made(object)),
+        change if change.sets() == Some(id) && is_about(change, field) => Some(FieldSource::Set(change)),
         _ => None,
     })
 }
@@ -231,7 +231,7 @@ fn is_about(change: &Mutation, field: &Field) -> bool {
 }
 
 /// Reports whether a mutation set a field of an object to its current value.
-fn says(change: &Mutation, field: &Field, object: &Object) -> bool {
+fn sets_current_value(change: &Mutation, field: &Field, object: &Object) -> bool {
     match change {
         Mutation::SetContent(_, _, modified) if *field == Field::Modified => *modified == object.modified,
         Mutation::SetContent(_, content, _) => *content == object.content,

@@ -54,7 +54,7 @@ pub(super) struct Batch<'a, R> {
 }
 
 /// The changes that an engine has to write.
-pub(super) struct Written<'a> {
+pub(super) struct BatchChanges<'a> {
     /// The last commit.
     pub head: Seq,
     /// Objects to write; `true`: replaces a row.
@@ -118,21 +118,21 @@ impl<'a, R: Rows> Batch<'a, R> {
         self.touched.clear();
         match self.try_item(seq, item) {
             Ok(()) => {
-                self.keep_past(seq);
+                self.record_superseded(seq);
                 self.head = seq;
                 self.log.push((seq, &item.mutations));
                 Ok(Ok(seq))
             }
             Err(Abort::Refused(refused)) => {
-                self.take_back();
+                self.roll_back();
                 Ok(Err(refused))
             }
             Err(Abort::Store(error)) => Err(error),
         }
     }
 
-    pub fn finish(self) -> Written<'a> {
-        let mut written = Written {
+    pub fn finish(self) -> BatchChanges<'a> {
+        let mut written = BatchChanges {
             head: self.head,
             objects: Vec::new(),
             objects_gone: Vec::new(),
@@ -161,7 +161,7 @@ impl<'a, R: Rows> Batch<'a, R> {
     }
 
     /// Records the versions and links that an accepted transaction superseded: the first undo entry of each.
-    fn keep_past(&mut self, seq: Seq) {
+    fn record_superseded(&mut self, seq: Seq) {
         let mut seen = BTreeSet::new();
         for (id, before) in &self.undo_objects {
             let now = self.objects.get(id).and_then(|held| held.now.as_ref());
@@ -188,7 +188,7 @@ impl<'a, R: Rows> Batch<'a, R> {
 
     fn try_item(&mut self, seq: Seq, item: &Transaction) -> Step {
         for (n, condition) in item.preconditions.iter().enumerate() {
-            if !self.holds(condition)? {
+            if !self.is_satisfied(condition)? {
                 return Err(Abort::Refused(Rejected::Stale(n as u32)));
             }
         }
@@ -202,10 +202,10 @@ impl<'a, R: Rows> Batch<'a, R> {
             }
             self.change(seq, n, change)?;
         }
-        self.settle()
+        self.finish_item()
     }
 
-    fn holds(&mut self, condition: &Precondition) -> Result<bool, StoreError> {
+    fn is_satisfied(&mut self, condition: &Precondition) -> Result<bool, StoreError> {
         Ok(match condition {
             Precondition::Exists(id) => self.object(*id)?.is_some(),
             Precondition::Field(id, field, seq) => {
@@ -273,8 +273,8 @@ impl<'a, R: Rows> Batch<'a, R> {
                 row.set(Field::Xattr(name.clone()), seq);
                 Ok(())
             }
-            Mutation::Link(at, child) => self.make_name(seq, n, at, *child),
-            Mutation::Unlink(at) => self.remove_name(n, at),
+            Mutation::Link(at, child) => self.add_link(seq, n, at, *child),
+            Mutation::Unlink(at) => self.remove_link(n, at),
             Mutation::Seal(_) => Ok(()),
         }
     }
@@ -294,7 +294,7 @@ impl<'a, R: Rows> Batch<'a, R> {
         Ok(())
     }
 
-    fn make_name(&mut self, seq: Seq, n: u32, at: &LinkName, child: ObjectId) -> Step {
+    fn add_link(&mut self, seq: Seq, n: u32, at: &LinkName, child: ObjectId) -> Step {
         if child == ObjectId::ROOT {
             return invalid(n, "the top directory has no name");
         }
@@ -320,7 +320,7 @@ impl<'a, R: Rows> Batch<'a, R> {
         Ok(())
     }
 
-    fn remove_name(&mut self, n: u32, at: &LinkName) -> Step {
+    fn remove_link(&mut self, n: u32, at: &LinkName) -> Step {
         let Some((child, _)) = self.link(at)? else { return invalid(n, "there is no such name") };
         let parent = self.changed(n, at.parent)?;
         parent.names = parent.names.saturating_sub(1);
@@ -336,7 +336,7 @@ impl<'a, R: Rows> Batch<'a, R> {
 
     /// Checks and completes an item after all mutations: deletes objects without names, rejects non-empty directories and
     /// cycles.
-    fn settle(&mut self) -> Step {
+    fn finish_item(&mut self) -> Step {
         // Ancestors already known to be free of cycles, so that nested directories are walked once.
         let mut sound = HashSet::new();
         for (id, n) in std::mem::take(&mut self.touched) {
@@ -413,7 +413,7 @@ impl<'a, R: Rows> Batch<'a, R> {
         self.undo_links.push((at, std::mem::replace(&mut held.now, now)));
     }
 
-    fn take_back(&mut self) {
+    fn roll_back(&mut self) {
         while let Some((id, before)) = self.undo_objects.pop() {
             if let Some(held) = self.objects.get_mut(&id) {
                 held.now = before;

@@ -7,40 +7,41 @@ use crate::object::{Content, Kind, Layout, LinkName, Object, Segment};
 use crate::store::{Mutation, Transaction};
 
 /// Maximum length of a name in bytes.
-pub const NAME_MAX: usize = 255;
+pub const MAX_NAME_BYTES: usize = 255;
 /// Maximum length of an encrypted name.
-pub const STORED_NAME_MAX: usize = 394;
+pub const MAX_STORED_NAME_BYTES: usize = 394;
 /// Maximum length of a symlink's target in bytes.
-pub const TARGET_MAX: usize = 4095;
+pub const MAX_TARGET_BYTES: usize = 4095;
 /// Maximum length of an encrypted target.
-pub const STORED_TARGET_MAX: usize = 5514;
+pub const MAX_STORED_TARGET_BYTES: usize = 5514;
 /// Maximum length of an extended attribute's name in bytes.
-pub const XATTR_NAME_MAX: usize = 255;
+pub const MAX_XATTR_NAME_BYTES: usize = 255;
 /// Maximum length of an extended attribute's value in bytes.
-pub const XATTR_MAX: usize = 65_536;
+pub const MAX_XATTR_BYTES: usize = 65_536;
 /// Maximum length of an encrypted value.
-pub const STORED_XATTR_MAX: usize = XATTR_MAX + 40;
-/// Maximum size of all extended attributes of an object: bytes of names and values, and [`XATTR_BESIDES`] for each. Users of
+pub const MAX_STORED_XATTR_BYTES: usize = MAX_XATTR_BYTES + 40;
+/// Maximum size of all extended attributes of an object: bytes of names and values, and [`XATTR_OVERHEAD_BYTES`] for each. Users of
 /// one machine can set 1 MiB; several offline machines together can exceed that.
-pub const XATTRS_MAX: usize = 4 << 20;
-/// Overhead counted for each attribute: see [`XATTRS_MAX`].
-pub const XATTR_BESIDES: usize = 16;
+pub const MAX_XATTRS_BYTES: usize = 4 << 20;
+/// Overhead counted for each attribute: see [`MAX_XATTRS_BYTES`].
+pub const XATTR_OVERHEAD_BYTES: usize = 16;
 /// Maximum encoded size of a transaction's mutations in bytes: a log entry passes a gateway in one message of 32 MiB.
-pub const CHANGES_MAX: usize = 28 << 20;
+pub const MAX_MUTATIONS_BYTES: usize = 28 << 20;
 /// Maximum number of extended attributes of an object, including removed ones.
 pub const MAX_XATTRS: usize = 1024;
 /// Maximum number of content bytes stored inline in the metadata.
-pub const INLINE_MAX: usize = 4096;
+pub const MAX_INLINE_BYTES: usize = 4096;
 /// Maximum number of segments stored in the metadata.
-pub const PIECES_MAX: usize = 1024;
+pub const MAX_SEGMENTS: usize = 1024;
 
-/// Reason for a rejection by [`XATTRS_MAX`].
+/// Reason for a rejection by [`MAX_XATTRS_BYTES`].
 pub(super) const XATTRS_TOO_LONG: &str = "the extended attributes of an object have 4 MiB together at most";
 
 /// Validates the mutations of a transaction as a whole; returns the reason for a rejection.
 pub(super) fn wrong_together(changes: &[Mutation]) -> Option<&'static str> {
     let size = postcard::serialize_with_flavor(changes, postcard::ser_flavors::Size::default());
-    (size.unwrap_or(usize::MAX) > CHANGES_MAX).then_some("more changes at once than one message has room for")
+    (size.unwrap_or(usize::MAX) > MAX_MUTATIONS_BYTES)
+        .then_some("more changes at once than one message has room for")
 }
 
 /// Reason why the store of a sealed volume denies unsealed commits: nodes would reject the whole log from there on.
@@ -52,10 +53,10 @@ pub(super) fn are_sealed(items: &[Transaction]) -> bool {
     items.iter().all(|item| matches!(item.mutations.last(), Some(Mutation::Seal(_))))
 }
 
-/// Reports whether an object's extended attributes exceed [`XATTRS_MAX`].
+/// Reports whether an object's extended attributes exceed [`MAX_XATTRS_BYTES`].
 pub(super) fn are_too_long(xattrs: &BTreeMap<Vec<u8>, Vec<u8>>) -> bool {
-    let bytes = xattrs.iter().map(|(name, value)| name.len() + value.len() + XATTR_BESIDES);
-    bytes.sum::<usize>() > XATTRS_MAX
+    let bytes = xattrs.iter().map(|(name, value)| name.len() + value.len() + XATTR_OVERHEAD_BYTES);
+    bytes.sum::<usize>() > MAX_XATTRS_BYTES
 }
 
 /// Validates one mutation; returns the reason for a rejection.
@@ -75,7 +76,8 @@ pub(super) fn wrong(change: &Mutation) -> Option<&'static str> {
 fn wrong_object(object: &Object) -> Option<&'static str> {
     match object.kind {
         Kind::Symlink
-            if !(1..=STORED_TARGET_MAX).contains(&object.target.len()) || object.target.contains(&0) =>
+            if !(1..=MAX_STORED_TARGET_BYTES).contains(&object.target.len())
+                || object.target.contains(&0) =>
         {
             return Some(
                 "a symlink's target has 1 to 4095 bytes other than NUL, and a few more where it is hidden",
@@ -99,19 +101,19 @@ fn wrong_mode(mode: u16) -> Option<&'static str> {
 }
 
 fn wrong_xattr(name: &[u8], value: Option<&[u8]>) -> Option<&'static str> {
-    if !(1..=STORED_NAME_MAX).contains(&name.len()) || name.contains(&0) {
+    if !(1..=MAX_STORED_NAME_BYTES).contains(&name.len()) || name.contains(&0) {
         return Some(
             "an extended attribute's name has 1 to 255 bytes other than NUL, and a few more where it is hidden",
         );
     }
     value
-        .is_some_and(|value| value.len() > STORED_XATTR_MAX)
+        .is_some_and(|value| value.len() > MAX_STORED_XATTR_BYTES)
         .then_some("an extended attribute has at most 65536 bytes, and a few more where it is hidden")
 }
 
 fn wrong_name(at: &LinkName) -> Option<&'static str> {
     let name = &at.name[..];
-    let fits = (1..=STORED_NAME_MAX).contains(&name.len())
+    let fits = (1..=MAX_STORED_NAME_BYTES).contains(&name.len())
         && !name.contains(&0)
         && !name.contains(&b'/')
         && name != b"."
@@ -122,13 +124,15 @@ fn wrong_name(at: &LinkName) -> Option<&'static str> {
 /// Validates a content; returns the reason for a rejection.
 pub(crate) fn wrong_content(content: &Content) -> Option<&'static str> {
     let pieces = match &content.layout {
-        Layout::Inline(bytes) if bytes.len() > INLINE_MAX => return Some("more content than is kept inline"),
+        Layout::Inline(bytes) if bytes.len() > MAX_INLINE_BYTES => {
+            return Some("more content than is kept inline");
+        }
         Layout::Inline(bytes) => {
             return (bytes.len() as u64 != content.size).then_some("content of another size than said");
         }
         Layout::Pieces(pieces) | Layout::Indirect(pieces) => pieces,
     };
-    if pieces.len() > PIECES_MAX {
+    if pieces.len() > MAX_SEGMENTS {
         return Some("more pieces than are kept with the metadata");
     }
     if pieces.iter().any(|piece| piece.length() == 0) {
@@ -150,15 +154,15 @@ pub(crate) fn wrong_content(content: &Content) -> Option<&'static str> {
 /// encryption.
 pub(crate) fn is_too_long(change: &Mutation) -> bool {
     let xattr = |name: &[u8], value: Option<&[u8]>| {
-        name.len() > XATTR_NAME_MAX || value.is_some_and(|value| value.len() > XATTR_MAX)
+        name.len() > MAX_XATTR_NAME_BYTES || value.is_some_and(|value| value.len() > MAX_XATTR_BYTES)
     };
     match change {
         Mutation::Make(object) => {
-            object.target.len() > TARGET_MAX
+            object.target.len() > MAX_TARGET_BYTES
                 || object.xattrs.iter().any(|(name, value)| xattr(name, Some(value)))
         }
         Mutation::SetXattr(_, name, value) => xattr(name, value.as_deref()),
-        Mutation::Link(at, _) | Mutation::Unlink(at) => at.name.len() > NAME_MAX,
+        Mutation::Link(at, _) | Mutation::Unlink(at) => at.name.len() > MAX_NAME_BYTES,
         _ => false,
     }
 }

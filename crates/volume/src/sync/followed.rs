@@ -7,30 +7,30 @@ use crate::store::{LogEntry, SealedLog, StoreError};
 use crate::sync::{SyncError, SyncReplica};
 
 /// Entries read in one request.
-const ENTRIES: u64 = 1024;
+const PAGE_ENTRIES: u64 = 1024;
 
 /// The verified position of a sealed log, never behind the applied position.
 #[derive(Debug)]
-pub(super) struct Followed {
+pub(super) struct VerifiedLog {
     ledger: Ledger,
     /// The position last stored in the replica.
-    kept: Seq,
+    stored: Seq,
 }
 
-impl Followed {
+impl VerifiedLog {
     /// Resumes at the position stored in the replica, or at the beginning, and verifies up to the applied position. The part
     /// of the log without seals is verified at once, because it is authenticated only at its end.
     ///
     /// # Errors
     /// [`StoreError::Tampered`]; the errors of the store and of the replica.
-    pub fn resume(log: &dyn SealedLog, site: &impl SyncReplica, cursor: Seq) -> Result<Self, SyncError> {
+    pub fn resume(log: &dyn SealedLog, replica: &impl SyncReplica, cursor: Seq) -> Result<Self, SyncError> {
         let sealer = log.sealer();
-        let kept = site.ledger()?.filter(|kept| kept.at <= cursor);
+        let kept = replica.ledger()?.filter(|kept| kept.at <= cursor);
         let mut ledger = kept.map_or_else(|| Ledger::new(sealer), Ledger::from);
         let kept = ledger.at();
         let until = cursor.max(sealer.sealed().from);
         while ledger.at() < until {
-            let most = (until.0 - ledger.at().0).min(ENTRIES);
+            let most = (until.0 - ledger.at().0).min(PAGE_ENTRIES);
             let entries = log.stored_since(ledger.at(), most as usize)?;
             if entries.is_empty() {
                 return match ledger.at() < cursor {
@@ -45,7 +45,7 @@ impl Followed {
             }
             entries.iter().try_for_each(|entry| ledger.take(sealer, entry))?;
         }
-        Ok(Self { ledger, kept })
+        Ok(Self { ledger, stored: kept })
     }
 
     /// Verifies entries read from the log.
@@ -63,15 +63,15 @@ impl Followed {
     pub fn applied(
         &mut self,
         sealer: &Sealer,
-        site: &impl SyncReplica,
+        replica: &impl SyncReplica,
         cursor: Seq,
     ) -> Result<(), SyncError> {
         self.ledger.forget_before(Seq(cursor.0.saturating_sub(1)));
         if self.ledger.at() == cursor {
             sealer.saw(cursor, self.ledger.chain());
-            if self.kept != cursor {
-                site.set_ledger(&self.ledger.to_keep())?;
-                self.kept = cursor;
+            if self.stored != cursor {
+                replica.set_ledger(&self.ledger.to_keep())?;
+                self.stored = cursor;
             }
         }
         Ok(())

@@ -9,13 +9,13 @@ use crate::store::{MetaStore, Mutation, Page, StoreError, Transaction};
 use crate::sync::{SyncError, SyncReplica};
 
 /// Objects read in one request.
-const PAGE: usize = 1024;
+const PAGE_OBJECTS: usize = 1024;
 
 /// Log entries read in one request.
-const ENTRIES: usize = 512;
+const MAX_CATCH_UP_ENTRIES: usize = 512;
 
 /// Maximum number of re-reads because of concurrent commits, before the resync fails and is retried later.
-const LOOKS: u32 = 1000;
+const MAX_ATTEMPTS: u32 = 1000;
 
 /// Returns how the store differs from the base of `site`, and the log position of that state. `own` are commits of this node:
 /// everything that they touch is included, even if equal.
@@ -23,11 +23,11 @@ const LOOKS: u32 = 1000;
 /// Pages of a changing tree are inconsistent with each other. Objects touched by commits during the scan are therefore read
 /// again, until a pass without a commit. Only differences are kept in memory.
 pub(super) fn snapshot(
-    site: &impl SyncReplica,
+    replica: &impl SyncReplica,
     store: &dyn MetaStore,
     own: &[Transaction],
 ) -> Result<(Snapshot, Seq), SyncError> {
-    let mut reading = Reading { site, store, found: Snapshot::default(), wanted: BTreeSet::new() };
+    let mut reading = SnapshotReader { replica, store, found: Snapshot::default(), wanted: BTreeSet::new() };
     let mut names = BTreeSet::new();
     for change in own.iter().flat_map(|item| &item.mutations) {
         touch(change, &mut reading.wanted, Some(&mut names));
@@ -35,12 +35,12 @@ pub(super) fn snapshot(
     let mut read_to = store.head()?;
     let mut from = Some(ObjectId(0));
     while let Some(at) = from {
-        let page = store.scan(at, PAGE)?;
+        let page = store.scan(at, PAGE_OBJECTS)?;
         from = page.next;
         reading.compare(page)?;
     }
-    for _ in 0..LOOKS {
-        let entries = store.log_since(read_to, ENTRIES)?;
+    for _ in 0..MAX_ATTEMPTS {
+        let entries = store.log_since(read_to, MAX_CATCH_UP_ENTRIES)?;
         let Some(last) = entries.last() else {
             reading.all_of(names)?;
             return Ok((reading.found, read_to));
@@ -51,7 +51,7 @@ pub(super) fn snapshot(
             touch(change, &mut touched, None);
         }
         for id in touched {
-            reading.again(id)?;
+            reading.reread(id)?;
         }
     }
     Err(StoreError::Unreachable("the volume changes faster than it can be read".into()).into())
@@ -80,18 +80,18 @@ fn touch(change: &Mutation, ids: &mut BTreeSet<ObjectId>, names: Option<&mut BTr
     }
 }
 
-struct Reading<'a, S> {
-    site: &'a S,
+struct SnapshotReader<'a, S> {
+    replica: &'a S,
     store: &'a dyn MetaStore,
     found: Snapshot,
     /// Objects that are included even if they are equal.
     wanted: BTreeSet<ObjectId>,
 }
 
-impl<S: SyncReplica> Reading<'_, S> {
+impl<S: SyncReplica> SnapshotReader<'_, S> {
     fn compare(&mut self, page: Page) -> Result<(), SyncError> {
-        let Self { site, found, wanted, .. } = self;
-        site.read(&mut |trees| {
+        let Self { replica, found, wanted, .. } = self;
+        replica.read(&mut |trees| {
             for link in &page.links {
                 let now = Some((link.child, link.set));
                 if base_link(trees, &link.at)? != now {
@@ -120,7 +120,7 @@ impl<S: SyncReplica> Reading<'_, S> {
     }
 
     /// Reads one object and its entries again.
-    fn again(&mut self, id: ObjectId) -> Result<(), SyncError> {
+    fn reread(&mut self, id: ObjectId) -> Result<(), SyncError> {
         self.found.objects.remove(&id);
         let first = LinkName { parent: id, name: Vec::new() };
         let old: Vec<LinkName> = self
@@ -143,8 +143,8 @@ impl<S: SyncReplica> Reading<'_, S> {
     /// Adds these names even if they are equal. Their directories are [wanted](Self::wanted), so a directory that was not
     /// found does not exist.
     fn all_of(&mut self, names: BTreeSet<LinkName>) -> Result<(), SyncError> {
-        let Self { site, found, .. } = self;
-        site.read(&mut |trees| {
+        let Self { replica, found, .. } = self;
+        replica.read(&mut |trees| {
             for at in &names {
                 if !found.links.contains_key(at) {
                     let is_there = found.objects.contains_key(&at.parent);

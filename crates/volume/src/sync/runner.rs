@@ -18,7 +18,7 @@ use crate::sync::{SyncError, SyncReplica, Synchroniser};
 const MAX_BACKOFF: Duration = Duration::from_secs(30);
 
 /// Pause after a round in which every commit was rejected: an immediate retry would be rejected for the same reason.
-const REFUSED: Duration = Duration::from_millis(500);
+const FAILED_ROUND_DELAY: Duration = Duration::from_millis(500);
 
 /// Minimum interval between retries on demand, while the store is unreachable.
 const RETRY_ON_DEMAND_INTERVAL: Duration = Duration::from_secs(1);
@@ -45,7 +45,7 @@ pub enum LinkState {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Progress {
     /// The state of the connection.
-    pub touch: LinkState,
+    pub link: LinkState,
     /// The position in the log up to which it was read.
     pub cursor: Seq,
     /// Commits of other nodes received since the start.
@@ -53,7 +53,7 @@ pub struct Progress {
     /// Commits accepted since the start.
     pub sent: u64,
     /// Changes blocked by an unresolved conflict or a file open for writing.
-    pub held: usize,
+    pub blocked: usize,
     /// The last round found nothing to do.
     pub idle: bool,
 }
@@ -61,9 +61,9 @@ pub struct Progress {
 struct State {
     progress: Progress,
     woken: bool,
-    nudged: Option<Instant>,
+    last_retry: Option<Instant>,
     /// Counts how often the store became reachable.
-    comings: u64,
+    reconnects: u64,
     ended: bool,
 }
 
@@ -71,7 +71,7 @@ struct Shared {
     state: Mutex<State>,
     wake: Condvar,
     rounds: OnceLock<Arc<dyn RoundObserver>>,
-    keeps: Arc<AtomicBool>,
+    push_paused: Arc<AtomicBool>,
 }
 
 /// Receives notifications of each round.
@@ -104,14 +104,14 @@ impl Shared {
     }
 
     fn is_offline(&self) -> bool {
-        self.state.lock().progress.touch == LinkState::Offline
+        self.state.lock().progress.link == LinkState::Offline
     }
 
-    /// Sets the connection state, except while set offline.
-    fn touch(&self, touch: LinkState) {
+    /// Somebody's wish to be offline stays.
+    fn set_link(&self, touch: LinkState) {
         let mut state = self.state.lock();
-        if state.progress.touch != LinkState::Offline {
-            state.progress.touch = touch;
+        if state.progress.link != LinkState::Offline {
+            state.progress.link = touch;
         }
     }
 }
@@ -125,13 +125,13 @@ impl Waker {
     /// offline, a retry follows soon.
     pub fn online(&self) -> Option<u64> {
         let mut state = self.0.state.lock();
-        match state.progress.touch {
-            LinkState::Online | LinkState::Denied(_) => return Some(state.comings),
+        match state.progress.link {
+            LinkState::Online | LinkState::Denied(_) => return Some(state.reconnects),
             LinkState::Offline => return None,
             LinkState::Unreachable(_) | LinkState::Stopped(_) => {}
         }
-        if state.nudged.is_none_or(|nudged| nudged.elapsed() >= RETRY_ON_DEMAND_INTERVAL) {
-            state.nudged = Some(Instant::now());
+        if state.last_retry.is_none_or(|nudged| nudged.elapsed() >= RETRY_ON_DEMAND_INTERVAL) {
+            state.last_retry = Some(Instant::now());
             state.woken = true;
             self.0.wake.notify_all();
         }
@@ -173,17 +173,19 @@ impl Runner {
         online: bool,
     ) -> io::Result<Self> {
         let progress = Progress {
-            touch: if online { LinkState::Online } else { LinkState::Offline },
-            cursor: synchroniser.site().cursor().unwrap_or_default(),
+            link: if online { LinkState::Online } else { LinkState::Offline },
+            cursor: synchroniser.replica().cursor().unwrap_or_default(),
             received: 0,
             sent: 0,
-            held: 0,
+            blocked: 0,
             idle: false,
         };
-        let state = Mutex::new(State { progress, woken: true, nudged: None, comings: 0, ended: false });
-        let keeps = synchroniser.keeps();
+        let state =
+            Mutex::new(State { progress, woken: true, last_retry: None, reconnects: 0, ended: false });
+        let keeps = synchroniser.push_paused();
         keeps.store(!online, Ordering::SeqCst);
-        let shared = Arc::new(Shared { state, wake: Condvar::new(), rounds: OnceLock::new(), keeps });
+        let shared =
+            Arc::new(Shared { state, wake: Condvar::new(), rounds: OnceLock::new(), push_paused: keeps });
         let (one, other) = (shared.clone(), shared.clone());
         let mut runner = Self { shared, threads: Vec::new() };
         let name = |name: &str| std::thread::Builder::new().name(name.into());
@@ -200,11 +202,11 @@ impl Runner {
     /// Goes online, or offline until set online again. Changes made after this returns are not pushed, even if a round is in
     /// progress.
     pub fn set_online(&self, online: bool) {
-        self.shared.keeps.store(!online, Ordering::SeqCst);
+        self.shared.push_paused.store(!online, Ordering::SeqCst);
         {
             let mut state = self.shared.state.lock();
-            state.comings += u64::from(online);
-            state.progress.touch = if online { LinkState::Online } else { LinkState::Offline };
+            state.reconnects += u64::from(online);
+            state.progress.link = if online { LinkState::Online } else { LinkState::Offline };
         }
         self.shared.wake();
     }
@@ -247,17 +249,17 @@ fn run<S: SyncReplica>(shared: &Shared, mut synchroniser: Synchroniser<S>) {
                 let progress = &mut state.progress;
                 progress.received += step.received as u64;
                 progress.sent += step.sent as u64;
-                progress.held = step.held;
+                progress.blocked = step.blocked;
                 progress.idle = !step.more && step.sent == 0 && step.received == 0 && is_taken;
-                progress.cursor = synchroniser.site().cursor().unwrap_or(progress.cursor);
+                progress.cursor = synchroniser.replica().cursor().unwrap_or(progress.cursor);
                 let touch = step.denied.map_or(LinkState::Online, LinkState::Denied);
-                if progress.touch != LinkState::Offline && progress.touch != touch {
+                if progress.link != LinkState::Offline && progress.link != touch {
                     if let LinkState::Denied(reason) = &touch {
                         tracing::warn!("what is changed here is not taken: {reason}");
                     }
-                    let was_there = matches!(progress.touch, LinkState::Online | LinkState::Denied(_));
-                    progress.touch = touch;
-                    state.comings += u64::from(!was_there);
+                    let was_there = matches!(progress.link, LinkState::Online | LinkState::Denied(_));
+                    progress.link = touch;
+                    state.reconnects += u64::from(!was_there);
                 }
                 let progress = &state.progress;
                 let cursor = progress.cursor;
@@ -269,11 +271,11 @@ fn run<S: SyncReplica>(shared: &Shared, mut synchroniser: Synchroniser<S>) {
                     again.begin();
                 }
                 match (step.more || step.sent > 0, step.refused > 0 && step.sent + step.received == 0) {
-                    (_, true) => Some(REFUSED),
+                    (_, true) => Some(FAILED_ROUND_DELAY),
                     (true, _) => Some(Duration::ZERO),
                     _ if !is_taken => Some(again.next()),
                     // Checks again for files that were open for writing.
-                    _ if step.held > 0 => Some(Duration::from_secs(1)),
+                    _ if step.blocked > 0 => Some(Duration::from_secs(1)),
                     _ => None,
                 }
             }
@@ -281,15 +283,15 @@ fn run<S: SyncReplica>(shared: &Shared, mut synchroniser: Synchroniser<S>) {
                 let reason = error.to_string();
                 match error {
                     SyncError::Store(StoreError::Unreachable(_)) => {
-                        shared.touch(LinkState::Unreachable(reason))
+                        shared.set_link(LinkState::Unreachable(reason))
                     }
                     _ => {
                         let touch = LinkState::Stopped(reason.clone());
-                        // Logged once, not for each retry.
-                        if shared.state.lock().progress.touch != touch {
+                        // Tried again and again, it is told once.
+                        if shared.state.lock().progress.link != touch {
                             tracing::error!("synchronisation stopped: {reason}");
                         }
-                        shared.touch(touch);
+                        shared.set_link(touch);
                     }
                 }
                 Some(again.next())
@@ -304,7 +306,7 @@ fn listen(shared: &Shared, store: &dyn MetaStore) {
     loop {
         let (cursor, ended, touch) = {
             let state = shared.state.lock();
-            (state.progress.cursor, state.ended, state.progress.touch.clone())
+            (state.progress.cursor, state.ended, state.progress.link.clone())
         };
         if ended {
             return;
@@ -332,7 +334,7 @@ fn listen(shared: &Shared, store: &dyn MetaStore) {
                 if let LinkState::Online | LinkState::Denied(_) = touch
                     && let Err(StoreError::Unreachable(reason)) = store.head()
                 {
-                    shared.touch(LinkState::Unreachable(reason));
+                    shared.set_link(LinkState::Unreachable(reason));
                     shared.wake();
                 }
                 std::thread::sleep(again.next());

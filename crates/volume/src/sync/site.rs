@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::id::{ObjectId, Seq};
 use crate::merge::{DentryKey, DirtySet, Ino, Plan, PlanError, Trees, UploadedContent};
 use crate::object::{ChunkId, Object, Time};
-use crate::store::ledger::Kept;
+use crate::store::ledger::LedgerState;
 use crate::store::{ChunkLocation, LogEntry, Precondition, StoreError, Transaction, codec};
 
 /// A batch of commits sent to the store. The replica stores it until the log shows what became of it (a transactional
@@ -115,19 +115,19 @@ pub trait SyncReplica {
     ///
     /// # Errors
     /// The errors of reading.
-    fn mark(&self) -> Result<Option<LogFingerprint>, Errno>;
+    fn fingerprint(&self) -> Result<Option<LogFingerprint>, Errno>;
 
     /// Stores the fingerprint of the last log entry read.
     ///
     /// # Errors
     /// The errors of writing.
-    fn set_mark(&self, mark: LogFingerprint) -> Result<(), Errno>;
+    fn set_fingerprint(&self, mark: LogFingerprint) -> Result<(), Errno>;
 
     /// Returns the state stored by [`set_ledger`](Self::set_ledger).
     ///
     /// # Errors
     /// The errors of reading.
-    fn ledger(&self) -> Result<Option<Kept>, Errno> {
+    fn ledger(&self) -> Result<Option<LedgerState>, Errno> {
         Ok(None)
     }
 
@@ -135,7 +135,7 @@ pub trait SyncReplica {
     ///
     /// # Errors
     /// The errors of writing.
-    fn set_ledger(&self, ledger: &Kept) -> Result<(), Errno> {
+    fn set_ledger(&self, ledger: &LedgerState) -> Result<(), Errno> {
         let _ = ledger;
         Ok(())
     }
@@ -159,7 +159,7 @@ pub trait SyncReplica {
     fn change_each(&self, plans: &mut [(LogFingerprint, Box<Plan<'_>>)]) -> Result<(), PlanError> {
         plans.iter_mut().try_for_each(|(mark, plan)| {
             self.change(Some(mark.seq), plan)?;
-            Ok(self.set_mark(*mark)?)
+            Ok(self.set_fingerprint(*mark)?)
         })
     }
 
@@ -168,20 +168,20 @@ pub trait SyncReplica {
     ///
     /// # Errors
     /// The errors of reading.
-    fn todo(&self, after: i64, most: usize) -> Result<(DirtySet, Option<i64>), Errno>;
+    fn dirty_set(&self, after: i64, most: usize) -> Result<(DirtySet, Option<i64>), Errno>;
 
     /// Uploads contents of files, for some hours at most. Returns `None` for files that cannot be uploaded now, and otherwise
     /// the content and the file's [`version`](Trees::version) when it was read.
     ///
     /// # Errors
     /// The errors of the content store, and of reading.
-    fn send(&self, files: Vec<(Ino, Object)>) -> Result<Vec<Contents>, SyncError>;
+    fn upload(&self, files: Vec<(Ino, Object)>) -> Result<Vec<Contents>, SyncError>;
 
     /// Reports whether a file is open for writing, so that it may differ from the base at any moment.
     ///
     /// # Errors
     /// The errors of reading.
-    fn is_written(&self, num: Ino) -> Result<bool, Errno> {
+    fn is_open_for_writing(&self, num: Ino) -> Result<bool, Errno> {
         let _ = num;
         Ok(false)
     }
@@ -190,7 +190,7 @@ pub trait SyncReplica {
     ///
     /// # Errors
     /// The errors of writing.
-    fn distrust_store(&self, is_distrusted: bool) -> Result<(), Errno> {
+    fn set_rollback_detected(&self, is_distrusted: bool) -> Result<(), Errno> {
         let _ = is_distrusted;
         Ok(())
     }

@@ -12,36 +12,36 @@ use crate::failpoint::{Failpoint, point};
 use crate::id::{NodeName, ObjectId, Seq};
 use crate::maintenance::GRACE;
 use crate::merge::{
-    Changes, DirtySet, IdAllocator, Ino, Plan, PlanError, Planned, Trees, UploadedContent, apply_entry,
+    Changes, DirtySet, IdAllocator, Ino, Plan, PlanError, PushPlan, Trees, UploadedContent, apply_entry,
     begin, one, push, resync,
 };
 use crate::object::{Object, Time};
 use crate::store::{LogEntry, MetaStore, StoreError, Transaction};
-use crate::sync::followed::Followed;
+use crate::sync::followed::VerifiedLog;
 use crate::sync::resync::snapshot;
 use crate::sync::site::refused;
 use crate::sync::{LogFingerprint, Outbox, SyncError, SyncReplica};
 
 /// Log entries read in one request.
-const ENTRIES: usize = 1024;
+const PAGE_ENTRIES: usize = 1024;
 
 /// Log entries applied in one transaction, which blocks users for as long.
-const TOGETHER: usize = 64;
+const APPLY_BATCH_ENTRIES: usize = 64;
 
 /// Changes planned together and commits sent together. Contents that are uploaded but not referenced by a commit would be
 /// uploaded again.
-const LOOK: usize = 1024;
-const ITEMS: usize = LOOK;
+const MAX_BATCH_CHANGES: usize = 1024;
+const MAX_BATCH_COMMITS: usize = MAX_BATCH_CHANGES;
 
 /// Contents uploaded or found in the store within this time are certainly still there: the same time is left until garbage
 /// collection may delete them.
-const FRESH: Duration = Duration::from_secs(GRACE.as_secs() / 2);
+const UPLOAD_TTL: Duration = Duration::from_secs(GRACE.as_secs() / 2);
 
 /// After this time a round uploads no more contents, and commits what is uploaded.
-const SENDING: Duration = Duration::from_secs(GRACE.as_secs() / 24);
+const UPLOAD_TIMEOUT: Duration = Duration::from_secs(GRACE.as_secs() / 24);
 
 /// How far a clock may have been set back.
-const SET_BACK: Duration = Duration::from_secs(300);
+const MAX_CLOCK_SETBACK: Duration = Duration::from_secs(300);
 
 /// The result of a round.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -53,7 +53,7 @@ pub struct Step {
     /// Commits rejected because their preconditions had changed.
     pub refused: usize,
     /// Blocked changes.
-    pub held: usize,
+    pub blocked: usize,
     /// There may be more to do at once.
     pub more: bool,
     /// The reason why the store rejects this node's changes.
@@ -62,15 +62,15 @@ pub struct Step {
 
 /// Synchronises a replica and a store, one round at a time.
 pub struct Synchroniser<S> {
-    site: S,
+    replica: S,
     store: Arc<dyn MetaStore>,
     node: NodeName,
     token: Box<dyn FnMut() -> u128 + Send>,
     /// The log position at which every commit was rejected in the last attempt.
-    stuck: Option<Seq>,
-    keeps: Arc<AtomicBool>,
+    no_progress_at: Option<Seq>,
+    push_paused: Arc<AtomicBool>,
     /// The verified position, for a volume with a sealed log.
-    followed: Option<Followed>,
+    verified_log: Option<VerifiedLog>,
 }
 
 impl<S> std::fmt::Debug for Synchroniser<S> {
@@ -82,22 +82,30 @@ impl<S> std::fmt::Debug for Synchroniser<S> {
 impl<S: SyncReplica> Synchroniser<S> {
     /// Creates a synchroniser. `token` returns numbers that no other commit of any node has.
     pub fn new(
-        site: S,
+        replica: S,
         store: Arc<dyn MetaStore>,
         node: NodeName,
         token: impl FnMut() -> u128 + Send + 'static,
     ) -> Self {
-        Self { site, store, node, token: Box::new(token), stuck: None, keeps: Arc::default(), followed: None }
+        Self {
+            replica,
+            store,
+            node,
+            token: Box::new(token),
+            no_progress_at: None,
+            push_paused: Arc::default(),
+            verified_log: None,
+        }
     }
 
     /// Returns the replica.
-    pub fn site(&self) -> &S {
-        &self.site
+    pub fn replica(&self) -> &S {
+        &self.replica
     }
 
     /// Returns the flag that stops pushing local changes, even in a round in progress.
-    pub fn keeps(&self) -> Arc<AtomicBool> {
-        self.keeps.clone()
+    pub fn push_paused(&self) -> Arc<AtomicBool> {
+        self.push_paused.clone()
     }
 
     /// Runs one round. After an error the next round resumes where this one failed.
@@ -107,9 +115,9 @@ impl<S: SyncReplica> Synchroniser<S> {
     pub fn step(&mut self) -> Result<Step, SyncError> {
         let outcome = self.round();
         match &outcome {
-            Ok(_) => self.site.distrust_store(false)?,
+            Ok(_) => self.replica.set_rollback_detected(false)?,
             Err(SyncError::WentBack(_) | SyncError::Store(StoreError::Tampered(_))) => {
-                self.site.distrust_store(true)?;
+                self.replica.set_rollback_detected(true)?;
             }
             Err(_) => {}
         }
@@ -140,11 +148,11 @@ impl<S: SyncReplica> Synchroniser<S> {
 
     /// Completes the push of an earlier round.
     fn resume(&mut self, step: &mut Step) -> Result<(), SyncError> {
-        let Some(outbox) = self.site.outbox()?.filter(|outbox| outbox.answered.is_none()) else {
+        let Some(outbox) = self.replica.outbox()?.filter(|outbox| outbox.answered.is_none()) else {
             return Ok(());
         };
         // The outbox is meant only for the store that the log was read from.
-        match self.entries(self.site.cursor()?, 0) {
+        match self.entries(self.replica.cursor()?, 0) {
             Err(SyncError::Store(StoreError::Forgotten(_))) => {}
             checked => drop(checked?),
         }
@@ -157,9 +165,11 @@ impl<S: SyncReplica> Synchroniser<S> {
 
     /// Reports whether contents referenced by a plan begun at that time are certainly still in the store.
     fn is_fresh(&self, begun: Option<Time>) -> bool {
-        let now = i128::from(self.site.now().0);
+        let now = i128::from(self.replica.now().0);
         let age = begun.map(|begun| now - i128::from(begun.0));
-        age.is_some_and(|age| -(SET_BACK.as_nanos() as i128) <= age && age <= FRESH.as_nanos() as i128)
+        age.is_some_and(|age| {
+            -(MAX_CLOCK_SETBACK.as_nanos() as i128) <= age && age <= UPLOAD_TTL.as_nanos() as i128
+        })
     }
 
     /// Sends the batch in the outbox, possibly not for the first time.
@@ -168,7 +178,7 @@ impl<S: SyncReplica> Synchroniser<S> {
     /// in its place: if the store has the original, it repeats the original reply; otherwise it never accepts the original
     /// from now on. Rejected changes are planned again.
     fn send_outbox(&mut self, step: &mut Step) -> Result<(), SyncError> {
-        let Some(mut outbox) = self.site.outbox()? else { return Ok(()) };
+        let Some(mut outbox) = self.replica.outbox()? else { return Ok(()) };
         if outbox.answered.is_some() {
             return Ok(());
         }
@@ -191,11 +201,11 @@ impl<S: SyncReplica> Synchroniser<S> {
         // Rejected commits never appear in the log.
         let mut answers = answers.iter();
         outbox.items.retain(|_| answers.next().is_some_and(Result::is_ok));
-        self.stuck = match step.sent {
-            0 if is_fresh => Some(self.site.cursor()?),
+        self.no_progress_at = match step.sent {
+            0 if is_fresh => Some(self.replica.cursor()?),
             _ => None,
         };
-        self.site.set_outbox(Some(&outbox))?;
+        self.replica.set_outbox(Some(&outbox))?;
         Ok(())
     }
 
@@ -203,32 +213,32 @@ impl<S: SyncReplica> Synchroniser<S> {
     ///
     /// Entries of a sealed log are verified first.
     fn entries(&mut self, cursor: Seq, most: usize) -> Result<Vec<LogEntry>, SyncError> {
-        let Self { site, store, followed, .. } = self;
+        let Self { replica, store, verified_log: followed, .. } = self;
         let Some(log) = store.sealed_log() else {
             let read = |after, most| store.log_since(after, most);
-            return read_on(site, &**store, cursor, most, &read, &LogFingerprint::of);
+            return read_on(replica, &**store, cursor, most, &read, &LogFingerprint::of);
         };
         let mut verified = match followed.take() {
             Some(followed) => followed,
-            None => Followed::resume(log, site, cursor)?,
+            None => VerifiedLog::resume(log, replica, cursor)?,
         };
         let read = |after, most| log.stored_since(after, most);
         // The fingerprint of the entry in its shown form, which is the one from before the volume was upgraded.
-        let mark = |entry: &LogEntry| LogFingerprint::of(&log.shown(entry.clone()));
-        let entries = read_on(site, &**store, cursor, most, &read, &mark)?;
+        let mark = |entry: &LogEntry| LogFingerprint::of(&log.decrypt_entry(entry.clone()));
+        let entries = read_on(replica, &**store, cursor, most, &read, &mark)?;
         verified.verify(log.sealer(), &entries)?;
         *followed = Some(verified);
-        Ok(entries.into_iter().map(|entry| log.shown(entry)).collect())
+        Ok(entries.into_iter().map(|entry| log.decrypt_entry(entry)).collect())
     }
 
     /// Applies the next log entries. Returns whether the end of the log was reached.
     fn pull(&mut self, step: &mut Step) -> Result<bool, SyncError> {
-        let mut outbox = self.site.outbox()?;
-        let mut cursor = self.site.cursor()?;
+        let mut outbox = self.replica.outbox()?;
+        let mut cursor = self.replica.cursor()?;
         if cursor == Seq(0) {
             self.begin()?;
         }
-        let entries = match self.entries(cursor, ENTRIES) {
+        let entries = match self.entries(cursor, PAGE_ENTRIES) {
             Err(SyncError::Store(StoreError::Forgotten(_))) => {
                 self.resync(step)?;
                 return Ok(false);
@@ -236,8 +246,8 @@ impl<S: SyncReplica> Synchroniser<S> {
             entries => entries?,
         };
         point(Failpoint::LogRead)?;
-        step.more = entries.len() == ENTRIES;
-        for part in entries.chunks(TOGETHER) {
+        step.more = entries.len() == PAGE_ENTRIES;
+        for part in entries.chunks(APPLY_BATCH_ENTRIES) {
             let mut plans: Vec<(LogFingerprint, Box<Plan<'_>>)> = Vec::with_capacity(part.len());
             for entry in part {
                 if entry.seq != Seq(cursor.0 + 1) {
@@ -254,15 +264,15 @@ impl<S: SyncReplica> Synchroniser<S> {
                 cursor = entry.seq;
                 step.received += usize::from(!own);
             }
-            self.site.change_each(&mut plans)?;
+            self.replica.change_each(&mut plans)?;
         }
-        if let (Some(log), Some(followed)) = (self.store.sealed_log(), &mut self.followed) {
-            followed.applied(log.sealer(), &self.site, cursor)?;
+        if let (Some(log), Some(followed)) = (self.store.sealed_log(), &mut self.verified_log) {
+            followed.applied(log.sealer(), &self.replica, cursor)?;
         }
         if outbox.as_ref().and_then(|outbox| outbox.answered).is_some_and(|answered| answered <= cursor) {
             outbox = None;
             point(Failpoint::LogApplied)?;
-            self.site.set_outbox(None)?;
+            self.replica.set_outbox(None)?;
         }
         step.more |= outbox.is_some() && step.denied.is_none();
         Ok(entries.is_empty())
@@ -271,16 +281,16 @@ impl<S: SyncReplica> Synchroniser<S> {
     /// Compares the whole tree of the store, because its log no longer reaches back to this node's position.
     fn resync(&mut self, step: &mut Step) -> Result<(), SyncError> {
         // Commits already read are not included: other nodes may have changed the same objects since.
-        let cursor = self.site.cursor()?;
+        let cursor = self.replica.cursor()?;
         // A batch without a reply was not accepted either: what other nodes committed did not replace it.
-        let outbox = self.site.outbox()?.filter(|outbox| outbox.answered.is_some());
+        let outbox = self.replica.outbox()?.filter(|outbox| outbox.answered.is_some());
         let own = outbox.map_or_else(Vec::new, |outbox| outbox.unread(cursor));
         tracing::info!("the log of the store begins later than what was read of it: its whole tree is read");
-        let (snapshot, at) = snapshot(&self.site, &*self.store, &own)?;
+        let (snapshot, at) = snapshot(&self.replica, &*self.store, &own)?;
         let theirs = NodeName::store();
         let own = &mut own.as_slice();
         point(Failpoint::TreeRead)?;
-        self.site.change(Some(at), &mut |trees, fresh| {
+        self.replica.change(Some(at), &mut |trees, fresh| {
             match resync(trees, fresh, own, &snapshot, &theirs) {
                 // Their outcome is not clear: they are treated as commits of another node.
                 Err(PlanError::Log(_)) if !own.is_empty() => {
@@ -291,7 +301,7 @@ impl<S: SyncReplica> Synchroniser<S> {
             }
         })?;
         point(Failpoint::TreeApplied)?;
-        self.site.set_outbox(None)?;
+        self.replica.set_outbox(None)?;
         step.received += snapshot.objects.len().max(1);
         step.more = true;
         Ok(())
@@ -302,24 +312,25 @@ impl<S: SyncReplica> Synchroniser<S> {
         let Some(stored) = self.store.get(&[ObjectId::ROOT])?.into_iter().next().flatten() else {
             return Ok(());
         };
-        self.site.change(None, &mut |trees, fresh| begin(trees, fresh, &stored))?;
+        self.replica.change(None, &mut |trees, fresh| begin(trees, fresh, &stored))?;
         Ok(())
     }
 
     /// Plans commits for local changes and stores them in the outbox.
     fn fill_outbox(&mut self, step: &mut Step) -> Result<(), SyncError> {
-        if self.site.outbox()?.is_some() {
+        if self.replica.outbox()?.is_some() {
             return Ok(());
         }
-        let cursor = self.site.cursor()?;
-        let together = self.stuck == Some(cursor);
+        let cursor = self.replica.cursor()?;
+        let together = self.no_progress_at == Some(cursor);
         let mut after = Some(0);
         while let Some(place) = after {
-            let (todo, next) = self.site.todo(place, if together { usize::MAX } else { LOOK })?;
+            let (todo, next) =
+                self.replica.dirty_set(place, if together { usize::MAX } else { MAX_BATCH_CHANGES })?;
             after = next;
-            let begun = self.site.now();
+            let begun = self.replica.now();
             let (mut items, held) = self.plan(&todo, begun)?;
-            step.held += held;
+            step.blocked += held;
             if items.is_empty() {
                 continue;
             }
@@ -327,14 +338,14 @@ impl<S: SyncReplica> Synchroniser<S> {
                 items = vec![one(items)];
             }
             // The plan may include changes made after pushing was paused.
-            if self.keeps.load(Ordering::SeqCst) {
+            if self.push_paused.load(Ordering::SeqCst) {
                 return Ok(());
             }
             step.more = true;
             // If the machine was suspended during the upload, the next round plans again.
             if self.is_fresh(Some(begun)) {
                 let outbox = Outbox { token: (self.token)(), items, answered: None, begun: Some(begun) };
-                self.site.set_outbox(Some(&outbox))?;
+                self.replica.set_outbox(Some(&outbox))?;
             }
             return Ok(());
         }
@@ -346,7 +357,7 @@ impl<S: SyncReplica> Synchroniser<S> {
         if same.is_empty() {
             return Ok(());
         }
-        self.site.change(None, &mut |trees, _| {
+        self.replica.change(None, &mut |trees, _| {
             let mut changes = Changes::default();
             for &num in same {
                 changes.objects.insert(num, (trees.local(num)?, trees.base(num)?));
@@ -362,24 +373,27 @@ impl<S: SyncReplica> Synchroniser<S> {
         loop {
             let mut wanted: BTreeMap<Ino, Object> = BTreeMap::new();
             let mut planned = None;
-            self.site.read(&mut |trees| {
-                let result = push(trees, todo, ITEMS, &mut |num, object| match contents.get(&num) {
-                    Some(Some((version, sent))) if trees.version(num)? == *version => Ok(Some(sent.clone())),
-                    Some(_) => Ok(None),
-                    None => {
-                        wanted.insert(num, object.clone());
-                        Ok(None)
-                    }
-                })?;
+            self.replica.read(&mut |trees| {
+                let result =
+                    push(trees, todo, MAX_BATCH_COMMITS, &mut |num, object| match contents.get(&num) {
+                        Some(Some((version, sent))) if trees.version(num)? == *version => {
+                            Ok(Some(sent.clone()))
+                        }
+                        Some(_) => Ok(None),
+                        None => {
+                            wanted.insert(num, object.clone());
+                            Ok(None)
+                        }
+                    })?;
                 planned = Some(result);
                 Ok(())
             })?;
             if wanted.is_empty() {
-                let Planned { items, blocked: mut held, same } = planned.unwrap_or_default();
+                let PushPlan { items, blocked: mut held, same } = planned.unwrap_or_default();
                 let mut agreed = Vec::with_capacity(same.len());
                 for num in same {
                     // Checked again until it is closed.
-                    if self.site.is_written(num)? { held += 1 } else { agreed.push(num) }
+                    if self.replica.is_open_for_writing(num)? { held += 1 } else { agreed.push(num) }
                 }
                 self.agree(&agreed)?;
                 return Ok((items, held));
@@ -388,12 +402,12 @@ impl<S: SyncReplica> Synchroniser<S> {
             if let Some(reason) = self.store.only_reads() {
                 return Err(StoreError::Denied(reason).into());
             }
-            let sent_for = self.site.now().0.saturating_sub(begun.0);
-            if i128::from(sent_for) > SENDING.as_nanos() as i128 {
+            let sent_for = self.replica.now().0.saturating_sub(begun.0);
+            if i128::from(sent_for) > UPLOAD_TIMEOUT.as_nanos() as i128 {
                 contents.extend(wanted.into_keys().map(|num| (num, None)));
                 continue;
             }
-            contents.extend(self.site.send(wanted.into_iter().collect())?);
+            contents.extend(self.replica.upload(wanted.into_iter().collect())?);
         }
     }
 }
@@ -404,7 +418,7 @@ impl<S: SyncReplica> Synchroniser<S> {
 /// Synchronisation stops then. It would otherwise take objects that the store lost as deleted by other nodes, and would never
 /// receive what other nodes commit up to this node's log position.
 fn read_on(
-    site: &impl SyncReplica,
+    replica: &impl SyncReplica,
     store: &dyn MetaStore,
     cursor: Seq,
     most: usize,
@@ -427,11 +441,11 @@ fn read_on(
     };
     let last = entries.next().filter(|entry| entry.seq == cursor);
     let found = mark_of(&last.ok_or(SyncError::WentBack(cursor))?);
-    // Missing after a resync, or from an older version.
-    match site.mark()?.filter(|mark| mark.seq == cursor) {
+    // None after the whole tree was read, or of an older version.
+    match replica.fingerprint()?.filter(|mark| mark.seq == cursor) {
         Some(mark) if mark != found => return Err(SyncError::WentBack(cursor)),
         Some(_) => {}
-        None => site.set_mark(found)?,
+        None => replica.set_fingerprint(found)?,
     }
     Ok(entries.collect())
 }

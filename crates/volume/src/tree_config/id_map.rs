@@ -57,7 +57,7 @@ impl OwnerMap {
     }
 
     /// Returns the number that this machine shows for an owner in a volume.
-    pub fn show(&self, stored: u32) -> u32 {
+    pub fn to_local(&self, stored: u32) -> u32 {
         if let Some(shown) = self.shown.get(&stored) {
             return *shown;
         }
@@ -143,26 +143,26 @@ mod tests {
     #[test]
     fn names_lead_to_the_numbers_of_this_machine() {
         let people = people(None);
-        assert_eq!([1000, 1001, 1002, 5].map(|stored| people.show(stored)), [2000, 1000, 99, 5]);
+        assert_eq!([1000, 1001, 1002, 5].map(|stored| people.to_local(stored)), [2000, 1000, 99, 5]);
         assert_eq!([2000, 1000, 5].map(|shown| people.store(shown)), [1000, 1001, 5]);
         // 2000 in the volume has no name; it is not ada, who has that number here.
-        assert_eq!(people.show(2000), 99);
+        assert_eq!(people.to_local(2000), 99);
         // 1002 on this machine is not eve, who has that number in volumes: it cannot own anything.
-        assert_ne!(people.show(people.store(1002)), 1002);
+        assert_ne!(people.to_local(people.store(1002)), 1002);
         assert!(!people.is_identity());
     }
 
     #[test]
     fn a_default_stands_for_the_others() {
         let people = people(Some(60_000));
-        assert_eq!([1000, 1002, 5].map(|stored| people.show(stored)), [2000, 99, 60_000]);
+        assert_eq!([1000, 1002, 5].map(|stored| people.to_local(stored)), [2000, 99, 60_000]);
     }
 
     #[test]
     fn two_people_never_get_one_number() {
         let known = map(&[("ada", 1000), ("bob", 1001)]);
         let people = OwnerMap::new(&known, &map(&[("ada", 5), ("bob", 5)]), None, |_| None);
-        assert_eq!([1000, 1001].map(|stored| people.show(stored)), [5, NOBODY]);
+        assert_eq!([1000, 1001].map(|stored| people.to_local(stored)), [5, NOBODY]);
         assert_eq!(people.store(5), 1000);
     }
 
@@ -171,7 +171,7 @@ mod tests {
         let people = people(Some(3));
         let text = format!("{}group 5 6\n", people.to_text("user"));
         assert_eq!(OwnerMap::from_text("user", &text), Some(people));
-        assert_eq!(OwnerMap::from_text("group", &text).unwrap().show(5), 6);
+        assert_eq!(OwnerMap::from_text("group", &text).unwrap().to_local(5), 6);
         assert_eq!(OwnerMap::from_text("user", "user a b\n"), None);
     }
 }

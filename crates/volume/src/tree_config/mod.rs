@@ -73,20 +73,20 @@ pub enum CacheMode {
 
 /// The path of a volume in a tree: at least one name below the root directory.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place(Vec<String>);
+pub struct MountPath(Vec<String>);
 
-impl Place {
+impl MountPath {
     /// Returns its names.
     pub fn names(&self) -> &[String] {
         &self.0
     }
 
-    fn is_in(&self, other: &Place) -> bool {
+    fn is_in(&self, other: &MountPath) -> bool {
         self.0.starts_with(&other.0)
     }
 }
 
-impl FromStr for Place {
+impl FromStr for MountPath {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -111,7 +111,7 @@ impl FromStr for Place {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for MountPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0.join("/"))
     }
@@ -124,7 +124,7 @@ pub const CONFIG: &str = ".tree";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Member {
     /// Its path.
-    pub place: Place,
+    pub place: MountPath,
     /// The address of its store; `None`: this machine's default.
     pub store: Option<String>,
     /// The address of the gateway to use, if it is not the one that was joined.
@@ -201,7 +201,7 @@ impl Tree {
         for (name, volume) in &self.volumes {
             let file = format!("volumes/{name}.toml");
             for (node, on) in &volume.on {
-                self.known(&file, node)?;
+                self.check_node_exists(&file, node)?;
                 if !on.on.is_empty() {
                     return Err(complain(&file, format_args!("`on.{node}` has no `on` in it")));
                 }
@@ -209,7 +209,7 @@ impl Tree {
             for gate in
                 [volume].into_iter().chain(volume.on.values()).filter_map(|said| said.through.as_ref())
             {
-                self.known(&file, gate)?;
+                self.check_node_exists(&file, gate)?;
                 if self.nodes.get(gate).is_none_or(|gate| gate.address.is_none()) {
                     let why = format_args!("nobody goes through {gate}: nodes/{gate}.toml has no `address`");
                     return Err(complain(&file, why));
@@ -227,7 +227,7 @@ impl Tree {
         Ok(())
     }
 
-    fn known(&self, file: &str, node: &NodeName) -> Result<(), ConfigError> {
+    fn check_node_exists(&self, file: &str, node: &NodeName) -> Result<(), ConfigError> {
         match self.nodes.contains_key(node) {
             true => Ok(()),
             false => Err(complain(file, format_args!("there is no node {node}: make nodes/{node}.toml"))),
@@ -254,7 +254,7 @@ impl Tree {
                 volumes.insert(name.clone(), member);
             }
         }
-        let mut places: Vec<(&VolumeName, &Place)> =
+        let mut places: Vec<(&VolumeName, &MountPath)> =
             volumes.iter().map(|(name, member)| (name, &member.place)).collect();
         // Sorted, a path directly precedes those below it.
         places.sort_by_key(|(_, place)| *place);

@@ -86,8 +86,8 @@ fn people_have_numbers_of_their_own_on_each_node() {
     let account =
         |name: &str| (name == "bob" || name == "guest").then_some(if name == "bob" { 7 } else { 60 });
     let here = tree.on(&node("desk"), account, |_| None);
-    assert_eq!([1000, 1001, 5].map(|stored| here.users.show(stored)), [2000, 7, 60]);
-    assert_eq!([50, 5].map(|stored| here.groups.show(stored)), [NOBODY, 99]);
+    assert_eq!([1000, 1001, 5].map(|stored| here.users.to_local(stored)), [2000, 7, 60]);
+    assert_eq!([50, 5].map(|stored| here.groups.to_local(stored)), [NOBODY, 99]);
     assert!(Tree::default().on(&node("desk"), account, account).users.is_identity());
 }
 

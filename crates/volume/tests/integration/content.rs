@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::common::sky::{LATE, Sky, Way};
+use crate::common::sky::{REPLY_DELAY, Sky, Way};
 use shunt_volume::content::{Blobs, ChunkKeys, ContentError, ContentStore};
 use shunt_volume::crypto::VolumeKey;
 use shunt_volume::id::OwnerId;
@@ -169,7 +169,7 @@ fn nothing_of_what_was_in_a_file_shows_in_holes() {
 
     large.write_all_at(&[7; 4096], 0).unwrap();
     let together: Vec<(&[_], &File)> = pieces.iter().map(|pieces| &pieces[..]).zip(&files).collect();
-    volume.content.fetch_together(&volume.meta, &together).unwrap();
+    volume.content.fetch_batch(&volume.meta, &together).unwrap();
     for (file, expected) in files.iter().zip([&bytes, &small]) {
         let mut held = vec![1; expected.len()];
         file.read_exact_at(&mut held, 0).unwrap();
@@ -287,14 +287,14 @@ fn places_where_nothing_can_be_are_damage() {
     let volume = Volume::new(ChunkKeys::open(OPEN));
     let (good, _) = volume.put(&noise(1, 1000), None);
     let Segment::Chunk { id, length } = volume.plant(&noise(2, 1000)) else { panic!() };
-    let place = volume.meta.places(&[id]).unwrap().remove(0).unwrap();
+    let place = volume.meta.locate_chunks(&[id]).unwrap().remove(0).unwrap();
     let read = |id, length: u32| {
         let layout = Layout::Pieces(vec![Segment::Chunk { id, length }]);
         let content = Content { size: length.into(), digest: [7; 32], layout };
         let file = tempfile::tempfile().unwrap();
         let fetched = volume.content.fetch_file(&volume.meta, &content, &file, &|_| ());
         let pieces = volume.content.pieces(&volume.meta, &content).unwrap();
-        let together = volume.content.fetch_together(&volume.meta, &[(&pieces, &file)]);
+        let together = volume.content.fetch_batch(&volume.meta, &[(&pieces, &file)]);
         assert_eq!(fetched.is_ok(), together.is_ok());
         volume.content.read(&volume.meta, &content, 0..u64::MAX).map(|bytes| bytes.len())
     };
@@ -379,10 +379,10 @@ fn nothing_is_written_to_a_file_once_its_coming_has_failed() {
         let begun = Instant::now();
         let failed = far.fetch_file(&volume.meta, &content, &file, &|_| ()).unwrap_err();
         assert!(failed.is_unreachable(), "{failed}");
-        assert!(begun.elapsed() < LATE, "nobody waits for what is of no use");
+        assert!(begun.elapsed() < REPLY_DELAY, "nobody waits for what is of no use");
         file.set_len(0).unwrap();
         file.write_all_at(b"written since", 0).unwrap();
-        std::thread::sleep(LATE * 2);
+        std::thread::sleep(REPLY_DELAY * 2);
         assert_eq!(file.metadata().unwrap().len(), 13);
     }
     *bad.way.lock() = Way::Open;

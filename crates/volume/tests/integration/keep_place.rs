@@ -24,7 +24,7 @@ use shunt_volume::open::{OpenError, Options, create, open};
 use shunt_volume::store::{Mutation, StoreError, Transaction, system_clock};
 use shunt_volume::volume::Volume;
 
-const MARK: &str = "shunt.volume";
+const MARKER_KEY: &str = "shunt.volume";
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
 fn noise(seed: u8) -> Vec<u8> {
@@ -120,7 +120,7 @@ impl Places {
     /// Creates a volume as an older version did, without an ownership marker.
     fn make_unmarked(&self, name: &str) -> Volume {
         let volume = self.make(name).unwrap();
-        fs::remove_file(self.data().join(MARK)).unwrap();
+        fs::remove_file(self.data().join(MARKER_KEY)).unwrap();
         volume
     }
 
@@ -143,20 +143,20 @@ impl Places {
 fn no_two_volumes_are_made_in_a_place() {
     let places = Places::new();
     let first = places.make("first").unwrap();
-    let mark = fs::read(places.data().join(MARK)).unwrap();
+    let mark = fs::read(places.data().join(MARKER_KEY)).unwrap();
     let refused = places.make("second").unwrap_err();
     assert!(matches!(refused, OpenError::Place(StoreOwnerError::Taken(_))), "{refused}");
     assert!(refused.to_string().contains(places.data().to_str().unwrap()), "{refused}");
     // Creating the first volume again fails because it exists.
     assert!(matches!(places.make("first"), Err(OpenError::Store(StoreError::Exists(_)))));
-    assert_eq!(fs::read(places.data().join(MARK)).unwrap(), mark);
+    assert_eq!(fs::read(places.data().join(MARKER_KEY)).unwrap(), mark);
     // Created by an older version.
     file(&first, 2);
-    fs::remove_file(places.data().join(MARK)).unwrap();
+    fs::remove_file(places.data().join(MARKER_KEY)).unwrap();
     let refused = places.make("second").unwrap_err();
     assert!(matches!(refused, OpenError::Place(StoreOwnerError::Unmarked(_))), "{refused}");
     assert!(!places.dir.path().join("second").exists());
-    assert!(!places.data().join(MARK).exists());
+    assert!(!places.data().join(MARKER_KEY).exists());
 }
 
 #[test]
@@ -164,7 +164,7 @@ fn a_volume_that_was_not_made_leaves_its_place() {
     let places = Places::new();
     fs::write(places.dir.path().join("first"), b"no directory").unwrap();
     assert!(matches!(places.make("first"), Err(OpenError::Store(_))));
-    assert!(!places.data().join(MARK).exists());
+    assert!(!places.data().join(MARKER_KEY).exists());
     places.make("second").unwrap();
 }
 
@@ -179,7 +179,7 @@ fn contents_of_another_volume_in_the_same_place_are_spared() {
     assert_eq!(free(&one, GRACE).unwrap().packs, 0);
     let refused = free(&other, GRACE).unwrap_err();
     assert!(matches!(refused, KeepError::Place(StoreOwnerError::Foreign(_))), "{refused}");
-    make_old(&places.data().join(MARK), DAY * 2);
+    make_old(&places.data().join(MARKER_KEY), DAY * 2);
     assert_eq!(free(&one, GRACE).unwrap().packs, 1, "what one sent for nothing");
     assert!(is_there(&one, &ours, 2) && is_there(&other, &theirs, 3));
     // The refused volume changes nothing.
@@ -190,12 +190,12 @@ fn contents_of_another_volume_in_the_same_place_are_spared() {
     assert_eq!(places.packs().len(), settled.len() + 1);
     assert!(
         other
-            .keeper()
+            .admin()
             .unwrap()
             .scan_chunks(shunt_volume::object::ChunkId([0; 32]), 9)
             .unwrap()
             .iter()
-            .all(|(_, chunk)| chunk.condemned.is_none())
+            .all(|(_, chunk)| chunk.marked_at.is_none())
     );
 }
 
@@ -208,7 +208,7 @@ fn an_older_copy_of_the_metadata_frees_nothing() {
     let late = file(&volume, 3);
     free(&volume, GRACE).unwrap();
     places.packs().iter().for_each(|pack| make_old(pack, DAY * 3));
-    make_old(&places.data().join(MARK), DAY * 4);
+    make_old(&places.data().join(MARKER_KEY), DAY * 4);
     let refused = free(&copy, GRACE).unwrap_err();
     assert!(
         matches!(refused, KeepError::Place(StoreOwnerError::Behind { seen: Seq(2), head: Seq(1), .. })),
@@ -227,7 +227,7 @@ fn metadata_that_stood_still_while_packs_came_spare_these() {
     send(&volume, 9);
     free(&volume, GRACE).unwrap();
     places.packs().iter().for_each(|pack| make_old(pack, DAY * 5));
-    make_old(&places.data().join(MARK), DAY * 9);
+    make_old(&places.data().join(MARKER_KEY), DAY * 9);
     let copy = places.copied("volume");
     let db = rusqlite::Connection::open(places.dir.path().join("copy/meta.db")).unwrap();
     let four_days = 4 * DAY.as_nanos() as i64;
@@ -380,7 +380,7 @@ fn a_database_tells_the_time_of_commits_and_whether_the_clock_is_right() {
 }
 
 /// Environment variable that names the metadata of the volumes in the next test.
-const HERE: &str = "KEEP_PLACE_META";
+const META_VARIABLE: &str = "KEEP_PLACE_META";
 
 #[test]
 fn a_place_in_a_bucket_is_that_of_one_volume() {
@@ -390,7 +390,7 @@ fn a_place_in_a_bucket_is_that_of_one_volume() {
     let dir = tempfile::tempdir().unwrap();
     let done = Command::new(std::env::current_exe().unwrap())
         .args(["keep_place::shares_a_bucket", "--exact", "--ignored"])
-        .env(HERE, dir.path())
+        .env(META_VARIABLE, dir.path())
         .env("AWS_ENDPOINT_URL", server.endpoint())
         .env("AWS_REGION", "us-east-1")
         .env("AWS_ACCESS_KEY_ID", S3::KEYS.0)
@@ -398,13 +398,13 @@ fn a_place_in_a_bucket_is_that_of_one_volume() {
         .output()
         .unwrap();
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stdout));
-    assert!(server.bucket().join("team").join(MARK).exists());
+    assert!(server.bucket().join("team").join(MARKER_KEY).exists());
 }
 
 #[test]
 #[ignore = "is a process that a test starts"]
 fn shares_a_bucket() {
-    let Some(dir) = std::env::var_os(HERE).map(PathBuf::from) else { return };
+    let Some(dir) = std::env::var_os(META_VARIABLE).map(PathBuf::from) else { return };
     let make = |name: &str, prefix: &str| {
         let options = Options { data: DataAddress::S3("bucket".into(), prefix.into()), ..Options::default() };
         create(&MetaAddress::Sqlite(dir.join(name)), &"v".parse().unwrap(), &options)

@@ -62,7 +62,7 @@ impl TestVolume {
         let volume = create(&meta, &"v".parse().unwrap(), &options).unwrap();
         // No history is retained.
         let none = Retention { age: Some(Duration::ZERO), versions: Some(0) };
-        set_retention(volume.keeper().unwrap(), none).unwrap();
+        set_retention(volume.admin().unwrap(), none).unwrap();
         Self { dir, volume, files: HashMap::new() }
     }
 
@@ -165,7 +165,7 @@ impl TestVolume {
     }
 
     fn noted(&self) -> usize {
-        self.volume.keeper().unwrap().settings("gc.pack.").unwrap().len()
+        self.volume.admin().unwrap().settings("gc.pack.").unwrap().len()
     }
 }
 
@@ -240,9 +240,9 @@ fn a_piece_that_is_condemned_stays_it_in_the_other_pack() {
     kept.remove(|n| n == 150);
     let second = kept.collect();
     assert_eq!((second.marked, second.dropped, second.rewritten), (1, 90, 1));
-    let chunks = kept.volume.keeper().unwrap().scan_chunks(ChunkId([0; 32]), 99).unwrap();
-    assert_eq!(chunks.iter().filter(|(_, chunk)| chunk.condemned.is_some()).count(), 1);
-    assert!(chunks.iter().all(|(_, chunk)| chunk.place.key == chunks[0].1.place.key));
+    let chunks = kept.volume.admin().unwrap().scan_chunks(ChunkId([0; 32]), 99).unwrap();
+    assert_eq!(chunks.iter().filter(|(_, chunk)| chunk.marked_at.is_some()).count(), 1);
+    assert!(chunks.iter().all(|(_, chunk)| chunk.location.key == chunks[0].1.location.key));
     assert_eq!(kept.collect().dropped, 1);
     kept.is_whole();
 }
@@ -254,7 +254,7 @@ fn a_pack_that_was_rewritten_stays_as_long_as_history() {
     let kept = TestVolume::sparse(None);
     let backup = kept.copied();
     let keep_for = |age| {
-        set_retention(kept.volume.keeper().unwrap(), Retention { age, versions: Some(0) }).unwrap();
+        set_retention(kept.volume.admin().unwrap(), Retention { age, versions: Some(0) }).unwrap();
     };
     keep_for(Some(2 * DAY));
     let done = kept.collect();

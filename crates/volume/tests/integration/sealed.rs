@@ -14,7 +14,7 @@ use shunt_volume::id::{ObjectId, OwnerId, Seq, VolumeName};
 use shunt_volume::maintenance::{Depth, LogRetention, Problem, collect, fsck};
 use shunt_volume::object::{Content, Kind, Layout, LinkName, Object, Segment, Time, VersionedObject};
 use shunt_volume::open::{self, OpenError};
-use shunt_volume::replica::{New, Options, ROOT, Replica, ReplicaSite, SetAttr, StoreFetcher};
+use shunt_volume::replica::{NewObject, Options, ROOT, Replica, SetAttr, StoreFetcher, SyncAdapter};
 use shunt_volume::store::{Mutation, SqliteStore, StoreError, Transaction};
 use shunt_volume::sync::{LinkState, RoundObserver, Runner, Step, SyncError, Synchroniser};
 use shunt_volume::upgrade::{Upgraded, upgrade};
@@ -29,7 +29,7 @@ struct World {
 
 struct Machine {
     replica: Arc<Replica>,
-    sync: Synchroniser<ReplicaSite>,
+    sync: Synchroniser<SyncAdapter>,
 }
 
 fn name() -> VolumeName {
@@ -95,7 +95,7 @@ impl World {
         let replica = Arc::new(replica);
         let from = StoreFetcher::new(volume.meta.clone(), volume.content.clone());
         replica.set_fetcher(Some(Arc::new(from)));
-        let site = ReplicaSite::new(replica.clone(), volume.meta.clone(), volume.content.clone());
+        let site = SyncAdapter::new(replica.clone(), volume.meta.clone(), volume.content.clone());
         let sync = Synchroniser::new(site, volume.meta.clone(), node.parse().unwrap(), rand::random);
         Machine { replica, sync }
     }
@@ -115,7 +115,7 @@ impl Machine {
     fn settle(&mut self) {
         for _ in 0..50 {
             let step = self.sync.step().unwrap();
-            if (Step { held: 0, ..step }) == Step::default() {
+            if (Step { blocked: 0, ..step }) == Step::default() {
                 return;
             }
         }
@@ -123,7 +123,7 @@ impl Machine {
     }
 
     fn make(&mut self, parent: u64, name: &str, kind: Kind) -> u64 {
-        let new = New { kind, mode: 0o644, owner: OwnerId(0), group: OwnerId(0), target: b"" };
+        let new = NewObject { kind, mode: 0o644, owner: OwnerId(0), group: OwnerId(0), target: b"" };
         self.replica.make(parent, name.as_bytes(), new).unwrap().ino
     }
 
@@ -489,7 +489,7 @@ fn what_is_refused_is_not_asked_for_all_the_time() {
     let count = Arc::new(Count::default());
     runner.set_rounds(count.clone());
     std::thread::sleep(Duration::from_secs(4));
-    let LinkState::Stopped(reason) = runner.progress().touch else { panic!("{:?}", runner.progress()) };
+    let LinkState::Stopped(reason) = runner.progress().link else { panic!("{:?}", runner.progress()) };
     assert!(reason.contains(CHANGED), "{reason}");
     assert!((2..20).contains(&count.0.load(Ordering::SeqCst)), "{count:?}", count = count.0);
 }

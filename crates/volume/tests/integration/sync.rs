@@ -13,8 +13,8 @@ use shunt_volume::crypto::VolumeKey;
 use shunt_volume::id::{ObjectId, OwnerId};
 use shunt_volume::object::{Content, Kind, Layout, LinkName, Object, Segment, Time};
 use shunt_volume::replica::{
-    CacheManager, CachePolicy, Inode, New, Options, ROOT, Rename, Replica, ReplicaSite, SetAttr, State,
-    StoreFetcher,
+    CacheManager, CachePolicy, CacheState, Inode, NewObject, Options, ROOT, Rename, Replica, SetAttr,
+    StoreFetcher, SyncAdapter,
 };
 use shunt_volume::store::admin::StoreAdmin as _;
 use shunt_volume::store::{EncryptedStore, MetaStore, MetadataCipher, Mutation, SqliteStore, Transaction};
@@ -25,7 +25,7 @@ use crate::common::sky::{Sky, Way};
 
 struct Machine {
     replica: Arc<Replica>,
-    sync: Synchroniser<ReplicaSite>,
+    sync: Synchroniser<SyncAdapter>,
 }
 
 struct World {
@@ -62,7 +62,7 @@ impl World {
         let options = Options::new("test", name.parse().unwrap());
         let replica = Arc::new(Replica::open(&self.dir.path().join(name), options).unwrap());
         replica.set_fetcher(Some(Arc::new(StoreFetcher::new(self.meta.clone(), self.contents.clone()))));
-        let site = ReplicaSite::new(replica.clone(), self.meta.clone(), self.contents.clone());
+        let site = SyncAdapter::new(replica.clone(), self.meta.clone(), self.contents.clone());
         let sync = Synchroniser::new(site, self.meta.clone(), name.parse().unwrap(), rand::random);
         Machine { replica, sync }
     }
@@ -72,15 +72,15 @@ impl Machine {
     fn settle(&mut self) {
         for _ in 0..50 {
             let step = self.sync.step().unwrap();
-            if (Step { held: 0, ..step }) == Step::default() {
+            if (Step { blocked: 0, ..step }) == Step::default() {
                 return;
             }
         }
         panic!("there is no end");
     }
 
-    fn plain(kind: Kind) -> New<'static> {
-        New { kind, mode: 0o644, owner: OwnerId(0), group: OwnerId(0), target: b"" }
+    fn plain(kind: Kind) -> NewObject<'static> {
+        NewObject { kind, mode: 0o644, owner: OwnerId(0), group: OwnerId(0), target: b"" }
     }
 
     fn directory(&self, parent: u64, name: &str) -> Inode {
@@ -221,7 +221,7 @@ fn who_had_a_file_has_the_next_version_off_the_network() {
     }
     ant.write(ROOT, "other", b"read by nobody here".repeat(999).as_slice());
     both(&mut ant, &mut bee);
-    let is_here = |name: &str| bee.at(name).unwrap().state == State::Complete;
+    let is_here = |name: &str| bee.at(name).unwrap().state == CacheState::Complete;
     until("they come by themselves", || files.iter().all(|(name, _)| is_here(name)));
     bee.replica.set_fetcher(None);
     for (name, bytes) in &files {
@@ -370,11 +370,11 @@ fn a_side_of_which_nothing_is_here_is_sent() {
     both(&mut ant, &mut bee);
     assert_eq!(bee.replica.conflicts().unwrap().len(), held.len());
     // The node must keep these contents, whatever its cache policy.
-    assert_eq!(bee.replica.away(false, 0, 10).unwrap().len(), held.len());
+    assert_eq!(bee.replica.missing_files(false, 0, 10).unwrap().len(), held.len());
     keep_both(&bee);
     // After a failed round, nothing is fetched before a round succeeds.
     let fetcher = || StoreFetcher::new(world.meta.clone(), world.contents.clone());
-    bee.replica.set_fetcher(Some(Arc::new(fetcher().reachable_as(|| None))));
+    bee.replica.set_fetcher(Some(Arc::new(fetcher().with_reachability(|| None))));
     bee.settle();
     assert_ne!(bee.replica.pending_count().unwrap(), 0);
     bee.replica.set_fetcher(Some(Arc::new(fetcher())));
@@ -480,7 +480,7 @@ fn a_directory_takes_the_place_of_one_that_a_file_left_for_it() {
 fn what_is_changed_off_the_network_is_not_sent() {
     let world = World::new();
     let (mut ant, mut bee) = (world.machine("ant"), world.machine("bee"));
-    let keeps = ant.sync.keeps();
+    let keeps = ant.sync.push_paused();
     keeps.store(true, Ordering::SeqCst);
     ant.write(ROOT, "file", b"of ant");
     both(&mut ant, &mut bee);
@@ -572,7 +572,7 @@ fn a_change_is_seen_elsewhere_in_a_moment() {
     ant.make(ROOT, b"late", Machine::plain(Kind::Directory)).unwrap();
     std::thread::sleep(Duration::from_millis(200));
     assert!(bee.lookup(ROOT, b"late").is_err());
-    assert_eq!(bees.progress().touch, LinkState::Offline);
+    assert_eq!(bees.progress().link, LinkState::Offline);
     bees.set_online(true);
     let since = Instant::now();
     while bee.lookup(ROOT, b"late").is_err() {
@@ -797,7 +797,7 @@ fn what_came_in_part_is_whole_in_the_end() {
         bee.replica.ensure_present(num, 0..1).unwrap();
         *world.sky.way.lock() = Way::Cut;
         assert_eq!(bee.replica.ensure_present(num, 0..u64::MAX), Err(Errno::NETUNREACH));
-        assert_eq!(bee.at("file").unwrap().state, State::Partial);
+        assert_eq!(bee.at("file").unwrap().state, CacheState::Partial);
         *world.sky.way.lock() = Way::Open;
         if n % 2 == 1 {
             bee = again(&world, bee);
@@ -848,7 +848,7 @@ fn contents_are_asked_for_again_once_the_store_is_back() {
     let comings = Arc::new(AtomicU64::new(0));
     let told = comings.clone();
     let from = StoreFetcher::new(world.meta.clone(), world.contents.clone());
-    let from = from.reachable_as(move || Some(told.load(Ordering::Relaxed)));
+    let from = from.with_reachability(move || Some(told.load(Ordering::Relaxed)));
     bee.replica.set_fetcher(Some(Arc::new(from)));
     let num = bee.at("file").unwrap().ino;
     let want = || bee.replica.ensure_present(num, 0..u64::MAX);
@@ -869,7 +869,7 @@ fn contents_that_were_away_are_there_soon_after_they_are_back() {
     let bytes: Vec<u8> = (0..100_000_u32).map(|n| (n % 251) as u8).collect();
     ant.write(ROOT, "file", &bytes);
     both(&mut ant, &mut bee);
-    let from = Arc::new(StoreFetcher::new(world.meta.clone(), world.contents.clone()).probed());
+    let from = Arc::new(StoreFetcher::new(world.meta.clone(), world.contents.clone()).with_probing());
     bee.replica.set_fetcher(Some(from.clone()));
     let num = bee.at("file").unwrap().ino;
     let want = || bee.replica.ensure_present(num, 0..u64::MAX);
@@ -882,7 +882,7 @@ fn contents_that_were_away_are_there_soon_after_they_are_back() {
     assert!(asked.elapsed() < Duration::from_millis(100), "somebody waited for what is away");
     *world.sky.way.lock() = Way::Open;
     let back = Instant::now();
-    until("they are back", || !from.is_gone());
+    until("they are back", || !from.has_outage());
     assert!(back.elapsed() < Duration::from_secs(2), "{:?}", back.elapsed());
     assert_eq!(want(), Ok(()));
     assert!(bee.read("file") == bytes);
@@ -895,11 +895,11 @@ fn a_question_that_was_lost_is_asked_again() {
     let (mut ant, mut bee) = (world.machine("ant"), world.machine("bee"));
     ant.write(ROOT, "file", &[7; 100_000]);
     both(&mut ant, &mut bee);
-    let from = Arc::new(StoreFetcher::new(world.meta.clone(), world.contents.clone()).probed());
+    let from = Arc::new(StoreFetcher::new(world.meta.clone(), world.contents.clone()).with_probing());
     bee.replica.set_fetcher(Some(from.clone()));
     *world.sky.way.lock() = Way::CutOnce;
     assert!(bee.read("file") == [7; 100_000]);
-    assert_eq!((*world.sky.way.lock(), from.is_gone()), (Way::Open, false));
+    assert_eq!((*world.sky.way.lock(), from.has_outage()), (Way::Open, false));
 }
 
 /// A truncated pack: only its chunks are lost.
@@ -924,11 +924,11 @@ fn one_damaged_pack_is_no_store_that_is_away() {
             "cut" => std::fs::File::options().write(true).open(pack).unwrap().set_len(0).unwrap(),
             _ => std::fs::remove_file(pack).unwrap(),
         }
-        let from = Arc::new(StoreFetcher::new(world.meta.clone(), world.contents.clone()).probed());
+        let from = Arc::new(StoreFetcher::new(world.meta.clone(), world.contents.clone()).with_probing());
         bee.replica.set_fetcher(Some(from.clone()));
         let lost = bee.at("lost").unwrap().ino;
         assert_eq!(bee.replica.ensure_present(lost, 0..u64::MAX), Err(Errno::IO), "{way}");
-        assert!(!from.is_gone());
+        assert!(!from.has_outage());
         assert!(bee.read("kept") == noise(2, 100_000));
     }
 }
@@ -940,19 +940,19 @@ fn a_store_that_lost_what_is_asked_for_is_back() {
     let (mut ant, mut bee) = (world.machine("ant"), world.machine("bee"));
     ant.write(ROOT, "lost", &noise(1, 100_000));
     sent(&mut ant, &mut bee);
-    let from = Arc::new(StoreFetcher::new(world.meta.clone(), world.contents.clone()).probed());
+    let from = Arc::new(StoreFetcher::new(world.meta.clone(), world.contents.clone()).with_probing());
     bee.replica.set_fetcher(Some(from.clone()));
     let lost = bee.at("lost").unwrap().ino;
     *world.sky.way.lock() = Way::Cut;
     assert_eq!(bee.replica.ensure_present(lost, 0..u64::MAX), Err(Errno::NETUNREACH));
-    assert!(from.is_gone());
+    assert!(from.has_outage());
     for pack in std::fs::read_dir(world.dir.path().join("chunks/packs")).unwrap() {
         for pack in std::fs::read_dir(pack.unwrap().path()).unwrap() {
             std::fs::write(pack.unwrap().path(), b"").unwrap();
         }
     }
     *world.sky.way.lock() = Way::Open;
-    until("it is back", || !from.is_gone());
+    until("it is back", || !from.has_outage());
     assert_eq!(bee.replica.ensure_present(lost, 0..u64::MAX), Err(Errno::IO));
 }
 
@@ -1000,7 +1000,7 @@ fn bytes_that_were_not_encrypted_are_not_those_of_an_encrypted_volume() {
     both(&mut ant, &mut bee);
     let num = bee.at("planted").unwrap().ino;
     assert_eq!(bee.replica.ensure_present(num, 0..u64::MAX), Err(Errno::IO));
-    assert_eq!(bee.at("planted").unwrap().state, State::Absent);
+    assert_eq!(bee.at("planted").unwrap().state, CacheState::Absent);
     assert_eq!((bee.read("own"), bee.read("empty")), (b"small".to_vec(), Vec::new()));
 }
 
@@ -1034,7 +1034,7 @@ fn a_file_of_an_encrypted_volume_is_refused_unless_it_has_its_digest() {
         let num = cat.at(name).unwrap().ino;
         for _ in 0..2 {
             assert_eq!(cat.replica.ensure_present(num, 0..u64::MAX), Err(Errno::IO), "{name}");
-            assert_eq!(cat.at(name).unwrap().state, State::Absent, "{name}");
+            assert_eq!(cat.at(name).unwrap().state, CacheState::Absent, "{name}");
         }
     }
     // Cached content is served as before.
@@ -1107,7 +1107,7 @@ fn what_was_named_without_the_key_keeps_nobody_out() {
 }
 
 fn settle_all(machine: &mut Machine) {
-    while (Step { held: 0, ..machine.sync.step().unwrap() }) != Step::default() {}
+    while (Step { blocked: 0, ..machine.sync.step().unwrap() }) != Step::default() {}
 }
 
 fn goes_through_all(deep: usize) {

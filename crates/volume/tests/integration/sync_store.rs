@@ -13,9 +13,10 @@ use shunt_volume::id::{NodeName, ObjectId, OwnerId, Seq};
 use shunt_volume::maintenance::collect;
 use shunt_volume::object::{ChunkId, Kind, Time, VersionedObject};
 use shunt_volume::open;
-use shunt_volume::replica::{New, Options, ROOT, Replica, ReplicaSite, StoreFetcher};
+use shunt_volume::replica::{NewObject, Options, ROOT, Replica, StoreFetcher, SyncAdapter};
 use shunt_volume::store::{
-    ANSWERS_KEPT, ChunkLocation, LogEntry, MetaStore, Page, Rejected, SqliteStore, StoreError, Transaction,
+    ChunkLocation, LogEntry, MAX_KEPT_RESULTS, MetaStore, Page, Rejected, SqliteStore, StoreError,
+    Transaction,
 };
 use shunt_volume::sync::{Outbox, Step, SyncError, Synchroniser};
 use shunt_volume::volume::Volume;
@@ -82,12 +83,12 @@ impl MetaStore for Road {
         self.now().log_since(after, most)
     }
 
-    fn places(&self, chunks: &[ChunkId]) -> Result<Vec<Option<ChunkLocation>>, StoreError> {
-        self.now().places(chunks)
+    fn locate_chunks(&self, chunks: &[ChunkId]) -> Result<Vec<Option<ChunkLocation>>, StoreError> {
+        self.now().locate_chunks(chunks)
     }
 
-    fn known(&self, chunks: &[ChunkId]) -> Result<Vec<bool>, StoreError> {
-        let known = self.now().known(chunks)?;
+    fn has_chunks(&self, chunks: &[ChunkId]) -> Result<Vec<bool>, StoreError> {
+        let known = self.now().has_chunks(chunks)?;
         if known.contains(&false) {
             self.clock.fetch_add(self.slow.load(Ordering::Relaxed), Ordering::Relaxed);
         }
@@ -108,7 +109,7 @@ struct World {
 
 struct Machine {
     replica: Arc<Replica>,
-    sync: Synchroniser<ReplicaSite>,
+    sync: Synchroniser<SyncAdapter>,
 }
 
 impl World {
@@ -135,7 +136,7 @@ impl World {
         let replica = Arc::new(Replica::open(&self.dir.path().join(name), options).unwrap());
         let fetcher = StoreFetcher::new(self.road.clone(), self.volume.content.clone());
         replica.set_fetcher(Some(Arc::new(fetcher)));
-        let site = ReplicaSite::new(replica.clone(), self.road.clone(), self.volume.content.clone());
+        let site = SyncAdapter::new(replica.clone(), self.road.clone(), self.volume.content.clone());
         let sync = Synchroniser::new(site, self.road.clone(), name.parse().unwrap(), rand::random);
         Machine { replica, sync }
     }
@@ -174,7 +175,7 @@ impl Machine {
     fn settle(&mut self) {
         for _ in 0..50 {
             let step = self.sync.step().unwrap();
-            if (Step { held: 0, ..step }) == Step::default() && step.held == 0 {
+            if (Step { blocked: 0, ..step }) == Step::default() && step.blocked == 0 {
                 return;
             }
         }
@@ -190,7 +191,7 @@ impl Machine {
         let num = match self.replica.lookup(ROOT, name.as_bytes()) {
             Ok(node) => node.ino,
             Err(_) => {
-                let new = New {
+                let new = NewObject {
                     kind: Kind::Regular,
                     mode: 0o644,
                     owner: OwnerId(0),
@@ -281,7 +282,7 @@ fn what_waited_for_a_while_goes_as_it_is() {
 /// The store has the commit, and may or may not remember its reply, which the node does not get for days.
 #[test]
 fn what_was_committed_long_ago_is_not_committed_again() {
-    for others in [0, ANSWERS_KEPT + 1] {
+    for others in [0, MAX_KEPT_RESULTS + 1] {
         let world = World::new();
         let (mut ant, mut bee) = (world.machine("ant"), world.machine("bee"));
         ant.write("file", &noise(1, 200_000));
@@ -418,16 +419,16 @@ fn a_log_that_is_forgotten_is_no_reason_to_stop() {
     ant.write("file", b"first");
     ant.settle();
     bee.settle();
-    world.volume.keeper().unwrap().forget(Time(i64::MAX), 0).unwrap();
+    world.volume.admin().unwrap().forget(Time(i64::MAX), 0).unwrap();
     ant.settle();
     ant.write("file", b"second");
     ant.settle();
     bee.settle();
     assert_eq!(bee.read("file"), b"second");
-    world.volume.keeper().unwrap().forget(Time(i64::MAX), 0).unwrap();
+    world.volume.admin().unwrap().forget(Time(i64::MAX), 0).unwrap();
     ant.write("file", b"third");
     ant.settle();
-    world.volume.keeper().unwrap().forget(Time(i64::MAX), 0).unwrap();
+    world.volume.admin().unwrap().forget(Time(i64::MAX), 0).unwrap();
     bee.settle();
     assert_eq!(bee.read("file"), b"third");
 }

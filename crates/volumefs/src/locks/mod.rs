@@ -19,9 +19,9 @@ use table::Table;
 #[derive(Default)]
 struct File {
     table: Table,
-    claim: Option<LockGrant>,
+    grant: Option<LockGrant>,
     /// A request for a claim is pending; there is one at a time.
-    asks: bool,
+    is_requesting: bool,
     waiters: Vec<oneshot::Sender<()>>,
 }
 
@@ -39,7 +39,7 @@ pub(crate) struct Locks {
     files: Mutex<HashMap<u64, File>>,
 }
 
-enum Next {
+enum NextStep {
     Done(Result<(), Errno>),
     /// Another owner on this node holds a conflicting lock.
     Conflict(oneshot::Receiver<()>),
@@ -49,13 +49,13 @@ enum Next {
 }
 
 /// Pending request for a claim. Dropping it (the caller was interrupted) wakes the other waiters.
-struct Asking<'a>(&'a Locks, u64);
+struct RequestGuard<'a>(&'a Locks, u64);
 
-impl Drop for Asking<'_> {
+impl Drop for RequestGuard<'_> {
     fn drop(&mut self) {
         let mut files = self.0.files.lock();
         if let Some(file) = files.get_mut(&self.1) {
-            file.asks = false;
+            file.is_requesting = false;
             file.wake();
         }
         self.0.tidy(&mut files, self.1);
@@ -63,9 +63,9 @@ impl Drop for Asking<'_> {
 }
 
 /// Claim that was requested. An answer that nobody takes is released.
-struct Asked<'a>(&'a Leases, oneshot::Receiver<LockAnswer>);
+struct PendingGrant<'a>(&'a Leases, oneshot::Receiver<LockAnswer>);
 
-impl Drop for Asked<'_> {
+impl Drop for PendingGrant<'_> {
     fn drop(&mut self) {
         self.1.close();
         if let Ok(Some(LockAnswer::Granted(held))) = self.1.try_recv() {
@@ -86,7 +86,7 @@ impl Locks {
             return found;
         }
         let exclusive = args.range.kind == LockType::Write;
-        match self.leases.is_claimed(num, exclusive) {
+        match self.leases.is_locked_by_peer(num, exclusive) {
             true => LockRange { start: 0, end: u64::MAX >> 1, kind: LockType::Write, pid: 0 },
             false => free,
         }
@@ -101,20 +101,20 @@ impl Locks {
         let mut asking = None;
         loop {
             match self.step(num, args, asking.is_some()) {
-                Next::Done(done) => return done,
-                Next::Conflict(_) if !args.wait => return Err(Errno::AGAIN),
-                Next::Conflict(wait) => {
+                NextStep::Done(done) => return done,
+                NextStep::Conflict(_) if !args.wait => return Err(Errno::AGAIN),
+                NextStep::Conflict(wait) => {
                     drop(asking.take());
                     let _ = wait.await;
                 }
-                Next::Soon(wait) => {
+                NextStep::Soon(wait) => {
                     let _ = wait.await;
                 }
-                Next::Claim(exclusive) => {
+                NextStep::Claim(exclusive) => {
                     // Held until the lock is set, because a claim without a lock is released.
-                    asking.get_or_insert(Asking(self, num));
-                    let answer = self.leases.claim(num, exclusive).ok_or(Errno::NOLCK)?;
-                    let mut asked = Asked(&self.leases, answer);
+                    asking.get_or_insert(RequestGuard(self, num));
+                    let answer = self.leases.request_lock(num, exclusive).ok_or(Errno::NOLCK)?;
+                    let mut asked = PendingGrant(&self.leases, answer);
                     // After that time this node is disconnected.
                     let answer = match select(&mut asked.1, Wait::pause(SESSION_TTL)).await {
                         Either::Left((answer, _)) => answer.map_err(|_| Errno::NOLCK)?,
@@ -134,37 +134,37 @@ impl Locks {
     }
 
     /// Takes the next step towards a lock. `asks`: this caller has the pending request for a claim.
-    fn step(&self, num: u64, args: &LockArgs, asks: bool) -> Next {
+    fn step(&self, num: u64, args: &LockArgs, asks: bool) -> NextStep {
         let mut files = self.files.lock();
         let file = files.entry(num).or_default();
         if file.table.conflict(args).is_some() {
             let (wake, wait) = oneshot::channel();
             file.waiters.push(wake);
-            return Next::Conflict(wait);
+            return NextStep::Conflict(wait);
         }
-        let held = file.claim.filter(|held| self.leases.holds(*held));
+        let held = file.grant.filter(|held| self.leases.is_held(*held));
         if held.is_none() && !file.table.is_empty() {
             // The session was lost: other nodes may have held the file in between.
-            return Next::Done(Err(Errno::IO));
+            return NextStep::Done(Err(Errno::IO));
         }
         let exclusive = args.range.kind == LockType::Write;
         if held.is_some_and(|held| held.exclusive || !exclusive) {
             let set = file.table.set(args);
             file.wake();
-            return Next::Done(if set { Ok(()) } else { Err(Errno::NOLCK) });
+            return NextStep::Done(if set { Ok(()) } else { Err(Errno::NOLCK) });
         }
-        if file.asks && !asks {
+        if file.is_requesting && !asks {
             let (wake, wait) = oneshot::channel();
             file.waiters.push(wake);
-            return Next::Soon(wait);
+            return NextStep::Soon(wait);
         }
-        file.asks = true;
-        Next::Claim(exclusive)
+        file.is_requesting = true;
+        NextStep::Claim(exclusive)
     }
 
     /// Puts a claim in the place of the one before.
     fn take(&self, num: u64, held: LockGrant) {
-        let before = self.files.lock().entry(num).or_default().claim.replace(held);
+        let before = self.files.lock().entry(num).or_default().grant.replace(held);
         if let Some(before) = before {
             self.leases.release(before);
         }
@@ -191,10 +191,11 @@ impl Locks {
 
     /// Releases a claim that no lock or request needs any more.
     fn tidy(&self, files: &mut HashMap<u64, File>, num: u64) {
-        let Some(file) = files.get_mut(&num).filter(|file| file.table.is_empty() && !file.asks) else {
+        let Some(file) = files.get_mut(&num).filter(|file| file.table.is_empty() && !file.is_requesting)
+        else {
             return;
         };
-        if let Some(held) = file.claim.take() {
+        if let Some(held) = file.grant.take() {
             self.leases.release(held);
         }
         file.waiters.retain(|waiter| !waiter.is_canceled());

@@ -17,7 +17,7 @@ use rustix::io::Errno;
 use shunt_fuse::mount::{MountPoint, Unmount};
 use shunt_volume::id::{ObjectId, OwnerId, Seq};
 use shunt_volume::object::{Content, Kind, Layout};
-use shunt_volume::replica::{Fetcher, LocalObject, New, Options, ROOT, Replica, SetAttr};
+use shunt_volume::replica::{Fetcher, LocalObject, NewObject, Options, ROOT, Replica, SetAttr};
 use shunt_volumefs::VolumeFs;
 
 /// Returns the byte that fills a content of this size, so that a content identifies its length.
@@ -72,7 +72,7 @@ fn comes_now(replica: &Replica, others: &[u64], num: u64, size: u64) {
 }
 
 fn make(replica: &Replica, name: &str, kind: Kind, target: &[u8]) -> u64 {
-    let new = New { kind, mode: 0o600, owner: OwnerId(0), group: OwnerId(0), target };
+    let new = NewObject { kind, mode: 0o600, owner: OwnerId(0), group: OwnerId(0), target };
     replica.make(ROOT, name.as_bytes(), new).unwrap().ino
 }
 
@@ -284,7 +284,7 @@ fn shorter_versions_come(through: bool) {
             // Stands for background downloads.
             scope.spawn(|| {
                 while !is_over.load(Ordering::Relaxed) {
-                    replica.bring(&[num]).ok();
+                    replica.fetch_in_background(&[num]).ok();
                 }
             });
             scope.spawn(|| {

@@ -1,7 +1,7 @@
 //! Tests that each mistake gives one line with the remedy.
 
 use super::super::*;
-use super::{Place, can_mount, kill};
+use super::{TestMountDir, can_mount, kill};
 
 fn refused(path: &Path, opts: &MountOptions) -> MountError {
     let error = mount(path, opts).unwrap_err();
@@ -15,7 +15,7 @@ fn mount_points_that_will_not_do() {
     if !can_mount() {
         return;
     }
-    let place = Place::new();
+    let place = TestMountDir::new();
     let file = place.outer().join("file");
     std::fs::write(&file, "").unwrap();
     let dir = MountOptions::new();
@@ -32,7 +32,7 @@ fn a_dead_mount_is_named_as_such() {
     if !can_mount() {
         return;
     }
-    let place = Place::new();
+    let place = TestMountDir::new();
     let opts = MountOptions::new();
     kill(mount(&place.path(), &opts).unwrap().device);
     let error = refused(&place.path(), &opts);
@@ -66,7 +66,7 @@ fn what_the_kernel_says_is_passed_on() {
 
 #[test]
 fn paths_without_a_fuse_mount() {
-    let place = Place::new();
+    let place = TestMountDir::new();
     assert!(matches!(MountPoint::find(&place.path()), Err(MountError::NotMounted(_))));
     assert!(matches!(MountPoint::find(&place.outer().join("none")), Err(MountError::Missing(_))));
     assert!(matches!(MountPoint::find(Path::new("/proc")), Err(MountError::NotFuse { .. })));

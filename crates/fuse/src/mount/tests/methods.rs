@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use shunt_tests::Loop;
 
 use super::super::*;
-use super::{Place, answer_init, as_role, can_mount, found, line_of, my_role, skip};
+use super::{TestMountDir, answer_init, as_role, can_mount, found, line_of, my_role, skip};
 
 fn everything() -> MountOptions {
     let mut opts = MountOptions::new().fsname("/a dir,with comma").subtype("shunt.test").max_read(65536);
@@ -48,7 +48,7 @@ fn every_method_sets_every_option() {
         return;
     }
     for method in [MountMethod::Fsopen, MountMethod::Classic, MountMethod::Fusermount] {
-        let place = Place::new();
+        let place = TestMountDir::new();
         let mounted = match mount(&place.path(), &everything().method(method)) {
             Err(MountError::NoHelper) => {
                 skip("no fusermount3");
@@ -71,7 +71,7 @@ fn defaults_and_strictatime() {
         return;
     }
     for method in [MountMethod::Fsopen, MountMethod::Classic] {
-        let place = Place::new();
+        let place = TestMountDir::new();
         let opts = MountOptions::new().method(method);
         let first = mount(&place.path(), &opts).unwrap();
         let line = place.line().unwrap();
@@ -93,7 +93,7 @@ fn init_is_answered_before_anybody_sees_the_mount() {
     if !can_mount() {
         return;
     }
-    let place = Place::new();
+    let place = TestMountDir::new();
     let detached = prepare(&MountOptions::new()).unwrap();
     assert_eq!(detached.method(), MountMethod::Fsopen);
     answer_init(detached.device().expect("fsopen gives it early"));
@@ -111,7 +111,7 @@ fn a_file_system_whose_root_is_a_file() {
         return;
     }
     for method in [MountMethod::Fsopen, MountMethod::Classic] {
-        let place = Place::new();
+        let place = TestMountDir::new();
         let file = place.outer().join("file");
         std::fs::write(&file, "").unwrap();
         let mounted = mount(&file, &MountOptions::new().root(RootKind::File).method(method)).unwrap();
@@ -122,7 +122,7 @@ fn a_file_system_whose_root_is_a_file() {
 }
 
 /// Makes a loop device over a sparse file, which is detached at the end.
-fn loop_device(place: &Place) -> Option<Loop> {
+fn loop_device(place: &TestMountDir) -> Option<Loop> {
     let image = place.outer().join("image");
     std::fs::File::create(&image).unwrap().set_len(1 << 20).unwrap();
     Loop::over(&image)
@@ -133,13 +133,13 @@ fn a_block_device_is_mounted_as_fuseblk() {
     if !can_mount() {
         return;
     }
-    let dir = Place::new();
+    let dir = TestMountDir::new();
     let Some(device) = loop_device(&dir) else {
         skip("no loop device");
         return;
     };
     for method in [MountMethod::Fsopen, MountMethod::Classic] {
-        let place = Place::new();
+        let place = TestMountDir::new();
         let opts =
             MountOptions::new().blkdev(device.path()).blksize(1024).subtype("shunt.ext4").method(method);
         let mounted = mount(&place.path(), &opts).unwrap();
@@ -158,7 +158,7 @@ fn writers_are_let_loose() {
     if !can_mount() {
         return;
     }
-    let place = Place::new();
+    let place = TestMountDir::new();
     let mounted = mount(&place.path(), &MountOptions::new()).unwrap();
     let tuning =
         bdi::BdiTuning { max_ratio: Some(100), strict_limit: Some(false), read_ahead_kb: Some(1024) };
@@ -199,7 +199,7 @@ fn an_unprivileged_user_mounts_by_fusermount3() {
         return;
     }
     for (mode, role) in [("666", "namespace"), ("600", "closed")] {
-        let outer = Place::new();
+        let outer = TestMountDir::new();
         let set_up = r#"mknod -m "$1" "$2" c 10 229 && mount --bind "$2" /dev/fuse && shift 2 && exec "$@""#;
         let mut command = Command::new("unshare");
         command.args(["-m", "sh", "-c", set_up, "sh", mode]).arg(outer.outer().join("fuse"));
@@ -210,7 +210,7 @@ fn an_unprivileged_user_mounts_by_fusermount3() {
 }
 
 fn with_users(roles: &[&str]) {
-    let place = Place::new();
+    let place = TestMountDir::new();
     std::os::unix::fs::chown(place.path(), Some(65534), Some(65534)).unwrap();
     let mode: std::fs::Permissions = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     std::fs::set_permissions(place.outer(), mode).unwrap();
@@ -235,7 +235,7 @@ fn with_users(roles: &[&str]) {
     }
 }
 
-fn root_removes_it(place: &Place) {
+fn root_removes_it(place: &TestMountDir) {
     let line = place.line().unwrap();
     assert_eq!((line.fstype.as_str(), line.source.to_str()), ("fuse.shunt.test", Some("a,b")));
     assert!(line.options.contains("nosuid,nodev,noexec") && line.super_options.contains("user_id=65534"));

@@ -32,15 +32,15 @@ pub(crate) fn skip(why: &str) {
 }
 
 /// A directory to mount on, `mnt` in a temporary one. Removes every mount there when dropped.
-pub(crate) struct Place {
+pub(crate) struct TestMountDir {
     dir: tempfile::TempDir,
 }
 
-impl Place {
+impl TestMountDir {
     pub(crate) fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir(dir.path().join("mnt")).unwrap();
-        Place { dir }
+        TestMountDir { dir }
     }
 
     /// Returns the directory around the mount point.
@@ -58,7 +58,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for TestMountDir {
     fn drop(&mut self) {
         let prefix = self.dir.path();
         for line in info::read().unwrap_or_default().iter().rev() {

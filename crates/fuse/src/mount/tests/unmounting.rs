@@ -3,10 +3,10 @@
 use rustix::fs::{Mode, OFlags, open};
 
 use super::super::*;
-use super::{Place, answer_init, can_mount, found, kill};
+use super::{TestMountDir, answer_init, can_mount, found, kill};
 use crate::{Attributes, Config, Expiry, FileHandle, FileSystem, FileType, NodeId, Profile, Request};
 
-fn new_mount(place: &Place) -> Mounted {
+fn new_mount(place: &TestMountDir) -> Mounted {
     mount(&place.path(), &MountOptions::new()).unwrap()
 }
 
@@ -15,7 +15,7 @@ fn a_covered_mount_is_refused() {
     if !can_mount() {
         return;
     }
-    let place = Place::new();
+    let place = TestMountDir::new();
     let below = new_mount(&place);
     answer_init(&below.device);
     // Attached without looking at the mount point, which nobody serves here.
@@ -36,7 +36,7 @@ fn the_next_mount_at_the_same_path_is_another() {
     if !can_mount() {
         return;
     }
-    let place = Place::new();
+    let place = TestMountDir::new();
     let first = new_mount(&place);
     first.mount.unmount(Unmount::Normal).unwrap();
     drop(first.device);
@@ -51,7 +51,7 @@ fn a_dead_mount_is_found_and_removed() {
     if !can_mount() {
         return;
     }
-    let place = Place::new();
+    let place = TestMountDir::new();
     kill(new_mount(&place).device);
     assert_eq!(std::fs::metadata(place.path()).unwrap_err().raw_os_error(), Some(libc::ENOTCONN));
     let link = place.outer().join("link");
@@ -67,7 +67,7 @@ fn a_hung_mount_is_found_without_a_request() {
     if !can_mount() {
         return;
     }
-    let place = Place::new();
+    let place = TestMountDir::new();
     let mounted = new_mount(&place);
     answer_init(&mounted.device);
     assert!(found(&mounted.mount));
@@ -79,7 +79,7 @@ fn busy_lazy_and_force() {
     if !can_mount() {
         return;
     }
-    let place = Place::new();
+    let place = TestMountDir::new();
     let mounted = new_mount(&place);
     let user = open(place.path(), OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).unwrap();
     let error = mounted.mount.unmount(Unmount::Normal).unwrap_err();
@@ -97,7 +97,7 @@ fn a_rename_above_the_mount_point_leads_to_no_other_mount() {
     if !can_mount() {
         return;
     }
-    let outer = Place::new();
+    let outer = TestMountDir::new();
     let dir = outer.outer().join("dir");
     std::fs::create_dir_all(dir.join("mnt")).unwrap();
     let mounted = mount(&dir.join("mnt"), &MountOptions::new()).unwrap();
@@ -113,7 +113,7 @@ fn abort_ends_waiting_requests() {
     if !can_mount() {
         return;
     }
-    let place = Place::new();
+    let place = TestMountDir::new();
     let mounted = new_mount(&place);
     answer_init(&mounted.device);
     let path = place.path();
@@ -146,7 +146,7 @@ fn a_mount_whose_root_was_given_up_is_found_and_removed() {
     if !can_mount() {
         return;
     }
-    let place = Place::new();
+    let place = TestMountDir::new();
     let mounted =
         crate::mount(WrongRoot, Config::new(Profile::Passthrough), &place.path(), &MountOptions::new())
             .unwrap();
@@ -165,7 +165,7 @@ fn a_numbered_mount_is_not_looked_for_behind_links() {
     if !can_mount() {
         return;
     }
-    let place = Place::new();
+    let place = TestMountDir::new();
     let outer = place.outer().canonicalize().unwrap();
     for dir in ["a/mnt", "b/mnt"] {
         std::fs::create_dir_all(outer.join(dir)).unwrap();

@@ -8,12 +8,12 @@ use crate::transport::uring::Ring;
 
 /// Rings that no thread uses yet.
 #[derive(Debug, Default)]
-pub(super) struct Stock {
+pub(super) struct RingPool {
     /// The remaining rings, where all were made ahead. Otherwise each ring is made on demand.
     ahead: Option<Mutex<Vec<Ring>>>,
 }
 
-impl Stock {
+impl RingPool {
     /// Makes a pool that makes no further rings: the system call may be forbidden from then on.
     pub(super) fn ahead(rings: Vec<Ring>) -> Self {
         Self { ahead: Some(Mutex::new(rings)) }

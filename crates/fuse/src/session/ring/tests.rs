@@ -4,10 +4,10 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use super::Prepared;
+use super::PreparedRings;
 use crate::api::{Attributes, Expiry, FileType};
 use crate::id::{FileHandle, NodeId};
-use crate::mount::tests::{Place, can_mount, skip};
+use crate::mount::tests::{TestMountDir, can_mount, skip};
 use crate::mount::{self, MountOptions, Unmount};
 use crate::negotiate::{Config, Profile, Transport};
 use crate::session::{FileSystem, Request};
@@ -15,7 +15,7 @@ use crate::session::{Session, TransportInUse};
 use crate::transport::device::Device;
 
 /// Longer than any reply takes.
-const PATIENCE: Duration = Duration::from_secs(20);
+const REPLY_TIMEOUT: Duration = Duration::from_secs(20);
 
 struct Empty;
 
@@ -32,14 +32,14 @@ impl FileSystem for Empty {
 }
 
 /// Mounts with rings that `spoil` has modified, and looks at the root. Returns the transport in use.
-fn served_after(spoil: impl FnOnce(&mut Prepared)) -> Option<TransportInUse> {
+fn served_after(spoil: impl FnOnce(&mut PreparedRings)) -> Option<TransportInUse> {
     let _kept = shunt_tests::rings::keep();
     let switch = std::fs::read_to_string(shunt_tests::rings::SWITCH);
     if !can_mount() || !switch.is_ok_and(|switch| switch.trim() == "Y") {
         skip("FUSE over io_uring is not there, or switched off");
         return None;
     }
-    let place = Place::new();
+    let place = TestMountDir::new();
     let detached = mount::prepare(&MountOptions::new().fsname("shunt-test")).unwrap();
     let device = detached.device().expect("prepared before it is visible").try_clone_to_owned().unwrap();
     let config = Config::new(Profile::Passthrough).transport(Transport::Uring);
@@ -51,7 +51,7 @@ fn served_after(spoil: impl FnOnce(&mut Prepared)) -> Option<TransportInUse> {
     let (report, seen) = mpsc::channel();
     let path = place.path();
     let looking = thread::spawn(move || report.send(std::fs::metadata(path).is_ok()).ok());
-    let answered = seen.recv_timeout(PATIENCE);
+    let answered = seen.recv_timeout(REPLY_TIMEOUT);
     if answered.is_err() {
         mounted.mount.abort().unwrap();
     }

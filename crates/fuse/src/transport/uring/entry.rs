@@ -20,11 +20,11 @@ use crate::transport::{Afterwards, Channel};
 
 /// Offset in the kernel's header buffer of the first argument of a request.
 const OP_IN: usize = std::mem::offset_of!(UringReqHeader, op_in);
-const OWN_PART: usize = std::mem::offset_of!(UringReqHeader, ring_ent_in_out);
+const RING_HEADER_OFFSET: usize = std::mem::offset_of!(UringReqHeader, ring_ent_in_out);
 const HEADER: usize = size_of::<UringReqHeader>();
 /// Offset of the payload: on a page of its own, with room before it for the two parts of a request's head, so that head and
 /// payload can be joined to one message.
-const PAYLOAD: usize = 4096;
+const PAYLOAD_OFFSET: usize = 4096;
 
 /// The handler no longer uses the request's bytes.
 const RETURNED: u8 = 1;
@@ -77,7 +77,7 @@ pub(crate) struct Commit {
 
 impl Entry {
     pub(crate) fn new(queue: Arc<Queue>) -> io::Result<Arc<Self>> {
-        let memory = Memory::new(PAYLOAD + queue.payload())?;
+        let memory = Memory::new(PAYLOAD_OFFSET + queue.payload())?;
         Ok(Arc::new_cyclic(|me| Self {
             queue,
             me: me.clone(),
@@ -92,7 +92,7 @@ impl Entry {
         let at = |offset| inner.memory.as_ref().map_or(std::ptr::null_mut(), |memory| memory.address(offset));
         [
             libc::iovec { iov_base: at(0).cast(), iov_len: HEADER },
-            libc::iovec { iov_base: at(PAYLOAD).cast(), iov_len: self.queue.payload() },
+            libc::iovec { iov_base: at(PAYLOAD_OFFSET).cast(), iov_len: self.queue.payload() },
         ]
     }
 
@@ -112,7 +112,7 @@ impl Entry {
         let header = InHeader::read_from_bytes(&memory[..InHeader::SIZE]).unwrap_or_default();
         inner.unique = header.unique;
         if let Some((head, length)) = length {
-            let (start, entry) = (PAYLOAD - head, self.clone());
+            let (start, entry) = (PAYLOAD_OFFSET - head, self.clone());
             return Ok((header, Received { memory: Some(memory), start, length, entry }));
         }
         inner.memory = Some(memory);
@@ -153,7 +153,7 @@ impl Entry {
             UringEntInOut { commit_id: inner.commit_id, payload_sz: length as u32, ..Default::default() };
         if let Some(memory) = &mut inner.memory {
             memory[..OutHeader::SIZE].copy_from_slice(header.as_bytes());
-            memory[OWN_PART..HEADER].copy_from_slice(own.as_bytes());
+            memory[RING_HEADER_OFFSET..HEADER].copy_from_slice(own.as_bytes());
         }
         // From here on the memory is the kernel's: a second reply finds no request.
         inner.receiver = None;
@@ -182,7 +182,7 @@ impl Entry {
                 return Err(Errno::NOENT.into());
             }
             let late = inner.receiver != Some(thread::current().id());
-            let payload = inner.memory.as_mut().map(|memory| &mut memory[PAYLOAD..]);
+            let payload = inner.memory.as_mut().map(|memory| &mut memory[PAYLOAD_OFFSET..]);
             let (error, length) = match make(payload) {
                 Ok(length) => (0, length),
                 Err(errno) => (-errno.raw_os_error(), 0),
@@ -196,7 +196,7 @@ impl Entry {
 
 /// Reads the ring's own part of the header buffer.
 fn own_part(memory: &Memory) -> UringEntInOut {
-    UringEntInOut::read_from_bytes(&memory[OWN_PART..HEADER]).unwrap_or_default()
+    UringEntInOut::read_from_bytes(&memory[RING_HEADER_OFFSET..HEADER]).unwrap_or_default()
 }
 
 /// Joins a request's three parts to one message, by moving the first two in front of the payload. Returns their length and the
@@ -206,10 +206,10 @@ fn lay_out(memory: &mut Memory, room: usize) -> Option<(usize, usize)> {
     let (length, payload) = (header.len as usize, own_part(memory).payload_sz as usize);
     let head = length.checked_sub(payload)?;
     let argument = head.checked_sub(InHeader::SIZE)?;
-    if argument > OWN_PART - OP_IN || payload > room {
+    if argument > RING_HEADER_OFFSET - OP_IN || payload > room {
         return None;
     }
-    let start = PAYLOAD - head;
+    let start = PAYLOAD_OFFSET - head;
     memory.copy_within(..InHeader::SIZE, start);
     memory.copy_within(OP_IN..OP_IN + argument, start + InHeader::SIZE);
     Some((head, length))

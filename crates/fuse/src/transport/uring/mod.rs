@@ -10,7 +10,7 @@
 //! A handler that waits leaves its entry parked; the thread goes on with another one, and the thread that makes the late reply
 //! hands the entry to a thread without one. Nothing is ever queued behind a handler.
 //!
-//! The number of entries of a queue is limited ([`Sizes`]). A request that may wait forever
+//! The number of entries of a queue is limited ([`QueueSizes`]). A request that may wait forever
 //! ([`SETLKW`](shunt_fuse_abi::Opcode::Setlkw)) never takes the last entry, which must receive the request that ends its wait; it
 //! gets ENOLCK instead. FORGET, INTERRUPT and notifications stay on `/dev/fuse`, so waiting requests can be interrupted even
 //! where a queue is full.
@@ -24,7 +24,7 @@ mod sizes;
 pub(crate) use entry::{Entry, Received};
 pub(crate) use queue::{Queue, Starter, Work};
 pub(crate) use ring::Ring;
-pub(crate) use sizes::{Sizes, possible_processors};
+pub(crate) use sizes::{QueueSizes, possible_processors};
 
 /// Minimum room for data in an entry, in bytes: a whole extended attribute (64 KiB) and more, however small WRITEs are.
-pub(crate) const LEAST_PAYLOAD: u32 = 128 << 10;
+pub(crate) const MIN_PAYLOAD_BYTES: u32 = 128 << 10;

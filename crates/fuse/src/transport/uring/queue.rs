@@ -25,7 +25,7 @@ pub(crate) type Starter = Arc<dyn Fn(&Arc<Queue>, Work) -> io::Result<()> + Send
 pub(crate) struct Queue {
     id: u16,
     payload: usize,
-    most: usize,
+    max_entries: usize,
     /// Number of entries that the kernel may fill.
     available: AtomicUsize,
     /// Requests received.
@@ -33,7 +33,7 @@ pub(crate) struct Queue {
     /// A regular file for which a request arrived recently.
     regular_file: AtomicU64,
     state: Mutex<State>,
-    wanted: Condvar,
+    work_queued: Condvar,
 }
 
 #[derive(Default)]
@@ -57,12 +57,12 @@ impl Queue {
         Arc::new(Self {
             id,
             payload,
-            most,
+            max_entries: most,
             available: AtomicUsize::new(0),
             progress: AtomicU64::new(0),
             regular_file: AtomicU64::new(0),
             state: Mutex::new(State { starter: Some(starter), ..Default::default() }),
-            wanted: Condvar::new(),
+            work_queued: Condvar::new(),
         })
     }
 
@@ -125,13 +125,13 @@ impl Queue {
                 return Some(Work::Register(entry));
             }
             state.idle += 1;
-            self.wanted.wait(&mut state);
+            self.work_queued.wait(&mut state);
             state.idle -= 1;
         }
     }
 
     fn new_entry(self: &Arc<Self>, state: &mut State) -> Option<Arc<Entry>> {
-        if state.entries >= self.most || state.ended {
+        if state.entries >= self.max_entries || state.ended {
             return None;
         }
         let entry = Entry::new(self.clone());
@@ -159,7 +159,7 @@ impl Queue {
         // The number of idle threads, minus those that were woken for work already.
         if state.idle > state.work.len() {
             state.work.push_back(work);
-            self.wanted.notify_one();
+            self.work_queued.notify_one();
             return true;
         }
         let Some(starter) = state.starter.clone() else { return false };
@@ -223,7 +223,7 @@ impl Queue {
             state.ended = true;
             (std::mem::take(&mut state.work), state.starter.take())
         };
-        self.wanted.notify_all();
+        self.work_queued.notify_all();
         // Work and starter may hold the last references to state that ends with the session.
         drop((work, starter));
     }

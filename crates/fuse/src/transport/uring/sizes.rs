@@ -4,9 +4,9 @@ use std::fs;
 use std::io;
 
 /// Memory limit of all first entries together, in bytes, if each is filled completely.
-const FIRST: usize = 128 << 20;
+const MAX_FIRST_ENTRIES_BYTES: usize = 128 << 20;
 /// Memory limit of all entries together, in bytes, if each is filled completely.
-const ALL: usize = 1 << 30;
+const MAX_ALL_ENTRIES_BYTES: usize = 1 << 30;
 /// Minimum of the limit of entries per queue.
 const MIN_ENTRIES: usize = 4;
 /// Maximum number of entries of a queue.
@@ -15,25 +15,29 @@ const MAX_ENTRIES: usize = 64;
 /// The number of queues, and of entries of each. Memory that no request has filled is not allocated; the rest is bounded by the
 /// maximum number of requests that were ever in flight at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Sizes {
+pub(crate) struct QueueSizes {
     /// One queue for each possible CPU.
     pub(crate) queues: u16,
     /// Maximum number of data bytes in one request.
     pub(crate) max_write: u32,
     /// Maximum number of entries of one queue.
-    pub(crate) most: usize,
+    pub(crate) max_entries: usize,
 }
 
-impl Sizes {
+impl QueueSizes {
     /// Computes the sizes for this many queues; the data of one request is reduced where there are very many.
     pub(crate) fn new(queues: u16, max_write: u32) -> Self {
         let count = usize::from(queues.max(1));
-        let share = (FIRST / count).max(super::LEAST_PAYLOAD as usize);
+        let share = (MAX_FIRST_ENTRIES_BYTES / count).max(super::MIN_PAYLOAD_BYTES as usize);
         // Rounded down to a power of two, as all I/O sizes are.
         let share = 1 << share.ilog2();
         let max_write = max_write.min(share.min(u32::MAX as usize) as u32);
-        let entry = max_write.max(super::LEAST_PAYLOAD) as usize;
-        Self { queues, max_write, most: (ALL / count / entry).clamp(MIN_ENTRIES, MAX_ENTRIES) }
+        let entry = max_write.max(super::MIN_PAYLOAD_BYTES) as usize;
+        Self {
+            queues,
+            max_write,
+            max_entries: (MAX_ALL_ENTRIES_BYTES / count / entry).clamp(MIN_ENTRIES, MAX_ENTRIES),
+        }
     }
 }
 
@@ -66,14 +70,17 @@ mod tests {
     fn memory_is_bounded_whatever_the_machine() {
         for queues in [1, 2, 8, 64, 128, 512, 4096] {
             for max_write in [4096, 1 << 20, 16 << 20] {
-                let sizes = Sizes::new(queues, max_write);
-                let entry = sizes.max_write.max(super::super::LEAST_PAYLOAD) as usize;
-                let all = usize::from(queues) * sizes.most * entry;
-                assert!(all <= ALL || sizes.most == MIN_ENTRIES, "{sizes:?}");
-                assert!(all <= 2 * ALL, "{sizes:?}: {all}");
-                assert!((MIN_ENTRIES..=MAX_ENTRIES).contains(&sizes.most));
+                let sizes = QueueSizes::new(queues, max_write);
+                let entry = sizes.max_write.max(super::super::MIN_PAYLOAD_BYTES) as usize;
+                let all = usize::from(queues) * sizes.max_entries * entry;
+                assert!(all <= MAX_ALL_ENTRIES_BYTES || sizes.max_entries == MIN_ENTRIES, "{sizes:?}");
+                assert!(all <= 2 * MAX_ALL_ENTRIES_BYTES, "{sizes:?}: {all}");
+                assert!((MIN_ENTRIES..=MAX_ENTRIES).contains(&sizes.max_entries));
             }
         }
-        assert_eq!(Sizes::new(2, 1 << 20), Sizes { queues: 2, max_write: 1 << 20, most: 64 });
+        assert_eq!(
+            QueueSizes::new(2, 1 << 20),
+            QueueSizes { queues: 2, max_write: 1 << 20, max_entries: 64 }
+        );
     }
 }

@@ -14,7 +14,7 @@ use virtio_bindings::bindings::virtio_ring::{VIRTIO_RING_F_EVENT_IDX, VIRTIO_RIN
 use vmm_sys_util::epoll::EventSet;
 use vmm_sys_util::event::{EventConsumer, EventFlag, EventNotifier, new_event_consumer_and_notifier};
 
-use super::exchange::{Exchange, LARGEST, Numbers};
+use super::exchange::{Exchange, InflightIds, MAX_REQUEST_BYTES};
 use super::memory::Guest;
 use super::pool::Pool;
 use super::queue::Queue;
@@ -24,13 +24,13 @@ use crate::transport::message::Message;
 
 /// Number of queues that a guest may use: request queues, for example one for each of its CPUs, and one high-priority queue for
 /// what must not wait behind requests.
-pub(crate) const QUEUES: usize = 1 + 16;
+pub(crate) const MAX_QUEUES: usize = 1 + 16;
 
 /// Maximum number of chains in a queue.
 const MAX_CHAINS: usize = 1024;
 
 /// Length of the device's tag in bytes.
-pub(crate) const TAG: usize = 36;
+pub(crate) const TAG_BYTES: usize = 36;
 
 /// Handles the requests of a guest.
 pub(crate) trait Handler: Send + Sync + 'static {
@@ -48,10 +48,10 @@ pub(crate) struct Device<H> {
     queues: Vec<Arc<Queue>>,
     pool: Pool,
     buffers: Arc<BufferPool>,
-    numbers: Arc<Numbers>,
+    numbers: Arc<InflightIds>,
     max_write: u32,
     /// The tag, where the emulator does not set one itself.
-    tag: Option<[u8; TAG]>,
+    tag: Option<[u8; TAG_BYTES]>,
     failed: OnceLock<()>,
 }
 
@@ -61,14 +61,14 @@ impl<H: Handler> Device<H> {
         guest: Guest,
         threads: usize,
         max_write: u32,
-        tag: Option<[u8; TAG]>,
+        tag: Option<[u8; TAG_BYTES]>,
     ) -> Self {
         Self {
             handler,
             guest,
-            queues: (0..QUEUES).map(|_| Arc::default()).collect(),
+            queues: (0..MAX_QUEUES).map(|_| Arc::default()).collect(),
             pool: Pool::new(threads),
-            buffers: BufferPool::new(LARGEST, false),
+            buffers: BufferPool::new(MAX_REQUEST_BYTES, false),
             numbers: Arc::default(),
             max_write,
             tag,
@@ -164,7 +164,7 @@ impl<H: Handler> VhostUserBackend for Shared<H> {
     type Vring = VringRwLock<Guest>;
 
     fn num_queues(&self) -> usize {
-        QUEUES
+        MAX_QUEUES
     }
 
     fn max_queue_size(&self) -> usize {
@@ -189,9 +189,9 @@ impl<H: Handler> VhostUserBackend for Shared<H> {
     }
 
     fn get_config(&self, offset: u32, size: u32) -> Vec<u8> {
-        let mut space = [0; TAG + 4];
-        space[..TAG].copy_from_slice(&self.0.tag.unwrap_or([0; TAG]));
-        space[TAG..].copy_from_slice(&(QUEUES as u32 - 1).to_le_bytes());
+        let mut space = [0; TAG_BYTES + 4];
+        space[..TAG_BYTES].copy_from_slice(&self.0.tag.unwrap_or([0; TAG_BYTES]));
+        space[TAG_BYTES..].copy_from_slice(&(MAX_QUEUES as u32 - 1).to_le_bytes());
         let start = offset as usize;
         let end = start.saturating_add(size as usize);
         space.get(start..end).unwrap_or_default().to_vec()
@@ -205,7 +205,7 @@ impl<H: Handler> VhostUserBackend for Shared<H> {
 
     /// One thread for each queue.
     fn queues_per_thread(&self) -> Vec<u64> {
-        (0..QUEUES).map(|queue| 1 << queue).collect()
+        (0..MAX_QUEUES).map(|queue| 1 << queue).collect()
     }
 
     fn exit_event(&self, _thread: usize) -> Option<(EventConsumer, EventNotifier)> {

@@ -24,7 +24,7 @@ use crate::transport::payload::Payload;
 const WRITE_HEAD: usize = InHeader::SIZE + size_of::<WriteIn>();
 
 /// Maximum size of a request in bytes, without the data of a WRITE: attributes of 64 KiB, and names.
-pub(crate) const LARGEST: usize = 128 << 10;
+pub(crate) const MAX_REQUEST_BYTES: usize = 128 << 10;
 
 /// A request, and the channel to the guest that sent it. The guest gets its descriptors back in any case: dropping this without a
 /// reply returns them without one, as FORGET requires.
@@ -33,34 +33,34 @@ pub(crate) struct Exchange {
     queue: Arc<Queue>,
     chain: Chain,
     answered: AtomicBool,
-    numbers: Arc<Numbers>,
+    numbers: Arc<InflightIds>,
     /// The request's id, once it was read and found to be unique.
     number: OnceLock<u64>,
 }
 
 /// The ids of a guest's requests in flight. Interrupts refer to requests by id, so ids must be unique.
 #[derive(Debug, Default)]
-pub(super) struct Numbers(Mutex<HashSet<u64>>);
+pub(super) struct InflightIds(Mutex<HashSet<u64>>);
 
 impl Exchange {
-    pub(super) fn new(queue: Arc<Queue>, chain: Chain, numbers: Arc<Numbers>) -> Arc<Self> {
+    pub(super) fn new(queue: Arc<Queue>, chain: Chain, numbers: Arc<InflightIds>) -> Arc<Self> {
         Arc::new(Self { queue, chain, answered: AtomicBool::new(false), numbers, number: OnceLock::new() })
     }
 
     /// Reads a part of the request's header; the guest may still change it.
-    fn look<const N: usize>(&self, offset: usize) -> Option<[u8; N]> {
+    fn read_header_part<const N: usize>(&self, offset: usize) -> Option<[u8; N]> {
         let mut bytes = [0; N];
         (self.chain.request.read(&self.chain.memory, offset, &mut bytes) == N).then_some(bytes)
     }
 
     /// Returns the opcode of the request, unverified.
     pub(super) fn opcode(&self) -> Option<Opcode> {
-        Opcode::from_raw(u32::from_ne_bytes(self.look(std::mem::offset_of!(InHeader, opcode))?))
+        Opcode::from_raw(u32::from_ne_bytes(self.read_header_part(std::mem::offset_of!(InHeader, opcode))?))
     }
 
     /// Returns the id of the request, unverified.
     pub(super) fn unique(&self) -> u64 {
-        self.look(std::mem::offset_of!(InHeader, unique)).map_or(0, u64::from_ne_bytes)
+        self.read_header_part(std::mem::offset_of!(InHeader, unique)).map_or(0, u64::from_ne_bytes)
     }
 
     /// Copies the request out of the guest's memory. The data of a WRITE stays there, for the kernel to copy.
@@ -112,7 +112,7 @@ impl Exchange {
         if let Some(number) = self.number.get() {
             self.numbers.0.lock().remove(number);
         }
-        self.queue.give_back(self.chain.head, length);
+        self.queue.return_chain(self.chain.head, length);
         Ok(())
     }
 

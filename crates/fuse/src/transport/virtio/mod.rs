@@ -17,5 +17,5 @@ mod queue;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use device::{Device, Handler, QUEUES, Shared, TAG};
+pub(crate) use device::{Device, Handler, MAX_QUEUES, Shared, TAG_BYTES};
 pub(crate) use exchange::GuestPayload;

@@ -16,19 +16,19 @@ pub(super) struct Pool {
     waiting: Receiver<Job>,
     threads: AtomicUsize,
     /// Number of threads that wait for a job, minus the jobs that wait for a thread.
-    spare: Arc<AtomicIsize>,
-    most: usize,
+    idle: Arc<AtomicIsize>,
+    max_threads: usize,
 }
 
 impl Pool {
     pub(super) fn new(most: usize) -> Self {
         let (jobs, waiting) = unbounded();
-        Self { jobs, waiting, threads: AtomicUsize::new(0), spare: Arc::default(), most }
+        Self { jobs, waiting, threads: AtomicUsize::new(0), idle: Arc::default(), max_threads: most }
     }
 
     pub(super) fn run(&self, job: Job) {
-        let spare = self.spare.fetch_sub(1, Ordering::AcqRel);
-        if spare <= 0 && self.threads.load(Ordering::Relaxed) < self.most {
+        let spare = self.idle.fetch_sub(1, Ordering::AcqRel);
+        if spare <= 0 && self.threads.load(Ordering::Relaxed) < self.max_threads {
             self.start();
         }
         if let Err(refused) = self.jobs.send(job) {
@@ -38,7 +38,7 @@ impl Pool {
 
     fn start(&self) {
         let number = self.threads.fetch_add(1, Ordering::Relaxed);
-        let (waiting, spare) = (self.waiting.clone(), self.spare.clone());
+        let (waiting, spare) = (self.waiting.clone(), self.idle.clone());
         let started = thread::Builder::new().name(format!("shunt-guest-{number}")).spawn(move || {
             loop {
                 spare.fetch_add(1, Ordering::AcqRel);

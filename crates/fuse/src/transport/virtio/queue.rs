@@ -59,14 +59,14 @@ impl Queue {
                 Ok(chain) => return Some((chain, more)),
                 Err((head, errno)) => {
                     tracing::warn!(%errno, "a chain of descriptors that makes no sense is given back");
-                    self.give_back(head, 0);
+                    self.return_chain(head, 0);
                 }
             }
         }
     }
 
     /// Returns a chain to the guest, with the length of the reply.
-    pub(super) fn give_back(&self, head: u16, length: u32) {
+    pub(super) fn return_chain(&self, head: u16, length: u32) {
         if let Some(ring) = self.ring() {
             let mut state = ring.get_mut();
             if let Err(error) = state.add_used(head, length) {

@@ -8,17 +8,17 @@ use shunt_fuse::{Errno, LockArgs, LockKind, LockOwner, LockRange, LockType, Node
 
 #[derive(Default)]
 pub struct Locks {
-    state: Mutex<(Vec<Held>, Vec<Waker>)>,
+    state: Mutex<(Vec<HeldLock>, Vec<Waker>)>,
 }
 
-struct Held {
+struct HeldLock {
     node: NodeId,
     owner: LockOwner,
     kind: LockKind,
     range: LockRange,
 }
 
-impl Held {
+impl HeldLock {
     fn conflicts(&self, node: NodeId, args: &LockArgs) -> bool {
         let range = &args.range;
         self.node == node
@@ -46,7 +46,7 @@ impl Locks {
         self.change(|held| held.retain(|h| !(h.node == node && h.owner == owner && h.kind == kind)));
     }
 
-    fn change(&self, change: impl FnOnce(&mut Vec<Held>)) {
+    fn change(&self, change: impl FnOnce(&mut Vec<HeldLock>)) {
         let mut state = self.state.lock();
         change(&mut state.0);
         let wakers = std::mem::take(&mut state.1);
@@ -56,7 +56,7 @@ impl Locks {
 
     /// Sets a lock; whole ranges of one owner replace each other, which is all that the tests need.
     pub async fn set(&self, node: NodeId, args: LockArgs) -> Result<(), Errno> {
-        let mine = move |h: &Held| h.node == node && h.owner == args.owner && h.kind == args.kind;
+        let mine = move |h: &HeldLock| h.node == node && h.owner == args.owner && h.kind == args.kind;
         if args.range.kind == LockType::Unlock {
             self.change(|held| held.retain(|h| !mine(h)));
             return Ok(());
@@ -71,7 +71,7 @@ impl Locks {
                 return Poll::Pending;
             }
             state.0.retain(|h| !mine(h));
-            state.0.push(Held { node, owner: args.owner, kind: args.kind, range: args.range });
+            state.0.push(HeldLock { node, owner: args.owner, kind: args.kind, range: args.range });
             Poll::Ready(Ok(()))
         })
         .await

@@ -46,7 +46,7 @@ impl Call {
 }
 
 /// Maximum number of recent calls kept; all are counted.
-const KEPT: usize = 4096;
+const MAX_KEPT_CALLS: usize = 4096;
 
 #[derive(Default)]
 pub struct Log {
@@ -56,7 +56,7 @@ pub struct Log {
 impl Log {
     pub fn add(&self, call: Call) {
         let mut calls = self.calls.lock();
-        if calls.len() == KEPT {
+        if calls.len() == MAX_KEPT_CALLS {
             calls.pop_front();
         }
         calls.push_back(call);

@@ -76,14 +76,14 @@ pub struct Stage {
     pub fs: Arc<TestFs>,
     pub handle: Handle,
     pub point: MountPoint,
-    place: Place,
+    place: TestMountDir,
     mounted: Mutex<Option<Mounted>>,
 }
 
 /// A directory to mount on. It is not removed while something is mounted in it.
-pub struct Place(Option<tempfile::TempDir>);
+pub struct TestMountDir(Option<tempfile::TempDir>);
 
-impl Place {
+impl TestMountDir {
     pub fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir(dir.path().join("mnt")).unwrap();
@@ -99,7 +99,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for TestMountDir {
     fn drop(&mut self) {
         let prefix = self.outer().to_str().unwrap().to_owned();
         let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
@@ -129,7 +129,7 @@ pub fn run_with(plan: Plan, fs: TestFs, body: impl FnOnce(&Stage)) {
         return;
     }
     let watchdog = Watchdog::start(plan.timeout);
-    let place = Place::new();
+    let place = TestMountDir::new();
     let fs = Arc::new(fs);
     let switch = shunt_tests::rings::keep();
     let mounted =

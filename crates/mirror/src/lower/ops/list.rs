@@ -51,7 +51,7 @@ impl Lower {
         let mut take = |dir: BorrowedFd<'_>, mut entry: DirEntry<'_>| {
             // The directory above the root is not shown: the root is its own parent.
             let ino = if id == NodeId::ROOT && entry.name == c".." { node.ino } else { entry.ino };
-            entry.held = self.nodes.holds(&(node.mount, entry.ino));
+            entry.held = self.nodes.contains(&(node.mount, entry.ino));
             entry.ino = Devices::shown_ino(node.device, ino);
             if entry.kind == FileType::Unknown
                 && let Ok(stat) = rustix::fs::statat(dir, entry.name, AtFlags::SYMLINK_NOFOLLOW)

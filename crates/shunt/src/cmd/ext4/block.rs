@@ -27,7 +27,7 @@ impl BlockDevice {
 }
 
 /// The whole sectors within a range.
-fn whole(offset: u64, length: u64, sector: u64) -> Option<[u64; 2]> {
+fn whole_sectors(offset: u64, length: u64, sector: u64) -> Option<[u64; 2]> {
     let start = offset.checked_next_multiple_of(sector)?;
     let end = offset.checked_add(length)? / sector * sector;
     (start < end).then(|| [start, end - start])
@@ -58,7 +58,7 @@ impl Device for BlockDevice {
         if self.is_read_only() {
             return Err(rustix::io::Errno::ROFS.into());
         }
-        let Some(range) = whole(offset, length, self.sector) else { return Ok(()) };
+        let Some(range) = whole_sectors(offset, length, self.sector) else { return Ok(()) };
         // SAFETY: the call only reads the two numbers.
         let done = unsafe { libc::ioctl(self.file.as_raw_fd(), BLKDISCARD, range.as_ptr()) };
         if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
@@ -71,13 +71,13 @@ impl Device for BlockDevice {
 
 #[cfg(test)]
 mod tests {
-    use super::whole;
+    use super::whole_sectors;
 
     #[test]
     fn parts_of_sectors_are_kept() {
-        assert_eq!(whole(1024, 4096, 512), Some([1024, 4096]));
-        assert_eq!(whole(1024, 8192, 4096), Some([4096, 4096]));
-        assert_eq!(whole(1024, 1024, 4096), None);
-        assert_eq!(whole(u64::MAX - 100, 100, 4096), None);
+        assert_eq!(whole_sectors(1024, 4096, 512), Some([1024, 4096]));
+        assert_eq!(whole_sectors(1024, 8192, 4096), Some([4096, 4096]));
+        assert_eq!(whole_sectors(1024, 1024, 4096), None);
+        assert_eq!(whole_sectors(u64::MAX - 100, 100, 4096), None);
     }
 }

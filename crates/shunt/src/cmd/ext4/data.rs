@@ -15,12 +15,12 @@ use crate::args::DataArg;
 use crate::error::{Code, Failure, Result, failed};
 
 /// Switches a block device that the kernel module is to write to direct I/O, past its page cache. Returns whether it did.
-pub fn leave_cache(wish: DataArg, image: &mut Image, survey: &Survey) -> Result<bool> {
+pub fn switch_to_direct(wish: DataArg, image: &mut Image, survey: &Survey) -> Result<bool> {
     let wanted = match wish {
         DataArg::Daemon => false,
         DataArg::Extmap => true,
         // Without a page cache the daemon is slow: so only when it is certain that the kernel transfers all file data.
-        DataArg::Auto => here().is_none() && survey.part.is_none() && survey.extents,
+        DataArg::Auto => module_obstacle().is_none() && survey.part.is_none() && survey.extents,
     };
     let direct = wanted && survey.writable && image.claim.is_some();
     if direct {
@@ -32,7 +32,7 @@ pub fn leave_cache(wish: DataArg, image: &mut Image, survey: &Survey) -> Result<
     Ok(direct)
 }
 
-/// Connects the kernel module to the device, if that is requested and possible. `direct` is the result of [`leave_cache`].
+/// Connects the kernel module to the device, if that is requested and possible. `direct` is the result of [`switch_to_direct`].
 pub fn device(wish: DataArg, image: &Image, survey: &Survey, direct: bool) -> Result<Option<Connection>> {
     if wish == DataArg::Daemon {
         return Ok(None);
@@ -58,12 +58,12 @@ fn obstacle(survey: &Survey) -> Option<Failure> {
     if survey.writable && !survey.extents {
         Some(Failure::new(Code::Usage, "only files that lie in extents can be written past the daemon"))
     } else {
-        here()
+        module_obstacle()
     }
 }
 
 /// The reason why this machine cannot use the module: it is not loaded, or privileges are missing.
-fn here() -> Option<Failure> {
+fn module_obstacle() -> Option<Failure> {
     let may = capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_ADMIN));
     if !shunt_extmap::is_available() {
         Some(failed("the module shunt_extmap is not loaded"))

@@ -33,7 +33,7 @@ pub struct DirectDevice {
 
 /// A buffer with the alignment of direct I/O.
 struct Aligned {
-    room: Vec<u8>,
+    buffer: Vec<u8>,
     start: usize,
     length: usize,
 }
@@ -43,11 +43,11 @@ impl Aligned {
         let length = length as usize;
         let room = vec![0; length + ALIGNMENT];
         let start = room.as_ptr().align_offset(ALIGNMENT);
-        Self { room, start, length }
+        Self { buffer: room, start, length }
     }
 
     fn bytes(&mut self) -> &mut [u8] {
-        &mut self.room[self.start..self.start + self.length]
+        &mut self.buffer[self.start..self.start + self.length]
     }
 }
 

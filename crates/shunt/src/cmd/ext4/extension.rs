@@ -5,12 +5,12 @@ use std::path::Path;
 use shunt_ext4fs::Ext4;
 
 use super::Ext4MountArgs;
-use super::mount::{NO_TAKEOVER, held};
+use super::mount::{NO_TAKEOVER, fs_status};
 use crate::error::Result;
 #[cfg(not(feature = "extension"))]
 use crate::extension::NO_FEATURE;
 use crate::extension::{self, obstacle, read};
-use crate::serve::{self, Held, Service};
+use crate::serve::{self, FsStatus, Service};
 
 /// Serves with the program, or without it when this machine or build cannot load it.
 pub fn serve(service: Service<Ext4>, program: &Path, args: &Ext4MountArgs) -> Result<()> {
@@ -42,9 +42,9 @@ fn extended(
     };
     let held = |extended: &Extended<Ext4>| {
         let refusal = extended.refusal();
-        Held { extension: Some(serve::Extended { refusal, files: 0 }), ..held(extended.inner()) }
+        FsStatus { extension: Some(serve::Extended { refusal, files: 0 }), ..fs_status(extended.inner()) }
     };
-    service.around(|fs| Extended::new(fs, extension), held)
+    service.wrap(|fs| Extended::new(fs, extension), held)
 }
 
 #[cfg(not(feature = "extension"))]
@@ -55,6 +55,6 @@ fn extended(service: Service<Ext4>, _program: Vec<u8>, _args: &Ext4MountArgs) ->
 /// Falls back to a daemon that answers everything.
 fn without(mut service: Service<Ext4>, reason: &str) -> Service<Ext4> {
     tracing::warn!("no extension in the kernel: {reason}");
-    service.held = |ext4| Held { extension: Some(extension::none()), ..held(ext4) };
+    service.status = |ext4| FsStatus { extension: Some(extension::none()), ..fs_status(ext4) };
     service
 }

@@ -21,20 +21,20 @@ use crate::progress::Progress;
 use crate::text::bytes;
 
 /// Bytes per read.
-const PIECE: u64 = 1 << 20;
+const READ_BYTES: u64 = 1 << 20;
 
 /// Limit of the nesting of directories, each of which takes a descriptor.
-const DEEPEST: usize = 500;
+const MAX_DEPTH: usize = 500;
 
 /// The target directory and the name to create in it.
-pub struct Place {
+pub struct ExtractTarget {
     parent: OwnedFd,
     name: CString,
     /// The path of the parent, for messages.
-    shown: PathBuf,
+    parent_path: PathBuf,
 }
 
-impl Place {
+impl ExtractTarget {
     /// The given target, or else the last component of the path in the image.
     pub fn new(target: Option<&Path>, path: &OsStr) -> Result<Self> {
         let last = path.as_bytes().split(|&byte| byte == b'/').rfind(|name| !name.is_empty());
@@ -47,7 +47,7 @@ impl Place {
         };
         let shown = target.parent().unwrap_or(Path::new("")).to_owned();
         match files::open_parent(target) {
-            Ok((parent, name)) => Ok(Self { parent, name, shown }),
+            Ok((parent, name)) => Ok(Self { parent, name, parent_path: shown }),
             Err(error) => Err(failed(format_args!("cannot make {}: {error}", target.display()))),
         }
     }
@@ -59,11 +59,16 @@ impl Place {
 }
 
 /// Extracts `path` to `place`; `most` limits the bytes of content of all files.
-pub fn run(filesystem: &Filesystem, path: &OsStr, place: &Place, most: Option<u64>) -> Result<()> {
+pub fn run(filesystem: &Filesystem, path: &OsStr, place: &ExtractTarget, most: Option<u64>) -> Result<()> {
     let inode = resolve(filesystem, path, false)?;
     let name = place.name.clone();
     let made = PathBuf::from(OsStr::from_bytes(name.as_bytes()));
-    Extraction::new(filesystem, place, most).run(Wanted { name, inode, path: path.as_bytes().to_vec(), made })
+    Extraction::new(filesystem, place, most).run(PendingObject {
+        name,
+        inode,
+        path: path.as_bytes().to_vec(),
+        target_path: made,
+    })
 }
 
 fn c_name(name: &[u8]) -> Result<CString> {
@@ -71,25 +76,25 @@ fn c_name(name: &[u8]) -> Result<CString> {
 }
 
 /// An object to create.
-struct Wanted {
+struct PendingObject {
     name: CString,
     inode: Inode,
     /// Its path in the image, for messages.
     path: Vec<u8>,
     /// Its path relative to the directory that everything is created in.
-    made: PathBuf,
+    target_path: PathBuf,
 }
 
 /// A directory that was created, with the entries still to create in it.
 struct Directory {
     fd: OwnedFd,
     inode: Inode,
-    left: Vec<Wanted>,
+    pending: Vec<PendingObject>,
 }
 
 struct Extraction<'a> {
     filesystem: &'a Filesystem,
-    place: &'a Place,
+    target: &'a ExtractTarget,
     /// Directories from the outermost to the one being filled.
     open: Vec<Directory>,
     /// Inodes with several links, and the first path created for each.
@@ -99,24 +104,34 @@ struct Extraction<'a> {
     files: u64,
     bytes: u64,
     /// Limit of the bytes written.
-    most: u64,
+    max_bytes: u64,
     progress: Progress,
 }
 
 impl<'a> Extraction<'a> {
-    fn new(filesystem: &'a Filesystem, place: &'a Place, most: Option<u64>) -> Self {
+    fn new(filesystem: &'a Filesystem, place: &'a ExtractTarget, most: Option<u64>) -> Self {
         let (open, linked, directories) = Default::default();
         // Unless files share blocks, there is no more content than blocks.
         let geometry = filesystem.geometry();
         let most = most.unwrap_or(geometry.blocks.saturating_mul(geometry.block_size.into()));
         let (files, bytes) = (0, 0);
-        Self { filesystem, place, open, linked, directories, files, bytes, most, progress: Progress::new() }
+        Self {
+            filesystem,
+            target: place,
+            open,
+            linked,
+            directories,
+            files,
+            bytes,
+            max_bytes: most,
+            progress: Progress::new(),
+        }
     }
 
-    fn run(mut self, top: Wanted) -> Result<()> {
+    fn run(mut self, top: PendingObject) -> Result<()> {
         self.make(top)?;
         while let Some(directory) = self.open.last_mut() {
-            if let Some(wanted) = directory.left.pop() {
+            if let Some(wanted) = directory.pending.pop() {
                 self.make(wanted)?;
             } else if let Some(directory) = self.open.pop() {
                 // Set last: creating entries in a directory changes its times.
@@ -127,23 +142,23 @@ impl<'a> Extraction<'a> {
         Ok(())
     }
 
-    fn make(&mut self, wanted: Wanted) -> Result<()> {
-        let shown = self.place.shown.join(&wanted.made);
+    fn make(&mut self, wanted: PendingObject) -> Result<()> {
+        let shown = self.target.parent_path.join(&wanted.target_path);
         let cannot = |error: io::Error| failed(format_args!("cannot make {}: {error}", shown.display()));
         self.files += 1;
-        self.show();
-        let parent = self.open.last().map_or(self.place.parent(), |directory| directory.fd.as_fd());
-        let Wanted { name, inode, .. } = &wanted;
+        self.report_progress();
+        let parent = self.open.last().map_or(self.target.parent(), |directory| directory.fd.as_fd());
+        let PendingObject { name, inode, .. } = &wanted;
         let path = OsStr::from_bytes(&wanted.path);
         if let Some(first) = self.linked.get(&inode.number) {
-            let linked = rustix::fs::linkat(self.place.parent(), first, parent, name, AtFlags::empty());
+            let linked = rustix::fs::linkat(self.target.parent(), first, parent, name, AtFlags::empty());
             return linked.map_err(|errno| cannot(errno.into()));
         }
         match inode.kind {
             Kind::Directory => {
                 let fd = files::make_directory(parent, name).map_err(cannot)?;
                 let left = self.content(&wanted)?;
-                self.open.push(Directory { fd, inode: wanted.inode, left });
+                self.open.push(Directory { fd, inode: wanted.inode, pending: left });
                 return Ok(());
             }
             Kind::Regular => {
@@ -178,20 +193,20 @@ impl<'a> Extraction<'a> {
             }
         }
         if inode.links > 1 {
-            self.linked.insert(inode.number, wanted.made);
+            self.linked.insert(inode.number, wanted.target_path);
         }
         Ok(())
     }
 
     /// The entries to create in a directory.
-    fn content(&mut self, directory: &Wanted) -> Result<Vec<Wanted>> {
+    fn content(&mut self, directory: &PendingObject) -> Result<Vec<PendingObject>> {
         let path = OsStr::from_bytes(&directory.path);
         // A directory with two names would be extracted twice, and the tree below it four times.
         if !self.directories.insert(directory.inode.number) {
             return Err(at(path, &Corruption::new("the directory has a second name").into()));
         }
-        if self.open.len() >= DEEPEST {
-            return Err(failed(format_args!("{}: more than {DEEPEST} directories deep", path.display())));
+        if self.open.len() >= MAX_DEPTH {
+            return Err(failed(format_args!("{}: more than {MAX_DEPTH} directories deep", path.display())));
         }
         let mut entries = Vec::new();
         let listed = self.filesystem.list(&directory.inode, 0, |entry| {
@@ -203,9 +218,9 @@ impl<'a> Extraction<'a> {
         let wanted = |entry: Entry| {
             let inner = [&directory.path, &b"/"[..], &entry.name].concat();
             let inode = self.filesystem.follow(&directory.inode, &entry);
-            Ok(Wanted {
+            Ok(PendingObject {
                 inode: inode.map_err(|error| at(OsStr::from_bytes(&inner), &error))?,
-                made: directory.made.join(OsStr::from_bytes(&entry.name)),
+                target_path: directory.target_path.join(OsStr::from_bytes(&entry.name)),
                 name: c_name(&entry.name)?,
                 path: inner,
             })
@@ -219,7 +234,7 @@ impl<'a> Extraction<'a> {
         };
         rustix::fs::ftruncate(file, inode.size).map_err(cannot)?;
         let bits = self.filesystem.geometry().block_bits;
-        let mut piece = vec![0; PIECE as usize];
+        let mut piece = vec![0; READ_BYTES as usize];
         let mut offset = 0;
         while offset < inode.size {
             let run = u32::try_from(offset >> bits)
@@ -237,17 +252,17 @@ impl<'a> Extraction<'a> {
                 continue;
             }
             while offset < end {
-                let wanted = (end - offset).min(PIECE) as usize;
+                let wanted = (end - offset).min(READ_BYTES) as usize;
                 let count = self
                     .filesystem
                     .read(inode, offset, &mut piece[..wanted])
                     .map_err(|error| at(path, &error))?;
-                if self.bytes + count as u64 > self.most {
+                if self.bytes + count as u64 > self.max_bytes {
                     return Err(failed(format_args!(
                         "{} in the image: more than {} of content were found, as files share blocks: give a larger --max-size if the \
                          image is to be trusted",
                         path.display(),
-                        bytes(self.most)
+                        bytes(self.max_bytes)
                     )));
                 }
                 let mut rest = &piece[..count];
@@ -257,7 +272,7 @@ impl<'a> Extraction<'a> {
                     offset += written as u64;
                 }
                 self.bytes += count as u64;
-                self.show();
+                self.report_progress();
             }
         }
         Ok(())
@@ -266,7 +281,7 @@ impl<'a> Extraction<'a> {
     /// Creates an object other than a file or directory, with its attributes.
     fn special(
         &self,
-        wanted: &Wanted,
+        wanted: &PendingObject,
         make: impl FnOnce(BorrowedFd<'_>, &CStr) -> rustix::io::Result<OwnedFd>,
     ) -> io::Result<()> {
         let set = |made| attributes(&wanted.inode).set(made, self.xattrs(&wanted.inode));
@@ -275,7 +290,7 @@ impl<'a> Extraction<'a> {
             let _ = set(make(directory.fd.as_fd(), &wanted.name)?);
             return Ok(());
         }
-        let stage = Stage::new(self.place.parent())?;
+        let stage = Stage::new(self.target.parent())?;
         let _ = set(make(stage.directory(), Stage::NEW)?);
         Ok(stage.publish(&wanted.name)?)
     }
@@ -290,8 +305,8 @@ impl<'a> Extraction<'a> {
         names.into_iter().filter_map(value).collect()
     }
 
-    fn show(&self) {
-        self.progress.show(self.so_far());
+    fn report_progress(&self) {
+        self.progress.update(self.so_far());
     }
 
     fn so_far(&self) -> impl std::fmt::Display {

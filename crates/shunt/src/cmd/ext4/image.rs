@@ -16,7 +16,7 @@ use super::disk;
 use super::lock::{self, Opened};
 use crate::args::PlaceArgs;
 use crate::error::{Code, Failure, Result, failed, usage};
-use crate::serve::Claim;
+use crate::serve::ExclusiveClaim;
 
 /// An open image or block device, and its external journal if it has one.
 pub struct Image {
@@ -27,7 +27,7 @@ pub struct Image {
     /// The image may be modified.
     pub writable: bool,
     /// The exclusive claim of a block device.
-    pub claim: Option<Claim>,
+    pub claim: Option<ExclusiveClaim>,
     /// The external journal, if the file system has one.
     pub journal: Option<Journal>,
 }

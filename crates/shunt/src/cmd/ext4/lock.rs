@@ -24,7 +24,7 @@ use rustix::io::Errno;
 
 use super::image::cannot_open;
 use crate::error::{Code, Failure, Result, failed};
-use crate::serve::Claim;
+use crate::serve::ExclusiveClaim;
 
 /// How long to wait for a lock: a daemon that has unmounted may take a moment to exit.
 const LOCK_TIMEOUT: Duration = Duration::from_millis(500);
@@ -35,14 +35,14 @@ pub struct Opened {
     /// Opened read-write; read-only where writing is not permitted.
     pub writable: bool,
     /// The exclusive claim of a block device, for as long as this is open.
-    pub claim: Option<Claim>,
+    pub claim: Option<ExclusiveClaim>,
 }
 
 impl Opened {
     /// Returns the open file. The exclusive claim of a block device lasts for as long as this file, or a duplicate of it, is
     /// open.
     pub fn for_good(self) -> File {
-        self.claim.and_then(Claim::for_good).unwrap_or(self.file)
+        self.claim.and_then(ExclusiveClaim::into_exclusive).unwrap_or(self.file)
     }
 }
 
@@ -61,7 +61,7 @@ pub fn open(path: &Path, write: bool) -> Result<Opened> {
         options.write(write);
         // O_EXCL without O_CREAT has a meaning for block devices only.
         let claim = options.custom_flags(OFlags::EXCL.bits().cast_signed()).open(path)?;
-        let claim = Claim::new(claim, write)?;
+        let claim = ExclusiveClaim::new(claim, write)?;
         Ok(Opened { file: claim.file()?, writable: write, claim: Some(claim) })
     };
     let opened = match try_open(write) {
@@ -83,11 +83,11 @@ pub fn open(path: &Path, write: bool) -> Result<Opened> {
 
 /// Reports whether the kernel has marked a block device read-only.
 fn is_protected(path: &Path) -> bool {
-    let told = fs::metadata(path).and_then(|found| {
+    let flag = fs::metadata(path).and_then(|found| {
         let (major, minor) = (rustix::fs::major(found.rdev()), rustix::fs::minor(found.rdev()));
         fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/ro"))
     });
-    told.is_ok_and(|told| told.trim_end() != "0")
+    flag.is_ok_and(|flag| flag.trim_end() != "0")
 }
 
 /// Locks an open image, or a part of it, for as long as it is open; several readers may share it. Retries until [`LOCK_TIMEOUT`],

@@ -31,15 +31,15 @@ use image::Image;
 pub fn run(args: &Ext4Args, argv: &[OsString]) -> Result<ExitCode> {
     match args {
         Ext4Args::Mount(args) => mount::run(args, argv),
-        Ext4Args::Look(command) => look(command).map(|()| ExitCode::SUCCESS),
+        Ext4Args::Inspect(command) => inspect(command).map(|()| ExitCode::SUCCESS),
     }
 }
 
-fn look(command: &Ext4Command) -> Result<()> {
+fn inspect(command: &Ext4Command) -> Result<()> {
     // Images are untrusted. No byte of one is read before this process has given up every privilege that reading it does not
     // need.
     let opened = |args: &ImageArgs| Image::open(&args.image, args.place.journal.as_deref());
-    let image = |args: &ImageArgs| opened(args).inspect(|_| sandbox::enter_to_look());
+    let image = |args: &ImageArgs| opened(args).inspect(|_| sandbox::enter_inspect());
     let open = |args: &ImageArgs| image(args)?.filesystem(&args.place);
     match command {
         Ext4Command::Info { image: args, json } => info::run(&image(args)?, &args.place, *json),
@@ -47,8 +47,8 @@ fn look(command: &Ext4Command) -> Result<()> {
         Ext4Command::Cat { image, path } => cat::run(&open(image)?, path),
         Ext4Command::Extract { image, path, target, max_size } => {
             let opened = opened(image)?;
-            let place = extract::Place::new(target.as_deref(), path)?;
-            sandbox::enter_to_extract(place.parent());
+            let place = extract::ExtractTarget::new(target.as_deref(), path)?;
+            sandbox::enter_extract(place.parent());
             extract::run(&opened.filesystem(&image.place)?, path, &place, max_size.map(|size| size.0))
         }
         Ext4Command::Extents { image, path, json } => extents::run(&open(image)?, path, *json),

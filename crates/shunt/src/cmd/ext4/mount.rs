@@ -15,16 +15,16 @@ use shunt_fuse::mount::bdi::BdiTuning;
 use super::survey::Survey;
 use super::{Ext4MountArgs, Image, data, extension, memory, read_times, survey};
 use crate::args::ErrorsArg;
-use crate::cmd::serve_as_told;
+use crate::cmd::serve_by_mode;
 use crate::error::{Result, failed, usage};
 use crate::sandbox;
-use crate::serve::{self, Block, Held, LockIn, Service, Source};
+use crate::serve::{self, Block, FsStatus, LockIn, Service, Source};
 
 /// The reason why no other daemon takes over from one that was killed.
 pub(super) const NO_TAKEOVER: &str = "ext4 cannot be taken over yet";
 
 pub fn run(args: &Ext4MountArgs, argv: &[OsString]) -> Result<ExitCode> {
-    serve_as_told(&args.mount, argv, 2, || serve(args))
+    serve_by_mode(&args.mount, argv, 2, || serve(args))
 }
 
 /// Opens the image, mounts it, and serves.
@@ -43,7 +43,7 @@ fn serve(args: &Ext4MountArgs) -> Result<()> {
         memory::never_wait_for_ourselves();
     }
     let survey = survey::of(&image, args)?;
-    let direct = data::leave_cache(args.data, &mut image, &survey)?;
+    let direct = data::switch_to_direct(args.data, &mut image, &survey)?;
     let device = data::device(args.data, &image, &survey, direct)?;
     let block = block(&mut image, &survey);
     let source = match (fs::canonicalize(&image.path), args.fd) {
@@ -58,7 +58,7 @@ fn serve(args: &Ext4MountArgs) -> Result<()> {
     let (mapped, summary) = (device.is_some(), survey.summary());
     let writable = summary.writable;
     let kernel = mapped || args.extension.is_some();
-    let wishes = Wishes {
+    let wishes = ServeOptions {
         commit: Duration::from_secs(match args.commit {
             0 => 5,
             seconds => seconds.into(),
@@ -67,8 +67,8 @@ fn serve(args: &Ext4MountArgs) -> Result<()> {
         ends_at_damage: args.errors == ErrorsArg::RemountRo,
         read_times: read_times::of(&args.mount.options),
     };
-    let access = Access { image, direct, device, dirty: DirtyData::open() };
-    let mut fs = Source::later(move || open(access, &survey, wishes).map(Arc::new));
+    let access = HeldResources { image, direct, device, dirty: DirtyData::open() };
+    let mut fs = Source::deferred(move || open(access, &survey, wishes).map(Arc::new));
     if args.extension.is_some() {
         // The program is loaded when the file system opens, which needs privileges that the sandbox gives up later.
         let opened = fs.open()?;
@@ -93,7 +93,7 @@ fn serve(args: &Ext4MountArgs) -> Result<()> {
         },
         lock_in: Some(LockIn::Image { kernel, kept }),
         block,
-        held,
+        status: fs_status,
         fs,
         mounted: None,
         reload: None,
@@ -110,7 +110,7 @@ fn serve(args: &Ext4MountArgs) -> Result<()> {
 }
 
 /// The options of the command line for serving a file system.
-struct Wishes {
+struct ServeOptions {
     commit: Duration,
     discard: bool,
     ends_at_damage: bool,
@@ -118,7 +118,7 @@ struct Wishes {
 }
 
 /// The resources that the sandboxed daemon holds open.
-struct Access {
+struct HeldResources {
     image: Image,
     /// The image is accessed by direct I/O.
     direct: bool,
@@ -128,8 +128,8 @@ struct Access {
 }
 
 /// Opens the file system for serving. The [survey] process has opened it successfully before, so a failure is unlikely.
-fn open(access: Access, survey: &Survey, wishes: Wishes) -> Result<Ext4> {
-    let Access { image, direct, device, dirty } = access;
+fn open(access: HeldResources, survey: &Survey, wishes: ServeOptions) -> Result<Ext4> {
+    let HeldResources { image, direct, device, dirty } = access;
     let filesystem = match survey.writable {
         true => image.open_writable(survey.part.clone())?.map_err(|error| image.cannot("open", &error))?,
         false => image.open_to_read(survey.part.clone())?,
@@ -148,8 +148,8 @@ fn open(access: Access, survey: &Survey, wishes: Wishes) -> Result<Ext4> {
     }
 }
 
-pub(super) fn held(ext4: &Ext4) -> Held {
-    Held { nodes: ext4.known_inodes(), ..Held::default() }
+pub(super) fn fs_status(ext4: &Ext4) -> FsStatus {
+    FsStatus { nodes: ext4.known_inodes(), ..FsStatus::default() }
 }
 
 /// The block device for a `fuseblk` mount, if the file system is all of it and the user is root.

@@ -86,27 +86,27 @@ pub fn of(image: &Image, args: &Ext4MountArgs) -> Result<Survey> {
     let mut looker = start(image, args).map_err(cannot)?;
     let said = looker.stdout.take().expect("it was asked for");
     let mut said = BufReader::new(said.take(MAX_LINE_BYTES));
-    let part = match hear(&mut said)? {
+    let part = match receive(&mut said)? {
         Some(Message::Part(part)) => part,
-        _ => return Err(lost(image, looker)),
+        _ => return Err(broken_down(image, looker)),
     };
     if part.as_ref().is_some_and(|part| part.start >= part.end || part.end > image.device.size()) {
-        return Err(lost(image, looker));
+        return Err(broken_down(image, looker));
     }
     image.lock(part.clone())?;
     let go_on = looker.stdin.take().map_or(Ok(()), |mut stdin| stdin.write_all(b"\n"));
-    match go_on.map_err(cannot).and_then(|()| hear(&mut said))? {
+    match go_on.map_err(cannot).and_then(|()| receive(&mut said))? {
         Some(Message::Found(survey)) if survey.is_possible(image) => {
             // It closes the image before it sends its result, and has nothing more to do.
             let _ = looker.wait();
             Ok(Survey { part, ..survey })
         }
-        _ => Err(lost(image, looker)),
+        _ => Err(broken_down(image, looker)),
     }
 }
 
 /// The error for a survey process that ended or sent nonsense.
-fn lost(image: &Image, mut looker: Child) -> Failure {
+fn broken_down(image: &Image, mut looker: Child) -> Failure {
     let _ = looker.kill();
     let ended = looker.wait().map_or_else(|error| error.to_string(), |status| status.to_string());
     failed(format_args!(
@@ -116,7 +116,7 @@ fn lost(image: &Image, mut looker: Child) -> Failure {
 }
 
 /// Receives the next message; an error sent by the survey process is returned as this one's.
-fn hear(said: &mut impl io::BufRead) -> Result<Option<Message>> {
+fn receive(said: &mut impl io::BufRead) -> Result<Option<Message>> {
     let mut line = String::new();
     let read = said.read_line(&mut line);
     match read.ok().and_then(|_| serde_json::from_str(&line).ok()) {
@@ -158,31 +158,31 @@ fn start(image: &Image, args: &Ext4MountArgs) -> io::Result<Child> {
 /// The main function of the survey process.
 pub fn main(args: &SurveyArgs) -> ExitCode {
     log::start_in(&args.log, None);
-    let said = match look(args) {
+    let said = match survey(args) {
         Ok(Some(survey)) => Message::Found(survey),
         // The process that asked has ended.
         Ok(None) => return ExitCode::FAILURE,
         Err(failure) => Message::Failed { code: failure.code as u8, message: failure.message },
     };
-    match say(&said) {
+    match send(&said) {
         Ok(()) => ExitCode::SUCCESS,
         Err(_) => ExitCode::FAILURE,
     }
 }
 
-fn say(message: &Message) -> io::Result<()> {
+fn send(message: &Message) -> io::Result<()> {
     let mut out = io::stdout().lock();
     serde_json::to_writer(&mut out, message)?;
     out.write_all(b"\n").and_then(|()| out.flush())
 }
 
-fn look(args: &SurveyArgs) -> Result<Option<Survey>> {
+fn survey(args: &SurveyArgs) -> Result<Option<Survey>> {
     let journal = args.place.journal.as_deref().zip(args.journal_fd);
     let image = Image::handed_over(&args.image, args.fd, journal, args.write)?;
-    sandbox::enter_to_look();
+    sandbox::enter_inspect();
     let part = disk::part(&image.path, &image.device, &args.place)?;
     let cannot = |error: io::Error| failed(format_args!("cannot say what was found: {error}"));
-    say(&Message::Part(part.clone())).map_err(cannot)?;
+    send(&Message::Part(part.clone())).map_err(cannot)?;
     if io::stdin().read(&mut [0]).map_err(cannot)? == 0 {
         return Ok(None);
     }

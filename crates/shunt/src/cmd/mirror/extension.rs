@@ -11,7 +11,7 @@ use crate::error::Result;
 #[cfg(not(feature = "extension"))]
 use crate::extension::NO_FEATURE;
 use crate::extension::{self, obstacle, read};
-use crate::serve::{self, Held, Service};
+use crate::serve::{self, FsStatus, Service};
 
 /// Reports whether the program opens files as well: only without takeover, since another daemon would not know those files.
 pub fn opens_files(args: &MirrorArgs) -> bool {
@@ -71,9 +71,9 @@ fn extended(
     };
     let held = |extended: &Extended<Mirror>| {
         let (refusal, files) = (extended.refusal(), extended.known_files() as u64);
-        Held { extension: Some(serve::Extended { refusal, files }), ..super::held(extended.inner()) }
+        FsStatus { extension: Some(serve::Extended { refusal, files }), ..super::fs_status(extended.inner()) }
     };
-    service.around(|fs| Extended::new(fs, extension).telling(Mirror::tells_of), held)
+    service.wrap(|fs| Extended::new(fs, extension).with_cacheable_nodes(Mirror::tells_of), held)
 }
 
 #[cfg(not(feature = "extension"))]
@@ -84,6 +84,6 @@ fn extended(service: Service<Mirror>, _program: Vec<u8>, _args: &MirrorArgs) -> 
 /// Falls back to a daemon that answers everything.
 fn without(mut service: Service<Mirror>, reason: &str) -> Service<Mirror> {
     tracing::warn!("no extension in the kernel: {reason}");
-    service.held = |mirror| Held { extension: Some(extension::none()), ..super::held(mirror) };
+    service.status = |mirror| FsStatus { extension: Some(extension::none()), ..super::fs_status(mirror) };
     service
 }

@@ -11,13 +11,13 @@ use super::{config, explain, options, source};
 use crate::args::CacheArg;
 use crate::cli::MirrorArgs;
 use crate::error::{Result, usage};
-use crate::serve::virtiofs::{self, Shown};
+use crate::serve::virtiofs::{self, MountLabel};
 
 pub fn serve(args: &MirrorArgs, socket: &Path) -> Result<()> {
     let options = guest_options(args)?;
     let mirror = Mirror::open(options.clone()).map_err(explain)?;
     tracing::info!("{}", mirror.describe());
-    let shown = Shown { source: source(args)?, cache: mirror.caching().to_string() };
+    let shown = MountLabel { source: source(args)?, cache: mirror.caching().to_string() };
     let config = virtiofs::configured(config(args, &mirror), &args.mount);
     let tag = args.tag.clone();
     virtiofs::serve(

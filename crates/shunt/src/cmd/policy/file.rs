@@ -13,21 +13,21 @@ use rustix::io::Errno;
 use shunt_policyfs::Leases;
 
 /// Limit of the size of a policy.
-const LARGEST_BYTES: u64 = 8 << 20;
+const MAX_POLICY_BYTES: u64 = 8 << 20;
 
 const WRITABLE_BY_OTHERS: u32 = 0o022;
 const STICKY: u32 = 0o1000;
 
 /// Identifies one version of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Stamp {
+pub(super) struct FileStamp {
     dev: u64,
     ino: u64,
     ctime: (i64, i64),
     size: u64,
 }
 
-impl Stamp {
+impl FileStamp {
     /// The stamp of the file at a path.
     pub(super) fn of(path: &Path) -> Option<Self> {
         fs::metadata(path).ok().map(|metadata| Self::new(&metadata))
@@ -80,8 +80,8 @@ impl PolicyFile {
         Ok(Self { file, metadata, path: display })
     }
 
-    pub(super) fn stamp(&self) -> Stamp {
-        Stamp::new(&self.metadata)
+    pub(super) fn stamp(&self) -> FileStamp {
+        FileStamp::new(&self.metadata)
     }
 
     /// Refuses a file that a user other than root and the daemon's user can change or replace.
@@ -127,10 +127,10 @@ impl PolicyFile {
             return Err(format!("cannot read the policy {name}: not a regular file"));
         }
         let mut bytes = Vec::new();
-        let read = (&self.file).take(LARGEST_BYTES + 1).read_to_end(&mut bytes);
+        let read = (&self.file).take(MAX_POLICY_BYTES + 1).read_to_end(&mut bytes);
         read.map_err(|error| format!("cannot read the policy {name}: {error}"))?;
-        if bytes.len() as u64 > LARGEST_BYTES {
-            return Err(format!("{name}: the policy is larger than {LARGEST_BYTES} bytes; split it"));
+        if bytes.len() as u64 > MAX_POLICY_BYTES {
+            return Err(format!("{name}: the policy is larger than {MAX_POLICY_BYTES} bytes; split it"));
         }
         String::from_utf8(bytes).map_err(|_| format!("{name}: not a text in UTF-8"))
     }
@@ -147,7 +147,7 @@ impl PolicyFile {
             Err(_) => return Ok(Writers::Unknown(self.read()?)),
         };
         let text = self.read()?;
-        let is_same = self.file.metadata().is_ok_and(|now| Stamp::new(&now) == self.stamp());
+        let is_same = self.file.metadata().is_ok_and(|now| FileStamp::new(&now) == self.stamp());
         Ok(if lease.held() && is_same { Writers::None(text) } else { Writers::Some })
     }
 }

@@ -11,16 +11,16 @@ use std::time::Duration;
 use shunt_fuse::mount::MountPoint;
 use shunt_policyfs::PolicyFs;
 
-use super::file::{PolicyFile, Stamp, Writers};
+use super::file::{FileStamp, PolicyFile, Writers};
 use super::origin::Origin;
 use crate::error::{Result, failed};
 
 /// Polling interval of the file. SIGHUP reloads it at once.
-const LOOK: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A policy in force, and the file that it was read from.
-pub(super) struct Followed {
-    policed: Arc<PolicyFs>,
+pub(super) struct WatchedPolicy {
+    policy_fs: Arc<PolicyFs>,
     file: PathBuf,
     source: PathBuf,
     state: Mutex<State>,
@@ -29,46 +29,46 @@ pub(super) struct Followed {
 #[derive(Default)]
 struct State {
     /// The version of the file that was last put in force or refused.
-    judged: Option<Stamp>,
+    judged: Option<FileStamp>,
     /// The version of the file at the last look.
-    seen: Option<Stamp>,
+    last_seen: Option<FileStamp>,
     /// The reason why the file is not in force, which is logged once.
-    told: Option<String>,
+    reported: Option<String>,
 }
 
 /// The trigger of a look at the file.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Look {
+enum CheckTrigger {
     /// The polling interval.
-    Timed,
+    Poll,
     /// SIGHUP: its sender asserts that the file is complete.
-    Demanded,
+    Signal,
 }
 
-impl Followed {
+impl WatchedPolicy {
     pub(super) fn new(policed: Arc<PolicyFs>, file: PathBuf, source: PathBuf) -> Self {
-        Self { policed, file, source, state: Mutex::default() }
+        Self { policy_fs: policed, file, source, state: Mutex::default() }
     }
 
     /// Puts the file in force, unless a program is writing to it or it is invalid.
     pub(super) fn reload(&self) {
-        self.look(Look::Demanded);
+        self.check_file(CheckTrigger::Signal);
     }
 
-    fn look(&self, look: Look) {
+    fn check_file(&self, look: CheckTrigger) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if look == Look::Demanded {
-            state.told = None;
+        if look == CheckTrigger::Signal {
+            state.reported = None;
         }
         // A removed file is waited for: editors remove a file before they write it.
-        let Some(now) = Stamp::of(&self.file) else {
-            if look == Look::Demanded {
-                self.stays(&mut state, format!("{} is gone", self.file.display()));
+        let Some(now) = FileStamp::of(&self.file) else {
+            if look == CheckTrigger::Signal {
+                self.report_unchanged(&mut state, format!("{} is gone", self.file.display()));
             }
             return;
         };
-        let unchanged = state.seen.replace(now) == Some(now);
-        if look == Look::Timed && state.judged == Some(now) {
+        let unchanged = state.last_seen.replace(now) == Some(now);
+        if look == CheckTrigger::Poll && state.judged == Some(now) {
             return;
         }
         let opened =
@@ -79,24 +79,24 @@ impl Followed {
         let (stamp, text) = match opened {
             Ok(opened) => opened,
             // Not recorded as judged: the reason may be the mode of its directory, which the stamp does not cover.
-            Err(reason) => return self.stays(&mut state, reason),
+            Err(reason) => return self.report_unchanged(&mut state, reason),
         };
         let is_renamed = state.judged.is_some_and(|judged| !judged.is_same_file(&stamp));
         let (text, complete) = match text {
             Writers::None(text) => (text, is_renamed || unchanged),
             Writers::Unknown(text) => (text, unchanged),
-            Writers::Some if look == Look::Timed && !unchanged => return,
+            Writers::Some if look == CheckTrigger::Poll && !unchanged => return,
             Writers::Some => {
                 let reason =
                     format!("{} is open for writing, and read when it is closed", self.file.display());
-                return self.stays(&mut state, reason);
+                return self.report_unchanged(&mut state, reason);
             }
         };
-        if look == Look::Timed && (!complete || stamp != now) {
+        if look == CheckTrigger::Poll && (!complete || stamp != now) {
             return;
         }
         state.judged = Some(stamp);
-        state.seen = Some(stamp);
+        state.last_seen = Some(stamp);
         self.put_in_force(&mut state, text);
     }
 
@@ -104,23 +104,23 @@ impl Followed {
         let origin = Origin::new(&self.file, &self.source, text);
         let policy = match origin.complete_policy() {
             Ok(policy) => policy,
-            Err(failure) => return self.stays(state, failure.message),
+            Err(failure) => return self.report_unchanged(state, failure.message),
         };
-        let (rules, before) = (policy.rules().len(), self.policed.rule_count());
-        match self.policed.reload(policy, origin.save()) {
+        let (rules, before) = (policy.rules().len(), self.policy_fs.rule_count());
+        match self.policy_fs.reload(policy, origin.save()) {
             Ok(()) if rules < before => {
                 tracing::warn!("{}: {rules} rules in force, {before} before", self.file.display());
             }
             Ok(()) => tracing::info!("{}: {rules} rules in force", self.file.display()),
-            Err(reason) => return self.stays(state, reason.to_owned()),
+            Err(reason) => return self.report_unchanged(state, reason.to_owned()),
         }
-        state.told = None;
+        state.reported = None;
     }
 
-    fn stays(&self, state: &mut State, reason: String) {
-        if state.told.as_ref() != Some(&reason) {
+    fn report_unchanged(&self, state: &mut State, reason: String) {
+        if state.reported.as_ref() != Some(&reason) {
             tracing::warn!("the policy stays as it was: {reason}");
-            state.told = Some(reason);
+            state.reported = Some(reason);
         }
     }
 
@@ -140,18 +140,22 @@ impl Followed {
 }
 
 /// Starts the thread that reloads the file when it changes, or when it no longer holds `text`, which is in force.
-pub(super) fn start(followed: Arc<Followed>, place: Arc<OnceLock<MountPoint>>, text: String) -> Result<()> {
+pub(super) fn start(
+    followed: Arc<WatchedPolicy>,
+    place: Arc<OnceLock<MountPoint>>,
+    text: String,
+) -> Result<()> {
     let work = move || {
         // Before the mount exists, a change could reach neither the kernel nor the next daemon.
         place.wait();
-        followed.policed.refresh_programs();
+        followed.policy_fs.refresh_programs();
         followed.begin(&text);
         drop(text);
         loop {
-            thread::sleep(LOOK);
-            followed.look(Look::Timed);
-            followed.policed.refresh_programs();
-            super::graft(&followed.policed, &place);
+            thread::sleep(POLL_INTERVAL);
+            followed.check_file(CheckTrigger::Poll);
+            followed.policy_fs.refresh_programs();
+            super::graft(&followed.policy_fs, &place);
         }
     };
     let spawned = thread::Builder::new().name("policy".into()).spawn(work);

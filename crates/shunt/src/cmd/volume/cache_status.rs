@@ -6,7 +6,7 @@ use std::time::Duration;
 use shunt_volume::replica::{CacheManager, CacheMode, CachePolicy, Replica};
 use shunt_volumefs::VolumeFs;
 
-use super::mounted_path::Place;
+use super::mounted_path::MountedPath;
 use crate::args::{CacheModeArg, PinArgs, Size};
 use crate::control::VolumeAsk;
 use crate::error::{Result, failed, usage};
@@ -23,7 +23,7 @@ pub fn start(replica: &Arc<Replica>, mode: CacheModeArg, size: Option<Size>) -> 
     if size.is_some() && role != CacheMode::Cached {
         return Err(usage("--cache-size requires --cache-mode cached"));
     }
-    let keep = CachePolicy { role, limit: size.map(|Size(bytes)| bytes) };
+    let keep = CachePolicy { mode: role, limit: size.map(|Size(bytes)| bytes) };
     CacheManager::start(replica.clone(), keep)
         .map_err(|error| failed(format_args!("cannot start a thread: {error}")))
 }
@@ -31,8 +31,9 @@ pub fn start(replica: &Arc<Replica>, mode: CacheModeArg, size: Option<Size>) -> 
 /// Pins files, or unpins them.
 pub fn pin(args: &PinArgs, pinned: bool) -> Result<()> {
     for path in &args.paths {
-        let place = Place::of(path)?;
-        place.ask::<()>(&VolumeAsk::Pin { path: place.inside.clone(), pinned }, Duration::from_secs(10))?;
+        let place = MountedPath::of(path)?;
+        place
+            .request::<()>(&VolumeAsk::Pin { path: place.inside.clone(), pinned }, Duration::from_secs(10))?;
     }
     Ok(())
 }
@@ -56,15 +57,15 @@ pub fn report(fs: &VolumeFs) -> SpaceReport {
     let (misses, paths) = fs.replica().offline_misses().unwrap_or_default();
     report.offline_misses = misses;
     report.offline_miss_paths = paths.iter().map(|path| String::from_utf8_lossy(path).into_owned()).collect();
-    if let Some(from) = fs.from_store() {
+    if let Some(from) = fs.fetcher() {
         let quality = from.quality();
-        report.answer_ms = quality.answer.map(|answer| answer.as_secs_f64() * 1e3);
+        report.answer_ms = quality.latency.map(|answer| answer.as_secs_f64() * 1e3);
         report.bytes_per_second = quality.rate.map(|rate| rate as u64);
         report.slow = quality.is_slow;
-        report.objects_unreachable = from.is_gone();
+        report.objects_unreachable = from.has_outage();
     }
-    if let Some(tender) = fs.tender() {
-        let CachePolicy { role, limit } = tender.keep();
+    if let Some(tender) = fs.cache_manager() {
+        let CachePolicy { mode: role, limit } = tender.policy();
         let name = match role {
             CacheMode::Complete => "full",
             CacheMode::Cached => "cached",

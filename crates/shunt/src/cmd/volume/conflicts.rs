@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::api::{Conflict, Resolved, Side};
-use super::mounted_path::Place;
+use super::mounted_path::MountedPath;
 use crate::args::{ConflictsArgs, ResolveArgs};
 use crate::cmd::print;
 use crate::control::VolumeAsk;
@@ -16,16 +16,16 @@ use crate::text::printable;
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 pub fn list(args: &ConflictsArgs) -> Result<()> {
-    let place = Place::of(&args.path)?;
+    let place = MountedPath::of(&args.path)?;
     let found: Vec<Conflict> =
-        place.ask(&VolumeAsk::Conflicts { under: place.inside.clone() }, REQUEST_TIMEOUT)?;
+        place.request(&VolumeAsk::Conflicts { under: place.inside.clone() }, REQUEST_TIMEOUT)?;
     if args.json {
         return print(format!("{}\n", serde_json::to_string_pretty(&found).map_err(failed)?));
     }
-    print(found.iter().map(shown).collect::<String>())
+    print(found.iter().map(format_conflict).collect::<String>())
 }
 
-fn shown(conflict: &Conflict) -> String {
+fn format_conflict(conflict: &Conflict) -> String {
     let Conflict { path, kind, since, sides } = conflict;
     let width = sides.iter().map(|side| side.node.chars().count()).max().unwrap_or(0);
     let mut text = format!("{}  {kind}, since {}\n", printable(path), super::log::local(since));
@@ -52,10 +52,10 @@ pub fn resolve(args: &ResolveArgs) -> Result<()> {
         paths => paths.to_vec(),
     };
     for path in &paths {
-        let place = Place::of(path)?;
+        let place = MountedPath::of(path)?;
         let (keep, path) = (args.keep.clone(), place.inside.clone());
         let done: Vec<Resolved> =
-            place.ask(&VolumeAsk::Resolve { keep, path, below: args.all }, REQUEST_TIMEOUT)?;
+            place.request(&VolumeAsk::Resolve { keep, path, below: args.all }, REQUEST_TIMEOUT)?;
         for one in done {
             let path = printable(&one.path).into_owned();
             match one.error {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use serde_json::Value;
-use shunt_volume::history::{self, OpKind, Operation, Places, Reader, timestamp};
+use shunt_volume::history::{self, NameSource, OpKind, Operation, Reader, timestamp};
 use shunt_volume::id::{ObjectId, Seq};
 use shunt_volume::merge::Side;
 use shunt_volume::object::{Kind, LinkName};
@@ -16,26 +16,26 @@ use crate::control::VolumeAsk;
 /// Most commits in a reply, which even then stays below the limit of its size.
 const MAX_COMMITS: u32 = 10_000;
 /// Approximate limit of the bytes of paths in a reply.
-const MAX_BYTES: usize = 2 << 20;
+const MAX_REPLY_PATH_BYTES: usize = 2 << 20;
 
 /// Answers requests about a mounted volume, from its replica and its store.
-pub struct Answers {
+pub struct ControlHandler {
     pub replica: Arc<Replica>,
     pub meta: Arc<dyn MetaStore>,
 }
 
-impl Answers {
+impl ControlHandler {
     pub fn answer(&self, ask: &VolumeAsk) -> Result<Value, String> {
         match ask {
             VolumeAsk::Conflicts { under } => {
                 let found = self.conflicts(under, true)?;
-                value(&found.iter().map(conflict).collect::<Vec<_>>())
+                to_value(&found.iter().map(conflict).collect::<Vec<_>>())
             }
-            VolumeAsk::Resolve { keep, path, below } => value(&self.resolve(keep, path, *below)?),
+            VolumeAsk::Resolve { keep, path, below } => to_value(&self.resolve(keep, path, *below)?),
             VolumeAsk::Pin { path, pinned } => self.pin(path, *pinned),
-            VolumeAsk::History { path } => value(&self.history(path)?),
+            VolumeAsk::History { path } => to_value(&self.history(path)?),
             VolumeAsk::Tree => Err("this is no tree of volumes".to_owned()),
-            VolumeAsk::Log { path, most } => value(&self.log(path.as_deref(), *most)?),
+            VolumeAsk::Log { path, most } => to_value(&self.log(path.as_deref(), *most)?),
         }
     }
 
@@ -101,26 +101,26 @@ impl Answers {
     fn log(&self, path: Option<&[u8]>, most: u32) -> Result<Vec<api::Commit>, String> {
         let names = Names(&self.replica);
         let mut reader = Reader::new(&*self.meta, &names).map_err(|error| error.to_string())?;
-        let (mut told, mut bytes) = (Vec::new(), 0);
+        let (mut commits, mut bytes) = (Vec::new(), 0);
         let most = most.min(MAX_COMMITS) as usize;
-        while told.len() < most && bytes < MAX_BYTES {
+        while commits.len() < most && bytes < MAX_REPLY_PATH_BYTES {
             let page = reader.earlier().map_err(|error| error.to_string())?;
             if page.is_empty() {
                 break;
             }
             for mut commit in page {
                 if let Some(path) = path {
-                    commit.deeds.retain(|deed| concerns(deed, path));
+                    commit.operations.retain(|operation| concerns(operation, path));
                 }
-                if commit.deeds.is_empty() || told.len() == most || bytes >= MAX_BYTES {
+                if commit.operations.is_empty() || commits.len() == most || bytes >= MAX_REPLY_PATH_BYTES {
                     continue;
                 }
                 let commit = self::commit(commit);
                 bytes += commit.changes.iter().map(|change| change.bytes()).sum::<usize>();
-                told.push(commit);
+                commits.push(commit);
             }
         }
-        Ok(told)
+        Ok(commits)
     }
 }
 
@@ -133,7 +133,7 @@ impl api::Change {
 
 struct Names<'a>(&'a Replica);
 
-impl Places for Names<'_> {
+impl NameSource for Names<'_> {
     fn names(&self, id: ObjectId) -> Vec<(LinkName, Seq)> {
         self.0.agreed_names(id).unwrap_or_default()
     }
@@ -147,17 +147,17 @@ fn is_below(path: &[u8], above: &[u8]) -> bool {
     above.is_empty() || path.strip_prefix(above).is_some_and(|rest| rest.first() == Some(&b'/'))
 }
 
-fn concerns(deed: &Operation, path: &[u8]) -> bool {
+fn concerns(operation: &Operation, path: &[u8]) -> bool {
     let is = |one: &[u8]| one == path || is_below(one, path);
-    deed.path.as_deref().is_some_and(is) || matches!(&deed.what, OpKind::Moved(from) if is(from))
+    operation.path.as_deref().is_some_and(is) || matches!(&operation.kind, OpKind::Moved(from) if is(from))
 }
 
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-fn value(told: &impl serde::Serialize) -> Result<Value, String> {
-    serde_json::to_value(told).map_err(|error| error.to_string())
+fn to_value(commits: &impl serde::Serialize) -> Result<Value, String> {
+    serde_json::to_value(commits).map_err(|error| error.to_string())
 }
 
 fn conflict(one: &InConflict) -> api::Conflict {
@@ -211,12 +211,12 @@ fn commit(commit: history::Commit) -> api::Commit {
         seq: commit.seq.0,
         at: timestamp::exact(commit.at),
         node: commit.node.to_string(),
-        changes: commit.deeds.into_iter().map(change).collect(),
+        changes: commit.operations.into_iter().map(change).collect(),
     }
 }
 
-fn change(deed: Operation) -> api::Change {
-    let (what, detail) = match deed.what {
+fn change(operation: Operation) -> api::Change {
+    let (what, detail) = match operation.kind {
         OpKind::Made(made) => ("made", Some(kind(made).to_owned())),
         OpKind::Written(size) => ("wrote", Some(format!("{size} bytes"))),
         OpKind::Moved(from) => ("moved", Some(format!("from {}", text(&from)))),
@@ -228,5 +228,5 @@ fn change(deed: Operation) -> api::Change {
         OpKind::Touched => ("time", None),
         OpKind::Xattr(name) => ("xattr", Some(text(&name))),
     };
-    api::Change { what: what.to_owned(), path: deed.path.map(|path| text(&path)), detail }
+    api::Change { what: what.to_owned(), path: operation.path.map(|path| text(&path)), detail }
 }

@@ -31,7 +31,7 @@ pub fn run(args: &VolumeCreateArgs) -> Result<()> {
         }
         cannot(&error)
     })?;
-    settings::keep(&volume, args.retention).map_err(|error| cannot(&error))?;
+    settings::apply_retention(&volume, args.retention).map_err(|error| cannot(&error))?;
     quota::set(&volume, &args.quota).map_err(|error| cannot(&error))?;
     let mut said = format!("shunt: made volume {} in {meta:?}\n", args.name);
     if let Some((_, file, _)) = &key {

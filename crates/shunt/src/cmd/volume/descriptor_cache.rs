@@ -15,10 +15,10 @@ use shunt_volume::volume::{Volume, VolumeDescriptor};
 use crate::error::{Result, failed};
 
 /// The file in the cache directory with the descriptor that the store gave when the volume was last opened.
-const FILE: &str = "volume";
+const CACHE_FILE: &str = "volume";
 
 /// Timeout of opening a store whose volume descriptor is cached.
-const SOON: Duration = Duration::from_secs(3);
+const CACHED_OPEN_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Opens a volume. If the store is unreachable, it is opened with the descriptor cached at the last mount from this cache
 /// directory.
@@ -33,13 +33,13 @@ pub fn open(
     let Some(known) = known else {
         return open::open(meta, name, secret).map_err(|error| cannot(&error));
     };
-    let (tell, told) = mpsc::channel();
+    let (sender, receiver) = mpsc::channel();
     let (at, of, key) = (meta.clone(), name.clone(), secret.cloned());
     std::thread::Builder::new()
         .name("open-volume".into())
-        .spawn(move || tell.send(open::open(&at, &of, key.as_ref())).is_ok())
+        .spawn(move || sender.send(open::open(&at, &of, key.as_ref())).is_ok())
         .map_err(|error| cannot(&error))?;
-    let why = match told.recv_timeout(SOON) {
+    let why = match receiver.recv_timeout(CACHED_OPEN_TIMEOUT) {
         // A tampered store could claim that the log is not sealed, and so have any content accepted.
         Ok(Ok(volume)) if known.sealed.is_some() && volume.described.sealed != known.sealed => {
             let why = "the store was tampered with: it has another description of the volume than the one that this machine \
@@ -52,13 +52,13 @@ pub fn open(
         Err(_) => "the store does not answer".to_owned(),
     };
     tracing::warn!("volume {name} is mounted with what is here: {why}");
-    open::open_known(meta, &known, secret).map_err(|error| cannot(&error))
+    open::open_cached(meta, &known, secret).map_err(|error| cannot(&error))
 }
 
 /// Caches the descriptor of a volume, for mounts while its store is unreachable.
-pub fn note(cache: &Path, described: &VolumeDescriptor) -> Result<()> {
+pub fn save(cache: &Path, described: &VolumeDescriptor) -> Result<()> {
     let bytes = described.to_bytes();
-    let file = cache.join(FILE);
+    let file = cache.join(CACHE_FILE);
     if std::fs::read(&file).is_ok_and(|there| there == bytes) {
         return Ok(());
     }
@@ -67,6 +67,6 @@ pub fn note(cache: &Path, described: &VolumeDescriptor) -> Result<()> {
 }
 
 fn read(cache: &Path) -> Option<VolumeDescriptor> {
-    let bytes = std::fs::read(cache.join(FILE)).ok()?;
+    let bytes = std::fs::read(cache.join(CACHE_FILE)).ok()?;
     VolumeDescriptor::from_bytes(&bytes).ok()
 }

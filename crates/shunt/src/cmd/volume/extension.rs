@@ -5,13 +5,13 @@ use std::path::Path;
 use shunt_fuse::guardian::Restart;
 use shunt_volumefs::VolumeFs;
 
-use super::mount::held;
+use super::mount::fs_status;
 use crate::args::VolumeMountArgs;
 use crate::error::Result;
 #[cfg(not(feature = "extension"))]
 use crate::extension::NO_FEATURE;
 use crate::extension::{self, obstacle, read};
-use crate::serve::{self, Held, Service};
+use crate::serve::{self, FsStatus, Service};
 
 /// Serves with the program, or without it when this machine or build cannot load it.
 pub fn serve(
@@ -50,9 +50,9 @@ fn extended(
     };
     let held = |extended: &Extended<VolumeFs>| {
         let refusal = extended.refusal();
-        Held { extension: Some(serve::Extended { refusal, files: 0 }), ..held(extended.inner()) }
+        FsStatus { extension: Some(serve::Extended { refusal, files: 0 }), ..fs_status(extended.inner()) }
     };
-    service.around(|fs| Extended::new(fs, extension), held)
+    service.wrap(|fs| Extended::new(fs, extension), held)
 }
 
 #[cfg(not(feature = "extension"))]
@@ -63,6 +63,6 @@ fn extended(service: Service<VolumeFs>, _program: Vec<u8>, _args: &VolumeMountAr
 /// Falls back to a daemon that answers everything.
 fn without(mut service: Service<VolumeFs>, reason: &str) -> Service<VolumeFs> {
     tracing::warn!("no extension in the kernel: {reason}");
-    service.held = |fs| Held { extension: Some(extension::none()), ..held(fs) };
+    service.status = |fs| FsStatus { extension: Some(extension::none()), ..fs_status(fs) };
     service
 }

@@ -25,13 +25,13 @@ use crate::xdg;
 use crate::{inherited, log, sandbox};
 
 /// Separates a token from the key of an encrypted volume.
-const KEY: char = '+';
+const KEY_SEPARATOR: char = '+';
 /// Limit of a line with a token.
 const MAX_TOKEN_BYTES: u64 = 16 << 10;
 
 /// A node in the JSON of `nodes list`.
 #[derive(Serialize)]
-struct Listed {
+struct NodeJson {
     name: String,
     role: &'static str,
     /// Seconds since 1970.
@@ -40,7 +40,7 @@ struct Listed {
 
 /// Serves a volume until a signal ends it.
 pub fn serve(args: &ServeArgs) -> Result<()> {
-    inherited::give_up();
+    inherited::reset();
     if args.sandbox_probe {
         sandbox::probe_on_entry();
     }
@@ -73,7 +73,7 @@ pub fn serve(args: &ServeArgs) -> Result<()> {
     registry.set_address(&address).map_err(|error| cannot(&error))?;
     print(format!("shunt: volume {name} is served at {}, to nodes as {address}{way}\n", serving.address()))?;
     let directory = xdg::directory_of(&registry_file(&args.served)).to_owned();
-    sandbox::enter_to_serve_stores(&lock_in::places(&meta, &volume.described, [directory]));
+    sandbox::enter_gateway(&lock_in::accessible_paths(&meta, &volume.described, [directory]));
     signals.forever().next();
     serving.stop().map_err(|error| cannot(&error))
 }
@@ -90,7 +90,7 @@ fn served(given: Option<&str>, name: &VolumeName) -> Result<MetaAddress> {
 /// Checks that the next gateway lets this machine make requests in the names of its own nodes. While that gateway is unreachable,
 /// it retries.
 fn may_serve(volume: &Volume, node: &NodeName) -> std::result::Result<(), String> {
-    match volume.meta.way() {
+    match volume.meta.gateway_path() {
         Ok(_) => Ok(()),
         Err(StoreError::Unreachable(why)) => {
             tracing::warn!("nothing is served before the next gateway is there: {why}");
@@ -119,7 +119,7 @@ pub fn invite(args: &InviteArgs) -> Result<()> {
     let secret = registry.invite(args.role, good_for).map_err(|error| cannot(&error))?;
     let token = Token::new(address, name.clone(), &registry, secret);
     match args.key_file.as_deref().map(|file| key::find(Some(file), name)).transpose()?.flatten() {
-        Some(key) => print(format!("{token}{KEY}{}\n", key.to_text())),
+        Some(key) => print(format!("{token}{KEY_SEPARATOR}{}\n", key.to_text())),
         None => print(format!("{token}\n")),
     }
 }
@@ -130,7 +130,7 @@ pub fn take(args: &JoinArgs) -> Result<()> {
         "-" => token_line(std::io::stdin().lock())?,
         text => text.to_owned(),
     };
-    let (token, secret) = match text.rsplit_once(KEY) {
+    let (token, secret) = match text.rsplit_once(KEY_SEPARATOR) {
         Some((token, secret)) => {
             let secret =
                 VolumeKey::parse(secret).ok_or_else(|| usage("the key in the token was not copied whole"))?;
@@ -155,7 +155,7 @@ pub fn take(args: &JoinArgs) -> Result<()> {
         match key::find(None, &token.volume)? {
             Some(there) if there == secret => {}
             Some(_) => return Err(failed(format_args!("{} has another key", file.display()))),
-            None => key::keep(&file, &secret)?,
+            None => key::write(&file, &secret)?,
         }
     }
     let credentials: Credentials = join(&token, &node)
@@ -186,7 +186,7 @@ pub fn nodes(command: &NodesCommand) -> Result<()> {
     match command {
         NodesCommand::List { served, json } => {
             let nodes = open_registry(served, false)?.nodes().map_err(failed)?;
-            let listed = nodes.into_iter().map(|node| Listed {
+            let listed = nodes.into_iter().map(|node| NodeJson {
                 name: node.name.to_string(),
                 role: node.role.as_str(),
                 since: node.since,
@@ -198,15 +198,15 @@ pub fn nodes(command: &NodesCommand) -> Result<()> {
             print(listed.map(|node| format!("{:<7} {}\n", node.role, node.name)).collect::<String>())
         }
         NodesCommand::Role { served, node, role } => {
-            known(open_registry(served, false)?.set_role(node, *role).map_err(failed)?, served, node)
+            ensure_known(open_registry(served, false)?.set_role(node, *role).map_err(failed)?, served, node)
         }
         NodesCommand::Remove { served, node } => {
-            known(open_registry(served, false)?.remove(node).map_err(failed)?, served, node)
+            ensure_known(open_registry(served, false)?.remove(node).map_err(failed)?, served, node)
         }
     }
 }
 
-fn known(is: bool, served: &ServedArgs, node: &impl std::fmt::Display) -> Result<()> {
+fn ensure_known(is: bool, served: &ServedArgs, node: &impl std::fmt::Display) -> Result<()> {
     if is { Ok(()) } else { Err(failed(format_args!("volume {} has no node {node}", served.name))) }
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::api::Version;
 use super::log::local;
-use super::mounted_path::Place;
+use super::mounted_path::MountedPath;
 use crate::args::HistoryArgs;
 use crate::cmd::print;
 use crate::control::VolumeAsk;
@@ -14,19 +14,19 @@ use crate::error::{Result, failed};
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 pub fn run(args: &HistoryArgs) -> Result<()> {
-    let found = versions(&Place::of(&args.path)?)?;
+    let found = versions(&MountedPath::of(&args.path)?)?;
     if args.json {
         return print(format!("{}\n", serde_json::to_string_pretty(&found).map_err(failed)?));
     }
-    print(found.iter().map(shown).collect::<String>())
+    print(found.iter().map(format_version).collect::<String>())
 }
 
 /// The versions of a path, the latest first.
-pub fn versions(place: &Place) -> Result<Vec<Version>> {
-    place.ask(&VolumeAsk::History { path: place.inside.clone() }, REQUEST_TIMEOUT)
+pub fn versions(place: &MountedPath) -> Result<Vec<Version>> {
+    place.request(&VolumeAsk::History { path: place.inside.clone() }, REQUEST_TIMEOUT)
 }
 
-fn shown(version: &Version) -> String {
+fn format_version(version: &Version) -> String {
     let at = version.at.as_deref().map_or_else(|| "(long ago)".to_owned(), local);
     let node = version.node.as_deref().unwrap_or("-");
     let size = if version.what == "file" { format!("  {} bytes", version.size) } else { String::new() };

@@ -18,14 +18,14 @@ use crate::error::{Result, failed, usage};
 use crate::progress::Progress;
 
 /// Limit of the problems that are printed; all are counted.
-const SHOWN: usize = 100;
+const MAX_SHOWN_PROBLEMS: usize = 100;
 
 pub fn check(args: &VolumeCheckArgs) -> Result<()> {
     let volume = open(args.meta.as_deref(), &args.name, args.key_file.as_deref())?;
     let depth = if args.read { Depth::Bytes } else { Depth::Places };
     let progress = Progress::new();
     let looked = |volume| {
-        let so_far = |what: &str, count| progress.show(format_args!("checking: {count} {what}"));
+        let so_far = |what: &str, count| progress.update(format_args!("checking: {count} {what}"));
         look(volume, depth, &so_far).map_err(|error| cannot("check", &args.name, error))
     };
     let mut checked = looked(&volume)?;
@@ -34,7 +34,7 @@ pub fn check(args: &VolumeCheckArgs) -> Result<()> {
     // A check returns a limited number of problems and counts the others, so repairs are repeated.
     while args.repair && checked.count > 0 {
         let node: NodeName = "repair".parse().map_err(usage)?;
-        let so_far = |what: &str, count| progress.show(format_args!("repairing: {count} {what}"));
+        let so_far = |what: &str, count| progress.update(format_args!("repairing: {count} {what}"));
         let done =
             mend(&volume, &node, &checked, &so_far).map_err(|error| cannot("repair", &args.name, error))?;
         let done = done.counts + done.pieces + done.found;
@@ -63,7 +63,7 @@ pub fn check(args: &VolumeCheckArgs) -> Result<()> {
 
 fn text(checked: &Checked, repaired: Option<u64>) -> String {
     let mut text = String::new();
-    for problem in checked.problems.iter().take(SHOWN) {
+    for problem in checked.problems.iter().take(MAX_SHOWN_PROBLEMS) {
         text += &format!("{problem}\n");
     }
     if let Some(repaired) = repaired {
@@ -99,13 +99,14 @@ pub fn gc(args: &VolumeGcArgs) -> Result<()> {
         count: args.history_commits,
     });
     let progress = Progress::new();
-    let done = collect(&volume, GRACE, history, &|what, count| progress.show(format_args!("{count} {what}")))
-        .map_err(|error| cannot("collect the garbage of", &args.name, error))?;
+    let done =
+        collect(&volume, GRACE, history, &|what, count| progress.update(format_args!("{count} {what}")))
+            .map_err(|error| cannot("collect the garbage of", &args.name, error))?;
     drop(progress);
     let Collected {
         trimmed,
         live,
-        marked: condemned,
+        marked,
         dropped,
         packs,
         bytes,
@@ -116,7 +117,7 @@ pub fn gc(args: &VolumeGcArgs) -> Result<()> {
         forgotten,
     } = done;
     print(format!(
-        "forgotten  {trimmed} versions and names of the past\nin use     {live} pieces\ncondemned  {condemned} just now, to be freed after {}\nfreed      {dropped} pieces, \
+        "forgotten  {trimmed} versions and names of the past\nin use     {live} pieces\ncondemned  {marked} just now, to be freed after {}\nfreed      {dropped} pieces, \
          {packs} packs of {bytes} bytes\nrewritten  {rewritten} packs of which little was in use, to free {saved} bytes after {}\n\
          kept       {stuck} bytes of freed pieces, in packs with others\nlog        from commit {} on\n",
         days(GRACE),

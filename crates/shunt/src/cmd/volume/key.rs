@@ -38,12 +38,12 @@ pub fn make(given: Option<&Path>, name: &VolumeName) -> Result<(VolumeKey, PathB
         return Ok((read(&file)?, file, false));
     }
     let secret = VolumeKey::random();
-    keep(&file, &secret)?;
+    write(&file, &secret)?;
     Ok((secret, file, true))
 }
 
 /// Writes a key to a new file.
-pub fn keep(file: &Path, secret: &VolumeKey) -> Result<()> {
+pub fn write(file: &Path, secret: &VolumeKey) -> Result<()> {
     xdg::make_directory_of(file).map_err(failed)?;
     let write = || {
         let mut out = OpenOptions::new().write(true).create_new(true).mode(0o600).open(file)?;

@@ -7,11 +7,11 @@ use shunt_volume::address::{DataAddress, MetaAddress};
 use shunt_volume::volume::VolumeDescriptor;
 
 use super::gateway::credentials_of;
-use crate::sandbox::Places;
+use crate::sandbox::AccessiblePaths;
 use crate::xdg;
 
 /// Variables that name files for libraries: certificates of authorities, and credentials for object stores.
-const NAMED_BY: [&str; 5] = [
+const FILE_VARIABLES: [&str; 5] = [
     "SSL_CERT_FILE",
     "SSL_CERT_DIR",
     "AWS_WEB_IDENTITY_TOKEN_FILE",
@@ -20,12 +20,12 @@ const NAMED_BY: [&str; 5] = [
 ];
 
 /// The files and directories of the volume's stores, and the directories in `kept`.
-pub fn places(
+pub fn accessible_paths(
     meta: &MetaAddress,
     described: &VolumeDescriptor,
     kept: impl IntoIterator<Item = PathBuf>,
-) -> Places {
-    let mut places = Places { writable: kept.into_iter().collect(), readable: named() };
+) -> AccessiblePaths {
+    let mut places = AccessiblePaths { writable: kept.into_iter().collect(), readable: named() };
     match meta {
         MetaAddress::Sqlite(directory) => places.writable.push(directory.clone()),
         // Renewed certificates replace the file in its directory.
@@ -42,7 +42,7 @@ pub fn places(
 }
 
 fn named() -> Vec<PathBuf> {
-    let lists = NAMED_BY.iter().filter_map(var_os);
+    let lists = FILE_VARIABLES.iter().filter_map(var_os);
     let home = [xdg::config().join("shunt")];
     lists.flat_map(|list| split_paths(&list).collect::<Vec<_>>()).chain(home).collect()
 }

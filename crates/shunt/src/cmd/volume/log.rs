@@ -5,7 +5,7 @@ use std::time::Duration;
 use shunt_volume::history::timestamp;
 
 use super::api::Commit;
-use super::mounted_path::Place;
+use super::mounted_path::MountedPath;
 use crate::args::VolumeLogArgs;
 use crate::cmd::print;
 use crate::control::VolumeAsk;
@@ -16,16 +16,16 @@ use crate::text::printable;
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(120);
 
 pub fn run(args: &VolumeLogArgs) -> Result<()> {
-    let place = Place::of(&args.path)?;
+    let place = MountedPath::of(&args.path)?;
     let path = (!place.inside.is_empty()).then(|| place.inside.clone());
-    let found: Vec<Commit> = place.ask(&VolumeAsk::Log { path, most: args.most }, REQUEST_TIMEOUT)?;
+    let found: Vec<Commit> = place.request(&VolumeAsk::Log { path, most: args.most }, REQUEST_TIMEOUT)?;
     if args.json {
         return print(format!("{}\n", serde_json::to_string_pretty(&found).map_err(failed)?));
     }
-    print(found.iter().map(shown).collect::<String>())
+    print(found.iter().map(format_commit).collect::<String>())
 }
 
-fn shown(commit: &Commit) -> String {
+fn format_commit(commit: &Commit) -> String {
     let mut text = String::new();
     for change in &commit.changes {
         let path = match change.path.as_deref() {
@@ -48,6 +48,6 @@ fn shown(commit: &Commit) -> String {
 }
 
 /// Converts a time of a reply to the local time zone.
-pub fn local(told: &str) -> String {
-    timestamp::parse(told).map_or_else(|| told.to_owned(), timestamp::local)
+pub fn local(text: &str) -> String {
+    timestamp::parse(text).map_or_else(|| text.to_owned(), timestamp::local)
 }

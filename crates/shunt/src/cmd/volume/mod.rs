@@ -80,8 +80,8 @@ mod tests {
 
     #[test]
     fn passwords_on_a_command_line_are_seen() {
-        let told = |word: &str| tells_password(OsStr::new(word));
-        assert!(told("postgres://a:p@h/d") && told("--meta=postgresql://a@h/d?password=p"));
-        assert!(!told("postgres://a@h/d") && !told("sqlite:/a:p@h") && !told("team"));
+        let tells = |word: &str| tells_password(OsStr::new(word));
+        assert!(tells("postgres://a:p@h/d") && tells("--meta=postgresql://a@h/d?password=p"));
+        assert!(!tells("postgres://a@h/d") && !tells("sqlite:/a:p@h") && !tells("team"));
     }
 }

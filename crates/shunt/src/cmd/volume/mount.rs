@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
-use shunt_fuse::guardian::ask_oneself;
+use shunt_fuse::guardian::run_on_own_mount;
 use shunt_fuse::mount::MountPoint;
 use shunt_fuse::mount::bdi::BdiTuning;
 use shunt_volume::history::View;
@@ -15,22 +15,22 @@ use shunt_volume::replica::{Options, Replica, ReplicaError};
 use shunt_volume::volume::VolumeDescriptor;
 use shunt_volumefs::VolumeFs;
 
-use super::control_handler::Answers;
+use super::control_handler::ControlHandler;
 use super::{cache_status, descriptor_cache, extension, gateway, key, lock_in, owners, quota, sync};
 use crate::args::{LocksArg, PassthroughArg, VolumeMountArgs};
-use crate::cmd::serve_as_told;
+use crate::cmd::serve_by_mode;
 use crate::error::{Code, Failure, Result, failed, usage};
 use crate::report::VolumeReport;
 use crate::sandbox;
-use crate::serve::{self, Held, Service};
+use crate::serve::{self, FsStatus, Service};
 use crate::xdg;
 
 /// Number of words of `shunt volume mount`.
-const WORDS: usize = 3;
+const COMMAND_WORDS: usize = 3;
 
-/// Attempts of [`first_look`]: one suffices unless an invalidation races with it. Limited, since the mode of a root directory may
+/// Attempts of [`first_lookup`]: one suffices unless an invalidation races with it. Limited, since the mode of a root directory may
 /// really be 000.
-const LOOKS: usize = 10;
+const MAX_LOOKUP_ATTEMPTS: usize = 10;
 
 /// The reason why no other daemon takes over from one that was killed.
 const NO_TAKEOVER: &str = "volumes cannot be taken over yet";
@@ -39,7 +39,7 @@ pub fn run(args: &VolumeMountArgs, argv: &[OsString]) -> Result<ExitCode> {
     if args.sandbox_probe {
         sandbox::probe_on_entry();
     }
-    serve_as_told(&args.mount, argv, WORDS, || serve(args))
+    serve_by_mode(&args.mount, argv, COMMAND_WORDS, || serve(args))
 }
 
 /// Opens the replica, mounts it, and serves.
@@ -64,19 +64,19 @@ fn serve(args: &VolumeMountArgs) -> Result<()> {
     let secret = key::find(args.key_file.as_deref(), &args.name)?;
     let volume = descriptor_cache::open(&cache, &at, &args.name, secret.as_ref())?;
     let replica = Arc::new(open(&cache, &args.name, &volume.described, &node)?);
-    descriptor_cache::note(&cache, &volume.described)?;
+    descriptor_cache::save(&cache, &volume.described)?;
     let (runner, leases, from) = sync::start(&replica, &volume, &node)?;
     let online: serve::SetOnline = {
         let (runner, leases, replica) = (runner.clone(), leases.clone(), replica.clone());
         Arc::new(move |online| {
             runner.set_online(online);
             leases.set_online(online);
-            if let Err(errno) = replica.note_offline(!online) {
+            if let Err(errno) = replica.set_offline(!online) {
                 tracing::warn!(%errno, "whether to be offline is forgotten at the next mount");
             }
         })
     };
-    let asked = Answers { replica: replica.clone(), meta: volume.meta.clone() };
+    let asked = ControlHandler { replica: replica.clone(), meta: volume.meta.clone() };
     let answers: serve::AnswerVolume = Arc::new(move |ask| asked.answer(ask));
     let tender = cache_status::start(&replica, args.cache_mode, args.cache_size)?;
     let past = View::new(volume.meta.clone());
@@ -84,23 +84,23 @@ fn serve(args: &VolumeMountArgs) -> Result<()> {
     let table = args.owner_table.as_deref().map(owners::Table::read).transpose()?;
     let reload = table.clone().map(|table| reload(table, replica.clone()));
     let owners_in = args.owner_table.as_deref().map(|file| xdg::directory_of(file).to_owned());
-    let mut places = lock_in::places(&at, &volume.described, [cache.clone()]);
+    let mut places = lock_in::accessible_paths(&at, &volume.described, [cache.clone()]);
     places.readable.extend(owners_in);
     let fs = VolumeFs::new(replica)
         .with_runner(runner)
-        .leased_by(leases)
+        .with_leases(leases)
         .read_only_while(move || meta.only_reads().is_some())
         .with_cache_manager(tender)
-        .with_past(past, from.clone())
-        .with_at_names(args.at_names)
+        .with_history(past, from.clone())
+        .with_timestamped_names(args.at_names)
         .with_fetcher(from);
     let fs = match args.locks {
-        LocksArg::Cluster => fs.locking_for_all(),
+        LocksArg::Cluster => fs.with_cluster_locks(),
         LocksArg::Local => fs,
     };
     let fs = match (table, owners::mapped(args)?) {
-        (Some(table), _) => fs.owned_as(Box::new(table)),
-        (None, Some(owners)) => fs.owned_as(owners),
+        (Some(table), _) => fs.with_owners(Box::new(table)),
+        (None, Some(owners)) => fs.with_owners(owners),
         (None, None) => fs,
     };
     let (fs, passthrough_off) = match args.passthrough {
@@ -118,9 +118,9 @@ fn serve(args: &VolumeMountArgs) -> Result<()> {
         tuning: BdiTuning::default(),
         lock_in: Some(serve::LockIn::Network { places, kernel: args.extension.is_some() }),
         block: None,
-        held,
+        status: fs_status,
         fs: Arc::new(fs.named(args.name.as_str())).into(),
-        mounted: Some(Arc::new(first_look)),
+        mounted: Some(Arc::new(first_lookup)),
         reload,
         online: Some(online),
         answers: Some(answers),
@@ -134,24 +134,24 @@ fn serve(args: &VolumeMountArgs) -> Result<()> {
 
 /// Returns the action that reloads the table of owners from its file.
 fn reload(table: owners::Table, replica: Arc<Replica>) -> Arc<dyn Fn() + Send + Sync> {
-    Arc::new(move || match table.read_again() {
-        Ok(()) => replica.shown_otherwise(),
+    Arc::new(move || match table.reload() {
+        Ok(()) => replica.invalidate_all_attributes(),
         Err(failure) => tracing::error!("owners stay as they were: {failure}"),
     })
 }
 
 /// Has the kernel cache the attributes of the root directory before users arrive. The kernel discards a reply that races with an
 /// invalidation, and the root is the one inode without earlier attributes: until the next reply only root could enter it.
-fn first_look(point: &MountPoint) -> Result<()> {
+fn first_lookup(point: &MountPoint) -> Result<()> {
     let is_closed = || {
         let known = statx(CWD, point.path(), AtFlags::STATX_FORCE_SYNC, StatxFlags::MODE);
         known.is_ok_and(|known| u32::from(known.stx_mode) & 0o777 == 0)
     };
-    ask_oneself(|| (0..LOOKS).any(|_| !is_closed())).map(drop).map_err(failed)
+    run_on_own_mount(|| (0..MAX_LOOKUP_ATTEMPTS).any(|_| !is_closed())).map(drop).map_err(failed)
 }
 
-pub(super) fn held(fs: &VolumeFs) -> Held {
-    Held { nodes: fs.replica().held(), volume: Some(report(fs)), ..Held::default() }
+pub(super) fn fs_status(fs: &VolumeFs) -> FsStatus {
+    FsStatus { nodes: fs.replica().looked_up_inodes(), volume: Some(report(fs)), ..FsStatus::default() }
 }
 
 fn report(fs: &VolumeFs) -> VolumeReport {
@@ -161,7 +161,7 @@ fn report(fs: &VolumeFs) -> VolumeReport {
         node: replica.node_name().to_string(),
         cache: replica.directory().display().to_string(),
         pending: replica.pending_count().unwrap_or(0),
-        objects_known: replica.held(),
+        objects_known: replica.looked_up_inodes(),
         read_only: fs.is_read_only(),
         ..VolumeReport::default()
     };

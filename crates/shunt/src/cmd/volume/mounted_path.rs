@@ -6,20 +6,20 @@ use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 
-use super::status::asked;
+use super::status::request_any;
 use crate::control::VolumeAsk;
 use crate::error::{Code, Failure, Result, failed};
 use crate::own_mounts;
 
 /// A path in a mounted volume.
-pub struct Place {
+pub struct MountedPath {
     /// The mount point of the volume.
     pub mountpoint: PathBuf,
     /// The path relative to the mount point, with `/` between names; empty for the mount point itself.
     pub inside: Vec<u8>,
 }
 
-impl Place {
+impl MountedPath {
     /// Resolves a path given by the user. It need not exist; a symbolic link in its last component is not followed.
     pub fn of(path: &Path) -> Result<Self> {
         let full = absolute(path).map_err(|error| failed(format_args!("{}: {error}", path.display())))?;
@@ -35,8 +35,8 @@ impl Place {
     }
 
     /// Sends a request to the daemon that serves the volume.
-    pub fn ask<T: DeserializeOwned>(&self, ask: &VolumeAsk, at_most: Duration) -> Result<T> {
-        asked(&self.mountpoint, |peer| peer.ask_volume(ask, at_most))
+    pub fn request<T: DeserializeOwned>(&self, ask: &VolumeAsk, at_most: Duration) -> Result<T> {
+        request_any(&self.mountpoint, |peer| peer.request_volume(ask, at_most))
     }
 }
 

@@ -72,7 +72,7 @@ impl Table {
     }
 
     /// Reloads the file. An invalid one changes nothing.
-    pub fn read_again(&self) -> Result<()> {
+    pub fn reload(&self) -> Result<()> {
         let people = read(&self.file)?;
         *self.people.write().unwrap_or_else(PoisonError::into_inner) = people;
         Ok(())
@@ -93,11 +93,11 @@ fn read(file: &Path) -> Result<(OwnerMap, OwnerMap)> {
 
 impl Owners for Table {
     fn shown_user(&self, stored: u32) -> u32 {
-        self.of(|(users, _)| users.show(stored))
+        self.of(|(users, _)| users.to_local(stored))
     }
 
     fn shown_group(&self, stored: u32) -> u32 {
-        self.of(|(_, groups)| groups.show(stored))
+        self.of(|(_, groups)| groups.to_local(stored))
     }
 
     fn stored_user(&self, shown: u32) -> u32 {

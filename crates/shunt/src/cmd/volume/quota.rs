@@ -9,7 +9,7 @@ use shunt_volume::store::StoreError;
 use shunt_volume::volume::Volume;
 
 use super::mount::{default_cache, own_name};
-use crate::args::{Own, QuotaArgs, Size, Whose};
+use crate::args::{LimitSubject, QuotaArgs, Size, UserLimit};
 use crate::error::{Result, failed};
 use crate::report::{HeldReport, QuotaReport};
 use crate::text::bytes;
@@ -43,11 +43,11 @@ fn change(limits: &mut Limits, args: &QuotaArgs) {
     }
 }
 
-fn of<T: Copy>(limits: &mut Limits, own: &Own<T>, set: impl Fn(&mut Limit, Option<T>)) {
-    match (own.whose, own.most) {
-        (Whose::Each, most) => set(&mut limits.each, most.and_then(|most| most.0)),
-        (Whose::User(user), None) => drop(limits.users.remove(&user)),
-        (Whose::User(user), Some(most)) => {
+fn of<T: Copy>(limits: &mut Limits, own: &UserLimit<T>, set: impl Fn(&mut Limit, Option<T>)) {
+    match (own.subject, own.limit) {
+        (LimitSubject::Each, most) => set(&mut limits.each, most.and_then(|most| most.0)),
+        (LimitSubject::User(user), None) => drop(limits.users.remove(&user)),
+        (LimitSubject::User(user), Some(most)) => {
             // A limit that is not given keeps its value.
             let now = limits.of(user);
             set(limits.users.entry(user).or_insert(now), most.0);

@@ -13,14 +13,14 @@ use rustix::io::Errno;
 use shunt_volume::history::{HISTORY, PointInTime};
 
 use super::history::versions;
-use super::mounted_path::Place;
+use super::mounted_path::MountedPath;
 use crate::args::RestoreArgs;
 use crate::cmd::print;
 use crate::error::{Result, failed};
 use crate::files::{self, Attributes, NewFile, Stage};
 
 /// Limit of the nesting of directories. Each takes two descriptors while it is filled, and a process may have 1,024.
-const DEEPEST: usize = 400;
+const MAX_DEPTH: usize = 400;
 
 pub fn run(args: &RestoreArgs) -> Result<()> {
     let (from, path) = source(&args.path)?;
@@ -45,7 +45,7 @@ fn source(path: &Path) -> Result<(PathBuf, PathBuf)> {
         return Ok((in_history(path), path.with_file_name(there)));
     }
     // The latest version before the current one, or before the removal.
-    let found = versions(&Place::of(path)?)?;
+    let found = versions(&MountedPath::of(path)?)?;
     let before = found.iter().find(|version| !version.current && version.what != "removed");
     let Some(before) = before else {
         return Err(failed(format_args!("{}: no other version of it is kept", path.display())));
@@ -123,9 +123,9 @@ fn copy(
 }
 
 fn directory(from: &OwnedFd, then: &Stat, to: BorrowedFd<'_>, name: &CStr, depth: usize) -> io::Result<()> {
-    if depth >= DEEPEST {
+    if depth >= MAX_DEPTH {
         return Err(io::Error::other(format!(
-            "more than {DEEPEST} directories one inside the other: restore one of the inner ones by itself"
+            "more than {MAX_DEPTH} directories one inside the other: restore one of the inner ones by itself"
         )));
     }
     // Other users may enter a new directory once it is complete: the mode is set last.

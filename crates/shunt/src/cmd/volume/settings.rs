@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use shunt_volume::maintenance::{retention, set_retention};
-use shunt_volume::merge::{ATTRIBUTE, BESIDE};
+use shunt_volume::merge::{ATTRIBUTE, KEEP_BOTH_VALUE};
 use shunt_volume::open;
 use shunt_volume::store::history::Retention;
 use shunt_volume::volume::Volume;
@@ -26,7 +26,7 @@ pub fn run(args: &VolumeSetArgs) -> Result<()> {
         None => open::open_without_key(&meta, &args.name),
     };
     let volume = opened.map_err(|error| cannot("open", &args.name, error))?;
-    let kept = keep(&volume, args.retention).map_err(|error| cannot("set", &args.name, error))?;
+    let kept = apply_retention(&volume, args.retention).map_err(|error| cannot("set", &args.name, error))?;
     let limits = quota::set(&volume, &args.quota).map_err(|error| cannot("set", &args.name, error))?;
     let shown = conflicts(&volume, args.conflicts).map_err(|error| cannot("set", &args.name, error))?;
     let word = |number: Option<u64>| number.map_or_else(|| "all".to_owned(), |number| number.to_string());
@@ -43,22 +43,22 @@ pub fn conflicts(
     volume: &Volume,
     how: Option<ConflictsArg>,
 ) -> std::result::Result<&'static str, shunt_volume::store::StoreError> {
-    let wanted = how.map(|how| (how == ConflictsArg::Copy).then(|| BESIDE.to_vec()));
+    let wanted = how.map(|how| (how == ConflictsArg::Copy).then(|| KEEP_BOTH_VALUE.to_vec()));
     if let Some(wanted) = wanted {
         let node = own_name().map_err(|error| shunt_volume::store::StoreError::Denied(error.to_string()))?;
         volume_settings::set(&*volume.meta, &node, ATTRIBUTE, &|_| Ok(wanted.clone()))?;
     }
     let now = volume_settings::get(&*volume.meta, ATTRIBUTE)?;
-    Ok(if now.as_deref() == Some(BESIDE) { "copy" } else { "directory" })
+    Ok(if now.as_deref() == Some(KEEP_BOTH_VALUE) { "copy" } else { "directory" })
 }
 
 /// Sets the given retention and returns the one in effect.
-pub fn keep(
+pub fn apply_retention(
     volume: &Volume,
     args: RetentionArgs,
 ) -> std::result::Result<Retention, shunt_volume::store::StoreError> {
-    let keeper = volume.keeper()?;
-    let mut kept = retention(keeper)?;
+    let admin = volume.admin()?;
+    let mut kept = retention(admin)?;
     if let Some(days) = args.keep_days {
         kept.age = days.number().map(|days| Duration::from_secs(u64::from(days) * DAY));
     }
@@ -66,7 +66,7 @@ pub fn keep(
         kept.versions = versions.number();
     }
     if args.keep_days.is_some() || args.keep_versions.is_some() {
-        set_retention(keeper, kept)?;
+        set_retention(admin, kept)?;
     }
     Ok(kept)
 }

@@ -15,13 +15,13 @@ use crate::report::VolumeReport;
 use crate::text::{Align, Table, printable};
 
 /// Timeout of requests to the daemon of a tree.
-const TREE_TIME: Duration = Duration::from_secs(20);
+const TREE_REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
 
 pub fn run(args: &VolumeStatusArgs) -> Result<()> {
     if own_mounts::find(&args.mountpoint).is_ok_and(|(_, info)| own_mounts::kind(&info) == Some("tree")) {
         return tree(args);
     }
-    let report = ask(&args.mountpoint)?;
+    let report = request_report(&args.mountpoint)?;
     if args.json {
         return print(format!("{}\n", serde_json::to_string_pretty(&report).map_err(failed)?));
     }
@@ -29,7 +29,8 @@ pub fn run(args: &VolumeStatusArgs) -> Result<()> {
 }
 
 fn tree(args: &VolumeStatusArgs) -> Result<()> {
-    let tree: TreeState = asked(&args.mountpoint, |peer| peer.ask_volume(&VolumeAsk::Tree, TREE_TIME))?;
+    let tree: TreeState =
+        request_any(&args.mountpoint, |peer| peer.request_volume(&VolumeAsk::Tree, TREE_REQUEST_TIMEOUT))?;
     if args.json {
         return print(format!("{}\n", serde_json::to_string_pretty(&tree).map_err(failed)?));
     }
@@ -74,21 +75,21 @@ fn labelled(lines: &[(&str, String)]) -> String {
 
 /// Has the daemon connect to the store, or disconnect from it.
 pub fn set_online(mountpoint: &Path, online: bool) -> Result<()> {
-    asked(mountpoint, |peer| peer.set_online(online))
+    request_any(mountpoint, |peer| peer.set_online(online))
 }
 
-fn ask(mountpoint: &Path) -> Result<VolumeReport> {
-    let stat = asked(mountpoint, |peer| peer.stat())?;
+fn request_report(mountpoint: &Path) -> Result<VolumeReport> {
+    let stat = request_any(mountpoint, |peer| peer.stat())?;
     let path = mountpoint.display();
     stat.volume.ok_or_else(|| Failure::new(Code::NotShunt, format_args!("{path} is not a volume")))
 }
 
-pub fn asked<T>(mountpoint: &Path, ask: impl Fn(&Peer<'_>) -> io::Result<T>) -> Result<T> {
+pub fn request_any<T>(mountpoint: &Path, ask: impl Fn(&Peer<'_>) -> io::Result<T>) -> Result<T> {
     let path = mountpoint.display();
     let (mount, info) = own_mounts::find(mountpoint)?;
     let dirs = own_mounts::owner(&info).map(SocketDir::of).unwrap_or_default();
     let name = SocketName::of(&mount);
-    control::ask(&dirs, &name, || !mount.is_mounted(), ask)
+    control::request(&dirs, &name, || !mount.is_mounted(), ask)
         .map_err(|error| failed(format_args!("the daemon of {path}: {error}")))?
         .ok_or_else(|| failed(format_args!("no daemon of this user serves {path}")))
 }

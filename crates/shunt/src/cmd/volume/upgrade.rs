@@ -14,7 +14,7 @@ pub fn run(args: &VolumeUpgradeArgs) -> Result<()> {
     let secret = key::find(args.key_file.as_deref(), &args.name)?;
     let progress = Progress::new();
     let done = upgrade(&meta, &args.name, secret.as_ref(), &|commits| {
-        progress.show(format_args!("reading the log: {commits} commits"));
+        progress.update(format_args!("reading the log: {commits} commits"));
     })
     .map_err(|error| cannot("upgrade", &args.name, error))?;
     drop(progress);

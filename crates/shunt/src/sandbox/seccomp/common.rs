@@ -67,7 +67,7 @@ const ALWAYS: &[libc::c_long] = &[
 ];
 
 /// Further calls of daemons with rings: their threads stay on their processors and raise their priority.
-const OF_RINGS: &[libc::c_long] =
+const RING_CALLS: &[libc::c_long] =
     &[libc::SYS_sched_setaffinity, libc::SYS_setpriority, libc::SYS_getpriority, libc::SYS_io_uring_enter];
 
 /// epoll_wait, by the number that the C library uses.
@@ -85,7 +85,7 @@ const EXECUTABLE: u64 = libc::PROT_EXEC.cast_unsigned() as u64;
 /// rings can only be enabled and entered.
 pub(super) fn and(others: &[libc::c_long], rings: bool) -> Result<Rules, BackendError> {
     use SeccompCmpOp::{Eq, MaskedEq};
-    let of_rings = if rings { OF_RINGS } else { &[] };
+    let of_rings = if rings { RING_CALLS } else { &[] };
     let always = ALWAYS.iter().chain(others).chain(of_rings);
     let mut rules: Rules = always.map(|number| (*number, Vec::new())).collect();
     // No memory can become executable.

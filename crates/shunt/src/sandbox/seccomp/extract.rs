@@ -2,7 +2,7 @@
 
 use seccompiler::BackendError;
 
-use super::{Rules, Served, image};
+use super::{DaemonFeatures, Rules, image};
 
 /// Restricted by landlock to the target directory.
 const ALWAYS: &[libc::c_long] = &[
@@ -22,7 +22,7 @@ const ALWAYS: &[libc::c_long] = &[
 ];
 
 pub(super) fn allowed() -> Result<Rules, BackendError> {
-    let mut rules = image::of_readers(Served::default())?;
+    let mut rules = image::of_readers(DaemonFeatures::default())?;
     rules.extend(ALWAYS.iter().map(|number| (*number, Vec::new())));
     Ok(rules)
 }

@@ -49,7 +49,7 @@ const ALWAYS: &[libc::c_long] = &[
 
 /// Flags and project ids of files: `FS_IOC_GETFLAGS`, `FS_IOC_SETFLAGS`, `FS_IOC_FSGETXATTR` and `FS_IOC_FSSETXATTR`; and
 /// `FIONBIO`, which makes sockets blocking or not.
-const COMMANDS: [u64; 5] = [0x8008_6601, 0x4008_6602, 0x801c_581f, 0x401c_5820, 0x5421];
+const IOCTLS: [u64; 5] = [0x8008_6601, 0x4008_6602, 0x801c_581f, 0x401c_5820, 0x5421];
 
 pub(super) fn allowed() -> Result<Rules, BackendError> {
     let mut rules = common::and(ALWAYS, false)?;
@@ -61,6 +61,6 @@ pub(super) fn allowed() -> Result<Rules, BackendError> {
     let only = u64::from(libc::CLONE_FS.cast_unsigned());
     let only = SeccompCondition::new(0, SeccompCmpArgLen::Qword, SeccompCmpOp::Eq, only)?;
     rules.insert(libc::SYS_unshare, vec![SeccompRule::new(vec![only])?]);
-    rules.insert(libc::SYS_ioctl, common::commands(&COMMANDS)?);
+    rules.insert(libc::SYS_ioctl, common::commands(&IOCTLS)?);
     Ok(rules)
 }

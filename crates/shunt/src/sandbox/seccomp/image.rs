@@ -3,7 +3,7 @@
 
 use seccompiler::{BackendError, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompRule};
 
-use super::{Rules, Served, common};
+use super::{DaemonFeatures, Rules, common};
 
 const ALWAYS: &[libc::c_long] = &[
     libc::SYS_newfstatat,
@@ -36,9 +36,9 @@ const ALWAYS: &[libc::c_long] = &[
 
 /// Commands to `/dev/fuse` and to the disk: `FUSE_DEV_IOC_CLONE`, `BLKDISCARD`; and `FIONBIO`, which makes sockets blocking or
 /// not.
-const COMMANDS: [u64; 3] = [0x8004_e500, 0x1277, 0x5421];
+const IOCTLS: [u64; 3] = [0x8004_e500, 0x1277, 0x5421];
 
-pub(super) fn allowed(served: Served) -> Result<Rules, BackendError> {
+pub(super) fn allowed(served: DaemonFeatures) -> Result<Rules, BackendError> {
     let mut rules = of_readers(served)?;
     // The daemon goes into the background when the image is open.
     rules.insert(common::DUP2, Vec::new());
@@ -46,9 +46,9 @@ pub(super) fn allowed(served: Served) -> Result<Rules, BackendError> {
 }
 
 /// The calls for reading an image, shared with `extract`.
-pub(super) fn of_readers(served: Served) -> Result<Rules, BackendError> {
+pub(super) fn of_readers(served: DaemonFeatures) -> Result<Rules, BackendError> {
     let mut rules = common::and(ALWAYS, served.rings)?;
-    rules.insert(libc::SYS_ioctl, if served.kernel { Vec::new() } else { common::commands(&COMMANDS)? });
+    rules.insert(libc::SYS_ioctl, if served.kernel { Vec::new() } else { common::commands(&IOCTLS)? });
     if served.kernel {
         // On an open file only, never by a path.
         let no_path = SeccompCondition::new(1, SeccompCmpArgLen::Qword, SeccompCmpOp::Eq, 0)?;

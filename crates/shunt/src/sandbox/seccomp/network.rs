@@ -4,7 +4,7 @@
 use seccompiler::{BackendError, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompRule};
 
 use super::common::EPOLL_WAIT;
-use super::{Rules, Served, common};
+use super::{DaemonFeatures, Rules, common};
 
 const ALWAYS: &[libc::c_long] = &[
     libc::SYS_writev,
@@ -61,11 +61,11 @@ mod by_path {
 
 /// Commands to `/dev/fuse`: `FUSE_DEV_IOC_CLONE`, `_BACKING_OPEN` and `_BACKING_CLOSE`; and `FIONBIO`, which makes sockets
 /// blocking or not.
-const COMMANDS: [u64; 4] = [0x8004_e500, 0x4010_e501, 0x4004_e502, 0x5421];
+const IOCTLS: [u64; 4] = [0x8004_e500, 0x4010_e501, 0x4004_e502, 0x5421];
 
-pub(super) fn allowed(served: Served) -> Result<Rules, BackendError> {
+pub(super) fn allowed(served: DaemonFeatures) -> Result<Rules, BackendError> {
     let mut rules = common::and(ALWAYS, served.rings)?;
-    rules.insert(libc::SYS_ioctl, if served.kernel { Vec::new() } else { common::commands(&COMMANDS)? });
+    rules.insert(libc::SYS_ioctl, if served.kernel { Vec::new() } else { common::commands(&IOCTLS)? });
     // The C library loads its name resolution modules on first use: executable mappings are allowed if they map a file and are
     // not writable.
     let without = |argument, flag: libc::c_int| {

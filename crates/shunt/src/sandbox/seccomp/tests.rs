@@ -8,20 +8,20 @@ use seccompiler::apply_filter;
 
 use super::*;
 
-const PLAIN: Served = Served { rings: false, kernel: false };
-const RINGS: Served = Served { rings: true, kernel: false };
-const ALL: Served = Served { rings: true, kernel: true };
+const PLAIN: DaemonFeatures = DaemonFeatures { rings: false, kernel: false };
+const RINGS: DaemonFeatures = DaemonFeatures { rings: true, kernel: false };
+const ALL: DaemonFeatures = DaemonFeatures { rings: true, kernel: true };
 
 /// An errno that no call returns by itself.
 const OURS: u32 = 1234;
 
 /// Runs `work` on a sandboxed thread.
-fn inside(whom: For, work: impl FnOnce() + Send + 'static) {
+fn inside(whom: Profile, work: impl FnOnce() + Send + 'static) {
     let locked = move || {
         apply_filter(&without_clone3().unwrap()).unwrap();
         #[cfg(target_arch = "x86_64")]
         apply_filter(&without_x32()).unwrap();
-        apply_filter(&filter(whom, REFUSED).unwrap()).unwrap();
+        apply_filter(&filter(whom, REFUSED_CALL).unwrap()).unwrap();
         work();
     };
     std::thread::spawn(locked).join().unwrap();
@@ -59,11 +59,11 @@ fn is_allowed(program: &BpfProgram, number: libc::c_long) -> bool {
 
 /// The widest filter of each kind, and its list in the repository.
 #[cfg(target_arch = "x86_64")]
-const LISTS: [(For, &str); 4] = [
-    (For::Image(ALL), include_str!("allowed/image.txt")),
-    (For::Extract, include_str!("allowed/extract.txt")),
-    (For::Guest, include_str!("allowed/guest.txt")),
-    (For::Network(ALL), include_str!("allowed/network.txt")),
+const LISTS: [(Profile, &str); 4] = [
+    (Profile::Image(ALL), include_str!("allowed/image.txt")),
+    (Profile::Extract, include_str!("allowed/extract.txt")),
+    (Profile::Guest, include_str!("allowed/guest.txt")),
+    (Profile::Network(ALL), include_str!("allowed/network.txt")),
 ];
 
 /// The lists in the repository agree with the filters, call by call.
@@ -104,7 +104,7 @@ fn what_is_allowed_is_what_is_listed() {
 
 #[test]
 fn arguments_are_looked_at() {
-    inside(For::Image(PLAIN), || {
+    inside(Profile::Image(PLAIN), || {
         let refused = Err(libc::EPERM);
         let executable = (libc::PROT_READ | libc::PROT_EXEC) as usize;
         assert_eq!(call(libc::SYS_mmap, [0, 4096, executable, libc::MAP_ANONYMOUS as usize]), refused);
@@ -119,7 +119,7 @@ fn arguments_are_looked_at() {
         rustix::process::getrlimit(rustix::process::Resource::Nofile);
         std::thread::spawn(|| vec![0_u8; 1 << 22]).join().unwrap();
     });
-    inside(For::Image(RINGS), || {
+    inside(Profile::Image(RINGS), || {
         assert_eq!(call(libc::SYS_io_uring_register, [0, 1, 0, 0]), Err(libc::EPERM), "files of a ring");
         assert_eq!(call(libc::SYS_io_uring_setup, [1, 0, 0, 0]), Err(libc::EPERM));
     });
@@ -128,7 +128,7 @@ fn arguments_are_looked_at() {
 /// Calls that would escape a deny list.
 #[test]
 fn metadata_of_others_are_out_of_reach() {
-    inside(For::Image(PLAIN), || {
+    inside(Profile::Image(PLAIN), || {
         for number in [
             libc::SYS_fchmodat2,
             libc::SYS_fchmodat,
@@ -152,7 +152,7 @@ fn metadata_of_others_are_out_of_reach() {
 
 #[test]
 fn programs_and_sockets_are_refused() {
-    inside(For::Image(PLAIN), || {
+    inside(Profile::Image(PLAIN), || {
         assert_eq!(socket(AddressFamily::INET, SocketType::STREAM, None).unwrap_err(), Errno::PERM);
         assert_eq!(socket(AddressFamily::UNIX, SocketType::STREAM, None).unwrap_err(), Errno::PERM);
         let program = std::process::Command::new("/bin/true").spawn();
@@ -164,7 +164,7 @@ fn programs_and_sockets_are_refused() {
 #[test]
 fn who_serves_a_guest_makes_threads_and_no_namespaces() {
     use rustix::thread::{UnshareFlags, unshare_unsafe};
-    inside(For::Guest, || {
+    inside(Profile::Guest, || {
         // SAFETY: this thread shares nothing by memory that is unshared.
         unsafe {
             unshare_unsafe(UnshareFlags::FS).unwrap();

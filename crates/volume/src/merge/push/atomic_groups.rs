@@ -4,12 +4,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{AtomicGroup, Differing, Pushing};
+use super::{AtomicGroup, Differing, PushPlanner};
 use crate::merge::cycle::CycleDetector;
 use crate::merge::staged_tree::MergeResult;
 use crate::merge::{DentryKey, Ino, ROOT, Tree};
 
-impl Pushing<'_> {
+impl PushPlanner<'_> {
     /// Returns the differing names connected with `at`: by objects that were or are at several of them, and by new directories
     /// that can be created only after these names have changed and that contain some of them.
     pub(super) fn atomic_group(&self, at: &DentryKey) -> MergeResult<Option<AtomicGroup>> {
@@ -89,7 +89,7 @@ impl Pushing<'_> {
             for (name, child) in self.trees.children(Tree::Base, *gone)? {
                 let at = DentryKey { parent: *gone, name };
                 if !changes.contains_key(&at)
-                    && !self.going.contains(&at)
+                    && !self.changing_names.contains(&at)
                     && self.is_in_new(child, changes)?
                 {
                     moved.push(at);

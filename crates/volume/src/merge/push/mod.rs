@@ -16,9 +16,9 @@ use crate::object::{ChunkId, Content, Field, Kind, LinkName, Object, VersionedOb
 use crate::store::{ChunkLocation, Mutation, Precondition, Transaction, codec};
 
 /// Limit in bytes for the commits that are planned at once: they are sent in one message.
-const MOST_BYTES: u64 = 8 << 20;
+const MAX_BATCH_BYTES: u64 = 8 << 20;
 /// Bytes of a file's content per estimated byte in its commit, for chunk locations.
-const CONTENT_OF_A_BYTE: u64 = 8192;
+const CONTENT_BYTES_PER_COMMIT_BYTE: u64 = 8192;
 
 /// Candidates for differences between local tree and base, in the order of their changes.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -37,7 +37,7 @@ pub type Uploader<'a> = dyn FnMut(Ino, &Object) -> Result<Option<UploadedContent
 
 /// Commits, and the part of the [`DirtySet`] that has to wait.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Planned {
+pub struct PushPlan {
     /// In this order. Each may be rejected by itself.
     pub items: Vec<Transaction>,
     /// Number of names and objects that cannot be sent now: below a conflict, or being written.
@@ -59,19 +59,19 @@ pub fn push<'a>(
     todo: &DirtySet,
     most: usize,
     send: &'a mut Uploader<'a>,
-) -> Result<Planned, PlanError> {
-    let mut pushing = Pushing {
+) -> Result<PushPlan, PlanError> {
+    let mut pushing = PushPlanner {
         trees,
-        most,
-        send,
-        seen: BTreeSet::new(),
-        going: BTreeSet::new(),
-        coming: BTreeSet::new(),
-        leaving: BTreeSet::new(),
+        max_commits: most,
+        upload: send,
+        visited: BTreeSet::new(),
+        changing_names: BTreeSet::new(),
+        created_objects: BTreeSet::new(),
+        deleted_objects: BTreeSet::new(),
         reached: BTreeSet::new(),
         unreachable_dirs: BTreeSet::new(),
         waiting: Vec::new(),
-        planned: Planned::default(),
+        planned: PushPlan::default(),
         bytes: 0,
     };
     for at in &todo.names {
@@ -80,7 +80,7 @@ pub fn push<'a>(
         }
         pushing.name(at)?;
     }
-    pushing.again()?;
+    pushing.retry_waiting()?;
     for &num in &todo.objects {
         if pushing.is_full() {
             break;
@@ -110,25 +110,25 @@ pub fn one(items: Vec<Transaction>) -> Transaction {
     all
 }
 
-struct Pushing<'a> {
+struct PushPlanner<'a> {
     trees: &'a dyn Trees,
-    most: usize,
-    send: &'a mut Uploader<'a>,
+    max_commits: usize,
+    upload: &'a mut Uploader<'a>,
     /// Names already processed.
-    seen: BTreeSet<DentryKey>,
+    visited: BTreeSet<DentryKey>,
     /// Names that change in these commits.
-    going: BTreeSet<DentryKey>,
+    changing_names: BTreeSet<DentryKey>,
     /// New objects that these commits create.
-    coming: BTreeSet<Ino>,
+    created_objects: BTreeSet<Ino>,
     /// Objects that these commits delete.
-    leaving: BTreeSet<Ino>,
+    deleted_objects: BTreeSet<Ino>,
     /// Directories whose whole path from the root was processed.
     reached: BTreeSet<Ino>,
     /// Directories without a path to the root.
     unreachable_dirs: BTreeSet<Ino>,
     /// Groups of names that depend on other pending groups.
     waiting: Vec<BTreeSet<DentryKey>>,
-    planned: Planned,
+    planned: PushPlan,
     /// Estimated size of these commits in a message.
     bytes: u64,
 }
@@ -142,15 +142,15 @@ type AtomicGroup = (BTreeMap<DentryKey, Differing>, BTreeSet<Ino>);
 /// A step for a name, on an explicit stack, since prerequisites are processed first and may be deeply nested.
 enum Task {
     /// Process a name with its atomic group.
-    Look(DentryKey),
+    Visit(DentryKey),
     /// The whole path to a directory was processed.
-    Reach(Ino),
+    MarkReached(Ino),
     /// Process the entries of a directory that is to be deleted.
-    Empty(Ino),
+    VisitEntries(Ino),
     /// This number of names is below the side of a conflict, and waits for its resolution.
-    Hold(usize),
+    CountBlocked(usize),
     /// Plan a commit for the group.
-    Go(AtomicGroup),
+    PlanGroup(AtomicGroup),
 }
 
 /// The reason why a change cannot be sent.
@@ -161,9 +161,9 @@ enum Blocked {
     ForContent,
 }
 
-impl Pushing<'_> {
+impl PushPlanner<'_> {
     fn is_full(&self) -> bool {
-        self.planned.items.len() >= self.most || self.bytes >= MOST_BYTES
+        self.planned.items.len() >= self.max_commits || self.bytes >= MAX_BATCH_BYTES
     }
 
     fn plan(&mut self, item: Transaction) {
@@ -173,7 +173,7 @@ impl Pushing<'_> {
             _ => 0,
         };
         let contents: u64 = item.mutations.iter().map(content).sum();
-        self.bytes += codec::encode(&item).len() as u64 + contents / CONTENT_OF_A_BYTE;
+        self.bytes += codec::encode(&item).len() as u64 + contents / CONTENT_BYTES_PER_COMMIT_BYTE;
         self.planned.items.push(item);
     }
 
@@ -185,31 +185,31 @@ impl Pushing<'_> {
 
     /// Processes a name with its atomic group, after the changes that must precede it.
     fn name(&mut self, at: &DentryKey) -> MergeResult {
-        let mut tasks = vec![Task::Look(at.clone())];
+        let mut tasks = vec![Task::Visit(at.clone())];
         while let Some(task) = tasks.pop() {
             match task {
                 // Would plan nothing any more.
-                Task::Look(_) | Task::Empty(_) if self.is_full() => {}
-                Task::Look(at) => self.look(&at, &mut tasks)?,
-                Task::Reach(num) => drop(self.reached.insert(num)),
-                Task::Empty(num) => {
+                Task::Visit(_) | Task::VisitEntries(_) if self.is_full() => {}
+                Task::Visit(at) => self.push_steps(&at, &mut tasks)?,
+                Task::MarkReached(num) => drop(self.reached.insert(num)),
+                Task::VisitEntries(num) => {
                     let inside = self.trees.children(Tree::Base, num)?.into_iter().rev();
-                    tasks.extend(inside.map(|(name, _)| Task::Look(DentryKey { parent: num, name })));
+                    tasks.extend(inside.map(|(name, _)| Task::Visit(DentryKey { parent: num, name })));
                 }
-                Task::Hold(names) => self.planned.blocked += names,
-                Task::Go((changes, objects)) => self.go(changes, &objects)?,
+                Task::CountBlocked(names) => self.planned.blocked += names,
+                Task::PlanGroup((changes, objects)) => self.plan_group(changes, &objects)?,
             }
         }
         Ok(())
     }
 
     /// Pushes the steps for a name onto the stack, the first one last.
-    fn look(&mut self, at: &DentryKey, tasks: &mut Vec<Task>) -> MergeResult {
-        if self.seen.contains(at) {
+    fn push_steps(&mut self, at: &DentryKey, tasks: &mut Vec<Task>) -> MergeResult {
+        if self.visited.contains(at) {
             return Ok(());
         }
         let Some((changes, objects)) = self.atomic_group(at)? else { return Ok(()) };
-        self.seen.extend(changes.keys().cloned());
+        self.visited.extend(changes.keys().cloned());
         let (mut ways, mut is_held) = (Vec::new(), false);
         for (at, _) in changes.iter().filter(|(_, (_, local))| local.is_some()) {
             match self.above(at.parent)? {
@@ -221,30 +221,34 @@ impl Pushing<'_> {
             }
         }
         if is_held {
-            tasks.push(Task::Hold(changes.len()));
+            tasks.push(Task::CountBlocked(changes.len()));
         } else {
             let mut emptied = Vec::new();
             for &num in objects.iter().rev() {
                 if self.trees.names(Tree::Local, num)?.is_empty() {
-                    emptied.push(Task::Empty(num));
+                    emptied.push(Task::VisitEntries(num));
                 }
             }
-            tasks.push(Task::Go((changes, objects)));
+            tasks.push(Task::PlanGroup((changes, objects)));
             tasks.extend(emptied);
         }
         tasks.extend(ways.into_iter().rev());
         Ok(())
     }
 
-    fn go(&mut self, changes: BTreeMap<DentryKey, Differing>, objects: &BTreeSet<Ino>) -> MergeResult {
+    fn plan_group(
+        &mut self,
+        changes: BTreeMap<DentryKey, Differing>,
+        objects: &BTreeSet<Ino>,
+    ) -> MergeResult {
         if self.is_full() {
             return Ok(());
         }
-        let fits = self.empties(&changes, objects)? && !self.is_circle(&changes)?;
+        let fits = self.will_be_empty(&changes, objects)? && !self.creates_cycle(&changes)?;
         match if fits { self.item(&changes, objects)? } else { Err(Blocked::ForOthers) } {
             Ok(item) => {
                 self.plan(item);
-                self.going.extend(changes.into_keys());
+                self.changing_names.extend(changes.into_keys());
             }
             Err(Blocked::ForOthers) => self.waiting.push(changes.into_keys().collect()),
             Err(Blocked::ForContent) => self.planned.blocked += changes.len(),
@@ -254,12 +258,12 @@ impl Pushing<'_> {
 
     /// Retries waiting groups after further commits are planned: of groups that depend on each other, some are processed too
     /// early.
-    fn again(&mut self) -> MergeResult {
+    fn retry_waiting(&mut self) -> MergeResult {
         loop {
             let before = self.planned.items.len();
             let waiting = std::mem::take(&mut self.waiting);
             for at in waiting.iter().flatten() {
-                self.seen.remove(at);
+                self.visited.remove(at);
             }
             // The waiting names may be on a path.
             self.reached.clear();
@@ -275,7 +279,7 @@ impl Pushing<'_> {
     }
 
     /// Reports whether directories to be deleted will be empty then.
-    fn empties(
+    fn will_be_empty(
         &self,
         changes: &BTreeMap<DentryKey, Differing>,
         objects: &BTreeSet<Ino>,
@@ -284,7 +288,7 @@ impl Pushing<'_> {
             if self.trees.names(Tree::Local, num)?.is_empty() {
                 for (name, _) in self.trees.children(Tree::Base, num)? {
                     let at = DentryKey { parent: num, name };
-                    if !self.going.contains(&at) && !changes.contains_key(&at) {
+                    if !self.changing_names.contains(&at) && !changes.contains_key(&at) {
                         return Ok(false);
                     }
                 }
@@ -295,7 +299,7 @@ impl Pushing<'_> {
 
     /// Reports whether the store would have a directory below itself, because its new parent was below it and has not been
     /// moved yet.
-    fn is_circle(&self, changes: &BTreeMap<DentryKey, Differing>) -> MergeResult<bool> {
+    fn creates_cycle(&self, changes: &BTreeMap<DentryKey, Differing>) -> MergeResult<bool> {
         let left: BTreeSet<Ino> = changes.values().filter_map(|(base, _)| Some(base.as_ref()?.0)).collect();
         for (at, (_, local)) in changes {
             let Some(moved) = local.filter(|child| left.contains(child)) else { continue };
@@ -304,7 +308,7 @@ impl Pushing<'_> {
             }
             let (mut num, mut way) = (at.parent, CycleDetector::default());
             while num != ROOT
-                && let Some(place) = self.place_then(num, changes)?
+                && let Some(place) = self.location_after(num, changes)?
             {
                 if num == moved || way.closes_cycle(num) {
                     return Ok(true);
@@ -316,7 +320,7 @@ impl Pushing<'_> {
     }
 
     /// Returns the location of a directory in the store after these changes.
-    fn place_then(
+    fn location_after(
         &self,
         num: Ino,
         changes: &BTreeMap<DentryKey, Differing>,
@@ -326,7 +330,7 @@ impl Pushing<'_> {
             return Ok(here);
         }
         let goes = |at: &DentryKey| -> MergeResult<bool> {
-            Ok(changes.contains_key(at) || self.going.contains(at) || self.differing(at)?.is_none())
+            Ok(changes.contains_key(at) || self.changing_names.contains(at) || self.differing(at)?.is_none())
         };
         match here {
             Some(at) if goes(&at)? => Ok(Some(at)),
@@ -375,7 +379,9 @@ impl Pushing<'_> {
             names.push((num, at));
             num = parent;
         }
-        Ok(Some(names.into_iter().rev().flat_map(|(num, at)| [Task::Look(at), Task::Reach(num)]).collect()))
+        Ok(Some(
+            names.into_iter().rev().flat_map(|(num, at)| [Task::Visit(at), Task::MarkReached(num)]).collect(),
+        ))
     }
 
     fn item(
@@ -405,12 +411,12 @@ impl Pushing<'_> {
             }
             let Some(child) = *local else { continue };
             if self.trees.base(child)?.is_none()
-                && !self.coming.contains(&child)
+                && !self.created_objects.contains(&child)
                 && !arriving.contains(&child)
             {
                 let Some(mut object) = self.trees.local(child)? else { return Ok(Err(Blocked::ForOthers)) };
                 if object.kind == Kind::Regular {
-                    let Some((content, chunks)) = (self.send)(child, &object)? else {
+                    let Some((content, chunks)) = (self.upload)(child, &object)? else {
                         return Ok(Err(Blocked::ForContent));
                     };
                     object.content = content;
@@ -426,14 +432,14 @@ impl Pushing<'_> {
             let Some(stored) = self.trees.base(num)? else { continue };
             if num != ROOT && self.trees.names(Tree::Local, num)?.is_empty() {
                 as_agreed(&mut item.preconditions, &stored);
-                self.leaving.insert(num);
+                self.deleted_objects.insert(num);
             } else if let Some(name) = self.stays_by(num, changes)? {
                 item.preconditions.push(name);
             }
         }
         item.mutations.extend(makes);
         item.mutations.extend(links);
-        self.coming.extend(arriving);
+        self.created_objects.extend(arriving);
         Ok(Ok(item))
     }
 
@@ -463,7 +469,7 @@ impl Pushing<'_> {
         if let Some(stored) = self.trees.base(num)? {
             return Ok(Some(stored.object.id));
         }
-        if self.coming.contains(&num) || arriving.contains(&num) {
+        if self.created_objects.contains(&num) || arriving.contains(&num) {
             return Ok(self.trees.local(num)?.map(|object| object.id));
         }
         Ok(None)
@@ -471,7 +477,9 @@ impl Pushing<'_> {
 
     fn object(&mut self, num: Ino) -> MergeResult {
         let (Some(here), Some(base)) = (self.trees.local(num)?, self.trees.base(num)?) else { return Ok(()) };
-        if self.leaving.contains(&num) || (num != ROOT && self.trees.names(Tree::Local, num)?.is_empty()) {
+        if self.deleted_objects.contains(&num)
+            || (num != ROOT && self.trees.names(Tree::Local, num)?.is_empty())
+        {
             return Ok(());
         }
         let id = base.object.id;
@@ -483,7 +491,7 @@ impl Pushing<'_> {
         for field in fields {
             let change = match &field {
                 Field::Content => {
-                    let Some((content, chunks)) = (self.send)(num, &here)? else {
+                    let Some((content, chunks)) = (self.upload)(num, &here)? else {
                         self.planned.blocked += 1;
                         continue;
                     };

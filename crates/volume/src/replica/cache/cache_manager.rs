@@ -30,14 +30,14 @@ pub enum CacheMode {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CachePolicy {
     /// The cache mode.
-    pub role: CacheMode,
+    pub mode: CacheMode,
     /// The limit in mode [`CacheMode::Cached`], in bytes; `None`: limited only by the disk.
     pub limit: Option<u64>,
 }
 
 impl CachePolicy {
     fn limit(&self) -> Option<u64> {
-        match self.role {
+        match self.mode {
             CacheMode::Complete => None,
             CacheMode::Cached => self.limit,
             CacheMode::Remote => Some(0),
@@ -62,9 +62,9 @@ const FETCH_BATCH_FILES: usize = 64;
 struct State {
     ended: AtomicBool,
     /// Bytes above the limit that are not evictable.
-    stuck: AtomicU64,
+    unevictable_bytes: AtomicU64,
     /// Files that are to be cached and were missing in the last scan.
-    away: AtomicU64,
+    missing_files: AtomicU64,
 }
 
 /// Manages the cache of a replica until it is dropped.
@@ -88,9 +88,9 @@ impl CacheManager {
     /// The error of starting the thread.
     pub fn start(replica: Arc<Replica>, keep: CachePolicy) -> io::Result<Self> {
         let state = Arc::new(State::default());
-        replica.read_ahead(keep.role != CacheMode::Remote);
+        replica.read_ahead(keep.mode != CacheMode::Remote);
         if keep.limit().is_some() {
-            replica.remember_opens();
+            replica.enable_recent_opens();
         }
         let (one, other) = (replica.clone(), state.clone());
         let thread =
@@ -99,26 +99,26 @@ impl CacheManager {
     }
 
     /// Returns the cache policy.
-    pub fn keep(&self) -> CachePolicy {
+    pub fn policy(&self) -> CachePolicy {
         self.policy
     }
 
     /// Returns the bytes above the limit that are not evictable: open, pinned, or not in the store.
     pub fn unevictable_bytes(&self) -> u64 {
-        self.state.stuck.load(Ordering::Relaxed)
+        self.state.unevictable_bytes.load(Ordering::Relaxed)
     }
 
     /// Returns the number of files that are to be cached and were missing in the last scan; a part of them, if there are
     /// many.
     pub fn missing_files(&self) -> u64 {
-        self.state.away.load(Ordering::Relaxed)
+        self.state.missing_files.load(Ordering::Relaxed)
     }
 }
 
 impl Drop for CacheManager {
     fn drop(&mut self) {
         self.state.ended.store(true, Ordering::Relaxed);
-        self.replica.notify_space();
+        self.replica.notify_cache_change();
         if let Some(thread) = self.thread.take() {
             thread.join().ok();
         }
@@ -129,7 +129,7 @@ fn run(replica: &Replica, keep: CachePolicy, state: &State) {
     let mut again = RETRY_BACKOFF.0;
     let (mut rest, mut together) = (Duration::ZERO, DEBOUNCE_INTERVAL);
     loop {
-        if replica.wait_for_space(rest) && !state.ended.load(Ordering::Relaxed) {
+        if replica.wait_for_cache_change(rest) && !state.ended.load(Ordering::Relaxed) {
             std::thread::sleep(together);
         }
         if state.ended.load(Ordering::Relaxed) {
@@ -138,7 +138,7 @@ fn run(replica: &Replica, keep: CachePolicy, state: &State) {
         if let Some(limit) = keep.limit() {
             shrink(replica, limit, state);
         }
-        together = if state.stuck.load(Ordering::Relaxed) > 0 {
+        together = if state.unevictable_bytes.load(Ordering::Relaxed) > 0 {
             UNEVICTABLE_RETRY_INTERVAL
         } else {
             DEBOUNCE_INTERVAL
@@ -161,9 +161,9 @@ fn run(replica: &Replica, keep: CachePolicy, state: &State) {
 }
 
 fn shrink(replica: &Replica, limit: u64, state: &State) {
-    let here = replica.here();
+    let here = replica.cached_bytes();
     if here <= limit {
-        state.stuck.store(0, Ordering::Relaxed);
+        state.unevictable_bytes.store(0, Ordering::Relaxed);
         return;
     }
     // Frees some more space for the next files: the tree is not searched for each of them.
@@ -171,7 +171,7 @@ fn shrink(replica: &Replica, limit: u64, state: &State) {
         Ok(_) => {}
         Err(errno) => tracing::warn!("files cannot leave the cache: {errno}"),
     }
-    state.stuck.store(replica.here().saturating_sub(limit), Ordering::Relaxed);
+    state.unevictable_bytes.store(replica.cached_bytes().saturating_sub(limit), Ordering::Relaxed);
 }
 
 /// Downloads the files that are to be cached.
@@ -179,18 +179,18 @@ fn fetch_missing(replica: &Replica, keep: CachePolicy, state: &State) -> Result<
     let mut after = 0;
     let mut failed = None;
     while !state.ended.load(Ordering::Relaxed) {
-        // Over a slow connection, only explicitly requested files are downloaded.
-        let all = keep.role == CacheMode::Complete && replica.is_way_fast();
-        let away = replica.away(all, after, SCAN_BATCH_FILES)?;
+        // Over a slow way comes what was asked for by name, and nothing else.
+        let all = keep.mode == CacheMode::Complete && replica.is_link_fast();
+        let away = replica.missing_files(all, after, SCAN_BATCH_FILES)?;
         let Some(&last) = away.last() else { break };
-        fetch_some(replica, &away, state, &mut failed)?;
+        fetch_files(replica, &away, state, &mut failed)?;
         after = last;
     }
-    if keep.role == CacheMode::Cached {
+    if keep.mode == CacheMode::Cached {
         refetch_replaced(replica, keep.limit, state, &mut failed)?;
     }
     if failed.is_none() {
-        state.away.store(0, Ordering::Relaxed);
+        state.missing_files.store(0, Ordering::Relaxed);
     }
     failed.map_or(Ok(()), Err)
 }
@@ -203,10 +203,10 @@ fn refetch_replaced(
     failed: &mut Option<Errno>,
 ) -> Result<(), Errno> {
     let mut after = 0;
-    while !state.ended.load(Ordering::Relaxed) && replica.is_way_fast() {
+    while !state.ended.load(Ordering::Relaxed) && replica.is_link_fast() {
         let replaced = replica.refetches(after, SCAN_BATCH_FILES)?;
         let Some(&(last, _)) = replaced.last() else { break };
-        let mut room = limit.map_or(u64::MAX, |limit| limit.saturating_sub(replica.here()));
+        let mut room = limit.map_or(u64::MAX, |limit| limit.saturating_sub(replica.cached_bytes()));
         let fits = |&(num, takes): &(u64, u64)| {
             let rest = room.checked_sub(takes)?;
             room = rest;
@@ -216,25 +216,25 @@ fn refetch_replaced(
         if fitting.is_empty() {
             break;
         }
-        fetch_some(replica, &fitting, state, failed)?;
+        fetch_files(replica, &fitting, state, failed)?;
         after = last;
     }
     Ok(())
 }
 
-fn fetch_some(
+fn fetch_files(
     replica: &Replica,
     nums: &[u64],
     state: &State,
     failed: &mut Option<Errno>,
 ) -> Result<(), Errno> {
-    state.away.store(nums.len() as u64, Ordering::Relaxed);
+    state.missing_files.store(nums.len() as u64, Ordering::Relaxed);
     for some in nums.chunks(FETCH_BATCH_FILES) {
         if state.ended.load(Ordering::Relaxed) {
             return Ok(());
         }
         priority::yield_to_foreground();
-        match replica.bring(some) {
+        match replica.fetch_in_background(some) {
             Ok(()) => {}
             // Damaged files do not prevent downloading the others.
             Err(errno @ Errno::IO) => *failed = Some(errno),

@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use crate::failpoint::{Failpoint, point};
 use crate::id::Seq;
 use crate::replica::db::ReplicaDb;
-use crate::replica::db::inode::{Inode, ROOT, State, number};
+use crate::replica::db::inode::{CacheState, Inode, ROOT, number};
 use crate::replica::error::Result;
 use crate::replica::{Inner, Replica};
 
@@ -37,23 +37,23 @@ pub struct CacheStats {
 
 impl ReplicaDb {
     /// Records an open of a file.
-    pub(crate) fn note_open(&mut self, num: u64) -> Result<()> {
-        if !self.recent.wanted {
+    pub(crate) fn record_open(&mut self, num: u64) -> Result<()> {
+        if !self.recent_opens.enabled {
             return Ok(());
         }
-        self.recent.opened.insert(num, self.recent.next);
-        self.recent.next += 1;
-        if self.recent.opened.len() >= MAX_RECENT_OPENS { self.write_recent() } else { Ok(()) }
+        self.recent_opens.opened.insert(num, self.recent_opens.next);
+        self.recent_opens.next += 1;
+        if self.recent_opens.opened.len() >= MAX_RECENT_OPENS { self.write_recent() } else { Ok(()) }
     }
 
     fn write_recent(&mut self) -> Result<()> {
-        if self.recent.opened.is_empty() {
+        if self.recent_opens.opened.is_empty() {
             return Ok(());
         }
         self.begin()?;
-        self.recent.kept = true;
+        self.recent_opens.has_rows = true;
         let mut insert = self.db.prepare_cached("INSERT OR REPLACE INTO recent VALUES (?1, ?2)")?;
-        for (num, at) in self.recent.opened.drain() {
+        for (num, at) in self.recent_opens.opened.drain() {
             insert.execute(params![num as i64, at as i64])?;
         }
         Ok(())
@@ -87,9 +87,9 @@ impl ReplicaDb {
 
     /// Reports whether a file can be fetched again and is not in use.
     fn is_evictable(&mut self, node: &Inode) -> Result<bool> {
-        Ok(!self.is_store_distrusted
+        Ok(!self.rollback_detected
             && node.is_regular()
-            && node.state != State::Absent
+            && node.state != CacheState::Absent
             && node.size > 0
             && node.created_seq != Seq(0)
             && node.dirty.is_empty()
@@ -105,29 +105,29 @@ impl ReplicaDb {
         if !self.is_evictable(&node)? {
             return Ok(None);
         }
-        let before = self.here;
+        let before = self.cached_bytes;
         self.begin()?;
         self.forget_present(num)?;
         self.schedule_unlink(num)?;
         self.finish_refetch(num)?;
         self.db.prepare_cached("DELETE FROM recent WHERE num = ?1")?.execute([num as i64])?;
-        node.state = State::Absent;
+        node.state = CacheState::Absent;
         self.save(node);
-        Ok(Some(before.saturating_sub(self.here)))
+        Ok(Some(before.saturating_sub(self.cached_bytes)))
     }
 
     /// Schedules the backing file of an object, which nothing references any more, to be unlinked once that is durable.
     pub(crate) fn schedule_unlink(&mut self, num: u64) -> Result<()> {
         self.begin()?;
-        self.latest.take_if(|(latest, _)| *latest == num);
+        self.last_created.take_if(|(latest, _)| *latest == num);
         self.db.prepare_cached("INSERT OR IGNORE INTO doomed VALUES (?1)")?.execute([num as i64])?;
-        self.has_doomed = true;
+        self.has_pending_unlinks = true;
         Ok(())
     }
 
     /// Reports whether the backing file of an object is scheduled for removal, so that an open must not use it.
     pub(crate) fn is_being_reaped(&mut self, num: u64) -> Result<bool> {
-        Ok(self.find(num)?.is_some_and(|node| node.state == State::Absent)
+        Ok(self.find(num)?.is_some_and(|node| node.state == CacheState::Absent)
             && !self.opens.contains_key(&num)
             && self.db.prepare_cached("SELECT 1 FROM doomed WHERE num = ?1")?.exists([num as i64])?)
     }
@@ -135,9 +135,9 @@ impl ReplicaDb {
     /// Returns the state of an object whose backing file is scheduled for removal.
     pub(crate) fn reap_state(&mut self, num: u64) -> Result<ReapState> {
         Ok(match self.find(num)? {
-            None => ReapState::Gone,
-            Some(node) if node.state != State::Absent => ReapState::Here,
-            Some(_) if self.opens.contains_key(&num) => ReapState::Used,
+            None => ReapState::Unknown,
+            Some(node) if node.state != CacheState::Absent => ReapState::Cached,
+            Some(_) if self.opens.contains_key(&num) => ReapState::Open,
             Some(_) => ReapState::Absent,
         })
     }
@@ -164,13 +164,13 @@ impl Inner {
 
 impl Replica {
     /// Returns the bytes of cached files, in whole blocks.
-    pub fn here(&self) -> u64 {
-        self.inner.core.lock().here
+    pub fn cached_bytes(&self) -> u64 {
+        self.inner.core.lock().cached_bytes
     }
 
     /// Starts recording the order of opens.
-    pub fn remember_opens(&self) {
-        self.inner.core.lock().recent.wanted = true;
+    pub fn enable_recent_opens(&self) {
+        self.inner.core.lock().recent_opens.enabled = true;
     }
 
     /// Evicts files, least recently opened first, until `bytes` are freed. Never evicts a file that is open, pinned, or
@@ -197,8 +197,8 @@ impl Replica {
                 point(Failpoint::EvictNoted)?;
                 Ok(freed)
             })?;
-            // The files occupy no blocks any more.
-            if let Some(caches) = self.inner.shared.caches.get() {
+            // They take no blocks any more.
+            if let Some(caches) = self.inner.shared.kernel_cache.get() {
                 left.into_iter().for_each(|num| caches.object_changed(num));
             }
         }
@@ -212,7 +212,7 @@ impl Replica {
     /// connection, so the replica is not locked.
     fn eviction_candidates(&self, bytes: u64) -> Result<Vec<u64>, Errno> {
         let read = || -> rusqlite::Result<Vec<u64>> {
-            let db = self.beside()?;
+            let db = self.open_read_connection()?;
             let mut query = db.prepare(
                 "SELECT o.num, o.size FROM object o LEFT JOIN recent r ON r.num = o.num
                  WHERE o.kind = 0 AND o.state > 0 AND o.size > 0 AND o.made > 0 AND o.dirty = 0 AND o.maybe_dirty = 0
@@ -234,7 +234,7 @@ impl Replica {
     }
 
     /// Opens a read-only connection, which sees the last commit.
-    fn beside(&self) -> rusqlite::Result<Connection> {
+    fn open_read_connection(&self) -> rusqlite::Result<Connection> {
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let db = Connection::open_with_flags(self.directory().join("replica.db"), flags)?;
         db.busy_timeout(std::time::Duration::from_secs(10))?;
@@ -246,16 +246,17 @@ impl Replica {
     /// # Errors
     /// EIO.
     pub fn cache_stats(&self) -> Result<CacheStats, Errno> {
-        let bytes = self.here();
+        let bytes = self.cached_bytes();
         let read = || -> rusqlite::Result<CacheStats> {
-            let db = self.beside()?;
+            let db = self.open_read_connection()?;
             let sum = |query: &str| db.query_row(query, [], |row| row.get(0).map(number));
             // A partial file counts with its full size.
-            const SUM: &str = "SELECT coalesce(sum((size + 4095) / 4096 * 4096), 0) FROM";
-            let changed =
-                sum(&format!("{SUM} base_object JOIN object USING (num) WHERE kind = 0 AND state > 0"))?;
+            const SUM_OF_BYTES: &str = "SELECT coalesce(sum((size + 4095) / 4096 * 4096), 0) FROM";
+            let changed = sum(&format!(
+                "{SUM_OF_BYTES} base_object JOIN object USING (num) WHERE kind = 0 AND state > 0"
+            ))?;
             let pinned = sum(&format!(
-                "{BELOW_PINS} {SUM} below JOIN object USING (num) WHERE kind = 0 AND state > 0"
+                "{PINNED_SUBTREES} {SUM_OF_BYTES} below JOIN object USING (num) WHERE kind = 0 AND state > 0"
             ))?;
             Ok(CacheStats { bytes, pinned, changed })
         };
@@ -267,8 +268,9 @@ impl Replica {
     ///
     /// # Errors
     /// EIO.
-    pub fn away(&self, all: bool, after: u64, most: u32) -> Result<Vec<u64>, Errno> {
-        const AWAY: &str = "SELECT num FROM object WHERE kind = 0 AND state < 2 AND nlink > 0 AND num > ?1";
+    pub fn missing_files(&self, all: bool, after: u64, most: u32) -> Result<Vec<u64>, Errno> {
+        const MISSING_FILES_QUERY: &str =
+            "SELECT num FROM object WHERE kind = 0 AND state < 2 AND nlink > 0 AND num > ?1";
         let rows = |db: &Connection, query: &str| -> rusqlite::Result<Vec<u64>> {
             let mut query = db.prepare_cached(query)?;
             query.query_map(params![after as i64, most], |row| row.get(0).map(number))?.collect()
@@ -276,17 +278,17 @@ impl Replica {
         let pins = !self.inner.core.lock().pins.is_empty();
         if !all && !pins {
             // The files are few, found by an index, and queried after each change: not worth a connection.
-            let query = format!("{AWAY} AND made = 0 ORDER BY num LIMIT ?2");
-            return self.inner.look(|core| Ok(rows(&core.db, &query)?));
+            let query = format!("{MISSING_FILES_QUERY} AND made = 0 ORDER BY num LIMIT ?2");
+            return self.inner.read_in_background(|core| Ok(rows(&core.db, &query)?));
         }
         let read = || -> rusqlite::Result<Vec<u64>> {
             let query = match all {
-                true => format!("{AWAY} ORDER BY num LIMIT ?2"),
+                true => format!("{MISSING_FILES_QUERY} ORDER BY num LIMIT ?2"),
                 false => format!(
-                    "{BELOW_PINS} {AWAY} AND (made = 0 OR num IN (SELECT num FROM below)) ORDER BY num LIMIT ?2"
+                    "{PINNED_SUBTREES} {MISSING_FILES_QUERY} AND (made = 0 OR num IN (SELECT num FROM below)) ORDER BY num LIMIT ?2"
                 ),
             };
-            rows(&self.beside()?, &query)
+            rows(&self.open_read_connection()?, &query)
         };
         read().map_err(|error| crate::replica::OpError::from(error).errno)
     }
@@ -310,7 +312,7 @@ impl Replica {
             Ok(())
         })?;
         self.sync()?;
-        self.inner.shared.space.notify();
+        self.inner.shared.cache_changed.notify();
         Ok(())
     }
 
@@ -335,18 +337,18 @@ impl Replica {
     }
 
     /// Waits until the cached contents may have changed. Returns `false` on timeout.
-    pub fn wait_for_space(&self, at_most: std::time::Duration) -> bool {
-        self.inner.shared.space.wait(at_most)
+    pub fn wait_for_cache_change(&self, at_most: std::time::Duration) -> bool {
+        self.inner.shared.cache_changed.wait(at_most)
     }
 
     /// Wakes [`wait_for_space`](Self::wait_for_space).
-    pub fn notify_space(&self) {
-        self.inner.shared.space.notify();
+    pub fn notify_cache_change(&self) {
+        self.inner.shared.cache_changed.notify();
     }
 }
 
 /// Pinned objects and all their descendants.
-const BELOW_PINS: &str = "WITH RECURSIVE below (num) AS (SELECT num FROM object WHERE pinned = 1
+const PINNED_SUBTREES: &str = "WITH RECURSIVE below (num) AS (SELECT num FROM object WHERE pinned = 1
     UNION SELECT child FROM link JOIN below ON link.parent = below.num)";
 
 /// Wakes one waiting thread; a notification without a waiter is kept for the next wait.

@@ -15,13 +15,13 @@ use crate::replica::*;
 const SIZE: u64 = 3 * 4096 + 5;
 
 /// A store that has every content: the value of each byte depends on its offset.
-pub(crate) struct Everything;
+pub(crate) struct AllContents;
 
 pub(crate) fn byte(at: u64) -> u8 {
     (at % 251) as u8
 }
 
-impl Fetcher for Everything {
+impl Fetcher for AllContents {
     fn fetch(
         &self,
         _: ObjectId,
@@ -40,8 +40,8 @@ pub(crate) fn open(path: &Path) -> Replica {
     let mut options = Options::new("v", "here".parse().unwrap());
     options.background = false;
     let replica = Replica::open(path, options).unwrap();
-    replica.set_fetcher(Some(Arc::new(Everything)));
-    replica.remember_opens();
+    replica.set_fetcher(Some(Arc::new(AllContents)));
+    replica.enable_recent_opens();
     replica
 }
 
@@ -79,7 +79,7 @@ pub(crate) fn read(replica: &Replica, num: u64) -> Vec<u8> {
     bytes
 }
 
-pub(crate) fn whole(size: u64) -> Vec<u8> {
+pub(crate) fn content_of(size: u64) -> Vec<u8> {
     (0..size).map(byte).collect()
 }
 
@@ -89,11 +89,11 @@ fn counted(replica: &Replica) -> u64 {
     let query = "SELECT (SELECT coalesce(sum((size + 4095) / 4096 * 4096), 0) FROM object WHERE kind = 0 AND state = 2)
         + (SELECT coalesce(sum(past - first), 0) FROM present)";
     let sum: i64 = replica.read(|core| Ok(core.db.query_row(query, [], |row| row.get(0))?)).unwrap();
-    assert_eq!(replica.here(), sum as u64);
+    assert_eq!(replica.cached_bytes(), sum as u64);
     sum as u64
 }
 
-pub(crate) fn state(replica: &Replica, num: u64) -> State {
+pub(crate) fn state(replica: &Replica, num: u64) -> CacheState {
     replica.get(num).unwrap().state
 }
 
@@ -103,23 +103,23 @@ fn the_least_recently_opened_leave_first() {
     let replica = open(dir.path());
     let nums: Vec<u64> = (0..4).map(|n| stored(&replica, ROOT, &n.to_string(), SIZE)).collect();
     for num in &nums {
-        assert_eq!(state(&replica, *num), State::Absent);
-        assert_eq!(read(&replica, *num), whole(SIZE));
+        assert_eq!(state(&replica, *num), CacheState::Absent);
+        assert_eq!(read(&replica, *num), content_of(SIZE));
     }
     read(&replica, nums[0]);
     assert_eq!(counted(&replica), 4 * 4 * 4096);
     assert_eq!(replica.evict(1).unwrap(), 4 * 4096);
-    assert_eq!(state(&replica, nums[1]), State::Absent);
+    assert_eq!(state(&replica, nums[1]), CacheState::Absent);
     assert!(replica.backing(nums[1]).is_none(), "its bytes are gone");
     replica.evict(2 * 4 * 4096).unwrap();
-    let there: Vec<_> = nums.iter().map(|num| state(&replica, *num) == State::Complete).collect();
+    let there: Vec<_> = nums.iter().map(|num| state(&replica, *num) == CacheState::Complete).collect();
     assert_eq!(there, [true, false, false, false]);
     assert_eq!(counted(&replica), 4 * 4096);
     drop(replica);
     let replica = open(dir.path());
     assert_eq!(counted(&replica), 4 * 4096);
     for num in nums {
-        assert_eq!(read(&replica, num), whole(SIZE), "it comes again");
+        assert_eq!(read(&replica, num), content_of(SIZE), "it comes again");
     }
 }
 
@@ -128,7 +128,7 @@ fn what_is_open_changed_or_pinned_stays() {
     let dir = tempfile::tempdir().unwrap();
     let replica = open(dir.path());
     let directory =
-        New { kind: Kind::Directory, mode: 0o755, owner: OwnerId(0), group: OwnerId(0), target: b"" };
+        NewObject { kind: Kind::Directory, mode: 0o755, owner: OwnerId(0), group: OwnerId(0), target: b"" };
     let above = replica.make(ROOT, b"above", directory).unwrap().ino;
     let below = replica.make(above, b"below", directory).unwrap().ino;
     let pinned = stored(&replica, below, "pinned", SIZE);
@@ -137,7 +137,7 @@ fn what_is_open_changed_or_pinned_stays() {
         stored(&replica, ROOT, "wrote", SIZE),
         stored(&replica, ROOT, "free", SIZE),
     );
-    let own = replica.make(ROOT, b"own", New { kind: Kind::Regular, ..directory }).unwrap().ino;
+    let own = replica.make(ROOT, b"own", NewObject { kind: Kind::Regular, ..directory }).unwrap().ino;
     let opened = replica.open_file(own, true, false).unwrap();
     opened.file.set_len(10_000).unwrap();
     replica.release_open(own, true, opened.session);
@@ -150,8 +150,8 @@ fn what_is_open_changed_or_pinned_stays() {
     replica.release_open(wrote, true, writer.session);
     assert_eq!(replica.evict(u64::MAX).unwrap(), 4 * 4096);
     let states = [pinned, reads, wrote, own, free].map(|num| state(&replica, num));
-    assert_eq!(states[..4], [State::Complete; 4]);
-    assert_eq!(states[4], State::Absent);
+    assert_eq!(states[..4], [CacheState::Complete; 4]);
+    assert_eq!(states[4], CacheState::Absent);
     let here = replica.cache_stats().unwrap();
     assert_eq!(here, CacheStats { bytes: counted(&replica), pinned: 4 * 4096, changed: 4 * 4096 + 3 * 4096 });
     // A removed pin and a released file.
@@ -165,21 +165,21 @@ fn what_is_pinned_or_all_is_asked_for() {
     let dir = tempfile::tempdir().unwrap();
     let replica = open(dir.path());
     let directory =
-        New { kind: Kind::Directory, mode: 0o755, owner: OwnerId(0), group: OwnerId(0), target: b"" };
+        NewObject { kind: Kind::Directory, mode: 0o755, owner: OwnerId(0), group: OwnerId(0), target: b"" };
     let above = replica.make(ROOT, b"above", directory).unwrap().ino;
     let one = stored(&replica, above, "one", SIZE);
     let other = stored(&replica, ROOT, "other", SIZE);
-    assert!(replica.away(false, 0, 10).unwrap().is_empty());
+    assert!(replica.missing_files(false, 0, 10).unwrap().is_empty());
     replica.pin(above, true).unwrap();
-    assert_eq!(replica.away(false, 0, 10).unwrap(), [one]);
+    assert_eq!(replica.missing_files(false, 0, 10).unwrap(), [one]);
     let late = stored(&replica, above, "late", SIZE);
-    assert_eq!(replica.away(false, 0, 10).unwrap(), [one, late]);
-    assert_eq!(replica.away(true, 0, 10).unwrap(), [one, other, late]);
-    assert_eq!(replica.away(true, one, 1).unwrap(), [other]);
+    assert_eq!(replica.missing_files(false, 0, 10).unwrap(), [one, late]);
+    assert_eq!(replica.missing_files(true, 0, 10).unwrap(), [one, other, late]);
+    assert_eq!(replica.missing_files(true, one, 1).unwrap(), [other]);
     drop(replica);
     let replica = open(dir.path());
     assert!(replica.is_pinned(late).unwrap());
-    assert_eq!(replica.away(false, 0, 10).unwrap(), [one, late]);
+    assert_eq!(replica.missing_files(false, 0, 10).unwrap(), [one, late]);
 }
 
 /// A crash between recording an eviction and removing the data, or before the record is durable.
@@ -201,11 +201,11 @@ fn a_crash_leaves_no_file_that_is_said_to_be_here() {
             std::process::Command::new("cp").arg("-a").arg(dir.path().join(".")).arg(copy.path()).status();
         assert!(status.unwrap().success());
         let replica = open(copy.path());
-        assert_eq!(state(&replica, num), if lasts { State::Absent } else { State::Complete });
+        assert_eq!(state(&replica, num), if lasts { CacheState::Absent } else { CacheState::Complete });
         assert!(replica.backing(num).is_some(), "nothing is removed before");
         replica.reap(10).unwrap();
         assert_eq!(replica.backing(num).is_none(), lasts);
-        assert_eq!(read(&replica, num), whole(SIZE));
+        assert_eq!(read(&replica, num), content_of(SIZE));
         counted(&replica);
     }
 }
@@ -221,14 +221,14 @@ fn who_opens_meanwhile_loses_nothing() {
         replica.change(|core, _| core.evict_file(num)).unwrap();
     }
     let opened = replica.open_file(opens, false, false).unwrap();
-    assert_eq!(read(&replica, comes), whole(SIZE));
+    assert_eq!(read(&replica, comes), content_of(SIZE));
     while replica.reap(10).unwrap() > 0 {}
     replica.ensure_present(opens, 0..u64::MAX).unwrap();
     replica.release_open(opens, false, opened.session);
     while replica.reap(10).unwrap() > 0 {}
     for num in [opens, comes] {
-        assert_eq!(state(&replica, num), State::Complete);
-        assert_eq!(read(&replica, num), whole(SIZE));
+        assert_eq!(state(&replica, num), CacheState::Complete);
+        assert_eq!(read(&replica, num), content_of(SIZE));
     }
     counted(&replica);
 }
@@ -236,8 +236,8 @@ fn who_opens_meanwhile_loses_nothing() {
 /// Data that is being downloaded into an evicted file is not recorded as cached.
 #[test]
 fn what_comes_into_a_file_that_left_is_not_here() {
-    struct Late(Arc<Replica>, u64, std::sync::atomic::AtomicBool);
-    impl Fetcher for Late {
+    struct DelayedFetcher(Arc<Replica>, u64, std::sync::atomic::AtomicBool);
+    impl Fetcher for DelayedFetcher {
         fn fetch(
             &self,
             id: ObjectId,
@@ -245,10 +245,10 @@ fn what_comes_into_a_file_that_left_is_not_here() {
             range: Range<u64>,
             into: &File,
         ) -> Result<Range<u64>, Errno> {
-            let brought = Everything.fetch(id, content, range, into);
+            let brought = AllContents.fetch(id, content, range, into);
             if !self.2.swap(true, std::sync::atomic::Ordering::Relaxed) {
                 self.0.evict(u64::MAX).unwrap();
-                assert_eq!(state(&self.0, self.1), State::Absent);
+                assert_eq!(state(&self.0, self.1), CacheState::Absent);
             }
             brought
         }
@@ -257,12 +257,12 @@ fn what_comes_into_a_file_that_left_is_not_here() {
     let replica = Arc::new(open(dir.path()));
     let num = stored(&replica, ROOT, "file", SIZE);
     replica.ensure_present(num, 0..1).unwrap();
-    assert_eq!(state(&replica, num), State::Partial);
+    assert_eq!(state(&replica, num), CacheState::Partial);
     assert_eq!(counted(&replica), 4096);
-    replica.set_fetcher(Some(Arc::new(Late(replica.clone(), num, false.into()))));
+    replica.set_fetcher(Some(Arc::new(DelayedFetcher(replica.clone(), num, false.into()))));
     replica.ensure_present(num, 0..u64::MAX).unwrap();
     replica.set_fetcher(None);
-    assert_eq!(read(&replica, num), whole(SIZE));
+    assert_eq!(read(&replica, num), content_of(SIZE));
     counted(&replica);
 }
 
@@ -286,8 +286,8 @@ fn replicas_of_older_formats_are_brought_up() {
         drop(db);
         let replica = open(dir.path());
         assert_eq!(counted(&replica), here);
-        assert_eq!(state(&replica, num), State::Complete);
-        assert_eq!(read(&replica, num), whole(SIZE));
+        assert_eq!(state(&replica, num), CacheState::Complete);
+        assert_eq!(read(&replica, num), content_of(SIZE));
     }
 }
 
@@ -305,21 +305,21 @@ fn a_tender_keeps_to_the_limit_and_brings_what_is_pinned() {
     let nums: Vec<u64> = (0..8).map(|n| stored(&replica, ROOT, &n.to_string(), SIZE)).collect();
     let limit = 3 * 4 * 4096;
     let tender =
-        CacheManager::start(replica.clone(), CachePolicy { role: CacheMode::Cached, limit: Some(limit) })
+        CacheManager::start(replica.clone(), CachePolicy { mode: CacheMode::Cached, limit: Some(limit) })
             .unwrap();
     for num in &nums {
-        assert_eq!(read(&replica, *num), whole(SIZE));
+        assert_eq!(read(&replica, *num), content_of(SIZE));
     }
-    wait("there is room", &|| replica.here() <= limit);
+    wait("there is room", &|| replica.cached_bytes() <= limit);
     replica.pin(nums[0], true).unwrap();
-    wait("it comes", &|| state(&replica, nums[0]) == State::Complete && tender.missing_files() == 0);
+    wait("it comes", &|| state(&replica, nums[0]) == CacheState::Complete && tender.missing_files() == 0);
     drop(tender);
     let all =
-        CacheManager::start(replica.clone(), CachePolicy { role: CacheMode::Complete, limit: None }).unwrap();
-    wait("all come", &|| nums.iter().all(|num| state(&replica, *num) == State::Complete));
+        CacheManager::start(replica.clone(), CachePolicy { mode: CacheMode::Complete, limit: None }).unwrap();
+    wait("all come", &|| nums.iter().all(|num| state(&replica, *num) == CacheState::Complete));
     drop(all);
     let _none =
-        CacheManager::start(replica.clone(), CachePolicy { role: CacheMode::Remote, limit: None }).unwrap();
-    wait("but what is pinned leaves", &|| replica.here() == 4 * 4096);
-    assert_eq!(state(&replica, nums[0]), State::Complete);
+        CacheManager::start(replica.clone(), CachePolicy { mode: CacheMode::Remote, limit: None }).unwrap();
+    wait("but what is pinned leaves", &|| replica.cached_bytes() == 4 * 4096);
+    assert_eq!(state(&replica, nums[0]), CacheState::Complete);
 }

@@ -8,18 +8,18 @@ use rustix::io::Errno;
 use crate::replica::{Inner, Replica};
 
 /// Maximum number of files remembered.
-const MAX_REMEMBERED: usize = 16;
+const MAX_REMEMBERED_FILES: usize = 16;
 
 #[derive(Default)]
 pub(crate) struct OfflineMisses(Mutex<(u64, VecDeque<u64>)>);
 
 impl Inner {
-    pub(crate) fn note_offline_miss(&self, num: u64) {
-        let mut unmet = self.shared.unmet.0.lock();
+    pub(crate) fn record_offline_miss(&self, num: u64) {
+        let mut unmet = self.shared.offline_misses.0.lock();
         unmet.0 += 1;
         unmet.1.retain(|other| *other != num);
         unmet.1.push_back(num);
-        if unmet.1.len() > MAX_REMEMBERED {
+        if unmet.1.len() > MAX_REMEMBERED_FILES {
             unmet.1.pop_front();
         }
     }
@@ -32,12 +32,12 @@ impl Replica {
     /// # Errors
     /// EIO.
     pub fn offline_misses(&self) -> Result<(u64, Vec<Vec<u8>>), Errno> {
-        let (count, nums) = self.inner.shared.unmet.0.lock().clone();
+        let (count, nums) = self.inner.shared.offline_misses.0.lock().clone();
         self.read(|core| {
             let mut paths = Vec::new();
             for num in nums {
                 let is_away =
-                    core.find(num)?.is_some_and(|node| node.state != crate::replica::State::Complete);
+                    core.find(num)?.is_some_and(|node| node.state != crate::replica::CacheState::Complete);
                 if is_away {
                     paths.push(core.path(num)?);
                 }

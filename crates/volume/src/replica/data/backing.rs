@@ -14,12 +14,12 @@ use rustix::io::Errno;
 use crate::failpoint::{OnDisk, on_disk};
 use crate::private;
 use crate::replica::ReplicaError;
-use crate::replica::db::NUMBERS_TOGETHER;
+use crate::replica::db::INO_RESERVATION;
 use crate::replica::error::errno;
 
 /// Returns the path of a backing file below the directory.
 fn name(num: u64) -> String {
-    format!("{:x}/{num:x}", num / NUMBERS_TOGETHER)
+    format!("{:x}/{num:x}", num / INO_RESERVATION)
 }
 
 /// The directory of backing files.
@@ -35,14 +35,14 @@ pub(crate) fn unusable(path: &Path, error: io::Error) -> ReplicaError {
 
 /// The files of a replica that no other user may read, whatever the modes are in the volume: they hold names, attributes and
 /// small files.
-const PRIVATE: [&str; 4] = ["replica.db", "replica.db-wal", "replica.db-shm", "volume"];
+const PRIVATE_FILES: [&str; 4] = ["replica.db", "replica.db-wal", "replica.db-shm", "volume"];
 
 /// Creates the directory of a replica, keeps other users out, and locks it against other processes while the file is open.
 pub(crate) fn lock(directory: &Path) -> Result<File, ReplicaError> {
     let mut builder = std::fs::DirBuilder::new();
     std::os::unix::fs::DirBuilderExt::mode(builder.recursive(true), 0o700);
     builder.create(directory).map_err(|error| unusable(directory, error))?;
-    for name in PRIVATE {
+    for name in PRIVATE_FILES {
         let path = directory.join(name);
         private::tighten(&path).map_err(|error| unusable(&path, error))?;
     }
@@ -159,7 +159,7 @@ impl BackingDir {
         let mut found = Vec::new();
         for group in std::fs::read_dir(&self.data)? {
             let group = group?;
-            if hex(group.file_name()).is_none_or(|number| number < first / NUMBERS_TOGETHER) {
+            if hex(group.file_name()).is_none_or(|number| number < first / INO_RESERVATION) {
                 continue;
             }
             for file in std::fs::read_dir(group.path())? {
@@ -177,7 +177,7 @@ impl BackingDir {
 
 impl crate::replica::Replica {
     /// Returns the 512-byte blocks that the backing file of an object occupies; `None` if there is none.
-    pub fn blocks_here(&self, num: u64) -> Option<u64> {
+    pub fn cached_blocks(&self, num: u64) -> Option<u64> {
         Some(std::fs::metadata(self.inner.shared.files.path(num)).ok()?.blocks())
     }
 

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 
 use crate::replica::Inner;
-use crate::replica::db::NUMBERS_TOGETHER;
+use crate::replica::db::INO_RESERVATION;
 
 /// Maximum number of pooled files, each of which is open. Fewer are kept if fewer are used.
 const MAX_READY_FILES: usize = 256;
@@ -50,14 +50,14 @@ struct State {
     /// The number of files to keep; 0 until the first request. Without a worker thread none are created.
     target: usize,
     /// More files are to be created.
-    low: bool,
+    needs_refill: bool,
     /// Some files are to be unlinked.
-    doomed: bool,
+    has_unlinks: bool,
     /// Some files were removed and are not unlinked yet.
     pending: bool,
     /// When an operation that needs space last checked for it, and last forced files to be unlinked.
-    looked: Option<Instant>,
-    hurried: Option<Instant>,
+    last_space_check: Option<Instant>,
+    last_forced_reap: Option<Instant>,
     has_thread: bool,
     ended: bool,
 }
@@ -67,28 +67,28 @@ impl BackingFilePool {
     pub(crate) fn take(&self) -> Option<(u64, File)> {
         let mut state = self.state.lock();
         let taken = state.ready.pop_front();
-        if taken.is_none() && !state.low {
+        if taken.is_none() && !state.needs_refill {
             state.target = (state.target * 2).clamp(MIN_READY_FILES, MAX_READY_FILES);
         }
-        if state.has_thread && !state.low && state.ready.len() * 2 <= state.target {
-            state.low = true;
+        if state.has_thread && !state.needs_refill && state.ready.len() * 2 <= state.target {
+            state.needs_refill = true;
             self.wake.notify_one();
         }
         taken
     }
 
     /// Reports whether the worker has to create files, or to end.
-    fn is_wanted(&self) -> bool {
+    fn has_request(&self) -> bool {
         let state = self.state.lock();
-        state.low || state.ended
+        state.needs_refill || state.ended
     }
 
     /// Wakes the worker because files may have been removed.
-    pub(crate) fn removed(&self) {
+    pub(crate) fn notify_removed(&self) {
         let mut state = self.state.lock();
         state.pending = true;
-        if !state.doomed {
-            state.doomed = true;
+        if !state.has_unlinks {
+            state.has_unlinks = true;
             self.wake.notify_one();
         }
     }
@@ -99,18 +99,18 @@ impl BackingFilePool {
 
     /// Reports whether a check for low space is due: a check for each created file would be too many.
     fn is_space_check_due(&self) -> bool {
-        is_due(&mut self.state.lock().looked, SPACE_CHECK_INTERVAL)
+        is_due(&mut self.state.lock().last_space_check, SPACE_CHECK_INTERVAL)
     }
 
     /// Reports whether an operation may wait for files to be unlinked. Limited in frequency, since open files cannot be.
     fn is_forced_reap_due(&self) -> bool {
-        is_due(&mut self.state.lock().hurried, FORCED_REAP_INTERVAL)
+        is_due(&mut self.state.lock().last_forced_reap, FORCED_REAP_INTERVAL)
     }
 
     /// Takes out files whose numbers recovery would not examine after a crash.
-    fn too_old(&self, reserved: u64) -> Vec<u64> {
+    fn take_stale(&self, reserved: u64) -> Vec<u64> {
         let mut state = self.state.lock();
-        let first = reserved.saturating_sub(2 * NUMBERS_TOGETHER);
+        let first = reserved.saturating_sub(2 * INO_RESERVATION);
         let (old, ready) = state.ready.drain(..).partition(|(num, _)| *num < first);
         state.ready = ready;
         let old: VecDeque<(u64, File)> = old;
@@ -131,11 +131,11 @@ fn is_due(last: &mut Option<Instant>, after: Duration) -> bool {
 impl Inner {
     /// Unlinks removed files at once if the disk of the cache is low on space, instead of waiting until it is idle.
     pub(crate) fn reap_if_low_on_space(&self) {
-        let spare = &self.shared.spare;
+        let spare = &self.shared.backing_pool;
         if !spare.is_space_check_due() || !self.is_low_on_space() {
             return;
         }
-        let has_doomed = self.core.lock().has_doomed;
+        let has_doomed = self.core.lock().has_pending_unlinks;
         if spare.has_some(has_doomed) && spare.is_forced_reap_due() {
             while matches!(self.reap(REAP_BATCH_FILES), Ok(reaped) if reaped as u32 == REAP_BATCH_FILES) {}
         }
@@ -157,14 +157,14 @@ impl PoolWorker {
     pub(crate) fn start(inner: Arc<Inner>) -> io::Result<Self> {
         let shared = inner.clone();
         let thread = std::thread::Builder::new().name("replica-files".into()).spawn(move || run(&shared))?;
-        inner.shared.spare.state.lock().has_thread = true;
+        inner.shared.backing_pool.state.lock().has_thread = true;
         Ok(Self { inner, thread: Some(thread) })
     }
 }
 
 impl Drop for PoolWorker {
     fn drop(&mut self) {
-        let spare = &self.inner.shared.spare;
+        let spare = &self.inner.shared.backing_pool;
         spare.state.lock().ended = true;
         spare.wake.notify_one();
         if let Some(thread) = self.thread.take() {
@@ -182,14 +182,14 @@ impl Drop for PoolWorker {
 }
 
 fn run(inner: &Inner) {
-    let spare = &inner.shared.spare;
+    let spare = &inner.shared.backing_pool;
     loop {
         let is_low = {
             let mut state = spare.state.lock();
-            while !state.low && !state.doomed && !state.ended {
+            while !state.needs_refill && !state.has_unlinks && !state.ended {
                 spare.wake.wait(&mut state);
             }
-            if !state.low && !state.ended {
+            if !state.needs_refill && !state.ended {
                 // Removals come in bursts; but somebody may be about to need the space.
                 let rest = if inner.is_low_on_space() { LOW_SPACE_REAP_INTERVAL } else { REAP_INTERVAL };
                 spare.wake.wait_for(&mut state, rest);
@@ -197,7 +197,7 @@ fn run(inner: &Inner) {
             if state.ended {
                 return;
             }
-            state.low
+            state.needs_refill
         };
         match is_low {
             true => fill(inner),
@@ -207,7 +207,7 @@ fn run(inner: &Inner) {
 }
 
 fn fill(inner: &Inner) {
-    let spare = &inner.shared.spare;
+    let spare = &inner.shared.backing_pool;
     let wanted = {
         let state = spare.state.lock();
         state.target.saturating_sub(state.ready.len())
@@ -222,24 +222,26 @@ fn fill(inner: &Inner) {
             let Ok(file) = inner.shared.files.create(num) else { break };
             spare.state.lock().ready.push_back((num, file));
         }
-        for num in spare.too_old(reserved) {
+        for num in spare.take_stale(reserved) {
             inner.shared.files.remove(num).ok();
         }
     }
-    spare.state.lock().low = false;
+    spare.state.lock().needs_refill = false;
 }
 
 fn reap(inner: &Inner) {
-    inner.shared.spare.state.lock().doomed = false;
+    inner.shared.backing_pool.state.lock().has_unlinks = false;
     // A user who removes files needs the disk and the processor for the next ones.
     if !inner.is_low_on_space() {
-        inner.crowd.wait_until_idle(FOREGROUND_IDLE_TIMEOUT, || !inner.shared.spare.is_wanted());
+        inner
+            .foreground
+            .wait_until_idle(FOREGROUND_IDLE_TIMEOUT, || !inner.shared.backing_pool.has_request());
     }
     let reaped = inner.reap(REAP_BATCH_FILES);
-    inner.shared.spare.state.lock().pending = false;
+    inner.shared.backing_pool.state.lock().pending = false;
     match reaped {
         // There may be more.
-        Ok(reaped) if reaped as u32 == REAP_BATCH_FILES => inner.shared.spare.removed(),
+        Ok(reaped) if reaped as u32 == REAP_BATCH_FILES => inner.shared.backing_pool.notify_removed(),
         Ok(_) => {}
         Err(errno) => tracing::warn!("cannot remove what is gone: {errno}"),
     }

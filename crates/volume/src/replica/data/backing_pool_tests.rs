@@ -8,14 +8,14 @@ use crate::object::Kind;
 use crate::replica::*;
 
 /// Upper bound for background work to happen.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 fn open(path: &Path) -> Replica {
     Replica::open(path, Options::new("v", "here".parse().unwrap())).unwrap()
 }
 
-fn new(kind: Kind) -> New<'static> {
-    New { kind, mode: 0o644, owner: OwnerId(7), group: OwnerId(8), target: b"" }
+fn new(kind: Kind) -> NewObject<'static> {
+    NewObject { kind, mode: 0o644, owner: OwnerId(7), group: OwnerId(8), target: b"" }
 }
 
 fn files(at: &Path) -> usize {
@@ -44,7 +44,7 @@ fn files_made_ahead_go() {
     let begun = Instant::now();
     // Until some pooled files were taken, and some are left.
     while nums.len() < 100 || files(&at) <= nums.len() {
-        assert!(begun.elapsed() < PATIENCE, "no file is made ahead");
+        assert!(begun.elapsed() < TEST_TIMEOUT, "no file is made ahead");
         let name = format!("{}", nums.len());
         nums.push(replica.make(ROOT, name.as_bytes(), new(Kind::Regular)).unwrap().ino);
     }

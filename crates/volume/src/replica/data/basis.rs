@@ -9,13 +9,13 @@ use std::sync::Arc;
 use crate::object::Layout;
 use crate::replica::Shared;
 use crate::replica::db::ReplicaDb;
-use crate::replica::db::inode::{Dirty, Inode, State};
+use crate::replica::db::inode::{CacheState, Dirty, Inode};
 use crate::replica::error::Result;
 
 impl ReplicaDb {
     /// Returns the current version of a file as a basis for its next one, if its content is known and has several chunks.
     pub(crate) fn basis_of(&self, node: &Inode, shared: &Shared) -> Result<Option<BasisFile>> {
-        let is_known = node.state == State::Complete
+        let is_known = node.state == CacheState::Complete
             && !node.maybe_dirty
             && !node.dirty.intersects(Dirty::CONTENT | Dirty::NEW);
         if !is_known {

@@ -19,12 +19,12 @@ use crate::id::ObjectId;
 use crate::object::{Content, Layout};
 use crate::replica::db::ReplicaDb;
 use crate::replica::db::basis_cache::BasisFile;
-use crate::replica::db::inode::{State, number};
+use crate::replica::db::inode::{CacheState, number};
 use crate::replica::error::{OpError, Result, errno};
 use crate::replica::{Inner, Replica};
 
 /// Maximum bytes per fetch call: what was downloaded before is recorded, should the next call fail.
-const STEP: u64 = 32 << 20;
+const FETCH_STEP_BYTES: u64 = 32 << 20;
 
 /// A file to download completely, with its empty backing file.
 #[derive(Debug)]
@@ -56,7 +56,7 @@ pub trait Fetcher: Send + Sync {
     ///
     /// # Errors
     /// Returns the errors of [`fetch`](Self::fetch).
-    fn fetch_changed(
+    fn fetch_with_basis(
         &self,
         id: ObjectId,
         content: &Content,
@@ -81,7 +81,7 @@ pub trait Fetcher: Send + Sync {
     }
 
     /// Reports whether downloaded files are to be [verified](Self::verify).
-    fn verifies(&self) -> bool {
+    fn needs_verification(&self) -> bool {
         false
     }
 
@@ -134,26 +134,26 @@ enum FetchOutcome {
 
 /// Downloads in progress. Ranges of one content never overlap: each consists of whole chunks.
 #[derive(Default)]
-pub(crate) struct Fetching {
-    flights: Mutex<HashMap<u64, Vec<Range<u64>>>>,
-    landed: Condvar,
+pub(crate) struct InflightFetches {
+    inflight: Mutex<HashMap<u64, Vec<Range<u64>>>>,
+    finished: Condvar,
 }
 
 /// A range that this thread downloads exclusively.
 pub(crate) struct InflightRange<'a> {
-    fetching: &'a Fetching,
+    fetching: &'a InflightFetches,
     num: u64,
     range: Range<u64>,
 }
 
-impl Fetching {
+impl InflightFetches {
     /// Claims the first part of a range that nobody downloads yet. If somebody does already, waits for a download to finish
     /// and returns `None`.
     fn take(&self, num: u64, range: Range<u64>) -> Option<InflightRange<'_>> {
-        let mut flights = self.flights.lock();
+        let mut flights = self.inflight.lock();
         let under_way = flights.entry(num).or_default();
         if under_way.iter().any(|flight| flight.contains(&range.start) || *flight == range) {
-            self.landed.wait(&mut flights);
+            self.finished.wait(&mut flights);
             return None;
         }
         let next = under_way.iter().map(|flight| flight.start).filter(|start| *start > range.start).min();
@@ -162,11 +162,11 @@ impl Fetching {
         Some(InflightRange { fetching: self, num, range })
     }
 
-    /// Waits until nobody downloads any part of a file, and blocks new downloads while the result is held.
-    pub(crate) fn hold(&self, num: u64) -> InflightRange<'_> {
-        let mut flights = self.flights.lock();
+    /// Once nobody brings any part of a file: nobody does as long as this is held.
+    pub(crate) fn lock_file(&self, num: u64) -> InflightRange<'_> {
+        let mut flights = self.inflight.lock();
         while flights.contains_key(&num) {
-            self.landed.wait(&mut flights);
+            self.finished.wait(&mut flights);
         }
         flights.entry(num).or_default().push(0..u64::MAX);
         InflightRange { fetching: self, num, range: 0..u64::MAX }
@@ -174,7 +174,7 @@ impl Fetching {
 
     /// Claims a whole file; returns `None` if any part of it is being downloaded. Does not wait.
     pub(crate) fn try_take(&self, num: u64, size: u64) -> Option<InflightRange<'_>> {
-        let mut flights = self.flights.lock();
+        let mut flights = self.inflight.lock();
         let under_way = flights.entry(num).or_default();
         if !under_way.is_empty() {
             return None;
@@ -186,14 +186,14 @@ impl Fetching {
 
 impl Drop for InflightRange<'_> {
     fn drop(&mut self) {
-        let mut flights = self.fetching.flights.lock();
+        let mut flights = self.fetching.inflight.lock();
         if let Some(under_way) = flights.get_mut(&self.num) {
             under_way.retain(|range| *range != self.range);
             if under_way.is_empty() {
                 flights.remove(&self.num);
             }
         }
-        self.fetching.landed.notify_all();
+        self.fetching.finished.notify_all();
     }
 }
 
@@ -207,7 +207,7 @@ impl Replica {
     }
 
     /// Reports whether the connection to the store has bandwidth left for prefetching.
-    pub fn is_way_fast(&self) -> bool {
+    pub fn is_link_fast(&self) -> bool {
         self.inner.shared.fetcher.read().as_ref().is_none_or(|fetcher| fetcher.is_fast())
     }
 
@@ -222,11 +222,11 @@ impl Replica {
         session: u64,
         range: Range<u64>,
     ) -> Result<Range<u64>, Errno> {
-        self.holds_still(num, session)?;
+        self.ensure_latest(num, session)?;
         self.ensure_present(num, range.clone())?;
-        let here = self.inner.here(num, &range)?;
-        // The last download may be of another version, in that version's file.
-        self.holds_still(num, session)?;
+        let here = self.inner.present_around(num, &range)?;
+        // What came last may be of another version, in the file of that.
+        self.ensure_latest(num, session)?;
         Ok(here)
     }
 
@@ -235,11 +235,11 @@ impl Replica {
     /// # Errors
     /// ESTALE if the file was replaced since it was opened.
     pub fn read_on(&self, num: u64, session: u64, range: &Range<u64>) -> Result<(), Errno> {
-        self.inner.shared.ahead.read(&self.inner, num, range, None);
-        self.holds_still(num, session)
+        self.inner.shared.prefetcher.read(&self.inner, num, range, None);
+        self.ensure_latest(num, session)
     }
 
-    fn holds_still(&self, num: u64, session: u64) -> Result<(), Errno> {
+    fn ensure_latest(&self, num: u64, session: u64) -> Result<(), Errno> {
         let current = self.inner.core.lock().opens.get(&num).map(|open| open.session);
         if current == Some(session) { Ok(()) } else { Err(Errno::STALE) }
     }
@@ -248,14 +248,14 @@ impl Replica {
 impl Inner {
     fn ensure_present_for_user(&self, num: u64, range: Range<u64>) -> Result<(), Errno> {
         let Some((_, content, _)) = self.missing(num, &range)? else {
-            self.shared.ahead.read(self, num, &range, None);
+            self.shared.prefetcher.read(self, num, &range, None);
             return Ok(());
         };
         let _urgent = priority::begin();
-        self.shared.ahead.read(self, num, &range, Some(content.size));
+        self.shared.prefetcher.read(self, num, &range, Some(content.size));
         self.ensure_present(num, range).inspect_err(|errno| {
             if *errno == Errno::NETUNREACH {
-                self.note_offline_miss(num);
+                self.record_offline_miss(num);
             }
         })
     }
@@ -270,11 +270,11 @@ impl Inner {
                 if fetcher.is_some_and(|fetcher| !fetcher.allows_inline(id, &content)) {
                     return Err(Errno::IO);
                 }
-                self.unfold(num, &content, bytes)?;
+                self.write_inline(num, &content, bytes)?;
                 continue;
             }
             let fetcher = fetcher.filter(|fetcher| fetcher.is_reachable()).ok_or(Errno::NETUNREACH)?;
-            let part = part.start..part.end.min(part.start.saturating_add(STEP));
+            let part = part.start..part.end.min(part.start.saturating_add(FETCH_STEP_BYTES));
             let extent = match part.is_empty() {
                 true => part,
                 false => fetcher.extent(&content, part)?,
@@ -298,35 +298,35 @@ impl Inner {
         content: &Content,
         part: Range<u64>,
     ) -> Result<(), Errno> {
-        let Some(file) = self.empty(num, content)? else { return Ok(()) };
+        let Some(file) = self.prepare_backing(num, content)? else { return Ok(()) };
         // Dropped only after the lock is released: deleting the last reference to a large file takes long.
-        let before = self.core.lock().replaced.basis(num);
+        let before = self.core.lock().refetch_queue.basis(num);
         let brought = match &before {
             _ if part.is_empty() => part.clone(),
-            Some(before) => fetcher.fetch_changed(id, content, part.clone(), &file, before)?,
+            Some(before) => fetcher.fetch_with_basis(id, content, part.clone(), &file, before)?,
             None => fetcher.fetch(id, content, part.clone(), &file)?,
         };
         if brought.start > part.start || brought.end <= part.start && !part.is_empty() {
             tracing::error!("bytes {part:?} of object {num} were wanted, {brought:?} were brought");
             return Err(Errno::IO);
         }
-        self.note_fetched(&[(num, content, brought, &file)])
+        self.record_fetched(&[(num, content, brought, &file)])
     }
 
     /// Writes a very small file from its inline bytes in the database, without a request to the store.
-    fn unfold(&self, num: u64, content: &Content, bytes: &[u8]) -> Result<(), Errno> {
+    fn write_inline(&self, num: u64, content: &Content, bytes: &[u8]) -> Result<(), Errno> {
         let Some(_flight) = self.shared.fetching.take(num, 0..content.size) else { return Ok(()) };
-        let Some(file) = self.empty(num, content)? else { return Ok(()) };
+        let Some(file) = self.prepare_backing(num, content)? else { return Ok(()) };
         file.write_all_at(bytes, 0).map_err(errno)?;
-        self.note_fetched(&[(num, content, 0..content.size, &file)])
+        self.record_fetched(&[(num, content, 0..content.size, &file)])
     }
 
     /// Opens the backing file for a content to download. Returns `None` if the object's content changed: the file would
     /// belong to another version.
-    pub(crate) fn empty(&self, num: u64, content: &Content) -> Result<Option<File>, Errno> {
+    pub(crate) fn prepare_backing(&self, num: u64, content: &Content) -> Result<Option<File>, Errno> {
         self.finish_reaping(num)?;
         self.read(|core| {
-            if core.node(num)?.state == State::Complete || !core.content(num)?.is_same(content) {
+            if core.node(num)?.state == CacheState::Complete || !core.content(num)?.is_same(content) {
                 return Ok(None);
             }
             let file = self.shared.files.open_or_create(num)?;
@@ -342,9 +342,9 @@ impl Inner {
     ///
     /// # Errors
     /// EIO if a file failed verification; the errors of the database.
-    pub(crate) fn note_fetched(&self, all: &[FetchedRange<'_>]) -> Result<(), Errno> {
+    pub(crate) fn record_fetched(&self, all: &[FetchedRange<'_>]) -> Result<(), Errno> {
         point(Failpoint::FetchBrought)?;
-        let verifier = self.shared.fetcher.read().clone().filter(|fetcher| fetcher.verifies());
+        let verifier = self.shared.fetcher.read().clone().filter(|fetcher| fetcher.needs_verification());
         let (mut complete, mut refused) = (Vec::new(), None);
         let (mut rest, mut is_verified) = ((0..all.len()).collect::<Vec<_>>(), verifier.is_none());
         loop {
@@ -352,7 +352,7 @@ impl Inner {
                 let mut unverified = Vec::new();
                 for &n in &rest {
                     let (num, content, range, file) = &all[n];
-                    match core.brought(*num, content, range.clone(), file, is_verified) {
+                    match core.record_range(*num, content, range.clone(), file, is_verified) {
                         Ok(FetchOutcome::Part) => {}
                         Ok(FetchOutcome::Complete) => complete.push(*num),
                         Ok(FetchOutcome::Unverified(id)) => unverified.push((n, id)),
@@ -371,24 +371,24 @@ impl Inner {
                 match verifier.verify(id, content, file) {
                     Ok(()) => rest.push(n),
                     Err(errno) => {
-                        self.change(|core, _| core.refuse(*num, content))?;
+                        self.change(|core, _| core.discard_content(*num, content))?;
                         refused = Some(errno);
                     }
                 }
             }
             is_verified = true;
         }
-        self.shared.space.notify();
-        if let Some(caches) = self.shared.caches.get() {
+        self.shared.cache_changed.notify();
+        if let Some(caches) = self.shared.kernel_cache.get() {
             complete.iter().for_each(|num| caches.object_changed(*num));
         }
         refused.map_or(Ok(()), Err)
     }
 
     /// Returns the cached range around a range, for an open file.
-    fn here(&self, num: u64, range: &Range<u64>) -> Result<Range<u64>, Errno> {
+    fn present_around(&self, num: u64, range: &Range<u64>) -> Result<Range<u64>, Errno> {
         self.read(|core| {
-            if core.node(num)?.state == State::Complete {
+            if core.node(num)?.state == CacheState::Complete {
                 return Ok(0..u64::MAX);
             }
             let size = core.content(num)?.size;
@@ -402,7 +402,7 @@ impl Inner {
     pub(crate) fn missing(&self, num: u64, range: &Range<u64>) -> Result<Option<MissingRange>, Errno> {
         self.read(|core| {
             let node = core.node(num)?;
-            if node.state == State::Complete || !node.is_regular() {
+            if node.state == CacheState::Complete || !node.is_regular() {
                 return Ok(None);
             }
             let content = Arc::new(core.content(num)?);
@@ -437,14 +437,14 @@ impl ReplicaDb {
         self.begin()?;
         let query = "SELECT coalesce(sum(past - first), 0) FROM present WHERE num = ?1";
         let sum: i64 = self.db.prepare_cached(query)?.query_row([num as i64], |row| row.get(0))?;
-        self.here = self.here.saturating_sub(number(sum));
+        self.cached_bytes = self.cached_bytes.saturating_sub(number(sum));
         self.db.prepare_cached("DELETE FROM present WHERE num = ?1")?.execute([num as i64])?;
         Ok(())
     }
 
     /// Records that a range of a content is cached. If that would complete a file whose digest is not verified yet, records
     /// nothing.
-    fn brought(
+    fn record_range(
         &mut self,
         num: u64,
         content: &Content,
@@ -455,7 +455,7 @@ impl ReplicaDb {
         let mut node = self.node(num)?;
         // The file may have been replaced or evicted meanwhile, and its backing file unlinked.
         let is_gone = rustix::fs::fstat(into)?.st_nlink == 0;
-        if is_gone || node.state == State::Complete || !self.content(num)?.is_same(content) {
+        if is_gone || node.state == CacheState::Complete || !self.content(num)?.is_same(content) {
             return Ok(FetchOutcome::Part);
         }
         let mut all = self.present(num)?;
@@ -474,20 +474,20 @@ impl ReplicaDb {
         }
         self.forget_present(num)?;
         if is_complete {
-            node.state = State::Complete;
+            node.state = CacheState::Complete;
         } else {
             let mut insert = self.db.prepare_cached("INSERT INTO present VALUES (?1, ?2, ?3)")?;
             for range in &merged {
                 insert.execute(params![num as i64, range.start as i64, range.end as i64])?;
-                self.here = self.here.saturating_add(range.end - range.start);
+                self.cached_bytes = self.cached_bytes.saturating_add(range.end - range.start);
             }
-            node.state = State::Partial;
+            node.state = CacheState::Partial;
         }
-        self.note_unsynced(num)?;
+        self.record_unsynced(num)?;
         // The data was fetched for an open, so the file must not be the first to be evicted. A background refetch keeps the
         // LRU position.
-        if !self.replaced.contains(num) || self.opens.contains_key(&num) {
-            self.note_open(num)?;
+        if !self.refetch_queue.contains(num) || self.opens.contains_key(&num) {
+            self.record_open(num)?;
         }
         if is_complete {
             self.finish_refetch(num)?;
@@ -497,13 +497,13 @@ impl ReplicaDb {
     }
 
     /// Discards all cached data of a content: the downloaded bytes do not match it.
-    fn refuse(&mut self, num: u64, content: &Content) -> Result<()> {
+    fn discard_content(&mut self, num: u64, content: &Content) -> Result<()> {
         let mut node = self.node(num)?;
-        if node.state == State::Complete || !self.content(num)?.is_same(content) {
+        if node.state == CacheState::Complete || !self.content(num)?.is_same(content) {
             return Ok(());
         }
         self.forget_present(num)?;
-        node.state = State::Absent;
+        node.state = CacheState::Absent;
         self.save(node);
         Ok(())
     }

@@ -16,7 +16,7 @@ use crate::id::Seq;
 use crate::object::Time;
 use crate::replica::db::ReplicaDb;
 use crate::replica::db::inode::without_privileges;
-use crate::replica::db::inode::{Dirty, Inode, State};
+use crate::replica::db::inode::{CacheState, Dirty, Inode};
 use crate::replica::db::open_backing::OpenFile;
 use crate::replica::db::open_backing::reopen;
 use crate::replica::error::{OpError, Result, errno};
@@ -43,7 +43,7 @@ impl Replica {
     pub fn open_file(&self, num: u64, write: bool, truncate: bool) -> Result<Opened, Errno> {
         let mut mark = false;
         // Blocks downloads of the old content during the truncation.
-        let alone = (write && truncate).then(|| self.inner.shared.fetching.hold(num));
+        let alone = (write && truncate).then(|| self.inner.shared.fetching.lock_file(num));
         let opened = loop {
             let missing = {
                 let mut core = self.inner.core.lock();
@@ -63,15 +63,15 @@ impl Replica {
                     self.inner.finish_reaping(num)?;
                     continue;
                 }
-                if write && truncate && node.state == State::Partial {
+                if write && truncate && node.state == CacheState::Partial {
                     // Makes it durable first that no ranges are cached: after a crash during the truncation the file holds no
                     // valid data.
-                    core.forget_parts(node).map_err(|fail| fail.errno)?;
+                    core.forget_content(node).map_err(|fail| fail.errno)?;
                     drop(core);
                     self.sync()?;
                     continue;
                 }
-                if !write || truncate || node.state == State::Complete {
+                if !write || truncate || node.state == CacheState::Complete {
                     break open(&mut core, &self.inner.shared, node, write, truncate, &mut mark)
                         .map_err(|fail| fail.errno)?;
                 }
@@ -84,9 +84,9 @@ impl Replica {
                 self.release_open(num, write, opened.session);
                 return Err(errno);
             }
-            self.inner.core.lock().marking.remove(&num);
+            self.inner.core.lock().uncommitted_marks.remove(&num);
         } else if write {
-            self.inner.shared.durable.changed();
+            self.inner.shared.durability.notify_changed();
         }
         if truncate {
             let emptied = point(Failpoint::ReplicaEmptied).map_err(std::io::Error::from);
@@ -100,10 +100,10 @@ impl Replica {
     }
 
     /// Notes that an open file may be mapped, and then written through the mapping after its last close.
-    pub fn note_maps(&self, num: u64, session: u64) {
+    pub fn mark_mapped(&self, num: u64, session: u64) {
         if let Some(open) = self.inner.core.lock().opens.get_mut(&num).filter(|open| open.session == session)
         {
-            open.maps = true;
+            open.maps_writable = true;
         }
     }
 
@@ -118,7 +118,7 @@ impl Replica {
         {
             let mut core = self.inner.core.lock();
             let open = core.opens.get_mut(&num).filter(|open| open.session == session);
-            let mut last = open.filter(|open| open.maps && open.writers == 1);
+            let mut last = open.filter(|open| open.maps_writable && open.writers == 1);
             if last.as_mut().is_some_and(|open| open.is_written_elsewhere(has_writers)) {
                 return None;
             }
@@ -140,9 +140,9 @@ impl Replica {
         self.inner.shared.files.reopen_read_only(num, file)
     }
 
-    /// Invalidates the attributes of an object, which changed without a notification.
-    pub fn changed_unseen(&self, num: u64) {
-        if let Some(caches) = self.inner.shared.caches.get() {
+    /// The attributes of an object are others than were told.
+    pub fn invalidate_attributes(&self, num: u64) {
+        if let Some(caches) = self.inner.shared.kernel_cache.get() {
             caches.object_changed(num);
         }
     }
@@ -156,10 +156,10 @@ impl Replica {
             let users = if write { &mut open.writers } else { &mut open.readers };
             *users = users.saturating_sub(1);
             let (writers, last) = (open.writers, open.readers == 0 && open.writers == 0);
-            let grew = writers == 0 && std::mem::take(&mut open.grew);
+            let grew = writers == 0 && std::mem::take(&mut open.has_grown);
             if last {
                 core.opens.remove(&num);
-                core.discount_nameless(num)?;
+                core.uncount_unlinked(num)?;
             }
             let mut changed = false;
             point(Failpoint::ReplicaClosed)?;
@@ -167,12 +167,12 @@ impl Replica {
                 && writers == 0
                 && let Some(node) = core.find(num)?
             {
-                changed = core.note_written(node, &file, grew)?;
+                changed = core.record_written(node, &file, grew)?;
             }
             if last {
-                shared.space.notify();
+                shared.cache_changed.notify();
             }
-            if last && core.unlinked_open.contains(&num) && !shared.held.is_held(num) {
+            if last && core.unlinked_open.contains(&num) && !shared.lookup_counts.contains(num) {
                 core.drop_unlinked(num)?;
             }
             Ok(changed)
@@ -240,7 +240,7 @@ impl Replica {
 
     fn sync_content(&self, open: Option<Arc<File>>, node: &Inode) -> Result<(), Errno> {
         let num = node.ino;
-        if node.is_regular() && node.state == State::Complete {
+        if node.is_regular() && node.state == CacheState::Complete {
             let file = match open {
                 Some(file) => Ok(file),
                 None => self.inner.shared.files.existing(num).map(Arc::new),
@@ -284,7 +284,7 @@ fn open(
     let mut reads_only = false;
     let file = match core.opens.get_mut(&num) {
         // Writable descriptors are for writers only: see `close_unless_mapped`.
-        Some(open) if !write && !open.reads_only && node.state == State::Complete => {
+        Some(open) if !write && !open.reads_only && node.state == CacheState::Complete => {
             shared.files.reopen_read_only(num, &open.file).map_or_else(|_| open.file.clone(), Arc::new)
         }
         Some(open) => {
@@ -294,11 +294,11 @@ fn open(
             }
             open.file.clone()
         }
-        None if !write && node.state == State::Complete => {
+        None if !write && node.state == CacheState::Complete => {
             reads_only = true;
             Arc::new(shared.files.existing_to_read(num)?)
         }
-        None if node.state == State::Complete => match core.latest.take() {
+        None if node.state == CacheState::Complete => match core.last_created.take() {
             Some((latest, file)) if latest == num => file,
             _ => Arc::new(shared.files.existing(num)?),
         },
@@ -308,7 +308,7 @@ fn open(
             Arc::new(file)
         }
     };
-    if write && truncate && node.state != State::Complete {
+    if write && truncate && node.state != CacheState::Complete {
         // Before the file is marked complete: it may have its full length without any data.
         file.set_len(0)?;
     }
@@ -320,20 +320,20 @@ fn open(
         }
         // Concurrent opens for writing wait for the same mark to become durable.
         if !node.maybe_dirty {
-            core.marking.insert(num);
+            core.uncommitted_marks.insert(num);
         }
-        *mark = core.marking.contains(&num);
+        *mark = core.uncommitted_marks.contains(&num);
         node.maybe_dirty = true;
         core.mark_dirty(&mut node, Dirty::CONTENT)?;
         if truncate {
             core.finish_refetch(num)?;
-            node.state = State::Complete;
+            node.state = CacheState::Complete;
         }
         core.save(node.clone());
     }
-    core.note_open(num)?;
+    core.record_open(num)?;
     if core.unlinked_open.contains(&num) {
-        core.count_nameless(num)?;
+        core.count_unlinked(num)?;
     }
     let session = core.new_session();
     let open = core.opens.entry(num);
@@ -343,13 +343,13 @@ fn open(
         readers: 0,
         writers: 0,
         synced: false,
-        grew: false,
-        maps: false,
+        has_grown: false,
+        maps_writable: false,
         reads_only,
     });
     let users = if write { &mut open.writers } else { &mut open.readers };
     *users += 1;
-    Ok(Opened { file, session: open.session, complete: node.state == State::Complete })
+    Ok(Opened { file, session: open.session, complete: node.state == CacheState::Complete })
 }
 
 pub(crate) fn set_modified(file: &File, modified: Time) -> Result<(), Errno> {
@@ -375,23 +375,23 @@ impl ReplicaDb {
         if node.maybe_dirty
             && let Some(open) = self.opens.get(&node.ino).filter(|open| open.writers > 0)
         {
-            take_over(node, size_and_mtime(&open.file).map_err(OpError::from)?);
+            apply_size_and_mtime(node, size_and_mtime(&open.file).map_err(OpError::from)?);
         }
         Ok(())
     }
 
     /// Discards the record of cached ranges.
-    fn forget_parts(&mut self, mut node: Inode) -> Result<()> {
+    fn forget_content(&mut self, mut node: Inode) -> Result<()> {
         self.forget_present(node.ino)?;
-        node.state = State::Absent;
+        node.state = CacheState::Absent;
         self.save(node);
         Ok(())
     }
 
     /// Records size and time after the last close for writing. Returns whether the file was changed.
-    pub(crate) fn note_written(&mut self, mut node: Inode, file: &File, grew: bool) -> Result<bool> {
+    pub(crate) fn record_written(&mut self, mut node: Inode, file: &File, grew: bool) -> Result<bool> {
         let before = (node.size, node.modified);
-        take_over(&mut node, size_and_mtime(file)?);
+        apply_size_and_mtime(&mut node, size_and_mtime(file)?);
         let changed = grew || (node.size, node.modified) != before;
         if changed {
             node.generation += 1;
@@ -408,7 +408,7 @@ impl ReplicaDb {
     }
 }
 
-fn take_over(node: &mut Inode, (size, modified): (u64, Time)) {
+fn apply_size_and_mtime(node: &mut Inode, (size, modified): (u64, Time)) {
     node.size = size;
     if modified != node.modified {
         node.modified = modified;

@@ -20,7 +20,7 @@ use crate::replica::error::Result;
 use crate::replica::{Inner, Replica};
 
 /// Number of threads, and so of concurrent requests, each for several chunks.
-const WORKERS: usize = 4;
+const WORKER_THREADS: usize = 4;
 /// Bytes that one worker fetches at a time.
 const FETCH_UNIT_BYTES: u64 = 8 << 20;
 /// The initial read-ahead window, doubled up to the maximum, in bytes.
@@ -28,14 +28,14 @@ const READAHEAD_WINDOW: (u64, u64) = (FETCH_UNIT_BYTES, 64 << 20);
 /// A read farther than this from the expected offset is a seek: the kernel's own requests overtake each other.
 const SEEK_TOLERANCE: u64 = 2 << 20;
 /// Files up to this size are fetched in batches.
-const SMALL_FILE_MAX_BYTES: u64 = 1 << 20;
+const MAX_SMALL_FILE_BYTES: u64 = 1 << 20;
 /// The initial number of files in a batch, doubled up to the maximum; a batch has at most [`MAX_BATCH_BYTES`].
 const BATCH_FILES: (u32, u32) = (16, 256);
 const MAX_BATCH_BYTES: u64 = 8 << 20;
 /// Small files opened within this interval of each other are a directory walk.
 const WALK_TIMEOUT: Duration = Duration::from_secs(1);
 /// A bound for offsets, above any file size.
-const FAR: u64 = 1 << 60;
+const MAX_FILE_BYTES: u64 = 1 << 60;
 /// Maximum number of queued jobs; more are dropped.
 const MAX_JOBS: usize = 64;
 /// Maximum number of readers tracked.
@@ -57,18 +57,18 @@ struct Stream {
     next: u64,
     window: u64,
     /// Everything before this offset is queued.
-    asked: u64,
+    requested_until: u64,
 }
 
 #[derive(Default)]
 struct State {
     jobs: VecDeque<Job>,
     streams: HashMap<u64, Stream>,
-    walked: Option<Instant>,
+    last_walk: Option<Instant>,
     files: u32,
     ended: bool,
     /// Prefetching is enabled, and workers run.
-    works: bool,
+    is_enabled: bool,
 }
 
 /// The queue of prefetch jobs and the access patterns that fill it.
@@ -82,42 +82,43 @@ impl Prefetcher {
     /// Records a read of a file that is not completely cached. `missing`: the file's size, if part of the range is not
     /// cached.
     pub(crate) fn read(&self, inner: &Inner, num: u64, range: &Range<u64>, missing: Option<u64>) {
-        let range = &(range.start.min(FAR)..range.end.min(missing.unwrap_or(FAR)));
+        let range = &(range.start.min(MAX_FILE_BYTES)..range.end.min(missing.unwrap_or(MAX_FILE_BYTES)));
         let mut state = self.state.lock();
-        if !state.works || !inner.shared.fetcher.read().as_ref().is_some_and(|fetcher| fetcher.is_fast()) {
+        if !state.is_enabled || !inner.shared.fetcher.read().as_ref().is_some_and(|fetcher| fetcher.is_fast())
+        {
             return;
         }
         match missing {
-            Some(size) if size <= SMALL_FILE_MAX_BYTES => state.walk(num),
-            _ => state.follow(num, range),
+            Some(size) if size <= MAX_SMALL_FILE_BYTES => state.walk(num),
+            _ => state.follow_stream(num, range),
         }
         if !state.jobs.is_empty() {
             self.wake.notify_all();
         }
     }
 
-    /// Enables or disables prefetching.
-    pub(crate) fn set_works(&self, works: bool) {
-        self.state.lock().works = works;
+    /// Whether anything is to be brought before it is wanted.
+    pub(crate) fn set_enabled(&self, works: bool) {
+        self.state.lock().is_enabled = works;
     }
 
-    fn next(&self) -> Next {
+    fn next(&self) -> NextJob {
         let mut state = self.state.lock();
         loop {
             if state.ended {
-                return Next::End;
+                return NextJob::End;
             }
             if let Some(job) = state.jobs.pop_front() {
-                return Next::Job(job);
+                return NextJob::Job(job);
             }
             if self.wake.wait_for(&mut state, IDLE_TIMEOUT).timed_out() {
-                return Next::Idle;
+                return NextJob::Idle;
             }
         }
     }
 }
 
-enum Next {
+enum NextJob {
     Job(Job),
     Idle,
     End,
@@ -132,25 +133,25 @@ impl State {
         has_room
     }
 
-    fn follow(&mut self, num: u64, range: &Range<u64>) {
+    fn follow_stream(&mut self, num: u64, range: &Range<u64>) {
         if self.streams.len() >= MAX_STREAMS && !self.streams.contains_key(&num) {
             self.streams.clear();
         }
         let stream = self.streams.entry(num).or_default();
         let is_on = range.start <= stream.next + SEEK_TOLERANCE && range.end + SEEK_TOLERANCE >= stream.next;
         if !is_on {
-            *stream = Stream { next: range.end, window: 0, asked: range.end };
+            *stream = Stream { next: range.end, window: 0, requested_until: range.end };
             // Read-ahead queued for the old position is dropped.
             self.jobs.retain(|job| !matches!(job, Job::Range(other, _) if *other == num));
             return;
         }
         stream.next = stream.next.max(range.end);
         // More is queued only once half of the window is consumed.
-        if stream.asked >= stream.next.saturating_add(stream.window / 2) && stream.window > 0 {
+        if stream.requested_until >= stream.next.saturating_add(stream.window / 2) && stream.window > 0 {
             return;
         }
         stream.window = (stream.window * 2).clamp(READAHEAD_WINDOW.0, READAHEAD_WINDOW.1);
-        let mut from = stream.asked.max(range.end);
+        let mut from = stream.requested_until.max(range.end);
         let to = stream.next.saturating_add(stream.window);
         while from < to {
             // Up to a multiple of the unit, so that no chunk is fetched twice.
@@ -161,14 +162,14 @@ impl State {
             from = until;
         }
         if let Some(stream) = self.streams.get_mut(&num) {
-            stream.asked = from;
+            stream.requested_until = from;
         }
     }
 
     fn walk(&mut self, num: u64) {
         let now = Instant::now();
-        let goes_on = self.walked.is_some_and(|last| now - last < WALK_TIMEOUT);
-        self.walked = Some(now);
+        let goes_on = self.last_walk.is_some_and(|last| now - last < WALK_TIMEOUT);
+        self.last_walk = Some(now);
         if !goes_on {
             self.files = 0;
             return;
@@ -188,20 +189,20 @@ pub(crate) struct Workers {
 impl Workers {
     pub(crate) fn start(inner: Arc<Inner>) -> std::io::Result<Self> {
         let mut workers = Self { inner, threads: Vec::new() };
-        for _ in 0..WORKERS {
+        for _ in 0..WORKER_THREADS {
             let inner = workers.inner.clone();
             let thread = std::thread::Builder::new().name("ahead".into()).spawn(move || run(&inner))?;
             workers.threads.push(thread);
         }
-        workers.inner.shared.ahead.set_works(true);
+        workers.inner.shared.prefetcher.set_enabled(true);
         Ok(workers)
     }
 }
 
 impl Drop for Workers {
     fn drop(&mut self) {
-        self.inner.shared.ahead.state.lock().ended = true;
-        self.inner.shared.ahead.wake.notify_all();
+        self.inner.shared.prefetcher.state.lock().ended = true;
+        self.inner.shared.prefetcher.wake.notify_all();
         for thread in self.threads.drain(..) {
             thread.join().ok();
         }
@@ -213,12 +214,12 @@ impl Drop for Workers {
 
 fn run(inner: &Inner) {
     loop {
-        let done = match inner.shared.ahead.next() {
-            Next::End => return,
-            Next::Idle => inner.sync_all_fetched().map(drop),
-            Next::Job(Job::Range(num, range)) => inner.ensure_present(num, range),
-            Next::Job(Job::After(num, most)) => {
-                inner.read(|core| core.after(num, most)).and_then(|nums| inner.fetch_batch(&nums))
+        let done = match inner.shared.prefetcher.next() {
+            NextJob::End => return,
+            NextJob::Idle => inner.sync_all_fetched().map(drop),
+            NextJob::Job(Job::Range(num, range)) => inner.ensure_present(num, range),
+            NextJob::Job(Job::After(num, most)) => {
+                inner.read(|core| core.small_files_after(num, most)).and_then(|nums| inner.fetch_batch(&nums))
             }
         };
         if let Err(errno) = done {
@@ -230,14 +231,14 @@ fn run(inner: &Inner) {
 impl Replica {
     /// Enables or disables prefetching.
     pub fn read_ahead(&self, works: bool) {
-        self.inner.shared.ahead.set_works(works);
+        self.inner.shared.prefetcher.set_enabled(works);
     }
 
     /// Fetches files in the background, small ones in batches. Files that are removed meanwhile are skipped.
     ///
     /// # Errors
     /// The errors of [`ensure_present`](Self::ensure_present), for the first file that failed, after the others are fetched.
-    pub fn bring(&self, nums: &[u64]) -> Result<(), Errno> {
+    pub fn fetch_in_background(&self, nums: &[u64]) -> Result<(), Errno> {
         let mut failed = None;
         for part in nums.chunks(BATCH_FILES.1 as usize) {
             let together = self.inner.fetch_batch(part);
@@ -260,7 +261,7 @@ impl Replica {
 
 impl ReplicaDb {
     /// Returns small uncached files: those after `num` in its directory, then those created after it.
-    fn after(&mut self, num: u64, most: u32) -> Result<Vec<u64>> {
+    fn small_files_after(&mut self, num: u64, most: u32) -> Result<Vec<u64>> {
         self.flush()?;
         let mut query = self.db.prepare_cached(
             "SELECT o.num, o.size FROM link i JOIN link l ON l.parent = i.parent AND l.name > i.name
@@ -269,14 +270,14 @@ impl ReplicaDb {
         )?;
         let row = |row: &rusqlite::Row<'_>| Ok((number(row.get(0)?), number(row.get(1)?)));
         let mut found: Vec<(u64, u64)> = query
-            .query_map(params![num as i64, SMALL_FILE_MAX_BYTES as i64, most], row)?
+            .query_map(params![num as i64, MAX_SMALL_FILE_BYTES as i64, most], row)?
             .collect::<rusqlite::Result<_>>()?;
         if found.len() < most as usize {
             let mut query = self.db.prepare_cached(
                 "SELECT num, size FROM object WHERE kind = 0 AND state < 2 AND state = 0 AND nlink > 0 AND num > ?1
                      AND size <= ?2 ORDER BY num LIMIT ?3",
             )?;
-            let rest = params![num as i64, SMALL_FILE_MAX_BYTES as i64, most - found.len() as u32];
+            let rest = params![num as i64, MAX_SMALL_FILE_BYTES as i64, most - found.len() as u32];
             found.extend(query.query_map(rest, row)?.collect::<rusqlite::Result<Vec<_>>>()?);
         }
         let mut sum = 0;
@@ -297,7 +298,7 @@ impl Inner {
         for &num in nums {
             let whole = |found: Option<(_, _, Range<u64>)>| found.filter(|(_, _, part)| part.start == 0);
             let Ok(Some((_, content, _))) = self.missing(num, &(0..u64::MAX)).map(whole) else { continue };
-            if content.size > SMALL_FILE_MAX_BYTES || content.size == 0 {
+            if content.size > MAX_SMALL_FILE_BYTES || content.size == 0 {
                 continue;
             }
             let Some(flight) = self.shared.fetching.try_take(num, content.size) else { continue };
@@ -308,7 +309,7 @@ impl Inner {
             if part != (0..content.size) {
                 continue;
             }
-            let Some(into) = self.empty(num, &content)? else { continue };
+            let Some(into) = self.prepare_backing(num, &content)? else { continue };
             files.push(WholeFile { id, content: (*content).clone(), into });
             kept.push(num);
             flights.push(flight);
@@ -321,7 +322,7 @@ impl Inner {
             .filter(|(_, answer)| answer.is_ok())
             .map(|((num, file), _)| (*num, &file.content, 0..file.content.size, &file.into))
             .collect();
-        self.note_fetched(&came)?;
+        self.record_fetched(&came)?;
         answers.into_iter().find(|answer| answer.is_err()).unwrap_or(Ok(()))
     }
 }

@@ -13,13 +13,13 @@ use rustix::io::Errno;
 
 use crate::id::ObjectId;
 use crate::object::{Content, Layout};
-use crate::replica::cache::eviction_tests::{byte, stored, whole};
+use crate::replica::cache::eviction_tests::{byte, content_of, stored};
 use crate::replica::*;
 
-const PIECE: u64 = 1 << 20;
+const PIECE_BYTES: u64 = 1 << 20;
 
 /// A store with chunks of 1 MiB, which records its requests.
-struct Noting {
+struct RecordingFetcher {
     asked: Mutex<Vec<Range<u64>>>,
     /// Number of requests for several files.
     together: AtomicUsize,
@@ -28,7 +28,7 @@ struct Noting {
     takes: Duration,
 }
 
-impl Noting {
+impl RecordingFetcher {
     fn new(takes: Duration) -> Arc<Self> {
         Arc::new(Self {
             asked: Mutex::default(),
@@ -44,7 +44,7 @@ impl Noting {
     }
 }
 
-impl Fetcher for Noting {
+impl Fetcher for RecordingFetcher {
     fn fetch(
         &self,
         _: ObjectId,
@@ -61,14 +61,15 @@ impl Fetcher for Noting {
     }
 
     fn extent(&self, content: &Content, range: Range<u64>) -> Result<Range<u64>, Errno> {
-        Ok(range.start / PIECE * PIECE..(range.end.div_ceil(PIECE) * PIECE).min(content.size))
+        Ok(range.start / PIECE_BYTES * PIECE_BYTES
+            ..(range.end.div_ceil(PIECE_BYTES) * PIECE_BYTES).min(content.size))
     }
 
     fn fetch_batch(&self, files: &[WholeFile]) -> Vec<Result<(), Errno>> {
         self.together.fetch_add(1, Ordering::Relaxed);
         std::thread::sleep(self.takes);
         for file in files {
-            file.into.write_all_at(&whole(file.content.size), 0).unwrap();
+            file.into.write_all_at(&content_of(file.content.size), 0).unwrap();
         }
         vec![Ok(()); files.len()]
     }
@@ -82,7 +83,7 @@ impl Fetcher for Noting {
     }
 }
 
-fn open(path: &Path, fetcher: Arc<Noting>) -> Arc<Replica> {
+fn open(path: &Path, fetcher: Arc<RecordingFetcher>) -> Arc<Replica> {
     let replica = Arc::new(Replica::open(path, Options::new("v", "here".parse().unwrap())).unwrap());
     replica.set_fetcher(Some(fetcher));
     replica
@@ -99,18 +100,18 @@ fn wait(what: &str, done: impl Fn() -> bool) {
 #[test]
 fn readers_of_one_range_fetch_it_once() {
     let dir = tempfile::tempdir().unwrap();
-    let store = Noting::new(Duration::from_millis(50));
+    let store = RecordingFetcher::new(Duration::from_millis(50));
     let replica = open(dir.path(), store.clone());
     replica.read_ahead(false);
-    let size = 4 * PIECE + 7;
+    let size = 4 * PIECE_BYTES + 7;
     let num = stored(&replica, ROOT, "file", size);
     std::thread::scope(|scope| {
         for n in 0..8 {
             let replica = &replica;
-            scope.spawn(move || replica.ensure_present(num, n % 2 * 1000..2 * PIECE + n).unwrap());
+            scope.spawn(move || replica.ensure_present(num, n % 2 * 1000..2 * PIECE_BYTES + n).unwrap());
         }
     });
-    assert_eq!(store.bytes(), 3 * PIECE, "{:?}", store.asked.lock());
+    assert_eq!(store.bytes(), 3 * PIECE_BYTES, "{:?}", store.asked.lock());
     std::thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| replica.ensure_present(num, 0..u64::MAX).unwrap());
@@ -121,16 +122,16 @@ fn readers_of_one_range_fetch_it_once() {
     assert!(opened.complete);
     let mut bytes = vec![0; size as usize];
     opened.file.read_exact_at(&mut bytes, 0).unwrap();
-    assert!(bytes == whole(size));
+    assert!(bytes == content_of(size));
     replica.release_open(num, false, opened.session);
 }
 
 #[test]
 fn the_rest_of_a_file_comes_before_it_is_read() {
     let dir = tempfile::tempdir().unwrap();
-    let store = Noting::new(Duration::ZERO);
+    let store = RecordingFetcher::new(Duration::ZERO);
     let replica = open(dir.path(), store.clone());
-    let size = 40 * PIECE;
+    let size = 40 * PIECE_BYTES;
     let (read, jumped, slow) = (
         stored(&replica, ROOT, "read", size),
         stored(&replica, ROOT, "jumped", size),
@@ -138,30 +139,30 @@ fn the_rest_of_a_file_comes_before_it_is_read() {
     );
     let step = 128 << 10;
     (0..16).for_each(|n| replica.ensure_present(read, n * step..(n + 1) * step).unwrap());
-    wait("what is ahead", || store.bytes() >= 8 * PIECE);
+    wait("what is ahead", || store.bytes() >= 8 * PIECE_BYTES);
     // After a read to the end, each chunk was downloaded once.
     (16..size / step).for_each(|n| replica.ensure_present(read, n * step..(n + 1) * step).unwrap());
-    wait("all", || replica.get(read).unwrap().state == State::Complete);
+    wait("all", || replica.get(read).unwrap().state == CacheState::Complete);
     assert_eq!(store.bytes(), size);
     // Random reads cause no read-ahead.
     store.asked.lock().clear();
     for at in [30, 10, 20, 35] {
-        replica.ensure_present(jumped, at * PIECE..at * PIECE + 10).unwrap();
+        replica.ensure_present(jumped, at * PIECE_BYTES..at * PIECE_BYTES + 10).unwrap();
     }
     std::thread::sleep(Duration::from_millis(50));
-    assert_eq!(store.bytes(), 4 * PIECE);
+    assert_eq!(store.bytes(), 4 * PIECE_BYTES);
     // A slow connection causes none either.
     store.asked.lock().clear();
     store.slow.store(true, Ordering::Relaxed);
     (0..16).for_each(|n| replica.ensure_present(slow, n * step..(n + 1) * step).unwrap());
     std::thread::sleep(Duration::from_millis(50));
-    assert_eq!(store.bytes(), 2 * PIECE);
+    assert_eq!(store.bytes(), 2 * PIECE_BYTES);
 }
 
 #[test]
 fn small_files_of_a_walk_come_together() {
     let dir = tempfile::tempdir().unwrap();
-    let store = Noting::new(Duration::from_millis(1));
+    let store = RecordingFetcher::new(Duration::from_millis(1));
     let replica = open(dir.path(), store.clone());
     let nums: Vec<u64> = (0..400).map(|n| stored(&replica, ROOT, &format!("{n:04}"), 5000)).collect();
     for num in &nums {
@@ -169,7 +170,7 @@ fn small_files_of_a_walk_come_together() {
         let opened = replica.open_file(*num, false, false).unwrap();
         let mut bytes = vec![0; 5000];
         opened.file.read_exact_at(&mut bytes, 0).unwrap();
-        assert!(opened.complete && bytes == whole(5000));
+        assert!(opened.complete && bytes == content_of(5000));
         replica.release_open(*num, false, opened.session);
     }
     let (alone, together) = (store.asked.lock().len(), store.together.load(Ordering::Relaxed));
@@ -180,10 +181,11 @@ fn small_files_of_a_walk_come_together() {
 #[test]
 fn what_is_not_here_fails_at_once_and_is_told() {
     let dir = tempfile::tempdir().unwrap();
-    let store = Noting::new(Duration::ZERO);
+    let store = RecordingFetcher::new(Duration::ZERO);
     let replica = open(dir.path(), store.clone());
     replica.read_ahead(false);
-    let (one, other) = (stored(&replica, ROOT, "one", PIECE), stored(&replica, ROOT, "other", PIECE));
+    let (one, other) =
+        (stored(&replica, ROOT, "one", PIECE_BYTES), stored(&replica, ROOT, "other", PIECE_BYTES));
     assert_eq!(replica.offline_misses().unwrap(), (0, Vec::new()));
     store.reachable.store(false, Ordering::Relaxed);
     for num in [one, other, one] {
@@ -199,7 +201,7 @@ fn what_is_not_here_fails_at_once_and_is_told() {
 #[test]
 fn a_very_small_file_needs_no_store() {
     let dir = tempfile::tempdir().unwrap();
-    let replica = open(dir.path(), Noting::new(Duration::ZERO));
+    let replica = open(dir.path(), RecordingFetcher::new(Duration::ZERO));
     replica.set_fetcher(None);
     let (small, empty) = (stored(&replica, ROOT, "small", 5), stored(&replica, ROOT, "empty", 0));
     for (num, bytes) in [(small, &b"small"[..]), (empty, b"")] {
@@ -227,13 +229,13 @@ fn a_very_small_file_needs_no_store() {
 fn what_is_not_on_the_disk_for_sure_comes_again() {
     for machine in [false, true] {
         let dir = tempfile::tempdir().unwrap();
-        let store = Noting::new(Duration::ZERO);
+        let store = RecordingFetcher::new(Duration::ZERO);
         let mut options = Options::new("v", "here".parse().unwrap());
         options.background = false;
         let replica = Replica::open(dir.path(), options.clone()).unwrap();
         replica.set_fetcher(Some(store.clone()));
         let (came, written) =
-            (stored(&replica, ROOT, "came", PIECE), stored(&replica, ROOT, "written", PIECE));
+            (stored(&replica, ROOT, "came", PIECE_BYTES), stored(&replica, ROOT, "written", PIECE_BYTES));
         replica.ensure_present(came, 0..u64::MAX).unwrap();
         replica.ensure_present(written, 0..u64::MAX).unwrap();
         let opened = replica.open_file(written, true, false).unwrap();
@@ -246,22 +248,25 @@ fn what_is_not_on_the_disk_for_sure_comes_again() {
             db.execute("UPDATE meta SET value = 'before' WHERE key = 'boot'", []).unwrap();
             // The state of a file of which only the length is on the disk.
             let backing = BackingDir::open(dir.path()).unwrap().existing(came).unwrap();
-            backing.write_all_at(&vec![0; PIECE as usize], 0).unwrap();
+            backing.write_all_at(&vec![0; PIECE_BYTES as usize], 0).unwrap();
         }
         let replica = Replica::open(dir.path(), options).unwrap();
         replica.set_fetcher(Some(store.clone()));
         let states = [came, written].map(|num| replica.get(num).unwrap().state);
-        assert_eq!(states, [if machine { State::Absent } else { State::Complete }, State::Complete]);
+        assert_eq!(
+            states,
+            [if machine { CacheState::Absent } else { CacheState::Complete }, CacheState::Complete]
+        );
         store.asked.lock().clear();
         replica.ensure_present(came, 0..u64::MAX).unwrap();
-        assert_eq!(store.bytes(), if machine { PIECE } else { 0 });
+        assert_eq!(store.bytes(), if machine { PIECE_BYTES } else { 0 });
         let read = |num| {
-            let mut bytes = vec![0; PIECE as usize];
+            let mut bytes = vec![0; PIECE_BYTES as usize];
             let opened = replica.open_file(num, false, false).unwrap();
             opened.file.read_exact_at(&mut bytes, 0).unwrap();
             bytes
         };
-        assert!(read(came) == whole(PIECE));
+        assert!(read(came) == content_of(PIECE_BYTES));
         assert_eq!(read(written)[..4], *b"here");
     }
 }
@@ -283,16 +288,19 @@ fn replace(replica: &Replica, num: u64) {
 #[test]
 fn a_version_that_is_gone_is_not_read_as_zeros() {
     let dir = tempfile::tempdir().unwrap();
-    let store = Noting::new(Duration::ZERO);
+    let store = RecordingFetcher::new(Duration::ZERO);
     let replica = open(dir.path(), store);
-    let num = stored(&replica, ROOT, "file", 4 * PIECE);
+    let num = stored(&replica, ROOT, "file", 4 * PIECE_BYTES);
     let opened = replica.open_file(num, false, false).unwrap();
     replica.ensure_open_present(num, opened.session, 0..10).unwrap();
     replace(&replica, num);
-    assert_eq!(replica.ensure_open_present(num, opened.session, PIECE..PIECE + 1), Err(Errno::STALE));
+    assert_eq!(
+        replica.ensure_open_present(num, opened.session, PIECE_BYTES..PIECE_BYTES + 1),
+        Err(Errno::STALE)
+    );
     replica.release_open(num, false, opened.session);
     let again = replica.open_file(num, false, false).unwrap();
-    replica.ensure_open_present(num, again.session, PIECE..PIECE + 1).unwrap();
+    replica.ensure_open_present(num, again.session, PIECE_BYTES..PIECE_BYTES + 1).unwrap();
     replica.release_open(num, false, again.session);
 }
 
@@ -300,18 +308,30 @@ fn a_version_that_is_gone_is_not_read_as_zeros() {
 #[test]
 fn what_is_here_is_told_and_read_on_as_long_as_it_is_the_version() {
     let dir = tempfile::tempdir().unwrap();
-    let replica = open(dir.path(), Noting::new(Duration::ZERO));
+    let replica = open(dir.path(), RecordingFetcher::new(Duration::ZERO));
     replica.read_ahead(false);
-    let num = stored(&replica, ROOT, "file", 5 * PIECE);
+    let num = stored(&replica, ROOT, "file", 5 * PIECE_BYTES);
     let session = replica.open_file(num, false, false).unwrap().session;
     let want = |range| replica.ensure_open_present(num, session, range).unwrap();
-    assert_eq!(want(PIECE + 1..PIECE + 2), PIECE..2 * PIECE);
-    assert_eq!(want(2 * PIECE..2 * PIECE + 1), PIECE..3 * PIECE, "with what came before");
-    assert_eq!(want(4 * PIECE..5 * PIECE + 1), 4 * PIECE..u64::MAX, "to the end of the file and beyond");
-    assert_eq!(want(9 * PIECE..9 * PIECE + 1), 9 * PIECE..u64::MAX, "nothing is missing there");
-    replica.read_on(num, session, &(PIECE..2 * PIECE)).unwrap();
+    assert_eq!(want(PIECE_BYTES + 1..PIECE_BYTES + 2), PIECE_BYTES..2 * PIECE_BYTES);
+    assert_eq!(
+        want(2 * PIECE_BYTES..2 * PIECE_BYTES + 1),
+        PIECE_BYTES..3 * PIECE_BYTES,
+        "with what came before"
+    );
+    assert_eq!(
+        want(4 * PIECE_BYTES..5 * PIECE_BYTES + 1),
+        4 * PIECE_BYTES..u64::MAX,
+        "to the end of the file and beyond"
+    );
+    assert_eq!(
+        want(9 * PIECE_BYTES..9 * PIECE_BYTES + 1),
+        9 * PIECE_BYTES..u64::MAX,
+        "nothing is missing there"
+    );
+    replica.read_on(num, session, &(PIECE_BYTES..2 * PIECE_BYTES)).unwrap();
     replace(&replica, num);
-    assert_eq!(replica.read_on(num, session, &(PIECE..2 * PIECE)), Err(Errno::STALE));
+    assert_eq!(replica.read_on(num, session, &(PIECE_BYTES..2 * PIECE_BYTES)), Err(Errno::STALE));
     replica.release_open(num, false, session);
 }
 
@@ -319,16 +339,18 @@ fn what_is_here_is_told_and_read_on_as_long_as_it_is_the_version() {
 #[test]
 fn a_version_that_goes_while_it_comes_is_not_read_as_zeros() {
     let dir = tempfile::tempdir().unwrap();
-    let store = Noting::new(Duration::from_millis(100));
+    let store = RecordingFetcher::new(Duration::from_millis(100));
     let replica = open(dir.path(), store.clone());
     replica.read_ahead(false);
-    let num = stored(&replica, ROOT, "file", 5 * PIECE);
+    let num = stored(&replica, ROOT, "file", 5 * PIECE_BYTES);
     let opened = replica.open_file(num, false, false).unwrap();
     for here in [1, 3] {
-        replica.ensure_open_present(num, opened.session, here * PIECE..(here + 1) * PIECE).unwrap();
+        replica
+            .ensure_open_present(num, opened.session, here * PIECE_BYTES..(here + 1) * PIECE_BYTES)
+            .unwrap();
     }
     let done = std::thread::scope(|scope| {
-        let reads = scope.spawn(|| replica.ensure_open_present(num, opened.session, 0..5 * PIECE));
+        let reads = scope.spawn(|| replica.ensure_open_present(num, opened.session, 0..5 * PIECE_BYTES));
         wait("the first of three", || store.asked.lock().len() > 2);
         replace(&replica, num);
         reads.join().unwrap()

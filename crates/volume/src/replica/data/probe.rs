@@ -45,14 +45,14 @@ impl Probe {
     }
 
     /// Reports whether the store answers.
-    async fn answer(self) -> bool {
+    async fn is_answered(self) -> bool {
         let Self { meta, contents, chunk } = self;
-        let Ok(found) = tokio::task::spawn_blocking(move || meta.places(&[chunk])).await else {
+        let Ok(found) = tokio::task::spawn_blocking(move || meta.locate_chunks(&[chunk])).await else {
             return false;
         };
         match found {
             Ok(places) => match places.into_iter().next().flatten() {
-                Some(place) => contents.reaches(&place).await,
+                Some(place) => contents.is_reachable(&place).await,
                 None => true,
             },
             Err(_) => false,
@@ -60,9 +60,9 @@ impl Probe {
     }
 
     /// Reports whether the store answers now.
-    pub fn is_answered_at_once(&self) -> bool {
+    pub fn is_reachable_now(&self) -> bool {
         runtime()
-            .block_on(async { timeout(PROMPT_REPLY_TIMEOUT, self.clone().answer()).await })
+            .block_on(async { timeout(PROMPT_REPLY_TIMEOUT, self.clone().is_answered()).await })
             .unwrap_or(false)
     }
 
@@ -76,7 +76,7 @@ impl Probe {
             let is_back = tokio::select! {
                 _ = ticks.tick() => {
                     if asked.len() < MAX_PROBES {
-                        asked.spawn(self.clone().answer());
+                        asked.spawn(self.clone().is_answered());
                     }
                     false
                 }

@@ -11,15 +11,15 @@ use rustix::io::Errno;
 use crate::replica::Replica;
 use crate::replica::db::ReplicaDb;
 use crate::replica::db::basis_cache::BasisFile;
-use crate::replica::db::inode::State;
+use crate::replica::db::inode::CacheState;
 use crate::replica::db::recent_opens::allocated_bytes;
 use crate::replica::error::Result;
 
 impl ReplicaDb {
     /// Queues a cached file that is being replaced by another version.
     pub(crate) fn queue_refetch(&mut self, num: u64, before: Option<BasisFile>) -> Result<()> {
-        self.replaced.kept.set(num, before);
-        if self.replaced.nums.insert(num) {
+        self.refetch_queue.basis_cache.set(num, before);
+        if self.refetch_queue.nums.insert(num) {
             self.begin()?;
             self.db.prepare_cached("INSERT OR IGNORE INTO replaced VALUES (?1)")?.execute([num as i64])?;
         }
@@ -28,8 +28,8 @@ impl ReplicaDb {
 
     /// Removes a file from the queue.
     pub(crate) fn finish_refetch(&mut self, num: u64) -> Result<()> {
-        if self.replaced.nums.remove(&num) {
-            self.replaced.kept.set(num, None);
+        if self.refetch_queue.nums.remove(&num) {
+            self.refetch_queue.basis_cache.set(num, None);
             self.begin()?;
             self.db.prepare_cached("DELETE FROM replaced WHERE num = ?1")?.execute([num as i64])?;
         }
@@ -38,7 +38,7 @@ impl ReplicaDb {
 
     /// Reloads the committed state.
     pub(crate) fn load_refetch_queue(&mut self) -> rusqlite::Result<()> {
-        self.replaced = RefetchQueue::load(&self.db)?;
+        self.refetch_queue = RefetchQueue::load(&self.db)?;
         Ok(())
     }
 }
@@ -47,14 +47,16 @@ impl Replica {
     /// Returns queued files in the order of their numbers after `after`, at most `most`, each with the bytes it takes beyond
     /// what is cached of it.
     pub(crate) fn refetches(&self, after: u64, most: u32) -> Result<Vec<(u64, u64)>, Errno> {
-        self.inner.look(|core| {
+        self.inner.read_in_background(|core| {
             let after = (Bound::Excluded(after), Bound::Unbounded);
-            let nums: Vec<u64> = core.replaced.nums.range(after).take(most as usize).copied().collect();
+            let nums: Vec<u64> = core.refetch_queue.nums.range(after).take(most as usize).copied().collect();
             let mut found = Vec::with_capacity(nums.len());
             for num in nums {
                 let Some(node) = core.find(num)?.filter(|node| node.links > 0) else { continue };
                 let here = match node.state {
-                    State::Partial => core.present(num)?.iter().map(|range| range.end - range.start).sum(),
+                    CacheState::Partial => {
+                        core.present(num)?.iter().map(|range| range.end - range.start).sum()
+                    }
                     _ => 0,
                 };
                 found.push((num, allocated_bytes(node.size).saturating_sub(here)));
@@ -65,12 +67,12 @@ impl Replica {
 
     /// Drops old versions, the oldest first, that exceed the cache's limit or the free space of the disk.
     pub(crate) fn shrink_basis_cache(&self, limit: Option<u64>) {
-        if self.inner.core.lock().replaced.kept.is_empty() {
+        if self.inner.core.lock().refetch_queue.basis_cache.is_empty() {
             return;
         }
         let free = self.space().map_or(0, |disk| disk.f_bavail.saturating_mul(disk.f_frsize));
         let mut core = self.inner.core.lock();
-        let limit = limit.map_or(u64::MAX, |limit| limit.saturating_sub(core.here));
-        core.replaced.kept.shrink(limit.min(free));
+        let limit = limit.map_or(u64::MAX, |limit| limit.saturating_sub(core.cached_bytes));
+        core.refetch_queue.basis_cache.shrink(limit.min(free));
     }
 }

@@ -10,7 +10,7 @@ use rustix::io::Errno;
 
 use crate::id::ObjectId;
 use crate::object::{Content, Layout, Segment};
-use crate::replica::cache::eviction_tests::{Everything, open, read, state, stored, whole};
+use crate::replica::cache::eviction_tests::{AllContents, content_of, open, read, state, stored};
 use crate::replica::*;
 
 const BLOCK: u64 = 4096;
@@ -33,12 +33,12 @@ fn replace_by(replica: &Replica, num: u64, size: u64, pieces: Vec<Segment>) {
         .unwrap();
 }
 
-fn wanted(replica: &Replica) -> Vec<u64> {
+fn queued(replica: &Replica) -> Vec<u64> {
     replica.refetches(0, 100).unwrap().into_iter().map(|(num, _)| num).collect()
 }
 
 /// Returns the rows of the table, which is what is known after a restart.
-fn noted(replica: &Replica) -> Vec<u64> {
+fn recorded(replica: &Replica) -> Vec<u64> {
     replica.commit().unwrap();
     let query = "SELECT num FROM replaced ORDER BY num";
     let rows = |core: &mut ReplicaDb| {
@@ -58,10 +58,10 @@ fn until(what: &str, done: impl Fn() -> bool) {
 }
 
 /// Time given to an idle cache manager to do something.
-const A_WHILE: Duration = Duration::from_millis(300);
+const IDLE_DELAY: Duration = Duration::from_millis(300);
 
 fn cached(limit: Option<u64>) -> CachePolicy {
-    CachePolicy { role: CacheMode::Cached, limit }
+    CachePolicy { mode: CacheMode::Cached, limit }
 }
 
 #[test]
@@ -74,12 +74,12 @@ fn what_was_here_completely_is_wanted_again_and_nothing_else() {
         read(&replica, num);
     }
     replica.ensure_present(part, 0..1).unwrap();
-    assert_eq!(state(&replica, part), State::Partial);
+    assert_eq!(state(&replica, part), CacheState::Partial);
     replica.change(|core, _| core.evict_file(left)).unwrap();
     for num in [had, part, never, left, gone, emptied] {
         replace(&replica, num, SIZE);
     }
-    assert_eq!(wanted(&replica), [had, gone, emptied]);
+    assert_eq!(queued(&replica), [had, gone, emptied]);
     replica.unlink(ROOT, b"gone").unwrap();
     let opened = replica.open_file(emptied, true, true).unwrap();
     replica.release_open(emptied, true, opened.session);
@@ -88,17 +88,17 @@ fn what_was_here_completely_is_wanted_again_and_nothing_else() {
     assert_eq!(replica.refetches(0, 100).unwrap(), [(had, 2 * SIZE)]);
     replica.ensure_present(had, 0..1).unwrap();
     assert_eq!(replica.refetches(0, 100).unwrap(), [(had, 2 * SIZE - BLOCK)]);
-    assert_eq!(noted(&replica), [had]);
+    assert_eq!(recorded(&replica), [had]);
     drop(replica);
     let replica = open(dir.path());
-    assert_eq!(wanted(&replica), [had], "it is known after a restart");
-    assert_eq!(read(&replica, had), whole(2 * SIZE));
-    assert_eq!((wanted(&replica), noted(&replica)), (vec![], vec![]));
+    assert_eq!(queued(&replica), [had], "it is known after a restart");
+    assert_eq!(read(&replica, had), content_of(2 * SIZE));
+    assert_eq!((queued(&replica), recorded(&replica)), (vec![], vec![]));
     // An eviction during the download.
     replace(&replica, had, SIZE);
     replica.ensure_present(had, 0..1).unwrap();
     replica.evict(u64::MAX).unwrap();
-    assert_eq!((wanted(&replica), noted(&replica)), (vec![], vec![]));
+    assert_eq!((queued(&replica), recorded(&replica)), (vec![], vec![]));
 }
 
 /// Chunks of one layout would overlap cached ranges of the other.
@@ -123,7 +123,7 @@ fn what_is_here_in_part_goes_where_the_same_bytes_are_cut_otherwise() {
         replica.apply(apply).unwrap();
     }
     let states = [had, part, same].map(|num| state(&replica, num));
-    assert_eq!(states, [State::Complete, State::Absent, State::Partial]);
+    assert_eq!(states, [CacheState::Complete, CacheState::Absent, CacheState::Partial]);
 }
 
 #[test]
@@ -138,7 +138,7 @@ fn a_change_that_is_undone_leaves_no_mark() {
         Err::<(), _>(Errno::IO)
     });
     assert_eq!(failed, Err(Errno::IO));
-    assert_eq!((wanted(&replica), noted(&replica)), (vec![], vec![]));
+    assert_eq!((queued(&replica), recorded(&replica)), (vec![], vec![]));
 }
 
 #[test]
@@ -150,7 +150,7 @@ fn who_had_a_file_has_it_again_before_asking() {
         .make(
             ROOT,
             b"written",
-            New {
+            NewObject {
                 kind: crate::object::Kind::Regular,
                 mode: 0o644,
                 owner: crate::id::OwnerId(0),
@@ -163,31 +163,31 @@ fn who_had_a_file_has_it_again_before_asking() {
     read(&replica, had);
     // Only files that are read.
     let remote =
-        CacheManager::start(replica.clone(), CachePolicy { role: CacheMode::Remote, limit: None }).unwrap();
+        CacheManager::start(replica.clone(), CachePolicy { mode: CacheMode::Remote, limit: None }).unwrap();
     let opened = replica.open_file(had, false, false).unwrap();
     for num in [had, never, written] {
         replace(&replica, num, SIZE);
     }
-    std::thread::sleep(A_WHILE);
-    assert_eq!(state(&replica, had), State::Absent, "it came to a node that keeps nothing");
+    std::thread::sleep(IDLE_DELAY);
+    assert_eq!(state(&replica, had), CacheState::Absent, "it came to a node that keeps nothing");
     drop(remote);
     let tender = CacheManager::start(replica.clone(), cached(None)).unwrap();
     until("they come again", || {
-        [had, written].iter().all(|num| state(&replica, *num) == State::Complete)
+        [had, written].iter().all(|num| state(&replica, *num) == CacheState::Complete)
             && tender.missing_files() == 0
     });
-    assert_eq!(state(&replica, never), State::Absent);
+    assert_eq!(state(&replica, never), CacheState::Absent);
     replica.release_open(had, false, opened.session);
     replica.set_fetcher(None);
     for num in [had, written] {
-        assert_eq!(read(&replica, num), whole(SIZE));
+        assert_eq!(read(&replica, num), content_of(SIZE));
     }
 }
 
 #[test]
 fn nothing_comes_again_over_a_slow_way() {
-    struct Slow(AtomicBool);
-    impl Fetcher for Slow {
+    struct SlowFetcher(AtomicBool);
+    impl Fetcher for SlowFetcher {
         fn fetch(
             &self,
             id: ObjectId,
@@ -195,7 +195,7 @@ fn nothing_comes_again_over_a_slow_way() {
             range: Range<u64>,
             into: &File,
         ) -> Result<Range<u64>, Errno> {
-            Everything.fetch(id, content, range, into)
+            AllContents.fetch(id, content, range, into)
         }
 
         fn is_fast(&self) -> bool {
@@ -206,15 +206,15 @@ fn nothing_comes_again_over_a_slow_way() {
     let replica = Arc::new(open(dir.path()));
     let num = stored(&replica, ROOT, "file", SIZE);
     read(&replica, num);
-    let slow = Arc::new(Slow(false.into()));
+    let slow = Arc::new(SlowFetcher(false.into()));
     replica.set_fetcher(Some(slow.clone()));
     replace(&replica, num, SIZE);
     let _tender = CacheManager::start(replica.clone(), cached(None)).unwrap();
-    std::thread::sleep(A_WHILE);
-    assert_eq!(state(&replica, num), State::Absent);
+    std::thread::sleep(IDLE_DELAY);
+    assert_eq!(state(&replica, num), CacheState::Absent);
     slow.0.store(true, Ordering::Relaxed);
-    replica.notify_space();
-    until("it comes", || state(&replica, num) == State::Complete);
+    replica.notify_cache_change();
+    until("it comes", || state(&replica, num) == CacheState::Complete);
 }
 
 #[test]
@@ -228,19 +228,19 @@ fn nothing_leaves_for_what_comes_again() {
     let limit = 4 * SIZE;
     replace(&replica, nums[0], SIZE + BLOCK);
     let _tender = CacheManager::start(replica.clone(), cached(Some(limit))).unwrap();
-    std::thread::sleep(A_WHILE);
-    let there = || nums.iter().map(|num| state(&replica, *num) == State::Complete).collect::<Vec<_>>();
+    std::thread::sleep(IDLE_DELAY);
+    let there = || nums.iter().map(|num| state(&replica, *num) == CacheState::Complete).collect::<Vec<_>>();
     assert_eq!(there(), [false, true, true, true], "there was no room for it");
     // A smaller file leaves enough space.
     replace(&replica, nums[1], SIZE - BLOCK);
     until("it fits", || there() == [true; 4]);
-    assert_eq!(replica.here(), limit);
+    assert_eq!(replica.cached_bytes(), limit);
     // A file that was fetched in the background is still the first to be evicted.
     let more = stored(&replica, ROOT, "more", BLOCK);
     read(&replica, more);
-    until("one leaves", || replica.here() <= limit);
+    until("one leaves", || replica.cached_bytes() <= limit);
     assert_eq!(there(), [false, true, true, true]);
-    std::thread::sleep(A_WHILE);
+    std::thread::sleep(IDLE_DELAY);
     assert_eq!(there(), [false, true, true, true], "what left by itself came again");
 }
 
@@ -248,8 +248,8 @@ fn several() -> Vec<Segment> {
     vec![Segment::Hole { length: BLOCK }, Segment::Hole { length: SIZE - BLOCK }]
 }
 
-fn kept(replica: &Replica, num: u64) -> bool {
-    replica.inner.core.lock().replaced.basis(num).is_some()
+fn has_basis(replica: &Replica, num: u64) -> bool {
+    replica.inner.core.lock().refetch_queue.basis(num).is_some()
 }
 
 #[test]
@@ -282,10 +282,10 @@ fn what_files_held_before_is_kept_of_few_and_until_it_is_of_no_use() {
         })
         .unwrap();
     again(&[single, written]);
-    assert!(!kept(&replica, single), "one piece is the same or is not");
-    assert!(!kept(&replica, written), "it is not known what it holds");
+    assert!(!has_basis(&replica, single), "one piece is the same or is not");
+    assert!(!has_basis(&replica, written), "it is not known what it holds");
     again(&nums);
-    let left: Vec<u64> = nums.iter().copied().filter(|num| kept(&replica, *num)).collect();
+    let left: Vec<u64> = nums.iter().copied().filter(|num| has_basis(&replica, *num)).collect();
     assert_eq!(left, nums[8..]);
 
     // Files that are fetched, evicted, removed and truncated.
@@ -296,14 +296,14 @@ fn what_files_held_before_is_kept_of_few_and_until_it_is_of_no_use() {
     let opened = replica.open_file(nums[13], true, true).unwrap();
     replica.release_open(nums[13], true, opened.session);
     for num in &nums[10..14] {
-        assert!(!kept(&replica, *num), "{num}");
+        assert!(!has_basis(&replica, *num), "{num}");
     }
-    // At most the free space of the cache.
-    let here = replica.here();
+    // No more than the cache may hold.
+    let here = replica.cached_bytes();
     replica.shrink_basis_cache(Some(here + 2 * SIZE));
-    let left: Vec<u64> = nums.iter().copied().filter(|num| kept(&replica, *num)).collect();
+    let left: Vec<u64> = nums.iter().copied().filter(|num| has_basis(&replica, *num)).collect();
     assert_eq!(left, nums[38..]);
-    let before = Arc::downgrade(&replica.inner.core.lock().replaced.basis(nums[39]).unwrap());
+    let before = Arc::downgrade(&replica.inner.core.lock().refetch_queue.basis(nums[39]).unwrap());
     read(&replica, nums[39]);
     until("the old file is closed", || before.upgrade().is_none());
 }

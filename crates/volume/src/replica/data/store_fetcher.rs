@@ -12,7 +12,7 @@ use std::time::Instant;
 use parking_lot::Mutex;
 use rustix::io::Errno;
 
-use crate::content::{BasisSource, ContentError, ContentStore, LinkQuality, touched};
+use crate::content::{BasisSource, ContentError, ContentStore, LinkQuality, segments_in};
 use crate::id::ObjectId;
 use crate::object::{Content, Layout, Segment};
 use crate::replica::data::fetch::{Fetcher, WholeFile, one_by_one};
@@ -23,14 +23,14 @@ use crate::runtime::runtime;
 use crate::store::MetaStore;
 
 /// Maximum number of cached chunk descriptors, of the most recently used files.
-const MAX_CACHED_PIECES: usize = 1 << 18;
+const MAX_CACHED_SEGMENTS: usize = 1 << 18;
 
 /// In a volume with a sealed log, larger files are not read again after the download to verify their digest: the reader of
 /// the end would wait for that.
-const VERIFIED_MAX_BYTES: u64 = 256 << 20;
+const MAX_VERIFIED_BYTES: u64 = 256 << 20;
 
 /// The chunks of a content, by its digest.
-type CachedPieces = ([u8; 32], Arc<Vec<Segment>>);
+type CachedSegments = ([u8; 32], Arc<Vec<Segment>>);
 
 /// Downloads contents from the store of a volume.
 pub struct StoreFetcher {
@@ -39,12 +39,12 @@ pub struct StoreFetcher {
     /// Stores the chunks.
     contents: ContentStore,
     /// Chunks by digest, most recently used last.
-    pieces: Mutex<Vec<CachedPieces>>,
+    pieces: Mutex<Vec<CachedSegments>>,
     reachable: Reachable,
     /// The outage that was detected, so that not every request waits for its own timeout.
-    gone: Arc<Outage>,
+    outage: Arc<Outage>,
     /// The end of an outage is detected by background probes.
-    is_probed: bool,
+    probes_outage: bool,
 }
 
 impl StoreFetcher {
@@ -55,27 +55,27 @@ impl StoreFetcher {
             contents,
             pieces: Mutex::default(),
             reachable: Arc::new(|| Some(0)),
-            gone: Arc::default(),
-            is_probed: false,
+            outage: Arc::default(),
+            probes_outage: false,
         }
     }
 
     /// Sets the source of reachability: the number of times the store became reachable, or `None` if it must not be asked.
     /// After an outage, the store is not asked until that number changes.
-    pub fn reachable_as(mut self, reachable: impl Fn() -> Option<u64> + Send + Sync + 'static) -> Self {
+    pub fn with_reachability(mut self, reachable: impl Fn() -> Option<u64> + Send + Sync + 'static) -> Self {
         self.reachable = Arc::new(reachable);
         self
     }
 
     /// Enables background probes, which detect the end of an outage too.
-    pub fn probed(mut self) -> Self {
-        self.is_probed = true;
+    pub fn with_probing(mut self) -> Self {
+        self.probes_outage = true;
         self
     }
 
     /// Reports whether an outage was detected, and its end was not.
-    pub fn is_gone(&self) -> bool {
-        self.gone.lock().is_some()
+    pub fn has_outage(&self) -> bool {
+        self.outage.lock().is_some()
     }
 
     /// Returns the quality of the connection to the store.
@@ -88,7 +88,7 @@ impl StoreFetcher {
         for _ in 0..2 {
             let asked = Instant::now();
             if self.meta.head().is_ok() {
-                self.contents.link().answered(asked.elapsed());
+                self.contents.link().record_latency(asked.elapsed());
             }
         }
     }
@@ -107,7 +107,7 @@ impl StoreFetcher {
             let mut known = self.pieces.lock();
             known.push((content.digest, pieces.clone()));
             while known.len() > 1
-                && known.iter().map(|(_, pieces)| pieces.len()).sum::<usize>() > MAX_CACHED_PIECES
+                && known.iter().map(|(_, pieces)| pieces.len()).sum::<usize>() > MAX_CACHED_SEGMENTS
             {
                 known.remove(0);
             }
@@ -115,7 +115,7 @@ impl StoreFetcher {
         Ok(pieces)
     }
 
-    fn bring(
+    fn fetch_segments(
         &self,
         content: &Content,
         range: Range<u64>,
@@ -144,16 +144,16 @@ impl StoreFetcher {
 
     /// Makes a request for `what`, with content `wanted`. A request that was lost on the way is repeated if the store answers
     /// a probe.
-    fn ask<T>(
+    fn request<T>(
         &self,
         what: &dyn std::fmt::Debug,
         wanted: &Content,
         ask: impl Fn() -> Result<T, ContentError>,
     ) -> Result<T, Errno> {
         let coming = (self.reachable)();
-        let probe = Probe::of(&self.meta, &self.contents, wanted).filter(|_| self.is_probed);
+        let probe = Probe::of(&self.meta, &self.contents, wanted).filter(|_| self.probes_outage);
         let is_lost = |error: &ContentError| {
-            error.is_unreachable() && probe.as_ref().is_some_and(Probe::is_answered_at_once)
+            error.is_unreachable() && probe.as_ref().is_some_and(Probe::is_reachable_now)
         };
         let answer = match ask() {
             Err(error) if is_lost(&error) => {
@@ -167,10 +167,10 @@ impl StoreFetcher {
                 tracing::info!("contents of {what:?} are wanted: {error}");
                 // If the store became reachable meanwhile, this outage is over already.
                 if let Some(coming) = coming {
-                    let is_known = self.gone.lock().replace(coming).is_some();
+                    let is_known = self.outage.lock().replace(coming).is_some();
                     if let Some(probe) = probe.filter(|_| !is_known) {
                         runtime().spawn(
-                            probe.wait_until_reachable(Arc::downgrade(&self.gone), self.reachable.clone()),
+                            probe.wait_until_reachable(Arc::downgrade(&self.outage), self.reachable.clone()),
                         );
                     }
                 }
@@ -184,7 +184,7 @@ impl StoreFetcher {
         })
     }
 
-    fn together(&self, files: &[WholeFile]) -> Result<(), ContentError> {
+    fn request_batch(&self, files: &[WholeFile]) -> Result<(), ContentError> {
         let mut wanted = Vec::new();
         for file in files {
             match self.contents.inline(&file.content)? {
@@ -193,7 +193,7 @@ impl StoreFetcher {
             }
         }
         let wanted: Vec<_> = wanted.iter().map(|(pieces, into)| (&pieces[..], *into)).collect();
-        self.contents.fetch_together(&*self.meta, &wanted)
+        self.contents.fetch_batch(&*self.meta, &wanted)
     }
 }
 
@@ -205,10 +205,10 @@ impl Fetcher for StoreFetcher {
         range: Range<u64>,
         into: &File,
     ) -> Result<Range<u64>, Errno> {
-        self.ask(&id, content, || self.bring(content, range.clone(), into, None))
+        self.request(&id, content, || self.fetch_segments(content, range.clone(), into, None))
     }
 
-    fn fetch_changed(
+    fn fetch_with_basis(
         &self,
         id: ObjectId,
         content: &Content,
@@ -216,16 +216,16 @@ impl Fetcher for StoreFetcher {
         into: &File,
         before: &BasisFile,
     ) -> Result<Range<u64>, Errno> {
-        self.ask(&id, content, || self.bring(content, range.clone(), into, self.local(before)?))
+        self.request(&id, content, || self.fetch_segments(content, range.clone(), into, self.local(before)?))
     }
 
     fn extent(&self, content: &Content, range: Range<u64>) -> Result<Range<u64>, Errno> {
         if let Layout::Inline(_) = content.layout {
             return Ok(0..content.size);
         }
-        let pieces = self.ask(&"a file", content, || self.pieces(content))?;
+        let pieces = self.request(&"a file", content, || self.pieces(content))?;
         let (mut first, mut past) = (None, range.end);
-        for (at, _) in touched(&pieces, &range) {
+        for (at, _) in segments_in(&pieces, &range) {
             first.get_or_insert(at.start);
             past = at.end;
         }
@@ -236,25 +236,25 @@ impl Fetcher for StoreFetcher {
         let Some(wanted) = files.iter().find(|file| !matches!(file.content.layout, Layout::Inline(_))) else {
             return one_by_one(self, files);
         };
-        let together = || match self.together(files) {
-            // One of the files is the cause: each is fetched by itself.
+        let together = || match self.request_batch(files) {
+            // One of them is to blame: each by itself.
             Err(error) if !error.is_unreachable() => Ok(false),
             brought => brought.map(|()| true),
         };
-        match self.ask(&"files", &wanted.content, together) {
+        match self.request(&"files", &wanted.content, together) {
             Ok(true) => vec![Ok(()); files.len()],
             Ok(false) => one_by_one(self, files),
             Err(errno) => vec![Err(errno); files.len()],
         }
     }
 
-    fn verifies(&self) -> bool {
+    fn needs_verification(&self) -> bool {
         self.contents.encrypts()
     }
 
     fn verify(&self, id: ObjectId, content: &Content, file: &File) -> Result<(), Errno> {
         // The seal of the commit authenticates the chunks, and each chunk was verified.
-        if content.size > VERIFIED_MAX_BYTES && self.meta.sealed_log().is_some() {
+        if content.size > MAX_VERIFIED_BYTES && self.meta.sealed_log().is_some() {
             return Ok(());
         }
         self.contents.verify_file(content, file).map_err(|error| match error {
@@ -280,7 +280,7 @@ impl Fetcher for StoreFetcher {
 
     fn is_reachable(&self) -> bool {
         let Some(coming) = (self.reachable)() else { return false };
-        *self.gone.lock() != Some(coming)
+        *self.outage.lock() != Some(coming)
     }
 
     fn is_fast(&self) -> bool {

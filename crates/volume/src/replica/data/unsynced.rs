@@ -4,7 +4,7 @@
 //! A reader of fetched data does not wait for the disk: the file is recorded as unsynced together with its cached ranges. So
 //! is a locally written file once the store has it. Before a write to such a file, it is fsynced.
 
-use crate::replica::db::unsynced_files::Unsynced;
+use crate::replica::db::unsynced_files::UnsyncedFiles;
 
 use rusqlite::{OptionalExtension as _, params};
 use rustix::io::Errno;
@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use crate::failpoint::{Failpoint, OnDisk, on_disk, point};
 use crate::replica::Inner;
 use crate::replica::db::ReplicaDb;
-use crate::replica::db::inode::State;
+use crate::replica::db::inode::CacheState;
 use crate::replica::error::{Result, errno};
 
 /// Maximum number of files that are fsynced one by one; more are synced by one call for the whole file system.
@@ -20,9 +20,9 @@ const MAX_SINGLE_SYNCS: usize = 32;
 
 impl ReplicaDb {
     /// Records that data was fetched into a file.
-    pub(crate) fn note_unsynced(&mut self, num: u64) -> Result<()> {
-        self.unsure.next += 1;
-        if self.unsure.files.insert(num, self.unsure.next).is_none() {
+    pub(crate) fn record_unsynced(&mut self, num: u64) -> Result<()> {
+        self.unsynced.next += 1;
+        if self.unsynced.files.insert(num, self.unsynced.next).is_none() {
             self.begin()?;
             self.db.prepare_cached("INSERT OR IGNORE INTO unsure VALUES (?1)")?.execute([num as i64])?;
         }
@@ -31,21 +31,21 @@ impl ReplicaDb {
 
     /// Reloads the committed state.
     pub(crate) fn load_unsynced(&mut self) -> rusqlite::Result<()> {
-        self.unsure.files = Unsynced::load(&self.db)?.files;
+        self.unsynced.files = UnsyncedFiles::load(&self.db)?.files;
         Ok(())
     }
 
     pub(crate) fn is_unsynced(&self, num: u64) -> bool {
-        self.unsure.files.contains_key(&num)
+        self.unsynced.files.contains_key(&num)
     }
 
     /// Marks files as synced if no data was fetched into them since the given counters.
     fn mark_synced(&mut self, files: &[(u64, u64)]) -> Result<()> {
         self.begin()?;
         for (num, as_of) in files {
-            if self.unsure.files.get(num) == Some(as_of) {
+            if self.unsynced.files.get(num) == Some(as_of) {
                 self.db.prepare_cached("DELETE FROM unsure WHERE num = ?1")?.execute([*num as i64])?;
-                self.unsure.files.remove(num);
+                self.unsynced.files.remove(num);
             }
         }
         Ok(())
@@ -61,13 +61,13 @@ impl ReplicaDb {
         if !boot.is_empty() && before.as_ref() == Some(&boot) {
             return Ok(false);
         }
-        for (num, _) in std::mem::take(&mut self.unsure.files) {
+        for (num, _) in std::mem::take(&mut self.unsynced.files) {
             let Some(mut node) = self.find(num)?.filter(|node| !node.maybe_dirty && node.is_regular()) else {
                 continue;
             };
             self.forget_present(num)?;
             self.schedule_unlink(num)?;
-            node.state = State::Absent;
+            node.state = CacheState::Absent;
             self.save(node);
         }
         self.db.execute("DELETE FROM unsure", [])?;
@@ -79,7 +79,7 @@ impl Inner {
     /// Makes all fetched data durable. Returns whether anything was unsynced.
     pub(crate) fn sync_all_fetched(&self) -> Result<bool, Errno> {
         let files: Vec<(u64, u64)> =
-            self.core.lock().unsure.files.iter().map(|(num, as_of)| (*num, *as_of)).collect();
+            self.core.lock().unsynced.files.iter().map(|(num, as_of)| (*num, *as_of)).collect();
         match files.len() {
             0 => return Ok(false),
             1..=MAX_SINGLE_SYNCS => files.iter().try_for_each(|(num, _)| self.sync_backing(*num))?,
@@ -92,7 +92,7 @@ impl Inner {
 
     /// Makes the data fetched into a file so far durable.
     pub(crate) fn sync_one_fetched(&self, num: u64) -> Result<(), Errno> {
-        let as_of = self.core.lock().unsure.files.get(&num).copied();
+        let as_of = self.core.lock().unsynced.files.get(&num).copied();
         let Some(as_of) = as_of else { return Ok(()) };
         self.sync_backing(num)?;
         point(Failpoint::FetchSure)?;

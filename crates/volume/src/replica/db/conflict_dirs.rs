@@ -76,7 +76,7 @@ impl ConflictDirs {
         self.all.get(at)
     }
 
-    pub(crate) fn places(&self) -> Vec<DentryKey> {
+    pub(crate) fn keys(&self) -> Vec<DentryKey> {
         self.all.keys().cloned().collect()
     }
 

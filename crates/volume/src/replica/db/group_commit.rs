@@ -35,7 +35,7 @@ const MAX_WAL_BYTES: u64 = 256 << 20;
 
 /// Commits that are durable.
 #[derive(Default)]
-struct Synced {
+struct SyncState {
     commits: u64,
     /// An fsync failed. The kernel reports that once and treats the lost pages as clean afterwards.
     has_failed: bool,
@@ -46,12 +46,12 @@ pub(crate) struct Durability {
     /// Number of commits so far.
     commits: AtomicU64,
     /// Locked during an fsync, so that waiters share its result.
-    synced: Mutex<Synced>,
-    log: SidecarFile,
+    synced: Mutex<SyncState>,
+    wal: SidecarFile,
     /// Uncommitted changes exist; the committer is to end.
     state: Mutex<(bool, bool)>,
     wake: Condvar,
-    room: WalReserve,
+    wal_reserve: WalReserve,
 }
 
 impl Durability {
@@ -59,23 +59,23 @@ impl Durability {
         Self {
             commits: AtomicU64::new(0),
             synced: Mutex::default(),
-            log: SidecarFile::new(database, "-wal"),
+            wal: SidecarFile::new(database, "-wal"),
             state: Mutex::new((false, false)),
             wake: Condvar::new(),
-            room: WalReserve::new(database),
+            wal_reserve: WalReserve::new(database),
         }
     }
 
     /// Returns ENOSPC if the database has no space to grow, in which case an acknowledged change might fail to commit.
     pub(crate) fn has_room(&self) -> Result<(), Errno> {
-        if self.room.is_full() {
-            self.room.keep(&self.log);
+        if self.wal_reserve.is_full() {
+            self.wal_reserve.replenish(&self.wal);
         }
-        if self.room.is_full() { Err(Errno::NOSPC) } else { Ok(()) }
+        if self.wal_reserve.is_full() { Err(Errno::NOSPC) } else { Ok(()) }
     }
 
     /// Wakes the committer for a change.
-    pub(crate) fn changed(&self) {
+    pub(crate) fn notify_changed(&self) {
         let mut state = self.state.lock();
         if !state.0 {
             state.0 = true;
@@ -86,15 +86,15 @@ impl Durability {
     /// Commits the transaction.
     pub(crate) fn commit(&self, core: &mut ReplicaDb) -> Result<()> {
         let done = core.commit();
-        self.room.keep(&self.log);
+        self.wal_reserve.replenish(&self.wal);
         done?;
         self.commits.fetch_add(1, Ordering::Release);
         Ok(())
     }
 
-    /// Returns the length of the WAL in bytes.
-    fn log_length(&self) -> u64 {
-        self.log.file().and_then(|log| log.metadata()).map_or(0, |log| log.len())
+    /// In bytes.
+    fn wal_length(&self) -> u64 {
+        self.wal.file().and_then(|log| log.metadata()).map_or(0, |log| log.len())
     }
 
     /// Returns once the first `commits` commits are durable.
@@ -106,7 +106,7 @@ impl Durability {
             }
             let all = self.commits.load(Ordering::Acquire);
             point(Failpoint::ReplicaSync)?;
-            let log = self.log.file()?;
+            let log = self.wal.file()?;
             if let Err(error) = log.sync_data() {
                 synced.has_failed = true;
                 tracing::error!(
@@ -168,20 +168,20 @@ impl Inner {
     fn commit(&self) -> Result<u64, Errno> {
         let mut core = self.core.lock();
         self.shared.commit(&mut core).map_err(|fail| fail.errno)?;
-        if std::mem::take(&mut core.has_doomed) {
-            self.shared.spare.removed();
+        if std::mem::take(&mut core.has_pending_unlinks) {
+            self.shared.backing_pool.notify_removed();
         }
-        Ok(self.shared.durable.commits.load(Ordering::Acquire))
+        Ok(self.shared.durability.commits.load(Ordering::Acquire))
     }
 
     pub(crate) fn sync(&self) -> Result<(), Errno> {
         let commits = self.commit()?;
-        let synced = self.shared.durable.sync_to(commits);
+        let synced = self.shared.durability.sync_to(commits);
         synced.map_err(errno)
     }
 
     pub(crate) fn reap(&self, most: u32) -> Result<usize, Errno> {
-        let doomed: Vec<i64> = {
+        let unlinked: Vec<i64> = {
             let core = self.core.lock();
             let query = || -> rusqlite::Result<_> {
                 let mut query = core.db.prepare_cached("SELECT num FROM doomed LIMIT ?1")?;
@@ -189,7 +189,7 @@ impl Inner {
             };
             query().map_err(|error| crate::replica::OpError::from(error).errno)?
         };
-        if doomed.is_empty() {
+        if unlinked.is_empty() {
             return Ok(0);
         }
         // Only once it is durable that nothing references them.
@@ -204,16 +204,16 @@ impl Inner {
         let (gone, done) = self.change(|core, _| {
             core.begin()?;
             let (mut gone, mut done) = (Vec::new(), 0);
-            for &num in &doomed {
+            for &num in &unlinked {
                 match core.reap_state(num as u64)? {
-                    ReapState::Gone => {
+                    ReapState::Unknown => {
                         gone.push(num);
                         continue;
                     }
                     ReapState::Absent => remove(num),
-                    ReapState::Here => {}
-                    ReapState::Used => {
-                        core.has_doomed = true;
+                    ReapState::Cached => {}
+                    ReapState::Open => {
+                        core.has_pending_unlinks = true;
                         continue;
                     }
                 }
@@ -248,23 +248,23 @@ impl Committer {
             Ok(db)
         });
         let beside = beside.map_err(io::Error::other)?;
-        let durable = &inner.shared.durable;
-        durable.room.want(&durable.log);
-        let (is_long, told) = mpsc::sync_channel(1);
+        let durable = &inner.shared.durability;
+        durable.wal_reserve.enable(&durable.wal);
+        let (wal_is_long, long_wal) = mpsc::sync_channel(1);
         let (one, other) = (inner.clone(), inner.clone());
         let mut committer = Self { inner, threads: Vec::new() };
         let name = |name: &str| std::thread::Builder::new().name(name.into());
-        let shortens = move || told.iter().for_each(|()| checkpoint_wal(&other, &beside));
+        let shortens = move || long_wal.iter().for_each(|()| checkpoint_wal(&other, &beside));
         committer.threads.push(name("replica-log").spawn(shortens)?);
         // Started last: the other thread ends when this one drops the sender.
-        committer.threads.push(name("replica").spawn(move || run(&one, &is_long))?);
+        committer.threads.push(name("replica").spawn(move || run(&one, &wal_is_long))?);
         Ok(committer)
     }
 }
 
 impl Drop for Committer {
     fn drop(&mut self) {
-        self.inner.shared.durable.end();
+        self.inner.shared.durability.end();
         for thread in self.threads.drain(..).rev() {
             thread.join().ok();
         }
@@ -274,28 +274,28 @@ impl Drop for Committer {
     }
 }
 
-fn run(inner: &Inner, is_long: &SyncSender<()>) {
-    while inner.shared.durable.wait() {
+fn run(inner: &Inner, wal_is_long: &SyncSender<()>) {
+    while inner.shared.durability.wait() {
         std::thread::sleep(BATCH_TIMEOUT);
         if inner.commit().is_err() {
             // The disk is full, possibly only for a while.
             std::thread::sleep(Duration::from_secs(1));
-            inner.shared.durable.changed();
+            inner.shared.durability.notify_changed();
             continue;
         }
         if let Some(watcher) = &*inner.shared.watcher.read() {
             watcher();
         }
-        if inner.shared.durable.log_length() >= CHECKPOINT_WAL_BYTES {
+        if inner.shared.durability.wal_length() >= CHECKPOINT_WAL_BYTES {
             // During a checkpoint the length is checked again after the next commit.
-            is_long.try_send(()).ok();
+            wal_is_long.try_send(()).ok();
         }
     }
     while matches!(inner.reap(4096), Ok(1..)) {}
 }
 
 fn checkpoint_wal(inner: &Inner, beside: &Connection) {
-    let length = inner.shared.durable.log_length();
+    let length = inner.shared.durability.wal_length();
     if length < CHECKPOINT_WAL_BYTES {
         return;
     }

@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use super::*;
 use crate::id::OwnerId;
 use crate::object::Kind;
-use crate::replica::{KernelCache, New, Options, ROOT};
+use crate::replica::{KernelCache, NewObject, Options, ROOT};
 
 fn open(dir: &Path, background: bool) -> Replica {
     let options = Options { background, ..Options::new("v", "here".parse().unwrap()) };
@@ -18,7 +18,7 @@ fn open(dir: &Path, background: bool) -> Replica {
 }
 
 fn make(replica: &Replica, name: &str, target: &[u8]) -> u64 {
-    let new = New { kind: Kind::Symlink, mode: 0o777, owner: OwnerId(0), group: OwnerId(0), target };
+    let new = NewObject { kind: Kind::Symlink, mode: 0o777, owner: OwnerId(0), group: OwnerId(0), target };
     replica.make(ROOT, name.as_bytes(), new).unwrap().ino
 }
 
@@ -28,9 +28,9 @@ fn refuse(replica: &Replica, refuse: bool) {
 }
 
 #[derive(Default)]
-struct Told(AtomicU32);
+struct InvalidationCount(AtomicU32);
 
-impl KernelCache for Told {
+impl KernelCache for InvalidationCount {
     fn object_changed(&self, _num: u64) {}
 
     fn link_changed(&self, _parent: u64, _name: &[u8], _was_directory: bool) {}
@@ -47,16 +47,16 @@ impl KernelCache for Told {
 fn what_the_database_undid_is_not_there_and_all_goes_on() {
     let dir = tempfile::tempdir().unwrap();
     let replica = open(dir.path(), false);
-    let told = Arc::new(Told::default());
-    replica.set_caches(told.clone());
+    let invalidations = Arc::new(InvalidationCount::default());
+    replica.set_caches(invalidations.clone());
     make(&replica, "before", b"x");
     replica.commit().unwrap();
     make(&replica, "undone", b"x");
     refuse(&replica, true);
     replica.commit().unwrap_err();
     refuse(&replica, false);
-    assert_eq!(told.0.load(Ordering::Relaxed), 1, "somebody was shown what is not there");
-    assert_eq!(replica.undone(), 1);
+    assert_eq!(invalidations.0.load(Ordering::Relaxed), 1, "somebody was shown what is not there");
+    assert_eq!(replica.rollbacks(), 1);
     let shows = |replica: &Replica, name: &str| replica.lookup(ROOT, name.as_bytes()).map(|node| node.ino);
     assert_eq!(shows(&replica, "undone"), Err(Errno::NOENT));
     make(&replica, "after", b"x");
@@ -74,8 +74,8 @@ fn what_a_disk_lost_does_not_last_because_somebody_asks_again() {
     let replica = open(dir.path(), false);
     make(&replica, "sound", b"x");
     replica.sync().unwrap();
-    let log = &replica.inner.shared.durable.log;
-    // fsync of a pipe fails with EINVAL.
+    let log = &replica.inner.shared.durability.wal;
+    // A pipe is on no disk: EINVAL.
     let (_, pipe) = rustix::pipe::pipe().unwrap();
     let sound = log.put(pipe.into());
     make(&replica, "lost", b"x");
@@ -118,7 +118,7 @@ fn the_log_is_short_again_after_it_was_long() {
             make(&replica, &made.to_string(), &[b'x'; 1000]);
         }
         replica.commit().unwrap();
-        replica.inner.shared.durable.log_length()
+        replica.inner.shared.durability.wal_length()
     };
     while more(100) < CHECKPOINT_WAL_BYTES {}
     let is_short = |_| {

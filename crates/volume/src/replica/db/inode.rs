@@ -34,7 +34,7 @@ bitflags! {
 
 /// How much of a file is cached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum State {
+pub enum CacheState {
     /// Nothing: the content is only in the store.
     Absent,
     /// Some ranges.
@@ -67,7 +67,7 @@ pub struct Inode {
     /// The size of a regular file in bytes.
     pub size: u64,
     /// How much of it is cached.
-    pub state: State,
+    pub state: CacheState,
     /// It was opened for writing since its content was last known.
     pub maybe_dirty: bool,
     /// Number of names that refer to it.
@@ -100,7 +100,7 @@ impl Inode {
     }
 
     /// Reports whether it exists only to present a conflict, and is not in the store.
-    pub(crate) fn only_shows(&self) -> bool {
+    pub(crate) fn is_conflict_only(&self) -> bool {
         self.created_seq == Seq(0) && self.dirty.is_empty() && self.ino != ROOT
     }
 
@@ -123,9 +123,9 @@ impl Inode {
             target: target.unwrap_or_default().into(),
             size: number(row.get(10)?),
             state: match row.get::<_, u8>(11)? {
-                0 => State::Absent,
-                1 => State::Partial,
-                _ => State::Complete,
+                0 => CacheState::Absent,
+                1 => CacheState::Partial,
+                _ => CacheState::Complete,
             },
             maybe_dirty: row.get(12)?,
             links: row.get(13)?,

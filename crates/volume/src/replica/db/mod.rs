@@ -28,18 +28,18 @@ use crate::failpoint::{Failpoint, point};
 use crate::id::{ObjectId, Seq};
 use crate::object::{Content, Field, Kind, Object, Time, VersionedObject};
 use crate::replica::error::{OpError, Result};
-use inode::{Dirty, Inode, ROOT, State, kind_code, number};
+use inode::{CacheState, Dirty, Inode, ROOT, kind_code, number};
 use open_backing::OpenFile;
-use recent_opens::{Recent, weight};
+use recent_opens::{RecentOpens, counted_bytes};
 use refetch_queue::RefetchQueue;
-use unsynced_files::Unsynced;
+use unsynced_files::UnsyncedFiles;
 use usage_counts::UsageTracker;
 
 /// Maximum number of inodes cached in memory, of some 200 bytes each. Above it a commit clears the cache.
-const MOST_NODES: usize = 65_536;
+const MAX_CACHED_NODES: usize = 65_536;
 
 /// Inode numbers reserved at a time. Numbers handed out in a lost transaction are above the last committed reservation.
-pub(crate) const NUMBERS_TOGETHER: u64 = 4096;
+pub(crate) const INO_RESERVATION: u64 = 4096;
 
 /// The state of a replica. Every change happens in a transaction that the committer ends.
 pub(crate) struct ReplicaDb {
@@ -50,7 +50,7 @@ pub(crate) struct ReplicaDb {
     in_transaction: bool,
     /// Changes since the last commit.
     pub(crate) changes: u32,
-    next_number: u64,
+    next_ino: u64,
     reserved: u64,
     next_order: i64,
     next_id: u128,
@@ -60,28 +60,28 @@ pub(crate) struct ReplicaDb {
     pub(crate) unlinked_open: HashSet<u64>,
     /// Directories that present conflicts.
     pub(crate) conflicts: HashSet<u64>,
-    /// Bytes of cached files; `here_committed` is the value as of the last commit.
-    pub(crate) here: u64,
-    here_committed: u64,
-    pub(crate) recent: Recent,
-    pub(crate) unsure: Unsynced,
-    pub(crate) replaced: RefetchQueue,
+    /// Bytes of cached files; `cached_bytes_committed` is the value as of the last commit.
+    pub(crate) cached_bytes: u64,
+    cached_bytes_committed: u64,
+    pub(crate) recent_opens: RecentOpens,
+    pub(crate) unsynced: UnsyncedFiles,
+    pub(crate) refetch_queue: RefetchQueue,
     /// Quota usage and limits.
     pub(crate) usage: UsageTracker,
     /// Unlinked objects that count towards the quota because they are open.
-    pub(crate) counted: HashSet<u64>,
+    pub(crate) counted_unlinked: HashSet<u64>,
     /// Objects that were pinned explicitly.
     pub(crate) pins: HashSet<u64>,
     /// The file that was created last.
-    pub(crate) latest: Option<(u64, Arc<File>)>,
+    pub(crate) last_created: Option<(u64, Arc<File>)>,
     /// Files were scheduled for removal since the last commit.
-    pub(crate) has_doomed: bool,
+    pub(crate) has_pending_unlinks: bool,
     /// Acknowledged changes were rolled back, and the caches are not yet invalidated.
     rolled_back: bool,
     /// Files marked as possibly modified, while the mark is not durable yet.
-    pub(crate) marking: HashSet<u64>,
+    pub(crate) uncommitted_marks: HashSet<u64>,
     /// The store went back in time, so local contents may be the only copies: nothing is evicted.
-    pub(crate) is_store_distrusted: bool,
+    pub(crate) rollback_detected: bool,
 }
 
 impl ReplicaDb {
@@ -92,8 +92,8 @@ impl ReplicaDb {
         let reserved = reserved.max(used + 1);
         let order = one("SELECT max(n) FROM base_object")?.max(one("SELECT max(n) FROM base_link")?);
         let here = number(one("SELECT max(value) FROM meta WHERE key = 'here'")?.unwrap_or(0));
-        let recent = Recent::new(&db)?;
-        let unsure = Unsynced::load(&db)?;
+        let recent = RecentOpens::new(&db)?;
+        let unsure = UnsyncedFiles::load(&db)?;
         let replaced = RefetchQueue::load(&db)?;
         let usage = UsageTracker::load(&db)?;
         let mut core = Self {
@@ -101,7 +101,7 @@ impl ReplicaDb {
             dirty_rows: HashSet::new(),
             in_transaction: false,
             changes: 0,
-            next_number: reserved,
+            next_ino: reserved,
             reserved,
             next_order: order.unwrap_or(0) + 1,
             next_id: first_id,
@@ -109,20 +109,20 @@ impl ReplicaDb {
             opens: HashMap::new(),
             unlinked_open: HashSet::new(),
             conflicts: HashSet::new(),
-            here,
-            here_committed: here,
-            recent,
-            unsure,
-            replaced,
+            cached_bytes: here,
+            cached_bytes_committed: here,
+            recent_opens: recent,
+            unsynced: unsure,
+            refetch_queue: replaced,
             usage,
-            counted: HashSet::new(),
+            counted_unlinked: HashSet::new(),
             pins: HashSet::new(),
-            latest: None,
+            last_created: None,
             // An earlier process may have left some.
-            has_doomed: true,
+            has_pending_unlinks: true,
             rolled_back: false,
-            marking: HashSet::new(),
-            is_store_distrusted: store_rollback::load(&db)?,
+            uncommitted_marks: HashSet::new(),
+            rollback_detected: store_rollback::load(&db)?,
             db,
         };
         core.load_pins()?;
@@ -153,17 +153,17 @@ impl ReplicaDb {
 
     fn end_transaction(&mut self) -> Result<()> {
         self.flush()?;
-        if self.here != self.here_committed {
+        if self.cached_bytes != self.cached_bytes_committed {
             let mut set = self.db.prepare_cached("INSERT OR REPLACE INTO meta VALUES ('here', ?1)")?;
-            set.execute([self.here as i64])?;
+            set.execute([self.cached_bytes as i64])?;
         }
         self.save_usage()?;
         point(Failpoint::ReplicaCommit)?;
         self.db.prepare_cached("COMMIT")?.execute([])?;
-        self.here_committed = self.here;
+        self.cached_bytes_committed = self.cached_bytes;
         self.in_transaction = false;
         self.changes = 0;
-        if self.nodes.len() > MOST_NODES {
+        if self.nodes.len() > MAX_CACHED_NODES {
             self.nodes.clear();
         }
         Ok(point(Failpoint::ReplicaCommitted)?)
@@ -185,11 +185,11 @@ impl ReplicaDb {
         self.changes = 0;
         self.nodes.clear();
         self.dirty_rows.clear();
-        self.latest = None;
+        self.last_created = None;
         // Numbers already handed out stay used; the next allocation records them.
-        self.reserved = self.next_number;
-        self.here = self.here_committed;
-        self.forget_returned().ok();
+        self.reserved = self.next_ino;
+        self.cached_bytes = self.cached_bytes_committed;
+        self.forget_relinked().ok();
         if let Ok(conflicts) = conflict_dirs::directories(self) {
             self.conflicts = conflicts;
         }
@@ -206,12 +206,12 @@ impl ReplicaDb {
         for num in written.map(|(num, _)| *num).collect::<Vec<_>>() {
             if let Some(mut node) = self.find(num)? {
                 self.begin()?;
-                self.marking.insert(num);
+                self.uncommitted_marks.insert(num);
                 node.maybe_dirty = true;
                 // The whole content was fetched before the file was opened for writing, which may have been rolled back as
                 // well.
                 self.forget_present(num)?;
-                node.state = State::Complete;
+                node.state = CacheState::Complete;
                 self.mark_dirty(&mut node, Dirty::CONTENT)?;
                 self.save(node);
             }
@@ -220,11 +220,11 @@ impl ReplicaDb {
     }
 
     /// Forgets unlinked objects whose names the rollback restored.
-    fn forget_returned(&mut self) -> Result<()> {
+    fn forget_relinked(&mut self) -> Result<()> {
         for num in self.unlinked_open.clone() {
             if self.find(num)?.is_some_and(|node| node.links > 0) {
                 self.unlinked_open.remove(&num);
-                self.counted.remove(&num);
+                self.counted_unlinked.remove(&num);
             }
         }
         Ok(())
@@ -318,12 +318,12 @@ impl ReplicaDb {
     /// Replaces the state of an object.
     pub(crate) fn save(&mut self, node: Inode) {
         self.dirty_rows.insert(node.ino);
-        self.here = self.here.saturating_add(weight(&node));
-        let nameless = self.counted.contains(&node.ino);
+        self.cached_bytes = self.cached_bytes.saturating_add(counted_bytes(&node));
+        let nameless = self.counted_unlinked.contains(&node.ino);
         self.usage.add(&node, nameless);
         // An inode that is not cached is new: the caller loaded an existing one before, under the same lock.
         if let Some(before) = self.nodes.insert(node.ino, node) {
-            self.here = self.here.saturating_sub(weight(&before));
+            self.cached_bytes = self.cached_bytes.saturating_sub(counted_bytes(&before));
             self.usage.take(&before, nameless);
         }
     }
@@ -345,10 +345,10 @@ impl ReplicaDb {
         let (mut was_sent, mut xattrs) = (true, true);
         match self.find(num)? {
             Some(node) => {
-                self.here = self.here.saturating_sub(weight(&node));
-                let nameless = self.counted.contains(&num);
+                self.cached_bytes = self.cached_bytes.saturating_sub(counted_bytes(&node));
+                let nameless = self.counted_unlinked.contains(&num);
                 self.usage.take(&node, nameless);
-                if node.state != State::Complete {
+                if node.state != CacheState::Complete {
                     self.forget_present(num)?;
                 }
                 (was_sent, xattrs) = (node.created_seq != Seq(0), node.xattrs);
@@ -365,7 +365,7 @@ impl ReplicaDb {
             (true, "DELETE FROM base_object WHERE num = ?1"),
             (xattrs, "DELETE FROM xattr WHERE num = ?1"),
             (was_sent, "DELETE FROM field_seq WHERE num = ?1"),
-            (self.recent.is_kept(), "DELETE FROM recent WHERE num = ?1"),
+            (self.recent_opens.may_have_rows(), "DELETE FROM recent WHERE num = ?1"),
         ];
         for (_, query) in queries.into_iter().filter(|(wanted, _)| *wanted) {
             self.db.prepare_cached(query)?.execute([num as i64])?;
@@ -375,15 +375,15 @@ impl ReplicaDb {
 
     /// Allocates an unused inode number.
     pub(crate) fn new_number(&mut self) -> Result<u64> {
-        if self.next_number == self.reserved {
+        if self.next_ino == self.reserved {
             self.begin()?;
-            self.reserved += NUMBERS_TOGETHER;
+            self.reserved += INO_RESERVATION;
             self.db
                 .prepare_cached("INSERT OR REPLACE INTO meta VALUES ('reserved', ?1)")?
                 .execute([self.reserved as i64])?;
         }
-        self.next_number += 1;
-        Ok(self.next_number - 1)
+        self.next_ino += 1;
+        Ok(self.next_ino - 1)
     }
 
     /// Returns the first number that is certainly unused.
@@ -416,7 +416,7 @@ impl ReplicaDb {
     }
 
     /// Returns the next position in the order of changes.
-    pub(crate) fn order(&mut self) -> i64 {
+    pub(crate) fn next_dirty_order(&mut self) -> i64 {
         self.next_order += 1;
         self.next_order - 1
     }
@@ -424,7 +424,7 @@ impl ReplicaDb {
     /// Marks fields of an object as changed. The first change records the base version. An object that only presents a
     /// conflict cannot be changed: EPERM.
     pub(crate) fn mark_dirty(&mut self, node: &mut Inode, what: Dirty) -> Result<()> {
-        if node.only_shows() && !what.contains(Dirty::NEW) {
+        if node.is_conflict_only() && !what.contains(Dirty::NEW) {
             return Err(OpError::new(Errno::PERM));
         }
         self.begin()?;
@@ -433,7 +433,7 @@ impl ReplicaDb {
                 true => None,
                 false => Some(postcard::to_stdvec(&self.stored(node)?)?),
             };
-            let n = self.order();
+            let n = self.next_dirty_order();
             self.db
                 .prepare_cached("INSERT OR IGNORE INTO base_object (num, object, n) VALUES (?1, ?2, ?3)")?
                 .execute(params![node.ino as i64, base, n])?;

@@ -17,9 +17,9 @@ pub(crate) struct OpenFile {
     /// Its data was fsynced since it was last uploaded.
     pub(crate) synced: bool,
     /// A change of its length was already recorded while it was open.
-    pub(crate) grew: bool,
+    pub(crate) has_grown: bool,
     /// It may be mapped writably, and then written without an open.
-    pub(crate) maps: bool,
+    pub(crate) maps_writable: bool,
     /// `file` is read-only.
     pub(crate) reads_only: bool,
 }

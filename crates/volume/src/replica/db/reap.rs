@@ -3,11 +3,11 @@
 /// The state of an object whose backing file is scheduled for removal.
 pub(crate) enum ReapState {
     /// Deleted: its number is never used again.
-    Gone,
+    Unknown,
     /// Known, and not cached.
     Absent,
     /// Cached again.
-    Here,
+    Cached,
     /// Not cached, but open, so that its backing file is about to be filled.
-    Used,
+    Open,
 }

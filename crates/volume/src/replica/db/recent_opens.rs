@@ -5,43 +5,43 @@ use std::collections::HashMap;
 
 use rusqlite::Connection;
 
-use super::inode::{Inode, State};
+use super::inode::{CacheState, Inode};
 
 /// Opens kept in memory before they are written to the database.
 pub(crate) const MAX_RECENT_OPENS: usize = 4096;
 
 /// The order in which files were last opened.
-pub(crate) struct Recent {
+pub(crate) struct RecentOpens {
     /// Opens are recorded only while this is set.
-    pub(crate) wanted: bool,
+    pub(crate) enabled: bool,
     pub(crate) opened: HashMap<u64, u64>,
     pub(crate) next: u64,
     /// The table has rows.
-    pub(crate) kept: bool,
+    pub(crate) has_rows: bool,
 }
 
-impl Recent {
+impl RecentOpens {
     /// Reports whether the database may have rows of it.
-    pub(crate) fn is_kept(&self) -> bool {
-        self.kept
+    pub(crate) fn may_have_rows(&self) -> bool {
+        self.has_rows
     }
 
     pub(crate) fn new(db: &Connection) -> rusqlite::Result<Self> {
         let last = db.query_row("SELECT coalesce(max(at), 0) FROM recent", [], |row| row.get(0))?;
         let next = number(last) + 1;
-        Ok(Self { wanted: false, opened: HashMap::new(), next, kept: next > 1 })
+        Ok(Self { enabled: false, opened: HashMap::new(), next, has_rows: next > 1 })
     }
 }
 
 /// Files occupy whole blocks.
-const BLOCK: u64 = 4096;
+const BLOCK_BYTES: u64 = 4096;
 
 /// Returns the bytes that a completely cached file occupies.
 pub(crate) fn allocated_bytes(size: u64) -> u64 {
-    size.div_ceil(BLOCK).saturating_mul(BLOCK)
+    size.div_ceil(BLOCK_BYTES).saturating_mul(BLOCK_BYTES)
 }
 
 /// Returns the bytes an inode accounts for. The cached data of partial files is accounted for by its ranges.
-pub(crate) fn weight(node: &Inode) -> u64 {
-    if node.is_regular() && node.state == State::Complete { allocated_bytes(node.size) } else { 0 }
+pub(crate) fn counted_bytes(node: &Inode) -> u64 {
+    if node.is_regular() && node.state == CacheState::Complete { allocated_bytes(node.size) } else { 0 }
 }

@@ -13,7 +13,7 @@ pub(crate) struct RefetchQueue {
     /// The inode numbers, as in the database.
     pub(crate) nums: BTreeSet<u64>,
     /// The old versions of some of them.
-    pub(crate) kept: BasisCache,
+    pub(crate) basis_cache: BasisCache,
 }
 
 impl RefetchQueue {
@@ -23,7 +23,7 @@ impl RefetchQueue {
             "SELECT num FROM replaced JOIN object USING (num) WHERE kind = 0 AND state < 2 AND nlink > 0",
         )?;
         let nums = query.query_map([], |row| row.get(0).map(number))?;
-        Ok(Self { nums: nums.collect::<rusqlite::Result<_>>()?, kept: BasisCache::default() })
+        Ok(Self { nums: nums.collect::<rusqlite::Result<_>>()?, basis_cache: BasisCache::default() })
     }
 
     pub(crate) fn contains(&self, num: u64) -> bool {
@@ -32,6 +32,6 @@ impl RefetchQueue {
 
     /// Returns the old version of a file, if it is still kept.
     pub(crate) fn basis(&self, num: u64) -> Option<Arc<BasisFile>> {
-        self.kept.get(num)
+        self.basis_cache.get(num)
     }
 }

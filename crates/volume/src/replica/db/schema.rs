@@ -54,7 +54,7 @@ const USAGE: &str =
 /// Added without a new format, since older versions of this one work with all of it: an index of changed objects that the
 /// store has, since new ones are pushed with their names; an index of files that the store does not have and that are not
 /// completely cached; files that were cached when they were replaced; the last commits of each writer of a sealed log.
-const ADDED: &str = "
+const INDEXES: &str = "
 CREATE INDEX IF NOT EXISTS base_object_changed ON base_object (n) WHERE object IS NOT NULL;
 CREATE INDEX IF NOT EXISTS object_lone ON object (num) WHERE kind = 0 AND state < 2 AND made = 0;
 CREATE TABLE IF NOT EXISTS replaced (num INTEGER PRIMARY KEY);
@@ -96,17 +96,17 @@ pub(crate) fn create(db: &Connection) -> Result<bool, ReplicaError> {
             2 => format!("{UNSURE} {held}"),
             3 => held,
             _ => {
-                db.execute_batch(ADDED)?;
+                db.execute_batch(INDEXES)?;
                 return Ok(false);
             }
         };
         db.execute_batch(&format!(
-            "BEGIN; {steps} {ADDED} UPDATE meta SET value = {FORMAT} WHERE key = 'format'; COMMIT;"
+            "BEGIN; {steps} {INDEXES} UPDATE meta SET value = {FORMAT} WHERE key = 'format'; COMMIT;"
         ))?;
         return Ok(false);
     }
     db.execute_batch(&format!(
-        "BEGIN; {TABLES} {SPACE} {UNSURE} {USAGE} {ADDED} INSERT INTO meta VALUES ('format', {FORMAT}); COMMIT;"
+        "BEGIN; {TABLES} {SPACE} {UNSURE} {USAGE} {INDEXES} INSERT INTO meta VALUES ('format', {FORMAT}); COMMIT;"
     ))?;
     Ok(true)
 }

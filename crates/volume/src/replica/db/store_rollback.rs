@@ -17,7 +17,7 @@ impl Replica {
     /// # Errors
     /// EIO, ENOSPC.
     pub fn set_rollback_detected(&self, is_distrusted: bool) -> Result<(), Errno> {
-        if self.inner.core.lock().is_store_distrusted == is_distrusted {
+        if self.inner.core.lock().rollback_detected == is_distrusted {
             return Ok(());
         }
         self.change(|core, _| {
@@ -26,7 +26,7 @@ impl Replica {
                 true => core.db.execute("INSERT OR REPLACE INTO meta VALUES ('distrusted', 1)", [])?,
                 false => core.db.execute("DELETE FROM meta WHERE key = 'distrusted'", [])?,
             };
-            core.is_store_distrusted = is_distrusted;
+            core.rollback_detected = is_distrusted;
             Ok(())
         })
     }

@@ -8,12 +8,12 @@ use super::inode::number;
 
 /// Unsynced files by inode number, with a counter that changes when more data is fetched.
 #[derive(Default)]
-pub(crate) struct Unsynced {
+pub(crate) struct UnsyncedFiles {
     pub(crate) files: HashMap<u64, u64>,
     pub(crate) next: u64,
 }
 
-impl Unsynced {
+impl UnsyncedFiles {
     pub(crate) fn load(db: &Connection) -> rusqlite::Result<Self> {
         let mut query = db.prepare("SELECT num FROM unsure")?;
         let files =

@@ -14,22 +14,22 @@ use super::inode::{Inode, number};
 use crate::quota::{ATTRIBUTE, Limits, Usage};
 
 #[derive(Default)]
-pub(crate) struct Counts {
+pub(crate) struct UserUsage {
     /// Linked objects. Only these counts are stored: no unlinked object is in use after a restart.
     pub(crate) named: Usage,
-    pub(crate) nameless: Usage,
+    pub(crate) unlinked: Usage,
 }
 
 /// Current usage and limits.
 #[derive(Default)]
 pub(crate) struct UsageTracker {
-    pub(crate) by: HashMap<u32, Counts>,
+    pub(crate) by_user: HashMap<u32, UserUsage>,
     pub(crate) all: Usage,
     /// Users whose rows in the database are out of date.
-    pub(crate) unsaved: HashSet<u32>,
+    pub(crate) dirty_users: HashSet<u32>,
     pub(crate) limits: Limits,
     pub(crate) limited: Arc<AtomicBool>,
-    pub(crate) looked: Option<Instant>,
+    pub(crate) last_recount: Option<Instant>,
 }
 
 /// The usage of a volume and its limits.
@@ -67,7 +67,7 @@ impl UsageTracker {
         while let Some(row) = rows.next()? {
             let named = Usage { bytes: number(row.get(1)?), objects: number(row.get(2)?) };
             usage.all.plus(named);
-            usage.by.insert(row.get(0)?, Counts { named, ..Counts::default() });
+            usage.by_user.insert(row.get(0)?, UserUsage { named, ..UserUsage::default() });
         }
         drop(rows);
         let query = "SELECT value FROM xattr WHERE num = ?1 AND name = ?2";
@@ -101,27 +101,27 @@ impl UsageTracker {
             return;
         }
         let user = node.owner.0;
-        let counts = self.by.entry(user).or_default();
+        let counts = self.by_user.entry(user).or_default();
         if node.links > 0 {
             how(&mut counts.named, usage_of(node));
-            self.unsaved.insert(user);
+            self.dirty_users.insert(user);
         } else {
-            how(&mut counts.nameless, usage_of(node));
+            how(&mut counts.unlinked, usage_of(node));
         }
         how(&mut self.all, usage_of(node));
     }
 
     pub(crate) fn of(&self, user: u32) -> Usage {
         let mut sum = Usage::default();
-        if let Some(counts) = self.by.get(&user) {
+        if let Some(counts) = self.by_user.get(&user) {
             sum.plus(counts.named);
-            sum.plus(counts.nameless);
+            sum.plus(counts.unlinked);
         }
         sum
     }
 
     /// Reports whether `more` would exceed a limit; with `only_user` only the user's, since the volume already counts it.
-    pub(crate) fn refuses(&self, user: u32, more: Usage, only_user: bool) -> bool {
+    pub(crate) fn exceeds(&self, user: u32, more: Usage, only_user: bool) -> bool {
         let passes = |used: u64, more: u64, limit: Option<u64>| {
             more > 0 && limit.is_some_and(|limit| used.saturating_add(more) > limit)
         };
@@ -136,7 +136,7 @@ impl UsageTracker {
 
     pub(crate) fn quota(&self) -> Quota {
         let mut users: Vec<(u32, Usage)> = self
-            .by
+            .by_user
             .keys()
             .chain(self.limits.users.keys())
             .map(|user| (*user, self.of(*user)))

@@ -47,7 +47,7 @@ impl SidecarFile {
     }
 
     /// Reserves space behind the end of the file.
-    fn keep(&self, room: u64) -> Result<(), Errno> {
+    fn preallocate(&self, room: u64) -> Result<(), Errno> {
         let Ok(file) = self.file() else { return Ok(()) };
         let Ok(about) = file.metadata() else { return Ok(()) };
         // Includes blocks behind the end, which are freed whenever the database truncates the file.
@@ -61,28 +61,29 @@ impl SidecarFile {
 /// Reserves space for the WAL and its index, and knows whether the disk is full.
 pub(crate) struct WalReserve {
     index: SidecarFile,
-    is_kept: AtomicBool,
+    is_enabled: AtomicBool,
     is_full: AtomicBool,
 }
 
 impl WalReserve {
     pub(crate) fn new(database: &Path) -> Self {
         let index = SidecarFile::new(database, "-shm");
-        Self { index, is_kept: AtomicBool::new(false), is_full: AtomicBool::new(false) }
+        Self { index, is_enabled: AtomicBool::new(false), is_full: AtomicBool::new(false) }
     }
 
     /// Starts to reserve space.
-    pub(crate) fn want(&self, log: &SidecarFile) {
-        self.is_kept.store(true, Ordering::Relaxed);
-        self.keep(log);
+    pub(crate) fn enable(&self, log: &SidecarFile) {
+        self.is_enabled.store(true, Ordering::Relaxed);
+        self.replenish(log);
     }
 
     /// Reserves space for the next commits.
-    pub(crate) fn keep(&self, log: &SidecarFile) {
-        if !self.is_kept.load(Ordering::Relaxed) {
+    pub(crate) fn replenish(&self, log: &SidecarFile) {
+        if !self.is_enabled.load(Ordering::Relaxed) {
             return;
         }
-        let kept = log.keep(WAL_RESERVE_BYTES).and_then(|()| self.index.keep(SHM_RESERVE_BYTES));
+        let kept =
+            log.preallocate(WAL_RESERVE_BYTES).and_then(|()| self.index.preallocate(SHM_RESERVE_BYTES));
         let is_full = matches!(kept, Err(Errno::NOSPC | Errno::DQUOT));
         if is_full != self.is_full.swap(is_full, Ordering::Relaxed) {
             match is_full {

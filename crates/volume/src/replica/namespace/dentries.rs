@@ -14,13 +14,13 @@ use crate::merge::CycleDetector;
 use crate::object::{Kind, Time};
 use crate::quota::Usage;
 use crate::replica::db::ReplicaDb;
-use crate::replica::db::inode::{Dirty, Inode, ROOT, State, number};
+use crate::replica::db::inode::{CacheState, Dirty, Inode, ROOT, number};
 use crate::replica::error::{OpError, Result};
 use crate::replica::{Replica, Shared};
 
 /// Attributes of an object to create.
 #[derive(Debug, Clone, Copy)]
-pub struct New<'a> {
+pub struct NewObject<'a> {
     /// Its kind.
     pub kind: Kind,
     /// Permission bits.
@@ -46,7 +46,7 @@ pub enum Rename {
 
 /// A directory entry.
 #[derive(Debug, Clone)]
-pub struct Listed {
+pub struct DirEntry {
     /// The name itself.
     pub name: Vec<u8>,
     /// The inode that the name refers to.
@@ -103,7 +103,7 @@ impl Replica {
     ///
     /// # Errors
     /// ESTALE, EIO.
-    pub fn list(&self, parent: u64, after: &[u8], most: usize) -> Result<Vec<Listed>, Errno> {
+    pub fn list(&self, parent: u64, after: &[u8], most: usize) -> Result<Vec<DirEntry>, Errno> {
         self.read(|core| core.list(parent, after, most))
     }
 
@@ -111,7 +111,7 @@ impl Replica {
     ///
     /// # Errors
     /// EEXIST, ENOENT, ENOTDIR, ESTALE, ENAMETOOLONG, ENOSPC, EIO; EDQUOT if a quota limit would be exceeded.
-    pub fn make(&self, parent: u64, name: &[u8], new: New<'_>) -> Result<Inode, Errno> {
+    pub fn make(&self, parent: u64, name: &[u8], new: NewObject<'_>) -> Result<Inode, Errno> {
         check(name)?;
         self.inner.reap_if_low_on_space();
         self.change(|core, shared| {
@@ -135,13 +135,13 @@ impl Replica {
     ///
     /// # Errors
     /// Returns the errors of [`make`](Self::make).
-    pub fn create_tmpfile(&self, parent: u64, new: New<'_>) -> Result<Inode, Errno> {
+    pub fn create_tmpfile(&self, parent: u64, new: NewObject<'_>) -> Result<Inode, Errno> {
         self.inner.reap_if_low_on_space();
         self.change(|core, shared| {
             let directory = core.directory(parent)?;
             let node = core.new_node(&directory, new, shared.now(), shared)?;
-            core.become_nameless(node.ino)?;
-            shared.held.add(node.ino);
+            core.mark_unlinked(node.ino)?;
+            shared.lookup_counts.add(node.ino);
             core.save(node.clone());
             Ok(node)
         })
@@ -154,11 +154,11 @@ impl Replica {
     pub fn link(&self, num: u64, parent: u64, name: &[u8]) -> Result<Inode, Errno> {
         check(name)?;
         self.change(|core, shared| {
-            shared.durable.has_room()?;
+            shared.durability.has_room()?;
             let mut node = core.node(num)?;
             let mut directory = core.directory(parent)?;
             core.ensure_not_conflict_dir(parent, Errno::PERM)?;
-            if node.is_directory() || node.only_shows() {
+            if node.is_directory() || node.is_conflict_only() {
                 return Err(OpError::new(Errno::PERM));
             }
             if core.link_of(parent, name)?.is_some() {
@@ -167,7 +167,7 @@ impl Replica {
             let now = shared.now();
             node.links = node.links.checked_add(1).ok_or(OpError::new(Errno::MLINK))?;
             node.changed = now;
-            core.end_nameless(num)?;
+            core.unmark_unlinked(num)?;
             core.begin()?;
             core.add_link(&mut directory, name, &node, now, None)?;
             core.save(node.clone());
@@ -216,7 +216,7 @@ impl Replica {
             core.begin()?;
             core.drop_link(&mut directory, name, &node, seq, now)?;
             core.save(directory);
-            core.unname(&mut node, now, shared)?;
+            core.drop_link_count(&mut node, now, shared)?;
             Ok(child)
         })
     }
@@ -234,7 +234,7 @@ impl Replica {
         new_name: &[u8],
         how: Rename,
     ) -> Result<Option<u64>, Errno> {
-        self.rename_leaving(parent, name, new_parent, new_name, how, None)
+        self.rename_whiteout(parent, name, new_parent, new_name, how, None)
     }
 
     /// Renames and creates an object at the old name, atomically: `RENAME_WHITEOUT`. Returns the inode number of the replaced
@@ -242,21 +242,21 @@ impl Replica {
     ///
     /// # Errors
     /// EINVAL for an exchange, which leaves no free name; the errors of [`rename`](Self::rename).
-    pub fn rename_leaving(
+    pub fn rename_whiteout(
         &self,
         parent: u64,
         name: &[u8],
         new_parent: u64,
         new_name: &[u8],
         how: Rename,
-        leave: Option<New<'_>>,
+        leave: Option<NewObject<'_>>,
     ) -> Result<Option<u64>, Errno> {
         check(new_name)?;
         if leave.is_some() && how == Rename::Exchange {
             return Err(Errno::INVAL);
         }
         self.change(|core, shared| {
-            shared.durable.has_room()?;
+            shared.durability.has_room()?;
             let mut from = core.directory(parent)?;
             let mut to = core.directory(new_parent)?;
             let (child, child_seq) = core.link_of(parent, name)?.ok_or(OpError::new(Errno::NOENT))?;
@@ -334,7 +334,7 @@ impl Replica {
                     Ok(None)
                 }
                 _ => {
-                    core.unname(&mut other, now, shared)?;
+                    core.drop_link_count(&mut other, now, shared)?;
                     Ok(Some(other.ino))
                 }
             }
@@ -398,7 +398,7 @@ impl ReplicaDb {
         Err(OpError::new(Errno::IO))
     }
 
-    pub(crate) fn list(&mut self, parent: u64, after: &[u8], most: usize) -> Result<Vec<Listed>> {
+    pub(crate) fn list(&mut self, parent: u64, after: &[u8], most: usize) -> Result<Vec<DirEntry>> {
         if !self.node(parent)?.is_directory() {
             return Err(OpError::new(Errno::NOTDIR));
         }
@@ -411,7 +411,7 @@ impl ReplicaDb {
         let mut query = self.db.prepare_cached(&query)?;
         let most = i64::try_from(most).unwrap_or(i64::MAX);
         let rows = query.query_map(params![parent as i64, after, most], |row| {
-            Ok(Listed { node: Inode::from_row(row)?, name: row.get("name")? })
+            Ok(DirEntry { node: Inode::from_row(row)?, name: row.get("name")? })
         })?;
         let mut all = rows.collect::<rusqlite::Result<Vec<_>>>()?;
         drop(query);
@@ -421,16 +421,22 @@ impl ReplicaDb {
         Ok(all)
     }
 
-    fn new_node(&mut self, directory: &Inode, new: New<'_>, now: Time, shared: &Shared) -> Result<Inode> {
+    fn new_node(
+        &mut self,
+        directory: &Inode,
+        new: NewObject<'_>,
+        now: Time,
+        shared: &Shared,
+    ) -> Result<Inode> {
         if new.target.len() > MAX_SYMLINK_TARGET_BYTES {
             return Err(OpError::new(Errno::NAMETOOLONG));
         }
-        shared.durable.has_room()?;
-        self.room(new.owner.0, Usage { bytes: 0, objects: 1 }, false)?;
+        shared.durability.has_room()?;
+        self.check_quota(new.owner.0, Usage { bytes: 0, objects: 1 }, false)?;
         let hands_down = directory.mode & SETGID != 0;
         let inherited = if hands_down && new.kind == Kind::Directory { SETGID } else { 0 };
         // Allocated before the change is recorded: a failure here has changed nothing.
-        let (num, file) = match (new.kind == Kind::Regular).then(|| shared.spare.take()) {
+        let (num, file) = match (new.kind == Kind::Regular).then(|| shared.backing_pool.take()) {
             None => (self.new_number()?, None),
             Some(Some((num, file))) => (num, Some(file)),
             Some(None) => {
@@ -441,7 +447,7 @@ impl ReplicaDb {
             }
         };
         // The creator usually opens the file next.
-        self.latest = file.map(|file| (num, Arc::new(file)));
+        self.last_created = file.map(|file| (num, Arc::new(file)));
         let mut node = Inode {
             ino: num,
             id: self.new_id(),
@@ -453,7 +459,7 @@ impl ReplicaDb {
             changed: now,
             target: Arc::from(new.target),
             size: new.target.len() as u64,
-            state: State::Complete,
+            state: CacheState::Complete,
             // The file may be committed before it is opened for writing, and that open is not committed at once.
             maybe_dirty: new.kind == Kind::Regular,
             links: 0,
@@ -470,12 +476,12 @@ impl ReplicaDb {
     }
 
     /// Records the base version of a name that is about to change.
-    fn note_link(&mut self, parent: u64, name: &[u8], now: Option<(u64, Seq)>) -> Result<()> {
+    fn record_base_link(&mut self, parent: u64, name: &[u8], now: Option<(u64, Seq)>) -> Result<()> {
         // A name that the store does not have yet was changed here before, which recorded its base.
         if now.is_some_and(|(_, seq)| seq == Seq(0)) {
             return Ok(());
         }
-        let n = self.order();
+        let n = self.next_dirty_order();
         self.db
             .prepare_cached(
                 "INSERT OR IGNORE INTO base_link (parent, name, child, set_seq, n) VALUES (?1, ?2, ?3, ?4, ?5)",
@@ -501,7 +507,7 @@ impl ReplicaDb {
     ) -> Result<()> {
         let mut seq = agreed.unwrap_or(Seq(0));
         if agreed.is_none() {
-            self.note_link(directory.ino, name, None)?;
+            self.record_base_link(directory.ino, name, None)?;
             if child.created_seq != Seq(0)
                 && let Some(base) = self.unchanged(directory.ino, name, child.ino)?
             {
@@ -535,8 +541,8 @@ impl ReplicaDb {
         seq: Seq,
         now: Time,
     ) -> Result<()> {
-        self.note_link(directory.ino, name, Some((child.ino, seq)))?;
-        self.take_link(directory, name, child)?;
+        self.record_base_link(directory.ino, name, Some((child.ino, seq)))?;
+        self.remove_dentry(directory, name, child)?;
         if seq == Seq(0) {
             // The name did not exist in the base and does not exist now: no change is left.
             self.db
@@ -546,7 +552,7 @@ impl ReplicaDb {
         self.names_changed(directory, now, false)
     }
 
-    pub(crate) fn take_link(&mut self, directory: &mut Inode, name: &[u8], child: &Inode) -> Result<()> {
+    pub(crate) fn remove_dentry(&mut self, directory: &mut Inode, name: &[u8], child: &Inode) -> Result<()> {
         self.db
             .prepare_cached("DELETE FROM link WHERE parent = ?1 AND name = ?2")?
             .execute(params![directory.ino as i64, name])?;
@@ -567,15 +573,15 @@ impl ReplicaDb {
     }
 
     /// Drops one link of an object; after the last one the object becomes unlinked.
-    pub(crate) fn unname(&mut self, node: &mut Inode, now: Time, shared: &Shared) -> Result<()> {
+    pub(crate) fn drop_link_count(&mut self, node: &mut Inode, now: Time, shared: &Shared) -> Result<()> {
         node.links = node.links.saturating_sub(1);
         node.changed = now;
         self.save(node.clone());
         if node.links > 0 {
             return Ok(());
         }
-        self.become_nameless(node.ino)?;
-        match shared.held.is_held(node.ino) || self.opens.contains_key(&node.ino) {
+        self.mark_unlinked(node.ino)?;
+        match shared.lookup_counts.contains(node.ino) || self.opens.contains_key(&node.ino) {
             true => Ok(()),
             false => self.drop_unlinked(node.ino),
         }
@@ -610,13 +616,13 @@ impl ReplicaDb {
                 self.set_xattrs(&mut node, &stored.object)?;
             }
             self.finish_refetch(num)?;
-            node.state = State::Absent;
+            node.state = CacheState::Absent;
             node.maybe_dirty = false;
             node.dirty = Dirty::empty();
             self.db.prepare_cached("DELETE FROM base_object WHERE num = ?1")?.execute([num as i64])?;
             self.save(node);
         }
-        self.end_nameless(num)?;
+        self.unmark_unlinked(num)?;
         Ok(())
     }
 

@@ -31,7 +31,7 @@ impl LookupCounts {
         last
     }
 
-    pub(crate) fn is_held(&self, num: u64) -> bool {
+    pub(crate) fn contains(&self, num: u64) -> bool {
         self.shard(num).lock().contains_key(&num)
     }
 

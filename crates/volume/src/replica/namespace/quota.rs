@@ -21,26 +21,26 @@ use crate::replica::db::inode::number;
 use crate::replica::error::{OpError, Result};
 
 /// Interval at which files are examined that the kernel writes directly, because they were opened before a limit was set.
-const LOOK: Duration = Duration::from_millis(50);
+const RECOUNT_INTERVAL: Duration = Duration::from_millis(50);
 
 impl ReplicaDb {
     /// Writes changed counts, as part of a commit.
     pub(crate) fn save_usage(&mut self) -> Result<()> {
         let mut set = self.db.prepare_cached("INSERT OR REPLACE INTO usage VALUES (?1, ?2, ?3)")?;
         let mut remove = self.db.prepare_cached("DELETE FROM usage WHERE owner = ?1")?;
-        for user in &self.usage.unsaved {
-            let named = self.usage.by.get(user).map(|counts| counts.named).unwrap_or_default();
+        for user in &self.usage.dirty_users {
+            let named = self.usage.by_user.get(user).map(|counts| counts.named).unwrap_or_default();
             match named.objects {
                 0 => remove.execute([user])?,
                 _ => set.execute(params![user, named.bytes as i64, named.objects as i64])?,
             };
         }
         drop((set, remove));
-        let (by, unsaved) = (&mut self.usage.by, &mut self.usage.unsaved);
+        let (by, unsaved) = (&mut self.usage.by_user, &mut self.usage.dirty_users);
         for user in unsaved.drain() {
             if by
                 .get(&user)
-                .is_some_and(|counts| counts.named == Usage::default() && counts.nameless == Usage::default())
+                .is_some_and(|counts| counts.named == Usage::default() && counts.unlinked == Usage::default())
             {
                 by.remove(&user);
             }
@@ -54,7 +54,7 @@ impl ReplicaDb {
         self.usage = UsageTracker::load(&self.db)?;
         limited.store(!self.usage.limits.is_empty(), Ordering::Release);
         self.usage.limited = limited;
-        for num in self.counted.clone() {
+        for num in self.counted_unlinked.clone() {
             if let Some(node) = self.find(num)?.filter(|node| node.links == 0) {
                 self.usage.add(&node, true);
             }
@@ -63,14 +63,14 @@ impl ReplicaDb {
     }
 
     /// Records that an object is unlinked. It keeps counting if it is open.
-    pub(crate) fn become_nameless(&mut self, num: u64) -> Result<()> {
+    pub(crate) fn mark_unlinked(&mut self, num: u64) -> Result<()> {
         self.unlinked_open.insert(num);
-        if self.opens.contains_key(&num) { self.count_nameless(num) } else { Ok(()) }
+        if self.opens.contains_key(&num) { self.count_unlinked(num) } else { Ok(()) }
     }
 
     /// Counts an unlinked object, because it is open.
-    pub(crate) fn count_nameless(&mut self, num: u64) -> Result<()> {
-        if self.counted.insert(num)
+    pub(crate) fn count_unlinked(&mut self, num: u64) -> Result<()> {
+        if self.counted_unlinked.insert(num)
             && let Some(node) = self.find(num)?.filter(|node| node.links == 0)
         {
             self.usage.add(&node, true);
@@ -79,8 +79,8 @@ impl ReplicaDb {
     }
 
     /// Stops counting an unlinked object after its last close.
-    pub(crate) fn discount_nameless(&mut self, num: u64) -> Result<()> {
-        if self.counted.remove(&num)
+    pub(crate) fn uncount_unlinked(&mut self, num: u64) -> Result<()> {
+        if self.counted_unlinked.remove(&num)
             && let Some(node) = self.find(num)?.filter(|node| node.links == 0)
         {
             self.usage.take(&node, true);
@@ -89,26 +89,26 @@ impl ReplicaDb {
     }
 
     /// Records that an object is linked again, or no longer used. Returns whether it was unlinked.
-    pub(crate) fn end_nameless(&mut self, num: u64) -> Result<bool> {
-        self.discount_nameless(num)?;
+    pub(crate) fn unmark_unlinked(&mut self, num: u64) -> Result<bool> {
+        self.uncount_unlinked(num)?;
         Ok(self.unlinked_open.remove(&num))
     }
 
     /// Returns EDQUOT if a limit would be exceeded.
-    pub(crate) fn room(&mut self, user: u32, more: Usage, only_user: bool) -> Result<()> {
+    pub(crate) fn check_quota(&mut self, user: u32, more: Usage, only_user: bool) -> Result<()> {
         if self.usage.limits.is_empty() {
             return Ok(());
         }
-        if self.usage.looked.is_none_or(|looked| looked.elapsed() >= LOOK) {
-            self.look_at_writers()?;
-            self.usage.looked = Some(Instant::now());
+        if self.usage.last_recount.is_none_or(|looked| looked.elapsed() >= RECOUNT_INTERVAL) {
+            self.recount_open_files()?;
+            self.usage.last_recount = Some(Instant::now());
         }
-        if self.usage.refuses(user, more, only_user) { Err(OpError::new(Errno::DQUOT)) } else { Ok(()) }
+        if self.usage.exceeds(user, more, only_user) { Err(OpError::new(Errno::DQUOT)) } else { Ok(()) }
     }
 
     /// Counts what was written to open files without the replica's knowledge. Sizes only grow here: a program's write is
     /// counted in advance.
-    fn look_at_writers(&mut self) -> Result<()> {
+    fn recount_open_files(&mut self) -> Result<()> {
         let open = self.opens.iter().filter(|(_, open)| open.writers > 0);
         let files: Vec<_> = open.map(|(num, open)| (*num, open.file.clone())).collect();
         for (num, file) in files {
@@ -117,16 +117,16 @@ impl ReplicaDb {
                 self.begin()?;
                 node.size = size;
                 self.save(node);
-                self.grew(num);
+                self.mark_grown(num);
             }
         }
         Ok(())
     }
 
     /// Marks an open file as changed for its release, because its new length is already recorded.
-    fn grew(&mut self, num: u64) {
+    fn mark_grown(&mut self, num: u64) {
         if let Some(open) = self.opens.get_mut(&num) {
-            open.grew = true;
+            open.has_grown = true;
         }
     }
 
@@ -135,11 +135,11 @@ impl ReplicaDb {
             return Ok(());
         }
         let Some(mut node) = self.find(num)?.filter(|node| to > node.size) else { return Ok(()) };
-        self.room(node.owner.0, Usage { bytes: to - node.size, objects: 0 }, false)?;
+        self.check_quota(node.owner.0, Usage { bytes: to - node.size, objects: 0 }, false)?;
         self.begin()?;
         node.size = to;
         self.save(node);
-        self.grew(num);
+        self.mark_grown(num);
         Ok(())
     }
 
@@ -151,7 +151,7 @@ impl ReplicaDb {
             self.begin()?;
             node.size = size;
             self.save(node);
-            self.grew(num);
+            self.mark_grown(num);
         }
         Ok(())
     }
@@ -164,7 +164,7 @@ impl Replica {
     /// EIO.
     pub fn quota(&self) -> Result<Quota, Errno> {
         self.change(|core, _| {
-            core.look_at_writers()?;
+            core.recount_open_files()?;
             Ok(core.usage.quota())
         })
     }

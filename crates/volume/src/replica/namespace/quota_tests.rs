@@ -5,7 +5,7 @@ use rusqlite::Connection;
 use crate::id::OwnerId;
 use crate::object::Kind;
 use crate::quota::Usage;
-use crate::replica::{New, Options, ROOT, Rename, Replica, SetAttr};
+use crate::replica::{NewObject, Options, ROOT, Rename, Replica, SetAttr};
 
 fn open(at: &std::path::Path) -> Replica {
     let options = Options { background: false, ..Options::new("v", "here".parse().unwrap()) };
@@ -14,7 +14,7 @@ fn open(at: &std::path::Path) -> Replica {
 
 fn make(replica: &Replica, name: &str, user: u32, kind: Kind) -> u64 {
     let (owner, target) = (OwnerId(user), if kind == Kind::Symlink { &b"target"[..] } else { b"" });
-    let new = New { kind, mode: 0o755, owner, group: OwnerId(0), target };
+    let new = NewObject { kind, mode: 0o755, owner, group: OwnerId(0), target };
     replica.make(ROOT, name.as_bytes(), new).unwrap().ino
 }
 
@@ -51,13 +51,13 @@ fn what_is_counted_is_what_is_there() {
     counts(&replica, &[(0, 0, 1), (7, 0, 1), (8, 1000, 1)]);
     replica.unlink(ROOT, b"again").unwrap();
     // An unlinked object counts while it is open, and not while the kernel only references it.
-    replica.hold(file);
+    replica.add_lookup(file);
     let opened = replica.open_file(file, false, false).unwrap();
     replica.unlink(ROOT, b"file").unwrap();
     counts(&replica, &[(0, 0, 1), (7, 0, 1), (8, 1000, 1)]);
     replica.release_open(file, false, opened.session);
     counts(&replica, &[(0, 0, 1), (7, 0, 1)]);
-    replica.release(file, 1);
+    replica.remove_lookups(file, 1);
     let other = make(&replica, "other", 9, Kind::Regular);
     write(&replica, other, 50);
     replica.rename(ROOT, b"link", ROOT, b"other", Rename::Replace).unwrap();

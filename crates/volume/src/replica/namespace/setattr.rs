@@ -22,7 +22,7 @@ pub struct SetAttr {
     /// The modification time.
     pub modified: Option<Time>,
     /// The access time, known to this node only.
-    pub used: Option<Time>,
+    pub last_opened: Option<Time>,
     /// Clear setuid, and setgid if the group may execute the file.
     pub drop_privileges: bool,
 }
@@ -46,7 +46,7 @@ impl Replica {
             if let Some(owner) = set.owner {
                 if owner != node.owner && num != ROOT {
                     let bytes = if node.is_regular() { node.size } else { 0 };
-                    core.room(owner.0, Usage { bytes, objects: 1 }, true)?;
+                    core.check_quota(owner.0, Usage { bytes, objects: 1 }, true)?;
                 }
                 dirty.set(Dirty::OWNER, owner != node.owner);
                 node.owner = owner;
@@ -67,7 +67,7 @@ impl Replica {
                     None => {}
                 }
             }
-            if let Some(used) = set.used {
+            if let Some(used) = set.last_opened {
                 node.last_opened = used;
             }
             node.changed = shared.now();

@@ -8,7 +8,7 @@ use crate::replica::db::inode::Dirty;
 use crate::replica::error::OpError;
 
 /// Maximum size of all extended attributes of an object, with their names: the most that the log can carry.
-const MOST_BYTES: usize = 1 << 20;
+const MAX_XATTRS_BYTES: usize = 1 << 20;
 const MAX_XATTR_VALUE_BYTES: usize = 65_536;
 const MAX_XATTR_NAME_BYTES: usize = 255;
 
@@ -59,7 +59,7 @@ impl Replica {
         }
         self.change(|core, shared| {
             if value.is_some() {
-                shared.durable.has_room()?;
+                shared.durability.has_room()?;
             }
             let mut node = core.node(num)?;
             let mut all = core.xattrs(&node)?;
@@ -72,7 +72,7 @@ impl Replica {
                 Some(value) => drop(all.insert(name.to_vec(), value.to_vec())),
                 None => drop(all.remove(name)),
             }
-            if all.iter().map(|(name, value)| name.len() + value.len()).sum::<usize>() > MOST_BYTES {
+            if all.iter().map(|(name, value)| name.len() + value.len()).sum::<usize>() > MAX_XATTRS_BYTES {
                 return Err(OpError::new(Errno::NOSPC));
             }
             core.mark_dirty(&mut node, Dirty::XATTR)?;

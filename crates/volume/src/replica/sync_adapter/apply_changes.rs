@@ -15,9 +15,9 @@ use crate::replica::db::ReplicaDb;
 use crate::replica::db::conflict_dirs::ConflictDir;
 use crate::replica::db::inode::{Dirty, Inode};
 use crate::replica::error::Result;
-use crate::replica::sync_adapter::applying::{Stale, differences, unnamed};
+use crate::replica::sync_adapter::applying::{Invalidation, differences, unnamed};
 use crate::replica::sync_adapter::conflicts::entries;
-use crate::replica::{Applying, Shared, State};
+use crate::replica::{Applying, CacheState, Shared};
 
 impl Applying<'_> {
     pub(super) fn write(
@@ -28,26 +28,33 @@ impl Applying<'_> {
     ) -> Result<(), Errno> {
         let mut stale = Vec::new();
         let done = self.work(|core, shared| {
-            Writing { core, shared, known, stale: &mut stale, taken: Vec::new(), before: BTreeSet::new() }
-                .all(changes, &mut shown)
+            ChangeWriter {
+                core,
+                shared,
+                content_cache: known,
+                invalidations: &mut stale,
+                unlinked: Vec::new(),
+                orphan_candidates: BTreeSet::new(),
+            }
+            .all(changes, &mut shown)
         });
-        self.stale.append(&mut stale);
+        self.invalidations.append(&mut stale);
         done
     }
 }
 
-struct Writing<'a> {
+struct ChangeWriter<'a> {
     core: &'a mut ReplicaDb,
     shared: &'a Shared,
-    known: &'a ContentCache,
-    stale: &'a mut Vec<Stale>,
+    content_cache: &'a ContentCache,
+    invalidations: &'a mut Vec<Invalidation>,
     /// Objects that lost a name, once per name. They may get another one, so unlinked objects are removed last.
-    taken: Vec<Ino>,
+    unlinked: Vec<Ino>,
     /// Objects that may no longer be referenced.
-    before: BTreeSet<Ino>,
+    orphan_candidates: BTreeSet<Ino>,
 }
 
-impl Writing<'_> {
+impl ChangeWriter<'_> {
     fn all(mut self, changes: Changes, shown: &mut ConflictDirs) -> Result<()> {
         self.core.begin()?;
         self.free_ids(&changes)?;
@@ -97,9 +104,9 @@ impl Writing<'_> {
                 }
                 None => {
                     if let Some(one) = &old {
-                        self.empty(one.directory)?;
+                        self.clear_directory(one.directory)?;
                         shown.remove(self.core, &at)?;
-                        self.before.insert(one.directory);
+                        self.orphan_candidates.insert(one.directory);
                     }
                     local
                 }
@@ -129,14 +136,14 @@ impl Writing<'_> {
                 there.extend(shown.names_of(num));
             }
         }
-        self.show(&there, shown)?;
-        for num in std::mem::take(&mut self.taken) {
+        self.update_conflict_dirs(&there, shown)?;
+        for num in std::mem::take(&mut self.unlinked) {
             if let Some(mut node) = self.core.find(num)? {
-                self.core.unname(&mut node, self.shared.now(), self.shared)?;
+                self.core.drop_link_count(&mut node, self.shared.now(), self.shared)?;
             }
         }
-        self.before.extend(changes.objects.keys());
-        for num in std::mem::take(&mut self.before) {
+        self.orphan_candidates.extend(changes.objects.keys());
+        for num in std::mem::take(&mut self.orphan_candidates) {
             self.core.sweep_unknown(num)?;
         }
         Ok(())
@@ -180,14 +187,14 @@ impl Writing<'_> {
         };
         let seen = visible(&node);
         let was_written = node.maybe_dirty || node.dirty.intersects(Dirty::CONTENT | Dirty::NEW);
-        let keeps = node.is_regular() && self.keeps(&node, object)?;
+        let keeps = node.is_regular() && self.keeps_content(&node, object)?;
         let differs = keeps && base.is_none_or(|base| !base.object.content.is_same(&object.content));
         if node.is_regular() {
             // Data that is not cached is that of the base. It may have been pushed, and then removed here with its name.
             let content = base.map_or(&object.content, |base| &base.object.content);
-            if !keeps && !self.core.may_stay(&node, content)? {
+            if !keeps && !self.core.can_keep_present(&node, content)? {
                 self.core.replace_content(&mut node, content, self.shared)?;
-                self.stale.push(Stale::Content(num));
+                self.invalidations.push(Invalidation::Content(num));
             }
             if base.is_some() || !keeps {
                 self.core.set_content(num, content)?;
@@ -204,7 +211,7 @@ impl Writing<'_> {
         node.maybe_dirty &= differs;
         if keeps && was_written && !differs {
             // Nobody may have fsynced it.
-            self.core.note_unsynced(num)?;
+            self.core.record_unsynced(num)?;
         }
         match base {
             Some(base) => self.core.set_seqs(num, base)?,
@@ -223,28 +230,28 @@ impl Writing<'_> {
             false => self.core.set_base(num, base)?,
         }
         if visible(&node) != seen {
-            self.stale.push(Stale::Object(num));
+            self.invalidations.push(Invalidation::Object(num));
         }
         self.core.save(node);
         Ok(())
     }
 
     /// Reports whether a file keeps its data, because the plan has no other content for it.
-    fn keeps(&self, node: &Inode, object: &Object) -> Result<bool> {
-        if node.state != State::Complete {
+    fn keeps_content(&self, node: &Inode, object: &Object) -> Result<bool> {
+        if node.state != CacheState::Complete {
             return Ok(false);
         }
         // The plan was given the content, or a placeholder if it is unknown: it returns the same one, or that of the store.
         let is_changed = node.maybe_dirty || node.dirty.intersects(Dirty::CONTENT | Dirty::NEW);
-        let told = match is_changed {
+        let cached = match is_changed {
             false => self.core.content(node.ino)?,
-            true => match self.known.lock().get(&node.ino) {
+            true => match self.content_cache.lock().get(&node.ino) {
                 _ if self.core.opens.get(&node.ino).is_some_and(|open| open.writers > 0) => unknown(node),
-                Some(told) if told.holds(node, None) => told.content.clone(),
+                Some(cached) if cached.is_valid_for(node, None) => cached.content.clone(),
                 _ => unknown(node),
             },
         };
-        Ok(told.is_same(&object.content))
+        Ok(cached.is_same(&object.content))
     }
 
     fn link(&mut self, at: &DentryKey, local: Option<Ino>, base: Option<(Ino, Seq)>) -> Result<()> {
@@ -260,18 +267,18 @@ impl Writing<'_> {
                 let mut directory = self.core.find(at.parent)?.ok_or(Errno::NOENT)?;
                 let node = self.core.find(child)?.ok_or(Errno::IO)?;
                 was_directory = node.is_directory();
-                self.core.take_link(&mut directory, &at.name, &node)?;
+                self.core.remove_dentry(&mut directory, &at.name, &node)?;
                 self.core.save(directory);
-                self.taken.push(child);
-                self.stale.push(Stale::Object(child));
+                self.unlinked.push(child);
+                self.invalidations.push(Invalidation::Object(child));
             }
             if let Some(child) = local {
                 let mut node = self.core.find(child)?.ok_or(Errno::NOENT)?;
                 node.links += 1;
                 node.changed = now;
                 // No cache can know an object that gets its first name here.
-                if self.core.end_nameless(child)? || node.links > 1 {
-                    self.stale.push(Stale::Object(child));
+                if self.core.unmark_unlinked(child)? || node.links > 1 {
+                    self.invalidations.push(Invalidation::Object(child));
                 }
                 self.core.save(node.clone());
                 let mut directory = self.core.find(at.parent)?.ok_or(Errno::NOENT)?;
@@ -279,7 +286,7 @@ impl Writing<'_> {
                 self.core.save(directory);
             }
             let (parent, name) = (at.parent, at.name.clone());
-            self.stale.push(Stale::Link { parent, name, was_directory });
+            self.invalidations.push(Invalidation::Link { parent, name, was_directory });
         }
         match base {
             Some((child, seq)) if local == Some(child) => {
@@ -292,16 +299,16 @@ impl Writing<'_> {
                 self.core.set_link_seq(at.parent, &at.name, Seq(0))?;
             }
         }
-        self.before.extend(before.into_iter().chain(before_base));
+        self.orphan_candidates.extend(before.into_iter().chain(before_base));
         Ok(())
     }
 
     /// Adds a name to a conflict directory, which is never pushed.
-    fn bare_link(&mut self, at: &DentryKey, child: Ino) -> Result<()> {
+    fn add_bare_link(&mut self, at: &DentryKey, child: Ino) -> Result<()> {
         self.link(at, Some(child), Some((child, Seq(0))))
     }
 
-    fn bare(&mut self, parent: Ino, kind: Kind, mode: u16, target: Vec<u8>) -> Result<Ino> {
+    fn create_bare(&mut self, parent: Ino, kind: Kind, mode: u16, target: Vec<u8>) -> Result<Ino> {
         let num = self.core.new_number()?;
         let above = self.core.find(parent)?.ok_or(Errno::NOENT)?;
         let now = self.shared.now();
@@ -324,10 +331,10 @@ impl Writing<'_> {
     }
 
     fn new_directory(&mut self, parent: Ino) -> Result<Ino> {
-        self.bare(parent, Kind::Directory, 0o755, Vec::new())
+        self.create_bare(parent, Kind::Directory, 0o755, Vec::new())
     }
 
-    fn empty(&mut self, directory: Ino) -> Result<()> {
+    fn clear_directory(&mut self, directory: Ino) -> Result<()> {
         let mut query = self.core.db.prepare_cached("SELECT name FROM link WHERE parent = ?1")?;
         let names: Vec<Vec<u8>> =
             query.query_map([directory as i64], |row| row.get(0))?.collect::<rusqlite::Result<_>>()?;
@@ -339,11 +346,11 @@ impl Writing<'_> {
     }
 
     /// Fills the directory of each conflict with one entry per side.
-    fn show(&mut self, all: &BTreeSet<DentryKey>, shown: &ConflictDirs) -> Result<()> {
+    fn update_conflict_dirs(&mut self, all: &BTreeSet<DentryKey>, shown: &ConflictDirs) -> Result<()> {
         let all: Vec<ConflictDir> = all.iter().filter_map(|at| shown.at(at).cloned()).collect();
         // Paths are computed only when no old entry can mislead them and all objects placed in conflicts are linked.
         for one in &all {
-            self.empty(one.directory)?;
+            self.clear_directory(one.directory)?;
         }
         let mut elsewhere = Vec::new();
         // A directory with a name stays there, and is placed in a conflict only without one: sides with a name come first.
@@ -357,32 +364,32 @@ impl Writing<'_> {
                 let at = DentryKey { parent: one.directory, name: name.clone() };
                 match side {
                     None => {
-                        let link = self.bare(one.directory, Kind::Symlink, 0o777, other.clone())?;
-                        self.bare_link(&at, link)?;
+                        let link = self.create_bare(one.directory, Kind::Symlink, 0o777, other.clone())?;
+                        self.add_bare_link(&at, link)?;
                     }
-                    Some(num) if self.is_placed(num)? => elsewhere.push((at, num)),
-                    Some(num) => self.bare_link(&at, num)?,
+                    Some(num) if self.has_location(num)? => elsewhere.push((at, num)),
+                    Some(num) => self.add_bare_link(&at, num)?,
                 }
             }
         }
         for (at, num) in elsewhere {
-            let child = match self.way(num, at.parent, shown)? {
-                Some(target) => self.bare(at.parent, Kind::Symlink, 0o777, target)?,
+            let child = match self.relative_path(num, at.parent, shown)? {
+                Some(target) => self.create_bare(at.parent, Kind::Symlink, 0o777, target)?,
                 None => num,
             };
-            self.bare_link(&at, child)?;
+            self.add_bare_link(&at, child)?;
         }
         Ok(())
     }
 
     /// Reports whether the object is a directory that already has a parent.
-    fn is_placed(&mut self, num: Ino) -> Result<bool> {
+    fn has_location(&mut self, num: Ino) -> Result<bool> {
         let node = self.core.find(num)?.ok_or(Errno::NOENT)?;
         Ok(node.is_directory() && self.core.parent_of(num)?.is_some())
     }
 
     /// Returns the relative path to a directory that has its place elsewhere; `None` if there is none.
-    fn way(&mut self, num: Ino, from: Ino, shown: &ConflictDirs) -> Result<Option<Vec<u8>>> {
+    fn relative_path(&mut self, num: Ino, from: Ino, shown: &ConflictDirs) -> Result<Option<Vec<u8>>> {
         let (mut way, mut passed) = (Vec::new(), BTreeSet::new());
         let mut at = num;
         while at != crate::replica::ROOT {

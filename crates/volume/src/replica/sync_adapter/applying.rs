@@ -13,7 +13,7 @@ use crate::failpoint::{Failpoint, point};
 use crate::id::{ObjectId, Seq};
 use crate::object::{Content, Object, VersionedObject};
 use crate::replica::db::ReplicaDb;
-use crate::replica::db::inode::{Dirty, Inode, State};
+use crate::replica::db::inode::{CacheState, Dirty, Inode};
 use crate::replica::error::Result;
 use crate::replica::{Replica, Shared};
 
@@ -34,7 +34,7 @@ pub enum LocalObject<'a> {
 
 /// An invalidation for the caches in front of the replica.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Stale {
+pub(crate) enum Invalidation {
     Object(u64),
     Content(u64),
     Link { parent: u64, name: Vec<u8>, was_directory: bool },
@@ -44,7 +44,7 @@ pub(crate) enum Stale {
 pub struct Applying<'a> {
     pub(crate) core: &'a mut ReplicaDb,
     pub(crate) shared: &'a Shared,
-    pub(crate) stale: Vec<Stale>,
+    pub(crate) invalidations: Vec<Invalidation>,
     failed: bool,
 }
 
@@ -60,9 +60,9 @@ impl Replica {
             // Commits earlier changes of users, so that a rollback does not include them.
             shared.commit(&mut core).map_err(|fail| fail.errno)?;
             point(Failpoint::ReplicaApply)?;
-            let mut applying = Applying { core: &mut core, shared, stale: Vec::new(), failed: false };
+            let mut applying = Applying { core: &mut core, shared, invalidations: Vec::new(), failed: false };
             let done = work(&mut applying);
-            let Applying { stale, failed, .. } = applying;
+            let Applying { invalidations: stale, failed, .. } = applying;
             let done = match done {
                 Ok(_) if failed => Err(Errno::IO),
                 done => done,
@@ -71,11 +71,11 @@ impl Replica {
                 Ok(done) => shared.commit(&mut core).map_err(|fail| fail.errno).map(|()| done),
                 Err(errno) => Err(errno),
             };
-            self.inner.crowd.look();
+            self.inner.foreground.sample();
             match committed {
                 Ok(done) => {
                     // Sent under the lock: an open from now on finds the invalidation in progress.
-                    shared.tell(stale);
+                    shared.invalidate_kernel(stale);
                     done
                 }
                 Err(errno) => {
@@ -85,21 +85,21 @@ impl Replica {
             }
         };
         // Removed objects may have left backing files to delete.
-        shared.durable.changed();
-        shared.space.notify();
+        shared.durability.notify_changed();
+        shared.cache_changed.notify();
         Ok(done)
     }
 }
 
 impl Shared {
-    fn tell(&self, all: Vec<Stale>) {
+    fn invalidate_kernel(&self, all: Vec<Invalidation>) {
         self.applied.fetch_add(1, Ordering::SeqCst);
-        let Some(caches) = self.caches.get() else { return };
+        let Some(caches) = self.kernel_cache.get() else { return };
         for stale in all {
             match stale {
-                Stale::Object(num) => caches.object_changed(num),
-                Stale::Content(num) => caches.content_changed(num),
-                Stale::Link { parent, name, was_directory } => {
+                Invalidation::Object(num) => caches.object_changed(num),
+                Invalidation::Content(num) => caches.content_changed(num),
+                Invalidation::Link { parent, name, was_directory } => {
                     caches.link_changed(parent, &name, was_directory);
                 }
             }
@@ -227,7 +227,7 @@ impl Applying<'_> {
     ) -> Result<u64, Errno> {
         let mut stale = Vec::new();
         let num = self.work(|core, shared| core.set_object(id, agreed, local, shared, &mut stale))?;
-        self.stale.append(&mut stale);
+        self.invalidations.append(&mut stale);
         Ok(num)
     }
 
@@ -249,9 +249,9 @@ impl Applying<'_> {
                 Some(child) => self.node(child)?.is_none_or(|node| node.is_directory()),
                 None => false,
             };
-            self.stale.push(Stale::Link { parent, name: name.to_vec(), was_directory });
+            self.invalidations.push(Invalidation::Link { parent, name: name.to_vec(), was_directory });
             // Their link counts changed.
-            self.stale.extend(before.into_iter().chain(local).map(Stale::Object));
+            self.invalidations.extend(before.into_iter().chain(local).map(Invalidation::Object));
         }
         Ok(())
     }
@@ -272,7 +272,7 @@ impl ReplicaDb {
         agreed: Option<&VersionedObject>,
         local: LocalObject<'_>,
         shared: &Shared,
-        stale: &mut Vec<Stale>,
+        stale: &mut Vec<Invalidation>,
     ) -> Result<u64> {
         self.begin()?;
         let object = match (local, agreed) {
@@ -297,9 +297,9 @@ impl ReplicaDb {
         if node.is_regular()
             && let Some(content) = content
         {
-            if !keeps && !self.may_stay(&node, content)? {
+            if !keeps && !self.can_keep_present(&node, content)? {
                 self.replace_content(&mut node, content, shared)?;
-                stale.push(Stale::Content(num));
+                stale.push(Invalidation::Content(num));
             }
             self.set_content(num, content)?;
         }
@@ -331,18 +331,18 @@ impl ReplicaDb {
             self.set_base(num, agreed)?;
         }
         self.save(node);
-        stale.push(Stale::Object(num));
+        stale.push(Invalidation::Object(num));
         Ok(num)
     }
 
     /// Reports whether the cached data of a file belongs to this content, and further downloads do not overwrite it. With a
     /// different chunking, chunks would overlap cached ranges, which would be served before the chunks are complete.
-    pub(crate) fn may_stay(&self, node: &Inode, content: &Content) -> Result<bool> {
+    pub(crate) fn can_keep_present(&self, node: &Inode, content: &Content) -> Result<bool> {
         let known = self.content(node.ino)?;
         let is_untouched = match node.state {
-            State::Complete => true,
-            State::Partial => known.layout == content.layout,
-            State::Absent => false,
+            CacheState::Complete => true,
+            CacheState::Partial => known.layout == content.layout,
+            CacheState::Absent => false,
         };
         Ok(is_untouched && known.is_same(content) && !node.maybe_dirty)
     }
@@ -361,10 +361,10 @@ impl ReplicaDb {
             return Err(Errno::BUSY.into());
         }
         // Readers keep the old backing file, which is unlinked once this change is durable: see `finish_reaping`.
-        self.latest = None;
+        self.last_created = None;
         // Also for a file without cached data: its backing file may hold a partial download of the old version.
         self.schedule_unlink(num)?;
-        if node.state == State::Complete {
+        if node.state == CacheState::Complete {
             let before = self.basis_of(node, shared)?;
             self.queue_refetch(num, before)?;
         }
@@ -372,7 +372,7 @@ impl ReplicaDb {
         self.forget_present(num)?;
         node.size = content.size;
         node.maybe_dirty = false;
-        node.state = State::Absent;
+        node.state = CacheState::Absent;
         Ok(())
     }
 
@@ -420,15 +420,15 @@ impl ReplicaDb {
                 }
                 node.links += 1;
                 node.changed = now;
-                self.end_nameless(child)?;
+                self.unmark_unlinked(child)?;
                 self.save(node);
             }
             if let Some(child) = before {
                 let mut directory = self.find(parent)?.ok_or(Errno::NOENT)?;
                 let mut node = self.find(child)?.ok_or(Errno::IO)?;
-                self.take_link(&mut directory, name, &node)?;
+                self.remove_dentry(&mut directory, name, &node)?;
                 self.save(directory);
-                self.unname(&mut node, now, shared)?;
+                self.drop_link_count(&mut node, now, shared)?;
             }
             if let Some(child) = local {
                 let mut directory = self.find(parent)?.ok_or(Errno::NOENT)?;
@@ -450,16 +450,16 @@ impl ReplicaDb {
             }
         }
         for child in before.into_iter().chain(before_base) {
-            self.sweep(child)?;
+            self.forget_unreferenced(child)?;
         }
         Ok(before != local)
     }
 
     /// Keeps the row of an object that the store has and that is removed here.
-    pub(crate) fn entomb(&mut self, num: u64, stored: &VersionedObject) -> Result<()> {
+    pub(crate) fn keep_deleted(&mut self, num: u64, stored: &VersionedObject) -> Result<()> {
         self.begin()?;
         let mut node = unnamed(num, &stored.object);
-        node.state = State::Absent;
+        node.state = CacheState::Absent;
         node.created_seq = stored.created;
         self.save(node);
         self.flush()?;
@@ -479,7 +479,11 @@ pub(crate) fn unnamed(num: u64, object: &Object) -> Inode {
         changed: object.modified,
         target: Arc::from(&object.target[..]),
         size: object.content.size.max(object.target.len() as u64),
-        state: if object.kind == crate::object::Kind::Regular { State::Absent } else { State::Complete },
+        state: if object.kind == crate::object::Kind::Regular {
+            CacheState::Absent
+        } else {
+            CacheState::Complete
+        },
         maybe_dirty: false,
         links: 0,
         subdirs: 0,

@@ -58,7 +58,7 @@ impl Replica {
         self.read(|core| {
             let shown = ConflictDirs::all(core)?;
             let mut all = Vec::new();
-            for at in shown.places() {
+            for at in shown.keys() {
                 let Some(one) = shown.at(&at) else { continue };
                 let [mine, theirs] = entries(own, &one.conflict);
                 let mut version = |name, side, num: Option<u64>| -> Result<Version> {

@@ -26,23 +26,23 @@ const IDLE_SAMPLES: u32 = 4;
 pub(crate) struct ForegroundLoad {
     /// Users are active during synchronisation, so there is somebody to yield to.
     enabled: bool,
-    asked: AtomicU64,
+    requests: AtomicU64,
     waiting: AtomicU32,
     /// A foreground operation had to wait, or the load was high, in the last sample.
     contended: AtomicBool,
     urgent: AtomicBool,
     /// The time of the last wait, and the number of operations by then.
-    seen: Mutex<Option<(Instant, u64)>>,
+    last_sample: Mutex<Option<(Instant, u64)>>,
 }
 
 impl ForegroundLoad {
-    pub(crate) fn new(minded: bool) -> Self {
-        Self { enabled: minded, ..Self::default() }
+    pub(crate) fn new(enabled: bool) -> Self {
+        Self { enabled: enabled, ..Self::default() }
     }
 
     /// Locks a mutex for a foreground operation.
     pub(crate) fn lock_foreground<'a, T>(&self, what: &'a Mutex<T>) -> MutexGuard<'a, T> {
-        self.asked.fetch_add(1, Ordering::Relaxed);
+        self.requests.fetch_add(1, Ordering::Relaxed);
         if let Some(core) = what.try_lock() {
             return core;
         }
@@ -53,18 +53,18 @@ impl ForegroundLoad {
     }
 
     /// Records whether a foreground operation is waiting for the lock that synchronisation is about to release.
-    pub(crate) fn look(&self) {
+    pub(crate) fn sample(&self) {
         if self.waiting.load(Ordering::Relaxed) > 0 {
             self.contended.store(true, Ordering::Relaxed);
         }
     }
 
-    pub(crate) fn set_urgent(&self, hurried: bool) {
-        self.urgent.store(hurried, Ordering::Relaxed);
+    pub(crate) fn set_urgent(&self, urgent: bool) {
+        self.urgent.store(urgent, Ordering::Relaxed);
     }
 
     /// Reports whether a push may wait for users.
-    pub(crate) fn is_patient(&self) -> bool {
+    pub(crate) fn may_yield(&self) -> bool {
         self.enabled && !self.urgent.load(Ordering::Relaxed)
     }
 
@@ -85,9 +85,9 @@ impl ForegroundLoad {
     fn watch(&self, goes_on: impl Fn() -> bool, sleep: impl Fn()) -> bool {
         let mut quiet = 0;
         while quiet < IDLE_SAMPLES && goes_on() {
-            let before = self.asked.load(Ordering::Relaxed);
+            let before = self.requests.load(Ordering::Relaxed);
             sleep();
-            let few = self.asked.load(Ordering::Relaxed) - before <= BUSY_THRESHOLD;
+            let few = self.requests.load(Ordering::Relaxed) - before <= BUSY_THRESHOLD;
             quiet = if few { quiet + 1 } else { 0 };
         }
         quiet == IDLE_SAMPLES
@@ -98,15 +98,15 @@ impl ForegroundLoad {
         let was_dense = self.contended.swap(false, Ordering::Relaxed) || self.was_contended(begun);
         let goes_on = || begun.elapsed() < most && !self.urgent.load(Ordering::Relaxed);
         let is_quiet = !was_dense || self.watch(goes_on, sleep);
-        *self.seen.lock() = Some((Instant::now(), self.asked.load(Ordering::Relaxed)));
+        *self.last_sample.lock() = Some((Instant::now(), self.requests.load(Ordering::Relaxed)));
         // An unfinished burst has priority the next time, too.
         self.contended.store(!is_quiet, Ordering::Relaxed);
     }
 
     /// Reports whether the load was high since the last wait.
     fn was_contended(&self, now: Instant) -> bool {
-        let asked = self.asked.load(Ordering::Relaxed);
-        let Some((then, before)) = *self.seen.lock() else { return asked > BUSY_THRESHOLD };
+        let asked = self.requests.load(Ordering::Relaxed);
+        let Some((then, before)) = *self.last_sample.lock() else { return asked > BUSY_THRESHOLD };
         let looks = now.saturating_duration_since(then).as_secs_f64() / SAMPLE_INTERVAL.as_secs_f64();
         (asked - before) as f64 > BUSY_THRESHOLD as f64 * looks.clamp(1.0, 100.0)
     }
@@ -118,14 +118,14 @@ mod tests {
 
     use super::*;
 
-    const LONG: Duration = Duration::from_secs(3600);
+    const NEVER_REACHED_TIMEOUT: Duration = Duration::from_secs(3600);
 
     /// Returns the number of samples, with `asked` operations during each of the first ones.
-    fn looks(crowd: &ForegroundLoad, most: Duration, asked: &[u64], then: impl Fn(usize)) -> usize {
+    fn count_samples(load: &ForegroundLoad, most: Duration, asked: &[u64], then: impl Fn(usize)) -> usize {
         let looks = Cell::new(0);
-        crowd.wait(most, || {
+        load.wait(most, || {
             let more = asked.get(looks.get()).copied().unwrap_or_default();
-            crowd.asked.fetch_add(more, Ordering::Relaxed);
+            load.requests.fetch_add(more, Ordering::Relaxed);
             looks.set(looks.get() + 1);
             then(looks.get());
         });
@@ -134,33 +134,36 @@ mod tests {
 
     #[test]
     fn nobody_is_waited_for_who_asks_little() {
-        let crowd = ForegroundLoad::new(true);
-        drop(crowd.lock_foreground(&Mutex::new(())));
-        assert_eq!(looks(&crowd, LONG, &[], |_| {}), 0);
+        let load = ForegroundLoad::new(true);
+        drop(load.lock_foreground(&Mutex::new(())));
+        assert_eq!(count_samples(&load, NEVER_REACHED_TIMEOUT, &[], |_| {}), 0);
     }
 
     #[test]
     fn a_burst_goes_first_until_it_ends() {
-        let crowd = ForegroundLoad::new(true);
-        crowd.asked.store(1000, Ordering::Relaxed);
+        let load = ForegroundLoad::new(true);
+        load.requests.store(1000, Ordering::Relaxed);
         // The burst pauses once, for fewer samples than end it.
-        assert_eq!(looks(&crowd, LONG, &[100, 100, 0, 0, 100], |_| {}), 5 + IDLE_SAMPLES as usize);
-        assert_eq!(looks(&crowd, LONG, &[], |_| {}), 0);
+        assert_eq!(
+            count_samples(&load, NEVER_REACHED_TIMEOUT, &[100, 100, 0, 0, 100], |_| {}),
+            5 + IDLE_SAMPLES as usize
+        );
+        assert_eq!(count_samples(&load, NEVER_REACHED_TIMEOUT, &[], |_| {}), 0);
     }
 
     #[test]
     fn one_who_had_to_wait_goes_first() {
-        let crowd = ForegroundLoad::new(true);
-        crowd.waiting.store(1, Ordering::Relaxed);
-        crowd.look();
-        assert_eq!(looks(&crowd, LONG, &[], |_| {}), IDLE_SAMPLES as usize);
+        let load = ForegroundLoad::new(true);
+        load.waiting.store(1, Ordering::Relaxed);
+        load.sample();
+        assert_eq!(count_samples(&load, NEVER_REACHED_TIMEOUT, &[], |_| {}), IDLE_SAMPLES as usize);
     }
 
     #[test]
     fn others_wait_neither_for_ever_nor_while_they_are_waited_for() {
-        let crowd = ForegroundLoad::new(true);
-        crowd.asked.store(1000, Ordering::Relaxed);
-        assert_eq!(looks(&crowd, Duration::ZERO, &[100; 100], |_| {}), 0);
-        assert_eq!(looks(&crowd, LONG, &[100; 100], |n| crowd.set_urgent(n == 3)), 3);
+        let load = ForegroundLoad::new(true);
+        load.requests.store(1000, Ordering::Relaxed);
+        assert_eq!(count_samples(&load, Duration::ZERO, &[100; 100], |_| {}), 0);
+        assert_eq!(count_samples(&load, NEVER_REACHED_TIMEOUT, &[100; 100], |n| load.set_urgent(n == 3)), 3);
     }
 }

@@ -125,7 +125,7 @@ impl Replica {
     /// # Errors
     /// EIO.
     pub fn mark_committed(&self, num: u64, generation: u64, stored: &VersionedObject) -> Result<(), Errno> {
-        self.apply(|applying| applying.settle(num, generation, stored))
+        self.apply(|applying| applying.settle_object(num, generation, stored))
     }
 
     /// Records that the store has a name as it was here: referring to an object since a commit, or absent.
@@ -202,7 +202,7 @@ impl ReplicaDb {
     pub(crate) fn set_base(&mut self, num: u64, base: Option<&VersionedObject>) -> Result<()> {
         self.begin()?;
         let bytes = base.map(postcard::to_stdvec).transpose()?;
-        let n = self.order();
+        let n = self.next_dirty_order();
         self.db
             .prepare_cached(
                 "INSERT INTO base_object (num, object, n) VALUES (?1, ?2, ?3)
@@ -221,7 +221,7 @@ impl ReplicaDb {
     /// Sets the base version of a name with local changes.
     pub(crate) fn set_base_link(&mut self, parent: u64, name: &[u8], base: Option<(u64, Seq)>) -> Result<()> {
         self.begin()?;
-        let n = self.order();
+        let n = self.next_dirty_order();
         self.db
             .prepare_cached(
                 "INSERT INTO base_link (parent, name, child, set_seq, n) VALUES (?1, ?2, ?3, ?4, ?5)
@@ -246,7 +246,7 @@ impl ReplicaDb {
     }
 
     /// Deletes an object that only a base version referenced.
-    pub(crate) fn sweep(&mut self, num: u64) -> Result<()> {
+    pub(crate) fn forget_unreferenced(&mut self, num: u64) -> Result<()> {
         let Some(node) = self.find(num)? else { return Ok(()) };
         let is_used = node.links > 0 || self.unlinked_open.contains(&num) || num == crate::replica::ROOT;
         if !is_used && !self.is_in_base(num)? {
@@ -257,7 +257,7 @@ impl ReplicaDb {
 }
 
 impl Applying<'_> {
-    pub(crate) fn settle(
+    pub(crate) fn settle_object(
         &mut self,
         num: u64,
         generation: u64,
@@ -265,7 +265,7 @@ impl Applying<'_> {
     ) -> Result<(), Errno> {
         self.work(|core, _| {
             let Some(mut node) = core.find(num)? else {
-                return core.entomb(num, stored);
+                return core.keep_deleted(num, stored);
             };
             core.begin()?;
             node.created_seq = stored.created;
@@ -311,7 +311,7 @@ impl Applying<'_> {
                 _ => core.set_base_link(parent, name, now)?,
             }
             match before {
-                Some((child, _)) => core.sweep(child),
+                Some((child, _)) => core.forget_unreferenced(child),
                 None => Ok(()),
             }
         })

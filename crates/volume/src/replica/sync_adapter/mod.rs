@@ -32,15 +32,15 @@ use crate::replica::db::ReplicaDb;
 use crate::replica::db::inode::number;
 use crate::replica::error::Result;
 use crate::replica::{Applying, Replica};
-use crate::store::ledger::Kept;
+use crate::store::ledger::LedgerState;
 use crate::store::{MetaStore, StoreError};
 use crate::sync::{LogFingerprint, Outbox, SyncError, SyncReplica, refused};
 
 use crate::replica::db::conflict_dirs::ConflictDirs;
 use change_cookie::ChangeCookie;
-use open_snapshot::Attempts;
+use open_snapshot::ReadAttempts;
 use stable_reader::StableReader;
-use tree_view::View;
+use tree_view::TreeView;
 
 /// Contents of locally changed files, by inode number.
 pub(super) type ContentCache = Mutex<HashMap<Ino, CachedContent>>;
@@ -60,27 +60,33 @@ const MAX_CACHED_CONTENTS: usize = 65_536;
 
 /// Maximum time, in nanoseconds, for uploads before they are committed or at least made known to the store. Unreferenced
 /// chunks are deleted after a much longer time.
-const SENDING: i64 = (GRACE.as_nanos() / 4) as i64;
+const UPLOAD_TIMEOUT_NANOS: i64 = (GRACE.as_nanos() / 4) as i64;
 
 /// A replica with the content store that it uploads to.
-pub struct ReplicaSite {
+pub struct SyncAdapter {
     replica: Arc<Replica>,
     meta: Arc<dyn MetaStore>,
     contents: ContentStore,
-    known: ContentCache,
-    attempts: Attempts,
+    content_cache: ContentCache,
+    attempts: ReadAttempts,
 }
 
-impl std::fmt::Debug for ReplicaSite {
+impl std::fmt::Debug for SyncAdapter {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ReplicaSite").field("replica", &self.replica).finish_non_exhaustive()
+        f.debug_struct("SyncAdapter").field("replica", &self.replica).finish_non_exhaustive()
     }
 }
 
-impl ReplicaSite {
+impl SyncAdapter {
     /// Creates the adapter. Contents are uploaded to `contents`, whose chunks `meta` knows.
     pub fn new(replica: Arc<Replica>, meta: Arc<dyn MetaStore>, contents: ContentStore) -> Self {
-        Self { replica, meta, contents, known: ContentCache::default(), attempts: Attempts::default() }
+        Self {
+            replica,
+            meta,
+            contents,
+            content_cache: ContentCache::default(),
+            attempts: ReadAttempts::default(),
+        }
     }
 
     /// Returns the replica.
@@ -150,15 +156,15 @@ impl Replica {
 
 impl Applying<'_> {
     fn resolve(&mut self, at: &DentryKey, keep: Side) -> Result<(), Errno> {
-        self.settled(&mut |trees, fresh| resolve(trees, fresh, at, keep))
+        self.apply_plan(&mut |trees, fresh| resolve(trees, fresh, at, keep))
     }
 
     fn keep_both(&mut self, at: &DentryKey) -> Result<(), Errno> {
         let own = self.shared.node.clone();
-        self.settled(&mut |trees, fresh| keep_both(trees, fresh, at, &own))
+        self.apply_plan(&mut |trees, fresh| keep_both(trees, fresh, at, &own))
     }
 
-    fn settled(&mut self, plan: &mut Plan<'_>) -> Result<(), Errno> {
+    fn apply_plan(&mut self, plan: &mut Plan<'_>) -> Result<(), Errno> {
         self.plan(&ContentCache::default(), None, plan).map_err(|error| match error {
             PlanError::Read(errno) => errno,
             PlanError::Cannot(_) => Errno::BUSY,
@@ -168,9 +174,9 @@ impl Applying<'_> {
 }
 
 /// Allocates inode numbers and object ids of a replica.
-pub(super) struct Numbers<'a, 'b>(&'a View<'b>);
+pub(super) struct ViewIdAllocator<'a, 'b>(&'a TreeView<'b>);
 
-impl IdAllocator for Numbers<'_, '_> {
+impl IdAllocator for ViewIdAllocator<'_, '_> {
     fn num(&mut self) -> Ino {
         self.0.new_number()
     }
@@ -193,8 +199,8 @@ impl Applying<'_> {
             core.flush()
         })?;
         let shown = self.work(|core, _| ConflictDirs::all(core))?;
-        let view = View::new(self.core, self.shared, known, contents, &shown);
-        let changes = plan(&view, &mut Numbers(&view))?;
+        let view = TreeView::new(self.core, self.shared, known, contents, &shown);
+        let changes = plan(&view, &mut ViewIdAllocator(&view))?;
         view.check()?;
         tracing::trace!("planned:{changes}");
         self.write(changes, shown, known)?;
@@ -202,35 +208,35 @@ impl Applying<'_> {
     }
 }
 
-fn put_mark(core: &mut ReplicaDb, mark: LogFingerprint) -> Result<()> {
+fn store_fingerprint(core: &mut ReplicaDb, mark: LogFingerprint) -> Result<()> {
     core.begin()?;
     let mut put = core.db.prepare_cached("INSERT OR REPLACE INTO meta VALUES ('mark', ?1)")?;
     put.execute([postcard::to_stdvec(&mark)?])?;
     Ok(())
 }
 
-impl SyncReplica for ReplicaSite {
+impl SyncReplica for SyncAdapter {
     fn now(&self) -> Time {
         self.replica.inner.shared.now()
     }
 
-    fn mark(&self) -> Result<Option<LogFingerprint>, Errno> {
-        self.replica.inner.look(|core| {
+    fn fingerprint(&self) -> Result<Option<LogFingerprint>, Errno> {
+        self.replica.inner.read_in_background(|core| {
             let mut query = core.db.prepare_cached("SELECT value FROM meta WHERE key = 'mark'")?;
             let bytes: Option<Vec<u8>> = query.query_row([], |row| row.get(0)).optional()?;
             Ok(bytes.map(|bytes| postcard::from_bytes(&bytes)).transpose()?)
         })
     }
 
-    fn set_mark(&self, mark: LogFingerprint) -> Result<(), Errno> {
-        self.replica.change(|core, _| put_mark(core, mark))
+    fn set_fingerprint(&self, mark: LogFingerprint) -> Result<(), Errno> {
+        self.replica.change(|core, _| store_fingerprint(core, mark))
     }
 
-    fn ledger(&self) -> Result<Option<Kept>, Errno> {
-        self.replica.inner.look(|core| ledger::get(core))
+    fn ledger(&self) -> Result<Option<LedgerState>, Errno> {
+        self.replica.inner.read_in_background(|core| ledger::get(core))
     }
 
-    fn set_ledger(&self, ledger: &Kept) -> Result<(), Errno> {
+    fn set_ledger(&self, ledger: &LedgerState) -> Result<(), Errno> {
         self.replica.change(|core, _| ledger::put(core, ledger))
     }
 
@@ -238,28 +244,33 @@ impl SyncReplica for ReplicaSite {
         self.replica.cursor()
     }
 
-    fn distrust_store(&self, is_distrusted: bool) -> Result<(), Errno> {
+    fn set_rollback_detected(&self, is_distrusted: bool) -> Result<(), Errno> {
         self.replica.set_rollback_detected(is_distrusted)
     }
 
     fn read(&self, read: &mut dyn FnMut(&dyn Trees) -> Result<(), PlanError>) -> Result<(), PlanError> {
-        self.replica.inner.crowd.yield_to_foreground(foreground::MAX_YIELD);
+        self.replica.inner.foreground.yield_to_foreground(foreground::MAX_YIELD);
         self.with(|applying| {
             let shown = applying.work(|core, _| {
                 core.begin()?;
                 core.flush()?;
                 ConflictDirs::all(core)
             })?;
-            let mut view =
-                View::new(applying.core, applying.shared, &self.known, Some(&self.contents), &shown);
-            view.sees_open = true;
+            let mut view = TreeView::new(
+                applying.core,
+                applying.shared,
+                &self.content_cache,
+                Some(&self.contents),
+                &shown,
+            );
+            view.uses_open_snapshots = true;
             read(&view)
         })
     }
 
     fn change(&self, cursor: Option<Seq>, plan: &mut Plan<'_>) -> Result<(), PlanError> {
         self.with(|applying| {
-            applying.plan(&self.known, Some(&self.contents), plan)?;
+            applying.plan(&self.content_cache, Some(&self.contents), plan)?;
             if let Some(cursor) = cursor {
                 applying.set_cursor(cursor)?;
             }
@@ -268,14 +279,14 @@ impl SyncReplica for ReplicaSite {
     }
 
     fn change_each(&self, plans: &mut [(LogFingerprint, Box<Plan<'_>>)]) -> Result<(), PlanError> {
-        self.replica.inner.crowd.yield_to_foreground(foreground::MAX_YIELD);
+        self.replica.inner.foreground.yield_to_foreground(foreground::MAX_YIELD);
         let follow = |plans: &mut [(LogFingerprint, Box<Plan<'_>>)]| {
             self.with(|applying| {
                 for (mark, plan) in plans {
                     tracing::trace!("follows {}", mark.seq);
-                    applying.plan(&self.known, Some(&self.contents), plan)?;
+                    applying.plan(&self.content_cache, Some(&self.contents), plan)?;
                     applying.set_cursor(mark.seq)?;
-                    applying.work(|core, _| put_mark(core, *mark))?;
+                    applying.work(|core, _| store_fingerprint(core, *mark))?;
                 }
                 Ok(())
             })
@@ -284,23 +295,23 @@ impl SyncReplica for ReplicaSite {
         follow(plans).or_else(|_| plans.chunks_mut(1).try_for_each(follow))
     }
 
-    fn todo(&self, after: i64, most: usize) -> Result<(DirtySet, Option<i64>), Errno> {
-        self.replica.inner.crowd.yield_to_foreground(foreground::MAX_BURST_DELAY);
-        self.replica.inner.look(|core| todo(core, after, most))
+    fn dirty_set(&self, after: i64, most: usize) -> Result<(DirtySet, Option<i64>), Errno> {
+        self.replica.inner.foreground.yield_to_foreground(foreground::MAX_BURST_DELAY);
+        self.replica.inner.read_in_background(|core| todo(core, after, most))
     }
 
-    fn send(
+    fn upload(
         &self,
         files: Vec<(Ino, Object)>,
     ) -> Result<Vec<(Ino, Option<(u64, UploadedContent)>)>, SyncError> {
         point(Failpoint::SendBegun)?;
-        // No plan that uses cached contents is in progress.
-        let mut known = self.known.lock();
+        // No plan is under way that was told of them.
+        let mut known = self.content_cache.lock();
         if known.len() >= MAX_CACHED_CONTENTS {
             known.clear();
         }
         drop(known);
-        let until = self.now().0.saturating_add(SENDING);
+        let until = self.now().0.saturating_add(UPLOAD_TIMEOUT_NANOS);
         let is_late = || self.now().0 > until;
         let mut is_part = false;
         let mut upload = self.contents.upload(&*self.meta);
@@ -311,7 +322,7 @@ impl SyncReplica for ReplicaSite {
                 continue;
             }
             let mut reading = self.begin_reading(num)?;
-            if reading.is_none() && self.bring(num)? {
+            if reading.is_none() && self.fetch_missing(num)? {
                 reading = self.begin_reading(num)?;
             }
             let Some(reading) = reading else {
@@ -320,21 +331,21 @@ impl SyncReplica for ReplicaSite {
             };
             let previous = (reading.previous.size > 0).then_some(&reading.previous);
             let mut useful = StableReader::new(&reading.file, reading.found, &is_late);
-            let content = upload.put(&mut useful, reading.found.size, previous).map_err(unsent)?;
-            let is_over = useful.is_over || useful.is_late;
+            let content = upload.put(&mut useful, reading.found.size, previous).map_err(upload_error)?;
+            let is_over = useful.is_aborted || useful.is_late;
             is_part |= useful.is_late;
             let generation = reading.generation;
-            let told = CachedContent { generation, content: content.clone(), open: reading.open };
+            let cached = CachedContent { generation, content: content.clone(), open: reading.open };
             let is_whole = self.end_reading(&reading) && !is_over;
             if is_whole {
-                self.known.lock().insert(num, told);
+                self.content_cache.lock().insert(num, cached);
             }
             read.push((num, is_whole.then_some((generation, content))));
         }
-        let chunks: HashMap<ChunkId, _> = upload.finish().map_err(unsent)?.chunks.into_iter().collect();
+        let chunks: HashMap<ChunkId, _> = upload.finish().map_err(upload_error)?.chunks.into_iter().collect();
         point(Failpoint::SendDone)?;
         // Chunks known to the store need not be uploaded again, so an upload that takes longer completes eventually.
-        if is_part && self.now().0 < until.saturating_add(SENDING) {
+        if is_part && self.now().0 < until.saturating_add(UPLOAD_TIMEOUT_NANOS) {
             let chunks = chunks.iter().map(|(id, place)| (*id, place.clone())).collect();
             self.meta.commit(self.replica.node_name(), rand::random(), &[refused(chunks)])?;
         }
@@ -356,12 +367,14 @@ impl SyncReplica for ReplicaSite {
         Ok(read.into_iter().map(|(num, content)| (num, content.map(sent))).collect())
     }
 
-    fn is_written(&self, num: Ino) -> Result<bool, Errno> {
-        self.replica.inner.look(|core| Ok(core.opens.get(&num).is_some_and(|open| open.writers > 0)))
+    fn is_open_for_writing(&self, num: Ino) -> Result<bool, Errno> {
+        self.replica
+            .inner
+            .read_in_background(|core| Ok(core.opens.get(&num).is_some_and(|open| open.writers > 0)))
     }
 
     fn outbox(&self) -> Result<Option<Outbox>, Errno> {
-        self.replica.inner.look(|core| {
+        self.replica.inner.read_in_background(|core| {
             let query = "SELECT value FROM meta WHERE key = 'outbox'";
             let bytes: Option<Vec<u8>> = core.db.query_row(query, [], |row| row.get(0)).optional()?;
             Ok(bytes.map(|bytes| Outbox::decode(&bytes)).transpose()?)
@@ -388,11 +401,11 @@ impl SyncReplica for ReplicaSite {
     }
 
     fn conflicts(&self) -> Result<Vec<DentryKey>, Errno> {
-        self.replica.inner.look(|core| Ok(ConflictDirs::all(core)?.places()))
+        self.replica.inner.read_in_background(|core| Ok(ConflictDirs::all(core)?.keys()))
     }
 }
 
-fn unsent(error: ContentError) -> SyncError {
+fn upload_error(error: ContentError) -> SyncError {
     SyncError::Store(match error {
         error if error.is_unreachable() => StoreError::Unreachable(error.to_string()),
         ContentError::Denied(_) | ContentError::Store(StoreError::Denied(_)) => {
@@ -402,7 +415,7 @@ fn unsent(error: ContentError) -> SyncError {
     })
 }
 
-const TODO: &str = "SELECT n, parent, name FROM base_link WHERE n > ?1
+const DIRTY_SET_QUERY: &str = "SELECT n, parent, name FROM base_link WHERE n > ?1
     UNION ALL SELECT n, num, NULL FROM base_object WHERE n > ?1 AND object IS NOT NULL
     ORDER BY 1 LIMIT ?2";
 
@@ -410,7 +423,7 @@ const TODO: &str = "SELECT n, parent, name FROM base_link WHERE n > ?1
 fn todo(core: &mut ReplicaDb, after: i64, most: usize) -> Result<(DirtySet, Option<i64>)> {
     core.flush()?;
     let most = i64::try_from(most).unwrap_or(i64::MAX);
-    let mut query = core.db.prepare_cached(TODO)?;
+    let mut query = core.db.prepare_cached(DIRTY_SET_QUERY)?;
     let mut rows = query.query(params![after, most])?;
     let (mut todo, mut last, mut count) = (DirtySet::default(), after, 0);
     while let Some(row) = rows.next()? {
@@ -435,7 +448,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let replica = Replica::open(dir.path(), Options::new("v", "n".parse().unwrap())).unwrap();
         let core = replica.inner.core.lock();
-        let mut plan = core.db.prepare(&format!("EXPLAIN QUERY PLAN {TODO}")).unwrap();
+        let mut plan = core.db.prepare(&format!("EXPLAIN QUERY PLAN {DIRTY_SET_QUERY}")).unwrap();
         let steps = plan.query_map([0, 1], |row| row.get(3)).unwrap();
         let steps = steps.collect::<rusqlite::Result<Vec<String>>>().unwrap();
         let uses = |index: &str| steps.iter().any(|step| step.contains(index));

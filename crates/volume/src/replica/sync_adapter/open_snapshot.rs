@@ -12,12 +12,12 @@ use parking_lot::Mutex;
 use rustix::io::Errno;
 
 use super::change_cookie::ChangeCookie;
-use super::stable_reader::settling;
-use super::tree_view::View;
-use super::{CachedContent, ReplicaSite};
+use super::stable_reader::settle_delay;
+use super::tree_view::TreeView;
+use super::{CachedContent, SyncAdapter};
 use crate::merge::Ino;
 use crate::object::{Content, Object};
-use crate::replica::State;
+use crate::replica::CacheState;
 use crate::replica::db::ReplicaDb;
 use crate::replica::db::inode::Inode;
 use crate::replica::error::{OpError, Result};
@@ -25,19 +25,19 @@ use crate::replica::error::{OpError, Result};
 /// Minimum time without a write before a snapshot: timestamps of file systems are coarser than the intervals between writes.
 const QUIESCENT_FOR: Duration = Duration::from_millis(100);
 
-/// Minimum interval between reads of an open file, as a multiple of the duration of a read, and at least [`AGAIN`].
-const PART: u32 = 10;
-const AGAIN: Duration = Duration::from_millis(500);
+/// Minimum interval between reads of an open file, as a multiple of the duration of a read, and at least [`MIN_READ_INTERVAL`].
+const READ_DUTY_DIVISOR: u32 = 10;
+const MIN_READ_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Maximum number of open files for which the time of the next read is remembered.
 const MAX_REMEMBERED_READS: usize = 4096;
 
 /// The times at which open files may be read again.
-pub(super) type Attempts = Mutex<HashMap<Ino, Instant>>;
+pub(super) type ReadAttempts = Mutex<HashMap<Ino, Instant>>;
 
 impl CachedContent {
     /// Reports whether a file still has this content. `open`: its current change cookie, if it is open for writing.
-    pub(super) fn holds(&self, node: &Inode, open: Option<ChangeCookie>) -> bool {
+    pub(super) fn is_valid_for(&self, node: &Inode, open: Option<ChangeCookie>) -> bool {
         let same = match (self.open, open) {
             (before, Some(now)) => before == Some(now),
             (Some(before), None) => (before.size, before.time()) == (node.size, node.modified),
@@ -48,7 +48,7 @@ impl CachedContent {
 }
 
 /// A file that is being read for an upload.
-pub(super) struct Reading {
+pub(super) struct OpenSnapshot {
     num: Ino,
     pub(super) generation: u64,
     pub(super) previous: Content,
@@ -60,19 +60,23 @@ pub(super) struct Reading {
     begun: Instant,
 }
 
-impl ReplicaSite {
+impl SyncAdapter {
     /// Starts reading a file for an upload; `None` if it cannot be read now.
-    pub(super) fn begin_reading(&self, num: Ino) -> Result<Option<Reading>, Errno> {
+    pub(super) fn begin_reading(&self, num: Ino) -> Result<Option<OpenSnapshot>, Errno> {
         let begun = Instant::now();
-        let found = self.replica.inner.look(|core| {
-            let Some(node) = core.find(num)?.filter(|node| node.state == State::Complete) else {
+        let found = self.replica.inner.read_in_background(|core| {
+            let Some(node) = core.find(num)?.filter(|node| node.state == CacheState::Complete) else {
                 return Ok(None);
             };
             let mut stamp = None;
             let previous = core.content(num)?;
             if let Some(open) = core.opens.get_mut(&num).filter(|open| open.writers > 0) {
                 let now = ChangeCookie::of(&open.file).map_err(OpError::from)?;
-                let was_read = self.known.lock().get(&num).is_some_and(|told| told.holds(&node, Some(now)));
+                let was_read = self
+                    .content_cache
+                    .lock()
+                    .get(&num)
+                    .is_some_and(|cached| cached.is_valid_for(&node, Some(now)));
                 let is_due = self.attempts.lock().get(&num).is_none_or(|due| *due <= begun);
                 if !(open.synced || was_read) || !is_due || !now.is_quiet(QUIESCENT_FOR) {
                     return Ok(None);
@@ -88,20 +92,23 @@ impl ReplicaSite {
             // Cleans pages that were written through a mapping: later writes to them change the timestamps.
             rustix::fs::fdatasync(&file)?;
             if ChangeCookie::of(&file).ok() != open {
-                self.synced_still(num);
+                self.mark_unsynced(num);
                 return Ok(None);
             }
         }
         let found = ChangeCookie::from(&rustix::fs::fstat(&file)?);
-        if open.is_none() && self.replica.inner.crowd.is_patient() && !found.is_quiet(settling(found.size)) {
+        if open.is_none()
+            && self.replica.inner.foreground.may_yield()
+            && !found.is_quiet(settle_delay(found.size))
+        {
             return Ok(None);
         }
-        Ok(Some(Reading { num, generation, previous, file, open, found, begun }))
+        Ok(Some(OpenSnapshot { num, generation, previous, file, open, found, begun }))
     }
 
     /// Fetches a file that is new to the store and not cached: one that was changed here while other nodes deleted it, before
     /// anybody here read it. Returns whether it was fetched.
-    pub(super) fn bring(&self, num: Ino) -> Result<bool, Errno> {
+    pub(super) fn fetch_missing(&self, num: Ino) -> Result<bool, Errno> {
         match self.replica.inner.missing(num, &(0..u64::MAX)) {
             Ok(Some(_)) => {}
             Ok(None) | Err(Errno::STALE) => return Ok(false),
@@ -120,31 +127,31 @@ impl ReplicaSite {
     }
 
     /// Reports whether the data read is the content that the file had at one moment.
-    pub(super) fn end_reading(&self, reading: &Reading) -> bool {
+    pub(super) fn end_reading(&self, reading: &OpenSnapshot) -> bool {
         let Some(before) = reading.open else { return true };
         let mut attempts = self.attempts.lock();
         if attempts.len() >= MAX_REMEMBERED_READS {
             attempts.clear();
         }
-        let again = (reading.begun.elapsed() * PART).max(AGAIN);
+        let again = (reading.begun.elapsed() * READ_DUTY_DIVISOR).max(MIN_READ_INTERVAL);
         attempts.insert(reading.num, Instant::now() + again);
         drop(attempts);
         let is_whole = ChangeCookie::of(&reading.file).is_ok_and(|now| now == before);
         if !is_whole {
-            self.synced_still(reading.num);
+            self.mark_unsynced(reading.num);
         }
         is_whole
     }
 
     /// Marks a file that could not be read as still to be uploaded.
-    fn synced_still(&self, num: Ino) {
+    fn mark_unsynced(&self, num: Ino) {
         if let Some(open) = self.replica.inner.core.lock().opens.get_mut(&num) {
             open.synced = true;
         }
     }
 }
 
-impl View<'_> {
+impl TreeView<'_> {
     /// Sets the modification time of a file open for writing to that of its snapshot, or of the base if there is no snapshot.
     pub(super) fn modified_while_open(
         &self,
@@ -154,7 +161,12 @@ impl View<'_> {
     ) -> Result<()> {
         let Some(open) = core.opens.get(&node.ino).filter(|open| open.writers > 0) else { return Ok(()) };
         let now = ChangeCookie::of(&open.file).map_err(OpError::from)?;
-        if self.known().lock().get(&node.ino).is_some_and(|told| told.holds(node, Some(now))) {
+        if self
+            .content_cache()
+            .lock()
+            .get(&node.ino)
+            .is_some_and(|cached| cached.is_valid_for(node, Some(now)))
+        {
             object.modified = now.time();
         } else if let Some(Some(base)) = core.base(node.ino)? {
             object.modified = base.object.modified;

@@ -7,56 +7,56 @@ use std::time::Duration;
 use super::change_cookie::ChangeCookie;
 
 /// The writer of a file larger than this often continues at once, or removes it again.
-const LARGE: u64 = 64 << 20;
-/// A large file is uploaded after a time without writes: one second per this many bytes, and at most [`SETTLED`].
-const SETTLES: u64 = 256 << 20;
-const SETTLED: Duration = Duration::from_secs(10);
+const LARGE_FILE_BYTES: u64 = 64 << 20;
+/// A large file is uploaded after a time without writes: one second per this many bytes, and at most [`MAX_SETTLE_DELAY`].
+const SETTLE_BYTES_PER_SECOND: u64 = 256 << 20;
+const MAX_SETTLE_DELAY: Duration = Duration::from_secs(10);
 
 /// Bytes read between two checks of the file.
-const LOOK: u64 = 8 << 20;
+const CHECK_STEP_BYTES: u64 = 8 << 20;
 
 /// Returns how long a closed file of a size must be unmodified before it is uploaded.
-pub(super) fn settling(size: u64) -> Duration {
-    if size <= LARGE {
+pub(super) fn settle_delay(size: u64) -> Duration {
+    if size <= LARGE_FILE_BYTES {
         Duration::ZERO
     } else {
-        Duration::from_secs_f64(size as f64 / SETTLES as f64).min(SETTLED)
+        Duration::from_secs_f64(size as f64 / SETTLE_BYTES_PER_SECOND as f64).min(MAX_SETTLE_DELAY)
     }
 }
 
 /// Reads a file for an upload. Ends early if the file was deleted or written since `found`, or if the upload takes too long.
 pub(super) struct StableReader<'a> {
     file: &'a File,
-    found: ChangeCookie,
+    cookie: ChangeCookie,
     takes_long: &'a dyn Fn() -> bool,
-    unseen: u64,
+    unchecked_bytes: u64,
     /// The file was deleted or written: the data read is useless.
-    pub(super) is_over: bool,
+    pub(super) is_aborted: bool,
     /// The upload took too long: the data read is a prefix of the file.
     pub(super) is_late: bool,
 }
 
 impl<'a> StableReader<'a> {
     pub(super) fn new(file: &'a File, found: ChangeCookie, takes_long: &'a dyn Fn() -> bool) -> Self {
-        Self { file, found, takes_long, unseen: 0, is_over: false, is_late: false }
+        Self { file, cookie: found, takes_long, unchecked_bytes: 0, is_aborted: false, is_late: false }
     }
 }
 
 impl Read for StableReader<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        if self.unseen >= LOOK {
+        if self.unchecked_bytes >= CHECK_STEP_BYTES {
             let stat = rustix::fs::fstat(self.file)?;
             let now = ChangeCookie::from(&stat);
-            self.is_over |=
-                stat.st_nlink == 0 || (now.size, now.modified) != (self.found.size, self.found.modified);
+            self.is_aborted |=
+                stat.st_nlink == 0 || (now.size, now.modified) != (self.cookie.size, self.cookie.modified);
             self.is_late |= (self.takes_long)();
-            self.unseen = 0;
+            self.unchecked_bytes = 0;
         }
-        if self.is_over || self.is_late {
+        if self.is_aborted || self.is_late {
             return Ok(0);
         }
         let read = self.file.read(buffer)?;
-        self.unseen += read as u64;
+        self.unchecked_bytes += read as u64;
         Ok(read)
     }
 }
@@ -77,7 +77,7 @@ mod tests {
         useful.read_exact(&mut [0]).unwrap();
         change(&path);
         let rest = useful.read_to_end(&mut Vec::new()).unwrap();
-        (1 + rest, useful.is_over)
+        (1 + rest, useful.is_aborted)
     }
 
     #[test]
@@ -93,8 +93,8 @@ mod tests {
 
     #[test]
     fn small_files_are_sent_at_once_and_large_ones_are_not_waited_for_long() {
-        assert_eq!(settling(LARGE), Duration::ZERO);
-        assert_eq!(settling(1 << 30), Duration::from_secs(4));
-        assert_eq!(settling(u64::MAX), SETTLED);
+        assert_eq!(settle_delay(LARGE_FILE_BYTES), Duration::ZERO);
+        assert_eq!(settle_delay(1 << 30), Duration::from_secs(4));
+        assert_eq!(settle_delay(u64::MAX), MAX_SETTLE_DELAY);
     }
 }

@@ -16,24 +16,24 @@ use crate::object::{Content, Layout, Object, VersionedObject};
 use crate::replica::db::ReplicaDb;
 use crate::replica::db::inode::{Dirty, Inode, number};
 use crate::replica::error::{OpError, Result};
-use crate::replica::{Shared, State};
+use crate::replica::{CacheState, Shared};
 
 /// A larger file is not read while the replica is locked: until it is uploaded, it differs from every other file.
-const READ_AT_ONCE: u64 = 16 << 20;
+const MAX_LOCKED_READ_BYTES: u64 = 16 << 20;
 
-pub(super) struct View<'a> {
+pub(super) struct TreeView<'a> {
     pub(super) core: RefCell<&'a mut ReplicaDb>,
     shared: &'a Shared,
-    known: &'a ContentCache,
+    content_cache: &'a ContentCache,
     contents: Option<&'a ContentStore>,
-    shown: &'a ConflictDirs,
+    conflict_dirs: &'a ConflictDirs,
     /// A file open for writing has the content of its last snapshot while its change cookie is unchanged. Set only for
     /// pushes; for pulls, the content of such a file differs from every other.
-    pub(super) sees_open: bool,
+    pub(super) uses_open_snapshots: bool,
     failed: Cell<Option<Errno>>,
 }
 
-impl<'a> View<'a> {
+impl<'a> TreeView<'a> {
     pub(super) fn new(
         core: &'a mut ReplicaDb,
         shared: &'a Shared,
@@ -44,16 +44,16 @@ impl<'a> View<'a> {
         Self {
             core: RefCell::new(core),
             shared,
-            known,
+            content_cache: known,
             contents,
-            shown,
-            sees_open: false,
+            conflict_dirs: shown,
+            uses_open_snapshots: false,
             failed: Cell::new(None),
         }
     }
 
-    pub(super) fn known(&self) -> &ContentCache {
-        self.known
+    pub(super) fn content_cache(&self) -> &ContentCache {
+        self.content_cache
     }
 
     pub(super) fn new_number(&self) -> Ino {
@@ -68,7 +68,7 @@ impl<'a> View<'a> {
         self.failed.get().map_or(Ok(()), Err)
     }
 
-    fn ask<T>(&self, ask: impl FnOnce(&mut ReplicaDb) -> Result<T>) -> Result<T, Errno> {
+    fn read_db<T>(&self, ask: impl FnOnce(&mut ReplicaDb) -> Result<T>) -> Result<T, Errno> {
         ask(&mut self.core.borrow_mut()).map_err(|fail| fail.errno)
     }
 
@@ -76,22 +76,23 @@ impl<'a> View<'a> {
     fn content(&self, core: &ReplicaDb, node: &Inode) -> Result<Content> {
         let open = core.opens.get(&node.ino).filter(|open| open.writers > 0);
         let stamp = match open {
-            Some(_) if !self.sees_open => return Ok(unknown(node)),
+            Some(_) if !self.uses_open_snapshots => return Ok(unknown(node)),
             Some(open) => Some(ChangeCookie::of(&open.file).map_err(OpError::from)?),
             None => None,
         };
-        if let Some(told) = self.known.lock().get(&node.ino)
-            && told.holds(node, stamp)
+        if let Some(cached) = self.content_cache.lock().get(&node.ino)
+            && cached.is_valid_for(node, stamp)
         {
-            return Ok(told.content.clone());
+            return Ok(cached.content.clone());
         }
-        let Some(contents) = self.contents.filter(|_| open.is_none() && node.size <= READ_AT_ONCE) else {
+        let Some(contents) = self.contents.filter(|_| open.is_none() && node.size <= MAX_LOCKED_READ_BYTES)
+        else {
             return Ok(unknown(node));
         };
         let file = self.shared.files.existing(node.ino).map_err(OpError::from)?;
         let content = identify(contents, &file).map_err(OpError::from)?;
-        let told = CachedContent { generation: node.generation, content: content.clone(), open: None };
-        self.known.lock().insert(node.ino, told);
+        let cached = CachedContent { generation: node.generation, content: content.clone(), open: None };
+        self.content_cache.lock().insert(node.ino, cached);
         Ok(content)
     }
 }
@@ -122,15 +123,15 @@ fn identify(contents: &ContentStore, file: &File) -> std::io::Result<Content> {
     Ok(Content { size, digest: *hasher.finalize().as_bytes(), layout: Layout::Inline(Vec::new()) })
 }
 
-impl Trees for View<'_> {
+impl Trees for TreeView<'_> {
     fn local(&self, num: Ino) -> Result<Option<Object>, Errno> {
-        self.ask(|core| {
+        self.read_db(|core| {
             let Some(node) = core.find(num)? else { return Ok(None) };
             let mut object = core.object(&node)?;
             let was_written = node.maybe_dirty || node.dirty.intersects(Dirty::CONTENT | Dirty::NEW);
-            if node.is_regular() && node.state == State::Complete && was_written {
+            if node.is_regular() && node.state == CacheState::Complete && was_written {
                 object.content = self.content(core, &node)?;
-                if self.sees_open {
+                if self.uses_open_snapshots {
                     self.modified_while_open(core, &node, &mut object)?;
                 }
             }
@@ -139,7 +140,7 @@ impl Trees for View<'_> {
     }
 
     fn base(&self, num: Ino) -> Result<Option<VersionedObject>, Errno> {
-        self.ask(|core| {
+        self.read_db(|core| {
             let Some(node) = core.find(num)? else { return Ok(None) };
             match core.base(num)? {
                 Some(base) => Ok(base),
@@ -151,23 +152,23 @@ impl Trees for View<'_> {
     }
 
     fn num(&self, id: ObjectId) -> Result<Option<Ino>, Errno> {
-        self.ask(|core| Ok(core.find_id(id)?.map(|node| node.ino)))
+        self.read_db(|core| Ok(core.find_id(id)?.map(|node| node.ino)))
     }
 
     fn link(&self, tree: Tree, at: &DentryKey) -> Result<Option<(Ino, Seq)>, Errno> {
-        self.ask(|core| match tree {
-            Tree::Local => match self.shown.at(at) {
+        self.read_db(|core| match tree {
+            Tree::Local => match self.conflict_dirs.at(at) {
                 Some(shown) => Ok(shown.theirs.map(|num| (num, Seq(0)))),
                 None => Ok(core.link_of(at.parent, &at.name)?.map(|(num, _)| (num, Seq(0)))),
             },
             Tree::Base if core.link_differs(at.parent, &at.name)? => core.base_link(at.parent, &at.name),
-            Tree::Base if self.shown.at(at).is_some() => Ok(None),
+            Tree::Base if self.conflict_dirs.at(at).is_some() => Ok(None),
             Tree::Base => core.link_of(at.parent, &at.name),
         })
     }
 
     fn names(&self, tree: Tree, num: Ino) -> Result<Vec<DentryKey>, Errno> {
-        self.ask(|core| {
+        self.read_db(|core| {
             let query = match tree {
                 Tree::Local => "SELECT parent, name FROM link WHERE child = ?1",
                 Tree::Base => {
@@ -181,17 +182,17 @@ impl Trees for View<'_> {
                 Ok(DentryKey { parent: number(row.get(0)?), name: row.get(1)? })
             })?;
             let mut names: Vec<DentryKey> = rows.collect::<rusqlite::Result<_>>()?;
-            names.retain(|at| !self.shown.is_directory(at.parent));
+            names.retain(|at| !self.conflict_dirs.is_directory(at.parent));
             if tree == Tree::Local {
-                names.retain(|at| self.shown.at(at).is_none());
-                names.extend(self.shown.names_of(num));
+                names.retain(|at| self.conflict_dirs.at(at).is_none());
+                names.extend(self.conflict_dirs.names_of(num));
             }
             Ok(names)
         })
     }
 
     fn children(&self, tree: Tree, parent: Ino) -> Result<Vec<(Vec<u8>, Ino)>, Errno> {
-        self.ask(|core| {
+        self.read_db(|core| {
             let query = match tree {
                 Tree::Local => "SELECT name, child FROM link WHERE parent = ?1",
                 Tree::Base => {
@@ -207,31 +208,31 @@ impl Trees for View<'_> {
             if tree == Tree::Local {
                 children.retain(|(name, _)| {
                     let at = DentryKey { parent, name: name.clone() };
-                    self.shown.at(&at).is_none()
+                    self.conflict_dirs.at(&at).is_none()
                 });
-                children.extend(self.shown.children_of(parent));
+                children.extend(self.conflict_dirs.children_of(parent));
             }
             Ok(children)
         })
     }
 
     fn conflict(&self, at: &DentryKey) -> Result<Option<Conflict>, Errno> {
-        Ok(self.shown.at(at).map(|shown| shown.conflict.clone()))
+        Ok(self.conflict_dirs.at(at).map(|shown| shown.conflict.clone()))
     }
 
     fn sides(&self, mine: Ino) -> Result<Vec<DentryKey>, Errno> {
-        Ok(self.shown.sides(mine))
+        Ok(self.conflict_dirs.sides(mine))
     }
 
     fn version(&self, num: Ino) -> Result<u64, Errno> {
-        self.ask(|core| Ok(core.find(num)?.map_or(0, |node| node.generation)))
+        self.read_db(|core| Ok(core.find(num)?.map_or(0, |node| node.generation)))
     }
 
     fn conflicts_in(&self, parent: Ino) -> Result<Vec<Vec<u8>>, Errno> {
-        Ok(self.shown.within(parent).map(|(at, _)| at.name.clone()).collect())
+        Ok(self.conflict_dirs.within(parent).map(|(at, _)| at.name.clone()).collect())
     }
 
     fn conflicts(&self) -> Result<Vec<DentryKey>, Errno> {
-        Ok(self.shown.places())
+        Ok(self.conflict_dirs.keys())
     }
 }

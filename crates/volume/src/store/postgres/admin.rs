@@ -3,11 +3,11 @@
 use std::collections::HashMap;
 
 use super::connection::{Connection, fault, in_time};
-use super::{PostgresStore, place, rows};
+use super::{PostgresStore, chunk_of_row, rows};
 use crate::id::{ObjectId, Seq};
 use crate::object::{ChunkId, Time, VersionedObject};
 use crate::runtime::runtime;
-use crate::store::admin::{Chunk, MOVES, Moved, ObjectRecord, StoreAdmin, TURN};
+use crate::store::admin::{Chunk, GC_LOCK_SETTING, MOVES_SETTING, MovedChunk, ObjectRecord, StoreAdmin};
 use crate::store::{ChunkLocation, StoreError, codec};
 
 type Columns<'a> = (Vec<&'a str>, Vec<i64>, Vec<i64>, Vec<i64>);
@@ -24,7 +24,7 @@ fn columns<'a>(places: impl Iterator<Item = &'a ChunkLocation>) -> Columns<'a> {
 }
 
 impl StoreAdmin for PostgresStore {
-    fn scan_kept(
+    fn scan_records(
         &self,
         from: ObjectId,
         most: usize,
@@ -45,50 +45,54 @@ impl StoreAdmin for PostgresStore {
             let values: [&(dyn tokio_postgres::types::ToSql + Sync); 3] =
                 [&self.volume, &&after.0[..], &most];
             let rows = connection.client.query(&connection.ready.scan_chunks, &values).await?;
-            rows.iter().map(place).collect()
+            rows.iter().map(chunk_of_row).collect()
         })
     }
 
     fn mark_for_deletion(&self, chunks: &[ChunkId], at: Time) -> Result<(), StoreError> {
         let ids: Vec<&[u8]> = chunks.iter().map(|id| &id.0[..]).collect();
         self.with(async |connection| {
-            connection.client.execute(&connection.ready.condemn, &[&self.volume, &ids, &at.0]).await.map(drop)
+            connection
+                .client
+                .execute(&connection.ready.mark_chunks, &[&self.volume, &ids, &at.0])
+                .await
+                .map(drop)
         })
     }
 
     fn unmark(&self, chunks: &[ChunkId]) -> Result<(), StoreError> {
         let ids: Vec<&[u8]> = chunks.iter().map(|id| &id.0[..]).collect();
         self.with(async |connection| {
-            connection.client.execute(&connection.ready.pardon, &[&self.volume, &ids]).await.map(drop)
+            connection.client.execute(&connection.ready.unmark_chunks, &[&self.volume, &ids]).await.map(drop)
         })
     }
 
-    fn drop_chunks(&self, chunks: &[ChunkId], condemned: Time) -> Result<(), StoreError> {
+    fn drop_chunks(&self, chunks: &[ChunkId], marked_before: Time) -> Result<(), StoreError> {
         let ids: Vec<&[u8]> = chunks.iter().map(|id| &id.0[..]).collect();
         self.with(async |connection| {
             let Connection { client, ready } = connection;
-            client.execute(&ready.drop_chunks, &[&self.volume, &ids, &condemned.0]).await.map(drop)
+            client.execute(&ready.drop_chunks, &[&self.volume, &ids, &marked_before.0]).await.map(drop)
         })
     }
 
     fn acquire_gc_lock(&self) -> Result<u64, StoreError> {
         // May run twice if the answer was lost: a skipped token does no harm.
         let row = self.with(async |connection| {
-            connection.client.query_one(&connection.ready.take_turn, &[&self.volume, &TURN]).await
+            connection.client.query_one(&connection.ready.take_turn, &[&self.volume, &GC_LOCK_SETTING]).await
         })?;
         Ok(row.try_get::<_, i64>(0).map_err(fault)? as u64)
     }
 
-    fn move_chunks(&self, turn: u64, moved: &[Moved]) -> Result<Option<u64>, StoreError> {
+    fn move_chunks(&self, turn: u64, moved: &[MovedChunk]) -> Result<Option<u64>, StoreError> {
         let ids: Vec<&[u8]> = moved.iter().map(|moved| &moved.id.0[..]).collect();
         let (from, to) = (moved.iter().map(|moved| &moved.from), moved.iter().map(|moved| &moved.to));
         let ((keys, offsets, stored, lengths), to) = (columns(from), columns(to));
         let turn = turn.to_string();
         let values: [&(dyn tokio_postgres::types::ToSql + Sync); 13] = [
             &self.volume,
-            &TURN,
+            &GC_LOCK_SETTING,
             &turn,
-            &MOVES,
+            &MOVES_SETTING,
             &ids,
             &keys,
             &offsets,
@@ -122,7 +126,7 @@ impl StoreAdmin for PostgresStore {
         let turn = turn.to_string();
         self.with(async |connection| {
             let values: [&(dyn tokio_postgres::types::ToSql + Sync); 6] =
-                [&self.volume, &TURN, &turn, &keys, &values, &gone];
+                [&self.volume, &GC_LOCK_SETTING, &turn, &keys, &values, &gone];
             connection.client.query_one(&connection.ready.set_in_turn, &values).await?.try_get(0)
         })
     }
@@ -232,7 +236,7 @@ impl StoreAdmin for PostgresStore {
             };
             in_time(put).await?;
             in_time(client.batch_execute("COMMIT")).await?;
-            self.pool.give_back(connection);
+            self.pool.put_back(connection);
             Ok(true)
         })
     }

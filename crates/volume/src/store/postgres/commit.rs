@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::connection::{Connection, fault, in_time, is_worth_another_try};
 use super::group::Part;
 use super::rows::{self, Failed};
-use super::{Answers, PostgresStore};
+use super::{CommitResults, PostgresStore};
 use crate::id::Seq;
 use crate::runtime::runtime;
 use crate::store::transaction::Batch;
@@ -16,20 +16,20 @@ use crate::store::validate::{UNSEALED, are_sealed};
 use crate::store::{StoreError, codec};
 
 /// Maximum number of attempts of a transaction that the server aborted in favour of another one.
-const TRIES: u32 = 20;
+const MAX_ATTEMPTS: u32 = 20;
 /// Timeout of a round trip; after it the connection is taken for dead.
-const LIMIT: Duration = Duration::from_secs(30);
+const ROUND_TRIP_TIMEOUT: Duration = Duration::from_secs(30);
 
 impl PostgresStore {
     /// Commits batches in one database transaction, in this order.
-    pub(super) fn commit_parts(&self, parts: &[Part<'_>]) -> Result<Vec<Answers>, StoreError> {
+    pub(super) fn commit_parts(&self, parts: &[Part<'_>]) -> Result<Vec<CommitResults>, StoreError> {
         let mut error = StoreError::Unreachable("the database is too busy".into());
-        for attempt in 0..TRIES {
+        for attempt in 0..MAX_ATTEMPTS {
             let connection = runtime().block_on(self.pool.take())?;
             // If the connection is lost, the outcome is unknown and not retried here: the caller retries with the token.
             match self.try_commit(&connection, parts) {
                 Ok((answers, head)) => {
-                    self.listener.tell(connection, head);
+                    self.listener.notify(connection, head);
                     return Ok(answers);
                 }
                 Err(Failed::Store(store)) => return Err(store),
@@ -48,16 +48,20 @@ impl PostgresStore {
         Err(error)
     }
 
-    fn try_commit(&self, connection: &Connection, parts: &[Part<'_>]) -> Result<(Vec<Answers>, Seq), Failed> {
+    fn try_commit(
+        &self,
+        connection: &Connection,
+        parts: &[Part<'_>],
+    ) -> Result<(Vec<CommitResults>, Seq), Failed> {
         let late = || Failed::Store(StoreError::Unreachable("the database does not answer".into()));
         let locked = runtime().block_on(async {
             let locked = rows::lock(connection, self.volume, parts);
-            tokio::time::timeout(LIMIT, locked).await.map_err(|_| late())?
+            tokio::time::timeout(ROUND_TRIP_TIMEOUT, locked).await.map_err(|_| late())?
         })?;
         let Some(mut locked) = locked else {
             return Err(Failed::Store(StoreError::Damaged("the volume was removed".into())));
         };
-        let before: Vec<Option<Answers>> = std::mem::take(&mut locked.answers)
+        let before: Vec<Option<CommitResults>> = std::mem::take(&mut locked.answers)
             .iter()
             .map(|answer| answer.as_ref().map(|bytes| codec::decode("an answer", bytes)).transpose())
             .collect::<Result<_, _>>()?;
@@ -81,15 +85,23 @@ impl PostgresStore {
                 answers.push(before);
                 continue;
             }
-            let own = part.items.iter().map(|item| work.item(item)).collect::<Result<Answers, _>>()?;
+            let own = part.items.iter().map(|item| work.item(item)).collect::<Result<CommitResults, _>>()?;
             let accepted = own.iter().filter(|answer| answer.is_ok()).count();
-            by.push(rows::By { node: part.node, token: part.token, accepted, answer: codec::encode(&own) });
+            by.push(rows::AcceptedBatch {
+                node: part.node,
+                token: part.token,
+                accepted,
+                answer: codec::encode(&own),
+            });
             answers.push(own);
         }
         let written = work.finish();
         runtime().block_on(async {
             let write = rows::write(connection, self.volume, batches, at, &by, &written);
-            tokio::time::timeout(LIMIT, write).await.map_err(|_| late())?.map_err(Failed::Statement)
+            tokio::time::timeout(ROUND_TRIP_TIMEOUT, write)
+                .await
+                .map_err(|_| late())?
+                .map_err(Failed::Statement)
         })?;
         Ok((answers, written.head))
     }

@@ -14,15 +14,15 @@ use crate::keepalive;
 use crate::store::StoreError;
 
 /// Timeout of a round trip; after it the connection is taken for dead. Longer than the server's `statement_timeout`.
-const ANSWER: Duration = Duration::from_secs(30);
-const CONNECT: Duration = Duration::from_secs(5);
+const ROUND_TRIP_TIMEOUT: Duration = Duration::from_secs(30);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// The library's message for a TLS failure of any cause.
 const NO_TLS: &str = "error performing TLS handshake";
 /// The remedy, if the address does not configure TLS.
-const TRUSTED: &str = "a server on another machine must show a certificate for its name that this machine trusts: say \
+const TLS_REMEDY: &str = "a server on another machine must show a certificate for its name that this machine trusts: say \
                        ?sslrootcert=FILE, or by ?sslmode= what is enough";
 /// Maximum number of idle connections.
-const IDLE: usize = 4;
+const MAX_IDLE_CONNECTIONS: usize = 4;
 
 pub(super) struct Connection {
     pub client: Client,
@@ -45,7 +45,7 @@ impl Pool {
         let (mut config, tls) = tls::split(address)?;
         passfile::complete(&mut config)?;
         // Detects a server that went silent.
-        config.connect_timeout(CONNECT).tcp_user_timeout(keepalive::USER_TIMEOUT);
+        config.connect_timeout(CONNECT_TIMEOUT).tcp_user_timeout(keepalive::USER_TIMEOUT);
         config.keepalives_idle(keepalive::KEEPALIVE_IDLE).keepalives_interval(keepalive::KEEPALIVE_INTERVAL);
         if config.get_application_name().is_none() {
             config.application_name("shunt");
@@ -56,10 +56,10 @@ impl Pool {
     /// Opens a connection; returns its client and the I/O half to be polled.
     pub async fn dial(&self) -> Result<(Client, Dialled), StoreError> {
         // `connect_timeout` applies to each address, and not to name resolution.
-        let most = CONNECT * (1 + self.config.get_hosts().len() as u32);
+        let most = CONNECT_TIMEOUT * (1 + self.config.get_hosts().len() as u32);
         match tokio::time::timeout(most, in_time(self.config.connect(self.tls.clone()))).await {
             Ok(Err(StoreError::Unreachable(said))) if self.tls.assumed && said.contains(NO_TLS) => {
-                Err(StoreError::Unreachable(format!("{said}; {TRUSTED}")))
+                Err(StoreError::Unreachable(format!("{said}; {TLS_REMEDY}")))
             }
             Ok(dialled) => dialled,
             Err(_) => Err(StoreError::Unreachable("the database cannot be connected to".into())),
@@ -82,9 +82,9 @@ impl Pool {
     }
 
     /// Returns a connection to the pool; it must have no open transaction and no outstanding reply.
-    pub fn give_back(&self, connection: Connection) {
+    pub fn put_back(&self, connection: Connection) {
         let mut idle = self.idle.lock();
-        if idle.len() < IDLE && !connection.client.is_closed() {
+        if idle.len() < MAX_IDLE_CONNECTIONS && !connection.client.is_closed() {
             idle.push(connection);
         }
     }
@@ -105,7 +105,7 @@ impl Pool {
 
 /// Awaits a query, with a timeout.
 pub(super) async fn in_time<T>(what: impl Future<Output = Result<T, Error>>) -> Result<T, StoreError> {
-    match tokio::time::timeout(ANSWER, what).await {
+    match tokio::time::timeout(ROUND_TRIP_TIMEOUT, what).await {
         Ok(answer) => answer.map_err(fault),
         Err(_) => Err(StoreError::Unreachable("the database does not answer".into())),
     }

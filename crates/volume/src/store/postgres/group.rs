@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use parking_lot::{Condvar, Mutex};
 
-use super::Answers;
+use super::CommitResults;
 use crate::id::NodeName;
 use crate::store::{StoreError, Transaction};
 
@@ -26,14 +26,14 @@ pub(super) struct Part<'a> {
 }
 
 /// A queued batch.
-struct Asked {
+struct QueuedBatch {
     node: NodeName,
     token: u128,
     items: Vec<Transaction>,
-    answer: Mutex<Option<Result<Answers, StoreError>>>,
+    answer: Mutex<Option<Result<CommitResults, StoreError>>>,
 }
 
-impl Asked {
+impl QueuedBatch {
     fn part(&self) -> Part<'_> {
         Part { node: &self.node, token: self.token, items: &self.items }
     }
@@ -50,14 +50,14 @@ pub(super) struct Group {
 struct State {
     /// A commit is running.
     busy: bool,
-    waiting: VecDeque<Arc<Asked>>,
+    waiting: VecDeque<Arc<QueuedBatch>>,
 }
 
 impl State {
     /// Dequeues the batches to commit together with `first`, in order of arrival. A retry of a batch in the same transaction is
     /// left in the queue, to be answered with the first one's result afterwards.
-    fn take(&mut self, first: Part<'_>) -> Vec<Arc<Asked>> {
-        let mut taken: Vec<Arc<Asked>> = Vec::new();
+    fn take(&mut self, first: Part<'_>) -> Vec<Arc<QueuedBatch>> {
+        let mut taken: Vec<Arc<QueuedBatch>> = Vec::new();
         let mut items = first.items.len();
         while taken.len() + 1 < MAX_BATCHES
             && let Some(next) = self.waiting.front()
@@ -74,12 +74,12 @@ impl State {
 }
 
 /// Ends a group commit when dropped, so that the others do not wait for one that panicked.
-struct Turn<'a> {
+struct RunningCommit<'a> {
     group: &'a Group,
-    others: Vec<Arc<Asked>>,
+    others: Vec<Arc<QueuedBatch>>,
 }
 
-impl Drop for Turn<'_> {
+impl Drop for RunningCommit<'_> {
     fn drop(&mut self) {
         self.group.state.lock().busy = false;
         for other in &self.others {
@@ -97,11 +97,11 @@ impl Group {
     pub fn commit(
         &self,
         part: Part<'_>,
-        commit: impl Fn(&[Part<'_>]) -> Result<Vec<Answers>, StoreError>,
-    ) -> Result<Answers, StoreError> {
+        commit: impl Fn(&[Part<'_>]) -> Result<Vec<CommitResults>, StoreError>,
+    ) -> Result<CommitResults, StoreError> {
         let mut state = self.state.lock();
         if state.busy {
-            let asked = Arc::new(Asked {
+            let asked = Arc::new(QueuedBatch {
                 node: part.node.clone(),
                 token: part.token,
                 items: part.items.to_vec(),
@@ -117,7 +117,7 @@ impl Group {
             state.waiting.retain(|other| !Arc::ptr_eq(other, &asked));
         }
         state.busy = true;
-        let turn = Turn { group: self, others: state.take(part) };
+        let turn = RunningCommit { group: self, others: state.take(part) };
         drop(state);
         let mut parts = vec![part];
         parts.extend(turn.others.iter().map(|other| other.part()));
@@ -150,14 +150,14 @@ mod tests {
     use super::*;
     use crate::id::Seq;
 
-    fn answer(parts: &[Part<'_>]) -> Vec<Answers> {
+    fn answer(parts: &[Part<'_>]) -> Vec<CommitResults> {
         parts.iter().map(|part| vec![Ok(Seq(part.token as u64))]).collect()
     }
 
     /// Lets the first commit run until batches with these tokens are queued.
-    fn meet(
+    fn commit_queued(
         tokens: &[u128],
-        commit: impl Fn(&[Part<'_>]) -> Result<Vec<Answers>, StoreError> + Sync,
+        commit: impl Fn(&[Part<'_>]) -> Result<Vec<CommitResults>, StoreError> + Sync,
     ) -> Vec<u64> {
         let (group, node): (Group, NodeName) = (Group::default(), "a".parse().unwrap());
         let begun = AtomicUsize::new(0);
@@ -189,7 +189,7 @@ mod tests {
     #[test]
     fn those_who_wait_go_together() {
         let turns = AtomicUsize::new(0);
-        let answers = meet(&[2, 3, 4, 5], |parts| {
+        let answers = commit_queued(&[2, 3, 4, 5], |parts| {
             turns.fetch_add(1, Ordering::SeqCst);
             Ok(answer(parts))
         });
@@ -199,7 +199,7 @@ mod tests {
     #[test]
     fn one_batch_twice_is_two_turns() {
         let turns = AtomicUsize::new(0);
-        let answers = meet(&[2, 2], |parts| {
+        let answers = commit_queued(&[2, 2], |parts| {
             turns.fetch_add(1, Ordering::SeqCst);
             assert_eq!(parts.len(), 1);
             Ok(answer(parts))
@@ -209,7 +209,7 @@ mod tests {
 
     #[test]
     fn one_that_cannot_be_taken_fails_alone() {
-        let answers = meet(&[2, 3, 4], |parts| match parts.iter().any(|part| part.token == 3) {
+        let answers = commit_queued(&[2, 3, 4], |parts| match parts.iter().any(|part| part.token == 3) {
             true => Err(StoreError::Damaged(String::new())),
             false => Ok(answer(parts)),
         });
@@ -219,7 +219,7 @@ mod tests {
     #[test]
     fn out_of_reach_for_one_is_so_for_all() {
         let turns = AtomicUsize::new(0);
-        let answers = meet(&[2, 3], |parts| match turns.fetch_add(1, Ordering::SeqCst) {
+        let answers = commit_queued(&[2, 3], |parts| match turns.fetch_add(1, Ordering::SeqCst) {
             0 => Ok(answer(parts)),
             _ => Err(StoreError::Unreachable(String::new())),
         });

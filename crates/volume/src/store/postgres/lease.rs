@@ -79,16 +79,16 @@ impl Line {
             return Ok(Exchanged::Gone);
         };
         let mut board = LeaseTable::decode(row.try_get(0)?);
-        let before = board.places();
+        let before = board.positions();
         let (now, head) = (Time(row.try_get(1)?), Seq(head.try_get::<_, i64>(0)? as u64));
-        let Some(told) = board.exchange(node, ask, now, head) else {
+        let Some(response) = board.exchange(node, ask, now, head) else {
             self.client.batch_execute("ROLLBACK").await?;
             return Ok(Exchanged::Full);
         };
-        let (at, acks) = board.places();
+        let (at, acks) = board.positions();
         let (at, acks, body) = (at as i64, acks as i64, board.encode());
         // The notification is part of the transaction: a notified node sees the change.
-        let say = match board.places() == before {
+        let say = match board.positions() == before {
             true => "COMMIT".to_owned(),
             false => format!("SELECT pg_notify('shunt_{volume}', ''); COMMIT"),
         };
@@ -97,12 +97,12 @@ impl Line {
             async { self.client.execute(&self.put, &put).await },
             self.client.batch_execute(&say)
         )?;
-        Ok(Exchanged::Told(told))
+        Ok(Exchanged::Response(response))
     }
 }
 
 enum Exchanged {
-    Told(LeaseResponse),
+    Response(LeaseResponse),
     Full,
     /// The row was lost in a crash of the server.
     Gone,
@@ -141,7 +141,7 @@ impl Leases {
     ) -> Result<LeaseResponse, StoreError> {
         runtime().block_on(async {
             match self.with(pool, volume, async |line| line.exchange(volume, node, ask).await).await? {
-                Exchanged::Told(told) => Ok(told),
+                Exchanged::Response(response) => Ok(response),
                 Exchanged::Full => Err(StoreError::Denied(
                     "too many nodes have leases, or this one made others wait".to_owned(),
                 )),
@@ -154,7 +154,7 @@ impl Leases {
     }
 
     /// Returns the positions of events and of acknowledgements.
-    pub(super) async fn look(&self, pool: &Pool, volume: i64) -> Result<(u64, u64), StoreError> {
+    pub(super) async fn positions(&self, pool: &Pool, volume: i64) -> Result<(u64, u64), StoreError> {
         self.with(pool, volume, async |line| {
             let row = line.client.query_opt(&line.look, &[&volume, &FORMAT]).await?;
             let Some(row) = row else { return Ok((u64::MAX, 0)) };
@@ -165,4 +165,4 @@ impl Leases {
 }
 
 /// Polling interval while waiting for acknowledgements, in case a notification is lost.
-pub(super) const LOOK_SOON: Duration = Duration::from_millis(100);
+pub(super) const ACK_POLL_INTERVAL: Duration = Duration::from_millis(100);

@@ -17,30 +17,30 @@ pub(super) struct Listener {
     pool: Arc<Pool>,
     volume: i64,
     /// Counts notifications.
-    heard: Arc<watch::Sender<u64>>,
-    listens: Arc<AtomicBool>,
+    notifications: Arc<watch::Sender<u64>>,
+    is_listening: Arc<AtomicBool>,
 }
 
 impl Listener {
     pub fn new(pool: Arc<Pool>, volume: i64) -> Self {
-        Self { pool, volume, heard: Arc::new(watch::channel(0).0), listens: Arc::default() }
+        Self { pool, volume, notifications: Arc::new(watch::channel(0).0), is_listening: Arc::default() }
     }
 
     /// Returns the count of notifications, to be read before the check of the head that decides whether to wait.
-    pub fn heard(&self) -> u64 {
-        *self.heard.borrow()
+    pub fn notification_count(&self) -> u64 {
+        *self.notifications.borrow()
     }
 
     /// Waits until the count differs from `heard`, at most for `at_most`.
-    pub async fn more_than(&self, heard: u64, at_most: Duration) {
+    pub async fn wait_for_change(&self, heard: u64, at_most: Duration) {
         self.listen();
-        let mut news = self.heard.subscribe();
+        let mut news = self.notifications.subscribe();
         // A timeout needs no distinction: the caller checks the head.
         let _ = tokio::time::timeout(at_most, news.wait_for(|count| *count != heard)).await;
     }
 
     /// Notifies other nodes in the background, and then returns the connection to the pool.
-    pub fn tell(&self, connection: Connection, head: Seq) {
+    pub fn notify(&self, connection: Connection, head: Seq) {
         let (pool, volume) = (self.pool.clone(), self.volume);
         // Only a hint would be lost in a crash: it need not be durable.
         let say = format!(
@@ -48,17 +48,18 @@ impl Listener {
         );
         runtime().spawn(async move {
             if in_time(connection.client.batch_execute(&say)).await.is_ok() {
-                pool.give_back(connection);
+                pool.put_back(connection);
             }
         });
     }
 
     /// Starts listening on a dedicated connection, which is opened again as long as there are waiters.
     fn listen(&self) {
-        if self.listens.swap(true, Ordering::AcqRel) {
+        if self.is_listening.swap(true, Ordering::AcqRel) {
             return;
         }
-        let (pool, heard, listens) = (self.pool.clone(), Arc::downgrade(&self.heard), self.listens.clone());
+        let (pool, heard, listens) =
+            (self.pool.clone(), Arc::downgrade(&self.notifications), self.is_listening.clone());
         let say = format!("LISTEN shunt_{}", self.volume);
         runtime().spawn(async move {
             if let Ok((client, mut connection)) = pool.dial().await {

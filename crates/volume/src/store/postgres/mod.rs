@@ -34,7 +34,7 @@ use listen::Listener;
 pub(crate) use tls::has_password;
 
 /// Polling interval of a wait, in case a notification is lost.
-const LOOK_AGAIN: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The metadata of one volume in a PostgreSQL database. Many volumes may share the database, and many nodes the volume.
 pub struct PostgresStore {
@@ -52,7 +52,7 @@ impl std::fmt::Debug for PostgresStore {
     }
 }
 
-type Answers = Vec<Result<Seq, Rejected>>;
+type CommitResults = Vec<Result<Seq, Rejected>>;
 
 impl PostgresStore {
     /// Creates a volume in a database, and the tables if they do not exist. `description` is stored unchanged.
@@ -68,7 +68,7 @@ impl PostgresStore {
         let pool = Pool::new(address)?;
         runtime().block_on(async {
             let client = pool.connect().await?;
-            make_tables(&client).await?;
+            create_tables(&client).await?;
             let volume = i64::from_be_bytes(rand::random()) & i64::MAX;
             let stored = VersionedObject { object: root.clone(), created: Seq(0), field_versions: Default::default(), links: 0 };
             let (body, root) = (codec::encode(&stored), ObjectId::ROOT.to_bytes().to_vec());
@@ -107,7 +107,7 @@ impl PostgresStore {
             match found.try_get::<_, i32>(1).map_err(fault)? {
                 schema::FORMAT => Ok(volume),
                 1 => {
-                    make_tables(&client).await?;
+                    create_tables(&client).await?;
                     let sql =
                         "UPDATE shunt_volume SET format = $2, kept = head WHERE volume = $1 AND format = 1";
                     in_time(client.execute(sql, &[&volume, &schema::FORMAT])).await?;
@@ -154,7 +154,7 @@ impl PostgresStore {
                 answer = in_time(what(&connection)).await;
             }
             if answer.is_ok() {
-                self.pool.give_back(connection);
+                self.pool.put_back(connection);
             }
             answer
         })
@@ -162,17 +162,17 @@ impl PostgresStore {
 }
 
 /// Creates the tables under an advisory lock: concurrent `IF NOT EXISTS` statements would fail.
-async fn make_tables(client: &tokio_postgres::Client) -> Result<(), StoreError> {
+async fn create_tables(client: &tokio_postgres::Client) -> Result<(), StoreError> {
     let tables = format!("BEGIN; SELECT pg_advisory_xact_lock(6134957); {} COMMIT", schema::TABLES);
     in_time(client.batch_execute(&tables)).await?;
     // Only when needed: it briefly locks out all volumes of the database.
-    if in_time(client.query_one(schema::OLD, &[])).await?.try_get(0).map_err(fault)? {
-        in_time(client.batch_execute(schema::ADDED)).await?;
+    if in_time(client.query_one(schema::IS_FORMAT_1, &[])).await?.try_get(0).map_err(fault)? {
+        in_time(client.batch_execute(schema::UPGRADE_TO_2)).await?;
     }
     Ok(())
 }
 
-fn place(row: &Found) -> Result<(ChunkId, Chunk), tokio_postgres::Error> {
+fn chunk_of_row(row: &Found) -> Result<(ChunkId, Chunk), tokio_postgres::Error> {
     let mut id = [0; 32];
     let bytes: &[u8] = row.try_get(0)?;
     id[..bytes.len().min(32)].copy_from_slice(&bytes[..bytes.len().min(32)]);
@@ -182,15 +182,16 @@ fn place(row: &Found) -> Result<(ChunkId, Chunk), tokio_postgres::Error> {
         stored: row.try_get::<_, i64>(3)? as u32,
         length: row.try_get::<_, i64>(4)? as u32,
     };
-    Ok((ChunkId(id), Chunk { place, condemned: row.try_get::<_, Option<i64>>(5)?.map(Time) }))
+    Ok((ChunkId(id), Chunk { location: place, marked_at: row.try_get::<_, Option<i64>>(5)?.map(Time) }))
 }
 
 impl PostgresStore {
     fn chunks(&self, wanted: &[ChunkId]) -> Result<Vec<Option<Chunk>>, StoreError> {
         let ids: Vec<&[u8]> = wanted.iter().map(|id| &id.0[..]).collect();
         let found = self.with(async |connection| {
-            let rows = connection.client.query(&connection.ready.places, &[&self.volume, &ids]).await?;
-            rows.iter().map(place).collect::<Result<std::collections::HashMap<_, _>, _>>()
+            let rows =
+                connection.client.query(&connection.ready.locate_chunks, &[&self.volume, &ids]).await?;
+            rows.iter().map(chunk_of_row).collect::<Result<std::collections::HashMap<_, _>, _>>()
         })?;
         Ok(wanted.iter().map(|id| found.get(id).cloned()).collect())
     }
@@ -204,7 +205,12 @@ impl MetaStore for PostgresStore {
         })
     }
 
-    fn commit(&self, node: &NodeName, token: u128, items: &[Transaction]) -> Result<Answers, StoreError> {
+    fn commit(
+        &self,
+        node: &NodeName,
+        token: u128,
+        items: &[Transaction],
+    ) -> Result<CommitResults, StoreError> {
         self.group.commit(Part { node, token, items }, |parts| self.commit_parts(parts))
     }
 
@@ -222,7 +228,7 @@ impl MetaStore for PostgresStore {
     }
 
     fn scan(&self, from: ObjectId, most: usize) -> Result<Page, StoreError> {
-        let (kept, next) = self.scan_kept(from, most)?;
+        let (kept, next) = self.scan_records(from, most)?;
         let objects: Vec<VersionedObject> = kept.into_iter().map(|kept| kept.stored).collect();
         let (Some(first), Some(last)) = (objects.first(), objects.last()) else { return Ok(Page::default()) };
         let (first, last) = (first.object.id.to_bytes(), last.object.id.to_bytes());
@@ -265,12 +271,12 @@ impl MetaStore for PostgresStore {
         entries.iter().map(entry).collect()
     }
 
-    fn places(&self, chunks: &[ChunkId]) -> Result<Vec<Option<ChunkLocation>>, StoreError> {
-        Ok(self.chunks(chunks)?.into_iter().map(|chunk| chunk.map(|chunk| chunk.place)).collect())
+    fn locate_chunks(&self, chunks: &[ChunkId]) -> Result<Vec<Option<ChunkLocation>>, StoreError> {
+        Ok(self.chunks(chunks)?.into_iter().map(|chunk| chunk.map(|chunk| chunk.location)).collect())
     }
 
-    fn known(&self, chunks: &[ChunkId]) -> Result<Vec<bool>, StoreError> {
-        let lives = |chunk: Option<Chunk>| chunk.is_some_and(|chunk| chunk.condemned.is_none());
+    fn has_chunks(&self, chunks: &[ChunkId]) -> Result<Vec<bool>, StoreError> {
+        let lives = |chunk: Option<Chunk>| chunk.is_some_and(|chunk| chunk.marked_at.is_none());
         Ok(self.chunks(chunks)?.into_iter().map(lives).collect())
     }
 
@@ -281,7 +287,7 @@ impl MetaStore for PostgresStore {
     fn wait(&self, after: Seq, at_most: Duration) -> Result<bool, StoreError> {
         let until = Instant::now() + at_most.min(Duration::from_secs(3600));
         loop {
-            let heard = self.listener.heard();
+            let heard = self.listener.notification_count();
             if self.head()? > after {
                 return Ok(true);
             }
@@ -289,7 +295,7 @@ impl MetaStore for PostgresStore {
             if left.is_zero() {
                 return Ok(false);
             }
-            runtime().block_on(self.listener.more_than(heard, left.min(LOOK_AGAIN)));
+            runtime().block_on(self.listener.wait_for_change(heard, left.min(POLL_INTERVAL)));
         }
     }
 
@@ -299,10 +305,10 @@ impl MetaStore for PostgresStore {
 
     fn wait_lease(&self, after: u64, acks: Option<u64>, at_most: Duration) -> Result<bool, StoreError> {
         let until = Instant::now() + at_most.min(Duration::from_secs(3600));
-        let look_again = if acks.is_some() { lease::LOOK_SOON } else { LOOK_AGAIN };
+        let look_again = if acks.is_some() { lease::ACK_POLL_INTERVAL } else { POLL_INTERVAL };
         loop {
-            let heard = self.listener.heard();
-            let (at, seen) = runtime().block_on(self.leases.look(&self.pool, self.volume))?;
+            let heard = self.listener.notification_count();
+            let (at, seen) = runtime().block_on(self.leases.positions(&self.pool, self.volume))?;
             if at > after || acks.is_some_and(|acks| seen > acks) {
                 return Ok(true);
             }
@@ -310,7 +316,7 @@ impl MetaStore for PostgresStore {
             if left.is_zero() {
                 return Ok(false);
             }
-            runtime().block_on(self.listener.more_than(heard, left.min(look_again)));
+            runtime().block_on(self.listener.wait_for_change(heard, left.min(look_again)));
         }
     }
 }

@@ -15,7 +15,7 @@ use crate::private;
 use crate::store::StoreError;
 
 /// Maximum number of bytes read.
-const LARGEST: u64 = 1 << 20;
+const MAX_FILE_BYTES: u64 = 1 << 20;
 const PORT: u16 = 5432;
 
 /// Sets the password that the file has for a connection whose address has none.
@@ -44,7 +44,7 @@ pub(super) fn complete(config: &mut Config) -> Result<(), StoreError> {
 
 fn read(path: &Path) -> io::Result<String> {
     let mut text = String::new();
-    private::open(path)?.take(LARGEST).read_to_string(&mut text)?;
+    private::open(path)?.take(MAX_FILE_BYTES).read_to_string(&mut text)?;
     Ok(text)
 }
 

@@ -12,8 +12,8 @@ use crate::id::{NodeName, ObjectId, Seq};
 use crate::object::{LinkName, Time, VersionedObject};
 use crate::runtime::runtime;
 use crate::store::descriptor_format::is_sealed_log;
-use crate::store::transaction::{Row, Rows, Written};
-use crate::store::{ANSWERS_KEPT, Mutation, Precondition, StoreError, Transaction, codec};
+use crate::store::transaction::{BatchChanges, Row, Rows};
+use crate::store::{MAX_KEPT_RESULTS, Mutation, Precondition, StoreError, Transaction, codec};
 
 /// The objects and names that a batch refers to.
 #[derive(Default)]
@@ -193,7 +193,7 @@ pub(super) fn id(row: &Found, column: usize) -> Result<ObjectId, StoreError> {
 }
 
 /// A part without an earlier answer.
-pub(super) struct By<'a> {
+pub(super) struct AcceptedBatch<'a> {
     pub node: &'a NodeName,
     pub token: u128,
     /// Number of its log entries; those of the parts follow each other in the log.
@@ -207,8 +207,8 @@ pub(super) async fn write(
     volume: i64,
     batches: i64,
     at: Time,
-    by: &[By<'_>],
-    written: &Written<'_>,
+    by: &[AcceptedBatch<'_>],
+    written: &BatchChanges<'_>,
 ) -> Result<(), Error> {
     let Connection { client, ready } = connection;
     let key = |id: &ObjectId| id.to_bytes().to_vec();
@@ -256,7 +256,7 @@ pub(super) async fn write(
         })
         .collect();
     let (head, batches, at) = (written.head.0 as i64, batches + by.len() as i64, at.0);
-    let forget = batches - ANSWERS_KEPT as i64;
+    let forget = batches - MAX_KEPT_RESULTS as i64;
 
     // Sent, and so executed, in this order.
     let mut all = Vec::new();

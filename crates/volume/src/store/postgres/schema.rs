@@ -33,9 +33,9 @@ CREATE TABLE IF NOT EXISTS shunt_setting (volume BIGINT NOT NULL, key TEXT NOT N
 ";
 
 /// Query whether the tables are of format 1, which lacks this column, and the statements that upgrade them.
-pub(super) const OLD: &str = "SELECT count(*) = 0 FROM information_schema.columns
+pub(super) const IS_FORMAT_1: &str = "SELECT count(*) = 0 FROM information_schema.columns
     WHERE table_schema = current_schema() AND table_name = 'shunt_volume' AND column_name = 'latest'";
-pub(super) const ADDED: &str = "
+pub(super) const UPGRADE_TO_2: &str = "
 ALTER TABLE shunt_volume ADD COLUMN IF NOT EXISTS kept BIGINT NOT NULL DEFAULT 0;
 ALTER TABLE shunt_volume ADD COLUMN IF NOT EXISTS latest BIGINT NOT NULL DEFAULT 0;
 ";
@@ -196,14 +196,14 @@ statements! {
          ORDER BY parent, name";
     log (INT8, INT8, INT8) =
         "SELECT seq, node, at, change FROM shunt_log WHERE volume = $1 AND seq > $2 ORDER BY seq LIMIT $3";
-    places (INT8, BYTEA_ARRAY) =
+    locate_chunks (INT8, BYTEA_ARRAY) =
         "SELECT id, key, place, stored, length, gone FROM shunt_chunk WHERE volume = $1 AND id = ANY ($2)";
     scan_chunks (INT8, BYTEA, INT8) =
         "SELECT id, key, place, stored, length, gone FROM shunt_chunk WHERE volume = $1 AND id > $2
          ORDER BY id LIMIT $3";
-    condemn (INT8, BYTEA_ARRAY, INT8) =
+    mark_chunks (INT8, BYTEA_ARRAY, INT8) =
         "UPDATE shunt_chunk SET gone = $3 WHERE volume = $1 AND id = ANY ($2) AND gone IS NULL";
-    pardon (INT8, BYTEA_ARRAY) =
+    unmark_chunks (INT8, BYTEA_ARRAY) =
         "UPDATE shunt_chunk SET gone = NULL WHERE volume = $1 AND id = ANY ($2) AND gone IS NOT NULL";
     drop_chunks (INT8, BYTEA_ARRAY, INT8) =
         "DELETE FROM shunt_chunk WHERE volume = $1 AND id = ANY ($2) AND gone <= $3";

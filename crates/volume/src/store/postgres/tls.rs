@@ -45,7 +45,7 @@ fn wrong(why: impl std::fmt::Display) -> StoreError {
 }
 
 /// Parses an address without `sslmode` and `sslrootcert`, which are returned separately.
-fn apart(address: &str) -> Result<(Config, Option<&str>, Option<&str>), StoreError> {
+fn split_tls_options(address: &str) -> Result<(Config, Option<&str>, Option<&str>), StoreError> {
     let (before, query) = address.split_once('?').unwrap_or((address, ""));
     let (mut rest, mut mode, mut roots) = (Vec::new(), None, None);
     for word in query.split('&').filter(|word| !word.is_empty()) {
@@ -61,18 +61,18 @@ fn apart(address: &str) -> Result<(Config, Option<&str>, Option<&str>), StoreErr
 
 /// Reports whether an address contains a password.
 pub fn has_password(address: &str) -> bool {
-    apart(address).is_ok_and(|(plain, ..)| plain.get_password().is_some())
+    split_tls_options(address).is_ok_and(|(plain, ..)| plain.get_password().is_some())
 }
 
 /// Parses an address: the rest, the accepted certificates, and whether these are a default.
 fn read(address: &str) -> Result<(Config, Trust, bool), StoreError> {
-    let (mut plain, mode, roots) = apart(address)?;
+    let (mut plain, mode, roots) = split_tls_options(address)?;
     // Percent-encoded characters in this path are rare; refused rather than misread.
     if roots.is_some_and(|roots| roots.contains('%')) {
         return Err(wrong("sslrootcert: a path with special characters is not understood"));
     }
     let file = roots.filter(|roots| *roots != "system").map(PathBuf::from);
-    let assumed = mode.is_none() && !is_here(&plain);
+    let assumed = mode.is_none() && !is_local(&plain);
     let (mode, trust) = match mode {
         // A man in the middle could claim that the server has no TLS, and receive the password.
         None if assumed => (SslMode::Require, Trust::Signed { roots: file, named: true }),
@@ -89,7 +89,7 @@ fn read(address: &str) -> Result<(Config, Trust, bool), StoreError> {
 }
 
 /// Reports whether the server is on this machine.
-fn is_here(config: &Config) -> bool {
+fn is_local(config: &Config) -> bool {
     let host = |host: &Host| match host {
         Host::Unix(_) => true,
         Host::Tcp(name) => name == "localhost" || name.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback()),

@@ -8,7 +8,7 @@ use super::rows::{Table, put_object};
 use super::{SqliteStore, fault, forgotten, head};
 use crate::id::{ObjectId, Seq};
 use crate::object::{ChunkId, Time, VersionedObject};
-use crate::store::admin::{Chunk, MOVES, Moved, ObjectRecord, StoreAdmin, TURN};
+use crate::store::admin::{Chunk, GC_LOCK_SETTING, MOVES_SETTING, MovedChunk, ObjectRecord, StoreAdmin};
 use crate::store::transaction::Rows;
 use crate::store::{ChunkLocation, StoreError, codec};
 
@@ -48,7 +48,7 @@ fn count(db: &Connection, key: &str) -> Result<u64, StoreError> {
 }
 
 fn has_turn(db: &Connection, turn: u64) -> Result<bool, StoreError> {
-    Ok(setting(db, TURN)? == Some(turn.to_string()))
+    Ok(setting(db, GC_LOCK_SETTING)? == Some(turn.to_string()))
 }
 
 fn ids(db: &Connection, from: ObjectId, most: usize) -> rusqlite::Result<Vec<ObjectId>> {
@@ -59,7 +59,7 @@ fn ids(db: &Connection, from: ObjectId, most: usize) -> rusqlite::Result<Vec<Obj
 }
 
 impl StoreAdmin for SqliteStore {
-    fn scan_kept(
+    fn scan_records(
         &self,
         from: ObjectId,
         most: usize,
@@ -88,7 +88,7 @@ impl StoreAdmin for SqliteStore {
                     ChunkLocation { key: row.get(1)?, offset, stored: row.get(3)?, length: row.get(4)? };
                 Ok((
                     ChunkId(row.get(0)?),
-                    Chunk { place, condemned: row.get::<_, Option<i64>>(5)?.map(Time) },
+                    Chunk { location: place, marked_at: row.get::<_, Option<i64>>(5)?.map(Time) },
                 ))
             });
             found.and_then(|found| found.collect()).map_err(fault)
@@ -103,19 +103,19 @@ impl StoreAdmin for SqliteStore {
         self.each(chunks, "UPDATE chunk SET gone = ?2 WHERE id = ?1", None)
     }
 
-    fn drop_chunks(&self, chunks: &[ChunkId], condemned: Time) -> Result<(), StoreError> {
-        self.each(chunks, "DELETE FROM chunk WHERE id = ?1 AND gone <= ?2", Some(condemned))
+    fn drop_chunks(&self, chunks: &[ChunkId], marked_before: Time) -> Result<(), StoreError> {
+        self.each(chunks, "DELETE FROM chunk WHERE id = ?1 AND gone <= ?2", Some(marked_before))
     }
 
     fn acquire_gc_lock(&self) -> Result<u64, StoreError> {
         let mut writer = self.writer.lock();
         let all = writer.transaction_with_behavior(TransactionBehavior::Immediate).map_err(fault)?;
-        let turn = count(&all, TURN)?;
+        let turn = count(&all, GC_LOCK_SETTING)?;
         all.commit().map_err(fault)?;
         Ok(turn)
     }
 
-    fn move_chunks(&self, turn: u64, moved: &[Moved]) -> Result<Option<u64>, StoreError> {
+    fn move_chunks(&self, turn: u64, moved: &[MovedChunk]) -> Result<Option<u64>, StoreError> {
         let mut writer = self.writer.lock();
         let all = writer.transaction_with_behavior(TransactionBehavior::Immediate).map_err(fault)?;
         if !has_turn(&all, turn)? {
@@ -126,14 +126,14 @@ impl StoreAdmin for SqliteStore {
             let sql = "UPDATE chunk SET key = ?2, place = ?3, stored = ?4, length = ?5
                  WHERE id = ?1 AND key = ?6 AND place = ?7 AND stored = ?8 AND length = ?9";
             let mut statement = all.prepare_cached(sql).map_err(fault)?;
-            for Moved { id, from, to } in moved {
+            for MovedChunk { id, from, to } in moved {
                 let (was, is) = (from.offset as i64, to.offset as i64);
                 let values =
                     params![id.0, to.key, is, to.stored, to.length, from.key, was, from.stored, from.length];
                 done += statement.execute(values).map_err(fault)? as u64;
             }
         }
-        count(&all, MOVES)?;
+        count(&all, MOVES_SETTING)?;
         all.commit().map_err(fault)?;
         Ok(Some(done))
     }

@@ -19,7 +19,7 @@ fn past(row: &Row<'_>) -> rusqlite::Result<PastLink> {
     Ok(PastLink { link: link(row)?, until: Seq(row.get::<_, i64>(4)? as u64) })
 }
 
-fn known(db: &Connection, since: Seq) -> Result<Option<(Time, crate::id::NodeName)>, StoreError> {
+fn commit_info(db: &Connection, since: Seq) -> Result<Option<(Time, crate::id::NodeName)>, StoreError> {
     let mut query = db.prepare_cached("SELECT at, node FROM log WHERE seq = ?").map_err(fault)?;
     let found = query.query_row([since.0 as i64], |row| Ok((row.get(0)?, row.get::<_, String>(1)?)));
     let found = found.optional().map_err(fault)?;
@@ -92,7 +92,7 @@ impl History for SqliteStore {
             let mut versions = Vec::new();
             let mut add = |stored: VersionedObject, until| -> Result<(), StoreError> {
                 let since = stored.since();
-                versions.push(Version { by: known(db, since)?, stored, since, until });
+                versions.push(Version { by: commit_info(db, since)?, stored, since, until });
                 Ok(())
             };
             if let Some(row) = Table(db).object(id)? {

@@ -8,14 +8,14 @@ use std::time::{Duration, Instant};
 use parking_lot::{Mutex, MutexGuard};
 use rusqlite::{Connection, OptionalExtension as _, TransactionBehavior, params};
 
-use super::{LOOK_AGAIN, fault};
+use super::{POLL_INTERVAL, fault};
 use crate::id::{NodeName, Seq};
 use crate::object::Time;
 use crate::store::lease_table::LeaseTable;
 use crate::store::{LeaseRequest, LeaseResponse, StoreError};
 
 /// Polling interval of a wait while the volume has other nodes; there are no notifications between processes.
-const LOOK_SOON: Duration = Duration::from_millis(4);
+const SHARED_POLL_INTERVAL: Duration = Duration::from_millis(4);
 
 /// Version of the row's encoding. Rows of other versions are not touched.
 const FORMAT: i64 = 1;
@@ -28,7 +28,7 @@ pub(super) struct Leases {
 
 impl Leases {
     /// For the store in a file; `None`: in memory.
-    pub(super) fn beside(store: Option<&Path>) -> Self {
+    pub(super) fn for_store(store: Option<&Path>) -> Self {
         let path = store.map(|store| {
             let mut path = store.as_os_str().to_owned();
             path.push("-leases");
@@ -76,17 +76,17 @@ impl Leases {
             .optional()
             .map_err(fault)?;
         let mut board = body.map_or_else(LeaseTable::default, |body| LeaseTable::decode(&body));
-        let told = board.exchange(node, ask, now, head()?).ok_or_else(|| {
+        let response = board.exchange(node, ask, now, head()?).ok_or_else(|| {
             StoreError::Denied("too many nodes have leases, or this one made others wait".to_owned())
         })?;
-        let (at, acks) = board.places();
+        let (at, acks) = board.positions();
         work.prepare_cached("INSERT OR REPLACE INTO board VALUES (?, ?, ?, ?, ?)")
             .and_then(|mut put| {
                 put.execute(params![FORMAT, at as i64, acks as i64, board.is_shared(), board.encode()])
             })
             .map_err(fault)?;
         work.commit().map_err(fault)?;
-        Ok(told)
+        Ok(response)
     }
 
     pub(super) fn wait(&self, after: u64, acks: Option<u64>, at_most: Duration) -> Result<bool, StoreError> {
@@ -112,7 +112,11 @@ impl Leases {
             if left.is_zero() {
                 return Ok(false);
             }
-            std::thread::sleep(left.min(if shared || acks.is_some() { LOOK_SOON } else { LOOK_AGAIN }));
+            std::thread::sleep(left.min(if shared || acks.is_some() {
+                SHARED_POLL_INTERVAL
+            } else {
+                POLL_INTERVAL
+            }));
         }
     }
 }

@@ -20,14 +20,14 @@ use crate::store::history::History;
 use crate::store::transaction::{Batch, Row, Rows};
 use crate::store::validate::{UNSEALED, are_sealed};
 use crate::store::{
-    ANSWERS_KEPT, ChunkLocation, Clock, LeaseRequest, LeaseResponse, LogEntry, MetaStore, Page, Rejected,
+    ChunkLocation, Clock, LeaseRequest, LeaseResponse, LogEntry, MAX_KEPT_RESULTS, MetaStore, Page, Rejected,
     StoreError, Transaction, codec, system_clock,
 };
 use rows::Table;
 pub(crate) use schema::tighten;
 
 /// Polling interval of a wait, for commits of other processes.
-const LOOK_AGAIN: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The metadata of one volume in a SQLite file of this machine.
 pub struct SqliteStore {
@@ -100,7 +100,7 @@ impl SqliteStore {
             writer: Mutex::new(db),
             readers: path.map(|path| (path.into(), Mutex::default())),
             committed: Default::default(),
-            leases: lease::Leases::beside(path),
+            leases: lease::Leases::for_store(path),
             clock: system_clock(),
         }
     }
@@ -195,7 +195,7 @@ fn fault(error: rusqlite::Error) -> StoreError {
     }
 }
 
-fn answered(db: &Connection, node: &NodeName, token: u128) -> Result<Option<Answers>, StoreError> {
+fn answered(db: &Connection, node: &NodeName, token: u128) -> Result<Option<CommitResults>, StoreError> {
     let mut query =
         db.prepare_cached("SELECT answer FROM answer WHERE node = ? AND token = ?").map_err(fault)?;
     query
@@ -206,7 +206,7 @@ fn answered(db: &Connection, node: &NodeName, token: u128) -> Result<Option<Answ
         .transpose()
 }
 
-fn remember(db: &Connection, node: &NodeName, token: u128, answers: &Answers) -> rusqlite::Result<()> {
+fn remember(db: &Connection, node: &NodeName, token: u128, answers: &CommitResults) -> rusqlite::Result<()> {
     let bytes = codec::encode(answers);
     db.prepare_cached("INSERT INTO answer (node, token, answer) VALUES (?, ?, ?)")?.execute(params![
         node.as_str(),
@@ -214,18 +214,23 @@ fn remember(db: &Connection, node: &NodeName, token: u128, answers: &Answers) ->
         bytes
     ])?;
     let new = db.last_insert_rowid();
-    db.prepare_cached("DELETE FROM answer WHERE n <= ?")?.execute([new - ANSWERS_KEPT as i64])?;
+    db.prepare_cached("DELETE FROM answer WHERE n <= ?")?.execute([new - MAX_KEPT_RESULTS as i64])?;
     Ok(())
 }
 
-type Answers = Vec<Result<Seq, Rejected>>;
+type CommitResults = Vec<Result<Seq, Rejected>>;
 
 impl MetaStore for SqliteStore {
     fn head(&self) -> Result<Seq, StoreError> {
         self.read(head)
     }
 
-    fn commit(&self, node: &NodeName, token: u128, items: &[Transaction]) -> Result<Answers, StoreError> {
+    fn commit(
+        &self,
+        node: &NodeName,
+        token: u128,
+        items: &[Transaction],
+    ) -> Result<CommitResults, StoreError> {
         let mut writer = self.writer.lock();
         // IMMEDIATE: no other process commits between the reads and the writes of this batch.
         let batch = writer.transaction_with_behavior(TransactionBehavior::Immediate).map_err(fault)?;
@@ -236,7 +241,7 @@ impl MetaStore for SqliteStore {
             return Err(StoreError::Denied(UNSEALED.to_owned()));
         }
         let mut work = Batch::new(Table(&batch), head(&batch)?);
-        let answers = items.iter().map(|item| work.item(item)).collect::<Result<Answers, _>>()?;
+        let answers = items.iter().map(|item| work.item(item)).collect::<Result<CommitResults, _>>()?;
         // Commit times never go back, even if the clock is set back.
         let at = (self.clock)().max(latest(&batch)?);
         rows::write(&batch, node, at, &work.finish()).map_err(fault)?;
@@ -317,7 +322,7 @@ impl MetaStore for SqliteStore {
         })
     }
 
-    fn places(&self, chunks: &[ChunkId]) -> Result<Vec<Option<ChunkLocation>>, StoreError> {
+    fn locate_chunks(&self, chunks: &[ChunkId]) -> Result<Vec<Option<ChunkLocation>>, StoreError> {
         self.read(|db| {
             let mut query = db
                 .prepare_cached("SELECT key, place, stored, length FROM chunk WHERE id = ?")
@@ -330,7 +335,7 @@ impl MetaStore for SqliteStore {
         })
     }
 
-    fn known(&self, chunks: &[ChunkId]) -> Result<Vec<bool>, StoreError> {
+    fn has_chunks(&self, chunks: &[ChunkId]) -> Result<Vec<bool>, StoreError> {
         self.read(|db| {
             let mut query =
                 db.prepare_cached("SELECT 1 FROM chunk WHERE id = ? AND gone IS NULL").map_err(fault)?;
@@ -354,7 +359,7 @@ impl MetaStore for SqliteStore {
             if now >= until {
                 return Ok(false);
             }
-            self.committed.1.wait_for(&mut held, (until - now).min(LOOK_AGAIN));
+            self.committed.1.wait_for(&mut held, (until - now).min(POLL_INTERVAL));
         }
     }
 

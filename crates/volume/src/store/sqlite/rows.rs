@@ -5,7 +5,7 @@ use rusqlite::{Connection, OptionalExtension, Transaction, params};
 use super::fault;
 use crate::id::{NodeName, ObjectId, Seq};
 use crate::object::{LinkName, Time, VersionedObject};
-use crate::store::transaction::{Row, Rows, Written};
+use crate::store::transaction::{BatchChanges, Row, Rows};
 use crate::store::{StoreError, codec};
 
 /// The rows that a connection reads.
@@ -60,7 +60,7 @@ pub(super) fn write(
     db: &Transaction<'_>,
     node: &NodeName,
     at: Time,
-    written: &Written<'_>,
+    written: &BatchChanges<'_>,
 ) -> rusqlite::Result<()> {
     let mut gone = db.prepare_cached("DELETE FROM object WHERE id = ?")?;
     for id in &written.objects_gone {

@@ -33,7 +33,7 @@ CREATE TABLE answer (n INTEGER PRIMARY KEY, node TEXT NOT NULL, token BLOB NOT N
 
 // Since format 2. `kept`: history is complete from this commit on. `latest`: time of the last commit. Past rows are appended
 // too, in the order of their commits.
-const SINCE_2: &str = "
+const TABLES_SINCE_2: &str = "
 ALTER TABLE about ADD COLUMN kept INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE about ADD COLUMN latest INTEGER NOT NULL DEFAULT 0;
 UPDATE about SET kept = head;
@@ -46,12 +46,12 @@ CREATE TABLE setting (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 ";
 
 /// Maximum time that a commit waits for the write lock of another process.
-const BUSY: Duration = Duration::from_secs(10);
+const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 
 fn connect(path: &Path, flags: OpenFlags) -> Result<Connection, StoreError> {
     let db = Connection::open_with_flags(path, flags | OpenFlags::SQLITE_OPEN_NO_MUTEX)
         .map_err(|error| StoreError::Unreachable(format!("{}: {error}", path.display())))?;
-    db.busy_timeout(BUSY).map_err(fault)?;
+    db.busy_timeout(BUSY_TIMEOUT).map_err(fault)?;
     db.set_prepared_statement_cache_capacity(64);
     Ok(db)
 }
@@ -107,7 +107,7 @@ fn migrate(db: &Connection) -> Result<(), StoreError> {
     db.execute_batch("BEGIN IMMEDIATE").map_err(fault)?;
     let done = (|| {
         if db.pragma_query_value(None, "user_version", |row| row.get::<_, i32>(0))? == 1 {
-            db.execute_batch(SINCE_2)?;
+            db.execute_batch(TABLES_SINCE_2)?;
             db.pragma_update(None, "user_version", FORMAT)?;
         }
         db.execute_batch("COMMIT")
@@ -137,7 +137,7 @@ pub(super) fn create(path: Option<&Path>) -> Result<Connection, StoreError> {
 /// Creates the tables, within the transaction that also writes the description: a file is a complete store or none.
 pub(super) fn fill(db: &Connection) -> Result<(), StoreError> {
     db.execute_batch(TABLES).map_err(fault)?;
-    db.execute_batch(SINCE_2).map_err(fault)?;
+    db.execute_batch(TABLES_SINCE_2).map_err(fault)?;
     db.pragma_update(None, "application_id", APPLICATION).map_err(fault)?;
     db.pragma_update(None, "user_version", FORMAT).map_err(fault)
 }

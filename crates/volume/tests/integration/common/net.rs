@@ -104,8 +104,8 @@ impl MetaStore for Net {
         }
     }
 
-    fn places(&self, chunks: &[ChunkId]) -> Result<Vec<Option<ChunkLocation>>, StoreError> {
-        self.store.places(chunks)
+    fn locate_chunks(&self, chunks: &[ChunkId]) -> Result<Vec<Option<ChunkLocation>>, StoreError> {
+        self.store.locate_chunks(chunks)
     }
 
     fn wait(&self, after: Seq, at_most: Duration) -> Result<bool, StoreError> {

@@ -47,7 +47,7 @@ impl Sky {
         match *way {
             Way::Uneven(is_lost) => {
                 *way = Way::Uneven(!is_lost);
-                if is_lost { Err(lost()) } else { Ok(LATE) }
+                if is_lost { Err(lost()) } else { Ok(REPLY_DELAY) }
             }
             Way::Cut => Err(lost()),
             Way::CutOnce => {
@@ -59,16 +59,16 @@ impl Sky {
     }
 }
 
-pub const LATE: Duration = Duration::from_millis(300);
+pub const REPLY_DELAY: Duration = Duration::from_millis(300);
 
 /// Length of a network read, which cuts the data at arbitrary offsets.
-const PART: usize = 200_001;
+const RESPONSE_PART_BYTES: usize = 200_001;
 /// Number of parts before a reply breaks off.
-const BROKEN: usize = 12;
+const PARTS_BEFORE_FAILURE: usize = 12;
 
 fn in_parts(bytes: Bytes) -> Vec<Result<Bytes>> {
-    let part = |at| bytes.slice(at..bytes.len().min(at + PART));
-    (0..bytes.len()).step_by(PART).map(|at| Ok(part(at))).collect()
+    let part = |at| bytes.slice(at..bytes.len().min(at + RESPONSE_PART_BYTES));
+    (0..bytes.len()).step_by(RESPONSE_PART_BYTES).map(|at| Ok(part(at))).collect()
 }
 
 fn lost() -> Error {
@@ -107,8 +107,8 @@ impl ObjectStore for Sky {
         let mut pause = Duration::ZERO;
         if let Way::Broken(breaks) = &mut *self.way.lock() {
             match *breaks {
-                true => parts = parts.into_iter().take(BROKEN).chain([Err(lost())]).collect(),
-                false => pause = LATE / 20,
+                true => parts = parts.into_iter().take(PARTS_BEFORE_FAILURE).chain([Err(lost())]).collect(),
+                false => pause = REPLY_DELAY / 20,
             }
             *breaks = !*breaks;
         }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use rustix::io::Errno;
 use shunt_volume::id::{NodeName, ObjectId, OwnerId, Seq};
 use shunt_volume::merge::{
-    Changes, Conflict, DentryKey, DirtySet, IdAllocator, Ino, PlanError, Planned, ROOT, Snapshot, Tree,
+    Changes, Conflict, DentryKey, DirtySet, IdAllocator, Ino, PlanError, PushPlan, ROOT, Snapshot, Tree,
     Trees, apply_entry, push, resync,
 };
 use shunt_volume::object::{Content, Kind, LinkName, Object, Time, VersionedObject};
@@ -187,7 +187,7 @@ impl Deep {
         DirtySet { names: places.into_iter().filter(differs).cloned().collect(), objects: Vec::new() }
     }
 
-    pub fn push(&self, todo: &DirtySet) -> Planned {
+    pub fn push(&self, todo: &DirtySet) -> PushPlan {
         push(self, todo, 1024, &mut |_, _| Ok(None)).unwrap()
     }
 

@@ -33,8 +33,8 @@ fn nodes_are_who_they_are_however_far_away() {
     let branch = behind(place_of(&front, Role::Gateway, "branch"), "127.0.0.1:0");
     let (desk, write) = branch.client(Role::Write, "desk");
     let (lamp, read) = branch.client(Role::Read, "lamp");
-    assert_eq!(branch.volume.meta.way().unwrap().map(|way| way.len()), Some(1));
-    assert!(matches!(desk.way(), Err(StoreError::Denied(_))), "it is no gateway");
+    assert_eq!(branch.volume.meta.gateway_path().unwrap().map(|way| way.len()), Some(1));
+    assert!(matches!(desk.gateway_path(), Err(StoreError::Denied(_))), "it is no gateway");
 
     desk.commit(&name("desk"), 1, &[make(2, b"a")]).unwrap()[0].clone().unwrap();
     let log = front.volume.meta.log_since(Seq(0), 10).unwrap();
@@ -71,14 +71,15 @@ fn leases_are_those_of_the_nodes() {
     let branch = behind(place_of(&front, Role::Gateway, "branch"), "127.0.0.1:0");
     let (desk, _) = branch.client(Role::Write, "desk");
     let (lamp, _) = branch.client(Role::Write, "lamp");
-    let ask = |session, take| LeaseRequest { session, life: 60_000, take, ..LeaseRequest::default() };
-    assert!(desk.lease(&name("desk"), &ask(1, vec![(7, ObjectId(2))])).unwrap().began);
+    let ask =
+        |session, take| LeaseRequest { session, ttl_ms: 60_000, acquire: take, ..LeaseRequest::default() };
+    assert!(desk.lease(&name("desk"), &ask(1, vec![(7, ObjectId(2))])).unwrap().is_new_session);
     let told = lamp.lease(&name("lamp"), &ask(2, Vec::new())).unwrap();
-    assert_eq!((told.began, told.company), (true, 1), "{told:?}");
+    assert_eq!((told.is_new_session, told.peers), (true, 1), "{told:?}");
     let told = lamp.lease(&name("lamp"), &ask(2, Vec::new())).unwrap();
     assert_eq!(told.events.iter().map(|event| event.object).collect::<Vec<_>>(), [ObjectId(2)], "{told:?}");
     let told = desk.lease(&name("desk"), &ask(1, Vec::new())).unwrap();
-    assert_eq!((told.began, told.company), (false, 1), "{told:?}");
+    assert_eq!((told.is_new_session, told.peers), (false, 1), "{told:?}");
 }
 
 #[test]

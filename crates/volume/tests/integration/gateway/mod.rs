@@ -15,12 +15,12 @@ use object_store::path::Path as Key;
 use object_store::{GetOptions, GetRange, ObjectStore, ObjectStoreExt as _, PutMode, PutOptions, PutPayload};
 use shunt_volume::address::MetaAddress;
 use shunt_volume::gateway::{
-    Blobs, Client, Credentials, Gateway, JoinError, NodeRegistry, Role, Serving, Token, join,
+    Client, Credentials, Gateway, GatewayObjects, JoinError, NodeRegistry, Role, Serving, Token, join,
 };
 use shunt_volume::id::{NodeName, ObjectId, OwnerId, Seq, VolumeName};
 use shunt_volume::object::{Content, Kind, LinkName, Object, Time};
 use shunt_volume::open::{self, Options};
-use shunt_volume::replica::{New, Options as ReplicaOptions, ROOT, Replica, ReplicaSite};
+use shunt_volume::replica::{NewObject, Options as ReplicaOptions, ROOT, Replica, SyncAdapter};
 use shunt_volume::store::{
     LeaseRequest, MetaStore as _, Mutation, Precondition, Rejected, StoreError, Transaction,
 };
@@ -68,7 +68,7 @@ fn pack(number: u128) -> Key {
     Key::from(format!("packs/{:02x}/{number:032x}", number >> 120))
 }
 
-async fn put(blobs: &Blobs, key: &Key, bytes: &[u8]) -> object_store::Result<()> {
+async fn put(blobs: &GatewayObjects, key: &Key, bytes: &[u8]) -> object_store::Result<()> {
     let options = PutOptions { mode: PutMode::Create, ..PutOptions::default() };
     blobs.put_opts(key, PutPayload::from(bytes.to_vec()), options).await.map(|_| ())
 }
@@ -113,7 +113,7 @@ impl Served {
         join(token, &name(node))
     }
 
-    fn client(&self, role: Role, node: &str) -> (Client, Blobs) {
+    fn client(&self, role: Role, node: &str) -> (Client, GatewayObjects) {
         let credentials = self.join(&self.token(role, MINUTE), node).unwrap();
         let client = Client::new(credentials).unwrap();
         let blobs = client.blobs();
@@ -185,13 +185,14 @@ fn what_is_too_long_for_a_message_goes_in_several() {
         let client = Arc::new(served.client(Role::Write, node).0);
         let options = ReplicaOptions { background: false, ..ReplicaOptions::new("team", name(node)) };
         let replica = Arc::new(Replica::open(&served.place.path().join(node), options).unwrap());
-        let site = ReplicaSite::new(replica.clone(), client.clone(), served.volume.content.clone());
+        let site = SyncAdapter::new(replica.clone(), client.clone(), served.volume.content.clone());
         (replica, Synchroniser::new(site, client.clone(), name(node), rand::random::<u128>), client)
     };
     let (desk, mut sending, client) = machine("desk");
     let value = vec![b'x'; 65_536];
     for n in 0..560 {
-        let new = New { kind: Kind::Regular, mode: 0o644, owner: OwnerId(0), group: OwnerId(0), target: b"" };
+        let new =
+            NewObject { kind: Kind::Regular, mode: 0o644, owner: OwnerId(0), group: OwnerId(0), target: b"" };
         let num = desk.make(ROOT, n.to_string().as_bytes(), new).unwrap().ino;
         desk.set_xattr(num, b"user.large", Some(&value), None).unwrap();
     }
@@ -222,7 +223,7 @@ fn a_node_opens_the_volume_by_its_credentials() {
     let opened = open::open(&at, &volume(), None).unwrap();
     assert_eq!(opened.described, served.volume.described);
     assert_eq!(opened.meta.head().unwrap(), Seq(0));
-    assert!(opened.keeper().is_err());
+    assert!(opened.admin().is_err());
     open::open(&at, &"other".parse().unwrap(), None).unwrap_err();
     open::create(&at, &volume(), &Options::default()).unwrap_err();
 }
@@ -460,8 +461,8 @@ fn no_more_leases_are_taken_in_a_message_than_a_node_has() {
     let (client, _) = served.client(Role::Write, "desk");
     let ask = |count| LeaseRequest {
         session: 1,
-        life: 5000,
-        take: (0..count).map(|lease| (lease, ObjectId(2))).collect(),
+        ttl_ms: 5000,
+        acquire: (0..count).map(|lease| (lease, ObjectId(2))).collect(),
         ..LeaseRequest::default()
     };
     client.lease(&name("desk"), &ask(2048)).unwrap();

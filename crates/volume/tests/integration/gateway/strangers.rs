@@ -12,7 +12,7 @@ use shunt_volume::store::MetaStore as _;
 use super::{MINUTE, Served, name};
 
 /// More connections than a gateway ever serves.
-const MANY: usize = 4200;
+const OVERLOAD_CONNECTIONS: usize = 4200;
 
 /// Opens a silent connection from another address of this machine.
 fn silent(served: &Served, host: u8) -> Option<TcpStream> {
@@ -31,8 +31,8 @@ fn who_says_nothing_is_in_nobodys_way() {
     setrlimit(Resource::Nofile, limit).unwrap();
     let served = Served::new();
     let (client, _) = served.client(Role::Write, "desk");
-    let silent: Vec<TcpStream> = (0..MANY).filter_map(|_| silent(&served, 2)).collect();
-    assert_eq!(silent.len(), MANY);
+    let silent: Vec<TcpStream> = (0..OVERLOAD_CONNECTIONS).filter_map(|_| silent(&served, 2)).collect();
+    assert_eq!(silent.len(), OVERLOAD_CONNECTIONS);
     let began = Instant::now();
     client.head().unwrap();
     // Another node, which has no connection yet.

@@ -17,7 +17,7 @@ use shunt_volume::id::OwnerId;
 use shunt_volume::maintenance::{Depth, collect, fsck, set_retention};
 use shunt_volume::object::Kind;
 use shunt_volume::open::{Options as Wanted, create, open};
-use shunt_volume::replica::{New, Options, ROOT, Replica, ReplicaSite, StoreFetcher};
+use shunt_volume::replica::{NewObject, Options, ROOT, Replica, StoreFetcher, SyncAdapter};
 use shunt_volume::store::history::Retention;
 use shunt_volume::sync::{Runner, Synchroniser};
 use shunt_volume::volume::Volume;
@@ -26,11 +26,11 @@ use crate::replicas::disk::scratch;
 use crate::replicas::node::{bytes, held, token};
 use crate::replicas::world::litter;
 
-const PLACE: &str = "SHUNT_KILLED_IN";
+const DIRECTORY_VARIABLE: &str = "SHUNT_KILLED_IN";
 const FILES: u64 = 16;
 const ROUNDS: u32 = 4;
 /// Timeout for a busy machine; each step is short otherwise.
-const PATIENCE: Duration = Duration::from_secs(180);
+const TEST_TIMEOUT: Duration = Duration::from_secs(180);
 
 fn volume(dir: &Path) -> Volume {
     let (at, name) = (MetaAddress::Sqlite(dir.join("volume")), "killed".parse().unwrap());
@@ -47,7 +47,7 @@ fn live(dir: &Path, node: &str, volume: &Volume) -> Live {
     let replica = Arc::new(Replica::open(&dir.join(node), options).unwrap());
     let (meta, content) = (volume.meta.clone(), volume.content.clone());
     replica.set_fetcher(Some(Arc::new(StoreFetcher::new(meta.clone(), content.clone()))));
-    let site = ReplicaSite::new(replica.clone(), meta.clone(), content);
+    let site = SyncAdapter::new(replica.clone(), meta.clone(), content);
     let sync = Synchroniser::new(site, meta.clone(), node.parse().unwrap(), rand::random);
     let runner = Runner::start(sync, meta, true).unwrap();
     let waker = runner.waker();
@@ -60,7 +60,8 @@ impl Live {
     fn write(&self, dir: &Path, file: u64) {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let (token, name) = (NEXT.fetch_add(1, Ordering::Relaxed), format!("file{file}"));
-        let new = New { kind: Kind::Regular, mode: 0o600, owner: OwnerId(0), group: OwnerId(0), target: b"" };
+        let new =
+            NewObject { kind: Kind::Regular, mode: 0o600, owner: OwnerId(0), group: OwnerId(0), target: b"" };
         let node = self.replica.lookup(ROOT, name.as_bytes());
         let node = node.or_else(|_| self.replica.make(ROOT, name.as_bytes(), new)).unwrap();
         let promise = dir.join(format!("promised{file}"));
@@ -89,7 +90,7 @@ impl Live {
             self.replica.pending_count() == Ok(0) && self.replica.cursor() == Ok(all)
         };
         while !is_done() {
-            assert!(since.elapsed() < PATIENCE, "{:?}", self.runner);
+            assert!(since.elapsed() < TEST_TIMEOUT, "{:?}", self.runner);
             std::thread::sleep(Duration::from_millis(2));
         }
     }
@@ -98,7 +99,7 @@ impl Live {
 /// Runs all operations of a node several times, starting from the state of an earlier run.
 fn work(dir: &Path) {
     let volume = volume(dir);
-    set_retention(volume.keeper().unwrap(), Retention { age: Some(Duration::ZERO), versions: Some(0) })
+    set_retention(volume.admin().unwrap(), Retention { age: Some(Duration::ZERO), versions: Some(0) })
         .unwrap();
     for _ in 0..ROUNDS {
         let ant = live(dir, "ant", &volume);
@@ -121,7 +122,7 @@ fn work(dir: &Path) {
         bee.settle(&volume);
         bee.write(dir, 1);
         bee.settle(&volume);
-        volume.keeper().unwrap().forget(shunt_volume::object::Time(i64::MAX), 0).unwrap();
+        volume.admin().unwrap().forget(shunt_volume::object::Time(i64::MAX), 0).unwrap();
         drop(bee);
         for _ in 0..3 {
             collect(&volume, Duration::ZERO, None, &|_, _| ()).unwrap();
@@ -134,7 +135,7 @@ fn killed_at(point: Failpoint) -> Result<(), String> {
     litter(&volume(dir.path()), &[11]);
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["replicas::killed::is_killed", "--exact", "--ignored"])
-        .env(PLACE, dir.path())
+        .env(DIRECTORY_VARIABLE, dir.path())
         .env("SHUNT_FAIL", point.name())
         .stdout(std::process::Stdio::null())
         .stderr(std::process::Stdio::null())
@@ -144,7 +145,7 @@ fn killed_at(point: Failpoint) -> Result<(), String> {
     let status = loop {
         match child.try_wait().unwrap() {
             Some(status) => break status,
-            None if since.elapsed() > PATIENCE => {
+            None if since.elapsed() > TEST_TIMEOUT => {
                 child.kill().unwrap();
                 child.wait().unwrap();
                 return Err(format!("{point:?} is never reached"));
@@ -175,7 +176,7 @@ fn killed_at(point: Failpoint) -> Result<(), String> {
 #[test]
 #[ignore = "is a process that a test starts"]
 fn is_killed() {
-    if let Some(dir) = std::env::var_os(PLACE) {
+    if let Some(dir) = std::env::var_os(DIRECTORY_VARIABLE) {
         work(Path::new(&dir));
     }
 }

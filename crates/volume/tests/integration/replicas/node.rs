@@ -15,7 +15,7 @@ use shunt_volume::crypto::VolumeKey;
 use shunt_volume::id::NodeName;
 use shunt_volume::object::{Kind, Time};
 use shunt_volume::replica::{
-    Inode as Object, Options, ROOT, Replica, ReplicaError, ReplicaSite, StoreFetcher,
+    Inode as Object, Options, ROOT, Replica, ReplicaError, StoreFetcher, SyncAdapter,
 };
 use shunt_volume::sync::{Step, SyncError, Synchroniser};
 use shunt_volume::volume::Volume;
@@ -43,7 +43,7 @@ pub struct PathEntry {
 
 struct Life {
     replica: Arc<Replica>,
-    sync: Synchroniser<ReplicaSite>,
+    sync: Synchroniser<SyncAdapter>,
 }
 
 pub struct Node {
@@ -111,7 +111,7 @@ impl Node {
             ..Options::new("simulated", self.name.clone())
         };
         let replica = Arc::new(Replica::open(self.disk.dir(), options)?);
-        let site = ReplicaSite::new(replica.clone(), self.net.clone(), self.contents.clone());
+        let site = SyncAdapter::new(replica.clone(), self.net.clone(), self.contents.clone());
         let mut tokens = SmallRng::seed_from_u64(rng.random());
         let sync = Synchroniser::new(site, self.net.clone(), self.name.clone(), move || tokens.random());
         self.life = Some(Life { replica, sync });
@@ -126,7 +126,7 @@ impl Node {
         *self.sky.way.lock() = if cut { Way::Cut } else { way };
         // A new fetcher has no memory of the earlier network state.
         let fetcher = StoreFetcher::new(self.net.clone(), self.contents.clone())
-            .reachable_as(move || (!cut).then_some(0));
+            .with_reachability(move || (!cut).then_some(0));
         self.life.as_ref().unwrap().replica.set_fetcher(Some(Arc::new(fetcher)));
     }
 

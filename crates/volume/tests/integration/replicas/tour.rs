@@ -5,7 +5,7 @@ use std::time::Duration;
 use shunt_volume::failpoint::{Failpoint, arm, disarm};
 use shunt_volume::id::OwnerId;
 use shunt_volume::object::Kind;
-use shunt_volume::replica::{New, ROOT, Rename};
+use shunt_volume::replica::{NewObject, ROOT, Rename};
 
 use crate::replicas::disk::Crash;
 use crate::replicas::world::{World, litter};
@@ -17,7 +17,7 @@ fn failed(errno: rustix::io::Errno) -> String {
 }
 
 fn make(world: &mut World, n: usize, name: &str, kind: Kind) -> Result<u64, String> {
-    let new = New { kind, mode: 0o700, owner: OwnerId(0), group: OwnerId(0), target: b"" };
+    let new = NewObject { kind, mode: 0o700, owner: OwnerId(0), group: OwnerId(0), target: b"" };
     let replica = world.nodes[n].replica();
     match replica.lookup(ROOT, name.as_bytes()) {
         // Created before the crash.

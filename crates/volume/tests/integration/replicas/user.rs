@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use shunt_volume::id::OwnerId;
 use shunt_volume::merge::Side;
 use shunt_volume::object::{Kind, Time};
-use shunt_volume::replica::{New, ROOT, Rename, SetAttr, State};
+use shunt_volume::replica::{CacheState, NewObject, ROOT, Rename, SetAttr};
 
 use crate::replicas::log;
 use crate::replicas::node::{Handle, Node, PathEntry, held, token};
@@ -44,8 +44,8 @@ impl User<'_> {
         (!of.is_empty()).then(|| of[self.rng.random_range(0..of.len())].clone())
     }
 
-    fn plain(kind: Kind) -> New<'static> {
-        New { kind, mode: 0o700, owner: OwnerId(0), group: OwnerId(0), target: b"" }
+    fn plain(kind: Kind) -> NewObject<'static> {
+        NewObject { kind, mode: 0o700, owner: OwnerId(0), group: OwnerId(0), target: b"" }
     }
 
     fn new_token(&mut self) -> u64 {
@@ -63,7 +63,7 @@ impl User<'_> {
         if !node.is_regular() {
             return Ok(None);
         }
-        if node.state == State::Complete {
+        if node.state == CacheState::Complete {
             return Ok(token(&self.node.read(num)?));
         }
         let digest = replica.apply(|applying| {
@@ -190,7 +190,7 @@ impl User<'_> {
 
     pub fn sync_file(&mut self, num: u64) -> Done {
         let replica = self.node.replica().clone();
-        if replica.get(num)?.state != State::Complete {
+        if replica.get(num)?.state != CacheState::Complete {
             return Ok(());
         }
         let held = token(&self.node.read(num)?);

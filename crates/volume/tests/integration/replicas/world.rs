@@ -60,7 +60,7 @@ impl World {
         let volume = create(&at, &"simulated".parse().unwrap(), &options).unwrap();
         // Without history, unreferenced data may be freed at once.
         let kept = Retention { age: Some(Duration::ZERO), versions: Some(0) };
-        maintenance::set_retention(volume.keeper().unwrap(), kept).unwrap();
+        maintenance::set_retention(volume.admin().unwrap(), kept).unwrap();
         let mut world = Self {
             nodes: Vec::new(),
             volume,
@@ -128,7 +128,7 @@ impl World {
         if self.volume.described.sealed.is_some() {
             return Ok(());
         }
-        let keeper = self.volume.keeper().map_err(|error| error.to_string())?;
+        let keeper = self.volume.admin().map_err(|error| error.to_string())?;
         let max = shunt_volume::object::Time(i64::MAX);
         keeper.forget(max, count).map(drop).map_err(|error| error.to_string())
     }
@@ -143,7 +143,7 @@ impl World {
             let mut quiet = true;
             for n in 0..self.nodes.len() {
                 let step = self.step(n, true)?;
-                quiet &= Step { held: 0, ..step } == Step::default();
+                quiet &= Step { blocked: 0, ..step } == Step::default();
             }
             if quiet {
                 return Ok(());

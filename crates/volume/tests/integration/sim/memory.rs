@@ -221,11 +221,11 @@ impl SyncReplica for &Memory {
         Time(0)
     }
 
-    fn mark(&self) -> Result<Option<LogFingerprint>, Errno> {
+    fn fingerprint(&self) -> Result<Option<LogFingerprint>, Errno> {
         Ok(self.now.borrow().mark)
     }
 
-    fn set_mark(&self, mark: LogFingerprint) -> Result<(), Errno> {
+    fn set_fingerprint(&self, mark: LogFingerprint) -> Result<(), Errno> {
         self.now.borrow_mut().mark = Some(mark);
         Ok(())
     }
@@ -252,7 +252,7 @@ impl SyncReplica for &Memory {
         Ok(())
     }
 
-    fn todo(&self, _after: i64, _most: usize) -> Result<(DirtySet, Option<i64>), Errno> {
+    fn dirty_set(&self, _after: i64, _most: usize) -> Result<(DirtySet, Option<i64>), Errno> {
         let now = self.now.borrow();
         let places: BTreeSet<&DentryKey> = now.links.keys().chain(now.base_links.keys()).collect();
         let names = places
@@ -266,7 +266,7 @@ impl SyncReplica for &Memory {
         Ok((DirtySet { names, objects: now.local.keys().filter(differs).copied().collect() }, None))
     }
 
-    fn send(&self, files: Vec<(Ino, Object)>) -> Result<Vec<Contents>, SyncError> {
+    fn upload(&self, files: Vec<(Ino, Object)>) -> Result<Vec<Contents>, SyncError> {
         let sent = |(num, object): (Ino, Object)| {
             Ok((num, Some((self.now.borrow().version(num)?, (object.content, Vec::new())))))
         };

@@ -19,7 +19,7 @@ use memory::{Memory, State};
 use rand::rngs::SmallRng;
 use rand::{Rng as _, SeedableRng as _};
 use shunt_volume::id::{ObjectId, OwnerId};
-use shunt_volume::merge::{ATTRIBUTE, BESIDE, ROOT, Tree, Trees as _};
+use shunt_volume::merge::{ATTRIBUTE, KEEP_BOTH_VALUE, ROOT, Tree, Trees as _};
 use shunt_volume::object::{Content, Kind, Object, Time};
 use shunt_volume::store::MetaStore;
 use shunt_volume::store::SqliteStore;
@@ -73,8 +73,12 @@ fn run_all(seed: u64) -> Result<(), String> {
     match seed % 2 {
         0 => run_by(seed, root(), Some(SmallRng::seed_from_u64(seed.rotate_left(32))))
             .map_err(|error| format!("with roles: {error}")),
-        _ => run_by(seed, Object { xattrs: [(ATTRIBUTE.to_vec(), BESIDE.to_vec())].into(), ..root() }, None)
-            .map_err(|error| format!("beside: {error}")),
+        _ => run_by(
+            seed,
+            Object { xattrs: [(ATTRIBUTE.to_vec(), KEEP_BOTH_VALUE.to_vec())].into(), ..root() },
+            None,
+        )
+        .map_err(|error| format!("beside: {error}")),
     }
 }
 
@@ -170,13 +174,13 @@ fn heal(nodes: &mut [Node<'_>], alive: &mut Alive) -> Result<(), String> {
             log(|| format!("{} heals: {step:?}", node.memory.name));
             check_tree(&node.memory.now.borrow())
                 .map_err(|error| format!("{}: {error}", node.memory.name))?;
-            quiet &= Step { held: 0, ..step } == Step::default();
+            quiet &= Step { blocked: 0, ..step } == Step::default();
         }
         if quiet {
             return Ok(());
         }
     }
-    let todo: Vec<_> = nodes.iter().map(|node| (&node.memory).todo(0, 100).unwrap().0).collect();
+    let todo: Vec<_> = nodes.iter().map(|node| (&node.memory).dirty_set(0, 100).unwrap().0).collect();
     Err(format!("there is no end: {todo:?}"))
 }
 
@@ -233,9 +237,9 @@ fn compare(nodes: &[Node<'_>], alive: &Alive) -> Result<(), String> {
         }
         let beside: BTreeSet<_> = state.conflicts.values().filter_map(|one| one.mine).collect();
         for num in state.local.keys() {
-            let waits = !(&node.memory).todo(0, 100).unwrap().0.names.is_empty();
+            let waits = !(&node.memory).dirty_set(0, 100).unwrap().0.names.is_empty();
             if !waits && !visible.contains(num) && !beside.contains(num) {
-                let todo = node.memory.todo(0, 100).unwrap();
+                let todo = node.memory.dirty_set(0, 100).unwrap();
                 return Err(format!(
                     "{}: {num} is there for nothing: {todo:?} {:?}",
                     node.memory.name, state.conflicts

@@ -14,10 +14,10 @@ use crate::store::build::*;
 type Store = Arc<dyn StoreAdmin>;
 
 /// Session TTL, long enough for a test.
-const LIFE: u32 = 30_000;
+const TTL_MS: u32 = 30_000;
 
 fn ask(session: u128, seen: u64) -> LeaseRequest {
-    LeaseRequest { session, life: LIFE, seen, ..LeaseRequest::default() }
+    LeaseRequest { session, ttl_ms: TTL_MS, acked: seen, ..LeaseRequest::default() }
 }
 
 fn say(store: &Store, ask: &LeaseRequest) -> LeaseResponse {
@@ -27,12 +27,12 @@ fn say(store: &Store, ask: &LeaseRequest) -> LeaseResponse {
 /// Starts two sessions that know of each other. Returns the position up to which both have seen everything.
 fn two(store: &Store) -> u64 {
     let one = say(store, &ask(1, 0));
-    assert_eq!((one.began, one.company, one.all_seen), (true, 0, u64::MAX));
+    assert_eq!((one.is_new_session, one.peers, one.all_seen), (true, 0, u64::MAX));
     let other = say(store, &ask(2, 0));
-    assert_eq!((other.began, other.company), (true, 1));
+    assert_eq!((other.is_new_session, other.peers), (true, 1));
     assert!(other.all_seen < other.at, "the first has not heard of the second");
     let one = say(store, &ask(1, one.at));
-    assert_eq!((one.began, one.company), (false, 1));
+    assert_eq!((one.is_new_session, one.peers), (false, 1));
     assert!(one.newest > 0);
     let one = say(store, &ask(1, one.at));
     assert_eq!(say(store, &ask(2, other.at)).all_seen, one.at);
@@ -42,17 +42,17 @@ fn two(store: &Store) -> u64 {
 pub fn tells_of_leases_until_all_have_seen_them(store: &Store) {
     let at = two(store);
     done(&**store, make(5, Kind::Regular, ROOT, "f"));
-    let taken = say(store, &LeaseRequest { take: vec![(7, id(5)), (8, ROOT)], ..ask(1, at) });
+    let taken = say(store, &LeaseRequest { acquire: vec![(7, id(5)), (8, ROOT)], ..ask(1, at) });
     assert!(taken.at > at && taken.events.is_empty(), "{taken:?}");
     assert!(taken.all_seen < taken.at);
     // A repeated request is accepted, since a reply can be lost.
-    assert_eq!(say(store, &LeaseRequest { take: vec![(7, id(5))], ..ask(1, at) }).at, taken.at);
+    assert_eq!(say(store, &LeaseRequest { acquire: vec![(7, id(5))], ..ask(1, at) }).at, taken.at);
 
     let told = say(store, &ask(2, at));
     let mut events = told.events.clone();
     events.sort_by_key(|event| event.lease);
-    let who = events[0].who;
-    let lease = |lease, object, freed| LeaseEvent { lease, object, who, freed };
+    let who = events[0].session;
+    let lease = |lease, object, freed| LeaseEvent { lease, object, session: who, released_at: freed };
     assert_eq!(events, [lease(7, id(5), None), lease(8, ROOT, None)]);
     // Events are sent again until they are acknowledged.
     assert_eq!(say(store, &ask(2, at)).events.len(), 2);
@@ -65,35 +65,35 @@ pub fn tells_of_leases_until_all_have_seen_them(store: &Store) {
 
     // A third session gets the existing leases.
     assert_eq!(say(store, &ask(3, 0)).events.len(), 2);
-    say(store, &LeaseRequest { free: vec![(7, Seq(1))], ..ask(1, taken.at) });
+    say(store, &LeaseRequest { release: vec![(7, Seq(1))], ..ask(1, taken.at) });
     assert_eq!(say(store, &ask(2, told.at)).events, [lease(7, id(5), Some(Seq(1)))]);
-    // Leases of another session stay.
-    let free = LeaseRequest { free: vec![(8, Seq(1))], ..ask(2, told.at) };
+    // Somebody else's are left alone.
+    let free = LeaseRequest { release: vec![(8, Seq(1))], ..ask(2, told.at) };
     assert!(!say(store, &free).events.iter().any(|event| event.lease == 8));
 }
 
 pub fn ends_leases_with_their_session(store: &Store) {
     let at = two(store);
-    let short = LeaseRequest { life: 50, take: vec![(7, id(5))], ..ask(1, at) };
+    let short = LeaseRequest { ttl_ms: 50, acquire: vec![(7, id(5))], ..ask(1, at) };
     say(store, &short);
     let told = say(store, &ask(2, at));
     assert_eq!(told.events.len(), 1);
     let until = Instant::now() + Duration::from_secs(30);
     let freed = loop {
         let now = say(store, &ask(2, told.at));
-        if now.company == 0 {
+        if now.peers == 0 {
             break now;
         }
         assert!(Instant::now() < until, "it lives for ever");
         std::thread::sleep(Duration::from_millis(10));
     };
-    assert_eq!(freed.events[0].freed, Some(Seq(0)));
+    assert_eq!(freed.events[0].released_at, Some(Seq(0)));
     assert_eq!(freed.all_seen, u64::MAX, "who is gone is waited for by nobody");
     // It returns as a new session without leases.
-    assert!(say(store, &ask(1, told.at)).began);
+    assert!(say(store, &ask(1, told.at)).is_new_session);
     // A session that ends explicitly is gone at once.
-    say(store, &LeaseRequest { ends: true, ..ask(1, 0) });
-    assert_eq!(say(store, &ask(2, told.at)).company, 0);
+    say(store, &LeaseRequest { ends_session: true, ..ask(1, 0) });
+    assert_eq!(say(store, &ask(2, told.at)).peers, 0);
 }
 
 pub fn wakes_who_waits_for_leases(store: &Store) {
@@ -102,7 +102,7 @@ pub fn wakes_who_waits_for_leases(store: &Store) {
     let (other, begun) = (store.clone(), Instant::now());
     let waits = std::thread::spawn(move || other.wait_lease(at, None, Duration::from_secs(30)).unwrap());
     std::thread::sleep(Duration::from_millis(100));
-    let told = say(store, &LeaseRequest { take: vec![(7, id(5))], ..ask(1, at) });
+    let told = say(store, &LeaseRequest { acquire: vec![(7, id(5))], ..ask(1, at) });
     assert!(waits.join().unwrap());
     let (other, acks) = (store.clone(), told.acks);
     let waits =
@@ -126,19 +126,20 @@ fn who_sees_nothing_is_in_nobodys_way_for_long() {
     let slow = at_time(&mut board, "slow", &ask(3, 0), 0).unwrap();
     at_time(&mut board, "idle", &ask(2, slow.at), 1).unwrap();
     let (mut seen, mut slow_seen, mut ended) = (one.at, slow.at, None);
-    assert!(idle.began && slow.began);
+    assert!(idle.is_new_session && slow.is_new_session);
     for second in 2..60 {
         let take = vec![(second as u64, id(5))];
-        let told = at_time(&mut board, "one", &LeaseRequest { take, ..ask(1, seen) }, second).unwrap();
-        assert!(!told.began, "it sees all");
+        let told =
+            at_time(&mut board, "one", &LeaseRequest { acquire: take, ..ask(1, seen) }, second).unwrap();
+        assert!(!told.is_new_session, "it sees all");
         seen = told.at;
         let idle = at_time(&mut board, "idle", &ask(2, slow.at), second);
         // The first time it may start a new session at once.
-        ended = ended.or(idle.is_none_or(|idle| idle.began).then_some(second));
+        ended = ended.or(idle.is_none_or(|idle| idle.is_new_session).then_some(second));
         if second % 5 == 0 {
             // It acknowledges the events of five seconds before: it is slow.
             let told = at_time(&mut board, "slow", &ask(3, slow_seen), second).unwrap();
-            assert!(!told.began, "after {second} s");
+            assert!(!told.is_new_session, "after {second} s");
             slow_seen = told.at;
         }
     }
@@ -147,7 +148,7 @@ fn who_sees_nothing_is_in_nobodys_way_for_long() {
     let mut board = LeaseTable::default();
     let alone = at_time(&mut board, "one", &ask(1, 0), 0).unwrap();
     for second in 1..60 {
-        assert!(!at_time(&mut board, "one", &ask(1, alone.at), second).unwrap().began);
+        assert!(!at_time(&mut board, "one", &ask(1, alone.at), second).unwrap().is_new_session);
     }
 }
 
@@ -161,11 +162,12 @@ fn who_sees_nothing_again_and_again_holds_up_nobody() {
         for second in 0..3600_i64 {
             if second % silent == 0 {
                 session += u128::from(silent > 1);
-                let idle = LeaseRequest { life, ..ask(session, 0) };
+                let idle = LeaseRequest { ttl_ms: life, ..ask(session, 0) };
                 drop(at_time(&mut board, "idle", &idle, second));
             }
             let take = vec![(second.cast_unsigned() + 1, id(5))];
-            let told = at_time(&mut board, "one", &LeaseRequest { take, ..ask(1, seen) }, second).unwrap();
+            let told =
+                at_time(&mut board, "one", &LeaseRequest { acquire: take, ..ask(1, seen) }, second).unwrap();
             seen = told.at;
             stalled += u32::from(told.all_seen < seen);
         }
@@ -176,16 +178,16 @@ fn who_sees_nothing_again_and_again_holds_up_nobody() {
 #[test]
 fn a_node_has_few_sessions_and_none_lives_long_in_silence() {
     let mut board = LeaseTable::default();
-    let long = |session| LeaseRequest { life: u32::MAX, ..ask(session, 0) };
+    let long = |session| LeaseRequest { ttl_ms: u32::MAX, ..ask(session, 0) };
     for session in 0..8 {
         at_time(&mut board, "one", &long(session), 0).unwrap();
     }
     assert_eq!(at_time(&mut board, "one", &long(8), 1), None);
-    assert_eq!(at_time(&mut board, "other", &long(9), 1).unwrap().company, 8);
+    assert_eq!(at_time(&mut board, "other", &long(9), 1).unwrap().peers, 8);
     let told = at_time(&mut board, "one", &long(8), 31).unwrap();
-    assert!(told.began && told.company <= 1, "{told:?}");
+    assert!(told.is_new_session && told.peers <= 1, "{told:?}");
     let many: Vec<_> = (0..2049).map(|lease| (lease, id(5))).collect();
-    assert_eq!(at_time(&mut board, "one", &LeaseRequest { take: many, ..ask(8, 0) }, 31), None);
+    assert_eq!(at_time(&mut board, "one", &LeaseRequest { acquire: many, ..ask(8, 0) }, 31), None);
     let many = (0..2049).map(|lease| (lease, Seq(0))).collect();
-    assert_eq!(at_time(&mut board, "one", &LeaseRequest { free: many, ..ask(8, 0) }, 31), None);
+    assert_eq!(at_time(&mut board, "one", &LeaseRequest { release: many, ..ask(8, 0) }, 31), None);
 }

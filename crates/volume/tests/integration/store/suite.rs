@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use shunt_volume::id::{ObjectId, OwnerId, Seq};
 use shunt_volume::object::{ChunkId, Content, Field, Kind, Layout, Segment, Time};
-use shunt_volume::store::admin::{Moved, StoreAdmin};
+use shunt_volume::store::admin::{MovedChunk, StoreAdmin};
 use shunt_volume::store::{ChunkLocation, Mutation, Precondition, Rejected, StoreError, Transaction};
 
 use crate::store::build::*;
@@ -357,13 +357,13 @@ pub fn knows_places(store: &Store) {
     let mut again = make(3, Kind::Regular, ROOT, "again");
     again.chunks = vec![(ChunkId([1; 32]), place("another"))];
     done(&**store, again);
-    let known = store.places(&[ChunkId([2; 32]), ChunkId([3; 32]), ChunkId([1; 32])]).unwrap();
+    let known = store.locate_chunks(&[ChunkId([2; 32]), ChunkId([3; 32]), ChunkId([1; 32])]).unwrap();
     assert_eq!(
         known,
         [Some(place("b")), Some(place("c")), Some(place("a"))],
         "also those of what was refused"
     );
-    assert_eq!(store.places(&[ChunkId([4; 32])]).unwrap(), [None]);
+    assert_eq!(store.locate_chunks(&[ChunkId([4; 32])]).unwrap(), [None]);
 }
 
 pub fn moves_chunks_that_are_where_they_were(store: &Store) {
@@ -378,21 +378,21 @@ pub fn moves_chunks_that_are_where_they_were(store: &Store) {
     let mut again = make(3, Kind::Regular, ROOT, "again");
     again.chunks = vec![(chunk(3), place("again", 0))];
     done(&**store, again);
-    let moved: Vec<Moved> = [1, 2, 3, 4, 9]
+    let moved: Vec<MovedChunk> = [1, 2, 3, 4, 9]
         .into_iter()
         .map(|n: u8| {
             // One is requested from a location where it never was.
             let from = place("old", if n == 4 { 40 } else { n.into() });
-            Moved { id: chunk(n), from, to: place("new", 1 << 40 | u64::from(n)) }
+            MovedChunk { id: chunk(n), from, to: place("new", 1 << 40 | u64::from(n)) }
         })
         .collect();
     let (late, turn) = (store.acquire_gc_lock().unwrap(), store.acquire_gc_lock().unwrap());
     assert_eq!(store.move_chunks(late, &moved).unwrap(), None);
     assert_eq!(store.setting("gc.moves").unwrap(), None);
-    assert_eq!(store.places(&[chunk(1)]).unwrap(), [Some(place("old", 1))]);
+    assert_eq!(store.locate_chunks(&[chunk(1)]).unwrap(), [Some(place("old", 1))]);
     assert_eq!(store.move_chunks(turn, &moved).unwrap(), Some(2));
     let there = store.scan_chunks(ChunkId([0; 32]), 99).unwrap();
-    let there: Vec<_> = there.into_iter().map(|(_, chunk)| (chunk.place, chunk.condemned)).collect();
+    let there: Vec<_> = there.into_iter().map(|(_, chunk)| (chunk.location, chunk.marked_at)).collect();
     let expected = [
         (place("new", 1 << 40 | 1), None),
         (place("new", 1 << 40 | 2), Some(condemned)),

@@ -19,35 +19,35 @@ use shunt_fuse::mount::bdi::BdiTuning;
 use shunt_volumefs::TreeFs;
 
 use crate::args::VolumeTreeArgs;
-use crate::cmd::serve_as_told;
+use crate::cmd::serve_by_mode;
 use crate::control::VolumeAsk;
 use crate::error::Result;
-use crate::serve::{self, Held, Service};
+use crate::serve::{self, FsStatus, Service};
 use plan::Plan;
-use reconciler::Keeper;
+use reconciler::Reconciler;
 
 /// Number of words of `shunt volume tree`.
-const WORDS: usize = 3;
+const COMMAND_WORDS: usize = 3;
 
 /// The reason why no other daemon takes over from one that was killed.
 const NO_TAKEOVER: &str = "trees of volumes cannot be taken over";
 
 pub fn run(args: &VolumeTreeArgs, argv: &[OsString]) -> Result<ExitCode> {
-    serve_as_told(&args.mount, argv, WORDS, || serve(args))
+    serve_by_mode(&args.mount, argv, COMMAND_WORDS, || serve(args))
 }
 
 fn serve(args: &VolumeTreeArgs) -> Result<()> {
     let fs = Arc::new(TreeFs::default());
     let plan = Mutex::new(Some(Plan::new(args)?));
-    let keeper = Arc::new(Keeper::new());
-    let (starts, shown) = (keeper.clone(), fs.clone());
+    let reconciler = Arc::new(Reconciler::new());
+    let (starts, shown) = (reconciler.clone(), fs.clone());
     let mounted = move |mount: &MountPoint| {
         let plan = plan.lock().unwrap_or_else(PoisonError::into_inner).take();
         plan.map_or(Ok(()), |plan| starts.start(shown.clone(), plan, mount))
     };
-    let tells = keeper.clone();
+    let tells = reconciler.clone();
     let answers = move |ask: &VolumeAsk| match ask {
-        VolumeAsk::Tree => serde_json::to_value(tells.tell()).map_err(|error| error.to_string()),
+        VolumeAsk::Tree => serde_json::to_value(tells.report()).map_err(|error| error.to_string()),
         _ => Err("this is a tree of volumes: say which, by its place in the tree".to_owned()),
     };
     let service = Service {
@@ -60,7 +60,11 @@ fn serve(args: &VolumeTreeArgs) -> Result<()> {
         tuning: BdiTuning::default(),
         lock_in: None,
         block: None,
-        held: |fs: &TreeFs| Held { nodes: fs.len() as u64, grafts: fs.places(), ..Held::default() },
+        status: |fs: &TreeFs| FsStatus {
+            nodes: fs.len() as u64,
+            grafts: fs.mount_points(),
+            ..FsStatus::default()
+        },
         fs: fs.into(),
         mounted: Some(Arc::new(mounted)),
         reload: None,
@@ -68,6 +72,6 @@ fn serve(args: &VolumeTreeArgs) -> Result<()> {
         answers: Some(Arc::new(answers)),
     };
     let served = serve::serve(service, &args.mount, Err(NO_TAKEOVER.to_owned()));
-    keeper.end();
+    reconciler.end();
     served
 }

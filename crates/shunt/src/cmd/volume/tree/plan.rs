@@ -9,7 +9,7 @@ use shunt_volume::gateway::Credentials;
 use shunt_volume::id::{NodeName, VolumeName};
 use shunt_volume::tree_config::{CONFIG, CacheMode, Here, Member, OwnerMap};
 
-use super::volume_process::Wanted;
+use super::volume_process::MountRequest;
 use crate::args::{Size, VolumeTreeArgs};
 use crate::cmd::volume::gateway;
 use crate::cmd::volume::owners::{GROUP, USER};
@@ -17,8 +17,8 @@ use crate::error::{Result, failed, usage};
 use crate::xdg;
 
 /// Files in the cache directory of a volume: its owner table, and the credentials for the gateway through which it is reached.
-const OWNERS: &str = "owners";
-const THROUGH: &str = "through.node";
+const OWNERS_FILE: &str = "owners";
+const GATEWAY_CREDENTIALS_FILE: &str = "through.node";
 
 /// The settings that all volumes share.
 pub struct Plan {
@@ -64,18 +64,24 @@ impl Plan {
     }
 
     /// The mount of the config volume, which is cached completely.
-    pub fn config(&self, tree: &Path) -> Wanted {
+    pub fn config(&self, tree: &Path) -> MountRequest {
         let name = &self.args.name;
         let joined =
             gateway::address(self.args.meta.as_deref(), name).is_ok_and(|(_, joined)| joined.is_some());
         let mut args = self.arguments(name, joined);
         args.extend(["--cache-mode", "full"].map(OsString::from));
         args.push(name.as_str().into());
-        self.wanted(tree, name, vec![CONFIG.to_owned()], args)
+        self.mount_request(tree, name, vec![CONFIG.to_owned()], args)
     }
 
     /// The mount of another volume.
-    pub fn volume(&self, tree: &Path, name: &VolumeName, member: &Member, here: &Here) -> Result<Wanted> {
+    pub fn volume(
+        &self,
+        tree: &Path,
+        name: &VolumeName,
+        member: &Member,
+        here: &Here,
+    ) -> Result<MountRequest> {
         let mut meta = member.store.clone().or_else(|| self.args.meta.clone());
         let (address, joined) = gateway::address(meta.as_deref(), name)?;
         let mut files = Vec::new();
@@ -86,7 +92,7 @@ impl Plan {
                 )));
             };
             let credentials = Credentials::load(credentials).map_err(failed)?.by_way_of(through);
-            let file = self.cache(name).join(THROUGH);
+            let file = self.cache(name).join(GATEWAY_CREDENTIALS_FILE);
             files.push((file.clone(), serde_json::to_vec(&credentials).map_err(failed)?));
             meta = Some(format!("gateway:{}", file.display()));
         }
@@ -107,7 +113,7 @@ impl Plan {
             owners = here.users.to_text(USER) + &here.groups.to_text(GROUP);
         }
         args.push(name.as_str().into());
-        let mut wanted = self.wanted(tree, name, member.place.names().to_vec(), args);
+        let mut wanted = self.mount_request(tree, name, member.place.names().to_vec(), args);
         wanted.meta = meta;
         wanted.files = files;
         wanted.owners.1 = owners;
@@ -120,14 +126,20 @@ impl Plan {
         if !joined {
             args.extend(["--node", self.node.as_str()].map(OsString::from));
         }
-        args.extend(["--owner-table".into(), cache.join(OWNERS).into(), "--cache".into(), cache.into()]);
+        args.extend(["--owner-table".into(), cache.join(OWNERS_FILE).into(), "--cache".into(), cache.into()]);
         args
     }
 
-    fn wanted(&self, tree: &Path, name: &VolumeName, names: Vec<String>, args: Vec<OsString>) -> Wanted {
+    fn mount_request(
+        &self,
+        tree: &Path,
+        name: &VolumeName,
+        names: Vec<String>,
+        args: Vec<OsString>,
+    ) -> MountRequest {
         let at = names.iter().fold(tree.to_owned(), |at, name| at.join(name));
-        let owners = (self.cache(name).join(OWNERS), String::new());
-        Wanted { names, at, args, meta: self.args.meta.clone(), files: Vec::new(), owners }
+        let owners = (self.cache(name).join(OWNERS_FILE), String::new());
+        MountRequest { names, at, args, meta: self.args.meta.clone(), files: Vec::new(), owners }
     }
 }
 

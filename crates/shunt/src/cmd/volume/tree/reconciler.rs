@@ -14,41 +14,41 @@ use shunt_volumefs::TreeFs;
 
 use super::plan::Plan;
 use super::read::{self, Stamps};
-use super::volume_process::{self, Volume, Wanted};
+use super::volume_process::{self, MountRequest, Volume};
 use crate::cmd::volume::api::{TreeState, TreeVolume};
 use crate::error::{Result, failed};
 
 /// Polling interval of the files of the config volume, most of which the kernel has cached.
-const LOOK: Duration = Duration::from_secs(1);
+const CONFIG_POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Polling interval while volumes are being mounted or unmounted.
-const STEP: Duration = Duration::from_millis(50);
+const STEP_INTERVAL: Duration = Duration::from_millis(50);
 /// How long the start of the tree waits for its first volumes.
-const FIRST: Duration = Duration::from_secs(15);
+const FIRST_MOUNTS_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// The file in the cache directory of the config volume with the configuration that was last in effect.
-const SAVED: &str = "tree.json";
+const SAVED_CONFIG_FILE: &str = "tree.json";
 
 #[derive(Default)]
 struct Shared {
-    told: Mutex<TreeState>,
-    ends: Mutex<bool>,
+    report: Mutex<TreeState>,
+    is_stopping: Mutex<bool>,
     woken: Condvar,
 }
 
 /// The reconciler: see the [module](self).
-pub struct Keeper {
+pub struct Reconciler {
     shared: Arc<Shared>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-impl Keeper {
+impl Reconciler {
     pub fn new() -> Self {
         Self { shared: Arc::default(), thread: Mutex::default() }
     }
 
     /// The state of the tree.
-    pub fn tell(&self) -> TreeState {
-        self.shared.told.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    pub fn report(&self) -> TreeState {
+        self.shared.report.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Mounts all volumes, and starts the thread of the reconcile loop.
@@ -56,7 +56,7 @@ impl Keeper {
     /// # Errors
     /// The config volume cannot be mounted.
     pub fn start(&self, fs: Arc<TreeFs>, plan: Plan, mount: &MountPoint) -> Result<()> {
-        let mut work = Work::new(fs, plan, mount.path(), self.shared.clone());
+        let mut work = ReconcileLoop::new(fs, plan, mount.path(), self.shared.clone());
         work.begin()?;
         let thread = std::thread::Builder::new()
             .name("tree".into())
@@ -68,14 +68,14 @@ impl Keeper {
 
     /// Ends the loop after the tree was unmounted, and waits until each volume has committed everything.
     pub fn end(&self) {
-        *self.shared.ends.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        *self.shared.is_stopping.lock().unwrap_or_else(PoisonError::into_inner) = true;
         self.shared.woken.notify_all();
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         let _ = thread.map(JoinHandle::join);
     }
 }
 
-struct Work {
+struct ReconcileLoop {
     fs: Arc<TreeFs>,
     plan: Plan,
     at: PathBuf,
@@ -83,27 +83,27 @@ struct Work {
     config: Volume,
     volumes: BTreeMap<VolumeName, Volume>,
     /// The stamps of the files that were read last, and the error in them.
-    seen: Option<Stamps>,
+    last_stamps: Option<Stamps>,
     error: Option<String>,
 }
 
-impl Work {
+impl ReconcileLoop {
     fn new(fs: Arc<TreeFs>, plan: Plan, at: &Path, shared: Arc<Shared>) -> Self {
         let config = Volume::new(plan.config_name().to_string()).quiet();
         let volumes = BTreeMap::new();
-        Self { fs, plan, at: at.to_owned(), shared, config, volumes, seen: None, error: None }
+        Self { fs, plan, at: at.to_owned(), shared, config, volumes, last_stamps: None, error: None }
     }
 
     fn begin(&mut self) -> Result<()> {
-        self.config.want(Some(self.plan.config(&self.at)));
-        self.settle(|work| work.config.is_settled());
-        if let ("unmounted", Some(why)) = self.config.tell() {
+        self.config.request(Some(self.plan.config(&self.at)));
+        self.wait_until(|work| work.config.is_settled());
+        if let ("unmounted", Some(why)) = self.config.report() {
             let why = failed(why);
-            self.leave();
+            self.unmount_all();
             return Err(why);
         }
-        self.look();
-        if self.seen.is_none() || self.error.is_some() {
+        self.poll_config();
+        if self.last_stamps.is_none() || self.error.is_some() {
             // Falls back to the configuration of the last run.
             let saved = std::fs::read(self.saved()).ok();
             let saved = saved.and_then(|bytes| serde_json::from_slice::<Files>(&bytes).ok());
@@ -111,14 +111,14 @@ impl Work {
                 self.put_in_effect(&tree);
             }
         }
-        self.settle(|work| work.volumes.values().all(Volume::is_settled));
+        self.wait_until(|work| work.volumes.values().all(Volume::is_settled));
         Ok(())
     }
 
-    fn settle(&mut self, is_settled: impl Fn(&Self) -> bool) {
-        let until = Instant::now() + FIRST;
+    fn wait_until(&mut self, is_settled: impl Fn(&Self) -> bool) {
+        let until = Instant::now() + FIRST_MOUNTS_TIMEOUT;
         self.step();
-        while !is_settled(self) && Instant::now() < until && !self.pause(STEP) {
+        while !is_settled(self) && Instant::now() < until && !self.pause(STEP_INTERVAL) {
             self.step();
         }
     }
@@ -127,36 +127,36 @@ impl Work {
         let mut looked = Instant::now();
         loop {
             let moving = !self.config.is_settled() || !self.volumes.values().all(Volume::is_settled);
-            if self.pause(if moving { STEP } else { LOOK }) {
+            if self.pause(if moving { STEP_INTERVAL } else { CONFIG_POLL_INTERVAL }) {
                 break;
             }
-            if looked.elapsed() >= LOOK {
-                self.look();
+            if looked.elapsed() >= CONFIG_POLL_INTERVAL {
+                self.poll_config();
                 looked = Instant::now();
             }
             self.step();
         }
-        self.leave();
+        self.unmount_all();
     }
 
     /// Waits for `length`; returns whether the tree ends.
     fn pause(&self, length: Duration) -> bool {
-        let ends = self.shared.ends.lock().unwrap_or_else(PoisonError::into_inner);
+        let ends = self.shared.is_stopping.lock().unwrap_or_else(PoisonError::into_inner);
         let waited = self.shared.woken.wait_timeout_while(ends, length, |ends| !*ends);
         *waited.unwrap_or_else(PoisonError::into_inner).0
     }
 
     /// Reads the files if they changed. An error is logged once, and the configuration in effect stays.
-    fn look(&mut self) {
-        if self.config.tell().0 != "mounted" {
+    fn poll_config(&mut self) {
+        if self.config.report().0 != "mounted" {
             return;
         }
         let top = self.at.join(CONFIG);
         let stamps = match Stamps::take(&top) {
             Ok(stamps) => stamps,
-            Err(error) => return self.complain(format!("cannot read {}: {error}", top.display())),
+            Err(error) => return self.report_error(format!("cannot read {}: {error}", top.display())),
         };
-        if self.seen.as_ref() == Some(&stamps) {
+        if self.last_stamps.as_ref() == Some(&stamps) {
             return;
         }
         let files = stamps.read(&top);
@@ -165,7 +165,7 @@ impl Work {
         if Stamps::take(&top).ok().as_ref() != Some(&stamps) {
             return;
         }
-        self.seen = Some(stamps);
+        self.last_stamps = Some(stamps);
         match understood {
             Ok((tree, files)) => {
                 self.error = None;
@@ -173,11 +173,11 @@ impl Work {
                 self.put_in_effect(&tree);
                 self.save(&files);
             }
-            Err(error) => self.complain(error.to_string()),
+            Err(error) => self.report_error(error.to_string()),
         }
     }
 
-    fn complain(&mut self, error: String) {
+    fn report_error(&mut self, error: String) {
         if self.error.as_ref() != Some(&error) {
             tracing::error!("the tree stays as it was: {error}");
             self.error = Some(error);
@@ -187,7 +187,7 @@ impl Work {
     fn put_in_effect(&mut self, tree: &Tree) {
         let accounts = read::accounts();
         let here: Here = tree.on(self.plan.node(), |name| accounts.user(name), |name| accounts.group(name));
-        let mut wanted: BTreeMap<VolumeName, Wanted> = BTreeMap::new();
+        let mut wanted: BTreeMap<VolumeName, MountRequest> = BTreeMap::new();
         for (name, member) in &here.volumes {
             if name == self.plan.config_name() {
                 continue;
@@ -199,12 +199,12 @@ impl Work {
             self.volumes.entry(name.clone()).or_insert_with(|| Volume::new(name.to_string()));
         }
         for (name, volume) in &mut self.volumes {
-            volume.want(wanted.remove(name));
+            volume.request(wanted.remove(name));
         }
     }
 
     fn saved(&self) -> PathBuf {
-        self.plan.cache(self.plan.config_name()).join(SAVED)
+        self.plan.cache(self.plan.config_name()).join(SAVED_CONFIG_FILE)
     }
 
     /// Saves the files for a start at which they cannot be read or are invalid.
@@ -217,31 +217,32 @@ impl Work {
 
     /// Advances each volume one step towards its requested state.
     fn step(&mut self) {
-        self.show();
+        self.update_directories();
         self.config.step(&[]);
         let names: Vec<VolumeName> = self.volumes.keys().cloned().collect();
         for name in names {
             let Some(mut volume) = self.volumes.remove(&name) else { continue };
-            let others: Vec<&Wanted> = self.volumes.values().filter_map(Volume::held).collect();
+            let others: Vec<&MountRequest> =
+                self.volumes.values().filter_map(Volume::current_mount).collect();
             volume.step(&others);
-            if !volume.is_gone() {
+            if !volume.is_removed() {
                 self.volumes.insert(name, volume);
             }
         }
-        self.show();
-        self.tell();
+        self.update_directories();
+        self.publish_report();
     }
 
-    fn show(&self) {
+    fn update_directories(&self) {
         let config = [CONFIG.to_owned()];
-        let places = self.volumes.values().flat_map(Volume::places);
-        self.fs.show(places.chain([&config[..]]));
+        let places = self.volumes.values().flat_map(Volume::mount_paths);
+        self.fs.set_directories(places.chain([&config[..]]));
     }
 
-    fn tell(&self) {
+    fn publish_report(&self) {
         let volumes = self.volumes.iter().map(|(name, volume)| {
-            let (status, error) = volume.tell();
-            let place = volume.places().next().unwrap_or_default().join("/");
+            let (status, error) = volume.report();
+            let place = volume.mount_paths().next().unwrap_or_default().join("/");
             TreeVolume {
                 name: name.to_string(),
                 place,
@@ -250,18 +251,18 @@ impl Work {
                 ..TreeVolume::default()
             }
         });
-        let told = TreeState {
+        let report = TreeState {
             config: self.plan.config_name().to_string(),
             node: self.plan.node().to_string(),
             error: self.error.clone(),
             volumes: volumes.collect(),
         };
-        *self.shared.told.lock().unwrap_or_else(PoisonError::into_inner) = told;
+        *self.shared.report.lock().unwrap_or_else(PoisonError::into_inner) = report;
     }
 
-    fn leave(&mut self) {
+    fn unmount_all(&mut self) {
         let config = std::mem::replace(&mut self.config, Volume::new(String::new()));
         let volumes = std::mem::take(&mut self.volumes);
-        volumes.into_values().chain([config]).for_each(Volume::outlast);
+        volumes.into_values().chain([config]).for_each(Volume::wait_for_exit);
     }
 }

@@ -14,13 +14,13 @@ use crate::error::Result;
 use crate::{daemon, xdg};
 
 /// The pause before a volume that was unmounted, or whose process ended, is mounted again.
-const AWAY: Duration = Duration::from_secs(5);
+const REMOUNT_DELAY: Duration = Duration::from_secs(5);
 /// Backoff between attempts to mount a volume: the first pause and the longest.
-const AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+const MOUNT_BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
 /// The requested mount of a volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wanted {
+pub struct MountRequest {
     /// The names of its path, relative to the mount point of the tree.
     pub names: Vec<String>,
     /// The full path of its mount point.
@@ -35,32 +35,32 @@ pub struct Wanted {
     pub owners: (PathBuf, String),
 }
 
-impl Wanted {
-    fn is_but_for_owners(&self, other: &Self) -> bool {
+impl MountRequest {
+    fn differs_only_in_owners(&self, other: &Self) -> bool {
         *self == Self { owners: self.owners.clone(), ..other.clone() }
     }
 
     /// Reports whether one of the two paths is a prefix of the other.
-    fn meets(&self, other: &Self) -> bool {
+    fn overlaps(&self, other: &Self) -> bool {
         self.names.starts_with(&other.names) || other.names.starts_with(&self.names)
     }
 }
 
 enum State {
     /// Not mounted, and not to be mounted before this time.
-    Away(Instant),
+    Unmounted(Instant),
     Starting(JoinHandle<Result<Child>>),
     Mounted(Child),
     /// Unmounted, while its process commits the remaining changes.
-    Leaving(Child),
+    Unmounting(Child),
 }
 
 /// A volume and its process: see the [module](self).
 pub struct Volume {
     name: String,
-    wanted: Option<Wanted>,
+    requested: Option<MountRequest>,
     /// The mount that its process serves.
-    is: Option<Wanted>,
+    current: Option<MountRequest>,
     state: State,
     pause: Duration,
     error: Option<String>,
@@ -70,8 +70,16 @@ pub struct Volume {
 
 impl Volume {
     pub fn new(name: String) -> Self {
-        let state = State::Away(Instant::now());
-        Self { name, wanted: None, is: None, state, pause: AGAIN.0, error: None, quiet: false }
+        let state = State::Unmounted(Instant::now());
+        Self {
+            name,
+            requested: None,
+            current: None,
+            state,
+            pause: MOUNT_BACKOFF.0,
+            error: None,
+            quiet: false,
+        }
     }
 
     /// Leaves the report of the first failure to the caller.
@@ -80,65 +88,65 @@ impl Volume {
     }
 
     /// Sets the requested mount; `None` unmounts the volume.
-    pub fn want(&mut self, wanted: Option<Wanted>) {
-        if self.wanted != wanted {
-            self.wanted = wanted;
-            self.pause = AGAIN.0;
-            if let State::Away(again) = &mut self.state {
+    pub fn request(&mut self, wanted: Option<MountRequest>) {
+        if self.requested != wanted {
+            self.requested = wanted;
+            self.pause = MOUNT_BACKOFF.0;
+            if let State::Unmounted(again) = &mut self.state {
                 *again = Instant::now();
             }
         }
     }
 
     /// The paths at which it is, or is to be, mounted.
-    pub fn places(&self) -> impl Iterator<Item = &[String]> {
-        self.is.iter().chain(&self.wanted).map(|wanted| wanted.names.as_slice())
+    pub fn mount_paths(&self) -> impl Iterator<Item = &[String]> {
+        self.current.iter().chain(&self.requested).map(|wanted| wanted.names.as_slice())
     }
 
     /// The current mount, as far as it is known.
-    pub fn held(&self) -> Option<&Wanted> {
-        self.is.as_ref()
+    pub fn current_mount(&self) -> Option<&MountRequest> {
+        self.current.as_ref()
     }
 
     /// Reports whether it is unmounted and no longer requested.
-    pub fn is_gone(&self) -> bool {
-        self.wanted.is_none() && matches!(self.state, State::Away(_))
+    pub fn is_removed(&self) -> bool {
+        self.requested.is_none() && matches!(self.state, State::Unmounted(_))
     }
 
     /// Reports whether it is in the requested state, or an attempt failed.
     pub fn is_settled(&self) -> bool {
         match self.state {
-            State::Away(_) => self.wanted.is_none() || self.error.is_some(),
-            State::Mounted(_) => self.is == self.wanted || self.error.is_some(),
-            State::Starting(_) | State::Leaving(_) => false,
+            State::Unmounted(_) => self.requested.is_none() || self.error.is_some(),
+            State::Mounted(_) => self.current == self.requested || self.error.is_some(),
+            State::Starting(_) | State::Unmounting(_) => false,
         }
     }
 
     /// Its state, `mounted`, `unmounting` or `unmounted`; and the reason why it is not in the requested one.
-    pub fn tell(&self) -> (&'static str, Option<&str>) {
+    pub fn report(&self) -> (&'static str, Option<&str>) {
         let state = match self.state {
             State::Mounted(_) => "mounted",
-            State::Leaving(_) => "unmounting",
-            State::Away(_) | State::Starting(_) => "unmounted",
+            State::Unmounting(_) => "unmounting",
+            State::Unmounted(_) | State::Starting(_) => "unmounted",
         };
         (state, self.error.as_deref())
     }
 
     /// Advances one step towards the requested state. `others` are the mounts of the other volumes.
-    pub fn step(&mut self, others: &[&Wanted]) {
-        let state = std::mem::replace(&mut self.state, State::Away(Instant::now()));
+    pub fn step(&mut self, others: &[&MountRequest]) {
+        let state = std::mem::replace(&mut self.state, State::Unmounted(Instant::now()));
         self.state = match state {
-            State::Away(again) if Instant::now() < again => State::Away(again),
-            State::Away(again) => match self.wanted.clone() {
-                Some(wanted) if others.iter().any(|other| other.meets(&wanted)) => State::Away(again),
+            State::Unmounted(again) if Instant::now() < again => State::Unmounted(again),
+            State::Unmounted(again) => match self.requested.clone() {
+                Some(wanted) if others.iter().any(|other| other.overlaps(&wanted)) => State::Unmounted(again),
                 Some(wanted) => self.start(wanted),
-                None => State::Away(again),
+                None => State::Unmounted(again),
             },
             State::Starting(start) if !start.is_finished() => State::Starting(start),
             State::Starting(start) => match start.join() {
                 Ok(Ok(child)) => {
                     (self.error, self.quiet) = (None, false);
-                    self.pause = AGAIN.0;
+                    self.pause = MOUNT_BACKOFF.0;
                     State::Mounted(child)
                 }
                 Ok(Err(failure)) => self.failed(failure.message),
@@ -150,27 +158,27 @@ impl Volume {
                     if !status.success() {
                         tracing::warn!("the daemon of volume {} ended ({status})", self.name);
                     }
-                    self.is = None;
-                    State::Away(Instant::now() + AWAY)
+                    self.current = None;
+                    State::Unmounted(Instant::now() + REMOUNT_DELAY)
                 }
                 Err(error) => self.failed(error.to_string()),
             },
-            State::Leaving(mut child) => match child.try_wait() {
-                Ok(None) => State::Leaving(child),
+            State::Unmounting(mut child) => match child.try_wait() {
+                Ok(None) => State::Unmounting(child),
                 _ => {
-                    self.is = None;
-                    State::Away(Instant::now())
+                    self.current = None;
+                    State::Unmounted(Instant::now())
                 }
             },
         };
     }
 
     fn failed(&mut self, error: String) -> State {
-        self.is = None;
+        self.current = None;
         self.complain(error);
         let again = Instant::now() + self.pause;
-        self.pause = (self.pause * 2).min(AGAIN.1);
-        State::Away(again)
+        self.pause = (self.pause * 2).min(MOUNT_BACKOFF.1);
+        State::Unmounted(again)
     }
 
     /// Records an error, and logs it if it is new.
@@ -181,22 +189,22 @@ impl Volume {
         self.error = Some(error);
     }
 
-    fn start(&mut self, wanted: Wanted) -> State {
-        self.is = Some(wanted.clone());
+    fn start(&mut self, wanted: MountRequest) -> State {
+        self.current = Some(wanted.clone());
         let begun = std::thread::Builder::new().name("mount-volume".into()).spawn(move || mount(&wanted));
         begun.map_or_else(|error| self.failed(error.to_string()), State::Starting)
     }
 
     /// Compares the mount with the requested one: reloads changed owners, and unmounts it on any other difference.
     fn adapt(&mut self, child: Child) -> State {
-        let Some(is) = self.is.clone() else { return State::Mounted(child) };
-        if self.wanted.as_ref() == Some(&is) {
+        let Some(is) = self.current.clone() else { return State::Mounted(child) };
+        if self.requested.as_ref() == Some(&is) {
             self.error = None;
             return State::Mounted(child);
         }
-        if let Some(wanted) = self.wanted.clone().filter(|wanted| wanted.is_but_for_owners(&is)) {
+        if let Some(wanted) = self.requested.clone().filter(|wanted| wanted.differs_only_in_owners(&is)) {
             match write_owners(&wanted).map(|()| reload(&child)) {
-                Ok(()) => self.is = Some(wanted),
+                Ok(()) => self.current = Some(wanted),
                 Err(error) => self.complain(error.to_string()),
             }
             return State::Mounted(child);
@@ -204,7 +212,7 @@ impl Volume {
         match MountPoint::find(&is.at).and_then(|mount| mount.unmount(Unmount::Normal)) {
             Ok(()) | Err(MountError::NotMounted(_)) => {
                 self.error = None;
-                State::Leaving(child)
+                State::Unmounting(child)
             }
             Err(MountError::Busy(_)) => {
                 self.complain(format!("it stays at {} until nobody uses it", is.names.join("/")));
@@ -218,15 +226,15 @@ impl Volume {
     }
 
     /// Waits for the end of its process.
-    pub fn outlast(self) {
+    pub fn wait_for_exit(self) {
         let child = match self.state {
             State::Starting(start) => start.join().ok().and_then(Result::ok),
-            State::Mounted(child) | State::Leaving(child) => Some(child),
-            State::Away(_) => None,
+            State::Mounted(child) | State::Unmounting(child) => Some(child),
+            State::Unmounted(_) => None,
         };
         let Some(mut child) = child else { return };
         // Unmounted here if it was mounted late, or has been moved since.
-        if let Some(mount) = self.is.and_then(|is| MountPoint::find(&is.at).ok()) {
+        if let Some(mount) = self.current.and_then(|is| MountPoint::find(&is.at).ok()) {
             let _ = mount.unmount(Unmount::Lazy);
         }
         let _ = child.wait();
@@ -234,7 +242,7 @@ impl Volume {
 }
 
 /// Starts its process, and waits until it serves.
-fn mount(wanted: &Wanted) -> Result<Child> {
+fn mount(wanted: &MountRequest) -> Result<Child> {
     let ready = || -> std::io::Result<()> {
         write_owners(wanted)?;
         wanted.files.iter().try_for_each(|(file, bytes)| write(file, bytes))
@@ -254,7 +262,7 @@ fn reload(child: &Child) {
     let _ = pid.map(|pid| kill_process(pid, Signal::HUP));
 }
 
-fn write_owners(wanted: &Wanted) -> std::io::Result<()> {
+fn write_owners(wanted: &MountRequest) -> std::io::Result<()> {
     let (file, text) = &wanted.owners;
     write(file, text.as_bytes())
 }
