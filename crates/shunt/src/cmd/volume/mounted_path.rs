@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 
-use super::status::asked;
+use super::mount::status::asked;
 use crate::control::VolumeAsk;
 use crate::error::{Code, Failure, Result, failed};
 use crate::own_mounts;

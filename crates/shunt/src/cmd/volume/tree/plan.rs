@@ -12,7 +12,7 @@ use shunt_volume::tree_config::{CONFIG, Here, Member, OwnerMap, Role};
 use super::volume_process::Wanted;
 use crate::args::{Size, VolumeTreeArgs};
 use crate::cmd::volume::gateway;
-use crate::cmd::volume::owners::{GROUP, USER};
+use crate::cmd::volume::mount::owners::{GROUP, USER};
 use crate::error::{Result, failed, usage};
 use crate::xdg;
 

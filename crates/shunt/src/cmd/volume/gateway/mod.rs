@@ -17,7 +17,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use super::mount::own_name;
-use super::{create, key, lock_in};
+use super::{admin::create, key, lock_in};
 use crate::args::{InviteArgs, JoinArgs, NodesCommand, ServeArgs, ServedArgs};
 use crate::cmd::print;
 use crate::error::{Result, failed, usage};

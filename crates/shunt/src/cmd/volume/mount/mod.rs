@@ -1,5 +1,13 @@
 //! `shunt volume mount NAME MOUNTPOINT`: opens the replica, starts its synchronisation, and serves it.
 
+pub(super) mod cache_status;
+mod control_handler;
+mod descriptor_cache;
+mod extension;
+pub(super) mod owners;
+pub(super) mod status;
+mod sync;
+
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -15,8 +23,8 @@ use shunt_volume::replica::{Options, Replica, ReplicaError};
 use shunt_volume::volume::VolumeDescriptor;
 use shunt_volumefs::VolumeFs;
 
-use super::control_handler::Answers;
-use super::{cache_status, descriptor_cache, extension, gateway, key, lock_in, owners, quota, sync};
+use self::control_handler::Answers;
+use super::{admin::quota, gateway, key, lock_in};
 use crate::args::{LocksArg, PassthroughArg, VolumeMountArgs};
 use crate::cmd::serve_as_told;
 use crate::error::{Code, Failure, Result, failed, usage};

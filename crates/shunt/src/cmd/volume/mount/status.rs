@@ -4,10 +4,11 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use super::api::TreeState;
-use super::{cache_status, quota};
+use super::cache_status;
 use crate::args::VolumeStatusArgs;
 use crate::cmd::print;
+use crate::cmd::volume::admin::quota;
+use crate::cmd::volume::api::TreeState;
 use crate::control::{self, Peer, SocketDir, SocketName, VolumeAsk};
 use crate::error::{Code, Failure, Result, failed};
 use crate::own_mounts;

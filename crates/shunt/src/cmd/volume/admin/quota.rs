@@ -8,8 +8,8 @@ use shunt_volume::replica::{Quota, Replica};
 use shunt_volume::store::StoreError;
 use shunt_volume::volume::Volume;
 
-use super::mount::{default_cache, own_name};
 use crate::args::{Own, QuotaArgs, Size, Whose};
+use crate::cmd::volume::mount::{default_cache, own_name};
 use crate::error::{Result, failed};
 use crate::report::{HeldReport, QuotaReport};
 use crate::text::bytes;

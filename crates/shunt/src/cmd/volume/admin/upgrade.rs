@@ -2,10 +2,11 @@
 
 use shunt_volume::upgrade::{Upgraded, upgrade};
 
-use super::keep::cannot;
-use super::{create, key};
+use super::create;
+use super::maintenance::cannot;
 use crate::args::VolumeUpgradeArgs;
 use crate::cmd::print;
+use crate::cmd::volume::key;
 use crate::error::Result;
 use crate::progress::Progress;
 

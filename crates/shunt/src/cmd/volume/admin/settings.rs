@@ -9,11 +9,12 @@ use shunt_volume::store::history::Retention;
 use shunt_volume::volume::Volume;
 use shunt_volume::volume_settings;
 
-use super::keep::cannot;
-use super::mount::own_name;
-use super::{create, key, quota};
+use super::maintenance::cannot;
+use super::{create, quota};
 use crate::args::{ConflictsArg, RetentionArgs, VolumeSetArgs};
 use crate::cmd::print;
+use crate::cmd::volume::key;
+use crate::cmd::volume::mount::own_name;
 use crate::error::Result;
 
 const DAY: u64 = 24 * 3600;

@@ -4,9 +4,10 @@ use shunt_volume::address::MetaAddress;
 use shunt_volume::id::{OwnerId, VolumeName};
 use shunt_volume::open::{self, OpenError, Options};
 
-use super::{key, quota, settings};
+use super::{quota, settings};
 use crate::args::VolumeCreateArgs;
 use crate::cmd::print;
+use crate::cmd::volume::key;
 use crate::error::{Result, failed, usage};
 use crate::xdg;
 

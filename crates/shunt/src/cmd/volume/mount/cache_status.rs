@@ -6,8 +6,8 @@ use std::time::Duration;
 use shunt_volume::replica::{CacheManager, CacheMode, CachePolicy, Replica};
 use shunt_volumefs::VolumeFs;
 
-use super::mounted_path::Place;
 use crate::args::{PinArgs, RoleArg, Size};
+use crate::cmd::volume::mounted_path::Place;
 use crate::control::VolumeAsk;
 use crate::error::{Result, failed, usage};
 use crate::report::SpaceReport;
