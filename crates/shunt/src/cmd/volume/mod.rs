@@ -2,6 +2,7 @@
 
 mod admin;
 mod api;
+mod defaults;
 mod gateway;
 mod history;
 mod key;

@@ -9,7 +9,7 @@ use shunt_volume::store::StoreError;
 use shunt_volume::volume::Volume;
 
 use crate::args::{Own, QuotaArgs, Size, Whose};
-use crate::cmd::volume::mount::{default_cache, own_name};
+use crate::cmd::volume::defaults::{default_cache, own_name};
 use crate::error::{Result, failed};
 use crate::report::{HeldReport, QuotaReport};
 use crate::text::bytes;

@@ -10,17 +10,17 @@ use shunt_volume::volume::Volume;
 use shunt_volume::volume_settings;
 
 use super::maintenance::cannot;
-use super::{create, quota};
+use super::quota;
 use crate::args::{ConflictsArg, RetentionArgs, VolumeSetArgs};
 use crate::cmd::print;
+use crate::cmd::volume::defaults::{self, own_name};
 use crate::cmd::volume::key;
-use crate::cmd::volume::mount::own_name;
 use crate::error::Result;
 
 const DAY: u64 = 24 * 3600;
 
 pub fn run(args: &VolumeSetArgs) -> Result<()> {
-    let meta = create::meta(args.meta.as_deref(), &args.name)?;
+    let meta = defaults::meta(args.meta.as_deref(), &args.name)?;
     let opened = match key::find(args.key_file.as_deref(), &args.name)? {
         Some(secret) => open::open(&meta, &args.name, Some(&secret)),
         // Only sealed parts need the key.

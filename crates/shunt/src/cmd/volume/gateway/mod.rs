@@ -16,8 +16,8 @@ use shunt_volume::volume::Volume;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use super::mount::own_name;
-use super::{admin::create, key, lock_in};
+use super::defaults::{self, address, credentials_of, own_name};
+use super::{key, lock_in};
 use crate::args::{InviteArgs, JoinArgs, NodesCommand, ServeArgs, ServedArgs};
 use crate::cmd::print;
 use crate::error::{Result, failed, usage};
@@ -80,7 +80,7 @@ pub fn serve(args: &ServeArgs) -> Result<()> {
 
 /// The address of the metadata of the served volume: a local store if it exists, else the gateway that this machine joined.
 fn served(given: Option<&str>, name: &VolumeName) -> Result<MetaAddress> {
-    let here = create::meta(given, name)?;
+    let here = defaults::meta(given, name)?;
     match &here {
         MetaAddress::Sqlite(dir) if given.is_none() && !dir.exists() => Ok(address(None, name)?.0),
         _ => Ok(here),
@@ -208,25 +208,6 @@ pub fn nodes(command: &NodesCommand) -> Result<()> {
 
 fn known(is: bool, served: &ServedArgs, node: &impl std::fmt::Display) -> Result<()> {
     if is { Ok(()) } else { Err(failed(format_args!("volume {} has no node {node}", served.name))) }
-}
-
-/// The address of the metadata of a volume to be mounted, and the name that its gateway gave this machine.
-pub fn address(given: Option<&str>, name: &VolumeName) -> Result<(MetaAddress, Option<NodeName>)> {
-    let credentials = credentials_of(name);
-    let meta = match given {
-        None if credentials.exists() => MetaAddress::Gateway(credentials),
-        given => create::meta(given, name)?,
-    };
-    let node = match &meta {
-        MetaAddress::Gateway(file) => Some(Credentials::load(file).map_err(failed)?.node),
-        _ => None,
-    };
-    Ok((meta, node))
-}
-
-/// The file with this machine's credentials for a volume: `$XDG_CONFIG_HOME/shunt/volumes/NAME.node`.
-pub fn credentials_of(name: &VolumeName) -> PathBuf {
-    xdg::config().join(format!("shunt/volumes/{name}.node"))
 }
 
 fn book_of(served: &ServedArgs) -> PathBuf {

@@ -24,7 +24,9 @@ use shunt_volume::volume::VolumeDescriptor;
 use shunt_volumefs::VolumeFs;
 
 use self::control_handler::Answers;
-use super::{admin::quota, gateway, key, lock_in};
+use super::admin::quota;
+use super::defaults::{self, default_cache, own_name};
+use super::{key, lock_in};
 use crate::args::{LocksArg, PassthroughArg, VolumeMountArgs};
 use crate::cmd::serve_as_told;
 use crate::error::{Code, Failure, Result, failed, usage};
@@ -58,7 +60,7 @@ fn serve(args: &VolumeMountArgs) -> Result<()> {
         }
         None => default_cache(&args.name),
     };
-    let (at, joined) = gateway::address(args.meta.as_deref(), &args.name)?;
+    let (at, joined) = defaults::address(args.meta.as_deref(), &args.name)?;
     let node = match (joined, args.node.clone()) {
         (Some(joined), Some(node)) if joined != node => {
             return Err(usage(format_args!(
@@ -190,16 +192,4 @@ fn open(cache: &Path, name: &VolumeName, described: &VolumeDescriptor, node: &No
         }
         error => failed(format_args!("cannot mount volume {name}: {error}")),
     })
-}
-
-/// The default cache directory: `$XDG_CACHE_HOME/shunt/volumes/NAME`, with the fallback of the XDG standard.
-pub(super) fn default_cache(name: &VolumeName) -> PathBuf {
-    xdg::cache().join("shunt/volumes").join(name.as_str())
-}
-
-pub fn own_name() -> Result<NodeName> {
-    let uname = rustix::system::uname();
-    let host = uname.nodename().to_string_lossy();
-    let host = host.split('.').next().unwrap_or_default();
-    host.parse().map_err(|error| usage(format_args!("{error}: say --node NAME")))
 }

@@ -11,7 +11,7 @@ use shunt_volume::tree_config::{CONFIG, Here, Member, OwnerMap, Role};
 
 use super::volume_process::Wanted;
 use crate::args::{Size, VolumeTreeArgs};
-use crate::cmd::volume::gateway;
+use crate::cmd::volume::defaults;
 use crate::cmd::volume::mount::owners::{GROUP, USER};
 use crate::error::{Result, failed, usage};
 use crate::xdg;
@@ -31,7 +31,7 @@ pub struct Plan {
 
 impl Plan {
     pub fn new(args: &VolumeTreeArgs) -> Result<Self> {
-        let (_, joined) = gateway::address(args.meta.as_deref(), &args.name)?;
+        let (_, joined) = defaults::address(args.meta.as_deref(), &args.name)?;
         let node = match (joined, args.node.clone()) {
             (Some(joined), None) => joined,
             (Some(joined), Some(node)) if joined == node => joined,
@@ -41,7 +41,7 @@ impl Plan {
                     args.name
                 )));
             }
-            (None, node) => node.map_or_else(crate::cmd::volume::mount::own_name, Ok)?,
+            (None, node) => node.map_or_else(defaults::own_name, Ok)?,
         };
         let caches = match &args.cache {
             Some(cache) => std::path::absolute(cache)
@@ -67,7 +67,7 @@ impl Plan {
     pub fn config(&self, tree: &Path) -> Wanted {
         let name = &self.args.name;
         let joined =
-            gateway::address(self.args.meta.as_deref(), name).is_ok_and(|(_, joined)| joined.is_some());
+            defaults::address(self.args.meta.as_deref(), name).is_ok_and(|(_, joined)| joined.is_some());
         let mut args = self.arguments(name, joined);
         args.extend(["--role", "complete"].map(OsString::from));
         args.push(name.as_str().into());
@@ -77,7 +77,7 @@ impl Plan {
     /// The mount of another volume.
     pub fn volume(&self, tree: &Path, name: &VolumeName, member: &Member, here: &Here) -> Result<Wanted> {
         let mut meta = member.store.clone().or_else(|| self.args.meta.clone());
-        let (address, joined) = gateway::address(meta.as_deref(), name)?;
+        let (address, joined) = defaults::address(meta.as_deref(), name)?;
         let mut files = Vec::new();
         if let Some(through) = &member.through {
             let MetaAddress::Gateway(credentials) = &address else {
