@@ -18,6 +18,7 @@ use std::process::ExitCode;
 use shunt_volume::address::MetaAddress;
 
 use self::admin::{create, maintenance, settings, upgrade};
+use self::gateway::{join, nodes, serve};
 use self::history::{conflicts, log, restore, versions};
 use self::mount::{cache_status, status};
 use crate::args::VolumeCommand;
@@ -49,10 +50,10 @@ pub fn run(command: &VolumeCommand, argv: &[OsString]) -> Result<ExitCode> {
         VolumeCommand::Restore(args) => restore::run(args)?,
         VolumeCommand::Set(args) => settings::run(args)?,
         VolumeCommand::Status(args) => status::run(args)?,
-        VolumeCommand::Serve(args) => gateway::serve(args)?,
-        VolumeCommand::Invite(args) => gateway::invite(args)?,
-        VolumeCommand::Join(args) => gateway::take(args)?,
-        VolumeCommand::Nodes { command } => gateway::nodes(command)?,
+        VolumeCommand::Serve(args) => serve::serve(args)?,
+        VolumeCommand::Invite(args) => join::invite(args)?,
+        VolumeCommand::Join(args) => join::take(args)?,
+        VolumeCommand::Nodes { command } => nodes::run(command)?,
     }
     Ok(ExitCode::SUCCESS)
 }
