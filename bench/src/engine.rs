@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use object_store::aws::AmazonS3Builder;
-use shunt_tests::servers::S3;
+use shunt_test_support::servers::S3;
 use shunt_volume::content::{Blobs, ChunkKeys, ContentStore};
 use shunt_volume::id::{ObjectId, OwnerId};
 use shunt_volume::object::{Content, Kind, Object, Time};

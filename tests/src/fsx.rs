@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::{binary, requirement, run_for};
+use shunt_test_support::{requirement, run_for, tools};
 
 /// Weights of all operations.
 const CONFIG: &str = "
@@ -32,7 +32,7 @@ copy_file_range = 2
 /// If a result is wrong.
 #[track_caller]
 pub fn run(at: &Path, aside: &Path, operations: u32, without: &[&str]) {
-    let tool = binary::tool("fsx");
+    let tool = tools::tool("fsx");
     requirement!(tool.is_some(), "no fsx (run tests/setup)");
     let tool = tool.unwrap_or_default();
     let config = aside.join("fsx.toml");

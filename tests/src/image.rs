@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 
-use crate::cmd::{Ran, patiently, run_for, within};
-use crate::{binary, loops, mounts};
+use crate::{binary, mounts};
+use shunt_test_support::cmd::{Ran, patiently, run_for, within};
+use shunt_test_support::loops;
 
 /// A file that contains a file system.
 #[derive(Debug)]

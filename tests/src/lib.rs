@@ -13,8 +13,6 @@
 //! | `CI` | `true` turns every skip into a failure |
 
 pub mod binary;
-pub mod certificates;
-pub mod cmd;
 pub mod dir;
 pub mod disk;
 pub mod folding;
@@ -22,36 +20,22 @@ pub mod fscrypt;
 pub mod fsx;
 pub mod image;
 pub mod look;
-pub mod loops;
 pub mod lower;
-pub mod memory;
 pub mod mounts;
 pub mod nobody;
-pub mod pace;
-pub mod peer;
 pub mod picture;
-pub mod port;
 pub mod rich;
-pub mod rings;
 pub mod rng;
 pub mod rules;
-pub mod servers;
 pub mod session;
-pub mod skip;
 pub mod stage;
 pub mod sys;
-pub mod turn;
-pub mod user;
 pub mod volume;
 
-pub use cmd::{Ran, copy_program, patiently, run, run_for, sh};
 pub use image::Image;
-pub use loops::Loop;
 pub use lower::Lower;
-pub use peer::Peer;
 pub use rng::Rng;
 pub use stage::{Plan, Stage};
-pub use user::User;
 pub use volume::Volume;
 
 /// Expands test bodies `fn name(stage: &Stage)` to one test for each lower file system.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 
-use crate::cmd::within;
+use shunt_test_support::cmd::within;
 
 /// Returns the text of a file, or an empty string.
 pub fn read(path: &Path) -> String {

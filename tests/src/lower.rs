@@ -5,7 +5,7 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-use crate::loops;
+use shunt_test_support::loops;
 
 /// The file system below a mirror.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,7 +5,8 @@ use std::process::Command;
 
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 
-use crate::{Peer, Stage, User, binary, cmd::within, mounts, run};
+use crate::{Stage, binary, mounts};
+use shunt_test_support::{Peer, User, cmd::within, run};
 
 /// fusermount3 requires a user with a name.
 const NOBODY: u32 = 65534;
@@ -35,7 +36,7 @@ pub fn perform(s: &Stage, work: impl FnOnce(&(dyn Fn(&[&str]) -> Command + Sync)
         };
         User::new(NOBODY).run(|| work(&shunt));
         let gone = || mounts::processes_naming(s.mnt()).is_empty();
-        assert!(within(crate::pace::seconds(2), gone), "a daemon is left");
+        assert!(within(shunt_test_support::pace::seconds(2), gone), "a daemon is left");
     })
     .done();
 }

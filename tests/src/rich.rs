@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::cmd::sh;
+use shunt_test_support::cmd::sh;
 
 /// Creates the tree: links of both kinds, a hole, a pipe, a device, owners, modes, times, attributes and ACLs.
 ///

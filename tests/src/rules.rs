@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use crate::cmd::run_for;
+use shunt_test_support::cmd::run_for;
 
 /// Minimum number of passed cases of a complete run: with fewer, it did not really run.
 pub const ALL_CASES: u32 = 380;

@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::cmd::{Ran, patiently, run_for, within};
 use crate::lower::{Lower, Source, temp_dir};
-use crate::{binary, mounts, rings, skip};
+use crate::{binary, mounts};
+use shunt_test_support::cmd::{Ran, patiently, run_for, within};
+use shunt_test_support::{rings, skip};
 
 /// Configuration of a stage.
 #[derive(Clone, Debug)]
@@ -114,11 +115,6 @@ impl Plan {
     }
 }
 
-/// Reports whether this test run uses io_uring: `SHUNT_TRANSPORT=uring`, which every `shunt mirror` follows.
-pub fn over_rings() -> bool {
-    std::env::var("SHUNT_TRANSPORT").as_deref() == Ok("uring")
-}
-
 /// Runs a body on a stage, or skips the test if the stage cannot be set up.
 pub fn perform(plan: Plan, body: impl FnOnce(&Stage)) {
     if let Some(stage) = plan.set_or_skip() {
@@ -216,7 +212,7 @@ impl Stage {
         let pid = self.entry().and_then(|e| e["pid"].as_u64()).expect("the mount is in `shunt list --json`");
         self.pid = Some(u32::try_from(pid).expect("a pid"));
         // Unless the plan names a transport.
-        if over_rings() && !self.plan.args.iter().any(|arg| arg == "--transport") {
+        if rings::over_rings() && !self.plan.args.iter().any(|arg| arg == "--transport") {
             let entry = self.entry().expect("listed");
             assert_eq!(
                 entry["transport"], "uring",
@@ -336,7 +332,7 @@ impl Watchdog {
         let (stop, stopped) = mpsc::channel();
         std::thread::spawn(move || {
             let start = Instant::now();
-            while start.elapsed() < crate::pace::limit(patience) {
+            while start.elapsed() < shunt_test_support::pace::limit(patience) {
                 if stopped.recv_timeout(patience) != Err(mpsc::RecvTimeoutError::Timeout) {
                     return;
                 }

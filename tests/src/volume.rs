@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 
-use crate::cmd::{Ran, patiently, run_for, within};
 use crate::{binary, mounts};
+use shunt_test_support::cmd::{Ran, patiently, run_for, within};
 
 /// A volume with all its files, in its own directory.
 #[derive(Debug)]

@@ -8,7 +8,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use shunt_tests::servers::{Postgres, S3};
+use shunt_test_support::servers::{Postgres, S3};
 
 use super::Workload;
 use crate::context::{Bench, Medium};

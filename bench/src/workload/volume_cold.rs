@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail};
 use futures::StreamExt as _;
 use object_store::aws::AmazonS3;
 use object_store::{ObjectStoreExt as _, PutPayload};
-use shunt_tests::servers::S3;
+use shunt_test_support::servers::S3;
 use shunt_volume::replica::ROOT;
 use shunt_volume::store::{MetaStore, SqliteStore};
 

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use shunt_tests::servers::Postgres;
+use shunt_test_support::servers::Postgres;
 use shunt_volume::address::MetaAddress;
 use shunt_volume::address::routing;
 use shunt_volume::id::{NodeName, ObjectId, VolumeName};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail, ensure};
-use shunt_tests::servers::{Postgres, S3};
+use shunt_test_support::servers::{Postgres, S3};
 use shunt_volume::object::Kind;
 use shunt_volume::replica::{ROOT, Replica};
 use shunt_volume::store::{MetaStore, PostgresStore};

@@ -19,6 +19,7 @@ mod report;
 mod sandbox;
 mod serve;
 mod text;
+mod unmount;
 mod xdg;
 
 use std::ffi::OsString;

@@ -5,8 +5,9 @@ use std::io::Write as _;
 use std::os::unix::fs::FileExt as _;
 
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use shunt_test_support::needs_mount;
 use shunt_tests::sys::Shared;
-use shunt_tests::{Plan, Stage, needs_mount, stage};
+use shunt_tests::{Plan, Stage, stage};
 
 shunt_tests::behaviours! { everywhere:
     a_mapping_of_an_appending_file_stays_in_place, appends_meet_the_end, an_append_flag_can_be_given_up,

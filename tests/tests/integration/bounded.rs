@@ -5,9 +5,10 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use shunt_tests::cmd::within;
+use shunt_test_support::cmd::within;
+use shunt_test_support::{User, needs_mount, run_for};
 use shunt_tests::sys::kernel_has;
-use shunt_tests::{Plan, Stage, User, mounts, needs_mount, run_for, stage};
+use shunt_tests::{Plan, Stage, mounts, stage};
 
 fn make(base: &Path, many: usize) {
     for n in 0..many {
@@ -123,7 +124,7 @@ fn inodes(s: &Stage) -> u64 {
 #[test]
 fn forgotten_inodes_give_their_memory_back() {
     needs_mount!();
-    shunt_tests::memory::keeping(|| {
+    shunt_test_support::memory::keeping(|| {
         stage::perform(Plan::tmpfs().args(&["--cache", "exclusive"]).patience(120), |s| {
             make(s.src(), 20_000);
             let before = memory_kib(s.pid());

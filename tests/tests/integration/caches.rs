@@ -5,7 +5,8 @@ use std::os::unix::fs::symlink;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use shunt_tests::{Plan, Stage, memory, needs_mount, run, stage};
+use shunt_test_support::{memory, needs_mount, run};
+use shunt_tests::{Plan, Stage, stage};
 
 fn tree(s: &Stage) {
     for d in 0..20 {
@@ -120,7 +121,7 @@ fn timeout_shows_changes_after_its_time() {
                 assert!(asked <= 2, "{asked} requests within the second");
             }
             let seen = || fs::metadata(s.path("f")).unwrap().len() == 6 && s.path("g").exists();
-            assert!(shunt_tests::cmd::within(Duration::from_millis(1900), seen));
+            assert!(shunt_test_support::cmd::within(Duration::from_millis(1900), seen));
             fs::remove_file(s.lower("f")).unwrap();
             std::thread::sleep(Duration::from_millis(1100));
             assert!(!s.path("f").exists());

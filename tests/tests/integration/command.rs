@@ -6,10 +6,9 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use rustix::process::Signal;
-use shunt_tests::cmd::{one_line, within};
-use shunt_tests::{
-    Plan, binary, mounts, needs_mount, needs_tools, nobody, patiently, requirement, run, run_for, sh, stage,
-};
+use shunt_test_support::cmd::{one_line, within};
+use shunt_test_support::{needs_mount, needs_tools, patiently, requirement, run, run_for, sh};
+use shunt_tests::{Plan, binary, mounts, nobody, stage};
 
 const SOON: Duration = Duration::from_secs(2);
 

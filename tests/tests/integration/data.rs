@@ -8,7 +8,8 @@ use rustix::fs::{
     AtFlags, CWD, FallocateFlags, Mode, OFlags, copy_file_range, fallocate, linkat, open, seek,
 };
 use rustix::io::Errno;
-use shunt_tests::{Lower, Rng, Stage, copy_program};
+use shunt_test_support::copy_program;
+use shunt_tests::{Lower, Rng, Stage};
 
 shunt_tests::behaviours! { everywhere:
     holes_are_found, fallocate_reserves, fallocate_punches, fallocate_moves_ranges, copies_between_files,

@@ -9,8 +9,9 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
+use shunt_test_support::{needs_mount, requirement};
 use shunt_tests::sys::{Aligned, open_direct};
-use shunt_tests::{Image, Plan, Volume, needs_mount, requirement, stage};
+use shunt_tests::{Image, Plan, Volume, stage};
 
 const LENGTH: usize = 64 << 10;
 const ROUNDS: u32 = 2000;

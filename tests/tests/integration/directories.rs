@@ -6,8 +6,9 @@ use std::os::unix::fs::{MetadataExt as _, symlink};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::FileType;
+use shunt_test_support::run;
 use shunt_tests::dir::{list, list_from};
-use shunt_tests::{Plan, Stage, run, stage};
+use shunt_tests::{Plan, Stage, stage};
 
 shunt_tests::behaviours! { everywhere:
     listing_is_complete_and_typed, inode_numbers_agree, dot_and_dotdot, empty_directories, positions_are_stable,

@@ -7,9 +7,10 @@ use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
+use shunt_test_support::User;
+use shunt_tests::Stage;
 use shunt_tests::picture::{SIZE, has_secret, picture};
 use shunt_tests::stage::Plan;
-use shunt_tests::{Stage, User};
 
 fn example(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/policies").join(name)

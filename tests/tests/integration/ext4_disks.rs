@@ -6,8 +6,9 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use serde_json::Value;
-use shunt_tests::cmd::one_line;
-use shunt_tests::{Image, Loop, binary, needs_mount, needs_tools, patiently, run, run_for, sh};
+use shunt_test_support::cmd::one_line;
+use shunt_test_support::{Loop, needs_mount, needs_tools, patiently, run, run_for, sh};
+use shunt_tests::{Image, binary};
 use tempfile::TempDir;
 
 /// A disk with two file systems, in the partitions 2 and 5 of an MBR or 2 and 3 of a GPT.
@@ -42,7 +43,7 @@ impl Disk {
         self.0.path().join("disk")
     }
 
-    fn cat(&self, partition: &str) -> shunt_tests::cmd::Ran {
+    fn cat(&self, partition: &str) -> shunt_test_support::cmd::Ran {
         run(binary::command(&["ext4", "cat", "--partition", partition]).arg(self.path()).arg("/file"))
     }
 }
@@ -139,7 +140,7 @@ fn partitions_are_mounted_side_by_side() {
 #[test]
 fn a_part_of_what_is_mounted_is_left_alone() {
     needs_mount!();
-    let Ok(image) = Image::make(&[], 16) else { return shunt_tests::skip::skip("no mkfs.ext4") };
+    let Ok(image) = Image::make(&[], 16) else { return shunt_test_support::skip::skip("no mkfs.ext4") };
     for options in [&[][..], &["--read-only"]] {
         let mount = image.by_shunt(options);
         let aside = image.aside().join("part");
@@ -156,14 +157,14 @@ fn a_part_of_what_is_mounted_is_left_alone() {
 #[test]
 fn an_image_in_use_is_left_alone() {
     needs_mount!();
-    let Ok(image) = Image::make(&[], 16) else { return shunt_tests::skip::skip("no mkfs.ext4") };
+    let Ok(image) = Image::make(&[], 16) else { return shunt_test_support::skip::skip("no mkfs.ext4") };
     let refused = |word| {
         let ran = run_for(20, &mut image.mount_command(&[]));
         assert_eq!(ran.status.and_then(|status| status.code()), Some(4), "{ran:?}");
         one_line(&ran.err, word);
     };
     let Ok(kernel) = image.by_kernel("rw") else {
-        return shunt_tests::skip::kernel_cannot("no loop devices");
+        return shunt_test_support::skip::kernel_cannot("no loop devices");
     };
     refused("loop device");
     drop(kernel);
@@ -192,7 +193,7 @@ fn an_image_in_use_is_left_alone() {
 #[test]
 fn an_open_image_is_handed_on() {
     needs_mount!();
-    let Ok(image) = Image::make(&[], 16) else { return shunt_tests::skip::skip("no mkfs.ext4") };
+    let Ok(image) = Image::make(&[], 16) else { return shunt_test_support::skip::skip("no mkfs.ext4") };
     let file = File::open(image.path()).unwrap();
     fs::remove_file(image.path()).unwrap();
     rustix::io::fcntl_setfd(&file, rustix::io::FdFlags::empty()).unwrap();
@@ -208,7 +209,7 @@ fn an_open_image_is_handed_on() {
 #[test]
 fn mount_knows_the_type() {
     needs_mount!();
-    let Ok(image) = Image::make(&[], 16) else { return shunt_tests::skip::skip("no mkfs.ext4") };
+    let Ok(image) = Image::make(&[], 16) else { return shunt_test_support::skip::skip("no mkfs.ext4") };
     let helpers = image.aside().join("helpers");
     fs::create_dir(&helpers).unwrap();
     run(binary::command(&["install-helpers", "--dir"]).arg(&helpers)).ok();
@@ -236,7 +237,7 @@ fn an_external_journal_is_named() {
     sh(dir.path(), "truncate -s 16M journal other; mkdir mnt").ok();
     sh(dir.path(), "for log in journal other; do mke2fs -q -F -b 4096 -O journal_dev $log; done").ok();
     let Some(device) = Loop::over(&journal) else {
-        return shunt_tests::skip::skip("no loop device");
+        return shunt_test_support::skip::skip("no loop device");
     };
     let image = Image::make(&["-b", "4096", "-J", &format!("device={}", device.path())], 32).unwrap();
     drop(device);
@@ -264,7 +265,7 @@ fn an_external_journal_is_named() {
     let pid = serde_json::from_str::<Value>(&stat).unwrap()["pid"].as_u64().unwrap() as u32;
     shunt_tests::mounts::signal(pid, rustix::process::Signal::KILL);
     let gone = || shunt_tests::mounts::count(&mnt) == 0;
-    assert!(shunt_tests::cmd::within(std::time::Duration::from_secs(10), gone));
+    assert!(shunt_test_support::cmd::within(std::time::Duration::from_secs(10), gone));
     assert!(!lock.success());
     synced.unwrap();
     // The change is in the journal only.

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
-use shunt_tests::{binary, needs_tools, run};
+use shunt_test_support::{needs_tools, run};
+use shunt_tests::binary;
 use tempfile::TempDir;
 
 struct Image {
@@ -58,7 +59,7 @@ impl Image {
         self.dir.path().join("image")
     }
 
-    fn ask(&self, command: &str, rest: &[&str]) -> shunt_tests::cmd::Ran {
+    fn ask(&self, command: &str, rest: &[&str]) -> shunt_test_support::cmd::Ran {
         run(binary::command(&["ext4", command]).arg(self.image()).args(rest).current_dir(self.dir.path()))
     }
 }

@@ -5,8 +5,9 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
-use shunt_tests::cmd::within;
-use shunt_tests::{binary, mounts, needs_mount, run_for};
+use shunt_test_support::cmd::within;
+use shunt_test_support::{needs_mount, run_for};
+use shunt_tests::{binary, mounts};
 
 fn full() -> Stdio {
     File::options().write(true).open("/dev/full").unwrap().into()

@@ -5,7 +5,8 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use shunt_tests::{binary, mounts, needs_mount, requirement, run, run_for};
+use shunt_test_support::{needs_mount, requirement, run, run_for};
+use shunt_tests::{binary, mounts};
 
 /// Mirrors a directory of the host, and calls `look` with the mount point.
 fn mirrored(source: &str, args: &[&str], look: impl FnOnce(&Path)) {

@@ -10,9 +10,10 @@ use std::time::{Duration, Instant};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags, openat, statx};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
-use shunt_tests::cmd::within;
+use shunt_test_support::User;
+use shunt_test_support::cmd::within;
+use shunt_tests::Stage;
 use shunt_tests::stage::Plan;
-use shunt_tests::{Stage, User};
 use tempfile::TempDir;
 
 const RULES: &str = r#"

@@ -9,11 +9,12 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use shunt_tests::cmd::within;
-use shunt_tests::memory::{self, Drops};
+use shunt_test_support::cmd::within;
+use shunt_test_support::memory::{self, Drops};
+use shunt_test_support::{loops, needs_mount, run};
 use shunt_tests::rng::Rng;
 use shunt_tests::sys::Handle;
-use shunt_tests::{Plan, Stage, binary, loops, mounts, needs_mount, run, stage};
+use shunt_tests::{Plan, Stage, binary, mounts, stage};
 
 const READ: i32 = libc::O_RDONLY;
 const PATH: i32 = libc::O_PATH | libc::O_NOFOLLOW;

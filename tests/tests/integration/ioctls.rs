@@ -3,7 +3,8 @@
 use std::fs::{self, File};
 use std::os::fd::AsRawFd as _;
 
-use shunt_tests::{Stage, User};
+use shunt_test_support::User;
+use shunt_tests::Stage;
 
 shunt_tests::behaviours! { everywhere: flags_are_the_owners_in_every_form_of_the_command }
 

@@ -9,8 +9,9 @@ use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _, cho
 use std::path::PathBuf;
 
 use rustix::fs::{XattrFlags, fallocate, getxattr, setxattr};
+use shunt_test_support::{Peer, User};
 use shunt_tests::sys::{Aligned, open_direct};
-use shunt_tests::{Peer, Plan, Stage, User, stage};
+use shunt_tests::{Plan, Stage, stage};
 
 shunt_tests::behaviours! { everywhere:
     an_unprivileged_write_clears, an_unprivileged_append_clears, a_direct_write_clears, a_splice_clears,

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-use shunt_tests::{Plan, Stage, loops, memory, mounts, needs_mount, run, skip};
+use shunt_test_support::{loops, memory, needs_mount, run, skip};
+use shunt_tests::{Plan, Stage, mounts};
 
 /// A file system below the source with case-folding support, unmounted after the mirror.
 struct Folding(PathBuf);
@@ -119,6 +120,6 @@ fn what_others_do_in_other_letters_is_seen() {
         run(Command::new("chattr").arg("+F").arg(s.lower("sub/e"))).ok();
         fs::write(s.lower("sub/e/NAME"), "1").unwrap();
         // One second, if the kernel cannot expire all names at once.
-        assert!(shunt_tests::cmd::within(Duration::from_millis(1300), || is_there(s, "sub/e/name")));
+        assert!(shunt_test_support::cmd::within(Duration::from_millis(1300), || is_there(s, "sub/e/name")));
     });
 }

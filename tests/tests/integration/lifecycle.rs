@@ -9,8 +9,9 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use shunt_fuse::mount::{MountId, MountPoint};
-use shunt_tests::cmd::{one_line, within};
-use shunt_tests::{Peer, Plan, binary, mounts, needs_mount, patiently, run, run_for, stage};
+use shunt_test_support::cmd::{one_line, within};
+use shunt_test_support::{Peer, needs_mount, patiently, run, run_for};
+use shunt_tests::{Plan, binary, mounts, stage};
 
 const SOON: Duration = Duration::from_secs(2);
 
@@ -255,7 +256,7 @@ fn two_hundred_mounts() {
     assert!(within(SOON, || mounts::open_files(std::process::id()) <= mine + 8));
     sockets.retain(|socket| socket.exists());
     assert!(sockets.is_empty(), "{sockets:?}");
-    assert!(start.elapsed() < shunt_tests::pace::seconds(100), "{:?}", start.elapsed());
+    assert!(start.elapsed() < shunt_test_support::pace::seconds(100), "{:?}", start.elapsed());
     s.mount();
 }
 
@@ -287,7 +288,7 @@ fn waiting_readers_can_be_killed() {
         // The kernel can withdraw a request until the daemon has read it; afterwards only a reply frees the caller. A ring has
         // the request at once.
         assert!(
-            killed || shunt_tests::stage::over_rings(),
+            killed || shunt_test_support::rings::over_rings(),
             "a process that waits for a stopped daemon cannot be killed"
         );
         assert!(s.path("p").exists());

@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
+use shunt_test_support::Peer;
+use shunt_tests::Stage;
 use shunt_tests::sys::{Lock, lock_holder, set_lock};
-use shunt_tests::{Peer, Stage};
 
 shunt_tests::behaviours! { everywhere:
     record_locks_exclude, record_locks_end_with_any_close, record_locks_end_with_the_process, record_lock_waits,
@@ -171,7 +172,7 @@ fn flock_ends_with_the_last_close(s: &Stage) {
     drop(dup);
     // FUSE sends RELEASE after the close has returned, so the unlock may come a moment later.
     let freed = || flock(&other, FlockOperation::NonBlockingLockExclusive).is_ok();
-    assert!(shunt_tests::cmd::within(Duration::from_secs(2), freed));
+    assert!(shunt_test_support::cmd::within(Duration::from_secs(2), freed));
 }
 
 fn flock_waits(s: &Stage) {
@@ -213,7 +214,7 @@ fn a_killed_waiter_returns(s: &Stage) {
     for waiter in waiters {
         assert!(waiter.kill(), "a process that waits for a lock cannot be killed");
     }
-    assert!(start.elapsed() < shunt_tests::pace::seconds(5));
+    assert!(start.elapsed() < shunt_test_support::pace::seconds(5));
     // After its release the lock is free.
     set_lock(&f, Lock::None, 0, 0, false).unwrap();
     Peer::start(|_| set_lock(&rw(&path), Lock::Exclusive, 0, 0, false).unwrap()).done();

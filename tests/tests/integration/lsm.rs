@@ -14,9 +14,10 @@ use std::time::Duration;
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
-use shunt_tests::cmd::within;
+use shunt_test_support::User;
+use shunt_test_support::cmd::within;
+use shunt_tests::Stage;
 use shunt_tests::stage::Plan;
-use shunt_tests::{Stage, User};
 use tempfile::TempDir;
 
 const ONE: u32 = 2000;
@@ -80,7 +81,7 @@ fn stage(args: &[&str]) -> Option<(TempDir, Stage)> {
     if !rules.starts_with("checked in the kernel") {
         // A skipped test is a failure if enforcement in the kernel is required. `lab/policy` runs all of them.
         assert!(std::env::var_os("SHUNT_LSM").is_none(), "{rules}");
-        shunt_tests::skip::kernel_cannot(&rules);
+        shunt_test_support::skip::kernel_cannot(&rules);
         return None;
     }
     Some((place, stage))

@@ -7,8 +7,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::fs::copy_file_range;
-use shunt_tests::cmd::within;
-use shunt_tests::{Plan, User, needs_mount, stage};
+use shunt_test_support::cmd::within;
+use shunt_test_support::{User, needs_mount, rings};
+use shunt_tests::{Plan, stage};
 
 /// One caller opens as many files as it can.
 #[test]
@@ -59,7 +60,7 @@ fn a_lease_stops_only_those_who_open_the_file() {
         assert_eq!(lease(libc::F_WRLCK), 0, "{}", std::io::Error::last_os_error());
         let opened = AtomicUsize::new(0);
         // More waiters than threads. A queue of io_uring holds at most 64 pending requests, by its documentation.
-        let waiters = if stage::over_rings() { 48 } else { 80 };
+        let waiters = if rings::over_rings() { 48 } else { 80 };
         std::thread::scope(|scope| {
             for _ in 0..waiters {
                 scope.spawn(|| {
@@ -75,7 +76,7 @@ fn a_lease_stops_only_those_who_open_the_file() {
                 File::options().read(true).custom_flags(libc::O_NONBLOCK).open(s.path("leased")).map(drop);
             let waiting = opened.load(Ordering::Relaxed);
             assert_eq!(lease(libc::F_UNLCK), 0);
-            assert!(took < shunt_tests::pace::seconds(2), "{took:?}");
+            assert!(took < shunt_test_support::pace::seconds(2), "{took:?}");
             assert_eq!(waiting, 0, "the lease binds");
             assert_eq!(nonblocking.unwrap_err().raw_os_error(), Some(libc::EWOULDBLOCK));
         });

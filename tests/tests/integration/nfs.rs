@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use rustix::process::Signal;
-use shunt_tests::cmd::within;
-use shunt_tests::{Plan, Stage, memory, mounts, needs_mount, pace, skip, stage};
+use shunt_test_support::cmd::within;
+use shunt_test_support::{memory, needs_mount, pace, skip};
+use shunt_tests::{Plan, Stage, mounts, stage};
 
 /// The server, with one export and one mount of it, without user-space daemons: their replies to the kernel's access queries
 /// are written in advance.

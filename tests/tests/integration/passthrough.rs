@@ -4,8 +4,9 @@ use std::fs::{self, File};
 use std::io::{Read as _, Seek as _, Write as _};
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 
+use shunt_test_support::{needs_mount, needs_tools, requirement, run_for};
 use shunt_tests::sys::{Aligned, Shared, open_direct};
-use shunt_tests::{Lower, Plan, Rng, Stage, needs_mount, needs_tools, requirement, run_for, stage};
+use shunt_tests::{Lower, Plan, Rng, Stage, stage};
 
 shunt_tests::behaviours! { everywhere:
     fio_libaio, fio_libaio_direct, fio_io_uring, fio_mmap, fio_sync, opens_of_every_kind_at_once,
@@ -215,7 +216,7 @@ fn opens_leak_nothing() {
             assert_eq!(fs::read(s.path("f")).unwrap(), b"x");
         }
         assert!(
-            shunt_tests::cmd::within(std::time::Duration::from_secs(2), || fds() <= before + 5),
+            shunt_test_support::cmd::within(std::time::Duration::from_secs(2), || fds() <= before + 5),
             "{before} {}",
             fds()
         );

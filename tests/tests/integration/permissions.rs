@@ -8,7 +8,8 @@ use std::os::unix::fs::{
 use std::path::Path;
 
 use rustix::fs::{Access, AtFlags, CWD, Mode, accessat};
-use shunt_tests::{Lower, Plan, Stage, User, needs_mount, needs_tools, requirement, run, sh, stage};
+use shunt_test_support::{User, needs_mount, needs_tools, requirement, run, sh};
+use shunt_tests::{Lower, Plan, Stage, stage};
 
 shunt_tests::behaviours! { everywhere:
     modes_decide, directories_need_search, owner_of_new_files, umask_applies, setgid_directories, sticky_directories,

@@ -5,8 +5,9 @@ use std::io::{Read as _, Write as _};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::Path;
 
+use shunt_test_support::{memory, needs_mount};
 use shunt_tests::sys::Shared;
-use shunt_tests::{Plan, Rng, Stage, memory, needs_mount, stage};
+use shunt_tests::{Plan, Rng, Stage, stage};
 
 fn exclusive(body: impl Fn(&Stage)) {
     needs_mount!();
@@ -124,11 +125,11 @@ fn a_mapping_that_outlives_its_open_is_seen() {
 #[test]
 fn programs_run_again_and_again() {
     exclusive(|s| {
-        shunt_tests::copy_program("/bin/true", s.path("p"));
+        shunt_test_support::copy_program("/bin/true", s.path("p"));
         for _ in 0..5 {
             assert!(std::process::Command::new(s.path("p")).status().unwrap().success());
         }
-        shunt_tests::copy_program("/bin/false", s.path("p"));
+        shunt_test_support::copy_program("/bin/false", s.path("p"));
         assert!(!std::process::Command::new(s.path("p")).status().unwrap().success());
     });
 }

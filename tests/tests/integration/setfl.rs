@@ -9,8 +9,9 @@ use std::process::Command;
 use std::time::Duration;
 
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use shunt_test_support::{needs_mount, run};
 use shunt_tests::sys::{Aligned, open_direct};
-use shunt_tests::{Stage, Volume, needs_mount, run};
+use shunt_tests::{Stage, Volume};
 
 shunt_tests::behaviours! { everywhere: flags_of_an_open_file, dd_past_the_cache, pages_of_an_appending_file }
 

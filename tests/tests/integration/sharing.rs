@@ -6,8 +6,9 @@ use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
+use shunt_test_support::Peer;
+use shunt_tests::Stage;
 use shunt_tests::sys::{Aligned, Shared, open_direct};
-use shunt_tests::{Peer, Stage};
 
 shunt_tests::behaviours! { everywhere:
     appends_from_four_processes, direct_io, direct_and_buffered_agree, mapping_and_files_agree,

@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use shunt_tests::{Peer, Plan, Rng, Stage, mounts, needs_mount, pace, stage};
+use shunt_test_support::{Peer, needs_mount, pace, rings};
+use shunt_tests::{Plan, Rng, Stage, mounts, stage};
 
 /// Expected state of a process's directory: every file whose write was acknowledged, and every directory.
 #[derive(Default)]
@@ -261,7 +262,7 @@ fn worker(s: &Stage, n: u64, seed: u64) -> Peer {
         // ENOENT: the mount is gone already, and the mount point is an empty directory.
         let expected = [libc::ENOTCONN, libc::ECONNABORTED, libc::EIO, libc::ENOENT, libc::ENODEV];
         // ECANCELED: the request was being sent to a ring whose thread had died.
-        let over_rings = stage::over_rings() && error.raw_os_error() == Some(libc::ECANCELED);
+        let over_rings = rings::over_rings() && error.raw_os_error() == Some(libc::ECANCELED);
         assert!(over_rings || expected.contains(&error.raw_os_error().unwrap_or(0)), "{error}");
         model.check(&lower);
     })

@@ -3,8 +3,9 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 
+use shunt_test_support::{requirement, tools};
 use shunt_tests::rules::{ALL_CASES, Rules};
-use shunt_tests::{Lower, Plan, binary, requirement, stage};
+use shunt_tests::{Lower, Plan, stage};
 
 /// Returns the names in `pjdfstest.exclude`.
 ///
@@ -22,7 +23,7 @@ fn excluded() -> Vec<String> {
 }
 
 fn pjdfstest(plan: Plan) {
-    let tool = binary::tool("pjdfstest");
+    let tool = tools::tool("pjdfstest");
     requirement!(tool.is_some(), "no pjdfstest (run tests/setup)");
     let tool = tool.unwrap();
     stage::perform(plan.patience(180), |s| {

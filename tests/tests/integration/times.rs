@@ -6,7 +6,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use rustix::fs::{AtFlags, CWD, StatxFlags, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, statx, utimensat};
-use shunt_tests::{Plan, Stage, User};
+use shunt_test_support::User;
+use shunt_tests::{Plan, Stage};
 
 shunt_tests::behaviours! { everywhere:
     nanoseconds_are_kept, omit_and_now, birth_time, symlinks_own_times, writes_move_mtime_and_ctime,
@@ -191,8 +192,8 @@ fn reads_are_noted(plan: Plan) -> [(bool, bool); 2] {
 /// For passthrough files the kernel uses the options of the daemon's own mount of the source, not those of the FUSE mount.
 #[test]
 fn access_times_of_the_source_are_as_the_mount_says() {
-    shunt_tests::needs_mount!();
-    shunt_tests::requirement!(rustix::process::geteuid().is_root(), "needs root");
+    shunt_test_support::needs_mount!();
+    shunt_test_support::requirement!(rustix::process::geteuid().is_root(), "needs root");
     for passthrough in ["auto", "off"] {
         let noted = |option| {
             let args = ["-o", option, "--passthrough", passthrough, "--cache", "none"];

@@ -3,7 +3,8 @@
 use std::fs;
 use std::process::Command;
 
-use shunt_tests::{Stage, binary, needs_tools, requirement, rich, run, run_for, sh};
+use shunt_test_support::{needs_tools, requirement, run, run_for, sh};
+use shunt_tests::{Stage, binary, rich};
 
 shunt_tests::behaviours! { everywhere:
     git_clone_and_fsck, rsync_there_and_back, tar_round_trip, copies_keep_everything, find_and_du, a_small_compile,

@@ -5,7 +5,8 @@ use std::io::{Read as _, Seek as _, Write as _};
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::process::Command;
 
-use shunt_tests::{Plan, Stage, memory, needs_mount, stage};
+use shunt_test_support::{memory, needs_mount};
+use shunt_tests::{Plan, Stage, stage};
 
 fn unopened(plan: Plan, body: impl Fn(&Stage)) {
     needs_mount!();
@@ -92,7 +93,7 @@ fn deleted_files_live_on() {
         assert_eq!(&content, b"nameless");
         drop(nameless);
         assert!(
-            shunt_tests::cmd::within(std::time::Duration::from_secs(5), || held() <= before),
+            shunt_test_support::cmd::within(std::time::Duration::from_secs(5), || held() <= before),
             "a descriptor stays"
         );
     });

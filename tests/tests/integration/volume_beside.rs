@@ -7,8 +7,9 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use shunt_tests::cmd::within;
-use shunt_tests::{Volume, binary, needs_mount, run};
+use shunt_test_support::cmd::within;
+use shunt_test_support::{needs_mount, run};
+use shunt_tests::{Volume, binary};
 
 /// Returns all names below a directory, with the content and mode of each file.
 fn tree(at: &Path) -> Vec<(String, String)> {

@@ -9,10 +9,11 @@ use std::process::Command;
 
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
-use shunt_tests::cmd::Ran;
+use shunt_test_support::cmd::Ran;
+use shunt_test_support::{needs_mount, run};
 use shunt_tests::look::{names, read, refused, soon};
 use shunt_tests::volume::Mount;
-use shunt_tests::{Volume, binary, needs_mount, run};
+use shunt_tests::{Volume, binary};
 
 fn mv(from: &Path, to: &Path) -> io::Result<()> {
     fs::rename(from, to)

@@ -7,9 +7,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use shunt_tests::cmd::within;
+use shunt_test_support::cmd::within;
+use shunt_test_support::{loops, needs_mount, run};
 use shunt_tests::look::names;
-use shunt_tests::{Volume, loops, mounts, needs_mount, run};
+use shunt_tests::{Volume, mounts};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 const FULL: Option<i32> = Some(libc::ENOSPC);
@@ -165,7 +166,7 @@ fn the_cache_is_for_its_user_alone() {
 #[test]
 fn what_was_removed_makes_room_soon() {
     needs_mount!();
-    shunt_tests::requirement!(rustix::process::geteuid().is_root(), "needs root");
+    shunt_test_support::requirement!(rustix::process::geteuid().is_root(), "needs root");
     let volume = Volume::new();
     let disk = Disk::new(volume.aside().join("disk"), 60);
     let cache = disk.0.join("cache");

@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use rustix::fs::XattrFlags;
+use shunt_test_support::{needs_mount, run};
 use shunt_tests::look::{names, read, soon};
 use shunt_tests::volume::Mount;
-use shunt_tests::{Volume, binary, needs_mount, run};
+use shunt_tests::{Volume, binary};
 
 /// Text in every name, symlink target, attribute and file of these tests.
 const SECRET: &str = "zanzibar";

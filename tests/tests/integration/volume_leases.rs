@@ -7,10 +7,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{CWD, Dir, FileType, Mode, mknodat};
-use shunt_tests::cmd::within;
+use shunt_test_support::cmd::within;
+use shunt_test_support::{needs_mount, pace, run};
 use shunt_tests::look::names;
 use shunt_tests::volume::Mount;
-use shunt_tests::{Volume, binary, needs_mount, pace, run};
+use shunt_tests::{Volume, binary};
 
 #[track_caller]
 fn connected(mounts: &[&Mount]) {
@@ -187,8 +188,8 @@ impl Drop for Stops<'_> {
 #[test]
 fn each_sees_what_the_other_closed_through_postgres() {
     needs_mount!();
-    let Some(server) = shunt_tests::servers::Postgres::start(false) else {
-        shunt_tests::skip::skip("PostgreSQL is not installed (run tests/setup)");
+    let Some(server) = shunt_test_support::servers::Postgres::start(false) else {
+        shunt_test_support::skip::skip("PostgreSQL is not installed (run tests/setup)");
         return;
     };
     let (volume, meta) = (Volume::new(), server.tcp_address());

@@ -7,9 +7,10 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use rustix::process::Signal;
-use shunt_tests::cmd::{Ended, within};
+use shunt_test_support::cmd::{Ended, within};
+use shunt_test_support::{needs_mount, port};
 use shunt_tests::volume::Volume;
-use shunt_tests::{binary, mounts, needs_mount, port};
+use shunt_tests::{binary, mounts};
 
 /// EACCES by landlock, EPERM by seccomp. Reading the machine's configuration and connecting are permitted; the probe finds no
 /// listener.
@@ -73,7 +74,7 @@ fn a_daemon_has_no_programs_and_no_files_but_its_own() {
     assert!(within(Duration::from_secs(10), || fs::read(&there).is_ok_and(|read| read == vec![7; 3_000_000])));
     // The daemon's own entries in /proc stay accessible after their dentries were evicted. The first drop only clears their
     // referenced bits.
-    let drops = shunt_tests::memory::drop_at_will();
+    let drops = shunt_test_support::memory::drop_at_will();
     (0..3).for_each(|_| drops.forget_names());
     let seen = other.stat();
     assert!(seen["memory"]["rss_bytes"].as_u64().is_some_and(|bytes| bytes > 0), "{seen}");
@@ -100,9 +101,9 @@ fn a_gateway_has_no_programs_and_no_files_but_its_stores() {
     let (gateway, tried) = tries(&mut here(&words));
     assert_refused(&tried);
     assert_rights(&gateway, OVERRIDE_AND_OWN);
-    let token = shunt_tests::run(&mut here(&["invite", "test"])).ok();
+    let token = shunt_test_support::run(&mut here(&["invite", "test"])).ok();
     let home = tempfile::tempdir().unwrap();
-    shunt_tests::run(&mut command(&["join", "--node", "away", token.trim()], home.path())).ok();
+    shunt_test_support::run(&mut command(&["join", "--node", "away", token.trim()], home.path())).ok();
     let away = volume.mount_from("away", home.path());
     fs::write(away.at().join("file"), vec![9; 3_000_000]).unwrap();
     let here = volume.mount_as("near");

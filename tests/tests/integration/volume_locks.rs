@@ -8,9 +8,10 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, fcntl_lock, flock};
 use rustix::io::Errno;
-use shunt_tests::cmd::within;
+use shunt_test_support::cmd::within;
+use shunt_test_support::{needs_mount, needs_tools, sh};
+use shunt_tests::Volume;
 use shunt_tests::volume::Mount;
-use shunt_tests::{Volume, needs_mount, needs_tools, sh};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -96,7 +97,7 @@ fn who_waits_can_be_interrupted_and_leaves_nothing() {
     let start = Instant::now();
     waiter.kill().unwrap();
     waiter.wait().unwrap();
-    assert!(start.elapsed() < shunt_tests::pace::limit(Duration::from_secs(5)));
+    assert!(start.elapsed() < shunt_test_support::pace::limit(Duration::from_secs(5)));
     let mut waiter = waits(&bee.at().join("lock")).spawn().unwrap();
     drop(held);
     assert!(within(PATIENCE, || waiter.try_wait().unwrap().is_some_and(|status| status.success())));
@@ -116,7 +117,7 @@ fn who_may_not_wait_does_not_wait_for_the_store() {
     board.execute_batch("BEGIN IMMEDIATE").unwrap();
     let (file, begun) = (open(&ant), Instant::now());
     assert_eq!(flock(&file, EXCLUSIVE), Err(Errno::NOLCK));
-    assert!(begun.elapsed() < shunt_tests::pace::seconds(8), "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < shunt_test_support::pace::seconds(8), "{:?}", begun.elapsed());
     board.execute_batch("ROLLBACK").unwrap();
     assert!(within(PATIENCE, || flock(&file, EXCLUSIVE).is_ok()));
 }

@@ -3,9 +3,10 @@
 use std::fs::{self, File};
 use std::path::Path;
 
+use shunt_test_support::needs_mount;
+use shunt_tests::Volume;
 use shunt_tests::look::{read, soon};
 use shunt_tests::sys::Shared;
-use shunt_tests::{Volume, needs_mount};
 
 const LENGTH: usize = 8192;
 

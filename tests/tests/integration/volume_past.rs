@@ -8,10 +8,11 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 
-use shunt_tests::cmd::Ended;
+use shunt_test_support::cmd::Ended;
+use shunt_test_support::{needs_mount, port, run};
 use shunt_tests::look::{names, read, refused, soon};
 use shunt_tests::volume::Mount;
-use shunt_tests::{Volume, binary, needs_mount, port, run};
+use shunt_tests::{Volume, binary};
 
 fn log(words: &[&str], at: &Path) -> Vec<(String, String, String)> {
     let said = run(binary::command(&["volume", "log", "--json"]).args(words).arg(at)).ok();

@@ -6,9 +6,10 @@ use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _, chown};
 use std::time::Duration;
 
 use rustix::io::Errno;
+use shunt_test_support::{needs_mount, run};
 use shunt_tests::look::soon;
 use shunt_tests::volume::Mount;
-use shunt_tests::{Volume, binary, needs_mount, run};
+use shunt_tests::{Volume, binary};
 
 const MIB: u64 = 1 << 20;
 
@@ -40,7 +41,7 @@ fn refused<T>(done: std::io::Result<T>) {
 }
 
 /// Runs `check` on the counters of a node.
-fn check(volume: &Volume, node: &str, words: &[&str]) -> shunt_tests::cmd::Ran {
+fn check(volume: &Volume, node: &str, words: &[&str]) -> shunt_test_support::cmd::Ran {
     let mut command = binary::command(&["volume", "check", "--cache"]);
     command.arg(volume.aside().join(format!("cache-{node}"))).args(words).arg("test");
     run(command.env("XDG_DATA_HOME", volume.aside()))

@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use shunt_test_support::{User, needs_mount, run};
 use shunt_tests::look::{names, read, soon};
 use shunt_tests::volume::Mount;
-use shunt_tests::{User, Volume, binary, needs_mount, run};
+use shunt_tests::{Volume, binary};
 
 const NOBODY: u32 = 65534;
 /// Duration of the repeated restores.

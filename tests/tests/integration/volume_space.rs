@@ -4,9 +4,10 @@ use std::fs::{self, File};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::Path;
 
+use shunt_test_support::{needs_mount, run};
 use shunt_tests::look::soon;
 use shunt_tests::volume::Mount;
-use shunt_tests::{Volume, binary, needs_mount, run};
+use shunt_tests::{Volume, binary};
 
 const SIZE: usize = 256 << 10;
 
@@ -142,7 +143,7 @@ fn what_is_not_here_off_the_network_is_told() {
     let asked = std::time::Instant::now();
     let error = fs::read(bee.at().join("1")).unwrap_err();
     assert_eq!(error.raw_os_error(), Some(rustix::io::Errno::NETUNREACH.raw_os_error()));
-    assert!(asked.elapsed() < shunt_tests::pace::seconds(2));
+    assert!(asked.elapsed() < shunt_test_support::pace::seconds(2));
     assert_eq!(bee.status()["offline_miss_paths"], serde_json::json!(["1"]));
     let status = bee.status();
     assert!(status["offline_misses"].as_u64().unwrap() > 0);

@@ -5,10 +5,11 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use shunt_tests::cmd::{Ended, Ran};
+use shunt_test_support::cmd::{Ended, Ran};
+use shunt_test_support::{needs_mount, port, run};
 use shunt_tests::look::{names, read, soon};
 use shunt_tests::volume::Mount;
-use shunt_tests::{Volume, binary, needs_mount, port, run};
+use shunt_tests::{Volume, binary};
 
 #[test]
 fn what_the_kernel_knows_is_old_at_once() {

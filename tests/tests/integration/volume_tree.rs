@@ -6,9 +6,10 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use shunt_tests::cmd::{one_line, run_for, within};
+use shunt_test_support::cmd::{one_line, run_for, within};
+use shunt_test_support::{needs_mount, port};
 use shunt_tests::volume::Mount;
-use shunt_tests::{binary, lower, mounts, needs_mount, port};
+use shunt_tests::{binary, lower, mounts};
 use tempfile::TempDir;
 
 const PATIENCE: Duration = Duration::from_secs(30);

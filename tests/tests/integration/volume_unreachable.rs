@@ -9,11 +9,12 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use shunt_tests::certificates::Certificate;
-use shunt_tests::cmd::within;
-use shunt_tests::servers::{Postgres, S3};
+use shunt_test_support::certificates::Certificate;
+use shunt_test_support::cmd::within;
+use shunt_test_support::servers::{Postgres, S3};
+use shunt_test_support::{needs_mount, pace, run, skip};
 use shunt_tests::volume::Mount;
-use shunt_tests::{Volume, binary, needs_mount, pace, run, skip};
+use shunt_tests::{Volume, binary};
 
 const STATE_TIMEOUT: Duration = Duration::from_secs(60);
 

@@ -6,10 +6,9 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use shunt_tests::cmd::within;
-use shunt_tests::{
-    Plan, Volume, binary, mounts, needs_mount, needs_tools, nobody, patiently, run, run_for, sh,
-};
+use shunt_test_support::cmd::within;
+use shunt_test_support::{needs_mount, needs_tools, patiently, run, run_for, sh};
+use shunt_tests::{Plan, Volume, binary, mounts, nobody};
 
 /// Mounted through fusermount3: everything works, through the daemon.
 #[test]
@@ -111,7 +110,7 @@ fn owners_have_other_numbers_here() {
         assert_eq!(owner(&file), (2000, 200));
         // The volume's uid 2000 is another user than the local uid 2000.
         assert_eq!(owner(&another), (65_534, 65_534));
-        let read = shunt_tests::User::new(2000).run(|| fs::read(&another));
+        let read = shunt_test_support::User::new(2000).run(|| fs::read(&another));
         assert_eq!(read.unwrap_err().kind(), std::io::ErrorKind::PermissionDenied);
         chown(&file, Some(2005), None).unwrap();
         assert_eq!(owner(&file), (2005, 200));
@@ -123,7 +122,7 @@ fn owners_have_other_numbers_here() {
         chown(&file, Some(2007), None).unwrap();
         // Files created by a user belong to that user on all nodes.
         fs::set_permissions(file.parent().unwrap(), Permissions::from_mode(0o777)).unwrap();
-        shunt_tests::User::new(2001).run(|| fs::write(file.with_file_name("made"), "").unwrap());
+        shunt_test_support::User::new(2001).run(|| fs::write(file.with_file_name("made"), "").unwrap());
     }
     let _mount = volume.mount(&[]);
     assert_eq!(owner(&file), (1007, 100));

@@ -8,11 +8,12 @@ use std::time::Duration;
 
 use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 use rustix::io::Errno;
-use shunt_tests::cmd::within;
+use shunt_test_support::cmd::within;
+use shunt_test_support::{User, needs_mount, needs_tools, requirement, run, run_for, sh, tools};
 use shunt_tests::look::soon;
 use shunt_tests::rules::{ALL_CASES, Rules};
 use shunt_tests::volume::Mount;
-use shunt_tests::{User, Volume, binary, needs_mount, needs_tools, requirement, run, run_for, sh};
+use shunt_tests::{Volume, binary};
 
 /// Typical work of a program, and its result after the next mount.
 #[test]
@@ -300,7 +301,7 @@ fn fsx_through_the_daemon() {
 fn pjdfstest() {
     needs_mount!();
     requirement!(rustix::process::geteuid().is_root(), "needs root");
-    let tool = binary::tool("pjdfstest");
+    let tool = tools::tool("pjdfstest");
     requirement!(tool.is_some(), "no pjdfstest (run tests/setup)");
     let volume = Volume::new();
     let mount = volume.mount(&["-o", "suid,dev"]);

@@ -9,7 +9,8 @@ use rustix::fs::{
     removexattr, setxattr,
 };
 use rustix::io::Errno;
-use shunt_tests::{Stage, User, needs_tools, sh};
+use shunt_test_support::{User, needs_tools, sh};
+use shunt_tests::Stage;
 
 shunt_tests::behaviours! { everywhere:
     user_attributes, create_and_replace, sizes_and_listing, trusted_is_roots, attributes_need_the_right_mode,

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use crate::common::{Image, Log, digest, populate, run, seen_by_engine, seen_by_kernel, shutdown};
 use shunt_ext4::journal::{JournalSuperblock, Recovered};
 use shunt_ext4::{Device, FileDevice, Filesystem};
-use shunt_tests::Loop;
+use shunt_test_support::Loop;
 
 fn sync(mnt: &Path) {
     run("sync", &["-f", mnt.to_str().unwrap()]).unwrap();

@@ -133,7 +133,7 @@ impl Server {
         let start = Instant::now();
         self.child.wait().unwrap();
         while alive(self.guardian) {
-            assert!(start.elapsed() < shunt_tests::pace::limit(limit), "the guardian takes too long");
+            assert!(start.elapsed() < shunt_test_support::pace::limit(limit), "the guardian takes too long");
             std::thread::sleep(Duration::from_millis(2));
         }
     }
@@ -226,7 +226,7 @@ fn who_waits_for_a_killed_server_gets_an_error() {
 fn is_noticed(server: &mut Server, mount: &MountPoint, place: &TestMountDir) -> bool {
     server.child.kill().unwrap();
     let start = Instant::now();
-    let limit = shunt_tests::pace::limit(Duration::from_secs(5));
+    let limit = shunt_test_support::pace::limit(Duration::from_secs(5));
     while alive(server.guardian) && start.elapsed() < limit {
         std::thread::sleep(Duration::from_millis(2));
     }

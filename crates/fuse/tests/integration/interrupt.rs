@@ -10,7 +10,7 @@ use crate::common::{Behaviour, Plan, Stage, child, eventually, run, sys, timed};
 use rustix::io::Errno;
 use rustix::process::Signal;
 use shunt_fuse::{Capabilities, Opcode};
-use shunt_tests::pace;
+use shunt_test_support::pace;
 
 /// A killed caller exits within this time, though its request is never answered.
 const EXIT_TIMEOUT: Duration = Duration::from_millis(200);

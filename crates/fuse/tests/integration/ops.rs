@@ -13,7 +13,7 @@ use crate::common::{
 use rustix::fs::{AtFlags, CWD, FallocateFlags, Mode, OFlags, RenameFlags, StatxFlags, XattrFlags};
 use rustix::io::Errno;
 use shunt_fuse::{Capabilities, FileType, NodeId, Opcode, Timestamp};
-use shunt_tests::Loop;
+use shunt_test_support::Loop;
 
 const ROOT: NodeId = NodeId::ROOT;
 

@@ -14,7 +14,7 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use shunt_fuse::{Capabilities, Expiry, Opcode, Transport};
-use shunt_tests::rings::{SWITCH, SwitchedOff, keep};
+use shunt_test_support::rings::{SWITCH, SwitchedOff, keep};
 
 /// Maximum number of entries of a queue on a machine with few CPUs.
 const MAX_ENTRIES: usize = 64;

@@ -144,7 +144,7 @@ fn one_stuck_directory_holds_up_no_other() {
             assert!(!name.exists());
             let (time, result) = common::timed(|| stage.caches().invalidate_entry(free, b"x").wait());
             result.unwrap();
-            assert!(time < shunt_tests::pace::seconds(1), "{time:?}");
+            assert!(time < shunt_test_support::pace::seconds(1), "{time:?}");
             gate.open();
             held.wait().unwrap();
         });

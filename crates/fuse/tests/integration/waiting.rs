@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::common::{Behaviour, Gate, OpenAs, Plan, TestFs, eventually, run_with, timed};
 use shunt_fuse::{Expiry, Opcode};
-use shunt_tests::pace;
+use shunt_test_support::pace;
 
 const REQUESTS: usize = 20;
 

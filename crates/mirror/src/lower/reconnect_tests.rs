@@ -109,7 +109,7 @@ fn what_was_forgotten_is_found_by_its_id_and_its_place() {
 
 #[test]
 fn what_the_lower_kernel_forgot_too_is_found_where_it_was_seen_last() {
-    let turn = shunt_tests::memory::drop_at_will();
+    let turn = shunt_test_support::memory::drop_at_will();
     for dir in places() {
         let source = tree(dir.path());
         let lower = engine(&source, false);
@@ -140,7 +140,7 @@ fn what_the_lower_kernel_forgot_too_is_found_where_it_was_seen_last() {
 
 #[test]
 fn what_was_never_seen_is_found_by_a_search() {
-    let turn = shunt_tests::memory::drop_at_will();
+    let turn = shunt_test_support::memory::drop_at_will();
     for dir in places() {
         let source = tree(dir.path());
         std::fs::hard_link(source.join("d/e/f"), source.join("d/more")).unwrap();
@@ -165,7 +165,7 @@ fn what_was_never_seen_is_found_by_a_search() {
 /// The handles are resolved one by one: each search ends once it has found its inode.
 #[test]
 fn each_of_many_files_is_found_again() {
-    let turn = shunt_tests::memory::drop_at_will();
+    let turn = shunt_test_support::memory::drop_at_will();
     for dir in places() {
         let source = tree(dir.path());
         (0..300).for_each(|n| std::fs::write(source.join(format!("d/{n}")), "").unwrap());

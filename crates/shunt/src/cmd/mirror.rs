@@ -20,6 +20,7 @@ use crate::report::Watch;
 use crate::serve::{self, FsStatus, Service};
 
 mod extension;
+mod policy;
 mod virtiofs;
 
 pub fn run(args: &MirrorArgs, argv: &[OsString]) -> Result<ExitCode> {
@@ -29,7 +30,7 @@ pub fn run(args: &MirrorArgs, argv: &[OsString]) -> Result<ExitCode> {
     }
     if args.mount.successor {
         return Ok(daemon::take_over(&args.mount.log, |hand_over| match args.policy {
-            Some(_) => super::policy::take_over(args, hand_over),
+            Some(_) => policy::take_over(args, hand_over),
             None => take_over(args, hand_over),
         }));
     }
@@ -51,7 +52,7 @@ fn serve(args: &MirrorArgs, argv: &[OsString]) -> Result<()> {
         ));
     }
     if let Some(file) = &args.policy {
-        return super::policy::serve(args, argv, file);
+        return policy::serve(args, argv, file);
     }
     let mirror = Mirror::open(options(args)?).map_err(explain)?;
     tracing::info!("{}", mirror.describe());
@@ -68,11 +69,11 @@ fn serve(args: &MirrorArgs, argv: &[OsString]) -> Result<()> {
 }
 
 /// The reason why no daemon can take over: it could not find the inodes that the kernel holds.
-pub(super) fn no_handles(source: &Path) -> String {
+fn no_handles(source: &Path) -> String {
     format!("{} has no file handles that this user may open", source.display())
 }
 
-pub(super) fn source(args: &MirrorArgs) -> Result<PathBuf> {
+fn source(args: &MirrorArgs) -> Result<PathBuf> {
     fs::canonicalize(&args.source)
         .map_err(|error| failed(format_args!("cannot mirror {}: {error}", args.source.display())))
 }
@@ -88,7 +89,7 @@ fn take_over(args: &MirrorArgs, mut hand_over: HandOver) -> Result<()> {
     }
 }
 
-pub(super) fn passthrough_off(args: &MirrorArgs) -> Option<String> {
+fn passthrough_off(args: &MirrorArgs) -> Option<String> {
     match args.passthrough {
         PassthroughArg::Auto | PassthroughArg::Always => None,
         PassthroughArg::Off => Some("by --passthrough off".to_owned()),
@@ -96,12 +97,12 @@ pub(super) fn passthrough_off(args: &MirrorArgs) -> Option<String> {
 }
 
 /// The mount options of a mirror.
-pub(super) fn mount_options(mirror: &Mirror) -> MountOptions {
+fn mount_options(mirror: &Mirror) -> MountOptions {
     MountOptions::new().default_permissions(true).root_permissions(mirror.root_permissions())
 }
 
 /// The capabilities that a session negotiates with the kernel.
-pub(super) fn config(args: &MirrorArgs, mirror: &Mirror) -> Config {
+fn config(args: &MirrorArgs, mirror: &Mirror) -> Config {
     match args.killpriv {
         KillprivArg::V2 => mirror.config(),
         KillprivArg::Off => mirror.config().without(Capabilities::HANDLE_KILLPRIV_V2),
@@ -128,7 +129,7 @@ fn service(args: &MirrorArgs, mirror: Mirror, source: PathBuf) -> Service<Mirror
     }
 }
 
-pub(super) fn options(args: &MirrorArgs) -> Result<MirrorOptions> {
+fn options(args: &MirrorArgs) -> Result<MirrorOptions> {
     let (uid_map, gid_map) = (ids::map("--uid-map", &args.uid_map)?, ids::map("--gid-map", &args.gid_map)?);
     let mount = args.mount.mount_options(MountOptions::new())?;
     ids::refuse_root(&uid_map, &gid_map, &mount, args.mapped_root_suid)?;
@@ -158,7 +159,7 @@ pub(super) fn options(args: &MirrorArgs) -> Result<MirrorOptions> {
     })
 }
 
-pub(super) fn explain(error: MirrorError) -> Failure {
+fn explain(error: MirrorError) -> Failure {
     let code = match error {
         MirrorError::Permission(_) => Code::Privilege,
         _ => Code::Failed,
@@ -166,7 +167,7 @@ pub(super) fn explain(error: MirrorError) -> Failure {
     Failure::new(code, format_args!("cannot mirror {error}"))
 }
 
-pub(super) fn fs_status(mirror: &Mirror) -> FsStatus {
+fn fs_status(mirror: &Mirror) -> FsStatus {
     let memory = mirror.memory();
     let watch = mirror.caching().watcher.zip(mirror.heard());
     let watch = watch.map(|(by, heard)| Watch {

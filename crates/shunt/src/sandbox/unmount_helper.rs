@@ -13,7 +13,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::args::LogArgs;
 use crate::log;
-use crate::serve::signals;
+use crate::unmount;
 
 /// The process, if it was started.
 static HELPER: OnceLock<Mutex<Child>> = OnceLock::new();
@@ -85,9 +85,9 @@ pub fn main(mountpoint: &Path, socket: Option<&Path>) -> ExitCode {
     let mut wish = [0];
     while let Ok(1) = io::stdin().read(&mut wish) {
         match wish[0] {
-            UNMOUNT => signals::in_good_order(mount.clone(), Vec::new()),
-            REMOVE_UNSERVED => signals::remove_unserved(&mount),
-            _ => signals::by_force(&mount),
+            UNMOUNT => unmount::in_good_order(mount.clone(), Vec::new()),
+            REMOVE_UNSERVED => unmount::remove_unserved(&mount),
+            _ => unmount::by_force(&mount),
         }
     }
     // The sandboxed daemon no longer has the user id that created it.

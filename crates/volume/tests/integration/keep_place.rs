@@ -14,7 +14,7 @@ use object_store::{
     CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
     PutMultipartOptions, PutOptions, PutPayload, PutResult,
 };
-use shunt_tests::servers::{Postgres, S3};
+use shunt_test_support::servers::{Postgres, S3};
 use shunt_volume::address::{DataAddress, MetaAddress};
 use shunt_volume::content::{Blobs, ContentStore};
 use shunt_volume::id::{ObjectId, OwnerId, Seq};
@@ -342,7 +342,7 @@ fn nothing_is_freed_where_the_clocks_of_machine_and_store_disagree() {
 #[test]
 fn a_database_tells_the_time_of_commits_and_whether_the_clock_is_right() {
     let Some(server) = Postgres::start(false) else {
-        return shunt_tests::skip::skip("PostgreSQL is not installed (run tests/setup)");
+        return shunt_test_support::skip::skip("PostgreSQL is not installed (run tests/setup)");
     };
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let (admin, line) =
@@ -385,7 +385,7 @@ const META_VARIABLE: &str = "KEEP_PLACE_META";
 #[test]
 fn a_place_in_a_bucket_is_that_of_one_volume() {
     let Some(server) = S3::start() else {
-        return shunt_tests::skip::skip("versitygw is not installed (run tests/setup)");
+        return shunt_test_support::skip::skip("versitygw is not installed (run tests/setup)");
     };
     let dir = tempfile::tempdir().unwrap();
     let done = Command::new(std::env::current_exe().unwrap())

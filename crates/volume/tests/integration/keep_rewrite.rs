@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use parking_lot::Mutex;
-use shunt_tests::servers::Postgres;
+use shunt_test_support::servers::Postgres;
 use shunt_volume::address::{DataAddress, MetaAddress};
 use shunt_volume::crypto::VolumeKey;
 use shunt_volume::failpoint::{Failpoint, arm, disarm};
@@ -387,7 +387,7 @@ fn several_who_collect_at_once_lose_nothing() {
 #[test]
 fn several_who_collect_at_once_in_a_database_lose_nothing() {
     let Some(server) = Postgres::start(false) else {
-        return shunt_tests::skip::skip("PostgreSQL is not installed (run tests/setup)");
+        return shunt_test_support::skip::skip("PostgreSQL is not installed (run tests/setup)");
     };
     let _alone = ALONE.lock();
     collect_at_once(TestVolume::by(Some(&server), Some(VolumeKey::random())));

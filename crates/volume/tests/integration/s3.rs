@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use object_store::aws::AmazonS3Builder;
-use shunt_tests::servers::S3;
+use shunt_test_support::servers::S3;
 use shunt_volume::address::MetaAddress;
 use shunt_volume::content::{Blobs, ChunkKeys, ContentError, ContentStore};
 use shunt_volume::gateway::{Client, Gateway, NodeRegistry, Role, Token, join};
@@ -54,7 +54,7 @@ fn noise(length: usize) -> Vec<u8> {
 #[test]
 fn files_come_back_from_a_bucket() {
     let Some(server) = S3::start() else {
-        return shunt_tests::skip::skip("versitygw is not installed (run tests/setup)");
+        return shunt_test_support::skip::skip("versitygw is not installed (run tests/setup)");
     };
     let (meta, content) = (meta(), content(builder(&server.endpoint(), S3::KEYS)));
     content.probe().unwrap();
@@ -95,7 +95,7 @@ fn files_come_back_from_a_bucket() {
 #[test]
 fn what_is_wrong_with_a_bucket_is_told_soon() {
     let Some(server) = S3::start() else {
-        return shunt_tests::skip::skip("versitygw is not installed (run tests/setup)");
+        return shunt_test_support::skip::skip("versitygw is not installed (run tests/setup)");
     };
     let wrong = |builder| content(builder).probe().unwrap_err();
     let begun = Instant::now();
@@ -165,7 +165,7 @@ const BEGINS: &[u8] =
 #[test]
 fn who_waits_for_a_silent_server_waits_ten_seconds() {
     let Some(server) = S3::start() else {
-        return shunt_tests::skip::skip("versitygw is not installed (run tests/setup)");
+        return shunt_test_support::skip::skip("versitygw is not installed (run tests/setup)");
     };
     let (meta, there) = (meta(), content(builder(&server.endpoint(), S3::KEYS)));
     let mut upload = there.upload(&meta);

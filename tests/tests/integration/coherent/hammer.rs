@@ -6,7 +6,8 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use shunt_tests::{Stage, needs_mount, pace};
+use shunt_test_support::{needs_mount, pace};
+use shunt_tests::Stage;
 
 use super::{SOON, either_way, same_soon, state};
 

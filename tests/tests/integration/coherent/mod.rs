@@ -9,10 +9,9 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use shunt_tests::cmd::within;
-use shunt_tests::{
-    Plan, Stage, memory, mounts, needs_mount, needs_tools, nobody, pace, patiently, run, run_for, stage,
-};
+use shunt_test_support::cmd::within;
+use shunt_test_support::{memory, needs_mount, needs_tools, pace, patiently, run, run_for};
+use shunt_tests::{Plan, Stage, mounts, nobody, stage};
 
 /// Four times the coherence bound, for a loaded machine. A change that becomes visible only when a timeout of one second
 /// expires still fails.
@@ -342,7 +341,7 @@ fn lost_events_expire_everything() {
         mounts::signal(s.pid(), rustix::process::Signal::CONT);
         // The daemon first reads the rest of the queue.
         let noticed = || s.stat()["cache"]["watch"]["overflows"].as_u64().unwrap() > 0;
-        assert!(shunt_tests::cmd::within(pace::seconds(5), noticed));
+        assert!(shunt_test_support::cmd::within(pace::seconds(5), noticed));
         same_soon(s, "after an overflow", &names);
     });
 }

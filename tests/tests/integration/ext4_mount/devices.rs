@@ -7,9 +7,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use shunt_tests::cmd::within;
-use shunt_tests::loops::while_busy;
-use shunt_tests::{Image, Loop, binary, mounts, needs_mount, patiently, requirement, run, run_for, sh};
+use shunt_test_support::cmd::within;
+use shunt_test_support::loops::while_busy;
+use shunt_test_support::{Loop, needs_mount, patiently, requirement, run, run_for, sh};
+use shunt_tests::{Image, binary, mounts};
 
 /// A loop device attached to an image, and its mount point.
 struct Disk {
@@ -65,7 +66,7 @@ fn by_the_kernel(block_size: &str) {
     needs_mount!();
     requirement!(rustix::process::geteuid().is_root(), "needs root");
     let image = Image::make(&["-b", block_size], 64).unwrap();
-    let Some(disk) = Disk::new(&image) else { return shunt_tests::skip::skip("no loop device") };
+    let Some(disk) = Disk::new(&image) else { return shunt_test_support::skip::skip("no loop device") };
     disk.mount(&[]);
     let line = run(Command::new("findmnt").args(["-n", "-o", "FSTYPE,SOURCE"]).arg(&disk.at)).ok();
     let words: Vec<&str> = line.split_whitespace().collect();
@@ -114,7 +115,7 @@ fn a_disk_is_clean_once_it_is_unmounted() {
     needs_mount!();
     requirement!(rustix::process::geteuid().is_root(), "needs root");
     let image = Image::make(&[], 64).unwrap();
-    let Some(disk) = Disk::new(&image) else { return shunt_tests::skip::skip("no loop device") };
+    let Some(disk) = Disk::new(&image) else { return shunt_test_support::skip::skip("no loop device") };
     for round in 0..10 {
         disk.mount(&[]);
         let dirty = format!(
@@ -163,7 +164,7 @@ fn freed_blocks_are_discarded_on_disks() {
     needs_mount!();
     requirement!(rustix::process::geteuid().is_root(), "needs root");
     let image = Image::make(&["-b", "1024"], 64).unwrap();
-    let Some(disk) = Disk::new(&image) else { return shunt_tests::skip::skip("no loop device") };
+    let Some(disk) = Disk::new(&image) else { return shunt_test_support::skip::skip("no loop device") };
     disk.mount(&["--discard"]);
     let (left, full) = left(&image, &disk.at);
     disk.umount_and_check();

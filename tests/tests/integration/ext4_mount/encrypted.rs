@@ -6,7 +6,8 @@ use std::io;
 use std::os::unix::fs::{MetadataExt as _, symlink};
 use std::path::{Path, PathBuf};
 
-use shunt_tests::{Image, fscrypt, needs_mount, requirement, sh};
+use shunt_test_support::{needs_mount, requirement, sh};
+use shunt_tests::{Image, fscrypt};
 
 const ENOKEY: i32 = 126;
 
@@ -46,17 +47,17 @@ fn same(mkfs: &[&str]) {
     let options = [&["-b", "4096", "-O", "encrypt"], mkfs].concat();
     let image = match Image::make(&options, 64) {
         Ok(image) => image,
-        Err(why) => return shunt_tests::skip::skip(&why),
+        Err(why) => return shunt_test_support::skip::skip(&why),
     };
     let kernel = match image.by_kernel("rw") {
         Ok(kernel) => kernel,
-        Err(why) => return shunt_tests::skip::kernel_cannot(&why),
+        Err(why) => return shunt_test_support::skip::kernel_cannot(&why),
     };
     let secret = |at: &Path| at.join("secret");
     fs::create_dir(secret(kernel.at())).unwrap();
     let made = fscrypt::add_key(kernel.at()).and_then(|key| fscrypt::encrypt(&secret(kernel.at()), key));
     if let Err(error) = made {
-        return shunt_tests::skip::kernel_cannot(&format!("no encryption: {error}"));
+        return shunt_test_support::skip::kernel_cannot(&format!("no encryption: {error}"));
     }
     sh(&secret(kernel.at()), FILL).ok();
     drop(kernel);

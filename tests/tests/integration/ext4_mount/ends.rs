@@ -11,10 +11,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use shunt_tests::cmd::{one_line, within};
-use shunt_tests::{
-    Image, Plan, binary, mounts, needs_mount, needs_tools, nobody, requirement, run, run_for, sh,
-};
+use shunt_test_support::cmd::{one_line, within};
+use shunt_test_support::{needs_mount, needs_tools, requirement, run, run_for, sh};
+use shunt_tests::{Image, Plan, binary, mounts, nobody};
 
 /// Twenty times: mount, write without a sync, umount(8), and immediately e2fsck. mount(8) and umount(8) find their helpers in
 /// their usual directory, in a mount namespace of the test.

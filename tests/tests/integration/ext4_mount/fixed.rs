@@ -9,8 +9,9 @@ use rustix::fs::{
     CWD, FallocateFlags, IFlags, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, XattrFlags, copy_file_range,
     fallocate, futimens, ioctl_getflags, ioctl_setflags, removexattr, setxattr, utimensat,
 };
+use shunt_test_support::{needs_mount, requirement, skip};
+use shunt_tests::Image;
 use shunt_tests::image::Mount;
-use shunt_tests::{Image, needs_mount, requirement, skip};
 
 type Operation = (&'static str, fn(&Objects<'_>) -> io::Result<()>);
 

@@ -4,7 +4,8 @@ use std::fs;
 use std::os::unix::fs::FileExt as _;
 use std::process::Command;
 
-use shunt_tests::{Image, Rng, needs_mount, requirement, run_for};
+use shunt_test_support::{needs_mount, requirement, run_for};
+use shunt_tests::{Image, Rng};
 
 /// Walks, reads and queries everything, with bounded depth: a corrupt tree can contain itself.
 const WALK: &str = r#"
@@ -32,7 +33,7 @@ fn survives(mkfs: &[&str], seed: u64) {
     let mkfs = [mkfs, &["-b", "1024", "-N", "512", "-d", from]].concat();
     let image = match Image::make(&mkfs, 4) {
         Ok(image) => image,
-        Err(why) => return shunt_tests::skip::skip(&why),
+        Err(why) => return shunt_test_support::skip::skip(&why),
     };
     run_for(60, Command::new("e2fsck").args(["-fyD"]).arg(image.path()));
     let original = fs::read(image.path()).unwrap();
@@ -83,7 +84,7 @@ fn inline() {
 fn directory_loops() {
     needs_mount!();
     let Ok(image) = Image::make(&["-O", "^metadata_csum"], 8) else {
-        return shunt_tests::skip::skip("no mkfs.ext4");
+        return shunt_test_support::skip::skip("no mkfs.ext4");
     };
     let commands = image.aside().join("commands");
     fs::write(&commands, "mkdir a\nmkdir a/b\nlink <2> a/b/root\nlink a a/b/up\nlink a twice\n").unwrap();

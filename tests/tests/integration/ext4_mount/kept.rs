@@ -6,7 +6,8 @@ use std::path::Path;
 
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::Errno;
-use shunt_tests::{Image, User, needs_mount, requirement};
+use shunt_test_support::{User, needs_mount, requirement};
+use shunt_tests::Image;
 
 const USER: u32 = 1000;
 

@@ -10,7 +10,8 @@ use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use shunt_tests::{Image, cmd::within, mounts, needs_mount};
+use shunt_test_support::{cmd::within, needs_mount};
+use shunt_tests::{Image, mounts};
 
 const WRITERS: usize = 3;
 

@@ -4,8 +4,9 @@ use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::process::Command;
 
-use shunt_tests::cmd::one_line;
-use shunt_tests::{Image, Plan, needs_mount, needs_tools, nobody, requirement, run_for, sh};
+use shunt_test_support::cmd::one_line;
+use shunt_test_support::{needs_mount, needs_tools, requirement, run_for, sh};
+use shunt_tests::{Image, Plan, nobody};
 
 /// Returns the `flags` of a thread, the ninth field of its `stat`.
 fn flags(stat: &str) -> u64 {
@@ -20,7 +21,7 @@ fn no_thread_waits_for_itself() {
     // On a separate thread, because the setting applies to that thread only.
     let tried = std::thread::spawn(|| rustix::process::configure_io_flusher_behavior(true));
     if tried.join().unwrap().is_err() {
-        return shunt_tests::skip::kernel_cannot("no CAP_SYS_RESOURCE");
+        return shunt_test_support::skip::kernel_cannot("no CAP_SYS_RESOURCE");
     }
     let image = Image::make(&[], 16).unwrap();
     let mount = image.by_shunt(&[]);

@@ -6,10 +6,9 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use rustix::process::Signal;
-use shunt_tests::cmd::within;
-use shunt_tests::{
-    Image, Plan, binary, mounts, needs_mount, needs_tools, nobody, requirement, rings, run, sh,
-};
+use shunt_test_support::cmd::within;
+use shunt_test_support::{needs_mount, needs_tools, requirement, rings, run, sh};
+use shunt_tests::{Image, Plan, binary, mounts, nobody};
 
 /// EACCES by landlock; EPERM by seccomp, or for a landlocked process that unmounts.
 const REFUSED: &str = "probe: open 13 write 13 list 13 execve 1 connect 1 umount 1 ring 1 self 0";

@@ -6,8 +6,9 @@ use std::process::Command;
 use std::time::Duration;
 
 use rustix::process::Signal;
-use shunt_tests::cmd::{Ran, one_line, within};
-use shunt_tests::{Image, Loop, mounts, needs_mount, needs_tools, patiently, requirement, run, run_for};
+use shunt_test_support::cmd::{Ran, one_line, within};
+use shunt_test_support::{Loop, needs_mount, needs_tools, patiently, requirement, run, run_for};
+use shunt_tests::{Image, mounts};
 
 /// Asserts that a mount fails with this exit code and with these words in its one line, and leaves nothing behind.
 #[track_caller]
@@ -126,7 +127,9 @@ fn in_use() {
     one_line(&ran.err, &format!("process {} (", first.pid()));
     drop(first);
 
-    let Some(device) = Loop::over(&image.path()) else { return shunt_tests::skip::skip("no loop device") };
+    let Some(device) = Loop::over(&image.path()) else {
+        return shunt_test_support::skip::skip("no loop device");
+    };
     let at = image.aside().join("device");
     fs::create_dir(&at).unwrap();
     let mount = shunt_tests::binary::command(&["ext4", "--daemon", device.path()]).arg(&at).output();
@@ -154,9 +157,10 @@ fn none_where_the_medium_cannot_be_written() {
     assert!(within(Duration::from_secs(10), || mounts::count(mount.at()) == 0));
     drop(mount);
     let before = fs::read(image.path()).unwrap();
-    let device =
-        shunt_tests::loops::set_up(Command::new("losetup").args(["-r", "-f", "--show"]).arg(image.path()))
-            .ok();
+    let device = shunt_test_support::loops::set_up(
+        Command::new("losetup").args(["-r", "-f", "--show"]).arg(image.path()),
+    )
+    .ok();
     let (device, at) = (device.trim(), image.aside().join("device"));
     fs::create_dir(&at).unwrap();
     let mounted = run_for(20, shunt_tests::binary::command(&["ext4", "--daemon", device]).arg(&at));

@@ -26,7 +26,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
-use shunt_tests::{Image, Stage, User, binary, memory, needs_mount, patiently, requirement, run, sh};
+use shunt_test_support::{User, memory, needs_mount, patiently, requirement, run, sh};
+use shunt_tests::{Image, Stage, binary};
 
 /// Creates all kinds of files, through the kernel.
 const FILL: &str = r#"
@@ -50,11 +51,11 @@ chattr +A small/9; chattr +d small/10; chattr +S small/11; chattr +a small/12; c
 
 /// Makes a file system with these options and fills it; `None` if this kernel does not support it.
 fn filled(mkfs: &[&str]) -> Option<Image> {
-    let image = Image::make(mkfs, 64).map_err(|why| shunt_tests::skip::skip(&why)).ok()?;
+    let image = Image::make(mkfs, 64).map_err(|why| shunt_test_support::skip::skip(&why)).ok()?;
     match image.by_kernel("rw") {
         Ok(mount) => drop(sh(mount.at(), FILL).ok()),
         Err(why) => {
-            shunt_tests::skip::kernel_cannot(&why);
+            shunt_test_support::skip::kernel_cannot(&why);
             return None;
         }
     }

@@ -5,9 +5,10 @@ use std::fs::{self, File};
 use std::time::Duration;
 
 use rustix::process::Signal;
-use shunt_tests::cmd::{one_line, within};
+use shunt_test_support::cmd::{one_line, within};
+use shunt_test_support::{needs_mount, needs_tools, pace, requirement, run_for, sh};
 use shunt_tests::image::Mount;
-use shunt_tests::{Image, mounts, needs_mount, needs_tools, pace, requirement, run_for, sh};
+use shunt_tests::{Image, mounts};
 
 fn kill(mount: &Mount) {
     mounts::signal(mount.pid(), Signal::KILL);

@@ -6,7 +6,8 @@ use std::path::Path;
 use std::thread::sleep;
 use std::time::Duration;
 
-use shunt_tests::{Image, mounts, needs_mount, sh};
+use shunt_test_support::{needs_mount, sh};
+use shunt_tests::{Image, mounts};
 
 /// Returns seconds and nanoseconds.
 fn atime(path: &Path) -> (i64, i64) {
@@ -64,7 +65,7 @@ fn survives(options: &str, synced: &str) -> bool {
     fs::write(mount.at().join("other"), b"changed").unwrap();
     File::open(mount.at().join(synced)).unwrap().sync_all().unwrap();
     mounts::signal(mount.pid(), rustix::process::Signal::KILL);
-    assert!(shunt_tests::cmd::within(Duration::from_secs(10), || mounts::count(mount.at()) == 0));
+    assert!(shunt_test_support::cmd::within(Duration::from_secs(10), || mounts::count(mount.at()) == 0));
     drop(mount);
     let again = image.by_shunt(&["-o", "noatime"]);
     atime(&again.at().join("file")) > before

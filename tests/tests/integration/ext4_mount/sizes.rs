@@ -5,7 +5,8 @@ use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use shunt_tests::{Image, needs_mount, requirement, skip};
+use shunt_test_support::{needs_mount, requirement, skip};
+use shunt_tests::Image;
 
 /// Returns file sizes on both sides of each limit: block maps, 32-bit sector counts, extents.
 fn ends() -> Vec<u64> {

@@ -7,8 +7,9 @@ use std::process::Command;
 
 use rustix::fs::{SeekFrom, seek};
 use rustix::io::Errno;
+use shunt_test_support::{needs_mount, run};
 use shunt_tests::sys::Shared;
-use shunt_tests::{Image, Rng, needs_mount, run};
+use shunt_tests::{Image, Rng};
 
 const BLOCK: u64 = 4096;
 

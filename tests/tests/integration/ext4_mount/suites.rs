@@ -3,12 +3,13 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 
+use shunt_test_support::{needs_mount, requirement, tools};
+use shunt_tests::Image;
 use shunt_tests::rules::{ALL_CASES, Rules};
-use shunt_tests::{Image, binary, needs_mount, requirement};
 
 fn rules(mkfs: &[&str]) {
     needs_mount!();
-    let tool = binary::tool("pjdfstest");
+    let tool = tools::tool("pjdfstest");
     requirement!(tool.is_some(), "no pjdfstest (run tests/setup)");
     let image = Image::make(mkfs, 256).unwrap();
     let mount = image.by_shunt(&["-o", "suid,dev"]);

@@ -9,7 +9,8 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use shunt_tests::{Image, binary, needs_mount, run};
+use shunt_test_support::{needs_mount, run};
+use shunt_tests::{Image, binary};
 
 /// Longer than the resolution of the kernel's clock.
 const TICKS: Duration = Duration::from_millis(30);

@@ -3,8 +3,9 @@
 use std::fs;
 
 use serde_json::Value;
-use shunt_tests::rings::{self, SwitchedOff};
-use shunt_tests::{Image, binary, needs_mount, requirement, run};
+use shunt_test_support::rings::{self, SwitchedOff};
+use shunt_test_support::{needs_mount, requirement, run};
+use shunt_tests::{Image, binary};
 
 /// Creating and removing names is faster over io_uring: it is used if the kernel has it enabled, and its absence is no error.
 #[test]

@@ -5,7 +5,8 @@ use std::io::{Read as _, Seek as _, Write as _};
 use std::process::Command;
 
 use rustix::fs::{CWD, RenameFlags, renameat_with};
-use shunt_tests::{Image, mounts, needs_mount, requirement, run, run_for, sh};
+use shunt_test_support::{needs_mount, requirement, run, run_for, sh};
+use shunt_tests::{Image, mounts};
 
 use crate::ext4_mount::{FILL, seen};
 
@@ -15,7 +16,7 @@ fn kernel_reads(mkfs: &[&str]) {
     requirement!(rustix::process::geteuid().is_root(), "needs root");
     let image = match Image::make(mkfs, 64) {
         Ok(image) => image,
-        Err(why) => return shunt_tests::skip::skip(&why),
+        Err(why) => return shunt_test_support::skip::skip(&why),
     };
     let mount = image.by_shunt(&["-o", "suid,dev"]);
     sh(mount.at(), FILL).ok();
@@ -27,7 +28,7 @@ fn kernel_reads(mkfs: &[&str]) {
     let ours = image.by_shunt(&["--read-only"]);
     let kernel = match image.by_kernel("ro") {
         Ok(kernel) => kernel,
-        Err(why) => return shunt_tests::skip::kernel_cannot(&why),
+        Err(why) => return shunt_test_support::skip::kernel_cannot(&why),
     };
     let (theirs, ours_seen) = (seen::tree(kernel.at()), seen::tree(ours.at()));
     assert!(theirs.len() > 3900);
@@ -74,14 +75,14 @@ fn what_has_no_name_lives_as_long_as_it_is_open() {
     file.read_to_end(&mut content).unwrap();
     assert!(content == vec![7; 8 << 20]);
     drop(file);
-    assert!(shunt_tests::cmd::within(std::time::Duration::from_secs(5), || free() + 8 >= before));
+    assert!(shunt_test_support::cmd::within(std::time::Duration::from_secs(5), || free() + 8 >= before));
     // A file that is still open when the mount ends.
     let open = File::create(mount.at().join("other")).unwrap();
     fs::remove_file(mount.at().join("other")).unwrap();
     run(Command::new("umount").arg("-l").arg(mount.at())).ok();
     drop(open);
     drop(mount);
-    assert!(shunt_tests::cmd::within(std::time::Duration::from_secs(10), || {
+    assert!(shunt_test_support::cmd::within(std::time::Duration::from_secs(10), || {
         mounts::processes_naming(&image.path()).is_empty()
     }));
     image.check();
@@ -108,9 +109,9 @@ fn what_was_synced_is_there_after_a_kill() {
         fs::rename(dir.join("file"), &renamed).unwrap();
         mounts::signal(mount.pid(), rustix::process::Signal::KILL);
         // The guardian removes the mount.
-        assert!(
-            shunt_tests::cmd::within(std::time::Duration::from_secs(10), || mounts::count(mount.at()) == 0)
-        );
+        assert!(shunt_test_support::cmd::within(std::time::Duration::from_secs(10), || mounts::count(
+            mount.at()
+        ) == 0));
         drop(mount);
         let mount = image.by_shunt(&[]);
         let there = [dir.join("file"), renamed].iter().find_map(|path| fs::read(path).ok());
@@ -135,7 +136,9 @@ fn what_syncfs_wrote_is_there_soon_after() {
         std::thread::sleep(std::time::Duration::from_secs(1));
     }
     mounts::signal(mount.pid(), rustix::process::Signal::KILL);
-    assert!(shunt_tests::cmd::within(std::time::Duration::from_secs(10), || mounts::count(mount.at()) == 0));
+    assert!(shunt_test_support::cmd::within(std::time::Duration::from_secs(10), || mounts::count(
+        mount.at()
+    ) == 0));
     drop(mount);
     let mount = image.by_shunt(&[]);
     for round in 0..3_u8 {

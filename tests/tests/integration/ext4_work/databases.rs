@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use shunt_tests::cmd::within;
+use shunt_test_support::cmd::within;
 use shunt_tests::disk::{Lost, Powered};
 use shunt_tests::image::Mount;
 use shunt_tests::{Image, Rng, mounts};
@@ -65,7 +65,7 @@ pub fn survives(base: &impl Base, course: &Course) -> u32 {
     // Checked before any loss: a refusal of the image after a cut is a failure.
     let kernel = made.by_kernel("ro").map(drop);
     if let Err(why) = &kernel {
-        shunt_tests::skip::kernel_cannot(why);
+        shunt_test_support::skip::kernel_cannot(why);
     }
     let kernel = kernel.is_ok();
     let disk = Powered::new(&made.path());

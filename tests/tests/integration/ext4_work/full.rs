@@ -6,10 +6,11 @@ use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
 use std::process::Command;
 
-use shunt_tests::cmd::within;
+use shunt_test_support::cmd::within;
+use shunt_test_support::{User, needs_mount, needs_tools, pace, requirement, run_for};
+use shunt_tests::Image;
 use shunt_tests::image::Mount;
 use shunt_tests::sys::Shared;
-use shunt_tests::{Image, User, needs_mount, needs_tools, pace, requirement, run_for};
 
 const NOBODY: u32 = 65534;
 

@@ -4,8 +4,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use shunt_test_support::{needs_mount, requirement, run_for};
+use shunt_tests::mounts;
 use shunt_tests::session::Session;
-use shunt_tests::{mounts, needs_mount, requirement, run_for};
 
 use crate::ext4_work::databases::{Base, Course, long, survives};
 
@@ -88,7 +89,7 @@ impl Base for Postgres {
         }
         // The socket exists before the server accepts clients.
         let up = || run_for(20, self.program("pg_isready").arg("-q").arg("-h").arg(at)).success();
-        assert!(shunt_tests::cmd::within(std::time::Duration::from_secs(30), up));
+        assert!(shunt_test_support::cmd::within(std::time::Duration::from_secs(30), up));
         let mut command = self.program("psql");
         let mut session = Session::start(command.args(["-qAtX", "-v", "ON_ERROR_STOP=1", "-h"]).arg(at));
         for number in 1.. {

@@ -3,8 +3,9 @@
 use std::fs;
 use std::path::Path;
 
+use shunt_test_support::{needs_mount, needs_tools, requirement, sh};
 use shunt_tests::image::Mount;
-use shunt_tests::{Image, binary, needs_mount, needs_tools, requirement, rich, sh};
+use shunt_tests::{Image, binary, rich};
 
 /// Images that differ in features the programs rely on: extents or block maps, large or small blocks.
 const KINDS: [&[&str]; 2] = [&["-b", "4096"], &["-t", "ext3", "-b", "1024", "-I", "256"]];
@@ -19,7 +20,7 @@ fn does(mkfs: &[&str], work: impl FnOnce(&Path), look: impl FnOnce(&Path)) {
     image.check();
     match image.by_kernel("ro") {
         Ok(kernel) => look(kernel.at()),
-        Err(why) => shunt_tests::skip::kernel_cannot(&why),
+        Err(why) => shunt_test_support::skip::kernel_cannot(&why),
     }
 }
 

@@ -10,8 +10,9 @@ use std::time::{Duration, Instant};
 use rustix::fs::{CWD, FallocateFlags, OFlags, RenameFlags, XattrFlags, fallocate, renameat_with, setxattr};
 use rustix::io::Errno;
 use serde_json::Value;
+use shunt_test_support::{needs_mount, requirement, run, run_for};
 use shunt_tests::sys::Aligned;
-use shunt_tests::{Image, binary, needs_mount, requirement, run, run_for};
+use shunt_tests::{Image, binary};
 
 /// A tebibyte, nearly all of it holes: mounted at once, and written at its end.
 #[test]
@@ -29,7 +30,7 @@ fn a_tebibyte() {
     });
     let quickest = mounted.min().unwrap();
     println!("mounted in {quickest:?}");
-    assert!(quickest < shunt_tests::pace::limit(Duration::from_millis(200)), "{quickest:?}");
+    assert!(quickest < shunt_test_support::pace::limit(Duration::from_millis(200)), "{quickest:?}");
     let mount = image.by_shunt(&[]);
     let free = || rustix::fs::statvfs(mount.at()).unwrap();
     let before = free().f_bfree;
@@ -197,7 +198,7 @@ fn room(at: &Path) -> (u64, u64, u64) {
 
 /// The kernel delays the FORGET of a file.
 fn comes_back(room_is: impl FnMut() -> bool) -> bool {
-    shunt_tests::cmd::within(Duration::from_secs(10), room_is)
+    shunt_test_support::cmd::within(Duration::from_secs(10), room_is)
 }
 
 /// A write of four blocks with two free fails, cached or direct. Without an error the kernel would consider the whole

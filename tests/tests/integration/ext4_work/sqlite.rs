@@ -5,8 +5,8 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use shunt_test_support::{needs_mount, needs_tools, requirement, run_for};
 use shunt_tests::session::Session;
-use shunt_tests::{needs_mount, needs_tools, requirement, run_for};
 
 use crate::ext4_work::databases::{Base, Course, long, survives};
 

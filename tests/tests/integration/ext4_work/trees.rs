@@ -6,7 +6,8 @@ use std::os::unix::fs::{DirEntryExt as _, MetadataExt as _};
 use std::path::Path;
 use std::time::Instant;
 
-use shunt_tests::{Image, needs_mount, requirement};
+use shunt_test_support::{needs_mount, requirement};
+use shunt_tests::Image;
 
 fn name(n: usize) -> String {
     format!("a name that is not too short {n}")

@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::symlink;
 
 use rustix::io::Errno;
-use shunt_tests::User;
+use shunt_test_support::User;
 use shunt_tests::picture::picture;
 
 use super::{GUEST, OWNER, RULES, stage};

@@ -7,12 +7,13 @@ use std::time::Duration;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use rustix::process::Signal;
-use shunt_tests::cmd::within;
+use shunt_test_support::User;
+use shunt_test_support::cmd::within;
+use shunt_test_support::rings::over_rings;
+use shunt_tests::Stage;
 use shunt_tests::mounts;
 use shunt_tests::picture::{SIZE, has_secret, picture};
-use shunt_tests::stage::over_rings;
 use shunt_tests::sys::Shared;
-use shunt_tests::{Stage, User};
 
 use super::{GUEST, OWNER, RULES, stage, two_users_look};
 

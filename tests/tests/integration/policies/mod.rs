@@ -16,11 +16,12 @@ use std::time::{Duration, Instant};
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::io::Errno;
 use rustix::pipe::{SpliceFlags, pipe, splice};
-use shunt_tests::cmd::within;
+use shunt_test_support::cmd::within;
+use shunt_test_support::{User, pace};
+use shunt_tests::Stage;
 use shunt_tests::picture::{SECRET, SIZE, has_secret, picture};
 use shunt_tests::stage::Plan;
 use shunt_tests::sys::{Aligned, Shared};
-use shunt_tests::{Stage, User, pace};
 use tempfile::TempDir;
 
 const OWNER: u32 = 2000;
@@ -493,7 +494,7 @@ fn groups_and_programs_are_known() {
 fn what_needs_no_checks_costs_nothing() {
     let Some((_rules, s)) = stage(RULES, &["--cache", "exclusive"]) else { return };
     let asked = || {
-        let stat = shunt_tests::run(
+        let stat = shunt_test_support::run(
             std::process::Command::new(shunt_tests::binary::shunt()).args(["stat", "--json"]).arg(s.mnt()),
         )
         .ok();
@@ -517,7 +518,7 @@ fn what_needs_no_checks_costs_nothing() {
 
 #[test]
 fn the_command_checks_and_explains() {
-    let shunt = |args: &[&str]| shunt_tests::run(&mut shunt_tests::binary::command(args));
+    let shunt = |args: &[&str]| shunt_test_support::run(&mut shunt_tests::binary::command(args));
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/policies");
     let mut checked = 0;
     for example in fs::read_dir(&dir).unwrap() {

@@ -7,10 +7,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
+use shunt_test_support::cmd::within;
+use shunt_test_support::{User, run};
+use shunt_tests::Stage;
 use shunt_tests::binary::command;
-use shunt_tests::cmd::within;
 use shunt_tests::picture::has_secret;
-use shunt_tests::{Stage, User, run};
 use tempfile::TempDir;
 
 use super::{GUEST, OWNER, RULES, stage};

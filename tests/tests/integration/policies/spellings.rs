@@ -3,10 +3,10 @@
 use std::fs;
 
 use rustix::io::Errno;
+use shunt_test_support::{User, needs_mount, run};
 use shunt_tests::binary::command;
 use shunt_tests::folding::{FoldingMount, KEY};
 use shunt_tests::stage::Plan;
-use shunt_tests::{User, needs_mount, run};
 
 use super::GUEST;
 

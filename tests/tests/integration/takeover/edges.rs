@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use rustix::mm::{MapFlags, MsyncFlags, ProtFlags};
 use rustix::process::Signal;
-use shunt_tests::cmd::{one_line, within};
-use shunt_tests::{Peer, Plan, Stage, User, binary, mounts, needs_mount, needs_tools, run_for, stage};
+use shunt_test_support::cmd::{one_line, within};
+use shunt_test_support::{Peer, User, needs_mount, needs_tools, run_for};
+use shunt_tests::{Plan, Stage, binary, mounts, stage};
 
 use super::kill;
 

@@ -3,7 +3,8 @@
 use std::process::Command;
 use std::time::Duration;
 
-use shunt_tests::{Plan, needs_mount, needs_tools, run_for, stage};
+use shunt_test_support::{needs_mount, needs_tools, run_for};
+use shunt_tests::{Plan, stage};
 
 use super::killer::{End, Killer};
 

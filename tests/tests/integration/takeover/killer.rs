@@ -4,7 +4,8 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use shunt_tests::{Rng, Stage, binary, mounts, pace, run_for};
+use shunt_test_support::{pace, run_for};
+use shunt_tests::{Rng, Stage, binary, mounts};
 
 /// How a daemon ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -13,7 +13,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use killer::{End, Killer, Pauses};
-use shunt_tests::{Plan, Stage, needs_mount, pace, stage};
+use shunt_test_support::{needs_mount, pace};
+use shunt_tests::{Plan, Stage, stage};
 
 /// State shared by all workers of a run.
 pub struct Run {
@@ -165,7 +166,7 @@ fn kill(s: &Stage) {
     let pid = s.server().expect("a daemon");
     shunt_tests::mounts::signal(pid, rustix::process::Signal::KILL);
     let next = || s.server().is_some_and(|now| now != pid) && std::fs::metadata(s.mnt()).is_ok();
-    assert!(shunt_tests::cmd::within(Duration::from_secs(20), next), "nobody took over");
+    assert!(shunt_test_support::cmd::within(Duration::from_secs(20), next), "nobody took over");
 }
 
 /// A daemon that crashes repeatedly is not restarted any more: no mount remains, and nobody hangs.
@@ -179,7 +180,7 @@ fn a_daemon_that_always_ends_is_given_up() {
             if let Some(pid) = s.server() {
                 shunt_tests::mounts::signal(pid, rustix::process::Signal::KILL);
             }
-            assert!(start.elapsed() < shunt_tests::pace::seconds(20), "never given up");
+            assert!(start.elapsed() < shunt_test_support::pace::seconds(20), "never given up");
         }
         assert!(s.gone(Duration::from_secs(5)));
         assert_eq!(std::fs::read(s.lower("f")).unwrap(), b"kept");

@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use shunt_tests::cmd::{one_line, within};
-use shunt_tests::{Plan, Ran, Stage, binary, copy_program, mounts, needs_mount, run_for, stage};
+use shunt_test_support::cmd::{one_line, within};
+use shunt_test_support::{Ran, copy_program, needs_mount, run_for};
+use shunt_tests::{Plan, Stage, binary, mounts, stage};
 
 fn plan() -> Plan {
     Plan::tmpfs().args(&["--transport", "dev"])
@@ -127,7 +128,9 @@ fn a_program_that_does_not_get_to_serve_is_left_for_the_old_one() {
             let ran = upgrade(s, &unfit(s, name));
             assert_eq!(code(&ran), Some(1), "{}", ran.err);
             one_line(&ran.err, "did not take over");
-            assert!(name == "hangs" || start.elapsed() < shunt_tests::pace::limit(Duration::from_secs(2)));
+            assert!(
+                name == "hangs" || start.elapsed() < shunt_test_support::pace::limit(Duration::from_secs(2))
+            );
             let stat = s.stat();
             assert_eq!(
                 (&stat["takeovers"], &stat["takeover"]["cause"]),
@@ -160,7 +163,7 @@ fn a_program_that_ends_soon_is_left_for_the_old_one() {
 #[test]
 fn where_nothing_can_take_over_it_is_said_before() {
     needs_mount!();
-    let transport = if shunt_tests::stage::over_rings() { "uring" } else { "dev" };
+    let transport = if shunt_test_support::rings::over_rings() { "uring" } else { "dev" };
     let cases = [(["--takeover", "off"], "--takeover off"), (["--transport", transport], "io_uring")];
     for (args, word) in cases.into_iter().filter(|(args, _)| args[1] != "dev") {
         stage::perform(Plan::tmpfs().args(&args), |s| {

@@ -8,8 +8,9 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use shunt_tests::cmd::within;
-use shunt_tests::{binary, pace, run, run_for};
+use shunt_test_support::cmd::within;
+use shunt_test_support::{pace, run, run_for};
+use shunt_tests::binary;
 
 use crate::volume_soak::content::FoundContent;
 use crate::volume_soak::user::ATTRIBUTE;

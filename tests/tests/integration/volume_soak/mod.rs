@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use shunt_tests::{needs_mount, needs_tools, skip};
+use shunt_test_support::{needs_mount, needs_tools, skip};
 
 use counts::Counts;
 use user::User;

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::process::Command;
 
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
-use shunt_tests::run;
+use shunt_test_support::run;
 
 /// A network namespace. One created by the test ends with its last process.
 pub struct Net(OwnedFd);

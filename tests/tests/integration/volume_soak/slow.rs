@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use shunt_tests::cmd::within;
-use shunt_tests::{Rng, needs_mount, needs_tools, skip};
+use shunt_test_support::cmd::within;
+use shunt_test_support::{needs_mount, needs_tools, skip};
+use shunt_tests::Rng;
 
 use crate::volume_soak::counts::Counts;
 use crate::volume_soak::world::World;

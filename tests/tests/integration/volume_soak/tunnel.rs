@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
-use shunt_tests::cmd::within;
-use shunt_tests::{needs_mount, needs_tools, pace, skip};
+use shunt_test_support::cmd::within;
+use shunt_test_support::{needs_mount, needs_tools, pace, skip};
 
 use crate::volume_soak::counts::Counts;
 use crate::volume_soak::net::Cut;

@@ -8,11 +8,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use shunt_tests::cmd::within;
+use shunt_test_support::cmd::within;
+use shunt_test_support::servers::{Postgres, S3};
+use shunt_test_support::{run, run_for};
 use shunt_tests::lower::temp_dir;
-use shunt_tests::servers::{Postgres, S3};
 use shunt_tests::volume::Mount;
-use shunt_tests::{binary, mounts, run, run_for};
+use shunt_tests::{binary, mounts};
 use tempfile::TempDir;
 
 use crate::volume_soak::counts::Counts;

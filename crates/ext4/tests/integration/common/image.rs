@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use shunt_ext4::{FileDevice, Filesystem};
-use shunt_tests::cmd::within;
-use shunt_tests::loops;
+use shunt_test_support::cmd::within;
+use shunt_test_support::loops;
 use tempfile::TempDir;
 
 /// Runs a program; returns its error output on failure.

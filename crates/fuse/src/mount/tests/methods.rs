@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
-use shunt_tests::Loop;
+use shunt_test_support::Loop;
 
 use super::super::*;
 use super::{TestMountDir, answer_init, as_role, can_mount, found, line_of, my_role, skip};

@@ -33,8 +33,8 @@ impl FileSystem for Empty {
 
 /// Mounts with rings that `spoil` has modified, and looks at the root. Returns the transport in use.
 fn served_after(spoil: impl FnOnce(&mut PreparedRings)) -> Option<TransportInUse> {
-    let _kept = shunt_tests::rings::keep();
-    let switch = std::fs::read_to_string(shunt_tests::rings::SWITCH);
+    let _kept = shunt_test_support::rings::keep();
+    let switch = std::fs::read_to_string(shunt_test_support::rings::SWITCH);
     if !can_mount() || !switch.is_ok_and(|switch| switch.trim() == "Y") {
         skip("FUSE over io_uring is not there, or switched off");
         return None;

@@ -19,8 +19,8 @@ pub use tree::{Content, OpenAs};
 
 use std::time::{Duration, Instant};
 
-use shunt_tests::cmd::within;
-use shunt_tests::pace;
+use shunt_test_support::cmd::within;
+use shunt_test_support::pace;
 
 /// Waits until a condition holds.
 ///

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use shunt_fuse::mount::{MountError, MountOptions, MountPoint, Unmount};
 use shunt_fuse::{Caches, Config, Handle, Mounted, NodeId, Opcode, Passthrough, Profile, Transport};
-use shunt_tests::pace;
-pub use shunt_tests::skip::skip;
-pub use shunt_tests::stage::over_rings;
+use shunt_test_support::pace;
+pub use shunt_test_support::rings::over_rings;
+pub use shunt_test_support::skip::skip;
 
 use super::watchdog::Watchdog;
 use super::{TestFs, eventually};
@@ -131,7 +131,7 @@ pub fn run_with(plan: Plan, fs: TestFs, body: impl FnOnce(&Stage)) {
     let watchdog = Watchdog::start(plan.timeout);
     let place = TestMountDir::new();
     let fs = Arc::new(fs);
-    let switch = shunt_tests::rings::keep();
+    let switch = shunt_test_support::rings::keep();
     let mounted =
         shunt_fuse::mount::<TestFs>(fs.clone(), plan.config, &place.path(), &plan.options).expect("mount");
     drop(switch);

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 use shunt_fuse::mount::{MountPoint, Unmount};
-use shunt_tests::pace;
+use shunt_test_support::pace;
 
 /// After an abort every call returns at once; a test that still runs after this time hangs elsewhere.
 const GRACE: Duration = Duration::from_secs(20);

@@ -8,7 +8,7 @@ use serde::Serialize;
 use shunt_ext4::partitions::{self, Partition, Table};
 use shunt_ext4::{Device, Error, Geometry, Window};
 
-use super::info::{label, uuid};
+use super::superblock::{label, uuid};
 use crate::args::PlaceArgs;
 use crate::error::{Result, failed};
 use crate::text::bytes;

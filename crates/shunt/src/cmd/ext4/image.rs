@@ -13,9 +13,9 @@ use shunt_ext4::{Device, Error, FileDevice, Filesystem};
 
 use super::block::BlockDevice;
 use super::disk;
-use super::lock::{self, Opened};
+use super::lock::{self, Opened, cannot_open};
 use crate::args::PlaceArgs;
-use crate::error::{Code, Failure, Result, failed, usage};
+use crate::error::{Failure, Result, failed, usage};
 use crate::serve::ExclusiveClaim;
 
 /// An open image or block device, and its external journal if it has one.
@@ -154,15 +154,6 @@ fn device(path: &Path, file: &File, writable: bool) -> Result<Arc<dyn Device>> {
         Ok(device) => Ok(device),
         Err(error) => Err(failed(format_args!("cannot tell the size of {}: {error}", path.display()))),
     }
-}
-
-pub(super) fn cannot_open(path: &Path, error: &std::io::Error) -> Failure {
-    let code = match error.kind() {
-        std::io::ErrorKind::PermissionDenied => Code::Privilege,
-        std::io::ErrorKind::ResourceBusy => Code::Busy,
-        _ => Code::Failed,
-    };
-    Failure::new(code, format_args!("cannot open {}: {error}", path.display()))
 }
 
 /// A duplicate of a descriptor that the caller of this program passed.

@@ -2,10 +2,10 @@
 
 use serde::Serialize;
 use shunt_ext4::Filesystem;
-use shunt_ext4::layout::RawSuperblock;
 
 use super::Image;
 use super::disk::{self, Part};
+use super::superblock::{label, uuid};
 use crate::args::PlaceArgs;
 use crate::cmd::print;
 use crate::error::{Result, failed};
@@ -136,15 +136,4 @@ fn gather(filesystem: &Filesystem) -> Info {
         clean: filesystem.is_clean(),
         errors: raw.error_count.get(),
     }
-}
-
-/// The label of a file system; empty where it has none.
-pub(super) fn label(raw: &RawSuperblock) -> String {
-    let label = raw.volume_name.split(|&byte| byte == 0).next().unwrap_or_default();
-    String::from_utf8_lossy(label).into_owned()
-}
-
-pub(super) fn uuid(bytes: [u8; 16]) -> String {
-    let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-    [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
 }

@@ -22,7 +22,6 @@ use std::time::{Duration, Instant};
 use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::Errno;
 
-use super::image::cannot_open;
 use crate::error::{Code, Failure, Result, failed};
 use crate::serve::ExclusiveClaim;
 
@@ -154,6 +153,16 @@ fn lock_range(file: &File, range: &Range<u64>, write: bool) -> rustix::io::Resul
     } else {
         Ok(())
     }
+}
+
+/// The error of opening an image.
+pub fn cannot_open(path: &Path, error: &io::Error) -> Failure {
+    let code = match error.kind() {
+        ErrorKind::PermissionDenied => Code::Privilege,
+        ErrorKind::ResourceBusy => Code::Busy,
+        _ => Code::Failed,
+    };
+    Failure::new(code, format_args!("cannot open {}: {error}", path.display()))
 }
 
 fn in_use(path: &Path, why: &str) -> Failure {

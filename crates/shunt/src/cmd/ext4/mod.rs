@@ -5,7 +5,6 @@ mod cat;
 mod data;
 mod direct;
 mod disk;
-mod extension;
 mod extents;
 mod extract;
 mod image;
@@ -15,6 +14,7 @@ mod ls;
 mod memory;
 mod mount;
 mod read_times;
+mod superblock;
 pub mod survey;
 
 use std::ffi::{OsStr, OsString};

@@ -20,7 +20,7 @@ const STICKY: u32 = 0o1000;
 
 /// Identifies one version of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct FileStamp {
+pub struct FileStamp {
     dev: u64,
     ino: u64,
     ctime: (i64, i64),
@@ -29,7 +29,7 @@ pub(super) struct FileStamp {
 
 impl FileStamp {
     /// The stamp of the file at a path.
-    pub(super) fn of(path: &Path) -> Option<Self> {
+    pub fn of(path: &Path) -> Option<Self> {
         fs::metadata(path).ok().map(|metadata| Self::new(&metadata))
     }
 
@@ -43,13 +43,13 @@ impl FileStamp {
     }
 
     /// Reports whether both are stamps of the same inode.
-    pub(super) fn is_same_file(&self, other: &Self) -> bool {
+    pub fn is_same_file(&self, other: &Self) -> bool {
         (self.dev, self.ino) == (other.dev, other.ino)
     }
 }
 
 /// The result of looking for writers of a file.
-pub(super) enum Writers {
+pub enum Writers {
     /// The text; no program wrote to the file while it was read.
     None(String),
     /// A program has the file open for writing.
@@ -59,7 +59,7 @@ pub(super) enum Writers {
 }
 
 /// An open policy file.
-pub(super) struct PolicyFile {
+pub struct PolicyFile {
     file: File,
     metadata: fs::Metadata,
     path: String,
@@ -70,7 +70,7 @@ impl PolicyFile {
     ///
     /// # Errors
     /// The file cannot be opened; one line.
-    pub(super) fn open(path: &Path) -> Result<Self, String> {
+    pub fn open(path: &Path) -> Result<Self, String> {
         let display = path.display().to_string();
         let failed = |error: std::io::Error| format!("cannot read the policy {display}: {error}");
         // O_NONBLOCK: opening a FIFO would block.
@@ -80,7 +80,7 @@ impl PolicyFile {
         Ok(Self { file, metadata, path: display })
     }
 
-    pub(super) fn stamp(&self) -> FileStamp {
+    pub fn stamp(&self) -> FileStamp {
         FileStamp::new(&self.metadata)
     }
 
@@ -88,7 +88,7 @@ impl PolicyFile {
     ///
     /// # Errors
     /// The file is refused; one line.
-    pub(super) fn protected(self, path: &Path) -> Result<Self, String> {
+    pub fn protected(self, path: &Path) -> Result<Self, String> {
         let me = rustix::process::geteuid().as_raw();
         let is_trusted = |metadata: &fs::Metadata| [0, me].contains(&metadata.uid());
         let (name, file) = (&self.path, &self.metadata);
@@ -121,7 +121,7 @@ impl PolicyFile {
     ///
     /// # Errors
     /// Not a readable, regular file in UTF-8 below the limit; one line.
-    pub(super) fn read(&self) -> Result<String, String> {
+    pub fn read(&self) -> Result<String, String> {
         let name = &self.path;
         if !self.metadata.is_file() {
             return Err(format!("cannot read the policy {name}: not a regular file"));
@@ -139,7 +139,7 @@ impl PolicyFile {
     ///
     /// # Errors
     /// The errors of [`read`](Self::read).
-    pub(super) fn read_undisturbed(&self) -> Result<Writers, String> {
+    pub fn read_undisturbed(&self) -> Result<Writers, String> {
         let leases = Leases::default();
         let lease = match leases.try_take(&self.file) {
             Ok(lease) => lease,

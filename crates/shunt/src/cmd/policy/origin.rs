@@ -12,18 +12,18 @@ use crate::error::{Result, failed};
 
 /// The inputs of a policy, from which another daemon can build the same policy.
 #[derive(Serialize, Deserialize)]
-pub(super) struct Origin {
+pub struct Origin {
     /// Paths as bytes.
     file: Vec<u8>,
     source: Vec<u8>,
-    pub(super) text: String,
+    pub text: String,
     passwd: String,
     group: String,
 }
 
 impl Origin {
     /// Captures the text of a policy, and the users and groups of this machine.
-    pub(super) fn new(file: &Path, source: &Path, text: String) -> Self {
+    pub fn new(file: &Path, source: &Path, text: String) -> Self {
         let names = |path: &str| fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
         Self {
             file: file.as_os_str().as_bytes().to_vec(),
@@ -38,7 +38,7 @@ impl Origin {
     ///
     /// # Errors
     /// A policy that is invalid, or that has no rule without an explicit default.
-    pub(super) fn complete_policy(&self) -> Result<Policy> {
+    pub fn complete_policy(&self) -> Result<Policy> {
         let policy = self.policy()?;
         if policy.is_unfinished() {
             return Err(failed(format_args!(
@@ -50,21 +50,21 @@ impl Origin {
     }
 
     /// Parses the rules that another daemon had in force.
-    pub(super) fn policy(&self) -> Result<Policy> {
+    pub fn policy(&self) -> Result<Policy> {
         let names = Names::parse(&self.passwd, &self.group);
         Policy::parse(&self.text, &names)
             .map_err(|error| failed(format_args!("{}: {error}", self.file().display())))
     }
 
-    pub(super) fn file(&self) -> PathBuf {
+    pub fn file(&self) -> PathBuf {
         PathBuf::from(OsString::from_vec(self.file.clone()))
     }
 
-    pub(super) fn source(&self) -> PathBuf {
+    pub fn source(&self) -> PathBuf {
         PathBuf::from(OsString::from_vec(self.source.clone()))
     }
 
-    pub(super) fn save(&self) -> Vec<u8> {
+    pub fn save(&self) -> Vec<u8> {
         serde_json::to_vec(self).unwrap_or_default()
     }
 }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use shunt_volume::address::{DataAddress, MetaAddress};
 use shunt_volume::volume::VolumeDescriptor;
 
-use super::gateway::credentials_of;
+use super::defaults::credentials_of;
 use crate::sandbox::AccessiblePaths;
 use crate::xdg;
 

@@ -1,28 +1,15 @@
 //! `shunt volume`: creates, mounts, synchronises and maintains replicated volumes.
 
+mod admin;
 mod api;
-mod cache_status;
-mod conflicts;
-mod control_handler;
-mod create;
-mod descriptor_cache;
-mod extension;
+mod defaults;
 mod gateway;
 mod history;
-mod keep;
 mod key;
 mod lock_in;
-mod log;
 mod mount;
 mod mounted_path;
-mod owners;
-mod quota;
-mod restore;
-mod settings;
-mod status;
-mod sync;
 mod tree;
-mod upgrade;
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Write as _};
@@ -30,6 +17,10 @@ use std::process::ExitCode;
 
 use shunt_volume::address::MetaAddress;
 
+use self::admin::{create, maintenance, settings, upgrade};
+use self::gateway::{join, nodes, serve};
+use self::history::{conflicts, log, restore, versions};
+use self::mount::{cache_status, status};
 use crate::args::VolumeCommand;
 use crate::error::Result;
 
@@ -49,20 +40,20 @@ pub fn run(command: &VolumeCommand, argv: &[OsString]) -> Result<ExitCode> {
         VolumeCommand::Online(args) => status::set_online(&args.mountpoint, true)?,
         VolumeCommand::Pin(args) => cache_status::pin(args, true)?,
         VolumeCommand::Unpin(args) => cache_status::pin(args, false)?,
-        VolumeCommand::Check(args) => keep::check(args)?,
-        VolumeCommand::Gc(args) => keep::gc(args)?,
+        VolumeCommand::Check(args) => maintenance::check(args)?,
+        VolumeCommand::Gc(args) => maintenance::gc(args)?,
         VolumeCommand::UpgradeFormat(args) => upgrade::run(args)?,
         VolumeCommand::Conflicts(args) => conflicts::list(args)?,
         VolumeCommand::Resolve(args) => conflicts::resolve(args)?,
         VolumeCommand::Log(args) => log::run(args)?,
-        VolumeCommand::History(args) => history::run(args)?,
+        VolumeCommand::History(args) => versions::run(args)?,
         VolumeCommand::Restore(args) => restore::run(args)?,
         VolumeCommand::Set(args) => settings::run(args)?,
         VolumeCommand::Status(args) => status::run(args)?,
-        VolumeCommand::Serve(args) => gateway::serve(args)?,
-        VolumeCommand::Invite(args) => gateway::invite(args)?,
-        VolumeCommand::Join(args) => gateway::take(args)?,
-        VolumeCommand::Nodes { command } => gateway::nodes(command)?,
+        VolumeCommand::Serve(args) => serve::serve(args)?,
+        VolumeCommand::Invite(args) => join::invite(args)?,
+        VolumeCommand::Join(args) => join::take(args)?,
+        VolumeCommand::Nodes { command } => nodes::run(command)?,
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -1,13 +1,13 @@
-//! Resolves paths in mounted volumes.
+//! Resolves paths in mounted volumes, and sends requests to the daemons that serve them.
 
+use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 
-use super::status::request_any;
-use crate::control::VolumeAsk;
+use crate::control::{self, Peer, SocketDir, SocketName, VolumeAsk};
 use crate::error::{Code, Failure, Result, failed};
 use crate::own_mounts;
 
@@ -40,8 +40,19 @@ impl MountedPath {
     }
 }
 
+/// Sends a request to the daemon that serves a mount point.
+pub fn request_any<T>(mountpoint: &Path, ask: impl Fn(&Peer<'_>) -> io::Result<T>) -> Result<T> {
+    let path = mountpoint.display();
+    let (mount, info) = own_mounts::find(mountpoint)?;
+    let dirs = own_mounts::owner(&info).map(SocketDir::of).unwrap_or_default();
+    let name = SocketName::of(&mount);
+    control::request(&dirs, &name, || !mount.is_mounted(), ask)
+        .map_err(|error| failed(format_args!("the daemon of {path}: {error}")))?
+        .ok_or_else(|| failed(format_args!("no daemon of this user serves {path}")))
+}
+
 /// Resolves symbolic links except in the last component. Components that do not exist are kept.
-fn absolute(path: &Path) -> std::io::Result<PathBuf> {
+fn absolute(path: &Path) -> io::Result<PathBuf> {
     let path = std::path::absolute(path)?;
     let Some(name) = path.file_name() else { return path.canonicalize() };
     let (mut above, mut below) = (path.parent().unwrap_or(&path), vec![name]);

@@ -75,7 +75,7 @@ async fn put(blobs: &GatewayObjects, key: &Key, bytes: &[u8]) -> object_store::R
 
 /// Reserves an address at which a gateway can restart.
 fn own_address() -> String {
-    format!("127.0.0.1:{}", shunt_tests::port::reserve())
+    format!("127.0.0.1:{}", shunt_test_support::port::reserve())
 }
 
 /// A gateway on its own port.

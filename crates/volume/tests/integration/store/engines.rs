@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use shunt_tests::servers::Postgres;
+use shunt_test_support::servers::Postgres;
 use shunt_volume::object::Kind;
 use shunt_volume::store::admin::StoreAdmin;
 use shunt_volume::store::{PostgresStore, SqliteStore, StoreError};
@@ -48,7 +48,7 @@ pub fn server() -> Option<&'static Postgres> {
 
 pub fn postgres() -> Option<Fresh> {
     let Some(server) = server() else {
-        shunt_tests::skip::skip("PostgreSQL is not installed (run tests/setup)");
+        shunt_test_support::skip::skip("PostgreSQL is not installed (run tests/setup)");
         return None;
     };
     let name = format!("v{:016x}", rand::random::<u64>()).parse().unwrap();

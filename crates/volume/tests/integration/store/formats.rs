@@ -47,7 +47,7 @@ fn sql(address: &str, text: &str) {
 #[test]
 fn a_database_of_format_1_gets_what_it_lacks() {
     let Some(server) = server() else {
-        return shunt_tests::skip::skip("PostgreSQL is not installed (run tests/setup)");
+        return shunt_test_support::skip::skip("PostgreSQL is not installed (run tests/setup)");
     };
     let (one, other) = ("old".parse().unwrap(), "newer".parse().unwrap());
     let root = object(1, Kind::Directory);

@@ -85,7 +85,7 @@ impl Line {
 
 fn volume() -> Option<(Arc<Line>, PostgresStore)> {
     let Some(server) = server() else {
-        shunt_tests::skip::skip("PostgreSQL is not installed (run tests/setup)");
+        shunt_test_support::skip::skip("PostgreSQL is not installed (run tests/setup)");
         return None;
     };
     let name = format!("v{:016x}", rand::random::<u64>()).parse().unwrap();

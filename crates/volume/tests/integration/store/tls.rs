@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use shunt_tests::certificates::Certificate;
-use shunt_tests::servers::Postgres;
+use shunt_test_support::certificates::Certificate;
+use shunt_test_support::servers::Postgres;
 use shunt_volume::id::VolumeName;
 use shunt_volume::store::{MetaStore as _, PostgresStore, StoreError};
 
@@ -12,7 +12,7 @@ use crate::store::engines::root;
 #[test]
 fn tls_is_as_sslmode_says() {
     let Some(server) = Postgres::start(false) else {
-        return shunt_tests::skip::skip("PostgreSQL is not installed (run tests/setup)");
+        return shunt_test_support::skip::skip("PostgreSQL is not installed (run tests/setup)");
     };
     let dir = tempfile::tempdir().unwrap();
     let (ours, others) = (dir.path().join("ours"), dir.path().join("others"));

@@ -11,8 +11,8 @@ use shunt_volume::tree_config::{CONFIG, CacheMode, Here, Member, OwnerMap};
 
 use super::volume_process::MountRequest;
 use crate::args::{Size, VolumeTreeArgs};
-use crate::cmd::volume::gateway;
-use crate::cmd::volume::owners::{GROUP, USER};
+use crate::cmd::volume::defaults;
+use crate::cmd::volume::mount::owners::{GROUP, USER};
 use crate::error::{Result, failed, usage};
 use crate::xdg;
 
@@ -31,7 +31,7 @@ pub struct Plan {
 
 impl Plan {
     pub fn new(args: &VolumeTreeArgs) -> Result<Self> {
-        let (_, joined) = gateway::address(args.meta.as_deref(), &args.name)?;
+        let (_, joined) = defaults::address(args.meta.as_deref(), &args.name)?;
         let node = match (joined, args.node.clone()) {
             (Some(joined), None) => joined,
             (Some(joined), Some(node)) if joined == node => joined,
@@ -41,7 +41,7 @@ impl Plan {
                     args.name
                 )));
             }
-            (None, node) => node.map_or_else(crate::cmd::volume::mount::own_name, Ok)?,
+            (None, node) => node.map_or_else(defaults::own_name, Ok)?,
         };
         let caches = match &args.cache {
             Some(cache) => std::path::absolute(cache)
@@ -67,7 +67,7 @@ impl Plan {
     pub fn config(&self, tree: &Path) -> MountRequest {
         let name = &self.args.name;
         let joined =
-            gateway::address(self.args.meta.as_deref(), name).is_ok_and(|(_, joined)| joined.is_some());
+            defaults::address(self.args.meta.as_deref(), name).is_ok_and(|(_, joined)| joined.is_some());
         let mut args = self.arguments(name, joined);
         args.extend(["--cache-mode", "full"].map(OsString::from));
         args.push(name.as_str().into());
@@ -83,7 +83,7 @@ impl Plan {
         here: &Here,
     ) -> Result<MountRequest> {
         let mut meta = member.store.clone().or_else(|| self.args.meta.clone());
-        let (address, joined) = gateway::address(meta.as_deref(), name)?;
+        let (address, joined) = defaults::address(meta.as_deref(), name)?;
         let mut files = Vec::new();
         if let Some(through) = &member.through {
             let MetaAddress::Gateway(credentials) = &address else {

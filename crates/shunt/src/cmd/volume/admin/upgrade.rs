@@ -2,15 +2,15 @@
 
 use shunt_volume::upgrade::{Upgraded, upgrade};
 
-use super::keep::cannot;
-use super::{create, key};
+use super::maintenance::cannot;
 use crate::args::VolumeUpgradeArgs;
 use crate::cmd::print;
+use crate::cmd::volume::{defaults, key};
 use crate::error::Result;
 use crate::progress::Progress;
 
 pub fn run(args: &VolumeUpgradeArgs) -> Result<()> {
-    let meta = create::meta(args.meta.as_deref(), &args.name)?;
+    let meta = defaults::meta(args.meta.as_deref(), &args.name)?;
     let secret = key::find(args.key_file.as_deref(), &args.name)?;
     let progress = Progress::new();
     let done = upgrade(&meta, &args.name, secret.as_ref(), &|commits| {

@@ -1,5 +1,7 @@
 //! `shunt ext4 IMAGE MOUNTPOINT`: has the image surveyed, opens it and serves it until it is unmounted.
 
+mod extension;
+
 use std::ffi::OsString;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -13,7 +15,7 @@ use shunt_fuse::mount::MountOptions;
 use shunt_fuse::mount::bdi::BdiTuning;
 
 use super::survey::Survey;
-use super::{Ext4MountArgs, Image, data, extension, memory, read_times, survey};
+use super::{Ext4MountArgs, Image, data, memory, read_times, survey};
 use crate::args::ErrorsArg;
 use crate::cmd::serve_by_mode;
 use crate::error::{Result, failed, usage};
@@ -21,7 +23,7 @@ use crate::sandbox;
 use crate::serve::{self, Block, FsStatus, LockIn, Service, Source};
 
 /// The reason why no other daemon takes over from one that was killed.
-pub(super) const NO_TAKEOVER: &str = "ext4 cannot be taken over yet";
+const NO_TAKEOVER: &str = "ext4 cannot be taken over yet";
 
 pub fn run(args: &Ext4MountArgs, argv: &[OsString]) -> Result<ExitCode> {
     serve_by_mode(&args.mount, argv, 2, || serve(args))
@@ -148,7 +150,7 @@ fn open(access: HeldResources, survey: &Survey, wishes: ServeOptions) -> Result<
     }
 }
 
-pub(super) fn fs_status(ext4: &Ext4) -> FsStatus {
+fn fs_status(ext4: &Ext4) -> FsStatus {
     FsStatus { nodes: ext4.known_inodes(), ..FsStatus::default() }
 }
 

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use super::api::Version;
 use super::log::local;
-use super::mounted_path::MountedPath;
 use crate::args::HistoryArgs;
 use crate::cmd::print;
+use crate::cmd::volume::api::Version;
+use crate::cmd::volume::mounted_path::MountedPath;
 use crate::control::VolumeAsk;
 use crate::error::{Result, failed};
 

@@ -1,14 +1,15 @@
 //! `shunt volume status`: prints the state of a mounted volume or tree.
 
-use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use super::api::TreeState;
-use super::{cache_status, quota};
+use super::cache_status;
 use crate::args::VolumeStatusArgs;
 use crate::cmd::print;
-use crate::control::{self, Peer, SocketDir, SocketName, VolumeAsk};
+use crate::cmd::volume::admin::quota;
+use crate::cmd::volume::api::TreeState;
+use crate::cmd::volume::mounted_path::request_any;
+use crate::control::VolumeAsk;
 use crate::error::{Code, Failure, Result, failed};
 use crate::own_mounts;
 use crate::report::VolumeReport;
@@ -82,16 +83,6 @@ fn request_report(mountpoint: &Path) -> Result<VolumeReport> {
     let stat = request_any(mountpoint, |peer| peer.stat())?;
     let path = mountpoint.display();
     stat.volume.ok_or_else(|| Failure::new(Code::NotShunt, format_args!("{path} is not a volume")))
-}
-
-pub fn request_any<T>(mountpoint: &Path, ask: impl Fn(&Peer<'_>) -> io::Result<T>) -> Result<T> {
-    let path = mountpoint.display();
-    let (mount, info) = own_mounts::find(mountpoint)?;
-    let dirs = own_mounts::owner(&info).map(SocketDir::of).unwrap_or_default();
-    let name = SocketName::of(&mount);
-    control::request(&dirs, &name, || !mount.is_mounted(), ask)
-        .map_err(|error| failed(format_args!("the daemon of {path}: {error}")))?
-        .ok_or_else(|| failed(format_args!("no daemon of this user serves {path}")))
 }
 
 #[cfg(test)]

@@ -10,10 +10,11 @@ use shunt_volume::maintenance::{
 use shunt_volume::open;
 use shunt_volume::volume::Volume;
 
-use super::create::meta;
-use super::{key, quota};
+use super::quota;
 use crate::args::{VolumeCheckArgs, VolumeGcArgs};
 use crate::cmd::print;
+use crate::cmd::volume::defaults::meta;
+use crate::cmd::volume::key;
 use crate::error::{Result, failed, usage};
 use crate::progress::Progress;
 

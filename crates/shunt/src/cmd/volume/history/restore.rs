@@ -12,10 +12,10 @@ use rustix::fs::{FileType, Stat};
 use rustix::io::Errno;
 use shunt_volume::history::{HISTORY, PointInTime};
 
-use super::history::versions;
-use super::mounted_path::MountedPath;
+use super::versions::versions;
 use crate::args::RestoreArgs;
 use crate::cmd::print;
+use crate::cmd::volume::mounted_path::MountedPath;
 use crate::error::{Result, failed};
 use crate::files::{self, Attributes, NewFile, Stage};
 

@@ -11,8 +11,8 @@ use std::time::Duration;
 use shunt_fuse::mount::MountPoint;
 use shunt_policyfs::PolicyFs;
 
-use super::file::{FileStamp, PolicyFile, Writers};
-use super::origin::Origin;
+use crate::cmd::policy::file::{FileStamp, PolicyFile, Writers};
+use crate::cmd::policy::origin::Origin;
 use crate::error::{Result, failed};
 
 /// Polling interval of the file. SIGHUP reloads it at once.

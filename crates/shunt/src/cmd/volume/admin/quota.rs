@@ -8,8 +8,8 @@ use shunt_volume::replica::{Quota, Replica};
 use shunt_volume::store::StoreError;
 use shunt_volume::volume::Volume;
 
-use super::mount::{default_cache, own_name};
 use crate::args::{LimitSubject, QuotaArgs, Size, UserLimit};
+use crate::cmd::volume::defaults::{default_cache, own_name};
 use crate::error::{Result, failed};
 use crate::report::{HeldReport, QuotaReport};
 use crate::text::bytes;

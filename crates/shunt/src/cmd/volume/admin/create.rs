@@ -1,17 +1,16 @@
 //! `shunt volume create NAME`: creates a volume, with its key if it is encrypted.
 
-use shunt_volume::address::MetaAddress;
-use shunt_volume::id::{OwnerId, VolumeName};
-use shunt_volume::open::{self, OpenError, Options};
+use shunt_volume::id::OwnerId;
+use shunt_volume::open::{self, Options};
 
-use super::{key, quota, settings};
+use super::{quota, settings};
 use crate::args::VolumeCreateArgs;
 use crate::cmd::print;
+use crate::cmd::volume::{defaults, key};
 use crate::error::{Result, failed, usage};
-use crate::xdg;
 
 pub fn run(args: &VolumeCreateArgs) -> Result<()> {
-    let meta = meta(args.meta.as_deref(), &args.name)?;
+    let meta = defaults::meta(args.meta.as_deref(), &args.name)?;
     let mut options = Options {
         owner: OwnerId(rustix::process::geteuid().as_raw()),
         group: OwnerId(rustix::process::getegid().as_raw()),
@@ -41,16 +40,4 @@ pub fn run(args: &VolumeCreateArgs) -> Result<()> {
         );
     }
     print(said)
-}
-
-/// The address of the metadata of a volume to be created or served.
-pub fn meta(given: Option<&str>, name: &VolumeName) -> Result<MetaAddress> {
-    match given {
-        Some(address) => address
-            .parse::<MetaAddress>()
-            .map_err(OpenError::from)
-            .and_then(|meta| meta.resolve(name).map_err(OpenError::from))
-            .map_err(usage),
-        None => Ok(MetaAddress::Sqlite(xdg::data().join("shunt/volumes").join(name.as_str()))),
-    }
 }

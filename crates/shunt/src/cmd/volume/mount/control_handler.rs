@@ -10,7 +10,7 @@ use shunt_volume::object::{Kind, LinkName};
 use shunt_volume::replica::{InConflict, Replica, Version};
 use shunt_volume::store::MetaStore;
 
-use super::api;
+use crate::cmd::volume::api;
 use crate::control::VolumeAsk;
 
 /// Most commits in a reply, which even then stays below the limit of its size.

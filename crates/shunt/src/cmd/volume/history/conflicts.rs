@@ -4,10 +4,10 @@ use std::io::Write as _;
 use std::path::Path;
 use std::time::Duration;
 
-use super::api::{Conflict, Resolved, Side};
-use super::mounted_path::MountedPath;
 use crate::args::{ConflictsArgs, ResolveArgs};
 use crate::cmd::print;
+use crate::cmd::volume::api::{Conflict, Resolved, Side};
+use crate::cmd::volume::mounted_path::MountedPath;
 use crate::control::VolumeAsk;
 use crate::error::{Result, failed, usage};
 use crate::text::printable;

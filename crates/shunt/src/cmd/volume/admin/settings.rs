@@ -9,17 +9,18 @@ use shunt_volume::store::history::Retention;
 use shunt_volume::volume::Volume;
 use shunt_volume::volume_settings;
 
-use super::keep::cannot;
-use super::mount::own_name;
-use super::{create, key, quota};
+use super::maintenance::cannot;
+use super::quota;
 use crate::args::{ConflictsArg, RetentionArgs, VolumeSetArgs};
 use crate::cmd::print;
+use crate::cmd::volume::defaults::{self, own_name};
+use crate::cmd::volume::key;
 use crate::error::Result;
 
 const DAY: u64 = 24 * 3600;
 
 pub fn run(args: &VolumeSetArgs) -> Result<()> {
-    let meta = create::meta(args.meta.as_deref(), &args.name)?;
+    let meta = defaults::meta(args.meta.as_deref(), &args.name)?;
     let opened = match key::find(args.key_file.as_deref(), &args.name)? {
         Some(secret) => open::open(&meta, &args.name, Some(&secret)),
         // Only sealed parts need the key.
@@ -82,7 +83,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let meta = format!("sqlite:{}", dir.path().join("notes").display());
         let name = "notes".parse().unwrap();
-        let meta = create::meta(Some(&meta), &name).unwrap();
+        let meta = defaults::meta(Some(&meta), &name).unwrap();
         let volume = open::create(&meta, &name, &Options::default()).unwrap();
         assert_eq!(conflicts(&volume, None).unwrap(), "directory");
         assert_eq!(conflicts(&volume, Some(ConflictsArg::Copy)).unwrap(), "copy");

@@ -6,8 +6,8 @@ use std::time::Duration;
 use shunt_volume::replica::{CacheManager, CacheMode, CachePolicy, Replica};
 use shunt_volumefs::VolumeFs;
 
-use super::mounted_path::MountedPath;
 use crate::args::{CacheModeArg, PinArgs, Size};
+use crate::cmd::volume::mounted_path::MountedPath;
 use crate::control::VolumeAsk;
 use crate::error::{Result, failed, usage};
 use crate::report::SpaceReport;

@@ -1,4 +1,4 @@
-//! The kernel's switch for FUSE over io_uring.
+//! FUSE over io_uring: whether the test run uses it, and the kernel's switch for it.
 
 use crate::turn::{self, Turn};
 
@@ -6,6 +6,11 @@ use crate::turn::{self, Turn};
 pub const SWITCH: &str = "/sys/module/fuse/parameters/enable_uring";
 
 const TURNS: &str = "uring";
+
+/// Reports whether this test run uses io_uring: `SHUNT_TRANSPORT=uring`, which every `shunt mirror` follows.
+pub fn over_rings() -> bool {
+    std::env::var("SHUNT_TRANSPORT").as_deref() == Ok("uring")
+}
 
 /// Takes a shared lock under which the switch keeps its value, for creating a mount over rings.
 pub fn keep() -> Turn {

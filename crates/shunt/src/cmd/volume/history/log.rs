@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use shunt_volume::history::timestamp;
 
-use super::api::Commit;
-use super::mounted_path::MountedPath;
 use crate::args::VolumeLogArgs;
 use crate::cmd::print;
+use crate::cmd::volume::api::Commit;
+use crate::cmd::volume::mounted_path::MountedPath;
 use crate::control::VolumeAsk;
 use crate::error::{Result, failed};
 use crate::text::printable;

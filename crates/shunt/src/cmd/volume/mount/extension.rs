@@ -5,7 +5,7 @@ use std::path::Path;
 use shunt_fuse::guardian::Restart;
 use shunt_volumefs::VolumeFs;
 
-use super::mount::fs_status;
+use super::fs_status;
 use crate::args::VolumeMountArgs;
 use crate::error::Result;
 #[cfg(not(feature = "extension"))]

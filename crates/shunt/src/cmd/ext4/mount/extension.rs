@@ -4,8 +4,8 @@ use std::path::Path;
 
 use shunt_ext4fs::Ext4;
 
-use super::Ext4MountArgs;
-use super::mount::{NO_TAKEOVER, fs_status};
+use super::{NO_TAKEOVER, fs_status};
+use crate::args::Ext4MountArgs;
 use crate::error::Result;
 #[cfg(not(feature = "extension"))]
 use crate::extension::NO_FEATURE;

@@ -1,5 +1,13 @@
 //! `shunt volume mount NAME MOUNTPOINT`: opens the replica, starts its synchronisation, and serves it.
 
+pub(super) mod cache_status;
+mod control_handler;
+mod descriptor_cache;
+mod extension;
+pub(super) mod owners;
+pub(super) mod status;
+mod sync;
+
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -15,8 +23,10 @@ use shunt_volume::replica::{Options, Replica, ReplicaError};
 use shunt_volume::volume::VolumeDescriptor;
 use shunt_volumefs::VolumeFs;
 
-use super::control_handler::ControlHandler;
-use super::{cache_status, descriptor_cache, extension, gateway, key, lock_in, owners, quota, sync};
+use self::control_handler::ControlHandler;
+use super::admin::quota;
+use super::defaults::{self, default_cache, own_name};
+use super::{key, lock_in};
 use crate::args::{LocksArg, PassthroughArg, VolumeMountArgs};
 use crate::cmd::serve_by_mode;
 use crate::error::{Code, Failure, Result, failed, usage};
@@ -50,7 +60,7 @@ fn serve(args: &VolumeMountArgs) -> Result<()> {
         }
         None => default_cache(&args.name),
     };
-    let (at, joined) = gateway::address(args.meta.as_deref(), &args.name)?;
+    let (at, joined) = defaults::address(args.meta.as_deref(), &args.name)?;
     let node = match (joined, args.node.clone()) {
         (Some(joined), Some(node)) if joined != node => {
             return Err(usage(format_args!(
@@ -182,16 +192,4 @@ fn open(cache: &Path, name: &VolumeName, described: &VolumeDescriptor, node: &No
         }
         error => failed(format_args!("cannot mount volume {name}: {error}")),
     })
-}
-
-/// The default cache directory: `$XDG_CACHE_HOME/shunt/volumes/NAME`, with the fallback of the XDG standard.
-pub(super) fn default_cache(name: &VolumeName) -> PathBuf {
-    xdg::cache().join("shunt/volumes").join(name.as_str())
-}
-
-pub fn own_name() -> Result<NodeName> {
-    let uname = rustix::system::uname();
-    let host = uname.nodename().to_string_lossy();
-    let host = host.split('.').next().unwrap_or_default();
-    host.parse().map_err(|error| usage(format_args!("{error}: say --node NAME")))
 }

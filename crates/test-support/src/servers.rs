@@ -263,7 +263,7 @@ impl S3 {
     }
 
     fn start_with(shown: Option<&Certificate>) -> Option<Self> {
-        let program = crate::binary::tool("versitygw")?;
+        let program = crate::tools::tool("versitygw")?;
         let (dir, port) = (directory(), port::reserve());
         std::fs::create_dir_all(dir.join("data/bucket")).expect("a bucket");
         let address = format!("127.0.0.1:{port}");

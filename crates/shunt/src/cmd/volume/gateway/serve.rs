@@ -1,0 +1,88 @@
+//! `shunt volume serve`: the gateway that gives other machines access to a volume.
+
+use std::sync::Arc;
+
+use shunt_volume::address::MetaAddress;
+use shunt_volume::gateway::{Credentials, Gateway, Role, is_for_want_of};
+use shunt_volume::id::{NodeName, VolumeName};
+use shunt_volume::open;
+use shunt_volume::store::StoreError;
+use shunt_volume::volume::Volume;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use super::{open_registry, registry_file};
+use crate::args::ServeArgs;
+use crate::cmd::print;
+use crate::cmd::volume::defaults::{self, address};
+use crate::cmd::volume::lock_in;
+use crate::error::{Result, failed};
+use crate::xdg;
+use crate::{inherited, log, sandbox};
+
+/// Serves a volume until a signal ends it.
+pub fn serve(args: &ServeArgs) -> Result<()> {
+    inherited::reset();
+    if args.sandbox_probe {
+        sandbox::probe_on_entry();
+    }
+    let name = &args.served.name;
+    log::start(&args.log)?;
+    let mut signals = Signals::new([SIGINT, SIGTERM])
+        .map_err(|error| failed(format_args!("cannot take care of signals: {error}")))?;
+    let meta = served(args.meta.as_deref(), name)?;
+    let cannot = |error: &dyn std::fmt::Display| failed(format_args!("cannot serve volume {name}: {error}"));
+    let volume = open::open_to_serve(&meta, name).map_err(|error| cannot(&error))?;
+    let way = match &meta {
+        MetaAddress::Gateway(file) => {
+            let Credentials { node, address, .. } =
+                Credentials::load(file).map_err(|error| cannot(&error))?;
+            may_serve(&volume, &node).map_err(|error| cannot(&error))?;
+            format!(", by way of {address}")
+        }
+        _ => String::new(),
+    };
+    let registry = Arc::new(open_registry(&args.served, true)?);
+    let gateway = Gateway::new(&volume, registry.clone()).map_err(|error| cannot(&error))?;
+    let serving = gateway
+        .listen(&args.listen)
+        .map_err(|error| failed(format_args!("cannot listen at {}: {error}", args.listen)))?;
+    let port = serving.address().port();
+    let address = args.address.clone().unwrap_or_else(|| {
+        let host = rustix::system::uname();
+        format!("{}:{port}", host.nodename().to_string_lossy())
+    });
+    registry.set_address(&address).map_err(|error| cannot(&error))?;
+    print(format!("shunt: volume {name} is served at {}, to nodes as {address}{way}\n", serving.address()))?;
+    let directory = xdg::directory_of(&registry_file(&args.served)).to_owned();
+    sandbox::enter_gateway(&lock_in::accessible_paths(&meta, &volume.described, [directory]));
+    signals.forever().next();
+    serving.stop().map_err(|error| cannot(&error))
+}
+
+/// The address of the metadata of the served volume: a local store if it exists, else the gateway that this machine joined.
+fn served(given: Option<&str>, name: &VolumeName) -> Result<MetaAddress> {
+    let here = defaults::meta(given, name)?;
+    match &here {
+        MetaAddress::Sqlite(dir) if given.is_none() && !dir.exists() => Ok(address(None, name)?.0),
+        _ => Ok(here),
+    }
+}
+
+/// Checks that the next gateway lets this machine make requests in the names of its own nodes. While that gateway is unreachable,
+/// it retries.
+fn may_serve(volume: &Volume, node: &NodeName) -> std::result::Result<(), String> {
+    match volume.meta.gateway_path() {
+        Ok(_) => Ok(()),
+        Err(StoreError::Unreachable(why)) => {
+            tracing::warn!("nothing is served before the next gateway is there: {why}");
+            Ok(())
+        }
+        Err(StoreError::Denied(why)) if is_for_want_of(&why, Role::Gateway) => Err(format!(
+            "{why}: there, `shunt volume nodes role {} {node} {}` lets it",
+            volume.described.name,
+            Role::Gateway
+        )),
+        Err(error) => Err(error.to_string()),
+    }
+}
