@@ -13,7 +13,7 @@ use crate::crate_tree::{self, ModulePath};
 use crate::imports;
 
 /// The root files of the crates that are looked at.
-const CRATES: [(&str, &str); 14] = [
+const CRATES: [(&str, &str); 15] = [
     ("fuse-abi", "crates/fuse-abi/src/lib.rs"),
     ("fuse", "crates/fuse/src/lib.rs"),
     ("fuse-mock", "crates/fuse-mock/src/lib.rs"),
@@ -23,6 +23,7 @@ const CRATES: [(&str, &str); 14] = [
     ("extmap", "crates/extmap/src/lib.rs"),
     ("mirror", "crates/mirror/src/lib.rs"),
     ("policy", "crates/policy/src/lib.rs"),
+    ("sharded", "crates/sharded/src/lib.rs"),
     ("volume", "crates/volume/src/lib.rs"),
     ("volumefs", "crates/volumefs/src/lib.rs"),
     ("shunt", "crates/shunt/src/main.rs"),

@@ -9,6 +9,7 @@ use hashbrown::{HashMap, HashSet};
 
 use parking_lot::{Mutex, MutexGuard};
 use shunt_ext4::Time;
+use shunt_sharded::Sharded;
 
 use counts::{Counts, TOGETHER};
 
@@ -38,11 +39,11 @@ struct Shard {
 
 /// Sharded table of lookup counts, of inodes without a name, and of pending access times.
 #[derive(Debug, Default)]
-pub(crate) struct LookupCounts([Mutex<Shard>; SHARDS]);
+pub(crate) struct LookupCounts(Sharded<Mutex<Shard>, SHARDS>);
 
 impl LookupCounts {
     fn shard(&self, number: u32) -> MutexGuard<'_, Shard> {
-        self.0[(number / TOGETHER) as usize % SHARDS].lock()
+        self.0.by_low_bits((number / TOGETHER).into()).lock()
     }
 
     /// Increments the lookup count.

@@ -3,16 +3,15 @@
 use std::collections::HashMap;
 
 use parking_lot::Mutex;
-
-const SHARDS: usize = 16;
+use shunt_sharded::Sharded;
 
 /// Counts references, mostly lookups by the kernel. An unlinked object is removed with its last reference.
 #[derive(Debug, Default)]
-pub(crate) struct LookupCounts([Mutex<HashMap<u64, u64>>; SHARDS]);
+pub(crate) struct LookupCounts(Sharded<Mutex<HashMap<u64, u64>>>);
 
 impl LookupCounts {
     fn shard(&self, num: u64) -> &Mutex<HashMap<u64, u64>> {
-        &self.0[num as usize % SHARDS]
+        self.0.by_low_bits(num)
     }
 
     pub(crate) fn add(&self, num: u64) {
