@@ -3,13 +3,15 @@
 //!
 //! A [`Sharded`] table is an array of shards and the rule by which a key selects one. A shard is whatever holds its part of the
 //! table, usually a mutex with a map. It is in a [`CachePadded`] where the locks of neighbouring shards are taken so often that
-//! they must not share a cache line.
+//! they must not share a cache line. [`ReferenceCounts`] are such a part of a table.
 
 #![forbid(unsafe_code)]
 
 mod cache_padded;
+mod reference_counts;
 
 pub use cache_padded::CachePadded;
+pub use reference_counts::{Number, ReferenceCounts};
 
 /// `N` shards, a power of two. A table must select by the same rule for all of its keys.
 #[derive(Debug)]
