@@ -1,4 +1,6 @@
 //! Sharded table of open files or directories, by file handle. Handles are never reused.
+//!
+//! It is not the table of `shunt_mirror`, whose handles name a slot, because handles that survive a takeover must be small.
 
 use std::collections::HashMap;
 use std::sync::Arc;
