@@ -13,7 +13,7 @@ use crate::crate_tree::{self, ModulePath};
 use crate::imports;
 
 /// The root files of the crates that are looked at.
-const CRATES: [(&str, &str); 15] = [
+const CRATES: [(&str, &str); 17] = [
     ("fuse-abi", "crates/fuse-abi/src/lib.rs"),
     ("fuse", "crates/fuse/src/lib.rs"),
     ("fuse-mock", "crates/fuse-mock/src/lib.rs"),
@@ -24,10 +24,12 @@ const CRATES: [(&str, &str); 15] = [
     ("mirror", "crates/mirror/src/lib.rs"),
     ("policy", "crates/policy/src/lib.rs"),
     ("policyfs", "crates/policyfs/src/lib.rs"),
+    ("sharded", "crates/sharded/src/lib.rs"),
     ("volume", "crates/volume/src/lib.rs"),
     ("volumefs", "crates/volumefs/src/lib.rs"),
     ("shunt", "crates/shunt/src/main.rs"),
     ("bench", "bench/src/main.rs"),
+    ("test-support", "crates/test-support/src/lib.rs"),
     ("xtask", "xtask/src/main.rs"),
 ];
 

@@ -24,7 +24,6 @@
 mod allocate;
 mod attributes;
 mod buffer;
-mod cache_padded;
 mod checksum;
 pub mod device;
 mod directory;

@@ -7,13 +7,12 @@ use std::sync::Arc;
 
 use hashbrown::HashMap;
 use parking_lot::{ArcRwLockReadGuard, ArcRwLockWriteGuard, Mutex, RawRwLock, RwLock};
-
-use crate::cache_padded::{CachePadded, SHARDS, shard_of};
+use shunt_sharded::{CachePadded, Sharded};
 
 type Lock = Arc<RwLock<()>>;
 
 /// Table of the locks in use.
-pub(crate) struct Locks([CachePadded<Mutex<HashMap<u32, Lock>>>; SHARDS]);
+pub(crate) struct Locks(Sharded<CachePadded<Mutex<HashMap<u32, Lock>>>, 64>);
 
 /// Shared lock: the inode does not change while it is held.
 pub(crate) struct Shared<'a> {
@@ -39,11 +38,11 @@ enum Guard {
 
 impl Locks {
     pub(crate) fn new() -> Self {
-        Self(std::array::from_fn(|_| CachePadded::default()))
+        Self(Sharded::default())
     }
 
     fn shard(&self, number: u32) -> &Mutex<HashMap<u32, Lock>> {
-        &self.0[shard_of(number.into())]
+        self.0.by_hash(number.into())
     }
 
     fn lock(&self, number: u32) -> Lock {

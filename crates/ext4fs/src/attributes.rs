@@ -46,7 +46,7 @@ pub(crate) fn attributes(inode: &Inode, block_size: u32) -> Attributes {
         nlink: inode.links,
         uid: inode.uid,
         gid: inode.gid,
-        rdev: minor & 0xff | (major & 0xfff) << 8 | (minor & !0xff) << 12,
+        rdev: shunt_fuse::encode_device(major, minor),
         blksize: block_size,
         statx_attributes: set.map(|(bit, _)| bit).sum(),
         statx_attributes_mask: STATX.iter().map(|(bit, _)| bit).sum(),

@@ -17,7 +17,7 @@ fn new(request: &Request<'_>, mode: u32, umask: u32) -> New {
 
 /// Translates the mode and device number of `mknod(2)`.
 pub(crate) fn making(node: &NewNode) -> Result<NewInodeKind<'static>, Errno> {
-    let (major, minor) = (node.rdev >> 8 & 0xfff, node.rdev & 0xff | node.rdev >> 12 & 0xfff00);
+    let (major, minor) = shunt_fuse::decode_device(node.rdev);
     Ok(match FileType::from_mode(node.mode) {
         Some(FileType::Regular) | None => NewInodeKind::Regular,
         Some(FileType::Fifo) => NewInodeKind::Fifo,

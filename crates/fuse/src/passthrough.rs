@@ -9,6 +9,7 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 use rustix::io::Errno;
+use shunt_sharded::Sharded;
 
 use crate::id::NodeId;
 use crate::transport::device::Device;
@@ -60,17 +61,13 @@ impl Drop for Registration {
     }
 }
 
-/// The registry is sharded so that opens of different files do not contend.
-const SHARDS: usize = 16;
-
+/// Current registrations by node, sharded so that opens of different files do not contend.
 #[derive(Default)]
-struct Registry {
-    shards: [Mutex<HashMap<NodeId, Weak<Registration>>>; SHARDS],
-}
+struct Registry(Sharded<Mutex<HashMap<NodeId, Weak<Registration>>>>);
 
 impl Registry {
     fn nodes(&self, node: NodeId) -> &Mutex<HashMap<NodeId, Weak<Registration>>> {
-        &self.shards[node.0 as usize % SHARDS]
+        self.0.by_low_bits(node.0)
     }
 }
 
@@ -171,7 +168,7 @@ impl Passthrough {
 
     /// Returns the number of registered backing files.
     pub fn len(&self) -> usize {
-        self.registry.shards.iter().map(|shard| shard.lock().len()).sum()
+        self.registry.0.iter().map(|shard| shard.lock().len()).sum()
     }
 
     /// Reports whether no backing file is registered.

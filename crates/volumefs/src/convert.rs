@@ -36,7 +36,7 @@ pub(crate) fn file_type(kind: Kind) -> FileType {
 
 pub(crate) fn attributes(node: &Inode) -> Attributes {
     let rdev = match node.kind {
-        Kind::Character(major, minor) | Kind::Block(major, minor) => encode_device(major, minor),
+        Kind::Character(major, minor) | Kind::Block(major, minor) => shunt_fuse::encode_device(major, minor),
         _ => 0,
     };
     // A directory has its name, its `.`, and the `..` of each subdirectory.
@@ -59,13 +59,8 @@ pub(crate) fn attributes(node: &Inode) -> Attributes {
     }
 }
 
-/// Encodes a device number in the kernel's 32-bit form: minor's low 8 bits, 12 bits of major, the rest of minor.
-fn encode_device(major: u32, minor: u32) -> u32 {
-    minor & 0xff | (major & 0xfff) << 8 | (minor & !0xff) << 12
-}
-
 pub(crate) fn kind(mode: u32, device: u32) -> Result<Kind, Errno> {
-    let (major, minor) = (device >> 8 & 0xfff, device & 0xff | device >> 12 & 0xfff00);
+    let (major, minor) = shunt_fuse::decode_device(device);
     Ok(match FileType::from_mode(mode) {
         Some(FileType::Regular) | None => Kind::Regular,
         Some(FileType::Fifo) => Kind::Fifo,

@@ -1,4 +1,6 @@
 //! Sharded table of open files or directories, by file handle. Handles are never reused.
+//!
+//! It is not the table of `shunt_mirror`, whose handles name a slot, because handles that survive a takeover must be small.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -6,24 +8,23 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use shunt_fuse::{Errno, FileHandle};
-
-const SHARDS: usize = 8;
+use shunt_sharded::Sharded;
 
 /// Open files, or open directories.
 pub(crate) struct Handles<T> {
     next: AtomicU64,
-    shards: [Mutex<HashMap<u64, Arc<T>>>; SHARDS],
+    shards: Sharded<Mutex<HashMap<u64, Arc<T>>>, 8>,
 }
 
 impl<T> Default for Handles<T> {
     fn default() -> Self {
-        Self { next: AtomicU64::new(1), shards: Default::default() }
+        Self { next: AtomicU64::new(1), shards: Sharded::default() }
     }
 }
 
 impl<T> Handles<T> {
     fn shard(&self, handle: u64) -> &Mutex<HashMap<u64, Arc<T>>> {
-        &self.shards[handle as usize % SHARDS]
+        self.shards.by_low_bits(handle)
     }
 
     pub(crate) fn add(&self, open: T) -> (FileHandle, Arc<T>) {

@@ -20,6 +20,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
+use shunt_sharded::CachePadded;
 
 use bitmap_cache::BitmapCache;
 use bits::Bits;
@@ -30,7 +31,6 @@ pub use reserved_blocks::ReservedAccess;
 pub(crate) use reserved_blocks::reserved;
 
 use crate::buffer::{MetadataCache, Tid};
-use crate::cache_padded::CachePadded;
 use crate::error::Result;
 use crate::group_desc::GroupDesc;
 

@@ -3,12 +3,11 @@
 //! Windows exist only in memory: a crash leaves no trace of them, and an allocation that finds no space elsewhere releases them.
 
 use parking_lot::Mutex;
+use shunt_sharded::Sharded;
 
 use super::{Allocator, For, Reservation, ReservedAccess};
 use crate::buffer::MetadataCache;
 use crate::error::Result;
-
-const SHARDS: usize = 16;
 
 /// Number of files per shard that can have a window; beyond it, the oldest window is released.
 const MAX_WINDOWS_PER_SHARD: usize = 32;
@@ -32,7 +31,7 @@ struct ReservationWindow {
 
 /// Windows by inode number, the oldest first.
 #[derive(Default)]
-pub(super) struct ReservationWindows([Mutex<Vec<(u32, ReservationWindow)>>; SHARDS]);
+pub(super) struct ReservationWindows(Sharded<Mutex<Vec<(u32, ReservationWindow)>>>);
 
 /// A file to which blocks are being added.
 #[derive(Debug, Clone, Copy)]
@@ -44,7 +43,7 @@ pub(crate) struct Growing {
 
 impl ReservationWindows {
     fn shard(&self, inode: u32) -> &Mutex<Vec<(u32, ReservationWindow)>> {
-        &self.0[inode as usize % SHARDS]
+        self.0.by_low_bits(inode.into())
     }
 
     fn take(&self, inode: u32) -> Option<ReservationWindow> {
@@ -103,7 +102,7 @@ impl Allocator {
     /// Releases the windows of all files; reports whether there were any.
     pub(super) fn release_windows(&self) -> bool {
         let mut any = false;
-        for shard in &self.windows.0 {
+        for shard in self.windows.0.iter() {
             for (_, window) in std::mem::take(&mut *shard.lock()) {
                 any = true;
                 drop(self.reservation(window));

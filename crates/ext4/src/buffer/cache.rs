@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use hashbrown::HashMap;
+use shunt_sharded::{CachePadded, Sharded};
 
 use super::BlockKind;
 use super::sync::{AtomicU32, Mutex, MutexGuard};
-use crate::cache_padded::{CachePadded, SHARDS, shard_of};
 use crate::error::Result;
 
 /// Content of a block. Copy-on-write: readers and commits keep their version while a handle changes the block.
@@ -50,8 +50,10 @@ pub(super) struct Shard {
 /// changes of one transaction.
 const STEPS: usize = 64;
 
+const SHARDS: usize = 64;
+
 pub(super) struct Cache {
-    shards: [CachePadded<Mutex<Shard>>; SHARDS],
+    shards: Sharded<CachePadded<Mutex<Shard>>, SHARDS>,
     /// Target number of blocks per shard.
     room: usize,
     dirty: CachePadded<AtomicU32>,
@@ -72,12 +74,11 @@ pub(super) enum Lookup {
 
 impl Cache {
     pub(super) fn new(blocks: usize) -> Self {
-        let shards = std::array::from_fn(|_| CachePadded::default());
-        Self { shards, room: (blocks / SHARDS).max(4), dirty: CachePadded::default() }
+        Self { shards: Sharded::default(), room: (blocks / SHARDS).max(4), dirty: CachePadded::default() }
     }
 
     fn shard(&self, number: u64) -> MutexGuard<'_, Shard> {
-        self.shards[shard_of(number)].lock()
+        self.shards.by_hash(number).lock()
     }
 
     /// Number of blocks changed by the running transaction.
@@ -166,7 +167,7 @@ impl Cache {
     /// Takes the changes of the running transaction, ordered by block number. The caller excludes changes meanwhile.
     pub(super) fn freeze(&self) -> Vec<(u64, Bytes)> {
         let mut frozen = Vec::with_capacity(self.dirty() as usize);
-        for shard in &self.shards {
+        for shard in self.shards.iter() {
             let mut shard = shard.lock();
             let shard = &mut *shard;
             for number in shard.dirty.drain(..) {
@@ -204,7 +205,7 @@ impl Cache {
     /// Returns the blocks to checkpoint, ordered by block number.
     pub(super) fn pending(&self) -> Vec<(u64, Bytes)> {
         let mut pending = Vec::new();
-        for shard in &self.shards {
+        for shard in self.shards.iter() {
             pending.extend(shard.lock().pending.iter().map(|(number, bytes)| (*number, bytes.clone())));
         }
         pending.sort_unstable_by_key(|(number, _)| *number);

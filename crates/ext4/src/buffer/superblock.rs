@@ -5,10 +5,10 @@
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
+use shunt_sharded::CachePadded;
 use zerocopy::IntoBytes;
 
 use super::{BlockKind, Handle, MetadataCache, Writer};
-use crate::cache_padded::CachePadded;
 use crate::checksum::crc32c;
 use crate::error::Result;
 use crate::layout::superblock_state::ERROR;

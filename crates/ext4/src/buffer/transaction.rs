@@ -5,8 +5,9 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use shunt_sharded::CachePadded;
+
 use super::sync::{AtomicU64, Condvar, Mutex};
-use crate::cache_padded::CachePadded;
 use crate::error::{Error, Result};
 
 /// Number of a transaction, from 1 on.

@@ -3,14 +3,10 @@
 //! The kernel may hold references to all inodes of an image at once. Nearly all of them have a name and no pending access time,
 //! and cost a count only.
 
-mod counts;
-
 use hashbrown::{HashMap, HashSet};
-
 use parking_lot::{Mutex, MutexGuard};
 use shunt_ext4::Time;
-
-use counts::{Counts, TOGETHER};
+use shunt_sharded::{Number as _, ReferenceCounts, Sharded};
 
 /// State of an inode at the time the kernel forgot it.
 #[derive(Debug, Default, Clone, Copy)]
@@ -28,45 +24,32 @@ const MAX_PENDING_ATIMES: usize = 4096;
 
 #[derive(Debug, Default)]
 struct Shard {
-    /// Lookup count of each inode.
-    lookups: Counts,
-    /// Number of inodes with a count.
-    inodes: u64,
+    lookups: ReferenceCounts<u32>,
     nameless: HashSet<u32>,
     reads: HashMap<u32, Time>,
 }
 
 /// Sharded table of lookup counts, of inodes without a name, and of pending access times.
 #[derive(Debug, Default)]
-pub(crate) struct LookupCounts([Mutex<Shard>; SHARDS]);
+pub(crate) struct LookupCounts(Sharded<Mutex<Shard>, SHARDS>);
 
 impl LookupCounts {
     fn shard(&self, number: u32) -> MutexGuard<'_, Shard> {
-        self.0[(number / TOGETHER) as usize % SHARDS].lock()
+        self.0.by_low_bits(number.group().into()).lock()
     }
 
     /// Increments the lookup count.
     pub(crate) fn tell(&self, number: u32) {
-        let mut shard = self.shard(number);
-        let lookups = shard.lookups.get(number);
-        shard.inodes += u64::from(lookups == 0);
-        shard.lookups.set(number, lookups.saturating_add(1));
+        self.shard(number).lookups.add(number);
     }
 
     /// Decrements the lookup count by `lookups`. Returns the state of the inode if the count drops to zero.
     #[must_use]
     pub(crate) fn forget(&self, number: u32, lookups: u64) -> Option<Held> {
         let mut shard = self.shard(number);
-        let before = shard.lookups.get(number);
-        let left = before.saturating_sub(lookups);
-        if before == 0 {
+        if !shard.lookups.remove(number, lookups) {
             return None;
         }
-        shard.lookups.set(number, left);
-        if left > 0 {
-            return None;
-        }
-        shard.inodes -= 1;
         Some(Held { nameless: shard.nameless.remove(&number), read: shard.reads.remove(&number) })
     }
 
@@ -74,7 +57,7 @@ impl LookupCounts {
     #[must_use]
     pub(crate) fn unname(&self, number: u32) -> bool {
         let mut shard = self.shard(number);
-        let known = shard.knows(number);
+        let known = shard.lookups.contains(number);
         if known {
             shard.nameless.insert(number);
         }
@@ -89,7 +72,7 @@ impl LookupCounts {
     /// Stores a pending access time and returns true, if the kernel holds a reference and the table is not full.
     pub(crate) fn note_read(&self, number: u32, time: Time) -> bool {
         let mut shard = self.shard(number);
-        if !shard.knows(number) {
+        if !shard.lookups.contains(number) {
             return false;
         }
         if let Some(read) = shard.reads.get_mut(&number) {
@@ -125,13 +108,7 @@ impl LookupCounts {
 
     /// Returns the number of inodes with a count.
     pub(crate) fn len(&self) -> u64 {
-        self.0.iter().map(|shard| shard.lock().inodes).sum()
-    }
-}
-
-impl Shard {
-    fn knows(&self, number: u32) -> bool {
-        self.lookups.get(number) > 0
+        self.0.iter().map(|shard| shard.lock().lookups.len()).sum()
     }
 }
 

@@ -4,6 +4,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use shunt_fuse_abi as abi;
 
+use super::device_number::decode_device;
+
 /// Seconds and nanoseconds since the epoch; seconds may be negative.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Timestamp {
@@ -128,7 +130,7 @@ pub struct Attributes {
     pub uid: u32,
     /// Group id.
     pub gid: u32,
-    /// Device number of a special file, in the kernel's 32-bit encoding (12 bits major, 20 bits minor).
+    /// Device number of a special file, as [`encode_device`](crate::encode_device) returns it.
     pub rdev: u32,
     /// Preferred size of I/O in bytes.
     pub blksize: u32,
@@ -169,6 +171,7 @@ impl Attributes {
     pub(crate) fn statx_wire(&self) -> abi::Statx {
         const BASIC_STATS: u32 = 0x7ff;
         const BTIME: u32 = 0x800;
+        let (rdev_major, rdev_minor) = decode_device(self.rdev);
         abi::Statx {
             mask: BASIC_STATS | if self.btime.is_some() { BTIME } else { 0 },
             blksize: self.blksize,
@@ -185,8 +188,8 @@ impl Attributes {
             btime: self.btime.unwrap_or_default().statx(),
             ctime: self.ctime.statx(),
             mtime: self.mtime.statx(),
-            rdev_major: self.rdev >> 8 & 0xfff,
-            rdev_minor: self.rdev & 0xff | self.rdev >> 12 & 0xfff00,
+            rdev_major,
+            rdev_minor,
             ..Default::default()
         }
     }

@@ -26,7 +26,7 @@ pub struct NewNode {
     pub mode: u32,
     /// The caller's umask.
     pub umask: u32,
-    /// The device number of a special file, in the kernel's 32-bit encoding.
+    /// The device number of a special file; [`decode_device`](crate::decode_device) returns its parts.
     pub rdev: u32,
 }
 

@@ -12,18 +12,12 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use hashbrown::DefaultHashBuilder;
 use parking_lot::Mutex;
+use shunt_sharded::Sharded;
 
 use crate::{Errno, NodeId};
 pub use node::TableNode;
-use node_id::{SHARD_BITS, SHARDS};
+use node_id::SHARDS;
 use shard::{Shard, Slot};
-
-/// Selects the shard of a hash. Depending on the hash's keys, any single bit may be equal for all of a sequence of numbers; the
-/// table within a shard uses the low bits and the top seven.
-fn shard_of(hash: u64) -> usize {
-    // Multiplication by the golden ratio, as a fraction of 2^64, makes the top bits depend on all bits.
-    (hash.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - SHARD_BITS)) as usize
-}
 
 /// The inodes that the kernel knows: assigns their ids, counts lookups, and drops an inode with its last one.
 ///
@@ -127,7 +121,9 @@ fn shard_of(hash: u64) -> usize {
 /// ```
 pub struct NodeTable<N> {
     root: N,
-    shards: [Mutex<Shard<N>>; SHARDS],
+    /// A node's hash is hashed again to select its shard: the table within a shard uses the low bits and the top seven, and any
+    /// single bit may be equal for all of a sequence of numbers, depending on the keys of the hasher.
+    shards: Sharded<Mutex<Shard<N>>, SHARDS>,
     hasher: DefaultHashBuilder,
     count: AtomicU64,
     hand: AtomicU32,
@@ -149,9 +145,9 @@ impl<N: TableNode> NodeTable<N> {
     /// assigns start at `epoch`, preferably a random number, so that the earlier ones fail with ESTALE.
     pub fn beginning_with(root: N, epoch: u32) -> Self {
         let shard = |number| Mutex::new(Shard::new(number, node_id::generation_of(epoch)));
-        let shards: [Mutex<Shard<N>>; SHARDS] = std::array::from_fn(shard);
+        let shards = Sharded::from_fn(shard);
         // The root's id is slot 0 of shard 0; the slot itself stays empty and is not indexed.
-        shards[0].lock().reserve_first();
+        shards.by_low_bits(0).lock().reserve_first();
         Self {
             root,
             shards,
@@ -189,7 +185,7 @@ impl<N: TableNode> NodeTable<N> {
     fn add(&self, node: N, lookups: u64) -> Result<NodeId, Errno> {
         let hash = self.hash(&node);
         let mut node = Some(node);
-        let mut shard = self.shards[shard_of(hash)].lock();
+        let mut shard = self.shards.by_hash(hash).lock();
         let id = shard.acquire(hash, &mut node, lookups, |node| self.hash(node)).ok_or(Errno::NFILE)?;
         if node.is_none() {
             // Counted before any thread can forget it.
@@ -201,13 +197,13 @@ impl<N: TableNode> NodeTable<N> {
     /// Returns the id of this inode's node, if the table holds one. Counts no lookup, so the id may become invalid at any moment.
     pub fn find(&self, node: &N) -> Option<NodeId> {
         let hash = self.hash(node);
-        self.shards[shard_of(hash)].lock().find(hash, node)
+        self.shards.by_hash(hash).lock().find(hash, node)
     }
 
     /// Reports whether the table holds a node of this key: the kernel then likely knows the inode.
     pub fn contains(&self, key: &N::Key) -> bool {
         let hash = self.hasher.hash_one(key);
-        self.shards[shard_of(hash)].lock().contains(hash, key)
+        self.shards.by_hash(hash).lock().contains(hash, key)
     }
 
     /// Returns a copy of the node with this id.
@@ -228,12 +224,12 @@ impl<N: TableNode> NodeTable<N> {
     fn slot<T>(&self, id: NodeId, work: impl FnOnce(&mut Shard<N>, u32) -> Option<T>) -> Option<T> {
         if node_id::is_own(id) {
             let (number, place) = node_id::parts(id)?;
-            let mut shard = self.shards[number].lock();
+            let mut shard = self.shards.by_low_bits(number as u64).lock();
             let local = shard.slot_of_id(place)?;
             work(&mut shard, local)
         } else {
             let hash = self.hasher.hash_one(N::key_of(id)?);
-            let mut shard = self.shards[shard_of(hash)].lock();
+            let mut shard = self.shards.by_hash(hash).lock();
             let local = shard.derived(hash, id)?;
             work(&mut shard, local)
         }
@@ -267,7 +263,7 @@ impl<N: TableNode> NodeTable<N> {
 
     /// Calls `each` for every node but the root, shard by shard: no lock is held while `each` runs.
     pub fn for_each(&self, mut each: impl FnMut(NodeId)) {
-        for shard in &self.shards {
+        for shard in self.shards.iter() {
             let ids = shard.lock().ids();
             ids.into_iter().for_each(&mut each);
         }
@@ -283,8 +279,8 @@ impl<N: TableNode> NodeTable<N> {
             if cold.len() >= count || (round == SHARDS && !cold.is_empty()) {
                 break;
             }
-            let number = self.hand.fetch_add(1, Ordering::Relaxed) as usize % SHARDS;
-            cold.extend(self.shards[number].lock().cold(share.min(count - cold.len())));
+            let shard = self.shards.by_low_bits(self.hand.fetch_add(1, Ordering::Relaxed).into());
+            cold.extend(shard.lock().cold(share.min(count - cold.len())));
         }
         cold
     }

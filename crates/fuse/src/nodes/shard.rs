@@ -16,7 +16,8 @@ const NO_FREE_SLOT: u64 = u64::MAX;
 pub(super) struct Slot<N> {
     /// `None`: the slot is free.
     node: Option<N>,
-    /// Lookup count; for a free slot, the next free one.
+    /// Lookup count; for a free slot, the next free one. Unlike [`ReferenceCounts`](shunt_sharded::ReferenceCounts), it shares a
+    /// cache line with the node, which the same request uses.
     lookups: u64,
     generation: u32,
     used: bool,

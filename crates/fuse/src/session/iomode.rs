@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 use shunt_fuse_abi::{OpenOut, OpenOutFlags};
+use shunt_sharded::Sharded;
 
 use crate::api::{Opened, Serve};
 use crate::id::NodeId;
@@ -15,8 +16,6 @@ use crate::passthrough::Backing;
 const APPEND: u32 = libc::O_APPEND.cast_unsigned();
 const DIRECT: u32 = libc::O_DIRECT.cast_unsigned();
 const ACCESS: u32 = libc::O_ACCMODE.cast_unsigned();
-
-const SHARDS: usize = 16;
 
 /// Reports whether `fcntl(F_SETFL)` can make the kernel's backing file disagree with the flags of the open file.
 ///
@@ -45,7 +44,7 @@ struct NodeMode {
 pub(crate) struct Modes {
     /// The flags of an open are assumed not to change.
     trusts_open_flags: bool,
-    shards: [Mutex<HashMap<NodeId, NodeMode>>; SHARDS],
+    shards: Sharded<Mutex<HashMap<NodeId, NodeMode>>>,
     uncached: Mutex<HashSet<NodeId>>,
     uncached_count: AtomicUsize,
 }
@@ -63,7 +62,7 @@ impl Modes {
         if !may_skip_flush {
             flags -= OpenOutFlags::NOFLUSH;
         }
-        let mut shard = self.shards[node.0 as usize % SHARDS].lock();
+        let mut shard = self.shards.by_low_bits(node.0).lock();
         let mode = shard.entry(node).or_insert_with(|| NodeMode {
             opens: 0,
             all_direct: true,
@@ -106,14 +105,14 @@ impl Modes {
 
     /// Counts an open that an earlier server answered.
     pub(crate) fn adopt(&self, node: NodeId, backing: Option<Backing>) {
-        let mut shard = self.shards[node.0 as usize % SHARDS].lock();
+        let mut shard = self.shards.by_low_bits(node.0).lock();
         shard.entry(node).or_insert(NodeMode { opens: 0, all_direct: false, backing }).opens += 1;
     }
 
     /// Counts a release. The last one returns the backing file; dropping it ends the registration by a system call, which must
     /// not be made under the lock.
     pub(crate) fn release(&self, node: NodeId) -> Option<Backing> {
-        let mut shard = self.shards[node.0 as usize % SHARDS].lock();
+        let mut shard = self.shards.by_low_bits(node.0).lock();
         let mode = shard.get_mut(&node)?;
         mode.opens -= 1;
         match mode.opens {
@@ -124,7 +123,7 @@ impl Modes {
 
     /// Reports whether opens of a node are passed through, so that no page of it may stay in the mount's own page cache.
     pub(crate) fn is_passed(&self, node: NodeId) -> bool {
-        let shard = self.shards[node.0 as usize % SHARDS].lock();
+        let shard = self.shards.by_low_bits(node.0).lock();
         shard.get(&node).is_some_and(|mode| mode.backing.is_some())
     }
 

@@ -32,20 +32,11 @@ pub(super) fn attributes(stat: &Statx) -> Attributes {
         nlink: stat.stx_nlink,
         uid: stat.stx_uid,
         gid: stat.stx_gid,
-        rdev: encode_device(stat.stx_rdev_major, stat.stx_rdev_minor),
+        rdev: shunt_fuse::encode_device(stat.stx_rdev_major, stat.stx_rdev_minor),
         blksize: stat.stx_blksize,
         statx_attributes: stat.stx_attributes.bits(),
         statx_attributes_mask: stat.stx_attributes_mask.bits(),
     }
-}
-
-/// Encodes a device number in the kernel's 32-bit form: minor's low 8 bits, 12 bits of major, the rest of minor.
-fn encode_device(major: u32, minor: u32) -> u32 {
-    minor & 0xff | (major & 0xfff) << 8 | (minor & !0xff) << 12
-}
-
-pub(super) fn decode_device(device: u32) -> (u32, u32) {
-    (device >> 8 & 0xfff, device & 0xff | device >> 12 & 0xfff00)
 }
 
 /// Converts a file type. The engine stats entries of unknown type; if that fails, they count as regular files.
@@ -77,17 +68,5 @@ pub(super) fn xattr(answer: XattrAnswer) -> XattrReply {
     match answer {
         XattrAnswer::Size(size) => XattrReply::Size(size as u32),
         XattrAnswer::Bytes(bytes) => XattrReply::Bytes(bytes),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn device_numbers_survive() {
-        for device in [(0, 0), (8, 1), (259, 0x12345), (0xfff, 0xfffff)] {
-            assert_eq!(decode_device(encode_device(device.0, device.1)), device);
-        }
     }
 }

@@ -158,7 +158,7 @@ impl FileSystem for Mirror {
         name: Name<'_>,
         new: NewNode,
     ) -> Result<Entry, Errno> {
-        let device = convert::decode_device(new.rdev);
+        let device = shunt_fuse::decode_device(new.rdev);
         let asked = self.asked(parent, component(name)?);
         let make = || self.lower.mknod(parent, asked.name, new.mode, device, new.umask, caller(request));
         let found = self.make_once(request, parent, asked.name, make)?;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use shunt_fuse::NodeId;
+use shunt_sharded::Sharded;
 
 struct Entry {
     node: NodeId,
@@ -24,7 +25,7 @@ const SHARDS: usize = 8;
 
 /// A cache of recently used descriptors with second-chance (clock) eviction.
 pub struct FdCache {
-    shards: [Mutex<Ring>; SHARDS],
+    shards: Sharded<Mutex<Ring>, SHARDS>,
     /// Capacity of a shard.
     room: usize,
 }
@@ -32,12 +33,12 @@ pub struct FdCache {
 impl FdCache {
     /// Creates a cache of about `room` descriptors.
     pub fn new(room: usize) -> Self {
-        Self { shards: Default::default(), room: room.div_ceil(SHARDS).max(1) }
+        Self { shards: Sharded::default(), room: room.div_ceil(SHARDS).max(1) }
     }
 
     fn shard(&self, node: NodeId) -> &Mutex<Ring> {
         // The low bits of an id select the shard of the node table, so they are spread evenly.
-        &self.shards[node.0 as usize % SHARDS]
+        self.shards.by_low_bits(node.0)
     }
 
     /// Returns the cached descriptor of a node.

@@ -2,6 +2,7 @@
 
 use parking_lot::Mutex;
 use shunt_fuse::NodeId;
+use shunt_sharded::Sharded;
 
 use super::node_id::Ident;
 
@@ -16,12 +17,15 @@ const WAYS: usize = 8;
 
 const BUCKETS: usize = SHARDS * PLACES / WAYS;
 
+/// Entries of a key and a parent each, in buckets.
+type Shards = Sharded<Mutex<Vec<[u64; 2]>>, SHARDS>;
+
 /// The last known parent directory of inodes, keyed by mount and inode number. An entry may be missing or out of date,
 /// but is never invented.
 ///
 /// The table grows as inodes are seen, up to 16 MiB; then each new entry replaces the least recently noted one of its
 /// bucket.
-pub struct Hints(Box<[Mutex<Vec<[u64; 2]>>]>);
+pub struct Hints(Option<Box<Shards>>);
 
 /// The key of a node: mount and inode number. 0 is none.
 fn key(node: NodeId) -> Option<u64> {
@@ -33,19 +37,18 @@ impl Hints {
     pub fn new(wanted: bool) -> Self {
         // All-zero memory: the kernel provides each page when it is first written.
         let shard = |_| Mutex::new(vec![[0; 2]; PLACES]);
-        Self((0..if wanted { SHARDS } else { 0 }).map(shard).collect())
+        Self(wanted.then(|| Box::new(Sharded::from_fn(shard))))
     }
 
     /// Reports whether hints are stored.
     pub fn are_kept(&self) -> bool {
-        !self.0.is_empty()
+        self.0.is_some()
     }
 
     fn bucket(&self, key: u64) -> Option<(&Mutex<Vec<[u64; 2]>>, usize)> {
         // Fibonacci hashing: its highest bits spread consecutive inode numbers evenly.
         let hash = key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - BUCKETS.ilog2());
-        let hash = hash as usize;
-        Some((self.0.get(hash % SHARDS)?, hash / SHARDS * WAYS))
+        Some((self.0.as_ref()?.by_low_bits(hash), hash as usize / SHARDS * WAYS))
     }
 
     /// Records the directory in which an inode was seen.

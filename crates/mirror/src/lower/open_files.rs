@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use parking_lot::{Mutex, RwLock};
 use rustix::io::Errno;
 use shunt_fuse::NodeId;
+use shunt_sharded::Sharded;
 use slab::Slab;
 
 use super::shares::Share;
@@ -104,8 +105,6 @@ impl<T> Handles<T> {
     }
 }
 
-const SHARDS: usize = 16;
-
 /// Open files with their handles, by inode.
 type ByNode = HashMap<NodeId, Vec<(u64, Arc<OpenFile>)>>;
 
@@ -116,12 +115,12 @@ type ByNode = HashMap<NodeId, Vec<(u64, Arc<OpenFile>)>>;
 #[derive(Debug, Default)]
 pub struct OpenFiles {
     handles: Handles<OpenFile>,
-    by_node: [Mutex<ByNode>; SHARDS],
+    by_node: Sharded<Mutex<ByNode>>,
 }
 
 impl OpenFiles {
     fn shard(&self, node: NodeId) -> &Mutex<ByNode> {
-        &self.by_node[node.0 as usize % SHARDS]
+        self.by_node.by_low_bits(node.0)
     }
 
     /// Adds an open file; returns its handle.

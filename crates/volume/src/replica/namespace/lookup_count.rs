@@ -1,46 +1,36 @@
-//! Reference counts of inodes, whose objects may be unlinked while in use.
+//! Reference counts of inodes (FUSE nlookup): an unlinked inode is removed once its count drops to zero.
 
-use std::collections::HashMap;
+use parking_lot::{Mutex, MutexGuard};
+use shunt_sharded::{Number as _, ReferenceCounts, Sharded};
 
-use parking_lot::Mutex;
-
-const SHARDS: usize = 16;
-
-/// Counts references, mostly lookups by the kernel. An unlinked object is removed with its last reference.
+/// Sharded table of reference counts. Most references are lookups of the kernel.
 #[derive(Debug, Default)]
-pub(crate) struct LookupCounts([Mutex<HashMap<u64, u64>>; SHARDS]);
+pub(crate) struct LookupCounts(Sharded<Mutex<ReferenceCounts<u64>>>);
 
 impl LookupCounts {
-    fn shard(&self, num: u64) -> &Mutex<HashMap<u64, u64>> {
-        &self.0[num as usize % SHARDS]
+    fn shard(&self, num: u64) -> MutexGuard<'_, ReferenceCounts<u64>> {
+        self.0.by_low_bits(num.group()).lock()
     }
 
     pub(crate) fn add(&self, num: u64) {
-        *self.shard(num).lock().entry(num).or_default() += 1;
+        self.shard(num).add(num);
     }
 
-    /// Drops references. Returns whether they were the last.
-    pub(crate) fn remove(&self, num: u64, uses: u64) -> bool {
-        let mut shard = self.shard(num).lock();
-        let Some(count) = shard.get_mut(&num) else { return false };
-        *count = count.saturating_sub(uses);
-        let last = *count == 0;
-        if last {
-            shard.remove(&num);
-        }
-        last
+    /// Drops references; reports whether the last one is gone.
+    pub(crate) fn remove(&self, num: u64, references: u64) -> bool {
+        self.shard(num).remove(num, references)
     }
 
     pub(crate) fn contains(&self, num: u64) -> bool {
-        self.shard(num).lock().contains_key(&num)
+        self.shard(num).contains(num)
     }
 
-    /// Returns all referenced inodes.
+    /// Returns all inodes that have references.
     pub(crate) fn all(&self) -> Vec<u64> {
-        self.0.iter().flat_map(|shard| shard.lock().keys().copied().collect::<Vec<_>>()).collect()
+        self.0.iter().flat_map(|shard| shard.lock().numbers()).collect()
     }
 
     pub(crate) fn len(&self) -> u64 {
-        self.0.iter().map(|shard| shard.lock().len() as u64).sum()
+        self.0.iter().map(|shard| shard.lock().len()).sum()
     }
 }

@@ -1,34 +1,63 @@
-//! Compact table of counts for many inodes: a few bytes for each, in groups of neighbours. It shrinks when counts drop to zero.
+//! Compact table of counts for many numbers: a few bytes for each, in groups of neighbours. It shrinks when counts drop to zero.
+
+use std::hash::Hash;
 
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
 
-/// Number of inodes whose counts share a group. Inodes of one directory mostly have consecutive numbers.
-pub(super) const TOGETHER: u32 = 8;
+/// Size of a group of neighbours. Inodes of one directory mostly have consecutive numbers.
+pub(super) const NEIGHBOURS: u8 = 8;
 
-/// Sparse array of counts by inode number.
-///
-/// Groups store the lowest bytes of the counts of neighbours; the higher bytes are stored the same way in `above`, so that only
-/// large counts cost more bytes. A group takes 13 bytes in a table that is 7/16 to 7/8 full: neighbours take 1.9 to 3.7 bytes
-/// each, a lone inode 15 to 30.
-#[derive(Debug, Default)]
-pub(super) struct Counts {
-    lowest: HashMap<u32, [u8; TOGETHER as usize]>,
-    above: Option<Box<Counts>>,
+/// A number that has a count.
+pub trait Number: Copy + Eq + Hash + Into<u64> {
+    /// Returns the group of the number. A sharded table is compact if it stores all counts of a group in one shard.
+    #[must_use]
+    fn group(self) -> Self;
 }
 
-impl Counts {
-    pub(super) fn get(&self, number: u32) -> u64 {
-        let lowest = self.lowest.get(&(number / TOGETHER)).map_or(0, |group| group[place(number)]);
+impl Number for u32 {
+    #[inline]
+    fn group(self) -> Self {
+        self / Self::from(NEIGHBOURS)
+    }
+}
+
+impl Number for u64 {
+    #[inline]
+    fn group(self) -> Self {
+        self / Self::from(NEIGHBOURS)
+    }
+}
+
+/// Sparse array of counts by number.
+///
+/// Groups store the lowest bytes of the counts of neighbours; the higher bytes are stored the same way in `above`, so that only
+/// large counts cost more bytes. A group of 32-bit numbers takes 13 bytes in a table that is 7/16 to 7/8 full: neighbours take
+/// 1.9 to 3.7 bytes each, a lone number 15 to 30.
+#[derive(Debug)]
+pub(super) struct SparseCounts<K> {
+    lowest: HashMap<K, [u8; NEIGHBOURS as usize]>,
+    above: Option<Box<SparseCounts<K>>>,
+}
+
+impl<K> Default for SparseCounts<K> {
+    fn default() -> Self {
+        Self { lowest: HashMap::new(), above: None }
+    }
+}
+
+impl<K: Number> SparseCounts<K> {
+    pub(super) fn get(&self, number: K) -> u64 {
+        let lowest = self.lowest.get(&number.group()).map_or(0, |group| group[place(number)]);
         let above = self.above.as_ref().map_or(0, |above| above.get(number));
         above << 8 | u64::from(lowest)
     }
 
-    pub(super) fn set(&mut self, number: u32, count: u64) {
-        match (self.lowest.entry(number / TOGETHER), count as u8) {
+    pub(super) fn set(&mut self, number: K, count: u64) {
+        match (self.lowest.entry(number.group()), count as u8) {
             (Entry::Occupied(mut group), lowest) => {
                 group.get_mut()[place(number)] = lowest;
-                if *group.get() == [0; TOGETHER as usize] {
+                if *group.get() == [0; NEIGHBOURS as usize] {
                     group.remove();
                     self.give_back();
                 }
@@ -42,6 +71,18 @@ impl Counts {
             above.set(number, 0);
             self.above.take_if(|above| above.is_empty());
         }
+    }
+
+    /// Returns the numbers with a count, in ascending order.
+    pub(super) fn numbers(&self) -> Vec<u64> {
+        let mut numbers = self.above.as_ref().map_or_else(Vec::new, |above| above.numbers());
+        for (&group, counts) in &self.lowest {
+            let first = group.into() * u64::from(NEIGHBOURS);
+            numbers.extend((first..).zip(counts).filter(|(_, count)| **count > 0).map(|(number, _)| number));
+        }
+        numbers.sort_unstable();
+        numbers.dedup();
+        numbers
     }
 
     fn is_empty(&self) -> bool {
@@ -64,8 +105,8 @@ impl Counts {
     }
 }
 
-fn place(number: u32) -> usize {
-    (number % TOGETHER) as usize
+fn place(number: impl Into<u64>) -> usize {
+    (number.into() % u64::from(NEIGHBOURS)) as usize
 }
 
 #[cfg(test)]
@@ -74,12 +115,13 @@ mod tests {
 
     #[test]
     fn counts_of_any_size_come_back() {
-        let mut counts = Counts::default();
+        let mut counts = SparseCounts::<u32>::default();
         let all = [1, 255, 256, 257, 65_535, 65_536, u64::MAX, 0];
         for (number, count) in (0..).zip(all) {
             counts.set(number, count);
         }
         assert_eq!(std::array::from_fn(|number| counts.get(number as u32)), all);
+        assert_eq!(counts.numbers(), [0, 1, 2, 3, 4, 5, 6]);
         for number in 0..8 {
             counts.set(number, 0);
         }
@@ -88,7 +130,7 @@ mod tests {
 
     #[test]
     fn a_carry_leaves_the_rest_alone() {
-        let mut counts = Counts::default();
+        let mut counts = SparseCounts::<u32>::default();
         for count in 1..=70_000 {
             counts.set(9, count);
             assert_eq!((counts.get(8), counts.get(9), counts.get(10)), (0, count, 0));
@@ -102,7 +144,7 @@ mod tests {
 
     #[test]
     fn what_is_forgotten_takes_no_memory() {
-        let mut counts = Counts::default();
+        let mut counts = SparseCounts::<u32>::default();
         (0..100_000).for_each(|number| counts.set(number, 300));
         let most = counts.bytes();
         (0..100_000).rev().for_each(|number| counts.set(number, 0));
