@@ -12,7 +12,7 @@ use shunt_fuse::{
     WriteArgs, WriteData, XattrReply, XattrSet,
 };
 
-use crate::lookup_count::Held;
+use crate::lookup_count::ForgottenInode;
 use crate::opens::{O_EXCL, may_open, number_of, rights_of};
 use crate::{Ext4, names, setattr};
 
@@ -29,9 +29,9 @@ impl FileSystem for Ext4 {
             }
         }
         match forgotten {
-            Some(Held { nameless: true, .. }) => reaper.free(number),
+            Some(ForgottenInode { nameless: true, .. }) => reaper.free(number),
             // Failures are logged.
-            Some(Held { read: Some(time), .. }) => drop(self.store_read(number, time)),
+            Some(ForgottenInode { read: Some(time), .. }) => drop(self.store_read(number, time)),
             _ => {}
         }
     }

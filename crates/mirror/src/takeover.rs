@@ -26,9 +26,9 @@ const ROOT_IS_WHOLE: u64 = 2;
 /// Base id of mounts below the source; the mount's index, which is smaller than this constant, is added.
 const MOUNTS: u64 = 16;
 
-struct Held(Handle);
+struct TakeoverStore(Handle);
 
-impl FdStore for Held {
+impl FdStore for TakeoverStore {
     fn hold(&self, handle: u64, file: BorrowedFd<'_>) {
         if let Some(takeover) = self.0.takeover() {
             takeover.store(handle, file);
@@ -97,7 +97,7 @@ impl Mirror {
             let whole = if self.lower.is_whole() { ROOT_IS_WHOLE } else { 0 };
             takeover.store(ROOT | attached | whole, self.lower.root());
         }
-        self.lower.keep_with(Arc::new(Held(session.clone())), self.serves_without_open(session));
+        self.lower.keep_with(Arc::new(TakeoverStore(session.clone())), self.serves_without_open(session));
         let devices: Vec<_> = takeover.marks().into_iter().filter_map(device).collect();
         let keeper = session.clone();
         let tell = move |new| {

@@ -10,7 +10,7 @@ use shunt_policy::{Content, Decision, Denial, MatchState, Op, Outcome, RuleSet};
 use crate::audit::Line;
 use crate::caller::Asker;
 use crate::content::Peeked;
-use crate::policy_inodes::{Seen, View};
+use crate::policy_inodes::{ResolvedNode, View};
 use crate::{PolicyFs, Rules};
 
 /// The target node of an operation.
@@ -96,25 +96,25 @@ impl PolicyFs {
     /// ESTALE if the kernel must look it up again.
     pub(crate) fn target(&self, node: NodeId) -> Result<Target, Errno> {
         match self.views.get(node)? {
-            Seen::Free(inner) => Ok(Target::Free(inner)),
-            Seen::View(view) => Ok(Target::Ruled(view)),
-            Seen::Retired(_) => Err(Errno::STALE),
-            Seen::Unknown(inner) if self.mirror.engine().kind(inner)? == FileType::Directory => {
+            ResolvedNode::Free(inner) => Ok(Target::Free(inner)),
+            ResolvedNode::View(view) => Ok(Target::Ruled(view)),
+            ResolvedNode::Retired(_) => Err(Errno::STALE),
+            ResolvedNode::Unknown(inner) if self.mirror.engine().kind(inner)? == FileType::Directory => {
                 let Spot { class, path, .. } = self.dir_spot(inner)?;
                 Ok(match class.is_free() {
                     true => Target::Free(inner),
                     false => Target::Ruled(View { inner, class, redaction: None, path }),
                 })
             }
-            Seen::Unknown(_) => Err(Errno::STALE),
+            ResolvedNode::Unknown(_) => Err(Errno::STALE),
         }
     }
 
     /// Returns the engine's node for operations without a decision: the file is open, or its attributes are read.
     pub(crate) fn inner(&self, node: NodeId) -> Result<NodeId, Errno> {
         Ok(match self.views.get(node)? {
-            Seen::Free(inner) | Seen::Unknown(inner) => inner,
-            Seen::View(view) | Seen::Retired(view) => view.inner,
+            ResolvedNode::Free(inner) | ResolvedNode::Unknown(inner) => inner,
+            ResolvedNode::View(view) | ResolvedNode::Retired(view) => view.inner,
         })
     }
 
@@ -282,10 +282,12 @@ impl PolicyFs {
     /// Returns the attribute expiry of a node, which is shorter for a file that has a node id other than the engine's.
     pub(crate) fn attributes_expiry(&self, node: NodeId, expiry: Expiry) -> Result<Expiry, Errno> {
         Ok(match self.views.get(node)? {
-            Seen::Free(_) | Seen::Unknown(_) => expiry,
-            Seen::View(view) | Seen::Retired(view) if view.redaction.is_some() => Expiry::NEVER_CACHED,
-            Seen::View(view) | Seen::Retired(view) if view.inner == node => expiry,
-            Seen::View(view) | Seen::Retired(view) => self.of_view(view.inner, expiry),
+            ResolvedNode::Free(_) | ResolvedNode::Unknown(_) => expiry,
+            ResolvedNode::View(view) | ResolvedNode::Retired(view) if view.redaction.is_some() => {
+                Expiry::NEVER_CACHED
+            }
+            ResolvedNode::View(view) | ResolvedNode::Retired(view) if view.inner == node => expiry,
+            ResolvedNode::View(view) | ResolvedNode::Retired(view) => self.of_view(view.inner, expiry),
         })
     }
 }

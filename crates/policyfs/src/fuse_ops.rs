@@ -16,7 +16,7 @@ use shunt_policy::{Op, Redaction};
 use crate::content::Peeked;
 use crate::decide::{Spot, Target, refusal};
 use crate::listing::PolicyFilter;
-use crate::policy_inodes::{Seen, View};
+use crate::policy_inodes::{ResolvedNode, View};
 use crate::redacted::Redacted;
 use crate::{EXPIRES_ALL, PolicyFs};
 
@@ -416,9 +416,11 @@ impl PolicyFs {
     /// Returns the engine's node of a file that is open without redaction.
     fn plain(&self, node: NodeId) -> Result<NodeId, Errno> {
         match self.views.get(node)? {
-            Seen::View(view) | Seen::Retired(view) if view.redaction.is_some() => Err(Errno::BADF),
-            Seen::View(view) | Seen::Retired(view) => Ok(view.inner),
-            Seen::Free(inner) | Seen::Unknown(inner) => Ok(inner),
+            ResolvedNode::View(view) | ResolvedNode::Retired(view) if view.redaction.is_some() => {
+                Err(Errno::BADF)
+            }
+            ResolvedNode::View(view) | ResolvedNode::Retired(view) => Ok(view.inner),
+            ResolvedNode::Free(inner) | ResolvedNode::Unknown(inner) => Ok(inner),
         }
     }
 }

@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 use shunt_fuse::{Errno, NodeId};
 use shunt_policy::{Redaction, RuleSet};
 
-use crate::records::{Place, Records, Restored, Was, What};
+use crate::records::{RecordIndex, RecordedRules, Records, Restored, Was};
 
 /// Tag of the ids allocated here: no node of the engine and no takeover mark has exactly these high bits.
 const OURS: u64 = 0b0011 << 60;
@@ -44,8 +44,8 @@ struct Key {
 }
 
 impl View {
-    fn what(&self) -> What<'_> {
-        What::Ruled(&self.class, self.redaction.as_ref())
+    fn what(&self) -> RecordedRules<'_> {
+        RecordedRules::Ruled(&self.class, self.redaction.as_ref())
     }
 
     fn key(&self) -> Key {
@@ -53,19 +53,19 @@ impl View {
     }
 }
 
-struct Known {
+struct TrackedNode {
     view: View,
     lookups: u64,
     /// The rules changed since.
     retired: bool,
-    record: Place,
+    record: RecordIndex,
 }
 
 #[derive(Default)]
 struct Tables {
     /// Nodes of the engine that no rule matches.
-    free: HashMap<NodeId, Place>,
-    known: HashMap<NodeId, Known>,
+    free: HashMap<NodeId, RecordIndex>,
+    known: HashMap<NodeId, TrackedNode>,
     ids: HashMap<Key, NodeId>,
     /// Ids in `known` by the engine's node.
     shown: HashMap<NodeId, Vec<NodeId>>,
@@ -76,7 +76,7 @@ struct Tables {
 }
 
 /// The result of resolving a node id.
-pub(crate) enum Seen {
+pub(crate) enum ResolvedNode {
     /// A node of the engine that no rule matches.
     Free(NodeId),
     /// A node with rules.
@@ -138,14 +138,14 @@ impl Views {
     ///
     /// # Errors
     /// ESTALE if another daemon allocated the id.
-    pub(crate) fn get(&self, id: NodeId) -> Result<Seen, Errno> {
+    pub(crate) fn get(&self, id: NodeId) -> Result<ResolvedNode, Errno> {
         let tables = self.0.lock();
         match tables.known.get(&id) {
-            Some(known) if known.retired => Ok(Seen::Retired(known.view.clone())),
-            Some(known) => Ok(Seen::View(known.view.clone())),
+            Some(known) if known.retired => Ok(ResolvedNode::Retired(known.view.clone())),
+            Some(known) => Ok(ResolvedNode::View(known.view.clone())),
             None if is_ours(id) => Err(Errno::STALE),
-            None if tables.free.contains_key(&id) => Ok(Seen::Free(id)),
-            None => Ok(Seen::Unknown(id)),
+            None if tables.free.contains_key(&id) => Ok(ResolvedNode::Free(id)),
+            None => Ok(ResolvedNode::Unknown(id)),
         }
     }
 
@@ -261,7 +261,7 @@ impl Views {
             if !retired {
                 tables.ids.insert(view.key(), node);
             }
-            tables.known.insert(node, Known { view, lookups, retired, record: place });
+            tables.known.insert(node, TrackedNode { view, lookups, retired, record: place });
             tables.shown.entry(inner).or_default().push(node);
         }
     }
@@ -314,7 +314,7 @@ impl Tables {
     fn add(&mut self, id: NodeId, view: View, lookups: u64) -> bool {
         let inner = view.inner;
         let record = self.records.as_mut().and_then(|records| records.add(id, inner, lookups, view.what()));
-        self.known.insert(id, Known { view, lookups, retired: false, record });
+        self.known.insert(id, TrackedNode { view, lookups, retired: false, record });
         let ids = self.shown.entry(inner).or_default();
         ids.push(id);
         ids.len() > 1
@@ -322,7 +322,7 @@ impl Tables {
 
     fn set_free(&mut self, inner: NodeId) {
         let Self { free, records, .. } = self;
-        free.entry(inner).or_insert_with(|| records.as_mut()?.add(inner, inner, 0, What::Free));
+        free.entry(inner).or_insert_with(|| records.as_mut()?.add(inner, inner, 0, RecordedRules::Free));
     }
 
     fn end_free(&mut self, inner: NodeId) -> bool {
@@ -346,7 +346,7 @@ impl Tables {
         }
     }
 
-    fn drop_known(&mut self, id: NodeId) -> Option<Known> {
+    fn drop_known(&mut self, id: NodeId) -> Option<TrackedNode> {
         let known = self.known.remove(&id)?;
         self.records.iter_mut().for_each(|records| records.remove(known.record));
         if let Entry::Occupied(mut shown) = self.shown.entry(known.view.inner) {

@@ -45,11 +45,11 @@ const CLASS: u32 = 1;
 const REDACTION: u32 = 2;
 
 /// Index of a node's record; `None` if it has none.
-pub(crate) type Place = Option<u32>;
+pub(crate) type RecordIndex = Option<u32>;
 
 /// The rules of a node, to be recorded.
 #[derive(Clone, Copy)]
-pub(crate) enum What<'a> {
+pub(crate) enum RecordedRules<'a> {
     /// No rule matches it.
     Free,
     /// These rules match it.
@@ -58,7 +58,7 @@ pub(crate) enum What<'a> {
 
 /// A node that an earlier daemon recorded.
 pub(crate) struct Restored {
-    pub(crate) place: Place,
+    pub(crate) place: RecordIndex,
     pub(crate) node: NodeId,
     pub(crate) inner: NodeId,
     pub(crate) lookups: u64,
@@ -119,7 +119,7 @@ impl Records {
         &self.map[HEAD + place as usize * WORDS + word]
     }
 
-    fn read(&self, place: u32, known: &Known) -> Option<Restored> {
+    fn read(&self, place: u32, known: &DecodedTexts) -> Option<Restored> {
         let word = |word| self.word(place, word).load(Ordering::Relaxed);
         let (node, inner, lookups, what) = (NodeId(word(0)), NodeId(word(1)), word(2), word(3));
         let what = match what {
@@ -137,10 +137,10 @@ impl Records {
         (node.0 != 0).then_some(Restored { place: Some(place), node, inner, lookups, what })
     }
 
-    fn code(&mut self, what: What<'_>) -> Option<u64> {
+    fn code(&mut self, what: RecordedRules<'_>) -> Option<u64> {
         Some(match what {
-            What::Free => FREE,
-            What::Ruled(class, redaction) => {
+            RecordedRules::Free => FREE,
+            RecordedRules::Ruled(class, redaction) => {
                 let redaction = match redaction {
                     None => 0,
                     Some(redaction) => self.texts.redaction(redaction)?,
@@ -150,7 +150,13 @@ impl Records {
         })
     }
 
-    pub(crate) fn add(&mut self, node: NodeId, inner: NodeId, lookups: u64, what: What<'_>) -> Place {
+    pub(crate) fn add(
+        &mut self,
+        node: NodeId,
+        inner: NodeId,
+        lookups: u64,
+        what: RecordedRules<'_>,
+    ) -> RecordIndex {
         let code = self.code(what)?;
         let place = match self.free.pop() {
             Some(place) => place,
@@ -170,21 +176,21 @@ impl Records {
         Some(place)
     }
 
-    pub(crate) fn remove(&mut self, place: Place) {
+    pub(crate) fn remove(&mut self, place: RecordIndex) {
         if let Some(place) = place {
             self.word(place, 0).store(0, Ordering::Release);
             self.free.push(place);
         }
     }
 
-    pub(crate) fn count(&self, place: Place, lookups: u64) {
+    pub(crate) fn count(&self, place: RecordIndex, lookups: u64) {
         if let Some(place) = place {
             self.word(place, 2).store(lookups, Ordering::Release);
         }
     }
 
     /// Marks a node whose rules changed.
-    pub(crate) fn retire(&self, place: Place) {
+    pub(crate) fn retire(&self, place: RecordIndex) {
         if let Some(place) = place {
             // The redaction is kept, because it applies to files that are still open.
             let code = self.word(place, 3);
@@ -210,7 +216,7 @@ impl Records {
 
 /// Classes and redactions by number.
 #[derive(Default)]
-struct Known {
+struct DecodedTexts {
     classes: HashMap<u32, RuleSet>,
     redactions: HashMap<u32, Arc<Redaction>>,
 }
@@ -234,9 +240,9 @@ impl Texts {
         Ok(Self::new(File::from(file)))
     }
 
-    fn open(file: OwnedFd, policy: &Policy) -> io::Result<(Self, Known)> {
+    fn open(file: OwnedFd, policy: &Policy) -> io::Result<(Self, DecodedTexts)> {
         let mut texts = Self::new(File::from(file));
-        let mut known = Known::default();
+        let mut known = DecodedTexts::default();
         while let Some((kind, text)) = texts.next()? {
             texts.count += 1;
             match kind {

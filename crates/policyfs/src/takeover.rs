@@ -14,7 +14,7 @@ use shunt_fuse::{Handle, NodeId};
 use shunt_mirror::{Mirror, MirrorError, MirrorOptions};
 use shunt_policy::Policy;
 
-use crate::policy_inodes::Seen;
+use crate::policy_inodes::ResolvedNode;
 use crate::programs::Programs;
 use crate::records::Records;
 use crate::redacted::Redacted;
@@ -81,7 +81,7 @@ impl PolicyFs {
         self.mirror.start_with(session, &inner)?;
         for record in takeover.files() {
             let reads = OFlags::from_bits_retain(record.flags) & OFlags::RWMODE != OFlags::WRONLY;
-            if let Ok(Seen::View(view) | Seen::Retired(view)) = self.views.get(record.node)
+            if let Ok(ResolvedNode::View(view) | ResolvedNode::Retired(view)) = self.views.get(record.node)
                 && let (Some(redaction), true) = (view.redaction, reads)
                 && let Ok(file) = self.mirror.engine().file(record.handle.0)
             {

@@ -144,7 +144,10 @@ impl HistoryFs {
 }
 
 impl VolumeFs {
-    /// What was; not while the store cannot be reached, or is to be left alone.
+    /// The history of the volume.
+    ///
+    /// # Errors
+    /// ESTALE without history; ENETUNREACH while the store is unreachable, or the node is offline on purpose.
     fn reachable_history(&self) -> Result<&HistoryFs, Errno> {
         let past = self.history.as_ref().ok_or(Errno::STALE)?;
         if past.contents.is_reachable() { Ok(past) } else { Err(Errno::NETUNREACH) }

@@ -10,7 +10,7 @@ use shunt_sharded::{Number as _, ReferenceCounts, Sharded};
 
 /// State of an inode at the time the kernel forgot it.
 #[derive(Debug, Default, Clone, Copy)]
-pub(crate) struct Held {
+pub(crate) struct ForgottenInode {
     /// The inode has no name any more.
     pub(crate) nameless: bool,
     /// Access time that is not yet in the image.
@@ -45,12 +45,12 @@ impl LookupCounts {
 
     /// Decrements the lookup count by `lookups`. Returns the state of the inode if the count drops to zero.
     #[must_use]
-    pub(crate) fn forget(&self, number: u32, lookups: u64) -> Option<Held> {
+    pub(crate) fn forget(&self, number: u32, lookups: u64) -> Option<ForgottenInode> {
         let mut shard = self.shard(number);
         if !shard.lookups.remove(number, lookups) {
             return None;
         }
-        Some(Held { nameless: shard.nameless.remove(&number), read: shard.reads.remove(&number) })
+        Some(ForgottenInode { nameless: shard.nameless.remove(&number), read: shard.reads.remove(&number) })
     }
 
     /// Records that an inode lost its last name. Returns whether it is to be freed at once.

@@ -182,7 +182,7 @@ impl Inner {
         self.replica.get(num).ok().map(|node| node.id)
     }
 
-    /// Whether this node and another are connected, for those who ask without the lock.
+    /// Publishes whether peers are connected, and whether they hold leases, for readers without the lock.
     fn publish_flags(&self, state: &LeaseState) {
         let company = state.peers > 0 && state.is_valid();
         self.has_peers.store(company, Ordering::Release);

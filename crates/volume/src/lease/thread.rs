@@ -159,7 +159,7 @@ impl LeaseState {
         ask
     }
 
-    /// What the store knows now. Whether others took leases.
+    /// Applies the response of the store. Returns true if peers took leases.
     fn apply_response(&mut self, ask: &LeaseRequest, response: &LeaseResponse, before: Instant) -> bool {
         if response.is_new_session {
             let (valid, company) = (self.valid, self.peers);

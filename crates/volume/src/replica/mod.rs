@@ -354,7 +354,7 @@ impl Replica {
         all.into_iter().chain([ROOT]).for_each(|num| caches.object_changed(num));
     }
 
-    /// Whether an object is used.
+    /// Reports whether the kernel holds a reference to an inode (FUSE nlookup).
     pub fn is_looked_up(&self, num: u64) -> bool {
         self.inner.shared.lookup_counts.contains(num)
     }

@@ -225,7 +225,7 @@ impl Replica {
         self.ensure_latest(num, session)?;
         self.ensure_present(num, range.clone())?;
         let here = self.inner.present_around(num, &range)?;
-        // What came last may be of another version, in the file of that.
+        // The data fetched last may belong to another version, and lie in the file of that one.
         self.ensure_latest(num, session)?;
         Ok(here)
     }

@@ -97,7 +97,7 @@ impl Prefetcher {
         }
     }
 
-    /// Whether anything is to be brought before it is wanted.
+    /// Turns prefetching on or off.
     pub(crate) fn set_enabled(&self, works: bool) {
         self.state.lock().is_enabled = works;
     }
