@@ -30,12 +30,7 @@ impl KernelInvalidator {
         lacks_invalidate_all: Arc<AtomicBool>,
         versions: Arc<OpenVersions>,
     ) -> Self {
-        Self {
-            caches,
-            pending: Mutex::default(),
-            lacks_invalidate_all: lacks_invalidate_all,
-            versions: versions,
-        }
+        Self { caches, pending: Mutex::default(), lacks_invalidate_all, versions }
     }
 
     fn track(&self, completion: Completion) {

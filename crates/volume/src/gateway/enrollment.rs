@@ -200,7 +200,7 @@ pub(super) async fn greet(
         end_when_silent(&stream)?;
         let name = ServerName::try_from(NAME).map_err(io::Error::other)?;
         let mut stream = TlsConnector::from(config).connect(name, stream).await?;
-        send(&mut stream, &ClientHello { version, volume: volume.clone(), purpose: purpose }).await?;
+        send(&mut stream, &ClientHello { version, volume: volume.clone(), purpose }).await?;
         match receive(&mut stream, MAX_FRAME_BYTES, time).await? {
             Some(welcome) => Ok((stream, welcome)),
             None => Err(io::Error::from(io::ErrorKind::UnexpectedEof)),

@@ -214,7 +214,7 @@ impl<'a> Reader<'a> {
         if operations.iter().any(|operation| operation.kind != OpKind::Touched) {
             operations.retain(|operation| operation.kind != OpKind::Touched);
         }
-        Ok(Commit { seq: entry.seq, at: entry.at, node: entry.node, operations: operations })
+        Ok(Commit { seq: entry.seq, at: entry.at, node: entry.node, operations })
     }
 
     /// Reports whether an object is, or was, a directory.

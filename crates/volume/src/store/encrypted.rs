@@ -40,13 +40,7 @@ const SCAN_PAGE_ROWS: usize = 1000;
 impl EncryptedStore {
     /// Wraps a store whose metadata `veil` encrypts.
     pub fn new(store: Arc<dyn MetaStore>, cipher: MetadataCipher) -> Self {
-        Self {
-            store,
-            cipher: cipher,
-            log: None,
-            proofs: Proofs::default(),
-            names_scanned: AtomicBool::new(false),
-        }
+        Self { store, cipher, log: None, proofs: Proofs::default(), names_scanned: AtomicBool::new(false) }
     }
 
     /// Adds verification of a sealed log.

@@ -45,7 +45,7 @@ impl Probe {
     }
 
     /// Reports whether the store answers.
-    async fn is_answered(self) -> bool {
+    async fn answers(self) -> bool {
         let Self { meta, contents, chunk } = self;
         let Ok(found) = tokio::task::spawn_blocking(move || meta.locate_chunks(&[chunk])).await else {
             return false;
@@ -62,7 +62,7 @@ impl Probe {
     /// Reports whether the store answers now.
     pub fn is_reachable_now(&self) -> bool {
         runtime()
-            .block_on(async { timeout(PROMPT_REPLY_TIMEOUT, self.clone().is_answered()).await })
+            .block_on(async { timeout(PROMPT_REPLY_TIMEOUT, self.clone().answers()).await })
             .unwrap_or(false)
     }
 
@@ -76,7 +76,7 @@ impl Probe {
             let is_back = tokio::select! {
                 _ = ticks.tick() => {
                     if asked.len() < MAX_PROBES {
-                        asked.spawn(self.clone().is_answered());
+                        asked.spawn(self.clone().answers());
                     }
                     false
                 }

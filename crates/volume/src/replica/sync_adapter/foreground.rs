@@ -37,7 +37,7 @@ pub(crate) struct ForegroundLoad {
 
 impl ForegroundLoad {
     pub(crate) fn new(enabled: bool) -> Self {
-        Self { enabled: enabled, ..Self::default() }
+        Self { enabled, ..Self::default() }
     }
 
     /// Locks a mutex for a foreground operation.
