@@ -171,7 +171,7 @@ impl VolumeFs {
         self
     }
 
-    /// Makes file locks hold on all connected nodes. Call it after [`leased_by`](Self::leased_by).
+    /// Makes file locks hold on all connected nodes. Call it after [`with_leases`](Self::with_leases).
     pub fn with_cluster_locks(mut self) -> Self {
         self.locks = self.leases.clone().map(locks::Locks::new);
         self

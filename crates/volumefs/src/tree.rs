@@ -35,7 +35,7 @@ struct Directories {
     next: u64,
 }
 
-/// The directories of a tree, which a FUSE session can serve. They belong to the daemon's user, and only [`show`](Self::show)
+/// The directories of a tree, which a FUSE session can serve. They belong to the daemon's user, and only [`set_directories`](Self::set_directories)
 /// creates or removes them.
 pub struct TreeFs {
     owner: (u32, u32),

@@ -28,7 +28,7 @@ pub fn conflict_copy_name(name: &[u8], node: &NodeName, n: u32) -> Vec<u8> {
 }
 
 /// Keeps both sides of the conflict at a name: the store's under the name, and this node's, which is called `own`,
-/// [beside](beside()) it. A local side that was deleted or has another name in the tree gets no name beside.
+/// beside it. A local side that was deleted or has another name in the tree gets no name beside.
 ///
 /// # Errors
 /// [`PlanError::Cannot`] if there is no conflict; [`PlanError::Read`].

@@ -2,7 +2,7 @@
 //!
 //! Every connected node reads as if it held a read lease on the whole volume: it opens cached files without a request. A node
 //! that changes an object takes a write lease on it and proceeds once all other nodes have acknowledged it
-//! ([`seen`](LeaseRequest::seen)). From then on they wait on opening that object, until they have read the log up to the entry
+//! ([`acked`](LeaseRequest::acked)). From then on they wait on opening that object, until they have read the log up to the entry
 //! with which the lease was [released](LeaseRequest::release). A node that is silent for a while or acknowledges nothing cannot
 //! block others: its session ends, and its leases with it.
 //!
@@ -79,7 +79,7 @@ pub struct LeaseResponse {
     pub newest: u64,
     /// The last commit.
     pub head: Seq,
-    /// Events of leases of others since [`LeaseRequest::seen`].
+    /// Events of leases of others since [`LeaseRequest::acked`].
     pub events: Vec<LeaseEvent>,
 }
 

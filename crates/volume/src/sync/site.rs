@@ -111,7 +111,7 @@ pub trait SyncReplica {
     /// The errors of reading.
     fn cursor(&self) -> Result<Seq, Errno>;
 
-    /// Returns the fingerprint stored by [`set_mark`](Self::set_mark).
+    /// Returns the fingerprint stored by [`set_fingerprint`](Self::set_fingerprint).
     ///
     /// # Errors
     /// The errors of reading.
@@ -152,7 +152,7 @@ pub trait SyncReplica {
     /// The errors of the closure, and of writing. Nothing is changed then.
     fn change(&self, cursor: Option<Seq>, plan: &mut Plan<'_>) -> Result<(), PlanError>;
 
-    /// Applies several plans in order, each for a log entry, with their [fingerprints](Self::mark): in one transaction, or as
+    /// Applies several plans in order, each for a log entry, with their [fingerprints](Self::fingerprint): in one transaction, or as
     /// many of the first as succeed.
     ///
     /// Returns the errors of [`change`](Self::change).

@@ -341,7 +341,7 @@ impl Replica {
         self.inner.shared.cache_changed.wait(at_most)
     }
 
-    /// Wakes [`wait_for_space`](Self::wait_for_space).
+    /// Wakes [`wait_for_cache_change`](Self::wait_for_cache_change).
     pub fn notify_cache_change(&self) {
         self.inner.shared.cache_changed.notify();
     }

@@ -124,7 +124,7 @@ impl Replica {
         self.apply(|applying| applying.resolve(at, keep))
     }
 
-    /// Keeps both sides of a conflict: this node's becomes a copy [beside](crate::merge::beside) the other.
+    /// Keeps both sides of a conflict: this node's becomes a copy beside the other.
     ///
     /// # Errors
     /// ENOENT if there is no such conflict; EBUSY if too many names are taken; EIO.
