@@ -40,6 +40,7 @@ mod tools;
 mod unopened;
 mod volume_beside;
 mod volume_conflicts;
+mod volume_formats;
 mod volume_full;
 mod volume_hidden;
 mod volume_leases;

@@ -60,6 +60,58 @@ fn what_was_agreed_comes_back() {
     assert_eq!(found.profile, expected.profile);
 }
 
+/// The words other than 0 in the state of a mirror that had a file open twice and a directory once, as version 2 of the layout has
+/// been written since it exists. They must stay readable for as long as the version is 2.
+const WORDS_OF_VERSION_2: [(usize, u64); 22] = [
+    (0, 0x7374_0074_6e75_6873),
+    (1, 2),
+    (2, 0x0010_0000_0000_002d),
+    (3, 0xbc_31f6_7871),
+    (4, 0x2_0000),
+    (5, 2),
+    (6, 1),
+    (7, 2),
+    (33_280, 0x1_0000_0000),
+    (33_281, 0x8138_d64a_80a7_a979),
+    (33_282, 8),
+    (33_283, 0xa0_0000_8000),
+    (33_284, 2),
+    (33_288, 0x2_0000_0001),
+    (33_289, 0x8138_d64a_80a7_a979),
+    (33_290, 10),
+    (33_291, 0xa0_0000_8002),
+    (33_292, 2),
+    (8_421_888, 0x1_0000_0000),
+    (8_421_889, 0xebcb_6230_00a7_a97a),
+    (8_421_890, 14),
+    (8_421_891, 0x1_8000),
+];
+
+#[test]
+fn a_state_of_an_earlier_release_is_read() {
+    let map = Map::create(WORDS).unwrap();
+    WORDS_OF_VERSION_2.iter().for_each(|(place, word)| map[*place].store(*word, Ordering::Relaxed));
+    let (state, negotiated) = TakeoverState::open(map.as_fd().try_clone_to_owned().unwrap()).unwrap();
+    assert_eq!((negotiated.minor, negotiated.max_write, negotiated.max_readahead), (45, 1 << 20, 1 << 17));
+    assert_eq!(negotiated.profile, Profile::Passthrough);
+    assert!(negotiated.granted.contains(InitFlags::PASSTHROUGH | InitFlags::HAS_RESEND));
+    let file = |handle, opener, flags| OpenRecord {
+        handle: FileHandle(handle),
+        node: NodeId(0x8138_d64a_80a7_a979),
+        flags,
+        opener,
+        open_flags: 0xa0,
+        backing: 2,
+    };
+    assert_eq!(
+        opens::all(&state, OpenKind::File),
+        [file(1 << 32, 8, 0x8000), file(2 << 32 | 1, 10, 0x8002)]
+    );
+    let directories = opens::all(&state, OpenKind::Directory);
+    assert_eq!(directories.len(), 1);
+    assert_eq!((directories[0].node, directories[0].opener), (NodeId(0xebcb_6230_00a7_a97a), 14));
+}
+
 #[test]
 fn what_is_no_state_is_refused() {
     let refused = |file: OwnedFd, word: &str| {
