@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use shunt_test_support::cmd::{Ran, patiently, run_for, within};
+use shunt_test_support::loops;
 use tempfile::TempDir;
 
 use crate::{binary, mounts};
-use shunt_test_support::cmd::{Ran, patiently, run_for, within};
-use shunt_test_support::loops;
 
 /// A file that contains a file system.
 #[derive(Debug)]

@@ -4,9 +4,9 @@ use std::os::unix::fs::chown;
 use std::process::Command;
 
 use rustix::thread::{UnshareFlags, unshare_unsafe};
+use shunt_test_support::{Peer, User, cmd::within, run};
 
 use crate::{Stage, binary, mounts};
-use shunt_test_support::{Peer, User, cmd::within, run};
 
 /// fusermount3 requires a user with a name.
 const NOBODY: u32 = 65534;

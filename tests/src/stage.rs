@@ -7,12 +7,12 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
+use shunt_test_support::cmd::{Ran, patiently, run_for, within};
+use shunt_test_support::{rings, skip};
 use tempfile::TempDir;
 
 use crate::lower::{Lower, Source, temp_dir};
 use crate::{binary, mounts};
-use shunt_test_support::cmd::{Ran, patiently, run_for, within};
-use shunt_test_support::{rings, skip};
 
 /// Configuration of a stage.
 #[derive(Clone, Debug)]

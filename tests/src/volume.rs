@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use shunt_test_support::cmd::{Ran, patiently, run_for, within};
 use tempfile::TempDir;
 
 use crate::{binary, mounts};
-use shunt_test_support::cmd::{Ran, patiently, run_for, within};
 
 /// A volume with all its files, in its own directory.
 #[derive(Debug)]

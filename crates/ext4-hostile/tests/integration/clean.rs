@@ -6,8 +6,9 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::dice::Dice;
 use shunt_ext4_hostile::{Checker, Input, Mutant, Verdict, images};
+
+use crate::dice::Dice;
 
 fn checker() -> Option<Checker> {
     if Checker::is_there() {

@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::dice::Dice;
-
 use shunt_ext4_hostile::{Input, KINDS, Mutant, images, survive};
+
+use crate::dice::Dice;
 
 #[test]
 fn sound_images_are_read_and_written() {

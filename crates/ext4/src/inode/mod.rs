@@ -3,16 +3,16 @@
 mod image;
 mod save;
 
-use crate::checksum::owner_seed;
-use crate::group_desc::inode_table;
-use crate::time::Time;
 use zerocopy::FromBytes;
 
 use crate::buffer::{BlockKind, MetadataCache};
 use crate::checksum::crc32c;
+use crate::checksum::owner_seed;
 use crate::error::{Corruption, Error, Result};
+use crate::group_desc::inode_table;
 use crate::layout::{EXTENT_MAGIC, InodeFlags, RawInode, RoCompat};
 use crate::superblock::Geometry;
+use crate::time::Time;
 
 /// File type of an inode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,6 +1,5 @@
 //! Orphan file: blocks of inode numbers in arbitrary slots, so that writers do not contend for the head of a list.
 
-use crate::orphan_lists::OrphanFileSlots;
 use std::collections::HashMap;
 
 use crate::buffer::{BlockKind, Handle, MetadataCache};
@@ -10,6 +9,7 @@ use crate::filesystem::Filesystem;
 use crate::layout::Compat;
 use crate::map;
 use crate::mapped_range::Mapping;
+use crate::orphan_lists::OrphanFileSlots;
 
 /// Size in bytes of the tail of a block: magic and checksum.
 const TAIL: usize = 8;

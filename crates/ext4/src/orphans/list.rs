@@ -1,12 +1,12 @@
 //! Orphan list: linked from the superblock through the inodes' deletion times.
 
-use crate::orphan_lists::OrphanList;
 use std::collections::HashSet;
 
 use crate::buffer::Handle;
 use crate::error::{Corruption, Result};
 use crate::filesystem::Filesystem;
 use crate::inode::Inode;
+use crate::orphan_lists::OrphanList;
 
 impl OrphanList {
     /// Reads the list that a crash left, guarding against cycles.

@@ -6,10 +6,11 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
-use crate::common::{Image, run};
 use shunt_ext4::{
     Attributes, Error, Fallocate, FileDevice, Filesystem, New, NewInodeKind, ROOT, ReservedAccess, Time,
 };
+
+use crate::common::{Image, run};
 
 fn open(path: &Path) -> Filesystem {
     let file = OpenOptions::new().read(true).write(true).open(path).unwrap();

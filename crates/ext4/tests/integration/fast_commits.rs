@@ -9,10 +9,11 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::common::{Image, Log, Tree, run, seen_by_engine, seen_by_kernel, shutdown};
 use rustix::fs::{AtFlags, CWD, OFlags, linkat};
 use shunt_ext4::device::{Event, Recorder};
 use shunt_ext4::{FileDevice, Filesystem, MemoryDevice};
+
+use crate::common::{Image, Log, Tree, run, seen_by_engine, seen_by_kernel, shutdown};
 
 /// Removes the properties that the kernel's replay gets wrong (link counts and times of directories), and block counts: tree
 /// nodes may be split elsewhere. e2fsck has checked the counts.

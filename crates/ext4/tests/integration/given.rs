@@ -7,8 +7,9 @@ use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
-use crate::common::Image;
 use shunt_ext4::{Error, Extent, FileDevice, Filesystem, New, NewInodeKind, ROOT, ReservedAccess, Time};
+
+use crate::common::Image;
 
 const BLOCK: u64 = 4096;
 

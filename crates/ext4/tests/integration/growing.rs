@@ -7,8 +7,9 @@ use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
-use crate::common::Image;
 use shunt_ext4::{Error, FileDevice, Filesystem, Mapping, MemoryDevice, New, NewInodeKind, ROOT};
+
+use crate::common::Image;
 
 /// Bytes per write.
 const STEP: usize = 16 << 10;

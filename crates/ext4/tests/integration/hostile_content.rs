@@ -5,9 +5,10 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::common::Image;
 use proptest::prelude::*;
 use shunt_ext4::{Fallocate, Filesystem, MemoryDevice};
+
+use crate::common::Image;
 
 const FILES: usize = 6;
 

@@ -6,9 +6,10 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::common::Image;
 use proptest::prelude::*;
 use shunt_ext4::{Filesystem, Kind, MemoryDevice, Move, MoveMode, New, NewInodeKind, ROOT, SetMode};
+
+use crate::common::Image;
 
 fn name(n: usize) -> String {
     format!("a name that is not too short {n}")

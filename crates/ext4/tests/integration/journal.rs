@@ -5,8 +5,9 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
-use crate::common::{Image, run};
 use shunt_ext4::{Attributes, FileDevice, Filesystem, Time};
+
+use crate::common::{Image, run};
 
 fn open(path: &Path) -> Filesystem {
     let file = OpenOptions::new().read(true).write(true).open(path).unwrap();

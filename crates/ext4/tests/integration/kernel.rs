@@ -4,8 +4,9 @@
 
 use std::fs;
 
-use crate::common::{Image, populate, run, seen_by_engine, seen_by_kernel};
 use shunt_ext4::{Mapping, ROOT};
+
+use crate::common::{Image, populate, run, seen_by_engine, seen_by_kernel};
 
 fn agrees(mkfs: &[&str], optional: bool) {
     let Some(mut image) = Image::new(mkfs, 96, optional) else { return };

@@ -8,12 +8,13 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
-use crate::common::{Image, InodeProperties, Tree, run, seen_by_kernel};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 use shunt_ext4::{Error, FileDevice, Filesystem, Kind, Move, MoveMode, New, NewInodeKind, ROOT};
+
+use crate::common::{Image, InodeProperties, Tree, run, seen_by_kernel};
 
 fn open(path: &Path) -> Filesystem {
     let file = OpenOptions::new().read(true).write(true).open(path).unwrap();

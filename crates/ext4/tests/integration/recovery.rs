@@ -8,10 +8,11 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::common::{Image, Log, digest, populate, run, seen_by_engine, seen_by_kernel, shutdown};
 use shunt_ext4::journal::{JournalSuperblock, Recovered};
 use shunt_ext4::{Device, FileDevice, Filesystem};
 use shunt_test_support::Loop;
+
+use crate::common::{Image, Log, digest, populate, run, seen_by_engine, seen_by_kernel, shutdown};
 
 fn sync(mnt: &Path) {
     run("sync", &["-f", mnt.to_str().unwrap()]).unwrap();

@@ -6,10 +6,11 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
-use crate::common::{Image, run, seen_by_engine, seen_by_kernel};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use shunt_ext4::{Error, FileDevice, Filesystem, SetMode};
+
+use crate::common::{Image, run, seen_by_engine, seen_by_kernel};
 
 fn open(path: &Path) -> Filesystem {
     let file = OpenOptions::new().read(true).write(true).open(path).unwrap();

@@ -6,8 +6,9 @@
 use std::fs;
 use std::path::Path;
 
-use crate::common::Material;
 use shunt_fuse_abi::*;
+
+use crate::common::Material;
 
 const DIR: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/corpus");
 

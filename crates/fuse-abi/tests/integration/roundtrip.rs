@@ -1,9 +1,10 @@
 //! Property tests: every encoded request decodes to the same operation, and no bytes make the parser panic.
 
-use crate::common::Material;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use shunt_fuse_abi::*;
+
+use crate::common::Material;
 
 /// Generates a name and its NUL: no slash, no other NUL, not `.` or `..`.
 fn name() -> impl Strategy<Value = Vec<u8>> {

@@ -3,10 +3,11 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crate::common::{read, serve, until, write};
 use proptest::prelude::*;
 use shunt_fuse::Errno;
 use shunt_fuse_abi::Operation;
+
+use crate::common::{read, serve, until, write};
 
 const HANDLER_DELAY: Duration = Duration::from_millis(50);
 

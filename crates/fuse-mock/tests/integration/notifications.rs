@@ -4,10 +4,11 @@ use std::future::Future;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use crate::common::{attributes, until};
 use parking_lot::Mutex;
 use shunt_fuse::*;
 use shunt_fuse_mock::{Event, Notification, Served};
+
+use crate::common::{attributes, until};
 
 const REPLY_TIMEOUT: Duration = Duration::from_secs(10);
 

@@ -1,12 +1,13 @@
 //! Tests of handlers whose replies are too long, or that block while others wait.
 
-use crate::common;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use shunt_fuse::*;
 use shunt_fuse_mock::{OpenFile, Served};
+
+use crate::common;
 
 /// READ returns one byte too many; WRITE blocks its thread until it is interrupted, for two seconds at most; GETXATTR waits,
 /// then, for a size of 1 byte, blocks its thread until it is released.

@@ -103,10 +103,7 @@ fn a_state_of_an_earlier_release_is_read() {
         open_flags: 0xa0,
         backing: 2,
     };
-    assert_eq!(
-        opens::all(&state, OpenKind::File),
-        [file(1 << 32, 8, 0x8000), file(2 << 32 | 1, 10, 0x8002)]
-    );
+    assert_eq!(opens::all(&state, OpenKind::File), [file(1 << 32, 8, 0x8000), file(2 << 32 | 1, 10, 0x8002)]);
     let directories = opens::all(&state, OpenKind::Directory);
     assert_eq!(directories.len(), 1);
     assert_eq!((directories[0].node, directories[0].opener), (NodeId(0xebcb_6230_00a7_a97a), 14));

@@ -1,11 +1,11 @@
 //! Payloads of `read` and `write`: bytes in memory, in a pipe, in a guest's memory, or a range of an open file that the transport
 //! splices.
 
-use crate::transport::channel::FileRange;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::io::Errno;
 
+use crate::transport::channel::FileRange;
 use crate::transport::virtio::GuestPayload;
 
 /// The reply to `read`.

@@ -1,13 +1,14 @@
 //! Tests of data integrity: copied or spliced, of every size, from memory and from files.
 
-use crate::common;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
+use shunt_fuse::{NodeId, Opcode};
+
+use crate::common;
 use crate::common::sys::memfd;
 use crate::common::{Content, OpenAs, Plan, Rng, Stage, TestFs, assert_same, pattern, run_with, slowness};
-use shunt_fuse::{NodeId, Opcode};
 
 const SIZE: usize = 3 << 20;
 

@@ -1,12 +1,13 @@
 //! Tests that the kernel caches ENOSYS to an optional operation, and does not send it again.
 
-use crate::common;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 
-use crate::common::{OpenAs, Plan, run, sys};
 use rustix::io::Errno;
 use shunt_fuse::{Capabilities, Opcode};
+
+use crate::common;
+use crate::common::{OpenAs, Plan, run, sys};
 
 #[test]
 fn open_is_never_sent_again() {

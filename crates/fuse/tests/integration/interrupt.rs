@@ -1,16 +1,17 @@
 //! Tests of interrupted callers.
 
-use crate::common;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::Duration;
 
-use crate::common::{Behaviour, Plan, Stage, child, eventually, run, sys, timed};
 use rustix::io::Errno;
 use rustix::process::Signal;
 use shunt_fuse::{Capabilities, Opcode};
 use shunt_test_support::pace;
+
+use crate::common;
+use crate::common::{Behaviour, Plan, Stage, child, eventually, run, sys, timed};
 
 /// A killed caller exits within this time, though its request is never answered.
 const EXIT_TIMEOUT: Duration = Duration::from_millis(200);

@@ -3,9 +3,10 @@
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 
+use shunt_fuse::{Capabilities, FileType, NodeId, Opcode};
+
 use crate::common::sys::memfd;
 use crate::common::{Content, OpenAs, Plan, Stage, run, sys};
-use shunt_fuse::{Capabilities, FileType, NodeId, Opcode};
 
 const WRITES: usize = 10_000;
 const USER: u32 = 1000;

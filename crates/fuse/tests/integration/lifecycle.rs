@@ -1,6 +1,5 @@
 //! Tests of the lifecycle of a mount, and that nothing is left behind.
 
-use crate::common;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -8,11 +7,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::common::stage::{TestMountDir, unmount};
-use crate::common::{Behaviour, Gate, OpenAs, Plan, TestFs, eventually, run, stage, sys};
 use rustix::io::Errno;
 use shunt_fuse::mount::{MountError, MountMethod, MountPoint, Unmount};
 use shunt_fuse::{Config, Opcode, Profile, RequestId};
+
+use crate::common;
+use crate::common::stage::{TestMountDir, unmount};
+use crate::common::{Behaviour, Gate, OpenAs, Plan, TestFs, eventually, run, stage, sys};
 
 /// The tests count descriptors and threads, so they run one at a time.
 static ALONE: parking_lot::Mutex<()> = parking_lot::Mutex::new(());

@@ -1,19 +1,20 @@
 //! Tests of the effect of each notification on a real mount.
 
-use crate::common;
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::thread;
 use std::time::Duration;
 
+use rustix::io::Errno;
+use rustix::thread::{Uid, set_thread_res_uid};
+use shunt_fuse::{Caching, Capabilities, Config, FileType, NodeId, Opcode, Profile};
+
+use crate::common;
 use crate::common::sys::Mapping;
 use crate::common::{
     Gate, OpenAs, Plan, Stage, TestFs, assert_same, eventually, pattern, run, run_with, slowness, sys,
 };
-use rustix::io::Errno;
-use rustix::thread::{Uid, set_thread_res_uid};
-use shunt_fuse::{Caching, Capabilities, Config, FileType, NodeId, Opcode, Profile};
 
 const ROOT: NodeId = NodeId::ROOT;
 

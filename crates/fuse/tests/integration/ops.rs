@@ -1,19 +1,20 @@
 //! Tests of every operation, triggered by its system call, with its arguments.
 
-use crate::common;
 use std::fs::{self, File};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 
-use crate::common::{
-    Content, Plan, Stage, TestFs, assert_same, eventually, pattern, run, run_with, stage, sys,
-};
 use rustix::fs::{AtFlags, CWD, FallocateFlags, Mode, OFlags, RenameFlags, StatxFlags, XattrFlags};
 use rustix::io::Errno;
 use shunt_fuse::{Capabilities, FileType, NodeId, Opcode, Timestamp};
 use shunt_test_support::Loop;
+
+use crate::common;
+use crate::common::{
+    Content, Plan, Stage, TestFs, assert_same, eventually, pattern, run, run_with, stage, sys,
+};
 
 const ROOT: NodeId = NodeId::ROOT;
 

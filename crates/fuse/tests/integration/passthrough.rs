@@ -5,13 +5,14 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::sync::Arc;
 
+use rustix::io::Errno;
+use rustix::thread::CapabilitySet;
+use shunt_fuse::{Capabilities, Config, Device, FileType, NodeId, Opcode, Profile, Session};
+
 use crate::common::sys::{Mapping, memfd};
 use crate::common::{
     Content, OpenAs, Plan, Rng, Stage, TestFs, assert_same, eventually, pattern, run, stage, sys,
 };
-use rustix::io::Errno;
-use rustix::thread::CapabilitySet;
-use shunt_fuse::{Capabilities, Config, Device, FileType, NodeId, Opcode, Profile, Session};
 
 const USER: u32 = 1000;
 const SIZE: usize = 256 << 10;

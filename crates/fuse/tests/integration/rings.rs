@@ -7,14 +7,15 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use crate::common::script::Door;
-use crate::common::stage::{TestMountDir, unmount};
-use crate::common::{Behaviour, Gate, OpenAs, Plan, TestFs, eventually, run, run_with, skip};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use shunt_fuse::{Capabilities, Expiry, Opcode, Transport};
 use shunt_test_support::rings::{SWITCH, SwitchedOff, keep};
+
+use crate::common::script::Door;
+use crate::common::stage::{TestMountDir, unmount};
+use crate::common::{Behaviour, Gate, OpenAs, Plan, TestFs, eventually, run, run_with, skip};
 
 /// Maximum number of entries of a queue on a machine with few CPUs.
 const MAX_ENTRIES: usize = 64;

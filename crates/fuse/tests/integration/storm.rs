@@ -1,14 +1,15 @@
 //! Tests with hundreds of thousands of notifications while the directories concerned change.
 
-use crate::common;
 use std::fs;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use rustix::io::Errno;
+use shunt_fuse::{Caches, NodeId, Opcode};
+
+use crate::common;
 use crate::common::{
     Gate, OpenAs, Plan, TestFs, assert_same, drained, eventually, pattern, run, run_with, sys,
 };
-use rustix::io::Errno;
-use shunt_fuse::{Caches, NodeId, Opcode};
 
 const ROOT: NodeId = NodeId::ROOT;
 const NOTIFICATIONS: usize = 100_000;

@@ -4,8 +4,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use crate::common::{Plan, Stage, eventually, run, timed};
 use shunt_fuse::{Caches, Completion, FileType, NodeId, Opcode};
+
+use crate::common::{Plan, Stage, eventually, run, timed};
 
 /// The node is invalidated before the kernel knows it: the reply that arrives afterwards is outdated, with an infinite cache
 /// time.

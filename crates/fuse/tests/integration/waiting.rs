@@ -1,13 +1,14 @@
 //! Tests that handlers which wait or block delay no other request.
 
-use crate::common;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
-use crate::common::{Behaviour, Gate, OpenAs, Plan, TestFs, eventually, run_with, timed};
 use shunt_fuse::{Expiry, Opcode};
 use shunt_test_support::pace;
+
+use crate::common;
+use crate::common::{Behaviour, Gate, OpenAs, Plan, TestFs, eventually, run_with, timed};
 
 const REQUESTS: usize = 20;
 

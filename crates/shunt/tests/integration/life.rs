@@ -5,8 +5,9 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 
-use crate::common::*;
 use rustix::process::{Pid, Signal, kill_process};
+
+use crate::common::*;
 
 #[test]
 fn mounted_listed_measured_unmounted() {

@@ -28,7 +28,7 @@ use rusqlite::Connection;
 use rustix::io::Errno;
 
 pub use cache::cache_manager::{CacheManager, CacheMode, CachePolicy};
-pub use cache::eviction::CacheStats;
+pub use cache::cache_stats::CacheStats;
 pub use data::fetch::{Fetcher, WholeFile};
 pub use data::open_file::Opened;
 pub use data::store_fetcher::StoreFetcher;

@@ -6,12 +6,13 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::common::sky::{REPLY_DELAY, Sky, Way};
 use shunt_volume::content::{Blobs, ChunkKeys, ContentError, ContentStore};
 use shunt_volume::crypto::VolumeKey;
 use shunt_volume::id::OwnerId;
 use shunt_volume::object::{ChunkId, Content, Kind, Layout, Object, Segment, Time};
 use shunt_volume::store::{ChunkLocation, MetaStore, SqliteStore, Transaction};
+
+use crate::common::sky::{REPLY_DELAY, Sky, Way};
 
 struct Volume {
     dir: tempfile::TempDir,

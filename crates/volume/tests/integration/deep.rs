@@ -2,10 +2,8 @@
 //!
 //! The tests run on a small stack. `DEPTH=n` sets the depth.
 
-use crate::deep_tree;
 use std::time::Instant;
 
-use crate::deep_tree::{Deep, FIRST, chain, directory, file, name};
 use shunt_volume::address::MetaAddress;
 use shunt_volume::id::{ObjectId, Seq};
 use shunt_volume::merge::{
@@ -14,6 +12,9 @@ use shunt_volume::merge::{
 use shunt_volume::object::LinkName;
 use shunt_volume::open::{Options, create};
 use shunt_volume::store::{MetaStore as _, Mutation, SqliteStore, Transaction};
+
+use crate::deep_tree;
+use crate::deep_tree::{Deep, FIRST, chain, directory, file, name};
 
 /// Stack size too small for recursion over many levels.
 const STACK: usize = 1 << 20;

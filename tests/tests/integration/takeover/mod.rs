@@ -12,9 +12,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use killer::{End, Killer, Pauses};
 use shunt_test_support::{needs_mount, pace};
 use shunt_tests::{Plan, Stage, stage};
+
+use killer::{End, Killer, Pauses};
 
 /// State shared by all workers of a run.
 pub struct Run {

@@ -6,13 +6,13 @@ pub mod layout;
 #[cfg(test)]
 mod tests;
 
-use layout::{AddRange, DelRange, Dentry, Head, RecordHeader, Tail, tag};
 use zerocopy::FromBytes;
 
 use super::{JournalArea, JournalSuperblock};
 use crate::checksum::crc32c;
 use crate::error::{Error, Result};
 use crate::layout::Extent;
+use layout::{AddRange, DelRange, Dentry, Head, RecordHeader, Tail, tag};
 
 /// A change recorded by a fast commit.
 #[derive(Debug, Clone, PartialEq, Eq)]

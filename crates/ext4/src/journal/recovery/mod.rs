@@ -9,7 +9,6 @@ mod scan;
 mod tests;
 
 pub(crate) use scan::Found;
-use scan::{Copy, Scan};
 use zerocopy::FromBytes;
 
 use super::layout::{JOURNAL_MAGIC, JournalIncompat};
@@ -18,6 +17,7 @@ use crate::device::Device;
 use crate::error::{Corruption, Result};
 use crate::layout::{RawSuperblock, SUPERBLOCK_OFFSET};
 use crate::superblock::Geometry;
+use scan::{Copy, Scan};
 
 /// Result of a recovery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -19,10 +19,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use cuts::{Cut, Dice};
-use image::Checker;
 use shunt_ext4::device::Recorder;
 use shunt_ext4::{Filesystem, MemoryDevice};
+
+use cuts::{Cut, Dice};
+use image::Checker;
 
 /// Statistics of a run.
 #[derive(Default)]

@@ -10,10 +10,11 @@ mod state;
 
 use std::time::{Duration, Instant};
 
-use engine::Engine;
-use ops::{Op, ops};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
+
+use engine::Engine;
+use ops::{Op, ops};
 use state::State;
 
 const KINDS: [&[&str]; 8] = [

@@ -11,11 +11,12 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Instant;
 
+use plan::Step;
+use shunt_ext4::{FileDevice, Filesystem, MemoryDevice};
+
 use crate::lab::plan;
 use judge::Expected;
 use log::Log;
-use plan::Step;
-use shunt_ext4::{FileDevice, Filesystem, MemoryDevice};
 
 fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)

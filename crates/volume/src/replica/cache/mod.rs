@@ -1,7 +1,9 @@
 //! The cache policy of a replica: which contents are pinned, prefetched and evicted, and the statistics of it.
 
 pub(crate) mod cache_manager;
+pub(crate) mod cache_stats;
 pub(crate) mod eviction;
 #[cfg(test)]
 pub(crate) mod eviction_tests;
 pub(crate) mod offline_misses;
+mod pin;

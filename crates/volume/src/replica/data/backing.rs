@@ -1,7 +1,5 @@
 //! Backing files: the data of regular files, in files named by inode number below the directory of the replica.
 
-use crate::replica::db::open_backing::is_same;
-use crate::replica::db::open_backing::reopen;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::OwnedFd;
@@ -15,6 +13,8 @@ use crate::failpoint::{OnDisk, on_disk};
 use crate::private;
 use crate::replica::ReplicaError;
 use crate::replica::db::INO_RESERVATION;
+use crate::replica::db::open_backing::is_same;
+use crate::replica::db::open_backing::reopen;
 use crate::replica::error::errno;
 
 /// Returns the path of a backing file below the directory.

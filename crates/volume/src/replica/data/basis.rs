@@ -3,12 +3,12 @@
 //! The old backing files are unlinked as usual and only kept open. There is nothing to recover after a crash, and a restart
 //! costs no more than a complete download.
 
-use crate::replica::db::basis_cache::BasisFile;
 use std::sync::Arc;
 
 use crate::object::Layout;
 use crate::replica::Shared;
 use crate::replica::db::ReplicaDb;
+use crate::replica::db::basis_cache::BasisFile;
 use crate::replica::db::inode::{CacheState, Dirty, Inode};
 use crate::replica::error::Result;
 

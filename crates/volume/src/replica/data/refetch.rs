@@ -3,7 +3,6 @@
 //! They are fetched again before they are opened, since the node may be offline by then. A file leaves the queue when it is
 //! fetched, evicted, removed or truncated here.
 
-use crate::replica::db::refetch_queue::RefetchQueue;
 use std::ops::Bound;
 
 use rustix::io::Errno;
@@ -13,6 +12,7 @@ use crate::replica::db::ReplicaDb;
 use crate::replica::db::basis_cache::BasisFile;
 use crate::replica::db::inode::CacheState;
 use crate::replica::db::recent_opens::allocated_bytes;
+use crate::replica::db::refetch_queue::RefetchQueue;
 use crate::replica::error::Result;
 
 impl ReplicaDb {

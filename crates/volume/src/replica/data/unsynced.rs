@@ -4,8 +4,6 @@
 //! A reader of fetched data does not wait for the disk: the file is recorded as unsynced together with its cached ranges. So
 //! is a locally written file once the store has it. Before a write to such a file, it is fsynced.
 
-use crate::replica::db::unsynced_files::UnsyncedFiles;
-
 use rusqlite::{OptionalExtension as _, params};
 use rustix::io::Errno;
 
@@ -13,6 +11,7 @@ use crate::failpoint::{Failpoint, OnDisk, on_disk, point};
 use crate::replica::Inner;
 use crate::replica::db::ReplicaDb;
 use crate::replica::db::inode::CacheState;
+use crate::replica::db::unsynced_files::UnsyncedFiles;
 use crate::replica::error::{Result, errno};
 
 /// Maximum number of files that are fsynced one by one; more are synced by one call for the whole file system.

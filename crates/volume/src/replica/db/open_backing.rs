@@ -1,11 +1,12 @@
 //! The table of open backing files: one entry per file, however often it is open.
 
-use rustix::fs::fstat;
 use std::fs::File;
 use std::fs::OpenOptions;
 use std::io;
 use std::os::fd::AsRawFd as _;
 use std::sync::Arc;
+
+use rustix::fs::fstat;
 
 /// An open file.
 pub(crate) struct OpenFile {

@@ -1,10 +1,10 @@
 //! The times at which files were last opened, which order eviction, and the space that a file takes.
 
-use super::inode::number;
 use std::collections::HashMap;
 
 use rusqlite::Connection;
 
+use super::inode::number;
 use super::inode::{CacheState, Inode};
 
 /// Opens kept in memory before they are written to the database.

@@ -1,17 +1,17 @@
 //! The files and bytes that each user holds, counted as the tree changes, and the limits on them.
 
-use crate::replica::db::inode::ROOT;
-use rusqlite::OptionalExtension as _;
-use rusqlite::params;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use rusqlite::Connection;
+use rusqlite::OptionalExtension as _;
+use rusqlite::params;
 
 use super::inode::{Inode, number};
 use crate::quota::{ATTRIBUTE, Limits, Usage};
+use crate::replica::db::inode::ROOT;
 
 #[derive(Default)]
 pub(crate) struct UserUsage {

@@ -3,9 +3,6 @@
 //! An object counts as long as it is linked or open on this node, including unsent changes and both sides of a conflict.
 //! Changes of synchronisation are counted and never refused.
 
-use crate::replica::db::usage_counts::COUNT;
-use crate::replica::db::usage_counts::Quota;
-use crate::replica::db::usage_counts::UsageTracker;
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -18,6 +15,9 @@ use crate::replica::Replica;
 use crate::replica::data::open_file;
 use crate::replica::db::ReplicaDb;
 use crate::replica::db::inode::number;
+use crate::replica::db::usage_counts::COUNT;
+use crate::replica::db::usage_counts::Quota;
+use crate::replica::db::usage_counts::UsageTracker;
 use crate::replica::error::{OpError, Result};
 
 /// Interval at which files are examined that the kernel writes directly, because they were opened before a limit was set.

@@ -1,6 +1,5 @@
 //! Sets attributes of objects: mode, owner, group and times.
 
-use crate::replica::db::inode::without_privileges;
 use rustix::io::Errno;
 
 use crate::id::OwnerId;
@@ -8,6 +7,7 @@ use crate::object::Time;
 use crate::quota::Usage;
 use crate::replica::Replica;
 use crate::replica::data::open_file;
+use crate::replica::db::inode::without_privileges;
 use crate::replica::db::inode::{Dirty, Inode, ROOT};
 
 /// Attributes to set; `None` leaves one unchanged.
