@@ -9,7 +9,7 @@
 //! [`redact`] finds the metadata that reveals where a picture was taken.
 //!
 //! ```
-//! use shunt_policy::{Names, NoContent, Op, Outcome, Policy, Somebody};
+//! use shunt_policy::{Names, NoContent, Op, Outcome, Policy, KnownCaller};
 //!
 //! let policy = Policy::parse(
 //!     r#"
@@ -23,11 +23,11 @@
 //!     "#,
 //!     &Names::default(),
 //! )?;
-//! let class = policy.place(b"/home/1000").class();
-//! let seen_by = |uid| class.decide(Op::Lookup, &Somebody::new(uid, uid), &NoContent).outcome;
+//! let class = policy.match_path(b"/home/1000").class();
+//! let seen_by = |uid| class.decide(Op::Lookup, &KnownCaller::new(uid, uid), &NoContent).outcome;
 //! assert_eq!(seen_by(1000), Outcome::Allow);
 //! assert_eq!(seen_by(1001), Outcome::Hide);
-//! assert!(policy.place(b"/srv").is_free());
+//! assert!(policy.match_path(b"/srv").is_free());
 //! # Ok::<(), shunt_policy::PolicyError>(())
 //! ```
 
