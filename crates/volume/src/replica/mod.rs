@@ -132,12 +132,12 @@ impl std::fmt::Debug for Options {
 ///
 /// use shunt_volume::id::OwnerId;
 /// use shunt_volume::object::Kind;
-/// use shunt_volume::replica::{New, Options, ROOT, Replica};
+/// use shunt_volume::replica::{NewObject, Options, ROOT, Replica};
 ///
 /// let directory = tempfile::tempdir()?;
 /// let replica = Replica::open(directory.path(), Options::new("notes", "laptop".parse()?))?;
 ///
-/// let new = New { kind: Kind::Regular, mode: 0o644, owner: OwnerId(1000), group: OwnerId(1000), target: b"" };
+/// let new = NewObject { kind: Kind::Regular, mode: 0o644, owner: OwnerId(1000), group: OwnerId(1000), target: b"" };
 /// let file = replica.make(ROOT, b"list", new)?;
 /// let opened = replica.open_file(file.ino, true, false)?;
 /// opened.file.write_all_at(b"milk", 0)?;
