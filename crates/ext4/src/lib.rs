@@ -48,7 +48,7 @@ mod orphans;
 pub mod partitions;
 mod probe;
 mod read;
-mod rights;
+mod reserved_access;
 mod seek;
 mod shared_xattrs;
 mod superblock;

@@ -1,10 +1,10 @@
 //! Insertion, removal and redirection of directory entries.
 
 use super::find::Found;
+use super::htree_split;
 use super::leaf::{self, Link};
 use super::leaf_insert::insert_in;
 use super::source::{Source, Target};
-use super::tree;
 use super::{MAX_NAME_BYTES, index};
 use crate::error::{Error, Result};
 use crate::layout::Compat;
@@ -49,7 +49,7 @@ pub(crate) fn insert(directory: &mut impl Target, link: &Link<'_>) -> Result<()>
     let can_index = directory.geometry().compat.contains(Compat::DIR_INDEX);
     if directory.is_indexed() {
         if can_index {
-            return tree::insert(directory, link);
+            return htree_split::insert(directory, link);
         }
         if directory.is_summed() {
             return Err(directory.wrong("a directory with an index, on a file system without them"));
@@ -64,8 +64,8 @@ pub(crate) fn insert(directory: &mut impl Target, link: &Link<'_>) -> Result<()>
         }
     }
     if can_index && length == 1 {
-        tree::plant(directory)?;
-        return tree::insert(directory, link);
+        htree_split::plant(directory)?;
+        return htree_split::insert(directory, link);
     }
     directory.append(|block, geometry| {
         leaf::make_empty(block, geometry);

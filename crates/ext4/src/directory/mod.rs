@@ -4,6 +4,7 @@ mod change;
 mod entries;
 mod find;
 mod hash;
+mod htree_split;
 mod index;
 mod leaf;
 mod leaf_insert;
@@ -13,7 +14,6 @@ mod source;
 mod sums;
 #[cfg(test)]
 mod tests;
-mod tree;
 
 use std::sync::Arc;
 
