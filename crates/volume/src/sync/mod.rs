@@ -4,6 +4,7 @@
 //! harmless, and a node that was killed at any point resumes where it was.
 
 mod followed;
+mod outbox;
 mod resync;
 mod runner;
 mod site;

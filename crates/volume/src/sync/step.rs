@@ -3,45 +3,22 @@
 //! Local changes are planned as commits and stored in the outbox of the replica before they are sent, so that an interrupted
 //! push is repeated with the same token.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::sync::atomic::AtomicBool;
 
 use crate::failpoint::{Failpoint, point};
 use crate::id::{NodeName, ObjectId, Seq};
-use crate::maintenance::GRACE;
-use crate::merge::{
-    Changes, DirtySet, IdAllocator, Ino, Plan, PlanError, PushPlan, Trees, UploadedContent, apply_entry,
-    begin, one, push, resync,
-};
-use crate::object::{Object, Time};
-use crate::store::{LogEntry, MetaStore, StoreError, Transaction};
+use crate::merge::{IdAllocator, Plan, PlanError, Trees, apply_entry, begin, resync};
+use crate::store::{LogEntry, MetaStore, StoreError};
 use crate::sync::followed::VerifiedLog;
 use crate::sync::resync::snapshot;
-use crate::sync::site::refused;
-use crate::sync::{LogFingerprint, Outbox, SyncError, SyncReplica};
+use crate::sync::{LogFingerprint, SyncError, SyncReplica};
 
 /// Log entries read in one request.
 const PAGE_ENTRIES: usize = 1024;
 
 /// Log entries applied in one transaction, which blocks users for as long.
 const APPLY_BATCH_ENTRIES: usize = 64;
-
-/// Changes planned together and commits sent together. Contents that are uploaded but not referenced by a commit would be
-/// uploaded again.
-const MAX_BATCH_CHANGES: usize = 1024;
-const MAX_BATCH_COMMITS: usize = MAX_BATCH_CHANGES;
-
-/// Contents uploaded or found in the store within this time are certainly still there: the same time is left until garbage
-/// collection may delete them.
-const UPLOAD_TTL: Duration = Duration::from_secs(GRACE.as_secs() / 2);
-
-/// After this time a round uploads no more contents, and commits what is uploaded.
-const UPLOAD_TIMEOUT: Duration = Duration::from_secs(GRACE.as_secs() / 24);
-
-/// How far a clock may have been set back.
-const MAX_CLOCK_SETBACK: Duration = Duration::from_secs(300);
 
 /// The result of a round.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -62,15 +39,15 @@ pub struct Step {
 
 /// Synchronises a replica and a store, one round at a time.
 pub struct Synchroniser<S> {
-    replica: S,
-    store: Arc<dyn MetaStore>,
-    node: NodeName,
-    token: Box<dyn FnMut() -> u128 + Send>,
+    pub(super) replica: S,
+    pub(super) store: Arc<dyn MetaStore>,
+    pub(super) node: NodeName,
+    pub(super) token: Box<dyn FnMut() -> u128 + Send>,
     /// The log position at which every commit was rejected in the last attempt.
-    no_progress_at: Option<Seq>,
-    push_paused: Arc<AtomicBool>,
+    pub(super) no_progress_at: Option<Seq>,
+    pub(super) push_paused: Arc<AtomicBool>,
     /// The verified position, for a volume with a sealed log.
-    verified_log: Option<VerifiedLog>,
+    pub(super) verified_log: Option<VerifiedLog>,
 }
 
 impl<S> std::fmt::Debug for Synchroniser<S> {
@@ -136,83 +113,10 @@ impl<S: SyncReplica> Synchroniser<S> {
         Ok(step)
     }
 
-    /// Pushes local changes.
-    fn push(&mut self, step: &mut Step) -> Result<(), SyncError> {
-        self.fill_outbox(step)?;
-        self.send_outbox(step)?;
-        if step.sent > 0 {
-            self.pull(step)?;
-        }
-        Ok(())
-    }
-
-    /// Completes the push of an earlier round.
-    fn resume(&mut self, step: &mut Step) -> Result<(), SyncError> {
-        let Some(outbox) = self.replica.outbox()?.filter(|outbox| outbox.answered.is_none()) else {
-            return Ok(());
-        };
-        // The outbox is meant only for the store that the log was read from.
-        match self.entries(self.replica.cursor()?, 0) {
-            Err(SyncError::Store(StoreError::Forgotten(_))) => {}
-            checked => drop(checked?),
-        }
-        if !self.is_fresh(outbox.begun) {
-            // Only the log shows whether the store has the batch: of a node's batches the store remembers the last one.
-            while !self.pull(step)? {}
-        }
-        self.send_outbox(step)
-    }
-
-    /// Reports whether contents referenced by a plan begun at that time are certainly still in the store.
-    fn is_fresh(&self, begun: Option<Time>) -> bool {
-        let now = i128::from(self.replica.now().0);
-        let age = begun.map(|begun| now - i128::from(begun.0));
-        age.is_some_and(|age| {
-            -(MAX_CLOCK_SETBACK.as_nanos() as i128) <= age && age <= UPLOAD_TTL.as_nanos() as i128
-        })
-    }
-
-    /// Sends the batch in the outbox, possibly not for the first time.
-    ///
-    /// A batch that is pending for too long may reference deleted contents. A batch of as many rejected transactions is sent
-    /// in its place: if the store has the original, it repeats the original reply; otherwise it never accepts the original
-    /// from now on. Rejected changes are planned again.
-    fn send_outbox(&mut self, step: &mut Step) -> Result<(), SyncError> {
-        let Some(mut outbox) = self.replica.outbox()? else { return Ok(()) };
-        if outbox.answered.is_some() {
-            return Ok(());
-        }
-        point(Failpoint::OutboxKept)?;
-        let is_fresh = self.is_fresh(outbox.begun);
-        let instead = if is_fresh { Vec::new() } else { vec![refused(Vec::new()); outbox.items.len()] };
-        let items = if is_fresh { &outbox.items } else { &instead };
-        let answers = self.store.commit(&self.node, outbox.token, items)?;
-        point(Failpoint::OutboxAnswered)?;
-        let accepted = answers.iter().filter_map(|answer| answer.as_ref().ok());
-        outbox.answered = Some(accepted.copied().max().unwrap_or_default());
-        step.sent += answers.iter().filter(|answer| answer.is_ok()).count();
-        for (item, refused) in outbox.items.iter().zip(&answers) {
-            if let Err(refused) = refused {
-                tracing::debug!("refused: {refused}: {item:?}");
-                step.refused += 1;
-            }
-        }
-        step.more = true;
-        // Rejected commits never appear in the log.
-        let mut answers = answers.iter();
-        outbox.items.retain(|_| answers.next().is_some_and(Result::is_ok));
-        self.no_progress_at = match step.sent {
-            0 if is_fresh => Some(self.replica.cursor()?),
-            _ => None,
-        };
-        self.replica.set_outbox(Some(&outbox))?;
-        Ok(())
-    }
-
     /// Returns the log entries behind the last one that was read.
     ///
     /// Entries of a sealed log are verified first.
-    fn entries(&mut self, cursor: Seq, most: usize) -> Result<Vec<LogEntry>, SyncError> {
+    pub(super) fn entries(&mut self, cursor: Seq, most: usize) -> Result<Vec<LogEntry>, SyncError> {
         let Self { replica, store, verified_log: followed, .. } = self;
         let Some(log) = store.sealed_log() else {
             let read = |after, most| store.log_since(after, most);
@@ -232,7 +136,7 @@ impl<S: SyncReplica> Synchroniser<S> {
     }
 
     /// Applies the next log entries. Returns whether the end of the log was reached.
-    fn pull(&mut self, step: &mut Step) -> Result<bool, SyncError> {
+    pub(super) fn pull(&mut self, step: &mut Step) -> Result<bool, SyncError> {
         let mut outbox = self.replica.outbox()?;
         let mut cursor = self.replica.cursor()?;
         if cursor == Seq(0) {
@@ -314,101 +218,6 @@ impl<S: SyncReplica> Synchroniser<S> {
         };
         self.replica.change(None, &mut |trees, fresh| begin(trees, fresh, &stored))?;
         Ok(())
-    }
-
-    /// Plans commits for local changes and stores them in the outbox.
-    fn fill_outbox(&mut self, step: &mut Step) -> Result<(), SyncError> {
-        if self.replica.outbox()?.is_some() {
-            return Ok(());
-        }
-        let cursor = self.replica.cursor()?;
-        let together = self.no_progress_at == Some(cursor);
-        let mut after = Some(0);
-        while let Some(place) = after {
-            let (todo, next) =
-                self.replica.dirty_set(place, if together { usize::MAX } else { MAX_BATCH_CHANGES })?;
-            after = next;
-            let begun = self.replica.now();
-            let (mut items, held) = self.plan(&todo, begun)?;
-            step.blocked += held;
-            if items.is_empty() {
-                continue;
-            }
-            if together {
-                items = vec![one(items)];
-            }
-            // The plan may include changes made after pushing was paused.
-            if self.push_paused.load(Ordering::SeqCst) {
-                return Ok(());
-            }
-            step.more = true;
-            // If the machine was suspended during the upload, the next round plans again.
-            if self.is_fresh(Some(begun)) {
-                let outbox = Outbox { token: (self.token)(), items, answered: None, begun: Some(begun) };
-                self.replica.set_outbox(Some(&outbox))?;
-            }
-            return Ok(());
-        }
-        Ok(())
-    }
-
-    /// Records that objects are equal to their base.
-    fn agree(&self, same: &[Ino]) -> Result<(), SyncError> {
-        if same.is_empty() {
-            return Ok(());
-        }
-        self.replica.change(None, &mut |trees, _| {
-            let mut changes = Changes::default();
-            for &num in same {
-                changes.objects.insert(num, (trees.local(num)?, trees.base(num)?));
-            }
-            Ok(changes)
-        })?;
-        Ok(())
-    }
-
-    /// Plans commits for local changes. Contents are uploaded without a lock, so the plan is made again afterwards.
-    fn plan(&mut self, todo: &DirtySet, begun: Time) -> Result<(Vec<Transaction>, usize), SyncError> {
-        let mut contents: BTreeMap<Ino, Option<(u64, UploadedContent)>> = BTreeMap::new();
-        loop {
-            let mut wanted: BTreeMap<Ino, Object> = BTreeMap::new();
-            let mut planned = None;
-            self.replica.read(&mut |trees| {
-                let result =
-                    push(trees, todo, MAX_BATCH_COMMITS, &mut |num, object| match contents.get(&num) {
-                        Some(Some((version, sent))) if trees.version(num)? == *version => {
-                            Ok(Some(sent.clone()))
-                        }
-                        Some(_) => Ok(None),
-                        None => {
-                            wanted.insert(num, object.clone());
-                            Ok(None)
-                        }
-                    })?;
-                planned = Some(result);
-                Ok(())
-            })?;
-            if wanted.is_empty() {
-                let PushPlan { items, blocked: mut held, same } = planned.unwrap_or_default();
-                let mut agreed = Vec::with_capacity(same.len());
-                for num in same {
-                    // Checked again until it is closed.
-                    if self.replica.is_open_for_writing(num)? { held += 1 } else { agreed.push(num) }
-                }
-                self.agree(&agreed)?;
-                return Ok((items, held));
-            }
-            // Avoids uploading whole packs only to be rejected.
-            if let Some(reason) = self.store.only_reads() {
-                return Err(StoreError::Denied(reason).into());
-            }
-            let sent_for = self.replica.now().0.saturating_sub(begun.0);
-            if i128::from(sent_for) > UPLOAD_TIMEOUT.as_nanos() as i128 {
-                contents.extend(wanted.into_keys().map(|num| (num, None)));
-                continue;
-            }
-            contents.extend(self.replica.upload(wanted.into_iter().collect())?);
-        }
     }
 }
 
