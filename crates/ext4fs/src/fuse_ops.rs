@@ -71,7 +71,7 @@ impl FileSystem for Ext4 {
 
     async fn readlink(&self, _request: &Request<'_>, node: NodeId) -> Result<Vec<u8>, Errno> {
         let inode = self.inode(node)?;
-        self.told(self.filesystem.read_link(&inode))
+        self.to_errno(self.filesystem.read_link(&inode))
     }
 
     async fn open(&self, request: &Request<'_>, node: NodeId, args: OpenArgs) -> Result<Opened, Errno> {

@@ -24,7 +24,7 @@ impl Ext4 {
         offset: u64,
         out: &mut DirectoryBuffer,
     ) -> Result<(), Errno> {
-        self.told(self.filesystem.list(directory, offset, |entry| {
+        self.to_errno(self.filesystem.list(directory, offset, |entry| {
             out.push(&entry.name, entry.inode.into(), self.kind(&entry), entry.next)
         }))
     }
@@ -35,7 +35,7 @@ impl Ext4 {
         offset: u64,
         out: &mut DirectoryPlusBuffer,
     ) -> Result<(), Errno> {
-        self.told(self.filesystem.list(directory, offset, |entry| {
+        self.to_errno(self.filesystem.list(directory, offset, |entry| {
             if !out.has_room_for(&entry.name) {
                 return false;
             }

@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
 
 use crate::content::chunk_keys::ChunkKeys;
-use crate::content::pack::MAX_ACCEPTED_CHUNK_BYTES;
+use crate::content::compression::MAX_ACCEPTED_CHUNK_BYTES;
 use crate::object::{ChunkId, Segment};
 
 /// A local file and the chunks expected in it. Each is verified on reading: the file may have been changed or truncated

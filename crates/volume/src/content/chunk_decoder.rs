@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::content::ContentError;
 use crate::content::chunk_keys::ChunkKeys;
-use crate::content::pack::{decode, is_plain};
+use crate::content::compression::{decode, is_plain};
 use crate::object::ChunkId;
 use crate::store::ChunkLocation;
 
@@ -136,7 +136,8 @@ mod tests {
     use parking_lot::Mutex;
 
     use super::*;
-    use crate::content::pack::{Pack, encode};
+    use crate::content::compression::encode;
+    use crate::content::pack::Pack;
     use crate::crypto::VolumeKey;
 
     /// Decodes these chunks, stored in a pack, from parts of this size and returns what was written.

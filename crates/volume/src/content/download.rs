@@ -18,7 +18,8 @@ use tokio::task::{JoinError, JoinHandle, spawn_blocking};
 
 use crate::content::blobs::Parts;
 use crate::content::chunk_decoder::{ChunkRequest, ChunkStreamDecoder, damaged};
-use crate::content::pack::{MAX_ACCEPTED_CHUNK_BYTES, PACK_TARGET_BYTES, decode};
+use crate::content::compression::{MAX_ACCEPTED_CHUNK_BYTES, decode};
+use crate::content::pack::PACK_TARGET_BYTES;
 use crate::content::{ContentError, ContentStore};
 use crate::runtime::runtime;
 use crate::store::ChunkLocation;

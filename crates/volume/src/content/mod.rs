@@ -8,6 +8,7 @@ mod blobs;
 mod chunk_decoder;
 mod chunk_keys;
 mod chunker;
+mod compression;
 mod download;
 mod fsync_store;
 mod hole;

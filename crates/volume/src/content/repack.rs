@@ -6,7 +6,7 @@ use crate::content::pack::{Pack, new_key};
 use crate::content::{ContentError, ContentStore};
 use crate::object::ChunkId;
 use crate::store::ChunkLocation;
-use crate::store::admin::MovedChunk;
+use crate::store::gc_lock::MovedChunk;
 
 /// Maximum number of unneeded bytes between chunks that are read in one request: one more request would take as long.
 const MAX_GAP_BYTES: u64 = 1 << 20;

@@ -10,8 +10,9 @@ use std::io::Read;
 use tokio::task::JoinSet;
 
 use crate::content::chunker::{Chunker, direct, is_zero, push};
+use crate::content::compression::encode;
 use crate::content::indirect::{MAX_DIRECT_SEGMENTS, SEGMENTS_PER_LIST};
-use crate::content::pack::{Pack, encode, new_key};
+use crate::content::pack::{Pack, new_key};
 use crate::content::{Chunking, ContentError, ContentStore, priority};
 use crate::failpoint::{Failpoint, point};
 use crate::object::{ChunkId, Content, Layout, Segment};

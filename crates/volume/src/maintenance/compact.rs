@@ -12,7 +12,8 @@ use crate::maintenance::sweep::SparsePack;
 use crate::maintenance::{KeepError, PAGE_ROWS, Progress, stop, store_owner};
 use crate::object::ChunkId;
 use crate::runtime::runtime;
-use crate::store::admin::{MovedChunk, StoreAdmin};
+use crate::store::admin::StoreAdmin;
+use crate::store::gc_lock::MovedChunk;
 use crate::store::{ChunkLocation, system_clock};
 use crate::volume::Volume;
 

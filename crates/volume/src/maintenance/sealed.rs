@@ -9,7 +9,7 @@ use crate::id::{ObjectId, Seq};
 use crate::maintenance::fsck_report::{Checked, Problem};
 use crate::maintenance::{KeepError, PAGE_ROWS, Progress};
 use crate::object::{Field, LinkName, StoredLink, VersionedObject};
-use crate::store::ledger::Ledger;
+use crate::store::log_verifier::LogVerifier;
 use crate::store::proof::Proofs;
 use crate::store::{LogEntry, Mutation, SealedLog, StoreError};
 use crate::volume::Volume;
@@ -137,24 +137,24 @@ pub(super) fn compare(
 }
 
 fn read(log: &dyn SealedLog, progress: Progress<'_>) -> Result<FinalState, StoreError> {
-    let mut ledger = Ledger::new(log.sealer());
+    let mut verifier = LogVerifier::new(log.sealer());
     let mut left = FinalState::default();
     loop {
-        let entries = log.stored_since(ledger.at(), PAGE_ROWS)?;
+        let entries = log.stored_since(verifier.at(), PAGE_ROWS)?;
         if entries.is_empty() {
             break;
         }
         for entry in &entries {
-            ledger.take(log.sealer(), entry)?;
+            verifier.take(log.sealer(), entry)?;
             left.add(entry);
         }
-        ledger.forget_before(ledger.at());
-        progress("commits", ledger.at().0);
+        verifier.forget_before(verifier.at());
+        progress("commits", verifier.at().0);
     }
     match log.sealer().sealed().from {
-        from if ledger.at() < from => Err(StoreError::Tampered(format!(
+        from if verifier.at() < from => Err(StoreError::Tampered(format!(
             "its log ends with commit {}, and there were {from} when it was upgraded",
-            ledger.at()
+            verifier.at()
         ))),
         _ => Ok(left),
     }

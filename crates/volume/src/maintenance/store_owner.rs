@@ -13,7 +13,8 @@ use crate::maintenance::KeepError;
 use crate::object::Time;
 use crate::runtime::runtime;
 use crate::store::StoreError;
-use crate::store::admin::{MOVES_SETTING, StoreAdmin};
+use crate::store::admin::StoreAdmin;
+use crate::store::gc_lock::MOVES_SETTING;
 use crate::volume::{Volume, VolumeDescriptor};
 
 /// Key of the marker: the volume that owns the location.

@@ -1,12 +1,12 @@
-//! Administrative access to a metadata store, for fsck, repair and garbage collection. Gateways do not offer it. Calls that
-//! change locations of chunks are fenced by the token of the collector's lock.
+//! Administrative access to a metadata store, for fsck, repair and garbage collection. Gateways do not offer it.
 
 use std::collections::HashMap;
 
 use crate::id::{ObjectId, Seq};
 use crate::object::{ChunkId, Time, VersionedObject};
+use crate::store::gc_lock::GcLock;
 use crate::store::transaction::Row;
-use crate::store::{ChunkLocation, MetaStore, StoreError};
+use crate::store::{ChunkLocation, StoreError};
 
 /// An object, with the bookkeeping that a store keeps beside it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,28 +34,12 @@ pub struct Chunk {
     pub marked_at: Option<Time>,
 }
 
-/// A chunk that was copied to another pack.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct MovedChunk {
-    /// The chunk.
-    pub id: ChunkId,
-    /// Its old location.
-    pub from: ChunkLocation,
-    /// Its new location.
-    pub to: ChunkLocation,
-}
-
-/// Setting with the fencing token of the garbage collector's lock.
-pub(in crate::store) const GC_LOCK_SETTING: &str = "gc.turn";
-/// Setting that counts how often chunks were moved.
-pub(crate) const MOVES_SETTING: &str = "gc.moves";
-
 /// The administrative half of a store.
 ///
-/// Deletion of chunks has two phases. An unreferenced chunk is first marked: it can still be read, but [`MetaStore::has_chunks`] no
+/// Deletion of chunks has two phases. An unreferenced chunk is first marked: it can still be read, but [`has_chunks`](crate::store::MetaStore::has_chunks) no
 /// longer reports it. A node that was told of it before has the grace period to commit its reference; then the chunk is
 /// deleted, if it is still unreferenced.
-pub trait StoreAdmin: MetaStore {
+pub trait StoreAdmin: GcLock {
     /// Scans objects in order of their ids; returns them and the first id of the next page.
     ///
     /// # Errors
@@ -89,27 +73,6 @@ pub trait StoreAdmin: MetaStore {
     /// # Errors
     /// Any other [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
     fn drop_chunks(&self, chunks: &[ChunkId], marked_before: Time) -> Result<(), StoreError>;
-
-    /// Acquires the lock of the garbage collector from any holder and returns its fencing token: fenced calls of earlier
-    /// holders do nothing from now on. So data that only fenced calls change stays as it is read from here on.
-    ///
-    /// # Errors
-    /// Any other [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
-    fn acquire_gc_lock(&self) -> Result<u64, StoreError>;
-
-    /// Updates the locations of chunks that are still at `from`; a mark stays. Returns how many were updated; `None`, and
-    /// nothing is done, if `turn` is no longer the current fencing token.
-    ///
-    /// # Errors
-    /// Any other [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
-    fn move_chunks(&self, turn: u64, moved: &[MovedChunk]) -> Result<Option<u64>, StoreError>;
-
-    /// Writes or removes settings together. Returns `false`, and does nothing, if `turn` is no longer the current fencing
-    /// token.
-    ///
-    /// # Errors
-    /// Any other [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
-    fn set_fenced(&self, turn: u64, settings: &[(String, Option<String>)]) -> Result<bool, StoreError>;
 
     /// Returns the settings whose keys begin with `prefix`.
     ///

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::ledger::Ledger;
+use super::log_verifier::LogVerifier;
 use super::seal::{Sealer, Top, tampered};
 use super::{LogEntry, MetaStore, Mutation, StoreError, codec};
 use crate::id::{ObjectId, Seq};
@@ -106,19 +106,19 @@ impl Proofs {
         if let Some(vouched) = &*vouched {
             return Ok(vouched.clone());
         }
-        let (mut ledger, mut all) = (Ledger::new(sealer), Vec::new());
+        let (mut verifier, mut all) = (LogVerifier::new(sealer), Vec::new());
         let from = sealer.sealed().from;
-        while ledger.at() < from {
-            let most = (from.0 - ledger.at().0).min(PAGE_ENTRIES) as usize;
-            let entries = log_since(store, ledger.at(), most)?;
+        while verifier.at() < from {
+            let most = (from.0 - verifier.at().0).min(PAGE_ENTRIES) as usize;
+            let entries = log_since(store, verifier.at(), most)?;
             if entries.is_empty() {
-                return Err(tampered(format_args!("its log ends with commit {}", ledger.at())));
+                return Err(tampered(format_args!("its log ends with commit {}", verifier.at())));
             }
             for entry in &entries {
-                ledger.take(sealer, entry)?;
+                verifier.take(sealer, entry)?;
                 all.push(short(entry));
             }
-            ledger.forget_before(ledger.at());
+            verifier.forget_before(verifier.at());
         }
         Ok(vouched.insert(all.into()).clone())
     }

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use crate::id::{ObjectId, Seq};
 use crate::object::{ChunkId, Field, Kind, LinkName, Object, VersionedObject};
 use crate::store::validate::{MAX_XATTRS, XATTRS_TOO_LONG, are_too_long, wrong, wrong_together};
-use crate::store::{ChunkLocation, Mutation, Precondition, Rejected, StoreError, Transaction};
+use crate::store::{ChunkLocation, Mutation, Rejected, StoreError, Transaction};
 
 /// An object as an engine stores it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -75,7 +75,7 @@ pub(super) struct BatchChanges<'a> {
     pub past_links: Vec<(LinkName, ObjectId, Seq, Seq)>,
 }
 
-enum Abort {
+pub(super) enum Abort {
     Refused(Rejected),
     Store(StoreError),
 }
@@ -86,7 +86,7 @@ impl From<StoreError> for Abort {
     }
 }
 
-type Step<T = ()> = Result<T, Abort>;
+pub(super) type Step<T = ()> = Result<T, Abort>;
 
 fn invalid<T>(change: u32, why: &str) -> Step<T> {
     Err(Abort::Refused(Rejected::Invalid(change, why.to_owned())))
@@ -187,11 +187,7 @@ impl<'a, R: Rows> Batch<'a, R> {
     }
 
     fn try_item(&mut self, seq: Seq, item: &Transaction) -> Step {
-        for (n, condition) in item.preconditions.iter().enumerate() {
-            if !self.is_satisfied(condition)? {
-                return Err(Abort::Refused(Rejected::Stale(n as u32)));
-            }
-        }
+        self.check_preconditions(&item.preconditions)?;
         if let Some(why) = wrong_together(&item.mutations) {
             return invalid(0, why);
         }
@@ -203,19 +199,6 @@ impl<'a, R: Rows> Batch<'a, R> {
             self.change(seq, n, change)?;
         }
         self.finish_item()
-    }
-
-    fn is_satisfied(&mut self, condition: &Precondition) -> Result<bool, StoreError> {
-        Ok(match condition {
-            Precondition::Exists(id) => self.object(*id)?.is_some(),
-            Precondition::Field(id, field, seq) => {
-                self.object(*id)?.is_some_and(|row| row.stored.seq_of(field) == *seq)
-            }
-            Precondition::Link(at, expected) => self.link(at)? == *expected,
-            Precondition::Empty(id) => self
-                .object(*id)?
-                .is_some_and(|row| row.stored.object.kind == Kind::Directory && row.names == 0),
-        })
     }
 
     fn change(&mut self, seq: Seq, n: u32, change: &Mutation) -> Step {
@@ -370,7 +353,7 @@ impl<'a, R: Rows> Batch<'a, R> {
         Ok(false)
     }
 
-    fn object(&mut self, id: ObjectId) -> Result<Option<&Row>, StoreError> {
+    pub(super) fn object(&mut self, id: ObjectId) -> Result<Option<&Row>, StoreError> {
         if !self.objects.contains_key(&id) {
             let now = self.rows.object(id)?;
             self.objects.insert(id, CachedRow { was: now.is_some(), now, dirty: false });
@@ -378,7 +361,7 @@ impl<'a, R: Rows> Batch<'a, R> {
         Ok(self.objects.get(&id).and_then(|held| held.now.as_ref()))
     }
 
-    fn link(&mut self, at: &LinkName) -> Result<Option<(ObjectId, Seq)>, StoreError> {
+    pub(super) fn link(&mut self, at: &LinkName) -> Result<Option<(ObjectId, Seq)>, StoreError> {
         if let Some(held) = self.links.get(at) {
             return Ok(held.now);
         }

@@ -12,8 +12,8 @@ use crate::maintenance::GRACE;
 use crate::merge::{Changes, DirtySet, Ino, PushPlan, UploadedContent, one, push};
 use crate::object::{Object, Time};
 use crate::store::{StoreError, Transaction};
-use crate::sync::site::refused;
-use crate::sync::step::{Step, Synchroniser};
+use crate::sync::round::{Step, Synchroniser};
+use crate::sync::sync_replica::refused;
 use crate::sync::{Outbox, SyncError, SyncReplica};
 
 /// Changes planned together and commits sent together. Contents that are uploaded but not referenced by a commit would be

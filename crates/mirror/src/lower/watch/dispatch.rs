@@ -49,7 +49,7 @@ impl Lower {
         }
         if !rest.is_empty() {
             // The rest of the buffer cannot be parsed, so its events are lost.
-            watch.lost(&mut tell);
+            watch.events_lost(&mut tell);
         }
         Ok(true)
     }
@@ -75,7 +75,7 @@ impl Lower {
         tell: &mut impl FnMut(Change),
     ) {
         if event.mask & inotify::OVERFLOW != 0 {
-            return watch.lost(tell);
+            return watch.events_lost(tell);
         }
         watch.events.fetch_add(1, Ordering::Relaxed);
         if event.mask & inotify::NAMES != 0 {
@@ -113,7 +113,7 @@ impl Lower {
 
     fn heard(&self, watch: &Watch, event: &Event<'_>, tell: &mut impl FnMut(Change)) {
         if event.mask & libc::FAN_Q_OVERFLOW != 0 {
-            return watch.lost(tell);
+            return watch.events_lost(tell);
         }
         let fsid = event.name.map(|name| name.0).or(event.dir).or(event.target).map(|fid| fid.fsid);
         let Some(fsid) = fsid else { return };

@@ -6,8 +6,8 @@ pub(crate) mod applying;
 mod change_cookie;
 pub(crate) mod conflicts;
 pub(crate) mod foreground;
-mod ledger;
 pub(crate) mod local_changes;
+mod log_position;
 mod open_snapshot;
 mod stable_reader;
 mod tree_view;
@@ -32,7 +32,7 @@ use crate::replica::db::ReplicaDb;
 use crate::replica::db::inode::number;
 use crate::replica::error::Result;
 use crate::replica::{Applying, Replica};
-use crate::store::ledger::LedgerState;
+use crate::store::log_verifier::VerifiedPosition;
 use crate::store::{MetaStore, StoreError};
 use crate::sync::{LogFingerprint, Outbox, SyncError, SyncReplica, refused};
 
@@ -232,12 +232,12 @@ impl SyncReplica for SyncAdapter {
         self.replica.change(|core, _| store_fingerprint(core, mark))
     }
 
-    fn ledger(&self) -> Result<Option<LedgerState>, Errno> {
-        self.replica.inner.read_in_background(|core| ledger::get(core))
+    fn verified_position(&self) -> Result<Option<VerifiedPosition>, Errno> {
+        self.replica.inner.read_in_background(|core| log_position::get(core))
     }
 
-    fn set_ledger(&self, ledger: &LedgerState) -> Result<(), Errno> {
-        self.replica.change(|core, _| ledger::put(core, ledger))
+    fn set_verified_position(&self, position: &VerifiedPosition) -> Result<(), Errno> {
+        self.replica.change(|core, _| log_position::put(core, position))
     }
 
     fn cursor(&self) -> Result<Seq, Errno> {

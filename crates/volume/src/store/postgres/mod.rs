@@ -4,6 +4,7 @@
 mod admin;
 mod commit;
 mod connection;
+mod gc_lock;
 mod group;
 mod history;
 mod lease;

@@ -8,7 +8,7 @@ use super::rows::{Table, put_object};
 use super::{SqliteStore, fault, forgotten, head};
 use crate::id::{ObjectId, Seq};
 use crate::object::{ChunkId, Time, VersionedObject};
-use crate::store::admin::{Chunk, GC_LOCK_SETTING, MOVES_SETTING, MovedChunk, ObjectRecord, StoreAdmin};
+use crate::store::admin::{Chunk, ObjectRecord, StoreAdmin};
 use crate::store::transaction::Rows;
 use crate::store::{ChunkLocation, StoreError, codec};
 
@@ -27,28 +27,24 @@ impl SqliteStore {
     }
 }
 
-fn setting(db: &Connection, key: &str) -> Result<Option<String>, StoreError> {
+pub(super) fn setting(db: &Connection, key: &str) -> Result<Option<String>, StoreError> {
     let found = db.query_row("SELECT value FROM setting WHERE key = ?", [key], |row| row.get(0));
     found.optional().map_err(fault)
 }
 
-fn set(db: &Connection, key: &str, value: &str) -> Result<(), StoreError> {
+pub(super) fn set(db: &Connection, key: &str, value: &str) -> Result<(), StoreError> {
     let sql = "INSERT OR REPLACE INTO setting (key, value) VALUES (?, ?)";
     db.prepare_cached(sql).and_then(|mut set| set.execute([key, value])).map(drop).map_err(fault)
 }
 
 /// Increments a counter stored as a setting.
-fn count(db: &Connection, key: &str) -> Result<u64, StoreError> {
+pub(super) fn count(db: &Connection, key: &str) -> Result<u64, StoreError> {
     let so_far = setting(db, key)?.map_or(Ok(0), |value| {
         value.parse::<u64>().map_err(|_| StoreError::Damaged(format!("{key} is set to {value:?}")))
     })?;
     let next = so_far.saturating_add(1);
     set(db, key, &next.to_string())?;
     Ok(next)
-}
-
-fn has_turn(db: &Connection, turn: u64) -> Result<bool, StoreError> {
-    Ok(setting(db, GC_LOCK_SETTING)? == Some(turn.to_string()))
 }
 
 fn ids(db: &Connection, from: ObjectId, most: usize) -> rusqlite::Result<Vec<ObjectId>> {
@@ -105,53 +101,6 @@ impl StoreAdmin for SqliteStore {
 
     fn drop_chunks(&self, chunks: &[ChunkId], marked_before: Time) -> Result<(), StoreError> {
         self.each(chunks, "DELETE FROM chunk WHERE id = ?1 AND gone <= ?2", Some(marked_before))
-    }
-
-    fn acquire_gc_lock(&self) -> Result<u64, StoreError> {
-        let mut writer = self.writer.lock();
-        let all = writer.transaction_with_behavior(TransactionBehavior::Immediate).map_err(fault)?;
-        let turn = count(&all, GC_LOCK_SETTING)?;
-        all.commit().map_err(fault)?;
-        Ok(turn)
-    }
-
-    fn move_chunks(&self, turn: u64, moved: &[MovedChunk]) -> Result<Option<u64>, StoreError> {
-        let mut writer = self.writer.lock();
-        let all = writer.transaction_with_behavior(TransactionBehavior::Immediate).map_err(fault)?;
-        if !has_turn(&all, turn)? {
-            return Ok(None);
-        }
-        let mut done = 0;
-        {
-            let sql = "UPDATE chunk SET key = ?2, place = ?3, stored = ?4, length = ?5
-                 WHERE id = ?1 AND key = ?6 AND place = ?7 AND stored = ?8 AND length = ?9";
-            let mut statement = all.prepare_cached(sql).map_err(fault)?;
-            for MovedChunk { id, from, to } in moved {
-                let (was, is) = (from.offset as i64, to.offset as i64);
-                let values =
-                    params![id.0, to.key, is, to.stored, to.length, from.key, was, from.stored, from.length];
-                done += statement.execute(values).map_err(fault)? as u64;
-            }
-        }
-        count(&all, MOVES_SETTING)?;
-        all.commit().map_err(fault)?;
-        Ok(Some(done))
-    }
-
-    fn set_fenced(&self, turn: u64, settings: &[(String, Option<String>)]) -> Result<bool, StoreError> {
-        let mut writer = self.writer.lock();
-        let all = writer.transaction_with_behavior(TransactionBehavior::Immediate).map_err(fault)?;
-        if !has_turn(&all, turn)? {
-            return Ok(false);
-        }
-        for (key, value) in settings {
-            match value {
-                Some(value) => set(&all, key, value)?,
-                None => drop(all.execute("DELETE FROM setting WHERE key = ?", [key]).map_err(fault)?),
-            }
-        }
-        all.commit().map_err(fault)?;
-        Ok(true)
     }
 
     fn settings(&self, prefix: &str) -> Result<Vec<(String, String)>, StoreError> {

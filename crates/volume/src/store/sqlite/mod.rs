@@ -1,6 +1,7 @@
 //! The SQLite engine: a store in one file, or in memory. Needs no server; serves one machine and its gateway clients.
 
 mod admin;
+mod gc_lock;
 mod history;
 mod lease;
 mod rows;

@@ -10,8 +10,8 @@ use crate::failpoint::{Failpoint, point};
 use crate::id::{NodeName, ObjectId, Seq};
 use crate::merge::{IdAllocator, Plan, PlanError, Trees, apply_entry, begin, resync};
 use crate::store::{LogEntry, MetaStore, StoreError};
-use crate::sync::followed::VerifiedLog;
 use crate::sync::resync::snapshot;
+use crate::sync::verified_log::VerifiedLog;
 use crate::sync::{LogFingerprint, SyncError, SyncReplica};
 
 /// Log entries read in one request.

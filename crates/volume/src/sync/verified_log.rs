@@ -1,7 +1,7 @@
 //! Verifies a sealed log: no entry is used before its seal is verified.
 
 use crate::id::Seq;
-use crate::store::ledger::Ledger;
+use crate::store::log_verifier::LogVerifier;
 use crate::store::seal::Sealer;
 use crate::store::{LogEntry, SealedLog, StoreError};
 use crate::sync::{SyncError, SyncReplica};
@@ -12,7 +12,7 @@ const PAGE_ENTRIES: u64 = 1024;
 /// The verified position of a sealed log, never behind the applied position.
 #[derive(Debug)]
 pub(super) struct VerifiedLog {
-    ledger: Ledger,
+    verifier: LogVerifier,
     /// The position last stored in the replica.
     stored: Seq,
 }
@@ -25,27 +25,27 @@ impl VerifiedLog {
     /// [`StoreError::Tampered`]; the errors of the store and of the replica.
     pub fn resume(log: &dyn SealedLog, replica: &impl SyncReplica, cursor: Seq) -> Result<Self, SyncError> {
         let sealer = log.sealer();
-        let kept = replica.ledger()?.filter(|kept| kept.at <= cursor);
-        let mut ledger = kept.map_or_else(|| Ledger::new(sealer), Ledger::from);
-        let kept = ledger.at();
+        let kept = replica.verified_position()?.filter(|kept| kept.at <= cursor);
+        let mut verifier = kept.map_or_else(|| LogVerifier::new(sealer), LogVerifier::from);
+        let kept = verifier.at();
         let until = cursor.max(sealer.sealed().from);
-        while ledger.at() < until {
-            let most = (until.0 - ledger.at().0).min(PAGE_ENTRIES);
-            let entries = log.stored_since(ledger.at(), most as usize)?;
+        while verifier.at() < until {
+            let most = (until.0 - verifier.at().0).min(PAGE_ENTRIES);
+            let entries = log.stored_since(verifier.at(), most as usize)?;
             if entries.is_empty() {
-                return match ledger.at() < cursor {
+                return match verifier.at() < cursor {
                     // The error of a mismatch at the last entry, whose message says what to do.
                     true => Err(SyncError::WentBack(cursor)),
                     false => Err(StoreError::Tampered(format!(
                         "its log ends with commit {}, and there were {until} when it was upgraded",
-                        ledger.at()
+                        verifier.at()
                     ))
                     .into()),
                 };
             }
-            entries.iter().try_for_each(|entry| ledger.take(sealer, entry))?;
+            entries.iter().try_for_each(|entry| verifier.take(sealer, entry))?;
         }
-        Ok(Self { ledger, stored: kept })
+        Ok(Self { verifier, stored: kept })
     }
 
     /// Verifies entries read from the log.
@@ -53,7 +53,7 @@ impl VerifiedLog {
     /// # Errors
     /// [`StoreError::Tampered`].
     pub fn verify(&mut self, sealer: &Sealer, entries: &[LogEntry]) -> Result<(), StoreError> {
-        entries.iter().try_for_each(|entry| self.ledger.take(sealer, entry))
+        entries.iter().try_for_each(|entry| self.verifier.take(sealer, entry))
     }
 
     /// Stores the verified position once all entries up to `cursor` are applied. Later commits attest it.
@@ -66,11 +66,11 @@ impl VerifiedLog {
         replica: &impl SyncReplica,
         cursor: Seq,
     ) -> Result<(), SyncError> {
-        self.ledger.forget_before(Seq(cursor.0.saturating_sub(1)));
-        if self.ledger.at() == cursor {
-            sealer.saw(cursor, self.ledger.chain());
+        self.verifier.forget_before(Seq(cursor.0.saturating_sub(1)));
+        if self.verifier.at() == cursor {
+            sealer.saw(cursor, self.verifier.chain());
             if self.stored != cursor {
-                replica.set_ledger(&self.ledger.to_keep())?;
+                replica.set_verified_position(&self.verifier.to_keep())?;
                 self.stored = cursor;
             }
         }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::id::{ObjectId, Seq};
 use crate::merge::{DentryKey, DirtySet, Ino, Plan, PlanError, Trees, UploadedContent};
 use crate::object::{ChunkId, Object, Time};
-use crate::store::ledger::LedgerState;
+use crate::store::log_verifier::VerifiedPosition;
 use crate::store::{ChunkLocation, LogEntry, Precondition, StoreError, Transaction, codec};
 
 /// A batch of commits sent to the store. The replica stores it until the log shows what became of it (a transactional
@@ -123,11 +123,11 @@ pub trait SyncReplica {
     /// The errors of writing.
     fn set_fingerprint(&self, mark: LogFingerprint) -> Result<(), Errno>;
 
-    /// Returns the state stored by [`set_ledger`](Self::set_ledger).
+    /// Returns the state stored by [`set_verified_position`](Self::set_verified_position).
     ///
     /// # Errors
     /// The errors of reading.
-    fn ledger(&self) -> Result<Option<LedgerState>, Errno> {
+    fn verified_position(&self) -> Result<Option<VerifiedPosition>, Errno> {
         Ok(None)
     }
 
@@ -135,8 +135,8 @@ pub trait SyncReplica {
     ///
     /// # Errors
     /// The errors of writing.
-    fn set_ledger(&self, ledger: &LedgerState) -> Result<(), Errno> {
-        let _ = ledger;
+    fn set_verified_position(&self, position: &VerifiedPosition) -> Result<(), Errno> {
+        let _ = position;
         Ok(())
     }
 

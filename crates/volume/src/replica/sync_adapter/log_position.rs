@@ -6,19 +6,24 @@ use rusqlite::params;
 use crate::id::Seq;
 use crate::replica::db::ReplicaDb;
 use crate::replica::error::Result;
-use crate::store::ledger::LedgerState;
+use crate::store::log_verifier::VerifiedPosition;
 
-pub(super) fn get(core: &ReplicaDb) -> Result<Option<LedgerState>> {
+pub(super) fn get(core: &ReplicaDb) -> Result<Option<VerifiedPosition>> {
     let query = "SELECT value FROM meta WHERE key = 'ledger'";
     let bytes: Option<Vec<u8>> = core.db.query_row(query, [], |row| row.get(0)).optional()?;
     let Some(bytes) = bytes else { return Ok(None) };
     let (at, chain): (Seq, [u8; 32]) = postcard::from_bytes(&bytes)?;
     let mut query = core.db.prepare_cached("SELECT id, count FROM writer")?;
     let writers = query.query_map([], |row| Ok((row.get(0)?, row.get::<_, i64>(1)? as u64)))?;
-    Ok(Some(LedgerState { at, chain, writers: writers.collect::<rusqlite::Result<_>>()?, is_anew: false }))
+    Ok(Some(VerifiedPosition {
+        at,
+        chain,
+        writers: writers.collect::<rusqlite::Result<_>>()?,
+        is_anew: false,
+    }))
 }
 
-pub(super) fn put(core: &mut ReplicaDb, kept: &LedgerState) -> Result<()> {
+pub(super) fn put(core: &mut ReplicaDb, kept: &VerifiedPosition) -> Result<()> {
     core.begin()?;
     let mut put = core.db.prepare_cached("INSERT OR REPLACE INTO meta VALUES ('ledger', ?1)")?;
     put.execute([postcard::to_stdvec(&(kept.at, kept.chain))?])?;

@@ -14,7 +14,7 @@ const MAX_RECENT_CHAIN_VALUES: usize = 1 << 16;
 
 /// The verified prefix of a sealed log.
 #[derive(Debug, Clone)]
-pub struct Ledger {
+pub struct LogVerifier {
     at: Seq,
     /// Chain values of the last entries, up to `at`.
     recent: VecDeque<Digest>,
@@ -29,9 +29,9 @@ pub struct Ledger {
 /// Identifier of a process that commits.
 pub type Writer = [u8; 16];
 
-/// The persistent part of a [`Ledger`], stored by a replica.
+/// The persistent part of a [`LogVerifier`], stored by a replica.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct LedgerState {
+pub struct VerifiedPosition {
     /// The last verified entry.
     pub at: Seq,
     /// The chain value at `from`.
@@ -42,23 +42,28 @@ pub struct LedgerState {
     pub is_anew: bool,
 }
 
-impl From<LedgerState> for Ledger {
-    fn from(LedgerState { at, chain, writers, is_anew }: LedgerState) -> Self {
+impl From<VerifiedPosition> for LogVerifier {
+    fn from(VerifiedPosition { at, chain, writers, is_anew }: VerifiedPosition) -> Self {
         let writers = writers.into_iter().collect();
         Self { at, recent: VecDeque::from([chain]), writers, changed: HashMap::new(), is_anew }
     }
 }
 
-impl Ledger {
+impl LogVerifier {
     /// Starts before the first entry.
     pub fn new(sealer: &Sealer) -> Self {
-        Self::from(LedgerState { chain: sealer.first(), is_anew: true, ..LedgerState::default() })
+        Self::from(VerifiedPosition { chain: sealer.first(), is_anew: true, ..VerifiedPosition::default() })
     }
 
     /// Returns what changed since the last call, to be stored.
-    pub fn to_keep(&mut self) -> LedgerState {
+    pub fn to_keep(&mut self) -> VerifiedPosition {
         let writers = std::mem::take(&mut self.changed).into_iter().collect();
-        LedgerState { at: self.at, chain: self.chain(), writers, is_anew: std::mem::take(&mut self.is_anew) }
+        VerifiedPosition {
+            at: self.at,
+            chain: self.chain(),
+            writers,
+            is_anew: std::mem::take(&mut self.is_anew),
+        }
     }
 
     /// Returns the last verified entry.
@@ -91,7 +96,7 @@ impl Ledger {
     ///
     /// # Errors
     /// [`StoreError::Tampered`]: the store changed the entry, omitted one before it, or shows other nodes another log. The
-    /// ledger is then unchanged. [`StoreError::Damaged`] for an old entry whose chain value is no longer kept.
+    /// verifier is then unchanged. [`StoreError::Damaged`] for an old entry whose chain value is no longer kept.
     pub fn take(&mut self, sealer: &Sealer, entry: &LogEntry) -> Result<(), StoreError> {
         let seq = entry.seq;
         let seal = sealer.verify(entry)?;
@@ -166,55 +171,55 @@ mod tests {
     fn entries_are_taken_in_their_order_and_compared_when_they_come_again() {
         let secret = VolumeKey::random();
         let (one, other) = (sealer(&secret), sealer(&secret));
-        let mut ledger = Ledger::new(&one);
+        let mut verifier = LogVerifier::new(&one);
         let mut entries = Vec::new();
         for seq in 1..=20 {
             let by = if seq % 3 == 0 { &other } else { &one };
             let made = entry(by, seq);
-            ledger.take(&other, &made).unwrap();
+            verifier.take(&other, &made).unwrap();
             if seq % 2 == 0 {
-                by.saw(ledger.at(), ledger.chain());
+                by.saw(verifier.at(), verifier.chain());
             }
             entries.push(made);
         }
-        let refused = |ledger: &mut Ledger, entry: &LogEntry| {
-            let error = ledger.take(&one, entry).unwrap_err();
+        let refused = |verifier: &mut LogVerifier, entry: &LogEntry| {
+            let error = verifier.take(&one, entry).unwrap_err();
             assert!(matches!(error, StoreError::Tampered(_)), "{error:?}");
-            assert_eq!(ledger.at(), Seq(20));
+            assert_eq!(verifier.at(), Seq(20));
         };
         for made in &entries {
-            ledger.take(&one, made).unwrap();
-            refused(&mut ledger, &LogEntry { at: Time(100), ..made.clone() });
+            verifier.take(&one, made).unwrap();
+            refused(&mut verifier, &LogEntry { at: Time(100), ..made.clone() });
             // The seal stays unchanged.
             let mut changed = made.clone();
             changed.change[0] = Mutation::SetMode(ObjectId(5), 0o4755);
-            refused(&mut ledger, &changed);
-            refused(&mut ledger, &LogEntry { seq: Seq(21), ..made.clone() });
+            refused(&mut verifier, &changed);
+            refused(&mut verifier, &LogEntry { seq: Seq(21), ..made.clone() });
         }
-        refused(&mut ledger, &entry(&one, 22));
-        refused(&mut ledger, &entry(&sealer(&VolumeKey::random()), 21));
-        // A ledger restored from its persistent part verifies the same.
-        let mut again = Ledger::from(ledger.to_keep());
+        refused(&mut verifier, &entry(&one, 22));
+        refused(&mut verifier, &entry(&sealer(&VolumeKey::random()), 21));
+        // A verifier restored from its persistent part verifies the same.
+        let mut again = LogVerifier::from(verifier.to_keep());
         refused(&mut again, &LogEntry { seq: Seq(21), ..entries[3].clone() });
         let next = entry(&one, 21);
         again.take(&one, &next).unwrap();
-        ledger.take(&one, &next).unwrap();
-        assert_eq!(again.chain(), ledger.chain());
-        assert_eq!(ledger.to_keep().writers.len(), 1, "only what is new");
+        verifier.take(&one, &next).unwrap();
+        assert_eq!(again.chain(), verifier.chain());
+        assert_eq!(verifier.to_keep().writers.len(), 1, "only what is new");
     }
 
     #[test]
     fn a_seal_that_attests_another_log_is_refused() {
         let secret = VolumeKey::random();
         let (one, other) = (sealer(&secret), sealer(&secret));
-        let mut ledger = Ledger::new(&one);
-        ledger.take(&one, &entry(&one, 1)).unwrap();
-        for (seen, chain) in [(Seq(1), [1; 32]), (Seq(0), ledger.chain()), (Seq(2), ledger.chain())] {
+        let mut verifier = LogVerifier::new(&one);
+        verifier.take(&one, &entry(&one, 1)).unwrap();
+        for (seen, chain) in [(Seq(1), [1; 32]), (Seq(0), verifier.chain()), (Seq(2), verifier.chain())] {
             other.saw(seen, chain);
-            let error = ledger.take(&one, &entry(&other, 2)).unwrap_err().to_string();
+            let error = verifier.take(&one, &entry(&other, 2)).unwrap_err().to_string();
             assert!(error.contains("ant saw another log"), "{error}");
         }
-        other.saw(ledger.at(), ledger.chain());
-        ledger.take(&one, &entry(&other, 2)).unwrap();
+        other.saw(verifier.at(), verifier.chain());
+        verifier.take(&one, &entry(&other, 2)).unwrap();
     }
 }
