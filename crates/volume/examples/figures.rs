@@ -12,7 +12,7 @@ use futures::StreamExt;
 use object_store::aws::AmazonS3Builder;
 use object_store::{ObjectStoreExt as _, PutPayload};
 use shunt_test_support::servers::{Postgres, S3};
-use shunt_volume::content::{BasisSource, Blobs, ChunkKeys, ContentStore};
+use shunt_volume::chunks::{BasisSource, Blobs, ChunkKeys, ContentStore};
 use shunt_volume::id::{ObjectId, OwnerId};
 use shunt_volume::object::{Content, Kind, LinkName, Object, Time};
 use shunt_volume::store::{MetaStore, Mutation, PostgresStore, SqliteStore, Transaction};

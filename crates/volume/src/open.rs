@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::address::routing::MapError;
 use crate::address::{AddressError, DataAddress, MetaAddress};
-use crate::content::{Blobs, ChunkKeys, ContentError, ContentStore};
+use crate::chunks::{Blobs, ChunkKeys, ContentError, ContentStore};
 use crate::crypto::VolumeKey;
 use crate::gateway::{BadCertificate, Client, Credentials, JoinError};
 use crate::id::{ObjectId, OwnerId, VolumeName};
@@ -251,7 +251,7 @@ fn open_remote(
     if credentials.volume != *name {
         return Err(StoreError::NoVolume(name.clone()).into());
     }
-    let described = credentials.described()?;
+    let described = VolumeDescriptor::from_bytes(credentials.description())?;
     let keys = keys(&described)?;
     let client = client(credentials, file).map_err(JoinError::from)?;
     let content = ContentStore::new(Blobs::over(Arc::new(client.blobs())), keys);

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::address::DataAddress;
-use crate::content::{ChunkKeys, ContentStore};
+use crate::chunks::{ChunkKeys, ContentStore};
 use crate::crypto::VolumeKey;
+use crate::gateway::ServedVolume;
 use crate::id::VolumeName;
 use crate::object::Time;
 use crate::store::admin::StoreAdmin;
@@ -144,6 +145,18 @@ impl Volume {
     pub fn admin(&self) -> Result<&dyn StoreAdmin, StoreError> {
         let why = "a volume is looked after where its stores are, not through a gateway";
         self.admin.as_deref().ok_or_else(|| StoreError::Denied(why.to_owned()))
+    }
+}
+
+impl From<&Volume> for ServedVolume {
+    fn from(volume: &Volume) -> Self {
+        Self {
+            name: volume.described.name.clone(),
+            description: volume.described.to_bytes(),
+            hides_names: volume.described.hides_names,
+            meta: volume.meta.clone(),
+            blobs: volume.content.blobs().clone(),
+        }
     }
 }
 

@@ -4,7 +4,7 @@
 //! recorded before they are stored, and old ones before chunks are moved. All writes are fenced by the token of the collector's
 //! lock, so no chunk is moved into a pack that another collector has found to be empty since.
 
-use crate::content::{ContentError, NewPack, StoredChunk, repack};
+use crate::chunks::{ContentError, NewPack, StoredChunk, repack};
 use crate::failpoint::Failpoint;
 use crate::maintenance::gc_report::Collected;
 use crate::maintenance::pack_intents;

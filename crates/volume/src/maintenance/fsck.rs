@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 
-use crate::content::{Blob, ContentError};
+use crate::chunks::{Blob, ContentError};
 use crate::id::ObjectId;
 use crate::maintenance::fsck_report::{Checked, Problem};
 use crate::maintenance::mark::{LiveChunks, mark_live};

@@ -30,7 +30,7 @@ use crate::volume::Volume;
 /// references.
 ///
 /// # Errors
-/// Errors of either store; the steps done until then are consistent. [`ContentError`](crate::content::ContentError) for a
+/// Errors of either store; the steps done until then are consistent. [`ContentError`](crate::chunks::ContentError) for a
 /// segment list that cannot be read: no chunk is freed then. [`KeepError::Place`] if the location belongs to another volume or
 /// was collected with newer metadata, [`KeepError::Clock`], and [`StoreError::Denied`] for truncating a sealed log: nothing is
 /// done then.

@@ -24,7 +24,7 @@ pub use repair::{Repaired, repair};
 pub use settings::{GRACE, LogRetention, retention, set_retention};
 pub use store_owner::StoreOwnerError;
 
-use crate::content::ContentError;
+use crate::chunks::ContentError;
 use crate::failpoint::{Failpoint, point};
 use crate::store::StoreError;
 

@@ -7,7 +7,7 @@ use futures::TryStreamExt;
 use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt as _, PutPayload};
 
 use crate::address::DataAddress;
-use crate::content::{Blobs, ContentError, ContentStore, fault};
+use crate::chunks::{Blobs, ContentError, ContentStore, fault};
 use crate::id::Seq;
 use crate::maintenance::KeepError;
 use crate::object::Time;

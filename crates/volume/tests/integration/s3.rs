@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use object_store::aws::AmazonS3Builder;
 use shunt_test_support::servers::S3;
 use shunt_volume::address::MetaAddress;
-use shunt_volume::content::{Blobs, ChunkKeys, ContentError, ContentStore};
+use shunt_volume::chunks::{Blobs, ChunkKeys, ContentError, ContentStore};
 use shunt_volume::gateway::{Client, Gateway, NodeRegistry, Role, Token, join};
 use shunt_volume::id::{ObjectId, OwnerId};
 use shunt_volume::object::{Content, Kind, Object, Time};

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 
-use crate::content::priority;
+use crate::chunks::priority;
 use crate::replica::Replica;
 
 /// How much of a volume a node caches.

@@ -13,7 +13,7 @@ use parking_lot::{Condvar, Mutex};
 use rusqlite::params;
 use rustix::io::Errno;
 
-use crate::content::priority;
+use crate::chunks::priority;
 use crate::failpoint::{Failpoint, point};
 use crate::id::ObjectId;
 use crate::object::{Content, Layout};

@@ -12,7 +12,7 @@ use std::time::Instant;
 use parking_lot::Mutex;
 use rustix::io::Errno;
 
-use crate::content::{BasisSource, ContentError, ContentStore, LinkQuality, segments_in};
+use crate::chunks::{BasisSource, ContentError, ContentStore, LinkQuality, segments_in};
 use crate::id::ObjectId;
 use crate::object::{Content, Layout, Segment};
 use crate::replica::data::fetch::{Fetcher, WholeFile, one_by_one};

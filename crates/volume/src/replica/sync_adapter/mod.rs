@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 use rusqlite::{OptionalExtension as _, params};
 use rustix::io::Errno;
 
-use crate::content::{ContentError, ContentStore};
+use crate::chunks::{ContentError, ContentStore};
 use crate::failpoint::{Failpoint, point};
 use crate::id::Seq;
 use crate::maintenance::GRACE;
