@@ -112,7 +112,7 @@ fn what_a_node_may_not_store_takes_no_room() {
         send_bytes(&mut stream, &body).await.unwrap();
         let refused: Response = receive(&mut stream, 1 << 20, TEST_TIMEOUT).await.unwrap().unwrap();
         assert!(
-            matches!(&refused, Response::Failed(Failure::Denied(why)) if why.contains("may read")),
+            matches!(&refused, Response::Failed(Failure::Denied(why)) if why.contains("has role read")),
             "{refused:?}"
         );
         assert!(

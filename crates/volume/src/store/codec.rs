@@ -11,6 +11,5 @@ pub(crate) fn encode<T: Serialize + ?Sized>(value: &T) -> Vec<u8> {
 }
 
 pub(crate) fn decode<T: DeserializeOwned>(what: &str, bytes: &[u8]) -> Result<T, StoreError> {
-    postcard::from_bytes(bytes)
-        .map_err(|error| StoreError::Damaged(format!("{what} cannot be read: {error}")))
+    postcard::from_bytes(bytes).map_err(|error| StoreError::Damaged(format!("cannot decode {what}: {error}")))
 }

@@ -91,7 +91,7 @@ impl MetadataCipher {
     fn report_once(&self, what: &str, of: ObjectId) {
         if !self.undecryptable.is_reported.swap(true, Ordering::Relaxed) {
             tracing::warn!(
-                "{what} of {of:?} was not hidden by the key of this volume; no more of these are told"
+                "{what} of {of:?} was not encrypted with the key of this volume; further ones are not logged"
             );
         }
     }
