@@ -26,7 +26,7 @@ const MAX_FILE_BYTES: u64 = 16 << 20;
 #[derive(Debug, thiserror::Error)]
 pub enum MapError {
     /// The file cannot be read.
-    #[error("{0}: {1}")]
+    #[error("cannot read {0}: {1}")]
     Unreadable(PathBuf, std::io::Error),
     /// A line is malformed.
     #[error("{0}, line {1}: {2}")]

@@ -99,7 +99,7 @@ pub enum JoinError {
     #[error(transparent)]
     Certificate(#[from] BadCertificate),
     /// The credentials file cannot be read or written.
-    #[error("{path}: {error}")]
+    #[error("cannot access {path}: {error}")]
     File {
         /// The path.
         path: String,

@@ -496,7 +496,7 @@ mod tests {
         drop(sending.await.unwrap());
         assert!(
             receive::<String>(&mut to, MAX_FRAME_BYTES, LOOKUP_TIMEOUT).await.unwrap().is_none(),
-            "it is done"
+            "the connection is closed"
         );
 
         let (from, mut to) = duplex(1 << 20);

@@ -328,7 +328,7 @@ impl Gateway {
             }
             Purpose::Enrol { .. } if !self.limiter.may_enrol(peer.ip(), Instant::now()) => {
                 ServerHello::Refused(
-                    "too many tries to join were refused from this address: try again in a minute".to_owned(),
+                    "too many refused attempts to join from this address: try again in a minute".to_owned(),
                 )
             }
             Purpose::Enrol { secret, node, request } => {

@@ -26,7 +26,9 @@ pub(super) fn read(admin: &dyn StoreAdmin) -> Result<HashMap<String, Option<Time
             value => match value.parse() {
                 Ok(at) => Some(Time(at)),
                 Err(_) => {
-                    return Err(StoreError::Damaged(format!("setting {key} has the invalid value {value:?}")));
+                    return Err(StoreError::Damaged(format!(
+                        "setting {key} has the invalid value {value:?}"
+                    )));
                 }
             },
         };

@@ -207,7 +207,7 @@ mod tests {
         again.take(&one, &next).unwrap();
         verifier.take(&one, &next).unwrap();
         assert_eq!(again.chain(), verifier.chain());
-        assert_eq!(verifier.to_keep().writers.len(), 1, "only what is new");
+        assert_eq!(verifier.to_keep().writers.len(), 1, "only new writers are kept");
     }
 
     #[test]

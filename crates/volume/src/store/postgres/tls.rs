@@ -122,7 +122,9 @@ fn roots(file: Option<&std::path::Path>) -> Result<RootCertStore, StoreError> {
     let mut roots = RootCertStore::empty();
     match file {
         Some(file) => {
-            let failed = |error: &dyn std::fmt::Display| wrong(format_args!("{}: {error}", file.display()));
+            let failed = |error: &dyn std::fmt::Display| {
+                wrong(format_args!("sslrootcert {}: {error}", file.display()))
+            };
             for certificate in CertificateDer::pem_file_iter(file).map_err(|error| failed(&error))? {
                 roots.add(certificate.map_err(|error| failed(&error))?).map_err(|error| failed(&error))?;
             }
