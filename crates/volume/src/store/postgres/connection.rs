@@ -20,7 +20,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const NO_TLS: &str = "error performing TLS handshake";
 /// The remedy, if the address does not configure TLS.
 const TLS_REMEDY: &str = "a server on another machine must present a certificate for its name that this machine trusts: add \
-                       ?sslrootcert=FILE to the address, or choose a weaker check with ?sslmode=";
+                       ?sslrootcert=FILE to the address, or choose a weaker check with ?sslmode=MODE";
 /// Maximum number of idle connections.
 const MAX_IDLE_CONNECTIONS: usize = 4;
 
