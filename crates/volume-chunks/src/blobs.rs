@@ -167,14 +167,14 @@ impl Blobs {
     /// Reads a range of an object as a stream, which is shorter or fails if the object ends before.
     pub(super) async fn parts(&self, key: &str, range: Range<u64>) -> Result<Parts<'_>, ContentError> {
         if range.is_empty() {
-            return Err(ContentError::Damaged(format!("nothing of {key} was stored")));
+            return Err(ContentError::Damaged(format!("{key}: empty range")));
         }
         let at = self.key(key);
         if self.takes_whole && range.start == 0 && range.end >= MIN_UNRANGED_BYTES {
             // Probably most of the object.
             let whole = self.begin_at(&at, None).await?;
             if whole.meta.size < range.end {
-                return Err(ContentError::Damaged(format!("{key} is shorter than what was stored in it")));
+                return Err(ContentError::Damaged(format!("{key} is truncated")));
             }
             if whole.meta.size - range.end <= MAX_SUPERFLUOUS_BYTES {
                 // Read to the end: a connection abandoned before cannot be reused.
@@ -241,7 +241,7 @@ impl Blobs {
     ) -> Result<T, ContentError> {
         match self.silent {
             Some(limit) => tokio::time::timeout(limit, what).await.map_err(|_| {
-                ContentError::Unreachable(format!("nothing was heard of the object store for {limit:?}"))
+                ContentError::Unreachable(format!("no response from the object store within {limit:?}"))
             })?,
             None => what.await,
         }

@@ -22,7 +22,7 @@ pub(super) struct ChunkRequest {
 }
 
 pub(super) fn damaged(id: ChunkId, place: &ChunkLocation) -> ContentError {
-    ContentError::Damaged(format!("{id:?} in {}", place.key))
+    ContentError::Damaged(format!("chunk {id:?} in {}", place.key))
 }
 
 /// Writes bytes of a chunk, identified by [`ChunkRequest::at`], at an offset in it.

@@ -163,7 +163,7 @@ mod tests {
         let (before, after) =
             (cut(&bytes, 0, Chunking::ContentDefined), cut(&longer, 0, Chunking::ContentDefined));
         let new = after.iter().filter(|piece| !before.contains(piece)).count();
-        assert!(before.len() > 6 && new <= 2, "{new} of {} pieces are new", after.len());
+        assert!(before.len() > 6 && new <= 2, "{new} of {} chunks are new", after.len());
     }
 
     #[test]

@@ -163,7 +163,7 @@ impl ContentStore {
         let over = async move { drop(is_over.wait_for(|is_over| *is_over).await) }.boxed().shared();
         tokio::select! {
             biased;
-            () = over.clone() => Err(ContentError::Unreachable("given up".into())),
+            () = over.clone() => Err(ContentError::Unreachable("the download was cancelled".into())),
             parts = self.blobs.parts(key, extent(run)) => Ok(parts?.take_until(over).boxed()),
         }
     }
@@ -201,7 +201,7 @@ impl ContentStore {
         F: Future<Output = Result<Vec<(u64, T)>, ContentError>> + Send + 'static,
     {
         if let Some(ChunkRequest { id, .. }) = wanted.iter().find(|wanted| !is_sound(&wanted.location)) {
-            return Err(ContentError::Damaged(format!("{id:?} has an impossible place")));
+            return Err(ContentError::Damaged(format!("chunk {id:?} has an invalid location")));
         }
         let (over, is_over) = watch::channel(false);
         let requests = futures::stream::iter(runs(wanted, apart)).map(|run| {

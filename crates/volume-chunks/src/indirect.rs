@@ -28,14 +28,14 @@ fn damaged(why: &str) -> ContentError {
 fn decode(list: &[u8]) -> Result<Vec<Segment>, ContentError> {
     // The count comes first: a list with too many segments is rejected before the rest is decoded.
     let (count, _) = postcard::take_from_bytes::<u64>(list)
-        .map_err(|error| ContentError::Damaged(format!("a list of pieces: {error}")))?;
+        .map_err(|error| ContentError::Damaged(format!("indirect list: {error}")))?;
     if count > SEGMENTS_PER_LIST as u64 {
-        return Err(damaged("a list of more pieces than are made"));
+        return Err(damaged("an indirect list has too many segments"));
     }
     let pieces: Vec<Segment> = postcard::from_bytes(list)
-        .map_err(|error| ContentError::Damaged(format!("a list of pieces: {error}")))?;
+        .map_err(|error| ContentError::Damaged(format!("indirect list: {error}")))?;
     if pieces.iter().any(|piece| piece.length() == 0) {
-        return Err(damaged("a piece without bytes"));
+        return Err(damaged("an indirect list has a segment of length 0"));
     }
     Ok(pieces)
 }
@@ -61,12 +61,12 @@ impl ContentStore {
                 sum = list.iter().fold(sum, |sum, piece| sum.saturating_add(piece.length()));
                 pieces.extend(list);
                 if sum > content.size || pieces.len() as u64 > most {
-                    return Err(damaged("more pieces than the file has"));
+                    return Err(damaged("the indirect lists have more segments than the file"));
                 }
             }
         }
         if sum != content.size {
-            return Err(damaged("pieces that are not the file"));
+            return Err(damaged("the segments do not add up to the size of the file"));
         }
         Ok(pieces)
     }
@@ -80,7 +80,7 @@ impl ContentStore {
         let fits =
             |list: &Segment| matches!(list, Segment::Chunk { length, .. } if *length <= MAX_LIST_BYTES);
         if !lists.iter().all(fits) {
-            return Err(damaged("a list that is longer than any is made"));
+            return Err(damaged("an indirect list is too long"));
         }
         self.read_pieces(meta, lists)?.iter().map(|list| decode(list)).collect()
     }

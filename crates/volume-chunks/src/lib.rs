@@ -40,22 +40,22 @@ use shunt_volume_types::runtime::runtime;
 #[derive(Debug, thiserror::Error)]
 pub enum ContentError {
     /// The object store cannot be reached, or denies reading.
-    #[error("the contents cannot be reached: {0}")]
+    #[error("the object store cannot be reached: {0}")]
     Unreachable(String),
     /// The object store denies writing.
-    #[error("nothing may be stored: {0}")]
+    #[error("the object store denies writing: {0}")]
     Denied(String),
     /// Its address or configuration is invalid.
     #[error("{0}")]
     Address(String),
     /// The object store lacks a chunk that the metadata reference.
-    #[error("a piece is not in the store: {0}")]
+    #[error("missing from the object store: {0}")]
     Missing(String),
     /// A stored chunk does not have the bytes that its name implies.
-    #[error("a piece in the store is damaged: {0}")]
+    #[error("corrupt data in the object store: {0}")]
     Damaged(String),
     /// The file has more chunks than a content can reference: 16 TiB.
-    #[error("the file is too large for a volume")]
+    #[error("the file is too large: a volume holds files of up to 16 TiB")]
     TooLarge,
     /// The local file cannot be read or written.
     #[error(transparent)]
@@ -131,11 +131,11 @@ impl ContentStore {
     pub fn inline<'c>(&self, content: &'c Content) -> Result<Option<&'c [u8]>, ContentError> {
         let Layout::Inline(bytes) = &content.layout else { return Ok(None) };
         if bytes.len() as u64 != content.size {
-            return Err(ContentError::Damaged("content of another size than said".into()));
+            return Err(ContentError::Damaged("inline content does not have the recorded size".into()));
         }
         if self.keys.encrypts() && !bytes.is_empty() {
             return Err(ContentError::Damaged(
-                "content that was not encrypted by the key of the volume".into(),
+                "content that was not encrypted with the key of the volume".into(),
             ));
         }
         Ok(Some(bytes))

@@ -78,7 +78,7 @@ impl ContentStore {
         }
         match *hasher.finalize().as_bytes() == content.digest {
             true => Ok(()),
-            false => Err(ContentError::Damaged("its bytes do not have the digest of the file".into())),
+            false => Err(ContentError::Damaged("the content does not match the digest of the file".into())),
         }
     }
 
@@ -244,11 +244,11 @@ impl ContentStore {
             .iter()
             .zip(places)
             .map(|(&SegmentRequest { id, length, at }, place)| match place {
-                Some(place) if place.length != length => {
-                    Err(ContentError::Damaged(format!("{id:?} has another length than the file says")))
-                }
+                Some(place) if place.length != length => Err(ContentError::Damaged(format!(
+                    "chunk {id:?} does not have the length that the file records"
+                ))),
                 Some(place) => Ok(ChunkRequest { id, location: place, at }),
-                None => Err(ContentError::Missing(format!("{id:?} has no place"))),
+                None => Err(ContentError::Missing(format!("chunk {id:?} has no location in the metadata"))),
             })
             .collect()
     }

@@ -209,7 +209,7 @@ impl<'a> Upload<'a> {
         let window = std::mem::take(&mut self.window);
         for ((id, bytes), _) in window.into_iter().zip(known).filter(|(_, known)| !known) {
             let Some(stored) = encode(&self.content.keys, id, &bytes) else {
-                return Err(ContentError::Damaged("a piece could not be encrypted".into()));
+                return Err(ContentError::Damaged("a chunk could not be encrypted".into()));
             };
             if self.pack.is_full_with(stored.len()) {
                 self.close()?;

@@ -62,7 +62,7 @@ impl ContentStore {
     pub fn index(&self, key: &str) -> Result<Vec<(ChunkId, ChunkLocation)>, ContentError> {
         let tail = runtime().block_on(self.blobs.get_end(key, TAIL_BYTES))?;
         if is_newer(&tail.bytes) {
-            let what = format!("{key} is of a format that this version does not know: use a newer version");
+            let what = format!("{key} has a format that this version does not support: use a newer version");
             return Err(ContentError::Damaged(what));
         }
         let found = match index(&tail.bytes, tail.offset) {

@@ -18,7 +18,7 @@ use super::NAME;
 
 /// Invalid keys or certificates; one line.
 #[derive(Debug, thiserror::Error)]
-#[error("certificates: {0}")]
+#[error("invalid key or certificate: {0}")]
 pub struct BadCertificate(String);
 
 fn bad(error: impl std::fmt::Display) -> BadCertificate {

@@ -83,14 +83,14 @@ impl Client {
         match is_gateway {
             true => Ok(Some(node.clone())),
             false if *node == credentials.node => Ok(None),
-            false => Err(StoreError::Denied(format!("this node is {}, and not {node}", credentials.node))),
+            false => Err(StoreError::Denied(format!("this node is {}, not {node}", credentials.node))),
         }
     }
 }
 
 /// The error for a response that does not match the request.
 fn mismatched_response() -> StoreError {
-    StoreError::Damaged("the gateway's answer makes no sense".to_owned())
+    StoreError::Damaged("unexpected response from the gateway".to_owned())
 }
 
 impl Client {
@@ -164,7 +164,7 @@ impl MetaStore for Client {
     fn only_reads(&self) -> Option<String> {
         let role = (*self.connections.role.lock())?;
         let node = &self.connections.credentials.node;
-        (role < Role::Write).then(|| format!("{node} may {role}, and not {}", Role::Write))
+        (role < Role::Write).then(|| format!("{node} has role {role}, and this needs {}", Role::Write))
     }
 
     fn head(&self) -> Result<Seq, StoreError> {

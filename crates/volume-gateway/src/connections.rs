@@ -71,10 +71,10 @@ impl Connections {
         if before == Some(role) {
             return;
         }
-        tracing::info!("{} may {role}", self.credentials.node);
+        tracing::info!("node {} has role {role}", self.credentials.node);
         let noted = self.file.as_deref().map_or(Ok(()), |file| Credentials::record_role(file, role));
         if let Err(error) = noted {
-            tracing::warn!("what this node may do is not noted: {error}");
+            tracing::warn!("cannot record the role of this node: {error}");
         }
     }
 

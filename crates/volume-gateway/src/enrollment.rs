@@ -78,10 +78,12 @@ impl FromStr for Token {
 #[derive(Debug, thiserror::Error)]
 pub enum JoinError {
     /// The token is malformed, usually truncated on copying.
-    #[error("this is no token of `shunt volume invite` (it begins with {TOKEN_PREFIX:?}): copy it whole")]
+    #[error(
+        "invalid token: a token of `shunt volume invite` begins with {TOKEN_PREFIX:?}; copy it completely"
+    )]
     Token,
     /// The gateway refused, for this reason.
-    #[error("the gateway refused: {0}")]
+    #[error("the gateway refused the request: {0}")]
     Refused(String),
     /// The gateway cannot be reached.
     #[error("the gateway at {address} cannot be reached: {error}")]
@@ -95,7 +97,7 @@ pub enum JoinError {
     #[error(transparent)]
     Certificate(#[from] BadCertificate),
     /// The credentials file cannot be read or written.
-    #[error("{path}: {error}")]
+    #[error("cannot access {path}: {error}")]
     File {
         /// The path.
         path: String,
@@ -231,7 +233,9 @@ async fn enrol(token: &Token, node: &NodeName) -> Result<Credentials, JoinError>
             role: None,
         },
         ServerHello::Refused(reason) => return Err(JoinError::Refused(reason)),
-        ServerHello::Work(_) => return Err(JoinError::Refused("it took us for somebody else".to_owned())),
+        ServerHello::Work(_) => {
+            return Err(JoinError::Refused("unexpected reply to the enrolment".to_owned()));
+        }
     };
     // A handshake for work reports the role. The node has joined even if this fails.
     if let Ok((_, ServerHello::Work(role))) =

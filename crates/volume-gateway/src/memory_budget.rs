@@ -164,7 +164,7 @@ mod tests {
         let (greedy, other) = (room.register(&one).unwrap(), room.register(&other).unwrap());
         let mut all = greedy.take(Pool::Contents, 64 << 20).await.unwrap();
         let _more = greedy.take(Pool::Contents, 64 << 20).await.unwrap();
-        assert!(greedy.take(Pool::Contents, 1 << 20).await.is_err(), "it waits, and not for ever");
+        assert!(greedy.take(Pool::Contents, 1 << 20).await.is_err(), "the wait has a limit");
         other.take(Pool::Contents, 64 << 20).await.unwrap();
         greedy.take(Pool::Contents, 100).await.unwrap();
         greedy.take(Pool::Work, 1 << 20).await.unwrap();

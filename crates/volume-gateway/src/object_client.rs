@@ -83,7 +83,7 @@ fn not_implemented(operation: &str) -> Error {
 }
 
 fn mismatched_response() -> Error {
-    Error::Generic { store: "gateway", source: "the gateway's answer makes no sense".into() }
+    Error::Generic { store: "gateway", source: "unexpected response from the gateway".into() }
 }
 
 fn meta(stat: BlobStat) -> Result<ObjectMeta> {
@@ -116,7 +116,7 @@ impl std::fmt::Display for GatewayObjects {
 impl ObjectStore for GatewayObjects {
     async fn put_opts(&self, location: &Key, payload: PutPayload, options: PutOptions) -> Result<PutResult> {
         if !matches!(options.mode, PutMode::Create) {
-            return Err(not_implemented("put over an object"));
+            return Err(not_implemented("overwrite an object"));
         }
         let body: Bytes = payload.into();
         let ask = Request::PutBlob { key: location.to_string(), length: body.len() as u64 };

@@ -146,7 +146,7 @@ fn parts<T>(
         let (found, length) = ask(some)?;
         bytes += length;
         if bytes > MAX_RESPONSE_BYTES {
-            let long = format!("an answer of more than {MAX_RESPONSE_BYTES} bytes: ask for less at once");
+            let long = format!("the response exceeds {MAX_RESPONSE_BYTES} bytes: ask for less at once");
             return Err(Failure::Other(long));
         }
         all.extend(found);

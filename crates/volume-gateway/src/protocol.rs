@@ -91,7 +91,7 @@ impl FromStr for Role {
         [Self::Read, Self::Write, Self::Admin, Self::Gateway]
             .into_iter()
             .find(|role| role.as_str() == word)
-            .ok_or_else(|| format!("{word:?} is no role: read, write, admin or gateway"))
+            .ok_or_else(|| format!("invalid role {word:?}: expected read, write, admin or gateway"))
     }
 }
 
@@ -279,7 +279,7 @@ impl Request {
 
 /// Returns the message for a request that requires another role.
 pub(super) fn denied(node: &NodeName, role: Role, needs: Role) -> String {
-    format!("{node} may {role}, and this needs {needs}")
+    format!("{node} has role {role}, and this needs {needs}")
 }
 
 /// Reports whether a request was denied for want of this role, by the message in
@@ -347,7 +347,7 @@ fn wrong(what: impl Into<String>) -> io::Error {
 /// Sends a frame and returns its length.
 pub(super) async fn send<T: Serialize>(to: &mut (impl AsyncWrite + Unpin), value: &T) -> io::Result<usize> {
     let frame = frame(value)?.map_err(|length| {
-        wrong(format!("a message of {length} bytes; at most {MAX_FRAME_BYTES} are sent"))
+        wrong(format!("cannot send a message of {length} bytes: the limit is {MAX_FRAME_BYTES}"))
     })?;
     send_bytes(to, &frame).await?;
     Ok(frame.len())
@@ -392,9 +392,7 @@ pub(super) async fn receive<T: DeserializeOwned>(
 ) -> io::Result<Option<T>> {
     let Some(length) = announced(from, most, within).await? else { return Ok(None) };
     let frame = receive_bytes(from, length as u64, most as u64).await?;
-    postcard::from_bytes(&frame)
-        .map(Some)
-        .map_err(|error| wrong(format!("a message that makes no sense: {error}")))
+    postcard::from_bytes(&frame).map(Some).map_err(|error| wrong(format!("malformed message: {error}")))
 }
 
 /// Receives the length of a frame that begins within `within`; `None`: the other side closed the connection.
@@ -410,7 +408,7 @@ pub(super) async fn announced(
     };
     let length = u32::from_be_bytes(head) as usize;
     if length > most {
-        return Err(wrong(format!("a message of {length} bytes; at most {most} are taken")));
+        return Err(wrong(format!("cannot receive a message of {length} bytes: the limit is {most}")));
     }
     Ok(Some(length))
 }
@@ -418,7 +416,7 @@ pub(super) async fn announced(
 /// Receives and discards bytes, so that what follows them can be read.
 pub(super) async fn discard(from: &mut (impl AsyncRead + Unpin), length: u64, most: u64) -> io::Result<()> {
     if length > most {
-        return Err(wrong(format!("{length} bytes; at most {most} are taken")));
+        return Err(wrong(format!("cannot receive {length} bytes: the limit is {most}")));
     }
     let discarded = timeout(USER_TIMEOUT + at_most(length as usize), async {
         let (mut bytes, mut left) = (vec![0; length.min(DISCARD_BUFFER_BYTES) as usize], length as usize);
@@ -441,7 +439,7 @@ pub(super) async fn receive_bytes(
     most: u64,
 ) -> io::Result<Vec<u8>> {
     if length > most {
-        return Err(wrong(format!("{length} bytes; at most {most} are taken")));
+        return Err(wrong(format!("cannot receive {length} bytes: the limit is {most}")));
     }
     let received = timeout(USER_TIMEOUT + at_most(length as usize), async {
         let (mut bytes, mut there) = (Vec::new(), 0);
@@ -497,7 +495,7 @@ mod tests {
         drop(sending.await.unwrap());
         assert!(
             receive::<String>(&mut to, MAX_FRAME_BYTES, LOOKUP_TIMEOUT).await.unwrap().is_none(),
-            "it is done"
+            "the connection is closed"
         );
 
         let (from, mut to) = duplex(1 << 20);

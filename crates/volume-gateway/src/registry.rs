@@ -20,14 +20,14 @@ const FORMAT: u32 = 1;
 #[derive(Debug, thiserror::Error)]
 pub enum BookError {
     /// It cannot be read or written.
-    #[error("the gateway's registry of nodes: {0}")]
+    #[error("cannot access the node registry of the gateway: {0}")]
     Database(#[from] rusqlite::Error),
     /// It cannot be created.
-    #[error("the gateway's registry of nodes: {0}")]
+    #[error("cannot access the node registry of the gateway: {0}")]
     Io(#[from] std::io::Error),
     /// It was written by a newer version.
     #[error(
-        "the gateway's registry of nodes has format {0}, and this version knows {FORMAT}: use a newer version"
+        "the node registry of the gateway has format {0}, this version supports {FORMAT}: use a newer version"
     )]
     Format(u32),
     /// Its keys are invalid.
@@ -161,7 +161,8 @@ impl NodeRegistry {
             .optional()?;
         let Some(role) = invited else {
             return Ok(Err(
-                "the token was used, has expired or is not of this gateway: ask for another".to_owned()
+                "the token was used before, has expired or is for another gateway: ask for a new one"
+                    .to_owned(),
             ));
         };
         let taken: bool = enrolling.query_row(
@@ -171,9 +172,7 @@ impl NodeRegistry {
         )?;
         if taken {
             // The invitation stays valid for another name.
-            return Ok(Err(format!(
-                "there is a node {name} already: take another name, or remove that node"
-            )));
+            return Ok(Err(format!("node {name} exists already: choose another name or remove that node")));
         }
         let certificate = match self.authority.sign(name, request) {
             Ok(certificate) => certificate,

@@ -49,12 +49,14 @@ impl GatewayPath {
     /// Queries the next gateway once.
     pub(super) fn refresh(&self, meta: &dyn MetaStore) {
         let found = match meta.gateway_path() {
-            Ok(Some(beyond)) if beyond.contains(&self.own) => Err("it leads back to this one".to_owned()),
+            Ok(Some(beyond)) if beyond.contains(&self.own) => {
+                Err("it forwards to this gateway again".to_owned())
+            }
             Ok(Some(beyond)) if beyond.len() >= MAX_HOPS => {
-                Err(format!("more than {MAX_HOPS} gateways would be one behind the other"))
+                Err(format!("the chain would have more than {MAX_HOPS} gateways"))
             }
             Ok(Some(beyond)) => Ok(beyond),
-            Ok(None) => Err("it does not know yet how it gets to the stores".to_owned()),
+            Ok(None) => Err("it does not know its path to the stores yet".to_owned()),
             // The path stays as it was.
             Err(StoreError::Unreachable(_)) => return,
             Err(error) => Err(error.to_string()),
@@ -65,7 +67,7 @@ impl GatewayPath {
             Err(why) => (None, Some(why)),
         };
         if let Some(why) = why.as_ref().filter(|why| known.failure.as_ref() != Some(*why)) {
-            tracing::warn!("nothing is passed on to the gateway behind this one: {why}");
+            tracing::warn!("cannot forward requests to the next gateway: {why}");
         }
         *known = RouteState { path: beyond, failure: why };
     }

@@ -170,19 +170,21 @@ impl Gateway {
                 Ok(accepted) => accepted,
                 Err(error) => {
                     // Usually for lack of descriptors, which closing connections release.
-                    tracing::warn!("cannot take a connection: {error}");
+                    tracing::warn!("cannot accept a connection: {error}");
                     tokio::time::sleep(Duration::from_millis(100)).await;
                     continue;
                 }
             };
             let Some(waiting) = self.limiter.admit(peer.ip()) else {
-                tracing::debug!("{peer}: too many connections wait to be welcomed");
+                tracing::debug!(
+                    "connection from {peer} refused: too many connections wait for the handshake"
+                );
                 continue;
             };
             let (gateway, stopped) = (self.clone(), stopped.clone());
             sessions.spawn(async move {
                 if let Err(error) = gateway.session(stream, peer, waiting, stopped).await {
-                    tracing::debug!("{peer}: {error}");
+                    tracing::debug!("connection from {peer} failed: {error}");
                 }
             });
             while sessions.try_join_next().is_some() {}
@@ -191,7 +193,7 @@ impl Gateway {
         let ended = timeout(SHUTDOWN_TIMEOUT, async { while sessions.join_next().await.is_some() {} });
         if ended.await.is_err() {
             tracing::warn!(
-                "{} connections had not ended after {} s",
+                "shutdown: {} connections are still open after {} s",
                 sessions.len(),
                 SHUTDOWN_TIMEOUT.as_secs()
             );
@@ -243,7 +245,7 @@ impl Gateway {
             let Some(node) = node.filter(|node| node.role == role) else { break };
             let Some(place) = &place else {
                 let many = format!(
-                    "{} has {MAX_CONNECTIONS_OF_NODE} connections to the gateway or more already",
+                    "{} has {MAX_CONNECTIONS_OF_NODE} connections to the gateway, which is the limit",
                     node.name
                 );
                 self.no_use(&mut stream, length, Failure::Unreachable(many)).await?;
@@ -291,7 +293,7 @@ impl Gateway {
                 Ok(Some((ask, held)))
             }
             Err(DecodeError::TooMuch) => {
-                let failure = Failure::Other("a message of too many parts".to_owned());
+                let failure = Failure::Other("the message has too many parts".to_owned());
                 send(stream, &Response::Failed(failure)).await?;
                 Ok(None)
             }
@@ -318,7 +320,7 @@ impl Gateway {
         if !(MIN_VERSION..=VERSION).contains(&greeting.version) {
             let theirs = greeting.version;
             return ServerHello::Refused(format!(
-                "the gateway speaks version {VERSION} and this node version {theirs}: update the older"
+                "the gateway has protocol version {VERSION}, this node {theirs}: update the older one"
             ));
         }
         if greeting.volume != self.volume {
@@ -340,7 +342,7 @@ impl Gateway {
             }
             Purpose::Enrol { .. } if !self.limiter.may_enrol(peer.ip(), Instant::now()) => {
                 ServerHello::Refused(
-                    "too many tries to join were refused from this address: try again in a minute".to_owned(),
+                    "too many refused attempts to join from this address: try again in a minute".to_owned(),
                 )
             }
             Purpose::Enrol { secret, node, request } => {
@@ -403,8 +405,7 @@ impl Gateway {
         let bytes_of_frame = match frame(&response.unwrap_or_else(Response::Failed))? {
             Ok(bytes_of_frame) => bytes_of_frame,
             Err(length) => {
-                let long =
-                    format!("an answer of {length} bytes, and a message has at most {MAX_FRAME_BYTES}");
+                let long = format!("the response has {length} bytes: the limit is {MAX_FRAME_BYTES}");
                 let failed = frame(&Response::Failed(Failure::Other(long)))?;
                 return send_bytes(stream, &failed.unwrap_or_default()).await;
             }
@@ -446,14 +447,14 @@ impl Gateway {
             return Ok(Err(Failure::Denied(denied(&node.name, node.role, needs))));
         }
         if !matches!(ask, Request::Way) && !self.path.is_known() {
-            let why = "the gateway does not know yet how it gets to the stores".to_owned();
+            let why = "the gateway does not know its path to the stores yet".to_owned();
             return Ok(Err(Failure::Unreachable(why)));
         }
         if let Request::CommitOf { node: name, .. } | Request::LeaseOf(name, _) = ask {
             let (book, asked) = (self.registry.clone(), name.clone());
             if blocking(move || book.contains(&asked)).await?.map_err(io::Error::other)? {
                 let denied = format!(
-                    "there is a node {name} both here and behind gateway {}: remove one of the two from its gateway's nodes",
+                    "node {name} exists both here and behind gateway {}: remove one of the two from the nodes of its gateway",
                     node.name
                 );
                 return Ok(Err(Failure::Denied(denied)));
@@ -464,7 +465,7 @@ impl Gateway {
 
     async fn metadata(&self, node: &Node, ask: Request) -> io::Result<Result<Response, Failure>> {
         if ask.count() > MAX_ITEMS as usize {
-            return Ok(Err(Failure::Other(format!("more than {MAX_ITEMS} things were asked for at once"))));
+            return Ok(Err(Failure::Other(format!("more than {MAX_ITEMS} items in one request"))));
         }
         if let Request::Lease(ask) | Request::LeaseOf(_, ask) = &ask
             && ask.acquire.len().max(ask.release.len()) > MAX_LEASES
@@ -549,9 +550,7 @@ impl Gateway {
             let found = self.blobs.begin(key.as_ref(), range.map(|(start, end)| start..end)).await;
             let found = found.map_err(failure)?;
             if found.range.end.saturating_sub(found.range.start) > MAX_OBJECT_BYTES {
-                return Err(Failure::Other(format!(
-                    "more than {MAX_OBJECT_BYTES} bytes were asked for at once"
-                )));
+                return Err(Failure::Other(format!("more than {MAX_OBJECT_BYTES} bytes in one request")));
             }
             Ok((blob_stat(&key, &found.meta), found))
         };
@@ -584,9 +583,7 @@ impl Gateway {
         let prefix = prefix.map(parse).transpose()?;
         let top = prefix.as_ref().and_then(|prefix| prefix.parts().next());
         if !top.is_some_and(|top| [PACKS_PREFIX, PROBE_PREFIX].contains(&top.as_ref())) {
-            return Err(Failure::Denied(format!(
-                "only what is in {PACKS_PREFIX} or {PROBE_PREFIX} is listed"
-            )));
+            return Err(Failure::Denied(format!("only {PACKS_PREFIX} and {PROBE_PREFIX} can be listed")));
         }
         let mut listed = match after {
             Some(after) => self.objects.list_with_offset(prefix.as_ref(), &parse(after)?),
@@ -708,7 +705,7 @@ fn parse_content_key(key: String, otherwise: impl FnOnce() -> Failure) -> Result
 }
 
 fn invalid_key() -> Failure {
-    Failure::Denied("no contents of a volume have such a key".to_owned())
+    Failure::Denied("not an object key of a volume".to_owned())
 }
 
 fn parse(key: String) -> Result<Key, Failure> {

@@ -94,7 +94,10 @@ fn a_node_has_so_many_connections() {
         let refused = exchange(&mut more, &Request::Head).await;
         let Response::Failed(Failure::Unreachable(why)) = &refused else { panic!("{refused:?}") };
         assert!(why.contains("greedy has 128 connections"), "{why}");
-        assert!(receive::<Response>(&mut more, 1 << 20, TEST_TIMEOUT).await.unwrap().is_none(), "it ends");
+        assert!(
+            receive::<Response>(&mut more, 1 << 20, TEST_TIMEOUT).await.unwrap().is_none(),
+            "the connection is closed"
+        );
         assert!(matches!(exchange(&mut connect(&other).await, &Request::Head).await, Response::Head(_)));
         held.truncate(10);
         let mut more = loop {
@@ -128,12 +131,12 @@ fn what_a_node_may_not_store_takes_no_room() {
         send_bytes(&mut stream, &body).await.unwrap();
         let refused: Response = receive(&mut stream, 1 << 20, TEST_TIMEOUT).await.unwrap().unwrap();
         assert!(
-            matches!(&refused, Response::Failed(Failure::Denied(why)) if why.contains("may read")),
+            matches!(&refused, Response::Failed(Failure::Denied(why)) if why.contains("has role read")),
             "{refused:?}"
         );
         assert!(
             matches!(exchange(&mut stream, &Request::Head).await, Response::Head(_)),
-            "the connection goes on"
+            "the connection stays open"
         );
         // A reader's request of that length is rejected, too.
         let long = Request::Get(vec![ObjectId(u128::MAX); 1 << 17]);

@@ -16,6 +16,5 @@ pub fn encode<T: Serialize + ?Sized>(value: &T) -> Vec<u8> {
 /// # Errors
 /// [`StoreError::Damaged`] if the bytes do not begin with a value of this type.
 pub fn decode<T: DeserializeOwned>(what: &str, bytes: &[u8]) -> Result<T, StoreError> {
-    postcard::from_bytes(bytes)
-        .map_err(|error| StoreError::Damaged(format!("{what} cannot be read: {error}")))
+    postcard::from_bytes(bytes).map_err(|error| StoreError::Damaged(format!("cannot decode {what}: {error}")))
 }

@@ -34,7 +34,7 @@ impl LazyStore {
         }
         // A concurrent call fails at once instead of waiting for a server that may not answer.
         let Some(_alone) = self.trying.try_lock() else {
-            return Err(StoreError::Unreachable("it is being tried".to_owned()));
+            return Err(StoreError::Unreachable("another attempt to connect is in progress".to_owned()));
         };
         if let Some(store) = self.store.get() {
             return Ok(&**store);

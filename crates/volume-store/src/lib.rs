@@ -120,13 +120,13 @@ pub struct ChunkLocation {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub enum Rejected {
     /// A precondition does not hold: its index in [`Transaction::preconditions`].
-    #[error("what it was based on has changed (condition {0})")]
+    #[error("precondition {0} does not hold: the store has changed")]
     Stale(u32),
     /// A directory would be below itself.
-    #[error("a directory would be below itself")]
+    #[error("a directory would become its own descendant")]
     Cycle,
     /// A mutation that is invalid in the current state of the store: its index in [`Transaction::mutations`], and the reason.
-    #[error("change {0} cannot be made: {1}")]
+    #[error("change {0} is not possible: {1}")]
     Invalid(u32, String),
 }
 
@@ -147,16 +147,16 @@ pub struct LogEntry {
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// The store cannot be reached. An expected condition: the node continues offline.
-    #[error("the store cannot be reached: {0}")]
+    #[error("the metadata store cannot be reached: {0}")]
     Unreachable(String),
     /// No volume has this name.
-    #[error("there is no volume {0}")]
+    #[error("volume {0} does not exist")]
     NoVolume(VolumeName),
     /// A volume of this name exists already.
-    #[error("there is a volume {0} already")]
+    #[error("volume {0} exists already")]
     Exists(VolumeName),
     /// The store was created by a newer version, or is not a store.
-    #[error("the store has format {found}, and this version knows {known}: {advice}")]
+    #[error("the store has format {found}, this version supports up to {known}: {advice}")]
     Format {
         /// The format found.
         found: String,
@@ -166,19 +166,19 @@ pub enum StoreError {
         advice: &'static str,
     },
     /// The store contains data that cannot be decoded or is inconsistent.
-    #[error("the store is damaged: {0}")]
+    #[error("invalid data from the metadata store: {0}")]
     Damaged(String),
     /// The data was not made with the key of the volume: the store, or somebody with write access to it, changed it.
     #[error(
-        "the store was tampered with: {0}. Nothing of it is taken. Put back a copy of the store that is intact; this machine \
-         keeps what it has"
+        "the store was tampered with: {0}; its changes are rejected, and this node keeps its replica: restore an intact copy \
+         of the store"
     )]
     Tampered(String),
     /// This node lacks the permission; one line.
     #[error("{0}")]
     Denied(String),
     /// The log was truncated beyond this entry: read the whole tree again.
-    #[error("the log no longer holds what came after {0}")]
+    #[error("the log no longer holds the entries after commit {0}")]
     Forgotten(Seq),
 }
 
@@ -314,7 +314,7 @@ pub trait MetaStore: Send + Sync {
     /// [`StoreError::Denied`] if the store has no leases or too many nodes hold some; any other [`StoreError`] of the engine.
     fn lease(&self, node: &NodeName, ask: &LeaseRequest) -> Result<LeaseResponse, StoreError> {
         let _ = (node, ask);
-        Err(StoreError::Denied("this store has no leases".to_owned()))
+        Err(StoreError::Denied("this store does not support leases".to_owned()))
     }
 
     /// Waits until the lease table may have changed after [`after`](LeaseResponse::at), or, with `acks`, until a node has
@@ -329,7 +329,7 @@ pub trait MetaStore: Send + Sync {
         at_most: std::time::Duration,
     ) -> Result<bool, StoreError> {
         let _ = (after, acks, at_most);
-        Err(StoreError::Denied("this store has no leases".to_owned()))
+        Err(StoreError::Denied("this store does not support leases".to_owned()))
     }
 }
 

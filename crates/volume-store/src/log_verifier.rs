@@ -105,25 +105,27 @@ impl LogVerifier {
             let before = self.chain_at(Seq(seq.0.saturating_sub(1)));
             return match before.zip(self.chain_at(seq)) {
                 Some((before, chain)) if sealer.next(&before, entry, seal) == chain => Ok(()),
-                Some(_) => Err(tampered(format_args!("commit {seq} is not the one that it was before"))),
-                None => Err(StoreError::Damaged(format!("commit {seq} was read too long ago"))),
+                Some(_) => {
+                    Err(tampered(format_args!("commit {seq} differs from the one that was read before")))
+                }
+                None => Err(StoreError::Damaged(format!("commit {seq} is too old to be verified"))),
             };
         }
         if seq.0 != self.at.0 + 1 {
-            return Err(tampered(format_args!("commit {seq} follows {} in the log", self.at)));
+            return Err(tampered(format_args!("commit {seq} follows commit {} in the log", self.at)));
         }
         if let Some(seal) = seal {
             if self.writers.get(&seal.writer).is_some_and(|last| seal.count <= *last) {
                 return Err(tampered(format_args!(
-                    "commit {seq} in the name of {} is an older one over again",
+                    "commit {seq} in the name of {} repeats an older one",
                     entry.node
                 )));
             }
             let is_other = self.chain_at(seal.seen).is_some_and(|chain| chain != seal.chain);
             if seal.seen > self.at || is_other {
                 return Err(tampered(format_args!(
-                    "{} saw another log up to commit {} when it made commit {seq}: commits were left out, replaced or put \
-                     into another order",
+                    "{} saw another log up to commit {} when it made commit {seq}: commits were removed, replaced or \
+                     reordered",
                     entry.node, seal.seen
                 )));
             }
@@ -206,7 +208,7 @@ mod tests {
         again.take(&one, &next).unwrap();
         verifier.take(&one, &next).unwrap();
         assert_eq!(again.chain(), verifier.chain());
-        assert_eq!(verifier.to_keep().writers.len(), 1, "only what is new");
+        assert_eq!(verifier.to_keep().writers.len(), 1, "only new writers are kept");
     }
 
     #[test]

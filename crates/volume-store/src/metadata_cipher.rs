@@ -91,7 +91,7 @@ impl MetadataCipher {
     fn report_once(&self, what: &str, of: ObjectId) {
         if !self.undecryptable.is_reported.swap(true, Ordering::Relaxed) {
             tracing::warn!(
-                "{what} of {of:?} was not hidden by the key of this volume; no more of these are told"
+                "{what} of {of:?} was not encrypted with the key of this volume; further ones are not logged"
             );
         }
     }
@@ -372,12 +372,12 @@ mod tests {
         let at = |parent: u128, name: &[u8]| LinkName { parent: ObjectId(parent), name: name.to_vec() };
         let plain = at(7, b"secret plan");
         let hidden = veil.encrypt_name(&plain);
-        assert_eq!(veil.encrypt_name(&plain), hidden, "a store finds it again");
+        assert_eq!(veil.encrypt_name(&plain), hidden, "encryption is deterministic");
         assert!(!hidden.name.windows(6).any(|window| window == b"secret"));
         let read = |at: LinkName| veil.try_decrypt_name(&at);
         assert_eq!(veil.decrypt_name(hidden.clone()), plain);
         assert_eq!(other.try_decrypt_name(&hidden), None);
-        assert_eq!(read(at(8, &hidden.name)), None, "it was moved to another directory");
+        assert_eq!(read(at(8, &hidden.name)), None, "a name moved to another directory is invalid");
         assert_ne!(veil.encrypt_name(&at(8, b"secret plan")).name, hidden.name);
         assert_eq!(read(at(7, b"plain")), None);
         for n in 0..hidden.name.len() {
@@ -385,7 +385,11 @@ mod tests {
         }
         assert_eq!(read(veil.encrypt_name(&at(7, b"a/b"))), None);
         let id = ObjectId(7);
-        assert_eq!(veil.decrypt_xattr_name(id, &hidden.name), None, "a name is no attribute");
+        assert_eq!(
+            veil.decrypt_xattr_name(id, &hidden.name),
+            None,
+            "a file name is not valid as the name of an attribute"
+        );
     }
 
     #[test]

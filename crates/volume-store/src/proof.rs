@@ -91,7 +91,7 @@ impl Proofs {
                 let vouched = self.vouched(store, sealer)?;
                 if vouched.get(entry.seq.0.wrapping_sub(1) as usize) != Some(&short(entry)) {
                     return Err(tampered(format_args!(
-                        "commit {} is not the one that it was before",
+                        "commit {} differs from the one that was read before",
                         entry.seq
                     )));
                 }
@@ -112,7 +112,7 @@ impl Proofs {
             let most = (from.0 - verifier.at().0).min(PAGE_ENTRIES) as usize;
             let entries = log_since(store, verifier.at(), most)?;
             if entries.is_empty() {
-                return Err(tampered(format_args!("its log ends with commit {}", verifier.at())));
+                return Err(tampered(format_args!("the log ends at commit {}", verifier.at())));
             }
             for entry in &entries {
                 verifier.take(sealer, entry)?;
@@ -145,7 +145,7 @@ impl Proofs {
             known.extend(entries.into_iter().map(|entry| (entry.seq, entry)));
             if wanted.first() == Some(&first) {
                 return Err(tampered(format_args!(
-                    "its tables speak of commit {first}, which is not in its log"
+                    "the tables refer to commit {first}, which is not in the log"
                 )));
             }
         }
@@ -156,7 +156,7 @@ impl Proofs {
 /// Reads the log; a truncated one is an error, since a sealed log is never truncated.
 pub(super) fn log_since(store: &dyn MetaStore, after: Seq, most: usize) -> Result<Vec<LogEntry>, StoreError> {
     match store.log_since(after, most) {
-        Err(StoreError::Forgotten(_)) => Err(tampered("its log does not go back to the beginning")),
+        Err(StoreError::Forgotten(_)) => Err(tampered("the log does not go back to the beginning")),
         entries => entries,
     }
 }
@@ -167,8 +167,9 @@ fn object(
     stored: &VersionedObject,
 ) -> Result<(), StoreError> {
     let object = &stored.object;
-    let wrong =
-        |what: &str| Err(tampered(format_args!("{what} of object {} is not what its log says", object.id)));
+    let wrong = |what: &str| {
+        Err(tampered(format_args!("{what} of object {} differs from what the log records", object.id)))
+    };
     let made = known.get(&stored.created).and_then(|entry| made(entry, object.id));
     let is_top = object.id == ObjectId::ROOT && stored.created == Seq(0) && object.kind == Kind::Directory;
     match made {
@@ -279,7 +280,7 @@ fn name(known: &BTreeMap<Seq, LogEntry>, link: &StoredLink) -> Result<(), StoreE
     match stated {
         Some(Some(child)) if child == link.child => Ok(()),
         _ => Err(tampered(format_args!(
-            "a name in directory {} leads to object {}, and its log does not say so",
+            "a name in directory {} leads to object {}, which the log does not record",
             link.at.parent, link.child
         ))),
     }

@@ -163,7 +163,7 @@ impl Sealer {
     pub fn new(secret: &VolumeKey, volume: u128, sealed: Sealed) -> Result<Self, StoreError> {
         let keys = Keys::new(secret, volume);
         if keys.mac_of_log(sealed.from, &sealed.chain, sealed.top) != blake3::Hash::from_bytes(sealed.mac) {
-            return Err(tampered("the description of the volume was not made with its key"));
+            return Err(tampered("the volume descriptor was not made with the key of the volume"));
         }
         let writing = Mutex::new(Writing { count: 0, seen: Seq(0), chain: keys.first() });
         Ok(Self { keys, sealed, writer: rand::random(), writing })
@@ -269,7 +269,10 @@ impl Vouching {
     /// [`StoreError::Damaged`] if the entry's number is not the next one.
     pub fn add(&mut self, entry: &LogEntry) -> Result<(), StoreError> {
         if entry.seq.0 != self.at.0 + 1 {
-            return Err(StoreError::Damaged(format!("commit {} follows {} in its log", entry.seq, self.at)));
+            return Err(StoreError::Damaged(format!(
+                "commit {} follows commit {} in the log",
+                entry.seq, self.at
+            )));
         }
         self.chain = self.keys.next(&self.chain, entry, None);
         self.at = entry.seq;

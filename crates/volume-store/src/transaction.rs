@@ -265,7 +265,7 @@ impl<'a, R: Rows> Batch<'a, R> {
 
     fn make(&mut self, seq: Seq, n: u32, object: &Object) -> Step {
         if self.object(object.id)?.is_some() {
-            return invalid(n, "there is such an object");
+            return invalid(n, "the object exists already");
         }
         let stored = VersionedObject {
             object: object.clone(),
@@ -280,24 +280,24 @@ impl<'a, R: Rows> Batch<'a, R> {
 
     fn add_link(&mut self, seq: Seq, n: u32, at: &LinkName, child: ObjectId) -> Step {
         if child == ObjectId::ROOT {
-            return invalid(n, "the top directory has no name");
+            return invalid(n, "the root directory cannot have a name");
         }
         if self.link(at)?.is_some() {
-            return invalid(n, "there is such a name");
+            return invalid(n, "the name exists already");
         }
         let parent = self.changed(n, at.parent)?;
         if parent.stored.object.kind != Kind::Directory {
-            return invalid(n, "only directories hold names");
+            return invalid(n, "the parent is not a directory");
         }
         parent.names += 1;
         let row = self.changed(n, child)?;
         if row.stored.object.kind == Kind::Directory {
             if row.stored.links > 0 {
-                return invalid(n, "a directory has one name: take away the other first");
+                return invalid(n, "a directory can have only one name: remove the other first");
             }
             row.parent = Some(at.parent);
         }
-        let Some(links) = row.stored.links.checked_add(1) else { return invalid(n, "too many names") };
+        let Some(links) = row.stored.links.checked_add(1) else { return invalid(n, "too many links") };
         row.stored.links = links;
         self.touched.insert(child, n);
         self.put_link(at.clone(), Some((child, seq)));
@@ -305,7 +305,7 @@ impl<'a, R: Rows> Batch<'a, R> {
     }
 
     fn remove_link(&mut self, n: u32, at: &LinkName) -> Step {
-        let Some((child, _)) = self.link(at)? else { return invalid(n, "there is no such name") };
+        let Some((child, _)) = self.link(at)? else { return invalid(n, "no such name") };
         let parent = self.changed(n, at.parent)?;
         parent.names = parent.names.saturating_sub(1);
         let row = self.changed(n, child)?;
@@ -374,13 +374,13 @@ impl<'a, R: Rows> Batch<'a, R> {
     /// Returns the row of an object for modification, and records its old value for undo.
     fn changed(&mut self, n: u32, id: ObjectId) -> Step<&mut Row> {
         if self.object(id)?.is_none() {
-            return invalid(n, "there is no such object");
+            return invalid(n, "no such object");
         }
         let held = self.objects.get_mut(&id).and_then(|held| {
             held.dirty = true;
             held.now.as_mut()
         });
-        let Some(row) = held else { return invalid(n, "there is no such object") };
+        let Some(row) = held else { return invalid(n, "no such object") };
         self.undo_objects.push((id, Some(row.clone())));
         Ok(row)
     }

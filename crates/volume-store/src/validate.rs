@@ -36,18 +36,17 @@ pub const MAX_INLINE_BYTES: usize = 4096;
 pub const MAX_SEGMENTS: usize = 1024;
 
 /// Reason for a rejection by [`MAX_XATTRS_BYTES`].
-pub(super) const XATTRS_TOO_LONG: &str = "the extended attributes of an object have 4 MiB together at most";
+pub(super) const XATTRS_TOO_LONG: &str = "the extended attributes of an object exceed 4 MiB";
 
 /// Validates the mutations of a transaction as a whole; returns the reason for a rejection.
 pub(super) fn wrong_together(changes: &[Mutation]) -> Option<&'static str> {
     let size = postcard::serialize_with_flavor(changes, postcard::ser_flavors::Size::default());
-    (size.unwrap_or(usize::MAX) > MAX_MUTATIONS_BYTES)
-        .then_some("more changes at once than one message has room for")
+    (size.unwrap_or(usize::MAX) > MAX_MUTATIONS_BYTES).then_some("too many changes for one message")
 }
 
 /// Reason why the store of a sealed volume denies unsealed commits: nodes would reject the whole log from there on.
-pub(super) const UNSEALED: &str = "the log of this volume is sealed by its key, and these changes are not. A machine that joined \
-     or mounted the volume before it was upgraded has to mount it anew, or to join it anew; commands need --key-file FILE";
+pub(super) const UNSEALED: &str = "the log of this volume is sealed with its key, and these changes are not: on a node that \
+     joined or mounted the volume before its upgrade, mount it again or join again; for a command, give --key-file FILE";
 
 /// Reports whether all transactions of a batch end with a seal.
 pub(super) fn are_sealed(items: &[Transaction]) -> bool {
@@ -81,11 +80,11 @@ fn wrong_object(object: &Object) -> Option<&'static str> {
                 || object.target.contains(&0) =>
         {
             return Some(
-                "a symlink's target has 1 to 4095 bytes other than NUL, and a few more where it is hidden",
+                "the target of a symbolic link must have 1 to 4095 bytes (slightly more if encrypted), without NUL",
             );
         }
         Kind::Symlink => {}
-        _ if !object.target.is_empty() => return Some("only symlinks have a target"),
+        _ if !object.target.is_empty() => return Some("only symbolic links have a target"),
         _ => {}
     }
     if object.kind != Kind::Regular && object.content != Content::empty() {
@@ -98,18 +97,18 @@ fn wrong_object(object: &Object) -> Option<&'static str> {
 }
 
 fn wrong_mode(mode: u16) -> Option<&'static str> {
-    (mode > 0o7777).then_some("a mode has 12 bits")
+    (mode > 0o7777).then_some("a mode has at most 12 bits")
 }
 
 fn wrong_xattr(name: &[u8], value: Option<&[u8]>) -> Option<&'static str> {
     if !(1..=MAX_STORED_NAME_BYTES).contains(&name.len()) || name.contains(&0) {
         return Some(
-            "an extended attribute's name has 1 to 255 bytes other than NUL, and a few more where it is hidden",
+            "the name of an extended attribute must have 1 to 255 bytes (slightly more if encrypted), without NUL",
         );
     }
     value
         .is_some_and(|value| value.len() > MAX_STORED_XATTR_BYTES)
-        .then_some("an extended attribute has at most 65536 bytes, and a few more where it is hidden")
+        .then_some("the value of an extended attribute exceeds 65536 bytes (slightly more if encrypted)")
 }
 
 fn wrong_name(at: &LinkName) -> Option<&'static str> {
@@ -119,34 +118,37 @@ fn wrong_name(at: &LinkName) -> Option<&'static str> {
         && !name.contains(&b'/')
         && name != b"."
         && name != b"..";
-    (!fits).then_some("a name has 1 to 255 bytes, and a few more where it is hidden, other than `/` and NUL, and is not `.` or `..`")
+    (!fits).then_some("a name must have 1 to 255 bytes (slightly more if encrypted), without `/` and NUL, and not be `.` or `..`")
 }
 
 /// Validates a content; returns the reason for a rejection.
 pub fn wrong_content(content: &Content) -> Option<&'static str> {
     let pieces = match &content.layout {
         Layout::Inline(bytes) if bytes.len() > MAX_INLINE_BYTES => {
-            return Some("more content than is kept inline");
+            return Some("more than 4096 bytes inline");
         }
         Layout::Inline(bytes) => {
-            return (bytes.len() as u64 != content.size).then_some("content of another size than said");
+            return (bytes.len() as u64 != content.size)
+                .then_some("data that does not have the recorded size");
         }
         Layout::Pieces(pieces) | Layout::Indirect(pieces) => pieces,
     };
     if pieces.len() > MAX_SEGMENTS {
-        return Some("more pieces than are kept with the metadata");
+        return Some("more than 1024 segments in the metadata");
     }
     if pieces.iter().any(|piece| piece.length() == 0) {
-        return Some("a piece without bytes");
+        return Some("a segment of length 0");
     }
     let sum = pieces.iter().try_fold(0u64, |sum, piece| sum.checked_add(piece.length()));
     match (&content.layout, sum) {
-        (_, None) => Some("content of more bytes than there can be"),
-        (Layout::Pieces(_), Some(sum)) if sum != content.size => Some("content of another size than said"),
-        (Layout::Indirect(_), _) if pieces.iter().any(|piece| matches!(piece, Segment::Hole { .. })) => {
-            Some("a hole in a list of pieces")
+        (_, None) => Some("a size above the maximum"),
+        (Layout::Pieces(_), Some(sum)) if sum != content.size => {
+            Some("data that does not have the recorded size")
         }
-        _ if content.size > i64::MAX as u64 => Some("content of more bytes than there can be"),
+        (Layout::Indirect(_), _) if pieces.iter().any(|piece| matches!(piece, Segment::Hole { .. })) => {
+            Some("a hole among the indirect lists")
+        }
+        _ if content.size > i64::MAX as u64 => Some("a size above the maximum"),
         _ => None,
     }
 }

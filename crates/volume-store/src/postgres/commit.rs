@@ -54,7 +54,7 @@ impl PostgresStore {
         connection: &Connection,
         parts: &[Part<'_>],
     ) -> Result<(Vec<CommitResults>, Seq), Failed> {
-        let late = || Failed::Store(StoreError::Unreachable("the database does not answer".into()));
+        let late = || Failed::Store(StoreError::Unreachable("no response from the database".into()));
         let locked = runtime().block_on(async {
             let locked = rows::lock(connection, self.volume, parts);
             tokio::time::timeout(ROUND_TRIP_TIMEOUT, locked).await.map_err(|_| late())?
@@ -64,7 +64,7 @@ impl PostgresStore {
         };
         let before: Vec<Option<CommitResults>> = std::mem::take(&mut locked.answers)
             .iter()
-            .map(|answer| answer.as_ref().map(|bytes| codec::decode("an answer", bytes)).transpose())
+            .map(|answer| answer.as_ref().map(|bytes| codec::decode("a commit result", bytes)).transpose())
             .collect::<Result<_, _>>()?;
         if before.iter().all(Option::is_some) {
             let head = locked.head;

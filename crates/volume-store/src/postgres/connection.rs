@@ -19,8 +19,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// The library's message for a TLS failure of any cause.
 const NO_TLS: &str = "error performing TLS handshake";
 /// The remedy, if the address does not configure TLS.
-const TLS_REMEDY: &str = "a server on another machine must show a certificate for its name that this machine trusts: say \
-                       ?sslrootcert=FILE, or by ?sslmode= what is enough";
+const TLS_REMEDY: &str = "a server on another machine must present a certificate for its name that this machine trusts: add \
+                       ?sslrootcert=FILE to the address, or choose a weaker check with ?sslmode=MODE";
 /// Maximum number of idle connections.
 const MAX_IDLE_CONNECTIONS: usize = 4;
 
@@ -62,7 +62,7 @@ impl Pool {
                 Err(StoreError::Unreachable(format!("{said}; {TLS_REMEDY}")))
             }
             Ok(dialled) => dialled,
-            Err(_) => Err(StoreError::Unreachable("the database cannot be connected to".into())),
+            Err(_) => Err(StoreError::Unreachable("the connection to the database timed out".into())),
         }
     }
 
@@ -93,7 +93,7 @@ impl Pool {
         let (client, connection) = self.dial().await?;
         shunt_volume_types::runtime::runtime().spawn(async move {
             if let Err(error) = connection.await {
-                tracing::debug!(%error, "a connection to the database ended");
+                tracing::debug!(%error, "connection to the database ended");
             }
         });
         // A node that is cut off in the middle of a commit must not lock the volume for longer than this.
@@ -107,7 +107,7 @@ impl Pool {
 pub(super) async fn in_time<T>(what: impl Future<Output = Result<T, Error>>) -> Result<T, StoreError> {
     match tokio::time::timeout(ROUND_TRIP_TIMEOUT, what).await {
         Ok(answer) => answer.map_err(fault),
-        Err(_) => Err(StoreError::Unreachable("the database does not answer".into())),
+        Err(_) => Err(StoreError::Unreachable("no response from the database".into())),
     }
 }
 

@@ -85,7 +85,7 @@ impl Drop for RunningCommit<'_> {
         for other in &self.others {
             let mut answer = other.answer.lock();
             if answer.is_none() {
-                *answer = Some(Err(StoreError::Unreachable("the commit was given up".into())));
+                *answer = Some(Err(StoreError::Unreachable("the commit was abandoned".into())));
             }
         }
         self.group.done.notify_all();
@@ -139,7 +139,7 @@ impl Group {
 }
 
 fn unanswered() -> StoreError {
-    StoreError::Damaged("a batch has no answer".into())
+    StoreError::Damaged("a batch has no result".into())
 }
 
 #[cfg(test)]

@@ -43,7 +43,9 @@ impl Line {
         if !there.try_get::<_, bool>(0).map_err(super::connection::fault)? {
             let made = in_time(client.batch_execute(TABLE)).await;
             made.map_err(|error| match error {
-                StoreError::Damaged(why) => StoreError::Denied(format!("no table for leases: {why}")),
+                StoreError::Damaged(why) => {
+                    StoreError::Denied(format!("cannot create the lease table: {why}"))
+                }
                 error => error,
             })?;
         }
@@ -143,11 +145,12 @@ impl Leases {
             match self.with(pool, volume, async |line| line.exchange(volume, node, ask).await).await? {
                 Exchanged::Response(response) => Ok(response),
                 Exchanged::Full => Err(StoreError::Denied(
-                    "too many nodes have leases, or this one made others wait".to_owned(),
+                    "too many nodes hold leases, or this node is suspended because it delayed others"
+                        .to_owned(),
                 )),
                 Exchanged::Gone => {
                     self.0.lock().clear();
-                    Err(StoreError::Unreachable("the server has forgotten its leases".to_owned()))
+                    Err(StoreError::Unreachable("the database server lost the lease table".to_owned()))
                 }
             }
         })

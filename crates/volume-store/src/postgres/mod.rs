@@ -118,7 +118,7 @@ impl PostgresStore {
                 other => Err(StoreError::Format {
                     found: other.to_string(),
                     known: schema::FORMAT as u32,
-                    advice: "use the version of shunt that made it",
+                    advice: "use the version of shunt that created it",
                 }),
             }
         })?;
@@ -265,7 +265,9 @@ impl MetaStore for PostgresStore {
             let node: String = row.try_get(1).map_err(fault)?;
             Ok(LogEntry {
                 seq: Seq(row.try_get::<_, i64>(0).map_err(fault)? as u64),
-                node: node.parse().map_err(|_| StoreError::Damaged(format!("node {node:?} in the log")))?,
+                node: node
+                    .parse()
+                    .map_err(|_| StoreError::Damaged(format!("invalid node name {node:?} in the log")))?,
                 at: Time(row.try_get(2).map_err(fault)?),
                 change: codec::decode("an entry of the log", row.try_get(3).map_err(fault)?)?,
             })

@@ -37,7 +37,7 @@ pub(super) fn complete(config: &mut Config) -> Result<(), StoreError> {
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(error) => {
-            Err(StoreError::Unreachable(format!("passwords are not taken from {}: {error}", path.display())))
+            Err(StoreError::Unreachable(format!("cannot read passwords from {}: {error}", path.display())))
         }
     }
 }

@@ -168,7 +168,7 @@ impl Rows for &mut Locked<'_> {
     fn link(&mut self, at: &LinkName) -> Result<Option<(ObjectId, Seq)>, StoreError> {
         match self.links.get(at) {
             Some(known) => Ok(*known),
-            None => Err(StoreError::Damaged("a name that the batch does not speak of".into())),
+            None => Err(StoreError::Damaged("a name that is not part of the batch".into())),
         }
     }
 }
@@ -184,7 +184,9 @@ pub(super) fn object(row: &Found, from: usize) -> Result<Row, StoreError> {
 }
 
 pub(super) fn to_id(bytes: &[u8]) -> Result<ObjectId, StoreError> {
-    let bytes = bytes.try_into().map_err(|_| StoreError::Damaged("an id that is not of 16 bytes".into()))?;
+    let bytes = bytes
+        .try_into()
+        .map_err(|_| StoreError::Damaged("an object id that does not have 16 bytes".into()))?;
     Ok(ObjectId::from_bytes(bytes))
 }
 

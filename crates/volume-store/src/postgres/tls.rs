@@ -41,7 +41,7 @@ pub(super) fn split(address: &str) -> Result<(Config, Tls), StoreError> {
 }
 
 fn wrong(why: impl std::fmt::Display) -> StoreError {
-    StoreError::Unreachable(format!("the address of the database: {why}"))
+    StoreError::Unreachable(format!("invalid database address: {why}"))
 }
 
 /// Parses an address without `sslmode` and `sslrootcert`, which are returned separately.
@@ -69,7 +69,7 @@ fn read(address: &str) -> Result<(Config, Trust, bool), StoreError> {
     let (mut plain, mode, roots) = split_tls_options(address)?;
     // Percent-encoded characters in this path are rare; refused rather than misread.
     if roots.is_some_and(|roots| roots.contains('%')) {
-        return Err(wrong("sslrootcert: a path with special characters is not understood"));
+        return Err(wrong("sslrootcert: percent-encoded characters are not supported"));
     }
     let file = roots.filter(|roots| *roots != "system").map(PathBuf::from);
     let assumed = mode.is_none() && !is_local(&plain);
@@ -82,7 +82,7 @@ fn read(address: &str) -> Result<(Config, Trust, bool), StoreError> {
         Some("require") if roots.is_none() => (SslMode::Require, Trust::Any),
         Some("require" | "verify-ca") => (SslMode::Require, Trust::Signed { roots: file, named: false }),
         Some("verify-full") => (SslMode::Require, Trust::Signed { roots: file, named: true }),
-        Some(_) => return Err(wrong("sslmode is disable, prefer, require, verify-ca or verify-full")),
+        Some(_) => return Err(wrong("sslmode must be disable, prefer, require, verify-ca or verify-full")),
     };
     plain.ssl_mode(mode);
     Ok((plain, trust, assumed))
@@ -122,19 +122,21 @@ fn roots(file: Option<&std::path::Path>) -> Result<RootCertStore, StoreError> {
     let mut roots = RootCertStore::empty();
     match file {
         Some(file) => {
-            let failed = |error: &dyn std::fmt::Display| wrong(format_args!("{}: {error}", file.display()));
+            let failed = |error: &dyn std::fmt::Display| {
+                wrong(format_args!("sslrootcert {}: {error}", file.display()))
+            };
             for certificate in CertificateDer::pem_file_iter(file).map_err(|error| failed(&error))? {
                 roots.add(certificate.map_err(|error| failed(&error))?).map_err(|error| failed(&error))?;
             }
             if roots.is_empty() {
-                return Err(failed(&"it has no certificate"));
+                return Err(failed(&"the file contains no certificate"));
             }
         }
         None => {
             roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
             if roots.is_empty() {
                 return Err(wrong(
-                    "this machine trusts no certificates: say sslrootcert=FILE, or another sslmode",
+                    "this machine has no trusted certificates: add sslrootcert=FILE or choose another sslmode",
                 ));
             }
         }

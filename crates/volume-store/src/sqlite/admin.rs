@@ -40,7 +40,9 @@ pub(super) fn set(db: &Connection, key: &str, value: &str) -> Result<(), StoreEr
 /// Increments a counter stored as a setting.
 pub(super) fn count(db: &Connection, key: &str) -> Result<u64, StoreError> {
     let so_far = setting(db, key)?.map_or(Ok(0), |value| {
-        value.parse::<u64>().map_err(|_| StoreError::Damaged(format!("{key} is set to {value:?}")))
+        value
+            .parse::<u64>()
+            .map_err(|_| StoreError::Damaged(format!("setting {key} has the invalid value {value:?}")))
     })?;
     let next = so_far.saturating_add(1);
     set(db, key, &next.to_string())?;

@@ -69,7 +69,9 @@ impl Leases {
         head: impl FnOnce() -> Result<Seq, StoreError>,
     ) -> Result<LeaseResponse, StoreError> {
         let mut db = self.open()?;
-        let Some(db) = db.as_mut() else { return Err(StoreError::Unreachable("no leases".into())) };
+        let Some(db) = db.as_mut() else {
+            return Err(StoreError::Unreachable("the lease database is not open".into()));
+        };
         let work = db.transaction_with_behavior(TransactionBehavior::Immediate).map_err(fault)?;
         let body: Option<Vec<u8>> = work
             .query_row("SELECT body FROM board WHERE format = ?", [FORMAT], |row| row.get(0))
@@ -77,7 +79,9 @@ impl Leases {
             .map_err(fault)?;
         let mut board = body.map_or_else(LeaseTable::default, |body| LeaseTable::decode(&body));
         let response = board.exchange(node, ask, now, head()?).ok_or_else(|| {
-            StoreError::Denied("too many nodes have leases, or this one made others wait".to_owned())
+            StoreError::Denied(
+                "too many nodes hold leases, or this node is suspended because it delayed others".to_owned(),
+            )
         })?;
         let (at, acks) = board.positions();
         work.prepare_cached("INSERT OR REPLACE INTO board VALUES (?, ?, ?, ?, ?)")
@@ -94,7 +98,9 @@ impl Leases {
         loop {
             let (at, seen, shared) = {
                 let db = self.open()?;
-                let Some(db) = db.as_ref() else { return Err(StoreError::Unreachable("no leases".into())) };
+                let Some(db) = db.as_ref() else {
+                    return Err(StoreError::Unreachable("the lease database is not open".into()));
+                };
                 db.prepare_cached("SELECT at, acks, shared FROM board WHERE format = ?")
                     .and_then(|mut look| {
                         look.query_row([FORMAT], |row| {

@@ -204,7 +204,7 @@ fn answered(db: &Connection, node: &NodeName, token: u128) -> Result<Option<Comm
         .query_row(params![node.as_str(), token.to_be_bytes()], |row| row.get::<_, Vec<u8>>(0))
         .optional()
         .map_err(fault)?
-        .map(|bytes| codec::decode("an answer", &bytes))
+        .map(|bytes| codec::decode("a commit result", &bytes))
         .transpose()
 }
 
@@ -315,7 +315,7 @@ impl MetaStore for SqliteStore {
                     seq: Seq(row.get::<_, i64>(0).map_err(fault)? as u64),
                     node: node
                         .parse()
-                        .map_err(|_| StoreError::Damaged(format!("node {node:?} in the log")))?,
+                        .map_err(|_| StoreError::Damaged(format!("invalid node name {node:?} in the log")))?,
                     at: Time(row.get(2).map_err(fault)?),
                     change: codec::decode("an entry of the log", &change)?,
                 });

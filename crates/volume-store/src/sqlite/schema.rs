@@ -88,15 +88,17 @@ pub(super) fn open(path: &Path) -> Result<Connection, StoreError> {
     let refuse = |found: String, advice| Err(StoreError::Format { found, known: FORMAT as u32, advice });
     if application != APPLICATION {
         return refuse(
-            "of something else".into(),
-            "this database is no store of a volume; choose another place",
+            "unknown".into(),
+            "this database is not the store of a volume; choose another location",
         );
     }
     match format {
         FORMAT => {}
         1 => migrate(&db)?,
-        newer if newer > FORMAT => return refuse(newer.to_string(), "use the version of shunt that made it"),
-        other => return refuse(other.to_string(), "it was left half made; create the volume again"),
+        newer if newer > FORMAT => {
+            return refuse(newer.to_string(), "use the version of shunt that created it");
+        }
+        other => return refuse(other.to_string(), "its creation was interrupted; create the volume again"),
     }
     settings(&db)?;
     Ok(db)

@@ -71,7 +71,7 @@ pub(super) fn parse<T: DeserializeOwned>(file: &str, text: &str) -> Result<T, Co
             1 + before.filter(|byte| **byte == b'\n').count()
         });
         // Only the first line of the message has the reason.
-        let why = error.message().lines().next().unwrap_or("it makes no sense").to_owned();
+        let why = error.message().lines().next().unwrap_or("invalid TOML").to_owned();
         ConfigError { file: file.to_owned(), line, why }
     })
 }

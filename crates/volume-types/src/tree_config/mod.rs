@@ -90,22 +90,22 @@ impl FromStr for MountPath {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = |why: &str| Err(format!("`{text}` is no place in a tree: {why}"));
+        let wrong = |why: &str| Err(format!("`{text}` is not a valid place: {why}"));
         let names: Vec<String> = text.trim_matches('/').split('/').map(str::to_owned).collect();
         if text.len() > MAX_PLACE_BYTES {
-            return wrong("it is longer than 2048 bytes");
+            return wrong("it has more than 2048 bytes");
         }
         for name in &names {
             match name.as_str() {
-                "" | "." | ".." => return wrong("say names, with a / between them"),
+                "" | "." | ".." => return wrong("give names other than `.` and `..`, separated by /"),
                 name if name.len() > 255 => return wrong("a name has at most 255 bytes"),
-                name if name.contains('\0') => return wrong("a name has no zero byte"),
+                name if name.contains('\0') => return wrong("a name must not contain NUL"),
                 _ => {}
             }
         }
         // Reserved for the config volume.
         if names[0] == CONFIG {
-            return wrong("the volume that describes the tree is there");
+            return wrong("`.tree` is reserved for the config volume");
         }
         Ok(Self(names))
     }
@@ -203,7 +203,7 @@ impl Tree {
             for (node, on) in &volume.on {
                 self.check_node_exists(&file, node)?;
                 if !on.on.is_empty() {
-                    return Err(complain(&file, format_args!("`on.{node}` has no `on` in it")));
+                    return Err(complain(&file, format_args!("`on.{node}` must not contain `on`")));
                 }
             }
             for gate in
@@ -211,7 +211,8 @@ impl Tree {
             {
                 self.check_node_exists(&file, gate)?;
                 if self.nodes.get(gate).is_none_or(|gate| gate.address.is_none()) {
-                    let why = format_args!("nobody goes through {gate}: nodes/{gate}.toml has no `address`");
+                    let why =
+                        format_args!("cannot use {gate} as a gateway: nodes/{gate}.toml has no `address`");
                     return Err(complain(&file, why));
                 }
             }
@@ -230,13 +231,13 @@ impl Tree {
     fn check_node_exists(&self, file: &str, node: &NodeName) -> Result<(), ConfigError> {
         match self.nodes.contains_key(node) {
             true => Ok(()),
-            false => Err(complain(file, format_args!("there is no node {node}: make nodes/{node}.toml"))),
+            false => Err(complain(file, format_args!("unknown node {node}: create nodes/{node}.toml"))),
         }
     }
 
     fn check_node(&self, file: &str, node: &NodeFile) -> Result<(), ConfigError> {
         let unknown =
-            |what: &str, name: &str| complain(file, format_args!("users.toml knows no {what} {name}"));
+            |what: &str, name: &str| complain(file, format_args!("users.toml does not list {what} {name}"));
         if let Some(name) = node.users.keys().find(|name| !self.people.users.contains_key(*name)) {
             return Err(unknown("user", name));
         }
@@ -265,7 +266,7 @@ impl Tree {
                 let file = format!("volumes/{other}.toml");
                 return Err(complain(
                     &file,
-                    format_args!("its place {inner}{on} is in that of volume {one}"),
+                    format_args!("place {inner}{on} overlaps the place of volume {one}"),
                 ));
             }
         }
@@ -333,7 +334,7 @@ fn check_people(file: &str, people: &UsersFile) -> Result<(), ConfigError> {
         let mut names = BTreeMap::new();
         for (name, number) in known {
             if let Some(other) = names.insert(number, name) {
-                return Err(complain(file, format_args!("{other} and {name} both are {number}")));
+                return Err(complain(file, format_args!("{other} and {name} have the same number {number}")));
             }
         }
     }
@@ -342,7 +343,9 @@ fn check_people(file: &str, people: &UsersFile) -> Result<(), ConfigError> {
 
 fn check_ids(file: &str, ids: &BTreeMap<String, u32>) -> Result<(), ConfigError> {
     match ids.iter().find(|(_, id)| **id > id_map::MAX_ID) {
-        Some((name, id)) => Err(complain(file, format_args!("{id} of {name} is no number of anybody"))),
+        Some((name, id)) => {
+            Err(complain(file, format_args!("{id} of {name} is reserved: choose a lower number")))
+        }
         None => Ok(()),
     }
 }

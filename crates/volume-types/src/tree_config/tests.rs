@@ -99,21 +99,24 @@ fn what_is_wrong_is_said_in_one_line() {
         (vec![("volumes/a.toml", "\n\nplace = \"x\n")], "volumes/a.toml:3: "),
         (vec![("volumes/a.toml", "place = 5")], "volumes/a.toml:1: invalid type"),
         (vec![("volumes/a.toml", "cache-mode = \"big\"")], "volumes/a.toml:1: unknown variant `big`"),
-        (vec![("volumes/a.toml", "place = \"../x\"")], "volumes/a.toml: `../x` is no place"),
-        (vec![("volumes/a.toml", "place = \".tree/x\"")], "the volume that describes the tree is there"),
-        (vec![("volumes/a.toml", "[on.lap]\n")], "volumes/a.toml: there is no node lap: make nodes/lap.toml"),
+        (vec![("volumes/a.toml", "place = \"../x\"")], "volumes/a.toml: `../x` is not a valid place"),
+        (vec![("volumes/a.toml", "place = \".tree/x\"")], "`.tree` is reserved for the config volume"),
+        (vec![("volumes/a.toml", "[on.lap]\n")], "volumes/a.toml: unknown node lap: create nodes/lap.toml"),
         (vec![("volumes/a.toml", "through = \"gate\""), gate], "nodes/gate.toml has no `address`"),
         (vec![("volumes/a b.toml", "")], "volumes/a b.toml: the volume's name \"a b\" is not allowed"),
         (
             vec![("volumes/a.toml", "place = \"x\""), ("volumes/b.toml", "place = \"x/y\"")],
-            "volumes/b.toml: its place",
+            "volumes/b.toml: place",
         ),
         (
             vec![("volumes/a.toml", "place = \"x\""), ("volumes/b.toml", "place = \"/x/\"")],
-            "volumes/b.toml: its place",
+            "volumes/b.toml: place",
         ),
-        (vec![("nodes/a.toml", "[users]\nada = 1\n")], "nodes/a.toml: users.toml knows no user ada"),
-        (vec![("users.toml", "[users]\nada = 1\nbob = 1\n")], "users.toml: ada and bob both are 1"),
+        (vec![("nodes/a.toml", "[users]\nada = 1\n")], "nodes/a.toml: users.toml does not list user ada"),
+        (
+            vec![("users.toml", "[users]\nada = 1\nbob = 1\n")],
+            "users.toml: ada and bob have the same number 1",
+        ),
         (vec![("users.toml", "[users]\nada = 4294967295\n")], "users.toml: 4294967295 of ada"),
         (vec![("users.toml", "[users]\nada = -1\n")], "users.toml:2: "),
     ] {
@@ -129,7 +132,7 @@ fn places_that_meet_on_one_node_only_are_found() {
         ("volumes/b.toml", "[on.lap]\nplace = \"a/b\"\n"),
         ("nodes/lap.toml", ""),
     ]));
-    assert!(said.unwrap_err().to_string().contains("a/b on lap is in that of volume a"));
+    assert!(said.unwrap_err().to_string().contains("a/b on lap overlaps the place of volume a"));
     // A common prefix of names is no overlap.
     let apart = files(&[
         ("volumes/a.toml", ""),

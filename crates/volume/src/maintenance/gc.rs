@@ -42,7 +42,7 @@ pub fn collect(
 ) -> Result<Collected, KeepError> {
     let admin = volume.admin()?;
     if history.is_some() && volume.described.sealed.is_some() {
-        let why = "the log of this volume is sealed, and kept as a whole: it proves what the volume holds. Leave out \
+        let why = "the log of this volume is sealed and must stay complete, since it proves the state of the volume: omit \
                    --history-days";
         return Err(StoreError::Denied(why.to_owned()).into());
     }

@@ -102,12 +102,15 @@ pub(super) fn compare(
         let page = admin.scan(at, PAGE_ROWS)?;
         from = page.next;
         for stored in page.objects.iter().filter(|stored| !left.has(stored)) {
-            let what = format!("object {} is not as its log left it", stored.object.id);
+            let what = format!("object {} is not in the state that the log records", stored.object.id);
             checked.report(Problem::Altered(what));
         }
         for link in &page.links {
             if left.links.remove(&short(&link.at)) != Some(link.set) {
-                let what = format!("a name in directory {} is not as its log left it", link.at.parent);
+                let what = format!(
+                    "a name in directory {} is not in the state that the log records",
+                    link.at.parent
+                );
                 checked.report(Problem::Altered(what));
             }
         }
@@ -130,7 +133,7 @@ pub(super) fn compare(
         }
     }
     if !left.links.is_empty() {
-        let what = format!("{} names that its log left are not there", left.links.len());
+        let what = format!("{} names that the log records are missing", left.links.len());
         checked.report(Problem::Altered(what));
     }
     Ok(())
@@ -153,7 +156,7 @@ fn read(log: &dyn SealedLog, progress: Progress<'_>) -> Result<FinalState, Store
     }
     match log.sealer().sealed().from {
         from if verifier.at() < from => Err(StoreError::Tampered(format!(
-            "its log ends with commit {}, and there were {from} when it was upgraded",
+            "the log ends at commit {}, but had {from} commits when the volume was upgraded",
             verifier.at()
         ))),
         _ => Ok(left),

@@ -210,10 +210,10 @@ pub type Plan<'a> = dyn FnMut(&dyn Trees, &mut dyn IdAllocator) -> Result<Change
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
     /// The trees cannot be read.
-    #[error("the replica cannot be read: {0}")]
+    #[error("cannot read the replica: {0}")]
     Read(#[from] Errno),
     /// The log does not follow from the base.
-    #[error("the log of the volume does not go with this replica: {0}")]
+    #[error("the log of the volume does not match this replica: {0}")]
     Log(String),
     /// The request cannot be fulfilled.
     #[error("{0}")]

@@ -90,7 +90,7 @@ impl<S: SyncReplica> Synchroniser<S> {
         step.sent += answers.iter().filter(|answer| answer.is_ok()).count();
         for (item, refused) in outbox.items.iter().zip(&answers) {
             if let Err(refused) = refused {
-                tracing::debug!("refused: {refused}: {item:?}");
+                tracing::debug!("the store rejected a transaction: {refused}: {item:?}");
                 step.refused += 1;
             }
         }

@@ -155,7 +155,9 @@ impl<S: SyncReplica> Synchroniser<S> {
             let mut plans: Vec<(LogFingerprint, Box<Plan<'_>>)> = Vec::with_capacity(part.len());
             for entry in part {
                 if entry.seq != Seq(cursor.0 + 1) {
-                    return Err(PlanError::Log(format!("commit {} follows {cursor}", entry.seq)).into());
+                    return Err(
+                        PlanError::Log(format!("commit {} follows commit {cursor}", entry.seq)).into()
+                    );
                 }
                 let sent = outbox
                     .as_ref()
@@ -189,7 +191,9 @@ impl<S: SyncReplica> Synchroniser<S> {
         // A batch without a reply was not accepted either: what other nodes committed did not replace it.
         let outbox = self.replica.outbox()?.filter(|outbox| outbox.answered.is_some());
         let own = outbox.map_or_else(Vec::new, |outbox| outbox.unread(cursor));
-        tracing::info!("the log of the store begins later than what was read of it: its whole tree is read");
+        tracing::info!(
+            "the log of the store no longer reaches back to the last commit read: reading the whole tree"
+        );
         let (snapshot, at) = snapshot(&self.replica, &*self.store, &own)?;
         let theirs = NodeName::store();
         let own = &mut own.as_slice();

@@ -88,12 +88,12 @@ pub enum SyncError {
     /// The store was rolled back, or is another one. Following it from here would skip commits of other nodes, and reading
     /// its whole tree would remove here what it lost.
     #[error(
-        "the store is older than this machine knows it: commit {0}, which was read from it, is not in it any more. Put back a \
-         newer copy of it; or save what it lacks from here, and begin anew with an empty replica"
+        "the store was rolled back: commit {0}, which this node has read, is no longer in it; restore a newer copy of the \
+         store, or copy the missing files from this replica and start again with an empty one"
     )]
     WentBack(Seq),
     /// The replica cannot be read or written.
-    #[error("the replica: {0}")]
+    #[error("cannot access the replica: {0}")]
     Replica(#[from] Errno),
 }
 

@@ -37,7 +37,7 @@ impl VerifiedLog {
                     // The error of a mismatch at the last entry, whose message says what to do.
                     true => Err(SyncError::WentBack(cursor)),
                     false => Err(StoreError::Tampered(format!(
-                        "its log ends with commit {}, and there were {until} when it was upgraded",
+                        "the log ends at commit {}, but had {until} commits when the volume was upgraded",
                         verifier.at()
                     ))
                     .into()),

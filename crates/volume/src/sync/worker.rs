@@ -255,7 +255,7 @@ fn run<S: SyncReplica>(shared: &Shared, mut synchroniser: Synchroniser<S>) {
                 let touch = step.denied.map_or(LinkState::Online, LinkState::Denied);
                 if progress.link != LinkState::Offline && progress.link != touch {
                     if let LinkState::Denied(reason) = &touch {
-                        tracing::warn!("what is changed here is not taken: {reason}");
+                        tracing::warn!("the store rejects this node's changes: {reason}");
                     }
                     let was_there = matches!(progress.link, LinkState::Online | LinkState::Denied(_));
                     progress.link = touch;

@@ -283,7 +283,7 @@ impl SyncReplica for SyncAdapter {
         let follow = |plans: &mut [(LogFingerprint, Box<Plan<'_>>)]| {
             self.with(|applying| {
                 for (mark, plan) in plans {
-                    tracing::trace!("follows {}", mark.seq);
+                    tracing::trace!("applying commit {}", mark.seq);
                     applying.plan(&self.content_cache, Some(&self.contents), plan)?;
                     applying.set_cursor(mark.seq)?;
                     applying.work(|core, _| store_fingerprint(core, *mark))?;
