@@ -61,7 +61,7 @@ use crate::object::{Object, VersionedObject};
 pub use conflict_copy::{ATTRIBUTE, KEEP_BOTH_VALUE, theirs_beside};
 pub(crate) use cycle::CycleDetector;
 pub use log_apply::{apply_entry, begin};
-pub use push::{DirtySet, PushPlan, UploadedContent, Uploader, one, push};
+pub use push::{DirtySet, PushPlan, Upload, UploadSet, UploadedContent, one, push};
 pub use resolve::{Side, conflict_copy_name, keep_both, resolve};
 pub use resync::{Snapshot, resync};
 pub use staged_tree::{Changes, IdAllocator, LinkTarget, StagedTree};

@@ -12,5 +12,5 @@ mod worker;
 
 pub use round::{Step, Synchroniser};
 pub(crate) use sync_replica::refused;
-pub use sync_replica::{Contents, LogFingerprint, Outbox, SyncError, SyncReplica};
+pub use sync_replica::{LogFingerprint, Outbox, SyncError, SyncReplica};
 pub use worker::{LinkState, Progress, RoundObserver, Runner, Waker};

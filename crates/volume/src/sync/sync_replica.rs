@@ -4,7 +4,7 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use crate::id::{ObjectId, Seq};
-use crate::merge::{DentryKey, DirtySet, Ino, Plan, PlanError, Trees, UploadedContent};
+use crate::merge::{DentryKey, DirtySet, Ino, Plan, PlanError, Trees, Upload};
 use crate::object::{ChunkId, Object, Time};
 use crate::store::log_verifier::VerifiedPosition;
 use crate::store::{ChunkLocation, LogEntry, Precondition, StoreError, Transaction, codec};
@@ -97,9 +97,6 @@ pub enum SyncError {
     Replica(#[from] Errno),
 }
 
-/// A file and its uploaded content.
-pub type Contents = (Ino, Option<(u64, UploadedContent)>);
-
 /// The interface of synchronisation to a replica.
 pub trait SyncReplica {
     /// Returns the current time.
@@ -170,12 +167,12 @@ pub trait SyncReplica {
     /// The errors of reading.
     fn dirty_set(&self, after: i64, most: usize) -> Result<(DirtySet, Option<i64>), Errno>;
 
-    /// Uploads contents of files, for some hours at most. Returns `None` for files that cannot be uploaded now, and otherwise
-    /// the content and the file's [`version`](Trees::version) when it was read.
+    /// Uploads contents of files, for some hours at most. A file that cannot be uploaded now is in the result,
+    /// without a content.
     ///
     /// # Errors
     /// The errors of the content store, and of reading.
-    fn upload(&self, files: Vec<(Ino, Object)>) -> Result<Vec<Contents>, SyncError>;
+    fn upload(&self, files: Vec<(Ino, Object)>) -> Result<Vec<Upload>, SyncError>;
 
     /// Reports whether a file is open for writing, so that it may differ from the base at any moment.
     ///

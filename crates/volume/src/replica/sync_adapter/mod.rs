@@ -24,8 +24,7 @@ use crate::failpoint::{Failpoint, point};
 use crate::id::Seq;
 use crate::maintenance::GRACE;
 use crate::merge::{
-    Conflict, DentryKey, DirtySet, IdAllocator, Ino, Plan, PlanError, Side, Trees, UploadedContent,
-    keep_both, resolve,
+    Conflict, DentryKey, DirtySet, IdAllocator, Ino, Plan, PlanError, Side, Trees, Upload, keep_both, resolve,
 };
 use crate::object::{ChunkId, Content, Layout, Object, Segment, Time};
 use crate::replica::db::ReplicaDb;
@@ -300,10 +299,7 @@ impl SyncReplica for SyncAdapter {
         self.replica.inner.read_in_background(|core| todo(core, after, most))
     }
 
-    fn upload(
-        &self,
-        files: Vec<(Ino, Object)>,
-    ) -> Result<Vec<(Ino, Option<(u64, UploadedContent)>)>, SyncError> {
+    fn upload(&self, files: Vec<(Ino, Object)>) -> Result<Vec<Upload>, SyncError> {
         point(Failpoint::SendBegun)?;
         // No plan is under way that was told of them.
         let mut known = self.content_cache.lock();
