@@ -307,8 +307,10 @@ pub struct MirrorArgs {
 }
 
 #[derive(Args, Clone, Debug)]
-#[command(after_help = "A busy mount stays mounted, and the error lists its users. --lazy detaches it from the \
-    tree and serves those users until they close it; --force fails their requests.")]
+#[command(
+    after_help = "A busy mount stays mounted, and the error lists its users. --lazy detaches it from the \
+    tree and serves those users until they close it; --force fails their requests."
+)]
 pub struct UmountArgs {
     /// Detach the mount from the tree now; the daemon exits after its last user
     #[arg(short, long)]

@@ -118,7 +118,9 @@ impl FromStr for RetentionLimit {
     fn from_str(word: &str) -> Result<Self, String> {
         match word {
             "all" => Ok(Self::All),
-            word => word.parse().map(Self::AtMost).map_err(|_| "expected a number from 0 up, or `all`".to_owned()),
+            word => {
+                word.parse().map(Self::AtMost).map_err(|_| "expected a number from 0 up, or `all`".to_owned())
+            }
         }
     }
 }

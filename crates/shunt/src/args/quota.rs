@@ -16,7 +16,9 @@ impl<T: FromStr<Err: std::fmt::Display>> FromStr for OptionalLimit<T> {
     fn from_str(word: &str) -> Result<Self, String> {
         match word {
             "none" => Ok(Self(None)),
-            word => word.parse().map(Some).map(Self).map_err(|error| format!("{error}; use `none` for no limit")),
+            word => {
+                word.parse().map(Some).map(Self).map_err(|error| format!("{error}; use `none` for no limit"))
+            }
         }
     }
 }

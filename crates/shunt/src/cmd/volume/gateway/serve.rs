@@ -29,7 +29,7 @@ pub fn serve(args: &ServeArgs) -> Result<()> {
     let name = &args.served.name;
     log::start(&args.log)?;
     let mut signals = Signals::new([SIGINT, SIGTERM])
-        .map_err(|error| failed(format_args!("cannot take care of signals: {error}")))?;
+        .map_err(|error| failed(format_args!("cannot install signal handlers: {error}")))?;
     let meta = served(args.meta.as_deref(), name)?;
     let cannot = |error: &dyn std::fmt::Display| failed(format_args!("cannot serve volume {name}: {error}"));
     let volume = open::open_to_serve(&meta, name).map_err(|error| cannot(&error))?;
