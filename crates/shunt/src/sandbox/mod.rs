@@ -33,7 +33,7 @@ pub fn enter(outside: HelperArgs<'_>, served: DaemonFeatures, kept: CapabilitySe
     if kept.is_empty()
         && let Err(error) = identity::become_nobody()
     {
-        tracing::warn!("sandbox incomplete: cannot switch to the user nobody: {error}");
+        tracing::warn!("sandbox incomplete: cannot switch to an unprivileged user id: {error}");
     }
     forbid(landlock::of_image(), kept, seccomp::Profile::Image(served));
 }

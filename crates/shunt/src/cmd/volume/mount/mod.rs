@@ -122,7 +122,7 @@ fn serve(args: &VolumeMountArgs) -> Result<()> {
         source: PathBuf::from(args.name.as_str()),
         config: fs.config(),
         options: fs.mount_options(),
-        cache: "notified of changes".to_owned(),
+        cache: "told of changes".to_owned(),
         passthrough_off,
         tuning: BdiTuning::default(),
         lock_in: Some(serve::LockIn::Network { places, kernel: args.extension.is_some() }),

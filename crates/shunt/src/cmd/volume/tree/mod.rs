@@ -55,7 +55,7 @@ fn serve(args: &VolumeTreeArgs) -> Result<()> {
         source: PathBuf::from(args.name.as_str()),
         config: fs.config(),
         options: fs.mount_options(),
-        cache: "notified of changes".to_owned(),
+        cache: "told of changes".to_owned(),
         passthrough_off: Some("a tree has no files of its own".to_owned()),
         tuning: BdiTuning::default(),
         lock_in: None,
