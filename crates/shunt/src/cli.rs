@@ -16,28 +16,28 @@ use crate::error::Result;
 const EXIT_CODES: &str = "\
 Exit codes:
   0  done
-  1  failed, for the reason given
+  1  failed, for the reason in the message
   2  wrong command line
   3  the path is not a mount of shunt
   4  the mount is busy
   5  not permitted
-  6  still under way after the time given";
+  6  not finished within --timeout";
 
 const EXAMPLES: &str = "\
 Examples:
-  shunt mirror /data /mnt/data            show /data again at /mnt/data, until Ctrl-C
+  shunt mirror /data /mnt/data            mirror /data at /mnt/data, until Ctrl-C
   shunt mirror --daemon /data /mnt/data   the same in the background
-  shunt list                              what is mounted
-  shunt stat /mnt/data                    which requests were answered, and how fast
-  shunt upgrade /mnt/data                 serve it on with the version of this command
-  shunt umount /mnt/data                  unmount, and wait until all is committed";
+  shunt list                              list the mounts
+  shunt stat /mnt/data                    show request counts and latencies
+  shunt upgrade /mnt/data                 hand it over to the version of this command
+  shunt umount /mnt/data                  unmount, and wait for the last commit";
 
 const EXT4_EXAMPLES: &str = "\
 Examples:
   shunt ext4 disk.img /mnt/disk                mount it, until Ctrl-C
   shunt ext4 --daemon disk.img /mnt/disk       the same in the background; then `shunt umount /mnt/disk`
-  shunt ext4 --read-only disk.img /mnt/disk    not one byte of the image changes
-  shunt ext4 info disk.img                     no mount, no privilege: what is in the image
+  shunt ext4 --read-only disk.img /mnt/disk    mount it without changing the image
+  shunt ext4 info disk.img                     describe it, without a mount or privileges
   shunt ext4 ls -l disk.img /etc
   shunt ext4 cat disk.img /etc/fstab
   shunt ext4 extract --offset 1048576 disk.img /home home";
@@ -45,10 +45,10 @@ Examples:
 const MIRROR_EXAMPLES: &str = "\
 Examples:
   shunt mirror /data /mnt/data
-      Others may change /data as well; they are seen within a second.
+      Other programs may change /data, too: their changes are visible within a second.
 
   shunt mirror --daemon --cache exclusive /data /mnt/data
-      Only this mount changes /data: the kernel keeps all it learns. The fastest.
+      Only this mount changes /data: cached names and attributes never expire. The fastest mode.
 
   shunt mirror --read-only --uid-map 0:1000 --gid-map 0:1000 /backup /mnt/backup
       Files of root in /backup belong to user and group 1000 in the mount.
@@ -58,13 +58,13 @@ Examples:
       /data  /mnt/data  shunt.mirror  cache=exclusive,nofail  0  0
 
   shunt mirror --virtiofs /run/data.sock /data
-      Show /data to a virtual machine. QEMU wants, beside a disk and the like:
+      Serve /data to a virtual machine. QEMU needs these options, besides those of the machine:
       -object memory-backend-memfd,id=ram,size=2G,share=on -machine memory-backend=ram
       -chardev socket,id=data,path=/run/data.sock -device vhost-user-fs-pci,chardev=data,tag=data
-      and the guest: mount -t virtiofs data /mnt
+      In the guest: mount -t virtiofs data /mnt
 
-Signals: SIGTERM and SIGINT unmount and exit, users of the mount or not; a second one does not wait
-at all. SIGUSR1 writes the statistics to the log. SIGHUP reads the policy again, if there is one.";
+Signals: SIGTERM and SIGINT unmount and exit, even if the mount is in use; a second one does not wait
+for its users. SIGUSR1 writes the statistics to the log. SIGHUP reloads the policy, if there is one.";
 
 const POLICY_EXAMPLES: &str = "\
 Examples:
@@ -75,7 +75,7 @@ Examples:
 const UPGRADE_EXAMPLES: &str = "\
 Examples:
   shunt upgrade /mnt/data                                 to the version of this command
-  shunt upgrade --binary /opt/shunt-new/shunt /mnt/data   to another one";
+  shunt upgrade --binary /opt/shunt-new/shunt /mnt/data   to another binary";
 
 /// File systems in user space at kernel speed.
 #[derive(Debug, Parser)]
@@ -88,20 +88,20 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Show a directory at another place, with file data passed through in the kernel
+    /// Mirror a directory at a mount point, with kernel passthrough of file data
     ///
-    /// Prints one line once it serves: the transport, and whether data is passed through or why not.
+    /// Once mounted, prints one line with the transport, and whether passthrough is on or why it is off.
     #[command(after_help = MIRROR_EXAMPLES, args_override_self = true)]
     Mirror(MirrorArgs),
 
-    /// Mount an ext2, ext3 or ext4 image, or look into it without a mount
+    /// Mount an ext2, ext3 or ext4 image, or inspect it without a mount
     ///
-    /// Given an image and a directory, it mounts the image at the directory. The commands change nothing and need no privilege
-    /// but to read the image. The image need not be trusted. An image with the name of a command is given as ./info.
+    /// Given an image and a directory, mounts the image at the directory. The commands below change nothing and need only read
+    /// permission on the image. The image may be untrusted. Write ./info for an image whose name is that of a command.
     #[command(after_help = EXT4_EXAMPLES, args_override_self = true)]
     Ext4(Ext4Args),
 
-    /// Use a tree of files that several machines share and that stays usable offline
+    /// Manage and mount volumes: file trees that several machines share and that stay usable offline
     Volume {
         #[command(subcommand)]
         command: VolumeCommand,
@@ -109,7 +109,7 @@ pub enum Command {
 
     /// Check the rules of a policy, or explain their decisions
     ///
-    /// A policy says who sees and does what in a mount: `shunt mirror --policy FILE`.
+    /// A policy decides which users may see and change which files in a mount: `shunt mirror --policy FILE`.
     #[command(after_help = POLICY_EXAMPLES)]
     Policy {
         #[command(subcommand)]
@@ -118,31 +118,32 @@ pub enum Command {
 
     /// Unmount and wait until the daemon has committed everything
     ///
-    /// Works on dead mounts ("transport endpoint is not connected") too, and sends no request to the mount.
+    /// Also removes dead mounts ("transport endpoint is not connected"). Sends no request to the mount.
     Umount(UmountArgs),
 
     /// Hand a live mount over to another binary without interrupting its users
     ///
-    /// The daemon finishes the requests under way and ends; the new one continues with all open files. Programs wait for a
-    /// moment. The new program is tried first: if it is not fit, nothing changes.
+    /// The daemon finishes its pending requests and exits; the new one continues with all open files. Programs pause for some
+    /// milliseconds. The new binary is checked first: if it cannot take over, nothing changes.
     #[command(after_help = UPGRADE_EXAMPLES)]
     Upgrade(UpgradeArgs),
 
     /// List the mounts of shunt
     List(ListArgs),
 
-    /// Show the requests of a mount, their latencies, and the common operations that never reached its daemon
+    /// Show the request counts and latencies of a mount, and the common operations that never reached its daemon
     Stat(StatArgs),
 
-    /// Let mount(8), umount(8) and /etc/fstab know the types `shunt.mirror`, `shunt.ext4`, `shunt.volume` and `shunt.tree`
+    /// Install helpers of mount(8) and umount(8) for the types `shunt.mirror`, `shunt.ext4`, `shunt.volume` and `shunt.tree`
     ///
-    /// Makes symbolic links to this binary, by the names that mount(8) looks for.
+    /// Creates symbolic links to this binary under the names that mount(8) and umount(8) look up, so that these types also work in
+    /// /etc/fstab.
     InstallHelpers(InstallHelpersArgs),
 
-    /// Print the completions of a shell
+    /// Print the completion script of a shell
     #[command(after_help = "Example: shunt completions bash > /etc/bash_completion.d/shunt")]
     Completions {
-        /// The shell
+        /// Shell to complete for
         shell: clap_complete::Shell,
     },
 
@@ -154,7 +155,7 @@ pub enum Command {
         dir: Option<PathBuf>,
     },
 
-    /// Watches over a daemon and removes its mount if it dies
+    /// Watches a daemon and removes its mount, or starts another daemon, if it dies
     #[command(name = "__guardian", hide = true)]
     Guardian {
         #[arg(allow_hyphen_values = true, trailing_var_arg = true)]
@@ -174,7 +175,7 @@ pub enum Command {
 pub enum PolicyCommand {
     /// Report errors of a policy, by line and column
     Check {
-        /// The policy
+        /// Policy file
         file: PathBuf,
     },
     /// Explain what a caller may do at a path, and which rule decides
@@ -183,34 +184,34 @@ pub enum PolicyCommand {
 
 #[derive(Args, Clone, Debug)]
 pub struct ExplainArgs {
-    /// The caller's user id
+    /// User id of the caller
     #[arg(long)]
     pub uid: u32,
 
-    /// The caller's group id [default: as the user id]
+    /// Group id of the caller [default: the user id]
     #[arg(long)]
     pub gid: Option<u32>,
 
-    /// A supplementary group of the caller; may be repeated
+    /// Supplementary group id of the caller; may be repeated
     #[arg(long, value_name = "GID")]
     pub group: Vec<u32>,
 
-    /// The program that the caller runs [default: unknown, so that rules which depend on it are the strictest]
+    /// Program that the caller runs [default: unknown; rules that depend on it are then evaluated in the strictest way]
     #[arg(long, value_name = "PATH")]
     pub exe: Option<PathBuf>,
 
-    /// The operation of the caller: lookup, read, write, list, create, delete or attributes
+    /// Operation of the caller: lookup, read, write, list, create, delete or attributes
     #[arg(long, value_name = "OPERATION", default_value = "read")]
     pub op: String,
 
-    /// A file whose contents the rules examine [default: an empty one]
+    /// File whose contents the rules examine [default: an empty file]
     #[arg(long, value_name = "FILE")]
     pub content: Option<PathBuf>,
 
-    /// The policy
+    /// Policy file
     pub file: PathBuf,
 
-    /// The path, from the root of the mount on
+    /// Path from the root of the mount, as /photos/a.jpg
     pub path: PathBuf,
 }
 
@@ -222,25 +223,25 @@ pub struct ExplainArgs {
         .default_value_if("virtiofs", clap::builder::ArgPredicate::IsPresent, "-")
 }))]
 pub struct MirrorArgs {
-    /// The directory to show
+    /// Directory to mirror
     #[arg(value_name = "SOURCE", index = 1)]
     pub source: PathBuf,
 
     /// How long the kernel may cache names and attributes: `coherent` where others change the source too (their changes are
-    /// visible within 100 ms), `timeout=SECONDS` (within that time), `exclusive` where only this mount changes it, `none` to ask
-    /// every time; `auto` is `coherent` where that is available, else `timeout=1`
+    /// visible within 100 ms), `timeout=SECONDS` (within that time), `exclusive` where only this mount changes it, `none` to send
+    /// every lookup to the daemon; `auto` is `coherent` where that is available, else `timeout=1`
     #[arg(long, value_name = "MODE", default_value_t)]
     pub cache: CacheArg,
 
-    /// Rules on who sees and does what: a file, read again when it changes or on SIGHUP; see `shunt policy --help`
+    /// Policy file with the access rules, reloaded when it changes or on SIGHUP; see `shunt policy --help`
     #[arg(long, value_name = "FILE")]
     pub policy: Option<PathBuf>,
 
-    /// Append the decisions of rules with `audit` to this file, a line of JSON each [default: the log]
+    /// Append the decisions of rules with `audit` to this file, one JSON object per line [default: the log]
     #[arg(long, value_name = "FILE", requires = "policy")]
     pub audit_log: Option<PathBuf>,
 
-    /// Fail operations that rules with `audit` decide (EIO) when the line cannot be written to the audit log
+    /// Fail an operation that a rule with `audit` decides with EIO when the audit log cannot be written
     #[arg(long, requires = "audit_log")]
     pub audit_required: bool,
 
@@ -248,7 +249,7 @@ pub struct MirrorArgs {
     #[arg(long, value_enum, value_name = "HOW", default_value = "auto")]
     pub lsm: LsmArg,
 
-    /// Watch at most so many directories by inotify, also where fanotify works
+    /// Watch at most this many directories by inotify, even where fanotify works
     #[arg(long, value_name = "DIRECTORIES", hide = true)]
     pub inotify: Option<usize>,
 
@@ -257,8 +258,8 @@ pub struct MirrorArgs {
     pub passthrough: PassthroughArg,
 
     /// Have a BPF program in the kernel answer repeated requests: `builtin`, or an object file made by clang. Needs the module
-    /// shunt_fuse_ext and a build with the feature `extension`; without them the daemon answers. With `--takeover off` it opens
-    /// files too
+    /// shunt_fuse_ext and a build with the feature `extension`; without them the daemon answers. With `--takeover off` the
+    /// program also opens files
     #[arg(long, value_name = "PROGRAM")]
     pub extension: Option<PathBuf>,
 
@@ -275,16 +276,16 @@ pub struct MirrorArgs {
     #[arg(long, value_name = "FROM:TO[:COUNT]", value_parser = ids::rule)]
     pub gid_map: Vec<String>,
 
-    /// With `-o suid` and a map of an id to 0 here: let programs of that id's files run as root here
+    /// With `-o suid` and an id mapped to 0: allow set-user-ID programs of that id to run as root on this machine
     #[arg(long)]
     pub mapped_root_suid: bool,
 
-    /// Show it to a virtual machine instead: wait at this socket for QEMU (vhost-user-fs-pci) or another emulator that speaks
-    /// vhost-user, and serve its guest by virtiofs
+    /// Serve a virtual machine by virtiofs instead of mounting: listen on this socket for QEMU (vhost-user-fs-pci) or another
+    /// emulator that speaks vhost-user
     #[arg(long, value_name = "SOCKET", conflicts_with = "mountpoint")]
     pub virtiofs: Option<PathBuf>,
 
-    /// The tag by which a guest mounts it, 1 to 36 bytes, for emulators that ask; QEMU has its own, `tag=`
+    /// Tag by which the guest mounts the directory, 1 to 36 bytes, for emulators that request it; QEMU uses its own option `tag=`
     #[arg(long, value_name = "NAME")]
     pub tag: Option<String>,
 
@@ -297,7 +298,7 @@ pub struct MirrorArgs {
     #[arg(long, hide = true)]
     pub sandbox_probe: bool,
 
-    /// Ask the kernel to forget unused inodes above this number
+    /// Ask the kernel to forget unused inodes above this number, at least 1000 (Linux 6.18) [default: no limit]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1000..))]
     pub max_inodes: Option<u64>,
 
@@ -306,18 +307,20 @@ pub struct MirrorArgs {
 }
 
 #[derive(Args, Clone, Debug)]
-#[command(after_help = "A busy mount is left alone, and its users are named. --lazy takes it out of sight \
-    and serves those users to the end; --force fails their requests.")]
+#[command(
+    after_help = "A busy mount stays mounted, and the error lists its users. --lazy detaches it from the \
+    tree and serves those users until they close it; --force fails their requests."
+)]
 pub struct UmountArgs {
-    /// Detach it from the tree now; the daemon ends with the last user
+    /// Detach the mount from the tree now; the daemon exits after its last user
     #[arg(short, long)]
     pub lazy: bool,
 
-    /// Fail the pending requests, and every later one
+    /// Fail pending and later requests
     #[arg(short, long)]
     pub force: bool,
 
-    /// Seconds to wait for the daemon's last commit, 0 to not wait at all [default: as long as it takes]
+    /// Seconds to wait for the daemon's last commit; 0: do not wait [default: no limit]
     #[arg(long, value_name = "SECONDS")]
     pub timeout: Option<u64>,
 
@@ -328,7 +331,7 @@ pub struct UmountArgs {
 
 #[derive(Args, Clone, Debug)]
 pub struct UpgradeArgs {
-    /// The new program [default: that of this command]
+    /// New binary [default: the binary of this command]
     #[arg(long, value_name = "PATH")]
     pub binary: Option<PathBuf>,
 
@@ -354,7 +357,7 @@ pub struct StatArgs {
     #[arg(long)]
     pub json: bool,
 
-    /// Print again every so many seconds, with the requests since
+    /// Print again every SECONDS (1 to 86400), with the requests since the last time
     #[arg(short, long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub watch: Option<u64>,
 
@@ -365,7 +368,7 @@ pub struct StatArgs {
 
 #[derive(Args, Clone, Debug)]
 pub struct InstallHelpersArgs {
-    /// Directory where mount(8) looks for its helpers
+    /// Directory in which mount(8) looks for its helpers
     #[arg(long, value_name = "DIR", default_value = "/sbin")]
     pub dir: PathBuf,
 }

@@ -25,7 +25,7 @@ const MAX_LINE_BYTES: u64 = 64 << 10;
 /// The failure of that process, or its exit status if it printed nothing.
 pub fn launch(argv: &[OsString], words: usize) -> Result<String> {
     let ([program, command @ ..], rest) = argv.split_at(words.min(argv.len())) else {
-        return Err(failed("there is nothing to start"));
+        return Err(failed("cannot start the daemon: empty command line"));
     };
     let mut daemon = Command::new("/proc/self/exe");
     daemon.arg0(program).args(command).arg("--background").args(rest);
@@ -40,7 +40,7 @@ pub fn start(mut command: Command) -> Result<(Child, String)> {
     let cannot = |error: io::Error| failed(format_args!("cannot start the daemon (/proc/self/exe): {error}"));
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().map_err(cannot)?;
     let mut said = String::new();
-    let pipe = child.stdout.take().expect("it was asked for");
+    let pipe = child.stdout.take().expect("stdout is piped");
     pipe.take(MAX_LINE_BYTES).read_to_string(&mut said).map_err(cannot)?;
     match understand(&said) {
         Some(Ok(line)) => Ok((child, line)),
@@ -51,7 +51,9 @@ pub fn start(mut command: Command) -> Result<(Child, String)> {
         }
         None => {
             let status = child.wait().map_err(cannot)?;
-            Err(failed(format_args!("the daemon ended without a word ({status}); try without --daemon")))
+            Err(failed(format_args!(
+                "the daemon exited without a message ({status}); run without --daemon to see its output"
+            )))
         }
     }
 }

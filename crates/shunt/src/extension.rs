@@ -5,7 +5,7 @@ use std::path::Path;
 use crate::error::{Result, failed};
 use crate::serve::Extended;
 
-pub const NO_FEATURE: &str = "this build has none (feature `extension`)";
+pub const NO_FEATURE: &str = "this build lacks the feature `extension`";
 const NO_MODULE: &str = "the module shunt_fuse_ext is not loaded";
 
 /// The reason why there can be no extension in the kernel, if that is known beforehand.
@@ -18,7 +18,8 @@ pub fn obstacle() -> Option<&'static str> {
 
 /// The report of a mount whose daemon answers everything.
 pub fn none() -> Extended {
-    let reason = obstacle().unwrap_or("the module came after the mount");
+    let reason =
+        obstacle().unwrap_or("the module shunt_fuse_ext was loaded after the mount; mount again to use it");
     Extended { refusal: Some(reason.to_owned()), files: 0 }
 }
 
@@ -26,9 +27,9 @@ pub fn none() -> Extended {
 pub fn read(program: &Path) -> Result<Vec<u8>> {
     if program == Path::new("builtin") {
         let builtin = shunt_fuse_ext::builtin::PROGRAM;
-        return builtin
-            .map(<[u8]>::to_vec)
-            .ok_or_else(|| failed("there is no builtin extension in this build: clang was missing"));
+        return builtin.map(<[u8]>::to_vec).ok_or_else(|| {
+            failed("this build has no builtin extension, because clang was missing; name an object file")
+        });
     }
     std::fs::read(program).map_err(|error| failed(format_args!("cannot read {}: {error}", program.display())))
 }

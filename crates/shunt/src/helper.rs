@@ -72,7 +72,7 @@ fn mount(kind: Option<&str>, args: &[OsString]) -> Result<Call> {
                         b't' => kind = subtype(&value),
                         _ => {
                             return Err(usage(
-                                "mount namespaces (-N) are not supported: enter it with nsenter(1)",
+                                "mount namespaces (-N) are not supported; enter the namespace with nsenter(1)",
                             ));
                         }
                     }
@@ -85,13 +85,12 @@ fn mount(kind: Option<&str>, args: &[OsString]) -> Result<Call> {
             }
         }
     }
-    let [source, mountpoint] = <[OsString; 2]>::try_from(places).map_err(|_| {
-        usage("mount(8) gives a source and a mount point: mount -t shunt.mirror SOURCE MOUNTPOINT")
-    })?;
-    let kind = kind.ok_or_else(|| usage("which file system? Use a type such as `shunt.mirror`"))?;
+    let [source, mountpoint] = <[OsString; 2]>::try_from(places)
+        .map_err(|_| usage("expected a source and a mount point: mount -t shunt.mirror SOURCE MOUNTPOINT"))?;
+    let kind = kind.ok_or_else(|| usage("no file system type given; use a type such as `shunt.mirror`"))?;
     if !KINDS.contains(&kind.as_str()) {
         let known = KINDS.join(", shunt.");
-        return Err(usage(format_args!("unknown type shunt.{kind}: there is shunt.{known}")));
+        return Err(usage(format_args!("unknown type shunt.{kind}; known types are shunt.{known}")));
     }
     let mut argv: Vec<OsString> = match kind.as_str() {
         "volume" => ["shunt", "volume", "mount"].map(OsString::from).into(),

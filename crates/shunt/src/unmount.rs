@@ -53,7 +53,7 @@ pub fn by_force(mount: &MountPoint) {
         let users: Vec<String> = mount_users::of(mount).iter().map(ToString::to_string).collect();
         let users = if users.is_empty() { String::new() } else { format!(" by {}", users.join(", ")) };
         tracing::warn!(
-            "{} is in use{users}: unmounting anyway, their requests will fail",
+            "{} is in use{users}: unmounting it anyway; their requests will fail",
             mount.path().display()
         );
         if let Err(error) = mount.unmount(Unmount::Lazy) {

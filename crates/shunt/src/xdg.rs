@@ -16,7 +16,7 @@ pub fn directory_of(file: &Path) -> &Path {
 pub fn make_directory_of(file: &Path) -> io::Result<()> {
     let directory = directory_of(file);
     std::fs::create_dir_all(directory).map_err(|error| {
-        io::Error::new(error.kind(), format!("cannot make {}: {error}", directory.display()))
+        io::Error::new(error.kind(), format!("cannot create {}: {error}", directory.display()))
     })
 }
 

@@ -264,7 +264,7 @@ fn versions_are_listed_and_brought_back() {
     settled(&mount);
     let aside = volume.aside().join("restored");
     let said = run(binary::command(&["volume", "restore"]).arg(at.join("tree"))).fails();
-    assert!(said.contains("tree was a directory: say as of when"), "{said}");
+    assert!(said.contains("tree: it was a directory; name a time"), "{said}");
     restore(&["--to", aside.to_str().unwrap()], &[&then(&at.join("tree"), &full)]);
     assert_eq!(
         (names(&aside), names(&aside.join("sub"))),

@@ -194,5 +194,5 @@ fn links_of_the_caller_lead_to_what_is_restored() {
     let seq = scene.settled();
     chown(&tree, Some(NOBODY), None).unwrap();
     let said = run(binary::command(&["volume", "restore"]).arg(as_of(&tree, seq))).fails();
-    assert!(said.contains("belongs to user 65534, and did to user 0 then"), "{said}");
+    assert!(said.contains("belongs to user 65534, but its earlier version to user 0"), "{said}");
 }

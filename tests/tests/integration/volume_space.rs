@@ -211,7 +211,7 @@ fn contents_are_encrypted_by_a_key_that_is_in_no_store() {
     fs::set_permissions(&wrong, fs::metadata(&key).unwrap().permissions()).unwrap();
     assert!(run(mount("ant").arg("--key-file").arg(&wrong)).fails().contains("wrong key for volume"));
     fs::write(&wrong, "no key").unwrap();
-    assert!(run(mount("ant").arg("--key-file").arg(&wrong)).fails().contains("no key of a volume"));
+    assert!(run(mount("ant").arg("--key-file").arg(&wrong)).fails().contains("not a volume key"));
 
     run(mount("ant").arg("--key-file").arg(&key)).ok();
     let mounted = Mount::of(&at);

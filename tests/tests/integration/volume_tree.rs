@@ -139,7 +139,7 @@ fn a_volume_comes_moves_and_goes_on_all_machines() {
             .as_array()
             .unwrap()
             .iter()
-            .any(|volume| text(&volume["error"]).contains("nobody uses it"))
+            .any(|volume| text(&volume["error"]).contains("while it is in use"))
     });
     assert_eq!(fs::read_to_string(ant.at("work/team/plan")).unwrap(), "first");
     drop(open);

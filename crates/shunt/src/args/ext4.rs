@@ -59,7 +59,7 @@ pub enum ErrorsArg {
 /// An image, its mount point and the options of the mount.
 #[derive(Args, Clone, Debug)]
 pub struct Ext4MountArgs {
-    /// The image, or a block device
+    /// Image file, or block device
     #[arg(value_name = "IMAGE", index = 1)]
     pub image: PathBuf,
 
@@ -70,7 +70,7 @@ pub struct Ext4MountArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(0..))]
     pub fd: Option<i32>,
 
-    /// Discard freed blocks on the device after each commit: an image becomes sparse there, a disk may drop them
+    /// Discard freed blocks on the device after each commit: an image file becomes sparse there, a disk may reuse them
     #[arg(long, overrides_with = "nodiscard")]
     pub discard: bool,
 
@@ -78,15 +78,15 @@ pub struct Ext4MountArgs {
     #[arg(long, hide = true)]
     pub nodiscard: bool,
 
-    /// Commit unsynced changes after so many seconds; 0 is the default
+    /// Seconds after which unsynced changes are committed, 0 to 3600; 0 means the default
     #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u32).range(0..=3600))]
     pub commit: u32,
 
-    /// Reaction to damaged metadata in an image that may be changed
+    /// Reaction to damaged metadata in a writable mount
     #[arg(long, value_enum, value_name = "WHAT", default_value = "continue")]
     pub errors: ErrorsArg,
 
-    /// Do not replay the journal, not even in memory: refuses an image that needs it. Only with --read-only
+    /// Do not replay the journal, not even in memory, and refuse an image that needs it. Requires --read-only
     #[arg(long, visible_alias = "noload")]
     pub norecovery: bool,
 
@@ -146,7 +146,7 @@ pub struct SurveyArgs {
 /// An image, and the location of the file system in it.
 #[derive(Args, Clone, Debug)]
 pub struct ImageArgs {
-    /// The image, or a block device
+    /// Image file, or block device
     #[arg(value_name = "IMAGE")]
     pub image: PathBuf,
 
@@ -161,12 +161,12 @@ pub struct PlaceArgs {
     #[arg(long, value_name = "BYTES", conflicts_with = "partition")]
     pub offset: Option<u64>,
 
-    /// Partition of a whole disk (GPT or MBR): its number, its label or its UUID, or label or UUID of the file system in it. Not
-    /// needed where there is only one; `shunt ext4 info` lists them
+    /// Partition of a whole disk (GPT or MBR): its number, label or UUID, or the label or UUID of the file system in it. Not needed
+    /// if there is only one; `shunt ext4 info` lists them
     #[arg(long, value_name = "N|LABEL|UUID")]
     pub partition: Option<String>,
 
-    /// Device or file of an external journal (`mke2fs -O journal_dev`). Not needed to look into a file system that was unmounted
+    /// Device or file of an external journal (`mke2fs -O journal_dev`). Not needed to inspect a file system that was unmounted
     /// cleanly
     #[arg(long, value_name = "DEVICE")]
     pub journal: Option<PathBuf>,
@@ -209,8 +209,8 @@ pub enum Ext4Command {
 
     /// Copy a file or a tree out of the image
     ///
-    /// Holes stay holes, hard links stay links; modes and times are kept, and owners, devices and extended attributes where the
-    /// user may set them. Existing files are never overwritten.
+    /// Preserves holes, hard links, modes and times, and, where the user may set them, owners, devices and extended attributes.
+    /// Never overwrites existing files.
     Extract {
         #[command(flatten)]
         image: ImageArgs,
@@ -222,8 +222,8 @@ pub enum Ext4Command {
         #[arg(value_name = "TARGET")]
         target: Option<PathBuf>,
 
-        /// Stop before more content than this is written: 500M, 20G [default: the size of the file system, which only an image
-        /// whose files share blocks exceeds]
+        /// Limit of the extracted content, as 500M or 20G [default: the size of the file system; only an image whose files share
+        /// blocks exceeds it]
         #[arg(long, value_name = "SIZE")]
         max_size: Option<Size>,
     },

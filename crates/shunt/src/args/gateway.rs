@@ -11,12 +11,12 @@ use super::LogArgs;
 const SERVE_EXAMPLES: &str = "\
 Examples:
   shunt volume serve notes --listen 0.0.0.0:7070 --address gate.example:7070
-  shunt volume invite notes                      prints a token for one machine, good for a day
-  shunt volume join TOKEN                        there; then `shunt volume mount notes /mnt/notes`
+  shunt volume invite notes                      prints a token for one machine, valid for a day
+  shunt volume join TOKEN                        on that machine; then `shunt volume mount notes /mnt/notes`
 
-A machine that joined with the role `gateway` may serve others too, without the stores:
+A machine that joined with the role `gateway` can serve others too, without access to the stores:
   shunt volume invite notes --role gateway
-  shunt volume serve notes                       there, after `shunt volume join TOKEN`";
+  shunt volume serve notes                       on that machine, after `shunt volume join TOKEN`";
 
 /// The volume that a gateway serves, and its registry.
 #[derive(Args, Clone, Debug)]
@@ -25,8 +25,8 @@ pub struct ServedArgs {
     #[arg(value_name = "NAME")]
     pub name: VolumeName,
 
-    /// Registry of the gateway's authority, invitations and nodes: whoever reads this file can make nodes [default:
-    /// $XDG_DATA_HOME/shunt/gateways/NAME.book]
+    /// Registry of the gateway's authority, invitations and nodes. Keep it private: anyone who can read it can add nodes [default:
+    /// $XDG_DATA_HOME/shunt/gateways/NAME.registry]
     #[arg(long, alias = "book", value_name = "FILE")]
     pub registry: Option<PathBuf>,
 }
@@ -46,7 +46,7 @@ pub struct ServeArgs {
     #[arg(long, value_name = "ADDRESS", default_value = "0.0.0.0:7070")]
     pub listen: String,
 
-    /// Host and port by which nodes reach it. Goes into tokens [default: the host name, and the port of --listen]
+    /// Host and port at which nodes reach the gateway, recorded in tokens [default: the host name, and the port of --listen]
     #[arg(long, value_name = "HOST:PORT")]
     pub address: Option<String>,
 
@@ -63,24 +63,24 @@ pub struct InviteArgs {
     #[command(flatten)]
     pub served: ServedArgs,
 
-    /// Permission of the node: read, write, admin (also removes unreferenced contents), or gateway (all that, and serves nodes of
-    /// its own)
+    /// Permission of the node: read, write, admin (may also remove unreferenced contents), or gateway (may also serve nodes of its
+    /// own)
     #[arg(long, value_name = "ROLE", default_value = "write")]
     pub role: Role,
 
-    /// Put the key of an encrypted volume into the token: whoever has the token can read the contents
+    /// Include the key of an encrypted volume in the token: anyone who has the token can read the contents
     #[arg(long, value_name = "FILE")]
     pub key_file: Option<PathBuf>,
 
-    /// Hours for which the token is valid
+    /// Hours for which the token is valid, 1 to 8784
     #[arg(long, value_name = "HOURS", default_value_t = 24, value_parser = clap::value_parser!(u32).range(1..=8784))]
     pub hours: u32,
 }
 
 #[derive(Args, Clone, Debug)]
 pub struct JoinArgs {
-    /// Token that `shunt volume invite` printed; `-`: read it from a line of standard input. On the command line, all users of
-    /// this machine can read it, with the key that may be in it
+    /// Token that `shunt volume invite` printed; `-` reads it from standard input. On the command line, all users of this machine
+    /// can read the token and the key that it may contain
     #[arg(value_name = "TOKEN")]
     pub token: String,
 
@@ -91,7 +91,7 @@ pub struct JoinArgs {
 
 #[derive(Clone, Debug, Subcommand)]
 pub enum NodesCommand {
-    /// List the nodes
+    /// List the nodes and their roles
     List {
         #[command(flatten)]
         served: ServedArgs,
@@ -99,18 +99,18 @@ pub enum NodesCommand {
         #[arg(long)]
         json: bool,
     },
-    /// Change the role of a node, from its next request on
+    /// Change the role of a node, effective from its next request
     Role {
         #[command(flatten)]
         served: ServedArgs,
         /// The node
         #[arg(value_name = "NODE")]
         node: NodeName,
-        /// read, write, admin or gateway
+        /// New role: read, write, admin or gateway
         #[arg(value_name = "ROLE")]
         role: Role,
     },
-    /// Refuse a node from its next request on
+    /// Remove a node: its requests are refused from the next one
     Remove {
         #[command(flatten)]
         served: ServedArgs,

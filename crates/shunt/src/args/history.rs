@@ -10,16 +10,16 @@ use super::quota::QuotaArgs;
 
 pub const SET_EXAMPLES: &str = "\
 Examples:
-  shunt volume set notes                                     show what is set
+  shunt volume set notes                                     show the settings
   shunt volume set --keep-days 90 notes
-  shunt volume set --quota 20G --user-quota each:2G notes    connected machines keep to it at once
+  shunt volume set --quota 20G --user-quota each:2G notes    connected machines apply it at once
   shunt volume set --user-quota 1000:none notes
   shunt volume set --conflicts copy notes";
 
 pub const RESOLVE_EXAMPLES: &str = "\
 Examples:
-  shunt volume resolve --keep laptop /mnt/notes/plan.txt     the other version is deleted, as by `rm` of its entry
-  shunt volume resolve --keep both /mnt/notes/plan.txt       this machine's becomes plan.txt.conflict-NODE
+  shunt volume resolve --keep laptop /mnt/notes/plan.txt     delete the other version, as `rm` of its entry does
+  shunt volume resolve --keep both /mnt/notes/plan.txt       this machine's version becomes plan.txt.conflict-NODE
   shunt volume resolve --keep desk --all /mnt/notes";
 
 #[derive(Args, Clone, Debug)]
@@ -35,7 +35,7 @@ pub struct ConflictsArgs {
 
 #[derive(Args, Clone, Debug)]
 pub struct ResolveArgs {
-    /// The node whose version is kept, as the conflict's directory names it, or `both`
+    /// Node whose version is kept, by the name of its entry in the conflict's directory, or `both`
     #[arg(long, value_name = "NODE")]
     pub keep: String,
 
@@ -66,8 +66,8 @@ pub struct VolumeLogArgs {
 
 pub const RESTORE_EXAMPLES: &str = "\
 Examples:
-  shunt volume restore /mnt/notes/plan.txt                       what it was before, also if it was removed
-  shunt volume restore /mnt/notes/plan.txt@2026-11-20            what it was as that day began
+  shunt volume restore /mnt/notes/plan.txt                       the previous version, also of a removed file
+  shunt volume restore /mnt/notes/plan.txt@2026-11-20            the version at the start of that day
   shunt volume restore /mnt/notes/drafts@2026-11-20T12:30 --to /mnt/notes/old";
 
 #[derive(Args, Clone, Debug)]
@@ -96,9 +96,9 @@ pub struct RestoreArgs {
 /// The presentation of two conflicting versions of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ConflictsArg {
-    /// A directory takes the place of the file, with an entry for each version, until one is removed
+    /// A directory replaces the file, with an entry for each version, until one is removed
     Directory,
-    /// This machine's version stays at the path; the other is put beside it as NAME.theirs-NODE, visible to all
+    /// This machine's version stays at the path; the other one is stored beside it as NAME.theirs-NODE, visible to all
     #[value(alias = "beside")]
     Copy,
 }
@@ -118,7 +118,9 @@ impl FromStr for RetentionLimit {
     fn from_str(word: &str) -> Result<Self, String> {
         match word {
             "all" => Ok(Self::All),
-            word => word.parse().map(Self::AtMost).map_err(|_| "say a number from 0 up, or `all`".to_owned()),
+            word => {
+                word.parse().map(Self::AtMost).map_err(|_| "expected a number from 0 up, or `all`".to_owned())
+            }
         }
     }
 }
@@ -135,11 +137,11 @@ impl RetentionLimit {
 
 #[derive(Args, Clone, Copy, Debug)]
 pub struct RetentionArgs {
-    /// Keep changed and removed versions for so many days, or `all` of them [default of a new volume: 30]
+    /// Days for which changed and removed versions are kept, or `all` [default of a new volume: 30]
     #[arg(long, value_name = "DAYS")]
     pub keep_days: Option<RetentionLimit>,
 
-    /// Keep so many versions of a file before the present one, or `all` [default of a new volume: all]
+    /// Number of previous versions that are kept of a file, or `all` [default of a new volume: all]
     #[arg(long, value_name = "COUNT")]
     pub keep_versions: Option<RetentionLimit>,
 }

@@ -34,7 +34,7 @@ pub fn refuse_root(users: &IdMap, groups: &IdMap, options: &MountOptions, allowe
     let mapped = [("--uid-map", users), ("--gid-map", groups)].into_iter().find(|(_, map)| map.store(0) != 0);
     match mapped {
         Some((option, map)) if options.is_suid() && !allowed => Err(usage(format_args!(
-            "-o suid with {option}: programs of {} would run as root here; leave out suid, or add --mapped-root-suid",
+            "-o suid with {option}: programs of {} would run as root on this machine; omit suid, or add --mapped-root-suid",
             map.store(0)
         ))),
         _ => Ok(()),

@@ -8,7 +8,7 @@ use clap::{ArgAction, Args};
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Log options")]
 pub struct LogArgs {
-    /// Log more: -v what is served, -vv every decision, -vvv every request. RUST_LOG overrides
+    /// Log more: -v what is served, -vv every decision, -vvv every request. RUST_LOG overrides this
     #[arg(short, long, action = ArgAction::Count)]
     pub verbose: u8,
 

@@ -6,7 +6,7 @@ use clap::ValueEnum;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum LsmArg {
     /// The kernel, by BPF programs at its LSM hooks, where it supports them and the rules depend on user and group only; else the
-    /// daemon, and the first line says why
+    /// daemon, and the status line gives the reason
     #[default]
     Auto,
     /// The daemon

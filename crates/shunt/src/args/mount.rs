@@ -18,8 +18,8 @@ pub enum Transport {
     Auto,
     /// /dev/fuse
     Dev,
-    /// io_uring: Linux 6.14 with the parameter `enable_uring` of the module `fuse`; else /dev/fuse, and the first line
-    /// says why
+    /// io_uring: Linux 6.14 with the parameter `enable_uring` of the module `fuse`; else /dev/fuse, and the status
+    /// line gives the reason
     Uring,
 }
 
@@ -51,21 +51,21 @@ pub struct MountArgs {
     #[arg(short, long)]
     pub daemon: bool,
 
-    /// Refuse every change
+    /// Mount read-only: refuse all changes
     #[arg(short, long)]
     pub read_only: bool,
 
-    /// Let other users in, each with their own permissions (the default for root)
+    /// Allow access by other users, each with their own permissions (the default for root)
     #[arg(long)]
     pub allow_other: bool,
 
-    /// Let in only the user who mounts
+    /// Allow access only by the user who mounts (the default for other users)
     #[arg(long, overrides_with = "allow_other")]
     pub no_allow_other: bool,
 
     /// Mount options as in fstab, separated by commas: ro, suid, dev, noexec, noatime, ..., and every
     /// option of this command without its dashes, as in `-o cache=none,threads=4`. `nosuid,nodev` are on
-    /// unless `suid` or `dev` is given. A backslash keeps a comma
+    /// unless `suid` or `dev` is given. A backslash escapes a comma
     #[arg(short, value_name = "OPTIONS", action = ArgAction::Append)]
     pub options: Vec<String>,
 
@@ -73,7 +73,7 @@ pub struct MountArgs {
     #[arg(long, value_enum, value_name = "HOW", default_value = "auto", env = "SHUNT_TRANSPORT")]
     pub transport: Transport,
 
-    /// Limit of threads that read requests while none blocks, 1 to 256 [default: one per core, at most 8]
+    /// Limit of the threads that read requests, 1 to 256; more are started only while some block [default: one per core, at most 8]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub threads: Option<u16>,
 
@@ -96,11 +96,11 @@ pub struct MountArgs {
     #[arg(long, hide = true)]
     pub successor: bool,
 
-    /// Print the version of takeover that this program speaks, mount nothing
+    /// Print the version of the takeover protocol of this program, and exit
     #[arg(long, hide = true)]
     pub probe: bool,
 
-    /// Give up after so many daemons that end within ten seconds
+    /// Number of daemons that may end within ten seconds before the guardian gives up
     #[arg(long, hide = true, value_name = "N", default_value_t = 5)]
     pub crashes: u32,
 

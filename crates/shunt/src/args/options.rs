@@ -54,7 +54,7 @@ fn as_long_option(option: &str, command: &Command) -> Result<String> {
         (Some(true), None) => Err(usage(format_args!("mount option `{key}` needs a value: write {key}=..."))),
         (Some(false), Some(_)) => Err(usage(format_args!("mount option `{key}` takes no value"))),
         (None, _) => Err(usage(format_args!(
-            "unknown mount option `{option}`: `shunt {} --help` lists what is known",
+            "unknown mount option `{option}`: `shunt {} --help` lists the known options",
             command.get_bin_name().map_or(command.get_name(), |name| name.trim_start_matches("shunt "))
         ))),
     }

@@ -16,7 +16,9 @@ impl<T: FromStr<Err: std::fmt::Display>> FromStr for OptionalLimit<T> {
     fn from_str(word: &str) -> Result<Self, String> {
         match word {
             "none" => Ok(Self(None)),
-            word => word.parse().map(Some).map(Self).map_err(|error| format!("{error}; or say `none`")),
+            word => {
+                word.parse().map(Some).map(Self).map_err(|error| format!("{error}; use `none` for no limit"))
+            }
         }
     }
 }
@@ -41,11 +43,11 @@ impl<T: FromStr<Err: std::fmt::Display>> FromStr for UserLimit<T> {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let (whose, most) = text.split_once(':').ok_or("say UID:LIMIT")?;
+        let (whose, most) = text.split_once(':').ok_or("expected UID:LIMIT")?;
         let whose = match whose {
             "each" => LimitSubject::Each,
             user => LimitSubject::User(
-                user.parse().map_err(|_| format!("`{user}` is no number of a user, nor `each`"))?,
+                user.parse().map_err(|_| format!("`{user}` is neither a numeric user id nor `each`"))?,
             ),
         };
         match most {
@@ -65,12 +67,12 @@ pub struct QuotaArgs {
     #[arg(long, value_name = "COUNT")]
     pub quota_objects: Option<OptionalLimit<u64>>,
 
-    /// Limit like --quota for the files of a user, by its number in the volume: 1000:5G, 1000:none; `each:2G` for all users but 0
-    /// that have no limit of their own, and 1000:each to return to that. May be repeated
+    /// Limit as --quota for the files of a user, by the user's id in the volume: 1000:5G, 1000:none; `each:2G` for all users but 0
+    /// that have no limit of their own, and 1000:each to return to that limit. May be repeated
     #[arg(long, value_name = "UID:SIZE")]
     pub user_quota: Vec<UserLimit<Size>>,
 
-    /// Limit like --quota-objects for a user. May be repeated
+    /// Limit as --quota-objects for a user. May be repeated
     #[arg(long, value_name = "UID:COUNT")]
     pub user_quota_objects: Vec<UserLimit<u64>>,
 }

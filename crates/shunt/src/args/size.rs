@@ -10,7 +10,7 @@ impl FromStr for Size {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("`{text}` is not a size as 4096, 500M or 20G");
+        let wrong = || format!("`{text}` is not a size such as 4096, 500M or 20G");
         let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
         let (number, unit) = text.split_at(digits);
         let power = match unit.strip_suffix("iB").unwrap_or(unit) {

@@ -13,7 +13,7 @@ Examples:
   shunt volume tree --daemon site /net                 on each of them
   mkdir /net/.tree/volumes
   echo 'place = \"work/team\"' > /net/.tree/volumes/team.toml
-                                                       from now on volume team is at /net/work/team, on all of them
+                                                       mounts volume team at /net/work/team, on all of them
 
 With `shunt install-helpers`, mount(8) and /etc/fstab know trees:
   site  /net  shunt.tree  meta=postgres://ada@db/volumes,nofail  0  0";

@@ -25,10 +25,10 @@ With `shunt install-helpers`, mount(8) and /etc/fstab know volumes:
 
 const CREATE_EXAMPLES: &str = "\
 Examples:
-  shunt volume create notes                                    in a directory of this machine: nothing to install
+  shunt volume create notes                                    in a local directory, without servers
   shunt volume create --meta postgres://ada@db/volumes --data s3://bucket/team team
-  shunt volume create --encrypt diary                          copy the key it tells of to a safe place
-      The keys of a bucket come from AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION and AWS_ENDPOINT_URL.";
+  shunt volume create --encrypt diary                          keep a copy of the key file that it prints
+      The credentials of a bucket are read from AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION and AWS_ENDPOINT_URL.";
 
 #[derive(Clone, Debug, Subcommand)]
 pub enum VolumeCommand {
@@ -36,29 +36,29 @@ pub enum VolumeCommand {
     #[command(after_help = CREATE_EXAMPLES)]
     Create(VolumeCreateArgs),
 
-    /// Mount a volume: it is read and written at local speed, online or offline
+    /// Mount a volume, which is read and written at local speed, online or offline
     #[command(after_help = MOUNT_EXAMPLES, args_override_self = true)]
     Mount(Box<VolumeMountArgs>),
 
-    /// Mount a tree of volumes, as the files of one of them describe it
+    /// Mount a tree of volumes, as the files in one of them describe it
     ///
-    /// The volume NAME is at MOUNTPOINT/.tree, and its files say which volumes are where in the tree, on which machines:
-    /// volumes/VOLUME.toml, nodes/NODE.toml, users.toml. A change of them takes effect on all machines that have the tree
+    /// The volume NAME is mounted at MOUNTPOINT/.tree. Its files volumes/VOLUME.toml, nodes/NODE.toml and users.toml define which
+    /// volumes are where in the tree, and on which machines. A change of them takes effect on all machines that have the tree
     /// mounted. Each volume is served by a process of its own; `status MOUNTPOINT` lists them.
     #[command(after_help = TREE_EXAMPLES, args_override_self = true)]
     Tree(Box<VolumeTreeArgs>),
 
-    /// List conflicting changes of two machines
+    /// List the conflicts between changes of two machines
     Conflicts(ConflictsArgs),
 
     /// Choose a version of a file in conflict
     #[command(after_help = RESOLVE_EXAMPLES)]
     Resolve(ResolveArgs),
 
-    /// Show the changes of a mounted volume, by whom and when, the latest first
+    /// Show the changes of a mounted volume with node and time, the latest first
     Log(VolumeLogArgs),
 
-    /// Show the kept versions of a path, the latest first: each is at .shunt-history/NAME@#SEQ
+    /// Show the kept versions of a path, the latest first; each can be read at .shunt-history/NAME@#SEQ
     History(HistoryArgs),
 
     /// Restore an earlier version of a path
@@ -69,32 +69,32 @@ pub enum VolumeCommand {
     #[command(after_help = SET_EXAMPLES)]
     Set(VolumeSetArgs),
 
-    /// Disconnect a mounted volume from its store, also across mounts: what is cached is read and written, changes wait
+    /// Disconnect a mounted volume from its store until `online`, also across mounts: cached files stay usable, changes are queued
     Offline(VolumePlaceArgs),
 
-    /// Connect to the volume's store again
+    /// Reconnect a mounted volume to its store
     Online(VolumePlaceArgs),
 
-    /// Keep files on this machine and download missing ones, for use while offline
+    /// Pin files: download missing contents and keep them on this machine, for use while offline
     Pin(PinArgs),
 
-    /// Allow pinned files to be evicted again
+    /// Unpin files: allow them to be evicted again
     Unpin(PinArgs),
 
-    /// Check a volume: every name, every count, and the location of every chunk of its contents
+    /// Check a volume: every name, the counts of links and entries, and the location of every chunk
     Check(VolumeCheckArgs),
 
-    /// Delete chunks that no file and no kept version references, a day after they were found so, and compact stored objects that
-    /// are mostly unused
+    /// Delete chunks that no file or kept version references, a day after a run found them unreferenced, and compact packs that are
+    /// mostly unused
     Gc(VolumeGcArgs),
 
-    /// Upgrade an encrypted volume of an older version to the format that detects tampering: see the guide
+    /// Upgrade an encrypted volume of an older version to format 3, which detects tampering; see the guide
     UpgradeFormat(VolumeUpgradeArgs),
 
-    /// Show the state of a mounted volume: what is cached, what waits for the network
+    /// Show the state of a mounted volume: connection, cache, and changes that wait for the network
     Status(VolumeStatusArgs),
 
-    /// Serve a volume to machines that have no password of its stores, over TLS, until Ctrl-C
+    /// Serve a volume over TLS to machines without credentials for its stores, until Ctrl-C
     Serve(ServeArgs),
 
     /// Print a token with which one machine can join a volume
@@ -112,12 +112,12 @@ pub enum VolumeCommand {
 
 #[derive(Args, Clone, Debug)]
 pub struct VolumeCreateArgs {
-    /// Address of its metadata: sqlite:DIR, postgres://USER@HOST/DATABASE, or map:FILE, a file with a line VOLUME = ADDRESS for
-    /// each volume [default: sqlite:$XDG_DATA_HOME/shunt/volumes/NAME]
+    /// Address of the volume's metadata: sqlite:DIR, postgres://USER@HOST/DATABASE, or map:FILE, a file with a line VOLUME = ADDRESS
+    /// for each volume [default: sqlite:$XDG_DATA_HOME/shunt/volumes/NAME]
     #[arg(long, value_name = "ADDRESS", env = "SHUNT_VOLUME_META", hide_env_values = true)]
     pub meta: Option<String>,
 
-    /// Address of its contents: file:DIR, or s3://BUCKET/PREFIX [default: beside the metadata]
+    /// Address of the volume's contents: file:DIR, or s3://BUCKET/PREFIX [default: beside the metadata]
     #[arg(long, value_name = "ADDRESS")]
     pub data: Option<String>,
 
@@ -132,7 +132,7 @@ pub struct VolumeCreateArgs {
     #[arg(long)]
     pub encrypt: bool,
 
-    /// With --encrypt: the key file, made with a new key if it does not exist. Keep a copy: without it the contents are lost
+    /// With --encrypt: the key file, created with a new key if it does not exist. Keep a copy: without it the contents are lost
     /// [default: $XDG_CONFIG_HOME/shunt/volumes/NAME.key]
     #[arg(long, value_name = "FILE", requires = "encrypt")]
     pub key_file: Option<PathBuf>,
@@ -167,7 +167,7 @@ pub struct VolumeMountArgs {
     pub cache_mode: CacheModeArg,
 
     /// With --cache-mode cached: limit of cached contents that the store has too: 500M, 20G. Above it, the least recently opened files
-    /// are evicted; never those that are open, pinned, or not in the store yet [default: as the disk has room]
+    /// are evicted; never those that are open, pinned, or not in the store yet [default: as much as the disk has room for]
     #[arg(long, value_name = "SIZE")]
     pub cache_size: Option<Size>,
 
@@ -175,8 +175,8 @@ pub struct VolumeMountArgs {
     #[arg(long, value_name = "NAME")]
     pub node: Option<NodeName>,
 
-    /// Show past versions as NAME@TIME beside NAME, too, not only in .shunt-history/NAME@TIME: new files cannot have such names
-    /// then. Always so in a read-only mount
+    /// Show past versions as NAME@TIME beside NAME, not only in .shunt-history/NAME@TIME; new files cannot have such names then.
+    /// Always on in a read-only mount
     #[arg(long)]
     pub at_names: bool,
 
@@ -188,11 +188,11 @@ pub struct VolumeMountArgs {
     #[arg(long, value_name = "FROM:TO[:COUNT]", value_parser = ids::rule)]
     pub gid_map: Vec<String>,
 
-    /// With `-o suid` and a map of an id to 0 here: let programs of that id's files run as root here
+    /// With `-o suid` and an id mapped to 0: allow set-user-ID programs of that id to run as root on this machine
     #[arg(long)]
     pub mapped_root_suid: bool,
 
-    /// Map owners by this file, which is read again on SIGHUP: used by `shunt volume tree`
+    /// Map owners by this file, which is reloaded on SIGHUP: used by `shunt volume tree`
     #[arg(long, value_name = "FILE", hide = true, conflicts_with_all = ["uid_map", "gid_map"])]
     pub owner_table: Option<PathBuf>,
 
@@ -227,7 +227,7 @@ pub struct VolumeMountArgs {
 pub enum LocksArg {
     /// Programs of this machine
     Local,
-    /// Programs of all connected machines that mount with it. While offline there are no locks: ENOLCK
+    /// Programs of all connected machines that mount with this value. While offline, locking fails with ENOLCK
     #[value(alias = "leased")]
     Cluster,
 }
@@ -247,7 +247,7 @@ pub enum CacheModeArg {
 
 #[derive(Args, Clone, Debug)]
 pub struct PinArgs {
-    /// Files, or directories with everything below them, now or later
+    /// Files, or directories with everything below them, including files created later
     #[arg(value_name = "PATH", required = true)]
     pub paths: Vec<PathBuf>,
 }
@@ -323,11 +323,11 @@ pub struct VolumeCheckArgs {
 
 #[derive(Args, Clone, Debug)]
 pub struct VolumeGcArgs {
-    /// Delete history of the volume that is older [default: keep all of it]
+    /// Delete commits from the volume's log that are older than this many days [default: keep all]
     #[arg(long, value_name = "DAYS")]
     pub history_days: Option<u64>,
 
-    /// With --history-days: keep at least so many of the last commits
+    /// With --history-days: number of the latest commits to keep in any case
     #[arg(long, value_name = "N", default_value_t = 10_000, requires = "history_days")]
     pub history_commits: u64,
 

@@ -11,7 +11,7 @@ use crate::helper::{BLOCK_KINDS, KINDS};
 
 pub fn run(args: &InstallHelpersArgs) -> Result<()> {
     let own = std::env::current_exe()
-        .map_err(|error| failed(format_args!("cannot tell where this binary is: {error}")))?;
+        .map_err(|error| failed(format_args!("cannot find the path of this binary: {error}")))?;
     for kind in KINDS {
         for name in [format!("mount.shunt.{kind}"), format!("umount.fuse.shunt.{kind}")] {
             link(&own, &args.dir.join(name))?;
@@ -31,12 +31,12 @@ fn link(target: &Path, path: &Path) -> Result<()> {
             _ => Code::Failed,
         };
         let hint = "; run as root, or name another directory with --dir";
-        Failure::new(code, format_args!("cannot make the link {}: {error}{hint}", path.display()))
+        Failure::new(code, format_args!("cannot create the link {}: {error}{hint}", path.display()))
     };
     match fs::symlink_metadata(path) {
         Ok(there) if !there.is_symlink() => {
             return Err(failed(format_args!(
-                "{} is there already and not a link: remove it",
+                "cannot create the link {}: a file exists there that is not a link; remove it",
                 path.display()
             )));
         }

@@ -43,12 +43,12 @@ fn serve(args: &MirrorArgs, argv: &[OsString]) -> Result<()> {
         return virtiofs::serve(args, socket);
     }
     if args.tag.is_some() || args.sandbox_probe {
-        return Err(Failure::new(Code::Usage, "--tag and --sandbox-probe go with --virtiofs"));
+        return Err(Failure::new(Code::Usage, "--tag and --sandbox-probe require --virtiofs"));
     }
     if args.policy.is_some() && args.extension.is_some() {
         return Err(Failure::new(
             Code::Usage,
-            "--policy and --extension do not go together: answers given in the kernel know no rules",
+            "--policy cannot be combined with --extension: replies from the kernel would bypass the rules",
         ));
     }
     if let Some(file) = &args.policy {

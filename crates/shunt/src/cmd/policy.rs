@@ -37,12 +37,15 @@ fn explain(args: &ExplainArgs) -> Result<()> {
     let policy = read(&args.file)?;
     let op = Op::named(&args.op).ok_or_else(|| {
         let names: Vec<&str> = Op::KEYWORDS.iter().map(|(name, _)| *name).collect();
-        let message = format!("there is no operation {}; there are lookup, {}", args.op, names.join(", "));
+        let message =
+            format!("unknown operation {}; the operations are lookup, {}", args.op, names.join(", "));
         Failure::new(Code::Usage, message)
     })?;
     let content = match &args.content {
         None => Vec::new(),
-        Some(path) => fs::read(path).map_err(|error| failed(format_args!("{}: {error}", path.display())))?,
+        Some(path) => {
+            fs::read(path).map_err(|error| failed(format_args!("cannot read {}: {error}", path.display())))?
+        }
     };
     let somebody =
         KnownCaller::new(args.uid, args.gid.unwrap_or(args.uid)).with_groups(Some(args.group.clone()));

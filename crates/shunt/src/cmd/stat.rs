@@ -18,7 +18,7 @@ pub fn run(args: &StatArgs) -> Result<()> {
     let ask = || control::request(&dirs, &name, || !mount.is_mounted(), |peer| peer.stat());
     let nobody = || {
         failed(format_args!(
-            "no daemon of this user serves {path}: ask as the user who mounted it, or remove a dead mount with \
+            "no daemon of this user serves {path}; run this as the user who mounted it, or remove a dead mount with \
              `shunt umount {path}`"
         ))
     };

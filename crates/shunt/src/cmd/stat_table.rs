@@ -26,7 +26,7 @@ pub fn render(stat: &Stat, before: Option<&Stat>) -> String {
     out.push('\n');
     out.push_str(&requests(stat, before));
     if !stat.negotiated.refused.is_empty() {
-        out.push_str("\nwanted in vain:\n");
+        out.push_str("\nrefused capabilities:\n");
         for refused in &stat.negotiated.refused {
             let _ = writeln!(out, "  {}: {}", printable(&refused.capability), printable(&refused.reason));
         }
@@ -66,8 +66,7 @@ fn head(stat: &Stat) -> String {
     };
     if passthrough.enabled {
         let (opens, files) = (passthrough.opens, passthrough.backing_files);
-        let _ =
-            write!(text, ", {opens} opens whose reads and writes never came, {files} files registered now");
+        let _ = write!(text, ", {opens} opens passed through, {files} backing files registered");
     }
     lines.push(("passthrough", text));
     let mut text = stat.cache.mode.clone();
@@ -77,7 +76,7 @@ fn head(stat: &Stat) -> String {
     if let Some(watch) = &stat.cache.watch {
         let _ = write!(text, ", {} events", watch.events);
         if watch.overflows > 0 {
-            let _ = write!(text, ", lost some {} times", watch.overflows);
+            let _ = write!(text, ", events lost {} times", watch.overflows);
         }
     }
     lines.push(("cache", text));
@@ -93,7 +92,7 @@ fn head(stat: &Stat) -> String {
     }
     let never: Vec<&str> = COMMON.iter().copied().filter(|name| !stat.requests.contains_key(*name)).collect();
     if !never.is_empty() {
-        lines.push(("never asked", never.join(" ")));
+        lines.push(("no requests", never.join(" ")));
     }
     let mut text = format!("{} inodes", memory.nodes);
     if let Some(size) = memory.node_bytes {
@@ -114,10 +113,12 @@ fn in_kernel(extension: &Extension) -> String {
         return format!("none: {reason}");
     }
     let mut text = format!("opens {} files", extension.files);
-    let Some(counts) = &extension.counts else { return text + ", counts are not shown (debugfs)" };
+    let Some(counts) = &extension.counts else {
+        return text + ", counts are not available (mount debugfs, run as root)";
+    };
     let mut counts: Vec<_> = counts.iter().filter(|(_, answers)| answers.answered > 0).collect();
     counts.sort_by_key(|(_, answers)| std::cmp::Reverse(answers.answered));
-    text.push_str(if counts.is_empty() { ", answered nothing yet" } else { ", answered" });
+    text.push_str(if counts.is_empty() { ", no requests answered yet" } else { ", answered" });
     for (name, OpcodeCounts { answered, passed, refused }) in counts {
         let _ = write!(text, " {name} {answered} of {}", answered + passed + refused);
     }

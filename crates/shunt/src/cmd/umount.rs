@@ -92,7 +92,7 @@ fn busy(mount: &MountPoint) -> Failure {
     };
     Failure::new(
         Code::Busy,
-        format_args!("{path} is busy: it is used {who}; end that, or use --lazy (or --force)"),
+        format_args!("{path} is busy: it is used {who}; stop using it, or unmount with --lazy or --force"),
     )
 }
 
@@ -123,7 +123,7 @@ impl<'a> Daemon<'a> {
                 return Err(Failure::new(
                     Code::Timeout,
                     format_args!(
-                        "{path} is unmounted, but its daemon{pid} is not done yet: wait for it to end"
+                        "{path} is unmounted, but its daemon{pid} has not finished its last commit; wait until it exits"
                     ),
                 ));
             }

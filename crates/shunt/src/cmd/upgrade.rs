@@ -47,7 +47,7 @@ pub fn run(args: &UpgradeArgs) -> Result<()> {
     let took_over = after.takeover.clone().unwrap_or_default();
     if took_over.cause == "failed upgrade" {
         return Err(failed(format_args!(
-            "{} did not take over {path}: version {} (pid {}) goes on after {:.1} ms",
+            "{} did not take over {path}: version {} (pid {}) continues after {:.1} ms",
             binary.display(),
             after.version,
             after.pid,
@@ -74,7 +74,7 @@ fn line(upgraded: &Upgraded) -> String {
     let Upgraded { mountpoint, old_version, version, pid, pause_ms, .. } = upgraded;
     let mountpoint = crate::text::printable(mountpoint);
     format!(
-        "shunt: {mountpoint} is served by version {version} (pid {pid}), before by {old_version}: pause {pause_ms:.1} ms\n"
+        "shunt: {mountpoint} is served by version {version} (pid {pid}), previously {old_version}: pause {pause_ms:.1} ms\n"
     )
 }
 
@@ -83,7 +83,7 @@ fn binary(given: Option<&Path>) -> Result<PathBuf> {
     let path = match given {
         Some(path) => path.to_owned(),
         None => std::env::current_exe().map_err(|error| {
-            failed(format_args!("cannot tell which program this is: {error}; use --binary"))
+            failed(format_args!("cannot find the path of this binary: {error}; name it with --binary"))
         })?,
     };
     let cannot = |error| failed(format_args!("cannot run {}: {error}", path.display()));

@@ -115,7 +115,10 @@ impl<'a> Peer<'a> {
         match self.pid {
             Some(pid) if error.kind() == io::ErrorKind::TimedOut => io::Error::new(
                 io::ErrorKind::TimedOut,
-                format!("nothing in time: the process, pid {}, is stopped or stuck", pid.as_raw_nonzero()),
+                format!(
+                    "no reply in time: the process with pid {} is stopped or blocked",
+                    pid.as_raw_nonzero()
+                ),
             ),
             _ => error,
         }

@@ -112,7 +112,7 @@ impl SocketDir {
         if stat.st_uid != owner || stat.st_mode & 0o077 != 0 {
             return Err(io::Error::new(
                 io::ErrorKind::PermissionDenied,
-                format!("{} is not a directory of user {owner} alone (mode 0700)", path.display()),
+                format!("{} is not a directory of user {owner} with mode 0700", path.display()),
             ));
         }
         Ok(SocketDir { fd, path: path.to_owned(), owner })
@@ -196,7 +196,7 @@ fn refuse_fuse(dir: impl AsFd) -> io::Result<()> {
     if mounts.iter().any(|mount| on_fuse(mount.dev)) {
         return Err(io::Error::new(
             io::ErrorKind::PermissionDenied,
-            "a FUSE file system is no place for sockets",
+            "the directory of control sockets is on a FUSE file system",
         ));
     }
     Ok(())

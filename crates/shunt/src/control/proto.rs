@@ -114,12 +114,14 @@ pub fn write_request(stream: impl Write, ask: &Ask) -> io::Result<()> {
 
 /// Reads a reply.
 pub fn read_reply(stream: impl Read) -> io::Result<Reply> {
-    let no_end = || io::Error::new(io::ErrorKind::UnexpectedEof, "the reply has no end");
+    let no_end = || io::Error::new(io::ErrorKind::UnexpectedEof, "the reply is incomplete or too long");
     let line = read_line(stream, MAX_REPLY_BYTES)?.ok_or_else(no_end)?;
     let Versioned { v, reply } = serde_json::from_slice(&line)?;
     // A daemon of another version reports that in this form too.
     match reply {
-        Reply::Ok(_) if v != VERSION => Err(invalid("the daemon speaks another version")),
+        Reply::Ok(_) if v != VERSION => {
+            Err(invalid("the daemon speaks another version of the control protocol"))
+        }
         reply => Ok(reply),
     }
 }

@@ -87,12 +87,12 @@ fn listen(listener: &UnixListener, provider: &Arc<dyn Provider>) {
         match listener.accept() {
             Ok((stream, _)) => {
                 if let Err(error) = answer(stream, provider, &waiting) {
-                    tracing::debug!(%error, "control connection");
+                    tracing::debug!(%error, "a control connection failed");
                 }
             }
             // A lack of descriptors, for example, is temporary.
             Err(error) => {
-                tracing::debug!(%error, "control socket");
+                tracing::debug!(%error, "cannot accept a control connection");
                 thread::sleep(Duration::from_millis(100));
             }
         }
@@ -139,7 +139,7 @@ fn answer_aside(
     if waiting.load(Ordering::Relaxed) >= MAX_CLIENTS {
         return proto::write_reply(
             &stream,
-            Reply::error("refused", "too many wait for the store: try again"),
+            Reply::error("refused", "too many requests wait for the store; try again"),
         );
     }
     waiting.fetch_add(1, Ordering::Relaxed);
@@ -147,7 +147,7 @@ fn answer_aside(
     let started = thread::Builder::new().name("control-volume".into()).spawn(move || {
         let reply = provider.volume(&ask).map_or_else(|reason| Reply::error("refused", reason), Reply::Ok);
         if let Err(error) = proto::write_reply(&stream, reply) {
-            tracing::debug!(%error, "control connection");
+            tracing::debug!(%error, "a control connection failed");
         }
         waiting.fetch_sub(1, Ordering::Relaxed);
     });

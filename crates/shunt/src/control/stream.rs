@@ -44,7 +44,10 @@ impl Stream {
         // The credentials of the listening process, from the time when it began to listen.
         let peer = of_peer(&stream)?;
         if peer.uid != dir.owner {
-            return Err(io::Error::new(io::ErrorKind::PermissionDenied, "somebody else listens"));
+            return Err(io::Error::new(
+                io::ErrorKind::PermissionDenied,
+                "the socket belongs to a process of another user",
+            ));
         }
         Ok(Stream { stream, deadline, pid: peer.pid })
     }
@@ -85,5 +88,5 @@ fn in_time(error: io::Error) -> io::Error {
 }
 
 fn silent() -> io::Error {
-    io::Error::new(io::ErrorKind::TimedOut, "nothing in time: the process is stopped or stuck")
+    io::Error::new(io::ErrorKind::TimedOut, "no reply in time: the process is stopped or blocked")
 }

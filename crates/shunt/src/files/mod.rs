@@ -61,7 +61,7 @@ pub fn make_directory(parent: impl AsFd, name: &CStr) -> io::Result<OwnedFd> {
     }
     Err(io::Error::new(
         io::ErrorKind::PermissionDenied,
-        "another process replaced the directory that was just made",
+        "another process replaced the directory that was just created",
     ))
 }
 

@@ -132,7 +132,7 @@ fn one_thread(task: i32) -> io::Result<()> {
     let path = format!("/proc/self/task/{task}");
     while LOCKED_THREADS.load(Ordering::SeqCst) == before && Path::new(&path).exists() {
         if begun.elapsed() > LOCK_IN_TIMEOUT {
-            return Err(io::Error::new(io::ErrorKind::TimedOut, "a thread does not hear"));
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "a thread did not respond in time"));
         }
         std::thread::sleep(Duration::from_micros(100));
     }
@@ -248,7 +248,7 @@ const SYSTEM: [&str; 11] = [
 pub fn of_network(places: &AccessiblePaths) -> io::Result<Rules> {
     let version = version()?;
     if version < MIN_ABI_FOR_RENAMES {
-        return Err(io::Error::new(io::ErrorKind::Unsupported, "this takes Linux 5.19"));
+        return Err(io::Error::new(io::ErrorKind::Unsupported, "requires Linux 5.19"));
     }
     let [files, _, scopes] = handled(version);
     let rules = Rules::made([files, 0, scopes])?;

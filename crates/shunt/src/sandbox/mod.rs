@@ -33,7 +33,7 @@ pub fn enter(outside: HelperArgs<'_>, served: DaemonFeatures, kept: CapabilitySe
     if kept.is_empty()
         && let Err(error) = identity::become_nobody()
     {
-        tracing::warn!("the daemon stays the user that it is: {error}");
+        tracing::warn!("sandbox incomplete: cannot switch to an unprivileged user id: {error}");
     }
     forbid(landlock::of_image(), kept, seccomp::Profile::Image(served));
 }
@@ -66,7 +66,7 @@ pub fn enter_gateway(places: &AccessiblePaths) {
 fn start_unmount_helper(outside: HelperArgs<'_>) -> bool {
     let started = unmount_helper::start(outside);
     if let Err(error) = &started {
-        tracing::warn!("not locked in: {error}");
+        tracing::warn!("no sandbox: cannot start the unmount helper: {error}");
     }
     started.is_ok()
 }
@@ -75,10 +75,10 @@ fn start_unmount_helper(outside: HelperArgs<'_>) -> bool {
 /// calls of the other steps.
 fn forbid(files: io::Result<landlock::Rules>, kept: CapabilitySet, whom: seccomp::Profile) {
     if let Err(error) = landlock::forbid(files, kept) {
-        tracing::warn!("all files can still be opened: {error}");
+        tracing::warn!("sandbox incomplete: cannot restrict file access by Landlock: {error}");
     }
     if let Err(error) = seccomp::forbid(whom) {
-        tracing::warn!("not locked in: {error}");
+        tracing::warn!("sandbox incomplete: cannot restrict system calls by seccomp: {error}");
         return;
     }
     probe::run();
@@ -116,11 +116,11 @@ pub fn enter_extract(target: BorrowedFd<'_>) {
 /// A restriction cannot be applied. Users without the privilege for a mount namespace of their own keep the existing one.
 pub fn enter_for_guest() -> Result<(), String> {
     if namespace::possible() {
-        namespace::enter().map_err(|error| format!("no file tree of its own: {error}"))?;
-        namespace::drop_rights().map_err(|error| format!("rights cannot be given up: {error}"))?;
+        namespace::enter().map_err(|error| format!("cannot enter a mount namespace: {error}"))?;
+        namespace::drop_rights().map_err(|error| format!("cannot drop capabilities: {error}"))?;
     } else {
         tracing::warn!(
-            "the guest is kept from the file tree by the daemon's own rights alone: that takes root"
+            "sandbox incomplete: the daemon keeps its mount namespace, because it does not run as root"
         );
     }
     // No longer possible when the daemon goes into the background.

@@ -98,7 +98,7 @@ impl DaemonInfo {
             });
         }
         let refusal = self.handle.negotiated().refusal(Capabilities::PASSTHROUGH);
-        Some(refusal.map_or("not asked for", |refusal| refusal.reason).to_owned())
+        Some(refusal.map_or("not requested", |refusal| refusal.reason).to_owned())
     }
 
     fn passthrough(&self, figures: &Snapshot) -> Passthrough {

@@ -186,7 +186,7 @@ pub fn serve<F: FileSystem>(
         guardian: connected.guardian().cloned(),
     };
     for (name, value, error) in service.tuning.apply(&attached.mount).refused {
-        tracing::info!("slower than it could be: cannot set {name} to {value}: {error}");
+        tracing::info!("cannot set {name} to {value}: {error}; throughput may be lower");
     }
     let (facts, control) = create_control_socket(&service, &attached, refused, None);
     let is_closed = service.fs.is_closed();
@@ -271,7 +271,7 @@ pub fn take_over<F: FileSystem>(
 
 /// The command that starts another daemon if this one ends; `argv` is the command line of this one.
 pub fn restart(argv: &[OsString], args: &MountArgs) -> Result<Restart, String> {
-    let [program, command, rest @ ..] = argv else { return Err("there is nothing to start".to_owned()) };
+    let [program, command, rest @ ..] = argv else { return Err("the command line is empty".to_owned()) };
     let head = [program.clone(), command.clone(), "--successor".into()];
     let arguments = head.into_iter().chain(rest.iter().cloned()).collect();
     match args.takeover {
@@ -293,7 +293,8 @@ fn run_mounted_action<F>(service: &Service<F>, attached: &Attached) -> Result<()
 
 /// Registered before any thread starts, so that none of them takes a signal's default action.
 fn signals() -> Result<signals::Signals> {
-    signals::Signals::register().map_err(|error| failed(format_args!("cannot take care of signals: {error}")))
+    signals::Signals::register()
+        .map_err(|error| failed(format_args!("cannot install signal handlers: {error}")))
 }
 
 /// Creates the control socket and the state that it reports.
@@ -309,7 +310,7 @@ fn create_control_socket<F: FileSystem>(
     let control = control::serve(SocketName::of(&attached.mount), facts.clone());
     if let Err(error) = &control {
         tracing::warn!(
-            "no control socket: `shunt stat` and `shunt umount` cannot reach this daemon: {error}"
+            "cannot create the control socket: {error}; `shunt stat` and `shunt umount` cannot reach this daemon"
         );
     }
     (facts, control)
@@ -349,7 +350,7 @@ fn mount<F>(
         let guardian = match guardian(args, restart.clone()) {
             Ok(guardian) => Some(Arc::new(guardian)),
             Err(error) => {
-                tracing::warn!("{error}; should this process be killed, `shunt umount` removes the mount");
+                tracing::warn!("{error}; if this process is killed, remove the mount with `shunt umount`");
                 None
             }
         };

@@ -74,13 +74,15 @@ impl Successor {
         }
         Some(match &self.refused {
             Some(reason) => reason.clone(),
-            None if self.guardian.is_none() => "it has no guardian (the log says why)".to_owned(),
+            None if self.guardian.is_none() => "it has no guardian (see the log)".to_owned(),
             None if !self.handle.negotiated().has(Capabilities::HAS_RESEND) => {
-                "this kernel cannot send requests again (Linux 6.9)".to_owned()
+                "the kernel cannot resend requests (requires Linux 6.9)".to_owned()
             }
             None => match self.handle.transport().transport {
-                shunt_fuse::Transport::Uring => "requests come over io_uring".to_owned(),
-                _ => "its state could not be kept (the log says why)".to_owned(),
+                shunt_fuse::Transport::Uring => {
+                    "the transport is io_uring; mount with --transport dev".to_owned()
+                }
+                _ => "its state could not be saved (see the log)".to_owned(),
             },
         })
     }
@@ -99,8 +101,8 @@ impl Successor {
         let said = self.probe(&program).map_err(|reason| format!("{path} cannot take over: {reason}"))?;
         if said.takeover != takeover::VERSION {
             return Err(format!(
-                "{path} (version {}) cannot take over: it speaks version {} of takeover, and the daemon {}: unmount, \
-                 and mount with it",
+                "{path} (version {}) cannot take over: it speaks version {} of takeover, and the daemon version {}; \
+                 unmount, and mount with the new binary",
                 said.version,
                 said.takeover,
                 takeover::VERSION
@@ -111,7 +113,9 @@ impl Successor {
         let handle = self.handle.clone();
         Ok(Box::new(move || {
             if !handle.drain(DRAIN_TIMEOUT) {
-                tracing::warn!("requests that are still under way are asked again of the new daemon");
+                tracing::warn!(
+                    "not all requests finished in time: the kernel resends the others to the new daemon"
+                );
             }
             // No cleanup: the guardian holds the state, and starts the program when this process is gone.
             std::process::exit(0);
@@ -135,7 +139,7 @@ impl Successor {
         if (Dev { major: rustix::fs::major(stat.st_dev), minor: rustix::fs::minor(stat.st_dev) })
             == self.mount
         {
-            return Err("it lies in the mount itself: copy it elsewhere".to_owned());
+            return Err("it is in the mount itself; copy it elsewhere".to_owned());
         }
         let link = files::path_of(&program);
         rustix::fs::accessat(CWD, link, Access::EXEC_OK, AtFlags::EACCESS).map_err(plain)?;
@@ -145,7 +149,7 @@ impl Successor {
     /// Probes the program with the arguments that it will get.
     fn probe(&self, program: &OwnedFd) -> Result<Probe, String> {
         let [name, command, rest @ ..] = self.arguments.as_slice() else {
-            return Err("no arguments".to_owned());
+            return Err("the command line is empty".to_owned());
         };
         let child = Command::new(files::path_of(program))
             .arg0(name)
@@ -162,7 +166,7 @@ impl Successor {
             let _ = pipe.take(MAX_REQUEST_BYTES).read_to_string(&mut said);
         }
         ended?;
-        serde_json::from_str(&said).map_err(|_| "it is no shunt that can".to_owned())
+        serde_json::from_str(&said).map_err(|_| "it is not a shunt binary with takeover".to_owned())
     }
 }
 
@@ -172,12 +176,14 @@ fn ended_well(child: &mut Child) -> Result<(), String> {
     loop {
         match child.try_wait() {
             Ok(Some(status)) if status.success() => return Ok(()),
-            Ok(Some(status)) => return Err(format!("it does not know the options of this mount ({status})")),
+            Ok(Some(status)) => {
+                return Err(format!("it does not accept the options of this mount ({status})"));
+            }
             Ok(None) if Instant::now() < end => thread::sleep(Duration::from_millis(1)),
             _ => {
                 let _ = child.kill();
                 let _ = child.wait();
-                return Err(format!("it says nothing within {} seconds", PROBE_TIMEOUT.as_secs()));
+                return Err(format!("it printed nothing within {} seconds", PROBE_TIMEOUT.as_secs()));
             }
         }
     }

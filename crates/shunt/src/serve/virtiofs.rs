@@ -53,20 +53,20 @@ pub fn serve<F: FileSystem>(
     make: impl FnOnce(Box<dyn Fn(&Handle) + Send + Sync>) -> Result<Server<F>>,
 ) -> Result<()> {
     let signals = Signals::new([SIGTERM, SIGINT, SIGHUP, SIGUSR1])
-        .map_err(|error| failed(format_args!("cannot take care of signals: {error}")))?;
+        .map_err(|error| failed(format_args!("cannot install signal handlers: {error}")))?;
     let listener = listen(socket)?;
     warn_of_others(socket);
     let current = Current::default();
     let began = current.clone();
     let server = make(Box::new(move |handle| {
-        tracing::info!("a guest has mounted it");
+        tracing::info!("a guest mounted the directory");
         *began.lock().unwrap_or_else(PoisonError::into_inner) = Some(handle.clone());
     }))?;
     if probe {
         sandbox::probe_on_entry();
     }
     // Threads started later inherit the sandbox.
-    sandbox::enter_for_guest().map_err(|error| failed(format_args!("cannot lock the daemon in: {error}")))?;
+    sandbox::enter_for_guest().map_err(|error| failed(format_args!("cannot sandbox the daemon: {error}")))?;
     let line = format!(
         "{} shows {} to a guest (transport virtio, no passthrough, no takeover, cache {})",
         socket.display(),
@@ -88,8 +88,11 @@ fn listen(socket: &Path) -> Result<UnixListener> {
             match UnixStream::connect(socket) {
                 Err(refused) if refused.kind() == io::ErrorKind::ConnectionRefused => replace(socket),
                 Ok(_) => {
-                    let message =
-                        format_args!("somebody listens at {} already", socket.display()).to_string();
+                    let message = format_args!(
+                        "another process listens on {} already; end it, or name another socket",
+                        socket.display()
+                    )
+                    .to_string();
                     return Err(Failure::new(Code::Busy, message));
                 }
                 Err(error) => Err(error),
@@ -98,7 +101,7 @@ fn listen(socket: &Path) -> Result<UnixListener> {
         bound => bound,
     };
     rustix::process::umask(before);
-    bound.map_err(|error| failed(format_args!("cannot make the socket {}: {error}", socket.display())))
+    bound.map_err(|error| failed(format_args!("cannot create the socket {}: {error}", socket.display())))
 }
 
 /// Creates the socket under a temporary name and renames it over the existing one, so that no other can appear in between.
@@ -118,7 +121,7 @@ fn warn_of_others(socket: &Path) {
     let Ok(found) = std::fs::metadata(directory) else { return };
     if found.mode() & 0o022 != 0 && found.mode() & 0o1000 == 0 {
         tracing::warn!(
-            "others than the owner of {} can put another socket in place of {}: use a directory of your own (mode 0700)",
+            "users other than the owner of {} can replace the socket {}; use a directory with mode 0700",
             directory.display(),
             socket.display()
         );

@@ -104,13 +104,13 @@ fn one_socket_one_daemon() {
     let (socket, source) = (scene.path("socket"), scene.source());
     let again = || command("shunt").args(["mirror", "--virtiofs"]).args([&socket, &source]).output().unwrap();
     let mut daemon = Daemon::start(&scene, &[], "to a guest");
-    assert!(fails(again(), 4).contains("somebody listens"));
+    assert!(fails(again(), 4).contains("another process listens"));
     daemon.process.kill().unwrap();
     daemon.process.wait().unwrap();
     assert!(socket.exists());
     drop(Daemon::start(&scene, &["--daemon"], "to a guest"));
     // The one in the background has taken the place of the dead one's socket.
-    assert!(fails(again(), 4).contains("somebody listens"));
+    assert!(fails(again(), 4).contains("another process listens"));
     let found = std::fs::read_dir("/proc").unwrap().flatten().find(|process| {
         std::fs::read(process.path().join("cmdline"))
             .is_ok_and(|line| String::from_utf8_lossy(&line).contains(socket.to_str().unwrap()))
@@ -125,7 +125,7 @@ fn one_socket_one_daemon() {
     std::fs::write(scene.path("file"), "").unwrap();
     let onto_file =
         command("shunt").args(["mirror", "--virtiofs"]).args([scene.path("file"), source]).output().unwrap();
-    assert!(fails(onto_file, 1).contains("cannot make the socket"));
+    assert!(fails(onto_file, 1).contains("cannot create the socket"));
     assert!(scene.path("file").exists());
 }
 

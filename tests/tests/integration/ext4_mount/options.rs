@@ -41,7 +41,7 @@ fn what_cannot_be_had_is_refused_with_the_reason() {
         ("noacl", "always on"),
         ("pri=5", "swap"),
         ("errors=panic", "errors=remount-ro"),
-        ("norecovery", "say ro"),
+        ("norecovery", "add ro"),
         ("commit=x", "commit"),
         ("zap", "unknown mount option `zap`: `shunt ext4 --help`"),
     ] {

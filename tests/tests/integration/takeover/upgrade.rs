@@ -100,12 +100,12 @@ fn what_is_not_fit_changes_nothing() {
             (s.aside().to_owned(), "not a file"),
             (text, "permission denied"),
             (garbage, "exec format"),
-            ("/bin/true".into(), "no shunt that can"),
-            ("/bin/cat".into(), "does not know the options"),
+            ("/bin/true".into(), "not a shunt binary"),
+            ("/bin/cat".into(), "does not accept the options"),
             (inside, "in the mount itself"),
             (unfit(s, "other"), "version 4294967295 of takeover"),
-            (unfit(s, "chatty"), "no shunt that can"),
-            (unfit(s, "mute"), "says nothing"),
+            (unfit(s, "chatty"), "not a shunt binary"),
+            (unfit(s, "mute"), "printed nothing"),
         ] {
             let ran = upgrade(s, &program);
             assert_eq!(code(&ran), Some(1), "{}: {}", program.display(), ran.err);

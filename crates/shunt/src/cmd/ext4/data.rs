@@ -25,7 +25,7 @@ pub fn switch_to_direct(wish: DataArg, image: &mut Image, survey: &Survey) -> Re
     let direct = wanted && survey.writable && image.claim.is_some();
     if direct {
         let device = DirectDevice::new(&image.file).map_err(|error| {
-            failed(format_args!("{} cannot be used past its cache: {error}", image.path.display()))
+            failed(format_args!("cannot access {} by direct I/O: {error}", image.path.display()))
         })?;
         image.device = Arc::new(device);
     }
@@ -40,23 +40,23 @@ pub fn device(wish: DataArg, image: &Image, survey: &Survey, direct: bool) -> Re
     let failure = match obstacle(survey) {
         Some(reason) => reason,
         None if survey.writable && image.claim.is_some() && !direct => {
-            failed("a part of a device is written by way of its cache")
+            failed("a writable partition of a whole device is accessed through the page cache of the device")
         }
         None => match bind(image, survey) {
             Ok(connection) => return Ok(Some(connection)),
-            Err(error) => failed(format_args!("the kernel refuses: {error}")),
+            Err(error) => failed(format_args!("cannot connect the module shunt_extmap: {error}")),
         },
     };
     if wish == DataArg::Extmap {
         return Err(failure.context("--data extmap"));
     }
-    tracing::info!("content goes through the daemon: {failure}");
+    tracing::info!("file data goes through the daemon: {failure}");
     Ok(None)
 }
 
 fn obstacle(survey: &Survey) -> Option<Failure> {
     if survey.writable && !survey.extents {
-        Some(Failure::new(Code::Usage, "only files that lie in extents can be written past the daemon"))
+        Some(Failure::new(Code::Usage, "writes by the kernel require a file system with extents"))
     } else {
         module_obstacle()
     }
@@ -68,7 +68,7 @@ fn module_obstacle() -> Option<Failure> {
     if !shunt_extmap::is_available() {
         Some(failed("the module shunt_extmap is not loaded"))
     } else if !may {
-        Some(Failure::new(Code::Privilege, "that takes root"))
+        Some(Failure::new(Code::Privilege, "CAP_SYS_ADMIN is missing; run as root"))
     } else {
         None
     }

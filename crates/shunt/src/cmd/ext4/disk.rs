@@ -98,7 +98,9 @@ pub fn window(path: &Path, device: &Arc<dyn Device>, part: Option<Range<u64>>) -
         Some(window) => Ok(Arc::new(window)),
         None => {
             let (path, size) = (path.display(), device.size());
-            Err(failed(format_args!("{path} has {size} bytes: it ends before byte {end}")))
+            Err(failed(format_args!(
+                "cannot read {path}: the selected part ends at byte {end}, but the image has only {size} bytes"
+            )))
         }
     }
 }
@@ -108,8 +110,9 @@ pub fn part(path: &Path, device: &Arc<dyn Device>, place: &PlaceArgs) -> Result<
     let shown = path.display();
     if let Some(offset) = place.offset {
         let size = device.size();
-        let window = Window::new(device.clone(), offset, size.saturating_sub(offset))
-            .ok_or_else(|| failed(format_args!("{shown} has {size} bytes: nothing begins at {offset}")))?;
+        let window = Window::new(device.clone(), offset, size.saturating_sub(offset)).ok_or_else(|| {
+            failed(format_args!("cannot read {shown} at --offset {offset}: it has only {size} bytes"))
+        })?;
         // The bytes after the file system may belong to another one.
         let bytes = Geometry::read(&window).ok().and_then(|(geometry, _)| {
             geometry.blocks.checked_mul(geometry.block_size.into()).filter(|&bytes| bytes <= window.size())
@@ -121,7 +124,9 @@ pub fn part(path: &Path, device: &Arc<dyn Device>, place: &PlaceArgs) -> Result<
     }
     let (parts, wanted) = match (table(path, device)?, &place.partition) {
         (Some((_, parts)), wanted) => (parts, wanted),
-        (None, Some(_)) => return Err(failed(format_args!("{shown} has no partition table"))),
+        (None, Some(_)) => {
+            return Err(failed(format_args!("{shown} has no partition table; omit --partition")));
+        }
         // The caller opens it and reports the format that it has instead.
         (None, None) => return Ok(None),
     };
@@ -137,13 +142,13 @@ pub fn part(path: &Path, device: &Arc<dyn Device>, place: &PlaceArgs) -> Result<
         (several, Some(wanted)) => {
             let several = several.iter().map(|part| part.number.to_string()).collect::<Vec<_>>().join(", ");
             return Err(failed(format_args!(
-                "{shown} has several partitions {wanted}: the numbers {several}"
+                "{shown} has several partitions {wanted}; select one by its number: {several}"
             )));
         }
         (_, None) => {
             let list = list(&parts);
             return Err(failed(format_args!(
-                "{shown} is a disk: name one of its partitions with --partition: {list}"
+                "{shown} is a whole disk; select a partition with --partition: {list}"
             )));
         }
     };

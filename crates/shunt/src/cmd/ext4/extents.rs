@@ -46,8 +46,9 @@ pub fn run(filesystem: &Filesystem, path: &OsStr, json: bool) -> Result<()> {
 fn extents(filesystem: &Filesystem, path: &OsStr) -> Result<Vec<Extent>> {
     let inode = resolve(filesystem, path, true)?;
     let blocks = inode.size.div_ceil(filesystem.geometry().block_size.into());
-    let blocks = u32::try_from(blocks)
-        .map_err(|_| failed(format_args!("{} in the image is larger than a file can be", path.display())))?;
+    let blocks = u32::try_from(blocks).map_err(|_| {
+        failed(format_args!("{} in the image exceeds the maximum size of a file; run e2fsck", path.display()))
+    })?;
     let mut extents: Vec<Extent> = Vec::new();
     let mut logical = 0;
     while logical < blocks {
@@ -71,7 +72,7 @@ fn extents(filesystem: &Filesystem, path: &OsStr) -> Result<Vec<Extent>> {
                 // A damaged map can refer to the same block many times.
                 _ if full => {
                     return Err(failed(format_args!(
-                        "{} in the image has more extents than there are blocks",
+                        "{} in the image has more extents than the file system has blocks; run e2fsck",
                         path.display()
                     )));
                 }

@@ -42,13 +42,15 @@ impl ExtractTarget {
             (Some(target), _) => target,
             (None, Some(name)) => Path::new(OsStr::from_bytes(name)),
             (None, None) => {
-                return Err(failed("say what to make: the root of the image has no name of its own"));
+                return Err(failed(
+                    "no target given, and the root of the image has no name; add a target path",
+                ));
             }
         };
         let shown = target.parent().unwrap_or(Path::new("")).to_owned();
         match files::open_parent(target) {
             Ok((parent, name)) => Ok(Self { parent, name, parent_path: shown }),
-            Err(error) => Err(failed(format_args!("cannot make {}: {error}", target.display()))),
+            Err(error) => Err(failed(format_args!("cannot create {}: {error}", target.display()))),
         }
     }
 
@@ -72,7 +74,7 @@ pub fn run(filesystem: &Filesystem, path: &OsStr, place: &ExtractTarget, most: O
 }
 
 fn c_name(name: &[u8]) -> Result<CString> {
-    CString::new(name).map_err(|_| failed("a name holds a zero byte"))
+    CString::new(name).map_err(|_| failed("a name in the image contains a NUL byte; run e2fsck"))
 }
 
 /// An object to create.
@@ -144,7 +146,7 @@ impl<'a> Extraction<'a> {
 
     fn make(&mut self, wanted: PendingObject) -> Result<()> {
         let shown = self.target.parent_path.join(&wanted.target_path);
-        let cannot = |error: io::Error| failed(format_args!("cannot make {}: {error}", shown.display()));
+        let cannot = |error: io::Error| failed(format_args!("cannot create {}: {error}", shown.display()));
         self.files += 1;
         self.report_progress();
         let parent = self.open.last().map_or(self.target.parent(), |directory| directory.fd.as_fd());
@@ -185,7 +187,10 @@ impl<'a> Extraction<'a> {
                     // Only root can create device nodes.
                     Err(error) if error.raw_os_error() == Some(Errno::PERM.raw_os_error()) => {
                         let shown = shown.display();
-                        let _ = writeln!(io::stderr(), "shunt: {shown}: only root may make devices");
+                        let _ = writeln!(
+                            io::stderr(),
+                            "shunt: skipped the device {shown}: creating it requires root"
+                        );
                         return Ok(());
                     }
                     result => result.map_err(cannot)?,
@@ -203,10 +208,13 @@ impl<'a> Extraction<'a> {
         let path = OsStr::from_bytes(&directory.path);
         // A directory with two names would be extracted twice, and the tree below it four times.
         if !self.directories.insert(directory.inode.number) {
-            return Err(at(path, &Corruption::new("the directory has a second name").into()));
+            return Err(at(path, &Corruption::new("the directory has more than one name").into()));
         }
         if self.open.len() >= MAX_DEPTH {
-            return Err(failed(format_args!("{}: more than {MAX_DEPTH} directories deep", path.display())));
+            return Err(failed(format_args!(
+                "{} in the image is nested deeper than {MAX_DEPTH} directories; extract an inner directory by itself",
+                path.display()
+            )));
         }
         let mut entries = Vec::new();
         let listed = self.filesystem.list(&directory.inode, 0, |entry| {
@@ -259,8 +267,8 @@ impl<'a> Extraction<'a> {
                     .map_err(|error| at(path, &error))?;
                 if self.bytes + count as u64 > self.max_bytes {
                     return Err(failed(format_args!(
-                        "{} in the image: more than {} of content were found, as files share blocks: give a larger --max-size if the \
-                         image is to be trusted",
+                        "extraction stopped at {} in the image: more than {} of content, because files share blocks; raise --max-size \
+                         if the image is trusted",
                         path.display(),
                         bytes(self.max_bytes)
                     )));

@@ -73,7 +73,7 @@ impl Image {
         // The mount is writable only if both image and journal are.
         let may = |path: &Path, writable: bool| {
             if write && !writable {
-                tracing::warn!("{} may not be written: mounted read-only", path.display());
+                tracing::warn!("{} is mounted read-only: no permission to write it", path.display());
             }
             writable
         };
@@ -141,7 +141,9 @@ fn device(path: &Path, file: &File, writable: bool) -> Result<Arc<dyn Device>> {
     let kind = file.metadata().map(|metadata| metadata.file_type());
     if kind.is_ok_and(|kind| !kind.is_file() && !kind.is_block_device()) {
         let path = path.display();
-        return Err(failed(format_args!("{path} holds no image: give a regular file or a block device")));
+        return Err(failed(format_args!(
+            "cannot open {path}: not an image; give a regular file or a block device"
+        )));
     }
     let opened = || -> io::Result<Arc<dyn Device>> {
         let (file, is_block) = (file.try_clone()?, file.metadata()?.file_type().is_block_device());
@@ -152,7 +154,7 @@ fn device(path: &Path, file: &File, writable: bool) -> Result<Arc<dyn Device>> {
     };
     match opened() {
         Ok(device) => Ok(device),
-        Err(error) => Err(failed(format_args!("cannot tell the size of {}: {error}", path.display()))),
+        Err(error) => Err(failed(format_args!("cannot determine the size of {}: {error}", path.display()))),
     }
 }
 
@@ -161,6 +163,6 @@ fn inherited(fd: i32) -> Result<File> {
     // SAFETY: it is borrowed only for the duplication, which fails if it is not open.
     let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
     let owned: OwnedFd = rustix::io::fcntl_dupfd_cloexec(borrowed, 3)
-        .map_err(|error| usage(format_args!("--fd {fd}: {}", std::io::Error::from(error))))?;
+        .map_err(|error| usage(format_args!("cannot use --fd {fd}: {}", std::io::Error::from(error))))?;
     Ok(owned.into())
 }

@@ -77,7 +77,7 @@ fn show_disk(disk: &Disk, json: bool) -> Result<()> {
             part.holds.clone(),
         ]);
     }
-    let copy = if disk.backup { ", from its second copy: the first is damaged" } else { "" };
+    let copy = if disk.backup { ", from its backup: the primary copy is damaged" } else { "" };
     print(format!("partition table {}{copy}\n{}", disk.scheme, table.render()))
 }
 
@@ -93,7 +93,7 @@ fn show(info: &Info, json: bool) -> Result<()> {
     let state = match (info.clean, info.errors) {
         (true, 0) => "clean".to_owned(),
         (_, 0) => "not unmounted cleanly".to_owned(),
-        (_, errors) => format!("{errors} errors recorded: run e2fsck"),
+        (_, errors) => format!("{errors} errors recorded; run e2fsck"),
     };
     let label = if info.label.is_empty() { "-".to_owned() } else { printable(&info.label).into_owned() };
     let rows = [

@@ -74,7 +74,7 @@ pub fn open(path: &Path, write: bool) -> Result<Opened> {
     };
     opened.map_err(|error: io::Error| match error.kind() {
         ErrorKind::ResourceBusy => {
-            in_use(path, "the kernel has it mounted, or another program has it for itself")
+            in_use(path, "it is mounted, or another program has opened it exclusively")
         }
         _ => cannot_open(path, &error),
     })
@@ -127,7 +127,7 @@ pub fn take(path: &Path, file: &File, write: bool, part: Option<Range<u64>>) -> 
             let device = device.display();
             Err(in_use(
                 path,
-                &format!("it is the loop device {device}: detach it with `losetup -d {device}`"),
+                &format!("it backs the loop device {device}; detach that with `losetup -d {device}`"),
             ))
         }
         None => Ok(()),

@@ -50,9 +50,9 @@ pub fn lock() -> Result<CapabilitySet> {
 
 fn forbidden(limit: &str) -> Failure {
     let help =
-        "raise it (`ulimit -l unlimited`, or LimitMEMLOCK=infinity in a unit of systemd), or mount as root";
+        "raise it (`ulimit -l unlimited`, or LimitMEMLOCK=infinity in a systemd unit), or mount as root";
     Failure::new(
         Code::Privilege,
-        format_args!("cannot lock memory (--mlock): the limit of this user is {limit}: {help}"),
+        format_args!("cannot lock memory (--mlock): RLIMIT_MEMLOCK is {limit}; {help}"),
     )
 }

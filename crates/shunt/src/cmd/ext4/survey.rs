@@ -82,9 +82,10 @@ enum Message {
 /// It cannot be mounted as requested, or another program uses it.
 pub fn of(image: &Image, args: &Ext4MountArgs) -> Result<Survey> {
     let path = image.path.display();
-    let cannot = |error: io::Error| failed(format_args!("cannot have a process look at {path}: {error}"));
+    let cannot =
+        |error: io::Error| failed(format_args!("cannot inspect {path} in a separate process: {error}"));
     let mut looker = start(image, args).map_err(cannot)?;
-    let said = looker.stdout.take().expect("it was asked for");
+    let said = looker.stdout.take().expect("stdout is piped");
     let mut said = BufReader::new(said.take(MAX_LINE_BYTES));
     let part = match receive(&mut said)? {
         Some(Message::Part(part)) => part,
@@ -110,7 +111,7 @@ fn broken_down(image: &Image, mut looker: Child) -> Failure {
     let _ = looker.kill();
     let ended = looker.wait().map_or_else(|error| error.to_string(), |status| status.to_string());
     failed(format_args!(
-        "cannot mount {}: the process that looked at it broke down ({ended}); repair the image with e2fsck",
+        "cannot mount {}: the process that inspects it failed ({ended}); repair the image with e2fsck",
         image.path.display()
     ))
 }
@@ -181,7 +182,8 @@ fn survey(args: &SurveyArgs) -> Result<Option<Survey>> {
     let image = Image::handed_over(&args.image, args.fd, journal, args.write)?;
     sandbox::enter_inspect();
     let part = disk::part(&image.path, &image.device, &args.place)?;
-    let cannot = |error: io::Error| failed(format_args!("cannot say what was found: {error}"));
+    let cannot =
+        |error: io::Error| failed(format_args!("cannot report the result of the inspection: {error}"));
     send(&Message::Part(part.clone())).map_err(cannot)?;
     if io::stdin().read(&mut [0]).map_err(cannot)? == 0 {
         return Ok(None);
@@ -205,7 +207,7 @@ fn open(image: &Image, part: Option<Range<u64>>) -> Result<Filesystem> {
     match image.open_writable(part.clone())? {
         Err(Error::Unsupported(reason)) => image.open_to_read(part).inspect(|_| {
             let path = image.path.display();
-            tracing::warn!("{path} is mounted read-only: not supported: {reason}");
+            tracing::warn!("{path} is mounted read-only: not supported for writing: {reason}");
         }),
         // Without its journal the file system cannot be opened read-only either, so there is no hint.
         Err(error @ Error::Journal(_)) => Err(image.cannot("open", &error)),
@@ -222,7 +224,7 @@ fn open(image: &Image, part: Option<Range<u64>>) -> Result<Filesystem> {
 fn check_root(image: &Image, filesystem: &Filesystem) -> Result<()> {
     let found = match filesystem.inode(shunt_ext4::ROOT) {
         Ok(root) if root.kind == Kind::Directory => return Ok(()),
-        Ok(_) => "its inode is not that of a directory".to_owned(),
+        Ok(_) => "its inode is not a directory".to_owned(),
         Err(error) => error.to_string(),
     };
     let path = image.path.display();
@@ -237,8 +239,8 @@ fn refuse_recovery(image: &Image, filesystem: &Filesystem) -> Result<()> {
     match filesystem.recovered() {
         None => Ok(()),
         Some(_) => Err(failed(format_args!(
-            "cannot mount {path} with norecovery: its journal holds changes that are not in their places; a read-only mount \
-             without it replays them in memory alone"
+            "cannot mount {path} with norecovery: its journal holds changes that must be replayed; mount it read-only without \
+             norecovery, which replays them in memory only"
         ))),
     }
 }

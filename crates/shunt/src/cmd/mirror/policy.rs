@@ -24,7 +24,7 @@ use crate::serve::{self, FsStatus, Service};
 /// The reason why a mount with a policy may end with its daemon: what the kernel has cached is safe only while its programs
 /// check.
 const GUARDED: &str =
-    "the kernel checks its rules, by programs that end with the daemon (not with --lsm off)";
+    "the kernel enforces the policy by programs that end with the daemon; use --lsm off for takeover";
 
 /// Mounts and serves a mirror with a policy.
 pub fn serve(args: &MirrorArgs, argv: &[OsString], file: &Path) -> Result<()> {
@@ -43,7 +43,7 @@ pub fn serve(args: &MirrorArgs, argv: &[OsString], file: &Path) -> Result<()> {
     let mut policed = policed.map_err(super::explain)?;
     if policed.is_undecided() {
         return Err(failed(format_args!(
-            "{}: this directory finds a name by several spellings (it ignores case), and rules go by one: no --policy here",
+            "cannot apply a policy to {}: it ignores case, so names have several spellings; omit --policy",
             source.display()
         )));
     }
@@ -64,7 +64,7 @@ pub fn serve(args: &MirrorArgs, argv: &[OsString], file: &Path) -> Result<()> {
 
 /// Takes over from another daemon, with the rules that it had in force. No path is accessed: it may lead through the mount.
 pub fn take_over(args: &MirrorArgs, mut hand_over: HandOver) -> Result<()> {
-    let lost = || failed("the policy of the last daemon is lost");
+    let lost = || failed("cannot take over: the policy of the previous daemon is missing or invalid");
     let saved = PolicyFs::origin(&mut hand_over).ok_or_else(lost)?;
     let origin: Origin = serde_json::from_slice(&saved).map_err(|_| lost())?;
     let (policy, file, source) = (origin.policy()?, origin.file(), origin.source());
@@ -74,7 +74,7 @@ pub fn take_over(args: &MirrorArgs, mut hand_over: HandOver) -> Result<()> {
         policed.require_audit();
     }
     // A daemon that loaded programs leaves no successor, so this one loads none.
-    let programs = Mutex::new(Some(Err("as before".to_owned())));
+    let programs = Mutex::new(Some(Err("the previous daemon did so".to_owned())));
     let service = service(args, Arc::new(policed), source, file, programs, origin.text)?;
     serve::take_over(service, &args.mount, hand_over)
 }
@@ -156,7 +156,7 @@ fn gate(programs: Loaded, mount: &MountPoint) -> Result<Box<dyn KernelEnforcer>,
 #[cfg(not(feature = "lsm"))]
 fn load(wish: LsmArg) -> Result<Loaded, String> {
     Err(match wish {
-        LsmArg::Auto => "this build has no programs for the kernel (feature `lsm`)".to_owned(),
+        LsmArg::Auto => "this build lacks the feature `lsm`".to_owned(),
         LsmArg::Off => "by --lsm off".to_owned(),
     })
 }

@@ -42,17 +42,19 @@ fn guest_options(args: &MirrorArgs) -> Result<MirrorOptions> {
         (
             args.cache == CacheArg::Coherent,
             "--cache coherent",
-            "--cache timeout=SECONDS shows changes in that time",
+            "the kernel of a guest cannot be notified of changes; use --cache timeout=SECONDS",
         ),
-        (args.max_inodes.is_some(), "--max-inodes", "a guest forgets as it needs memory"),
-        (args.policy.is_some(), "--policy", "whoever asks in a guest is not known here"),
-        (args.extension.is_some(), "--extension", "it answers in this machine's kernel"),
+        (
+            args.max_inodes.is_some(),
+            "--max-inodes",
+            "the kernel of a guest cannot be asked to forget inodes; it forgets them when it needs memory",
+        ),
+        (args.policy.is_some(), "--policy", "the users and programs of a guest are not known to the host"),
+        (args.extension.is_some(), "--extension", "the extension runs in the kernel of the host"),
     ];
-    for (asked, option, instead) in refused {
+    for (asked, option, reason) in refused {
         if asked {
-            return Err(usage(format_args!(
-                "{option} does not go with --virtiofs, where nothing can be told to the kernel that asks: {instead}"
-            )));
+            return Err(usage(format_args!("{option} cannot be combined with --virtiofs: {reason}")));
         }
     }
     let options = options(args)?;

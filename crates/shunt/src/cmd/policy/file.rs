@@ -94,7 +94,7 @@ impl PolicyFile {
         let (name, file) = (&self.path, &self.metadata);
         if !is_trusted(file) {
             return Err(format!(
-                "{name}: the policy belongs to user {}; only one of root or of the daemon's user is followed",
+                "{name}: the policy belongs to user {}; make root or the user of the daemon its owner",
                 file.uid()
             ));
         }
@@ -105,12 +105,13 @@ impl PolicyFile {
             ));
         }
         let dir = path.parent().unwrap_or(Path::new("/"));
-        let metadata = fs::metadata(dir).map_err(|error| format!("{}: {error}", dir.display()))?;
+        let metadata =
+            fs::metadata(dir).map_err(|error| format!("cannot read {}: {error}", dir.display()))?;
         // In a sticky directory only the owner of a file, or of the directory, can replace it.
         let is_shared = metadata.mode() & WRITABLE_BY_OTHERS != 0 && metadata.mode() & STICKY == 0;
         if is_shared || !is_trusted(&metadata) {
             return Err(format!(
-                "{name}: others can replace the policy, for {} is theirs to write; run chmod go-w on it, or move the file",
+                "{name}: others can replace the policy, because they can write to {}; run chmod go-w on it, or move the file",
                 dir.display()
             ));
         }
@@ -132,7 +133,7 @@ impl PolicyFile {
         if bytes.len() as u64 > MAX_POLICY_BYTES {
             return Err(format!("{name}: the policy is larger than {MAX_POLICY_BYTES} bytes; split it"));
         }
-        String::from_utf8(bytes).map_err(|_| format!("{name}: not a text in UTF-8"))
+        String::from_utf8(bytes).map_err(|_| format!("cannot read the policy {name}: not valid UTF-8"))
     }
 
     /// Reads the file under a read lease, which a writer would break.

@@ -42,7 +42,7 @@ impl Origin {
         let policy = self.policy()?;
         if policy.is_unfinished() {
             return Err(failed(format_args!(
-                "{}: the policy has no rule, which would allow everything; write default = \"allow\" if that is meant",
+                "{}: the policy has no rule, which would allow everything; add default = \"allow\" if that is intended",
                 self.file().display()
             )));
         }

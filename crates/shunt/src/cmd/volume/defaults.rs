@@ -52,5 +52,9 @@ pub fn own_name() -> Result<NodeName> {
     let uname = rustix::system::uname();
     let host = uname.nodename().to_string_lossy();
     let host = host.split('.').next().unwrap_or_default();
-    host.parse().map_err(|error| usage(format_args!("{error}: say --node NAME")))
+    host.parse().map_err(|error| {
+        usage(format_args!(
+            "cannot use the host name as the name of this machine: {error}; name it with --node NAME"
+        ))
+    })
 }

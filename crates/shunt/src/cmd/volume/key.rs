@@ -57,10 +57,9 @@ fn read(file: &Path) -> Result<VolumeKey> {
     let opened = private::open(file).map_err(|error| wrong(file, error))?;
     let mut text = String::new();
     opened.take(MAX_KEY_FILE_BYTES).read_to_string(&mut text).map_err(|error| wrong(file, error))?;
-    VolumeKey::parse(&text)
-        .ok_or_else(|| wrong(file, "this is no key of a volume, which is 64 hexadecimal digits"))
+    VolumeKey::parse(&text).ok_or_else(|| wrong(file, "not a volume key: expected 64 hexadecimal digits"))
 }
 
 fn wrong(file: &Path, why: impl std::fmt::Display) -> Failure {
-    failed(format_args!("{}: {why}", file.display()))
+    failed(format_args!("cannot use the key file {}: {why}", file.display()))
 }

@@ -28,8 +28,8 @@ pub fn run(command: &VolumeCommand, argv: &[OsString]) -> Result<ExitCode> {
     if argv.iter().any(|word| tells_password(word)) && !argv.iter().any(|word| word == "--background") {
         let _ = writeln!(
             io::stderr(),
-            "shunt: the password in the address of the database is seen by all users of this machine, who can read command \
-             lines: put it into ~/.pgpass, or the address into a file for --meta map:FILE"
+            "shunt: all users of this machine can read the password of the database on the command line; put the password \
+             into ~/.pgpass, or the address into a file for --meta map:FILE"
         );
     }
     match command {

@@ -22,7 +22,8 @@ pub struct MountedPath {
 impl MountedPath {
     /// Resolves a path given by the user. It need not exist; a symbolic link in its last component is not followed.
     pub fn of(path: &Path) -> Result<Self> {
-        let full = absolute(path).map_err(|error| failed(format_args!("{}: {error}", path.display())))?;
+        let full = absolute(path)
+            .map_err(|error| failed(format_args!("cannot resolve {}: {error}", path.display())))?;
         for above in full.ancestors() {
             let Ok((_, info)) = own_mounts::find(above) else { continue };
             if own_mounts::kind(&info) != Some("volume") {
@@ -47,8 +48,10 @@ pub fn request_any<T>(mountpoint: &Path, ask: impl Fn(&Peer<'_>) -> io::Result<T
     let dirs = own_mounts::owner(&info).map(SocketDir::of).unwrap_or_default();
     let name = SocketName::of(&mount);
     control::request(&dirs, &name, || !mount.is_mounted(), ask)
-        .map_err(|error| failed(format_args!("the daemon of {path}: {error}")))?
-        .ok_or_else(|| failed(format_args!("no daemon of this user serves {path}")))
+        .map_err(|error| failed(format_args!("request to the daemon of {path} failed: {error}")))?
+        .ok_or_else(|| {
+            failed(format_args!("no daemon of this user serves {path}; run this as the user who mounted it"))
+        })
 }
 
 /// Resolves symbolic links except in the last component. Components that do not exist are kept.

@@ -23,7 +23,7 @@ use crate::sandbox;
 use crate::serve::{self, Block, FsStatus, LockIn, Service, Source};
 
 /// The reason why no other daemon takes over from one that was killed.
-const NO_TAKEOVER: &str = "ext4 cannot be taken over yet";
+const NO_TAKEOVER: &str = "takeover is not supported for ext4";
 
 pub fn run(args: &Ext4MountArgs, argv: &[OsString]) -> Result<ExitCode> {
     serve_by_mode(&args.mount, argv, 2, || serve(args))
@@ -34,9 +34,7 @@ fn serve(args: &Ext4MountArgs) -> Result<()> {
     memory::share_arenas();
     let options = args.mount.mount_options(MountOptions::new())?;
     if args.norecovery && !options.is_read_only() {
-        return Err(usage(
-            "norecovery shows an image as it is and cannot change it: say ro (--read-only) as well",
-        ));
+        return Err(usage("norecovery requires a read-only mount; add ro (--read-only)"));
     }
     let journal = args.place.journal.as_deref();
     let mut image = Image::open_to_mount(&args.image, journal, args.fd, !options.is_read_only())?;
@@ -141,7 +139,8 @@ fn open(access: HeldResources, survey: &Survey, wishes: ServeOptions) -> Result<
     let no_thread = |error: io::Error| failed(format_args!("cannot start a thread: {error}"));
     // With direct I/O, file data is not prefetched through the page cache either.
     let content = (!direct).then(|| image.file.try_clone()).transpose();
-    let content = content.map_err(|error| failed(format_args!("cannot copy a descriptor: {error}")))?;
+    let content = content
+        .map_err(|error| failed(format_args!("cannot duplicate the descriptor of the image: {error}")))?;
     let ext4 = Ext4::locked_in(filesystem, content.map(Into::into), dirty).map_err(no_thread)?;
     let ext4 = ext4.with_read_times(wishes.read_times).with_end_at_damage(wishes.ends_at_damage);
     match device {

@@ -63,7 +63,7 @@ impl WatchedPolicy {
         // A removed file is waited for: editors remove a file before they write it.
         let Some(now) = FileStamp::of(&self.file) else {
             if look == CheckTrigger::Signal {
-                self.report_unchanged(&mut state, format!("{} is gone", self.file.display()));
+                self.report_unchanged(&mut state, format!("{} does not exist", self.file.display()));
             }
             return;
         };
@@ -88,7 +88,7 @@ impl WatchedPolicy {
             Writers::Some if look == CheckTrigger::Poll && !unchanged => return,
             Writers::Some => {
                 let reason =
-                    format!("{} is open for writing, and read when it is closed", self.file.display());
+                    format!("{} is open for writing; it is read when it is closed", self.file.display());
                 return self.report_unchanged(&mut state, reason);
             }
         };
@@ -119,7 +119,7 @@ impl WatchedPolicy {
 
     fn report_unchanged(&self, state: &mut State, reason: String) {
         if state.reported.as_ref() != Some(&reason) {
-            tracing::warn!("the policy stays as it was: {reason}");
+            tracing::warn!("cannot reload the policy, the previous one stays in force: {reason}");
             state.reported = Some(reason);
         }
     }

@@ -22,7 +22,7 @@ pub fn run(args: &VolumeCreateArgs) -> Result<()> {
         options.data = data.parse().map_err(usage)?;
     }
     let cannot =
-        |error: &dyn std::fmt::Display| failed(format_args!("cannot make volume {}: {error}", args.name));
+        |error: &dyn std::fmt::Display| failed(format_args!("cannot create volume {}: {error}", args.name));
     let volume = open::create(&meta, &args.name, &options).map_err(|error| {
         // The new key belongs to no volume.
         if let Some((_, file, true)) = &key {
@@ -32,7 +32,7 @@ pub fn run(args: &VolumeCreateArgs) -> Result<()> {
     })?;
     settings::apply_retention(&volume, args.retention).map_err(|error| cannot(&error))?;
     quota::set(&volume, &args.quota).map_err(|error| cannot(&error))?;
-    let mut said = format!("shunt: made volume {} in {meta:?}\n", args.name);
+    let mut said = format!("shunt: created volume {} in {meta:?}\n", args.name);
     if let Some((_, file, _)) = &key {
         said += &format!(
             "shunt: its key is in {}: without it the contents are lost, keep a copy\n",

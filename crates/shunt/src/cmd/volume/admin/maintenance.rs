@@ -71,11 +71,11 @@ fn text(checked: &Checked, repaired: Option<u64>) -> String {
         text += &format!("repaired  {repaired}\n");
     }
     text += &format!(
-        "objects   {}\nnames     {}\npieces    {} in {} bytes\nproblems  {}\n",
+        "objects   {}\nnames     {}\nchunks    {} in {} bytes\nproblems  {}\n",
         checked.objects, checked.names, checked.chunks, checked.bytes, checked.count,
     );
     if checked.at.is_none() {
-        text += "It was changed all the time: what looks wrong may have been under way. Check it again.\n";
+        text += "The volume was changed during the check: reported problems may be changes in progress. Run the check again.\n";
     }
     text
 }
@@ -118,9 +118,10 @@ pub fn gc(args: &VolumeGcArgs) -> Result<()> {
         forgotten,
     } = done;
     print(format!(
-        "forgotten  {trimmed} versions and names of the past\nin use     {live} pieces\ncondemned  {marked} just now, to be freed after {}\nfreed      {dropped} pieces, \
-         {packs} packs of {bytes} bytes\nrewritten  {rewritten} packs of which little was in use, to free {saved} bytes after {}\n\
-         kept       {stuck} bytes of freed pieces, in packs with others\nlog        from commit {} on\n",
+        "forgotten  {trimmed} past versions and names\nin use     {live} chunks\nmarked     {marked} unreferenced chunks, to be deleted after {}\n\
+         deleted    {dropped} chunks, {packs} packs of {bytes} bytes\n\
+         compacted  {rewritten} mostly unused packs, which frees {saved} bytes after {}\n\
+         retained   {stuck} bytes of deleted chunks, in packs with others\nlog        from commit {} on\n",
         days(GRACE),
         days(saved_after),
         forgotten.0 + 1,

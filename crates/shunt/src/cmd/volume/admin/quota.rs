@@ -59,8 +59,8 @@ fn of<T: Copy>(limits: &mut Limits, own: &UserLimit<T>, set: impl Fn(&mut Limit,
 pub fn lines(limits: &Limits) -> String {
     let line = |whose: &str, limit: &Limit| {
         let size = limit.bytes.map_or_else(|| "any size".to_owned(), bytes);
-        let objects = limit.objects.map_or_else(|| "any number".to_owned(), |most| most.to_string());
-        format!("{whose:<13}  {size} in {objects} of objects\n")
+        let objects = limit.objects.map_or_else(|| "any number of".to_owned(), |most| most.to_string());
+        format!("{whose:<13}  {size} in {objects} objects\n")
     };
     let mut lines = line("quota", &limits.volume);
     if limits.each != Limit::default() {
@@ -114,7 +114,8 @@ pub fn usage(report: &QuotaReport) -> Vec<(&'static str, String)> {
 /// The errors in this machine's usage counters; with `repair` they are counted anew.
 pub fn check(cache: Option<&Path>, name: &VolumeName, repair: bool) -> Result<Vec<String>> {
     let cache = cache.map_or_else(|| default_cache(name), Path::to_owned);
-    let failed = |error| failed(format_args!("cannot check what {} counted: {error}", cache.display()));
+    let failed =
+        |error| failed(format_args!("cannot check the usage counters in {}: {error}", cache.display()));
     let mut wrong = Replica::check_usage(&cache, false).map_err(failed)?.unwrap_or_default();
     if repair && !wrong.is_empty() {
         Replica::check_usage(&cache, true).map_err(failed)?;

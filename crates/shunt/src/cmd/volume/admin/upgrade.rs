@@ -20,8 +20,8 @@ pub fn run(args: &VolumeUpgradeArgs) -> Result<()> {
     drop(progress);
     print(match done {
         Upgraded::Now(at) => format!(
-            "shunt: volume {} is of format 3: its log is sealed after commit {at}. Mount it anew where it is mounted, start \
-             its gateways anew, and have machines that joined it join again\n",
+            "shunt: volume {} is of format 3: its log is sealed after commit {at}. Remount it on all machines, restart its \
+             gateways, and let machines that joined it join again\n",
             args.name
         ),
         Upgraded::Before(at) => {

@@ -23,12 +23,13 @@ const MAX_TOKEN_BYTES: u64 = 16 << 10;
 pub fn invite(args: &InviteArgs) -> Result<()> {
     let name = &args.served.name;
     let registry = open_registry(&args.served, false)?;
-    let cannot =
-        |error: &dyn std::fmt::Display| failed(format_args!("cannot invite to volume {name}: {error}"));
+    let cannot = |error: &dyn std::fmt::Display| {
+        failed(format_args!("cannot create a token for volume {name}: {error}"))
+    };
     let address = registry
         .address()
         .map_err(|error| cannot(&error))?
-        .ok_or_else(|| cannot(&format_args!("it was never served: `shunt volume serve {name}` first")))?;
+        .ok_or_else(|| cannot(&format_args!("it was never served; run `shunt volume serve {name}` first")))?;
     let good_for = Duration::from_secs(u64::from(args.hours) * 3600);
     let secret = registry.invite(args.role, good_for).map_err(|error| cannot(&error))?;
     let token = Token::new(address, name.clone(), &registry, secret);
@@ -46,8 +47,8 @@ pub fn take(args: &JoinArgs) -> Result<()> {
     };
     let (token, secret) = match text.rsplit_once(KEY_SEPARATOR) {
         Some((token, secret)) => {
-            let secret =
-                VolumeKey::parse(secret).ok_or_else(|| usage("the key in the token was not copied whole"))?;
+            let secret = VolumeKey::parse(secret)
+                .ok_or_else(|| usage("the key in the token is incomplete; copy the whole token"))?;
             (token, Some(secret))
         }
         None => (&text[..], None),
@@ -57,7 +58,7 @@ pub fn take(args: &JoinArgs) -> Result<()> {
     let file = credentials_of(&token.volume);
     if file.exists() {
         return Err(failed(format_args!(
-            "this machine is a node of volume {} already: remove {} to join anew",
+            "this machine is a node of volume {} already; remove {} to join again",
             token.volume,
             file.display()
         )));
@@ -68,7 +69,12 @@ pub fn take(args: &JoinArgs) -> Result<()> {
         let file = key::file_of(&token.volume);
         match key::find(None, &token.volume)? {
             Some(there) if there == secret => {}
-            Some(_) => return Err(failed(format_args!("{} has another key", file.display()))),
+            Some(_) => {
+                return Err(failed(format_args!(
+                    "cannot save the key of the token: {} contains another key; move that file away",
+                    file.display()
+                )));
+            }
             None => key::write(&file, &secret)?,
         }
     }
@@ -87,9 +93,9 @@ fn token_line(from: impl BufRead) -> Result<String> {
     let read = from.take(MAX_TOKEN_BYTES + 1).read_line(&mut line);
     let length = read.map_err(|error| usage(format_args!("cannot read the token: {error}")))?;
     match line.trim() {
-        "" => Err(usage("there is no token in the standard input")),
+        "" => Err(usage("cannot read the token: there is no token on standard input")),
         _ if length as u64 > MAX_TOKEN_BYTES => {
-            Err(usage("the line in the standard input is too long for a token"))
+            Err(usage("cannot read the token: the line on standard input is too long"))
         }
         token => Ok(token.to_owned()),
     }

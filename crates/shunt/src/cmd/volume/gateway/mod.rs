@@ -25,10 +25,11 @@ fn open_registry(served: &ServedArgs, make: bool) -> Result<NodeRegistry> {
         xdg::make_directory_of(&file).map_err(failed)?;
     } else if !file.exists() {
         return Err(failed(format_args!(
-            "{}: not there: `shunt volume serve {}` makes it, or say --registry FILE",
+            "cannot open the registry {}: it does not exist; run `shunt volume serve {}` first, or use --registry FILE",
             file.display(),
             served.name
         )));
     }
-    NodeRegistry::open(&file).map_err(|error| failed(format_args!("{}: {error}", file.display())))
+    NodeRegistry::open(&file)
+        .map_err(|error| failed(format_args!("cannot open the registry {}: {error}", file.display())))
 }

@@ -29,7 +29,7 @@ pub fn serve(args: &ServeArgs) -> Result<()> {
     let name = &args.served.name;
     log::start(&args.log)?;
     let mut signals = Signals::new([SIGINT, SIGTERM])
-        .map_err(|error| failed(format_args!("cannot take care of signals: {error}")))?;
+        .map_err(|error| failed(format_args!("cannot install signal handlers: {error}")))?;
     let meta = served(args.meta.as_deref(), name)?;
     let cannot = |error: &dyn std::fmt::Display| failed(format_args!("cannot serve volume {name}: {error}"));
     let volume = open::open_to_serve(&meta, name).map_err(|error| cannot(&error))?;
@@ -38,7 +38,7 @@ pub fn serve(args: &ServeArgs) -> Result<()> {
             let Credentials { node, address, .. } =
                 Credentials::load(file).map_err(|error| cannot(&error))?;
             may_serve(&volume, &node).map_err(|error| cannot(&error))?;
-            format!(", by way of {address}")
+            format!(", through the gateway {address}")
         }
         _ => String::new(),
     };
@@ -46,14 +46,17 @@ pub fn serve(args: &ServeArgs) -> Result<()> {
     let gateway = Gateway::new(&volume, registry.clone()).map_err(|error| cannot(&error))?;
     let serving = gateway
         .listen(&args.listen)
-        .map_err(|error| failed(format_args!("cannot listen at {}: {error}", args.listen)))?;
+        .map_err(|error| failed(format_args!("cannot listen on {}: {error}", args.listen)))?;
     let port = serving.address().port();
     let address = args.address.clone().unwrap_or_else(|| {
         let host = rustix::system::uname();
         format!("{}:{port}", host.nodename().to_string_lossy())
     });
     registry.set_address(&address).map_err(|error| cannot(&error))?;
-    print(format!("shunt: volume {name} is served at {}, to nodes as {address}{way}\n", serving.address()))?;
+    print(format!(
+        "shunt: volume {name} is served at {}, advertised to nodes as {address}{way}\n",
+        serving.address()
+    ))?;
     let directory = xdg::directory_of(&registry_file(&args.served)).to_owned();
     sandbox::enter_gateway(&lock_in::accessible_paths(&meta, &volume.described, [directory]));
     signals.forever().next();
@@ -75,11 +78,11 @@ fn may_serve(volume: &Volume, node: &NodeName) -> std::result::Result<(), String
     match volume.meta.gateway_path() {
         Ok(_) => Ok(()),
         Err(StoreError::Unreachable(why)) => {
-            tracing::warn!("nothing is served before the next gateway is there: {why}");
+            tracing::warn!("cannot reach the next gateway: {why}; requests fail until it is reachable");
             Ok(())
         }
         Err(StoreError::Denied(why)) if is_for_want_of(&why, Role::Gateway) => Err(format!(
-            "{why}: there, `shunt volume nodes role {} {node} {}` lets it",
+            "{why}; on the machine of that gateway, run `shunt volume nodes role {} {node} {}`",
             volume.described.name,
             Role::Gateway
         )),

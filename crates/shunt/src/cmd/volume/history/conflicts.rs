@@ -48,7 +48,7 @@ pub fn resolve(args: &ResolveArgs) -> Result<()> {
     let mut wrong = 0;
     let paths = match &args.paths[..] {
         [] if args.all => vec![Path::new(".").to_owned()],
-        [] => return Err(usage("say which conflicts: PATH..., or --all")),
+        [] => return Err(usage("no conflict given; name paths, or use --all")),
         paths => paths.to_vec(),
     };
     for path in &paths {
@@ -68,5 +68,5 @@ pub fn resolve(args: &ResolveArgs) -> Result<()> {
             }
         }
     }
-    if wrong > 0 { Err(failed(format_args!("{wrong} conflicts are left"))) } else { Ok(()) }
+    if wrong > 0 { Err(failed(format_args!("{wrong} conflicts are not resolved"))) } else { Ok(()) }
 }

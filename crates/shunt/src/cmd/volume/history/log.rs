@@ -31,7 +31,7 @@ fn format_commit(commit: &Commit) -> String {
         let path = match change.path.as_deref() {
             Some("") => ".",
             Some(path) => path,
-            None => "(not there any more)",
+            None => "(no longer exists)",
         };
         let detail =
             change.detail.as_ref().map_or(String::new(), |detail| format!("  ({})", printable(detail)));

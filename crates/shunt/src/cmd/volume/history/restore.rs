@@ -48,12 +48,17 @@ fn source(path: &Path) -> Result<(PathBuf, PathBuf)> {
     let found = versions(&MountedPath::of(path)?)?;
     let before = found.iter().find(|version| !version.current && version.what != "removed");
     let Some(before) = before else {
-        return Err(failed(format_args!("{}: no other version of it is kept", path.display())));
+        return Err(failed(format_args!(
+            "cannot restore {}: no other version of it is kept",
+            path.display()
+        )));
     };
     // A removed directory was emptied first, commit by commit: only the user knows which of these states is meant.
     if before.what == "directory" {
         let path = path.display();
-        return Err(failed(format_args!("{path} was a directory: say as of when, {path}@TIME")));
+        return Err(failed(format_args!(
+            "cannot restore {path}: it was a directory; name a time: {path}@TIME"
+        )));
     }
     let mut then = name.to_owned();
     then.push(format!("@#{}", before.seq));
@@ -125,7 +130,7 @@ fn copy(
 fn directory(from: &OwnedFd, then: &Stat, to: BorrowedFd<'_>, name: &CStr, depth: usize) -> io::Result<()> {
     if depth >= MAX_DEPTH {
         return Err(io::Error::other(format!(
-            "more than {MAX_DEPTH} directories one inside the other: restore one of the inner ones by itself"
+            "nested deeper than {MAX_DEPTH} directories; restore an inner directory by itself"
         )));
     }
     // Other users may enter a new directory once it is complete: the mode is set last.
@@ -150,7 +155,7 @@ fn existing(there: OwnedFd, then: &Stat, name: &CStr) -> io::Result<OwnedFd> {
         return Ok(there);
     }
     let why = format!(
-        "the directory {} belongs to user {owner}, and did to user {} then: restore it to another place with --to",
+        "the directory {} belongs to user {owner}, but its earlier version to user {}; restore it elsewhere with --to",
         name.to_string_lossy(),
         then.st_uid
     );

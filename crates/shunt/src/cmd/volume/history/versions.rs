@@ -27,7 +27,7 @@ pub fn versions(place: &MountedPath) -> Result<Vec<Version>> {
 }
 
 fn format_version(version: &Version) -> String {
-    let at = version.at.as_deref().map_or_else(|| "(long ago)".to_owned(), local);
+    let at = version.at.as_deref().map_or_else(|| "(unknown time)".to_owned(), local);
     let node = version.node.as_deref().unwrap_or("-");
     let size = if version.what == "file" { format!("  {} bytes", version.size) } else { String::new() };
     let mode = version.mode.as_ref().map_or(String::new(), |mode| format!("  mode {mode}"));

@@ -34,7 +34,7 @@ impl ControlHandler {
             VolumeAsk::Resolve { keep, path, below } => to_value(&self.resolve(keep, path, *below)?),
             VolumeAsk::Pin { path, pinned } => self.pin(path, *pinned),
             VolumeAsk::History { path } => to_value(&self.history(path)?),
-            VolumeAsk::Tree => Err("this is no tree of volumes".to_owned()),
+            VolumeAsk::Tree => Err("this is not a tree of volumes".to_owned()),
             VolumeAsk::Log { path, most } => to_value(&self.log(path.as_deref(), *most)?),
         }
     }
@@ -66,7 +66,7 @@ impl ControlHandler {
             None => {
                 let [mine, theirs] = &one.sides;
                 return Err(format!(
-                    "{keep} has no side: {} and {} have",
+                    "there is no version of {keep}; choose {} or {}",
                     text(&mine.name),
                     text(&theirs.name)
                 ));
@@ -80,7 +80,7 @@ impl ControlHandler {
         let node = self.replica.walk(path).map_err(failed)?;
         self.replica.pin(node.ino, pinned).map_err(failed)?;
         if !pinned && self.replica.is_pinned(node.ino).map_err(failed)? {
-            return Err(format!("{}: a directory above it is pinned", text(path)));
+            return Err(format!("{}: a directory above it is pinned; unpin that directory", text(path)));
         }
         Ok(Value::Null)
     }

@@ -42,8 +42,8 @@ pub fn open(
     let why = match receiver.recv_timeout(CACHED_OPEN_TIMEOUT) {
         // A tampered store could claim that the log is not sealed, and so have any content accepted.
         Ok(Ok(volume)) if known.sealed.is_some() && volume.described.sealed != known.sealed => {
-            let why = "the store was tampered with: it has another description of the volume than the one that this machine \
-                       knows. Put back a copy of the store that is intact";
+            let why = "the store was tampered with: its descriptor of the volume differs from the one that this machine has \
+                       cached; restore an intact copy of the store";
             return Err(cannot(&why));
         }
         Ok(Ok(volume)) => return Ok(volume),
@@ -51,7 +51,7 @@ pub fn open(
         Ok(Err(error)) => return Err(cannot(&error)),
         Err(_) => "the store does not answer".to_owned(),
     };
-    tracing::warn!("volume {name} is mounted with what is here: {why}");
+    tracing::warn!("volume {name} is mounted from the cache: {why}");
     open::open_cached(meta, &known, secret).map_err(|error| cannot(&error))
 }
 

@@ -43,7 +43,7 @@ const COMMAND_WORDS: usize = 3;
 const MAX_LOOKUP_ATTEMPTS: usize = 10;
 
 /// The reason why no other daemon takes over from one that was killed.
-const NO_TAKEOVER: &str = "volumes cannot be taken over yet";
+const NO_TAKEOVER: &str = "takeover is not supported for volumes";
 
 pub fn run(args: &VolumeMountArgs, argv: &[OsString]) -> Result<ExitCode> {
     if args.sandbox_probe {
@@ -55,16 +55,15 @@ pub fn run(args: &VolumeMountArgs, argv: &[OsString]) -> Result<ExitCode> {
 /// Opens the replica, mounts it, and serves.
 fn serve(args: &VolumeMountArgs) -> Result<()> {
     let cache = match &args.cache {
-        Some(cache) => {
-            std::path::absolute(cache).map_err(|error| usage(format_args!("{}: {error}", cache.display())))?
-        }
+        Some(cache) => std::path::absolute(cache)
+            .map_err(|error| usage(format_args!("cannot use --cache {}: {error}", cache.display())))?,
         None => default_cache(&args.name),
     };
     let (at, joined) = defaults::address(args.meta.as_deref(), &args.name)?;
     let node = match (joined, args.node.clone()) {
         (Some(joined), Some(node)) if joined != node => {
             return Err(usage(format_args!(
-                "this machine joined volume {} as {joined}: leave out --node",
+                "this machine joined volume {} as {joined}; omit --node",
                 args.name
             )));
         }
@@ -82,7 +81,7 @@ fn serve(args: &VolumeMountArgs) -> Result<()> {
             runner.set_online(online);
             leases.set_online(online);
             if let Err(errno) = replica.set_offline(!online) {
-                tracing::warn!(%errno, "whether to be offline is forgotten at the next mount");
+                tracing::warn!(%errno, "cannot save whether the volume is offline; the next mount forgets it");
             }
         })
     };
@@ -146,7 +145,9 @@ fn serve(args: &VolumeMountArgs) -> Result<()> {
 fn reload(table: owners::Table, replica: Arc<Replica>) -> Arc<dyn Fn() + Send + Sync> {
     Arc::new(move || match table.reload() {
         Ok(()) => replica.invalidate_all_attributes(),
-        Err(failure) => tracing::error!("owners stay as they were: {failure}"),
+        Err(failure) => {
+            tracing::error!("cannot reload the owner table, the previous one stays in effect: {failure}")
+        }
     })
 }
 

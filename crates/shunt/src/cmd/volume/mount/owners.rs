@@ -84,10 +84,9 @@ impl Table {
 }
 
 fn read(file: &Path) -> Result<(OwnerMap, OwnerMap)> {
-    let cannot = |why: &dyn std::fmt::Display| failed(format_args!("{}: {why}", file.display()));
+    let cannot = |why: &dyn std::fmt::Display| failed(format_args!("cannot read {}: {why}", file.display()));
     let text = std::fs::read_to_string(file).map_err(|error| cannot(&error))?;
-    let people =
-        |prefix| OwnerMap::from_text(prefix, &text).ok_or_else(|| cannot(&"it is no table of owners"));
+    let people = |prefix| OwnerMap::from_text(prefix, &text).ok_or_else(|| cannot(&"not an owner table"));
     Ok((people(USER)?, people(GROUP)?))
 }
 

@@ -26,7 +26,9 @@ pub fn start(replica: &Arc<Replica>, volume: &Volume, node: &NodeName) -> Result
     let cannot = |error| failed(format_args!("cannot start a thread: {error}"));
     let online = !replica.is_offline_requested().unwrap_or_default();
     if !online {
-        tracing::warn!("the store is left alone, as before: `shunt volume online` ends that");
+        tracing::warn!(
+            "the volume stays offline, as set before the mount; connect it with `shunt volume online`"
+        );
     }
     let runner = Runner::start(synchroniser, meta.clone(), online).map_err(cannot)?;
     let waker = runner.waker();
@@ -54,7 +56,7 @@ pub fn report(runner: &Runner, leases: &Leases, report: &mut VolumeReport) {
         LinkState::Offline => ("offline", None),
         LinkState::Unreachable(reason) => ("unreachable", Some(reason)),
         LinkState::Denied(reason) => {
-            ("stopped", Some(format!("what is changed here is not taken: {reason}")))
+            ("stopped", Some(format!("the store rejects this node's changes: {reason}")))
         }
         LinkState::Stopped(reason) => ("stopped", Some(reason)),
     };

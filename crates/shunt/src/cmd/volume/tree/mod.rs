@@ -30,7 +30,7 @@ use reconciler::Reconciler;
 const COMMAND_WORDS: usize = 3;
 
 /// The reason why no other daemon takes over from one that was killed.
-const NO_TAKEOVER: &str = "trees of volumes cannot be taken over";
+const NO_TAKEOVER: &str = "takeover is not supported for trees of volumes";
 
 pub fn run(args: &VolumeTreeArgs, argv: &[OsString]) -> Result<ExitCode> {
     serve_by_mode(&args.mount, argv, COMMAND_WORDS, || serve(args))
@@ -48,7 +48,7 @@ fn serve(args: &VolumeTreeArgs) -> Result<()> {
     let tells = reconciler.clone();
     let answers = move |ask: &VolumeAsk| match ask {
         VolumeAsk::Tree => serde_json::to_value(tells.report()).map_err(|error| error.to_string()),
-        _ => Err("this is a tree of volumes: say which, by its place in the tree".to_owned()),
+        _ => Err("this is a tree of volumes; name one volume by its place in the tree".to_owned()),
     };
     let service = Service {
         kind: "tree",
@@ -56,7 +56,7 @@ fn serve(args: &VolumeTreeArgs) -> Result<()> {
         config: fs.config(),
         options: fs.mount_options(),
         cache: "told of changes".to_owned(),
-        passthrough_off: Some("there are no files".to_owned()),
+        passthrough_off: Some("a tree has no files of its own".to_owned()),
         tuning: BdiTuning::default(),
         lock_in: None,
         block: None,

@@ -37,7 +37,7 @@ impl Plan {
             (Some(joined), Some(node)) if joined == node => joined,
             (Some(joined), Some(_)) => {
                 return Err(usage(format_args!(
-                    "this machine joined volume {} as {joined}: leave out --node",
+                    "this machine joined volume {} as {joined}; omit --node",
                     args.name
                 )));
             }
@@ -45,7 +45,7 @@ impl Plan {
         };
         let caches = match &args.cache {
             Some(cache) => std::path::absolute(cache)
-                .map_err(|error| usage(format_args!("{}: {error}", cache.display())))?,
+                .map_err(|error| usage(format_args!("cannot use --cache {}: {error}", cache.display())))?,
             None => xdg::cache().join("shunt/volumes"),
         };
         Ok(Self { shared: shared(args)?, args: args.clone(), node, caches })
@@ -88,7 +88,7 @@ impl Plan {
         if let Some(through) = &member.through {
             let MetaAddress::Gateway(credentials) = &address else {
                 return Err(failed(format_args!(
-                    "this machine has not joined it: `shunt volume join` first"
+                    "this machine has not joined the volume; run `shunt volume join` first"
                 )));
             };
             let credentials = Credentials::load(credentials).map_err(failed)?.by_way_of(through);
@@ -104,7 +104,7 @@ impl Plan {
         };
         args.extend(["--cache-mode", mode].map(OsString::from));
         if let Some(size) = &member.cache_size {
-            size.parse::<Size>().map_err(|why| failed(format_args!("cache-size: {why}")))?;
+            size.parse::<Size>().map_err(|why| failed(format_args!("invalid cache-size: {why}")))?;
             args.extend(["--cache-size", size].map(OsString::from));
         }
         let mut owners = String::new();
@@ -156,8 +156,8 @@ fn shared(args: &VolumeTreeArgs) -> Result<Vec<OsString>> {
     shared.extend(flags.iter().filter(|(on, _)| *on).map(|(_, flag)| flag.into()));
     shared.extend((0..mount.log.verbose).map(|_| "-v".into()));
     if let Some(file) = &mount.log.log_file {
-        let file =
-            std::path::absolute(file).map_err(|error| usage(format_args!("{}: {error}", file.display())))?;
+        let file = std::path::absolute(file)
+            .map_err(|error| usage(format_args!("cannot use --log-file {}: {error}", file.display())))?;
         shared.extend(["--log-file".into(), file.into()]);
     }
     shared.extend(["--transport".into(), mount.transport.to_string().into()]);

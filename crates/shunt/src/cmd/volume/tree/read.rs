@@ -35,7 +35,7 @@ impl Stamps {
             match fs::symlink_metadata(&at) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                 Err(error) => return Err(error),
-                Ok(of) if !of.is_dir() => return Err(io::Error::other(format!("{dir} is no directory"))),
+                Ok(of) if !of.is_dir() => return Err(io::Error::other(format!("{dir} is not a directory"))),
                 Ok(_) => {}
             }
             for (count, entry) in fs::read_dir(at)?.enumerate() {
@@ -87,7 +87,7 @@ impl Stamps {
 
 /// Reads one file, which must not be longer than `room`.
 fn read(top: BorrowedFd<'_>, name: &str, room: &mut u64) -> Result<String, String> {
-    let no_file = || "it is no plain file".to_owned();
+    let no_file = || "it is not a regular file".to_owned();
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
     let open = match rustix::fs::openat2(top, name, flags, Mode::empty(), resolve) {
@@ -96,7 +96,9 @@ fn read(top: BorrowedFd<'_>, name: &str, room: &mut u64) -> Result<String, Strin
     };
     let of = open.metadata().map_err(|error| error.to_string())?;
     if of.is_dir() {
-        return Err("two machines changed it to different things: `shunt volume resolve`".to_owned());
+        return Err(
+            "conflicting changes of two machines; resolve them with `shunt volume resolve`".to_owned()
+        );
     }
     if !of.is_file() {
         return Err(no_file());
@@ -109,8 +111,8 @@ fn read(top: BorrowedFd<'_>, name: &str, room: &mut u64) -> Result<String, Strin
     }
     *room = room
         .checked_sub(length)
-        .ok_or_else(|| format!("with it, the files have more than {MAX_TOTAL_BYTES} bytes together"))?;
-    String::from_utf8(text).map_err(|_| "it is not text (UTF-8)".to_owned())
+        .ok_or_else(|| format!("the files up to this one exceed {MAX_TOTAL_BYTES} bytes in total"))?;
+    String::from_utf8(text).map_err(|_| "it is not valid UTF-8".to_owned())
 }
 
 const PASSWD: &str = "/etc/passwd";
@@ -148,16 +150,16 @@ mod tests {
         // Opening a FIFO for reading would block until there is a writer.
         for kind in [FileType::Fifo, FileType::Socket] {
             rustix::fs::mknodat(CWD, &file, kind, Mode::RUSR | Mode::WUSR, 0).unwrap();
-            assert_eq!(refused(&top), "volumes/a.toml: it is no plain file");
+            assert_eq!(refused(&top), "volumes/a.toml: it is not a regular file");
             fs::remove_file(&file).unwrap();
         }
         symlink("../../outside/a.toml", &file).unwrap();
-        assert_eq!(refused(&top), "volumes/a.toml: it is no plain file");
+        assert_eq!(refused(&top), "volumes/a.toml: it is not a regular file");
         fs::remove_file(&file).unwrap();
         fs::write(&file, "place = \"b\"").unwrap();
         assert_eq!(Stamps::take(&top).unwrap().read(&top).unwrap()["volumes/a.toml"], "place = \"b\"");
         symlink("../outside", top.join("nodes")).unwrap();
-        assert_eq!(refused(&top), "nodes is no directory");
+        assert_eq!(refused(&top), "nodes is not a directory");
     }
 
     #[test]
@@ -174,7 +176,7 @@ mod tests {
         let last = format!("nodes/{:04}.toml", MAX_TOTAL_BYTES / MAX_FILE_BYTES);
         assert_eq!(
             refused(top),
-            format!("{last}: with it, the files have more than {MAX_TOTAL_BYTES} bytes together")
+            format!("{last}: the files up to this one exceed {MAX_TOTAL_BYTES} bytes in total")
         );
         fs::remove_file(top.join(last)).unwrap();
         assert!(Stamps::take(top).unwrap().read(top).is_ok());

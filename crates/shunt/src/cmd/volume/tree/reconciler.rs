@@ -169,7 +169,7 @@ impl ReconcileLoop {
         match understood {
             Ok((tree, files)) => {
                 self.error = None;
-                tracing::info!("the tree is as {} says", self.plan.config_name());
+                tracing::info!("the configuration in volume {} is in effect", self.plan.config_name());
                 self.put_in_effect(&tree);
                 self.save(&files);
             }
@@ -179,7 +179,7 @@ impl ReconcileLoop {
 
     fn report_error(&mut self, error: String) {
         if self.error.as_ref() != Some(&error) {
-            tracing::error!("the tree stays as it was: {error}");
+            tracing::error!("cannot apply the configuration, the previous one stays in effect: {error}");
             self.error = Some(error);
         }
     }
@@ -194,7 +194,7 @@ impl ReconcileLoop {
             }
             match self.plan.volume(&self.at, name, member, &here) {
                 Ok(volume) => drop(wanted.insert(name.clone(), volume)),
-                Err(failure) => tracing::error!("volume {name}: {failure}"),
+                Err(failure) => tracing::error!("cannot mount volume {name}: {failure}"),
             }
             self.volumes.entry(name.clone()).or_insert_with(|| Volume::new(name.to_string()));
         }

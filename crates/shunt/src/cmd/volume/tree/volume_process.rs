@@ -150,13 +150,13 @@ impl Volume {
                     State::Mounted(child)
                 }
                 Ok(Err(failure)) => self.failed(failure.message),
-                Err(_) => self.failed("the thread that mounts it ended".to_owned()),
+                Err(_) => self.failed("the thread that mounts the volume panicked".to_owned()),
             },
             State::Mounted(mut child) => match child.try_wait() {
                 Ok(None) => self.adapt(child),
                 Ok(Some(status)) => {
                     if !status.success() {
-                        tracing::warn!("the daemon of volume {} ended ({status})", self.name);
+                        tracing::warn!("the daemon of volume {} exited ({status})", self.name);
                     }
                     self.current = None;
                     State::Unmounted(Instant::now() + REMOUNT_DELAY)
@@ -215,7 +215,7 @@ impl Volume {
                 State::Unmounting(child)
             }
             Err(MountError::Busy(_)) => {
-                self.complain(format!("it stays at {} until nobody uses it", is.names.join("/")));
+                self.complain(format!("it stays at {} while it is in use", is.names.join("/")));
                 State::Mounted(child)
             }
             Err(error) => {
