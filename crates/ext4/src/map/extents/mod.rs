@@ -24,7 +24,7 @@ fn verify(
     let node = Node::parse(bytes)?;
     if node.depth != depth {
         return Err(Corruption::new(format!(
-            "extent node of depth {} where {depth} is expected",
+            "extent node: depth {} instead of {depth}",
             node.depth
         )));
     }
@@ -33,7 +33,7 @@ fn verify(
         let max = u16::from_le_bytes([bytes[4], bytes[5]]);
         let tail = size_of::<ExtentHeader>() + usize::from(max) * ENTRY;
         let Some(stored) = bytes.get(tail..tail + 4) else {
-            return Err(Corruption::new("extent node has no room for its checksum"));
+            return Err(Corruption::new("extent node: no room for its checksum"));
         };
         let stored = u32::from_le_bytes(stored.try_into().expect("four bytes"));
         let computed = crc32c(seed, &bytes[..tail]);
