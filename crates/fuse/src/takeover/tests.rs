@@ -119,8 +119,8 @@ fn what_is_no_state_is_refused() {
     refused(left(&[(0, 0)]), "version");
     refused(left(&[(1, 1)]), "version 1");
     refused(left(&[(1, u64::MAX)]), "version");
-    refused(left(&[(2, 0)]), "largest write of 0");
-    refused(left(&[(2, u64::MAX)]), "largest write of 4294967295");
+    refused(left(&[(2, 0)]), "maximum write size 0 ");
+    refused(left(&[(2, u64::MAX)]), "maximum write size 4294967295");
     let memory = |size: usize, seals| {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let file = rustix::fs::memfd_create("test", flags).unwrap();

@@ -36,7 +36,7 @@ fn served_after(spoil: impl FnOnce(&mut PreparedRings)) -> Option<TransportInUse
     let _kept = shunt_test_support::rings::keep();
     let switch = std::fs::read_to_string(shunt_test_support::rings::SWITCH);
     if !can_mount() || !switch.is_ok_and(|switch| switch.trim() == "Y") {
-        skip("FUSE over io_uring is not there, or switched off");
+        skip("FUSE over io_uring is missing or disabled");
         return None;
     }
     let place = TestMountDir::new();
