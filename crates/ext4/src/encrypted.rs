@@ -110,8 +110,8 @@ impl Filesystem {
             return Err(wrong(format!("encrypted symbolic link: invalid size {}", inode.size)));
         };
         let length = usize::from(u16::from_le_bytes(*length));
-        rest.get(..length)
-            .and_then(|stored| show([0; 2], stored))
-            .ok_or_else(|| wrong(format!("encrypted symbolic link: invalid target length {length} in {} bytes", inode.size)))
+        rest.get(..length).and_then(|stored| show([0; 2], stored)).ok_or_else(|| {
+            wrong(format!("encrypted symbolic link: invalid target length {length} in {} bytes", inode.size))
+        })
     }
 }

@@ -98,7 +98,9 @@ impl Filesystem {
             self.read(inode, 0, &mut target)?;
         }
         if target.contains(&0) {
-            return Err(Corruption::new("symbolic link: the target contains a NUL byte").inode(inode.number).into());
+            return Err(Corruption::new("symbolic link: the target contains a NUL byte")
+                .inode(inode.number)
+                .into());
         }
         Ok(target)
     }

@@ -164,7 +164,9 @@ impl Geometry {
         let bigalloc = ro_compat.contains(RoCompat::BIGALLOC);
         let expected = u32::from(block_size == 1024 && !bigalloc);
         if first_data_block != expected {
-            return wrong(format!("invalid first data block {first_data_block} for blocks of {block_size} bytes"));
+            return wrong(format!(
+                "invalid first data block {first_data_block} for blocks of {block_size} bytes"
+            ));
         }
         let wide = incompat.contains(Incompat::BIT64);
         let high = if wide { u64::from(raw.blocks_count_hi.get()) << 32 } else { 0 };
@@ -191,7 +193,9 @@ impl Geometry {
             || clusters_per_group > most
             || u64::from(blocks_per_group) != u64::from(clusters_per_group) * u64::from(cluster_blocks)
         {
-            return wrong(format!("invalid {blocks_per_group} blocks and {clusters_per_group} clusters per group"));
+            return wrong(format!(
+                "invalid {blocks_per_group} blocks and {clusters_per_group} clusters per group"
+            ));
         }
         let inode_size = if dynamic { raw.inode_size.get() } else { RawInode::BASE as u16 };
         if !inode_size.is_power_of_two()
@@ -207,9 +211,13 @@ impl Geometry {
         }
         let groups = (blocks - u64::from(first_data_block)).div_ceil(u64::from(blocks_per_group));
         let inodes = raw.inodes_count.get();
-        let Ok(groups) = u32::try_from(groups) else { return wrong(format!("invalid count of {groups} groups")) };
+        let Ok(groups) = u32::try_from(groups) else {
+            return wrong(format!("invalid count of {groups} groups"));
+        };
         if u64::from(inodes) != u64::from(groups) * u64::from(inodes_per_group) {
-            return wrong(format!("invalid count of {inodes} inodes in {groups} groups of {inodes_per_group}"));
+            return wrong(format!(
+                "invalid count of {inodes} inodes in {groups} groups of {inodes_per_group}"
+            ));
         }
         let descriptor_size = if wide { raw.desc_size.get() } else { 32 };
         if !descriptor_size.is_power_of_two()

@@ -93,7 +93,8 @@ impl Mapped {
         file.push(&extents).map_err(refused).ok()?;
         let node = crate::reply::node(inode.number);
         let backing = passthrough.share(node, file.as_fd());
-        let backing = backing.inspect_err(|errno| tracing::debug!(%errno, "cannot register a backing file")).ok()?;
+        let backing =
+            backing.inspect_err(|errno| tracing::debug!(%errno, "cannot register a backing file")).ok()?;
         let evicted = self.kept.lock().keep(inode.number, backing.clone(), extents.len());
         // Unregistering backing files takes system calls, so it happens outside the lock.
         drop(evicted);

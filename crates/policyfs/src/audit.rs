@@ -105,7 +105,9 @@ impl AuditFile {
         };
         match (&written, self.failed) {
             (Err(error), false) => {
-                tracing::error!("cannot write the audit log: {error}; its lines go to this log meanwhile");
+                tracing::error!(
+                    "cannot write the audit log: {error}; its lines go to this log until it can be written again"
+                );
             }
             (Ok(()), true) => tracing::warn!("the audit log can be written again"),
             _ => {}

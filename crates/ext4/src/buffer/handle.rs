@@ -118,7 +118,10 @@ impl<'a> Handle<'a> {
 impl Drop for Handle<'_> {
     fn drop(&mut self) {
         if self.incomplete {
-            self.store.abort_from_outside(self.writer, &"an operation failed after it had changed some of its blocks");
+            self.store.abort_from_outside(
+                self.writer,
+                &"an operation failed after it had changed some of its blocks",
+            );
         }
         self.writer.gate.leave(self.credits);
     }

@@ -65,7 +65,9 @@ fn split_leaf(
     // The lowest bit marks that names of this hash start in the previous leaf.
     let begins = halves.hash | u32::from(halves.continued);
     if begins < step.from || begins > step.until {
-        return Err(directory.wrong(format!("directory index: block {leaf} has names outside its hash range")));
+        return Err(
+            directory.wrong(format!("directory index: block {leaf} has names outside its hash range"))
+        );
     }
     let new = directory.append(|block, _| {
         block.copy_from_slice(&halves.upper);

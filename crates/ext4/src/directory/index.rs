@@ -123,7 +123,9 @@ pub(super) fn leaves<'a>(
     Ok(std::iter::from_fn(move || {
         let now = next.take()?;
         let Some(rest) = left.checked_sub(1) else {
-            return Some(Err(directory.wrong("directory index: more leaves are referenced than the directory has blocks")));
+            return Some(Err(
+                directory.wrong("directory index: more leaves are referenced than the directory has blocks")
+            ));
         };
         left = rest;
         match following(directory, &mut path, wanted) {

@@ -51,10 +51,9 @@ fn entries_from<'a>(
     Ok(Entries::of_verified(block, start, geometry)
         .take_while(move |entry| !entry.as_ref().is_ok_and(|entry| entry.start == end))
         .map(move |entry| match entry {
-            Ok(entry) if entry.end > end => Err(Corruption::new(format!(
-                "directory entry at {}: overlaps the checksum",
-                entry.start
-            ))),
+            Ok(entry) if entry.end > end => {
+                Err(Corruption::new(format!("directory entry at {}: overlaps the checksum", entry.start)))
+            }
             entry => entry,
         }))
 }

@@ -144,7 +144,9 @@ impl Directory<'_> {
         match map::map(self.geometry, self.store, self.inode, logical, 1)?.place {
             Mapping::Written(number) => Ok(Some(number)),
             Mapping::Hole => Ok(None),
-            Mapping::Unwritten(_) => Err(self.wrong(format!("block {logical} of the directory is an unwritten extent"))),
+            Mapping::Unwritten(_) => {
+                Err(self.wrong(format!("block {logical} of the directory is an unwritten extent")))
+            }
         }
     }
 

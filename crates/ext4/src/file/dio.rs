@@ -89,7 +89,9 @@ impl Filesystem {
         let (start, length) = (reservation.start, reservation.count);
         let bytes = u64::from(length) << bits;
         let Some(device) = self.store.device().place(start << bits, bytes) else {
-            return Err(Error::Unsupported("direct access to a device whose blocks have no fixed location".into()));
+            return Err(Error::Unsupported(
+                "direct access to a device whose blocks have no fixed location".into(),
+            ));
         };
         let piece = MappedExtent { logical: at as u32, length, start, written: false };
         let mut handle = self.store.begin(1 + map::CREDITS + 2)?;

@@ -189,7 +189,11 @@ impl Inode {
             None => 0,
         };
         if RawInode::BASE + extra > bytes.len() || !extra.is_multiple_of(4) {
-            return Err(Corruption::new(format!("{extra} bytes of extra fields exceed the inode size {}", bytes.len())).into());
+            return Err(Corruption::new(format!(
+                "{extra} bytes of extra fields exceed the inode size {}",
+                bytes.len()
+            ))
+            .into());
         }
         let fields = (RawInode::BASE + extra).min(size_of::<RawInode>());
         let mut whole = [0; size_of::<RawInode>()];

@@ -57,7 +57,9 @@ impl JournalSuperblock {
         let v2 = match (magic.get(), blocktype.get()) {
             (JOURNAL_MAGIC, block_type::SUPERBLOCK_V1) => false,
             (JOURNAL_MAGIC, block_type::SUPERBLOCK_V2) => true,
-            (magic, blocktype) => return wrong(format!("invalid magic {magic:#010x} or block type {blocktype}")),
+            (magic, blocktype) => {
+                return wrong(format!("invalid magic {magic:#010x} or block type {blocktype}"));
+            }
         };
         let features = |field: u32| if v2 { field } else { 0 };
         let compat = JournalCompat::from_bits_retain(features(raw.feature_compat.get()));

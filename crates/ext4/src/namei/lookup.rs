@@ -113,7 +113,11 @@ impl Filesystem {
         self.xattrs(inode).get(name, |number, size| {
             let holder = self.inode(number)?;
             if !holder.flags.contains(InodeFlags::EA_INODE) || holder.size != u64::from(size) {
-                return Err(Corruption::new("extended attribute: the inode does not hold a value of this size").inode(number).into());
+                return Err(Corruption::new(
+                    "extended attribute: the inode does not hold a value of this size",
+                )
+                .inode(number)
+                .into());
             }
             let mut value = vec![0; size as usize];
             self.read(&holder, 0, &mut value)?;

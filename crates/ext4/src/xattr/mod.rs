@@ -152,9 +152,10 @@ impl Xattrs<'_> {
                 Value::Here(value) => value.to_vec(),
                 Value::Inode(inode, size) => {
                     if !self.geometry.incompat.contains(Incompat::EA_INODE) || size > MAX_VALUE_BYTES {
-                        return Err(
-                            Corruption::new(format!("extended attribute: invalid value of {size} bytes in inode {inode}")).into()
-                        );
+                        return Err(Corruption::new(format!(
+                            "extended attribute: invalid value of {size} bytes in inode {inode}"
+                        ))
+                        .into());
                     }
                     read(inode, size)?
                 }

@@ -196,7 +196,9 @@ impl File {
                 keep_size
             }
             Fallocate::Collapse | Fallocate::Insert => {
-                return Err(Error::Unsupported("collapse or insert range in a file that the kernel writes directly".into()));
+                return Err(Error::Unsupported(
+                    "collapse or insert range in a file that the kernel writes directly".into(),
+                ));
             }
         };
         let block = u64::from(fs.geometry().block_size);

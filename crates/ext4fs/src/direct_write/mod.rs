@@ -266,7 +266,10 @@ impl DirectWrites {
                 // The inode has no name and is about to be freed.
                 Ok(()) | Err(shunt_ext4::Error::NotFound) => {}
                 Err(error) => {
-                    tracing::error!("cannot record the blocks written to inode {}: {error}; its recent writes may be lost", file.number)
+                    tracing::error!(
+                        "cannot record the blocks written to inode {}: {error}; its recent writes may be lost",
+                        file.number
+                    )
                 }
             }
         }

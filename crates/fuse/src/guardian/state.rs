@@ -97,7 +97,9 @@ impl GuardianState {
             (Some(Message::Store(key)), None) => {
                 // The key must not lead to an older descriptor.
                 self.descriptors.remove(&key);
-                log("cannot store a file descriptor of the server: no free descriptor; the file is lost if the server crashes");
+                log(
+                    "cannot store a file descriptor of the server: no free descriptor; the file is lost if the server crashes",
+                );
                 return;
             }
             (Some(Message::Remove(key)), _) => {
@@ -132,7 +134,9 @@ impl GuardianState {
         if self.mounts.len() < MAX_WATCHED_MOUNTS || self.mounts.contains_key(&token) {
             self.mounts.insert(token, watched);
         } else {
-            log("cannot watch one more mount of the server: too many mounts; it stays dead if the server crashes");
+            log(
+                "cannot watch one more mount of the server: too many mounts; it stays dead if the server crashes",
+            );
         }
     }
 }

@@ -279,7 +279,10 @@ impl MountOptions {
         if let Some(subtype) = &self.subtype
             && (subtype.is_empty() || subtype.contains([',', '\0', '\\', ' ', '\n']))
         {
-            return Err(MountError::option("subtype", "must not be empty or contain a comma, backslash, space, newline or NUL"));
+            return Err(MountError::option(
+                "subtype",
+                "must not be empty or contain a comma, backslash, space, newline or NUL",
+            ));
         }
         if self.blksize.is_some() && self.blkdev.is_none() {
             return Err(MountError::option("blksize", "needs a block device"));

@@ -66,7 +66,9 @@ impl fmt::Display for Refusal {
 #[derive(Debug, thiserror::Error)]
 pub enum NegotiationError {
     /// The kernel's protocol version is too old.
-    #[error("the kernel supports FUSE {major}.{minor}; version 7.{OLDEST_MINOR} (Linux 4.20) or later is needed")]
+    #[error(
+        "the kernel supports FUSE {major}.{minor}; version 7.{OLDEST_MINOR} (Linux 4.20) or later is needed"
+    )]
     TooOld {
         /// Major version of the kernel.
         major: u32,

@@ -389,7 +389,10 @@ impl<F: FileSystem> Server<F> {
                         super::serve::serve(&self.fs, &self.handle, &channel, &header, message);
                     }));
                     if served.is_err() {
-                        tracing::error!(request = header.unique, "handler of a request without a reply panicked");
+                        tracing::error!(
+                            request = header.unique,
+                            "handler of a request without a reply panicked"
+                        );
                     }
                     // The data of a retrieve: the entry must be returned to the kernel all the same.
                     if Opcode::from_raw(header.opcode).is_some_and(|opcode| !opcode.has_reply()) {

@@ -96,7 +96,10 @@ impl TakeoverState {
             profile: if word(4) >> 32 == 0 { Profile::Passthrough } else { Profile::Writeback },
         };
         if !(4096..=(64 << 20)).contains(&negotiated.max_write) {
-            return Err(invalid(format!("invalid maximum write size {} in the takeover state", negotiated.max_write)));
+            return Err(invalid(format!(
+                "invalid maximum write size {} in the takeover state",
+                negotiated.max_write
+            )));
         }
         Ok((state, negotiated))
     }

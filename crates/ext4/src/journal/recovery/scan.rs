@@ -119,7 +119,10 @@ impl<'a> Scan<'a> {
                     match self.judge(here, &commit, time, last_time, found.next, &open)? {
                         Verdict::Complete => {}
                         Verdict::Torn(why) => {
-                            tracing::info!("journal: transaction {} is incomplete and is not replayed: {why}", found.next);
+                            tracing::info!(
+                                "journal: transaction {} is incomplete and is not replayed: {why}",
+                                found.next
+                            );
                             break;
                         }
                     }
@@ -142,7 +145,9 @@ impl<'a> Scan<'a> {
     /// Reads a block of the ring; fails if all blocks have been read.
     fn read(&mut self, at: u32) -> Result<bool> {
         let Some(left) = self.left.checked_sub(1) else {
-            return Err(Corruption::new("journal: the transactions fill the whole log and have no end").into());
+            return Err(
+                Corruption::new("journal: the transactions fill the whole log and have no end").into()
+            );
         };
         self.left = left;
         self.log.read(at, &mut self.block)?;

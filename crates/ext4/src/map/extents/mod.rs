@@ -23,10 +23,7 @@ fn verify(
 ) -> std::result::Result<(), Corruption> {
     let node = Node::parse(bytes)?;
     if node.depth != depth {
-        return Err(Corruption::new(format!(
-            "extent node: depth {} instead of {depth}",
-            node.depth
-        )));
+        return Err(Corruption::new(format!("extent node: depth {} instead of {depth}", node.depth)));
     }
     if let Some(seed) = seed {
         // The checksum is behind the last entry that the node has room for.

@@ -146,7 +146,9 @@ impl<'a> Node<'a> {
                 first + u64::from(length)
             };
             if end > 1 << 32 {
-                return Err(Corruption::new(format!("extent at block {first} ends beyond the maximum file size")));
+                return Err(Corruption::new(format!(
+                    "extent at block {first} ends beyond the maximum file size"
+                )));
             }
         }
         Ok(())

@@ -87,11 +87,11 @@ impl Inotify {
             Err(Errno::NOSPC) => {
                 tracing::info!(
                     directories = watched.dirs.len(),
-                    "no more directories can be watched (fs.inotify.max_user_watches): the others are cached for a second"
+                    "cannot watch more directories: the others are cached for one second; raise fs.inotify.max_user_watches"
                 );
                 self.room.store(watched.dirs.len(), Ordering::Relaxed);
             }
-            Err(errno) => tracing::debug!(%errno, "a directory cannot be watched"),
+            Err(errno) => tracing::debug!(%errno, "cannot watch a directory"),
         }
     }
 
