@@ -43,7 +43,7 @@ impl<'a> Handle<'a> {
         loop {
             let (geometry, triggers) = (&self.store.geometry, &self.writer.triggers);
             let changed = self.store.cache.change(number, seal, |bytes| {
-                let result = (change.take().expect("called once"))(bytes)?;
+                let result = (change.take().expect("the closure is called once"))(bytes)?;
                 seal.fill_checksum(triggers, geometry, number, bytes);
                 Ok(result)
             });

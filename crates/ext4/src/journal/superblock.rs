@@ -76,7 +76,7 @@ impl JournalSuperblock {
             if raw.checksum_type != checksum_type::CRC32C {
                 return wrong(format!("checksum type {} is not crc32c", raw.checksum_type));
             }
-            let computed = superblock_sum(raw.as_bytes().try_into().expect("its own size"));
+            let computed = superblock_sum(raw.as_bytes().try_into().expect("the size is that of the type"));
             if raw.checksum.get() != computed {
                 return wrong(format!("checksum {:#010x}, computed {computed:#010x}", raw.checksum));
             }

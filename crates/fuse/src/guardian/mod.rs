@@ -117,7 +117,7 @@ pub struct Guardian {
 
 /// A mount that a [`Guardian`] watches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[must_use = "a watch that is never released ends in an unmount"]
+#[must_use = "the guardian unmounts a watch that is never released"]
 pub struct Watch(u32);
 
 impl Guardian {

@@ -162,7 +162,7 @@ impl<'a> Scan<'a> {
     }
 
     fn commit_header(&self) -> CommitHeader {
-        CommitHeader::read_from_prefix(&self.block).expect("a block is longer").0
+        CommitHeader::read_from_prefix(&self.block).expect("a block is longer than a commit header").0
     }
 
     /// Collects the tags of a descriptor, and skips the logged blocks behind it.

@@ -14,7 +14,7 @@ use crate::mapped_range::Mapping;
 
 /// Decodes an extent of a fast commit.
 fn piece(inode: u32, extent: &[u8; size_of::<Extent>()]) -> Result<MappedExtent> {
-    let extent = Extent::read_from_bytes(extent).expect("its own size");
+    let extent = Extent::read_from_bytes(extent).expect("the size is that of the type");
     let (length, written) = match extent.len.get() {
         length if length > UNWRITTEN_ABOVE => (length - UNWRITTEN_ABOVE, false),
         length => (length, true),
