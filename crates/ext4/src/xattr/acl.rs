@@ -203,10 +203,10 @@ mod tests {
         let mut swapped = NAMES;
         swapped.swap(0, 1);
         assert!(refused(&swapped));
-        assert!(refused(&NAMES[..4]), "nothing for others");
+        assert!(refused(&NAMES[..4]), "no entry for others");
         let without_mask: Vec<_> = NAMES.into_iter().filter(|entry| entry.0 != 0x10).collect();
         assert!(refused(&without_mask));
-        assert!(refused(&[(1, 8, NOBODY), (4, 0, NOBODY), (0x20, 0, NOBODY)]), "a permission that is none");
+        assert!(refused(&[(1, 8, NOBODY), (4, 0, NOBODY), (0x20, 0, NOBODY)]), "an invalid permission");
         assert!(refused(&[(1, 7, NOBODY), (3, 0, NOBODY), (4, 0, NOBODY), (0x20, 0, NOBODY)]));
         assert!(Acl::from_xattr(&shown(&[])).unwrap().is_none());
         assert!(Acl::from_xattr(&shown(&NAMES)[..11]).is_err());

@@ -106,7 +106,7 @@ fn survives(options: &[&str]) {
         }
         let start = Instant::now();
         visit(bytes);
-        prop_assert!(start.elapsed() < Duration::from_secs(10), "it took {:?}", start.elapsed());
+        prop_assert!(start.elapsed() < Duration::from_secs(10), "took {:?}", start.elapsed());
     });
 }
 

@@ -517,6 +517,6 @@ mod tests {
             assert!(state.push(note(node), Vec::new()));
             notifier.inner.wake_or_start(&mut state);
         }
-        assert_eq!(state.threads, 2, "one for each node");
+        assert_eq!(state.threads, 2, "one thread per node");
     }
 }

@@ -279,7 +279,7 @@ fn a_released_mount_is_left_alone() {
     }
     let place = TestMountDir::new();
     Server::start("released", &place).kill();
-    assert!(place.line().is_some(), "the guardian unmounted a released watch");
+    assert!(place.line().is_some(), "the guardian leaves a released mount alone");
 }
 
 #[test]
