@@ -37,15 +37,16 @@ pub fn run(root: &Path, mebibytes: u64, group: &MemoryGroup) -> Result<[Figure; 
     command.args(["bonnie++", "-q", "-f", "-n", "0", "-m", "x", "-u", "root", "-d"]).arg(root);
     command.arg("-s").arg(format!("{mebibytes}:8k")).arg("-r").arg((mebibytes / 2).to_string());
     let output = String::from_utf8(job::run(&mut command)?)?;
-    let fields: Vec<&str> = output.lines().last().context("bonnie++ said nothing")?.split(',').collect();
+    let fields: Vec<&str> = output.lines().last().context("bonnie++ printed nothing")?.split(',').collect();
     let mut figures = [Figure::Exact(0.0); CASES.len()];
     for (figure, (case, field)) in figures.iter_mut().zip(CASES) {
-        let text = fields.get(field).with_context(|| format!("bonnie++ said: {output}"))?;
+        let text = fields.get(field).with_context(|| format!("unexpected output of bonnie++: {output}"))?;
         let is_seeks = case == "bonnie-seeks";
         *figure = if text.starts_with('+') {
             Figure::AtLeast(if is_seeks { BONNIE_SEEKS } else { mebibytes as f64 } / MIN_REPORTED_SECONDS)
         } else {
-            let value: f64 = text.parse().with_context(|| format!("{case}: {text}"))?;
+            let value: f64 =
+                text.parse().with_context(|| format!("invalid figure of bonnie++ for {case}: {text}"))?;
             Figure::Exact(if is_seeks { value } else { value / 1024.0 })
         };
     }

@@ -25,15 +25,18 @@ impl MemoryGroup {
                 continue;
             }
             if v2 {
-                fs::write(root.join("cgroup.subtree_control"), "+memory").context("enable memory control")?;
+                fs::write(root.join("cgroup.subtree_control"), "+memory")
+                    .context("enable the memory controller in cgroup.subtree_control")?;
             }
             let group = Self(root.join("shunt-bench"));
-            fs::create_dir_all(&group.0).context("make a control group")?;
+            fs::create_dir_all(&group.0).context("create a control group")?;
             let limit = if v2 { "memory.max" } else { "memory.limit_in_bytes" };
             fs::write(group.0.join(limit), bytes.to_string()).context("limit memory")?;
             return Ok(group);
         }
-        bail!("no memory control group on this machine")
+        bail!(
+            "this machine has no memory controller for control groups; mount cgroup v2 or the v1 memory controller"
+        )
     }
 
     /// Puts a process, with all its threads, under the limit.
@@ -66,6 +69,6 @@ impl Drop for MemoryGroup {
             }
             std::thread::sleep(std::time::Duration::from_millis(20));
         }
-        crate::progress::say(format_args!("clean up: {} is still in use", self.0.display()));
+        crate::progress::say(format_args!("cannot remove control group {}: still in use", self.0.display()));
     }
 }

@@ -2,21 +2,21 @@
 
 use std::path::PathBuf;
 
-/// Measures Shunt beside its peers and judges every bar.
+/// Measures Shunt and its peers, and checks every threshold.
 ///
-/// Needs root. Peers that are not installed are left out, with one line saying so.
+/// Needs root. Peers that are not installed are skipped with a message.
 #[derive(Debug, clap::Parser)]
 #[command(name = "shunt-bench", version)]
 pub struct Args {
-    /// The `shunt` binary under test.
+    /// `shunt` binary to measure.
     #[arg(long)]
     pub shunt: Option<PathBuf>,
 
-    /// libfuse's `passthrough_hp`, built beforehand.
+    /// libfuse's `passthrough_hp` binary, which the harness does not build.
     #[arg(long, env = "PEER_PASSTHROUGH_HP")]
     pub passthrough_hp: Option<PathBuf>,
 
-    /// Small sizes and one round: a check of the harness, not a measurement.
+    /// Use small sizes and one round: tests the harness and yields no valid figures.
     #[arg(long)]
     pub quick: bool,
 
@@ -28,27 +28,27 @@ pub struct Args {
     #[arg(long, value_name = "NAME")]
     pub peer: Vec<String>,
 
-    /// Rounds per workload, instead of each workload's own number.
+    /// Rounds per workload, 1 to 100 (default: set by each workload).
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub rounds: Option<u32>,
 
-    /// Files of the workloads that count them, instead of each workload's own number.
+    /// Number of files, for workloads whose size is a number of files (default: set by each workload).
     #[arg(long)]
     pub files: Option<u32>,
 
-    /// List the workloads and stop.
+    /// List the workloads and exit.
     #[arg(long)]
     pub list: bool,
 
-    /// Exit with an error when a bar is missed.
+    /// Exit with an error if a threshold is missed or could not be checked.
     #[arg(long)]
     pub strict: bool,
 
-    /// Scratch and cache directory; its file system is the "disk" of the disk workloads.
+    /// Directory for scratch files and downloads; its file system is the disk of the disk workloads.
     #[arg(long, default_value = "bench/out")]
     pub out: PathBuf,
 
-    /// The file that the report is written to.
+    /// File to write the HTML report to.
     #[arg(long, default_value = "bench/report.html")]
     pub report: PathBuf,
 

@@ -87,7 +87,7 @@ impl Node {
     /// # Errors
     /// Errors of opening the directory; when `name` is no node name.
     pub fn open(at: &Path, name: &str, meta: &Arc<dyn MetaStore>, contents: &ContentStore) -> Result<Self> {
-        let name = name.parse().ok().context("a name for a node")?;
+        let name = name.parse().ok().context("invalid node name")?;
         let replica = Arc::new(Replica::open(at, Options::new("bench", name))?);
         replica.set_fetcher(Some(Arc::new(StoreFetcher::new(meta.clone(), contents.clone()))));
         let site = SyncAdapter::new(replica.clone(), meta.clone(), contents.clone());

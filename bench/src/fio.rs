@@ -111,9 +111,9 @@ impl<'a> Job<'a> {
         let seconds = start.elapsed().as_secs_f64();
         let requests = before.zip(requests()).map(|(before, after)| after.saturating_sub(before));
         // Some versions print a warning before the report.
-        let json = output.iter().position(|byte| *byte == b'{').context("fio gave no report")?;
-        let report: Report = serde_json::from_slice(&output[json..]).context("fio's report")?;
-        let part = report.jobs.first().context("fio ran no job")?;
+        let json = output.iter().position(|byte| *byte == b'{').context("fio printed no report")?;
+        let report: Report = serde_json::from_slice(&output[json..]).context("parse the report of fio")?;
+        let part = report.jobs.first().context("the report of fio has no job")?;
         let bytes = part.read.io_bytes + part.write.io_bytes;
         // The jobs run concurrently, so their times are not added up.
         let milliseconds = (part.read.runtime + part.write.runtime).max(1);

@@ -76,7 +76,12 @@ pub fn run(command: &mut Command) -> Result<Vec<u8>> {
         let stderr = String::from_utf8_lossy(&output.stderr);
         let lines: Vec<&str> = stderr.lines().collect();
         let tail = lines[lines.len().saturating_sub(3)..].join(" | ");
-        bail!("{}, {}: {}", name.display(), output.status, tail.chars().take(400).collect::<String>());
+        bail!(
+            "{} failed ({}): {}",
+            name.display(),
+            output.status,
+            tail.chars().take(400).collect::<String>()
+        );
     }
     Ok(output.stdout)
 }

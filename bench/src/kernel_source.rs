@@ -38,7 +38,7 @@ pub fn first(bench: &Bench, files: u64) -> Result<PathBuf> {
     cached_file(bench, &format!("linux-{files}.tar"), |to| {
         let passed = tar::cut(BufReader::new(File::open(&whole)?), BufWriter::new(File::create(to)?), files)?;
         if passed != files {
-            bail!("the kernel's source has only {passed} files");
+            bail!("the kernel source package has only {passed} files");
         }
         Ok(())
     })
@@ -61,7 +61,7 @@ fn cached_file(bench: &Bench, name: &str, make: impl FnOnce(&Path) -> Result<()>
     let path = bench.cache().join(name);
     if !path.exists() {
         let part = path.with_extension("part");
-        make(&part).with_context(|| format!("make {}", path.display()))?;
+        make(&part).with_context(|| format!("create {}", path.display()))?;
         fs::rename(&part, &path)?;
     }
     std::io::copy(&mut File::open(&path)?, &mut std::io::sink())?;
@@ -84,5 +84,5 @@ fn package(cache: &Path) -> Result<PathBuf> {
     }
     say(format_args!("downloading {PACKAGE} (about 150 MB)"));
     job::run(Command::new("apt-get").args(["download", PACKAGE]).current_dir(cache))?;
-    find()?.context("apt-get downloaded no package")
+    find()?.context("apt-get download has left no package")
 }

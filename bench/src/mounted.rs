@@ -89,13 +89,13 @@ impl Mounted {
             let entry = table().into_iter().rev().find(|entry| entry.at == at);
             if let Some(connection) = entry.and_then(|entry| entry.fuse_connection()) {
                 mounted.connection = connection;
-                fs::metadata(at).context("the mount does not answer")?;
+                fs::metadata(at).context("the mount does not respond")?;
                 return Ok(mounted);
             }
             let ended = mounted.daemon.try_wait()?;
             if ended.is_some() || start.elapsed() > MOUNT_TIMEOUT {
                 let output = fs::read_to_string(&log).unwrap_or_default();
-                bail!("did not mount: {}", output.lines().last().unwrap_or("it said nothing"));
+                bail!("did not mount: {}", output.lines().last().unwrap_or("no output"));
             }
             crate::job::check()?;
             sleep(Duration::from_millis(2));
@@ -147,7 +147,7 @@ impl Mounted {
         let _ = fs::remove_dir(&self.at);
         let _ = fs::remove_file(self.at.with_extension("log"));
         if forced {
-            bail!("{} had to be unmounted by force", self.at.display());
+            bail!("{} did not unmount and was unmounted by force", self.at.display());
         }
         Ok(())
     }
@@ -156,7 +156,7 @@ impl Mounted {
 impl Drop for Mounted {
     fn drop(&mut self) {
         if let Err(error) = self.stop() {
-            crate::progress::say(format_args!("clean up: {error:#}"));
+            crate::progress::say(format_args!("cannot clean up: {error:#}"));
         }
     }
 }

@@ -23,9 +23,12 @@ pub fn peak(pid: u32) -> Result<u64> {
 
 fn memory(pid: u32, field: &str) -> Result<u64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
-    let line =
-        status.lines().find_map(|line| line.strip_prefix(field)).context("no such line in its status")?;
-    let kib: u64 = line.split_whitespace().next().context("an empty line in its status")?.parse()?;
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix(field))
+        .context("the process status lacks the field")?;
+    let kib: u64 =
+        line.split_whitespace().next().context("the field of the process status is empty")?.parse()?;
     Ok(kib * 1024)
 }
 

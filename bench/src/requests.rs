@@ -44,7 +44,7 @@ impl Tracepoints {
         mount("tracefs", at, "tracefs", MountFlags::empty(), None::<&std::ffi::CStr>)?;
         let id = |name: &str| -> Result<u64> {
             let path = at.join("events/fuse").join(name).join("id");
-            Ok(fs::read_to_string(path).context("no FUSE tracepoints")?.trim().parse()?)
+            Ok(fs::read_to_string(path).context("this kernel has no FUSE tracepoints")?.trim().parse()?)
         };
         let found =
             id("fuse_request_send").and_then(|sent| Ok(Self { sent, ended: id("fuse_request_end")? }));
@@ -85,7 +85,7 @@ impl Counter {
             // SAFETY: the request takes a string that ends in NUL and is only read during the call.
             let done = unsafe { libc::ioctl(file.as_raw_fd(), PERF_EVENT_IOC_SET_FILTER, filter.as_ptr()) };
             if done < 0 {
-                bail!("filter a tracepoint: {}", std::io::Error::last_os_error());
+                bail!("set the filter of a tracepoint: {}", std::io::Error::last_os_error());
             }
             files.push(file.into());
         }

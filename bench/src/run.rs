@@ -21,7 +21,7 @@ pub fn run(args: Args) -> Result<()> {
         return Ok(());
     }
     if !rustix::process::geteuid().is_root() {
-        bail!("mounting, counting requests and dropping caches need root: run it as root");
+        bail!("mounting, counting requests and dropping caches need root; run it as root");
     }
     job::watch()?;
     let bench = Bench::prepare(&args)?;
@@ -47,7 +47,7 @@ pub fn run(args: Args) -> Result<()> {
     println!("\n{}", results.verdict());
     say(format_args!("report: {}", args.report.display()));
     if args.strict && !results.all_pass() {
-        bail!("not every bar was reached");
+        bail!("a threshold was missed or could not be checked; see the report");
     }
     Ok(())
 }

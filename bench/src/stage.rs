@@ -82,7 +82,7 @@ impl Stage {
     /// # Errors
     /// On every other peer, and when the daemon does not answer.
     pub fn stat(&self) -> Result<Stat> {
-        let shunt = self.shunt.as_ref().context("only Shunt keeps statistics")?;
+        let shunt = self.shunt.as_ref().context("only shunt has statistics")?;
         Stat::read(shunt, &self.root)
     }
 
@@ -126,10 +126,10 @@ impl Stage {
 impl Drop for Stage {
     fn drop(&mut self) {
         if let Err(error) = self.unmount() {
-            crate::progress::say(format_args!("clean up: {error:#}"));
+            crate::progress::say(format_args!("cannot clean up: {error:#}"));
         }
         if let Err(error) = fs::remove_dir_all(&self.source) {
-            crate::progress::say(format_args!("clean up {}: {error}", self.source.display()));
+            crate::progress::say(format_args!("cannot clean up {}: {error}", self.source.display()));
         }
     }
 }

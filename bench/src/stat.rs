@@ -35,7 +35,7 @@ impl Stat {
     /// When the command fails or its output is not the expected JSON.
     pub fn read(shunt: &Path, mount_point: &Path) -> Result<Self> {
         let json = crate::job::run(Command::new(shunt).arg("stat").arg(mount_point).arg("--json"))?;
-        serde_json::from_slice(&json).context("the JSON of shunt stat")
+        serde_json::from_slice(&json).context("parse the output of shunt stat --json")
     }
 
     /// Requests of one operation.

@@ -47,7 +47,7 @@ pub fn choose(parts: &[String]) -> Result<Vec<&'static Workload>> {
     for part in parts {
         if !ALL.iter().any(|workload| workload.name.contains(part.as_str())) {
             let names: Vec<&str> = ALL.iter().map(|workload| workload.name).collect();
-            bail!("no workload named {part}; there are {}", names.join(", "));
+            bail!("no workload matches {part}; the workloads are {}", names.join(", "));
         }
     }
     let wanted = |workload: &&Workload| {

@@ -22,6 +22,8 @@ fn main() {
         .status();
     match compiled {
         Ok(status) if status.success() => println!("cargo::rustc-cfg=programs"),
-        _ => println!("cargo::warning=no checks in the kernel: clang cannot compile them"),
+        _ => println!(
+            "cargo::warning=cannot compile the BPF programs with clang: the kernel will check no rules; install clang"
+        ),
     }
 }

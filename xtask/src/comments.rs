@@ -79,7 +79,7 @@ fn headless(text: &str, report: &mut impl FnMut(usize, &str)) {
                     .is_some_and(|rest| !rest.starts_with(|next: char| next.is_alphanumeric()))
             });
             if let Some(first) = first.filter(|_| begins && !words.ends_with('?')) {
-                report(index + 1, &format!("the comment opens with {first:?}: name its subject"));
+                report(index + 1, &format!("the comment starts with {first:?}; name its subject"));
             }
         }
         before = comment;
@@ -99,7 +99,10 @@ impl<R: FnMut(usize, &str)> Names<'_, R> {
     fn look(&mut self, ident: &Ident) {
         let name = ident.to_string();
         if VAGUE.contains(&name.as_str()) || name.starts_with("MOST_") || name.starts_with("LONGEST_") {
-            (self.0)(ident.span().start().line, &format!("{name} could be anything: use the field's term"));
+            (self.0)(
+                ident.span().start().line,
+                &format!("the name {name} is too general; use the field's term"),
+            );
         }
     }
 }

@@ -20,7 +20,7 @@ pub struct Module {
 /// When a file of the crate cannot be read or parsed.
 pub fn parse(root: &Path) -> Result<BTreeMap<ModulePath, Module>> {
     let mut modules = BTreeMap::new();
-    let directory = root.parent().context("a crate's root lies in a directory")?;
+    let directory = root.parent().context("the crate's root file has no parent directory")?;
     file(root, directory, Vec::new(), &mut modules)?;
     Ok(modules)
 }

@@ -38,7 +38,7 @@ const ACCEPTED: [(&str, &[&str], &str); 2] = [
     (
         "fuse::transport",
         &["message", "payload", "virtio"],
-        "a message of a guest keeps the descriptor chain that its data lies in, and the virtio device makes such messages",
+        "a guest's message keeps the descriptor chain that contains its data, and the virtio device creates such messages",
     ),
     (
         "fuse::transport::uring",

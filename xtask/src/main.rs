@@ -12,7 +12,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 fn main() -> anyhow::Result<ExitCode> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the workspace");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask is in the workspace");
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let passed = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["cycles"] => cycles::check(root, false)?,

@@ -20,7 +20,7 @@ impl Bench {
     /// # Errors
     /// When another run uses the same directory, and without root.
     pub fn prepare(args: &Args) -> Result<Self> {
-        fs::create_dir_all(&args.out).with_context(|| format!("make {}", args.out.display()))?;
+        fs::create_dir_all(&args.out).with_context(|| format!("create {}", args.out.display()))?;
         let out = args.out.canonicalize()?;
         let lock = lock(&out)?;
         scratch::clear_leftovers(&out);
@@ -31,14 +31,14 @@ impl Bench {
         let programs = find_programs(args, &out)?;
         let tmpfs = vec![Tmpfs::mount(&out.join("tmpfs"), 80)?, Tmpfs::mount(&out.join("mnt"), 5)?];
         let tracepoints = Tracepoints::find(&out.join("trace"))
-            .inspect_err(|error| say(format_args!("requests are not counted: {error:#}")))
+            .inspect_err(|error| say(format_args!("cannot count requests: {error:#}")))
             .ok();
         say("measuring the empty round trip");
         let round_trips = roundtrip::measure(&out.join("mnt/empty"), args.quick, tracepoints)?;
         say(format_args!("empty round trip over /dev/fuse: {}; {}", round_trips.dev, process::processor()));
         match &round_trips.ring {
             Some(ring) => say(format_args!("empty round trip over io_uring: {ring}")),
-            None => say("this kernel has no FUSE over io_uring: peers that use it fail"),
+            None => say("this kernel does not support FUSE over io_uring: peers that use it will fail"),
         }
         Ok(Self {
             programs,
@@ -58,7 +58,7 @@ impl Bench {
 /// Takes the lock of `out`: one run at a time, since each run unmounts what it finds mounted below it.
 fn lock(out: &Path) -> Result<fs::File> {
     let file = fs::File::create(out.join("lock"))?;
-    file.try_lock().with_context(|| format!("another run uses {}", out.display()))?;
+    file.try_lock().with_context(|| format!("lock {}: another run uses it", out.display()))?;
     Ok(file)
 }
 
@@ -70,24 +70,29 @@ fn raise_descriptors() -> Result<()> {
     }
     // Without CAP_SYS_RESOURCE the hard limit stays.
     let hard = getrlimit(Resource::Nofile).maximum;
-    say(format_args!("daemons may open {} files: the limit cannot be raised here", hard.unwrap_or(max)));
-    setrlimit(Resource::Nofile, Rlimit { current: hard, maximum: hard }).context("raise the open files")
+    say(format_args!(
+        "cannot raise the limit of open files above {}: daemons may fail at that limit",
+        hard.unwrap_or(max)
+    ));
+    setrlimit(Resource::Nofile, Rlimit { current: hard, maximum: hard })
+        .context("raise the limit of open files")
 }
 
 fn find_programs(args: &Args, out: &Path) -> Result<Programs> {
     let given = |name: &str, path: &Option<PathBuf>, how: &str| {
         let found = path.as_ref().and_then(|path| path.canonicalize().ok());
         if found.is_none() {
-            say(format_args!("{name} is left out: {how}"));
+            say(format_args!("{name} is skipped: {how}"));
         }
         found
     };
-    let bindfs = given("bindfs", &Some("/usr/bin/bindfs".into()), "apt-get install bindfs");
-    let how = "PEER_PASSTHROUGH_HP names libfuse's passthrough_hp";
+    let bindfs =
+        given("bindfs", &Some("/usr/bin/bindfs".into()), "not installed; run apt-get install bindfs");
+    let how = "no binary; set PEER_PASSTHROUGH_HP to the path of libfuse's passthrough_hp";
     let libfuse = given("libfuse", &args.passthrough_hp, how);
-    let shunt = given("shunt", &args.shunt, "--shunt names its binary");
+    let shunt = given("shunt", &args.shunt, "no binary; give its path with --shunt");
     let fuser = peer::install_fuser(&out.join("fuser"));
     job::check()?;
-    let fuser = fuser.inspect_err(|error| say(format_args!("fuser is left out: {error:#}"))).ok();
+    let fuser = fuser.inspect_err(|error| say(format_args!("fuser is skipped: {error:#}"))).ok();
     Ok(Programs { bindfs, fuser, libfuse, shunt })
 }

@@ -77,7 +77,7 @@ impl<'a> Image<'a> {
         let image = Self { bench, implementation, file: path, root, serving: None, peak: 0 };
         if allocated {
             let file = File::create(&image.file)?;
-            fallocate(&file, FallocateFlags::empty(), 0, size).context("memory for the image")?;
+            fallocate(&file, FallocateFlags::empty(), 0, size).context("allocate memory for the image")?;
         }
         make_file_system(&image.file, size, allocated)?;
         Ok(image)
@@ -150,10 +150,10 @@ impl<'a> Image<'a> {
 impl Drop for Image<'_> {
     fn drop(&mut self) {
         if let Err(error) = self.unmount() {
-            crate::progress::say(format_args!("clean up: {error:#}"));
+            crate::progress::say(format_args!("cannot clean up: {error:#}"));
         }
         if let Err(error) = fs::remove_file(&self.file) {
-            crate::progress::say(format_args!("clean up {}: {error}", self.file.display()));
+            crate::progress::say(format_args!("cannot clean up {}: {error}", self.file.display()));
         }
     }
 }

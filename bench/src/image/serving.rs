@@ -35,7 +35,8 @@ impl Serving {
             }
             Implementation::Fuse2fs => vec!["fuse2fs".into(), "-f".into(), image.into(), at.into()],
             Implementation::Shunt | Implementation::ShuntUring => {
-                let program = bench.programs.shunt.as_ref().context("--shunt names no binary")?;
+                let program =
+                    bench.programs.shunt.as_ref().context("no shunt binary; give its path with --shunt")?;
                 let transport = if implementation == Implementation::ShuntUring { "uring" } else { "dev" };
                 let mut words: Vec<_> = vec![program.into()];
                 words.extend(["ext4", "--transport", transport].map(Into::into));

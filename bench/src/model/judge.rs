@@ -48,7 +48,7 @@ impl Row {
     fn or_near_floor(&mut self, peer: &str, times: f64) {
         let near = self.series.iter().find(|series| series.peer == peer).and_then(Series::times_floor);
         if let Some(threshold) = self.thresholds.last_mut() {
-            threshold.text += &format!(" or {times:.2} its floor");
+            threshold.text += &format!(" or {times:.2} times its floor");
             threshold.times_floor = near;
             threshold.pass = threshold.pass.map(|pass| pass || near.is_some_and(|near| near <= times));
         }

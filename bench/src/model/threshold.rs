@@ -21,8 +21,8 @@ impl Threshold {
     /// The measured value, as text.
     pub fn measured(&self) -> String {
         let value = self.value.map_or("-".into(), |value| format!("{value:.2}"));
-        let native = self.native.map_or(String::new(), |native| format!(" (native itself {native:.2})"));
-        let floor = self.times_floor.map_or(String::new(), |times| format!(", {times:.2} its floor"));
+        let native = self.native.map_or(String::new(), |native| format!(" (native: {native:.2})"));
+        let floor = self.times_floor.map_or(String::new(), |times| format!(", {times:.2} times its floor"));
         format!("{value}{native}{floor}")
     }
 }

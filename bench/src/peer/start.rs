@@ -16,7 +16,7 @@ impl Programs {
     /// # Errors
     /// When the program is missing or does not mount.
     pub fn start(&self, peer: Peer, source: &Path, at: &Path, descriptors: Option<u32>) -> Result<Mounted> {
-        let program = self.path(peer.program).with_context(|| format!("{peer} is not there"))?;
+        let program = self.path(peer.program).with_context(|| format!("{peer} is not installed"))?;
         let mut words: Vec<OsString> = vec![program.into()];
         let mut push = |text: &str| words.push(text.into());
         match peer.program {

@@ -16,7 +16,7 @@ impl UringSwitch {
     /// # Errors
     /// When the kernel has no such transport (it came with 6.14), or without root.
     pub fn on() -> Result<Self> {
-        let before = fs::read_to_string(SWITCH).context("this kernel has no FUSE over io_uring")?;
+        let before = fs::read_to_string(SWITCH).context("this kernel does not support FUSE over io_uring")?;
         fs::write(SWITCH, "Y").context("enable FUSE over io_uring")?;
         Ok(Self(before))
     }

@@ -37,13 +37,13 @@ fn page(results: &Results) -> String {
     let mut page = String::from("<!doctype html><html lang=en><meta charset=utf-8>");
     page += "<meta name=viewport content=\"width=device-width\"><title>Shunt: measurements</title>";
     let trips = &results.round_trips;
-    let ring = trips.ring.as_ref().map_or("not there".into(), |ring| ring.to_string());
+    let ring = trips.ring.as_ref().map_or("not available".into(), |ring| ring.to_string());
     // Writing to a string cannot fail.
     let _ = write!(
         page,
         "<style>{STYLE}</style><h1>Shunt: measurements</h1><p class=soft>{} &middot; Linux {}</p>\
-         <p>Peers ran in turn within each round; values are medians. The empty round trip in this run: \
-         {}; over io_uring: {ring}. The floor of a line is its requests times the cheapest of these on its \
+         <p>In each round the peers ran in turn; values are medians. Empty round trip in this run: \
+         {}; over io_uring: {ring}. The floor of a series is its number of requests times the shortest of these on its \
          transport.</p><p><b>{}</b></p>",
         escape(&results.processor),
         escape(&results.kernel),
@@ -51,10 +51,10 @@ fn page(results: &Results) -> String {
         results.verdict(),
     );
     if results.quick {
-        page += "<p class=error>A quick run: it checks the harness and measures nothing.</p>";
+        page += "<p class=error>Quick run: it tests the harness, and its figures are not valid.</p>";
     }
     for failure in &results.failures {
-        let _ = write!(page, "<p class=error>Did not run: {}</p>", escape(failure));
+        let _ = write!(page, "<p class=error>Failed: {}</p>", escape(failure));
     }
     let mut workload = "";
     for row in &results.rows {

@@ -61,7 +61,7 @@ impl Results {
         };
         let (passed, failed, open) = (count(Some(true)), count(Some(false)), count(None));
         let broken = self.failures.len();
-        format!("bars: {passed} passed, {failed} failed, {open} not judged; {broken} workloads did not run")
+        format!("thresholds: {passed} passed, {failed} failed, {open} not checked; {broken} workloads failed")
     }
 
     /// Reports whether every workload ran and every threshold was judged and holds.
@@ -115,6 +115,6 @@ fn verdict_text(pass: Option<bool>) -> &'static str {
     match pass {
         Some(true) => "PASS",
         Some(false) => "FAIL",
-        None => "not judged: a peer is missing or failed",
+        None => "not checked: a peer is missing or failed",
     }
 }

@@ -87,7 +87,9 @@ fn placement(
     mounted.end()?;
     let asked = batches as u64 * u64::from(BATCH);
     if served.is_some_and(|served| served < asked) {
-        bail!("only {served:?} of {asked} calls reached the empty server: the round trip means nothing");
+        bail!(
+            "only {served:?} of {asked} calls reached the empty server: the measured round trip is not valid"
+        );
     }
     median(&times?).context("no batch ran")
 }

@@ -46,7 +46,7 @@ pub fn serve(device: &Arc<OwnedFd>, core: Option<usize>) -> Result<()> {
 fn queues() -> Result<u16> {
     let list = std::fs::read_to_string("/sys/devices/system/cpu/possible")?;
     let last = list.trim().rsplit([',', '-']).next().unwrap_or_default();
-    Ok(last.parse::<u16>().with_context(|| format!("processors `{}`", list.trim()))? + 1)
+    Ok(last.parse::<u16>().with_context(|| format!("parse the list of processors `{}`", list.trim()))? + 1)
 }
 
 fn serve_queue(device: &OwnedFd, mut ring: IoUring<Entry128, cqueue::Entry>, queue: u16) -> Result<()> {
@@ -67,12 +67,12 @@ fn serve_queue(device: &OwnedFd, mut ring: IoUring<Entry128, cqueue::Entry>, que
                 return Err(error.into());
             }
         }
-        let done = ring.completion().next().context("no completion")?.result();
+        let done = ring.completion().next().context("io_uring returned no completion")?.result();
         if done < 0 {
             return match Errno::from_raw_os_error(-done) {
                 // The file system was unmounted.
                 Errno::NOTCONN | Errno::CONNABORTED | Errno::NODEV => Ok(()),
-                error => Err(error).context("a ring command"),
+                error => Err(error).context("io_uring command"),
             };
         }
         entry = command(device, queue, COMMIT_AND_FETCH, answer(&mut memory), 0);

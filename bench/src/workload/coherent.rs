@@ -13,7 +13,7 @@ use crate::stage::{Setting, Stage};
 
 pub const WORKLOAD: Workload = Workload {
     name: "coherent",
-    about: "4 KiB sync writes in the source and through the mount, with and without a watch over the source, tmpfs",
+    about: "4 KiB sync writes in the source and through the mount, with and without watching the source, tmpfs",
     run,
 };
 

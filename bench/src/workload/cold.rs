@@ -15,13 +15,13 @@ use crate::stage::Setting;
 
 pub const SYNC: Workload = Workload {
     name: "cold",
-    about: "4 KiB sync fio on a cold file larger than its memory, fsync on close, disk",
+    about: "4 KiB sync fio on a cold file larger than the memory limit, fsync on close, disk",
     run: |bench| run(bench, "cold", None),
 };
 
 pub const AIO: Workload = Workload {
     name: "aio",
-    about: "4 KiB libaio at depth 32 with O_DIRECT on the same file",
+    about: "4 KiB libaio fio with O_DIRECT at queue depth 32 on a file larger than the memory limit, disk",
     run: |bench| run(bench, "aio", Some(32)),
 };
 

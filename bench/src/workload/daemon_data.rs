@@ -12,7 +12,7 @@ use crate::stage::Setting;
 
 pub const WORKLOAD: Workload = Workload {
     name: "daemon-data",
-    about: "the same four and 1 MiB sequential with data through the daemon, tmpfs",
+    about: "4 KiB sync fio and 1 MiB sequential on a cached file with data through the daemon, tmpfs",
     run,
 };
 

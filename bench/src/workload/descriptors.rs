@@ -12,8 +12,11 @@ use crate::peer::Peer;
 use crate::stage::Setting;
 use crate::{job, kernel_source};
 
-pub const WORKLOAD: Workload =
-    Workload { name: "descriptors", about: "untar 100,000 files while the daemon may open 1024", run };
+pub const WORKLOAD: Workload = Workload {
+    name: "descriptors",
+    about: "untar 100,000 files with at most 1024 open files for the daemon",
+    run,
+};
 
 fn run(bench: &Bench) -> Result<Vec<Row>> {
     let archive = kernel_source::generated(bench, bench.size(100_000, 5_000))?;

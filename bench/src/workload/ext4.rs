@@ -13,17 +13,20 @@ use crate::model::{Row, Sample, Unit};
 use crate::progress::say;
 use crate::{interleave, job, process};
 
-pub const DATA: Workload =
-    Workload { name: "ext4-data", about: "an ext4 image in memory: fio, cold, warm and direct", run: data };
+pub const DATA: Workload = Workload {
+    name: "ext4-data",
+    about: "ext4 image in memory: fio, cold, warm and with O_DIRECT",
+    run: data,
+};
 
 pub const NAMES: Workload = Workload {
     name: "ext4-names",
-    about: "an ext4 image in memory: 50,000 files in one directory, and a tree of 29,900",
+    about: "ext4 image in memory: 50,000 files in one directory, and a tree of 29,900 files",
     run: names,
 };
 
 pub const MOUNT: Workload =
-    Workload { name: "ext4-mount", about: "mounting an ext4 image of 1 TiB", run: mount };
+    Workload { name: "ext4-mount", about: "mount an ext4 image of 1 TiB", run: mount };
 
 const GIB: u64 = 1 << 30;
 

@@ -12,7 +12,7 @@ use crate::stage::Setting;
 
 pub const WORKLOAD: Workload = Workload {
     name: "fuser-file",
-    about: "4 KiB sync fio reads of a cached file of 120 KiB, the one that fuser's example serves",
+    about: "4 KiB sync fio reads of the cached file of 120 KiB that fuser's example serves",
     run,
 };
 

@@ -35,8 +35,8 @@ fn run(bench: &Bench) -> Result<Vec<Row>> {
 }
 
 fn count(bench: &Bench, stage: &Stage, writes: u32) -> Result<Sample> {
-    let points = bench.tracepoints.context("this kernel does not count requests")?;
-    let daemon = stage.daemon().context("native has no requests")?;
+    let points = bench.tracepoints.context("cannot count requests on this kernel")?;
+    let daemon = stage.daemon().context("native has no daemon")?;
     let counter = Counter::of(points, daemon.connection(), GETXATTR)?;
     let shunt_before = shunt_count(stage);
     let before = stage.requests();

@@ -14,8 +14,11 @@ use crate::peer::Peer;
 use crate::stage::{Setting, Stage};
 use crate::{job, process};
 
-pub const WORKLOAD: Workload =
-    Workload { name: "memory", about: "the daemon's memory per inode after walking 1 M files", run };
+pub const WORKLOAD: Workload = Workload {
+    name: "memory",
+    about: "memory of the daemon per inode after a walk over 1,000,000 files",
+    run,
+};
 
 const DIRECTORIES: u32 = 1000;
 
@@ -32,7 +35,7 @@ fn run(bench: &Bench) -> Result<Vec<Row>> {
         let one = interleave(bench, WORKLOAD.name, &cases, &[peer], 1, setting, &mut |stage, _| {
             let (walk, memory) = walk(stage)?;
             if let Ok(stat) = stage.stat() {
-                notes.push(format!("{} says: {}", stage.peer, stat.memory));
+                notes.push(format!("statistics of {}: {}", stage.peer, stat.memory));
             }
             Ok(vec![("walk", Ok(walk)), ("rss", Ok(memory))])
         })?;
@@ -70,7 +73,7 @@ fn walk(stage: &Stage) -> Result<(Sample, Sample)> {
     let grown = process::resident(pid)?.saturating_sub(before);
     let inodes =
         inodes_before.zip(process::fuse_inodes()).map(|(before, after)| after.saturating_sub(before));
-    let inodes = inodes.context("no count of FUSE inodes in /proc/slabinfo")?.max(1);
+    let inodes = inodes.context("/proc/slabinfo lacks the count of FUSE inodes")?.max(1);
     let seconds = start.elapsed().as_secs_f64();
     Ok((walk, Sample { value: grown as f64 / inodes as f64, seconds, requests: None }))
 }

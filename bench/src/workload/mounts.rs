@@ -13,7 +13,7 @@ use crate::progress::say;
 use crate::{job, mounted, process};
 
 pub const WORKLOAD: Workload =
-    Workload { name: "mounts", about: "10,000 mounts and unmounts, each with a lookup in between", run };
+    Workload { name: "mounts", about: "10,000 cycles of mount, lookup and unmount", run };
 
 fn run(bench: &Bench) -> Result<Vec<Row>> {
     let cycles = bench.size(10_000, 50);

@@ -14,7 +14,7 @@ use crate::process;
 use crate::stage::{Setting, Stage};
 
 pub const WORKLOAD: Workload =
-    Workload { name: "opens", about: "100,000 open and close; the daemon's descriptors and memory", run };
+    Workload { name: "opens", about: "100,000 opens and closes: descriptors and memory of the daemon", run };
 
 fn run(bench: &Bench) -> Result<Vec<Row>> {
     let cycles = bench.size(100_000, 5_000);
@@ -35,7 +35,7 @@ fn run(bench: &Bench) -> Result<Vec<Row>> {
         if let Some(before) = before {
             // The kernel sends RELEASE asynchronously, after close has returned.
             std::thread::sleep(std::time::Duration::from_millis(200));
-            let after = descriptors_and_memory(stage)?.context("the daemon is gone")?;
+            let after = descriptors_and_memory(stage)?.context("the daemon has ended")?;
             let sample = |value| Ok(Sample { value, ..time.clone() });
             outcomes.push(("descriptors-left", sample(after.0 - before.0)));
             outcomes.push(("kib-grown", sample((after.1 - before.1) / 1024.0)));

@@ -22,7 +22,7 @@ const CALLER_DIR: &str = "Android/data/com.example.chat";
 
 pub const WORKLOAD: Workload = Workload {
     name: "policy",
-    about: "stat, open and read of 1000 known files, with and without 20 rules",
+    about: "stat, open and read of 1000 cached files, with and without 20 rules",
     run: |bench| {
         let mut rows = run(bench, "policy", UNMATCHED_DIR)?;
         for row in rows.iter_mut().filter(|row| row.case != "look-up") {
@@ -34,7 +34,7 @@ pub const WORKLOAD: Workload = Workload {
 
 pub const CALLER: Workload = Workload {
     name: "policy-caller",
-    about: "the same, of files whose rule depends on the caller",
+    about: "stat, open and read of 1000 cached files whose rule depends on the caller",
     run: |bench| {
         let mut rows = run(bench, "policy-caller", CALLER_DIR)?;
         for row in &mut rows {
@@ -98,7 +98,7 @@ fn run(bench: &Bench, name: &str, dir: &str) -> Result<Vec<Row>> {
             each(turns, &|path| {
                 let mut buffer = [0; 4096];
                 let length = File::open(path)?.read(&mut buffer)?;
-                anyhow::ensure!(length == buffer.len(), "{length} bytes");
+                anyhow::ensure!(length == buffer.len(), "short read of {length} bytes");
                 Ok(())
             }),
         ));

@@ -24,7 +24,7 @@ use crate::stage::{Setting, Stage};
 
 pub const WORKLOAD: Workload = Workload {
     name: "volume",
-    about: "a volume of one machine: what bonnie++ does with 10,240 files and with one, and fio on a file that is here, beside a mirror",
+    about: "volume of one node: the bonnie++ steps on 10,240 files and on one, and fio on a cached file compared with a mirror",
     run,
 };
 
@@ -74,7 +74,8 @@ struct MountedVolume<'a> {
 
 impl<'a> MountedVolume<'a> {
     fn new(bench: &'a Bench, transport: &str) -> Result<Self> {
-        let program = bench.programs.shunt.as_deref().context("no shunt")?;
+        let program =
+            bench.programs.shunt.as_deref().context("no shunt binary; give its path with --shunt")?;
         let home = bench.source_dir(Medium::Disk).join("volume");
         let mounted = Self { program, at: home.join("mnt"), home };
         fs::create_dir_all(&mounted.at)?;
@@ -188,7 +189,7 @@ fn measure_bonnie(bench: &Bench, root: &Path, peer: &str, rows: &mut [Row]) -> R
             // A lower bound suffices for comparison with the exact figure of the plain directory.
             Figure::AtLeast(value) if peer == SHUNT => {
                 record(rows, case, peer, Sample { value, seconds: 0.0, requests: None });
-                note(rows, case, "bonnie++ was too fast to tell: the figure is what it was at least");
+                note(rows, case, "too fast for bonnie++ to measure: the figure is a lower bound");
             }
             Figure::AtLeast(_) => {}
         }

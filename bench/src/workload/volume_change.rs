@@ -19,7 +19,7 @@ use crate::progress::say;
 
 pub const WORKLOAD: Workload = Workload {
     name: "volume-change",
-    about: "a change made on one machine until it shows on another, through a durable PostgreSQL and S3; what travels of an edit",
+    about: "delay until a change on one node is visible on another, through durable PostgreSQL and S3; bytes uploaded for an edit",
     run,
 };
 
@@ -92,10 +92,10 @@ impl<'a> Shared<'a> {
 }
 
 fn run(bench: &Bench) -> Result<Vec<Row>> {
-    let Some(database) = Postgres::start(true) else { bail!("no PostgreSQL: tests/setup installs it") };
-    let Some(server) = S3::start() else { bail!("no versitygw: tests/setup installs it") };
+    let Some(database) = Postgres::start(true) else { bail!("PostgreSQL is not installed; run tests/setup") };
+    let Some(server) = S3::start() else { bail!("versitygw is not installed; run tests/setup") };
     let home = tempfile::tempdir_in(bench.source_dir(Medium::Disk))?;
-    let program = bench.programs.shunt.as_deref().context("no shunt")?;
+    let program = bench.programs.shunt.as_deref().context("no shunt binary; give its path with --shunt")?;
     let shared = Shared { program, home: home.path(), database, server };
     let meta = shared.database.tcp_address();
     job::run(&mut shared.command(&["create", "bench", "--meta", &meta, "--data", "s3://bucket/volume"]))?;
@@ -103,12 +103,12 @@ fn run(bench: &Bench) -> Result<Vec<Row>> {
 
     let mut name = Row::new(WORKLOAD.name, "name-shows", Unit::Seconds);
     let mut content = Row::new(WORKLOAD.name, "content-shows", Unit::Seconds);
-    say(format_args!("{}: what shows", WORKLOAD.name));
+    say(format_args!("{}: delay until a change is visible", WORKLOAD.name));
     let rounds = bench.size(100, 5);
     for round in 0..rounds {
         job::check()?;
         let new = format!("new{round}");
-        ensure!(!there.at.join(&new).exists(), "a name was there before it was made");
+        ensure!(!there.at.join(&new).exists(), "the name existed before its creation");
         fs::write(here.at.join(&new), &new)?;
         record(&mut name, wait_until(|| Ok(there.at.join(&new).exists()))?);
         let text = format!("round {round}");
@@ -118,13 +118,13 @@ fn run(bench: &Bench) -> Result<Vec<Row>> {
     }
     for row in [&mut name, &mut content] {
         row.notes.push(format!(
-            "{rounds} times, from the close here until who looks each millisecond sees it there"
+            "{rounds} samples of the time from close on one node until a poll every millisecond sees it on the other"
         ));
     }
 
     let mut edit = Row::new(WORKLOAD.name, "edit-4k-travels", Unit::Mebibytes);
     let size: u64 = bench.size(1 << 30, 128 << 20);
-    say(format_args!("{}: an edit", WORKLOAD.name));
+    say(format_args!("{}: bytes uploaded for an edit", WORKLOAD.name));
     fs::write(here.at.join("large"), engine::noise(3, size as usize))?;
     wait_until(|| Ok(shared.stored()? >= size))?;
     wait_until_idle(&shared)?;
@@ -141,7 +141,7 @@ fn run(bench: &Bench) -> Result<Vec<Row>> {
     let value = (shared.stored()? - before) as f64 / f64::from(1 << 20);
     edit.record(SHUNT, Ok(Sample { value, seconds: 0.0, requests: None }));
     edit.notes.push(format!(
-        "of a file of {} MiB, into the store; who reads the place fetches as much",
+        "uploaded for an edit of a file of {} MiB; a reader of the range downloads as much",
         size >> 20
     ));
 
@@ -160,7 +160,7 @@ fn wait_until(mut is_so: impl FnMut() -> Result<bool>) -> Result<f64> {
     let start = Instant::now();
     while !is_so()? {
         job::check()?;
-        ensure!(start.elapsed() < WAIT_TIMEOUT, "not within {WAIT_TIMEOUT:?}");
+        ensure!(start.elapsed() < WAIT_TIMEOUT, "the change was not visible within {WAIT_TIMEOUT:?}");
         std::thread::sleep(POLL_INTERVAL);
     }
     Ok(start.elapsed().as_secs_f64())

@@ -23,7 +23,7 @@ use crate::progress::say;
 
 pub const WORKLOAD: Workload = Workload {
     name: "volume-cold",
-    about: "the first read of a file that is only in S3, beside a plain download by object_store",
+    about: "first read of a file that is only in S3, compared with a plain download by object_store",
     run,
 };
 
@@ -40,7 +40,7 @@ const MIN_RATIO: f64 = 0.80;
 const READ_BYTES: usize = 1 << 20;
 
 fn run(bench: &Bench) -> Result<Vec<Row>> {
-    let Some(server) = S3::start() else { bail!("no versitygw: tests/setup installs it") };
+    let Some(server) = S3::start() else { bail!("versitygw is not installed; run tests/setup") };
     let home = tempfile::tempdir_in(bench.source_dir(Medium::Disk))?;
     let size: usize = bench.size(1 << 30, 64 << 20);
     let bytes = engine::noise(1, size);
@@ -52,8 +52,11 @@ fn run(bench: &Bench) -> Result<Vec<Row>> {
         }
         Ok::<_, anyhow::Error>(())
     })?;
-    let meta: Arc<dyn MetaStore> =
-        Arc::new(SqliteStore::in_memory(&"bench".parse().ok().context("a name")?, &engine::root(), b"")?);
+    let meta: Arc<dyn MetaStore> = Arc::new(SqliteStore::in_memory(
+        &"bench".parse().ok().context("invalid volume name")?,
+        &engine::root(),
+        b"",
+    )?);
     let contents = engine::contents(&server)?;
     let mut writer = Node::open(&home.path().join("writer"), "writer", &meta, &contents)?;
     writer.write(ROOT, "file", &bytes)?;
@@ -92,8 +95,8 @@ fn run(bench: &Bench) -> Result<Vec<Row>> {
         drop(reader);
         std::fs::remove_dir_all(home.path().join("reader"))?;
     }
-    whole.notes.push("the floor is the plain download: as many requests at once, of as many bytes".into());
-    whole.notes.push("shunt checks the hash of each byte, and a program reads all of it besides".into());
+    whole.notes.push("the floor is the plain download, with the same request size and parallelism".into());
+    whole.notes.push("shunt also verifies the hash of all data, and a program reads it".into());
     for row in [&mut whole, &mut first] {
         row.finish(&bench.round_trips);
     }

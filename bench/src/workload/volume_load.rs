@@ -25,7 +25,7 @@ use crate::progress::say;
 
 pub const WORKLOAD: Workload = Workload {
     name: "volume-load",
-    about: "1,000 simulated nodes on one volume, and 100 volumes over 4 PostgreSQL servers: rate and slowest answers",
+    about: "1,000 simulated nodes on one volume, and 100 volumes on 4 PostgreSQL servers: rate and slowest replies",
     run,
 };
 
@@ -56,7 +56,7 @@ fn run(bench: &Bench) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     {
         let server = start()?;
-        let name: VolumeName = "bench".parse().ok().context("a name")?;
+        let name: VolumeName = "bench".parse().ok().context("invalid volume name")?;
         let store: Arc<dyn MetaStore> =
             Arc::new(PostgresStore::create(&server.address(), &name, &engine::root(), b"")?);
         for nodes in bench.size(&[250, 500, 1000, 4000][..], &[100][..]) {
@@ -69,7 +69,7 @@ fn run(bench: &Bench) -> Result<Vec<Row>> {
     let max_volumes: usize = bench.size(100, 8);
     let stores = spread(bench, &servers, max_volumes)?;
     for volumes in [max_volumes / 4, max_volumes / 2, max_volumes] {
-        say(format_args!("{}: {volumes} volumes over {SERVERS} servers", WORKLOAD.name));
+        say(format_args!("{}: {volumes} volumes on {SERVERS} servers", WORKLOAD.name));
         // Ten nodes per volume.
         let load = offer(volumes * 10, seconds, &|node| &stores[node % volumes])?;
         report(&mut rows, &format!("{volumes}-volumes"), &load, true);
@@ -108,7 +108,7 @@ fn report(rows: &mut Vec<Row>, case: &str, load: &Load, judged: bool) {
 fn start() -> Result<Postgres> {
     match Postgres::start(true) {
         Some(server) => Ok(server),
-        None => bail!("no PostgreSQL: tests/setup installs it"),
+        None => bail!("PostgreSQL is not installed; run tests/setup"),
     }
 }
 
@@ -121,8 +121,10 @@ fn spread(bench: &Bench, servers: &[Postgres], count: usize) -> Result<Vec<Arc<d
     let mut stores: Vec<Arc<dyn MetaStore>> = Vec::new();
     for n in 0..count {
         job::check()?;
-        let name: VolumeName = format!("v{n}").parse().ok().context("a name")?;
-        let MetaAddress::Postgres(address) = routing::find(&file, &name)? else { bail!("an address") };
+        let name: VolumeName = format!("v{n}").parse().ok().context("invalid volume name")?;
+        let MetaAddress::Postgres(address) = routing::find(&file, &name)? else {
+            bail!("the routing file has no PostgreSQL address for the volume")
+        };
         stores.push(Arc::new(PostgresStore::create(&address, &name, &engine::root(), b"")?));
     }
     Ok(stores)
@@ -137,7 +139,7 @@ fn offer<'a>(
     let total = nodes * seconds as usize / COMMIT_INTERVAL.as_secs() as usize;
     let step = Duration::from_secs(seconds).div_f64(total.max(1) as f64);
     let names: Vec<NodeName> = (0..nodes)
-        .map(|n| format!("node{n}").parse().ok().context("a name for a node"))
+        .map(|n| format!("node{n}").parse().ok().context("invalid node name"))
         .collect::<Result<_>>()?;
     let next = AtomicUsize::new(0);
     let begun = Instant::now();
@@ -153,7 +155,7 @@ fn offer<'a>(
             std::thread::sleep(due.saturating_duration_since(Instant::now()));
             let node = n % nodes;
             let answer = store(node).commit(&names[node], rand::random(), &[file()])?;
-            ensure!(answer.iter().all(Result::is_ok), "a new file is refused");
+            ensure!(answer.iter().all(Result::is_ok), "the store rejected a new file");
             answers.push(due.elapsed().as_secs_f64());
         }
     };
@@ -161,7 +163,7 @@ fn offer<'a>(
         let workers: Vec<_> = (0..WORKERS).map(|_| scope.spawn(work)).collect();
         let mut all = Vec::with_capacity(total);
         for worker in workers {
-            all.extend(worker.join().ok().context("a thread ended")??);
+            all.extend(worker.join().ok().context("a worker thread panicked")??);
         }
         Ok::<_, anyhow::Error>(all)
     });

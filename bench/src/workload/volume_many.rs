@@ -25,7 +25,7 @@ use crate::progress::say;
 
 pub const WORKLOAD: Workload = Workload {
     name: "volume-many",
-    about: "many files in one volume, within 512 MiB: made, sent, opened again, listed, checked (--files 10000000)",
+    about: "many files in one volume with at most 512 MiB of memory: create, upload, reopen, list, check (--files 10000000)",
     run,
 };
 
@@ -50,7 +50,8 @@ fn run(bench: &Bench) -> Result<Vec<Row>> {
         command.arg(std::env::current_exe()?).arg(more).arg(&at).arg("--files").arg(count.to_string());
         let output = String::from_utf8(job::run(&mut command)?)?;
         for line in output.lines() {
-            let (case, value) = line.split_once(' ').context("a word and a number")?;
+            let (case, value) =
+                line.split_once(' ').context("output of the subprocess is not a case and a number")?;
             let value: f64 = value.parse()?;
             let at = rows.iter().position(|row: &Row| row.case == case).unwrap_or_else(|| {
                 let unit = if case == "peak" { Unit::Mebibytes } else { Unit::PerSecond };
@@ -64,7 +65,7 @@ fn run(bench: &Bench) -> Result<Vec<Row>> {
     }
     for row in &mut rows {
         row.notes.push(format!(
-            "{count} files, {FILES_PER_DIRECTORY} in a directory; the limit of 512 MiB holds for all of it"
+            "{count} files, {FILES_PER_DIRECTORY} per directory; the limit of 512 MiB applies to all steps"
         ));
         row.finish(&bench.round_trips);
         if row.case == "peak" { row.limit(SHUNT, 512.0) } else { row.works(SHUNT) }
@@ -105,13 +106,13 @@ pub fn plain(at: &Path, count: u32) -> Result<()> {
             listed += 1;
         }
     }
-    ensure!(listed == count, "{listed} files are listed");
+    ensure!(listed == count, "{listed} files listed instead of {count}");
     print_rate("list", count, start);
     Ok(())
 }
 
 fn open(at: &Path, volume: &Volume) -> Result<(Arc<Replica>, Synchroniser<SyncAdapter>)> {
-    let node = "bench".parse().ok().context("a name for a node")?;
+    let node = "bench".parse().ok().context("invalid node name")?;
     let replica = Arc::new(Replica::open(&at.join("cache"), Options::new("bench", node))?);
     let site = SyncAdapter::new(replica.clone(), volume.meta.clone(), volume.content.clone());
     let node = replica.node_name().clone();
@@ -124,7 +125,7 @@ fn open(at: &Path, volume: &Volume) -> Result<(Arc<Replica>, Synchroniser<SyncAd
 /// Errors of the volume; when its content is not as expected.
 pub fn in_volume(at: &Path, count: u32) -> Result<()> {
     let meta = MetaAddress::Sqlite(at.join("volume"));
-    let name = "bench".parse().ok().context("a name for a volume")?;
+    let name = "bench".parse().ok().context("invalid volume name")?;
     let volume = open::create(&meta, &name, &open::Options::default())?;
     let (replica, mut sync) = open(at, &volume)?;
     let start = Instant::now();
@@ -156,12 +157,12 @@ pub fn in_volume(at: &Path, count: u32) -> Result<()> {
     for directory in list_all(&replica, ROOT, |_| {})? {
         list_all(&replica, directory, |files| listed += files)?;
     }
-    ensure!(listed == count as usize, "{listed} files are listed");
+    ensure!(listed == count as usize, "{listed} files listed instead of {count}");
     print_rate("list", count, start);
     let start = Instant::now();
     let checked = fsck(&volume, Depth::Places, &|_, _| ())?;
     ensure!(checked.count == 0, "{:?}", checked.problems.first());
-    ensure!(checked.objects > u64::from(count), "{} objects are checked", checked.objects);
+    ensure!(checked.objects > u64::from(count), "only {} objects checked", checked.objects);
     print_rate("check", count, start);
     println!("peak {:.1}", peak()?);
     Ok(())

@@ -19,7 +19,7 @@ use crate::progress::say;
 
 pub const WORKLOAD: Workload = Workload {
     name: "volume-nodes",
-    about: "small files made on one machine, until another has them all: through a durable PostgreSQL and S3",
+    about: "small files created on one node until another node has them all, through durable PostgreSQL and S3",
     run,
 };
 
@@ -41,15 +41,17 @@ fn run(bench: &Bench) -> Result<Vec<Row>> {
     for round in 0..bench.rounds(1) {
         job::check()?;
         say(format_args!("{}: round {}, {count} files", WORKLOAD.name, round + 1));
-        let Some(database) = Postgres::start(true) else { bail!("no PostgreSQL: tests/setup installs it") };
-        let Some(server) = S3::start() else { bail!("no versitygw: tests/setup installs it") };
+        let Some(database) = Postgres::start(true) else {
+            bail!("PostgreSQL is not installed; run tests/setup")
+        };
+        let Some(server) = S3::start() else { bail!("versitygw is not installed; run tests/setup") };
         record(&mut row, ROWS, count, rows(&database.address(), count)?);
         let (here, there) = nodes(bench, &database, &server, count)?;
         record(&mut made, SHUNT, count, here);
         record(&mut row, SHUNT, count, there);
     }
     row.notes.push(format!(
-        "`rows`: as many names of {FILE_BYTES} bytes of nothing else, as plain rows of the same server, {ROWS_PER_STATEMENT} a statement"
+        "`rows`: the same number of names with {FILE_BYTES} bytes each as plain rows of the same server, {ROWS_PER_STATEMENT} per statement"
     ));
     row.finish(&bench.round_trips);
     row.reaches(SHUNT, MIN_FILES_PER_SECOND);
@@ -85,7 +87,7 @@ fn rows(address: &str, count: u32) -> Result<f64> {
 /// Seconds to make the files on one node, and from then on until both nodes are equal.
 fn nodes(bench: &Bench, database: &Postgres, server: &S3, count: u32) -> Result<(f64, f64)> {
     let home = tempfile::tempdir_in(bench.source_dir(Medium::Disk))?;
-    let name = "bench".parse().ok().context("a name")?;
+    let name = "bench".parse().ok().context("invalid volume name")?;
     let meta = |store: PostgresStore| -> Arc<dyn MetaStore> { Arc::new(store) };
     let one_meta = meta(PostgresStore::create(&database.address(), &name, &engine::root(), b"")?);
     let other_meta = meta(PostgresStore::open(&database.address(), &name)?);
@@ -111,11 +113,11 @@ fn nodes(bench: &Bench, database: &Postgres, server: &S3, count: u32) -> Result<
             other.sync_until_idle()?;
             other_meta.wait(other.replica.cursor()?, std::time::Duration::from_millis(100))?;
         }
-        sent.join().ok().context("a thread ended")??;
+        sent.join().ok().context("a worker thread panicked")??;
         other.sync_until_idle()
     })?;
     let there = start.elapsed().as_secs_f64();
-    ensure!(tree(&one.replica)? == tree(&other.replica)?, "the machines are not equal");
+    ensure!(tree(&one.replica)? == tree(&other.replica)?, "the nodes show different trees");
     Ok((here, there))
 }
 

@@ -32,9 +32,13 @@ impl Checker {
     ///
     /// # Panics
     /// If no temporary directory can be created.
-    #[expect(clippy::new_without_default, reason = "it makes a directory")]
+    #[expect(clippy::new_without_default, reason = "new creates a directory")]
     pub fn new() -> Self {
-        Self(tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("a place for images"))
+        Self(
+            tempfile::tempdir_in("/dev/shm")
+                .or_else(|_| tempfile::tempdir())
+                .expect("create a directory for images"),
+        )
     }
 
     /// Reports whether e2fsck is installed.
@@ -51,7 +55,7 @@ impl Checker {
     /// If e2fsck cannot be run.
     pub fn check(&self, image: &[u8]) -> Result<(), String> {
         let path = self.0.path().join("image");
-        fs::write(&path, image).expect("room for an image");
+        fs::write(&path, image).expect("write an image");
         let output = Command::new("e2fsck").arg("-fn").arg(path).output().expect("e2fsck");
         match output.status.success() {
             true => Ok(()),

@@ -44,19 +44,23 @@ impl Guarded {
     /// Returns a copy of the current content.
     pub fn bytes(&self) -> Vec<u8> {
         let mut bytes = vec![0; self.base.len()];
-        self.read_at(0, &mut bytes).expect("memory can be read");
+        self.read_at(0, &mut bytes).expect("reads from memory do not fail");
         bytes
     }
 
     fn check(&self, offset: u64, length: u64) {
         let end = offset.checked_add(length);
-        assert!(end.is_some_and(|end| end <= self.size()), "{length} bytes at {offset} of {}", self.size());
+        assert!(
+            end.is_some_and(|end| end <= self.size()),
+            "access to {length} bytes at {offset} beyond the device of {} bytes",
+            self.size()
+        );
         let uses = self.uses.fetch_add(1, Ordering::Relaxed);
-        assert!(uses < MAX_ACCESSES, "the device was used {uses} times");
+        assert!(uses < MAX_ACCESSES, "{uses} device accesses: the operation does not terminate");
     }
 
     fn change(&self, offset: u64, length: usize, mut put: impl FnMut(&mut [u8], usize)) {
-        assert!(self.writable, "{length} bytes at {offset} are written");
+        assert!(self.writable, "write of {length} bytes at {offset} to a read-only device");
         let mut pages = self.pages.write().unwrap_or_else(PoisonError::into_inner);
         for (page, within, done, count) in parts(offset as usize, length) {
             let original = || self.base[page * PAGE..][..PAGE].into();

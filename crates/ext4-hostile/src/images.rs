@@ -39,7 +39,9 @@ const KEPT: [(&str, &[u8]); 13] = kept![
 static IMAGES: LazyLock<Vec<Image>> = LazyLock::new(|| {
     let unpack = |(name, packed): (&'static str, &[u8])| {
         let mut bytes = Vec::new();
-        flate2::read::GzDecoder::new(packed).read_to_end(&mut bytes).expect("kept as gzip made it");
+        flate2::read::GzDecoder::new(packed)
+            .read_to_end(&mut bytes)
+            .expect("the embedded image is valid gzip");
         let structures = find::structures(&bytes);
         Image { name, bytes, structures }
     };

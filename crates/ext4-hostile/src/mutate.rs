@@ -161,5 +161,5 @@ fn change(image: &mut [u8], structures: &Structures, input: &mut Input<'_>) {
 fn any(structures: &Structures, value: u32) -> Site {
     let count: usize = structures.sites.values().map(Vec::len).sum();
     let nth = value as usize % count;
-    *structures.sites.values().flatten().nth(nth).expect("fewer than there are")
+    *structures.sites.values().flatten().nth(nth).expect("the index is less than the number of sites")
 }

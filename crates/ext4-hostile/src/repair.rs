@@ -226,7 +226,8 @@ fn journal(image: &mut [u8], journal: &Journal, size: usize) {
         return;
     }
     let head = &mut image[journal.superblock..][..size_of::<RawJournalSuperblock>()];
-    let bytes: &mut [u8; size_of::<RawJournalSuperblock>()] = head.try_into().expect("of that length");
+    let bytes: &mut [u8; size_of::<RawJournalSuperblock>()] =
+        head.try_into().expect("the length was checked");
     let sum = superblock_sum(bytes);
     Field::big(0xfc, 4).put(bytes, sum.into());
 }

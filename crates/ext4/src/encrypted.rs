@@ -85,7 +85,7 @@ impl Filesystem {
                 match show(hashes(&entry.name), &entry.name) {
                     Some(shown) => entry.name = shown,
                     None => {
-                        let what = format!("an encrypted name of {} bytes", entry.name.len());
+                        let what = format!("invalid encrypted name of {} bytes", entry.name.len());
                         wrong = Err(Corruption::new(what).inode(directory.number).into());
                         return false;
                     }
@@ -107,11 +107,11 @@ impl Filesystem {
             self.read(inode, 0, &mut content)?;
         }
         let Some((length, rest)) = content.split_first_chunk() else {
-            return Err(wrong(format!("an encrypted link to {} bytes", inode.size)));
+            return Err(wrong(format!("encrypted symbolic link: invalid size {}", inode.size)));
         };
         let length = usize::from(u16::from_le_bytes(*length));
-        rest.get(..length)
-            .and_then(|stored| show([0; 2], stored))
-            .ok_or_else(|| wrong(format!("an encrypted link to {length} bytes, in {}", inode.size)))
+        rest.get(..length).and_then(|stored| show([0; 2], stored)).ok_or_else(|| {
+            wrong(format!("encrypted symbolic link: invalid target length {length} in {} bytes", inode.size))
+        })
     }
 }

@@ -50,10 +50,10 @@ impl std::fmt::Display for Corruption {
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The image contains no ext2, ext3 or ext4 file system; carries what it looks like instead.
-    #[error("no ext2, ext3 or ext4 file system: it looks like {0}")]
+    #[error("not an ext2, ext3 or ext4 file system: it looks like {0}")]
     NotExt(&'static str),
     /// The image ends before the file system does.
-    #[error("the image is truncated: the file system has {expected} bytes, the image {actual}")]
+    #[error("the image is truncated: the file system has {expected} bytes, the image only {actual}")]
     Truncated {
         /// Size in bytes, according to the superblock.
         expected: u64,
@@ -61,13 +61,13 @@ pub enum Error {
         actual: u64,
     },
     /// The file system has unknown or unsupported features, listed by name.
-    #[error("unknown or unsupported features: {0}")]
+    #[error("not supported: {0}")]
     Unsupported(String),
     /// A value on the image is wrong.
     #[error("the file system is damaged: {0}")]
     Corrupt(Corruption),
     /// The journal cannot be used.
-    #[error("the journal: {0}")]
+    #[error("the journal cannot be used: {0}")]
     Journal(String),
     /// The name or inode does not exist.
     #[error("no such file or directory")]
@@ -91,7 +91,7 @@ pub enum Error {
     #[error("no space left")]
     NoSpace,
     /// The name or attribute exists already.
-    #[error("it exists already")]
+    #[error("already exists")]
     Exists,
     /// The inode is a directory, which the operation does not allow.
     #[error("is a directory")]
@@ -109,22 +109,22 @@ pub enum Error {
     #[error("permission denied")]
     Denied,
     /// There is no extended attribute of this name.
-    #[error("no such attribute")]
+    #[error("no such extended attribute")]
     NoAttribute,
     /// The value of an extended attribute is too long.
-    #[error("the value is too long")]
+    #[error("the value of the extended attribute is too long")]
     TooBig,
     /// The name of an extended attribute is too long.
-    #[error("out of range")]
+    #[error("the name of the extended attribute is too long")]
     OutOfRange,
     /// The offset exceeds the maximum file size.
     #[error("file too large")]
     TooLarge,
     /// There is no data between the offset and the end of the file.
-    #[error("no data up to the end of the file")]
+    #[error("no data between the offset and the end of the file")]
     NoData,
     /// The inode is encrypted and the key is not available.
-    #[error("encrypted, and the key is not available")]
+    #[error("encrypted: the key is not available")]
     NoKey,
     /// The device reported an error.
     #[error(transparent)]

@@ -148,7 +148,7 @@ fn check(geometry: &Geometry, number: u32, bytes: &[u8]) -> std::result::Result<
     }
     if group.free_inodes > geometry.inodes_per_group || group.unused_inodes > geometry.inodes_per_group {
         return Err(Corruption::new(format!(
-            "descriptor of group {number}: {} free and {} unused inodes of {}",
+            "descriptor of group {number}: invalid counts of {} free and {} unused inodes of {}",
             group.free_inodes, group.unused_inodes, geometry.inodes_per_group
         )));
     }

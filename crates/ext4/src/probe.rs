@@ -41,6 +41,6 @@ pub(crate) fn looks_like(device: &dyn Device) -> &'static str {
     match device.read_at(0, &mut start[..readable]) {
         Ok(()) if readable == 0 => "an empty file",
         Ok(()) if start[..readable].iter().all(|&byte| byte == 0) => "zeros",
-        _ => "nothing known",
+        _ => "an unknown format",
     }
 }

@@ -47,7 +47,7 @@ impl Filesystem {
         while done < there {
             let at = offset + done as u64;
             let Ok(logical) = u32::try_from(at >> bits) else {
-                return Err(Corruption::new(format!("size {} is past the largest file", inode.size))
+                return Err(Corruption::new(format!("size {} exceeds the maximum file size", inode.size))
                     .inode(inode.number)
                     .into());
             };
@@ -87,7 +87,7 @@ impl Filesystem {
             return self.shown_target(inode);
         }
         if inode.size == 0 || inode.size >= MAX_TARGET_BYTES {
-            return Err(Corruption::new(format!("a link to {} bytes", inode.size))
+            return Err(Corruption::new(format!("symbolic link: invalid target length {}", inode.size))
                 .inode(inode.number)
                 .into());
         }
@@ -98,7 +98,9 @@ impl Filesystem {
             self.read(inode, 0, &mut target)?;
         }
         if target.contains(&0) {
-            return Err(Corruption::new("the target of a link holds a zero byte").inode(inode.number).into());
+            return Err(Corruption::new("symbolic link: the target contains a NUL byte")
+                .inode(inode.number)
+                .into());
         }
         Ok(target)
     }

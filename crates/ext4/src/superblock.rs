@@ -152,7 +152,7 @@ impl Geometry {
         }
         let unknown = incompat - Incompat::READABLE;
         if !unknown.is_empty() {
-            return Err(Error::Unsupported(unknown.names().join(", ")));
+            return Err(Error::Unsupported(format!("feature {}", unknown.names().join(", "))));
         }
         let log = raw.log_block_size.get();
         if log > 6 {
@@ -164,19 +164,21 @@ impl Geometry {
         let bigalloc = ro_compat.contains(RoCompat::BIGALLOC);
         let expected = u32::from(block_size == 1024 && !bigalloc);
         if first_data_block != expected {
-            return wrong(format!("first data block {first_data_block} with blocks of {block_size} bytes"));
+            return wrong(format!(
+                "invalid first data block {first_data_block} for blocks of {block_size} bytes"
+            ));
         }
         let wide = incompat.contains(Incompat::BIT64);
         let high = if wide { u64::from(raw.blocks_count_hi.get()) << 32 } else { 0 };
         let blocks = high | u64::from(raw.blocks_count_lo.get());
         if blocks <= u64::from(first_data_block) || blocks > 1 << (63 - block_bits) {
-            return wrong(format!("{blocks} blocks"));
+            return wrong(format!("invalid count of {blocks} blocks"));
         }
         let cluster_blocks = match bigalloc {
             true => {
                 let more = raw.log_cluster_size.get().checked_sub(log).filter(|&more| more < 16);
                 let Some(more) = more else {
-                    return wrong(format!("cluster size 2^{}", raw.log_cluster_size));
+                    return wrong(format!("invalid cluster size 2^{}", raw.log_cluster_size));
                 };
                 1 << more
             }
@@ -191,36 +193,42 @@ impl Geometry {
             || clusters_per_group > most
             || u64::from(blocks_per_group) != u64::from(clusters_per_group) * u64::from(cluster_blocks)
         {
-            return wrong(format!("{blocks_per_group} blocks and {clusters_per_group} clusters per group"));
+            return wrong(format!(
+                "invalid {blocks_per_group} blocks and {clusters_per_group} clusters per group"
+            ));
         }
         let inode_size = if dynamic { raw.inode_size.get() } else { RawInode::BASE as u16 };
         if !inode_size.is_power_of_two()
             || usize::from(inode_size) < RawInode::BASE
             || u32::from(inode_size) > block_size
         {
-            return wrong(format!("inodes of {inode_size} bytes"));
+            return wrong(format!("invalid inode size {inode_size}"));
         }
         let inodes_per_group = raw.inodes_per_group.get();
         let per_block = block_size / u32::from(inode_size);
         if inodes_per_group == 0 || inodes_per_group > most || !inodes_per_group.is_multiple_of(per_block) {
-            return wrong(format!("{inodes_per_group} inodes per group"));
+            return wrong(format!("invalid count of {inodes_per_group} inodes per group"));
         }
         let groups = (blocks - u64::from(first_data_block)).div_ceil(u64::from(blocks_per_group));
         let inodes = raw.inodes_count.get();
-        let Ok(groups) = u32::try_from(groups) else { return wrong(format!("{groups} groups")) };
+        let Ok(groups) = u32::try_from(groups) else {
+            return wrong(format!("invalid count of {groups} groups"));
+        };
         if u64::from(inodes) != u64::from(groups) * u64::from(inodes_per_group) {
-            return wrong(format!("{inodes} inodes in {groups} groups of {inodes_per_group}"));
+            return wrong(format!(
+                "invalid count of {inodes} inodes in {groups} groups of {inodes_per_group}"
+            ));
         }
         let descriptor_size = if wide { raw.desc_size.get() } else { 32 };
         if !descriptor_size.is_power_of_two()
             || usize::from(descriptor_size) < size_of::<GroupDescriptor>() && wide
             || u32::from(descriptor_size) > block_size
         {
-            return wrong(format!("group descriptors of {descriptor_size} bytes"));
+            return wrong(format!("invalid group descriptor size {descriptor_size}"));
         }
         let first_inode = if dynamic { raw.first_ino.get() } else { 11 };
         if first_inode < 11 || first_inode > inodes {
-            return wrong(format!("first inode {first_inode}"));
+            return wrong(format!("invalid first inode {first_inode}"));
         }
         let checksum_seed = ro_compat.contains(RoCompat::METADATA_CSUM).then(|| {
             match incompat.contains(Incompat::CSUM_SEED) {
@@ -299,7 +307,7 @@ impl Geometry {
     /// [`Error::Corrupt`] if there is no such inode.
     pub fn locate_inode(&self, inode: u32) -> Result<(u32, u32)> {
         if inode == 0 || inode > self.inodes {
-            return Err(Corruption::new(format!("there is no inode {inode}")).into());
+            return Err(Corruption::new(format!("inode number {inode} is out of range")).into());
         }
         Ok(((inode - 1) / self.inodes_per_group, (inode - 1) % self.inodes_per_group))
     }

@@ -40,7 +40,7 @@ impl SystemZone {
         match self.within(start, start + count).next() {
             None => Ok(()),
             Some((block, _)) => Err(Corruption::new(format!(
-                "blocks {start}+{count} are not a file's: {block} is metadata of the file system"
+                "blocks {start}+{count} cannot belong to a file: block {block} is metadata of the file system"
             ))),
         }
     }

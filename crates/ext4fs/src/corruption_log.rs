@@ -22,7 +22,9 @@ impl Damage {
                 (told <= MAX_REPORTS).then_some(told + 1)
             }) {
                 Ok(MAX_REPORTS) => {
-                    tracing::warn!("{MAX_REPORTS} errors of this image were told, more are not")
+                    tracing::warn!(
+                        "{MAX_REPORTS} errors of this image were logged; further ones are not: check the disk and run e2fsck -f"
+                    )
                 }
                 Ok(_) => tracing::warn!("{error}"),
                 Err(_) => {}

@@ -215,7 +215,7 @@ impl Ext4 {
             writing.end();
         }
         if let Err(error) = self.filesystem.finish() {
-            tracing::error!("the last commit failed: {error}");
+            tracing::error!("cannot commit the last changes at unmount: {error}; run e2fsck -f on the image");
         }
     }
 }

@@ -83,7 +83,7 @@ impl Mapped {
             return Some(backing);
         }
         let extents = fs.to_errno(fs.filesystem.extents(inode, MAX_EXTENTS_PER_FILE)).ok()??;
-        let refused = |error: std::io::Error| tracing::debug!(inode = inode.number, %error, "not mapped");
+        let refused = |error: std::io::Error| tracing::debug!(inode = inode.number, %error, "extents not passed to the kernel");
         let file = self.connection.file(inode.size).map_err(refused).ok()?;
         let of_device = |extent: &shunt_ext4::Extent| {
             let shunt_ext4::Extent { offset, device, length, written } = *extent;
@@ -93,7 +93,8 @@ impl Mapped {
         file.push(&extents).map_err(refused).ok()?;
         let node = crate::reply::node(inode.number);
         let backing = passthrough.share(node, file.as_fd());
-        let backing = backing.inspect_err(|errno| tracing::debug!(%errno, "no backing file")).ok()?;
+        let backing =
+            backing.inspect_err(|errno| tracing::debug!(%errno, "cannot register a backing file")).ok()?;
         let evicted = self.kept.lock().keep(inode.number, backing.clone(), extents.len());
         // Unregistering backing files takes system calls, so it happens outside the lock.
         drop(evicted);

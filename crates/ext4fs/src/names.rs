@@ -29,7 +29,7 @@ pub(crate) fn making(node: &NewNode) -> Result<NewInodeKind<'static>, Errno> {
 }
 
 fn second_root(directory: &Inode) -> Error {
-    Corruption::new("a name leads to the root").inode(directory.number).into()
+    Corruption::new("a name references the root directory").inode(directory.number).into()
 }
 
 impl Ext4 {

@@ -58,7 +58,7 @@ impl fmt::Display for MessagePart {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum ParseError {
     /// The bytes end within a part.
-    #[error("{what} too short: {got} bytes where {want} are needed")]
+    #[error("{what} too short: {got} bytes instead of {want}")]
     TooShort {
         /// The part.
         what: MessagePart,
@@ -68,7 +68,7 @@ pub enum ParseError {
         got: usize,
     },
     /// The length in the header differs from the length of the message.
-    #[error("header says {header} bytes, message has {got}")]
+    #[error("length {header} in the header differs from the message length {got}")]
     Length {
         /// Length in the header.
         header: u32,
@@ -79,7 +79,7 @@ pub enum ParseError {
     #[error("unknown opcode {0}")]
     UnknownOpcode(u32),
     /// The opcode is not the expected one.
-    #[error("{got} where {want} was expected")]
+    #[error("unexpected opcode {got} instead of {want}")]
     WrongOpcode {
         /// The opcode expected.
         want: Opcode,
@@ -87,7 +87,7 @@ pub enum ParseError {
         got: Opcode,
     },
     /// A string has no terminating NUL.
-    #[error("{what} has no NUL")]
+    #[error("{what} has no terminating NUL")]
     MissingNul {
         /// The part.
         what: MessagePart,
@@ -99,7 +99,7 @@ pub enum ParseError {
         what: MessagePart,
     },
     /// A name contains a slash.
-    #[error("{what} holds a slash")]
+    #[error("{what} contains a slash")]
     Slash {
         /// The part.
         what: MessagePart,
@@ -121,7 +121,7 @@ pub enum ParseError {
         max: usize,
     },
     /// A size or count in the argument does not match the bytes that follow.
-    #[error("{what}: {want} bytes announced, {got} there")]
+    #[error("{what}: {want} bytes announced, {got} available")]
     Mismatch {
         /// The part.
         what: MessagePart,
@@ -131,7 +131,7 @@ pub enum ParseError {
         got: usize,
     },
     /// Bytes remain after the last part.
-    #[error("{left} bytes left over")]
+    #[error("{left} bytes after the end of the message")]
     Trailing {
         /// Number of bytes.
         left: usize,

@@ -18,19 +18,19 @@ pub enum ProgramError {
     #[error("the module shunt_fuse_ext is not loaded")]
     NoModule,
     /// The file is not a program for this kernel, or this process lacks CAP_SYS_ADMIN or CAP_BPF.
-    #[error("the kernel does not take the program: {0}")]
+    #[error("the kernel refuses the program: {0}")]
     Load(#[source] libbpf_rs::Error),
     /// The file does not contain exactly one `struct fuse_ext_ops`.
-    #[error("the program has {0} tables of operations (struct fuse_ext_ops), and needs one")]
+    #[error("the program has {0} operation tables (struct fuse_ext_ops) instead of one")]
     Operations(usize),
     /// Another program is attached, or the connection is not a `/dev/fuse` of a mount.
-    #[error("the program cannot be attached: {0}")]
+    #[error("cannot attach the program: {0}")]
     Attach(#[source] libbpf_rs::Error),
     /// The program has no such map.
     #[error("the program has no map `{0}`")]
     NoMap(String),
     /// The map cannot be shared: its size or type differs.
-    #[error("map `{0}` cannot be shared: {1}")]
+    #[error("cannot share map `{0}`: {1}")]
     Map(String, #[source] io::Error),
 }
 
@@ -131,7 +131,7 @@ impl Maps<'_> {
         let map = map.ok_or_else(|| ProgramError::NoMap(name.to_owned()))?;
         let has = map.value_size() as usize / 8 * map.max_entries() as usize;
         if has != words {
-            let error = io::Error::other(format!("it has {has} words, not {words}"));
+            let error = io::Error::other(format!("its size is {has} words instead of {words}"));
             return Err(ProgramError::Map(name.to_owned(), error));
         }
         Memory::of_map(map.as_fd(), words).map_err(|error| ProgramError::Map(name.to_owned(), error))

@@ -56,7 +56,7 @@ fn take<T: FromBytes>(payload: &[u8]) -> T {
 
 /// Makes a name that a kernel could send.
 pub(crate) fn cstring(name: impl AsRef<[u8]>) -> CString {
-    CString::new(name.as_ref()).expect("a name without NUL")
+    CString::new(name.as_ref()).expect("the name contains no NUL")
 }
 
 macro_rules! name {
@@ -67,7 +67,7 @@ macro_rules! name {
 }
 
 /// Each call returns the server's errno, or EIO where a kernel would not accept the reply, and panics where no reply arrives.
-#[expect(clippy::missing_errors_doc, reason = "said once, above")]
+#[expect(clippy::missing_errors_doc, reason = "the documentation of the impl block lists the errors")]
 impl MockKernel {
     /// Sends LOOKUP. A negative entry is ENOENT.
     pub fn lookup(&self, parent: u64, name: impl AsRef<[u8]>) -> Result<EntryOut, Errno> {

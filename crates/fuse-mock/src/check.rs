@@ -101,7 +101,7 @@ impl Expected {
             Length::Between(least, most) => (least..=most).contains(&payload.len()),
         };
         if !fits {
-            return Err(format!("{} bytes where {:?} are due", payload.len(), self.length));
+            return Err(format!("reply of {} bytes instead of {:?}", payload.len(), self.length));
         }
         match self.opcode {
             Opcode::Lookup | Opcode::Symlink | Opcode::Mknod | Opcode::Mkdir | Opcode::Link => {
@@ -119,7 +119,7 @@ impl Expected {
             }
             Opcode::Open => cache.open(self.node, &take::<OpenOut>(payload).0),
             Opcode::Readlink if payload.is_empty() || payload.contains(&0) => {
-                Err("a target that is empty or holds a NUL".into())
+                Err("link target is empty or contains a NUL".into())
             }
             Opcode::Write | Opcode::CopyFileRange => {
                 at_most(take::<abi::WriteOut>(payload).0.size.into(), self.most)
@@ -148,18 +148,21 @@ fn take<T: FromBytes>(payload: &[u8]) -> (T, &[u8]) {
 }
 
 fn at_most(said: u64, most: u64) -> Result<(), String> {
-    if said <= most { Ok(()) } else { Err(format!("{said} where {most} was asked for")) }
+    if said <= most { Ok(()) } else { Err(format!("result {said} exceeds the requested {most}")) }
 }
 
 fn listing(payload: &[u8], plus: bool, cache: &mut NodeCache) -> Result<(), String> {
     let mut records = Records::new(payload, plus);
     for record in &mut records {
         if record.name.is_empty() || record.name.len() > 4095 || record.name.contains(&b'/') {
-            return Err(format!("a record named {:?}", String::from_utf8_lossy(record.name)));
+            return Err(format!(
+                "directory record with the invalid name {:?}",
+                String::from_utf8_lossy(record.name)
+            ));
         }
         // The kernel continues from this position: 0 would start over forever.
         if record.dirent.off == 0 {
-            return Err("a record whose next position is 0".into());
+            return Err("directory record with next position 0".into());
         }
         if let Some(entry) = record.entry
             && entry.nodeid != 0
@@ -173,6 +176,6 @@ fn listing(payload: &[u8], plus: bool, cache: &mut NodeCache) -> Result<(), Stri
     }
     match records.rest() {
         [] => Ok(()),
-        rest => Err(format!("{} bytes behind the last record", rest.len())),
+        rest => Err(format!("{} bytes after the last directory record", rest.len())),
     }
 }

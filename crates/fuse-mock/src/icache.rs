@@ -44,13 +44,16 @@ pub(crate) fn attr_fault(attr: &Attr) -> Option<String> {
         0o010_000 | 0o020_000 | 0o040_000 | 0o060_000 | 0o100_000 | 0o120_000 | 0o140_000
     );
     if !known {
-        return Some(format!("mode {:o} has no type", attr.mode));
+        return Some(format!("mode {:o} has no file type", attr.mode));
     }
     if i64::try_from(attr.size).is_err() {
-        return Some(format!("size {}", attr.size));
+        return Some(format!("size {} exceeds the maximum", attr.size));
     }
     let nanoseconds = [attr.atimensec, attr.mtimensec, attr.ctimensec];
-    nanoseconds.iter().any(|&n| n > 999_999_999).then(|| format!("nanoseconds {nanoseconds:?}"))
+    nanoseconds
+        .iter()
+        .any(|&n| n > 999_999_999)
+        .then(|| format!("nanoseconds {nanoseconds:?} are out of range"))
 }
 
 impl NodeCache {
@@ -64,10 +67,10 @@ impl NodeCache {
             return Ok(());
         }
         if id == 0 || (id == ROOT && made.is_some()) {
-            return Err(format!("a new inode with id {id}"));
+            return Err(format!("invalid id {id} of a new inode"));
         }
         if entry.entry_valid_nsec > 999_999_999 || entry.attr_valid_nsec > 999_999_999 {
-            return Err("validity of a second or more in nanoseconds".into());
+            return Err("nanoseconds of a validity time are out of range".into());
         }
         if let Some(fault) = attr_fault(&entry.attr) {
             return Err(fault);
@@ -77,10 +80,14 @@ impl NodeCache {
             && want != 0
             && kind != want & S_IFMT
         {
-            return Err(format!("type {kind:o} where {want:o} was asked for"));
+            return Err(format!("file type {kind:o} instead of the requested {want:o}"));
         }
         if id == ROOT {
-            return if entry.generation == 0 { Ok(()) } else { Err("root with a generation".into()) };
+            return if entry.generation == 0 {
+                Ok(())
+            } else {
+                Err("the root has a generation other than 0".into())
+            };
         }
         let fresh =
             CachedInode { lookups: 0, generation: entry.generation, kind, cached: 0, passed: 0, backing: 0 };
@@ -89,7 +96,7 @@ impl NodeCache {
         if (held.generation, held.kind) != (entry.generation, kind) {
             let was = (held.generation, held.kind);
             return Err(format!(
-                "node {id} with generation and type {:?} was held as {was:?}",
+                "node {id} has generation and type {:?}, but is cached with {was:?}",
                 (entry.generation, kind)
             ));
         }
@@ -106,9 +113,11 @@ impl NodeCache {
             return Err(fault);
         }
         match self.nodes.get(&id) {
-            Some(held) if held.kind != attr.mode & S_IFMT => {
-                Err(format!("node {id} of type {:o} became {:o}", held.kind, attr.mode & S_IFMT))
-            }
+            Some(held) if held.kind != attr.mode & S_IFMT => Err(format!(
+                "node {id} changed its file type from {:o} to {:o}",
+                held.kind,
+                attr.mode & S_IFMT
+            )),
             _ => Ok(()),
         }
     }
@@ -123,21 +132,24 @@ impl NodeCache {
         let Some(held) = self.nodes.get_mut(&id) else { return Ok(()) };
         if passed {
             if !ALLOWED_WITH_PASSTHROUGH.contains(flags) {
-                return Err(format!("passthrough with {:?}", flags - ALLOWED_WITH_PASSTHROUGH));
+                return Err(format!(
+                    "passthrough open with incompatible flags {:?}",
+                    flags - ALLOWED_WITH_PASSTHROUGH
+                ));
             }
             if out.backing_id <= 0 {
-                return Err(format!("passthrough with backing id {}", out.backing_id));
+                return Err(format!("passthrough open with invalid backing id {}", out.backing_id));
             }
             if held.cached > 0 {
-                return Err(format!("node {id} is open in cached mode and cannot be passed through"));
+                return Err(format!("passthrough open of node {id}, which is open in cached mode"));
             }
             if held.passed > 0 && held.backing != out.backing_id {
-                return Err(format!("node {id} has another backing file"));
+                return Err(format!("passthrough open of node {id} with a second backing file"));
             }
             held.passed += 1;
             held.backing = out.backing_id;
         } else if held.passed > 0 {
-            return Err(format!("node {id} is passed through and cannot be opened otherwise"));
+            return Err(format!("open of node {id} without passthrough, while it is open with passthrough"));
         } else if !flags.contains(OpenOutFlags::DIRECT_IO) {
             held.cached += 1;
         }

@@ -110,7 +110,7 @@ impl MockKernel {
     /// # Panics
     /// Sockets or threads cannot be created.
     pub fn start(server: impl FnOnce(OwnedFd) + Send + 'static) -> Self {
-        let (ours, theirs) = wire::pair(REPLY_TIMEOUT).expect("a pair of sockets");
+        let (ours, theirs) = wire::pair(REPLY_TIMEOUT).expect("socketpair");
         let (outbox, letters) = unbounded::<Vec<u8>>();
         let inner = Arc::new(Inner {
             socket: ours,
@@ -151,7 +151,7 @@ impl MockKernel {
         let payload = self.submit(0, &Operation::Init { arg: offer.wire() }).wait()?;
         let mut whole = [0; size_of::<InitOut>()];
         whole[..payload.len()].copy_from_slice(&payload);
-        let out = InitOut::read_from_bytes(&whole).expect("the size is right");
+        let out = InitOut::read_from_bytes(&whole).expect("the size was checked");
         if offer.major > out.major {
             return self.init(&Offer { major: out.major, minor: out.minor, ..*offer });
         }
@@ -217,7 +217,7 @@ impl MockKernel {
     fn post(&self, message: &[u8]) {
         let sent = wire::send(&self.inner.socket, message);
         // On any other error the server is gone, which the receiving thread reports to the waiters.
-        assert!(sent != Err(Errno::AGAIN), "the server does not read");
+        assert!(sent != Err(Errno::AGAIN), "the server does not read requests");
     }
 
     /// Interrupts a request, as a signal to its caller does. Sends INTERRUPT again as long as the server replies EAGAIN and the
@@ -346,7 +346,7 @@ impl MockKernel {
         match self.served.recv_timeout(REPLY_TIMEOUT) {
             Ok(Ok(())) => {}
             Ok(Err(_)) => panic!("the server panicked"),
-            Err(_) => panic!("the server goes on after the connection ended"),
+            Err(_) => panic!("the server still runs after the connection has ended"),
         }
     }
 
@@ -358,7 +358,7 @@ impl MockKernel {
         self.hang_up();
         self.wait_server();
         if let Some(first) = self.take_violations().first() {
-            panic!("the server broke a rule: {first}");
+            panic!("the server violated a rule: {first}");
         }
     }
 }
@@ -401,20 +401,23 @@ impl Inner {
     /// Processes one write of the server.
     fn take(&self, state: &mut State, message: &[u8]) {
         let Ok((header, payload)) = OutHeader::read_from_prefix(message) else {
-            return state.violation(format!("a write of {} bytes", message.len()));
+            return state.violation(format!("write of {} bytes, shorter than a header", message.len()));
         };
         if header.len as usize != message.len() {
-            return state.violation(format!("{header:?} in a write of {} bytes", message.len()));
+            return state.violation(format!(
+                "length in {header:?} differs from the write of {} bytes",
+                message.len()
+            ));
         }
         if header.unique == 0 {
             return self.take_notification(state, header.error, payload);
         }
         if header.error > 0 || header.error <= -512 {
-            return state.violation(format!("unique {}: error {}", header.unique, header.error));
+            return state.violation(format!("unique {}: invalid error {}", header.unique, header.error));
         }
         if header.error != 0 && !payload.is_empty() {
             return state.violation(format!(
-                "unique {}: an error with {} bytes",
+                "unique {}: error reply with a payload of {} bytes",
                 header.unique,
                 payload.len()
             ));
@@ -427,7 +430,7 @@ impl Inner {
             return;
         }
         let Some(flight) = state.inflight.remove(&header.unique) else {
-            return state.violation(format!("a reply to unique {}, which is not under way", header.unique));
+            return state.violation(format!("reply to unique {}, which is not in flight", header.unique));
         };
         let expected = flight.expected;
         if expected.opcode != abi::Opcode::Init {
@@ -492,7 +495,9 @@ const MAX_PAGE_CACHE_BYTES: u64 = 16 << 20;
 fn store(state: &mut State, node: u64, offset: u64, data: &[u8]) {
     let end = offset.saturating_add(data.len() as u64);
     if end > MAX_PAGE_CACHE_BYTES {
-        return state.violation(format!("store: up to {end} on node {node}"));
+        return state.violation(format!(
+            "store notification up to offset {end} on node {node} exceeds the page cache"
+        ));
     }
     let pages = state.pages.entry(node).or_default();
     pages.resize(pages.len().max(end as usize), 0);

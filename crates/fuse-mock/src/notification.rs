@@ -33,8 +33,10 @@ pub enum Notification {
 impl Notification {
     /// Parses the message after the header, with the kernel's checks of lengths and names.
     pub(crate) fn parse(code: i32, body: &[u8]) -> Result<Self, String> {
-        let Some(code) = NotifyCode::from_raw(code) else { return Err(format!("unknown code {code}")) };
-        let bad = |what: &str| format!("{}: {what} in {} bytes", code.name(), body.len());
+        let Some(code) = NotifyCode::from_raw(code) else {
+            return Err(format!("unknown notification code {code}"));
+        };
+        let bad = |what: &str| format!("{}: wrong {what} in a message of {} bytes", code.name(), body.len());
         Ok(match code {
             NotifyCode::Poll => {
                 Self::Poll { kh: whole::<NotifyPollWakeupOut>(body).ok_or(bad("length"))?.kh }

@@ -62,24 +62,27 @@ impl Offer {
         };
         let taken = out.init_flags();
         let unoffered = taken - self.flags - InitFlags::INIT_EXT;
-        fault(!unoffered.is_empty(), format!("took what was not offered: {unoffered:?}"));
+        fault(!unoffered.is_empty(), format!("flags that were not offered: {unoffered:?}"));
         fault(
             taken.contains(InitFlags::PASSTHROUGH | InitFlags::WRITEBACK_CACHE),
             "passthrough and write-back cache exclude each other".into(),
         );
         fault(
             taken.contains(InitFlags::PASSTHROUGH) && !(1..=2).contains(&out.max_stack_depth),
-            format!("passthrough with max_stack_depth {}", out.max_stack_depth),
+            format!("invalid max_stack_depth {} with passthrough", out.max_stack_depth),
         );
-        fault(!(1..=1_000_000_000).contains(&out.time_gran), format!("time_gran {}", out.time_gran));
-        fault(out.max_write < 4096, format!("max_write {}", out.max_write));
+        fault(!(1..=1_000_000_000).contains(&out.time_gran), format!("invalid time_gran {}", out.time_gran));
+        fault(out.max_write < 4096, format!("max_write {} is less than 4096", out.max_write));
         fault(
             out.congestion_threshold > out.max_background,
-            format!("congestion at {} of {}", out.congestion_threshold, out.max_background),
+            format!(
+                "congestion_threshold {} exceeds max_background {}",
+                out.congestion_threshold, out.max_background
+            ),
         );
         fault(
             out.max_readahead > self.max_readahead,
-            format!("max_readahead {} of {}", out.max_readahead, self.max_readahead),
+            format!("max_readahead {} exceeds the offered {}", out.max_readahead, self.max_readahead),
         );
         fault(
             taken.contains(InitFlags::READDIRPLUS_AUTO) && !taken.contains(InitFlags::DO_READDIRPLUS),

@@ -32,7 +32,7 @@ impl Pending {
     /// The server does not reply within [`REPLY_TIMEOUT`].
     pub fn wait(self) -> Result<Vec<u8>, Errno> {
         let (unique, what) = (self.unique, self.what);
-        self.wait_for(REPLY_TIMEOUT).unwrap_or_else(|| panic!("{what} (unique {unique}) is not answered"))
+        self.wait_for(REPLY_TIMEOUT).unwrap_or_else(|| panic!("{what} (unique {unique}) got no reply"))
     }
 
     /// Waits for `time`; `None` where there is no reply by then.

@@ -36,7 +36,8 @@ impl<F: FileSystem> Served<F> {
     /// # Panics
     /// The session does not start.
     pub fn new(fs: impl Into<Arc<F>>, config: Config) -> Self {
-        Self::offered(&Offer::default(), fs, config).unwrap_or_else(|error| panic!("no session: {error}"))
+        Self::offered(&Offer::default(), fs, config)
+            .unwrap_or_else(|error| panic!("cannot start the session: {error}"))
     }
 
     /// Serves `fs` to a kernel with this offer.
@@ -52,18 +53,19 @@ impl<F: FileSystem> Served<F> {
         let config = config.max_write(MAX_WRITE);
         let (begun, beginning) = bounded(1);
         let kernel = MockKernel::start(move |fd| {
-            let device = Device::new(fd).expect("a socket");
+            let device = Device::new(fd).expect("a socket is a valid device");
             match Session::<F>::negotiate(served, config, device) {
                 Err(error) => drop(begun.send(Err(error))),
                 Ok(session) => {
                     begun.send(Ok(session.handle())).ok();
-                    session.run().expect("a clean end");
+                    session.run().expect("the session ends without an error");
                 }
             }
         });
         let init = kernel.init(offer);
-        let handle = beginning.recv_timeout(REPLY_TIMEOUT).expect("a session, or why not")?;
-        let init = init.expect("a session that begins has answered INIT");
+        let handle =
+            beginning.recv_timeout(REPLY_TIMEOUT).expect("the session starts or reports an error")?;
+        let init = init.expect("the session has replied to INIT");
         Ok(Self { kernel, fs, handle, init })
     }
 

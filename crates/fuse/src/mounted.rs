@@ -45,7 +45,7 @@ pub struct Mounted {
 
 /// A mount without a file system yet: requests wait in the kernel.
 #[derive(Debug)]
-#[must_use = "dropping it leaves a mount that nobody serves"]
+#[must_use = "dropping it leaves a mount without a server"]
 pub struct Connected {
     mount: MountPoint,
     method: MountMethod,

@@ -232,7 +232,7 @@ mod tests {
             over.send(()).unwrap();
         });
         for _ in 0..2 {
-            is_over.recv_timeout(Duration::from_secs(60)).expect("an open waits for itself");
+            is_over.recv_timeout(Duration::from_secs(60)).expect("the open waits for its own completion");
         }
     }
 }

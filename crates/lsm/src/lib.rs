@@ -16,14 +16,14 @@ use shunt_policyfs::KernelEnforcer;
 #[derive(Debug, thiserror::Error)]
 pub enum LsmError {
     /// This build contains no programs.
-    #[error("this build has none (feature `lsm`, and clang)")]
+    #[error("this build contains no BPF programs; build it with the feature `lsm` and clang")]
     Absent,
     /// The kernel runs no programs at its security hooks: `bpf` is not in `/sys/kernel/security/lsm`.
-    #[error("this kernel runs no BPF programs at its security hooks (boot with `lsm=...,bpf`)")]
+    #[error("this kernel runs no BPF programs at its security hooks; boot with `lsm=...,bpf`")]
     NotRun,
     /// The kernel refuses to load programs: it lacks CONFIG_BPF_LSM, or this process lacks CAP_BPF, CAP_PERFMON or
     /// CAP_SYS_ADMIN.
-    #[error("the kernel refuses: {0}")]
+    #[error("the kernel refuses the BPF programs: {0}")]
     Refused(String),
 }
 

@@ -11,13 +11,13 @@ pub enum MirrorError {
     #[error("{}: no such directory; create it, or check the path", .0.display())]
     Missing(PathBuf),
     /// The path is not a directory.
-    #[error("{}: not a directory; name the directory that holds it", .0.display())]
+    #[error("{}: not a directory; name the directory that contains it", .0.display())]
     NotADirectory(PathBuf),
     /// Permission to the directory, or to one above it, is denied.
-    #[error("{}: permission denied; run as a user who may read it, or as root", .0.display())]
+    #[error("{}: permission denied; run as root or as a user who may read it", .0.display())]
     Permission(PathBuf),
     /// Opening the source failed for another reason.
-    #[error("{}: cannot be opened: {errno}", path.display())]
+    #[error("{}: cannot open the directory: {errno}", path.display())]
     Open {
         /// The source.
         path: PathBuf,

@@ -255,7 +255,7 @@ impl fmt::Display for Description {
             if self.file_handles { "inodes by file handle" } else { "one descriptor per inode" }
         )?;
         if !self.private_view {
-            write!(f, ", without the mounts below it")?;
+            write!(f, ", without submounts")?;
         }
         if !self.xattrs {
             write!(f, ", no extended attributes")?;

@@ -74,7 +74,7 @@ impl Pruner {
         let session = self.session.lock().clone();
         if let Some(session) = session {
             let cold = lower.cold_nodes(batch as usize);
-            tracing::debug!(count, most, asked = cold.len(), "asking for inodes back");
+            tracing::debug!(count, most, asked = cold.len(), "asking the kernel to forget inodes");
             session.caches().prune(&cold);
         }
     }

@@ -121,7 +121,7 @@ impl Mirror {
         let inodes = std::mem::take(&mut *self.inherited_nodes.lock());
         let lost = unknown + self.lower.resume(files, directories, inodes, takeover.takeovers());
         if lost > 0 {
-            tracing::warn!("{lost} open files could not be opened again: their users get EBADF");
+            tracing::warn!("cannot reopen {lost} open files after the takeover: their users get EBADF");
         }
         if takeover.takeovers() > 0 && self.cache == CacheMode::Coherent {
             // Changes of the source during the takeover were not observed.

@@ -31,7 +31,7 @@ mod tests {
                 assert_eq!(device(id.0), None, "{id}");
             }
         }
-        assert_eq!(device((1 << 61) - 1), None, "a place in the table");
+        assert_eq!(device((1 << 61) - 1), None, "an index of the table is not a device");
         for new in [(0, (0, 0)), (u16::MAX, (0xfff, 0xf_ffff))] {
             assert_eq!(device(mark(new).unwrap()), Some(new));
         }

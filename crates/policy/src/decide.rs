@@ -95,7 +95,7 @@ impl Candidate {
             Some(owners) => owners.iter().fold(Some(false), |truth, owner| or(truth, || owner.is(caller))),
         };
         if owner == Some(false) {
-            return (Some(false), "the path is another's");
+            return (Some(false), "the path belongs to another owner");
         }
         let (all, what) = rule.who.all(caller);
         if all == Some(false) {
@@ -103,7 +103,7 @@ impl Candidate {
         }
         let (any, excepted) = rule.except.any(caller);
         if any == Some(true) {
-            return (Some(false), "it is excepted");
+            return (Some(false), "the caller is excepted");
         }
         let truth = and(and(owner, || all), || any.map(|any| !any));
         (truth, if all.is_none() { what } else { excepted })

@@ -68,21 +68,22 @@ impl Policy {
                 // Either the path of the rule does not match, or an earlier rule always decides.
                 None if decided.is_some_and(|decided| index > decided) => break,
                 None if rule.action == Action::Allow => {
-                    "does not matter here: another path, or nothing follows that it would keep off".to_owned()
+                    "not relevant: the path does not match, or no later rule would decide otherwise"
+                        .to_owned()
                 }
                 None if rule.action == Action::Graft && place.is_of(index) => {
-                    "grafted: nothing is decided here".to_owned()
+                    "grafted: no rule applies here".to_owned()
                 }
-                None => "another path".to_owned(),
-                Some(_) if !rule.speaks_of(op) => format!("does not speak of {}", op.name()),
+                None => "the path does not match".to_owned(),
+                Some(_) if !rule.speaks_of(op) => format!("does not apply to {}", op.name()),
                 Some(candidate) => {
                     let (caller, why) = candidate.is_caller(class, caller);
                     let content = if rule.asks_what() { rule.is_content(content) } else { Some(true) };
                     match (caller, content) {
-                        (Some(false), _) => format!("not for this caller: {}", reason(why)),
-                        (_, Some(false)) => "the file holds something else".to_owned(),
-                        (None, _) => format!("perhaps: {} of the caller is not known", why),
-                        (_, None) => "perhaps: the file cannot be read".to_owned(),
+                        (Some(false), _) => format!("the caller does not match: {}", reason(why)),
+                        (_, Some(false)) => "the content of the file does not match".to_owned(),
+                        (None, _) => format!("may match: {} of the caller is unknown", why),
+                        (_, None) => "may match: the file cannot be read".to_owned(),
                         _ => format!("matches: {}", rule.action.name()),
                     }
                 }
@@ -98,7 +99,7 @@ impl Policy {
 
 fn reason(why: &str) -> String {
     match why {
-        "uid" | "gid" | "group" | "exe" => format!("{why} is another"),
+        "uid" | "gid" | "group" | "exe" => format!("{why} differs"),
         other => other.to_owned(),
     }
 }
@@ -114,16 +115,16 @@ impl Explanation {
             write!(f, "{}", self.decision.outcome.name())?;
             match self.decision.rule.and_then(|rule| policy.rules().get(rule)) {
                 Some(rule) => write!(f, ", by {}", title(rule))?,
-                None => write!(f, ", as no rule says otherwise")?,
+                None => write!(f, ", by default: no rule decides")?,
             }
             if self.decision.unsure {
-                write!(f, ", the strictest of what is possible")?;
+                write!(f, ", the strictest possible outcome")?;
             }
             if let Some(above) = &self.hidden_above {
-                write!(f, ", as {above} is hidden")?;
+                write!(f, ", because {above} is hidden")?;
             }
             for rule in &self.decision.audit {
-                write!(f, "\n  told, by {}", title(&policy.rules()[*rule]))?;
+                write!(f, "\n  audited, by {}", title(&policy.rules()[*rule]))?;
             }
             self.rules.iter().try_for_each(|line| write!(f, "\n  {line}"))
         })

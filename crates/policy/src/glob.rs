@@ -48,16 +48,15 @@ impl Glob {
         while let Some(character) = rest.next() {
             tokens.push(match character {
                 '*' if tokens.last() == Some(&Token::Any) => {
-                    return Err("`**` stands alone between slashes; write one `*`".into());
+                    return Err("`**` must be a whole path component; use one `*`".into());
                 }
                 '*' => Token::Any,
                 '?' => Token::One,
                 '[' => set(&mut rest)?,
-                '\\' => Token::Just(rest.next().ok_or("nothing follows the `\\`; write `\\\\`")?.into()),
+                '\\' => Token::Just(rest.next().ok_or("the pattern ends with `\\`; write `\\\\` for the character itself")?.into()),
                 '{' | '}' => {
                     return Err(
-                        "a variable such as {uid} stands alone between slashes; write `\\{` for the \
-                                character itself"
+                        "a variable such as {uid} must be a whole path component; write `\\{` for the character itself"
                             .into(),
                     );
                 }
@@ -130,7 +129,7 @@ impl Glob {
 
 /// Parses a bracket expression; the opening bracket was consumed.
 fn set(rest: &mut std::str::Chars<'_>) -> Result<Token, String> {
-    const UNCLOSED_BRACKET: &str = "a `[` is not closed; write `\\[` for the character itself";
+    const UNCLOSED_BRACKET: &str = "`[` without closing `]`; write `\\[` for the character itself";
     let mut ranges = Vec::new();
     let mut character = rest.next().ok_or(UNCLOSED_BRACKET)?;
     let negated = character == '!';
@@ -148,7 +147,7 @@ fn set(rest: &mut std::str::Chars<'_>) -> Result<Token, String> {
                 return Ok(Token::Set { ranges, negated });
             }
             if high < low {
-                return Err(format!("`{low}-{high}` is empty; write the lower end first"));
+                return Err(format!("the range `{low}-{high}` is empty; write the lower end first"));
             }
             next = rest.next().ok_or(UNCLOSED_BRACKET)?;
         }

@@ -34,7 +34,7 @@ impl Pattern {
         let rest = match text.strip_prefix('/') {
             Some(rest) => rest,
             None if text.contains('/') => {
-                return Err(format!("the path does not begin with a slash; write \"/{text}\""));
+                return Err(format!("the path does not start with a slash; write \"/{text}\""));
             }
             None if text.is_empty() => return Err("the path is empty; write \"/**\" for everything".into()),
             None => {
@@ -45,9 +45,9 @@ impl Pattern {
         for part in rest.split('/') {
             segments.push(match part {
                 "" if rest.is_empty() => break,
-                "" => return Err("two slashes, or one at the end; a name is missing between them".into()),
+                "" => return Err("empty path component; remove the double or trailing slash".into()),
                 "." | ".." => {
-                    return Err(format!("`{part}` cannot be in a pattern; write the path without it"));
+                    return Err(format!("`{part}` is not allowed in a pattern; write the path without it"));
                 }
                 "**" if segments.last() == Some(&Segment::Depth) => continue,
                 "**" => Segment::Depth,
@@ -58,10 +58,13 @@ impl Pattern {
             });
         }
         if segments.len() > MAX_COMPONENTS {
-            return Err(format!("the path has {} steps; at most {MAX_COMPONENTS} work", segments.len()));
+            return Err(format!(
+                "the path has {} components, more than {MAX_COMPONENTS}; shorten it",
+                segments.len()
+            ));
         }
         if segments.iter().filter(|segment| matches!(segment, Segment::Variable(_))).count() > 1 {
-            return Err("a path has at most one variable".into());
+            return Err("more than one variable in the path; use at most one".into());
         }
         Ok(Self { segments })
     }
@@ -90,8 +93,7 @@ fn variable(name: &str, tables: &[Table]) -> Result<Variable, String> {
         name => match tables.iter().position(|table| table.name == name) {
             Some(index) => Ok(Variable::Table(index as u16)),
             None => Err(format!(
-                "there is no variable {{{name}}}; there are {{uid}}, {{gid}}, {{user}}, and the tables of the file: \
-                 add [ids.{name}]"
+                "unknown variable {{{name}}}; use {{uid}}, {{gid}}, {{user}} or a table of the file: add [ids.{name}]"
             )),
         },
     }

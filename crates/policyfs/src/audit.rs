@@ -105,9 +105,11 @@ impl AuditFile {
         };
         match (&written, self.failed) {
             (Err(error), false) => {
-                tracing::error!("cannot write the audit log: {error}; its lines go to this log meanwhile");
+                tracing::error!(
+                    "cannot write the audit log: {error}; its lines go to this log until it can be written again"
+                );
             }
-            (Ok(()), true) => tracing::warn!("the audit log can be written again"),
+            (Ok(()), true) => tracing::warn!("writing the audit log works again"),
             _ => {}
         }
         self.failed = written.is_err();

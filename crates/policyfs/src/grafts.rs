@@ -54,7 +54,7 @@ impl PolicyFs {
             let keep = wanted.contains(path);
             if !keep {
                 self.leave(&std::mem::take(&mut state.way));
-                tracing::info!("{} is not grafted any more", path.display());
+                tracing::info!("graft {} removed: no rule names it any more", path.display());
                 let _ = rustix::mount::unmount(
                     mount.path().join(relative(path)),
                     UnmountFlags::DETACH | UnmountFlags::NOFOLLOW,
@@ -70,7 +70,7 @@ impl PolicyFs {
             match done {
                 Ok(fresh) => {
                     if fresh {
-                        tracing::info!("grafted {}: below it there is no FUSE", path.display());
+                        tracing::info!("graft {} mounted: access below it bypasses FUSE", path.display());
                     }
                     state.refused = None;
                 }
@@ -83,7 +83,7 @@ impl PolicyFs {
                         continue;
                     }
                     state.refused = Some(errno);
-                    tracing::warn!("{} is not grafted, and served as the rest is: {errno}", path.display());
+                    tracing::warn!("cannot mount graft {}: {errno}; the daemon serves it", path.display());
                 }
             }
         }

@@ -162,7 +162,9 @@ impl PolicyFs {
         for node in nodes {
             inodes.insert(node, u32::MAX);
             if gated.gate.stale(node.0).is_err() {
-                tracing::error!("no room in the kernel for rules; an inode is checked by old ones");
+                tracing::error!(
+                    "cannot mark an inode in the kernel: the table of rules is full; the kernel checks it by the old rules"
+                );
             }
         }
     }

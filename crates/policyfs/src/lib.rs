@@ -155,8 +155,7 @@ impl PolicyFs {
     pub fn reload(&self, policy: Policy, origin: Vec<u8>) -> Result<(), &'static str> {
         if (self.opens_unasked() || self.believes_names()) && !policy.has_tables() {
             return Err(
-                "the kernel checks this mount by itself, and cannot check all of these rules: mount \
-                        again, or with `--lsm off`",
+                "the kernel alone checks this mount and cannot check all of these rules; mount again, or with `--lsm off`",
             );
         }
         self.programs.refresh(&policy);

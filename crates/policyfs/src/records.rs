@@ -90,7 +90,10 @@ impl Records {
     pub(crate) fn open(map: OwnedFd, texts: OwnedFd, policy: &Policy) -> io::Result<(Self, Vec<Restored>)> {
         let map = Map::open(map, HEAD + MAX_RECORDS * WORDS)?;
         if map[0].load(Ordering::Relaxed) != MAGIC {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "records of another version"));
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                "the takeover records have another version",
+            ));
         }
         let (texts, known) = Texts::open(texts, policy)?;
         let mut records = Self { map, free: Vec::new(), texts };

@@ -45,8 +45,7 @@ impl PolicyFs {
         let mut warned = self.undecided.0.lock();
         if warned.len() < MAX_WARNINGS && warned.insert(dir) {
             tracing::warn!(
-                "{}: this directory ignores case, and rules that speak of names in it cannot be decided: all \
-                 of them are refused (EACCES)",
+                "cannot apply rules for names in {}: the directory is case-insensitive; such names are refused (EACCES)",
                 String::from_utf8_lossy(path).escape_debug()
             );
         }

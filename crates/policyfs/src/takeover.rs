@@ -113,7 +113,9 @@ impl PolicyFs {
         if let Err(error) = held() {
             // No origin is better than one of other rules.
             takeover.remove(ORIGIN);
-            tracing::warn!("no daemon will take over: {error}");
+            tracing::warn!(
+                "cannot store the policy for takeovers: {error}; after a crash no daemon takes over"
+            );
         }
     }
 

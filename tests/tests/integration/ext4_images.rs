@@ -198,7 +198,7 @@ fn what_is_no_image_is_told_so() {
         run(binary::command(&["ext4", "info"]).arg(&path)).err
     };
     let start = format!("shunt: cannot read {}: ", path.display());
-    let no = "no ext2, ext3 or ext4 file system: it looks like";
+    let no = "not an ext2, ext3 or ext4 file system: it looks like";
     assert_eq!(ask(b""), format!("{start}{no} an empty file\n"));
     assert_eq!(ask(&[b"QFI\xfb".as_slice(), &[1; 9000]].concat()).lines().count(), 1);
     assert_eq!(ask(&[0; 9000]), format!("{start}{no} zeros\n"));

@@ -83,7 +83,8 @@ pub struct Structures {
 
 /// Finds the structures of a sound image.
 pub(crate) fn structures(bytes: &[u8]) -> Structures {
-    let (geometry, superblock) = Geometry::read(&MemoryDevice::new(bytes.to_vec())).expect("it is sound");
+    let (geometry, superblock) =
+        Geometry::read(&MemoryDevice::new(bytes.to_vec())).expect("the image is valid");
     let journal = journal::find(bytes, &geometry, &superblock);
     let mut view = bytes.to_vec();
     let mut copies = BTreeMap::new();

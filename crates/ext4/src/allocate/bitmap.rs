@@ -151,7 +151,8 @@ pub(super) fn change(
     let verify = |bytes: &[u8]| verify(store, number, map, bytes);
     let sum = handle.change(place, map.seal(number), verify, |bytes| {
         if !bits::all(bytes, start, count, !value) {
-            let what = format!("bitmap of group {number}: {start}+{count} are not all {}", u8::from(!value));
+            let what =
+                format!("bitmap of group {number}: bits {start}+{count} are not all {}", u8::from(!value));
             return Err(Corruption::new(what).block(place).into());
         }
         bits::put(bytes, start, count, value);

@@ -225,7 +225,7 @@ pub(super) fn add_blocks(raw: &mut crate::layout::GroupDescriptor, change: i64) 
     let before = u32::from(raw.free_blocks_count_hi.get()) << 16 | u32::from(raw.free_blocks_count_lo.get());
     let Ok(after) = u32::try_from(i64::from(before) + change) else {
         return Err(Corruption::new(format!(
-            "descriptor: {before} free blocks, of which {} are taken",
+            "group descriptor: {before} free blocks, while {} are allocated",
             -change
         ))
         .into());

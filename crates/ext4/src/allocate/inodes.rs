@@ -16,7 +16,10 @@ fn add(raw: &mut GroupDescriptor, inodes: i64, directories: i64) -> Result<()> {
     let free = i64::from(count(raw.free_inodes_count_lo, raw.free_inodes_count_hi)) + inodes;
     let used = i64::from(count(raw.used_dirs_count_lo, raw.used_dirs_count_hi)) + directories;
     let (Ok(free), Ok(used)) = (u32::try_from(free), u32::try_from(used)) else {
-        return Err(Corruption::new(format!("descriptor: {free} free inodes, {used} directories")).into());
+        return Err(Corruption::new(format!(
+            "group descriptor: count of free inodes becomes {free}, of directories {used}"
+        ))
+        .into());
     };
     raw.free_inodes_count_lo.set(free as u16);
     raw.free_inodes_count_hi.set((free >> 16) as u16);

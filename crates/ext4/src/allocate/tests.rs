@@ -66,7 +66,7 @@ fn what_is_taken_reserved_or_waiting_is_not_given_out_by_a_group_that_was_forgot
                 continue;
             };
             for block in one.start..one.start + u64::from(one.count) {
-                assert!(seen.insert(block), "block {block} is given out twice");
+                assert!(seen.insert(block), "block {block} is allocated twice");
             }
             if round == 0 && group % 8 == 0 {
                 reserved.push(one);
@@ -88,7 +88,7 @@ fn what_is_taken_reserved_or_waiting_is_not_given_out_by_a_group_that_was_forgot
     }
     while let Ok(one) = allocator.reserve(store, 0, 7, (For::Metadata, ReservedAccess::Reserved)) {
         for block in one.start..one.start + u64::from(one.count) {
-            assert!(seen.insert(block), "block {block} is given out before it may be");
+            assert!(seen.insert(block), "block {block} is allocated before its release was committed");
         }
         reserved.push(one);
     }

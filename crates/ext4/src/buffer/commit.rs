@@ -103,7 +103,9 @@ impl MetadataCache {
 
     /// Logs an abort, and records the error on the device.
     fn give_up(&self, writer: &Writer, ring: Option<&mut JournalWriter>, why: &dyn std::fmt::Display) {
-        tracing::error!("a transaction was given up ({why}): the file system is read-only from now on");
+        tracing::error!(
+            "transaction aborted: {why}; the file system is now read-only: unmount it and run e2fsck -f"
+        );
         // Best effort on a device that has just failed. The superblock is written by itself.
         if let Some(ring) = ring {
             ring.give_up();

@@ -50,7 +50,9 @@ impl MetadataCache {
         let bits = self.geometry.block_bits;
         for (start, count) in ranges {
             if let Err(error) = self.device.discard(start << bits, count << bits) {
-                tracing::warn!("freed blocks are not discarded any more: {error}");
+                tracing::warn!(
+                    "cannot discard freed blocks: {error}; no more are discarded until the next mount"
+                );
                 freed.want(false);
                 return;
             }

@@ -43,7 +43,7 @@ impl<'a> Handle<'a> {
         loop {
             let (geometry, triggers) = (&self.store.geometry, &self.writer.triggers);
             let changed = self.store.cache.change(number, seal, |bytes| {
-                let result = (change.take().expect("called once"))(bytes)?;
+                let result = (change.take().expect("the closure is called once"))(bytes)?;
                 seal.fill_checksum(triggers, geometry, number, bytes);
                 Ok(result)
             });
@@ -118,7 +118,10 @@ impl<'a> Handle<'a> {
 impl Drop for Handle<'_> {
     fn drop(&mut self) {
         if self.incomplete {
-            self.store.abort_from_outside(self.writer, &"an operation failed half way");
+            self.store.abort_from_outside(
+                self.writer,
+                &"an operation failed after it had changed some of its blocks",
+            );
         }
         self.writer.gate.leave(self.credits);
     }

@@ -63,7 +63,7 @@ impl RunningTransaction {
 
     /// Joins the running transaction, to change at most `credits` blocks.
     pub(super) fn enter(&self, credits: u32, dirty: impl Fn() -> u32) -> Result<Joined> {
-        debug_assert!(credits < 1 << 24, "many such promises fit their part of the word");
+        debug_assert!(credits < 1 << 24, "the credits exceed their bits of the word");
         loop {
             // Count first: blocks that others dirty from here on are covered by their credits or visible in `dirty` below. A
             // handle that counts itself out again because it may not stay can only cause an early commit.
@@ -194,7 +194,7 @@ mod tests {
                 made.fetch_add(taken, Ordering::SeqCst);
                 frozen
             });
-            gate.set_committed(frozen.expect("nobody aborts"));
+            gate.set_committed(frozen.expect("no thread aborts the transaction"));
         };
         std::thread::scope(|scope| {
             for thread in 0..4 {

@@ -52,7 +52,7 @@ pub(crate) fn insert(directory: &mut impl Target, link: &Link<'_>) -> Result<()>
             return htree_split::insert(directory, link);
         }
         if directory.is_summed() {
-            return Err(directory.wrong("a directory with an index, on a file system without them"));
+            return Err(directory.wrong("directory index: the file system lacks the feature dir_index"));
         }
         // The index of the root block becomes free space for entries.
         directory.set_indexed(false);

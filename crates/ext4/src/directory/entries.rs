@@ -73,21 +73,21 @@ impl<'a> Entries<'a> {
         let start = self.at;
         let wrong = |what: String| Err(Corruption::new(format!("directory entry at {start}: {what}")));
         let Ok((raw, rest)) = DirEntry::read_from_prefix(self.block.get(start..).unwrap_or_default()) else {
-            return wrong("no room for it".into());
+            return wrong("does not fit the block".into());
         };
         let length = record_length(raw.rec_len.get(), self.block.len());
         let head = size_of::<DirEntry>();
         let name = usize::from(raw.name_len);
         if !length.is_multiple_of(4) || length < head + name || length > self.block.len() - start {
-            return wrong(format!("length {length} with a name of {name} bytes"));
+            return wrong(format!("invalid length {length} for a name of {name} bytes"));
         }
         let inode = raw.inode.get();
         if inode > self.inodes {
-            return wrong(format!("there is no inode {inode}"));
+            return wrong(format!("inode number {inode} is out of range"));
         }
         let name = &rest[..name];
         if !self.verified && inode != 0 && (name.is_empty() || name.contains(&b'/') || name.contains(&0)) {
-            return wrong(format!("the name {} cannot be", name.escape_ascii()));
+            return wrong(format!("invalid name {}", name.escape_ascii()));
         }
         let kind = if self.typed { Kind::of_entry(raw.file_type) } else { None };
         let (start, end) = (start as u64, (start + length) as u64);

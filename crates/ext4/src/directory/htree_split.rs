@@ -16,7 +16,7 @@ const ROUNDS: usize = 64;
 /// Converts a directory of one block into a tree with one leaf.
 pub(super) fn plant(directory: &mut impl Target) -> Result<()> {
     let Some((_, first)) = directory.block(0)? else {
-        return Err(directory.wrong("its first block is a hole"));
+        return Err(directory.wrong("the first block of the directory is a hole"));
     };
     let summed = directory.is_summed();
     let leaf = directory.append(|block, geometry| leaf::copy_names(&first, geometry, block))?;
@@ -32,7 +32,7 @@ pub(super) fn plant(directory: &mut impl Target) -> Result<()> {
 /// Inserts a name into an indexed directory.
 pub(super) fn insert(directory: &mut impl Target, link: &Link<'_>) -> Result<()> {
     let Some(hasher) = index::hasher(directory)? else {
-        return Err(directory.wrong("directory index: names are hashed in a way not known"));
+        return Err(directory.wrong("directory index: unknown hash version"));
     };
     let hash = hasher.hash(link.name);
     for _ in 0..ROUNDS {
@@ -45,7 +45,7 @@ pub(super) fn insert(directory: &mut impl Target, link: &Link<'_>) -> Result<()>
             _ => split_node(directory, &path)?,
         }
     }
-    Err(directory.wrong("directory index: no split makes room"))
+    Err(directory.wrong("directory index: splitting makes no room for the name"))
 }
 
 /// Moves the upper half of a leaf's names to a new leaf; `step` is its parent node, which has room for an entry.
@@ -57,7 +57,7 @@ fn split_leaf(
 ) -> Result<()> {
     let owner = directory.number();
     let Some((number, full)) = directory.block(leaf)? else {
-        return Err(directory.wrong("directory index: a leaf is a hole"));
+        return Err(directory.wrong("directory index: a leaf block is a hole"));
     };
     let halves = leaf::split(&full, directory.geometry(), hash)
         .map_err(|corruption| corruption.inode(owner).block(number))?;
@@ -65,7 +65,9 @@ fn split_leaf(
     // The lowest bit marks that names of this hash start in the previous leaf.
     let begins = halves.hash | u32::from(halves.continued);
     if begins < step.from || begins > step.until {
-        return Err(directory.wrong(format!("directory index: block {leaf} has names of others")));
+        return Err(
+            directory.wrong(format!("directory index: block {leaf} has names outside its hash range"))
+        );
     }
     let new = directory.append(|block, _| {
         block.copy_from_slice(&halves.upper);
@@ -85,7 +87,7 @@ fn split_node(directory: &mut impl Target, path: &[Step]) -> Result<()> {
     let full = path.iter().rposition(|step| !step.is_full).map_or(0, |above| above + 1);
     let Some(step) = path.get(full) else { return Err(Error::Invalid) };
     let Some((_, block)) = directory.block(step.logical)? else {
-        return Err(directory.wrong("directory index: a node is a hole"));
+        return Err(directory.wrong("directory index: a node block is a hole"));
     };
     if full == 0 {
         if path.len() > index::deepest(directory.geometry()).into() {

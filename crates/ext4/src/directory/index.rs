@@ -69,7 +69,7 @@ pub(super) struct Step {
 fn block(directory: &impl Source, logical: u32) -> Result<std::sync::Arc<[u8]>> {
     match directory.block(logical)? {
         Some((_, block)) => Ok(block),
-        None => Err(directory.wrong("directory index: a node is a hole")),
+        None => Err(directory.wrong("directory index: a node block is a hole")),
     }
 }
 
@@ -89,7 +89,7 @@ pub(super) fn descend(directory: &impl Source, hash: u32) -> Result<(Vec<Step>, 
         if logical == 0 {
             levels = node::info(&bytes)?.indirect_levels;
             if levels > deepest(directory.geometry()) {
-                return Err(directory.wrong("directory index: it is too deep"));
+                return Err(directory.wrong("directory index: too many levels"));
             }
         }
         let node = Node::parse(&bytes, logical == 0)?;
@@ -103,7 +103,7 @@ pub(super) fn descend(directory: &impl Source, hash: u32) -> Result<(Vec<Step>, 
         path.push(Step { logical, place, is_full: node.is_full(), from, until });
         logical = node.block(place);
         if logical == 0 {
-            return Err(directory.wrong("directory index: a node refers to the root"));
+            return Err(directory.wrong("directory index: a node references the root"));
         }
         if path.len() > levels.into() {
             return Ok((path, logical));
@@ -123,7 +123,9 @@ pub(super) fn leaves<'a>(
     Ok(std::iter::from_fn(move || {
         let now = next.take()?;
         let Some(rest) = left.checked_sub(1) else {
-            return Some(Err(directory.wrong("directory index: it leads to more leaves than there are")));
+            return Some(Err(
+                directory.wrong("directory index: more leaves are referenced than the directory has blocks")
+            ));
         };
         left = rest;
         match following(directory, &mut path, wanted) {
@@ -156,7 +158,7 @@ fn following(directory: &impl Source, path: &mut [Step], wanted: u32) -> Result<
         logical = Node::parse(&block(directory, logical)?, logical == 0)?.block(0);
     }
     if logical == 0 {
-        return Err(directory.wrong("directory index: a node refers to the root"));
+        return Err(directory.wrong("directory index: a node references the root"));
     }
     Ok(Some(logical))
 }

@@ -51,10 +51,9 @@ fn entries_from<'a>(
     Ok(Entries::of_verified(block, start, geometry)
         .take_while(move |entry| !entry.as_ref().is_ok_and(|entry| entry.start == end))
         .map(move |entry| match entry {
-            Ok(entry) if entry.end > end => Err(Corruption::new(format!(
-                "directory entry at {}: it reaches into the checksum",
-                entry.start
-            ))),
+            Ok(entry) if entry.end > end => {
+                Err(Corruption::new(format!("directory entry at {}: overlaps the checksum", entry.start)))
+            }
             entry => entry,
         }))
 }
@@ -123,7 +122,7 @@ pub(super) fn find_room(block: &[u8], geometry: &Geometry, name: &[u8]) -> Resul
 /// Returns the entry at `start`, where an earlier search found one.
 fn at<'a>(block: &'a [u8], geometry: &Geometry, start: usize) -> Result<RawEntry<'a>> {
     let found = entries_from(block, start, geometry)?.next();
-    found.unwrap_or_else(|| Err(Corruption::new(format!("directory entry at {start}: it is gone"))))
+    found.unwrap_or_else(|| Err(Corruption::new(format!("directory entry at {start}: no longer exists"))))
 }
 
 /// Inserts a name at the position that [`find_room`] returned: behind that entry, or in place of it if it is free.
@@ -131,7 +130,7 @@ pub(super) fn insert(block: &mut [u8], geometry: &Geometry, start: usize, link: 
     let found = at(block, geometry, start)?;
     let (used, length) = (used(&found), (found.end - found.start) as usize);
     if length - used < needed(link.name.len()) {
-        return Err(Corruption::new(format!("directory entry at {start}: no room behind it")));
+        return Err(Corruption::new(format!("directory entry at {start}: no room after it")));
     }
     if used > 0 {
         set_length(block, start, used);
@@ -153,7 +152,7 @@ pub(super) fn remove(block: &mut [u8], geometry: &Geometry, start: usize, name: 
         first = entry.start as usize;
     }
     let Some(end) = end else {
-        return Err(Corruption::new(format!("directory entry at {start}: it is gone")));
+        return Err(Corruption::new(format!("directory entry at {start}: no longer exists")));
     };
     block[start..end].fill(0);
     set_length(block, first, end - first);
@@ -164,10 +163,10 @@ pub(super) fn remove(block: &mut [u8], geometry: &Geometry, start: usize, name: 
 pub(super) fn repoint(block: &mut [u8], geometry: &Geometry, start: usize, link: &Link<'_>) -> Result<()> {
     // The root of an index, which contains `..`, has its checksum elsewhere.
     let found = Entries::of_verified(block, start, geometry).next();
-    let gone = || Err(Corruption::new(format!("directory entry at {start}: it is gone")));
+    let gone = || Err(Corruption::new(format!("directory entry at {start}: no longer exists")));
     let found = found.unwrap_or_else(gone)?;
     if found.inode == 0 || found.name != link.name {
-        return Err(Corruption::new(format!("directory entry at {start}: it is gone")));
+        return Err(Corruption::new(format!("directory entry at {start}: no longer exists")));
     }
     block[start..start + 4].copy_from_slice(&link.inode.to_le_bytes());
     block[start + 7] = file_type(geometry, link.kind);
@@ -183,7 +182,7 @@ pub(super) fn copy_names(first: &[u8], geometry: &Geometry, leaf: &mut [u8]) -> 
             pack(leaf, is_summed(geometry), names.copied());
             Ok(())
         }
-        _ => Err(Corruption::new("directory block: it does not begin with `.` and `..`")),
+        _ => Err(Corruption::new("directory block: does not start with `.` and `..`")),
     }
 }
 
@@ -207,7 +206,7 @@ pub(super) fn split(block: &[u8], geometry: &Geometry, hash: impl Fn(&[u8]) -> u
         }
     }
     if names.len() < 2 {
-        return Err(Corruption::new("directory block: one name fills it"));
+        return Err(Corruption::new("directory block: cannot be split, one name fills it"));
     }
     names.sort_by_key(|&(hash, _)| hash);
     let total: usize = names.iter().map(|(_, entry)| needed(entry.name.len())).sum();

@@ -79,7 +79,7 @@ impl Source for Directory<'_> {
         // A larger directory would have holes or duplicate blocks, and take hours to scan.
         match u32::try_from(blocks) {
             Ok(length) if blocks <= self.geometry.blocks => Ok(length),
-            _ => Err(self.wrong(format!("a directory of {} bytes", self.inode.size))),
+            _ => Err(self.wrong(format!("invalid directory size {}", self.inode.size))),
         }
     }
 
@@ -144,7 +144,9 @@ impl Directory<'_> {
         match map::map(self.geometry, self.store, self.inode, logical, 1)?.place {
             Mapping::Written(number) => Ok(Some(number)),
             Mapping::Hole => Ok(None),
-            Mapping::Unwritten(_) => Err(self.wrong(format!("block {logical} was never written"))),
+            Mapping::Unwritten(_) => {
+                Err(self.wrong(format!("block {logical} of the directory is an unwritten extent")))
+            }
         }
     }
 

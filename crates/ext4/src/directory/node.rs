@@ -38,7 +38,7 @@ impl<'a> Node<'a> {
         let Ok((head, _)) = DxCountLimit::read_from_prefix(rest) else { return wrong("no room for entries") };
         let (count, limit) = (usize::from(head.count.get()), usize::from(head.limit.get()));
         if count == 0 || count > limit || limit > rest.len() / ENTRY {
-            return wrong(format!("{count} entries of {limit} in {} bytes", rest.len()));
+            return wrong(format!("invalid entry count {count} or limit {limit} in {} bytes", rest.len()));
         }
         Ok(Self { start, entries: &rest[..count * ENTRY], count, limit })
     }
@@ -88,10 +88,10 @@ impl<'a> Node<'a> {
 /// Returns the tree information of the root.
 pub(super) fn info(block: &[u8]) -> Result<DxRootInfo, Corruption> {
     let Some((info, _)) = block.get(INFO..).and_then(|rest| DxRootInfo::read_from_prefix(rest).ok()) else {
-        return wrong("no room for its root");
+        return wrong("no room for the root");
     };
     if info.reserved_zero.get() != 0 || usize::from(info.info_length) != size_of::<DxRootInfo>() {
-        return wrong(format!("its root has {} bytes", info.info_length));
+        return wrong(format!("invalid length {} of the root information", info.info_length));
     }
     Ok(info)
 }
@@ -152,7 +152,7 @@ pub(super) fn insert(
     let node = Node::parse(block, root)?;
     let Node { start, count, limit, .. } = node;
     if node.is_full() || after >= count {
-        return wrong(format!("no room for an entry behind {after}, of {count} of {limit}"));
+        return wrong(format!("no room for an entry after {after}: {count} of {limit} are in use"));
     }
     let place = start + (after + 1) * ENTRY;
     block.copy_within(place..start + count * ENTRY, place + ENTRY);
@@ -171,7 +171,7 @@ pub(super) fn split_upper(
     let node = Node::parse(node, root)?;
     let half = node.count / 2;
     if half == 0 {
-        return wrong("a node of one entry cannot be split");
+        return wrong("a node with one entry cannot be split");
     }
     make_node(upper, entries_from(&node, half), summed);
     Ok((half, node.hash(half)))

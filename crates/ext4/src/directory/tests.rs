@@ -92,7 +92,7 @@ impl Target for Memory {
         change: impl FnOnce(&mut [u8], &Geometry) -> std::result::Result<R, Corruption>,
     ) -> Result<R> {
         let block = &mut self.blocks[logical as usize];
-        assert_eq!(Arc::strong_count(block), 1, "a block is changed while it is held");
+        assert_eq!(Arc::strong_count(block), 1, "a block is changed while another reference exists");
         Ok(change(Arc::make_mut(block), &self.geometry)?)
     }
 
@@ -172,13 +172,13 @@ impl Memory {
                 for place in 0..node.count {
                     let from = if place == 0 { from } else { node.hash(place) };
                     let until = if place + 1 == node.count { until } else { node.hash(place + 1) };
-                    assert!(seen.insert(node.block(place)), "two ways to a block");
+                    assert!(seen.insert(node.block(place)), "a block is referenced twice");
                     below.push((node.block(place), from, until));
                 }
             }
             level = below;
         }
-        assert_eq!(seen.len(), self.blocks.len(), "blocks without a way to them");
+        assert_eq!(seen.len(), self.blocks.len(), "some blocks are not referenced");
         for (leaf, from, until) in level {
             for entry in Entries::new(&self.blocks[leaf as usize], &self.geometry) {
                 let entry = entry.unwrap();
@@ -315,7 +315,7 @@ fn fifty_thousand_names_come_and_go() {
         directory.check(&Names::new());
         let blocks = directory.blocks.len();
         directory.insert(b"one more", (5, Kind::Regular)).unwrap();
-        assert_eq!(directory.blocks.len(), blocks, "free room is used again");
+        assert_eq!(directory.blocks.len(), blocks, "free space is reused");
     }
 }
 

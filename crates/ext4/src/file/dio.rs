@@ -89,7 +89,9 @@ impl Filesystem {
         let (start, length) = (reservation.start, reservation.count);
         let bytes = u64::from(length) << bits;
         let Some(device) = self.store.device().place(start << bits, bytes) else {
-            return Err(Error::Unsupported("content that lies elsewhere".into()));
+            return Err(Error::Unsupported(
+                "direct access to a device whose blocks have no fixed location".into(),
+            ));
         };
         let piece = MappedExtent { logical: at as u32, length, start, written: false };
         let mut handle = self.store.begin(1 + map::CREDITS + 2)?;
@@ -211,7 +213,7 @@ impl Filesystem {
             return Err(Error::ReadOnly);
         }
         if !self.is_mappable(&inode) {
-            return Err(Error::Unsupported("content that lies in no extents".into()));
+            return Err(Error::Unsupported("unwritten extents in a file with a block map".into()));
         }
         Ok(inode)
     }

@@ -63,7 +63,7 @@ impl Filesystem {
             return Err(Error::ReadOnly);
         }
         if what != Fallocate::Punch && !inode.flags.contains(InodeFlags::EXTENTS) {
-            return Err(Error::Unsupported("allocating ahead with a block map".into()));
+            return Err(Error::Unsupported("preallocation in a file with a block map".into()));
         }
         let keeps = !matches!(what, Fallocate::Allocate | Fallocate::Zero { keep_size: false });
         inode.mtime = time::now();

@@ -33,7 +33,7 @@ impl Filesystem {
             return Err(Error::NoKey);
         }
         if inode.flags.intersects(InodeFlags::INLINE_DATA | InodeFlags::VERITY) {
-            return Err(Error::Unsupported("content in the inode or verified".into()));
+            return Err(Error::Unsupported("changes to inline or fs-verity content".into()));
         }
         Ok(inode)
     }

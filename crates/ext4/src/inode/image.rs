@@ -41,7 +41,7 @@ impl Inode {
         let (block, start) = Self::place(geometry, store, number)?;
         let size = usize::from(geometry.inode_size);
         if image.len() < RawInode::BASE || image.len() > size {
-            return wrong(&format!("an image of {} bytes", image.len()));
+            return wrong(&format!("inode image of invalid length {}", image.len()));
         }
         let mut bytes = vec![0; size];
         if before.is_some() {
@@ -53,17 +53,17 @@ impl Inode {
         // The field links orphans, and the orphan list is not part of the fast commit.
         bytes[DTIME].copy_from_slice(&dtime);
         bytes[MAP].copy_from_slice(&map);
-        let Some(kind) = Self::kind_of(image) else { return wrong("an inode of no kind") };
+        let Some(kind) = Self::kind_of(image) else { return wrong("inode image with an unknown file type") };
         let flags = u32::from_le_bytes(image[0x20..0x24].try_into().expect("four bytes"));
         let flags = InodeFlags::from_bits_retain(flags);
         let extents = flags.contains(InodeFlags::EXTENTS);
         if flags.intersects(InodeFlags::INLINE_DATA | InodeFlags::EA_INODE) {
-            return wrong("an inode with data in it");
+            return wrong("inode image with inline data or an attribute value");
         }
         match before {
-            Some(before) if before.kind != kind => return wrong("an inode that became another kind"),
+            Some(before) if before.kind != kind => return wrong("the inode image changes the file type"),
             Some(before) if before.flags.contains(InodeFlags::EXTENTS) != extents => {
-                return wrong("an inode whose map took another form");
+                return wrong("the inode image switches between extents and block map");
             }
             Some(_) => {}
             None if extents => bytes[MAP.start..MAP.start + 8].copy_from_slice(&NO_EXTENTS),
@@ -77,25 +77,25 @@ impl Inode {
             None => 0,
         };
         if extra > size - RawInode::BASE {
-            return wrong("an image with too many fields");
+            return wrong("the extra fields of the inode image exceed the inode size");
         }
         fill_sum(geometry, number, Self::generation_of(image).unwrap_or(0), &mut bytes, extra);
         let mut inode = match Self::parse(geometry, number, &bytes) {
-            Err(Error::NotFound) => return wrong("an inode that is free"),
+            Err(Error::NotFound) => return wrong("image of a free inode"),
             inode => inode.map_err(|error| error.of_inode(number))?,
         };
         match before {
             Some(before) => {
                 if before.tail.len() != inode.tail.len() || before.xattr_block != inode.xattr_block {
-                    return wrong("an inode whose attributes lie elsewhere");
+                    return wrong("the inode image moves the extended attributes");
                 }
                 inode.blocks = before.blocks;
             }
-            None if inode.xattr_block != 0 => return wrong("a new inode with attributes"),
+            None if inode.xattr_block != 0 => return wrong("a new inode has an attribute block"),
             None => inode.blocks = 0,
         }
         if kind == Kind::Symlink && !extents && inode.size >= inode.block.len() as u64 {
-            return wrong("a link whose target has no map");
+            return wrong("a symbolic link has a long target and no extents");
         }
         if kind == Kind::Directory {
             let known = before.map_or(InodeFlags::empty(), |before| before.flags);

@@ -189,7 +189,11 @@ impl Inode {
             None => 0,
         };
         if RawInode::BASE + extra > bytes.len() || !extra.is_multiple_of(4) {
-            return Err(Corruption::new(format!("{extra} bytes of extra fields in {}", bytes.len())).into());
+            return Err(Corruption::new(format!(
+                "{extra} bytes of extra fields exceed the inode size {}",
+                bytes.len()
+            ))
+            .into());
         }
         let fields = (RawInode::BASE + extra).min(size_of::<RawInode>());
         let mut whole = [0; size_of::<RawInode>()];
@@ -204,7 +208,7 @@ impl Inode {
         }
         let mode = raw.mode.get();
         let Some(kind) = Kind::of_mode(mode) else {
-            return Err(Corruption::new(format!("mode {mode:#o} is no kind of file")).into());
+            return Err(Corruption::new(format!("mode {mode:#o} has an invalid file type")).into());
         };
         let flags = InodeFlags::from_bits_retain(raw.flags.get());
         let high = match kind {

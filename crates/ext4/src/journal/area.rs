@@ -49,7 +49,7 @@ impl JournalArea {
         while logical < blocks {
             let run = map(logical, blocks - logical)?;
             let Mapping::Written(start) = run.place else {
-                return Err(Corruption::new(format!("journal: there is no block {logical}")).into());
+                return Err(Corruption::new(format!("journal: block {logical} is out of range")).into());
             };
             let length = run.length.clamp(1, blocks - logical);
             match stretches.last_mut() {
@@ -72,13 +72,13 @@ impl JournalArea {
         let raw = RawSuperblock::read_from_bytes(&bytes).map_err(|_| Error::Invalid)?;
         let incompat = Incompat::from_bits_retain(raw.feature_incompat.get());
         if raw.magic.get() != SUPERBLOCK_MAGIC || !incompat.contains(Incompat::JOURNAL_DEV) {
-            return wrong("the device given holds no external journal");
+            return wrong("the given device has no external journal");
         }
         if raw.uuid != *uuid {
-            return wrong("the device given holds the journal of another file system");
+            return wrong("the given device has the journal of another file system");
         }
         if raw.log_block_size.get() + 10 != block_bits {
-            return wrong("the device given has blocks of another size");
+            return wrong("the block size of the given device differs from that of the file system");
         }
         let blocks = (device.size() >> block_bits).min(raw.blocks_count_lo.get().into()) as u32;
         let stretches = vec![Stretch { logical: 0, start: 0, length: blocks }];
@@ -138,7 +138,7 @@ impl JournalArea {
             let place = self.stretches.partition_point(|stretch| stretch.logical <= block);
             let found = place.checked_sub(1).map(|place| self.stretches[place]);
             let Some(stretch) = found.filter(|stretch| block - stretch.logical < stretch.length) else {
-                return Err(Corruption::new(format!("journal: there is no block {block}")).into());
+                return Err(Corruption::new(format!("journal: block {block} is out of range")).into());
             };
             let skip = block - stretch.logical;
             let there = u64::from(stretch.length - skip) << self.block_bits;

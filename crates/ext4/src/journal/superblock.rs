@@ -57,34 +57,36 @@ impl JournalSuperblock {
         let v2 = match (magic.get(), blocktype.get()) {
             (JOURNAL_MAGIC, block_type::SUPERBLOCK_V1) => false,
             (JOURNAL_MAGIC, block_type::SUPERBLOCK_V2) => true,
-            (magic, blocktype) => return wrong(format!("magic {magic:#010x}, type {blocktype}")),
+            (magic, blocktype) => {
+                return wrong(format!("invalid magic {magic:#010x} or block type {blocktype}"));
+            }
         };
         let features = |field: u32| if v2 { field } else { 0 };
         let compat = JournalCompat::from_bits_retain(features(raw.feature_compat.get()));
         let incompat = JournalIncompat::from_bits_retain(features(raw.feature_incompat.get()));
         let unknown = (incompat - JournalIncompat::all()).bits() | features(raw.feature_ro_compat.get());
         if unknown != 0 {
-            return Err(Error::Unsupported(format!("of the journal: {unknown:#x}")));
+            return Err(Error::Unsupported(format!("features {unknown:#x} of the journal")));
         }
         let sums = incompat & (JournalIncompat::CSUM_V2 | JournalIncompat::CSUM_V3);
         if !sums.is_empty() {
             if sums.bits().count_ones() > 1 || compat.contains(JournalCompat::CHECKSUM) {
-                return wrong("checksums of more than one version".into());
+                return wrong("more than one checksum version is enabled".into());
             }
             if raw.checksum_type != checksum_type::CRC32C {
                 return wrong(format!("checksum type {} is not crc32c", raw.checksum_type));
             }
-            let computed = superblock_sum(raw.as_bytes().try_into().expect("its own size"));
+            let computed = superblock_sum(raw.as_bytes().try_into().expect("the size is that of the type"));
             if raw.checksum.get() != computed {
                 return wrong(format!("checksum {:#010x}, computed {computed:#010x}", raw.checksum));
             }
         }
         let (length, first, start) = (raw.maxlen.get(), raw.first.get(), raw.start.get());
         if raw.blocksize.get() != block_size {
-            return wrong(format!("blocks of {} bytes, not {block_size}", raw.blocksize));
+            return wrong(format!("block size {}, not {block_size}", raw.blocksize));
         }
         if length > there || length < FEWEST {
-            return wrong(format!("{length} blocks, of {there}"));
+            return wrong(format!("invalid length of {length} blocks, of {there} on the device"));
         }
         let (mut end, mut fast) = (length, length);
         if incompat.contains(JournalIncompat::FAST_COMMIT) {
@@ -98,7 +100,7 @@ impl JournalSuperblock {
             }
         }
         if first == 0 || first >= end || start != 0 && !(first..end).contains(&start) {
-            return wrong(format!("a ring from {first} to {end} that starts at {start}"));
+            return wrong(format!("invalid log from block {first} to {end} with start {start}"));
         }
         // Stored as the kernel's negative errno; both signs occur.
         let errno = raw.errno.get().cast_signed().unsigned_abs();

@@ -37,7 +37,7 @@ impl JournalWriter {
     pub(crate) fn open(log: JournalArea, wide: bool, sums: bool) -> Result<Self> {
         let mut superblock = log.superblock()?;
         if superblock.start != 0 {
-            return Err(Error::Journal("it was not replayed".into()));
+            return Err(Error::Journal("it has not been replayed".into()));
         }
         let mut incompat = superblock.incompat | JournalIncompat::REVOKE;
         incompat.set(JournalIncompat::BIT64, wide || incompat.contains(JournalIncompat::BIT64));

@@ -57,7 +57,7 @@ impl Target for DirTransaction<'_, '_> {
         change: impl FnOnce(&mut [u8], &Geometry) -> std::result::Result<R, Corruption>,
     ) -> Result<R> {
         let Some(number) = self.read().place(logical)? else {
-            return Err(self.wrong(format!("block {logical} is a hole")));
+            return Err(self.wrong(format!("block {logical} of the directory is a hole")));
         };
         let (owner, seal) = (self.inode.number, self.seal());
         let geometry = self.handle.store().geometry();

@@ -142,15 +142,15 @@ impl Filesystem {
     pub(super) fn child(&self, parent: &Inode, name: &[u8], number: u32) -> Result<Inode> {
         let inode = self.target(parent, name, number)?;
         if inode.links == 0 {
-            let what =
-                format!("the name {} leads to inode {number}, which has no links", name.escape_ascii());
+            let what = format!("name {} references inode {number}, which has no links", name.escape_ascii());
             return Err(Corruption::new(what).inode(parent.number).into());
         }
         Ok(inode)
     }
 
     pub(super) fn leads_up(&self, parent: &Inode, name: &[u8]) -> Error {
-        let what = format!("the name {} leads to the directory itself, or above", name.escape_ascii());
+        let what =
+            format!("name {} references the directory itself or one of its ancestors", name.escape_ascii());
         Corruption::new(what).inode(parent.number).into()
     }
 }

@@ -54,15 +54,15 @@ impl Filesystem {
 
     pub(crate) fn target(&self, directory: &Inode, name: &[u8], number: u32) -> Result<Inode> {
         let wrong = |what: String| {
-            let what = format!("the name {} leads to {what}", name.escape_ascii());
+            let what = format!("name {} references {what}", name.escape_ascii());
             Error::Corrupt(Corruption::new(what).inode(directory.number))
         };
         // Of the inodes below the first unreserved one, only the root may have a name.
         if number < self.geometry.first_inode && number != ROOT {
-            return Err(wrong(format!("the reserved inode {number}")));
+            return Err(wrong(format!("reserved inode {number}")));
         }
         self.inode(number).map_err(|error| match error {
-            Error::NotFound => wrong(format!("inode {number}, which is free")),
+            Error::NotFound => wrong(format!("free inode {number}")),
             error => error,
         })
     }
@@ -113,7 +113,11 @@ impl Filesystem {
         self.xattrs(inode).get(name, |number, size| {
             let holder = self.inode(number)?;
             if !holder.flags.contains(InodeFlags::EA_INODE) || holder.size != u64::from(size) {
-                return Err(Corruption::new("holds no attribute of this size").inode(number).into());
+                return Err(Corruption::new(
+                    "extended attribute: the inode does not hold a value of this size",
+                )
+                .inode(number)
+                .into());
             }
             let mut value = vec![0; size as usize];
             self.read(&holder, 0, &mut value)?;

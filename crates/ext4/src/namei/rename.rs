@@ -286,7 +286,7 @@ impl Filesystem {
         let link = Link { name: b"..", inode: parent, kind: Kind::Directory };
         let mut writing = DirTransaction { fs: self, handle, inode };
         let found = directory::find(&writing, b"..").map_err(|error| match error {
-            Error::NotFound => Corruption::new("a directory without `..`").inode(writing.inode.number).into(),
+            Error::NotFound => Corruption::new("directory without `..`").inode(writing.inode.number).into(),
             error => error,
         })?;
         directory::repoint(&mut writing, &found, &link)
@@ -303,7 +303,7 @@ impl Filesystem {
                 directory::find(&self.directory(&inode), b"..")?.inode
             };
             if inode == number || !above.insert(inode) {
-                return Err(Corruption::new("a directory above itself").inode(number).into());
+                return Err(Corruption::new("directory is its own ancestor").inode(number).into());
             }
             now = inode;
         }

@@ -57,12 +57,12 @@ pub(crate) fn open(
     let mut torn = Geometry::check(&superblock).err();
     let confirmed = torn.is_some() && superblock_backup::confirm(&*device, &geometry, &superblock);
     if confirmed {
-        tracing::warn!("the superblock was written in half: mended, as a copy of it tells");
+        tracing::warn!("the superblock was torn by an incomplete write: repaired, a backup confirms it");
         torn = None;
     }
     let unwritable = geometry.unwritable();
     if purpose == Purpose::Write && !unwritable.is_empty() {
-        return Err(Error::Unsupported(format!("writing with {}", unwritable.join(", "))));
+        return Err(Error::Unsupported(format!("writing with feature {}", unwritable.join(", "))));
     }
     let needs_recovery = geometry.incompat.contains(Incompat::NEEDS_RECOVERY);
     let has_journal = geometry.compat.contains(Compat::HAS_JOURNAL);
@@ -70,7 +70,7 @@ pub(crate) fn open(
         return Err(Corruption::new(torn.to_string()).into());
     }
     if needs_recovery && !has_journal {
-        return Err(Corruption::new("superblock: it needs recovery, and has no journal").into());
+        return Err(Corruption::new("superblock: recovery is needed, but there is no journal").into());
     }
     if confirmed && purpose != Purpose::Read {
         superblock.write(&*device)?;
@@ -114,11 +114,11 @@ pub(crate) fn open(
             Err(error) if purpose == Purpose::Read => {
                 let changes = found.fast.len();
                 tracing::warn!(
-                    "{changes} changes of fast commits are not shown, because they do not fit: {error}"
+                    "cannot apply {changes} changes of fast commits: {error}; they are missing from this read-only view"
                 );
             }
             Err(error) => {
-                return Err(Error::Journal(format!("its fast commits cannot be applied: {error}")));
+                return Err(Error::Journal(format!("cannot apply its fast commits: {error}")));
             }
         }
     }
@@ -143,7 +143,7 @@ pub(crate) fn open(
 /// is damaged, in which case nothing has been written.
 pub fn recover(device: Arc<dyn Device>, journal: Option<Arc<dyn Device>>) -> Result<Option<Recovered>> {
     if device.is_read_only() || journal.as_ref().is_some_and(|journal| journal.is_read_only()) {
-        return Err(Error::Journal("it is to be recovered on a device that is not to be written".into()));
+        return Err(Error::Journal("recovery needs write access to the device and the journal".into()));
     }
     Ok(open(device, journal, Purpose::Recover)?.recovered)
 }
@@ -174,7 +174,7 @@ fn find(
     let number = superblock.journal_inum.get();
     if number == 0 {
         let Some(external) = external else {
-            return Err(Error::Journal("it lies on a device of its own, which was not given".into()));
+            return Err(Error::Journal("it is on an external device, which was not given".into()));
         };
         let log = JournalArea::external(external, geometry.block_bits, &superblock.journal_uuid)?;
         if log.superblock()?.users().len() != 1 {
@@ -183,7 +183,7 @@ fn find(
         return Ok(log);
     }
     if external.is_some() {
-        return Err(Error::Journal("it lies in the file system, and not on the device given".into()));
+        return Err(Error::Journal("it is inside the file system, not on the given device".into()));
     }
     let store = MetadataCache::new(device.clone(), geometry, CACHE);
     let inode = match Inode::read(geometry, &store, number) {
@@ -196,7 +196,7 @@ fn find(
     let length = u32::try_from(inode.size >> geometry.block_bits)
         .ok()
         .filter(|&length| u64::from(length) < geometry.blocks)
-        .ok_or_else(|| Corruption::new(format!("a journal of {} bytes", inode.size)).inode(number))?;
+        .ok_or_else(|| Corruption::new(format!("invalid journal size {}", inode.size)).inode(number))?;
     JournalArea::internal(device.clone(), geometry.block_bits, length, |logical, most| {
         map::map(geometry, &store, &inode, logical, most)
     })

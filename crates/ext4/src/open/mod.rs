@@ -53,7 +53,7 @@ impl Filesystem {
     pub fn open_with_journal(device: Arc<dyn Device>, journal: Option<Arc<dyn Device>>) -> Result<Self> {
         let opened = journal::open(device, journal, Purpose::Read)?;
         if let Some(Recovered { transactions, blocks, .. }) = opened.recovered {
-            tracing::info!("recovered {transactions} transactions with {blocks} blocks in memory");
+            tracing::info!("journal: replayed {transactions} transactions with {blocks} blocks in memory");
         }
         let Opened { device, geometry, superblock, recovered, .. } = opened;
         let store = Arc::new(MetadataCache::new(device, &geometry, CACHE));
@@ -115,7 +115,7 @@ impl Filesystem {
         fs.timer = Some(timer);
         let settled = fs.settle_orphans()?;
         if settled > 0 {
-            tracing::info!("freed or cut {settled} orphans");
+            tracing::info!("deleted or truncated {settled} orphan inodes");
         }
         Ok(fs)
     }

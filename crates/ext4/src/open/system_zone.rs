@@ -23,7 +23,7 @@ impl SystemZone {
         match Self::new(ranges) {
             (zone, None) => Ok(zone),
             (_, Some(block)) => {
-                let what = "more than one group, or a group and the journal, have their metadata here";
+                let what = "metadata of more than one group, or of a group and the journal, overlaps here";
                 Err(Corruption::new(what).block(block).into())
             }
         }

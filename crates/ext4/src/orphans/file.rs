@@ -54,7 +54,7 @@ impl OrphanFileSlots {
         for logical in 0..length {
             let run = map::map(&fs.geometry, &fs.store, &inode, logical, 1)?;
             let Mapping::Written(block) = run.place else {
-                return Err(Corruption::new("orphan file: it has holes").inode(number).into());
+                return Err(Corruption::new("orphan file: has holes").inode(number).into());
             };
             slots.blocks.push(block);
             let bytes = slots.get(&fs.store, block)?;
@@ -79,7 +79,7 @@ impl OrphanFileSlots {
         let wrong = |what: String| Err(Corruption::new(format!("orphan file: {what}")).block(block).into());
         let magic = word(bytes, bytes.len() - TAIL);
         if magic != MAGIC {
-            return wrong(format!("magic {magic:#010x}"));
+            return wrong(format!("invalid magic {magic:#010x}"));
         }
         if let (Some(seed), BlockKind::Orphans(inode, generation)) =
             (store.geometry().checksum_seed, self.seal)

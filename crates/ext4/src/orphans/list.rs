@@ -16,7 +16,7 @@ impl OrphanList {
         let mut next = fs.superblock.last_orphan.get();
         while next != 0 {
             if next < fs.geometry.first_inode || !seen.insert(next) {
-                let what = format!("list of orphans: inode {next} cannot be in it, or is in it twice");
+                let what = format!("orphan list: inode {next} is invalid or is listed twice");
                 return Err(Corruption::new(what).into());
             }
             list.push(next);

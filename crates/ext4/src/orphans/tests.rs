@@ -56,7 +56,7 @@ fn settles(mkfs: &[&str]) {
     let made = Command::new("mkfs.ext4").args(["-q", "-F", "-b", "1024"]).args(mkfs).arg(&image).output();
     if !made.is_ok_and(|output| output.status.success()) {
         assert!(std::env::var_os("CI").is_none());
-        eprintln!("skipped: mkfs.ext4 {mkfs:?}");
+        eprintln!("skipped: mkfs.ext4 {mkfs:?} failed");
         return;
     }
     let engine = open(&image);

@@ -51,7 +51,7 @@ pub(super) fn read(device: &dyn Device, announced: bool) -> Result<Option<Table>
     match damage {
         Some(damage) => Err(damage),
         None if announced => {
-            Err(Corruption::new("partition table: the disk has no GPT where it says so").into())
+            Err(Corruption::new("partition table: the protective MBR is there, but no valid GPT").into())
         }
         None => Ok(None),
     }
@@ -88,7 +88,7 @@ fn header(device: &dyn Device, size: u64, at: u64) -> Result<Option<Header>> {
     let wrong = |what: String| Err(Corruption::new(format!("partition table at {at}: {what}")).into());
     let length = u32_at(&bytes, 12) as usize;
     if !(HEADER..=bytes.len()).contains(&length) {
-        return wrong(format!("a header of {length} bytes"));
+        return wrong(format!("invalid header length {length}"));
     }
     let (mut summed, stored) = (bytes, u32_at(&bytes, 16));
     summed[16..20].fill(0);
@@ -97,14 +97,14 @@ fn header(device: &dyn Device, size: u64, at: u64) -> Result<Option<Header>> {
         return wrong(format!("checksum {stored:#010x}, computed {computed:#010x}"));
     }
     if u64_at(&bytes, 24) != at / size {
-        return wrong(format!("it says that it lies in sector {}", u64_at(&bytes, 24)));
+        return wrong(format!("the header names another location, sector {}", u64_at(&bytes, 24)));
     }
     let (count, entry) = (u32_at(&bytes, 80), u32_at(&bytes, 84) as usize);
     if count > MAX_ENTRIES || !(ENTRY..=4096).contains(&entry) || !entry.is_power_of_two() {
-        return wrong(format!("{count} entries of {entry} bytes"));
+        return wrong(format!("invalid count of {count} entries of {entry} bytes"));
     }
     let Some(entries_at) = u64_at(&bytes, 72).checked_mul(size) else {
-        return wrong(format!("entries from sector {} on", u64_at(&bytes, 72)));
+        return wrong(format!("invalid first sector {} of the entries", u64_at(&bytes, 72)));
     };
     Ok(Some(Header { sector: size, entries_at, count, size: entry, sum: u32_at(&bytes, 88) }))
 }
@@ -113,12 +113,12 @@ fn entries(device: &dyn Device, header: &Header) -> Result<Vec<Partition>> {
     let wrong = |what: String| Err(Corruption::new(format!("partition table: {what}")).into());
     let mut bytes = vec![0; header.count as usize * header.size];
     if header.entries_at.checked_add(bytes.len() as u64).is_none_or(|end| end > device.size()) {
-        return wrong(format!("its entries at {} are past the end", header.entries_at));
+        return wrong(format!("the entries at {} are past the end of the disk", header.entries_at));
     }
     device.read_at(header.entries_at, &mut bytes)?;
     let computed = crc32(&bytes);
     if header.sum != computed {
-        return wrong(format!("checksum of its entries {:#010x}, computed {computed:#010x}", header.sum));
+        return wrong(format!("checksum of the entries {:#010x}, computed {computed:#010x}", header.sum));
     }
     let mut partitions = Vec::new();
     for (number, entry) in (1..).zip(bytes.chunks_exact(header.size)) {
@@ -133,7 +133,7 @@ fn entries(device: &dyn Device, header: &Header) -> Result<Vec<Partition>> {
         });
         let Some((start, size)) = place else {
             return wrong(format!(
-                "partition {number} has the sectors {first} to {last}, which are not there"
+                "partition {number} has sectors {first} to {last}, which are not on the disk"
             ));
         };
         partitions.push(Partition {

@@ -84,7 +84,10 @@ impl Found<'_> {
         // No overflow: sums of a few 32-bit numbers.
         let (start, size) = ((base + entry.start) * SECTOR, entry.sectors * SECTOR);
         if start + size > self.device.size() {
-            let what = format!("partition table: partition {number} ends at {}, past the disk", start + size);
+            let what = format!(
+                "partition table: partition {number} ends at {}, past the end of the disk",
+                start + size
+            );
             return Err(Corruption::new(what).into());
         }
         let uuid = format!("{:08x}-{number:02x}", self.disk);

@@ -13,7 +13,7 @@ fn disk(script: &str) -> Option<Vec<u8>> {
     let child =
         Command::new("sfdisk").arg("-q").arg(file.path()).stdin(Stdio::piped()).stdout(Stdio::null()).spawn();
     let Ok(mut child) = child else {
-        assert!(std::env::var_os("CI").is_none(), "no sfdisk");
+        assert!(std::env::var_os("CI").is_none(), "sfdisk is not installed");
         return None;
     };
     child.stdin.take().unwrap().write_all(script.as_bytes()).unwrap();

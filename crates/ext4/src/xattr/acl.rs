@@ -16,7 +16,7 @@ const NOBODY: u32 = u32::MAX;
 
 /// Converts an ACL from the on-disk form to that of `getxattr(2)`.
 pub(super) fn to_xattr(stored: &[u8]) -> Result<Vec<u8>> {
-    let wrong = || Corruption::new("an ACL that cannot be").into();
+    let wrong = || Corruption::new("invalid ACL").into();
     let Some((version, mut rest)) = stored.split_first_chunk() else { return Err(wrong()) };
     if u32::from_le_bytes(*version) != STORED {
         return Err(wrong());
@@ -71,7 +71,7 @@ impl Acl {
     pub(crate) fn from_xattr(shown: &[u8]) -> Result<Option<Self>> {
         let Some((version, rest)) = shown.split_first_chunk() else { return Err(Error::Invalid) };
         if u32::from_le_bytes(*version) != SHOWN {
-            return Err(Error::Unsupported("another version of ACLs".into()));
+            return Err(Error::Unsupported("this version of ACLs".into()));
         }
         let (entries, left) = rest.as_chunks();
         if !left.is_empty() {
@@ -94,7 +94,7 @@ impl Acl {
     /// # Errors
     /// [`Error::Corrupt`].
     pub(crate) fn from_stored(stored: &[u8]) -> Result<Self> {
-        let wrong = || Corruption::new("an ACL that cannot be").into();
+        let wrong = || Corruption::new("invalid ACL").into();
         match Self::from_xattr(&to_xattr(stored)?) {
             Ok(acl) => acl.ok_or_else(wrong),
             Err(_) => Err(wrong()),
@@ -203,10 +203,10 @@ mod tests {
         let mut swapped = NAMES;
         swapped.swap(0, 1);
         assert!(refused(&swapped));
-        assert!(refused(&NAMES[..4]), "nothing for others");
+        assert!(refused(&NAMES[..4]), "no entry for others");
         let without_mask: Vec<_> = NAMES.into_iter().filter(|entry| entry.0 != 0x10).collect();
         assert!(refused(&without_mask));
-        assert!(refused(&[(1, 8, NOBODY), (4, 0, NOBODY), (0x20, 0, NOBODY)]), "a permission that is none");
+        assert!(refused(&[(1, 8, NOBODY), (4, 0, NOBODY), (0x20, 0, NOBODY)]), "an invalid permission");
         assert!(refused(&[(1, 7, NOBODY), (3, 0, NOBODY), (4, 0, NOBODY), (0x20, 0, NOBODY)]));
         assert!(Acl::from_xattr(&shown(&[])).unwrap().is_none());
         assert!(Acl::from_xattr(&shown(&NAMES)[..11]).is_err());

@@ -47,7 +47,7 @@ fn decode(entries: &[u8], values: &[u8]) -> Result<Vec<Attribute>> {
     let mut list = Vec::new();
     walk(entries, values, |raw| {
         let Value::Here(value) = raw.value else {
-            return Err(Corruption::new("extended attribute: its value lies in an inode").into());
+            return Err(Corruption::new("extended attribute: its value is in an inode").into());
         };
         list.push(Attribute { index: raw.index, name: raw.name.to_vec(), value: value.to_vec() });
         Ok(None::<()>)

@@ -37,7 +37,7 @@ pub(crate) fn split_name(full: &[u8]) -> Result<(u8, &[u8])> {
             found => return Ok(found),
         }
     }
-    Err(Error::Unsupported(format!("an extended attribute named {}", full.escape_ascii())))
+    Err(Error::Unsupported(format!("namespace of extended attribute {}", full.escape_ascii())))
 }
 
 /// The attributes of an inode, by location.

@@ -71,10 +71,10 @@ fn walk<'a, T>(
             return Ok(None);
         }
         let Ok((raw, after)) = XattrEntry::read_from_prefix(rest) else {
-            return wrong("no room for it".into());
+            return wrong("does not fit its area".into());
         };
         let length = usize::from(raw.name_len);
-        let Some(name) = after.get(..length) else { return wrong("its name has no room".into()) };
+        let Some(name) = after.get(..length) else { return wrong("the name does not fit".into()) };
         let size = raw.value_size.get();
         let value = if raw.value_inum.get() != 0 {
             Value::Inode(raw.value_inum.get(), size)
@@ -82,7 +82,7 @@ fn walk<'a, T>(
             let start = usize::from(raw.value_offs.get());
             match start.checked_add(size as usize).and_then(|end| values.get(start..end)) {
                 Some(value) => Value::Here(value),
-                None => return wrong(format!("its value of {size} bytes at {start} has no room")),
+                None => return wrong(format!("the value of {size} bytes at {start} does not fit")),
             }
         };
         if let Some(found) = take(Raw { index: raw.name_index, name, value })? {
@@ -154,9 +154,10 @@ impl Xattrs<'_> {
                 Value::Here(value) => value.to_vec(),
                 Value::Inode(inode, size) => {
                     if !self.geometry.incompat.contains(Incompat::EA_INODE) || size > MAX_VALUE_BYTES {
-                        return Err(
-                            Corruption::new(format!("a value of {size} bytes in inode {inode}")).into()
-                        );
+                        return Err(Corruption::new(format!(
+                            "extended attribute: invalid value of {size} bytes in inode {inode}"
+                        ))
+                        .into());
                     }
                     read(inode, size)?
                 }
@@ -185,7 +186,7 @@ pub(crate) fn verify(geometry: &Geometry, number: u64, bytes: &[u8]) -> std::res
     let wrong = |what: String| Err(Corruption::new(format!("attribute block: {what}")));
     let Ok((header, _)) = XattrHeader::read_from_prefix(bytes) else { return wrong("too short".into()) };
     if header.magic.get() != XATTR_MAGIC || header.blocks.get() != 1 {
-        return wrong(format!("magic {:#010x}, {} blocks", header.magic, header.blocks));
+        return wrong(format!("invalid magic {:#010x} or count of {} blocks", header.magic, header.blocks));
     }
     if let Some(seed) = geometry.checksum_seed {
         let computed = crc32c_without(crc32c(seed, &number.to_le_bytes()), bytes, 16);

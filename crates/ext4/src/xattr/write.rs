@@ -237,7 +237,7 @@ fn check(inode: &Inode, index: u8) -> Result<()> {
         _ if inode.flags.intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND) => Err(Error::NotPermitted),
         1 if !content => Err(Error::NotPermitted),
         ACCESS | DEFAULT if inode.kind == Kind::Symlink => {
-            Err(Error::Unsupported("an ACL of a symbolic link".into()))
+            Err(Error::Unsupported("ACLs of symbolic links".into()))
         }
         _ => Ok(()),
     }

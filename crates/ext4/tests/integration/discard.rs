@@ -37,16 +37,16 @@ fn what_is_freed_leaves_the_image_file() {
         let full = taken();
         fs.truncate(first, 0).unwrap();
         fs.sync().unwrap();
-        assert!(taken() >= full, "{full} {}", taken());
+        assert!(taken() >= full, "{full} bytes allocated before, {} after", taken());
         fs.discard_freed(true);
         let second = make(b"second");
         fs.sync().unwrap();
         let full = taken();
         fs.fallocate(second, Fallocate::Punch, 4 << 20, 8 << 20).unwrap();
         // Only after the commit: a crash before it would bring the file back.
-        assert!(taken() >= full, "{full} {}", taken());
+        assert!(taken() >= full, "{full} bytes allocated before, {} after", taken());
         fs.sync().unwrap();
-        assert!(taken() + (7 << 20) < full, "{full} {}", taken());
+        assert!(taken() + (7 << 20) < full, "{full} bytes allocated before, {} after", taken());
         let mut read = vec![0; SIZE];
         fs.read(&fs.inode(second).unwrap(), 0, &mut read).unwrap();
         assert!(read[..4 << 20] == data[..4 << 20] && read[12 << 20..] == data[12 << 20..]);

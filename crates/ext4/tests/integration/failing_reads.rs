@@ -77,10 +77,10 @@ const WORKS: &[(&str, Work)] = &[
     }),
     ("link", |fs| fs.link(node(fs, "holes")?, node(fs, "many")?, &long(90)).map(drop)),
     ("unlink", |fs| gone(fs, fs.unlink(node(fs, "other")?, b"one")?)),
-    ("unlink what has many blocks", |fs| gone(fs, fs.unlink(ROOT, b"holes")?)),
+    ("unlink a file with many blocks", |fs| gone(fs, fs.unlink(ROOT, b"holes")?)),
     ("unlink a link", |fs| gone(fs, fs.unlink(node(fs, "other")?, b"link")?)),
     ("rmdir", |fs| gone(fs, fs.remove_directory(node(fs, "other")?, b"below")?)),
-    ("rename over another", |fs| {
+    ("rename over another file", |fs| {
         let how = Move::default();
         match fs.rename((node(fs, "other")?, b"one"), (node(fs, "many")?, &long(3)), &how)? {
             Some(replaced) => gone(fs, replaced),
@@ -105,7 +105,7 @@ const WORKS: &[(&str, Work)] = &[
     ("write over holes", |fs| fs.write(node(fs, "holes")?, 700, &[8; 40_000]).map(drop)),
     ("append", |fs| fs.write(node(fs, "holes")?, 900_000, &[8; 4000]).map(drop)),
     ("truncate", |fs| fs.truncate(node(fs, "holes")?, 300_100)),
-    ("truncate all", |fs| fs.truncate(node(fs, "holes")?, 0)),
+    ("truncate to zero", |fs| fs.truncate(node(fs, "holes")?, 0)),
     ("punch", |fs| fs.fallocate(node(fs, "holes")?, Fallocate::Punch, 100_000, 300_000)),
     ("allocate", |fs| some(fs.fallocate(node(fs, "holes")?, Fallocate::Allocate, 0, 60_000))),
     ("zero", |fs| some(fs.fallocate(node(fs, "holes")?, Fallocate::Zero { keep_size: true }, 4096, 30_000))),
@@ -143,7 +143,7 @@ fn make(dir: &Path, kind: &[&str]) -> Option<Vec<u8>> {
         .output();
     if !made.as_ref().is_ok_and(|made| made.status.success()) {
         assert!(std::env::var_os("CI").is_none(), "{made:?}");
-        eprintln!("skipped: {made:?}");
+        eprintln!("skipped: mkfs.ext4: {made:?}");
         return None;
     }
     let device = Arc::new(MemoryDevice::new(fs::read(path).unwrap()));

@@ -59,13 +59,13 @@ fn cut(mkfs: &[&str], before: impl Fn(&Path), work: impl Fn(&Path)) -> Option<Im
 fn applied(image: &Image) -> (Tree, usize) {
     let before = fs::read(image.path()).unwrap();
     let in_memory = image.open();
-    let changes = in_memory.recovered().expect("nothing was recovered").fast_changes;
+    let changes = in_memory.recovered().expect("the journal was replayed").fast_changes;
     let seen = seen_by_engine(&in_memory);
-    assert!(before == fs::read(image.path()).unwrap(), "the image was touched");
+    assert!(before == fs::read(image.path()).unwrap(), "opening read-only changed the image");
     let ours = image.copy();
     let engine = open(&ours.path()).unwrap();
     assert_eq!(engine.recovered(), in_memory.recovered());
-    assert!(seen_by_engine(&engine) == seen, "in memory and in place differ");
+    assert!(seen_by_engine(&engine) == seen, "recovery in memory and in place differ");
     engine.close().unwrap();
     ours.check();
     assert!(seen_by_engine(&ours.open()) == seen);
@@ -75,7 +75,7 @@ fn applied(image: &Image) -> (Tree, usize) {
 fn as_the_kernel(mkfs: &[&str], before: impl Fn(&Path), work: impl Fn(&Path)) {
     let Some(image) = cut(mkfs, before, work) else { return };
     let (seen, changes) = applied(&image);
-    assert!(changes > 0, "there were no fast commits");
+    assert!(changes > 0, "the journal has no fast commits");
     let theirs = image.copy().mount().unwrap();
     let expected = comparable(seen_by_kernel(&theirs.mnt()));
     let seen = comparable(seen);
@@ -262,7 +262,7 @@ fn made_up_ones_change_nothing_else() {
         .step_by(1024)
         .filter(|&at| bytes[at..].starts_with(&[9, 0, 8, 0, 0, 0, 0, 0]))
         .collect();
-    let start = *starts.first().expect("no fast commits");
+    let start = *starts.first().expect("the journal has fast commits");
     let end = starts.last().unwrap() + 1024;
     let (mut refused, mut taken) = (0, 0);
     let mut random = 0x2545_f491_4f6c_dd1d_u64;
@@ -306,7 +306,7 @@ fn made_up_ones_change_nothing_else() {
             }
         }
     }
-    println!("{refused} refused, {taken} taken");
+    println!("{refused} refused, {taken} accepted");
     assert!(refused > 5 && taken > 5);
 }
 

@@ -73,7 +73,7 @@ fn what_is_given_reads_as_zeros_until_it_is_entered() {
     assert!(read(&fs, number).iter().all(|byte| *byte == 7));
     given.clear();
     fs.allocate_unwritten(number, 0..10 * BLOCK, 0, ReservedAccess::Reserved, &mut given).unwrap();
-    assert_eq!(given, [], "blocks that are there already");
+    assert_eq!(given, [], "blocks that are allocated already");
     assert!(matches!(
         fs.convert_unwritten(number, std::slice::from_ref(&(20 * BLOCK..21 * BLOCK)), 0, None),
         Err(Error::Invalid)

@@ -111,7 +111,7 @@ fn what_is_kept_for_a_file_is_anybodys_where_there_is_nothing_else() {
     assert!(matches!(full, Error::NoSpace), "{full}");
     let (left, _) = fs.free().unwrap();
     let kept = fs.geometry().blocks / 50 + 8;
-    assert!(left <= kept, "{left} blocks are left, of which {kept} may be");
+    assert!(left <= kept, "{left} blocks remain allocated, at most {kept} may");
     fs.close().unwrap();
     std::fs::write(image.path(), memory.bytes()).unwrap();
     image.check();

@@ -73,7 +73,7 @@ fn survives(options: &[&str], least: usize) {
         }
         let start = Instant::now();
         change(bytes);
-        prop_assert!(start.elapsed() < Duration::from_secs(10), "it took {:?}", start.elapsed());
+        prop_assert!(start.elapsed() < Duration::from_secs(10), "took {:?}", start.elapsed());
     });
 }
 

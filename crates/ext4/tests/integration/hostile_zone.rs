@@ -31,8 +31,8 @@ fn prepare(options: &[&str]) -> Option<Prepared> {
         .output();
     let journal = Command::new("debugfs").args(["-R", "bmap <8> 4000"]).arg(&path).output();
     let (Ok(made), Ok(journal)) = (made, journal) else {
-        assert!(std::env::var_os("CI").is_none(), "no e2fsprogs");
-        eprintln!("skipped: no e2fsprogs");
+        assert!(std::env::var_os("CI").is_none(), "e2fsprogs is not installed");
+        eprintln!("skipped: e2fsprogs is not installed");
         return None;
     };
     assert!(made.status.success(), "{made:?}");
@@ -44,9 +44,9 @@ fn prepare(options: &[&str]) -> Option<Prepared> {
     let victim = fs.walk(b"/victim").unwrap().number;
     let forbidden = vec![
         ("descriptors", 2),
-        ("room for descriptors", 5),
-        ("a copy of the superblock", fs.geometry().group_start(1)),
-        ("a copy of the descriptors", fs.geometry().group_start(3) + 1),
+        ("reserved descriptor blocks", 5),
+        ("a backup of the superblock", fs.geometry().group_start(1)),
+        ("a backup of the descriptors", fs.geometry().group_start(3) + 1),
         ("a block bitmap", first.block_bitmap),
         ("another group's block bitmap", last.block_bitmap),
         ("an inode bitmap", last.inode_bitmap),
@@ -96,7 +96,7 @@ fn refused(what: &str, bytes: Vec<u8>, block: u64, at: u64) {
     };
     let fs = Filesystem::open(device.clone()).unwrap();
     let read = |fs: &Filesystem| fs.read(&fs.walk(b"/victim")?, at, &mut [0; 100]).map(drop);
-    corrupt(read(&fs), "read, only read");
+    corrupt(read(&fs), "read on a read-only file system");
     drop(fs);
     let fs = Filesystem::open_writable(device.clone()).unwrap();
     corrupt(read(&fs), "read");
@@ -111,7 +111,10 @@ fn refused(what: &str, bytes: Vec<u8>, block: u64, at: u64) {
     let after = device.bytes()[block as usize * BLOCK..][..BLOCK].to_vec();
     let count = before.iter().zip(&after).filter(|(before, after)| before != after).count();
     // Removing the name and the inode may be recorded in these blocks.
-    assert!(count <= 128 && after.iter().filter(|&&byte| byte == 0xee).count() < 50, "{what}: {count} bytes");
+    assert!(
+        count <= 128 && after.iter().filter(|&&byte| byte == 0xee).count() < 50,
+        "{what}: {count} bytes overwritten"
+    );
 }
 
 #[test]

@@ -93,6 +93,9 @@ fn runs_are_those_of_the_kernel() {
         assert_eq!(logical, end);
         // The mapped blocks are the occupied blocks, except for nodes of the tree.
         let occupied = inode.blocks * 512 / size;
-        assert!((blocks..=blocks + 10).contains(&occupied), "{name}: {blocks} of {occupied}");
+        assert!(
+            (blocks..=blocks + 10).contains(&occupied),
+            "{name}: {blocks} blocks mapped, {occupied} allocated"
+        );
     }
 }

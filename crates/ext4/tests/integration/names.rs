@@ -264,7 +264,7 @@ fn many(mkfs: &[&str], names: usize) {
     fs.close().unwrap();
     image.check();
     let image = image.mount().unwrap();
-    assert_eq!(fs::read_dir(image.mnt()).unwrap().count(), 1, "lost+found alone");
+    assert_eq!(fs::read_dir(image.mnt()).unwrap().count(), 1, "only lost+found remains");
 }
 
 #[test]
@@ -524,7 +524,7 @@ fn many_threads_share_directories() {
             let patience = std::time::Duration::from_secs(120);
             if waits.recv_timeout(patience).is_err() {
                 // A scope would wait for deadlocked threads.
-                eprintln!("threads wait for each other, or one failed");
+                eprintln!("deadlock, or a thread failed");
                 std::process::exit(1);
             }
         }

@@ -63,9 +63,9 @@ fn recovers(image: &Image, external: Option<(&Path, &str)>) -> Recovered {
     let before = digest(&fs::read(image.path()).unwrap());
     let journal = external.map(|(path, _)| open(path, false));
     let in_memory = Filesystem::open_with_journal(open(&image.path(), false), journal).unwrap();
-    let recovered = in_memory.recovered().expect("nothing was recovered");
+    let recovered = in_memory.recovered().expect("the journal was replayed");
     let seen = seen_by_engine(&in_memory);
-    assert!(before == digest(&fs::read(image.path()).unwrap()), "the image was touched");
+    assert!(before == digest(&fs::read(image.path()).unwrap()), "opening read-only changed the image");
 
     let ours = image.copy();
     let ours_journal = external.map(|(path, _)| {
@@ -77,7 +77,7 @@ fn recovers(image: &Image, external: Option<(&Path, &str)>) -> Recovered {
     assert_eq!(shunt_ext4::recover(open(&ours.path(), true), journal).unwrap(), Some(recovered));
     let after = ours.open();
     assert!(after.recovered().is_none() && !after.needs_recovery());
-    assert!(seen_by_engine(&after) == seen, "in memory and in place differ");
+    assert!(seen_by_engine(&after) == seen, "recovery in memory and in place differ");
     match &ours_journal {
         None => ours.check(),
         Some(journal) => {

@@ -123,7 +123,7 @@ fn blocks_are_shared_and_copied() {
         fs.set_xattr(number, b"user.same", value, SetMode::Either).unwrap().xattr_block
     };
     let first = set(0, b"value");
-    assert!((1..5).all(|n| set(n, b"value") == first), "one block for all");
+    assert!((1..5).all(|n| set(n, b"value") == first), "all inodes share one attribute block");
     assert_ne!(set(2, b"other"), first);
     assert_eq!(set(2, b"value"), first);
     let number = fs.walk(b"1").unwrap().number;

@@ -102,7 +102,7 @@ fn look(files: &Files) {
 fn log_failure(file: &File, error: &shunt_ext4::Error) {
     // The inode was freed, or the file system accepts no changes any more.
     if !matches!(error, shunt_ext4::Error::NotFound | shunt_ext4::Error::ReadOnly) {
-        tracing::warn!("what was written to inode {} is not entered: {error}", file.number);
+        tracing::warn!("cannot record the blocks written to inode {}: {error}; retried later", file.number);
     }
 }
 

@@ -197,7 +197,9 @@ impl File {
                 keep_size
             }
             Fallocate::Collapse | Fallocate::Insert => {
-                return Err(Error::Unsupported("moving parts of a file that the kernel writes".into()));
+                return Err(Error::Unsupported(
+                    "collapse or insert range in a file that the kernel writes directly".into(),
+                ));
             }
         };
         let block = u64::from(fs.geometry().block_size);

@@ -97,7 +97,7 @@ impl Files {
         if let Some(file) = self.remove(number)
             && let Err(error) = file.mapped.truncate(0)
         {
-            tracing::warn!("inode {number} was freed while the kernel has it: {error}");
+            tracing::warn!("cannot unmap freed inode {number} in the kernel: {error}");
         }
     }
 }
@@ -141,7 +141,7 @@ impl DirectWrites {
             }
             return Some(file.backing.clone());
         }
-        let refused = |error: &dyn std::fmt::Display| tracing::debug!(inode = number, %error, "not mapped");
+        let refused = |error: &dyn std::fmt::Display| tracing::debug!(inode = number, %error, "extents not passed to the kernel");
         let fs = &self.files.filesystem;
         let inode = fs.inode(number).ok().filter(|inode| fs.is_mappable(inode))?;
         let extents = fs.all_extents(&inode, MAX_EXTENTS).ok()??;
@@ -266,7 +266,10 @@ impl DirectWrites {
                 // The inode has no name and is about to be freed.
                 Ok(()) | Err(shunt_ext4::Error::NotFound) => {}
                 Err(error) => {
-                    tracing::error!("what was written to inode {} may be lost: {error}", file.number)
+                    tracing::error!(
+                        "cannot record the blocks written to inode {}: {error}; its recent writes may be lost",
+                        file.number
+                    )
                 }
             }
         }

@@ -35,7 +35,7 @@ fn give(files: &Files, syncs: &Sender<Request>) {
             Ok(None) => continue,
             Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
             Err(error) => {
-                tracing::error!("the kernel's questions cannot be heard: {error}");
+                tracing::error!("cannot receive upcalls of the module shunt_extmap: {error}; retrying");
                 thread::sleep(RETRY_TIMEOUT);
                 continue;
             }

@@ -11,7 +11,7 @@ fn what_has_no_name_is_freed_with_the_last_use() {
     assert!(known.forget(7, 1).is_none());
     assert!(known.forget(7, 1).unwrap().nameless);
     assert!(known.forget(7, 1).is_none());
-    assert!(known.unname(8), "nobody knew it");
+    assert!(known.unname(8), "the inode had no lookups");
 }
 
 #[test]
@@ -34,7 +34,7 @@ fn reads_are_remembered_of_so_many() {
     (0..2 * all).for_each(|number| known.tell(number));
     assert_eq!((0..2 * all).filter(|number| known.note_read(*number, TIME)).count(), all as usize);
     let later = Time { seconds: 6, ..TIME };
-    assert!(known.note_read(3, later), "it takes no more room");
+    assert!(known.note_read(3, later), "a second note uses no more memory");
     assert_eq!(known.read(3), Some(later));
     assert_eq!(known.take_reads().len(), all as usize);
     assert!(known.note_read(2 * all - 1, TIME));

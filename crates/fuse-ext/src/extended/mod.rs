@@ -186,7 +186,7 @@ impl<F: FileSystem> Extended<F> {
                 self.shared.set_tables(tables);
                 *lock(&self.program) = Some(program);
                 *lock(&self.refusal) = None;
-                tracing::info!("requests are answered in the kernel by an extension");
+                tracing::info!("extension attached: the kernel answers requests");
             }
             Err(error) => self.refused(error.to_string()),
         }

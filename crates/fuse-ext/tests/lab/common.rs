@@ -99,7 +99,10 @@ impl FileSystem for Small {
         let count = counts.entry(node.0).or_default();
         *count -= lookups as i64;
         if *count < 0 && node != NodeId::ROOT {
-            self.wrong.lock().unwrap().push(format!("node {node} forgotten {} times too often", -*count));
+            self.wrong
+                .lock()
+                .unwrap()
+                .push(format!("node {node} forgotten {} times more than looked up", -*count));
         }
     }
 

@@ -107,7 +107,7 @@ fn an_open_may_outlive_its_program() {
         assert!(is_read(&other) && is_read(&file), "{when}");
         drop(other);
         fs::remove_file(served.path("file")).unwrap();
-        assert_eq!(served.fs.known_files(), 1, "{when}: let go while it is open");
+        assert_eq!(served.fs.known_files(), 1, "{when}: released while it is open");
         drop(file);
         assert!(served.nobody_has_it(), "{when}");
     }

@@ -54,7 +54,7 @@ fn at_most_50_megabytes() {
     let total = tables() + counts;
     let megabytes = |bytes: u64| bytes as f64 / 1e6;
     println!(
-        "\nmemory with {FILES} files known: tables {:.1} MB, lookup counts {:.1} MB, together {:.1} MB; vmalloc grew {} KiB",
+        "\nmemory with {FILES} cached files: tables {:.1} MB, lookup counts {:.1} MB, total {:.1} MB; vmalloc grew {} KiB",
         megabytes(tables()),
         megabytes(counts),
         megabytes(total),

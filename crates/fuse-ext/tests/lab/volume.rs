@@ -167,7 +167,7 @@ impl Pair {
         // Listings are answered by the daemon, so no stored entry can hide it.
         let there =
             || fs::read_dir(self.bee.path("")).unwrap().any(|entry| entry.unwrap().file_name() == name);
-        assert!(eventually(there), "{name} does not come");
+        assert!(eventually(there), "{name} does not appear");
     }
 
     /// Returns when all changes of the first replica are applied and announced at the second. Commits are applied in order: when
@@ -280,7 +280,7 @@ fn changes_of_another_replica_are_seen_once_applied() {
         }));
         let (asked, answered) = bee.counts(&all, || (0..50).for_each(|_| look()));
         println!(
-            "{rounds} rounds of changes elsewhere, then in quiet: {asked} requests, {answered} answers in the kernel"
+            "{rounds} rounds of remote changes, then without changes: {asked} requests, {answered} answers in the kernel"
         );
         assert!(asked == 0 && answered >= 50, "{asked} {answered}");
     }

@@ -45,7 +45,7 @@ impl FileSystem for Odd {
     ) -> Result<XattrReply, Errno> {
         self.0.clone().pass().await;
         if size == 1 {
-            common::until("it is told to go on", || self.1.load(Ordering::Relaxed));
+            common::until("the handler is told to continue", || self.1.load(Ordering::Relaxed));
         }
         XattrReply::fit(vec![0], size)
     }

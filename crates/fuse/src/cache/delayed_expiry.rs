@@ -75,7 +75,7 @@ mod tests {
         let (mut times, mut now) = (0, begun);
         while let Some(due) = later.due() {
             assert!(due > now);
-            assert_eq!(later.take(now), None, "before its time");
+            assert_eq!(later.take(now), None, "expired too early");
             now = due;
             let Some(NotificationKind::ExpireEntry { parent, name, again }) = later.take(now) else {
                 panic!()

@@ -335,7 +335,7 @@ impl Inner {
             let names = before - state.queued;
             if names > 0 {
                 self.overflows.fetch_add(1, Ordering::Relaxed);
-                tracing::info!(names, "too many notifications at once: every name is expired instead");
+                tracing::info!(names, "notification queue full: expiring all names instead");
                 if state.push(Notification::new(NotificationKind::ExpireAll).0, waiters) {
                     self.work.notify_one();
                 }
@@ -440,7 +440,7 @@ impl Inner {
             pause *= 2;
             result = self.deliver(note);
         }
-        tracing::debug!("the kernel was told of node {} and does not know it", node.0);
+        tracing::debug!("notification dropped: the kernel does not know node {}", node.0);
         result
     }
 
@@ -517,6 +517,6 @@ mod tests {
             assert!(state.push(note(node), Vec::new()));
             notifier.inner.wake_or_start(&mut state);
         }
-        assert_eq!(state.threads, 2, "one for each node");
+        assert_eq!(state.threads, 2, "one thread per node");
     }
 }

@@ -52,7 +52,7 @@ impl HandOver {
                 _ => {}
             }
         };
-        let (watch, mount) = mounted.ok_or(GuardianError::NoHandOver("it handed over no mount"))?;
+        let (watch, mount) = mounted.ok_or(GuardianError::NoHandOver("the guardian handed over no mount"))?;
         // The guardian is protected from the OOM killer, and its children inherit that.
         let _ = std::fs::write("/proc/self/oom_score_adj", oom_score.to_string());
         let next = AtomicU32::new(watch.0.wrapping_add(1));
@@ -103,7 +103,7 @@ impl HandOver {
     }
 }
 
-const NOT_A_GUARDIAN: GuardianError = GuardianError::NoHandOver("standard input does not hand over");
+const NOT_A_GUARDIAN: GuardianError = GuardianError::NoHandOver("standard input is not a guardian's socket");
 
 /// Takes over standard input and replaces it by /dev/null, so that no child inherits the socket.
 fn take_stdin() -> rustix::io::Result<OwnedFd> {

@@ -59,18 +59,18 @@ pub enum GuardianError {
     #[error("cannot start the guardian process: {0}")]
     Start(io::Error),
     /// The guardian was started, but did not get ready within five seconds.
-    #[error("the guardian process did not get ready: check that /proc/self/exe can be executed")]
+    #[error("the guardian process did not start: check that /proc/self/exe can be executed")]
     NotReady,
     /// The guardian does not accept messages any more.
     #[error(
-        "the guardian process is gone ({0}): a killed server would leave a dead mount; restart the server"
+        "the guardian process has ended ({0}): a killed server would leave a dead mount; restart the server"
     )]
     Gone(Errno),
     /// The mount point cannot be examined for the guardian.
     #[error(transparent)]
     Mount(#[from] MountError),
     /// Standard input is not the socket of a guardian that hands over.
-    #[error("this process was not started by a guardian: {0}")]
+    #[error("cannot take over a mount: {0}; only a guardian can start this process")]
     NoHandOver(&'static str),
 }
 
@@ -117,7 +117,7 @@ pub struct Guardian {
 
 /// A mount that a [`Guardian`] watches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[must_use = "a watch that is never released ends in an unmount"]
+#[must_use = "the guardian unmounts a watch that is never released"]
 pub struct Watch(u32);
 
 impl Guardian {

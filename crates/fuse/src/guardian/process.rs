@@ -55,7 +55,7 @@ pub fn main() -> ExitCode {
     let settled = seqpacket::receive(stdin.as_fd(), &mut first)
         .is_ok_and(|(length, _)| book.apply_first(Message::decode(&first[..length])));
     if !settled || send(&stdin, READY, SendFlags::NOSIGNAL).is_err() {
-        log("standard input is not the server's socket; do not start this by hand");
+        log("cannot start: standard input is not the server's socket; only shunt can start this process");
         return ExitCode::FAILURE;
     }
     follow(stdin.as_fd(), &mut book, None);
@@ -68,7 +68,7 @@ pub fn main() -> ExitCode {
                 server.reap(&mut succession, &book);
             }
             Err(reason) => {
-                log(&format!("{reason}: given up, unmounting {}", book.path().display()));
+                log(&format!("{reason}: no further restart, unmounting {}", book.path().display()));
                 break;
             }
         }
@@ -99,7 +99,7 @@ fn follow(socket: BorrowedFd<'_>, book: &mut GuardianState, deadline: Option<Ins
             // The server ended with unread bytes; what it sent can still be read.
             Err(Errno::CONNRESET) => {}
             Err(errno) => {
-                log(&format!("cannot hear the server: {errno}"));
+                log(&format!("cannot receive from the server: {errno}"));
                 return;
             }
         }

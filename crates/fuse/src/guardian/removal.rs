@@ -40,7 +40,7 @@ fn remove(mount: &MountPoint) -> bool {
         let _ = mount.abort();
         match mount.unmount(Unmount::Lazy) {
             Ok(()) | Err(MountError::NotMounted(_)) => {
-                log(&format!("the server is gone: unmounted {}", mount.path().display()));
+                log(&format!("the server has ended: unmounted {}", mount.path().display()));
                 return true;
             }
             Err(error) => last = Some(error),
@@ -48,7 +48,7 @@ fn remove(mount: &MountPoint) -> bool {
         thread::sleep(Duration::from_millis(pause));
     }
     if let Some(error) = last {
-        log(&format!("the server is gone, but its mount stays: {error}"));
+        log(&format!("the server has ended, and its mount cannot be removed: {error}"));
     }
     false
 }

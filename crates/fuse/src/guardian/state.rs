@@ -97,7 +97,9 @@ impl GuardianState {
             (Some(Message::Store(key)), None) => {
                 // The key must not lead to an older descriptor.
                 self.descriptors.remove(&key);
-                log("no descriptor is left for a file of the server: it will be lost if the server dies");
+                log(
+                    "cannot store a file descriptor of the server: no free descriptor; the file is lost if the server crashes",
+                );
                 return;
             }
             (Some(Message::Remove(key)), _) => {
@@ -125,14 +127,16 @@ impl GuardianState {
                 return;
             }
             (Some(Message::Restart { .. } | Message::UnmountOnly | Message::Go { .. }) | None, _) => {
-                log("dropped a message that it does not know, or that its server may not send");
+                log("dropped a message of the server: unknown or not permitted");
                 return;
             }
         };
         if self.mounts.len() < MAX_WATCHED_MOUNTS || self.mounts.contains_key(&token) {
             self.mounts.insert(token, watched);
         } else {
-            log("too many mounts: one is not watched");
+            log(
+                "cannot watch one more mount of the server: too many mounts; it stays dead if the server crashes",
+            );
         }
     }
 }

@@ -84,17 +84,17 @@ impl Succession {
         book.serving = false;
         let server = match self.start(book) {
             Err(error) if self.trial.is_some() => {
-                self.abandon_trial(&format!("cannot be started ({error})"));
+                self.abandon_trial(&format!("cannot be started: {error}"));
                 (self.upgrade_failed, cause) = (false, Cause::FailedUpgrade);
                 self.start(book)
             }
             started => started,
         };
-        let server = server.map_err(|error| format!("no other server can be started ({error})"))?;
+        let server = server.map_err(|error| format!("cannot start another server: {error}"))?;
         let go = Message::Go { takeovers: self.takeovers, oom_score: self.oom_score, gone, cause };
         if let Err(error) = server.hand_over(book, &go) {
             // The new server exited already, which the next iteration notices.
-            log(&format!("cannot hand over: {error}"));
+            log(&format!("cannot hand the mount over to the new server: {error}"));
         }
         Ok(server)
     }
@@ -141,14 +141,14 @@ impl Succession {
         } else if on_purpose || trial.since.elapsed() > CRASH_WINDOW {
             self.program = self.trial.take().map(|trial| trial.program);
         } else if trial.ends > 1 {
-            self.abandon_trial("ended again and again");
+            self.abandon_trial("ended repeatedly");
         }
     }
 
     fn abandon_trial(&mut self, why: &str) {
         self.trial = None;
         self.upgrade_failed = true;
-        log(&format!("the new program {why}: back to the old one"));
+        log(&format!("the new program {why}; returning to the old one"));
     }
 }
 
@@ -202,7 +202,7 @@ impl Server {
         succession.judge(book.upgrade.is_some(), book.serving);
         if book.upgrade.is_none() && book.to_be_continued().is_some() {
             let how = status.map_or_else(String::new, |status| format!(" ({status})"));
-            log(&format!("the server of {} ended{how}: another one goes on", book.path().display()));
+            log(&format!("the server of {} ended{how}: starting another one", book.path().display()));
         }
         if status.is_none() {
             succession.dying.push(self.child);

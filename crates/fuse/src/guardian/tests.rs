@@ -119,7 +119,7 @@ impl Server {
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let guardian = lines
             .find_map(|line| line.unwrap().strip_prefix("ready ").map(|pid| pid.parse().unwrap()))
-            .expect("the server gets ready");
+            .expect("the server reports readiness");
         Server { child, guardian }
     }
 
@@ -133,7 +133,10 @@ impl Server {
         let start = Instant::now();
         self.child.wait().unwrap();
         while alive(self.guardian) {
-            assert!(start.elapsed() < shunt_test_support::pace::limit(limit), "the guardian takes too long");
+            assert!(
+                start.elapsed() < shunt_test_support::pace::limit(limit),
+                "the guardian exceeds the time limit"
+            );
             std::thread::sleep(Duration::from_millis(2));
         }
     }
@@ -175,12 +178,9 @@ fn a_guardian_starts_nothing_that_it_was_not_started_for() {
     for name in ["hostile", "hostile, sealed"] {
         let place = TestMountDir::new();
         Server::start(name, &place).kill();
-        assert!(place.line().is_none(), "{name}: the mount stays");
+        assert!(place.line().is_none(), "{name}: the mount remains");
         assert!(!touched(&place.path()).exists(), "{name}: the guardian started a program");
-        assert!(
-            Path::new("/proc/self").exists(),
-            "{name}: the guardian unmounted what it was not started for"
-        );
+        assert!(Path::new("/proc/self").exists(), "{name}: the guardian unmounted a mount of another server");
     }
 }
 
@@ -198,7 +198,7 @@ fn the_first_packet_settles_what_a_guardian_does() {
         (book.to_be_continued().is_some(), book.mounts.len())
     };
     assert_eq!(continues(vec![restart(), mounted(1), Message::Arm]), (true, 1));
-    assert_eq!(continues(vec![restart(), mounted(1)]), (false, 1), "it is not armed");
+    assert_eq!(continues(vec![restart(), mounted(1)]), (false, 1), "restarts are not armed");
     assert_eq!(continues(vec![Message::UnmountOnly, mounted(1), restart(), Message::Arm]), (false, 1));
     assert_eq!(continues(vec![Message::UnmountOnly, mounted(1), Message::Seal, mounted(2)]), (false, 1));
     assert!(!state::GuardianState::default().apply_first(Some(Message::Serving)));
@@ -279,7 +279,7 @@ fn a_released_mount_is_left_alone() {
     }
     let place = TestMountDir::new();
     Server::start("released", &place).kill();
-    assert!(place.line().is_some(), "dead, but not the guardian's business");
+    assert!(place.line().is_some(), "the guardian leaves a released mount alone");
 }
 
 #[test]

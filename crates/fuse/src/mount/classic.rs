@@ -33,7 +33,7 @@ pub(super) fn attach(opts: &MountOptions, device: OwnedFd, target: &Target) -> R
         data.push(',');
         data.push_str(word);
     }
-    let data = CString::new(data).map_err(|_| MountError::option("-o", "must not hold a NUL"))?;
+    let data = CString::new(data).map_err(|_| MountError::option("-o", "must not contain a NUL"))?;
     rustix::mount::mount(opts.source(), &target.path, &fstype, flags(opts), data.as_c_str()).map_err(
         |errno| match errno {
             Errno::NODEV => MountError::NoDevice(errno.into()),

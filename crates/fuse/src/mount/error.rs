@@ -148,9 +148,9 @@ pub enum MountError {
 
 fn connection_hint(error: &io::Error) -> &'static str {
     match error.kind() {
-        io::ErrorKind::PermissionDenied => ": only root and the user who mounted may",
+        io::ErrorKind::PermissionDenied => ": permitted only to root and the user who mounted",
         io::ErrorKind::NotFound => {
-            ": the connection is gone, or mount it with `mount -t fusectl none /sys/fs/fuse/connections`"
+            ": the connection has ended, or fusectl is not mounted: run `mount -t fusectl none /sys/fs/fuse/connections`"
         }
         _ => "",
     }

@@ -69,7 +69,7 @@ fn configure(opts: &MountOptions, device: &OwnedFd, fs: BorrowedFd<'_>) -> Resul
             flag(key)?;
         }
     }
-    fsconfig_create(fs).map_err(|errno| explain("creating the file system", errno, fs))
+    fsconfig_create(fs).map_err(|errno| explain("create the file system", errno, fs))
 }
 
 fn attributes(opts: &MountOptions) -> MountAttrFlags {

@@ -25,7 +25,7 @@ const OPTIONAL_OPTIONS: [&str; 3] = ["nodiratime", "lazytime", "strictatime"];
 /// Mounts through the helper, which opens `/dev/fuse` and sends the descriptor back over a socket.
 pub(super) fn attach(opts: &MountOptions, target: &Target) -> Result<Mounted, MountError> {
     if opts.blkdev.is_some() {
-        return Err(MountError::option("blkdev", "a block device can be mounted by root only"));
+        return Err(MountError::option("blkdev", "only root can mount a block device"));
     }
     let mut without = Vec::new();
     let device = loop {
@@ -40,7 +40,7 @@ pub(super) fn attach(opts: &MountOptions, target: &Target) -> Result<Mounted, Mo
         let Some(word) = refused else {
             return Err(classify(&target.path, &message));
         };
-        tracing::warn!("fusermount3 does not know {word}: mounting without it");
+        tracing::warn!("fusermount3 does not support the mount option {word}: mounting without it");
         without.push(word);
     };
     let mount = MountPoint::find(&target.path).inspect_err(|_| {
@@ -165,7 +165,7 @@ fn receive_fd(socket: impl AsFd) -> io::Result<OwnedFd> {
             RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
             _ => None,
         })
-        .ok_or_else(|| io::Error::other("it sent no /dev/fuse"))
+        .ok_or_else(|| io::Error::other("it sent no descriptor of /dev/fuse"))
 }
 
 fn classify(path: &Path, output: &Output) -> MountError {

@@ -274,15 +274,18 @@ impl MountOptions {
     /// Refuses options that no method supports, before anything is opened.
     pub(super) fn check(&self) -> Result<(), MountError> {
         if self.source().as_bytes().contains(&0) || self.source().is_empty() {
-            return Err(MountError::option("fsname", "must not be empty nor hold a NUL"));
+            return Err(MountError::option("fsname", "must not be empty or contain a NUL"));
         }
         if let Some(subtype) = &self.subtype
             && (subtype.is_empty() || subtype.contains([',', '\0', '\\', ' ', '\n']))
         {
-            return Err(MountError::option("subtype", "must be a plain word"));
+            return Err(MountError::option(
+                "subtype",
+                "must not be empty or contain a comma, backslash, space, newline or NUL",
+            ));
         }
         if self.blksize.is_some() && self.blkdev.is_none() {
-            return Err(MountError::option("blksize", "only a block device has one"));
+            return Err(MountError::option("blksize", "needs a block device"));
         }
         if let Some(size) = self.blksize
             && !(size.is_power_of_two() && (512..=65536).contains(&size))

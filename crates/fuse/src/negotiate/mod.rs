@@ -66,7 +66,9 @@ impl fmt::Display for Refusal {
 #[derive(Debug, thiserror::Error)]
 pub enum NegotiationError {
     /// The kernel's protocol version is too old.
-    #[error("the kernel speaks FUSE {major}.{minor}, at least 7.{OLDEST_MINOR} (Linux 4.20) is needed")]
+    #[error(
+        "the kernel supports FUSE {major}.{minor}; version 7.{OLDEST_MINOR} (Linux 4.20) or later is needed"
+    )]
     TooOld {
         /// Major version of the kernel.
         major: u32,
@@ -74,10 +76,10 @@ pub enum NegotiationError {
         minor: u32,
     },
     /// A required capability was refused.
-    #[error("a capability that this file system needs was refused: {0}")]
+    #[error("a capability that this file system needs is not available: {0}")]
     Required(Refusal),
     /// The connection ended before INIT.
-    #[error("no INIT came from the kernel: {0}")]
+    #[error("cannot receive INIT from the kernel: {0}")]
     NoInit(#[source] std::io::Error),
     /// The first message was not INIT.
     #[error("the first message is not INIT: {0}")]
@@ -97,7 +99,7 @@ pub(crate) enum Outcome {
 
 /// Returns the refusals for a resumed session of capabilities that were not negotiated at its start.
 pub(crate) fn refused_earlier(capabilities: InitFlags) -> Vec<Refusal> {
-    let reason = "it was not agreed on when the mount was made";
+    let reason = "it was not negotiated when the mount was created";
     capabilities.iter().map(|capability| Refusal { capability, reason }).collect()
 }
 
@@ -186,7 +188,7 @@ fn refuse(
         return Some("the kernel does not offer it");
     }
     if capability == InitFlags::PASSTHROUGH && !circumstances.local_device {
-        return Some("backing files can be registered on /dev/fuse only");
+        return Some("backing files can only be registered on /dev/fuse");
     }
     if capability == InitFlags::PASSTHROUGH && !circumstances.may_register_backing_files {
         return Some("registering backing files needs CAP_SYS_ADMIN in the initial user namespace");
@@ -195,28 +197,28 @@ fn refuse(
         return Some("passthrough and the write-back cache exclude each other");
     }
     if both(InitFlags::HANDLE_KILLPRIV, InitFlags::HANDLE_KILLPRIV_V2) {
-        return Some("HANDLE_KILLPRIV_V2 takes its place");
+        return Some("HANDLE_KILLPRIV_V2 replaces it");
     }
     if both(InitFlags::EXPLICIT_INVAL_DATA, InitFlags::AUTO_INVAL_DATA) {
-        return Some("AUTO_INVAL_DATA was asked for, and the kernel honours only one");
+        return Some("AUTO_INVAL_DATA was requested, and the kernel accepts only one of the two");
     }
     if capability == InitFlags::READDIRPLUS_AUTO && !offered.contains(InitFlags::DO_READDIRPLUS) {
         return Some("it needs DO_READDIRPLUS");
     }
     if capability == InitFlags::REQUEST_TIMEOUT && config.request_timeout.is_none() {
-        return Some("no timeout was given");
+        return Some("no timeout was set");
     }
     if capability == InitFlags::MAP_ALIGNMENT || capability == InitFlags::HAS_INODE_DAX {
-        return Some("DAX mappings are not served");
+        return Some("DAX mappings are not supported");
     }
     if capability == InitFlags::INIT_RESERVED || !InitFlags::all().contains(capability) {
-        return Some("nobody knows what it means");
+        return Some("unknown capability");
     }
     if capability == InitFlags::OVER_IO_URING && !config.rings_ready {
-        return Some("it is asked for by the choice of a transport");
+        return Some("the transport setting decides it");
     }
     if capability == InitFlags::HAS_IO_URING_BUFPOOL {
-        return Some("ring entries have buffers of their own");
+        return Some("ring entries have their own buffers");
     }
     if capability == InitFlags::SUBMOUNTS {
         return Some("automatic submounts are a virtiofs feature");

@@ -62,7 +62,7 @@ fn agrees_with_a_model_over_random_lookups_and_forgets() {
             0 | 1 => {
                 let id = table.acquire(inode(key.0, key.1)).unwrap();
                 let entry = ids.entry(key).or_insert((id, 0));
-                assert_eq!(entry.0, id, "one inode, one id");
+                assert_eq!(entry.0, id, "an inode keeps its id");
                 entry.1 += 1;
             }
             2 => {
@@ -258,7 +258,7 @@ fn threads_agree_on_ids_and_counts() {
                 for _ in 0..50_000 {
                     let wanted = inode(random.below(64), 0);
                     let id = table.acquire(wanted.clone()).unwrap();
-                    assert_eq!(table.get(id), Ok(wanted), "held while it is ours");
+                    assert_eq!(table.get(id), Ok(wanted), "the id stays valid while it is referenced");
                     assert!(table.len() <= 64);
                     table.forget(id, 1);
                 }
@@ -385,7 +385,7 @@ fn where_an_id_is_taken_or_against_the_rule_the_table_picks_one() {
     assert!(node_id::is_own(second) && second != NodeId::ROOT);
     assert_eq!((table.get(first), table.get(second)), (Ok(vague(1)), Ok(vague(2))));
     table.forget(first, 1).unwrap();
-    assert_eq!(table.acquire(vague(2)), Ok(second), "it stays as long as it is held");
+    assert_eq!(table.acquire(vague(2)), Ok(second), "a referenced node keeps its id");
     assert_eq!(table.acquire(vague(1)), Ok(first));
     for id in [table.acquire(known(0, 0)).unwrap(), table.acquire(known(0, 7)).unwrap()] {
         assert!(node_id::is_own(id) && id != NodeId::ROOT && id.0 != 0);
@@ -422,7 +422,7 @@ fn threads_that_forget_and_look_up_one_inode_agree() {
                     let wanted = known(1 + random.below(8) as u32, 0);
                     let id = table.acquire(wanted.clone()).unwrap();
                     assert_eq!(Some(id), wanted.id());
-                    assert_eq!(table.get(id), Ok(wanted), "held while it is ours");
+                    assert_eq!(table.get(id), Ok(wanted), "the id stays valid while it is referenced");
                     table.forget(id, 1);
                 }
             });

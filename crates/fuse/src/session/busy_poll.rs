@@ -88,8 +88,8 @@ mod tests {
         let mut linger = BusyPoll::default();
         assert_eq!(tries(&mut linger, 1000, true), 1000);
         let vain = tries(&mut linger, 100_000, false);
-        assert!((10..50).contains(&vain), "{vain} tries in vain");
+        assert!((10..50).contains(&vain), "{vain} unsuccessful polls");
         let again = tries(&mut linger, 10_000, true);
-        assert!(again > 5_000, "tried {again} times when it works again");
+        assert!(again > 5_000, "only {again} polls after polling succeeds again");
     }
 }

@@ -524,7 +524,7 @@ pub(crate) async fn send<F: FileSystem>(
         Reply::Listing(listing) | Reply::ListingPlus(listing) => answer(&[listing.as_bytes()]),
     };
     if let Err(error) = sent {
-        tracing::debug!(unique, %error, "the kernel did not take a reply");
+        tracing::debug!(unique, %error, "cannot send a reply to the kernel");
         Box::pin(undo(fs, request, reply)).await;
     }
 }

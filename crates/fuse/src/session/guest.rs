@@ -61,7 +61,7 @@ impl<F: FileSystem> Guest<F> {
                 channel.reply(header.unique, Ok(()), &[out.as_bytes()]).ok();
             }
             Err(error) => {
-                tracing::error!("a guest cannot be served: {error}");
+                tracing::error!("cannot start the session of a guest: {error}");
                 channel.reply(header.unique, Err(Errno::PROTO), &[]).ok();
             }
         }

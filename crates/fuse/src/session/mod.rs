@@ -293,12 +293,12 @@ impl Agreed {
         let (negotiated, rings, transport) = handshake(&device, config)?;
         let takeover = guardian.filter(|guardian| guardian.may_restart()).and_then(|guardian| {
             if rings.is_some() {
-                tracing::info!("no takeover after a crash: requests come over io_uring");
+                tracing::info!("no takeover after a crash: the transport is io_uring");
                 return None;
             }
             if !negotiated.has(InitFlags::HAS_RESEND) {
                 tracing::info!(
-                    "no takeover after a crash: this kernel cannot send requests again (Linux 6.9)"
+                    "no takeover after a crash: this kernel cannot resend requests (needs Linux 6.9)"
                 );
                 return None;
             }
@@ -380,10 +380,12 @@ impl<F: FileSystem> Session<F> {
         takeovers: u32,
     ) -> Result<Self, NegotiationError> {
         let invalid = |what: &str| NegotiationError::Start(io::Error::new(io::ErrorKind::InvalidData, what));
-        let state =
-            held.remove(&Key { class: DescriptorClass::State, id: 0 }).ok_or_else(|| invalid("no state"))?;
+        let state = held
+            .remove(&Key { class: DescriptorClass::State, id: 0 })
+            .ok_or_else(|| invalid("the guardian handed over no state"))?;
         let mut devices = held.into_iter().filter(|(key, _)| key.class == DescriptorClass::Device);
-        let (_, device) = devices.next().ok_or_else(|| invalid("no connection"))?;
+        let (_, device) =
+            devices.next().ok_or_else(|| invalid("the guardian handed over no FUSE connection"))?;
         let device = Arc::new(Device::new(device).map_err(NegotiationError::Start)?);
         let clones = devices.map(|(_, clone)| Device::new(clone).map(Arc::new));
         let clones = clones.collect::<io::Result<_>>().map_err(NegotiationError::Start)?;

@@ -40,7 +40,7 @@ impl LatencyRequest {
                 .open(DEVICE)
                 .and_then(|device| request_latency(&device, DEFAULT_LATENCY).map(|()| device));
             opened.inspect_err(
-                |error| tracing::debug!(%error, "{DEVICE} cannot be used: idle processors sleep between requests"),
+                |error| tracing::debug!(%error, "cannot use {DEVICE}: idle processors sleep between requests"),
             )
         };
         Self { device: wanted.then(open).and_then(Result::ok), is_enabled: wanted, ..Self::default() }

@@ -209,7 +209,7 @@ pub(crate) fn serve<F: FileSystem>(
             && !super::ring::is_the_end(Errno::from_io_error(&error).unwrap_or(Errno::IO))
         {
             let reason = format!("the kernel refused a ring: {error}");
-            tracing::warn!("requests come over /dev/fuse: {reason}");
+            tracing::warn!("transport is /dev/fuse instead of io_uring: {reason}");
             *handle.shared.transport.lock() = TransportInUse::dev(Some(reason));
         }
         let mut load = Load::default();
@@ -226,7 +226,7 @@ pub(crate) fn serve<F: FileSystem>(
             };
             let more = more.and_then(start);
             if let Err(error) = more {
-                tracing::warn!(%error, "cannot add a thread while all are busy");
+                tracing::warn!(%error, "cannot start one more server thread although all are busy");
                 thread::sleep(50 * WATCH_INTERVAL);
             }
         }
@@ -256,7 +256,7 @@ fn read_requests<F: FileSystem>(
     if shared.negotiated.has(InitFlags::PASSTHROUGH)
         && let Err(errno) = crate::privilege::drop_fsetid()
     {
-        tracing::warn!(%errno, "CAP_FSETID cannot be dropped: no file will be passed through");
+        tracing::warn!(%errno, "cannot drop CAP_FSETID: passthrough is off");
     }
     let is_first = Arc::ptr_eq(&device, &shared.device);
     let channel: Arc<dyn Channel> = Arc::new(DevChannel::new(device.clone(), shared.pipes.clone()));
@@ -287,7 +287,7 @@ fn read_requests<F: FileSystem>(
                     super::serve::serve(fs, handle, &channel, &header, message);
                 }));
                 if served.is_err() {
-                    tracing::error!(request = header.unique, "a call without a reply panicked");
+                    tracing::error!(request = header.unique, "handler of a request without a reply panicked");
                 }
                 let opcode = Opcode::from_raw(header.opcode);
                 if shared.rings.are_in_use() && matches!(opcode, Some(Opcode::Forget | Opcode::BatchForget)) {
@@ -302,7 +302,7 @@ fn read_requests<F: FileSystem>(
             Err(Errno::NODEV | Errno::CONNABORTED | Errno::CONNRESET | Errno::PIPE) => return Some(Ok(())),
             // Transient: the kernel had no memory, or no descriptor, for this request.
             Err(errno @ (Errno::NOMEM | Errno::NOBUFS | Errno::MFILE | Errno::NFILE | Errno::IO)) => {
-                tracing::warn!(%errno, "a request could not be received");
+                tracing::warn!(%errno, "cannot receive a request; retrying");
                 thread::sleep(50 * WATCH_INTERVAL);
             }
             Err(errno) => return Some(Err(errno.into())),

@@ -78,7 +78,7 @@ impl PreparedRings {
             sizes.max_entries = 1 + (rings.len() - 1) / queues;
             tracing::info!(
                 most = sizes.max_entries,
-                "fewer requests of a processor are served at once: too few rings can be made"
+                "cannot create all io_uring rings: fewer requests per processor are served in parallel"
             );
         }
         Ok(RingPool::ahead(rings))
@@ -147,7 +147,7 @@ impl Rings {
         if started.is_err() {
             self.queues().iter().for_each(|queue| queue.end());
             if let Err(error) = have_refused(&handle.shared.device, self.stock()) {
-                tracing::error!(%error, "the kernel waits for rings that cannot be had: unmount and mount again");
+                tracing::error!(%error, "cannot cancel the switch to io_uring: the kernel waits for rings; unmount and mount again");
             }
         }
         started
@@ -178,7 +178,7 @@ impl Rings {
             match registered.recv() {
                 Ok(Ok(())) => {}
                 Ok(Err(errno)) => return Err(errno.into()),
-                Err(_) => return Err(io::Error::other("its thread ended")),
+                Err(_) => return Err(io::Error::other("the thread of a ring ended")),
             }
         }
         Ok(())
@@ -231,7 +231,7 @@ fn have_refused(device: &Device, stock: &RingPool) -> io::Result<()> {
     ring.submit()?;
     match ring.completion() {
         Some(Err(_)) => Ok(()),
-        _ => Err(io::Error::other("a queue of a processor that is not there is not refused")),
+        _ => Err(io::Error::other("the kernel accepted a queue of a processor that does not exist")),
     }
 }
 
@@ -289,7 +289,7 @@ impl<F: FileSystem> Server<F> {
             crate::privilege::drop_fsetid().ok();
         }
         if let Err(error) = self.ring.start() {
-            tracing::warn!(%error, "a ring cannot be started");
+            tracing::warn!(%error, "cannot start an io_uring ring");
             if let Some(report) = report {
                 report.send(Err(Errno::from_io_error(&error).unwrap_or(Errno::IO))).ok();
             }
@@ -301,12 +301,12 @@ impl<F: FileSystem> Server<F> {
                 Ok(entry) => next = self.serve(entry),
                 Err(errno) if is_the_end(errno) => return,
                 Err(errno @ (Errno::AGAIN | Errno::NOMEM | Errno::NOBUFS)) => {
-                    tracing::debug!(%errno, "a ring command is tried again");
+                    tracing::debug!(%errno, "io_uring command failed; retrying");
                     thread::sleep(NO_MEMORY_RETRY_DELAY);
                     next = Some(work);
                 }
                 Err(errno) => {
-                    tracing::error!(%errno, queue = self.queue.id(), "the kernel refuses a ring command");
+                    tracing::error!(%errno, queue = self.queue.id(), "io_uring command failed");
                     thread::sleep(NO_MEMORY_RETRY_DELAY);
                 }
             }
@@ -389,7 +389,10 @@ impl<F: FileSystem> Server<F> {
                         super::serve::serve(&self.fs, &self.handle, &channel, &header, message);
                     }));
                     if served.is_err() {
-                        tracing::error!(request = header.unique, "a call without a reply panicked");
+                        tracing::error!(
+                            request = header.unique,
+                            "handler of a request without a reply panicked"
+                        );
                     }
                     // The data of a retrieve: the entry must be returned to the kernel all the same.
                     if Opcode::from_raw(header.opcode).is_some_and(|opcode| !opcode.has_reply()) {

@@ -36,7 +36,7 @@ pub(crate) fn serve<F: FileSystem>(
         }
         Some(_) => {}
         None => {
-            tracing::debug!(opcode = header.opcode, "an unknown operation is answered with ENOSYS");
+            tracing::debug!(opcode = header.opcode, "unknown operation: replying ENOSYS");
             channel.reply(header.unique, Err(Errno::NOSYS), &[]).ok();
             return;
         }
@@ -83,7 +83,7 @@ async fn handle_request<F: FileSystem>(
         Ok(parsed) => parsed,
         Err(error) => {
             shared.statistics.malformed();
-            tracing::warn!(%error, "a request that cannot be understood is refused");
+            tracing::warn!(%error, "malformed request refused");
             if let Ok(header) = abi::Request::header(&message.bytes) {
                 let errno = Errno::from_raw_os_error(error.errno());
                 channel.reply(header.unique, Err(errno), &[]).ok();
@@ -181,7 +181,7 @@ fn serve_without_reply<F: FileSystem>(fs: &Arc<F>, handle: &Handle, message: &Me
         Ok(parsed) => parsed,
         Err(error) => {
             shared.statistics.malformed();
-            tracing::warn!(%error, "a message that cannot be understood is ignored");
+            tracing::warn!(%error, "malformed message ignored");
             return;
         }
     };

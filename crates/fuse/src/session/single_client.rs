@@ -41,12 +41,12 @@ mod tests {
     fn one_who_waits_is_one() {
         let callers = SingleClient::default();
         callers.record_caller(7);
-        assert!(!callers.is_one(), "who asked before is not known");
+        assert!(!callers.is_one(), "the previous caller is unknown");
         (0..3).for_each(|_| callers.record_caller(7));
         callers.record_caller(0);
         assert!(callers.is_one());
         callers.record_pressure(true);
-        assert!(!callers.is_one(), "it asks ahead");
+        assert!(!callers.is_one(), "several requests are in flight");
         callers.record_pressure(false);
         callers.record_caller(8);
         assert!(!callers.is_one());

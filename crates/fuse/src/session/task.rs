@@ -112,7 +112,7 @@ impl Task {
                 set_handling(was_handling);
                 CURRENT.set(outer);
                 let polled = polled.unwrap_or_else(|_| {
-                    tracing::error!(request = self.unique, "a handler panicked: its caller gets EIO");
+                    tracing::error!(request = self.unique, "handler panicked: replying EIO");
                     self.channel.reply(self.unique, Err(Errno::IO), &[]).ok();
                     Poll::Ready(())
                 });

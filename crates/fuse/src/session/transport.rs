@@ -34,11 +34,11 @@ pub(crate) fn choose(
     match prepare(config, device, init) {
         Ok(rings) => (Some(rings), TransportInUse { transport: Transport::Uring, reason: None }),
         Err(reason) if config.transport == Transport::Auto => {
-            tracing::debug!("requests come over /dev/fuse, not over io_uring: {reason}");
+            tracing::debug!("transport is /dev/fuse instead of io_uring: {reason}");
             (None, TransportInUse::dev(None))
         }
         Err(reason) => {
-            tracing::warn!("requests come over /dev/fuse, not over io_uring: {reason}");
+            tracing::warn!("transport is /dev/fuse instead of io_uring: {reason}");
             (None, TransportInUse::dev(Some(reason)))
         }
     }
@@ -54,14 +54,14 @@ fn prepare(config: &Config, device: &Device, init: &InitIn) -> Result<PreparedRi
     let offered = u64::from(init.flags) | u64::from(init.flags2) << 32;
     if !InitFlags::from_bits_retain(offered).contains(InitFlags::OVER_IO_URING) {
         return Err(match std::fs::read_to_string(SWITCH) {
-            Ok(_) => format!("the kernel has it switched off; `echo Y > {SWITCH}` switches it on"),
-            Err(_) => "this kernel does not have it (Linux 6.14 with CONFIG_FUSE_IO_URING does)".to_owned(),
+            Ok(_) => format!("FUSE over io_uring is switched off in the kernel; enable it with `echo Y > {SWITCH}`"),
+            Err(_) => "this kernel does not support FUSE over io_uring; it needs Linux 6.14 with CONFIG_FUSE_IO_URING".to_owned(),
         });
     }
     PreparedRings::new(config.max_write, config.rings_ahead).map_err(|error| match error.kind() {
         std::io::ErrorKind::PermissionDenied => {
-            format!("io_uring is not allowed here ({error}; see the sysctl kernel.io_uring_disabled)")
+            format!("io_uring is not permitted ({error}); check the sysctl kernel.io_uring_disabled")
         }
-        _ => format!("io_uring cannot be set up: {error}"),
+        _ => format!("cannot set up io_uring: {error}"),
     })
 }

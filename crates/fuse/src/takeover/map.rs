@@ -46,7 +46,10 @@ impl Map {
         let size = rustix::fs::fstat(&file)?.st_size;
         let sealed = rustix::fs::fcntl_get_seals(&file).is_ok_and(|seals| seals.contains(SEALS));
         if !sealed || size != (words * size_of::<u64>()) as i64 {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "the state is not of the expected size"));
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                "the state file has the wrong size or is not sealed",
+            ));
         }
         Self::of(file, words)
     }

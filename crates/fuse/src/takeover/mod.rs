@@ -219,7 +219,7 @@ impl Takeover {
 
     pub(crate) fn opened(&self, kind: OpenKind, record: &OpenRecord) {
         if !opens::add(&self.state, kind, record) {
-            tracing::debug!(handle = %record.handle, "no room to write an open file down");
+            tracing::debug!(handle = %record.handle, "cannot record an open file for takeover: table full");
         }
     }
 
@@ -271,7 +271,7 @@ impl Takeover {
 /// An error that prevents takeovers of a session.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BeginError {
-    #[error("no memory for the state: {0}")]
+    #[error("cannot create the takeover state: {0}")]
     State(#[from] io::Error),
     #[error(transparent)]
     Guardian(#[from] GuardianError),

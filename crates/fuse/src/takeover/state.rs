@@ -85,7 +85,7 @@ impl TakeoverState {
         let word = |place: usize| state.word(place).load(Ordering::Relaxed);
         let version = word(1);
         if word(0) != MAGIC || version != u64::from(VERSION) {
-            return Err(invalid(format!("the state is of version {version}, not {VERSION}")));
+            return Err(invalid(format!("the takeover state has version {version}, not {VERSION}")));
         }
         let negotiated = Negotiated {
             minor: word(2) as u32,
@@ -96,7 +96,10 @@ impl TakeoverState {
             profile: if word(4) >> 32 == 0 { Profile::Passthrough } else { Profile::Writeback },
         };
         if !(4096..=(64 << 20)).contains(&negotiated.max_write) {
-            return Err(invalid(format!("a largest write of {} bytes cannot be", negotiated.max_write)));
+            return Err(invalid(format!(
+                "invalid maximum write size {} in the takeover state",
+                negotiated.max_write
+            )));
         }
         Ok((state, negotiated))
     }

@@ -119,8 +119,8 @@ fn what_is_no_state_is_refused() {
     refused(left(&[(0, 0)]), "version");
     refused(left(&[(1, 1)]), "version 1");
     refused(left(&[(1, u64::MAX)]), "version");
-    refused(left(&[(2, 0)]), "largest write of 0");
-    refused(left(&[(2, u64::MAX)]), "largest write of 4294967295");
+    refused(left(&[(2, 0)]), "maximum write size 0 ");
+    refused(left(&[(2, u64::MAX)]), "maximum write size 4294967295");
     let memory = |size: usize, seals| {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let file = rustix::fs::memfd_create("test", flags).unwrap();
@@ -168,7 +168,7 @@ fn a_server_that_ends_while_it_closes_leaves_its_backing_file_to_be_found() {
     }));
     assert!(ended.is_err());
     assert_eq!(opens::doubtful_backings(&state).collect::<Vec<_>>(), [7]);
-    assert_eq!(opens::doubtful_backings(&state).count(), 0, "told once");
+    assert_eq!(opens::doubtful_backings(&state).count(), 0, "reported only once");
 }
 
 #[test]
@@ -203,8 +203,8 @@ fn intents_come_back_with_their_outcome_and_not_for_ever() {
     let next = Intents::read(&state, 1);
     let outcomes = [2, 4, 6].map(|unique| next.inherit(unique).unwrap().1.outcome);
     assert_eq!(outcomes, [None, Some(Ok(())), Some(Err(rustix::io::Errno::EXIST))]);
-    assert!(next.inherit(2).is_none(), "told once");
-    assert!(Intents::read(&state, 9).inherit(2).is_none(), "nobody asked for it through eight servers");
+    assert!(next.inherit(2).is_none(), "reported only once");
+    assert!(Intents::read(&state, 9).inherit(2).is_none(), "an intent is dropped after eight servers");
 }
 
 #[test]
@@ -230,7 +230,7 @@ fn marks_come_back_and_their_places_are_used_again() {
     }
     assert!(Marks::are_complete(&state));
     next.add(&state, 7);
-    assert!(!Marks::are_complete(&state), "there was no room for it");
+    assert!(!Marks::are_complete(&state), "the mark did not fit");
     assert_eq!(Marks::read(&state).all().len(), MAX_MARKS);
 }
 

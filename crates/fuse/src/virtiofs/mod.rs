@@ -126,7 +126,7 @@ impl<F: FileSystem> Server<F> {
                 Err(_) if self.stop.is_stopped() => break,
                 Err(error) => return Err(failed(error)),
             }
-            tracing::info!("an emulator is connected");
+            tracing::info!("emulator connected");
             *self.stop.0.connection.lock() = daemon.shutdown_handle();
             if self.stop.is_stopped() {
                 daemon.request_shutdown();
@@ -135,9 +135,9 @@ impl<F: FileSystem> Server<F> {
             *self.stop.0.connection.lock() = None;
             match ended {
                 Ok(()) | Err(Error::HandleRequest(Protocol::Disconnected | Protocol::PartialMessage)) => {
-                    tracing::info!("the emulator is gone");
+                    tracing::info!("emulator disconnected");
                 }
-                Err(error) => tracing::warn!("the emulator is sent away: {error}"),
+                Err(error) => tracing::warn!("emulator disconnected after an error: {error}"),
             }
             drop(daemon);
             self.guest.end();

@@ -1,5 +1,5 @@
 //! A simulated guest: its memory, one queue, and a driver that may misbehave. For tests, and for fuzzing (feature `rig`).
-#![allow(missing_docs, reason = "what a driver of virtio does, by its words")]
+#![allow(missing_docs, reason = "the names are those of the virtio specification")]
 
 use std::io;
 use std::sync::Arc;
@@ -71,7 +71,7 @@ impl<F: FileSystem> Rig<F> {
     fn reset(&mut self) {
         self.put(0, &[0; REPLY as usize]);
         self.ring.get_mut().get_queue_mut().reset();
-        self.ring.set_queue_info(TABLE, AVAILABLE, USED).expect("it is in memory");
+        self.ring.set_queue_info(TABLE, AVAILABLE, USED).expect("the queue lies in guest memory");
         self.ring.set_queue_size(QUEUE as u16);
         self.ring.set_enabled(true);
         self.ring.set_queue_ready(true);
@@ -94,7 +94,8 @@ impl<F: FileSystem> Rig<F> {
 
     fn mount(&mut self) {
         let init = InitIn { major: 7, minor: 41, flags: u32::MAX, ..Default::default() };
-        let (error, body) = self.ask(Opcode::Init, 1, 0, init.as_bytes(), 64).expect("INIT is answered");
+        let (error, body) =
+            self.ask(Opcode::Init, 1, 0, init.as_bytes(), 64).expect("the device replies to INIT");
         assert_eq!((error, body.len()), (0, 64));
     }
 

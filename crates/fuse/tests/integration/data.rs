@@ -90,7 +90,7 @@ fn a_file_that_ends_early_gives_a_short_answer() {
             let file = File::open(stage.path("x")).unwrap();
             let mut bytes = vec![0; 1 << 20];
             assert_eq!(file.read_at(&mut bytes, 0).unwrap(), 200_000);
-            assert_same(&bytes[..200_000], &pattern(200_000, 4), "all there is");
+            assert_same(&bytes[..200_000], &pattern(200_000, 4), "the whole content");
             assert_eq!(file.read_at(&mut bytes, 150_000).unwrap(), 50_000);
             assert_eq!(file.read_at(&mut bytes, 200_000).unwrap(), 0);
             assert_eq!(file.read_at(&mut bytes, 1 << 40).unwrap(), 0);

@@ -18,7 +18,7 @@ fn open_is_never_sent_again() {
             assert_eq!(fs::read(stage.path("x")).unwrap(), b"bytes");
         }
         assert_eq!(stage.count(Opcode::Open), 1);
-        assert_eq!(stage.count(Opcode::Release), 0, "what was not opened is not released");
+        assert_eq!(stage.count(Opcode::Release), 0, "no RELEASE without OPEN");
         assert_eq!(stage.handle.open_nodes(), 0);
     });
 }

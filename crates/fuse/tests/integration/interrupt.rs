@@ -78,7 +78,7 @@ fn a_killed_reader_returns_at_once_and_its_handler_is_dropped() {
         drop(gate);
         let mut bytes = [0; 5];
         File::open(stage.path("x")).unwrap().read_exact_at(&mut bytes, 0).unwrap();
-        assert_eq!(&bytes, b"bytes", "others are served as before");
+        assert_eq!(&bytes, b"bytes", "other requests are served");
     });
 }
 
@@ -117,7 +117,7 @@ fn a_killed_waiter_for_a_lock_returns_at_once_and_leaves_no_lock() {
         assert!(time < pace::limit(EXIT_TIMEOUT), "{time:?}");
         sys::posix_lock(&mine, libc::F_SETLK, libc::F_UNLCK).unwrap();
         std::thread::sleep(Duration::from_millis(50));
-        assert_eq!(stage.fs.locks.held(), 0, "the dead take no locks");
+        assert_eq!(stage.fs.locks.held(), 0, "a dead process takes no lock");
     });
 }
 
@@ -151,8 +151,8 @@ fn an_operation_that_changes_something_is_told_and_decides_by_itself() {
             maker.wait()
         });
         assert!(time < pace::limit(EXIT_TIMEOUT), "{time:?}");
-        eventually("nobody waits any more", || stage.handle.waiting_requests() == 0);
-        assert_eq!(stage.handle.statistics().cancelled, 0, "it answered by itself");
+        eventually("no request waits", || stage.handle.waiting_requests() == 0);
+        assert_eq!(stage.handle.statistics().cancelled, 0, "the handler replied and was not cancelled");
         stage.fs.no_script();
         assert!(!stage.path("d").exists());
     });
@@ -167,7 +167,7 @@ fn an_operation_that_changes_something_is_never_cancelled_behind_its_back() {
         wait_for_handler(stage, Opcode::Mkdir);
         maker.signal(Signal::KILL);
         std::thread::sleep(Duration::from_millis(100));
-        assert_eq!(stage.handle.waiting_requests(), 1, "the handler goes on");
+        assert_eq!(stage.handle.waiting_requests(), 1, "the handler still runs");
         gate.open();
         maker.wait();
         eventually("the directory is made", || stage.path("d").exists());

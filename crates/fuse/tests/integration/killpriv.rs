@@ -118,7 +118,7 @@ fn a_write_past_the_server_says_it_first() {
         });
         // Set while the file is open in a process that has written before.
         fs::set_permissions(stage.path("x"), fs::Permissions::from_mode(0o6777)).unwrap();
-        assert_eq!(mode(stage, "x"), 0o6777, "nobody wrote yet");
+        assert_eq!(mode(stage, "x"), 0o6777, "no write has happened yet");
         sys::as_user(USER, USER, &[], || of_user.write_all_at(b"y", 0).unwrap());
         assert_eq!(mode(stage, "x"), 0o777);
         assert_eq!(stage.count(Opcode::Write), 0);

@@ -43,7 +43,7 @@ fn unmounting_waits_for_the_request_being_served() {
                 gate.open();
             });
             unmount(stage.take().unwrap());
-            assert!(opened.load(Ordering::SeqCst), "it did not wait");
+            assert!(opened.load(Ordering::SeqCst), "the unmount did not wait for RELEASE");
         });
         assert_eq!(stage.count(Opcode::Release), 1);
         assert!(stage.fs.destroyed.load(Ordering::SeqCst));
@@ -66,7 +66,7 @@ fn a_busy_mount_stays_and_is_given_back() {
         };
         let mut bytes = [0; 5];
         file.read_exact_at(&mut bytes, 0).unwrap();
-        assert_eq!(&bytes, b"bytes", "it goes on");
+        assert_eq!(&bytes, b"bytes", "the session continues");
         drop(file);
         unmount(mounted);
         assert!(!is_mounted(&stage.root()));
@@ -82,7 +82,7 @@ fn a_lazy_unmount_ends_with_the_last_user() {
         let mounted = stage.take().unwrap();
         std::thread::scope(|scope| {
             let ending = scope.spawn(|| mounted.unmount(Unmount::Lazy).unwrap().unwrap());
-            eventually("it is out of the tree", || !is_mounted(&stage.root()));
+            eventually("the mount is detached", || !is_mounted(&stage.root()));
             std::thread::sleep(Duration::from_millis(50));
             assert!(!ending.is_finished());
             let mut bytes = [0; 5];
@@ -225,7 +225,7 @@ fn three_hundred_mounts_leave_nothing_behind() {
         caches.invalidate_node_whole(shunt_fuse::NodeId::ROOT).wait().unwrap();
         drop(caches);
         unmount(mounted);
-        assert_eq!(Arc::strong_count(&fs), 1, "the session is gone, and with it what it held");
+        assert_eq!(Arc::strong_count(&fs), 1, "the ended session releases the file system");
     };
     (0..30).for_each(|_| cycle());
     let state = || (sys::open_fds(), sys::threads());

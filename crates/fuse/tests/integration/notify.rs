@@ -30,7 +30,7 @@ fn invalidate_entry_flips_a_name_from_file_to_directory() {
         stage.fs.add_file("x", b"file");
         assert!(fs::metadata(stage.path("x")).unwrap().is_file());
         flip(stage, "x");
-        assert!(fs::metadata(stage.path("x")).unwrap().is_file(), "the answer was good for ever");
+        assert!(fs::metadata(stage.path("x")).unwrap().is_file(), "the cached attributes do not expire");
         stage.caches().invalidate_entry(ROOT, b"x").wait().unwrap();
         assert!(fs::metadata(stage.path("x")).unwrap().is_dir());
     });
@@ -55,7 +55,7 @@ fn a_cached_absence_ends_with_its_entry() {
     run(Plan::passthrough(), |stage| {
         assert!(!stage.path("x").exists());
         stage.fs.add_file("x", b"");
-        assert!(!stage.path("x").exists(), "absence was good for ever");
+        assert!(!stage.path("x").exists(), "the negative entry does not expire");
         stage.caches().invalidate_entry(ROOT, b"x").wait().unwrap();
         assert!(stage.path("x").exists());
     });
@@ -86,11 +86,11 @@ fn expire_entry_keeps_a_mount_below_it_and_invalidate_entry_detaches_it() {
         stage.fs.add_dir(ROOT, "graft");
         let there = submount(stage, "graft");
         stage.caches().expire_entry(ROOT, b"graft").wait().unwrap();
-        assert!(there(), "expiring keeps it");
+        assert!(there(), "the mount survives expiry");
         assert_eq!(stage.during(Opcode::Lookup, || fs::metadata(stage.path("graft")).unwrap()).0, 1);
-        assert!(there(), "and so does the lookup after it");
+        assert!(there(), "the mount survives the lookup after expiry");
         stage.caches().invalidate_entry(ROOT, b"graft").wait().unwrap();
-        assert!(!there(), "invalidating detaches it");
+        assert!(!there(), "invalidation detaches the mount");
     });
 }
 
@@ -146,7 +146,7 @@ fn invalidate_node_without_a_range_drops_attributes_only() {
         assert_eq!(fs::metadata(stage.path("x")).unwrap().mode() & 0o777, 0o600);
         let (reads, result) = stage.during(Opcode::Read, || file.read_exact_at(&mut bytes, 0));
         result.unwrap();
-        assert_eq!(reads, 0, "the pages stayed");
+        assert_eq!(reads, 0, "the pages stay cached");
         assert_eq!(sys::cached_pages(&file), 4);
     });
 }
@@ -171,7 +171,7 @@ fn invalidate_node_with_a_range_drops_its_pages() {
         file.read_exact_at(&mut bytes[..8192], 4096).unwrap();
         assert_same(&bytes[..8192], &fresh[4096..12288], "the range");
         file.read_exact_at(&mut bytes[..4096], 0).unwrap();
-        assert_ne!(bytes[..4096], fresh[..4096], "the page before it stayed");
+        assert_ne!(bytes[..4096], fresh[..4096], "the page before the range stays cached");
         stage.caches().invalidate_node(node, Some(16384..u64::MAX)).wait().unwrap();
         assert_eq!(map.cached_pages(), 4, "an open end reaches to the end of the file");
         stage.caches().invalidate_node_whole(node).wait().unwrap();
@@ -288,7 +288,7 @@ fn retrieve_gives_dirty_bytes_of_the_write_back_cache() {
         let bytes = pattern(4096, 5);
         file.write_all_at(&bytes, 0).unwrap();
         assert_same(&stage.caches().retrieve(node, 0, 4096).wait().unwrap(), &bytes, "retrieved");
-        assert_eq!(stage.fs.content(node), vec![0; 4096], "not written yet");
+        assert_eq!(stage.fs.content(node), vec![0; 4096], "not written back yet");
     });
 }
 
@@ -320,7 +320,7 @@ fn poll_ready_wakes_those_who_poll() {
         let file = File::open(stage.path("x")).unwrap();
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                eventually("a poll that wants to be told", || !stage.fs.polled.lock().is_empty());
+                eventually("a poll with notification", || !stage.fs.polled.lock().is_empty());
                 std::thread::sleep(Duration::from_millis(50));
                 *stage.fs.poll_events.lock() = PollFlags::IN.bits().into();
                 let waiting = stage.fs.polled.lock()[0];
@@ -354,7 +354,7 @@ fn resend_brings_unanswered_requests_again() {
             });
             eventually("the read waits", || gate.arrived() == 1);
             stage.caches().resend().wait().unwrap();
-            eventually("the read came again", || gate.arrived() == 2);
+            eventually("the read was resent", || gate.arrived() == 2);
             gate.open();
             assert_eq!(&reader.join().unwrap(), b"bytes");
         });
@@ -369,10 +369,10 @@ fn write_out_sends_dirty_pages_and_keeps_them() {
         let bytes = pattern(65536, 6);
         file.write_all_at(&bytes, 0).unwrap();
         // In the lab, which is slow and short of memory, the kernel may start write-back by itself.
-        assert!(stage.count(Opcode::Write) == 0 || slowness() > 1, "the kernel collects writes");
+        assert!(stage.count(Opcode::Write) == 0 || slowness() > 1, "the kernel delays writes");
         stage.caches().write_out(node, 0..u64::MAX).wait().unwrap();
         assert!(stage.count(Opcode::Write) > 0);
-        assert_same(&stage.fs.content(node), &bytes, "the server has them");
+        assert_same(&stage.fs.content(node), &bytes, "the server has the data");
         assert_eq!(sys::cached_pages(&file), 16);
         let mut read = vec![0; 65536];
         let (reads, result) = stage.during(Opcode::Read, || file.read_exact_at(&mut read, 0));
@@ -421,22 +421,22 @@ fn an_uncached_file_is_read_from_the_server_each_time_and_cached_again_after() {
         };
         let old = File::open(stage.path("x")).unwrap();
         read(&old);
-        assert_eq!(stage.during(Opcode::Read, || read(&old)).0, 0, "cached at first");
+        assert_eq!(stage.during(Opcode::Read, || read(&old)).0, 0, "the first reads are cached");
 
         stage.caches().set_caching(node, Caching::Uncached).wait().unwrap();
         for seed in 2..5 {
             stage.fs.set_content(node, pattern(8192, seed));
             let new = File::open(stage.path("x")).unwrap();
             assert_same(&read(&new), &pattern(8192, seed), "a new open is direct");
-            assert_same(&read(&old), &pattern(8192, seed), "an old one is not stale");
+            assert_same(&read(&old), &pattern(8192, seed), "the old descriptor reads no stale data");
             // The pages read through the old descriptor are dropped after the reply.
-            eventually("pages of the old descriptor go", || sys::cached_pages(&old) == 0);
+            eventually("pages of the old descriptor are dropped", || sys::cached_pages(&old) == 0);
         }
 
         stage.caches().set_caching(node, Caching::Cached).wait().unwrap();
         let new = File::open(stage.path("x")).unwrap();
         read(&new);
-        assert_eq!(stage.during(Opcode::Read, || read(&new)).0, 0, "cached again");
+        assert_eq!(stage.during(Opcode::Read, || read(&new)).0, 0, "reads are cached again");
         assert_eq!(stage.during(Opcode::Read, || read(&old)).0, 0);
     });
 }
@@ -533,7 +533,7 @@ fn a_notification_that_is_stuck_holds_up_no_other_node() {
         // Most likely requested before that thread runs.
         let second = stage.caches().invalidate_node(free, None);
         eventually("the write-back waits", || gate.arrived() == 1);
-        eventually("the other node is told", || second.is_done());
+        eventually("the other node is notified", || second.is_done());
         assert!(!first.is_done());
         gate.open();
         first.wait().unwrap();
@@ -561,7 +561,7 @@ fn notifications_of_one_node_keep_their_order() {
         stage.caches().invalidate_node(node, None).wait().unwrap();
         let mut read = vec![0; 4096];
         file.read_exact_at(&mut read, 0).unwrap();
-        assert_same(&read, &pattern(4096, 2), "what was stored is dropped again");
+        assert_same(&read, &pattern(4096, 2), "stored data is dropped again");
     });
 }
 

@@ -240,7 +240,7 @@ fn locks_of_both_families_reach_the_server() {
         sys::posix_lock(&b, libc::F_SETLK, libc::F_WRLCK).unwrap();
         came(stage, Opcode::Setlk, &["kind: Posix", "start: 0", "end: 9223372036854775807"]);
         let free = sys::posix_lock(&b, libc::F_GETLK, libc::F_WRLCK).unwrap();
-        assert_eq!(free.l_type as i32, libc::F_UNLCK, "one's own lock is not in the way");
+        assert_eq!(free.l_type as i32, libc::F_UNLCK, "the own lock does not conflict");
         assert_eq!(stage.count(Opcode::Getlk), 1);
         // The lock of an open file description has another owner.
         let other = open(stage, "x");
@@ -340,7 +340,7 @@ fn the_supplementary_group_of_a_new_inode_travels() {
         assert_eq!(stage.fs.log.last(Opcode::Mkdir).groups, [5000]);
         assert_eq!(stage.fs.log.last(Opcode::Create).groups, [5000]);
         sys::as_user(1000, 1000, &[6000], || fs::create_dir(stage.path("d/y")).unwrap());
-        assert!(stage.fs.log.last(Opcode::Mkdir).groups.is_empty(), "not a member");
+        assert!(stage.fs.log.last(Opcode::Mkdir).groups.is_empty(), "no groups are sent for a non-member");
     });
 }
 
@@ -392,7 +392,7 @@ fn directories_are_listed_whole() {
             let (lookups, ()) = stage.during(Opcode::Lookup, || {
                 names.iter().for_each(|name| assert!(stage.path(name).exists()));
             });
-            assert_eq!(lookups, if plus { 0 } else { 2500 }, "READDIRPLUS looked them up");
+            assert_eq!(lookups, if plus { 0 } else { 2500 }, "READDIRPLUS replaces the lookups");
         });
     }
 }
@@ -419,7 +419,7 @@ fn a_block_device_gets_syncfs_bmap_and_destroy() {
     }
     let image = tempfile::NamedTempFile::new().unwrap();
     image.as_file().set_len(1 << 20).unwrap();
-    let Some(device) = Loop::over(image.path()) else { return stage::skip("no loop devices") };
+    let Some(device) = Loop::over(image.path()) else { return stage::skip("loop devices are not available") };
     let fs = TestFs::new();
     fs.add_file("x", pattern(8192, 1));
     let plan = Plan::passthrough().options(|options| options.blkdev(device.path()).blksize(512));
@@ -433,7 +433,7 @@ fn a_block_device_gets_syncfs_bmap_and_destroy() {
         came(stage, Opcode::Bmap, &["3 "]);
         rustix::fs::syncfs(&file).unwrap();
         let sent = stage.count(Opcode::Syncfs);
-        assert_eq!(sent, u64::from(stage.handle.negotiated().minor >= 45), "SYNCFS since Linux 6.18");
+        assert_eq!(sent, u64::from(stage.handle.negotiated().minor >= 45), "SYNCFS is sent since Linux 6.18");
         drop(file);
         common::stage::unmount(stage.take().unwrap());
         assert!(stage.fs.destroyed.load(Ordering::SeqCst));
@@ -449,6 +449,9 @@ fn a_plain_mount_gets_neither_syncfs_nor_destroy() {
         drop(directory);
         common::stage::unmount(stage.take().unwrap());
         assert_eq!((stage.count(Opcode::Syncfs), stage.count(Opcode::Destroy)), (0, 0));
-        assert!(stage.fs.destroyed.load(Ordering::SeqCst), "the session tells the file system by itself");
+        assert!(
+            stage.fs.destroyed.load(Ordering::SeqCst),
+            "the session ends the file system without DESTROY"
+        );
     });
 }

@@ -70,7 +70,11 @@ fn mappings_reach_the_backing_file_alone() {
         let map = Mapping::new(&open(stage, "x"), SIZE).unwrap();
         assert!((0..SIZE).step_by(4096).all(|n| map.get(n) == pattern(SIZE, 1)[n]));
         map.set(70_000, 42);
-        assert_eq!(stage.fs.content(node)[70_000], 42, "one page cache");
+        assert_eq!(
+            stage.fs.content(node)[70_000],
+            42,
+            "the mapping and the backing file share the page cache"
+        );
         nothing_came(stage);
     });
 }
@@ -367,7 +371,7 @@ fn the_write_back_profile_refuses_passthrough_with_a_reason() {
         let refusal = stage.handle.negotiated().refusal(Capabilities::PASSTHROUGH).unwrap();
         assert!(refusal.reason.contains("exclude each other"), "{refusal}");
         let node = add(stage, "x", memfd(b"bytes"));
-        assert_eq!(fs::read(stage.path("x")).unwrap(), b"bytes", "served through the server");
+        assert_eq!(fs::read(stage.path("x")).unwrap(), b"bytes", "the server serves the read");
         assert!(stage.count(Opcode::Read) > 0);
         assert_eq!(stage.fs.content(node), b"bytes");
     });
@@ -380,7 +384,7 @@ fn a_server_without_cap_sys_admin_is_refused_with_a_reason() {
     }
     let Plan { config, options, .. } = Plan::passthrough();
     let detached = shunt_fuse::mount::prepare(&options).unwrap();
-    let Some(device) = detached.device() else { return stage::skip("no fsopen") };
+    let Some(device) = detached.device() else { return stage::skip("this kernel has no fsopen") };
     let device = Device::new(device.try_clone_to_owned().unwrap()).unwrap();
     let session = sys::without(CapabilitySet::SYS_ADMIN, || {
         Session::<TestFs>::negotiate(TestFs::new(), config, device).unwrap()

@@ -29,11 +29,11 @@ fn rings() -> Option<(Plan, MutexGuard<'static, ()>)> {
     let switch = fs::read_to_string(SWITCH);
     if switch.is_err() {
         // The kernel does not support rings.
-        eprintln!("SKIP rings: this kernel has no FUSE over io_uring");
+        eprintln!("SKIP rings: this kernel does not support FUSE over io_uring");
         return None;
     }
     if !switch.is_ok_and(|switch| switch.trim() == "Y") {
-        skip("FUSE over io_uring is switched off");
+        skip("FUSE over io_uring is disabled");
         return None;
     }
     Some((Plan::passthrough().config(|config| config.transport(Transport::Uring)), alone))
@@ -216,7 +216,7 @@ fn fill_and_drain(held: fn(Door) -> Behaviour, ahead: bool) -> Option<usize> {
                     })
                 })
                 .collect();
-            eventually("no entry is left", || gate.arrived() >= MAX_ENTRIES);
+            eventually("no free entry remains", || gate.arrived() >= MAX_ENTRIES);
             thread::sleep(Duration::from_millis(50));
             assert!(gate.arrived() < files, "the queue is bounded");
             grown.store(rings_made() - made, Ordering::SeqCst);

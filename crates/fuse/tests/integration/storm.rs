@@ -78,7 +78,10 @@ fn a_hundred_thousand_notifications_during_creates_and_renames() {
                 let dir = stage.path(&format!("d{}", id % 2));
                 for name in worker.join().unwrap() {
                     assert!(dir.join(&name).exists(), "{name}");
-                    assert!(!dir.join(name.replacen('r', "t", 1)).exists(), "{name} under its old name");
+                    assert!(
+                        !dir.join(name.replacen('r', "t", 1)).exists(),
+                        "{name} still exists under its old name"
+                    );
                 }
             }
         });

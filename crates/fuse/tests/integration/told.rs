@@ -67,7 +67,7 @@ fn a_name_that_is_expired_while_it_is_confirmed_is_not_believed() {
         let new = flipped_while_confirmed(stage, |caches| caches.expire_entry(ROOT, b"x"));
         eventually("the change is seen", || inode(stage) == new);
         // The repetitions end: the last one is a second after the first.
-        eventually("nothing is asked any more", || {
+        eventually("no more requests arrive", || {
             let (asked, ()) = stage.during(Opcode::Lookup, || {
                 (0..10).for_each(|_| {
                     thread::sleep(Duration::from_millis(100));
@@ -117,7 +117,7 @@ fn what_waits_for_a_node_is_waited_for() {
             }
             assert!(told.iter().all(|told| told.is_done()));
         }
-        assert!(waited > 0, "nothing waited, so nothing was shown");
+        assert!(waited > 0, "no request waited, so the test proves nothing");
         eventually("nothing waits", || caches.settled(node).is_none());
     });
 }

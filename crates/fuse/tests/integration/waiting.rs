@@ -55,7 +55,7 @@ fn handlers_that_wait_take_no_thread() {
                 assert_eq!(&reader.join().unwrap(), b"bytes");
             }
         });
-        eventually("nobody waits any more", || stage.handle.waiting_requests() == 0);
+        eventually("no request waits", || stage.handle.waiting_requests() == 0);
     });
 }
 
@@ -75,7 +75,7 @@ fn handlers_that_block_get_more_threads_which_leave_again() {
                 scope.spawn(|| assert_eq!(&read(file), b"bytes"));
             }
             eventually("all block", || gate.arrived() == REQUESTS);
-            eventually("one more thread for others", || stage.handle.threads() > REQUESTS);
+            eventually("one more thread for other requests", || stage.handle.threads() > REQUESTS);
             let time = fastest_stat(stage);
             assert!(time < pace::limit(Duration::from_millis(50)), "{time:?}");
         });

@@ -67,9 +67,9 @@ impl Caching {
             return Self { mode, watcher: None, reason: None };
         }
         let reason = if !lower.features().local {
-            "changes that other machines make are not told".to_owned()
+            "the kernel does not report changes by other machines".to_owned()
         } else if let Some(errno) = refused {
-            format!("neither fanotify nor inotify can be had ({errno})")
+            format!("neither fanotify nor inotify is available ({errno})")
         } else if let Some(watch) = lower.watch()
             && lower.is_watched(NodeId::ROOT, lower.moment())
         {

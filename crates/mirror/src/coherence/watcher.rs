@@ -86,13 +86,13 @@ impl Work {
                     Ok(true) => {}
                     Ok(false) => break,
                     Err(errno) => {
-                        tracing::error!(%errno, "changes by others are no longer told");
+                        tracing::error!(%errno, "cannot read change events of the source: its changes appear after timeouts only; mount again");
                         return;
                     }
                 }
             }
             if self.fresh.contains(&Change::Everything) {
-                tracing::warn!("changes were missed: all that is cached is expired");
+                tracing::warn!("change events of the source were lost: expiring the whole cache");
                 self.fresh.retain(|change| *change == Change::Everything);
             }
             let now = Instant::now();

@@ -65,7 +65,7 @@ impl Mirror {
             let shared = passthrough.share(node, opening.file.as_fd());
             if let Err(errno) = &shared {
                 self.passthrough_failed.call_once(|| {
-                    tracing::warn!(%errno, source = %self.source.display(), "data goes through the daemon");
+                    tracing::warn!(%errno, source = %self.source.display(), "cannot register a backing file: its data goes through the daemon");
                 });
             }
             shared.ok()

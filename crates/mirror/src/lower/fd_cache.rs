@@ -114,7 +114,7 @@ mod tests {
         let cache = FdCache::new(64);
         for id in 1..=1000 {
             cache.put(NodeId(id), fd());
-            assert!(cache.get(NodeId(1)).is_some(), "used all the time");
+            assert!(cache.get(NodeId(1)).is_some(), "an entry in constant use is not evicted");
             assert!(cache.len() <= 64);
         }
         cache.remove(NodeId(1));

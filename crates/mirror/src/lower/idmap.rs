@@ -21,10 +21,12 @@ pub struct IdMap {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum IdMapError {
     /// The text does not have the form `FROM:TO[:COUNT]`.
-    #[error("'{0}' is not FROM:TO[:COUNT], where FROM is an id of the source and TO the id shown for it")]
+    #[error(
+        "'{0}' is not of the form FROM:TO[:COUNT], where FROM is an id in the source and TO the id shown for it"
+    )]
     Syntax(String),
     /// A range is empty or exceeds the largest id (4,294,967,294).
-    #[error("'{0}' is not a range of ids: they go from 0 to 4294967294")]
+    #[error("'{0}' is not a range of ids: ids range from 0 to 4294967294")]
     Range(String),
     /// Two ranges contain the same id.
     #[error("'{0}' overlaps another mapping")]

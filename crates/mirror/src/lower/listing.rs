@@ -275,7 +275,10 @@ mod tests {
         assert_eq!(one, expected);
         assert_eq!(two, expected);
         std::fs::write(dir.path().join("late"), "").unwrap();
-        assert!(some(&mut listing, 0, usize::MAX).0.contains(&"late".to_owned()), "a rewind reads afresh");
+        assert!(
+            some(&mut listing, 0, usize::MAX).0.contains(&"late".to_owned()),
+            "a rewind reads the directory again"
+        );
     }
 
     #[test]

@@ -130,10 +130,10 @@ impl Mounts {
         let watched = opener.as_ref().ok().and_then(|opener| self.start_watch(index, opener));
         match &opener {
             Ok(Opener { codec, .. }) => {
-                tracing::debug!(mount = key.id, ?codec, "files are reopened by handle")
+                tracing::debug!(mount = key.id, ?codec, "inodes are reopened by file handle")
             }
             Err(errno) => {
-                tracing::info!(mount = key.id, %errno, "no file handles here: a descriptor is held per inode")
+                tracing::info!(mount = key.id, %errno, "no file handles in this mount: holding one descriptor per inode")
             }
         }
         let (generated, letters) = (generated::is_generated(fd), CaseFolding::of(fd));
@@ -179,7 +179,7 @@ impl Mounts {
             }
             result => {
                 let errno = result.err().unwrap_or(Errno::NODEV);
-                tracing::info!(%errno, "changes by others in one of the mounts are not told: it is cached for a second");
+                tracing::info!(%errno, "cannot watch one of the mounts: it is cached for one second");
                 None
             }
         }
@@ -202,7 +202,7 @@ impl Mounts {
         let Some(group) = self.watch.as_ref().and_then(|watch| watch.file_systems()) else { return };
         for mount in self.seen.read().iter().filter_map(|mount| mount.watched.as_ref()) {
             if let Err(errno) = group.watch(mount.opener.fd.as_fd()) {
-                tracing::warn!(%errno, "the end of writing by others is not told");
+                tracing::warn!(%errno, "cannot watch a mount for files that others close after writing");
             }
         }
     }

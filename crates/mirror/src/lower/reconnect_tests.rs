@@ -65,12 +65,12 @@ fn an_engine_that_replaces_another_serves_its_ids() {
         for (&id, &ino) in before.iter().zip(&inos) {
             assert!(!lower.holds(id));
             assert_eq!(lower.stat(id, None).unwrap().stx_ino, ino);
-            assert!(lower.holds(id), "remembered until FORGET");
+            assert!(lower.holds(id), "the inode is kept until FORGET");
             lower.forget(id, 3);
             assert!(!lower.holds(id));
         }
         let [d, e, f, link, pipe] = before[..] else { unreachable!() };
-        assert_eq!(look(&lower, e, c"f"), f, "the same id again");
+        assert_eq!(look(&lower, e, c"f"), f, "the id stays the same");
         lower.list(d, None, 0, |_, _| Ok(true)).unwrap();
         assert_eq!(lower.readlink(link).unwrap(), b"/etc");
         let opening = lower.open_file(f, 2, false, Caller::ROOT).unwrap();
@@ -94,7 +94,7 @@ fn what_was_forgotten_is_found_by_its_id_and_its_place() {
             assert!(!lower.holds(id));
             let found = lower.reconnect(id).unwrap();
             assert_eq!(found.id, id);
-            assert!(lower.holds(id), "a lookup like any other");
+            assert!(lower.holds(id), "the reconnected inode has a lookup count");
             lower.forget(id, 1);
         }
         assert!(lower.nodes.is_empty());
@@ -174,7 +174,7 @@ fn each_of_many_files_is_found_again() {
         turn.forget_names();
         for (n, id) in ids.into_iter().enumerate() {
             if lower.reconnect(id).is_err() {
-                assert!(n == 0, "the first walk has noted all");
+                assert!(n == 0, "the first walk noted all inodes");
                 lower.search(&[id], |left| left > 0);
                 assert_eq!(lower.reconnect(id).unwrap().id, id);
             }
@@ -191,9 +191,13 @@ fn deleted_inodes_are_stale_and_linked_ones_are_not() {
         lower.link(f, d, component(c"more")).unwrap();
         lower.unlink(e, component(c"f")).unwrap();
         lower.forget(f, 9);
-        assert_eq!(lower.reconnect(f).unwrap().id, f, "by its other name");
+        assert_eq!(lower.reconnect(f).unwrap().id, f, "the inode is found by its other name");
         lower.unlink(d, component(c"more")).unwrap();
-        assert_eq!(lower.reconnect(f).unwrap_err(), Errno::STALE, "though it is still known");
+        assert_eq!(
+            lower.reconnect(f).unwrap_err(),
+            Errno::STALE,
+            "an inode without a name is stale, even while it is known"
+        );
         lower.forget(f, 9);
         assert_eq!(lower.reconnect(f).unwrap_err(), Errno::STALE);
         lower.rmdir(d, component(c"e")).unwrap();

@@ -37,7 +37,7 @@ impl Lower {
     pub fn restore_mounts(&self, mounts: impl IntoIterator<Item = (u16, OwnedFd)>) {
         for (index, file) in mounts {
             if let Err(errno) = self.mounts.restore(index, file.as_fd()) {
-                tracing::warn!(index, %errno, "a mount below the source is lost");
+                tracing::warn!(index, %errno, "cannot restore a mount below the source");
             }
         }
     }
@@ -54,7 +54,7 @@ impl Lower {
         let wanted = files.len() + directories.len();
         for (id, file) in inodes {
             if let Err(errno) = self.restore_inode(id, file) {
-                tracing::warn!(%id, %errno, "a file without a name is lost");
+                tracing::warn!(%id, %errno, "cannot restore an unlinked file");
             }
         }
         let files: Vec<_> = files
@@ -62,7 +62,7 @@ impl Lower {
             .filter_map(|file| {
                 let handle = file.handle;
                 let opened = self.open_again(file);
-                let failed = |errno: &Errno| tracing::warn!(handle, %errno, "an open file is lost");
+                let failed = |errno: &Errno| tracing::warn!(handle, %errno, "cannot reopen an open file");
                 Some((handle, opened.inspect_err(failed).ok()?))
             })
             .collect();

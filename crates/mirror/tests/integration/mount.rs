@@ -118,7 +118,7 @@ fn the_number_of_inodes_is_kept_in_bounds() {
         }
     }
     if mount.mounted.as_ref().unwrap().handle().negotiated().minor < 45 {
-        eprintln!("skipped: this kernel cannot be asked for inodes back");
+        eprintln!("skipped: this kernel cannot be asked to forget inodes (needs Linux 6.18)");
         return;
     }
     let find = Command::new("find").arg(mount.at("")).args(["-printf", "%s %i\n"]).output().unwrap();

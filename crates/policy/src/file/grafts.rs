@@ -41,7 +41,7 @@ fn check_ancestors(policy: &Arc<CompiledPolicy>, graft: &Rule, names: &[String])
             let (line, name) = (hiding.line, &hiding.name);
             let (graft_path, way) = (path(names), path(&names[..length]));
             let message = format!(
-                "{graft_path} cannot be grafted: {name} (line {line}) may hide {way}, which leads to it; write `allow`"
+                "cannot graft {graft_path}: {name} (line {line}) may hide its ancestor {way}; use `allow` instead"
             );
             return Err(error(graft, message));
         }
@@ -62,8 +62,8 @@ fn check_earlier_rules(
         Some(Rule { line, name, action, .. }) => Err(error(
             &policy.rules[index],
             format!(
-                "{} cannot be grafted: {name} (line {line}, {}) comes first and speaks of it or of what is below; \
-                 put the graft before it, or write `allow`",
+                "cannot graft {}: {name} (line {line}, {}) comes first and applies to it or to names below it; \
+                 move the graft before it, or use `allow` instead",
                 path(names),
                 action.name()
             ),
@@ -81,8 +81,8 @@ fn check_later_rules(
         if let Some(pattern) = rule.patterns.iter().find(|pattern| pattern.fixed().starts_with(names)) {
             let (below, graft) = (path(&pattern.fixed()), path(names));
             let message = format!(
-                "{} of {below} would never hold: {graft} is grafted (line {}), and nothing is decided below; put it \
-                 before, and write `allow` instead of `graft`",
+                "{} of {below} would never apply: {graft} is grafted (line {}), and no rule applies below a graft; \
+                 move the rule before it, and use `allow` instead of `graft`",
                 rule.action.name(),
                 policy.rules[index].line
             );

@@ -38,7 +38,7 @@ pub(crate) fn read(text: &str, names: &Names) -> Result<Arc<CompiledPolicy>, Pol
     }
     let document = DeTable::parse(text).map_err(|error| {
         let span = error.span().unwrap_or_default();
-        PolicyError::at(text, span, format!("no TOML: {}", error.message()))
+        PolicyError::at(text, span, format!("invalid TOML: {}", error.message()))
     })?;
     let mut context = Context { text, names, tables: vec![users(names)] };
     let document = document.into_inner();
@@ -51,14 +51,13 @@ pub(crate) fn read(text: &str, names: &Names) -> Result<Arc<CompiledPolicy>, Pol
                 let value = Value::new(text, "default", value);
                 if value.string()? != "allow" {
                     return Err(value.error(
-                        "there is only default = \"allow\"; for another write a last rule with path = \"/**\"",
+                        "`default` can only be \"allow\"; for another default add a last rule with path = \"/**\"",
                     ));
                 }
                 says_default = true;
             }
             other => {
-                let message =
-                    format!("there is no `{other}` here; a policy has default, [[rule]] and [ids.NAME]");
+                let message = format!("unknown key `{other}`; a policy has default, [[rule]] and [ids.NAME]");
                 return Err(PolicyError::at(text, key.span(), message));
             }
         }
@@ -72,7 +71,7 @@ pub(crate) fn read(text: &str, names: &Names) -> Result<Arc<CompiledPolicy>, Pol
     };
     let rules = Value::new(text, "rule", rules).tables()?;
     if rules.len() > MAX_RULES {
-        return Err(rules[MAX_RULES].0.error(format!("more than {MAX_RULES} rules")));
+        return Err(rules[MAX_RULES].0.error(format!("more than {MAX_RULES} rules; combine some of them")));
     }
     let read = |(index, (value, table)): (usize, &(Value<'_>, &DeTable<'_>))| {
         rule::read(&context, index, value, table)
@@ -95,10 +94,10 @@ fn tables(context: &Context<'_>, value: &Spanned<DeValue<'_>>) -> Result<Vec<Tab
         let name = key.get_ref().to_string();
         let error = |message: String| PolicyError::at(context.text, key.span(), message);
         if ["uid", "gid", "user"].contains(&name.as_str()) {
-            return Err(error(format!("{{{name}}} means something already; choose another name")));
+            return Err(error(format!("{{{name}}} is predefined; choose another name")));
         }
         if name.is_empty() || name.contains(['{', '}', '/']) {
-            return Err(error(format!("`{name}` cannot be a variable; use letters")));
+            return Err(error(format!("`{name}` is not a valid variable name; use letters")));
         }
         let mut entries = BTreeMap::new();
         for (name, value) in Value::new(context.text, &name, value).table()? {
@@ -108,7 +107,11 @@ fn tables(context: &Context<'_>, value: &Spanned<DeValue<'_>>) -> Result<Vec<Tab
         tables.push(Table { name, entries });
     }
     if tables.len() > 1000 {
-        return Err(PolicyError::at(context.text, value.span(), "more than 1000 tables of ids"));
+        return Err(PolicyError::at(
+            context.text,
+            value.span(),
+            "more than 1000 tables of ids; combine some of them",
+        ));
     }
     Ok(tables)
 }

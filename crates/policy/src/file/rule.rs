@@ -51,7 +51,7 @@ impl<'a> Keys<'a> {
         Err(PolicyError::at(
             self.text,
             span.unwrap_or_default(),
-            format!("`{key}` has no place here; there are {known}"),
+            format!("unknown key `{key}`; the keys are {known}"),
         ))
     }
 }
@@ -70,7 +70,7 @@ pub(crate) fn read<'a>(
     let ignore_case = keys.flag("ignore-case")?;
     let path = keys.take("path").ok_or_else(|| {
         value.error(
-            "the rule has no `path`; write for instance path = \"/photos/**\", or \"/**\" for everything",
+            "the rule has no `path`; add one, for example path = \"/photos/**\", or \"/**\" for everything",
         )
     })?;
     let pattern = |value: &Value<'_>| {
@@ -97,7 +97,7 @@ pub(crate) fn read<'a>(
     let content = keys.take("content").map_or(Ok(Vec::new()), |value| content(context.text, &value))?;
     let word = keys
         .take("action")
-        .ok_or_else(|| value.error(format!("the rule has no `action`; one of {ACTIONS}")))?;
+        .ok_or_else(|| value.error(format!("the rule has no `action`; add one of {ACTIONS}")))?;
     let mut action = action(&mut keys, &word)?;
     if let Action::Redact(redaction) = &mut action {
         Arc::make_mut(redaction).content.clone_from(&content);
@@ -105,7 +105,7 @@ pub(crate) fn read<'a>(
     let audit = keys.flag("audit")? || action == Action::Audit;
     keys.end(table, KEYS)?;
     if ops.is_some() && matches!(action, Action::Hide | Action::Redact(_)) {
-        return Err(word.error(format!("`{}` speaks of all operations; leave out `op`", action.name())));
+        return Err(word.error(format!("`{}` applies to all operations; leave out `op`", action.name())));
     }
     if action == Action::Graft {
         let asks = [("op", ops.is_some()), ("content", !content.is_empty()), ("audit", audit)];
@@ -114,7 +114,7 @@ pub(crate) fn read<'a>(
             asks.or((who != CallerSet::default() || except != CallerSet::default()).then_some("a caller"))
         {
             return Err(word.error(format!(
-                "below a graft nobody is asked, so it cannot depend on {key}; leave that out, or write `allow`"
+                "a graft bypasses the policy, so it cannot depend on {key}; leave that out, or use `allow`"
             )));
         }
         for pattern in &mut patterns {
@@ -123,7 +123,7 @@ pub(crate) fn read<'a>(
             }
             if pattern.tree().is_none() {
                 return Err(path.error(
-                    "a graft is one directory: a path of plain names below the root, such as \"/data/cache\"",
+                    "a graft is one directory; its path consists of plain names below the root, such as \"/data/cache\"",
                 ));
             }
         }
@@ -139,7 +139,7 @@ fn ops(value: &Value<'_>) -> Result<Ops, PolicyError> {
         let known = Op::KEYWORDS.iter().find(|(known, _)| *known == name);
         let (_, op) = known.ok_or_else(|| {
             let all = Op::KEYWORDS.map(|(name, _)| name).join(", ");
-            value.error(format!("there is no operation `{name}`; there are {all}"))
+            value.error(format!("unknown operation `{name}`; use one of {all}"))
         })?;
         ops.add(*op);
     }
@@ -158,14 +158,16 @@ fn who(context: &Context<'_>, keys: &mut Keys<'_>) -> Result<CallerSet, PolicyEr
     let program = |value: &Value<'_>| {
         let path = value.string()?;
         if !path.starts_with('/') {
-            return Err(value.error(format!("`{path}` is no whole path of a program; begin with a slash")));
+            return Err(
+                value.error(format!("`{path}` is not the absolute path of a program; start it with a slash"))
+            );
         }
         Ok(PathBuf::from(path))
     };
     let programs = match keys.take("exe") {
         None => Vec::new(),
         Some(value) if value.each().is_empty() => {
-            return Err(value.error("`exe` is empty: it would hold for nobody; leave it out"));
+            return Err(value.error("`exe` is empty: the rule would match no caller; leave it out"));
         }
         Some(value) => value.each().iter().map(program).collect::<Result<_, _>>()?,
     };
@@ -178,7 +180,7 @@ fn content<'a>(text: &'a str, value: &Value<'a>) -> Result<Vec<Probe>, PolicyErr
             let name = value.string()?;
             return Media::named(name).map(Probe::Is).ok_or_else(|| {
                 let message = format!(
-                    "`{name}` is no kind that is known; there are {}, or write {{ offset = 0, bytes = \"ff d8 ff\" }}",
+                    "unknown type `{name}`; use one of {}, or {{ offset = 0, bytes = \"ff d8 ff\" }}",
                     Media::names()
                 );
                 value.error(message)
@@ -207,7 +209,7 @@ fn hex(value: &Value<'_>) -> Result<Vec<u8>, PolicyError> {
     match digits.chunks(2).map(byte).collect::<Option<Vec<_>>>() {
         Some(bytes) if (1..=MAX_NAME_BYTES).contains(&bytes.len()) => Ok(bytes),
         _ => Err(value.error(format!(
-            "`bytes` are 1 to {MAX_NAME_BYTES} pairs of hexadecimal digits, such as \"ff d8\""
+            "invalid `bytes`; give 1 to {MAX_NAME_BYTES} pairs of hexadecimal digits, such as \"ff d8\""
         ))),
     }
 }
@@ -221,14 +223,14 @@ fn action(keys: &mut Keys<'_>, word: &Value<'_>) -> Result<Action, PolicyError> 
             Some(error) => match error.string()? {
                 "EACCES" => Denial::Access,
                 "EPERM" => Denial::NotPermitted,
-                other => return Err(error.error(format!("`{other}` is no error of `deny`; EACCES or EPERM"))),
+                other => return Err(error.error(format!("unknown error `{other}`; use EACCES or EPERM"))),
             },
         }),
         "read-only" => Action::ReadOnly,
         "redact" => Action::Redact(Arc::new(redaction(keys)?)),
         "audit" => Action::Audit,
         "graft" => Action::Graft,
-        other => return Err(word.error(format!("there is no action `{other}`; one of {ACTIONS}"))),
+        other => return Err(word.error(format!("unknown action `{other}`; use one of {ACTIONS}"))),
     })
 }
 
@@ -241,11 +243,13 @@ fn redaction(keys: &mut Keys<'_>) -> Result<Redaction, PolicyError> {
         for pair in if lists { items } else { vec![value] } {
             let ends = pair.each();
             let [start, end] = &ends[..] else {
-                return Err(pair.error("`bytes` are pairs [FIRST, END], the end not included"));
+                return Err(pair.error("invalid `bytes`; give pairs [FIRST, END], the end not included"));
             };
             let (start, end) = (start.number(i64::MAX as u64)?, end.number(i64::MAX as u64)?);
             if start >= end {
-                return Err(pair.error("these `bytes` are none; write [FIRST, END], the end not included"));
+                return Err(
+                    pair.error("this range of `bytes` is empty; give [FIRST, END], the end not included")
+                );
             }
             redaction.bytes.push(start..end);
         }
@@ -256,7 +260,7 @@ fn redaction(keys: &mut Keys<'_>) -> Result<Redaction, PolicyError> {
             for part in parts.each() {
                 match part.string()? {
                     "location" => redaction.location = true,
-                    other => return Err(part.error(format!("there is no part `{other}`; there is location"))),
+                    other => return Err(part.error(format!("unknown part `{other}`; use location"))),
                 }
             }
         }

@@ -70,7 +70,7 @@ impl<'a> Value<'a> {
     pub(crate) fn string(&self) -> Result<&'a str, PolicyError> {
         match self.value {
             DeValue::String(text) => Ok(text),
-            _ => Err(self.type_error("a text in quotes")),
+            _ => Err(self.type_error("a string in quotes")),
         }
     }
 
@@ -86,7 +86,7 @@ impl<'a> Value<'a> {
         let digits = integer.as_str().replace('_', "");
         match u64::from_str_radix(digits.trim_start_matches('+'), integer.radix()) {
             Ok(number) if number <= largest => Ok(number),
-            _ => Err(self.error(format!("`{}` is not from 0 to {largest}", self.key))),
+            _ => Err(self.error(format!("`{}` is out of range; use 0 to {largest}", self.key))),
         }
     }
 
@@ -95,7 +95,7 @@ impl<'a> Value<'a> {
         let each = self.each();
         if each.is_empty() {
             return Err(
-                self.error(format!("`{}` is empty: it would hold for nobody; leave it out", self.key))
+                self.error(format!("`{}` is empty: the rule would match no caller; leave it out", self.key))
             );
         }
         each.iter().map(|value| value.id(names, what)).collect()
@@ -118,20 +118,21 @@ impl<'a> Value<'a> {
             .and_then(|(from, to)| Some((from.trim().parse().ok()?, to.trim().parse().ok()?)));
         match range {
             Some((from, to)) if from <= to && to <= LAST => Ok((from, to)),
-            Some(_) => Err(self.error(format!("`{text}` is empty or too large; write the lower end first"))),
-            None => {
-                Err(self.error(format!("there is no {what} `{text}`; check the name, or give the number")))
+            Some(_) => {
+                Err(self
+                    .error(format!("the range `{text}` is empty or too large; write the lower end first")))
             }
+            None => Err(self.error(format!("unknown {what} `{text}`; check the name, or give the number"))),
         }
     }
 }
 
 fn kind(value: &DeValue<'_>) -> &'static str {
     match value {
-        DeValue::String(_) => "a text",
+        DeValue::String(_) => "a string",
         DeValue::Integer(_) => "a number",
-        DeValue::Float(_) => "a broken number",
-        DeValue::Boolean(_) => "true or false",
+        DeValue::Float(_) => "a floating-point number",
+        DeValue::Boolean(_) => "a boolean",
         DeValue::Datetime(_) => "a date",
         DeValue::Array(_) => "a list",
         DeValue::Table(_) => "a table",

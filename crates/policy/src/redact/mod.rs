@@ -43,10 +43,10 @@ use edits_builder::EditsBuilder;
 #[derive(Debug, thiserror::Error)]
 pub enum RedactError {
     /// The file cannot be read.
-    #[error("cannot be read: {0}")]
+    #[error("cannot read the file: {0}")]
     Io(#[from] io::Error),
     /// It would take too much time or memory.
-    #[error("too complex to find what is to be blanked")]
+    #[error("the file is too complex to locate the metadata to be removed")]
     TooComplex,
 }
 

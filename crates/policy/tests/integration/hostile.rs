@@ -131,7 +131,7 @@ fn what_points_to_itself_ends_soon() {
     let body = [&b"Exif\0\0"[..], &data].concat();
     let file = [&b"\xff\xd8"[..], &segment(0xe1, &body), b"\xff\xd9"].concat();
     let edits = location(&&file[..]).unwrap();
-    assert_eq!(edits.iter().count(), 1, "it is blanked as a whole");
+    assert_eq!(edits.iter().count(), 1, "the whole block is blanked");
     // Nested films, and more films than any real file has.
     let deep = (0..2000).fold(Vec::new(), |inner, _| part(b"moov", &inner));
     let film = part(b"ftyp", b"isom\0\0\0\0");

@@ -7,7 +7,7 @@ use shunt_policy::redact::{Edits, location};
 
 fn has(tool: &str) -> bool {
     let found = Command::new(tool).arg("-version").stdin(std::process::Stdio::null()).output().is_ok();
-    assert!(found || std::env::var_os("CI").is_none(), "{tool} is missing: run tests/setup");
+    assert!(found || std::env::var_os("CI").is_none(), "{tool} is not installed: run tests/setup");
     found
 }
 
@@ -52,7 +52,7 @@ fn blanked(path: &Path) -> Edits {
     let seen = path.with_file_name(format!("seen-{}", path.file_name().unwrap().to_str().unwrap()));
     std::fs::write(&seen, bytes).unwrap();
     let (before, after) = (tags(path), tags(&seen));
-    assert!(before.iter().any(|tag| is_place(tag)), "no place in {before:#?}");
+    assert!(before.iter().any(|tag| is_place(tag)), "no location in {before:#?}");
     let rest: Vec<_> = before.iter().filter(|tag| !is_place(tag)).collect();
     // A redacted IPTC record remains, filled with spaces.
     let is_blank = |tag: &str| tag.split_once(": ").is_none_or(|(_, value)| value.trim().is_empty());

@@ -159,46 +159,43 @@ fn mistakes_are_told_with_their_place() {
     for (text, expected) in [
         (
             "[[rule]]\npath = \"/a\"\naction = \"alow\"",
-            "line 3, column 10: there is no action `alow`; one of",
+            "line 3, column 10: unknown action `alow`; use one of",
         ),
         (
             "[[rule]]\npath = \"a/b\"\naction = \"hide\"",
-            "line 2, column 8: \"a/b\": the path does not begin with a slash; write \"/a/b\"",
+            "line 2, column 8: \"a/b\": the path does not start with a slash; write \"/a/b\"",
         ),
         ("[[rule]]\naction = \"hide\"", "line 1, column 1: the rule has no `path`"),
         ("[[rule]]\npath = \"/a\"", "line 1, column 1: the rule has no `action`"),
-        ("x = ", "line 1, column 5: no TOML: "),
-        ("[[rules]]", "line 1, column 3: there is no `rules` here"),
-        (
-            "[[rule]]\npath=\"/a\"\naction=\"deny\"\nuid=\"carol\"",
-            "line 4, column 5: there is no user `carol`",
-        ),
-        ("[[rule]]\npath=\"/a\"\naction=\"deny\"\nuids=5", "line 4, column 1: `uids` has no place here"),
+        ("x = ", "line 1, column 5: invalid TOML: "),
+        ("[[rules]]", "line 1, column 3: unknown key `rules`"),
+        ("[[rule]]\npath=\"/a\"\naction=\"deny\"\nuid=\"carol\"", "line 4, column 5: unknown user `carol`"),
+        ("[[rule]]\npath=\"/a\"\naction=\"deny\"\nuids=5", "line 4, column 1: unknown key `uids`"),
         (
             "[[rule]]\npath=\"/a/{app}\"\naction=\"deny\"",
-            "line 2, column 6: \"/a/{app}\": there is no variable {app}",
+            "line 2, column 6: \"/a/{app}\": unknown variable {app}",
         ),
         (
             "[[rule]]\npath=\"/a\"\naction=\"hide\"\nop=\"read\"",
-            "line 3, column 8: `hide` speaks of all operations",
+            "line 3, column 8: `hide` applies to all operations",
         ),
-        (
-            "[[rule]]\npath=\"/a\"\naction=\"deny\"\nop=\"reed\"",
-            "line 4, column 4: there is no operation `reed`",
-        ),
+        ("[[rule]]\npath=\"/a\"\naction=\"deny\"\nop=\"reed\"", "line 4, column 4: unknown operation `reed`"),
         (
             "[[rule]]\npath=\"/a\"\naction=\"redact\"\nbytes=[[5,5]]",
-            "line 4, column 8: these `bytes` are none",
+            "line 4, column 8: this range of `bytes` is empty",
         ),
-        ("[[rule]]\npath=\"/a\"\naction=\"deny\"\nuid=-1", "line 4, column 5: `uid` is not from 0 to"),
+        (
+            "[[rule]]\npath=\"/a\"\naction=\"deny\"\nuid=-1",
+            "line 4, column 5: `uid` is out of range; use 0 to",
+        ),
         ("[[rule]]\npath=\"/a\"\naction=\"deny\"\nuid=[]", "line 4, column 5: `uid` is empty"),
         ("rule = 5", "line 1, column 8: `rule` is a number, not a list of tables"),
-        ("[ids.uid]\na = 5", "line 1, column 6: {uid} means something already"),
+        ("[ids.uid]\na = 5", "line 1, column 6: {uid} is predefined"),
         (
             "[[rule]]\npath=\"/a\"\naction=\"deny\"\ncontent=\"image/tiff\"",
-            "line 4, column 9: `image/tiff` is no kind",
+            "line 4, column 9: unknown type `image/tiff`",
         ),
-        ("[[rule]]\npath=\"/a[\"\naction=\"deny\"", "line 2, column 6: \"/a[\": a `[` is not closed"),
+        ("[[rule]]\npath=\"/a[\"\naction=\"deny\"", "line 2, column 6: \"/a[\": `[` without closing `]`"),
     ] {
         let error = Policy::parse(text, &names()).expect_err(text).to_string();
         assert!(error.starts_with(expected), "{text}\n {error}\n {expected}");
@@ -217,11 +214,14 @@ fn explanations_name_the_rule() {
     assert!(own.starts_with("allow, by line 6, rule 1"), "{own}");
     let other = explain("/Android/data/com.example.chat/x", 10101);
     assert!(
-        other.starts_with("hide, by line 10, rule 2, as /Android/data/com.example.chat is hidden"),
+        other.starts_with("hide, by line 10, rule 2, because /Android/data/com.example.chat is hidden"),
         "{other}"
     );
-    assert!(other.contains("rule 1: not for this caller: the path is another's"), "{other}");
-    assert!(explain("/Music/x", 5).starts_with("allow, as no rule says otherwise"));
+    assert!(
+        other.contains("rule 1: the caller does not match: the path belongs to another owner"),
+        "{other}"
+    );
+    assert!(explain("/Music/x", 5).starts_with("allow, by default: no rule decides"));
 }
 
 #[test]
@@ -293,23 +293,23 @@ fn rules_that_a_graft_would_silence_are_refused() {
     for (text, said) in [
         (
             rule("/data/cache/secret", "hide") + graft,
-            "line 4, column 1: /data/cache cannot be grafted: rule 1 (line 1, hide) comes first",
+            "line 4, column 1: cannot graft /data/cache: rule 1 (line 1, hide) comes first",
         ),
-        (rule("*.key", "deny") + graft, "comes first and speaks of it or of what is below"),
+        (rule("*.key", "deny") + graft, "comes first and applies to it or to names below it"),
         (rule("/data/*/x", "read-only") + graft, "comes first"),
         (rule("/**", "audit") + graft, "comes first"),
-        (rule("/data", "hide") + graft, "rule 1 (line 1) may hide /data, which leads to it"),
-        (graft.to_owned() + &rule("/data", "hide"), "rule 2 (line 4) may hide /data, which leads to it"),
+        (rule("/data", "hide") + graft, "rule 1 (line 1) may hide its ancestor /data"),
+        (graft.to_owned() + &rule("/data", "hide"), "rule 2 (line 4) may hide its ancestor /data"),
         (
             graft.to_owned() + &rule("/data/cache/a/*.key", "hide"),
-            "line 4, column 1: hide of /data/cache/a would never hold",
+            "line 4, column 1: hide of /data/cache/a would never apply",
         ),
-        (graft.to_owned() + graft, "graft of /data/cache would never hold"),
+        (graft.to_owned() + graft, "graft of /data/cache would never apply"),
         (rule("/data/*", "graft"), "line 2, column 8: a graft is one directory"),
         (rule("/**", "graft"), "a graft is one directory"),
         (
             rule("/data", "graft") + "uid = 5\n",
-            "line 3, column 10: below a graft nobody is asked, so it cannot depend on a caller",
+            "line 3, column 10: a graft bypasses the policy, so it cannot depend on a caller",
         ),
         (rule("/data", "graft") + "op = \"read\"\n", "cannot depend on op"),
     ] {

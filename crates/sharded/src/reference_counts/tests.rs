@@ -10,7 +10,7 @@ fn the_last_reference_is_reported_once() {
     assert_eq!((counts.len(), counts.numbers()), (2, vec![7, 1 << 40]));
     assert!(!counts.remove(7, 1));
     assert!(counts.contains(7));
-    assert!(counts.remove(7, 5), "more than were added");
+    assert!(counts.remove(7, 5), "more references removed than added");
     assert!(!counts.remove(7, 1));
     assert!(!counts.contains(7) && counts.remove(1 << 40, 1) && counts.is_empty());
 }

@@ -36,7 +36,7 @@ const OTHERS: &[(usize, &[u8], &str)] = &[
     (0, &[0x1f, 0x8b, 8], "gzip"),
     (0, &[0xfd, b'7', b'z', b'X', b'Z', 0], "xz"),
     (0, &[0x28, 0xb5, 0x2f, 0xfd], "zstd"),
-    (100, b"whatever", "nothing known"),
+    (100, b"whatever", "an unknown format"),
 ];
 
 #[test]
@@ -47,7 +47,7 @@ fn of_other_kinds() {
         let mut content = vec![0; 1 << 20];
         content[*at..at + magic.len()].copy_from_slice(magic);
         fs::write(image.path(), content).unwrap();
-        refused(&image, 1, &[word, "no ext2, ext3 or ext4"]);
+        refused(&image, 1, &[word, "not an ext2, ext3 or ext4"]);
     }
     // A file system made by the real tool.
     let xfs = run_for(

@@ -534,5 +534,5 @@ fn the_command_checks_and_explains() {
     let wrong = place.path().join("wrong.toml");
     fs::write(&wrong, "[[rule]]\npath = \"/a\"\naction = \"alow\"\n").unwrap();
     let told = shunt(&["policy", "check", wrong.to_str().unwrap()]).fails();
-    assert!(told.contains("line 3, column 10: there is no action `alow`"), "{told}");
+    assert!(told.contains("line 3, column 10: unknown action `alow`"), "{told}");
 }

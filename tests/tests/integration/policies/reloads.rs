@@ -146,5 +146,5 @@ fn no_mount_begins_with_such_a_file() {
     assert!(refused().contains("others can write the policy"));
     fs::remove_file(&file).unwrap();
     fs::write(&file, "default = \"deny\"").unwrap();
-    assert!(refused().contains("line 1, column 11: there is only default = \"allow\""));
+    assert!(refused().contains("line 1, column 11: `default` can only be \"allow\""));
 }

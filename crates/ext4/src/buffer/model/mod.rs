@@ -94,7 +94,7 @@ impl Model {
     fn add_to(&self, blocks: &[u64]) -> Result<()> {
         for &block in blocks {
             let add = |bytes: &mut [u8]| {
-                assert!(!self.freezing.load(Ordering::Relaxed), "changed while blocks are frozen");
+                assert!(!self.freezing.load(Ordering::Relaxed), "a block is changed while blocks are frozen");
                 bytes[0] += 1;
                 Ok(())
             };
@@ -127,7 +127,7 @@ impl Model {
             (tid, frozen)
         });
         let (tid, frozen) = taken.ok_or(Error::ReadOnly)?;
-        assert!(frozen.is_empty() || frozen.len() == 2, "half of a handle is committed");
+        assert!(frozen.is_empty() || frozen.len() == 2, "a handle is committed partially");
         {
             let mut device = self.device.lock();
             device.extend(frozen.iter().cloned());
@@ -172,7 +172,7 @@ fn check(limit: u32, changes: u8, syncs: bool) {
                     model.change().unwrap();
                     if syncs {
                         model.sync().unwrap();
-                        assert!(model.on_device() >= done, "what was synced is not there");
+                        assert!(model.on_device() >= done, "a synced change is missing from the device");
                     }
                 }
             }

@@ -120,15 +120,15 @@ fn check_places(
         }
     }
     let wrong = |block: u64, copy: &Copy, what: &str| {
-        let what = format!("journal: transaction {} has a copy of block {block}, {what}", copy.sequence);
+        let what = format!("journal: transaction {} contains block {block}, which is {what}", copy.sequence);
         Err(Corruption::new(what).into())
     };
     for (&block, copy) in &found.copies {
         if block >= end || block < geometry.first_data_block.into() {
-            return wrong(block, copy, "which is not of this file system");
+            return wrong(block, copy, "not of this file system");
         }
         if log.holds(block, 1) {
-            return wrong(block, copy, "which is the journal's own");
+            return wrong(block, copy, "the journal's own");
         }
     }
     Ok(())

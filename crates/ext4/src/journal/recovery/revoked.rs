@@ -12,10 +12,11 @@ pub(super) fn blocks(
 ) -> Result<impl Iterator<Item = u64>, Corruption> {
     let sums = features.intersects(JournalIncompat::CSUM_V2 | JournalIncompat::CSUM_V3);
     let end = bytes.len() - if sums { BLOCK_TAIL } else { 0 };
-    let (header, _) = RevokeHeader::read_from_prefix(bytes).map_err(|_| Corruption::new("too short"))?;
+    let (header, _) =
+        RevokeHeader::read_from_prefix(bytes).map_err(|_| Corruption::new("revocation block: too short"))?;
     let count = header.count.get() as usize;
     if count < size_of::<RevokeHeader>() || count > end {
-        return Err(Corruption::new(format!("{count} bytes of revocations, of {end}")));
+        return Err(Corruption::new(format!("{count} bytes of revocations exceed the block size {end}")));
     }
     let size = if features.contains(JournalIncompat::BIT64) { 8 } else { 4 };
     let numbers = bytes[size_of::<RevokeHeader>()..count].chunks_exact(size);

@@ -119,7 +119,10 @@ impl<'a> Scan<'a> {
                     match self.judge(here, &commit, time, last_time, found.next, &open)? {
                         Verdict::Complete => {}
                         Verdict::Torn(why) => {
-                            tracing::info!("journal: transaction {} was not completed: {why}", found.next);
+                            tracing::info!(
+                                "journal: transaction {} is incomplete and is not replayed: {why}",
+                                found.next
+                            );
                             break;
                         }
                     }
@@ -142,7 +145,9 @@ impl<'a> Scan<'a> {
     /// Reads a block of the ring; fails if all blocks have been read.
     fn read(&mut self, at: u32) -> Result<bool> {
         let Some(left) = self.left.checked_sub(1) else {
-            return Err(Corruption::new("journal: transactions fill the whole ring, and have no end").into());
+            return Err(
+                Corruption::new("journal: the transactions fill the whole log and have no end").into()
+            );
         };
         self.left = left;
         self.log.read(at, &mut self.block)?;
@@ -157,7 +162,7 @@ impl<'a> Scan<'a> {
     }
 
     fn commit_header(&self) -> CommitHeader {
-        CommitHeader::read_from_prefix(&self.block).expect("a block is longer").0
+        CommitHeader::read_from_prefix(&self.block).expect("a block is longer than a commit header").0
     }
 
     /// Collects the tags of a descriptor, and skips the logged blocks behind it.
@@ -197,7 +202,7 @@ impl<'a> Scan<'a> {
     ) -> Result<Verdict> {
         let damaged = if let Some(sums) = self.sums {
             if time < last_time && (open.wrong.is_some() || !sums.commit_is_right(&self.block)) {
-                return Ok(Verdict::Torn("its blocks are of another age"));
+                return Ok(Verdict::Torn("its blocks are older than its commit block"));
             }
             if !sums.commit_is_right(&self.block) {
                 Some(here)
@@ -226,7 +231,7 @@ impl<'a> Scan<'a> {
                 return Err(wrong_sum(damaged, sequence));
             }
         }
-        Ok(Verdict::Torn("its checksum is wrong"))
+        Ok(Verdict::Torn("wrong checksum"))
     }
 
     /// Drops the blocks that were revoked by the same or a later transaction.

@@ -23,17 +23,14 @@ fn verify(
 ) -> std::result::Result<(), Corruption> {
     let node = Node::parse(bytes)?;
     if node.depth != depth {
-        return Err(Corruption::new(format!(
-            "extent node of depth {} where {depth} is expected",
-            node.depth
-        )));
+        return Err(Corruption::new(format!("extent node: depth {} instead of {depth}", node.depth)));
     }
     if let Some(seed) = seed {
         // The checksum is behind the last entry that the node has room for.
         let max = u16::from_le_bytes([bytes[4], bytes[5]]);
         let tail = size_of::<ExtentHeader>() + usize::from(max) * ENTRY;
         let Some(stored) = bytes.get(tail..tail + 4) else {
-            return Err(Corruption::new("extent node has no room for its checksum"));
+            return Err(Corruption::new("extent node: no room for its checksum"));
         };
         let stored = u32::from_le_bytes(stored.try_into().expect("four bytes"));
         let computed = crc32c(seed, &bytes[..tail]);

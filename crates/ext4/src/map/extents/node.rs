@@ -68,16 +68,16 @@ impl<'a> Node<'a> {
         };
         let (entries, max) = (usize::from(header.entries.get()), usize::from(header.max.get()));
         if header.magic.get() != EXTENT_MAGIC {
-            return wrong(format!("magic {:#06x}", header.magic));
+            return wrong(format!("invalid magic {:#06x}", header.magic));
         }
         if header.depth.get() > DEEPEST {
             return wrong(format!("depth {} is more than {DEEPEST}", header.depth));
         }
         if entries > max || max > rest.len() / ENTRY {
-            return wrong(format!("{entries} entries of {max} in {} bytes", rest.len()));
+            return wrong(format!("invalid entry count {entries} or maximum {max} in {} bytes", rest.len()));
         }
         if header.depth.get() > 0 && entries == 0 {
-            return wrong("an inner node without entries".into());
+            return wrong("index node without entries".into());
         }
         Ok(Self { depth: header.depth.get(), entries: &rest[..entries * ENTRY] })
     }
@@ -146,7 +146,9 @@ impl<'a> Node<'a> {
                 first + u64::from(length)
             };
             if end > 1 << 32 {
-                return Err(Corruption::new(format!("extent at block {first} ends past the largest file")));
+                return Err(Corruption::new(format!(
+                    "extent at block {first} ends beyond the maximum file size"
+                )));
             }
         }
         Ok(())

@@ -40,7 +40,7 @@ pub(crate) fn replace(
     new: &[MappedExtent],
 ) -> Result<Vec<MappedExtent>> {
     if new.iter().any(|piece| !piece.written) {
-        return Err(Error::Unsupported("unwritten blocks in a block map".into()));
+        return Err(Error::Unsupported("unwritten extents in a file with a block map".into()));
     }
     // Block maps have 32-bit block numbers.
     if new.iter().any(|piece| piece.start + u64::from(piece.length) > 1 << 32) {

@@ -40,7 +40,7 @@ pub(super) fn map(
         rest -= whole;
         span = whole;
     }
-    Err(Corruption::new(format!("block {logical} is past the end of a block map")).into())
+    Err(Corruption::new(format!("block {logical} is beyond the end of the block map")).into())
 }
 
 fn descend(

@@ -32,7 +32,7 @@ pub(crate) fn commit(
     let (geometry, _) = Geometry::read(&*before)?;
     let unwritable = geometry.unwritable();
     if !unwritable.is_empty() {
-        return Err(Error::Unsupported(format!("writing with {}", unwritable.join(", "))));
+        return Err(Error::Unsupported(format!("writing with feature {}", unwritable.join(", "))));
     }
     let after = Arc::new(Overlay::new(before.clone(), room));
     let fs = Filesystem::unjournaled(after.clone(), recovery.log)?;
@@ -41,7 +41,7 @@ pub(crate) fn commit(
     drop(fs);
     let blocks = changed(&*before, &after, geometry.block_size)?;
     if let Some((number, _)) = blocks.iter().find(|(number, _)| recovery.log.holds(*number, 1)) {
-        return Err(Error::Journal(format!("block {number} is its own")));
+        return Err(Error::Journal(format!("a fast commit changes block {number} of the journal itself")));
     }
     let mut ring = JournalWriter::resume(recovery.log.clone(), recovery.superblock, found.end, found.next);
     ring.write(&**device, &blocks, &[])

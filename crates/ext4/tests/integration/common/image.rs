@@ -47,7 +47,7 @@ impl Image {
         let file = File::create(image.path()).map_err(|error| error.to_string())?;
         file.set_len(mebibytes << 20).map_err(|error| error.to_string())?;
         let path = image.path();
-        let path = path.to_str().expect("a path of ours");
+        let path = path.to_str().expect("the path is UTF-8");
         run("mkfs.ext4", &[mkfs, &["-q", "-F", path]].concat())?;
         Ok(image)
     }
@@ -100,7 +100,7 @@ impl Image {
             }
             // The mount briefly stays in mount namespaces that others were just creating.
             let gone = within(Duration::from_secs(60), || !loops::is_over(&self.path()));
-            assert!(gone, "{} is still mounted somewhere", self.path().display());
+            assert!(gone, "{} is still mounted", self.path().display());
         }
     }
 

@@ -48,10 +48,10 @@ pub fn run(base: &[u8], ops: &[Op]) -> Run {
     fs.discard_freed(true);
     let mut run = Run { events: Vec::new(), ops: Vec::new(), states: vec![State::new()] };
     for (number, &op) in ops.iter().chain(&[Op::Sync]).enumerate() {
-        let mut state = run.states.last().expect("there is a first").clone();
+        let mut state = run.states.last().expect("there is an initial state").clone();
         let place = run.ops.len() as u64;
         if state.apply(op, number).is_none() {
-            assert!(apply(&fs, op, number).is_err(), "{op:?} of {ops:?} was done");
+            assert!(apply(&fs, op, number).is_err(), "{op:?} of {ops:?} succeeded instead of failing");
             continue;
         }
         device.mark(2 * place);
@@ -62,7 +62,7 @@ pub fn run(base: &[u8], ops: &[Op]) -> Run {
     }
     let last = run.states.len() - 1;
     super::model::is_one_of(&look(&fs).unwrap(), &run.states[last..])
-        .unwrap_or_else(|why| panic!("with no crash at all, {ops:?} leaves {why}"));
+        .unwrap_or_else(|why| panic!("without a crash, after {ops:?}: {why}"));
     fs.close().unwrap();
     run.events = device.events();
     run

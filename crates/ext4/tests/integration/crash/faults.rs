@@ -53,7 +53,7 @@ pub fn survives(
     if let Ok(fs) = Filesystem::open_writable(device) {
         let mut failed = false;
         for (number, &op) in ops.iter().chain(&[Op::Sync]).enumerate() {
-            let mut state = states.last().expect("there is a first").clone();
+            let mut state = states.last().expect("there is an initial state").clone();
             if state.apply(op, number).is_none() {
                 continue;
             }
@@ -62,7 +62,7 @@ pub fn survives(
                 Ok(()) => states.push(state),
                 // The operation may have taken effect nevertheless. Later ones need not.
                 Err(_) => {
-                    let before = states.last().expect("there is a first").clone();
+                    let before = states.last().expect("there is an initial state").clone();
                     states.extend(parts(&before, op, number));
                     states.push(state);
                     failed = true;

@@ -98,9 +98,9 @@ impl Checker {
     /// Saves an image for inspection if `CRASH_KEEP` names a path.
     pub fn keep(&self, image: &[u8]) -> String {
         let Some(path) = std::env::var_os("CRASH_KEEP") else {
-            return "with CRASH_KEEP=PATH the image is kept".into();
+            return "set CRASH_KEEP=PATH to keep the image".into();
         };
         fs::write(&path, image).unwrap();
-        format!("the image is {}", path.display())
+        format!("the image was saved to {}", path.display())
     }
 }

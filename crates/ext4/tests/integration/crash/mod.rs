@@ -42,14 +42,14 @@ fn survives(run: &engine::Run, cut: &Cut, checker: &mut Checker, counts: &Counts
     let device = Arc::new(MemoryDevice::new(cut.image.clone()));
     let fs = Filesystem::open(device.clone()).map_err(told)?;
     let seen = engine::look(&fs).map_err(told)?;
-    model::is_one_of(&seen, states).map_err(|why| format!("read, it is {why}"))?;
+    model::is_one_of(&seen, states).map_err(|why| format!("opened read-only: {why}"))?;
     counts.replayed.fetch_add(fs.recovered().is_some_and(|done| done.blocks > 0).into(), Ordering::Relaxed);
     drop(fs);
     // Open for writing, which empties the journal and frees orphans.
     let fs = Filesystem::open_writable(device.clone()).map_err(told)?;
     let after = engine::look(&fs).map_err(told)?;
     if after != seen {
-        return Err("to be written, it is not what it was to be read".into());
+        return Err("opened for writing, the tree differs from the read-only one".into());
     }
     fs.close().map_err(told)?;
     checker.is_clean(&device.bytes())
@@ -117,7 +117,7 @@ fn every_cut_leaves_a_whole_file_system() {
     });
     let [workloads, cuts, replayed] = [&counts.workloads, &counts.cuts, &counts.replayed]
         .map(|count: &AtomicU64| count.load(Ordering::Relaxed));
-    println!("{workloads} workloads, {cuts} cuts, {replayed} of them with something to replay");
+    println!("{workloads} workloads, {cuts} cuts, {replayed} of them with a journal to replay");
     assert!(failed.is_empty(), "{}", failed.join("\n"));
     if let Some(path) = std::env::var_os("CRASH_STATE") {
         std::fs::write(path, format!("{}\n", next.into_inner())).unwrap();
@@ -166,7 +166,7 @@ fn a_superblock_written_in_half_is_mended() {
         survives(&run, &cut, &mut Checker::new(), &Counts::default()).unwrap();
         mended += 1;
     });
-    assert!(mended > 4, "{mended} mended");
+    assert!(mended > 4, "{mended} superblocks repaired");
     // A superblock that differs from its backups counts as damaged.
     let mut damaged = images[0].clone();
     damaged[1024 + 0x78] ^= 1;
@@ -192,7 +192,7 @@ fn a_device_that_fails_loses_nothing_that_was_synced() {
                 match faults::survives(base, &ops, n, way, &mut checker) {
                     Ok(true) => faults += 1,
                     Ok(false) => break,
-                    Err(why) => panic!("{ops:?}, write {n} fails {way:?}: {why}"),
+                    Err(why) => panic!("{ops:?}, failure {way:?} of write {n}: {why}"),
                 }
             }
         }

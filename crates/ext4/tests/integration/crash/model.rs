@@ -216,7 +216,7 @@ pub fn is_one_of(found: &Found, states: &[State]) -> Result<(), String> {
             Err(reason) => why = format!("{why}\n  {reason}"),
         }
     }
-    Err(format!("none of {} states:{why}", states.len()))
+    Err(format!("the tree matches none of {} states:{why}", states.len()))
 }
 
 fn is(found: &Found, at: usize, state: &State, node: usize, states: &[State]) -> Result<(), String> {
@@ -237,7 +237,7 @@ fn is(found: &Found, at: usize, state: &State, node: usize, states: &[State]) ->
                 return Err(format!("{} links, not {}", found.links[&at], state.links(node)));
             }
             if xattr != expected_xattr {
-                return Err("another attribute".into());
+                return Err("the attribute has another value".into());
             }
             if content.len() != expected.len() {
                 return Err(format!("{} bytes, not {}", content.len(), expected.len()));
@@ -252,10 +252,10 @@ fn is(found: &Found, at: usize, state: &State, node: usize, states: &[State]) ->
             let known =
                 |at: usize, byte: u8| ages.iter().any(|age| age.get(at).copied().unwrap_or(0) == byte);
             match content.iter().enumerate().find(|&(at, &byte)| !known(at, byte)) {
-                Some((at, byte)) => Err(format!("byte {at} is {byte}, which it never was")),
+                Some((at, byte)) => Err(format!("byte {at} is {byte}, a value that was never written there")),
                 None => Ok(()),
             }
         }
-        _ => Err("of another kind".into()),
+        _ => Err("another file type".into()),
     }
 }

@@ -238,7 +238,7 @@ impl Engine {
         known: &mut BTreeMap<usize, u32>,
     ) -> Result<(), String> {
         if let Some(before) = known.insert(node, inode.number) {
-            return if before == inode.number { Ok(()) } else { Err("another inode".into()) };
+            return if before == inode.number { Ok(()) } else { Err("refers to another inode".into()) };
         }
         let told = |error: Error| error.to_string();
         let fs = self.fs();
@@ -248,8 +248,8 @@ impl Engine {
         }
         let mut found = BTreeMap::new();
         for name in fs.xattr_names(inode).map_err(told)? {
-            let value = fs.xattr(inode, &name).map_err(told)?.ok_or("a name without a value")?;
-            found.insert(String::from_utf8(name).expect("one of ours"), value);
+            let value = fs.xattr(inode, &name).map_err(told)?.ok_or("attribute name without a value")?;
+            found.insert(String::from_utf8(name).expect("the name is UTF-8"), value);
         }
         if found != *xattrs {
             return Err(format!("attributes {found:?}, not {xattrs:?}"));
@@ -277,7 +277,7 @@ impl Engine {
                     let found = fs.follow(inode, entry).map_err(told)?;
                     let looked_up = fs.find(inode, name.as_bytes()).map_err(told)?.number;
                     if looked_up != found.number || entry.kind.is_some_and(|kind| kind != found.kind) {
-                        return Err(format!("{name}: {looked_up} and {entry:?}"));
+                        return Err(format!("{name}: lookup returns {looked_up}, the listing {entry:?}"));
                     }
                     self.same(&found, state, *child, links, known).map_err(|why| format!("{name}: {why}"))?;
                 }
@@ -294,7 +294,7 @@ impl Engine {
             }
             NodeContent::Symlink(target) => {
                 if inode.kind != Type::Symlink || fs.read_link(inode).map_err(told)? != *target {
-                    return Err("another link".into());
+                    return Err("another link target".into());
                 }
             }
             NodeContent::Device(major, minor) => {

@@ -55,7 +55,7 @@ fn agrees(image: &[u8], ops: &[Op]) -> Result<(), TestCaseError> {
     engine.is(&state).map_err(TestCaseError::fail)?;
     engine.reopen();
     state.let_go();
-    engine.is(&state).map_err(|why| TestCaseError::fail(format!("opened again: {why}")))?;
+    engine.is(&state).map_err(|why| TestCaseError::fail(format!("after reopening: {why}")))?;
     engine.clear();
     // The directory that contained everything also occupied a block and an inode.
     prop_assert_eq!(engine.free(), (blocks + 1, inodes + 1));

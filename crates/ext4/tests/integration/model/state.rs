@@ -77,9 +77,10 @@ impl State {
     }
 
     fn set(&mut self, directory: usize, name: &str, node: Option<usize>) {
-        let NodeContent::Directory(entries) = &mut self.nodes.get_mut(&directory).expect("it is there").what
+        let NodeContent::Directory(entries) =
+            &mut self.nodes.get_mut(&directory).expect("the directory exists").what
         else {
-            panic!("no directory")
+            panic!("the node is not a directory")
         };
         match node {
             Some(node) => entries.insert(name.to_owned(), node),

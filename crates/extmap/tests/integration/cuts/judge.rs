@@ -69,7 +69,7 @@ impl Expected {
     pub fn judge(&self, content: Option<&[u8]>) -> Result<(), String> {
         let Some(content) = content else {
             let may_miss = self.lasting.is_none() || self.is_removed();
-            return if may_miss { Ok(()) } else { Err(format!("file {} is gone", self.file)) };
+            return if may_miss { Ok(()) } else { Err(format!("file {} is missing", self.file)) };
         };
         let lasting = self.lasting.clone().unwrap_or_default();
         let mut model = lasting.clone();
@@ -101,11 +101,11 @@ impl Expected {
         };
         if word == [0; WORD as usize] {
             let may = before == 0 || self.later.iter().any(|(_, op)| touches(op));
-            return if may { Ok(()) } else { Err("where what was synced is to be") };
+            return if may { Ok(()) } else { Err("zeros instead of the synced data") };
         }
         let by = u32::from(word[6]) << 8 | u32::from(word[7]);
         if word[..6] != words(self.file, Some(at), WORD as usize, 0, 0)[..6] {
-            return Err("which is another place's or another file's");
+            return Err("which belongs to another offset or another file");
         }
         let wrote = |(number, op): &(usize, Op)| match *op {
             Op::Write { offset, length, .. } => {
@@ -115,7 +115,7 @@ impl Expected {
         };
         match by + 1 == before || self.later.iter().any(wrote) {
             true => Ok(()),
-            false => Err("older than what was synced, or of nobody"),
+            false => Err("older than the synced data, or never written"),
         }
     }
 }

@@ -35,7 +35,7 @@ impl Log {
         let file = File::open(path)?;
         let mut head = [0; SECTOR as usize];
         file.read_exact_at(&mut head, 0)?;
-        assert_eq!([word(&head, 0), word(&head, 1)], [MAGIC, 1], "{path} is no record of writes");
+        assert_eq!([word(&head, 0), word(&head, 1)], [MAGIC, 1], "{path} is not a log of writes");
         assert_eq!(word(&head, 3) as u32, SECTOR as u32);
         Ok(Self { file, at: SECTOR, left: word(&head, 2) })
     }

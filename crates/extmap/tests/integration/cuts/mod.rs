@@ -57,7 +57,7 @@ fn places(disk: &[u8], name: &str) -> Vec<std::ops::Range<usize>> {
     let device = FileDevice::new(file.reopen().unwrap(), true).unwrap();
     let fs = Filesystem::open(Arc::new(device)).unwrap();
     let inode = fs.walk(format!("/{name}").as_bytes()).unwrap();
-    let extents = fs.extents(&inode, 4096).unwrap().expect("a file of extents");
+    let extents = fs.extents(&inode, 4096).unwrap().expect("the file is mapped by extents");
     let places =
         extents.iter().map(|extent| extent.device as usize..(extent.device + extent.length) as usize);
     places.collect()
@@ -83,7 +83,7 @@ fn survives(image: &[u8], steps: &[Step], begun: usize) -> Result<(), String> {
 #[test]
 fn each_cut_of_the_record() {
     let Ok(path) = std::env::var("CUT_LOG") else {
-        eprintln!("skipped: CUT_LOG names no record");
+        eprintln!("skipped: CUT_LOG is not set to a log of writes");
         return;
     };
     let steps = plan::steps(number("CUT_SEED", 1), number("CUT_STEPS", 120) as usize);
@@ -121,6 +121,6 @@ fn each_cut_of_the_record() {
     }
     let all = writes.len();
     println!("cuts: {cuts} of {all} writes, {} steps, {:.2} s each", steps.len(), spent / f64::from(cuts));
-    assert_eq!(begun, steps.len(), "the record ends before the work did");
+    assert_eq!(begun, steps.len(), "the log ends before the workload did");
     assert!(cuts > 0);
 }

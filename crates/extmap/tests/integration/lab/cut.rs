@@ -67,7 +67,7 @@ fn work_that_is_recorded() {
         return;
     }
     let Some(disk) = spare_disk("cut") else {
-        eprintln!("skipped: the lab records no disk");
+        eprintln!("skipped: the lab does not record a disk");
         return;
     };
     // The image is a file, because block devices are not written past the daemon. Its blocks are allocated once, so that writes
@@ -104,5 +104,5 @@ fn work_that_is_recorded() {
     // A flush marks the end of the log.
     rustix::fs::sync();
     drop((marks, outer));
-    println!("cut: {} steps are recorded", steps.len());
+    println!("cut: {} steps recorded", steps.len());
 }

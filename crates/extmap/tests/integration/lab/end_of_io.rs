@@ -65,7 +65,7 @@ fn where_io_ends_nothing_is_allocated() {
     }
     let _ = Command::new("/bin/mount").args(["-t", "debugfs", "debugfs", "/sys/kernel/debug"]).output();
     if !Path::new(FAILURES).exists() {
-        eprintln!("skipped: this kernel lets no allocation fail");
+        eprintln!("skipped: this kernel has no fault injection for allocations");
         return;
     }
     for (name, value) in [("ignore-gfp-wait", "N"), ("verbose", "2"), ("interval", "1"), ("space", "0")] {
@@ -94,8 +94,8 @@ fn where_io_ends_nothing_is_allocated() {
             write_direct(&file, 50, 64);
             let settled = mapped.settle().unwrap();
             let written: u64 = settled.ranges.iter().map(|range| range.end - range.start).sum();
-            assert_eq!(written / BLOCK, 60 + 1 + 50, "the ends were seen");
+            assert_eq!(written / BLOCK, 60 + 1 + 50, "the module reports all completed writes");
         });
-        assert_eq!(failed, 0, "{name} allocates");
+        assert_eq!(failed, 0, "{name} must not allocate memory");
     }
 }

@@ -57,7 +57,7 @@ fn nothing_is_read_after_the_end() {
     let backing = format!("/sys/block/loop{number}/loop/backing_file");
     assert!(std::path::Path::new(&backing).exists());
     drop(disk);
-    assert!(eventually(|| !std::path::Path::new(&backing).exists()), "{backing} is still there");
+    assert!(eventually(|| !std::path::Path::new(&backing).exists()), "{backing} still exists");
     // SAFETY: it was mapped above, and nothing uses it any more.
     unsafe { munmap(at, length) }.unwrap();
 }

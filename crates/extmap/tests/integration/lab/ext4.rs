@@ -109,7 +109,7 @@ fn all_files_are_as_the_kernel_shows_them() {
         let mount = Mount::shunt(&image, "/tmp/shunt", &["--read-only", "--data", "extmap"]);
         assert_eq!(sums(&mount.0), wanted, "{form:?}");
         let reads = mount.requests("read");
-        println!("{form:?}: {} files alike, READ requests: {reads}", wanted.len());
+        println!("{form:?}: {} files identical, READ requests: {reads}", wanted.len());
         if form != ["-O", "inline_data"] {
             assert_eq!(reads, 0, "{form:?}");
         }

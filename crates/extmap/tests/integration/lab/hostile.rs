@@ -163,7 +163,7 @@ fn limits_hold() {
     one_more.unwrap();
     five.unwrap();
     assert_eq!(sixth, Errno::TOOBIG);
-    assert!(after, "what was given back counts still");
+    assert!(after, "returned blocks still count against the limit");
 }
 
 /// If the reply cannot be copied out, the ranges stay unreported and no descriptor leaks.

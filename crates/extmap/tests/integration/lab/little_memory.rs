@@ -81,7 +81,7 @@ fn holds(path: &Path, number: u64) {
     let mut found = vec![0; PIECE];
     for n in 0..PIECES {
         file.read_exact_at(&mut found, (n * PIECE) as u64).unwrap();
-        assert!(found == piece(number, n), "{}: piece {n} is something else", path.display());
+        assert!(found == piece(number, n), "{}: piece {n} has wrong content", path.display());
     }
 }
 

@@ -30,7 +30,9 @@ pub fn check(file: u8, offset: u64, bytes: &[u8]) -> Result<(), String> {
         let wanted = [MAGIC, file, a, b, c, d];
         let one_of = |(n, byte): (usize, &u8)| *byte == 0 || *byte == wanted[n] || n > 1 && *byte == ANYWHERE;
         if !word[..6].iter().enumerate().all(one_of) {
-            return Err(format!("file {file} holds {word:02x?} at {at}: another place's or another file's"));
+            return Err(format!(
+                "file {file} contains {word:02x?} at {at}, which belongs to another offset or another file"
+            ));
         }
     }
     Ok(())

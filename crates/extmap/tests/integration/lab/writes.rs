@@ -123,7 +123,7 @@ fn rights_that_a_file_gets_while_it_is_open_end_with_a_write() {
     for _ in 0..2 {
         fs::set_permissions(&path, fs::Permissions::from_mode(0o6777)).unwrap();
         rustix::fs::setxattr(&path, name, &capability, rustix::fs::XattrFlags::empty()).unwrap();
-        assert_eq!(mode(), 0o6777, "nobody wrote yet");
+        assert_eq!(mode(), 0o6777, "no write has happened yet");
         to.write_all(b"\n").unwrap();
         wrote();
         assert_eq!(mode(), 0o777);
@@ -257,7 +257,7 @@ fn times_of_reads_are_those_of_the_kernel() {
         let kernel = Mount::kernel(&image, "/tmp/kernel", "ro,loop");
         let found = fs::metadata(kernel.path("file")).unwrap();
         let moved = (found.atime(), found.atime_nsec()) > (written.mtime(), written.mtime_nsec());
-        assert_eq!(moved, notes[0], "{option}, to the kernel");
+        assert_eq!(moved, notes[0], "{option}, mounted by the kernel");
         drop(kernel);
         fs::remove_file(image).unwrap();
     }

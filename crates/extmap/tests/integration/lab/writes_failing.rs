@@ -65,7 +65,10 @@ fn a_killed_daemon_loses_what_was_not_synced_and_nothing_else() {
         assert!(open > 2);
         daemon.kill().unwrap();
         daemon.wait().unwrap();
-        assert!(eventually(|| unsynced.write_at(&[3; 5000], 0).is_err()), "written after the end");
+        assert!(
+            eventually(|| unsynced.write_at(&[3; 5000], 0).is_err()),
+            "writes still succeed after the end of the daemon"
+        );
         drop((file, unsynced));
         assert!(eventually(|| is_free(&image)), "the image stays locked");
         assert!(eventually(|| !Path::new("/tmp/shunt/lost+found").exists()));
@@ -76,10 +79,7 @@ fn a_killed_daemon_loses_what_was_not_synced_and_nothing_else() {
         let now = found(&image, &format!("synced{round}"));
         assert_eq!(now.len(), synced.len());
         let outside = |range: std::ops::Range<usize>| now[range.clone()] == synced[range];
-        assert!(
-            outside(0..700_000) && outside(800_000..synced.len()),
-            "round {round}: what was synced is gone"
-        );
+        assert!(outside(0..700_000) && outside(800_000..synced.len()), "round {round}: synced data was lost");
         assert!(
             now[700_000..800_000].iter().zip(&synced[700_000..]).all(|(now, old)| *now == 2 || now == old)
         );
@@ -87,7 +87,7 @@ fn a_killed_daemon_loses_what_was_not_synced_and_nothing_else() {
         let kernel = Mount::kernel(&image, "/tmp/kernel", "ro,loop");
         if let Ok(now) = fs::read(kernel.path(&format!("unsynced{round}"))) {
             let strange = now.iter().position(|byte| *byte > 1);
-            assert_eq!(strange, None, "round {round}: somebody else's bytes, of {}", now.len());
+            assert_eq!(strange, None, "round {round}: bytes of another file, of {}", now.len());
         }
     }
     fs::remove_file(image).unwrap();
@@ -111,7 +111,7 @@ fn sync_does_not_wait_for_a_stopped_daemon() {
     });
     let returned = waits.recv_timeout(std::time::Duration::from_secs(120));
     signal(&daemon, Signal::CONT);
-    assert!(returned.is_ok(), "sync waits for the daemon");
+    assert!(returned.is_ok(), "sync does not wait for the daemon");
     file.sync_all().unwrap();
     drop(file);
     run("/bin/umount", &["/tmp/shunt"]);

@@ -100,7 +100,7 @@ fn write_mapped(file: &File, at: u64, length: usize, byte: u8) {
 fn same(ours: &[u8], theirs: &[u8], what: &dyn std::fmt::Debug) {
     if ours != theirs {
         let at = ours.iter().zip(theirs).take_while(|(one, other)| one == other).count();
-        panic!("{what:?}: {} and {} bytes, differ at {at}", ours.len(), theirs.len());
+        panic!("{what:?}: {} and {} bytes, first difference at {at}", ours.len(), theirs.len());
     }
 }
 

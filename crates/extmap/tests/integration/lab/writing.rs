@@ -272,7 +272,7 @@ fn what_was_not_synced_reads_as_zeros() {
         file.write_all_at(&[2; 50_000], 100_000).unwrap();
         let found = giver.found(mapped.cookie(), 150_000, &disk);
         assert!(found[..50_000].iter().all(|byte| *byte == 1));
-        assert!(found[50_000..].iter().all(|byte| *byte == 0), "what others had there is shown");
+        assert!(found[50_000..].iter().all(|byte| *byte == 0), "old content of the blocks is visible");
     });
 }
 

@@ -139,7 +139,7 @@ pub fn write(kernel: &MockKernel, offset: u64) -> Pending {
 pub fn until(what: &str, holds: impl Fn() -> bool) {
     let begin = Instant::now();
     while !holds() {
-        assert!(begin.elapsed() < Duration::from_secs(10), "{what}: not within ten seconds");
+        assert!(begin.elapsed() < Duration::from_secs(10), "{what}: not true within ten seconds");
         std::thread::sleep(Duration::from_micros(200));
     }
 }

@@ -44,9 +44,9 @@ fn a_dead_mount_is_named_as_such() {
 fn options_that_cannot_be() {
     let opts = MountOptions::new;
     for (bad, part) in [
-        (opts().blksize(512), "only a block device"),
+        (opts().blksize(512), "needs a block device"),
         (opts().blkdev("/dev/null").blksize(1000), "power of two"),
-        (opts().subtype("a,b"), "plain word"),
+        (opts().subtype("a,b"), "contain a comma"),
         (opts().fsname(""), "must not be empty"),
     ] {
         let error = prepare(&bad).unwrap_err().to_string();

@@ -96,11 +96,11 @@ fn init_is_answered_before_anybody_sees_the_mount() {
     let place = TestMountDir::new();
     let detached = prepare(&MountOptions::new()).unwrap();
     assert_eq!(detached.method(), MountMethod::Fsopen);
-    answer_init(detached.device().expect("fsopen gives it early"));
+    answer_init(detached.device().expect("fsopen provides the device before the mount is attached"));
     assert!(place.line().is_none());
     let mark = detached.mark().unwrap();
     let mounted = detached.attach(&place.path()).unwrap();
-    assert_eq!(mounted.mount.mark(), mark, "the id is known before");
+    assert_eq!(mounted.mount.mark(), mark, "the mount id is known before it is attached");
     assert!(found(&mounted.mount));
     assert_eq!(mounted.mount.waiting().unwrap(), 0);
 }

@@ -36,12 +36,16 @@ fn served_after(spoil: impl FnOnce(&mut PreparedRings)) -> Option<TransportInUse
     let _kept = shunt_test_support::rings::keep();
     let switch = std::fs::read_to_string(shunt_test_support::rings::SWITCH);
     if !can_mount() || !switch.is_ok_and(|switch| switch.trim() == "Y") {
-        skip("FUSE over io_uring is not there, or switched off");
+        skip("FUSE over io_uring is missing or disabled");
         return None;
     }
     let place = TestMountDir::new();
     let detached = mount::prepare(&MountOptions::new().fsname("shunt-test")).unwrap();
-    let device = detached.device().expect("prepared before it is visible").try_clone_to_owned().unwrap();
+    let device = detached
+        .device()
+        .expect("the device is prepared before the mount is attached")
+        .try_clone_to_owned()
+        .unwrap();
     let config = Config::new(Profile::Passthrough).transport(Transport::Uring);
     let mut session = Session::negotiate(Empty, config, Device::new(device).unwrap()).unwrap();
     spoil(session.agreed.rings.as_mut().expect("rings are prepared"));
@@ -59,7 +63,7 @@ fn served_after(spoil: impl FnOnce(&mut PreparedRings)) -> Option<TransportInUse
     mounted.mount.unmount(Unmount::Lazy).unwrap();
     drop(mounted.device);
     serving.join().unwrap().unwrap();
-    assert_eq!(answered, Ok(true), "the mount answers");
+    assert_eq!(answered, Ok(true), "the mount responds");
     Some(handle.transport())
 }
 

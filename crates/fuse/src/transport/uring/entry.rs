@@ -225,7 +225,7 @@ impl Channel for Entry {
             }
             let room = payload.and_then(|payload| payload.get_mut(..length));
             let Some(mut room) = room else {
-                tracing::error!(unique, length, "a reply finds no room in its ring entry: EIO");
+                tracing::error!(unique, length, "reply exceeds its ring entry: replying EIO");
                 return Err(Errno::IO);
             };
             for part in parts {

@@ -137,7 +137,7 @@ impl Queue {
         let entry = Entry::new(self.clone());
         match &entry {
             Ok(_) => state.entries += 1,
-            Err(error) => tracing::warn!(%error, "no memory for one more ring entry"),
+            Err(error) => tracing::warn!(%error, "cannot allocate one more ring entry"),
         }
         entry.ok()
     }
@@ -177,7 +177,7 @@ impl Queue {
         };
         let started = starter(self, work);
         if let Err(error) = &started {
-            tracing::warn!(%error, "cannot add a thread to a ring queue");
+            tracing::warn!(%error, "cannot start one more thread for a ring queue");
             let mut state = self.state.lock();
             match keep {
                 Some(entry) => state.work.push_back(Work::Commit(entry)),

@@ -151,7 +151,7 @@ mod tests {
             Err(error)
                 if error.raw_os_error().is_some_and(|code| code == libc::EPERM || code == libc::ENOSYS) =>
             {
-                return crate::mount::tests::skip("io_uring is not allowed here");
+                return crate::mount::tests::skip("io_uring is not permitted");
             }
             made => made.unwrap(),
         };

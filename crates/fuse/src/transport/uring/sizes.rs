@@ -47,7 +47,8 @@ impl QueueSizes {
 /// The error of reading the list.
 pub(crate) fn possible_processors() -> io::Result<u16> {
     let list = fs::read_to_string("/sys/devices/system/cpu/possible")?;
-    count(&list).ok_or_else(|| io::Error::other(format!("processors `{}`", list.trim())))
+    count(&list)
+        .ok_or_else(|| io::Error::other(format!("cannot parse the list of processors `{}`", list.trim())))
 }
 
 fn count(list: &str) -> Option<u16> {

@@ -90,7 +90,7 @@ impl<H: Handler> Device<H> {
             let device = self.clone();
             self.pool.run(Box::new(move || device.serve(&exchange)));
             if !self.pool.has_threads() {
-                self.failed.get_or_init(|| tracing::error!("no thread can be had: a guest waits in vain"));
+                self.failed.get_or_init(|| tracing::error!("cannot start any thread for the requests of a guest: the guest hangs; raise the limit of threads and mount again"));
             }
         }
         any
@@ -102,12 +102,12 @@ impl<H: Handler> Device<H> {
                 // Handlers are caught where they run; this covers calls without a reply (FORGET).
                 let handle = AssertUnwindSafe(|| self.handler.handle(exchange.clone(), &header, message));
                 if catch_unwind(handle).is_err() {
-                    tracing::error!(request = header.unique, "a call without a reply panicked");
+                    tracing::error!(request = header.unique, "handler of a request without a reply panicked");
                 }
             }
             Err(errno) => {
                 self.handler.malformed();
-                tracing::warn!(%errno, "a guest's request that makes no sense is refused");
+                tracing::warn!(%errno, "malformed request of a guest refused");
                 exchange.reply(exchange.unique(), Err(Errno::INVAL), &[]).ok();
             }
         }

@@ -144,7 +144,7 @@ impl Channel for Exchange {
             }
             let body = parts.iter().map(|part| part.len()).sum();
             if body > self.room() {
-                tracing::warn!(unique, body, "a reply finds no room in its descriptors: EIO");
+                tracing::warn!(unique, body, "reply exceeds its descriptors: replying EIO");
                 return self.write_error(unique, Errno::IO);
             }
             let mut position = OutHeader::SIZE;

@@ -48,7 +48,7 @@ impl Pool {
         });
         if let Err(error) = started {
             self.threads.fetch_sub(1, Ordering::Relaxed);
-            tracing::warn!(%error, "cannot add a thread for a guest's requests");
+            tracing::warn!(%error, "cannot start one more thread for the requests of a guest");
         }
     }
 

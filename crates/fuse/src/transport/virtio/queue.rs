@@ -58,7 +58,7 @@ impl Queue {
             match Chain::new(memory, descriptors) {
                 Ok(chain) => return Some((chain, more)),
                 Err((head, errno)) => {
-                    tracing::warn!(%errno, "a chain of descriptors that makes no sense is given back");
+                    tracing::warn!(%errno, "malformed descriptor chain returned to the guest");
                     self.return_chain(head, 0);
                 }
             }
@@ -70,11 +70,11 @@ impl Queue {
         if let Some(ring) = self.ring() {
             let mut state = ring.get_mut();
             if let Err(error) = state.add_used(head, length) {
-                tracing::warn!(%error, "a chain of descriptors cannot be given back");
+                tracing::warn!(%error, "cannot return a descriptor chain to the guest");
             } else if state.needs_notification().unwrap_or(true)
                 && let Err(error) = state.signal_used_queue()
             {
-                tracing::warn!(%error, "the guest cannot be told of a reply");
+                tracing::warn!(%error, "cannot notify the guest of a reply");
             }
         }
         let mut under_way = self.under_way.lock();

@@ -57,7 +57,7 @@ impl Actor {
         let mut line = String::new();
         loop {
             line.clear();
-            assert_ne!(self.output.read_line(&mut line).unwrap(), 0, "the child ended without a word");
+            assert_ne!(self.output.read_line(&mut line).unwrap(), 0, "the child ended without output");
             if let Some((_, text)) = line.split_once('=') {
                 return text.trim_end().to_owned();
             }

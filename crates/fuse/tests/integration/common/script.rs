@@ -69,7 +69,7 @@ impl Log {
     /// Returns the most recent call of an operation.
     #[track_caller]
     pub fn last(&self, op: Opcode) -> Call {
-        self.of(op).pop().unwrap_or_else(|| panic!("no {} came", op.name()))
+        self.of(op).pop().unwrap_or_else(|| panic!("no {} request arrived", op.name()))
     }
 
     pub fn count(&self, op: Opcode) -> usize {

@@ -155,7 +155,7 @@ pub fn run_with(plan: Plan, fs: TestFs, body: impl FnOnce(&Stage)) {
     if let Err(panic) = ended {
         resume_unwind(panic);
     }
-    assert!(!late, "time was over");
+    assert!(!late, "the time limit was exceeded");
 }
 
 /// Unmounts, with retries while a child between fork and exec holds files of the mount.
@@ -164,7 +164,7 @@ pub fn unmount(mut mounted: Mounted) {
     let start = Instant::now();
     loop {
         match mounted.unmount(Unmount::Normal) {
-            Ok(served) => return served.expect("the session ends well"),
+            Ok(served) => return served.expect("the session ends without an error"),
             Err(failed) => match *failed {
                 (back, MountError::Busy(_)) if start.elapsed() < pace::seconds(5) => mounted = back,
                 (_, error) => panic!("{error}"),

@@ -57,7 +57,7 @@ impl Watchdog {
             point.abort().ok();
         }
         if changed.wait_while_for(&mut state, |state| !state.done, pace::limit(GRACE)).timed_out() {
-            eprintln!("HANG {test}: goes on after the abort");
+            eprintln!("HANG {test}: still running after the abort");
             for point in &state.points {
                 point.unmount(Unmount::Lazy).ok();
             }

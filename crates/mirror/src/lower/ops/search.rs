@@ -121,7 +121,7 @@ impl Lower {
             Ok(true)
         });
         if let Err(errno) = walked {
-            tracing::debug!(%errno, "a directory could not be searched");
+            tracing::debug!(%errno, "cannot search a directory");
         }
     }
 }

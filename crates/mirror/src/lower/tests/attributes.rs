@@ -54,7 +54,11 @@ fn extended_attributes_of_all_kinds_of_inodes() {
             lower.listxattr(id, 100, Caller::ROOT).unwrap(),
             XattrAnswer::Bytes(b"trusted.shunt\0".to_vec())
         );
-        assert_eq!(lower.listxattr(id, 0, USER).unwrap(), XattrAnswer::Size(0), "not for everybody");
+        assert_eq!(
+            lower.listxattr(id, 0, USER).unwrap(),
+            XattrAnswer::Size(0),
+            "trusted attributes are hidden from unprivileged callers"
+        );
     }
     // The link itself, not its target.
     let link = shown.look(c"l").unwrap().id;
@@ -62,7 +66,7 @@ fn extended_attributes_of_all_kinds_of_inodes() {
     let file = shown.look(c"f").unwrap().id;
     assert!(lower.getxattr(file, c"trusted.shunt", 9).is_ok());
     let user = lower.setxattr(link, c"user.x", b"", 0, false).unwrap_err();
-    assert_eq!(user, Errno::PERM, "as on any file system");
+    assert_eq!(user, Errno::PERM, "the errno is that of a local file system");
     // Through an open file.
     let opening = lower.open_file(file, 0, false, USER).unwrap();
     lower.setxattr(file, c"user.x", b"y", 0, false).unwrap();

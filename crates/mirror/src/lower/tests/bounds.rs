@@ -6,7 +6,7 @@ use super::*;
 fn many_nodes_cost_few_descriptors_and_little_memory() {
     let shown = Shown::new();
     if !shown.lower.has_handles() {
-        eprintln!("skipped: no file handles here");
+        eprintln!("skipped: this file system has no file handles");
         return;
     }
     let descriptors = || std::fs::read_dir("/proc/self/fd").unwrap().count();
@@ -60,7 +60,7 @@ fn what_is_mounted_later_is_not_seen() {
     }
     let shown = Shown::new();
     if shown.lower.attached().is_some() {
-        eprintln!("skipped: no private view");
+        eprintln!("skipped: the mirror has no private view of the mounts");
         return;
     }
     std::fs::write(shown.path("f"), "").unwrap();
@@ -76,7 +76,7 @@ fn what_is_mounted_later_is_not_seen() {
             let flags = rustix::mount::MountFlags::empty();
             rustix::mount::mount("tmpfs", shown.dir.path(), "tmpfs", flags, None::<&CStr>).unwrap();
             assert!(!shown.path("f").exists());
-            assert!(shown.look(c"f").is_ok(), "the source is still what it was");
+            assert!(shown.look(c"f").is_ok(), "the mirror still shows the original source");
         });
     });
 }

@@ -13,13 +13,13 @@ fn files_without_a_name_stay_reachable_while_open_and_while_known() {
     let again = lower.open_file(found.id, 0, false, USER).unwrap();
     lower.close(opening.handle);
     lower.close(again.handle);
-    assert_eq!(lower.stat(found.id, None).unwrap().stx_size, 9, "known, and somebody may hold it O_PATH");
+    assert_eq!(lower.stat(found.id, None).unwrap().stx_size, 9, "a known inode that may be open with O_PATH");
     lower.forget(found.id, 1);
     assert_eq!(lower.memory().nameless, 0);
 
     let dir = lower.mkdir(NodeId::ROOT, component(c"d"), 0o755, 0, Caller::ROOT).unwrap();
     lower.rmdir(NodeId::ROOT, component(c"d")).unwrap();
-    assert!(lower.stat(dir.id, None).is_ok(), "somebody may be in it");
+    assert!(lower.stat(dir.id, None).is_ok(), "the directory may be a working directory");
     assert_eq!(lower.lookup(dir.id, component(c"x")).unwrap_err(), Errno::NOENT);
     lower.forget(dir.id, 1);
 

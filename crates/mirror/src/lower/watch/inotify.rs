@@ -87,11 +87,11 @@ impl Inotify {
             Err(Errno::NOSPC) => {
                 tracing::info!(
                     directories = watched.dirs.len(),
-                    "no more directories can be watched (fs.inotify.max_user_watches): the others are cached for a second"
+                    "cannot watch more directories: the others are cached for one second; raise fs.inotify.max_user_watches"
                 );
                 self.room.store(watched.dirs.len(), Ordering::Relaxed);
             }
-            Err(errno) => tracing::debug!(%errno, "a directory cannot be watched"),
+            Err(errno) => tracing::debug!(%errno, "cannot watch a directory"),
         }
     }
 
@@ -187,8 +187,11 @@ mod tests {
         let open = std::fs::File::open(dir.path()).unwrap();
         inotify.watch(NodeId(7), open.as_fd(), &stamps);
         inotify.watch(NodeId(8), open.as_fd(), &stamps);
-        assert!(!inotify.is_watched(NodeId(7), before), "asked before it was");
-        assert!(inotify.is_watched(NodeId(7), stamps.now()) && !inotify.has(NodeId(8)), "no room");
+        assert!(!inotify.is_watched(NodeId(7), before), "a request that started before the watch");
+        assert!(
+            inotify.is_watched(NodeId(7), stamps.now()) && !inotify.has(NodeId(8)),
+            "the limit of watches is reached"
+        );
         ["one", "two"].iter().for_each(|name| std::fs::create_dir(dir.path().join(name)).unwrap());
         let mut buffer = [0; 4096];
         let length = inotify.read(&mut buffer).unwrap();

@@ -14,7 +14,7 @@ use crate::mapped_range::Mapping;
 
 /// Decodes an extent of a fast commit.
 fn piece(inode: u32, extent: &[u8; size_of::<Extent>()]) -> Result<MappedExtent> {
-    let extent = Extent::read_from_bytes(extent).expect("its own size");
+    let extent = Extent::read_from_bytes(extent).expect("the size is that of the type");
     let (length, written) = match extent.len.get() {
         length if length > UNWRITTEN_ABOVE => (length - UNWRITTEN_ABOVE, false),
         length => (length, true),
@@ -22,7 +22,7 @@ fn piece(inode: u32, extent: &[u8; size_of::<Extent>()]) -> Result<MappedExtent>
     let start = u64::from(extent.start_hi.get()) << 32 | u64::from(extent.start_lo.get());
     let piece = MappedExtent { logical: extent.block.get(), length: length.into(), start, written };
     if length == 0 || piece.end() > u32::MAX.into() {
-        return Err(wrong("an extent that is empty, or ends behind the largest file", inode));
+        return Err(wrong("extent is empty or ends beyond the maximum file size", inode));
     }
     Ok(piece)
 }
@@ -98,7 +98,7 @@ impl Apply<'_> {
         let piece = piece(inode.number, &extent)?;
         let mapped = matches!(inode.kind, Kind::Regular | Kind::Symlink);
         if !mapped || !inode.flags.contains(InodeFlags::EXTENTS) {
-            return Err(wrong("an extent of what has none", inode.number));
+            return Err(wrong("extent for an inode without extents", inode.number));
         }
         let mut done = 0;
         while done < piece.length {
@@ -121,7 +121,7 @@ impl Apply<'_> {
 
     pub(super) fn delete(&mut self, mut inode: Inode, logical: u32, length: u32) -> Result<()> {
         if !matches!(inode.kind, Kind::Regular | Kind::Symlink) || !self.is_mapped(&inode) {
-            return Err(wrong("a hole in what has no blocks", inode.number));
+            return Err(wrong("hole in an inode without blocks", inode.number));
         }
         self.remove(&mut inode, logical.into(), u64::from(logical) + u64::from(length))
     }
@@ -160,7 +160,7 @@ impl Apply<'_> {
             let Some(inode) = self.inode(number)? else { continue };
             self.pieces(&inode, |_, start, end| {
                 if used.meets(start, end) {
-                    return Err(wrong(format!("blocks {start}+{} come twice", end - start), number));
+                    return Err(wrong(format!("blocks {start}+{} are mapped twice", end - start), number));
                 }
                 used.insert(start, end);
                 Ok(())

@@ -87,7 +87,7 @@ impl<'a> Apply<'a> {
         for &number in &apply.inodes.clone() {
             let reserved = number < fs.geometry.first_inode && number != ROOT;
             if reserved || number > fs.geometry.inodes {
-                return Err(wrong("there is no such file", number));
+                return Err(wrong("inode number is reserved or out of range", number));
             }
             let Some(inode) = apply.inode(number)? else { continue };
             if inode.links == 0 {
@@ -148,7 +148,7 @@ impl<'a> Apply<'a> {
         if let Some(old) = before.take_if(|old| Some(old.generation) != generation) {
             // The inode number is reused.
             if old.links > 0 || self.orphans.contains(&number) {
-                return Err(wrong("an inode that is in use is made anew", number));
+                return Err(wrong("an inode that is in use is created again", number));
             }
             self.discard(old)?;
         }

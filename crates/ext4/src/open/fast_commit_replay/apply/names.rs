@@ -16,10 +16,10 @@ impl Apply<'_> {
     fn parent(&mut self, number: u32, name: &[u8]) -> Result<Option<Inode>> {
         let named = !name.is_empty() && !matches!(name, b"." | b"..") && !name.contains(&b'/');
         if !named || name.contains(&0) || name.len() > directory::MAX_NAME_BYTES {
-            return Err(wrong(format!("the name {} cannot be", name.escape_ascii()), number));
+            return Err(wrong(format!("invalid name {}", name.escape_ascii()), number));
         }
         if number < self.fs.geometry.first_inode && number != ROOT || number > self.fs.geometry.inodes {
-            return Err(wrong("there is no such directory", number));
+            return Err(wrong("directory inode number is reserved or out of range", number));
         }
         let parent = self.inode(number)?.filter(|parent| parent.links > 0);
         if parent.as_ref().is_some_and(|parent| parent.kind == Kind::Directory) {
@@ -32,12 +32,12 @@ impl Apply<'_> {
     fn enter(&mut self, parent: u32, inode: &Inode, name: &[u8]) -> Result<bool> {
         let Some(mut parent) = self.parent(parent, name)? else { return Ok(false) };
         if parent.kind != Kind::Directory {
-            return Err(wrong("a name in what is no directory", parent.number));
+            return Err(wrong("name in an inode that is not a directory", parent.number));
         }
         match self.fs.directory(&parent).find(name) {
             Ok(found) if found.inode == inode.number => return Ok(false),
             Ok(found) => {
-                let what = format!("the name {} leads to inode {} already", name.escape_ascii(), found.inode);
+                let what = format!("name {} already references inode {}", name.escape_ascii(), found.inode);
                 return Err(wrong(what, parent.number));
             }
             Err(Error::NotFound) => {}
@@ -59,7 +59,7 @@ impl Apply<'_> {
     pub(super) fn create(&mut self, parent: u32, mut inode: Inode, name: &[u8]) -> Result<()> {
         if inode.kind == Kind::Directory {
             if inode.number == parent || inode.number == ROOT {
-                return Err(wrong("a directory that lies in itself", parent));
+                return Err(wrong("directory contains itself", parent));
             }
             if self.parent(parent, name)?.is_none() {
                 return Ok(());
@@ -92,7 +92,7 @@ impl Apply<'_> {
     /// Inserts another name of an inode.
     pub(super) fn link(&mut self, parent: u32, mut inode: Inode, name: &[u8]) -> Result<()> {
         if inode.kind == Kind::Directory {
-            return Err(wrong("a second name of a directory", inode.number));
+            return Err(wrong("second name of a directory", inode.number));
         }
         if self.enter(parent, &inode, name)? {
             let mut handle = self.fs.store.begin(1)?;
@@ -114,14 +114,14 @@ impl Apply<'_> {
         };
         let Some(mut inode) = self.inode(number)? else {
             return Err(wrong(
-                format!("the name {} leads to a free inode", name.escape_ascii()),
+                format!("name {} references a free inode", name.escape_ascii()),
                 parent.number,
             ));
         };
         if inode.kind == Kind::Directory {
             if number == ROOT || number == parent.number || !directory::is_empty(&self.fs.directory(&inode))?
             {
-                return Err(wrong("a directory is removed that is not empty", number));
+                return Err(wrong("directory to be removed is not empty", number));
             }
             inode.links = 0;
         } else {

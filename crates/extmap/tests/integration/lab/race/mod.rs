@@ -71,12 +71,12 @@ fn content(path: &Path, file: u8) -> Vec<u8> {
     assert_eq!(fs::metadata(path).unwrap().len(), cached.len() as u64);
     stamps::check(file, 0, &cached).unwrap_or_else(|why| panic!("at rest: {why}"));
     forget_caches();
-    assert!(fs::read(path).unwrap() == cached, "file {file} is not on the device what it is in the cache");
+    assert!(fs::read(path).unwrap() == cached, "file {file} differs between the device and the cache");
     let mut room = vec![0; cached.len() + 2 * BLOCK as usize];
     let start = room.as_ptr().align_offset(BLOCK as usize);
     let direct = &mut room[start..start + cached.len().next_multiple_of(BLOCK as usize)];
     let count = open(path, libc::O_DIRECT).unwrap().read_at(direct, 0).unwrap();
-    assert!(direct[..count] == cached[..], "file {file} is something else past the cache");
+    assert!(direct[..count] == cached[..], "file {file} differs between direct and cached reads");
     cached
 }
 
@@ -101,8 +101,8 @@ fn one_mount(image: &Path, seed: u64) -> u64 {
     let kernel = Mount::kernel(image, "/tmp/race", "ro,loop");
     for (path, wanted) in wanted {
         let found = fs::read(&path).unwrap();
-        assert_eq!(found.len(), wanted.len(), "{}, to the kernel", path.display());
-        assert!(found == wanted, "{} is something else to the kernel", path.display());
+        assert_eq!(found.len(), wanted.len(), "{}, mounted by the kernel", path.display());
+        assert!(found == wanted, "{} has another content when the kernel mounts it", path.display());
     }
     drop(kernel);
     turns

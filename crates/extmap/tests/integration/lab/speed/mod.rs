@@ -87,7 +87,7 @@ fn median(mut figures: Vec<f64>) -> f64 {
 fn compare(measures: &[Measure], kernel: &Path, shunt: &Path) -> Vec<String> {
     let mut missed = Vec::new();
     println!(
-        "| lab, median of {ROUNDS} rounds | kernel ext4 | extmap | ratio | least to most | bar |\n|---|---|---|---|---|---|"
+        "| lab, median of {ROUNDS} rounds | kernel ext4 | extmap | ratio | min to max | threshold |\n|---|---|---|---|---|---|"
     );
     for measure in measures {
         let round = |n: usize| {

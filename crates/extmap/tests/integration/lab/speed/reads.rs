@@ -56,7 +56,7 @@ const MEASURES: [Measure; 6] = [
             small(root)
         },
     },
-    Measure { name: "files of 8 KB, once more", unit: "/s", bar: None, run: small },
+    Measure { name: "files of 8 KB, cached", unit: "/s", bar: None, run: small },
 ];
 
 #[test]

@@ -161,12 +161,12 @@ fn void_chains_come_back_and_the_queue_goes_on() {
     let part = |start, length, next| Descriptor { start, length, flags: NEXT, next };
     let chains: [(&str, &[Descriptor]); 8] = [
         ("a loop", &[part(BUFFERS, 16, 1), part(BUFFERS, 16, 0)]),
-        ("no memory", &[part(END + 8, 40, 1), reply]),
-        ("half of it no memory", &[part(END - 8, 40, 1), reply]),
+        ("an address outside guest memory", &[part(END + 8, 40, 1), reply]),
+        ("half of the buffer outside guest memory", &[part(END - 8, 40, 1), reply]),
         ("an address that wraps", &[part(u64::MAX - 8, 40, 1), reply]),
         ("the reply first", &[Descriptor { flags: WRITE | NEXT, next: 1, ..reply }, part(BUFFERS, 40, 0)]),
-        ("nothing in it", &[part(BUFFERS, 0, 1), Descriptor { length: 0, ..reply }]),
-        ("a descriptor that is not there", &[part(BUFFERS, 40, 999)]),
+        ("an empty chain", &[part(BUFFERS, 0, 1), Descriptor { length: 0, ..reply }]),
+        ("a descriptor index out of range", &[part(BUFFERS, 40, 999)]),
         ("a table in a table", &[Descriptor { start: TABLE, length: 32, flags: INDIRECT, next: 0 }]),
     ];
     for (what, chain) in chains {
@@ -176,7 +176,7 @@ fn void_chains_come_back_and_the_queue_goes_on() {
         guest.offer(0);
         guest.kick();
         guest.settle();
-        assert_eq!(guest.used(), guest.available, "{what}: it comes back");
+        assert_eq!(guest.used(), guest.available, "{what}: the chain is returned");
         assert_eq!(guest.last_used(), (0, 0), "{what}: nothing is written");
         assert!(
             guest.ask(Opcode::Lookup, 2, 1, b"f\0", 4096).is_some_and(|(error, _)| error == 0),

@@ -79,11 +79,11 @@ fn an_interrupt_ends_what_waits_and_a_queue_is_stopped_only_then() {
     guest.offer(0);
     guest.kick();
     std::thread::sleep(std::time::Duration::from_millis(50));
-    assert_eq!(guest.used(), before, "it waits");
+    assert_eq!(guest.used(), before, "the request waits");
     let stopped = std::thread::scope(|scope| {
         let stopped = scope.spawn(|| guest.device.stop_vring(1));
         std::thread::sleep(std::time::Duration::from_millis(50));
-        assert!(!stopped.is_finished(), "a reply is still to come");
+        assert!(!stopped.is_finished(), "the device waits for the pending reply");
         // Sent over the other queue.
         let ring = VringRwLock::new(guest.guest.clone(), 16).unwrap();
         let base = 2 * END;
