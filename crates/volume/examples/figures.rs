@@ -17,11 +17,11 @@ use shunt_volume::id::{ObjectId, OwnerId};
 use shunt_volume::object::{Content, Kind, LinkName, Object, Time};
 use shunt_volume::store::{MetaStore, Mutation, PostgresStore, SqliteStore, Transaction};
 
-#[path = "../tests/integration/common/sky.rs"]
+#[path = "../tests/integration/common/faulty_object_store.rs"]
 #[allow(dead_code, reason = "the network is good here")]
-mod sky;
+mod faulty_object_store;
 
-use sky::Sky;
+use faulty_object_store::Sky;
 
 const MIB: usize = 1 << 20;
 

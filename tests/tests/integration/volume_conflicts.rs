@@ -11,7 +11,7 @@ use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 use shunt_test_support::cmd::Ran;
 use shunt_test_support::{needs_mount, run};
-use shunt_tests::look::{names, read, refused, soon};
+use shunt_tests::polling::{names, read, refused, soon};
 use shunt_tests::volume::Mount;
 use shunt_tests::{Volume, binary};
 
@@ -146,9 +146,9 @@ fn every_kind_is_listed_and_resolved_by_name() {
     assert_eq!(told[0]["sides"][1]["what"], "deleted");
 
     // No change after a restart, and offline.
-    let Two { volume: stage, ant, bee } = two;
+    let Two { volume: fixture, ant, bee } = two;
     drop(bee);
-    let two = Two { bee: stage.mount_as("bee"), volume: stage, ant };
+    let two = Two { bee: fixture.mount_as("bee"), volume: fixture, ant };
     assert_eq!(conflicts(two.bee.at()), all);
     two.bee.set_online(false);
     let said = volume(&["resolve", "--keep", "cat"], &[&two.late("new")]).fails();

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use shunt_test_support::{needs_mount, run};
-use shunt_tests::look::soon;
+use shunt_tests::polling::soon;
 use shunt_tests::volume::Mount;
 use shunt_tests::{Volume, binary};
 

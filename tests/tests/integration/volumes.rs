@@ -10,8 +10,8 @@ use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 use rustix::io::Errno;
 use shunt_test_support::cmd::within;
 use shunt_test_support::{User, needs_mount, needs_tools, requirement, run, run_for, sh, tools};
-use shunt_tests::look::soon;
-use shunt_tests::rules::{ALL_CASES, Rules};
+use shunt_tests::pjdfstest::{ALL_CASES, Rules};
+use shunt_tests::polling::soon;
 use shunt_tests::volume::Mount;
 use shunt_tests::{Volume, binary};
 

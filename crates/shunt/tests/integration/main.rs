@@ -2,7 +2,7 @@
 
 #![allow(missing_docs)]
 
+mod cli_errors;
 mod common;
-mod life;
-mod mistakes;
+mod lifecycle;
 mod virtiofs;

@@ -12,7 +12,7 @@ use shunt_volume::id::OwnerId;
 use shunt_volume::object::{ChunkId, Content, Kind, Layout, Object, Segment, Time};
 use shunt_volume::store::{ChunkLocation, MetaStore, SqliteStore, Transaction};
 
-use crate::common::sky::{REPLY_DELAY, Sky, Way};
+use crate::common::faulty_object_store::{REPLY_DELAY, Sky, Way};
 
 struct Volume {
     dir: tempfile::TempDir,

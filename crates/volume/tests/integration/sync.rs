@@ -21,7 +21,7 @@ use shunt_volume::store::{EncryptedStore, MetaStore, MetadataCipher, Mutation, S
 use shunt_volume::sync::{LinkState, Runner, Step, Synchroniser};
 use tempfile::TempDir;
 
-use crate::common::sky::{Sky, Way};
+use crate::common::faulty_object_store::{Sky, Way};
 
 struct Machine {
     replica: Arc<Replica>,

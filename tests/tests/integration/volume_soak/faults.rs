@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use shunt_tests::Rng;
 
-use crate::volume_soak::net::Cut;
-use crate::volume_soak::world::{GATES, NODES, World};
+use crate::volume_soak::cluster::{GATES, NODES, World};
+use crate::volume_soak::netns::Cut;
 
 /// A component that can fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

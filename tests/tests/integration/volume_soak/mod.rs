@@ -4,18 +4,18 @@
 //!
 //! `make volume-soak TIME=30m` runs many rounds.
 
-mod content;
-mod counts;
+mod block_layout;
+mod cluster;
+mod coverage;
+mod durability_ledger;
 mod faults;
-mod judge;
-mod layout;
-mod ledger;
-mod net;
+mod final_checks;
+mod netns;
 mod proxy;
-mod slow;
-mod tunnel;
+mod silent_connection;
+mod slow_link;
+mod tagged_content;
 mod user;
-mod world;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,9 +23,9 @@ use std::time::{Duration, Instant};
 
 use shunt_test_support::{needs_mount, needs_tools, skip};
 
-use counts::Counts;
+use cluster::{World, lock};
+use coverage::Counts;
 use user::User;
-use world::{World, lock};
 
 /// Runs a round: some seconds of work under faults, and then the checks.
 fn round(world: &World, seed: u64, time: Duration) -> Result<(), String> {
@@ -39,7 +39,7 @@ fn round(world: &World, seed: u64, time: Duration) -> Result<(), String> {
         faults::run(world, seed, faults::time(seed, time));
         stop.store(true, Ordering::Relaxed);
     });
-    let judged = judge::judge(world, seed.is_multiple_of(8));
+    let judged = final_checks::judge(world, seed.is_multiple_of(8));
     world.look_after();
     world.counts.rounds.add(1);
     let mut wrong = std::mem::take(&mut *lock(&world.wrong));

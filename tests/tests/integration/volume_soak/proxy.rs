@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use shunt_tests::Rng;
 
-use crate::volume_soak::net::Net;
+use crate::volume_soak::netns::Net;
 
 /// Bytes forwarded at once.
 const PIECE: usize = 16 << 10;

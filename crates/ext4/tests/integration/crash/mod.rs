@@ -8,12 +8,12 @@
 //! `CRASH_TIME` (seconds) extends the run to more workloads; `CRASH_STATE` names a file with the number at which the last run
 //! stopped.
 
-mod cuts;
+mod device_errors;
 mod engine;
-mod faults;
 mod image;
 mod model;
 mod ops;
+mod power_cuts;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,8 +22,8 @@ use std::time::{Duration, Instant};
 use shunt_ext4::device::Recorder;
 use shunt_ext4::{Filesystem, MemoryDevice};
 
-use cuts::{Cut, Dice};
 use image::Checker;
+use power_cuts::{Cut, Dice};
 
 /// Statistics of a run.
 #[derive(Default)]
@@ -67,7 +67,7 @@ fn cut_workload(
     counts.workloads.fetch_add(1, Ordering::Relaxed);
     let mut result = Ok(());
     let lasts = |mark| run.makes_last(mark);
-    cuts::each(base, &run.events, lasts, samples, &mut Dice::new(number), |cut| {
+    power_cuts::each(base, &run.events, lasts, samples, &mut Dice::new(number), |cut| {
         if result.is_ok() {
             result = survives(&run, &cut, checker, counts).map_err(|why| {
                 let kept = checker.keep(&cut.image);
@@ -135,7 +135,7 @@ fn a_journal_in_use_is_always_told() {
         let device = Arc::new(Recorder::new(MemoryDevice::new(base.clone())));
         Filesystem::open_writable(device.clone()).unwrap().close().unwrap();
         let mut in_use = 0;
-        cuts::each(
+        power_cuts::each(
             base,
             &device.events(),
             |_| false,
@@ -162,7 +162,7 @@ fn a_superblock_written_in_half_is_mended() {
     let run = engine::run(&images[0], &ops::workload(ops::long()));
     let mut mended = 0;
     // Restored from the journal or, if that has no copy, confirmed by a backup.
-    cuts::within_superblocks(&images[0], &run.events, |cut| {
+    power_cuts::within_superblocks(&images[0], &run.events, |cut| {
         survives(&run, &cut, &mut Checker::new(), &Counts::default()).unwrap();
         mended += 1;
     });
@@ -187,9 +187,9 @@ fn a_device_that_fails_loses_nothing_that_was_synced() {
         let ops =
             ops::workload(turn.wrapping_mul(7_368_787) % (ops::count(1) + ops::count(2) + ops::count(3)));
         let base = &images[turn as usize % images.len()];
-        for way in faults::WAYS {
+        for way in device_errors::WAYS {
             for n in 0.. {
-                match faults::survives(base, &ops, n, way, &mut checker) {
+                match device_errors::survives(base, &ops, n, way, &mut checker) {
                     Ok(true) => faults += 1,
                     Ok(false) => break,
                     Err(why) => panic!("{ops:?}, write {n} fails {way:?}: {why}"),

@@ -7,7 +7,7 @@ use shunt_volume::object::Kind;
 use shunt_volume::store::admin::StoreAdmin;
 use shunt_volume::store::{PostgresStore, SqliteStore, StoreError};
 
-use crate::store::build::object;
+use crate::store::builders::object;
 
 impl Fresh {
     fn of(keeper: Arc<dyn StoreAdmin>, keep: Option<tempfile::TempDir>) -> Option<Self> {
@@ -69,7 +69,7 @@ macro_rules! engine {
             $(#[test]
             fn $test() {
                 if let Some(fresh) = crate::store::engines::$engine() {
-                    crate::store::suite::$test(&fresh.store);
+                    crate::store::conformance::$test(&fresh.store);
                 }
             })*
 

@@ -8,7 +8,7 @@ use shunt_volume::store::admin::StoreAdmin;
 use shunt_volume::store::history::{History, seq_at};
 use shunt_volume::store::{Mutation, system_clock};
 
-use crate::store::build::*;
+use crate::store::builders::*;
 
 type Store = Arc<dyn StoreAdmin>;
 

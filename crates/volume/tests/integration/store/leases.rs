@@ -9,7 +9,7 @@ use shunt_volume::store::admin::StoreAdmin;
 use shunt_volume::store::lease_table::LeaseTable;
 use shunt_volume::store::{LeaseEvent, LeaseRequest, LeaseResponse};
 
-use crate::store::build::*;
+use crate::store::builders::*;
 
 type Store = Arc<dyn StoreAdmin>;
 
@@ -115,7 +115,7 @@ pub fn wakes_who_waits_for_leases(store: &Store) {
 
 /// Sends a request to a lease table at a time in seconds.
 fn at_time(board: &mut LeaseTable, node: &str, ask: &LeaseRequest, seconds: i64) -> Option<LeaseResponse> {
-    board.exchange(&crate::store::build::node(node), ask, Time(seconds * 1_000_000_000), Seq(0))
+    board.exchange(&crate::store::builders::node(node), ask, Time(seconds * 1_000_000_000), Seq(0))
 }
 
 #[test]

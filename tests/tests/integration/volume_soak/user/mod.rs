@@ -1,11 +1,11 @@
 //! A simulated user, who works on a node whatever happens to it.
 
 mod attributes;
-mod away;
-mod names;
-mod parts;
-mod seen;
-mod whole;
+mod namespace;
+mod partial_writes;
+mod reads;
+mod removals;
+mod whole_files;
 
 use std::cell::RefCell;
 use std::fs::{self, File};
@@ -19,8 +19,8 @@ use shunt_tests::Rng;
 
 pub use attributes::ATTRIBUTE;
 
-use crate::volume_soak::ledger::Ledger;
-use crate::volume_soak::world::{NODES, World, lock};
+use crate::volume_soak::cluster::{NODES, World, lock};
+use crate::volume_soak::durability_ledger::Ledger;
 
 /// Few names, so that nodes use the same ones.
 const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];

@@ -10,9 +10,9 @@ use rustix::fs::{FallocateFlags, MemfdFlags, fallocate, memfd_create};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
-use crate::lab::dice::Dice;
 use crate::lab::disk::BLOCK;
-use crate::lab::stamps::{WORD, check, words};
+use crate::lab::rng::Dice;
+use crate::lab::tagged_content::{WORD, check, words};
 
 /// Maximum size of a file, except for appended data.
 pub const LARGEST: u64 = 2 << 20;
