@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-/// Measures Shunt beside its peers and judges every bar.
+/// Measures Shunt beside its peers and judges every threshold.
 ///
 /// Needs root. Peers that are not installed are left out, with one line saying so.
 #[derive(Debug, clap::Parser)]
@@ -40,7 +40,7 @@ pub struct Args {
     #[arg(long)]
     pub list: bool,
 
-    /// Exit with an error when a bar is missed.
+    /// Exit with an error when a threshold is missed.
     #[arg(long)]
     pub strict: bool,
 

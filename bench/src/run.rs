@@ -47,7 +47,7 @@ pub fn run(args: Args) -> Result<()> {
     println!("\n{}", results.verdict());
     say(format_args!("report: {}", args.report.display()));
     if args.strict && !results.all_pass() {
-        bail!("not every bar was reached");
+        bail!("a threshold was missed or could not be judged");
     }
     Ok(())
 }

@@ -16,7 +16,7 @@ pub const KEY: &[u8] = b"the key";
 const DIR: NodeId = NodeId(2);
 const FILE: NodeId = NodeId(3);
 
-struct Folding;
+struct CasefoldFs;
 
 fn attributes(node: NodeId) -> Result<Attributes, Errno> {
     let (kind, permissions, size, nlink) = match node {
@@ -32,7 +32,7 @@ fn folded(name: &[u8]) -> String {
     String::from_utf8_lossy(name).to_uppercase()
 }
 
-impl FileSystem for Folding {
+impl FileSystem for CasefoldFs {
     async fn lookup(&self, _: &Request<'_>, parent: NodeId, name: Name<'_>) -> Result<Entry, Errno> {
         let found = match (parent, folded(name.as_bytes()).as_str()) {
             (NodeId::ROOT, "SECRET") => DIR,
@@ -73,20 +73,20 @@ impl FileSystem for Folding {
 }
 
 /// A mount of the file system. Its session ends after this was dropped and its last user is gone.
-pub struct FoldingMount(PathBuf);
+pub struct CasefoldMount(PathBuf);
 
-impl FoldingMount {
+impl CasefoldMount {
     /// Mounts it.
     pub fn at(place: &Path) -> Self {
         let options = MountOptions::new().fsname("shunt-test-folding").read_only(true).allow_other(true);
-        let mounted = shunt_fuse::mount(Folding, Config::new(Profile::Passthrough), place, &options);
+        let mounted = shunt_fuse::mount(CasefoldFs, Config::new(Profile::Passthrough), place, &options);
         // Its threads run until then: waiting for them would mean waiting for the mirror above.
         std::mem::forget(mounted.expect("it is mounted"));
         Self(place.to_owned())
     }
 }
 
-impl Drop for FoldingMount {
+impl Drop for CasefoldMount {
     fn drop(&mut self) {
         mounts::detach(&self.0);
     }

@@ -5,13 +5,13 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 /// A running program, ended on drop.
 #[derive(Debug)]
-pub struct Session {
+pub struct LineProcess {
     child: Child,
     to: Option<ChildStdin>,
     from: BufReader<ChildStdout>,
 }
 
-impl Session {
+impl LineProcess {
     /// Starts it.
     ///
     /// # Panics
@@ -36,7 +36,7 @@ impl Session {
     }
 }
 
-impl Drop for Session {
+impl Drop for LineProcess {
     fn drop(&mut self) {
         drop(self.to.take());
         let _ = self.child.kill();

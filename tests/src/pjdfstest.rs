@@ -11,7 +11,7 @@ pub const ALL_CASES: u32 = 380;
 
 /// A run of pjdfstest.
 #[derive(Debug)]
-pub struct Rules<'a> {
+pub struct Pjdfstest<'a> {
     /// Path of the program.
     pub tool: &'a Path,
     /// Directory for its configuration.
@@ -24,13 +24,13 @@ pub struct Rules<'a> {
     pub remount: bool,
 }
 
-impl Rules<'_> {
+impl Pjdfstest<'_> {
     /// Runs the cases that match, or all without a pattern. Returns how many passed.
     ///
     /// # Panics
     /// If a case fails, or they take more than three minutes.
     #[track_caller]
-    pub fn judge(&self, at: &Path, patterns: &[&str]) -> u32 {
+    pub fn run(&self, at: &Path, patterns: &[&str]) -> u32 {
         let config = format!(
             "[features]\nposix_fallocate = {{}}\nrename_ctime = {{}}\nutime_now = {{}}\nutimensat = {{}}\n\
              stat_st_birthtime = {{}}\n\

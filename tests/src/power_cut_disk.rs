@@ -29,7 +29,7 @@ const FILE: NodeId = NodeId(2);
 
 /// Fate of the writes since the last flush.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lost {
+pub enum LostWrites {
     /// None of them was written.
     All,
     /// Some of them were written, partially, in any order.
@@ -40,9 +40,9 @@ pub enum Lost {
 
 /// Flushed data, and the later writes by their offsets.
 #[derive(Debug)]
-struct Rest {
-    lasting: File,
-    since: Vec<(u64, Vec<u8>)>,
+struct Contents {
+    flushed: File,
+    unflushed: Vec<(u64, Vec<u8>)>,
 }
 
 #[derive(Debug)]
@@ -50,12 +50,12 @@ struct Disk {
     size: u64,
     /// All written data.
     now: File,
-    rest: Mutex<Rest>,
+    contents: Mutex<Contents>,
 }
 
 impl Disk {
-    fn rest(&self) -> MutexGuard<'_, Rest> {
-        self.rest.lock().unwrap_or_else(PoisonError::into_inner)
+    fn contents(&self) -> MutexGuard<'_, Contents> {
+        self.contents.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn attributes(&self, node: NodeId) -> Attributes {
@@ -111,18 +111,18 @@ impl FileSystem for Disk {
         if args.offset + bytes.len() as u64 > self.size {
             return Err(Errno::NOSPC);
         }
-        let mut rest = self.rest();
+        let mut contents = self.contents();
         self.now.write_all_at(&bytes, args.offset).map_err(errno)?;
         let length = bytes.len();
-        rest.since.push((args.offset, Cow::into_owned(bytes)));
+        contents.unflushed.push((args.offset, Cow::into_owned(bytes)));
         Ok(length)
     }
 
     async fn fsync(&self, _: &Request<'_>, _: NodeId, _: FileHandle, _: bool) -> Result<(), Errno> {
-        let mut rest = self.rest();
-        let Rest { lasting, since } = &mut *rest;
-        for (offset, bytes) in since.drain(..) {
-            lasting.write_all_at(&bytes, offset).map_err(errno)?;
+        let mut contents = self.contents();
+        let Contents { flushed, unflushed } = &mut *contents;
+        for (offset, bytes) in unflushed.drain(..) {
+            flushed.write_all_at(&bytes, offset).map_err(errno)?;
         }
         Ok(())
     }
@@ -130,13 +130,13 @@ impl FileSystem for Disk {
 
 /// A disk with its power on, unmounted on drop.
 #[derive(Debug)]
-pub struct Powered {
+pub struct PoweredDisk {
     disk: Arc<Disk>,
     mounted: Option<Mounted>,
     dir: TempDir,
 }
 
-impl Powered {
+impl PoweredDisk {
     /// Creates a disk with the content of a file.
     ///
     /// # Panics
@@ -154,7 +154,7 @@ impl Powered {
         let size = now.metadata().expect("a file").len();
         let disk = Arc::new(Disk {
             size,
-            rest: Mutex::new(Rest { lasting: open("lasting"), since: Vec::new() }),
+            contents: Mutex::new(Contents { flushed: open("flushed"), unflushed: Vec::new() }),
             now,
         });
         let at = dir.path().join("mnt");
@@ -174,19 +174,19 @@ impl Powered {
     ///
     /// # Panics
     /// If there is no space for it.
-    pub fn cut(&self, lost: Lost, rng: &mut Rng) -> Image {
+    pub fn cut(&self, lost: LostWrites, rng: &mut Rng) -> Image {
         let image = Image::place();
         let file = File::options().create_new(true).write(true).open(image.path()).expect("a file");
-        let rest = self.disk.rest();
-        copy_data(&rest.lasting, &file).expect("room for an image");
-        for (offset, bytes) in &rest.since {
+        let contents = self.disk.contents();
+        copy_data(&contents.flushed, &file).expect("room for an image");
+        for (offset, bytes) in &contents.unflushed {
             let sectors = bytes.len().div_ceil(SECTOR);
             let whole = [0, bytes.len()];
             let written = match lost {
-                Lost::All => 0,
-                Lost::Nothing => bytes.len(),
-                Lost::Some if *offset <= SUPERBLOCK || rng.below(4) > 0 => whole[rng.below(2)],
-                Lost::Some => (rng.below(sectors + 1) * SECTOR).min(bytes.len()),
+                LostWrites::All => 0,
+                LostWrites::Nothing => bytes.len(),
+                LostWrites::Some if *offset <= SUPERBLOCK || rng.below(4) > 0 => whole[rng.below(2)],
+                LostWrites::Some => (rng.below(sectors + 1) * SECTOR).min(bytes.len()),
             };
             file.write_all_at(&bytes[..written], *offset).expect("room for an image");
         }
@@ -194,12 +194,12 @@ impl Powered {
     }
 
     /// Returns the number of unflushed writes.
-    pub fn at_risk(&self) -> usize {
-        self.disk.rest().since.len()
+    pub fn unflushed_writes(&self) -> usize {
+        self.disk.contents().unflushed.len()
     }
 }
 
-impl Drop for Powered {
+impl Drop for PoweredDisk {
     fn drop(&mut self) {
         if let Some(mounted) = self.mounted.take() {
             let ended = mounted.unmount(Unmount::Lazy);

@@ -25,7 +25,7 @@ pub fn print(rows: &[Row]) {
             println!("  {note}");
         }
         for threshold in &row.thresholds {
-            println!("  bar: {}: {} {}", threshold.text, threshold.measured(), verdict_text(threshold.pass));
+            println!("  threshold: {}: {} {}", threshold.text, threshold.measured(), verdict_text(threshold.pass));
         }
     }
 }

@@ -21,7 +21,7 @@ use shunt_volume::store::{MetaStore, Mutation, PostgresStore, SqliteStore, Trans
 #[allow(dead_code, reason = "the network is good here")]
 mod faulty_object_store;
 
-use faulty_object_store::Sky;
+use faulty_object_store::FaultyObjectStore;
 
 const MIB: usize = 1 << 20;
 
@@ -89,17 +89,18 @@ fn send(
 
 /// Prints what a node receives that had the file before it was edited.
 fn received(dir: &Path, store: &ContentStore, meta: &dyn MetaStore, before: &Content, edited: &Content) {
-    let sky = Arc::new(Sky::over(store.blobs().objects()));
-    let store = ContentStore::new(Blobs::over(sky.clone()), ChunkKeys::open([1; 32]));
+    let objects = Arc::new(FaultyObjectStore::over(store.blobs().objects()));
+    let store = ContentStore::new(Blobs::over(objects.clone()), ChunkKeys::open([1; 32]));
     let (old, new) = (tempfile::tempfile_in(dir).unwrap(), tempfile::tempfile_in(dir).unwrap());
     store.fetch_file(meta, before, &old, &|_| ()).unwrap();
     new.set_len(edited.size).unwrap();
-    let had = sky.brought.load(Ordering::Relaxed);
+    let had = objects.fetched_bytes.load(Ordering::Relaxed);
     let begun = Instant::now();
     let local = BasisSource::new(Arc::new(old), &store.pieces(meta, before).unwrap());
     let pieces = store.pieces(meta, edited).unwrap();
     store.fetch(meta, &pieces, 0..edited.size, &new, Some(&local), &|_| ()).unwrap();
-    let (received, rate) = (sky.brought.load(Ordering::Relaxed) - had, rate(edited.size as usize, begun));
+    let (received, rate) =
+        (objects.fetched_bytes.load(Ordering::Relaxed) - had, rate(edited.size as usize, begun));
     println!("and where it was before: {received} bytes received, made of the old at {rate:.0} MiB/s");
 }
 

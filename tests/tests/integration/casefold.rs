@@ -9,16 +9,16 @@ use shunt_test_support::{loops, memory, needs_mount, run, skip};
 use shunt_tests::{Fixture, Plan, mounts};
 
 /// A file system below the source with case-folding support, unmounted after the mirror.
-struct Folding(PathBuf);
+struct CasefoldDisk(PathBuf);
 
-impl Drop for Folding {
+impl Drop for CasefoldDisk {
     fn drop(&mut self) {
         mounts::detach(&self.0);
     }
 }
 
 /// Mounts ext4 on a loop device, or tmpfs.
-fn fold(s: &Fixture) -> Option<Folding> {
+fn fold(s: &Fixture) -> Option<CasefoldDisk> {
     let (at, image) = (s.lower("sub"), s.aside().join("image"));
     fs::create_dir(&at).unwrap();
     fs::File::create(&image).unwrap().set_len(64 << 20).unwrap();
@@ -28,7 +28,7 @@ fn fold(s: &Fixture) -> Option<Folding> {
         || run(Command::new("mount").args(["-t", "tmpfs", "-o", "casefold", "shunt-test-fold"]).arg(&at))
             .success()
     {
-        return Some(Folding(at));
+        return Some(CasefoldDisk(at));
     }
     skip::kernel_cannot(
         "neither ext4 nor tmpfs can ignore case here (CONFIG_UNICODE, mkfs.ext4 -O casefold)",

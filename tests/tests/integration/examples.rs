@@ -229,14 +229,14 @@ fn guests_see_photos_without_the_place() {
             }
         });
     }
-    let told = fs::read_to_string(&log).unwrap();
+    let log_text = fs::read_to_string(&log).unwrap();
     let lines: Vec<serde_json::Value> =
-        told.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        log_text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert!(
         lines.iter().any(|line| {
             line["rule"] == "without the place" && line["path"] == "/album/c.jpg" && line["uid"] == 1001
         }),
-        "{told}"
+        "{log_text}"
     );
     User::new(1001).gid(1001).run(|| {
         assert_eq!(names(s.mnt()), set(&["a.jpg", "b.raw", "album"]));

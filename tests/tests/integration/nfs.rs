@@ -34,20 +34,20 @@ impl Nfs {
         [&nfs.control, &nfs.mnt].iter().for_each(|dir| fs::create_dir(dir).unwrap());
         fs::create_dir_all(RECOVERY).unwrap();
         mount("nfsd", &nfs.control, "nfsd", MountFlags::empty(), None).expect("CONFIG_NFSD");
-        nfs.tell("versions", "-3 +4 +4.1 +4.2");
-        nfs.tell("portlist", "tcp 2049");
+        nfs.set("versions", "-3 +4 +4.1 +4.2");
+        nfs.set("portlist", "tcp 2049");
         let export = s.mnt().display();
         cache("auth.unix.ip", &format!("nfsd 127.0.0.1 {FOR_EVER} all"));
         cache("nfsd.export", &format!("all {export} {FOR_EVER} {EXPORT} 65534 65534 0"));
         cache("nfsd.fh", &format!("all 1 \\x00000000 {FOR_EVER} {export}"));
-        nfs.tell("threads", "2");
-        nfs.tell("v4_end_grace", "Y");
+        nfs.set("threads", "2");
+        nfs.set("v4_end_grace", "Y");
         let how = c"addr=127.0.0.1,clientaddr=127.0.0.1,vers=4.2,proto=tcp,hard";
         mount("127.0.0.1:/", &nfs.mnt, "nfs4", MountFlags::empty(), Some(how)).expect("CONFIG_NFS_V4");
         nfs
     }
 
-    fn tell(&self, file: &str, what: &str) {
+    fn set(&self, file: &str, what: &str) {
         fs::write(self.control.join(file), format!("{what}\n")).unwrap_or_else(|e| panic!("{file}: {e}"));
     }
 }

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 
 use shunt_test_support::{requirement, tools};
-use shunt_tests::pjdfstest::{ALL_CASES, Rules};
+use shunt_tests::pjdfstest::{ALL_CASES, Pjdfstest};
 use shunt_tests::{Lower, Plan, fixture};
 
 /// Returns the names in `pjdfstest.exclude`.
@@ -29,19 +29,19 @@ fn pjdfstest(plan: Plan) {
     fixture::perform(plan.patience(180), |s| {
         fs::set_permissions(s.src(), fs::Permissions::from_mode(0o777)).unwrap();
         let failures = if s.mounted() { excluded() } else { Vec::new() };
-        let rules = |remount| Rules {
+        let suite = |remount| Pjdfstest {
             tool: &tool,
             aside: s.aside(),
             elsewhere: if s.on() == Lower::Tmpfs { "/var/tmp" } else { "/dev/shm" },
             expected_failures: &failures,
             remount,
         };
-        assert!(rules(false).judge(s.mnt(), &[]) >= ALL_CASES, "the suite did not really run");
+        assert!(suite(false).run(s.mnt(), &[]) >= ALL_CASES, "the suite did not really run");
         // Remounting read-only requires a mount of the test's own; in a native run it would affect the machine. It runs
         // separately, because in a full run the suite itself keeps a removed file open, which prevents the remount of any file
         // system.
         if s.mounted() {
-            assert!(rules(true).judge(s.mnt(), &["erofs"]) >= 13);
+            assert!(suite(true).run(s.mnt(), &["erofs"]) >= 13);
         }
     });
 }

@@ -139,11 +139,11 @@ fn every_kind_is_listed_and_resolved_by_name() {
     assert_eq!(read(&two.late("lost/ant")), "by bee");
     assert_eq!(names(&two.late("tree/bee")), ["more"]);
     assert_eq!(fs::metadata(two.late("mode/bee")).unwrap().mode() & 0o777, 0o600);
-    let told: Vec<serde_json::Value> =
+    let listed: Vec<serde_json::Value> =
         serde_json::from_str(&volume(&["conflicts", "--json"], &[&two.late("lost")]).ok()).unwrap();
-    assert_eq!(told[0]["sides"][0]["node"], "bee");
-    assert_eq!((&told[0]["sides"][0]["size"], &told[0]["sides"][0]["here"]), (&6.into(), &true.into()));
-    assert_eq!(told[0]["sides"][1]["what"], "deleted");
+    assert_eq!(listed[0]["sides"][0]["node"], "bee");
+    assert_eq!((&listed[0]["sides"][0]["size"], &listed[0]["sides"][0]["here"]), (&6.into(), &true.into()));
+    assert_eq!(listed[0]["sides"][1]["what"], "deleted");
 
     // No change after a restart, and offline.
     let Two { volume: fixture, ant, bee } = two;

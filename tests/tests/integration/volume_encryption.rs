@@ -180,8 +180,8 @@ fn what_is_tampered_with_is_told_in_one_line_and_not_taken() {
     let status = || run(binary::command(&["volume", "status"]).arg(bee.at())).ok();
     soon(|| status().contains("stopped"));
     let status = status();
-    let told = status.lines().find(|line| line.contains("tampered with")).unwrap_or_default();
-    assert!(told.contains(&format!("commit {seq} in the name of ant was changed")), "{status}");
+    let line = status.lines().find(|line| line.contains("tampered with")).unwrap_or_default();
+    assert!(line.contains(&format!("commit {seq} in the name of ant was changed")), "{status}");
     assert_eq!(mode(bee.at()) & 0o7777, 0o644);
     assert_eq!(read(&bee.at().join("kept")), "what was here before");
     fs::write(bee.at().join("own"), "goes on").unwrap();

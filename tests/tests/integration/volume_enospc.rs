@@ -137,12 +137,12 @@ fn who_syncs_is_told_of_what_could_not_be_kept() {
     });
     assert!(is_undone, "all of {made} are kept");
     fs::remove_file(&ballast).unwrap();
-    let told = |file: &File| file.sync_all().err().map(|error| error.raw_os_error());
-    assert!(within(PATIENCE, || told(&top) != Some(FULL)), "it stays full");
+    let fsync_error = |file: &File| file.sync_all().err().map(|error| error.raw_os_error());
+    assert!(within(PATIENCE, || fsync_error(&top) != Some(FULL)), "it stays full");
     for file in [&file, &directory] {
-        assert_eq!((told(file), told(file)), (Some(Some(libc::EIO)), None));
+        assert_eq!((fsync_error(file), fsync_error(file)), (Some(Some(libc::EIO)), None));
     }
-    assert_eq!(told(&File::open(&at).unwrap()), None);
+    assert_eq!(fsync_error(&File::open(&at).unwrap()), None);
     drop((file, directory, top));
     drop(mount);
 }

@@ -128,14 +128,14 @@ fn a_password_is_taken_from_a_file_and_one_in_an_address_is_warned_of() {
     let passfile = home.path().join(".pgpass");
     fs::write(&passfile, format!("127.0.0.1:{}:*:postgres:s3\\:cret\n", server.port())).unwrap();
     fs::set_permissions(&passfile, fs::Permissions::from_mode(0o644)).unwrap();
-    let told = create("one", &address).fails();
-    assert!(told.contains("others can read it: chmod 600"), "{told}");
+    let output = create("one", &address).fails();
+    assert!(output.contains("others can read it: chmod 600"), "{output}");
     fs::set_permissions(&passfile, fs::Permissions::from_mode(0o600)).unwrap();
     create("one", &address).ok();
 
-    let told = create("two", &address.replace("postgres@", "postgres:s3:cret@"));
-    assert!(told.err.contains("~/.pgpass") && !told.err.contains("s3:cret"), "{}", told.err);
-    told.ok();
+    let output = create("two", &address.replace("postgres@", "postgres:s3:cret@"));
+    assert!(output.err.contains("~/.pgpass") && !output.err.contains("s3:cret"), "{}", output.err);
+    output.ok();
 }
 
 #[test]
@@ -162,8 +162,8 @@ fn contents_go_by_tls_to_a_server_that_this_machine_trusts() {
         run(&mut command)
     };
     let create = ["create", "--data", "s3://bucket/tls", "tls"];
-    let told = shunt(&others, &create).fails();
-    assert!(told.contains("cannot be reached"), "{told}");
+    let output = shunt(&others, &create).fails();
+    assert!(output.contains("cannot be reached"), "{output}");
     shunt(&ours, &create).ok();
     let at = mount.to_str().unwrap();
     shunt(&ours, &["mount", "--daemon", "tls", at]).ok();

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use shunt_ext4_hostile::{Checker, Input, Mutant, Verdict, images};
 
-use crate::rng::Dice;
+use crate::rng::Rng;
 
 fn checker() -> Option<Checker> {
     if Checker::is_there() {
@@ -41,14 +41,14 @@ fn a_clean_image_stays_clean() {
     let Some(checker) = checker() else { return };
     let time = std::env::var("HOSTILE_TIME").ok().and_then(|time| time.parse().ok());
     let end = Instant::now() + Duration::from_secs(time.unwrap_or(6));
-    let mut dice = Dice(44);
+    let mut rng = Rng(44);
     let (mut asked, mut not_asked, mut worked) = (0, 0, 0);
     for turn in 0.. {
         if Instant::now() > end {
             break;
         }
         // An image, flags, and at most one change.
-        let mut bytes = dice.bytes(300);
+        let mut bytes = rng.bytes(300);
         bytes[0] = (turn % images().len()) as u8;
         bytes[1] = 0;
         bytes[2] = (turn / images().len() % 2) as u8;

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use shunt_ext4_hostile::{Input, KINDS, Mutant, images, survive};
 
-use crate::rng::Dice;
+use crate::rng::Rng;
 
 #[test]
 fn sound_images_are_read_and_written() {
@@ -57,9 +57,9 @@ fn sums_are_those_of_the_kernel() {
 
 #[test]
 fn structures_are_changed() {
-    let mut dice = Dice(42);
+    let mut rng = Rng(42);
     for _ in 0..500 {
-        let bytes = dice.bytes(160);
+        let bytes = rng.bytes(160);
         let mut input = Input(&bytes);
         let mutant = Mutant::structured(&mut input);
         survive(&mutant, input);
@@ -68,9 +68,9 @@ fn structures_are_changed() {
 
 #[test]
 fn bytes_are_changed() {
-    let mut dice = Dice(43);
+    let mut rng = Rng(43);
     for _ in 0..200 {
-        let bytes = dice.bytes(400);
+        let bytes = rng.bytes(400);
         let mut input = Input(&bytes);
         let mutant = Mutant::raw(&mut input);
         survive(&mutant, input);

@@ -135,10 +135,10 @@ fn an_image_cut_short_is_told_so() {
 
 #[test]
 fn what_it_looks_like_instead() {
-    let tell =
+    let message =
         |bytes: Vec<u8>| Filesystem::open(Arc::new(MemoryDevice::new(bytes))).err().unwrap().to_string();
-    assert!(tell(Vec::new()).ends_with("an empty file"));
-    assert!(tell(vec![0; 5000]).ends_with("zeros"));
-    assert!(tell([b"XFSB".to_vec(), vec![1; 5000]].concat()).ends_with("XFS"));
-    assert!(tell(b"hello".repeat(5000)).ends_with("nothing known"));
+    assert!(message(Vec::new()).ends_with("an empty file"));
+    assert!(message(vec![0; 5000]).ends_with("zeros"));
+    assert!(message([b"XFSB".to_vec(), vec![1; 5000]].concat()).ends_with("XFS"));
+    assert!(message(b"hello".repeat(5000)).ends_with("nothing known"));
 }

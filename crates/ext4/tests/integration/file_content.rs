@@ -23,9 +23,9 @@ fn fsck(path: &Path) {
 }
 
 /// Deterministic pseudo-random numbers.
-struct Dice(u64);
+struct Rng(u64);
 
-impl Dice {
+impl Rng {
     fn roll(&mut self, below: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -38,11 +38,11 @@ const FILES: usize = 4;
 const LARGEST: u64 = 3 << 20;
 
 /// Applies a random operation to a file and to its model.
-fn step(fs: &Filesystem, number: u32, model: &mut Vec<u8>, dice: &mut Dice, block: u64, extents: bool) {
-    let offset = dice.roll(LARGEST);
+fn step(fs: &Filesystem, number: u32, model: &mut Vec<u8>, rng: &mut Rng, block: u64, extents: bool) {
+    let offset = rng.roll(LARGEST);
     let whole = offset / block * block;
-    let long = dice.roll(4) == 0;
-    let length = 1 + dice.roll(if long { 400_000 } else { 9_000 });
+    let long = rng.roll(4) == 0;
+    let length = 1 + rng.roll(if long { 400_000 } else { 9_000 });
     let size = model.len() as u64;
     let zero = |model: &mut Vec<u8>, from: u64, to: u64| {
         let to = to.min(model.len() as u64);
@@ -50,9 +50,9 @@ fn step(fs: &Filesystem, number: u32, model: &mut Vec<u8>, dice: &mut Dice, bloc
             model[from as usize..to as usize].fill(0);
         }
     };
-    match dice.roll(if extents { 10 } else { 7 }) {
+    match rng.roll(if extents { 10 } else { 7 }) {
         0..=3 => {
-            let data = vec![1 + dice.roll(255) as u8; length as usize];
+            let data = vec![1 + rng.roll(255) as u8; length as usize];
             assert_eq!(fs.write(number, offset, &data).unwrap(), data.len());
             let end = (offset + length) as usize;
             if model.len() < end {
@@ -69,7 +69,7 @@ fn step(fs: &Filesystem, number: u32, model: &mut Vec<u8>, dice: &mut Dice, bloc
             zero(model, offset, offset + length);
         }
         7 => {
-            let keep = dice.roll(2) == 0;
+            let keep = rng.roll(2) == 0;
             let what = if keep { Fallocate::KeepSize } else { Fallocate::Allocate };
             fs.fallocate(number, what, offset, length).unwrap();
             if !keep && size < offset + length {
@@ -82,7 +82,7 @@ fn step(fs: &Filesystem, number: u32, model: &mut Vec<u8>, dice: &mut Dice, bloc
         }
         _ => {
             let length = length.next_multiple_of(block);
-            if dice.roll(2) == 0 {
+            if rng.roll(2) == 0 {
                 let result = fs.fallocate(number, Fallocate::Collapse, whole, length);
                 match whole + length < size {
                     true => {
@@ -136,7 +136,7 @@ fn agrees(mkfs: &[&str], seed: u64) {
     let Some(mut image) = Image::new(mkfs, 64, false) else { return };
     (0..FILES).for_each(|n| fs::write(image.mnt().join(name(n)), vec![9; n * 1000]).unwrap());
     image.unmount();
-    let mut dice = Dice(seed);
+    let mut rng = Rng(seed);
     let mut models: Vec<Vec<u8>> = (0..FILES).map(|n| vec![9; n * 1000]).collect();
     let crashed = image.dir.path().join("crashed");
     for round in 0..4 {
@@ -145,12 +145,12 @@ fn agrees(mkfs: &[&str], seed: u64) {
         let extents = engine.kind() == "ext4";
         let files: Vec<u32> = (0..FILES).map(|n| engine.walk(name(n).as_bytes()).unwrap().number).collect();
         for _ in 0..150 {
-            let n = dice.roll(FILES as u64) as usize;
-            step(&engine, files[n], &mut models[n], &mut dice, block, extents);
-            if dice.roll(20) == 0 {
+            let n = rng.roll(FILES as u64) as usize;
+            step(&engine, files[n], &mut models[n], &mut rng, block, extents);
+            if rng.roll(20) == 0 {
                 engine.sync().unwrap();
             }
-            if dice.roll(10) == 0 {
+            if rng.roll(10) == 0 {
                 assert!(read(&engine, files[n]) == models[n], "{mkfs:?}");
             }
         }
@@ -379,10 +379,10 @@ fn threads_write_beside_each_other() {
             let engine = &engine;
             scope.spawn(move || {
                 let number = engine.walk(name(n).as_bytes()).unwrap().number;
-                let mut dice = Dice(0x1234_5678_9abc_def1 + n as u64);
+                let mut rng = Rng(0x1234_5678_9abc_def1 + n as u64);
                 let mut model = Vec::new();
                 for round in 0..150 {
-                    step(engine, number, &mut model, &mut dice, 4096, true);
+                    step(engine, number, &mut model, &mut rng, 4096, true);
                     if round % 30 == 0 {
                         engine.sync().unwrap();
                     }

@@ -489,14 +489,14 @@ fn many_threads_share_directories() {
             let done = done.clone();
             scope.spawn(move || {
                 let mut seed = thread + 1;
-                let mut dice = |sides: usize| {
+                let mut random_below = |sides: usize| {
                     seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
                     (seed >> 8) as usize % sides
                 };
                 for _ in 0..3000 {
-                    let (from, to) = (directories[dice(4)], directories[dice(4)]);
-                    let (old, new) = (format!("{}", dice(40)), format!("{}", dice(40)));
-                    let result = match dice(7) {
+                    let (from, to) = (directories[random_below(4)], directories[random_below(4)]);
+                    let (old, new) = (format!("{}", random_below(40)), format!("{}", random_below(40)));
+                    let result = match random_below(7) {
                         0 => engine.create(from, old.as_bytes(), NewInodeKind::Directory, &OWNER).map(Some),
                         1 => engine.create(from, old.as_bytes(), NewInodeKind::Regular, &OWNER).map(Some),
                         2 => engine.unlink(from, old.as_bytes()).map(Some),

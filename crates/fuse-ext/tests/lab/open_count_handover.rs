@@ -40,7 +40,7 @@ impl Served {
             opens: true,
             access_times: AccessTimes::Loosely,
             lasting: Expiry::FOREVER,
-            ask_always: false,
+            no_kernel_cache: false,
         };
         let fs = Arc::new(Extended::new(mirror, extension));
         let options = MountOptions::new().default_permissions(true);

@@ -62,7 +62,7 @@ fn an_interrupted_write_is_told_and_answers_by_itself() {
     until("the write waits", || kernel.session().waiting_requests() == 1);
     kernel.interrupt(pending.unique());
     assert_eq!(pending.wait(), Err(Errno::INTR));
-    assert_eq!(kernel.fs().told.load(Ordering::SeqCst), 1);
+    assert_eq!(kernel.fs().interrupted.load(Ordering::SeqCst), 1);
     kernel.finish();
 }
 

@@ -22,16 +22,16 @@ fn children_of_other_tests() {
     match role.as_str() {
         "read" => {
             let file = File::open(path).unwrap();
-            child::tell("open");
+            child::report("open");
             drop(file.read_at(&mut [0; 10], 0));
         }
         "lock" => {
             let file = File::options().read(true).write(true).open(path).unwrap();
-            child::tell("open");
+            child::report("open");
             let _ = sys::posix_lock(&file, libc::F_SETLKW, libc::F_WRLCK);
         }
         "mkdir" => {
-            child::tell("ready");
+            child::report("ready");
             drop(std::fs::create_dir(path));
         }
         "signalled" => signalled(&path),
@@ -49,10 +49,10 @@ fn signalled(path: &Path) {
         assert_eq!(libc::sigaction(libc::SIGINT, &raw const action, std::ptr::null_mut()), 0);
     }
     let file = File::open(path).unwrap();
-    child::tell(&rustix::thread::gettid().as_raw_nonzero().to_string());
+    child::report(&rustix::thread::gettid().as_raw_nonzero().to_string());
     // `read_at` returns EINTR to its caller without a retry.
     let result = file.read_at(&mut [0; 10], 0);
-    child::tell(&format!("{:?}", result.map_err(|error| error.raw_os_error().unwrap())));
+    child::report(&format!("{:?}", result.map_err(|error| error.raw_os_error().unwrap())));
 }
 
 fn wait_for_handler(fixture: &Fixture, op: Opcode) {
@@ -188,8 +188,8 @@ fn a_signal_with_a_handler_ends_a_read_with_eintr() {
         let sent =
             unsafe { libc::syscall(libc::SYS_tgkill, reader.pid() as libc::c_long, thread, libc::SIGINT) };
         assert_eq!(sent, 0);
-        let (time, told) = timed(|| reader.hear());
-        assert_eq!(told, format!("Err({})", Errno::INTR.raw_os_error()));
+        let (time, reply) = timed(|| reader.hear());
+        assert_eq!(reply, format!("Err({})", Errno::INTR.raw_os_error()));
         assert!(time < pace::limit(EXIT_TIMEOUT), "{time:?}");
     });
 }

@@ -33,9 +33,9 @@ fn what_changes_while_it_is_told_of_is_not_believed() {
 
 const ROOT: NodeId = NodeId::ROOT;
 
-/// Replaces an expired name's file while the name is being revalidated: `tell` is requested and sent between the server's lookup
+/// Replaces an expired name's file while the name is being revalidated: `notify` is requested and sent between the server's lookup
 /// and its reply. Returns the inode that the name refers to afterwards.
-fn flipped_while_confirmed(fixture: &Fixture, tell: fn(&Caches) -> Completion) -> u64 {
+fn flipped_while_confirmed(fixture: &Fixture, notify: fn(&Caches) -> Completion) -> u64 {
     fixture.fs.add_file("x", b"");
     fixture.path("x").metadata().unwrap();
     fixture.caches().expire_entry(ROOT, b"x").wait().unwrap();
@@ -48,7 +48,7 @@ fn flipped_while_confirmed(fixture: &Fixture, tell: fn(&Caches) -> Completion) -
         fs.add_file("x", b"new");
         // Not requested by this handler, whose notifications are deferred until it has replied.
         let caches = caches.clone();
-        thread::spawn(move || tell(&caches).wait()).join().unwrap().unwrap();
+        thread::spawn(move || notify(&caches).wait()).join().unwrap().unwrap();
     });
     let (asked, _) = fixture.during(Opcode::Lookup, || inode(fixture));
     assert_eq!(asked, 1, "the name was confirmed by the server");
@@ -95,8 +95,8 @@ fn what_the_kernel_was_not_told_of_is_not_waited_for() {
         let node = fixture.fs.add_file("x", b"");
         let fs = fixture.fs.clone();
         fixture.caches().set_is_known(move |node| fs.lookups(node) > 0);
-        let (took, told) = timed(|| fixture.caches().invalidate_node(node, None).wait());
-        assert_eq!(told, Ok(()));
+        let (took, result) = timed(|| fixture.caches().invalidate_node(node, None).wait());
+        assert_eq!(result, Ok(()));
         assert!(took < Duration::from_secs(2), "{took:?}");
     });
 }
@@ -110,12 +110,13 @@ fn what_waits_for_a_node_is_waited_for() {
         let caches = fixture.caches();
         let mut waited = 0;
         for _ in 0..50 {
-            let told: Vec<_> = (0..500).map(|n| caches.invalidate_node(node, Some(n..n + 1))).collect();
+            let completions: Vec<_> =
+                (0..500).map(|n| caches.invalidate_node(node, Some(n..n + 1))).collect();
             if let Some(settled) = caches.settled(node) {
-                waited += usize::from(!told.iter().all(|told| told.is_done()));
+                waited += usize::from(!completions.iter().all(|completion| completion.is_done()));
                 assert_eq!(settled.wait(), Ok(()));
             }
-            assert!(told.iter().all(|told| told.is_done()));
+            assert!(completions.iter().all(|completion| completion.is_done()));
         }
         assert!(waited > 0, "nothing waited, so nothing was shown");
         eventually("nothing waits", || caches.settled(node).is_none());

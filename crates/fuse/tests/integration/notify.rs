@@ -488,10 +488,10 @@ fn without_expire_only_names_are_invalidated_all_the_same() {
 fn waiting_for_a_notification_inside_a_handler_is_an_error_and_no_hang() {
     run(Plan::passthrough(), |fixture| {
         let seen = std::sync::Arc::new(parking_lot::Mutex::new(Vec::new()));
-        let told = seen.clone();
+        let results = seen.clone();
         fixture.fs.before_answer(move |request, call| {
             let completion = request.session().caches().invalidate_entry(call.node, &call.name);
-            told.lock().push(completion.wait());
+            results.lock().push(completion.wait());
         });
         fs::create_dir(fixture.path("d")).unwrap();
         assert_eq!(*seen.lock(), [Err(Errno::DEADLK)]);

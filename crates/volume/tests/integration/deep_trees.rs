@@ -14,7 +14,7 @@ use shunt_volume::open::{Options, create};
 use shunt_volume::store::{MetaStore as _, Mutation, SqliteStore, Transaction};
 
 use crate::indexed_tree;
-use crate::indexed_tree::{Deep, FIRST, chain, directory, file, name};
+use crate::indexed_tree::{FIRST, IndexedTree, chain, directory, file, name};
 
 /// Stack size too small for recursion over many levels.
 const STACK: usize = 1 << 20;
@@ -49,7 +49,7 @@ fn below(deep: u64, called: &str) -> LinkName {
 }
 
 fn follows_step_by_step(deep: u64) {
-    let mut tree = Deep::new();
+    let mut tree = IndexedTree::new();
     for n in 0..deep {
         let change = vec![Mutation::Make(directory(chain(n))), Mutation::Link(name(n), chain(n))];
         tree.follow(change);
@@ -67,7 +67,7 @@ fn a_chain_of_others_comes_and_goes_step_by_step() {
 }
 
 fn follows_at_once(deep: u64) {
-    let mut tree = Deep::new();
+    let mut tree = IndexedTree::new();
     tree.follow([makes(deep), links(deep)].concat());
     assert_eq!(tree.depth(Tree::Local), deep);
     // The chain moves away and back.
@@ -88,7 +88,7 @@ fn a_chain_of_others_comes_moves_and_goes_at_once() {
 }
 
 fn meets_the_whole_tree(deep: u64) {
-    let mut tree = Deep::new();
+    let mut tree = IndexedTree::new();
     let mut snapshot = Snapshot::default();
     for n in 0..deep {
         snapshot.objects.insert(chain(n), indexed_tree::stored(directory(chain(n))));
@@ -116,7 +116,7 @@ fn a_whole_tree_with_a_chain_is_met_and_one_without_it() {
 }
 
 fn keeps_what_is_removed(deep: u64) {
-    let mut tree = Deep::new();
+    let mut tree = IndexedTree::new();
     tree.follow([makes(deep), links(deep)].concat());
     tree.make_here(tree.num(chain(deep - 1)).unwrap().unwrap(), "new", file(ObjectId(7)));
     let mut other = tree.clone();
@@ -137,7 +137,7 @@ fn a_chain_that_others_remove_is_kept_for_what_is_new_in_it() {
 }
 
 fn comes_back(deep: u64) {
-    let mut tree = Deep::new();
+    let mut tree = IndexedTree::new();
     tree.follow([makes(deep), links(deep)].concat());
     tree.unlink_here_all();
     let mut other = tree.clone();
@@ -157,7 +157,7 @@ fn a_chain_that_was_removed_here_comes_back_for_what_others_change_in_it() {
 }
 
 fn takes_back_a_move(deep: u64) {
-    let mut tree = Deep::new();
+    let mut tree = IndexedTree::new();
     tree.follow([makes(deep), links(deep)].concat());
     let other = ObjectId(9);
     let at = LinkName { parent: ObjectId::ROOT, name: b"other".to_vec() };
@@ -182,7 +182,7 @@ fn a_move_below_a_chain_is_taken_back() {
 }
 
 fn holds_a_new_chain(deep: u64) {
-    let mut tree = Deep::new();
+    let mut tree = IndexedTree::new();
     let agreed = ObjectId(9);
     let at = LinkName { parent: ObjectId::ROOT, name: b"agreed".to_vec() };
     tree.follow(vec![Mutation::Make(file(agreed)), Mutation::Link(at, agreed)]);
@@ -208,7 +208,7 @@ fn a_new_chain_is_kept_beside_what_others_have_at_its_place() {
 
 /// Each restored name is taken locally by a directory that contains the next restored one.
 fn goes_home_in_turn(deep: u64) {
-    let mut tree = Deep::new();
+    let mut tree = IndexedTree::new();
     let at = |n: u64| LinkName { parent: ObjectId::ROOT, name: format!("n{n}").into() };
     let id = |n: u64| ObjectId(u128::from(FIRST + n));
     let change = (0..deep).flat_map(|n| [Mutation::Make(file(id(n))), Mutation::Link(at(n), id(n))]);
@@ -240,7 +240,7 @@ fn many_come_back_by_each_other() {
 }
 
 fn is_pushed(deep: u64) {
-    let mut tree = Deep::new();
+    let mut tree = IndexedTree::new();
     tree.make_chain_here(deep);
     // Worst case: last one first.
     for backwards in [false, true] {
@@ -262,7 +262,7 @@ fn a_new_chain_is_sent_and_then_its_removal() {
 }
 
 fn is_pushed_with_a_move(deep: u64) {
-    let mut tree = Deep::new();
+    let mut tree = IndexedTree::new();
     tree.follow([makes(deep), links(deep)].concat());
     // The bottom directory moves to the top, and all its ancestors are deleted.
     let bottom = tree.num(chain(deep - 1)).unwrap().unwrap();

@@ -22,12 +22,12 @@ use shunt_volume::volume::{KeyError, Volume, VolumeDescriptor};
 use shunt_volume::volume_settings;
 use tempfile::TempDir;
 
-struct World {
+struct Cluster {
     dir: TempDir,
     secret: VolumeKey,
 }
 
-struct Machine {
+struct TestNode {
     replica: Arc<Replica>,
     sync: Synchroniser<SyncAdapter>,
 }
@@ -50,31 +50,31 @@ fn top() -> Object {
     }
 }
 
-impl World {
+impl Cluster {
     fn new() -> Self {
-        let world = Self { dir: TempDir::new().unwrap(), secret: VolumeKey::random() };
-        let secret = Some(world.secret.clone());
-        open::create(&world.meta(), &name(), &open::Options { secret, ..Default::default() }).unwrap();
-        world
+        let cluster = Self { dir: TempDir::new().unwrap(), secret: VolumeKey::random() };
+        let secret = Some(cluster.secret.clone());
+        open::create(&cluster.meta(), &name(), &open::Options { secret, ..Default::default() }).unwrap();
+        cluster
     }
 
     /// Creates a volume as the version before this format did.
     fn of_format_2() -> Self {
-        let world = Self { dir: TempDir::new().unwrap(), secret: VolumeKey::random() };
+        let cluster = Self { dir: TempDir::new().unwrap(), secret: VolumeKey::random() };
         let described = VolumeDescriptor {
             name: name(),
             id: 77,
             made: Time(0),
             data: DataAddress::Beside,
             names: [0; 32],
-            mark: Some(world.secret.mark()),
+            mark: Some(cluster.secret.mark()),
             hides_names: true,
             sealed: None,
         };
         let about = described.to_bytes();
         assert_eq!(about[..4], [2, 0, 0, 0]);
-        SqliteStore::create(&world.dir.path().join("meta.db"), &name(), &top(), &about).unwrap();
-        world
+        SqliteStore::create(&cluster.dir.path().join("meta.db"), &name(), &top(), &about).unwrap();
+        cluster
     }
 
     fn meta(&self) -> MetaAddress {
@@ -85,11 +85,11 @@ impl World {
         open::open(&self.meta(), &name(), Some(&self.secret)).unwrap()
     }
 
-    fn machine(&self, node: &str) -> Machine {
-        self.machine_over(&self.open(), node)
+    fn node(&self, node: &str) -> TestNode {
+        self.node_over(&self.open(), node)
     }
 
-    fn machine_over(&self, volume: &Volume, node: &str) -> Machine {
+    fn node_over(&self, volume: &Volume, node: &str) -> TestNode {
         let replica =
             Replica::open(&self.dir.path().join(node), Options::new("diary", node.parse().unwrap())).unwrap();
         let replica = Arc::new(replica);
@@ -97,7 +97,7 @@ impl World {
         replica.set_fetcher(Some(Arc::new(from)));
         let site = SyncAdapter::new(replica.clone(), volume.meta.clone(), volume.content.clone());
         let sync = Synchroniser::new(site, volume.meta.clone(), node.parse().unwrap(), rand::random);
-        Machine { replica, sync }
+        TestNode { replica, sync }
     }
 
     fn db(&self) -> Db {
@@ -111,7 +111,7 @@ impl World {
     }
 }
 
-impl Machine {
+impl TestNode {
     fn settle(&mut self) {
         for _ in 0..50 {
             let step = self.sync.step().unwrap();
@@ -253,14 +253,14 @@ fn holds(change: &Mutation) -> bool {
 }
 
 /// Makes commits before and after the position that bee has followed.
-fn late(world: &World) -> (Machine, Late) {
-    let (mut ant, mut bee) = (world.machine("ant"), world.machine("bee"));
+fn late(cluster: &Cluster) -> (TestNode, Late) {
+    let (mut ant, mut bee) = (cluster.node("ant"), cluster.node("bee"));
     let (a, b) = (ant.make(ROOT, "a", Kind::Directory), ant.make(ROOT, "b", Kind::Directory));
     let tool = ant.write(ROOT, "tool", b"#!/bin/sh");
     ant.write(ROOT, "kept", b"what was here before");
     bee.settle();
     assert_eq!(bee.read("kept").unwrap(), b"what was here before");
-    let db = world.db();
+    let db = cluster.db();
     ant.write(a, "x", b"the first of x");
     let x = db.last(holds);
     ant.write(b, "y", b"all there is of y");
@@ -281,26 +281,26 @@ fn late(world: &World) -> (Machine, Late) {
 
 /// Tampers with the metadata as an attacker without the key: a node that follows the log refuses that, and so does a new one.
 fn refused(line: &str, tamper: impl Fn(&Db, &Late)) {
-    let world = World::new();
-    let (mut bee, late) = late(&world);
-    assert_eq!(world.check(), [""; 0]);
-    tamper(&world.db(), &late);
-    let names = |machine: &Machine| machine.replica.list(ROOT, b"", 100).unwrap().len();
+    let cluster = Cluster::new();
+    let (mut bee, late) = late(&cluster);
+    assert_eq!(cluster.check(), [""; 0]);
+    tamper(&cluster.db(), &late);
+    let names = |machine: &TestNode| machine.replica.list(ROOT, b"", 100).unwrap().len();
     for _ in 0..2 {
-        let told = bee.refusal();
-        assert!(told.contains(line), "{told}");
+        let refusal = bee.refusal();
+        assert!(refusal.contains(line), "{refusal}");
         assert_eq!(bee.read("kept").unwrap(), b"what was here before");
         assert_eq!(names(&bee), 4);
     }
-    let mut cat = world.machine("cat");
-    let told = cat.refusal();
-    assert!(told.starts_with("the store was tampered with: "), "{told}");
+    let mut cat = cluster.node("cat");
+    let refusal = cat.refusal();
+    assert!(refusal.starts_with("the store was tampered with: "), "{refusal}");
     assert_eq!(names(&cat), 0);
-    let problems = world.check();
+    let problems = cluster.check();
     assert!(problems.iter().any(|problem| problem.contains(line)), "{problems:?}");
     // Also after a restart.
     drop(bee);
-    assert!(world.machine("bee").refusal().contains(line));
+    assert!(cluster.node("bee").refusal().contains(line));
 }
 
 const CHANGED: &str = "was changed after it was sealed";
@@ -406,12 +406,12 @@ fn commits_are_not_reordered_left_out_or_made_again() {
 
 #[test]
 fn a_log_that_went_back_is_refused_by_who_has_seen_more() {
-    let world = World::new();
-    let (mut bee, _) = late(&world);
-    let db = world.db();
-    let old = world.dir.path().join("old.db");
+    let cluster = Cluster::new();
+    let (mut bee, _) = late(&cluster);
+    let db = cluster.db();
+    let old = cluster.dir.path().join("old.db");
     db.run(&format!("VACUUM INTO '{}'; ATTACH '{0}' AS old;", old.display()));
-    let mut ant = world.machine("ant");
+    let mut ant = cluster.node("ant");
     ant.write(ROOT, "newest", b"newest");
     bee.settle();
     assert_eq!(bee.read("newest").unwrap(), b"newest");
@@ -420,7 +420,7 @@ fn a_log_that_went_back_is_refused_by_who_has_seen_more() {
     }
     assert!(bee.refusal().contains("is not in it any more"));
     // Another node commits as many: the log has its old length again.
-    let mut dog = world.machine("dog");
+    let mut dog = cluster.node("dog");
     for n in 0..3 {
         dog.write(ROOT, &format!("other{n}"), b"");
     }
@@ -428,22 +428,22 @@ fn a_log_that_went_back_is_refused_by_who_has_seen_more() {
     assert_eq!(bee.read("newest").unwrap(), b"newest");
     // Nor may the log begin later than before.
     db.run("DELETE FROM log WHERE seq <= 2; UPDATE about SET forgotten = 2;");
-    assert!(world.machine("elk").refusal().contains("does not go back to the beginning"));
+    assert!(cluster.node("elk").refusal().contains("does not go back to the beginning"));
 }
 
 #[test]
 fn what_goes_through_a_gateway_is_sealed_too() {
-    let world = World::new();
-    let blind = open::open_to_serve(&world.meta(), &name()).unwrap();
-    let book = Arc::new(NodeRegistry::open(&world.dir.path().join("book")).unwrap());
+    let cluster = Cluster::new();
+    let blind = open::open_to_serve(&cluster.meta(), &name()).unwrap();
+    let book = Arc::new(NodeRegistry::open(&cluster.dir.path().join("book")).unwrap());
     let serving = Gateway::new(&blind, book.clone()).unwrap().listen("127.0.0.1:0").unwrap();
     let secret = book.invite(Role::Write, Duration::from_secs(60)).unwrap();
     let token = Token::new(serving.address().to_string(), name(), &book, secret);
-    let credentials = world.dir.path().join("credentials");
+    let credentials = cluster.dir.path().join("credentials");
     join(&token, &"far".parse().unwrap()).unwrap().save(&credentials).unwrap();
     let there = MetaAddress::Gateway(credentials);
-    let volume = open::open(&there, &name(), Some(&world.secret)).unwrap();
-    let (mut far, mut near) = (world.machine_over(&volume, "far"), world.machine("near"));
+    let volume = open::open(&there, &name(), Some(&cluster.secret)).unwrap();
+    let (mut far, mut near) = (cluster.node_over(&volume, "far"), cluster.node("near"));
     near.write(ROOT, "near", b"of near");
     far.settle();
     far.write(ROOT, "far", b"of far");
@@ -452,7 +452,7 @@ fn what_goes_through_a_gateway_is_sealed_too() {
     assert_eq!(near.read("far").unwrap(), b"of far");
     let id = near.replica.lookup(ROOT, b"far").unwrap().id;
     assert!(!volume.meta.history().unwrap().versions(id).unwrap().is_empty());
-    assert_eq!(world.check(), [""; 0]);
+    assert_eq!(cluster.check(), [""; 0]);
 
     // A gateway accepts only sealed commits, and nodes trust nothing for coming from it.
     let there = open::open_without_key(&there, &name()).unwrap();
@@ -461,7 +461,7 @@ fn what_goes_through_a_gateway_is_sealed_too() {
     let refused = there.meta.commit(&"far".parse().unwrap(), 1, &[item]);
     assert!(matches!(refused, Err(StoreError::Denied(_))), "{refused:?}");
     near.write(ROOT, "more", b"");
-    let db = world.db();
+    let db = cluster.db();
     let seq = db.last(holds);
     db.run(&format!("UPDATE log SET node = 'far' WHERE seq = {seq};"));
     assert!(far.refusal().contains(CHANGED));
@@ -482,10 +482,10 @@ impl RoundObserver for Count {
 
 #[test]
 fn what_is_refused_is_not_asked_for_all_the_time() {
-    let world = World::new();
-    let (bee, late) = late(&world);
-    world.db().run(&format!("UPDATE log SET node = 'eve' WHERE seq = {};", late.y));
-    let runner = Runner::start(bee.sync, world.open().meta, true).unwrap();
+    let cluster = Cluster::new();
+    let (bee, late) = late(&cluster);
+    cluster.db().run(&format!("UPDATE log SET node = 'eve' WHERE seq = {};", late.y));
+    let runner = Runner::start(bee.sync, cluster.open().meta, true).unwrap();
     let count = Arc::new(Count::default());
     runner.set_rounds(count.clone());
     std::thread::sleep(Duration::from_secs(4));
@@ -497,9 +497,9 @@ fn what_is_refused_is_not_asked_for_all_the_time() {
 /// A store that shows one node a log of its own is detected by the next commit that it passes on.
 #[test]
 fn a_log_of_its_own_for_one_machine_is_found_out() {
-    let world = World::new();
-    let (mut bee, late) = late(&world);
-    let db = world.db();
+    let cluster = Cluster::new();
+    let (mut bee, late) = late(&cluster);
+    let db = cluster.db();
     // Bee does not see the last commit, and commits in its place.
     let of_ant = db.row(late.last);
     db.run(&format!("DELETE FROM log WHERE seq = {}; UPDATE about SET head = head - 1;", late.last));
@@ -507,7 +507,7 @@ fn a_log_of_its_own_for_one_machine_is_found_out() {
     let of_bee = db.row(late.last);
     // Ant continues with its own log.
     db.set_row(late.last, &of_ant);
-    let mut ant = world.machine("ant");
+    let mut ant = cluster.node("ant");
     ant.write(ROOT, "more", b"");
     db.set_row(late.last, &of_bee);
     assert!(bee.refusal().contains("saw another log"));
@@ -524,9 +524,9 @@ fn tables_that_are_not_what_the_log_says_are_told_and_not_believed() {
         let sql = format!("UPDATE {table} SET body = ? WHERE id = ?");
         db.0.execute(&sql, params![bytes, of.to_bytes()]).unwrap();
     };
-    let world = World::new();
-    let (mut bee, late) = late(&world);
-    let db = world.db();
+    let cluster = Cluster::new();
+    let (mut bee, late) = late(&cluster);
+    let db = cluster.db();
     let of = |seq: i64| {
         let id = |change: &Mutation| match change {
             Mutation::Link(_, child) => Some(*child),
@@ -535,7 +535,7 @@ fn tables_that_are_not_what_the_log_says_are_told_and_not_believed() {
         db.entry(seq).iter().find_map(id).unwrap()
     };
     let (x, y, tool) = (of(late.x), of(late.y), of(late.mode));
-    let volume = world.open();
+    let volume = cluster.open();
     let history = volume.meta.history().unwrap();
     assert_eq!(history.versions(x).unwrap().len(), 2);
 
@@ -549,7 +549,7 @@ fn tables_that_are_not_what_the_log_says_are_told_and_not_believed() {
     // Current state.
     edit(&db, "object", tool, &|stored| stored.object.mode = 0o4755);
     edit(&db, "object", y, &|stored| stored.object.owner = OwnerId(9));
-    let problems = world.check();
+    let problems = cluster.check();
     assert_eq!(problems.len(), 2, "{problems:?}");
     assert!(problems.iter().any(|problem| problem.contains("the mode of object")), "{problems:?}");
     assert!(problems.iter().any(|problem| problem.contains("the owner of object")), "{problems:?}");
@@ -561,7 +561,7 @@ fn tables_that_are_not_what_the_log_says_are_told_and_not_believed() {
         stored.object.owner = OwnerId(0);
     });
     edit(&db, "object", y, &|stored| stored.object.owner = OwnerId(0));
-    let problems = world.check();
+    let problems = cluster.check();
     assert!(problems.iter().any(|problem| problem.contains("is not as its log left it")), "{problems:?}");
     let swap = |one: ObjectId, other: ObjectId| {
         let sql = "UPDATE link SET child = ? WHERE child = ?";
@@ -570,7 +570,7 @@ fn tables_that_are_not_what_the_log_says_are_told_and_not_believed() {
         db.0.execute(sql, params![other.to_bytes(), [0u8; 16]]).unwrap();
     };
     swap(x, y);
-    assert!(world.check().iter().any(|problem| problem.contains("leads to object")));
+    assert!(cluster.check().iter().any(|problem| problem.contains("leads to object")));
     // None of these changes reaches a node.
     bee.settle();
     assert_eq!(bee.read("a/x").unwrap(), b"the second of x");
@@ -578,25 +578,25 @@ fn tables_that_are_not_what_the_log_says_are_told_and_not_believed() {
     // No log entry records how the root directory was created.
     swap(y, x);
     edit(&db, "object", ObjectId::ROOT, &|stored| stored.object.mode = 0o777);
-    assert!(world.machine("cat").refusal().contains("the mode of object"));
+    assert!(cluster.node("cat").refusal().contains("the mode of object"));
 }
 
 #[test]
 fn a_volume_of_format_2_is_used_as_it_is_and_upgraded() {
-    let world = World::of_format_2();
-    let (mut ant, mut bee) = (world.machine("ant"), world.machine("bee"));
+    let cluster = Cluster::of_format_2();
+    let (mut ant, mut bee) = (cluster.node("ant"), cluster.node("bee"));
     ant.write(ROOT, "a", b"before");
     bee.settle();
     let b = bee.write(ROOT, "b", b"before, too");
     bee.replica.set(b, SetAttr { mode: Some(0o640), ..SetAttr::default() }).unwrap();
     bee.settle();
-    assert!(world.open().meta.sealed_log().is_none());
-    assert_eq!(world.check(), [""; 0]);
-    let head = world.db().head() as u64;
+    assert!(cluster.open().meta.sealed_log().is_none());
+    assert_eq!(cluster.check(), [""; 0]);
+    let head = cluster.db().head() as u64;
 
     // Another node commits while the log is read: the upgrade covers that, too.
-    let (other, once) = (world.open(), std::sync::Once::new());
-    let done = upgrade(&world.meta(), &name(), Some(&world.secret), &|_| {
+    let (other, once) = (cluster.open(), std::sync::Once::new());
+    let done = upgrade(&cluster.meta(), &name(), Some(&cluster.secret), &|_| {
         once.call_once(|| {
             volume_settings::set(&*other.meta, &"fox".parse().unwrap(), b"system.shunt.test", &|_| {
                 Ok(Some(vec![1]))
@@ -605,10 +605,10 @@ fn a_volume_of_format_2_is_used_as_it_is_and_upgraded() {
         });
     });
     assert_eq!(done.unwrap(), Upgraded::Now(Seq(head + 1)));
-    let again = upgrade(&world.meta(), &name(), Some(&world.secret), &|_| ());
+    let again = upgrade(&cluster.meta(), &name(), Some(&cluster.secret), &|_| ());
     assert_eq!(again.unwrap(), Upgraded::Before(Seq(head + 1)));
     assert!(matches!(
-        upgrade(&world.meta(), &name(), Some(&VolumeKey::random()), &|_| ()),
+        upgrade(&cluster.meta(), &name(), Some(&VolumeKey::random()), &|_| ()),
         Err(OpenError::Key(KeyError::Wrong(_)))
     ));
 
@@ -617,12 +617,12 @@ fn a_volume_of_format_2_is_used_as_it_is_and_upgraded() {
     let denied = ant.sync.step().unwrap().denied.unwrap();
     assert!(denied.contains("mount it anew"), "{denied}");
     drop((ant, bee));
-    let (mut ant, mut bee) = (world.machine("ant"), world.machine("bee"));
+    let (mut ant, mut bee) = (cluster.node("ant"), cluster.node("bee"));
     ant.settle();
     bee.settle();
     bee.write(ROOT, "a", b"after");
     ant.settle();
-    let mut cat = world.machine("cat");
+    let mut cat = cluster.node("cat");
     cat.settle();
     for machine in [&ant, &cat] {
         assert_eq!(machine.read("a").unwrap(), b"after");
@@ -630,13 +630,13 @@ fn a_volume_of_format_2_is_used_as_it_is_and_upgraded() {
         assert_eq!(machine.replica.lookup(ROOT, b"b").unwrap().mode, 0o640);
         assert!(machine.replica.lookup(ROOT, b"new").is_ok());
     }
-    assert_eq!(world.check(), [""; 0]);
-    let volume = world.open();
+    assert_eq!(cluster.check(), [""; 0]);
+    let volume = cluster.open();
     let a = cat.replica.lookup(ROOT, b"a").unwrap().id;
     assert_eq!(volume.meta.history().unwrap().versions(a).unwrap().len(), 2);
 
     // The seal of the upgrade covers the earlier log as a whole.
-    let db = world.db();
+    let db = cluster.db();
     let made = |change: &Mutation| matches!(change, Mutation::Make(_));
     let seq = (1..=head as i64).find(|seq| db.entry(*seq).iter().any(made)).unwrap();
     db.edit(seq, |change| match change {
@@ -647,28 +647,28 @@ fn a_volume_of_format_2_is_used_as_it_is_and_upgraded() {
         _ => false,
     });
     let line = "is not the one that the volume was upgraded with";
-    let mut dog = world.machine("dog");
+    let mut dog = cluster.node("dog");
     assert!(dog.refusal().contains(line));
     assert!(dog.replica.lookup(ROOT, b"a").is_err());
-    assert!(world.check().iter().any(|problem| problem.contains(line)));
-    let error = world.open().meta.history().unwrap().versions(a).unwrap_err().to_string();
+    assert!(cluster.check().iter().any(|problem| problem.contains(line)));
+    let error = cluster.open().meta.history().unwrap().versions(a).unwrap_err().to_string();
     assert!(error.contains(line), "{error}");
     // A node that has followed the original log is not affected.
     ant.settle();
     drop(ant);
-    world.machine("ant").settle();
+    cluster.node("ant").settle();
 }
 
 #[test]
 fn a_description_that_the_key_did_not_make_is_refused() {
-    let world = World::new();
-    let db = world.db();
+    let cluster = Cluster::new();
+    let db = cluster.db();
     let about: Vec<u8> = db.0.query_row("SELECT description FROM about", [], |row| row.get(0)).unwrap();
     let described = VolumeDescriptor::from_bytes(&about).unwrap();
     assert_eq!(described.to_bytes(), about);
     let put = |described: &VolumeDescriptor| {
         db.0.execute("UPDATE about SET description = ?", [described.to_bytes()]).unwrap();
-        open::open(&world.meta(), &name(), Some(&world.secret)).map(drop)
+        open::open(&cluster.meta(), &name(), Some(&cluster.secret)).map(drop)
     };
     // A descriptor without the seal.
     let opened = put(&VolumeDescriptor { sealed: None, ..described.clone() });
@@ -688,20 +688,20 @@ fn a_description_that_the_key_did_not_make_is_refused() {
 
 #[test]
 fn a_sealed_log_is_kept_and_takes_only_what_is_sealed() {
-    let world = World::new();
-    let mut ant = world.machine("ant");
+    let cluster = Cluster::new();
+    let mut ant = cluster.node("ant");
     ant.write(ROOT, "a", b"text");
     let whole = LogRetention { age: std::time::Duration::ZERO, count: 0 };
-    let collected = collect(&world.open(), std::time::Duration::ZERO, Some(whole), &|_, _| ());
+    let collected = collect(&cluster.open(), std::time::Duration::ZERO, Some(whole), &|_, _| ());
     assert!(collected.unwrap_err().to_string().contains("Leave out --history-days"));
-    collect(&world.open(), std::time::Duration::ZERO, None, &|_, _| ()).unwrap();
-    let blind = open::open_without_key(&world.meta(), &name()).unwrap();
+    collect(&cluster.open(), std::time::Duration::ZERO, None, &|_, _| ()).unwrap();
+    let blind = open::open_without_key(&cluster.meta(), &name()).unwrap();
     let item =
         Transaction { mutations: vec![Mutation::SetMode(ObjectId::ROOT, 0o777)], ..Transaction::default() };
     let refused = blind.meta.commit(&"eve".parse().unwrap(), 1, &[item]);
     assert!(matches!(refused, Err(StoreError::Denied(_))), "{refused:?}");
     // A repeated batch is still recognised.
-    let volume = world.open();
+    let volume = cluster.open();
     let node = "fox".parse().unwrap();
     let item =
         Transaction { mutations: vec![Mutation::SetMode(ObjectId::ROOT, 0o700)], ..Transaction::default() };

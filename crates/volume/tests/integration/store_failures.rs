@@ -34,7 +34,7 @@ enum Commits {
 }
 
 /// Connection to a store, which may suddenly be replaced by another one.
-struct Road {
+struct ReplaceableStore {
     store: Mutex<Arc<dyn MetaStore>>,
     commits: Mutex<Commits>,
     clock: Arc<AtomicI64>,
@@ -42,13 +42,13 @@ struct Road {
     slow: AtomicI64,
 }
 
-impl Road {
+impl ReplaceableStore {
     fn now(&self) -> Arc<dyn MetaStore> {
         self.store.lock().clone()
     }
 }
 
-impl MetaStore for Road {
+impl MetaStore for ReplaceableStore {
     fn head(&self) -> Result<Seq, StoreError> {
         self.now().head()
     }
@@ -100,49 +100,49 @@ impl MetaStore for Road {
     }
 }
 
-struct World {
+struct Cluster {
     dir: TempDir,
     volume: Volume,
-    road: Arc<Road>,
+    store_link: Arc<ReplaceableStore>,
     clock: Arc<AtomicI64>,
 }
 
-struct Machine {
+struct TestNode {
     replica: Arc<Replica>,
     sync: Synchroniser<SyncAdapter>,
 }
 
-impl World {
+impl Cluster {
     fn new() -> Self {
         let dir = TempDir::new().unwrap();
         let at = MetaAddress::Sqlite(dir.path().join("volume"));
         let volume = open::create(&at, &"test".parse().unwrap(), &open::Options::default()).unwrap();
         let clock = Arc::new(AtomicI64::new(1_000_000 * HOUR / 3600));
-        let road = Road {
+        let store_link = ReplaceableStore {
             store: Mutex::new(volume.meta.clone()),
             commits: Mutex::new(Commits::Arrive),
             clock: clock.clone(),
             slow: AtomicI64::new(0),
         };
-        Self { dir, volume, road: Arc::new(road), clock }
+        Self { dir, volume, store_link: Arc::new(store_link), clock }
     }
 
-    fn machine(&self, name: &str) -> Machine {
+    fn node(&self, name: &str) -> TestNode {
         let clock = self.clock.clone();
         let options = Options {
             clock: Arc::new(move || Time(clock.load(Ordering::Relaxed))),
             ..Options::new("test", name.parse().unwrap())
         };
         let replica = Arc::new(Replica::open(&self.dir.path().join(name), options).unwrap());
-        let fetcher = StoreFetcher::new(self.road.clone(), self.volume.content.clone());
+        let fetcher = StoreFetcher::new(self.store_link.clone(), self.volume.content.clone());
         replica.set_fetcher(Some(Arc::new(fetcher)));
-        let site = SyncAdapter::new(replica.clone(), self.road.clone(), self.volume.content.clone());
-        let sync = Synchroniser::new(site, self.road.clone(), name.parse().unwrap(), rand::random);
-        Machine { replica, sync }
+        let site = SyncAdapter::new(replica.clone(), self.store_link.clone(), self.volume.content.clone());
+        let sync = Synchroniser::new(site, self.store_link.clone(), name.parse().unwrap(), rand::random);
+        TestNode { replica, sync }
     }
 
     fn commits(&self, commits: Commits) {
-        *self.road.commits.lock() = commits;
+        *self.store_link.commits.lock() = commits;
     }
 
     fn later(&self, hours: i64) {
@@ -171,7 +171,7 @@ impl World {
     }
 }
 
-impl Machine {
+impl TestNode {
     fn settle(&mut self) {
         for _ in 0..50 {
             let step = self.sync.step().unwrap();
@@ -246,17 +246,17 @@ fn noise(seed: u8, length: usize) -> Vec<u8> {
 fn contents_that_waited_for_too_long_are_sent_anew() {
     // After that many hours, or with the clock set back.
     for hours in [30, -1] {
-        let world = World::new();
-        let (mut ant, mut bee) = (world.machine("ant"), world.machine("bee"));
+        let cluster = Cluster::new();
+        let (mut ant, mut bee) = (cluster.node("ant"), cluster.node("bee"));
         let bytes = noise(1, 200_000);
         ant.write("file", &bytes);
-        world.commits(Commits::Lost);
+        cluster.commits(Commits::Lost);
         ant.is_lost();
-        assert_eq!(world.packs().len(), 1);
-        world.collect();
-        assert_eq!(world.packs().len(), 0);
-        world.later(hours);
-        world.commits(Commits::Arrive);
+        assert_eq!(cluster.packs().len(), 1);
+        cluster.collect();
+        assert_eq!(cluster.packs().len(), 0);
+        cluster.later(hours);
+        cluster.commits(Commits::Arrive);
         ant.settle();
         bee.settle();
         assert!(bee.read("file") == bytes);
@@ -266,40 +266,40 @@ fn contents_that_waited_for_too_long_are_sent_anew() {
 
 #[test]
 fn what_waited_for_a_while_goes_as_it_is() {
-    let world = World::new();
-    let mut ant = world.machine("ant");
+    let cluster = Cluster::new();
+    let mut ant = cluster.node("ant");
     ant.write("file", &noise(1, 200_000));
-    world.commits(Commits::Lost);
+    cluster.commits(Commits::Lost);
     ant.is_lost();
-    let packs = world.packs();
-    world.later(11);
-    world.commits(Commits::Arrive);
+    let packs = cluster.packs();
+    cluster.later(11);
+    cluster.commits(Commits::Arrive);
     ant.settle();
     ant.is_agreed();
-    assert_eq!(world.packs(), packs);
+    assert_eq!(cluster.packs(), packs);
 }
 
 /// The store has the commit, and may or may not remember its reply, which the node does not get for days.
 #[test]
 fn what_was_committed_long_ago_is_not_committed_again() {
     for others in [0, MAX_KEPT_RESULTS + 1] {
-        let world = World::new();
-        let (mut ant, mut bee) = (world.machine("ant"), world.machine("bee"));
+        let cluster = Cluster::new();
+        let (mut ant, mut bee) = (cluster.node("ant"), cluster.node("bee"));
         ant.write("file", &noise(1, 200_000));
         ant.settle();
         ant.write("file", &noise(2, 200_000));
         ant.write("other", b"beside");
-        world.commits(Commits::Unanswered);
+        cluster.commits(Commits::Unanswered);
         ant.is_lost();
-        let head = world.volume.meta.head().unwrap();
+        let head = cluster.volume.meta.head().unwrap();
         for token in 0..others {
-            world.volume.meta.commit(&"cat".parse().unwrap(), token as u128, &[]).unwrap();
+            cluster.volume.meta.commit(&"cat".parse().unwrap(), token as u128, &[]).unwrap();
         }
-        world.later(30);
-        world.commits(Commits::Arrive);
+        cluster.later(30);
+        cluster.commits(Commits::Arrive);
         ant.settle();
         ant.is_agreed();
-        assert_eq!(world.volume.meta.head().unwrap(), head);
+        assert_eq!(cluster.volume.meta.head().unwrap(), head);
         ant.write("file", b"once more");
         ant.settle();
         ant.is_agreed();
@@ -326,12 +326,12 @@ fn an_outbox_of_an_older_version_is_read() {
 /// have been freed.
 #[test]
 fn a_file_that_takes_days_arrives_in_parts() {
-    let world = World::new();
-    let (mut ant, mut bee) = (world.machine("ant"), world.machine("bee"));
+    let cluster = Cluster::new();
+    let (mut ant, mut bee) = (cluster.node("ant"), cluster.node("bee"));
     let bytes = noise(1, 200 << 20);
     ant.write("file", &bytes);
     std::thread::sleep(Duration::from_secs(1));
-    world.road.slow.store(3 * HOUR, Ordering::Relaxed);
+    cluster.store_link.slow.store(3 * HOUR, Ordering::Relaxed);
     let mut rounds = 0;
     while ant.replica.pending_count() != Ok(0) {
         ant.sync.step().unwrap();
@@ -339,33 +339,33 @@ fn a_file_that_takes_days_arrives_in_parts() {
         assert!(rounds < 30);
     }
     assert!(rounds > 1);
-    world.road.slow.store(0, Ordering::Relaxed);
+    cluster.store_link.slow.store(0, Ordering::Relaxed);
     ant.settle();
     bee.settle();
     assert!(bee.read("file") == bytes);
-    let sent: u64 = world.packs().iter().map(|pack| pack.metadata().unwrap().len()).sum();
+    let sent: u64 = cluster.packs().iter().map(|pack| pack.metadata().unwrap().len()).sum();
     assert!(sent < bytes.len() as u64 * 3 / 2, "{sent}");
 }
 
 /// Restored from a backup, or a copy that lags behind.
 #[test]
 fn a_store_that_went_back_is_not_followed() {
-    let world = World::new();
-    let (mut ant, mut bee) = (world.machine("ant"), world.machine("bee"));
+    let cluster = Cluster::new();
+    let (mut ant, mut bee) = (cluster.node("ant"), cluster.node("bee"));
     ant.write("old", b"in the backup");
     ant.settle();
-    let backup = world.backup();
+    let backup = cluster.backup();
     ant.write("new", b"not in it");
     ant.write("more", b"nor this");
     ant.settle();
     bee.settle();
     ant.write("waits", b"of ant");
-    let lost = std::mem::replace(&mut *world.road.store.lock(), backup);
+    let lost = std::mem::replace(&mut *cluster.store_link.store.lock(), backup);
     // Its log is shorter than the part already read.
     ant.went_back();
     bee.went_back();
     // A new node takes the store as it is. Then its log gets longer.
-    let mut cat = world.machine("cat");
+    let mut cat = cluster.node("cat");
     for n in 0..5 {
         cat.write(&format!("cat{n}"), b"of cat");
         cat.settle();
@@ -373,7 +373,7 @@ fn a_store_that_went_back_is_not_followed() {
     ant.went_back();
     bee.went_back();
     drop(ant);
-    let mut ant = world.machine("ant");
+    let mut ant = cluster.node("ant");
     // Local data may be the only copy and stays, even before the store was contacted again.
     assert_eq!(ant.replica.evict(u64::MAX), Ok(0));
     ant.went_back();
@@ -383,7 +383,7 @@ fn a_store_that_went_back_is_not_followed() {
     assert_eq!(ant.read("new"), b"not in it");
     assert!(!cat.names().contains("waits"));
     // The node finds the newer store again.
-    *world.road.store.lock() = lost;
+    *cluster.store_link.store.lock() = lost;
     ant.settle();
     bee.settle();
     ant.is_agreed();
@@ -394,19 +394,19 @@ fn a_store_that_went_back_is_not_followed() {
 /// A commit in flight when the store went back is not accepted by the restored store.
 #[test]
 fn nothing_is_sent_to_a_store_that_went_back() {
-    let world = World::new();
-    let mut ant = world.machine("ant");
+    let cluster = Cluster::new();
+    let mut ant = cluster.node("ant");
     ant.write("old", b"in the backup");
     ant.settle();
-    let backup = world.backup();
+    let backup = cluster.backup();
     ant.write("new", b"not in it");
     ant.settle();
     ant.write("waits", b"of ant");
-    world.commits(Commits::Lost);
+    cluster.commits(Commits::Lost);
     ant.is_lost();
-    world.commits(Commits::Arrive);
+    cluster.commits(Commits::Arrive);
     let head = backup.head().unwrap();
-    *world.road.store.lock() = backup.clone();
+    *cluster.store_link.store.lock() = backup.clone();
     ant.went_back();
     assert_eq!(backup.head().unwrap(), head);
 }
@@ -414,21 +414,21 @@ fn nothing_is_sent_to_a_store_that_went_back() {
 /// A log that was truncated beyond the node's position does not mean that the store went back.
 #[test]
 fn a_log_that_is_forgotten_is_no_reason_to_stop() {
-    let world = World::new();
-    let (mut ant, mut bee) = (world.machine("ant"), world.machine("bee"));
+    let cluster = Cluster::new();
+    let (mut ant, mut bee) = (cluster.node("ant"), cluster.node("bee"));
     ant.write("file", b"first");
     ant.settle();
     bee.settle();
-    world.volume.admin().unwrap().forget(Time(i64::MAX), 0).unwrap();
+    cluster.volume.admin().unwrap().forget(Time(i64::MAX), 0).unwrap();
     ant.settle();
     ant.write("file", b"second");
     ant.settle();
     bee.settle();
     assert_eq!(bee.read("file"), b"second");
-    world.volume.admin().unwrap().forget(Time(i64::MAX), 0).unwrap();
+    cluster.volume.admin().unwrap().forget(Time(i64::MAX), 0).unwrap();
     ant.write("file", b"third");
     ant.settle();
-    world.volume.admin().unwrap().forget(Time(i64::MAX), 0).unwrap();
+    cluster.volume.admin().unwrap().forget(Time(i64::MAX), 0).unwrap();
     bee.settle();
     assert_eq!(bee.read("file"), b"third");
 }

@@ -12,9 +12,9 @@ use shunt_tests::Fixture;
 use super::{SOON, either_way, same_soon, state};
 
 /// Small random generator: the same steps in each run, in whatever order the threads run.
-struct Dice(u64);
+struct Rng(u64);
 
-impl Dice {
+impl Rng {
     fn roll(&mut self, sides: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -26,19 +26,19 @@ impl Dice {
 const DIRS: [&str; 3] = ["", "d0/", "d1/"];
 
 /// Executes a random change; one that is not possible at the moment is skipped.
-fn stir(root: &Path, dice: &mut Dice) {
-    let mut name = || root.join(format!("{}n{}", DIRS[dice.roll(3) as usize], dice.roll(5)));
+fn stir(root: &Path, rng: &mut Rng) {
+    let mut name = || root.join(format!("{}n{}", DIRS[rng.roll(3) as usize], rng.roll(5)));
     let (one, other) = (name(), name());
-    match dice.roll(12) {
-        0..3 => drop(fs::write(&one, format!("{}", dice.roll(1 << 20)))),
+    match rng.roll(12) {
+        0..3 => drop(fs::write(&one, format!("{}", rng.roll(1 << 20)))),
         3 => drop(fs::remove_file(&one)),
         4 => drop(fs::rename(&one, &other)),
         5 => drop(fs::hard_link(&one, &other)),
-        6 => drop(symlink(format!("t{}", dice.roll(100)), &one)),
+        6 => drop(symlink(format!("t{}", rng.roll(100)), &one)),
         7 => drop(fs::create_dir(&one)),
         8 => drop(fs::remove_dir_all(&one)),
         9 => {
-            let mode = PermissionsExt::from_mode(0o600 | dice.roll(64) as u32);
+            let mode = PermissionsExt::from_mode(0o600 | rng.roll(64) as u32);
             if !one.is_symlink() {
                 drop(fs::set_permissions(&one, mode));
             }
@@ -71,10 +71,10 @@ fn hammer(s: &Fixture, round: u32) -> (u64, u32) {
         for (seed, root) in [(11, s.src()), (22, s.src()), (33, s.mnt()), (44, s.mnt())] {
             let over = &over;
             scope.spawn(move || {
-                let mut dice = Dice(0x9e37_79b9 * (seed + u64::from(round)));
+                let mut rng = Rng(0x9e37_79b9 * (seed + u64::from(round)));
                 while !over.load(Ordering::Relaxed) {
-                    stir(root, &mut dice);
-                    std::thread::sleep(Duration::from_micros(dice.roll(600)));
+                    stir(root, &mut rng);
+                    std::thread::sleep(Duration::from_micros(rng.roll(600)));
                 }
             });
         }

@@ -187,9 +187,9 @@ fn all_ways_of_serving_are_locked_in() {
         let ours = list.as_array().unwrap().iter().find(|one| one["mountpoint"] == at).unwrap();
         assert_eq!((&ours["kind"], &ours["pid"]), (&"ext4".into(), &pid.into()));
         assert_eq!(ours["source"], image.path().to_str().unwrap());
-        let told = run(binary::command(&["stat", "--json"]).arg(mount.at())).ok();
-        let told: serde_json::Value = serde_json::from_str(&told).unwrap();
-        assert!(told["requests"]["mkdir"]["count"].as_u64() >= Some(50), "{told}");
+        let output = run(binary::command(&["stat", "--json"]).arg(mount.at())).ok();
+        let output: serde_json::Value = serde_json::from_str(&output).unwrap();
+        assert!(output["requests"]["mkdir"]["count"].as_u64() >= Some(50), "{output}");
         mount.umount().ok();
         drop(mount);
         image.check();

@@ -5,35 +5,35 @@ use std::os::unix::fs::PermissionsExt as _;
 
 use shunt_test_support::{needs_mount, requirement, tools};
 use shunt_tests::Image;
-use shunt_tests::pjdfstest::{ALL_CASES, Rules};
+use shunt_tests::pjdfstest::{ALL_CASES, Pjdfstest};
 
-fn rules(mkfs: &[&str]) {
+fn run_pjdfstest(mkfs: &[&str]) {
     needs_mount!();
     let tool = tools::tool("pjdfstest");
     requirement!(tool.is_some(), "no pjdfstest (run tests/setup)");
     let image = Image::make(mkfs, 256).unwrap();
     let mount = image.by_shunt(&["-o", "suid,dev"]);
     fs::set_permissions(mount.at(), fs::Permissions::from_mode(0o777)).unwrap();
-    let rules = Rules {
+    let suite = Pjdfstest {
         tool: &tool.unwrap(),
         aside: image.aside(),
         elsewhere: "/dev/shm",
         expected_failures: &[],
         remount: false,
     };
-    assert!(rules.judge(mount.at(), &[]) >= ALL_CASES, "the suite did not really run");
+    assert!(suite.run(mount.at(), &[]) >= ALL_CASES, "the suite did not really run");
     drop(mount);
     image.check();
 }
 
 #[test]
 fn pjdfstest() {
-    rules(&[]);
+    run_pjdfstest(&[]);
 }
 
 #[test]
 fn pjdfstest_with_small_blocks() {
-    rules(&["-b", "1024", "-O", "orphan_file"]);
+    run_pjdfstest(&["-b", "1024", "-O", "orphan_file"]);
 }
 
 fn data(mkfs: &[&str], without: &[&str]) {

@@ -11,18 +11,18 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use shunt_test_support::cmd::within;
 use shunt_tests::image::Mount;
-use shunt_tests::power_cut_disk::{Lost, Powered};
+use shunt_tests::power_cut_disk::{LostWrites, PoweredDisk};
 use shunt_tests::{Image, Rng, mounts};
 
 /// Interface of a database for these tests. Each of its clients commits one transaction after the other, numbered from 1.
-pub trait Base: Sync {
+pub trait Database: Sync {
     /// Creates an empty database on the mount.
     fn make(&self, at: &Path);
 
     /// Returns the number of clients.
     fn clients(&self) -> usize;
 
-    /// Runs a client until told to stop, or until its database is gone. Calls `done` with the number of each transaction
+    /// Runs a client until acknowledged to stop, or until its database is gone. Calls `done` with the number of each transaction
     /// acknowledged as committed.
     fn work(&self, at: &Path, client: usize, stop: &AtomicBool, done: &dyn Fn(u64));
 
@@ -34,17 +34,17 @@ pub trait Base: Sync {
     fn leave(&self, at: &Path);
 }
 
-/// Calls [`Base::leave`] on drop: a database that stays would keep the mount busy.
-struct Leaving<'a, B: Base>(&'a B, &'a Path);
+/// Calls [`Database::leave`] on drop: a database that stays would keep the mount busy.
+struct Leaving<'a, B: Database>(&'a B, &'a Path);
 
-impl<B: Base> Drop for Leaving<'_, B> {
+impl<B: Database> Drop for Leaving<'_, B> {
     fn drop(&mut self) {
         self.0.leave(self.1);
     }
 }
 
 /// Duration of the test, and the image that it uses.
-pub struct Course {
+pub struct TestRun {
     /// Duration of the power cuts.
     pub time: Duration,
     pub mkfs: &'static [&'static str],
@@ -53,7 +53,7 @@ pub struct Course {
 }
 
 /// Cuts the power under a database for a while, and ends with a `kill -9` of the daemon. Returns the number of cuts.
-pub fn survives(base: &impl Base, course: &Course) -> u32 {
+pub fn survives(base: &impl Database, course: &TestRun) -> u32 {
     let made = Image::make(course.mkfs, course.mebibytes).unwrap();
     let first = made.by_shunt(&[]);
     {
@@ -68,13 +68,13 @@ pub fn survives(base: &impl Base, course: &Course) -> u32 {
         shunt_test_support::skip::kernel_cannot(why);
     }
     let kernel = kernel.is_ok();
-    let disk = Powered::new(&made.path());
+    let disk = PoweredDisk::new(&made.path());
     let image = Image::of(disk.path());
     let mount = image.by_shunt(&[]);
     let leaving = Leaving(base, mount.at());
     let stop = AtomicBool::new(false);
     let done: Vec<AtomicU64> = (0..base.clients()).map(|_| AtomicU64::new(0)).collect();
-    let told = || done.iter().map(|count| count.load(Ordering::SeqCst)).collect::<Vec<_>>();
+    let acknowledged = || done.iter().map(|count| count.load(Ordering::SeqCst)).collect::<Vec<_>>();
     let mut rng = Rng::new(course.seed);
     let (cuts, by_kernel) = std::thread::scope(|scope| {
         // Ends the clients after any failure.
@@ -89,8 +89,9 @@ pub fn survives(base: &impl Base, course: &Course) -> u32 {
         let mut before = vec![0; done.len()];
         loop {
             std::thread::sleep(Duration::from_millis(20 + rng.below(400) as u64));
-            let now = told();
-            let lost = [Lost::All, Lost::Some, Lost::Some, Lost::Nothing][rng.below(4)];
+            let now = acknowledged();
+            let lost =
+                [LostWrites::All, LostWrites::Some, LostWrites::Some, LostWrites::Nothing][rng.below(4)];
             let cut = disk.cut(lost, &mut rng);
             let kernel = kernel && rng.below(2) == 0;
             let by = if kernel { "the kernel" } else { "shunt" };
@@ -107,11 +108,11 @@ pub fn survives(base: &impl Base, course: &Course) -> u32 {
         }
         // Killed, with all its writes on the disk. The guardian aborts pending calls: even a thread of the daemon may wait in
         // the kernel for a reply of its own mount.
-        let now = told();
+        let now = acknowledged();
         assert!(mounts::signal(mount.pid(), Signal::KILL));
         stop.store(true, Ordering::SeqCst);
         assert!(within(Duration::from_secs(60), || mounts::count(mount.at()) == 0), "it stays mounted");
-        let cut = disk.cut(Lost::Nothing, &mut rng);
+        let cut = disk.cut(LostWrites::Nothing, &mut rng);
         holds(base, &cut, &now, false, "killed");
         (cuts, by_kernel)
     });
@@ -119,19 +120,19 @@ pub fn survives(base: &impl Base, course: &Course) -> u32 {
     drop(mount);
     println!(
         "{cuts} power cuts, {by_kernel} of them replayed by the kernel, under {:?} transactions",
-        told()
+        acknowledged()
     );
     cuts
 }
 
 /// Checks that the image contains all transactions committed before the cut.
-fn holds(base: &impl Base, cut: &Image, committed: &[u64], by_kernel: bool, what: &str) {
+fn holds(base: &impl Database, cut: &Image, committed: &[u64], by_kernel: bool, what: &str) {
     let check = |mount: Mount| {
         let there = {
             let _leaving = Leaving(base, mount.at());
             base.check(mount.at())
         };
-        let all = committed.iter().zip(&there).all(|(told, there)| there >= told);
+        let all = committed.iter().zip(&there).all(|(acknowledged, there)| there >= acknowledged);
         assert!(all && there.len() == committed.len(), "{what}: {there:?} there, {committed:?} committed");
     };
     if by_kernel {
@@ -152,6 +153,6 @@ impl Drop for StopAtEnd<'_> {
 
 /// Duration of the long tests: `SHUNT_SOAK_SECONDS`, by default two minutes.
 pub fn long() -> Duration {
-    let told = std::env::var("SHUNT_SOAK_SECONDS").ok().and_then(|seconds| seconds.parse().ok());
-    Duration::from_secs(told.unwrap_or(120))
+    let seconds = std::env::var("SHUNT_SOAK_SECONDS").ok().and_then(|seconds| seconds.parse().ok());
+    Duration::from_secs(seconds.unwrap_or(120))
 }

@@ -80,8 +80,8 @@ fn furthest(image: &Image) -> (u64, u64) {
     all.max_by_key(|(_, physical)| *physical).unwrap()
 }
 
-type Done = Result<(), Errno>;
-type Operation = (&'static str, fn(&Path, usize) -> Done);
+type OpResult = Result<(), Errno>;
+type Operation = (&'static str, fn(&Path, usize) -> OpResult);
 
 fn errno(error: std::io::Error) -> Errno {
     Errno::from_io_error(&error).expect("an error of the system")

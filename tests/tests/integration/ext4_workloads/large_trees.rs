@@ -98,13 +98,13 @@ fn peak(pid: u32) -> u64 {
 fn two_million_over_a_tree() {
     const PER_DIRECTORY: usize = 500;
     needs_mount!();
-    let told = std::env::var("SHUNT_SOAK_FILES").ok().and_then(|files| files.parse().ok());
-    let files: usize = told.unwrap_or(2_000_000);
+    let wanted = std::env::var("SHUNT_SOAK_FILES").ok().and_then(|files| files.parse().ok());
+    let files: usize = wanted.unwrap_or(2_000_000);
     let directories = files / PER_DIRECTORY;
     let inodes = (files + 2 * directories + 10_000).to_string();
     let image = Image::make(&["-b", "4096", "-N", &inodes], 8192).unwrap();
     let start = Instant::now();
-    let told = |what: &str| println!("{what}: {:.0} s", start.elapsed().as_secs_f64());
+    let report = |what: &str| println!("{what}: {:.0} s", start.elapsed().as_secs_f64());
     let mount = image.by_shunt(&[]);
     let (pid, at) = (mount.pid(), mount.at());
     let dir = |n: usize| at.join(format!("{}/{}", n % 40, n));
@@ -123,32 +123,32 @@ fn two_million_over_a_tree() {
             });
         }
     });
-    told("made");
+    report("made");
     let here = sum(at);
-    told("looked at");
+    report("looked at");
     assert!(here.0 >= directories * PER_DIRECTORY + directories);
     let made = peak(pid);
     println!("the daemon had {} MiB at most", made >> 10);
     drop(mount);
-    told("unmounted");
+    report("unmounted");
     assert!(made <= 128 << 10, "{made} KiB");
     image.check_for(1200);
-    told("e2fsck");
+    report("e2fsck");
     let kernel = image.by_kernel("ro").unwrap();
     assert!(sum(kernel.at()) == here, "the kernel sees other files");
-    told("looked at by the kernel");
+    report("looked at by the kernel");
     drop(kernel);
     let mount = image.by_shunt(&[]);
     let pid = mount.pid();
     assert!(sum(mount.at()) == here);
-    told("looked at cold");
+    report("looked at cold");
     for n in 0..20 {
         fs::remove_dir_all(mount.at().join(n.to_string())).unwrap();
     }
-    told("removed half");
+    report("removed half");
     assert!(peak(pid) <= 128 << 10, "{} KiB", peak(pid));
     println!("the daemon had {} MiB at most", peak(pid) >> 10);
     drop(mount);
     image.check_for(1200);
-    told("e2fsck");
+    report("e2fsck");
 }

@@ -5,10 +5,10 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use shunt_test_support::{needs_mount, requirement, run_for};
-use shunt_tests::line_process::Session;
+use shunt_tests::line_process::LineProcess;
 use shunt_tests::mounts;
 
-use crate::ext4_workloads::databases::{Base, Course, long, survives};
+use crate::ext4_workloads::databases::{Database, TestRun, long, survives};
 
 /// Number of clients that insert, update and delete; each has its own table, and all share one.
 const CLIENTS: usize = 3;
@@ -59,7 +59,7 @@ impl Postgres {
     }
 }
 
-impl Base for Postgres {
+impl Database for Postgres {
     fn make(&self, at: &Path) {
         run_for(20, Command::new("chown").arg("postgres:postgres").arg(at)).ok();
         let mut init = self.program("initdb");
@@ -91,7 +91,7 @@ impl Base for Postgres {
         let up = || run_for(20, self.program("pg_isready").arg("-q").arg("-h").arg(at)).success();
         assert!(shunt_test_support::cmd::within(std::time::Duration::from_secs(30), up));
         let mut command = self.program("psql");
-        let mut session = Session::start(command.args(["-qAtX", "-v", "ON_ERROR_STOP=1", "-h"]).arg(at));
+        let mut session = LineProcess::start(command.args(["-qAtX", "-v", "ON_ERROR_STOP=1", "-h"]).arg(at));
         for number in 1.. {
             let text = format!(
                 "BEGIN; INSERT INTO t{client} SELECT {number}, string_agg(md5(random()::text), '') \
@@ -103,8 +103,8 @@ impl Base for Postgres {
                 number % 80,
                 if number % 300 == 299 { "CHECKPOINT;" } else { "" },
             );
-            let told = session.ask(&text);
-            if told.is_none_or(|told| told != number.to_string()) || stop.load(Ordering::SeqCst) {
+            let reply = session.ask(&text);
+            if reply.is_none_or(|reply| reply != number.to_string()) || stop.load(Ordering::SeqCst) {
                 break;
             }
             done(number);
@@ -160,7 +160,7 @@ fn postgresql_survives_power_cuts() {
     let seed = u64::from(std::process::id());
     let kinds: [&[&str]; 2] = [&["-b", "4096", "-J", "size=8"], &["-b", "1024", "-O", "orphan_file"]];
     for (n, mkfs) in kinds.into_iter().enumerate() {
-        let course = Course { time: long() / 2, mkfs, mebibytes: 256, seed: seed + n as u64 };
+        let course = TestRun { time: long() / 2, mkfs, mebibytes: 256, seed: seed + n as u64 };
         assert!(survives(&base, &course) > 0);
     }
 }

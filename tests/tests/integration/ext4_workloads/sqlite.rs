@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use shunt_test_support::{needs_mount, needs_tools, requirement, run_for};
-use shunt_tests::line_process::Session;
+use shunt_tests::line_process::LineProcess;
 
-use crate::ext4_workloads::databases::{Base, Course, long, survives};
+use crate::ext4_workloads::databases::{Database, TestRun, long, survives};
 
 /// One database per client, each with its own journal mode.
 const JOURNALS: [&str; 4] = ["wal", "delete", "truncate", "persist"];
@@ -35,7 +35,7 @@ fn transaction(number: u64) -> String {
     )
 }
 
-impl Base for Sqlite {
+impl Database for Sqlite {
     fn make(&self, at: &Path) {
         for (client, journal) in JOURNALS.iter().enumerate() {
             let schema = "CREATE TABLE t(id INTEGER PRIMARY KEY, body TEXT); CREATE INDEX bodies ON t(substr(body, 1, 20));
@@ -49,7 +49,7 @@ impl Base for Sqlite {
     }
 
     fn work(&self, at: &Path, client: usize, stop: &AtomicBool, done: &dyn Fn(u64)) {
-        let mut session = Session::start(&mut sqlite(at, client));
+        let mut session = LineProcess::start(&mut sqlite(at, client));
         // FULL does not wait for the removal of a journal to be durable, so a power cut may roll the last transaction back.
         let ways = format!(
             "PRAGMA synchronous=EXTRA; PRAGMA wal_autocheckpoint=60; PRAGMA journal_mode={};",
@@ -59,8 +59,8 @@ impl Base for Sqlite {
         let ready = session.ask(&ways).is_some() && session.ask("").is_some();
         assert!(ready, "sqlite3 does not answer");
         for number in 1.. {
-            let told = session.ask(&transaction(number));
-            if told.is_none_or(|told| told != number.to_string()) || stop.load(Ordering::SeqCst) {
+            let reply = session.ask(&transaction(number));
+            if reply.is_none_or(|reply| reply != number.to_string()) || stop.load(Ordering::SeqCst) {
                 break;
             }
             done(number);
@@ -93,7 +93,7 @@ fn cut(mkfs: &'static [&'static str], seed: u64, time: Duration) {
     needs_mount!();
     needs_tools!("sqlite3");
     requirement!(rustix::process::geteuid().is_root(), "needs root");
-    assert!(survives(&Sqlite, &Course { time, mkfs, mebibytes: 64, seed }) > 0);
+    assert!(survives(&Sqlite, &TestRun { time, mkfs, mebibytes: 64, seed }) > 0);
 }
 
 #[test]

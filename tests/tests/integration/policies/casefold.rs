@@ -5,7 +5,7 @@ use std::fs;
 use rustix::io::Errno;
 use shunt_test_support::{User, needs_mount, run};
 use shunt_tests::binary::command;
-use shunt_tests::casefold_fs::{FoldingMount, KEY};
+use shunt_tests::casefold_fs::{CasefoldMount, KEY};
 use shunt_tests::fixture::Plan;
 
 use super::GUEST;
@@ -23,7 +23,7 @@ fn no_spelling_leads_past_the_rules() {
     let plan = Plan::tmpfs().args(&["--policy", file.to_str().unwrap()]).unmounted();
     let Some(mut s) = plan.set_or_skip() else { return };
     ["out", "private", "free"].iter().for_each(|dir| fs::create_dir(s.lower(dir)).unwrap());
-    let folding = ["out", "free"].map(|dir| FoldingMount::at(&s.lower(dir)));
+    let mounts = ["out", "free"].map(|dir| CasefoldMount::at(&s.lower(dir)));
     s.mount();
     let read = |dir: &str, name: &str| {
         let path = s.path(dir).join(name).join("key");
@@ -42,7 +42,7 @@ fn no_spelling_leads_past_the_rules() {
     let error = read("private", "secret").unwrap_err();
     assert_eq!(Errno::from_io_error(&error), Some(Errno::NOENT));
     s.umount().ok();
-    drop(folding);
+    drop(mounts);
 }
 
 #[test]
@@ -53,9 +53,9 @@ fn no_mount_with_rules_begins_at_such_a_directory() {
     fs::create_dir(&source).unwrap();
     fs::create_dir(&mnt).unwrap();
     fs::write(&file, "[[rule]]\npath = \"/secret/**\"\naction = \"hide\"\n").unwrap();
-    let _folding = FoldingMount::at(&source);
+    let _folding = CasefoldMount::at(&source);
     let args =
         ["mirror", "--policy"].into_iter().chain([&file, &source, &mnt].map(|path| path.to_str().unwrap()));
-    let told = run(&mut command(&args.collect::<Vec<_>>())).fails();
-    assert!(told.contains("several spellings"), "{told}");
+    let output = run(&mut command(&args.collect::<Vec<_>>())).fails();
+    assert!(output.contains("several spellings"), "{output}");
 }

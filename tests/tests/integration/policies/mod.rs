@@ -528,11 +528,11 @@ fn the_command_checks_and_explains() {
     assert!(checked >= 3);
     let storage = dir.join("shared-storage.toml");
     let path = "/Android/data/com.example.chat/x";
-    let told = shunt(&["policy", "explain", "--uid", "10101", storage.to_str().unwrap(), path]).ok();
-    assert!(told.starts_with("hide, by line 14, folders of others"), "{told}");
+    let output = shunt(&["policy", "explain", "--uid", "10101", storage.to_str().unwrap(), path]).ok();
+    assert!(output.starts_with("hide, by line 14, folders of others"), "{output}");
     let place = tempfile::tempdir().unwrap();
     let wrong = place.path().join("wrong.toml");
     fs::write(&wrong, "[[rule]]\npath = \"/a\"\naction = \"alow\"\n").unwrap();
-    let told = shunt(&["policy", "check", wrong.to_str().unwrap()]).fails();
-    assert!(told.contains("line 3, column 10: there is no action `alow`"), "{told}");
+    let output = shunt(&["policy", "check", wrong.to_str().unwrap()]).fails();
+    assert!(output.contains("line 3, column 10: there is no action `alow`"), "{output}");
 }

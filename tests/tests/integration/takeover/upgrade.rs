@@ -58,13 +58,13 @@ fn another_file_of_the_program_goes_on() {
         copy_program(binary::shunt(), &copy);
         for number in 1..=3 {
             let before = s.server().unwrap();
-            let told: Value = serde_json::from_str(&upgrade(s, &copy).ok()).unwrap();
-            assert_eq!(told["takeovers"], number);
-            assert_eq!(told["old_pid"], before);
-            assert_eq!(told["pid"], s.server().unwrap());
-            assert!(told["pause_ms"].as_f64().unwrap() > 0.0);
+            let report: Value = serde_json::from_str(&upgrade(s, &copy).ok()).unwrap();
+            assert_eq!(report["takeovers"], number);
+            assert_eq!(report["old_pid"], before);
+            assert_eq!(report["pid"], s.server().unwrap());
+            assert!(report["pause_ms"].as_f64().unwrap() > 0.0);
             assert_eq!(s.stat()["takeover"]["cause"], "upgrade");
-            let runs = fs::read_link(format!("/proc/{}/exe", told["pid"])).unwrap();
+            let runs = fs::read_link(format!("/proc/{}/exe", report["pid"])).unwrap();
             assert_eq!(runs, copy, "what runs is the new program");
             open.works(s);
         }
@@ -187,8 +187,8 @@ fn a_mount_in_the_foreground() {
     fixture::perform(plan().unmounted(), |s| {
         let mut child = crate::takeover::edge_cases::in_the_foreground(s);
         let mut open = Open::new(s);
-        let told: Value = serde_json::from_str(&upgrade(s, &binary::shunt()).ok()).unwrap();
-        assert_eq!(told["old_pid"], child.id());
+        let report: Value = serde_json::from_str(&upgrade(s, &binary::shunt()).ok()).unwrap();
+        assert_eq!(report["old_pid"], child.id());
         assert!(child.wait().unwrap().success(), "it ends well");
         open.works(s);
         mounts::signal(s.server().unwrap(), rustix::process::Signal::KILL);

@@ -16,37 +16,37 @@ use shunt_tests::volume::Mount;
 use shunt_tests::{binary, mounts};
 use tempfile::TempDir;
 
-use crate::volume_soak::coverage::Counts;
+use crate::volume_soak::coverage::Coverage;
 use crate::volume_soak::durability_ledger::Ledger;
-use crate::volume_soak::netns::{Cut, Machine, Net};
-use crate::volume_soak::proxy::{Weather, pass};
+use crate::volume_soak::netns::{Cut, Machine, Netns};
+use crate::volume_soak::proxy::{LinkFaults, pass};
 
 /// The last node uses the gateway, the others the stores. With two gateways, it is behind both.
 pub const NODES: [&str; 3] = ["ant", "bee", "cat"];
 const CACHE_MODES: [&[&str]; 3] = [&["--cache-mode", "full"], &["--cache-size", "4M"], &[]];
-const AWAY: usize = 2;
+const BEHIND_GATEWAY: usize = 2;
 /// Machine numbers of the gateways: the one at the stores, and the one behind it.
-pub const GATES: [usize; 2] = [3, 4];
-const GATE_NAMES: [&str; 2] = ["gateway", "branch"];
-const GATE_PORT: u16 = 7070;
+pub const GATEWAYS: [usize; 2] = [3, 4];
+const GATEWAY_NAMES: [&str; 2] = ["gateway", "branch"];
+const GATEWAY_PORT: u16 = 7070;
 /// Directory with all files of the users: it does not exist where nothing is mounted.
 const WORK: &str = "work";
 /// A program may have much to do when it starts.
-const START: Duration = Duration::from_secs(60);
+const START_TIMEOUT: Duration = Duration::from_secs(60);
 
-pub struct World {
+pub struct Cluster {
     pub ledger: Mutex<Ledger>,
-    pub counts: Arc<Counts>,
+    pub counts: Arc<Coverage>,
     /// Errors that must not occur.
     pub wrong: Mutex<Vec<String>>,
     pub nodes: Vec<Node>,
     machines: Vec<Machine>,
-    weather: Vec<Arc<Weather>>,
+    link_faults: Vec<Arc<LinkFaults>>,
     postgres: Mutex<Postgres>,
     postgres_port: u16,
     s3: Mutex<S3>,
     s3_port: u16,
-    /// One per gateway of this world.
+    /// One per gateway of this cluster.
     gateways: Vec<Mutex<Option<Child>>>,
     dir: TempDir,
 }
@@ -89,21 +89,21 @@ fn home(ip: impl Into<IpAddr>, port: u16) -> SocketAddr {
     SocketAddr::new(ip.into(), port)
 }
 
-impl World {
+impl Cluster {
     /// Returns `None` without the required programs.
-    pub fn new(counts: &Arc<Counts>, gateways: usize) -> Option<Self> {
+    pub fn new(counts: &Arc<Coverage>, gateways: usize) -> Option<Self> {
         let (postgres, s3) = (Postgres::start(false)?, S3::start()?);
         let dir = temp_dir();
-        let (host, hub) = (Net::here(), Net::new());
+        let (host, hub) = (Netns::here(), Netns::new());
         let machines: Vec<Machine> = (1..=5).map(|number| Machine::new(&hub, number)).collect();
-        let weather: Vec<Arc<Weather>> = machines.iter().map(|_| Arc::default()).collect();
+        let link_faults: Vec<Arc<LinkFaults>> = machines.iter().map(|_| Arc::default()).collect();
         for (n, machine) in machines.iter().enumerate() {
-            let pass = |port: u16, net: &Net, to: SocketAddr| {
-                pass((&hub, home(machine.hub_address(), port)), (net, to), &weather[n]);
+            let pass = |port: u16, net: &Netns, to: SocketAddr| {
+                pass((&hub, home(machine.hub_address(), port)), (net, to), &link_faults[n]);
             };
-            let through = if n == AWAY { GATES[gateways - 1] } else { GATES[0] };
-            if n == AWAY || n == GATES[1] {
-                pass(GATE_PORT, &hub, home(machines[through].address(), GATE_PORT));
+            let through = if n == BEHIND_GATEWAY { GATEWAYS[gateways - 1] } else { GATEWAYS[0] };
+            if n == BEHIND_GATEWAY || n == GATEWAYS[1] {
+                pass(GATEWAY_PORT, &hub, home(machines[through].address(), GATEWAY_PORT));
             } else {
                 pass(postgres.port(), &host, home(Ipv4Addr::LOCALHOST, postgres.port()));
                 pass(s3.port(), &host, home(Ipv4Addr::LOCALHOST, s3.port()));
@@ -117,13 +117,13 @@ impl World {
             is_to_be_offline: Mutex::new(false),
             kills: AtomicU64::new(0),
         };
-        let world = Self {
+        let cluster = Self {
             ledger: Mutex::new(Ledger::new(NODES.len(), &dir.path().join("story"))),
             counts: counts.clone(),
             wrong: Mutex::default(),
             nodes: NODES.map(node).into(),
             machines,
-            weather,
+            link_faults,
             postgres_port: postgres.port(),
             postgres: Mutex::new(postgres),
             s3_port: s3.port(),
@@ -131,8 +131,8 @@ impl World {
             gateways: (0..gateways).map(|_| Mutex::default()).collect(),
             dir,
         };
-        world.begin();
-        Some(world)
+        cluster.begin();
+        Some(cluster)
     }
 
     fn begin(&self) {
@@ -140,17 +140,17 @@ impl World {
         run(self.on_host(&["create", "--data", bucket]).arg("team")).ok();
         self.start_gateway(0);
         for gate in 1..self.gateways.len() {
-            self.join(GATES[gate], GATE_NAMES[gate], gate - 1, "gateway");
+            self.join(GATEWAYS[gate], GATEWAY_NAMES[gate], gate - 1, "gateway");
             self.start_gateway(gate);
         }
-        self.join(AWAY, NODES[AWAY], self.gateways.len() - 1, "write");
+        self.join(BEHIND_GATEWAY, NODES[BEHIND_GATEWAY], self.gateways.len() - 1, "write");
         for (n, node) in self.nodes.iter().enumerate() {
             fs::create_dir(node.at()).expect("mkdir");
             self.mount(n);
         }
         fs::create_dir(self.nodes[0].work()).expect("mkdir");
         let come = || self.nodes.iter().all(|node| node.work().exists());
-        assert!(within(START, come), "a directory does not come to all");
+        assert!(within(START_TIMEOUT, come), "a directory does not come to all");
     }
 
     /// Makes a machine a node of a gateway.
@@ -163,12 +163,12 @@ impl World {
     }
 
     fn registry(&self, gate: usize) -> PathBuf {
-        self.path(&format!("registry-{}", GATE_NAMES[gate]))
+        self.path(&format!("registry-{}", GATEWAY_NAMES[gate]))
     }
 
-    /// Reports whether this world uses a machine.
+    /// Reports whether this cluster uses a machine.
     pub fn has(&self, machine: usize) -> bool {
-        machine < GATES[0] + self.gateways.len()
+        machine < GATEWAYS[0] + self.gateways.len()
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
@@ -179,7 +179,7 @@ impl World {
     fn command(&self, words: &[&str], machine: Option<usize>) -> Command {
         let mut command = binary::command(&["volume"]);
         let ip = machine.map_or(Ipv4Addr::LOCALHOST, |n| self.machines[n].hub_address());
-        let name = |n: usize| NODES.get(n).copied().unwrap_or_else(|| GATE_NAMES[n - GATES[0]]);
+        let name = |n: usize| NODES.get(n).copied().unwrap_or_else(|| GATEWAY_NAMES[n - GATEWAYS[0]]);
         let home = self.path(&format!("home-{}", machine.map_or("host", name)));
         for variable in ["XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME", "SHUNT_VOLUME_META"] {
             command.env_remove(variable);
@@ -187,7 +187,7 @@ impl World {
         command.args(words).env("HOME", home).env("AWS_REGION", "us-east-1");
         command.env("AWS_ENDPOINT_URL", format!("http://{ip}:{}", self.s3_port));
         command.env("AWS_ACCESS_KEY_ID", S3::KEYS.0).env("AWS_SECRET_ACCESS_KEY", S3::KEYS.1);
-        if machine != Some(AWAY) && machine != Some(GATES[1]) {
+        if machine != Some(BEHIND_GATEWAY) && machine != Some(GATEWAYS[1]) {
             let port = self.postgres_port;
             command.args(["--meta", &format!("postgres://postgres@{ip}:{port}/postgres?sslmode=prefer")]);
         }
@@ -199,13 +199,13 @@ impl World {
         self.command(words, None)
     }
 
-    fn log(&self, name: &str) -> PathBuf {
+    fn log_path(&self, name: &str) -> PathBuf {
         self.path(&format!("log-{name}"))
     }
 
     /// Starts a long-running program, with its output in a log.
     fn start(&self, machine: usize, name: &str, command: &mut Command) -> Child {
-        let log = File::options().create(true).append(true).open(self.log(name)).expect("a log");
+        let log = File::options().create(true).append(true).open(self.log_path(name)).expect("a log");
         command.stdin(Stdio::null()).stdout(log.try_clone().expect("a log")).stderr(log);
         self.machines[machine].net().within(|| command.spawn()).expect("shunt")
     }
@@ -217,13 +217,13 @@ impl World {
         command.arg("team").arg(node.at());
         let mut daemon = self.start(n, node.name, &mut command);
         let is_there = || mounts::count(node.at()) == 1 || !matches!(daemon.try_wait(), Ok(None));
-        let in_time = within(START, is_there);
+        let in_time = within(START_TIMEOUT, is_there);
         if !in_time || mounts::count(node.at()) != 1 {
             self.note(format!("{} is not mounted: {}", node.name, self.last_words(node.name)));
         }
         *lock(&node.daemon) = Some(daemon);
         node.is_away.store(false, Ordering::SeqCst);
-        self.tell(format_args!("{} is mounted", node.name));
+        self.log(format_args!("{} is mounted", node.name));
         // Its user may have changed the wish while it was not running.
         self.tell_wish(n, &lock(&node.is_to_be_offline));
     }
@@ -232,14 +232,14 @@ impl World {
         let node = &self.nodes[n];
         node.is_away.store(true, Ordering::SeqCst);
         node.kills.fetch_add(1, Ordering::SeqCst);
-        self.tell(format_args!("{} is killed", node.name));
+        self.log(format_args!("{} is killed", node.name));
         if let Some(mut daemon) = lock(&node.daemon).take() {
             if let Ok(Some(status)) = daemon.try_wait() {
                 self.note(format!("{} ended by itself: {status}: {}", node.name, self.last_words(node.name)));
             }
             let _ = (daemon.kill(), daemon.wait());
         }
-        if !within(START, || mounts::count(node.at()) == 0) {
+        if !within(START_TIMEOUT, || mounts::count(node.at()) == 0) {
             self.note(format!("the mount of {} stays", node.name));
         }
     }
@@ -256,7 +256,7 @@ impl World {
         let node = &self.nodes[n];
         let Some(life) = node.life() else { return };
         let word = if **is_to_be_offline { "offline" } else { "online" };
-        self.tell(format_args!("{} is told to be {word}", node.name));
+        self.log(format_args!("{} is switched to {word}", node.name));
         let said = run_for(20, binary::command(&["volume", word]).arg(node.at()));
         if !said.success() && node.life() == Some(life) {
             self.note(format!("{} will not be {word}: {said:?}", node.name));
@@ -266,21 +266,21 @@ impl World {
     /// Starts a gateway, unless it runs.
     pub fn start_gateway(&self, gate: usize) {
         let mut gateway = lock(&self.gateways[gate]);
-        let name = GATE_NAMES[gate];
-        let client = if gate + 1 == self.gateways.len() { AWAY } else { GATES[gate + 1] };
+        let name = GATEWAY_NAMES[gate];
+        let client = if gate + 1 == self.gateways.len() { BEHIND_GATEWAY } else { GATEWAYS[gate + 1] };
         let (listen, address) = (
-            home(self.machines[GATES[gate]].address(), GATE_PORT).to_string(),
-            home(self.machines[client].hub_address(), GATE_PORT).to_string(),
+            home(self.machines[GATEWAYS[gate]].address(), GATEWAY_PORT).to_string(),
+            home(self.machines[client].hub_address(), GATEWAY_PORT).to_string(),
         );
-        let began = within(START, || {
+        let began = within(START_TIMEOUT, || {
             let words = ["serve", "team", "--listen", &listen, "--address", &address];
             let before = self.said(name).matches("is served at").count();
-            let mut command = self.command(&words, Some(GATES[gate]));
+            let mut command = self.command(&words, Some(GATEWAYS[gate]));
             command.arg("--registry").arg(self.registry(gate));
-            let mut child = self.start(GATES[gate], name, &mut command);
+            let mut child = self.start(GATEWAYS[gate], name, &mut command);
             let served = || self.said(name).matches("is served at").count() > before;
             // It does not start without its store.
-            within(START, || served() || !matches!(child.try_wait(), Ok(None)));
+            within(START_TIMEOUT, || served() || !matches!(child.try_wait(), Ok(None)));
             let is_served = served();
             *gateway = Some(child);
             is_served
@@ -291,8 +291,8 @@ impl World {
     }
 
     pub fn kill_gateway(&self, gate: usize) {
-        let name = GATE_NAMES[gate];
-        self.tell(format_args!("the {name} is killed"));
+        let name = GATEWAY_NAMES[gate];
+        self.log(format_args!("the {name} is killed"));
         if let Some(mut gateway) = lock(&self.gateways[gate]).take() {
             if let Ok(Some(status)) = gateway.try_wait() {
                 self.note(format!("the {name} ended by itself: {status}: {}", self.last_words(name)));
@@ -305,20 +305,20 @@ impl World {
         self.machines[n].cut(how);
         if n < NODES.len() {
             lock(&self.ledger).set_cut(n, true);
-            self.tell(format_args!("{} is cut off: {how:?}", NODES[n]));
+            self.log(format_args!("{} is cut off: {how:?}", NODES[n]));
         }
     }
 
     pub fn mend(&self, n: usize, how: Cut) {
         if n < NODES.len() {
             lock(&self.ledger).set_cut(n, false);
-            self.tell(format_args!("{} is back", NODES[n]));
+            self.log(format_args!("{} is back", NODES[n]));
         }
         self.machines[n].mend(how);
     }
 
-    pub fn weather(&self, n: usize) -> &Weather {
-        &self.weather[n]
+    pub fn link_faults(&self, n: usize) -> &LinkFaults {
+        &self.link_faults[n]
     }
 
     pub fn postgres(&self) -> MutexGuard<'_, Postgres> {
@@ -330,16 +330,16 @@ impl World {
     }
 
     pub fn note(&self, what: String) {
-        self.tell(format_args!("WRONG: {what}"));
+        self.log(format_args!("WRONG: {what}"));
         lock(&self.wrong).push(what);
     }
 
-    pub fn tell(&self, what: std::fmt::Arguments<'_>) {
-        lock(&self.ledger).tell(what);
+    pub fn log(&self, what: std::fmt::Arguments<'_>) {
+        lock(&self.ledger).log(what);
     }
 
     fn said(&self, name: &str) -> String {
-        fs::read_to_string(self.log(name)).unwrap_or_default()
+        fs::read_to_string(self.log_path(name)).unwrap_or_default()
     }
 
     fn last_words(&self, name: &str) -> String {
@@ -357,7 +357,7 @@ impl World {
                 self.note(format!("{} ended by itself: {}", node.name, self.last_words(node.name)));
             }
         }
-        for name in NODES.into_iter().chain(GATE_NAMES) {
+        for name in NODES.into_iter().chain(GATEWAY_NAMES) {
             if let Some(line) = self.said(name).lines().find(|line| line.contains("panicked")) {
                 self.note(format!("{name} panicked: {line}"));
             }
@@ -370,7 +370,7 @@ impl World {
     }
 }
 
-impl Drop for World {
+impl Drop for Cluster {
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.keep();

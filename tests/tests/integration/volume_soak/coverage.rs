@@ -21,7 +21,7 @@ impl Count {
 }
 
 #[derive(Default)]
-pub struct Counts {
+pub struct Coverage {
     pub rounds: Count,
     pub operations: Count,
     pub synced: Count,
@@ -39,7 +39,7 @@ pub struct Counts {
     pub slowest_ms: Count,
 }
 
-impl fmt::Display for Counts {
+impl fmt::Display for Coverage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let all = [
             (&self.rounds, "rounds"),

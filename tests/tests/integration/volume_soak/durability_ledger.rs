@@ -46,7 +46,7 @@ impl Ledger {
         Self { written: Vec::new(), lines: 0, cut: vec![None; nodes], story, begun: Instant::now() }
     }
 
-    pub fn tell(&mut self, what: fmt::Arguments<'_>) {
+    pub fn log(&mut self, what: fmt::Arguments<'_>) {
         let _ = writeln!(self.story, "{:9.4} {what}", self.begun.elapsed().as_secs_f64());
     }
 

@@ -12,14 +12,14 @@ use shunt_test_support::cmd::within;
 use shunt_test_support::{pace, run, run_for};
 use shunt_tests::binary;
 
-use crate::volume_soak::cluster::{Node, World, lock};
+use crate::volume_soak::cluster::{Cluster, Node, lock};
 use crate::volume_soak::tagged_content::FoundContent;
 use crate::volume_soak::user::ATTRIBUTE;
 
 /// Maximum time until all nodes agree; a silent server costs half a minute of it.
-const PATIENCE: Duration = Duration::from_secs(120);
+const AGREEMENT_TIMEOUT: Duration = Duration::from_secs(120);
 /// Time without activity after which the nodes count as idle.
-const QUIET: Duration = Duration::from_millis(1500);
+const IDLE_TIME: Duration = Duration::from_millis(1500);
 
 /// The visible tree of a node.
 #[derive(Default)]
@@ -31,13 +31,13 @@ struct Tree {
 }
 
 impl Tree {
-    fn of(world: &World, node: &Node) -> io::Result<Self> {
+    fn of(cluster: &Cluster, node: &Node) -> io::Result<Self> {
         let mut tree = Self::default();
-        tree.look(world, node.at(), Path::new(""))?;
+        tree.look(cluster, node.at(), Path::new(""))?;
         Ok(tree)
     }
 
-    fn look(&mut self, world: &World, at: &Path, below: &Path) -> io::Result<()> {
+    fn look(&mut self, cluster: &Cluster, at: &Path, below: &Path) -> io::Result<()> {
         for entry in fs::read_dir(at.join(below))? {
             let name = below.join(entry?.file_name());
             let path = at.join(&name);
@@ -45,7 +45,7 @@ impl Tree {
                 .map_err(|error| io::Error::other(format!("{path:?} is listed: {error}")))?;
             let mut what = format!("{:o} of {}.{:09}", there.mode(), there.mtime(), there.mtime_nsec());
             if there.is_dir() {
-                self.look(world, at, &name)?;
+                self.look(cluster, at, &name)?;
             } else if there.is_symlink() {
                 what += &format!(" to {:?}", fs::read_link(&path)?);
             } else {
@@ -53,7 +53,7 @@ impl Tree {
                 (File::open(&path).and_then(|mut file| file.read_to_end(&mut bytes)))
                     .map_err(|error| io::Error::other(format!("{path:?}: {error}")))?;
                 let held = FoundContent::of(&bytes);
-                if let Err(wrong) = lock(&world.ledger).allows(&held) {
+                if let Err(wrong) = lock(&cluster.ledger).allows(&held) {
                     self.wrong.push(format!("{path:?} holds {wrong}"));
                 }
                 self.seen.extend(held.contents().iter().map(|content| content.token));
@@ -83,11 +83,11 @@ fn conflicts(node: &Node) -> u64 {
 }
 
 /// Waits until all nodes are connected and idle. Returns whether no change is pending.
-fn settle(world: &World) -> Result<bool, String> {
+fn settle(cluster: &Cluster) -> Result<bool, String> {
     let mut since: Option<(Instant, Vec<[u64; 3]>)> = None;
     let mut now = Vec::new();
-    let settled = within(PATIENCE, || {
-        now = world.nodes.iter().map(Node::status).collect();
+    let settled = within(AGREEMENT_TIMEOUT, || {
+        now = cluster.nodes.iter().map(Node::status).collect();
         let number = |status: &serde_json::Value, key: &str| status[key].as_u64().unwrap_or_default();
         let all = now.iter().map(|status| ["pending", "sent", "received"].map(|key| number(status, key)));
         let all: Vec<[u64; 3]> = all.collect();
@@ -95,7 +95,7 @@ fn settle(world: &World) -> Result<bool, String> {
             now.iter().all(|status| status["state"] == "online" && status["objects_unreachable"] == false);
         match &since {
             _ if !ready => since = None,
-            Some((when, before)) if *before == all => return when.elapsed() > QUIET,
+            Some((when, before)) if *before == all => return when.elapsed() > IDLE_TIME,
             _ => since = Some((Instant::now(), all)),
         }
         std::thread::sleep(Duration::from_millis(100));
@@ -108,8 +108,8 @@ fn settle(world: &World) -> Result<bool, String> {
 }
 
 /// Returns the number of changes sent and received by each node.
-fn moved(world: &World) -> Vec<[serde_json::Value; 2]> {
-    world
+fn moved(cluster: &Cluster) -> Vec<[serde_json::Value; 2]> {
+    cluster
         .nodes
         .iter()
         .map(|node| node.status())
@@ -117,16 +117,17 @@ fn moved(world: &World) -> Vec<[serde_json::Value; 2]> {
         .collect()
 }
 
-fn trees(world: &World) -> Result<Vec<Tree>, String> {
-    let tree =
-        |node: &Node| Tree::of(world, node).map_err(|error| format!("{} cannot be read: {error}", node.name));
-    world.nodes.iter().map(tree).collect()
+fn trees(cluster: &Cluster) -> Result<Vec<Tree>, String> {
+    let tree = |node: &Node| {
+        Tree::of(cluster, node).map_err(|error| format!("{} cannot be read: {error}", node.name))
+    };
+    cluster.nodes.iter().map(tree).collect()
 }
 
-fn nothing_lost(world: &World, trees: &[Tree]) -> Result<BTreeSet<u64>, String> {
+fn nothing_lost(cluster: &Cluster, trees: &[Tree]) -> Result<BTreeSet<u64>, String> {
     let seen: BTreeSet<u64> = trees.iter().flat_map(|tree| tree.seen.iter().copied()).collect();
     let wrong: Vec<&String> = trees.iter().flat_map(|tree| &tree.wrong).collect();
-    let (lost, _) = lock(&world.ledger).lost(&seen);
+    let (lost, _) = lock(&cluster.ledger).lost(&seen);
     match (wrong.is_empty(), lost.is_empty()) {
         (true, true) => Ok(seen),
         (true, false) => Err(format!("contents {lost:?} were synced and are lost")),
@@ -135,34 +136,34 @@ fn nothing_lost(world: &World, trees: &[Tree]) -> Result<BTreeSet<u64>, String> 
 }
 
 /// Keeps both sides of each conflict, until there is none and no change is pending.
-fn resolve(world: &World) -> Result<(), String> {
+fn resolve(cluster: &Cluster) -> Result<(), String> {
     let begun = Instant::now();
     loop {
         let mut there = false;
-        for node in &world.nodes {
+        for node in &cluster.nodes {
             let count = conflicts(node);
             if count > 0 {
                 there = true;
-                world.tell(format_args!("{}: keeps both of {count}", node.name));
-                world.counts.conflicts.add(count);
+                cluster.log(format_args!("{}: keeps both of {count}", node.name));
+                cluster.counts.conflicts.add(count);
                 // Resolving one conflict may end another.
                 run(binary::command(&["volume", "resolve", "--keep", "both", "--all"]).arg(node.at()));
             }
         }
-        if settle(world)? && !there {
+        if settle(cluster)? && !there {
             return Ok(());
         }
-        if begun.elapsed() > pace::limit(PATIENCE) {
-            let states: Vec<_> = world.nodes.iter().map(Node::status).collect();
+        if begun.elapsed() > pace::limit(AGREEMENT_TIMEOUT) {
+            let states: Vec<_> = cluster.nodes.iter().map(Node::status).collect();
             return Err(format!("conflicts or changes do not end: {states:#?}"));
         }
     }
 }
 
 /// Checks the kernel's cached view against the tree after the caches were dropped.
-fn believed(world: &World, believed: &[Tree]) -> Result<(), String> {
+fn believed(cluster: &Cluster, believed: &[Tree]) -> Result<(), String> {
     fs::write("/proc/sys/vm/drop_caches", "3").map_err(|error| format!("caches stay: {error}"))?;
-    for ((node, before), now) in world.nodes.iter().zip(believed).zip(trees(world)?) {
+    for ((node, before), now) in cluster.nodes.iter().zip(believed).zip(trees(cluster)?) {
         if let Some(what) = before.differs(&now) {
             return Err(format!("the kernel believed of {} what is not so: {what}", node.name));
         }
@@ -170,23 +171,23 @@ fn believed(world: &World, believed: &[Tree]) -> Result<(), String> {
     Ok(())
 }
 
-pub fn judge(world: &World, read: bool) -> Result<(), String> {
-    world.tell(format_args!("all is well, and is judged"));
+pub fn judge(cluster: &Cluster, read: bool) -> Result<(), String> {
+    cluster.log(format_args!("all is well, and is judged"));
     let begun = Instant::now();
     let all = loop {
-        settle(world)?;
-        let moved = moved(world);
-        match trees(world).and_then(|all| believed(world, &all).map(|()| all)) {
+        settle(cluster)?;
+        let moved = moved(cluster);
+        match trees(cluster).and_then(|all| believed(cluster, &all).map(|()| all)) {
             // A change between the two reads was not cached; a listed name may be gone by then.
-            Err(_) if moved != self::moved(world) && begun.elapsed() < pace::limit(PATIENCE) => {}
+            Err(_) if moved != self::moved(cluster) && begun.elapsed() < pace::limit(AGREEMENT_TIMEOUT) => {}
             done => break done?,
         }
     };
-    nothing_lost(world, &all)?;
-    resolve(world)?;
+    nothing_lost(cluster, &all)?;
+    resolve(cluster)?;
     let begun = Instant::now();
     let all = loop {
-        let agree = trees(world).and_then(|all| {
+        let agree = trees(cluster).and_then(|all| {
             let differs = all[1..].iter().find_map(|tree| all[0].differs(tree));
             differs.map_or(Ok(all), Err)
         });
@@ -198,14 +199,14 @@ pub fn judge(world: &World, read: bool) -> Result<(), String> {
             Err(_) => std::thread::sleep(Duration::from_millis(200)),
         }
     };
-    let seen = nothing_lost(world, &all)?;
-    let mut ledger = lock(&world.ledger);
-    world.counts.doubted.add(ledger.lost(&seen).1 as u64);
+    let seen = nothing_lost(cluster, &all)?;
+    let mut ledger = lock(&cluster.ledger);
+    cluster.counts.doubted.add(ledger.lost(&seen).1 as u64);
     ledger.settle(&seen);
     drop(ledger);
     let mut words = vec!["check", "--json"];
     words.extend(read.then_some("--read"));
-    let said = run_for(120, world.on_host(&words).arg("team"));
+    let said = run_for(120, cluster.on_host(&words).arg("team"));
     let checked: serde_json::Value =
         serde_json::from_str(&said.out).map_err(|error| format!("check: {error}: {said:?}"))?;
     if checked["problem_count"] != 0 {

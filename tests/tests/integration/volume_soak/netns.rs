@@ -9,9 +9,9 @@ use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space,
 use shunt_test_support::run;
 
 /// A network namespace. One created by the test ends with its last process.
-pub struct Net(OwnedFd);
+pub struct Netns(OwnedFd);
 
-impl Net {
+impl Netns {
     /// Creates a namespace that contains only `lo`.
     pub fn new() -> Self {
         let net = std::thread::scope(|scope| {
@@ -74,13 +74,13 @@ pub enum Cut {
 
 /// A machine with one link to the hub.
 pub struct Machine {
-    net: Net,
+    net: Netns,
     number: u8,
 }
 
 impl Machine {
-    pub fn new(hub: &Net, number: u8) -> Self {
-        let net = Net::new();
+    pub fn new(hub: &Netns, number: u8) -> Self {
+        let net = Netns::new();
         let port = format!("port{number}");
         hub.ip(&["link", "add", &port, "type", "veth", "peer", "name", "line", "netns", &net.path()]);
         let machine = Self { net, number };
@@ -91,7 +91,7 @@ impl Machine {
         machine
     }
 
-    pub fn net(&self) -> &Net {
+    pub fn net(&self) -> &Netns {
         &self.net
     }
 

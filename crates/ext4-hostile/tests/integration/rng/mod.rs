@@ -1,7 +1,7 @@
 /// Deterministic pseudo-random numbers.
-pub struct Dice(pub u64);
+pub struct Rng(pub u64);
 
-impl Dice {
+impl Rng {
     pub fn bytes(&mut self, count: usize) -> Vec<u8> {
         let roll = || {
             self.0 ^= self.0 << 13;

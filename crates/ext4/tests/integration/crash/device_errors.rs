@@ -9,22 +9,22 @@ use shunt_ext4::{Filesystem, MemoryDevice};
 
 use super::engine;
 use super::image::Checker;
-use super::model::{self, State};
+use super::model::{self, FsState};
 use super::ops::Op;
 
 /// Failure mode of a device, starting at its `n`th write or flush.
 #[derive(Debug, Clone, Copy)]
-pub enum Failing {
+pub enum FailureMode {
     Once(Fault),
     FromThenOn(Fault),
 }
 
 /// All failure modes that the device reports.
-pub const WAYS: [Failing; 4] = [
-    Failing::Once(Fault::Error(Errno::IO)),
-    Failing::Once(Fault::Torn(512)),
-    Failing::FromThenOn(Fault::Error(Errno::IO)),
-    Failing::FromThenOn(Fault::Error(Errno::NOSPC)),
+pub const FAILURE_MODES: [FailureMode; 4] = [
+    FailureMode::Once(Fault::Error(Errno::IO)),
+    FailureMode::Once(Fault::Torn(512)),
+    FailureMode::FromThenOn(Fault::Error(Errno::IO)),
+    FailureMode::FromThenOn(Fault::Error(Errno::NOSPC)),
 ];
 
 /// Runs a workload on a device that fails at write or flush `n`. Returns whether that point was reached.
@@ -32,7 +32,7 @@ pub fn survives(
     base: &[u8],
     ops: &[Op],
     n: u64,
-    way: Failing,
+    way: FailureMode,
     checker: &mut Checker,
 ) -> Result<bool, String> {
     let writes = Arc::new(AtomicU64::new(0));
@@ -43,13 +43,13 @@ pub fn survives(
         }
         let now = count.fetch_add(1, Ordering::Relaxed);
         match way {
-            Failing::Once(fault) => (now == n).then_some(fault),
-            Failing::FromThenOn(fault) => (now >= n).then_some(fault),
+            FailureMode::Once(fault) => (now == n).then_some(fault),
+            FailureMode::FromThenOn(fault) => (now >= n).then_some(fault),
         }
     };
     let memory = Arc::new(MemoryDevice::new(base.to_vec()));
     let device = Arc::new(Faulty::new(memory.clone(), plan));
-    let mut states = vec![State::new()];
+    let mut states = vec![FsState::new()];
     if let Ok(fs) = Filesystem::open_writable(device) {
         let mut failed = false;
         for (number, &op) in ops.iter().chain(&[Op::Sync]).enumerate() {
@@ -76,17 +76,17 @@ pub fn survives(
     }
     let came = writes.load(Ordering::Relaxed) > n;
     // The next mount, on a working device.
-    let told = |error: shunt_ext4::Error| error.to_string();
+    let to_text = |error: shunt_ext4::Error| error.to_string();
     let device = Arc::new(MemoryDevice::new(memory.bytes()));
-    let fs = Filesystem::open_writable(device.clone()).map_err(told)?;
-    model::is_one_of(&engine::look(&fs).map_err(told)?, &states)?;
-    fs.close().map_err(told)?;
+    let fs = Filesystem::open_writable(device.clone()).map_err(to_text)?;
+    model::is_one_of(&engine::look(&fs).map_err(to_text)?, &states)?;
+    fs.close().map_err(to_text)?;
     checker.is_clean(&device.bytes())?;
     Ok(came)
 }
 
 /// Returns the possible states after a write that failed after some of its blocks.
-fn parts(before: &State, op: Op, number: usize) -> Vec<State> {
+fn parts(before: &FsState, op: Op, number: usize) -> Vec<FsState> {
     let (path, offset, length) = match op {
         Op::Write(path, offset, length) => (path, offset, length),
         Op::Append(path, length) => (path, before.size(path), length),

@@ -10,15 +10,15 @@ const SECTOR: usize = 512;
 const SUPERBLOCK: u64 = 1024;
 
 /// A power failure after a number of events, with the resulting content of the device.
-pub struct Cut {
+pub struct PowerCut {
     pub after: usize,
     pub image: Vec<u8>,
 }
 
 /// Deterministic pseudo-random numbers.
-pub struct Dice(u64);
+pub struct Rng(u64);
 
-impl Dice {
+impl Rng {
     pub fn new(seed: u64) -> Self {
         Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
@@ -44,14 +44,14 @@ fn apply(image: &mut [u8], event: &Event, most: usize) {
 }
 
 /// Yields all power failures within a write of the superblock.
-pub fn within_superblocks(base: &[u8], events: &[Event], mut take: impl FnMut(Cut)) {
+pub fn within_superblocks(base: &[u8], events: &[Event], mut take: impl FnMut(PowerCut)) {
     let mut image = base.to_vec();
     for (place, event) in events.iter().enumerate() {
         if let Event::Write { offset: SUPERBLOCK, data } = event {
             for half in [0..SECTOR, SECTOR..data.len()] {
                 let mut torn = image.clone();
                 torn[SUPERBLOCK as usize..][half.clone()].copy_from_slice(&data[half]);
-                take(Cut { after: place + 1, image: torn });
+                take(PowerCut { after: place + 1, image: torn });
             }
         }
         apply(&mut image, event, usize::MAX);
@@ -65,8 +65,8 @@ pub fn each(
     events: &[Event],
     lasts: impl Fn(u64) -> bool,
     samples: usize,
-    dice: &mut Dice,
-    mut take: impl FnMut(Cut),
+    rng: &mut Rng,
+    mut take: impl FnMut(PowerCut),
 ) {
     // Content that is certainly on the device, and content in write order.
     let mut flushed = base.to_vec();
@@ -86,30 +86,30 @@ pub fn each(
             }
         }
         let after = place + 1;
-        take(Cut { after, image: ordered.clone() });
+        take(PowerCut { after, image: ordered.clone() });
         if pending.is_empty() {
             continue;
         }
-        take(Cut { after, image: flushed.clone() });
+        take(PowerCut { after, image: flushed.clone() });
         // A single pending write is either present, absent or torn.
         let samples = if pending.len() == 1 { 1 } else { samples };
         for _ in 0..samples {
             let mut image = flushed.clone();
             for (place, event) in pending.iter().enumerate() {
                 let Event::Write { data, .. } = event else {
-                    apply(&mut image, event, dice.roll(2));
+                    apply(&mut image, event, rng.roll(2));
                     continue;
                 };
                 let last = place + 1 == pending.len();
-                let most = match dice.roll(6) {
-                    2 if last => dice.roll(data.len() / SECTOR) * SECTOR,
-                    _ if pending.len() == 1 => dice.roll(data.len() / SECTOR) * SECTOR,
+                let most = match rng.roll(6) {
+                    2 if last => rng.roll(data.len() / SECTOR) * SECTOR,
+                    _ if pending.len() == 1 => rng.roll(data.len() / SECTOR) * SECTOR,
                     0 | 1 => 0,
                     _ => usize::MAX,
                 };
                 apply(&mut image, event, most);
             }
-            take(Cut { after, image });
+            take(PowerCut { after, image });
         }
     }
 }

@@ -15,7 +15,7 @@ use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
 use engine::Engine;
 use ops::{Op, ops};
-use state::State;
+use state::ModelFs;
 
 const KINDS: [&[&str]; 8] = [
     &["-b", "4096"],
@@ -35,7 +35,7 @@ fn agrees(image: &[u8], ops: &[Op]) -> Result<(), TestCaseError> {
     let extents = engine.fs().kind() == "ext4";
     let journaled = engine.fs().has_journal();
     let (blocks, inodes) = engine.free();
-    let mut state = State::new(block, extents);
+    let mut state = ModelFs::new(block, extents);
     for op in ops {
         // Without a journal, only e2fsck can repair a crash.
         if matches!(op, Op::Crash) && !journaled {

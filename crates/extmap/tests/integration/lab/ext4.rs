@@ -74,8 +74,8 @@ fn fill(root: &Path) {
 /// Returns the checksum of each file from `sha256sum`.
 fn sums(root: &Path) -> BTreeMap<String, String> {
     let script = format!("cd {} && find . -type f | xargs sha256sum", root.display());
-    let told = run("bash", &["-c", &script]);
-    told.lines().map(|line| (line[66..].to_owned(), line[..64].to_owned())).collect()
+    let output = run("bash", &["-c", &script]);
+    output.lines().map(|line| (line[66..].to_owned(), line[..64].to_owned())).collect()
 }
 
 fn mapped_content(path: &Path) -> Vec<u8> {

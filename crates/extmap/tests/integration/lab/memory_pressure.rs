@@ -23,8 +23,8 @@ struct Taken(*mut core::ffi::c_void, usize);
 impl Taken {
     fn all_but(left: usize) -> Self {
         forget_caches();
-        let told = fs::read_to_string("/proc/meminfo").unwrap();
-        let available = told.lines().find_map(|line| line.strip_prefix("MemAvailable:")).unwrap();
+        let meminfo = fs::read_to_string("/proc/meminfo").unwrap();
+        let available = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:")).unwrap();
         let available: usize = available.trim().strip_suffix(" kB").unwrap().parse().unwrap();
         let length = (available << 10) - left;
         // SAFETY: new memory that nothing reads.

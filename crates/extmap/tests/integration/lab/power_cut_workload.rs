@@ -13,22 +13,22 @@ use super::connection_abort::eventually;
 use super::disk::{BLOCK, Mount, module_is_here, run, spare_disk};
 use super::race::{number, workers::open};
 use super::tagged_content::words;
-use super::workload_plan::{self, How, Op, Step};
+use super::workload_plan::{self, Op, Step, WriteMode};
 use super::writes::is_free;
 
-fn write(path: &Path, step: usize, file: u8, (offset, length): (u64, u64), how: How) {
+fn write(path: &Path, step: usize, file: u8, (offset, length): (u64, u64), how: WriteMode) {
     let [low, high, ..] = step.to_le_bytes();
     let data = words(file, Some(offset), length as usize, high, low.into());
     match how {
-        How::Cached => open(path, 0).unwrap().write_all_at(&data, offset).unwrap(),
-        How::Direct => {
+        WriteMode::Cached => open(path, 0).unwrap().write_all_at(&data, offset).unwrap(),
+        WriteMode::Direct => {
             let mut room = vec![0; data.len() + BLOCK as usize];
             let start = room.as_ptr().align_offset(BLOCK as usize);
             let room = &mut room[start..start + data.len()];
             room.copy_from_slice(&data);
             open(path, libc::O_DIRECT).unwrap().write_all_at(room, offset).unwrap();
         }
-        How::Mapped => {
+        WriteMode::Mapped => {
             let (file, start) = (open(path, 0).unwrap(), offset / BLOCK * BLOCK);
             let whole = (offset - start + length) as usize;
             // SAFETY: a new mapping within the file, written only within its length, and unmapped before anything else can use it.

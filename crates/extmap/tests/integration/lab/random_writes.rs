@@ -9,7 +9,7 @@ use rustix::fs::{FallocateFlags, fallocate};
 use rustix::mm::{MapFlags, MsyncFlags, ProtFlags, mmap, msync, munmap};
 
 use super::disk::{BLOCK, Mount, module_is_here};
-use super::rng::Dice;
+use super::rng::Rng;
 use super::writes::{found, image, mount, unmount};
 
 /// A change of a file, applied to both mounts.
@@ -30,12 +30,12 @@ enum Change {
 
 const LARGEST: u64 = 1 << 20;
 
-fn change(dice: &mut Dice) -> Change {
-    let (at, byte) = (dice.roll(LARGEST), 1 + dice.roll(255) as u8);
-    let long = if dice.roll(4) == 0 { 200_000 } else { 9000 };
-    let length = 1 + dice.roll(long);
+fn change(rng: &mut Rng) -> Change {
+    let (at, byte) = (rng.roll(LARGEST), 1 + rng.roll(255) as u8);
+    let long = if rng.roll(4) == 0 { 200_000 } else { 9000 };
+    let length = 1 + rng.roll(long);
     let blocks = |bytes: u64| bytes.next_multiple_of(BLOCK);
-    match dice.roll(16) {
+    match rng.roll(16) {
         0..=3 => Change::Write(at, length as usize, byte),
         4 => Change::Append(length as usize, byte),
         5 | 6 => Change::Direct(blocks(at), blocks(length) as usize, byte),
@@ -112,14 +112,14 @@ fn random_changes_are_the_same_as_the_kernels() {
     for (seed, form) in [(0x9e37_79b9_7f4a_7c15, &[][..]), (0xc2b2_ae3d_27d4_eb4f, &["-b", "1024"])] {
         let (ours, theirs) = (image("ours", 64, form), image("theirs", 64, form));
         let (shunt, kernel) = (mount(&ours), Mount::kernel(&theirs, "/tmp/kernel2", "loop"));
-        let mut dice = Dice::new(seed);
+        let mut rng = Rng::new(seed);
         let names = ["one", "two"];
         for name in names {
             fs::write(shunt.path(name), "").unwrap();
             fs::write(kernel.path(name), "").unwrap();
         }
         for step in 0..300 {
-            let (name, change) = (names[dice.roll(2) as usize], change(&mut dice));
+            let (name, change) = (names[rng.roll(2) as usize], change(&mut rng));
             make(&shunt.path(name), change);
             make(&kernel.path(name), change);
             if step % 3 == 0 {

@@ -1,9 +1,9 @@
 //! Deterministic random numbers.
 
 /// Generator that repeats the same numbers for the same seed.
-pub struct Dice(u64);
+pub struct Rng(u64);
 
-impl Dice {
+impl Rng {
     pub fn new(seed: u64) -> Self {
         Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }

@@ -1,7 +1,7 @@
 //! Plan of the recorded work: file operations up to the power cut. One seed yields the same plan in the lab, where it is
 //! executed, and in the test that checks the result.
 
-use super::rng::Dice;
+use super::rng::Rng;
 
 /// Name of the file on the recorded disk that contains the file system.
 pub const IMAGE: &str = "image";
@@ -18,7 +18,7 @@ const WORD: u64 = super::tagged_content::WORD;
 const PAGE: u64 = 4096;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum How {
+pub enum WriteMode {
     Cached,
     Direct,
     Mapped,
@@ -30,7 +30,7 @@ pub enum Op {
     Write {
         offset: u64,
         length: u64,
-        how: How,
+        how: WriteMode,
     },
     Truncate {
         size: u64,
@@ -58,19 +58,19 @@ pub fn name(file: u8) -> String {
 
 /// Generates as many steps as the numbers of files allow, at most `most`.
 pub fn steps(seed: u64, most: usize) -> Vec<Step> {
-    let mut dice = Dice::new(seed);
+    let mut rng = Rng::new(seed);
     let mut files = vec![None::<(u8, u64)>; FILES as usize];
     let (mut steps, mut last) = (Vec::new(), 0);
     while steps.len() < most && last < 250 {
-        let slot = &mut files[dice.roll(FILES) as usize];
+        let slot = &mut files[rng.roll(FILES) as usize];
         let Some((file, size)) = slot else {
             last += 1;
             *slot = Some((last, 0));
             steps.push(Step { file: last, op: Op::Create });
             continue;
         };
-        let (file, word) = (*file, dice.roll(LARGEST / WORD) * WORD);
-        let op = match dice.roll(16) {
+        let (file, word) = (*file, rng.roll(LARGEST / WORD) * WORD);
+        let op = match rng.roll(16) {
             0 => {
                 *slot = None;
                 Op::Remove
@@ -81,22 +81,22 @@ pub fn steps(seed: u64, most: usize) -> Vec<Step> {
                 *size = word;
                 Op::Truncate { size: word }
             }
-            6 => Op::Punch { offset: word, length: (1 + dice.roll(100_000 / WORD)) * WORD },
+            6 => Op::Punch { offset: word, length: (1 + rng.roll(100_000 / WORD)) * WORD },
             7 | 8 if word < *size => {
-                let length = (1 + dice.roll(30_000 / WORD)) * WORD;
-                Op::Write { offset: word, length: length.min(*size - word), how: How::Mapped }
+                let length = (1 + rng.roll(30_000 / WORD)) * WORD;
+                Op::Write { offset: word, length: length.min(*size - word), how: WriteMode::Mapped }
             }
             9 | 10 => {
-                let (offset, length) = (word / PAGE * PAGE, (1 + dice.roll(16)) * PAGE);
+                let (offset, length) = (word / PAGE * PAGE, (1 + rng.roll(16)) * PAGE);
                 *size = (*size).max(offset + length);
-                Op::Write { offset, length, how: How::Direct }
+                Op::Write { offset, length, how: WriteMode::Direct }
             }
             _ => {
                 // Appends are frequent, as in real workloads.
-                let offset = if dice.roll(2) == 0 { (*size).min(LARGEST) } else { word };
-                let length = (1 + dice.roll(60_000 / WORD)) * WORD;
+                let offset = if rng.roll(2) == 0 { (*size).min(LARGEST) } else { word };
+                let length = (1 + rng.roll(60_000 / WORD)) * WORD;
                 *size = (*size).max(offset + length);
-                Op::Write { offset, length, how: How::Cached }
+                Op::Write { offset, length, how: WriteMode::Cached }
             }
         };
         steps.push(Step { file, op });

@@ -13,7 +13,7 @@ use rustix::mm::{MapFlags, MsyncFlags, ProtFlags, mmap, msync, munmap};
 use shunt_extmap::{Ask, Connection, Extent, MappedFile};
 
 use super::disk::{BLOCK, Disk, module_is_here};
-use super::rng::Dice;
+use super::rng::Rng;
 
 /// State of a file in the test's file system.
 struct FileState {
@@ -199,13 +199,13 @@ fn what_is_written_is_read_and_told() {
         with_giver(&disk, 8192, |giver| {
             let (mapped, file) = giver.file(0);
             let (direct, synced) = (again(&file, libc::O_DIRECT), again(&file, libc::O_DSYNC));
-            let (mut model, mut dice) = (Vec::new(), Dice::new(seed));
+            let (mut model, mut rng) = (Vec::new(), Rng::new(seed));
             for step in 0..200 {
-                let offset = dice.roll(LARGEST);
-                let long = dice.roll(4) == 0;
-                let length = 1 + dice.roll(if long { 100_000 } else { 6000 });
-                let data = vec![1 + dice.roll(255) as u8; length as usize];
-                let what = dice.roll(12);
+                let offset = rng.roll(LARGEST);
+                let long = rng.roll(4) == 0;
+                let length = 1 + rng.roll(if long { 100_000 } else { 6000 });
+                let data = vec![1 + rng.roll(255) as u8; length as usize];
+                let what = rng.roll(12);
                 match what {
                     0..=3 => {
                         file.write_all_at(&data, offset).unwrap();

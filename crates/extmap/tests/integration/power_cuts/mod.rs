@@ -34,15 +34,15 @@ fn check(image: &[u8]) -> Result<(), String> {
 }
 
 fn content(fs: &Filesystem, file: u8) -> Result<Option<Vec<u8>>, String> {
-    let told = |error: shunt_ext4::Error| format!("file {file}: {error}");
+    let to_text = |error: shunt_ext4::Error| format!("file {file}: {error}");
     match fs.walk(format!("/{}", workload_plan::name(file)).as_bytes()) {
         Ok(inode) => {
             let mut content = vec![0; inode.size as usize];
-            fs.read(&inode, 0, &mut content).map_err(told)?;
+            fs.read(&inode, 0, &mut content).map_err(to_text)?;
             Ok(Some(content))
         }
         Err(shunt_ext4::Error::NotFound) => Ok(None),
-        Err(error) => Err(told(error)),
+        Err(error) => Err(to_text(error)),
     }
 }
 
@@ -69,14 +69,14 @@ fn gather(disk: &[u8], places: &[std::ops::Range<usize>]) -> Vec<u8> {
 
 /// Checks the recovery of a disk image as of the power cut.
 fn survives(image: &[u8], steps: &[Step], begun: usize) -> Result<(), String> {
-    let told = |error: shunt_ext4::Error| error.to_string();
+    let to_text = |error: shunt_ext4::Error| error.to_string();
     let device = Arc::new(MemoryDevice::new(image.to_vec()));
-    let fs = Filesystem::open_writable(device.clone()).map_err(told)?;
+    let fs = Filesystem::open_writable(device.clone()).map_err(to_text)?;
     let last = steps[..=begun].iter().map(|step| step.file).max().unwrap_or(0);
     for file in 1..=last {
         Expected::of(file, steps, begun).judge(content(&fs, file)?.as_deref())?;
     }
-    fs.close().map_err(told)?;
+    fs.close().map_err(to_text)?;
     check(&device.bytes())
 }
 

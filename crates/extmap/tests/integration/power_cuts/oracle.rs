@@ -34,14 +34,14 @@ impl Model {
 pub struct Expected {
     file: u8,
     /// State at the last completed sync.
-    lasting: Option<Model>,
+    durable: Option<Model>,
     /// Later operations, whose effects may be present or not.
     later: Vec<(usize, Op)>,
 }
 
 impl Expected {
     pub fn of(file: u8, steps: &[Step], begun: usize) -> Self {
-        let mut known = Self { file, lasting: None, later: Vec::new() };
+        let mut known = Self { file, durable: None, later: Vec::new() };
         let mut model = Model::default();
         for (number, step) in steps.iter().enumerate().take(begun + 1) {
             if step.file != file {
@@ -49,7 +49,7 @@ impl Expected {
             }
             match step.op {
                 Op::Sync if number < begun => {
-                    known.lasting = Some(model.clone());
+                    known.durable = Some(model.clone());
                     known.later.clear();
                 }
                 op => {
@@ -68,11 +68,11 @@ impl Expected {
     /// Checks whether the file may have this content; `None` if it does not exist.
     pub fn judge(&self, content: Option<&[u8]>) -> Result<(), String> {
         let Some(content) = content else {
-            let may_miss = self.lasting.is_none() || self.is_removed();
+            let may_miss = self.durable.is_none() || self.is_removed();
             return if may_miss { Ok(()) } else { Err(format!("file {} is gone", self.file)) };
         };
-        let lasting = self.lasting.clone().unwrap_or_default();
-        let mut model = lasting.clone();
+        let durable = self.durable.clone().unwrap_or_default();
+        let mut model = durable.clone();
         let (mut least, mut most) = (model.words.len(), model.words.len());
         for (number, op) in &self.later {
             model.apply(*number, *op);
@@ -86,7 +86,7 @@ impl Expected {
             return Err(format!("file {} has {size} bytes, not {} to {}", self.file, least * 8, most * 8));
         }
         content.chunks_exact(WORD as usize).enumerate().try_for_each(|(n, word)| {
-            let before = lasting.words.get(n).copied().unwrap_or(0);
+            let before = durable.words.get(n).copied().unwrap_or(0);
             self.judge_word(n, word, before)
                 .map_err(|why| format!("file {} at {}: {word:02x?}, {why}", self.file, n as u64 * WORD))
         })
@@ -123,9 +123,9 @@ impl Expected {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lab::workload_plan::How;
+    use crate::lab::workload_plan::WriteMode;
 
-    const WRITE: Op = Op::Write { offset: 0, length: 16, how: How::Cached };
+    const WRITE: Op = Op::Write { offset: 0, length: 16, how: WriteMode::Cached };
 
     fn judged(ops: &[Op], content: Option<&[u8]>) -> bool {
         let steps: Vec<Step> = ops.iter().map(|op| Step { file: 3, op: *op }).collect();

@@ -10,12 +10,12 @@ use shunt_volume::id::{NodeName, ObjectId, Seq};
 use shunt_volume::object::{ChunkId, VersionedObject};
 use shunt_volume::store::{ChunkLocation, LogEntry, MetaStore, Page, Rejected, StoreError, Transaction};
 
-pub struct Net {
+pub struct FaultyMetaStore {
     pub store: Arc<dyn MetaStore>,
-    pub state: Mutex<Weather>,
+    pub state: Mutex<FaultProfile>,
 }
 
-pub struct Weather {
+pub struct FaultProfile {
     pub rng: SmallRng,
     pub cut: bool,
     /// Commits are denied: the node may only read.
@@ -24,10 +24,10 @@ pub struct Weather {
     pub bad: u32,
 }
 
-impl Net {
+impl FaultyMetaStore {
     pub fn new(store: Arc<dyn MetaStore>, seed: u64) -> Self {
         let rng = SmallRng::seed_from_u64(seed);
-        Self { store, state: Mutex::new(Weather { rng, cut: false, denied: false, bad: 0 }) }
+        Self { store, state: Mutex::new(FaultProfile { rng, cut: false, denied: false, bad: 0 }) }
     }
 
     /// Returns which of three failures happens, if any.
@@ -45,7 +45,7 @@ fn lost<T>() -> Result<T, StoreError> {
     Err(StoreError::Unreachable("the network is bad".into()))
 }
 
-impl MetaStore for Net {
+impl MetaStore for FaultyMetaStore {
     fn head(&self) -> Result<Seq, StoreError> {
         self.store.head()
     }

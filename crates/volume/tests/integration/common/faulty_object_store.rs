@@ -16,7 +16,7 @@ use object_store::{
 use parking_lot::Mutex;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Way {
+pub enum NetworkMode {
     Open,
     Cut,
     /// The next request fails.
@@ -30,28 +30,28 @@ pub enum Way {
 }
 
 #[derive(Debug)]
-pub struct Sky {
+pub struct FaultyObjectStore {
     pub objects: Arc<dyn ObjectStore>,
-    pub way: Mutex<Way>,
+    pub mode: Mutex<NetworkMode>,
     /// Bytes that were requested and delivered.
-    pub brought: AtomicU64,
+    pub fetched_bytes: AtomicU64,
 }
 
-impl Sky {
+impl FaultyObjectStore {
     pub fn over(objects: Arc<dyn ObjectStore>) -> Self {
-        Self { objects, way: Mutex::new(Way::Open), brought: AtomicU64::new(0) }
+        Self { objects, mode: Mutex::new(NetworkMode::Open), fetched_bytes: AtomicU64::new(0) }
     }
 
     fn pass(&self) -> Result<Duration> {
-        let mut way = self.way.lock();
-        match *way {
-            Way::Uneven(is_lost) => {
-                *way = Way::Uneven(!is_lost);
+        let mut mode = self.mode.lock();
+        match *mode {
+            NetworkMode::Uneven(is_lost) => {
+                *mode = NetworkMode::Uneven(!is_lost);
                 if is_lost { Err(lost()) } else { Ok(REPLY_DELAY) }
             }
-            Way::Cut => Err(lost()),
-            Way::CutOnce => {
-                *way = Way::Open;
+            NetworkMode::Cut => Err(lost()),
+            NetworkMode::CutOnce => {
+                *mode = NetworkMode::Open;
                 Err(lost())
             }
             _ => Ok(Duration::ZERO),
@@ -72,21 +72,21 @@ fn in_parts(bytes: Bytes) -> Vec<Result<Bytes>> {
 }
 
 fn lost() -> Error {
-    Error::Generic { store: "sky", source: "the network is bad".into() }
+    Error::Generic { store: "objects", source: "the network is bad".into() }
 }
 
-impl std::fmt::Display for Sky {
+impl std::fmt::Display for FaultyObjectStore {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.objects.fmt(f)
     }
 }
 
 #[async_trait]
-impl ObjectStore for Sky {
+impl ObjectStore for FaultyObjectStore {
     async fn put_opts(&self, at: &Path, payload: PutPayload, options: PutOptions) -> Result<PutResult> {
         self.pass()?;
         let done = self.objects.put_opts(at, payload, options).await?;
-        if *self.way.lock() == Way::Silent { Err(lost()) } else { Ok(done) }
+        if *self.mode.lock() == NetworkMode::Silent { Err(lost()) } else { Ok(done) }
     }
 
     async fn put_multipart_opts(
@@ -100,12 +100,12 @@ impl ObjectStore for Sky {
     async fn get_opts(&self, at: &Path, options: GetOptions) -> Result<GetResult> {
         tokio::time::sleep(self.pass()?).await;
         let got = self.objects.get_opts(at, options).await?;
-        self.brought.fetch_add(got.range.end - got.range.start, Ordering::Relaxed);
+        self.fetched_bytes.fetch_add(got.range.end - got.range.start, Ordering::Relaxed);
         let (meta, range) = (got.meta.clone(), got.range.clone());
         let (attributes, extensions) = (got.attributes.clone(), got.extensions.clone());
         let mut parts = in_parts(got.bytes().await?);
         let mut pause = Duration::ZERO;
-        if let Way::Broken(breaks) = &mut *self.way.lock() {
+        if let NetworkMode::Broken(breaks) = &mut *self.mode.lock() {
             match *breaks {
                 true => parts = parts.into_iter().take(PARTS_BEFORE_FAILURE).chain([Err(lost())]).collect(),
                 false => pause = REPLY_DELAY / 20,

@@ -74,12 +74,16 @@ fn leases_are_those_of_the_nodes() {
     let ask =
         |session, take| LeaseRequest { session, ttl_ms: 60_000, acquire: take, ..LeaseRequest::default() };
     assert!(desk.lease(&name("desk"), &ask(1, vec![(7, ObjectId(2))])).unwrap().is_new_session);
-    let told = lamp.lease(&name("lamp"), &ask(2, Vec::new())).unwrap();
-    assert_eq!((told.is_new_session, told.peers), (true, 1), "{told:?}");
-    let told = lamp.lease(&name("lamp"), &ask(2, Vec::new())).unwrap();
-    assert_eq!(told.events.iter().map(|event| event.object).collect::<Vec<_>>(), [ObjectId(2)], "{told:?}");
-    let told = desk.lease(&name("desk"), &ask(1, Vec::new())).unwrap();
-    assert_eq!((told.is_new_session, told.peers), (false, 1), "{told:?}");
+    let response = lamp.lease(&name("lamp"), &ask(2, Vec::new())).unwrap();
+    assert_eq!((response.is_new_session, response.peers), (true, 1), "{response:?}");
+    let response = lamp.lease(&name("lamp"), &ask(2, Vec::new())).unwrap();
+    assert_eq!(
+        response.events.iter().map(|event| event.object).collect::<Vec<_>>(),
+        [ObjectId(2)],
+        "{response:?}"
+    );
+    let response = desk.lease(&name("desk"), &ask(1, Vec::new())).unwrap();
+    assert_eq!((response.is_new_session, response.peers), (false, 1), "{response:?}");
 }
 
 #[test]

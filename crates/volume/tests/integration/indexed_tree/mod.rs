@@ -52,7 +52,7 @@ pub fn stored(object: Object) -> VersionedObject {
 }
 
 #[derive(Clone, Default)]
-pub struct Deep {
+pub struct IndexedTree {
     local: BTreeMap<Ino, Object>,
     base: BTreeMap<Ino, VersionedObject>,
     nums: BTreeMap<ObjectId, Ino>,
@@ -97,7 +97,7 @@ fn lead(
     }
 }
 
-impl Deep {
+impl IndexedTree {
     pub fn new() -> Self {
         let root = stored(directory(ObjectId::ROOT));
         let mut deep = Self { next: Numbers(ROOT), ..Self::default() };
@@ -255,7 +255,7 @@ fn listed(names: &BTreeMap<Ino, BTreeSet<DentryKey>>, num: Ino) -> Vec<DentryKey
     names.get(&num).into_iter().flatten().cloned().collect()
 }
 
-impl Trees for Deep {
+impl Trees for IndexedTree {
     fn local(&self, num: Ino) -> Result<Option<Object>, Errno> {
         Ok(self.local.get(&num).cloned())
     }

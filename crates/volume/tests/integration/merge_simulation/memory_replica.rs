@@ -12,7 +12,7 @@ use shunt_volume::object::{Object, Time, VersionedObject};
 use shunt_volume::sync::{Contents, LogFingerprint, Outbox, SyncError, SyncReplica};
 
 #[derive(Debug, Clone, Default)]
-pub struct State {
+pub struct TreeState {
     pub local: BTreeMap<Ino, Object>,
     pub base: BTreeMap<Ino, VersionedObject>,
     pub nums: BTreeMap<ObjectId, Ino>,
@@ -29,25 +29,25 @@ pub struct State {
     pub ended: BTreeSet<u64>,
 }
 
-pub struct Memory {
+pub struct MemoryReplica {
     pub name: NodeName,
-    pub now: RefCell<State>,
-    lasting: RefCell<State>,
+    pub current: RefCell<TreeState>,
+    durable: RefCell<TreeState>,
     ids: Cell<u128>,
     /// Number of persistence steps until the next crash.
     pub crash_in: Cell<Option<u32>>,
 }
 
-impl Memory {
+impl MemoryReplica {
     pub fn new(name: &str, ids: u128, root: VersionedObject) -> Self {
-        let mut state = State { next: 2, ..State::default() };
+        let mut state = TreeState { next: 2, ..TreeState::default() };
         state.nums.insert(root.object.id, ROOT);
         state.local.insert(ROOT, root.object.clone());
         state.base.insert(ROOT, root);
         Self {
             name: name.parse().unwrap(),
-            lasting: RefCell::new(state.clone()),
-            now: RefCell::new(state),
+            durable: RefCell::new(state.clone()),
+            current: RefCell::new(state),
             ids: Cell::new(ids),
             crash_in: Cell::new(None),
         }
@@ -60,17 +60,17 @@ impl Memory {
 
     /// Makes the current state durable. Returns the contents written and ended since the last commit.
     pub fn commit(&self) -> (BTreeSet<u64>, BTreeSet<u64>) {
-        let mut now = self.now.borrow_mut();
-        *self.lasting.borrow_mut() = now.clone();
+        let mut now = self.current.borrow_mut();
+        *self.durable.borrow_mut() = now.clone();
         let done = (std::mem::take(&mut now.wrote), std::mem::take(&mut now.ended));
-        let mut lasting = self.lasting.borrow_mut();
-        lasting.wrote.clear();
-        lasting.ended.clear();
+        let mut durable = self.durable.borrow_mut();
+        durable.wrote.clear();
+        durable.ended.clear();
         done
     }
 
     pub fn crash(&self) {
-        *self.now.borrow_mut() = self.lasting.borrow().clone();
+        *self.current.borrow_mut() = self.durable.borrow().clone();
     }
 
     /// A crash point.
@@ -85,11 +85,11 @@ impl Memory {
 
     /// Makes a transaction durable, with everything before it.
     pub fn lasts(&self) {
-        *self.lasting.borrow_mut() = self.now.borrow().clone();
+        *self.durable.borrow_mut() = self.current.borrow().clone();
     }
 }
 
-impl Trees for State {
+impl Trees for TreeState {
     fn local(&self, num: Ino) -> Result<Option<Object>, Errno> {
         Ok(self.local.get(&num).cloned())
     }
@@ -167,7 +167,7 @@ impl Trees for State {
     }
 }
 
-struct Numbers<'a>(&'a mut Ino, &'a Memory);
+struct Numbers<'a>(&'a mut Ino, &'a MemoryReplica);
 
 impl IdAllocator for Numbers<'_> {
     fn num(&mut self) -> Ino {
@@ -180,7 +180,7 @@ impl IdAllocator for Numbers<'_> {
     }
 }
 
-impl State {
+impl TreeState {
     pub fn apply(&mut self, changes: Changes) {
         for (num, (local, base)) in changes.objects {
             if let Some(old) = self.local.remove(&num)
@@ -216,34 +216,34 @@ impl State {
     }
 }
 
-impl SyncReplica for &Memory {
+impl SyncReplica for &MemoryReplica {
     fn now(&self) -> Time {
         Time(0)
     }
 
     fn fingerprint(&self) -> Result<Option<LogFingerprint>, Errno> {
-        Ok(self.now.borrow().mark)
+        Ok(self.current.borrow().mark)
     }
 
     fn set_fingerprint(&self, mark: LogFingerprint) -> Result<(), Errno> {
-        self.now.borrow_mut().mark = Some(mark);
+        self.current.borrow_mut().mark = Some(mark);
         Ok(())
     }
 
     fn cursor(&self) -> Result<Seq, Errno> {
-        Ok(self.now.borrow().cursor)
+        Ok(self.current.borrow().cursor)
     }
 
     fn read(&self, read: &mut dyn FnMut(&dyn Trees) -> Result<(), PlanError>) -> Result<(), PlanError> {
-        read(&*self.now.borrow())
+        read(&*self.current.borrow())
     }
 
     fn change(&self, cursor: Option<Seq>, plan: &mut Plan<'_>) -> Result<(), PlanError> {
         self.point()?;
-        let mut next = self.now.borrow().next;
-        let changes = plan(&*self.now.borrow(), &mut Numbers(&mut next, self))?;
+        let mut next = self.current.borrow().next;
+        let changes = plan(&*self.current.borrow(), &mut Numbers(&mut next, self))?;
         crate::merge_simulation::log(|| format!("{} at {cursor:?}: {changes:?}", self.name));
-        let mut now = self.now.borrow_mut();
+        let mut now = self.current.borrow_mut();
         now.next = next;
         now.apply(changes);
         now.cursor = cursor.unwrap_or(now.cursor);
@@ -253,7 +253,7 @@ impl SyncReplica for &Memory {
     }
 
     fn dirty_set(&self, _after: i64, _most: usize) -> Result<(DirtySet, Option<i64>), Errno> {
-        let now = self.now.borrow();
+        let now = self.current.borrow();
         let places: BTreeSet<&DentryKey> = now.links.keys().chain(now.base_links.keys()).collect();
         let names = places
             .into_iter()
@@ -268,24 +268,24 @@ impl SyncReplica for &Memory {
 
     fn upload(&self, files: Vec<(Ino, Object)>) -> Result<Vec<Contents>, SyncError> {
         let sent = |(num, object): (Ino, Object)| {
-            Ok((num, Some((self.now.borrow().version(num)?, (object.content, Vec::new())))))
+            Ok((num, Some((self.current.borrow().version(num)?, (object.content, Vec::new())))))
         };
         files.into_iter().map(sent).collect()
     }
 
     fn outbox(&self) -> Result<Option<Outbox>, Errno> {
-        Ok(self.now.borrow().outbox.clone())
+        Ok(self.current.borrow().outbox.clone())
     }
 
     fn set_outbox(&self, outbox: Option<&Outbox>) -> Result<(), Errno> {
         self.point()?;
         crate::merge_simulation::log(|| format!("{} sends {outbox:?}", self.name));
-        self.now.borrow_mut().outbox = outbox.cloned();
+        self.current.borrow_mut().outbox = outbox.cloned();
         self.lasts();
         Ok(())
     }
 
     fn conflicts(&self) -> Result<Vec<DentryKey>, Errno> {
-        Ok(self.now.borrow().conflicts.keys().cloned().collect())
+        Ok(self.current.borrow().conflicts.keys().cloned().collect())
     }
 }

@@ -13,9 +13,9 @@ mod user;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::common::faulty_metadata_store::Net;
+use crate::common::faulty_metadata_store::FaultyMetaStore;
 pub use crate::common::seed_loop::{self, log};
-use memory_replica::{Memory, State};
+use memory_replica::{MemoryReplica, TreeState};
 use rand::rngs::SmallRng;
 use rand::{Rng as _, SeedableRng as _};
 use shunt_volume::id::{ObjectId, OwnerId};
@@ -27,9 +27,9 @@ use shunt_volume::store::admin::StoreAdmin as _;
 use shunt_volume::sync::{Step, SyncError, SyncReplica as _, Synchroniser};
 
 struct Node<'a> {
-    memory: &'a Memory,
-    net: Arc<Net>,
-    sync: Synchroniser<&'a Memory>,
+    memory: &'a MemoryReplica,
+    net: Arc<FaultyMetaStore>,
+    sync: Synchroniser<&'a MemoryReplica>,
     skew: i64,
 }
 
@@ -55,7 +55,7 @@ struct Alive {
 }
 
 impl Alive {
-    fn commit(&mut self, memory: &Memory) {
+    fn commit(&mut self, memory: &MemoryReplica) {
         let (wrote, ended) = memory.commit();
         self.wrote.extend(wrote);
         self.ended.extend(ended);
@@ -87,14 +87,15 @@ fn run_by(seed: u64, root: Object, mut roles: Option<SmallRng>) -> Result<(), St
     let decides = !root.xattrs.is_empty();
     let kept = Arc::new(SqliteStore::in_memory(&"sim".parse().unwrap(), &root, b"").unwrap());
     let store: Arc<dyn MetaStore> = kept.clone();
-    let mut keeper = SmallRng::seed_from_u64(!seed);
+    let mut forget_rng = SmallRng::seed_from_u64(!seed);
     let base = store.get(&[ObjectId::ROOT]).unwrap().remove(0).unwrap();
     let count = rng.random_range(2..=4usize);
-    let memories: Vec<Memory> =
-        (0..count).map(|n| Memory::new(&format!("node{n}"), (n as u128 + 1) << 64, base.clone())).collect();
+    let memories: Vec<MemoryReplica> = (0..count)
+        .map(|n| MemoryReplica::new(&format!("node{n}"), (n as u128 + 1) << 64, base.clone()))
+        .collect();
     let mut nodes: Vec<Node<'_>> = Vec::new();
     for (n, memory) in memories.iter().enumerate() {
-        let net = Arc::new(Net::new(store.clone(), seed ^ (n as u64 + 1) << 32));
+        let net = Arc::new(FaultyMetaStore::new(store.clone(), seed ^ (n as u64 + 1) << 32));
         let sync = synchroniser(memory, &net, &mut rng);
         nodes.push(Node { memory, net, sync, skew: rng.random_range(-1000..1000) });
     }
@@ -102,17 +103,17 @@ fn run_by(seed: u64, root: Object, mut roles: Option<SmallRng>) -> Result<(), St
     let mut next_token = 1;
     let (mut time, rounds) = (0, rng.random_range(5..60));
     for _ in 0..rounds {
-        if keeper.random_range(0..8) == 0 {
-            let up_to = kept.forget(Time(i64::MAX), keeper.random_range(0..8)).unwrap();
+        if forget_rng.random_range(0..8) == 0 {
+            let up_to = kept.forget(Time(i64::MAX), forget_rng.random_range(0..8)).unwrap();
             log(|| format!("the store forgets what was up to {up_to}"));
         }
         let n = rng.random_range(0..count);
         let node = &mut nodes[n];
         {
-            let mut weather = node.net.state.lock();
-            weather.cut = rng.random_range(0..4) == 0;
-            weather.bad = rng.random_range(0..40);
-            weather.denied = roles.as_mut().is_some_and(|roles| roles.random_range(0..3) == 0);
+            let mut faults = node.net.state.lock();
+            faults.cut = rng.random_range(0..4) == 0;
+            faults.bad = rng.random_range(0..40);
+            faults.denied = roles.as_mut().is_some_and(|roles| roles.random_range(0..3) == 0);
         }
         for _ in 0..rng.random_range(0..8) {
             time += 1;
@@ -139,7 +140,7 @@ fn run_by(seed: u64, root: Object, mut roles: Option<SmallRng>) -> Result<(), St
                 }
                 Err(error) => return Err(format!("{} cannot go on: {error}", node.memory.name)),
             }
-            check_tree(&node.memory.now.borrow())
+            check_tree(&node.memory.current.borrow())
                 .map_err(|error| format!("{}: {error}", node.memory.name))?;
         }
         if rng.random_range(0..10) == 0 {
@@ -150,21 +151,27 @@ fn run_by(seed: u64, root: Object, mut roles: Option<SmallRng>) -> Result<(), St
         node.memory.crash_in.set(None);
     }
     heal(&mut nodes, &mut alive)?;
-    if let Some(node) = nodes.iter().find(|node| decides && !node.memory.now.borrow().conflicts.is_empty()) {
+    if let Some(node) =
+        nodes.iter().find(|node| decides && !node.memory.current.borrow().conflicts.is_empty())
+    {
         return Err(format!("{}: conflicts are left", node.memory.name));
     }
     compare(&nodes, &alive)
 }
 
-fn synchroniser<'a>(memory: &'a Memory, net: &Arc<Net>, rng: &mut SmallRng) -> Synchroniser<&'a Memory> {
+fn synchroniser<'a>(
+    memory: &'a MemoryReplica,
+    net: &Arc<FaultyMetaStore>,
+    rng: &mut SmallRng,
+) -> Synchroniser<&'a MemoryReplica> {
     let mut tokens = SmallRng::seed_from_u64(rng.random());
     Synchroniser::new(memory, net.clone(), memory.name.clone(), move || tokens.random())
 }
 
 fn heal(nodes: &mut [Node<'_>], alive: &mut Alive) -> Result<(), String> {
     for node in nodes.iter_mut() {
-        let mut weather = node.net.state.lock();
-        (weather.cut, weather.denied, weather.bad) = (false, false, 0);
+        let mut faults = node.net.state.lock();
+        (faults.cut, faults.denied, faults.bad) = (false, false, 0);
     }
     for _ in 0..400 {
         let mut quiet = true;
@@ -172,7 +179,7 @@ fn heal(nodes: &mut [Node<'_>], alive: &mut Alive) -> Result<(), String> {
             alive.commit(node.memory);
             let step = node.sync.step().map_err(|error| format!("{}: {error}", node.memory.name))?;
             log(|| format!("{} heals: {step:?}", node.memory.name));
-            check_tree(&node.memory.now.borrow())
+            check_tree(&node.memory.current.borrow())
                 .map_err(|error| format!("{}: {error}", node.memory.name))?;
             quiet &= Step { blocked: 0, ..step } == Step::default();
         }
@@ -185,7 +192,7 @@ fn heal(nodes: &mut [Node<'_>], alive: &mut Alive) -> Result<(), String> {
 }
 
 /// Checks the invariants of a node.
-fn check_tree(state: &State) -> Result<(), String> {
+fn check_tree(state: &TreeState) -> Result<(), String> {
     for (at, num) in &state.links {
         if !state.local.contains_key(num) || !state.local.contains_key(&at.parent) {
             return Err(format!("{at:?} leads to {num}, and one of them is not there"));
@@ -221,7 +228,7 @@ fn compare(nodes: &[Node<'_>], alive: &Alive) -> Result<(), String> {
     let mut first: Option<String> = None;
     let mut seen = BTreeSet::new();
     for node in nodes {
-        let state = node.memory.now.borrow();
+        let state = node.memory.current.borrow();
         let visible = user::visible(&state);
         seen.extend(visible.iter().filter_map(|num| user::token(&state.local[num])));
         for (num, base) in &state.base {
@@ -260,7 +267,7 @@ fn compare(nodes: &[Node<'_>], alive: &Alive) -> Result<(), String> {
     if lost.is_empty() { Ok(()) } else { Err(format!("contents {lost:?} are lost")) }
 }
 
-fn describe(state: &State) -> String {
+fn describe(state: &TreeState) -> String {
     let mut lines: Vec<String> = state
         .base_links
         .iter()

@@ -9,7 +9,7 @@ use shunt_volume::merge::{DentryKey, Ino, ROOT, Side, Tree, Trees as _, resolve}
 use shunt_volume::object::{Content, Kind, Layout, Object, Time};
 use shunt_volume::sync::SyncReplica as _;
 
-use crate::merge_simulation::memory_replica::{Memory, State};
+use crate::merge_simulation::memory_replica::{MemoryReplica, TreeState};
 
 pub fn content(token: u64) -> Content {
     let mut digest = [0; 32];
@@ -25,7 +25,7 @@ pub fn token(object: &Object) -> Option<u64> {
 }
 
 /// Returns all objects that a user can reach: the tree, and this node's sides of conflicts with their contents.
-pub fn visible(state: &State) -> BTreeSet<Ino> {
+pub fn visible(state: &TreeState) -> BTreeSet<Ino> {
     let mut found = BTreeSet::from([ROOT]);
     let mut queue = vec![ROOT];
     while let Some(num) = queue.pop() {
@@ -41,7 +41,7 @@ pub fn visible(state: &State) -> BTreeSet<Ino> {
     found
 }
 
-fn is_below(state: &State, mut num: Ino, above: Ino) -> bool {
+fn is_below(state: &TreeState, mut num: Ino, above: Ino) -> bool {
     loop {
         if num == above {
             return true;
@@ -59,7 +59,7 @@ fn is_below(state: &State, mut num: Ino, above: Ino) -> bool {
 }
 
 pub struct User<'a> {
-    pub memory: &'a Memory,
+    pub memory: &'a MemoryReplica,
     pub rng: &'a mut SmallRng,
     pub next_token: &'a mut u64,
     /// Time of this node's clock.
@@ -77,7 +77,7 @@ impl User<'_> {
 
     /// Executes one random operation; impossible ones are skipped.
     pub fn act(&mut self) {
-        let mut state = std::mem::take(&mut *self.memory.now.borrow_mut());
+        let mut state = std::mem::take(&mut *self.memory.current.borrow_mut());
         let all = visible(&state);
         let directories: Vec<Ino> =
             all.iter().copied().filter(|num| state.local[num].kind == Kind::Directory).collect();
@@ -151,17 +151,17 @@ impl User<'_> {
                 let conflicts: Vec<DentryKey> = state.conflicts.keys().cloned().collect();
                 if let Some(at) = self.pick(&conflicts) {
                     let keep = if self.rng.random() { Side::Mine } else { Side::Theirs };
-                    *self.memory.now.borrow_mut() = state;
+                    *self.memory.current.borrow_mut() = state;
                     self.resolve(&at, keep);
                     return;
                 }
             }
             _ => {}
         }
-        *self.memory.now.borrow_mut() = state;
+        *self.memory.current.borrow_mut() = state;
     }
 
-    fn new_content(&mut self, state: &mut State) -> Content {
+    fn new_content(&mut self, state: &mut TreeState) -> Content {
         // Occasionally the same content as another user's.
         if self.rng.random_range(0..12) == 0 {
             return content(1);
@@ -171,7 +171,7 @@ impl User<'_> {
         content(*self.next_token)
     }
 
-    fn make(&mut self, state: &mut State, at: DentryKey, kind: Kind, content: Content) {
+    fn make(&mut self, state: &mut TreeState, at: DentryKey, kind: Kind, content: Content) {
         let id = self.memory.new_id();
         let object = Object {
             id,
@@ -194,24 +194,24 @@ impl User<'_> {
 
     fn resolve(&mut self, at: &DentryKey, keep: Side) {
         crate::merge_simulation::log(|| format!("  resolve {at:?} {keep:?}"));
-        let before: BTreeSet<u64> = tokens(&self.memory.now.borrow());
-        let was = self.memory.now.borrow().clone();
+        let before: BTreeSet<u64> = tokens(&self.memory.current.borrow());
+        let was = self.memory.current.borrow().clone();
         let done = (&self.memory).change(None, &mut |trees, fresh| resolve(trees, fresh, at, keep));
         if done.is_err() {
-            *self.memory.now.borrow_mut() = was;
+            *self.memory.current.borrow_mut() = was;
             return;
         }
-        let after = tokens(&self.memory.now.borrow());
-        self.memory.now.borrow_mut().ended.extend(before.difference(&after));
+        let after = tokens(&self.memory.current.borrow());
+        self.memory.current.borrow_mut().ended.extend(before.difference(&after));
         self.memory.lasts();
     }
 }
 
-fn tokens(state: &State) -> BTreeSet<u64> {
+fn tokens(state: &TreeState) -> BTreeSet<u64> {
     visible(state).iter().filter_map(|num| token(&state.local[num])).collect()
 }
 
-fn unlinked(state: &mut State, num: Ino) {
+fn unlinked(state: &mut TreeState, num: Ino) {
     if !state.links.values().any(|child| *child == num)
         && !state.conflicts.values().any(|one| one.mine == Some(num))
     {
@@ -223,11 +223,11 @@ fn unlinked(state: &mut State, num: Ino) {
     }
 }
 
-fn is_empty(state: &State, num: Ino) -> bool {
+fn is_empty(state: &TreeState, num: Ino) -> bool {
     state.children(Tree::Local, num).unwrap().is_empty() && state.conflicts_in(num).unwrap().is_empty()
 }
 
-fn remove(state: &mut State, at: &DentryKey) {
+fn remove(state: &mut TreeState, at: &DentryKey) {
     let num = state.links[at];
     if state.local[&num].kind == Kind::Directory && !is_empty(state, num) {
         return;
@@ -236,7 +236,7 @@ fn remove(state: &mut State, at: &DentryKey) {
     unlinked(state, num);
 }
 
-fn rename(state: &mut State, from: &DentryKey, to: &DentryKey) {
+fn rename(state: &mut TreeState, from: &DentryKey, to: &DentryKey) {
     let moved = state.links[from];
     let is_directory = state.local[&moved].kind == Kind::Directory;
     if is_directory && is_below(state, to.parent, moved) {

@@ -18,7 +18,7 @@ use shunt_volume::sync::{Step, SyncError};
 use shunt_volume::volume::Volume;
 use tempfile::TempDir;
 
-use crate::common::faulty_object_store::Way;
+use crate::common::faulty_object_store::NetworkMode;
 use crate::replica_simulation::node::{Node, bytes, token};
 use crate::replica_simulation::power_fail_disk::{Crash, scratch};
 use crate::replica_simulation::user::{Promises, User};
@@ -27,7 +27,7 @@ use crate::replica_simulation::{invariants, log};
 /// Maximum number of rounds until all nodes agree.
 const ROUNDS: u32 = 300;
 
-pub struct World {
+pub struct Cluster {
     pub nodes: Vec<Node>,
     pub volume: Volume,
     pub promises: Promises,
@@ -50,7 +50,7 @@ pub fn litter(volume: &Volume, tokens: &[u64]) {
     volume.meta.commit(&"litter".parse().unwrap(), rand::random(), &[item]).unwrap().remove(0).unwrap();
 }
 
-impl World {
+impl Cluster {
     pub fn new(seed: u64, nodes: usize) -> Self {
         let dir = scratch();
         let at = MetaAddress::Sqlite(dir.path().join("volume"));
@@ -61,7 +61,7 @@ impl World {
         // Without history, unreferenced data may be freed at once.
         let kept = Retention { age: Some(Duration::ZERO), versions: Some(0) };
         maintenance::set_retention(volume.admin().unwrap(), kept).unwrap();
-        let mut world = Self {
+        let mut cluster = Self {
             nodes: Vec::new(),
             volume,
             promises: Promises::default(),
@@ -70,8 +70,8 @@ impl World {
             dir,
             secret,
         };
-        (0..nodes).for_each(|n| world.join(&format!("node{n}")));
-        world
+        (0..nodes).for_each(|n| cluster.join(&format!("node{n}")));
+        cluster
     }
 
     fn join(&mut self, name: &str) {
@@ -128,9 +128,9 @@ impl World {
         if self.volume.described.sealed.is_some() {
             return Ok(());
         }
-        let keeper = self.volume.admin().map_err(|error| error.to_string())?;
+        let admin = self.volume.admin().map_err(|error| error.to_string())?;
         let max = shunt_volume::object::Time(i64::MAX);
-        keeper.forget(max, count).map(drop).map_err(|error| error.to_string())
+        admin.forget(max, count).map(drop).map_err(|error| error.to_string())
     }
 
     pub fn collect(&self, grace: Duration) -> Result<(), String> {
@@ -155,7 +155,7 @@ impl World {
 
     fn heal(&mut self) -> Result<(), String> {
         for n in 0..self.nodes.len() {
-            self.nodes[n].weather(false, 0, Way::Open);
+            self.nodes[n].set_faults(false, 0, NetworkMode::Open);
             for handle in std::mem::take(&mut self.nodes[n].open) {
                 self.nodes[n].replica().release_open(handle.num, true, handle.session);
             }

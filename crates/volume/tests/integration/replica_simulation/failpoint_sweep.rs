@@ -7,18 +7,18 @@ use shunt_volume::id::OwnerId;
 use shunt_volume::object::Kind;
 use shunt_volume::replica::{NewObject, ROOT, Rename};
 
-use crate::replica_simulation::cluster::{World, litter};
+use crate::replica_simulation::cluster::{Cluster, litter};
 use crate::replica_simulation::power_fail_disk::Crash;
 
-type Work = fn(&mut World) -> Result<(), String>;
+type Work = fn(&mut Cluster) -> Result<(), String>;
 
 fn failed(errno: rustix::io::Errno) -> String {
     errno.to_string()
 }
 
-fn make(world: &mut World, n: usize, name: &str, kind: Kind) -> Result<u64, String> {
+fn make(cluster: &mut Cluster, n: usize, name: &str, kind: Kind) -> Result<u64, String> {
     let new = NewObject { kind, mode: 0o700, owner: OwnerId(0), group: OwnerId(0), target: b"" };
-    let replica = world.nodes[n].replica();
+    let replica = cluster.nodes[n].replica();
     match replica.lookup(ROOT, name.as_bytes()) {
         // Created before the crash.
         Ok(node) => Ok(node.ino),
@@ -26,73 +26,73 @@ fn make(world: &mut World, n: usize, name: &str, kind: Kind) -> Result<u64, Stri
     }
 }
 
-fn write(world: &mut World, n: usize, name: &str, truncate: bool) -> Result<(), String> {
-    let num = make(world, n, name, Kind::Regular)?;
-    world.user(n).write(num, truncate).map_err(failed)?;
-    world.user(n).sync_file(num).map_err(failed)
+fn write(cluster: &mut Cluster, n: usize, name: &str, truncate: bool) -> Result<(), String> {
+    let num = make(cluster, n, name, Kind::Regular)?;
+    cluster.user(n).write(num, truncate).map_err(failed)?;
+    cluster.user(n).sync_file(num).map_err(failed)
 }
 
 /// Steps of the sequence: the node that executes each, and its work.
 const TOUR: &[(usize, Work)] = &[
-    (0, |world| {
-        make(world, 0, "directory", Kind::Directory)?;
+    (0, |cluster| {
+        make(cluster, 0, "directory", Kind::Directory)?;
         // Of all lengths: some are packed together.
-        (0..16).try_for_each(|n| write(world, 0, &format!("file{n}"), false))
+        (0..16).try_for_each(|n| write(cluster, 0, &format!("file{n}"), false))
     }),
-    (0, |world| world.settle_one(0)),
-    (1, |world| world.settle_one(1)),
-    (1, |world| world.read_all(1)),
-    (1, |world| {
+    (0, |cluster| cluster.settle_one(0)),
+    (1, |cluster| cluster.settle_one(1)),
+    (1, |cluster| cluster.read_all(1)),
+    (1, |cluster| {
         // The content is fetched and fsynced before the write.
-        (8..16).try_for_each(|n| write(world, 1, &format!("file{n}"), true))
+        (8..16).try_for_each(|n| write(cluster, 1, &format!("file{n}"), true))
     }),
-    (0, |world| {
-        (6..10).try_for_each(|n| write(world, 0, &format!("file{n}"), false))?;
-        let moved = world.nodes[0].replica().rename(ROOT, b"file0", ROOT, b"moved", Rename::Replace);
+    (0, |cluster| {
+        (6..10).try_for_each(|n| write(cluster, 0, &format!("file{n}"), false))?;
+        let moved = cluster.nodes[0].replica().rename(ROOT, b"file0", ROOT, b"moved", Rename::Replace);
         moved
             .map(drop)
             .or_else(|errno| if errno == rustix::io::Errno::NOENT { Ok(()) } else { Err(failed(errno)) })
     }),
-    (1, |world| world.settle_one(1)),
-    (0, |world| world.settle_one(0)),
-    (0, |world| world.nodes[0].replica().evict(u64::MAX).map(drop).map_err(failed)),
-    (0, |world| world.read_all(0)),
-    (1, |world| {
-        let place = world.nodes[1].places().map_err(failed)?;
+    (1, |cluster| cluster.settle_one(1)),
+    (0, |cluster| cluster.settle_one(0)),
+    (0, |cluster| cluster.nodes[0].replica().evict(u64::MAX).map(drop).map_err(failed)),
+    (0, |cluster| cluster.read_all(0)),
+    (1, |cluster| {
+        let place = cluster.nodes[1].places().map_err(failed)?;
         let place = place.into_iter().find(|place| place.name == b"file1");
-        place.map_or(Ok(()), |place| world.user(1).remove(&place).map_err(failed))?;
-        world.nodes[1].replica().sync().map_err(failed)?;
-        world.nodes[1].replica().reap(100).map(drop).map_err(failed)
+        place.map_or(Ok(()), |place| cluster.user(1).remove(&place).map_err(failed))?;
+        cluster.nodes[1].replica().sync().map_err(failed)?;
+        cluster.nodes[1].replica().reap(100).map(drop).map_err(failed)
     }),
-    (1, |world| {
-        world.nodes[1].shut().map_err(failed)?;
-        let World { nodes, rng, .. } = world;
+    (1, |cluster| {
+        cluster.nodes[1].shut().map_err(failed)?;
+        let Cluster { nodes, rng, .. } = cluster;
         nodes[1].boot(rng).map_err(|error| error.to_string())
     }),
-    (1, |world| {
-        write(world, 1, "file2", true)?;
-        world.settle_one(1)?;
-        world.forget(0)
+    (1, |cluster| {
+        write(cluster, 1, "file2", true)?;
+        cluster.settle_one(1)?;
+        cluster.forget(0)
     }),
-    (0, |world| {
-        write(world, 0, "file3", true)?;
-        world.settle_one(0)
+    (0, |cluster| {
+        write(cluster, 0, "file3", true)?;
+        cluster.settle_one(0)
     }),
     // Collection without a grace period frees uploads that are not committed, so no node may have any in flight, including one
     // that ended before its push.
-    (0, |world| world.settle_one(0)),
-    (1, |world| world.settle_one(1)),
-    (0, |world| world.settle_one(0)),
-    (1, |world| world.settle_one(1)),
-    (1, |world| {
+    (0, |cluster| cluster.settle_one(0)),
+    (1, |cluster| cluster.settle_one(1)),
+    (0, |cluster| cluster.settle_one(0)),
+    (1, |cluster| cluster.settle_one(1)),
+    (1, |cluster| {
         (0..3).try_for_each(|_| {
-            world.forget(0)?;
-            world.collect(Duration::ZERO)
+            cluster.forget(0)?;
+            cluster.collect(Duration::ZERO)
         })
     }),
 ];
 
-impl World {
+impl Cluster {
     fn settle_one(&mut self, n: usize) -> Result<(), String> {
         for _ in 0..20 {
             let step = self.step(n, true)?;
@@ -118,15 +118,15 @@ fn ends_at(point: Failpoint, nth: u32, crash: Crash) -> Result<bool, String> {
     disarm();
     // Nodes never read the whole tree of a volume with a sealed log.
     let seed = if matches!(point, Failpoint::TreeRead | Failpoint::TreeApplied) { 0 } else { point as u64 };
-    let mut world = World::new(seed, 2);
-    litter(&world.volume, &[27, 29]);
+    let mut cluster = Cluster::new(seed, 2);
+    litter(&cluster.volume, &[27, 29]);
     arm(point, nth);
     let mut ended = false;
     for (n, work) in TOUR {
-        ended |= world.survive(*n, crash, work)?;
+        ended |= cluster.survive(*n, crash, work)?;
     }
     disarm();
-    world.judge(true)?;
+    cluster.judge(true)?;
     Ok(ended)
 }
 

@@ -20,9 +20,9 @@ mod user;
 
 use std::time::Duration;
 
-use crate::common::faulty_object_store::Way;
+use crate::common::faulty_object_store::NetworkMode;
 pub use crate::common::seed_loop::{self, log};
-use cluster::World;
+use cluster::Cluster;
 use parking_lot::Mutex;
 use power_fail_disk::Crash;
 use rand::Rng as _;
@@ -34,61 +34,61 @@ pub static ALONE: Mutex<()> = Mutex::new(());
 fn run(seed: u64) -> Result<(), String> {
     disarm();
     let count = 2 + seed as usize % 2;
-    let mut world = World::new(seed, count);
-    let rounds = world.rng.random_range(5..40);
+    let mut cluster = Cluster::new(seed, count);
+    let rounds = cluster.rng.random_range(5..40);
     for _ in 0..rounds {
-        let n = world.rng.random_range(0..count);
-        if world.rng.random_range(0..12) == 0 {
-            let count = world.rng.random_range(0..8);
-            world.forget(count)?;
+        let n = cluster.rng.random_range(0..count);
+        if cluster.rng.random_range(0..12) == 0 {
+            let count = cluster.rng.random_range(0..8);
+            cluster.forget(count)?;
         }
-        if world.rng.random_range(0..12) == 0 {
-            world.collect(Duration::from_secs(3600))?;
+        if cluster.rng.random_range(0..12) == 0 {
+            cluster.collect(Duration::from_secs(3600))?;
         }
-        let cut = world.rng.random_range(0..4) == 0;
-        let way = match world.rng.random_range(0..8) {
-            0 => Way::Cut,
-            1 => Way::Silent,
-            _ => Way::Open,
+        let cut = cluster.rng.random_range(0..4) == 0;
+        let way = match cluster.rng.random_range(0..8) {
+            0 => NetworkMode::Cut,
+            1 => NetworkMode::Silent,
+            _ => NetworkMode::Open,
         };
-        let bad = world.rng.random_range(0..30);
-        world.nodes[n].weather(cut, bad, way);
-        let crash = if world.rng.random_range(0..3) == 0 { Crash::Power } else { Crash::Process };
-        if world.rng.random_range(0..3) == 0 {
-            let point = Failpoint::ALL[world.rng.random_range(0..Failpoint::ALL.len())];
-            let nth = world.rng.random_range(1..4);
+        let bad = cluster.rng.random_range(0..30);
+        cluster.nodes[n].set_faults(cut, bad, way);
+        let crash = if cluster.rng.random_range(0..3) == 0 { Crash::Power } else { Crash::Process };
+        if cluster.rng.random_range(0..3) == 0 {
+            let point = Failpoint::ALL[cluster.rng.random_range(0..Failpoint::ALL.len())];
+            let nth = cluster.rng.random_range(1..4);
             log(|| format!("{point:?} fails, {nth}"));
             arm(point, nth);
         }
-        world.survive(n, crash, |world| {
-            for _ in 0..world.rng.random_range(0..8) {
-                let done = world.user(n).act();
-                done.map_err(|errno| format!("{}: a user is told {errno}", world.nodes[n].name))?;
-                if world.rng.random_range(0..3) == 0 {
-                    let done = world.nodes[n].replica().commit();
+        cluster.survive(n, crash, |cluster| {
+            for _ in 0..cluster.rng.random_range(0..8) {
+                let done = cluster.user(n).act();
+                done.map_err(|errno| format!("{}: a user gets {errno}", cluster.nodes[n].name))?;
+                if cluster.rng.random_range(0..3) == 0 {
+                    let done = cluster.nodes[n].replica().commit();
                     done.map_err(|errno| format!("commit: {errno}"))?;
-                    world.user(n).committed();
+                    cluster.user(n).committed();
                 }
             }
-            for _ in 0..world.rng.random_range(0..4) {
-                world.step(n, false)?;
+            for _ in 0..cluster.rng.random_range(0..4) {
+                cluster.step(n, false)?;
             }
             Ok(())
         })?;
         disarm();
-        match world.rng.random_range(0..20) {
-            0 => world.crash(n, Crash::Process)?,
-            1 => world.crash(n, Crash::Power)?,
+        match cluster.rng.random_range(0..20) {
+            0 => cluster.crash(n, Crash::Process)?,
+            1 => cluster.crash(n, Crash::Power)?,
             2 => {
-                world.user(n).committed();
-                world.nodes[n].shut().map_err(|errno| format!("it does not end: {errno}"))?;
-                let World { nodes, rng, .. } = &mut world;
+                cluster.user(n).committed();
+                cluster.nodes[n].shut().map_err(|errno| format!("it does not end: {errno}"))?;
+                let Cluster { nodes, rng, .. } = &mut cluster;
                 nodes[n].boot(rng).map_err(|error| error.to_string())?;
             }
-            _ => invariants::check(&world.nodes[n])?,
+            _ => invariants::check(&cluster.nodes[n])?,
         }
     }
-    world.judge(seed.is_multiple_of(4))
+    cluster.judge(seed.is_multiple_of(4))
 }
 
 #[test]

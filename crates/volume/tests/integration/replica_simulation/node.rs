@@ -20,10 +20,10 @@ use shunt_volume::replica::{
 use shunt_volume::sync::{Step, SyncError, Synchroniser};
 use shunt_volume::volume::Volume;
 
-use crate::common::faulty_metadata_store::Net;
-use crate::common::faulty_object_store::{Sky, Way};
+use crate::common::faulty_metadata_store::FaultyMetaStore;
+use crate::common::faulty_object_store::{FaultyObjectStore, NetworkMode};
 use crate::replica_simulation::log;
-use crate::replica_simulation::power_fail_disk::{Crash, Disk};
+use crate::replica_simulation::power_fail_disk::{Crash, PowerFailDisk};
 
 /// A file that is open for writing.
 pub struct Handle {
@@ -48,9 +48,9 @@ struct Life {
 
 pub struct Node {
     pub name: NodeName,
-    pub disk: Disk,
-    pub net: Arc<Net>,
-    pub sky: Arc<Sky>,
+    pub disk: PowerFailDisk,
+    pub net: Arc<FaultyMetaStore>,
+    pub objects: Arc<FaultyObjectStore>,
     contents: ContentStore,
     clock: Arc<AtomicI64>,
     skew: i64,
@@ -70,16 +70,16 @@ impl Node {
         seed: u64,
     ) -> Self {
         let mut rng = SmallRng::seed_from_u64(seed);
-        let net = Arc::new(Net::new(volume.meta.clone(), rng.random()));
-        let sky = Sky::over(volume.content.blobs().objects());
-        let sky = Arc::new(sky);
+        let net = Arc::new(FaultyMetaStore::new(volume.meta.clone(), rng.random()));
+        let objects = FaultyObjectStore::over(volume.content.blobs().objects());
+        let objects = Arc::new(objects);
         let keys = volume.described.keys(secret).unwrap();
         Self {
             name: name.parse().unwrap(),
-            disk: Disk::new(home.join(name)),
+            disk: PowerFailDisk::new(home.join(name)),
             net,
-            contents: ContentStore::new(Blobs::over(sky.clone()), keys),
-            sky,
+            contents: ContentStore::new(Blobs::over(objects.clone()), keys),
+            objects,
             clock: clock.clone(),
             skew: rng.random_range(-1_000_000..1_000_000),
             life: None,
@@ -115,15 +115,15 @@ impl Node {
         let mut tokens = SmallRng::seed_from_u64(rng.random());
         let sync = Synchroniser::new(site, self.net.clone(), self.name.clone(), move || tokens.random());
         self.life = Some(Life { replica, sync });
-        self.weather(false, 0, Way::Open);
+        self.set_faults(false, 0, NetworkMode::Open);
         Ok(())
     }
 
     /// Sets the state of the network.
-    pub fn weather(&mut self, cut: bool, bad: u32, way: Way) {
-        let mut weather = self.net.state.lock();
-        (weather.cut, weather.bad) = (cut, bad);
-        *self.sky.way.lock() = if cut { Way::Cut } else { way };
+    pub fn set_faults(&mut self, cut: bool, bad: u32, mode: NetworkMode) {
+        let mut faults = self.net.state.lock();
+        (faults.cut, faults.bad) = (cut, bad);
+        *self.objects.mode.lock() = if cut { NetworkMode::Cut } else { mode };
         // A new fetcher has no memory of the earlier network state.
         let fetcher = StoreFetcher::new(self.net.clone(), self.contents.clone())
             .with_reachability(move || (!cut).then_some(0));

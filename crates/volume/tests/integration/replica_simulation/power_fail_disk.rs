@@ -25,14 +25,14 @@ pub enum Crash {
 
 /// Synced data of a disk.
 #[derive(Default)]
-struct Sure {
+struct SyncedData {
     /// Synced length of the WAL in bytes.
     log: u64,
     files: BTreeMap<PathBuf, Vec<u8>>,
 }
 
 /// Synced data by directory.
-static DISKS: Mutex<BTreeMap<PathBuf, Sure>> = Mutex::new(BTreeMap::new());
+static DISKS: Mutex<BTreeMap<PathBuf, SyncedData>> = Mutex::new(BTreeMap::new());
 
 const LOG: &str = "replica.db-wal";
 
@@ -42,12 +42,12 @@ fn written_out(what: OnDisk<'_>) {
     };
     let Ok(path) = fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())) else { return };
     let mut disks = DISKS.lock();
-    let Some((dir, sure)) = disks.iter_mut().find(|(dir, _)| path.starts_with(dir)) else { return };
+    let Some((dir, synced)) = disks.iter_mut().find(|(dir, _)| path.starts_with(dir)) else { return };
     match what {
-        OnDisk::All(_) => sure.files = files(&dir.join("data")).unwrap(),
-        OnDisk::File(_) if path.ends_with(LOG) => sure.log = file.metadata().unwrap().len(),
+        OnDisk::All(_) => synced.files = files(&dir.join("data")).unwrap(),
+        OnDisk::File(_) if path.ends_with(LOG) => synced.log = file.metadata().unwrap().len(),
         // An unlinked file does not matter.
-        OnDisk::File(_) => drop(fs::read(&path).map(|bytes| sure.files.insert(path, bytes))),
+        OnDisk::File(_) => drop(fs::read(&path).map(|bytes| synced.files.insert(path, bytes))),
     }
 }
 
@@ -65,17 +65,17 @@ fn files(data: &Path) -> io::Result<BTreeMap<PathBuf, Vec<u8>>> {
     Ok(found)
 }
 
-pub struct Disk {
+pub struct PowerFailDisk {
     dir: PathBuf,
     /// Contents left by partial writes, which no user was promised.
     pub damaged: BTreeSet<Vec<u8>>,
 }
 
-impl Disk {
+impl PowerFailDisk {
     pub fn new(dir: PathBuf) -> Self {
         static OBSERVED: Once = Once::new();
         OBSERVED.call_once(|| failpoint::observe(Some(Box::new(written_out))));
-        DISKS.lock().insert(dir.clone(), Sure::default());
+        DISKS.lock().insert(dir.clone(), SyncedData::default());
         Self { dir, damaged: BTreeSet::new() }
     }
 
@@ -100,22 +100,22 @@ impl Disk {
             return;
         }
         let mut disks = DISKS.lock();
-        let sure = disks.get_mut(&self.dir).unwrap();
-        let (least, most) = (sure.log.min(log.len() as u64), log.len() as u64);
+        let synced = disks.get_mut(&self.dir).unwrap();
+        let (min, max) = (synced.log.min(log.len() as u64), log.len() as u64);
         let kept = match rng.random_range(0..3) {
-            0 => least,
-            1 => most,
-            _ => rng.random_range(least..=most),
+            0 => min,
+            1 => max,
+            _ => rng.random_range(min..=max),
         };
         fs::write(next.join(LOG), &log[..kept as usize]).unwrap();
         let db = rusqlite::Connection::open(next.join("replica.db")).unwrap();
         // The tables do not exist yet if nothing of the database was synced.
         db.execute("UPDATE meta SET value = 'another' WHERE key = 'boot'", []).ok();
         drop(db);
-        sure.log = 0;
-        self.damaged.extend(damage(&self.dir, &next, sure, rng));
-        sure.files = files(&next.join("data")).unwrap();
-        sure.files = std::mem::take(&mut sure.files)
+        synced.log = 0;
+        self.damaged.extend(damage(&self.dir, &next, synced, rng));
+        synced.files = files(&next.join("data")).unwrap();
+        synced.files = std::mem::take(&mut synced.files)
             .into_iter()
             .map(|(path, bytes)| (self.dir.join(path.strip_prefix(&next).unwrap()), bytes))
             .collect();
@@ -132,18 +132,18 @@ impl Disk {
     }
 }
 
-impl Drop for Disk {
+impl Drop for PowerFailDisk {
     fn drop(&mut self) {
         DISKS.lock().remove(&self.dir);
     }
 }
 
 /// Replaces unsynced contents of backing files. Returns the resulting contents.
-fn damage(dir: &Path, next: &Path, sure: &Sure, rng: &mut SmallRng) -> Vec<Vec<u8>> {
+fn damage(dir: &Path, next: &Path, synced: &SyncedData, rng: &mut SmallRng) -> Vec<Vec<u8>> {
     let here = |path: &Path| next.join(path.strip_prefix(dir).unwrap());
     let mut damaged = Vec::new();
     for (path, bytes) in files(&next.join("data")).unwrap() {
-        let known = sure.files.get(&dir.join(path.strip_prefix(next).unwrap()));
+        let known = synced.files.get(&dir.join(path.strip_prefix(next).unwrap()));
         if known == Some(&bytes) {
             continue;
         }
@@ -163,7 +163,7 @@ fn damage(dir: &Path, next: &Path, sure: &Sure, rng: &mut SmallRng) -> Vec<Vec<u
         fs::write(path, &there).unwrap();
         damaged.push(there);
     }
-    for (path, bytes) in &sure.files {
+    for (path, bytes) in &synced.files {
         // The removal was not synced.
         let path = here(path);
         if !path.exists() && rng.random_range(0..3) == 0 {

@@ -37,7 +37,7 @@ pub struct User<'a> {
     pub promises: &'a mut Promises,
 }
 
-type Done = Result<(), Errno>;
+type OpResult = Result<(), Errno>;
 
 impl User<'_> {
     fn pick<T: Clone>(&mut self, of: &[T]) -> Option<T> {
@@ -74,7 +74,7 @@ impl User<'_> {
         Ok(digest.and_then(|digest| self.promises.digests.get(&digest).copied()))
     }
 
-    fn ends(&mut self, num: u64) -> Done {
+    fn ends(&mut self, num: u64) -> OpResult {
         let ended = self.token_of(num)?;
         self.promises.ended.extend(ended);
         Ok(())
@@ -90,7 +90,7 @@ impl User<'_> {
     ///
     /// # Errors
     /// Errors that no user should see.
-    pub fn act(&mut self) -> Done {
+    pub fn act(&mut self) -> OpResult {
         match self.try_to_act() {
             Err(
                 Errno::NOENT
@@ -107,7 +107,7 @@ impl User<'_> {
         }
     }
 
-    fn try_to_act(&mut self) -> Done {
+    fn try_to_act(&mut self) -> OpResult {
         let places = self.node.places()?;
         let of = |kind: Kind| places.iter().filter(|place| place.node.kind == kind).cloned().collect();
         let (files, directories): (Vec<PathEntry>, Vec<PathEntry>) = (of(Kind::Regular), of(Kind::Directory));
@@ -189,7 +189,7 @@ impl User<'_> {
         self.node.committed.extend(wrote);
     }
 
-    pub fn sync_file(&mut self, num: u64) -> Done {
+    pub fn sync_file(&mut self, num: u64) -> OpResult {
         let replica = self.node.replica().clone();
         if replica.get(num)?.state != CacheState::Complete {
             return Ok(());
@@ -205,7 +205,7 @@ impl User<'_> {
         Ok(())
     }
 
-    pub fn write(&mut self, num: u64, truncate: bool) -> Done {
+    pub fn write(&mut self, num: u64, truncate: bool) -> OpResult {
         let replica = self.node.replica().clone();
         if truncate {
             self.ends(num)?;
@@ -238,7 +238,7 @@ impl User<'_> {
     }
 
     /// Writes through a file that was opened earlier.
-    fn close(&mut self) -> Done {
+    fn close(&mut self) -> OpResult {
         if self.node.open.is_empty() {
             return Ok(());
         }
@@ -265,7 +265,7 @@ impl User<'_> {
         Ok(())
     }
 
-    fn rename(&mut self, places: &[PathEntry], parent: u64, name: &[u8]) -> Done {
+    fn rename(&mut self, places: &[PathEntry], parent: u64, name: &[u8]) -> OpResult {
         let Some(place) = self.pick(places) else { return Ok(()) };
         let how = match self.rng.random_range(0..6) {
             0 => Rename::NoReplace,
@@ -280,7 +280,7 @@ impl User<'_> {
         self.node.replica().rename(place.parent, &place.name, parent, name, how).map(drop)
     }
 
-    pub fn remove(&mut self, place: &PathEntry) -> Done {
+    pub fn remove(&mut self, place: &PathEntry) -> OpResult {
         let replica = self.node.replica().clone();
         let remove = || match place.node.is_directory() {
             true => replica.rmdir(place.parent, &place.name),
@@ -295,7 +295,7 @@ impl User<'_> {
     }
 
     /// Runs an operation, and marks every content as ended that is not visible afterwards.
-    fn loses(&mut self, work: impl FnOnce() -> Done) -> Done {
+    fn loses(&mut self, work: impl FnOnce() -> OpResult) -> OpResult {
         let before = self.all()?;
         let ended: BTreeSet<u64> = before.difference(&self.promises.ended).copied().collect();
         // Also if the operation fails half way, because it may have taken effect.
@@ -308,7 +308,7 @@ impl User<'_> {
         Ok(())
     }
 
-    fn resolve(&mut self) -> Done {
+    fn resolve(&mut self) -> OpResult {
         let replica = self.node.replica().clone();
         let conflicts = replica.conflicts()?;
         let Some((at, conflict)) = self.pick(&conflicts) else { return Ok(()) };

@@ -10,15 +10,15 @@ use shunt_volume::store::{PostgresStore, SqliteStore, StoreError};
 use crate::store::builders::object;
 
 impl Fresh {
-    fn of(keeper: Arc<dyn StoreAdmin>, keep: Option<tempfile::TempDir>) -> Option<Self> {
-        Some(Self { store: keeper.clone(), keeper, _keep: keep })
+    fn of(admin: Arc<dyn StoreAdmin>, keep: Option<tempfile::TempDir>) -> Option<Self> {
+        Some(Self { store: admin.clone(), admin, _keep: keep })
     }
 }
 
 /// A new volume, and the resources that live as long.
 pub struct Fresh {
     pub store: Arc<dyn StoreAdmin>,
-    pub keeper: Arc<dyn StoreAdmin>,
+    pub admin: Arc<dyn StoreAdmin>,
     _keep: Option<tempfile::TempDir>,
 }
 
@@ -76,7 +76,7 @@ macro_rules! engine {
             $(#[test]
             fn $past() {
                 if let Some(fresh) = crate::store::engines::$engine() {
-                    crate::store::history::$past(&fresh.keeper);
+                    crate::store::history::$past(&fresh.admin);
                 }
             })*
 

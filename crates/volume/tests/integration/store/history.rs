@@ -55,8 +55,8 @@ pub fn keeps_what_is_superseded(store: &Store) {
     assert_eq!((leads("a", Seq(0)), leads("a", made), leads("a", moved)), (None, Some((id(2), made)), None));
     assert_eq!((leads("b", again), leads("b", moved), leads("b", gone)), (None, Some((id(2), moved)), None));
     let versions = past.versions(id(2)).unwrap();
-    let told: Vec<_> = versions.iter().map(|version| (version.since, version.until)).collect();
-    assert_eq!(told, [(again, Some(gone)), (wrote, Some(again)), (mode, Some(wrote)), (made, Some(mode))]);
+    let periods: Vec<_> = versions.iter().map(|version| (version.since, version.until)).collect();
+    assert_eq!(periods, [(again, Some(gone)), (wrote, Some(again)), (mode, Some(wrote)), (made, Some(mode))]);
     let (time, by) = versions[0].by.clone().unwrap();
     assert_eq!((by, time > Time(0)), (node("one"), true));
     assert_eq!(versions[0].stored.seq_of(&Field::Content), wrote);

@@ -11,24 +11,24 @@ use rustix::io::Errno;
 use super::{Kind, NAMES, USUAL, User};
 
 /// Maximum number of objects in a tree that is removed.
-const SMALL: usize = 12;
+const MAX_REMOVED_OBJECTS: usize = 12;
 
 impl User<'_> {
     pub(super) fn make_directory(&mut self) -> io::Result<()> {
         let place = self.place();
-        self.tell(format_args!("mkdir {place:?}"));
+        self.log(format_args!("mkdir {place:?}"));
         fs::create_dir(place)
     }
 
     pub(super) fn make_link(&mut self) -> io::Result<()> {
         let place = self.place();
-        self.tell(format_args!("symlink {place:?}"));
+        self.log(format_args!("symlink {place:?}"));
         symlink(NAMES[self.rng.below(NAMES.len())], place)
     }
 
     pub(super) fn link(&mut self) -> io::Result<()> {
         let (from, to) = (self.file()?, self.place());
-        self.tell(format_args!("link {from:?} {to:?}"));
+        self.log(format_args!("link {from:?} {to:?}"));
         fs::hard_link(from, to)
     }
 
@@ -45,7 +45,7 @@ impl User<'_> {
         }
         // Another file may appear at the target.
         let how = if how.is_empty() { RenameFlags::NOREPLACE } else { how };
-        self.tell(format_args!("rename {from:?} {to:?} {how:?}"));
+        self.log(format_args!("rename {from:?} {to:?} {how:?}"));
         Ok(rustix::fs::renameat_with(CWD, &from, CWD, &to, how)?)
     }
 
@@ -61,7 +61,7 @@ impl User<'_> {
 
     pub(super) fn remove_directory(&mut self) -> io::Result<()> {
         let path = self.pick(|kind| kind == Kind::Directory)?;
-        self.tell(format_args!("rmdir {path:?}"));
+        self.log(format_args!("rmdir {path:?}"));
         fs::remove_dir(path)
     }
 
@@ -70,10 +70,10 @@ impl User<'_> {
         let top = self.pick(|kind| kind == Kind::Directory)?;
         let tree: Vec<(PathBuf, Kind)> =
             self.known.iter().filter(|(path, _)| path.starts_with(&top)).cloned().collect();
-        if tree.len() > SMALL {
+        if tree.len() > MAX_REMOVED_OBJECTS {
             return Ok(());
         }
-        self.tell(format_args!("rm -r {top:?} with {} in it", tree.len() - 1));
+        self.log(format_args!("rm -r {top:?} with {} in it", tree.len() - 1));
         // Contents follow their directory in the list.
         for (path, kind) in tree.iter().rev() {
             let done = if *kind == Kind::Directory { fs::remove_dir(path) } else { self.unlink(path) };
@@ -89,7 +89,7 @@ impl User<'_> {
     fn unlink(&mut self, path: &Path) -> io::Result<()> {
         // A file may have replaced a symlink.
         if fs::symlink_metadata(path)?.is_symlink() {
-            self.tell(format_args!("unlink {path:?}, a link"));
+            self.log(format_args!("unlink {path:?}, a link"));
             return fs::remove_file(path);
         }
         self.do_away(path)

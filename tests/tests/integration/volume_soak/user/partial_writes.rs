@@ -11,7 +11,7 @@ use crate::volume_soak::block_layout::Layout;
 use crate::volume_soak::tagged_content::{BLOCK, Content, FoundContent, length};
 
 /// Maximum number of blocks of a write in the middle, and of an extension.
-const SOME: usize = 16;
+const MAX_BLOCKS: usize = 16;
 
 impl User<'_> {
     /// Writes some blocks in the middle, or sets a new end, before or after the old one.
@@ -25,15 +25,15 @@ impl User<'_> {
         let old = layout.len();
         let (len, from) = match self.rng.below(4) {
             0 => (length(self.rng.below(old)), None),
-            1 => (length(old + self.rng.below(SOME * BLOCK)), Some(old / BLOCK)),
+            1 => (length(old + self.rng.below(MAX_BLOCKS * BLOCK)), Some(old / BLOCK)),
             _ => (old, Some(self.rng.below(old.div_ceil(BLOCK)))),
         };
         let last = len.div_ceil(BLOCK) - 1;
         let from = from.unwrap_or(last).min(last);
-        let to = if len == old { (from + 1 + self.rng.below(SOME)).min(last + 1) } else { last + 1 };
+        let to = if len == old { (from + 1 + self.rng.below(MAX_BLOCKS)).min(last + 1) } else { last + 1 };
         let line = before.contents().first().map(|content| content.line);
         let content = self.ledger().begin(self.node, line, len);
-        self.tell(format_args!("puts blocks {from}..{to} of {content:?} into {path:?} over {before:?}"));
+        self.log(format_args!("puts blocks {from}..{to} of {content:?} into {path:?} over {before:?}"));
         self.write(file, before, &content, from..to)?;
         Ok(content)
     }
@@ -66,7 +66,7 @@ impl User<'_> {
         if len == layout.len() {
             return Ok(());
         }
-        self.tell(format_args!("cuts {path:?} with {before:?} at {len}"));
+        self.log(format_args!("cuts {path:?} with {before:?} at {len}"));
         self.ends(&before);
         self.ledger().may_be(layout.cut(len));
         file.set_len(len as u64)?;

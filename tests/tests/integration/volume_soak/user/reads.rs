@@ -32,7 +32,7 @@ impl User<'_> {
         let held = FoundContent::of(&read(file)?);
         let allowed = self.ledger().allows(&held);
         if let Err(what) = allowed {
-            self.world.note(format!("{} sees in {path:?} {what}", NODES[self.node]));
+            self.cluster.note(format!("{} sees in {path:?} {what}", NODES[self.node]));
         }
         Ok(held)
     }
@@ -63,10 +63,10 @@ impl User<'_> {
         let had_name = file.metadata()?.nlink() > 0;
         file.sync_all()?;
         let has_name = had_name && file.metadata()?.nlink() > 0;
-        self.tell(format_args!("synced {}, has a name: {has_name}", content.token));
+        self.log(format_args!("synced {}, has a name: {has_name}", content.token));
         if has_name && self.ledger().synced(content) {
-            self.world.counts.synced.add(1);
-            self.world.counts.synced_bytes.add(content.len as u64);
+            self.cluster.counts.synced.add(1);
+            self.cluster.counts.synced_bytes.add(content.len as u64);
         }
         Ok(())
     }

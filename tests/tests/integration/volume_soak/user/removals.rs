@@ -31,12 +31,12 @@ impl User<'_> {
             if held == FoundContent::Nothing {
                 return Ok(());
             }
-            self.tell(format_args!("unlink {path:?} with {held:?}"));
+            self.log(format_args!("unlink {path:?} with {held:?}"));
             return self.end(&held, since, || fs::remove_file(path));
         }
         self.asides += 1;
         let aside = path.with_file_name(format!(".{}-{}", NODES[self.node], self.asides));
-        self.tell(format_args!("moves {path:?} aside to {aside:?}"));
+        self.log(format_args!("moves {path:?} aside to {aside:?}"));
         renameat_with(CWD, path, CWD, &aside, RenameFlags::NOREPLACE)?;
         let seen = match fs::symlink_metadata(&aside)?.is_file() {
             true => File::open(&aside).and_then(|file| self.seen(&file, &aside)),
@@ -45,7 +45,7 @@ impl User<'_> {
         match seen {
             Ok(held) if held != FoundContent::Nothing => {
                 self.ends(&held);
-                self.tell(format_args!("unlink {aside:?} with {held:?}"));
+                self.log(format_args!("unlink {aside:?} with {held:?}"));
                 let done = fs::remove_file(&aside);
                 self.ended(&held);
                 done
@@ -64,10 +64,10 @@ impl User<'_> {
             if held == FoundContent::Nothing {
                 return Ok(());
             }
-            self.tell(format_args!("{from:?} takes the place of {to:?} with {held:?}"));
+            self.log(format_args!("{from:?} takes the place of {to:?} with {held:?}"));
             return self.end(&held, since, || fs::rename(from, to));
         }
-        self.tell(format_args!("{from:?} changes places with {to:?}"));
+        self.log(format_args!("{from:?} changes places with {to:?}"));
         renameat_with(CWD, from, CWD, to, RenameFlags::EXCHANGE)?;
         self.do_away(from)
     }
@@ -83,9 +83,9 @@ impl User<'_> {
         let done = act();
         self.ended(held);
         if self.alone_since() != Some(since) {
-            self.tell(format_args!("is not alone any more"));
+            self.log(format_args!("is not alone any more"));
             self.ledger().ended_another(self.node);
-            self.world.counts.unseen.add(1);
+            self.cluster.counts.unseen.add(1);
         }
         done
     }

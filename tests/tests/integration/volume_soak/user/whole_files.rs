@@ -13,7 +13,7 @@ impl User<'_> {
     fn put(&mut self, file: &File, path: &Path, before: &FoundContent) -> io::Result<Content> {
         let (line, len) = (before.contents().first().map(|content| content.line), self.some_length());
         let content = self.ledger().begin(self.node, line, len);
-        self.tell(format_args!("puts {content:?} into {path:?} over {before:?}"));
+        self.log(format_args!("puts {content:?} into {path:?} over {before:?}"));
         self.write(file, before, &content, 0..content.blocks())?;
         Ok(content)
     }
@@ -72,7 +72,7 @@ impl User<'_> {
         let n = self.rng.below(self.open.len());
         let Handle { file, path } = self.open.swap_remove(n);
         if self.rng.below(3) == 0 {
-            self.tell(format_args!("closes {path:?}"));
+            self.log(format_args!("closes {path:?}"));
             return Ok(());
         }
         let before = self.seen(&file, &path)?;

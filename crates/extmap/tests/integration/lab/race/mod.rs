@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use super::connection_abort::eventually;
 use super::disk::{BLOCK, Mount, forget_caches, module_is_here, run};
-use super::rng::Dice;
+use super::rng::Rng;
 use super::tagged_content;
 use super::writes::is_free;
 use workers::{ALL, Worker, open};
@@ -41,8 +41,8 @@ fn race(path: &Path, file: u8, seed: u64) -> u64 {
     let (over, turns) = (AtomicBool::new(false), AtomicU64::new(0));
     std::thread::scope(|scope| {
         for (n, work) in ALL.into_iter().enumerate() {
-            let dice = Dice::new(seed * 7 + n as u64);
-            let mut worker = Worker { path, file, number: n as u8, turn: 0, dice };
+            let rng = Rng::new(seed * 7 + n as u64);
+            let mut worker = Worker { path, file, number: n as u8, turn: 0, rng };
             let (over, turns) = (&over, &turns);
             scope.spawn(move || {
                 while !over.load(Ordering::Relaxed) {

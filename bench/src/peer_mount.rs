@@ -1,4 +1,4 @@
-//! A stage: a peer with a source directory of its own, mounted and with its requests counted.
+//! A peer with its own source directory, mounted and with its requests counted.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use crate::stat::Stat;
 
 /// A peer's source and mount; unmounted and removed on drop.
 #[derive(Debug)]
-pub struct Stage {
+pub struct PeerMount {
     /// The peer.
     pub peer: Peer,
     /// The source directory, which the peer serves.
@@ -28,9 +28,9 @@ pub struct Stage {
     shunt: Option<PathBuf>,
 }
 
-/// Parameters of a stage.
+/// Parameters of a mount.
 #[derive(Clone, Copy)]
-pub struct Setting<'a> {
+pub struct MountSetup<'a> {
     /// The medium of the source: tmpfs or disk.
     pub medium: Medium,
     /// A limit on the daemon's open files.
@@ -39,19 +39,19 @@ pub struct Setting<'a> {
     pub prepare: &'a dyn Fn(&Path) -> Result<()>,
 }
 
-impl Stage {
+impl PeerMount {
     /// Makes and fills the source, then mounts it.
     ///
     /// # Errors
     /// When the peer does not mount or the source cannot be filled.
-    pub fn set(bench: &Bench, peer: Peer, setting: Setting<'_>) -> Result<Self> {
-        let source = bench.source_dir(setting.medium).join(peer.name());
+    pub fn set(bench: &Bench, peer: Peer, setup: MountSetup<'_>) -> Result<Self> {
+        let source = bench.source_dir(setup.medium).join(peer.name());
         fs::create_dir_all(&source)?;
-        let mut stage =
+        let mut mount =
             Self { peer, root: source.clone(), source, mounted: None, counter: None, shunt: None };
-        (setting.prepare)(&stage.source)?;
-        stage.mount(bench, setting.descriptors)?;
-        Ok(stage)
+        (setup.prepare)(&mount.source)?;
+        mount.mount(bench, setup.descriptors)?;
+        Ok(mount)
     }
 
     fn mount(&mut self, bench: &Bench, descriptors: Option<u32>) -> Result<()> {
@@ -123,7 +123,7 @@ impl Stage {
     }
 }
 
-impl Drop for Stage {
+impl Drop for PeerMount {
     fn drop(&mut self) {
         if let Err(error) = self.unmount() {
             crate::progress::say(format_args!("clean up: {error:#}"));
