@@ -25,7 +25,12 @@ pub fn print(rows: &[Row]) {
             println!("  {note}");
         }
         for threshold in &row.thresholds {
-            println!("  threshold: {}: {} {}", threshold.text, threshold.measured(), verdict_text(threshold.pass));
+            println!(
+                "  threshold: {}: {} {}",
+                threshold.text,
+                threshold.measured(),
+                verdict_text(threshold.pass)
+            );
         }
     }
 }

@@ -144,7 +144,7 @@ impl Ext4 {
             Err(shunt_ext4::Error::NotFound) => Ok(()),
             // After a failed commit nothing can be stored.
             Err(shunt_ext4::Error::ReadOnly) => Ok(()),
-            stored => self.told(stored),
+            stored => self.to_errno(stored),
         }
     }
 }

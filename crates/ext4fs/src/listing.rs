@@ -24,7 +24,7 @@ impl Ext4 {
         offset: u64,
         out: &mut DirectoryBuffer,
     ) -> Result<(), Errno> {
-        self.told(self.filesystem.list(directory, offset, |entry| {
+        self.to_errno(self.filesystem.list(directory, offset, |entry| {
             out.push(&entry.name, entry.inode.into(), self.kind(&entry), entry.next)
         }))
     }
@@ -35,7 +35,7 @@ impl Ext4 {
         offset: u64,
         out: &mut DirectoryPlusBuffer,
     ) -> Result<(), Errno> {
-        self.told(self.filesystem.list(directory, offset, |entry| {
+        self.to_errno(self.filesystem.list(directory, offset, |entry| {
             if !out.has_room_for(&entry.name) {
                 return false;
             }
@@ -43,7 +43,7 @@ impl Ext4 {
             let found = if is_dots(&entry) { None } else { self.follow(directory, &entry).ok() };
             match found {
                 // The entry fits, so the kernel gets a reference.
-                Some(inode) => out.push(&entry.name, &self.tell(&inode), entry.next),
+                Some(inode) => out.push(&entry.name, &self.entry_with_lookup(&inode), entry.next),
                 None => out.push_name(&entry.name, entry.inode.into(), self.kind(&entry), entry.next),
             }
         }))

@@ -33,7 +33,7 @@ struct Failure {
     /// Handles with a smaller number were open when the WRITE failed.
     at: u64,
     /// Handles that have already received the error.
-    told: HashSet<u64>,
+    reported_to: HashSet<u64>,
 }
 
 /// Failed WRITEs by inode, until the kernel forgets the inode.
@@ -53,15 +53,15 @@ impl Lost {
     fn fail(&self, inode: u32, errno: Errno, length: u64) {
         let mut failures = self.failures.lock();
         let at = self.opened();
-        failures.insert(inode, Failure { errno, length, at, told: HashSet::new() });
+        failures.insert(inode, Failure { errno, length, at, reported_to: HashSet::new() });
     }
 
     /// Returns the failure that was not yet reported to a handle. `has_room` reports whether that many bytes are free now.
-    fn tell(&self, inode: u32, handle: u64, has_room: impl FnOnce(u64) -> bool) -> Option<Errno> {
+    fn unreported(&self, inode: u32, handle: u64, has_room: impl FnOnce(u64) -> bool) -> Option<Errno> {
         let (errno, length) = {
             let failures = self.failures.lock();
             let failure = failures.get(&inode)?;
-            if handle > failure.at || failure.told.contains(&handle) {
+            if handle > failure.at || failure.reported_to.contains(&handle) {
                 return None;
             }
             (failure.errno, failure.length)
@@ -75,13 +75,13 @@ impl Lost {
         if let Some(failure) = self.failures.lock().get_mut(&inode)
             && handle < failure.at
         {
-            failure.told.insert(handle);
+            failure.reported_to.insert(handle);
         }
     }
 
     pub(crate) fn closed(&self, inode: u32, handle: u64) {
         if let Some(failure) = self.failures.lock().get_mut(&inode) {
-            failure.told.remove(&handle);
+            failure.reported_to.remove(&handle);
         }
     }
 
@@ -106,7 +106,7 @@ impl Ext4 {
         if inode.flags.contains(InodeFlags::IMMUTABLE) {
             return Err(Errno::PERM);
         }
-        let lost = self.lost.tell(inode.number, number_of(handle), |length| {
+        let lost = self.lost.unreported(inode.number, number_of(handle), |length| {
             self.has_room(length + TO_SPARE, rights_of(handle))
         });
         if let Some(errno) = lost {

@@ -82,7 +82,7 @@ impl Mapped {
         if let Some(backing) = self.kept.lock().find(inode.number) {
             return Some(backing);
         }
-        let extents = fs.told(fs.filesystem.extents(inode, MAX_EXTENTS_PER_FILE)).ok()??;
+        let extents = fs.to_errno(fs.filesystem.extents(inode, MAX_EXTENTS_PER_FILE)).ok()??;
         let refused = |error: std::io::Error| tracing::debug!(inode = inode.number, %error, "not mapped");
         let file = self.connection.file(inode.size).map_err(refused).ok()?;
         let of_device = |extent: &shunt_ext4::Extent| {

@@ -36,14 +36,18 @@ impl Ext4 {
     pub(crate) fn look_up(&self, directory: &Inode, name: &[u8]) -> Result<Entry, Errno> {
         // Only used to resolve a file handle. An inode without links that has no lookup count is already freed or about to be.
         if name == b"." {
-            return if directory.links > 0 { Ok(self.tell(directory)) } else { Err(Errno::STALE) };
+            return if directory.links > 0 {
+                Ok(self.entry_with_lookup(directory))
+            } else {
+                Err(Errno::STALE)
+            };
         }
         match self.filesystem.find(directory, name) {
-            Ok(inode) if inode.number == ROOT && name != b".." => self.told(Err(second_root(directory))),
-            Ok(inode) => Ok(self.tell(&inode)),
+            Ok(inode) if inode.number == ROOT && name != b".." => self.to_errno(Err(second_root(directory))),
+            Ok(inode) => Ok(self.entry_with_lookup(&inode)),
             // The name stays absent until this mount creates it.
             Err(Error::NotFound) => Ok(Entry::absent(Expiry::FOREVER)),
-            Err(error) => self.told(Err(error)),
+            Err(error) => self.to_errno(Err(error)),
         }
     }
 
@@ -77,7 +81,7 @@ impl Ext4 {
     ) -> Result<Entry, Errno> {
         let (parent, new) = (self.number(parent)?, new(request, mode, umask));
         let inode = self.with_space(|| self.filesystem.create_nameless(parent, &new))?;
-        let entry = self.tell(&inode);
+        let entry = self.entry_with_lookup(&inode);
         self.lost_name(&inode);
         Ok(entry)
     }
@@ -103,7 +107,7 @@ impl Ext4 {
             true => self.filesystem.remove_directory(parent, name),
             false => self.filesystem.unlink(parent, name),
         };
-        self.lost_name(&self.told(left)?);
+        self.lost_name(&self.to_errno(left)?);
         Ok(())
     }
 
@@ -147,7 +151,7 @@ impl Ext4 {
     /// Returns the inode that a concurrent create has given this name.
     pub(crate) fn made_already(&self, parent: NodeId, name: &[u8]) -> Result<Inode, Errno> {
         let found = self.filesystem.find(&self.inode(parent)?, name);
-        self.told(found.map_err(|error| match error {
+        self.to_errno(found.map_err(|error| match error {
             Error::NotFound => Error::Exists,
             error => error,
         }))

@@ -29,12 +29,12 @@ impl Ext4 {
     pub(crate) fn inode(&self, node: NodeId) -> Result<Inode, Errno> {
         match self.filesystem.inode(self.number(node)?) {
             Err(Error::NotFound) => Err(Errno::STALE),
-            inode => Ok(self.as_read(self.told(inode)?)),
+            inode => Ok(self.as_read(self.to_errno(inode)?)),
         }
     }
 
     /// Converts an engine error to an errno, logs corruption, and ends all changes if the mount is set to.
-    pub(crate) fn told<T>(&self, result: shunt_ext4::Result<T>) -> Result<T, Errno> {
+    pub(crate) fn to_errno<T>(&self, result: shunt_ext4::Result<T>) -> Result<T, Errno> {
         result.map_err(|error| {
             if self.ends_at_damage && matches!(error, Error::Corrupt(_)) && self.filesystem.is_writable() {
                 self.filesystem.give_up(&error);
@@ -44,9 +44,9 @@ impl Ext4 {
     }
 
     /// Like [`entry`](Self::entry), and increments the lookup count.
-    pub(crate) fn tell(&self, inode: &Inode) -> Entry {
+    pub(crate) fn entry_with_lookup(&self, inode: &Inode) -> Entry {
         if self.is_writable() {
-            self.known.tell(inode.number);
+            self.known.increment(inode.number);
         }
         self.entry(inode)
     }
@@ -91,18 +91,18 @@ impl Ext4 {
         }
         let length = inode.size.saturating_sub(offset).min(size.into()) as u32;
         if let Some(file) = &self.image
-            && let Some(offset) = self.told(self.filesystem.in_one_piece(inode, offset, length))?
+            && let Some(offset) = self.to_errno(self.filesystem.in_one_piece(inode, offset, length))?
         {
             return Ok(Data::File(FileRange { file: file.clone(), offset, length }));
         }
         let mut content = vec![0; length as usize];
-        let count = self.told(self.filesystem.read(inode, offset, &mut content))?;
+        let count = self.to_errno(self.filesystem.read(inode, offset, &mut content))?;
         content.truncate(count);
         Ok(Data::Owned(content))
     }
 
     pub(crate) fn space(&self) -> Result<StatFs, Errno> {
-        let usage = self.told(self.filesystem.usage())?;
+        let usage = self.to_errno(self.filesystem.usage())?;
         let block_size = self.filesystem.geometry().block_size;
         Ok(StatFs {
             blocks: usage.blocks,

@@ -36,8 +36,8 @@ impl Ext4 {
             return found;
         }
         let found = match whence {
-            Whence::Data => self.told(self.filesystem.next_data(inode, offset))?,
-            Whence::Hole => self.told(self.filesystem.next_hole(inode, offset))?,
+            Whence::Data => self.to_errno(self.filesystem.next_data(inode, offset))?,
+            Whence::Hole => self.to_errno(self.filesystem.next_hole(inode, offset))?,
         };
         found.ok_or(Errno::NXIO)
     }
@@ -59,7 +59,7 @@ impl Ext4 {
         let run = match self.filesystem.map(inode, logical, wanted) {
             // Inline data lies in the inode.
             Err(Error::Invalid) => Err(Errno::OPNOTSUPP),
-            run => self.told(run),
+            run => self.to_errno(run),
         }?;
         let Mapping::Written(at) = run.place else { return Ok(0) };
         let at = at * u64::from(own) + bytes % u64::from(own);

@@ -90,7 +90,7 @@ impl Ext4 {
     pub(crate) fn change(&self, inode: &Inode, set: &SetAttributes) -> Result<Inode, Errno> {
         may_change(inode, set)?;
         if let Some(size) = set.size {
-            self.told(match &self.writing {
+            self.to_errno(match &self.writing {
                 Some(writing) => writing.truncate(inode.number, size),
                 None => self.filesystem.truncate(inode.number, size),
             })?;
@@ -116,9 +116,9 @@ impl Ext4 {
             self.drop_read(inode.number);
         }
         if let Some(writing) = self.writing.as_ref().filter(|_| set.mtime.is_some()) {
-            self.told(writing.time_was_set(inode.number))?;
+            self.to_errno(writing.time_was_set(inode.number))?;
         }
-        let changed = self.told(self.filesystem.set_attributes(inode.number, &change))?;
+        let changed = self.to_errno(self.filesystem.set_attributes(inode.number, &change))?;
         Ok(self.as_read(changed))
     }
 
@@ -128,7 +128,7 @@ impl Ext4 {
         let permissions = without_setid(inode.permissions);
         if permissions != inode.permissions {
             let change = Attributes { permissions: Some(permissions), ..Attributes::default() };
-            self.told(self.filesystem.set_attributes(inode.number, &change))?;
+            self.to_errno(self.filesystem.set_attributes(inode.number, &change))?;
         }
         Ok(())
     }
@@ -137,19 +137,19 @@ impl Ext4 {
     pub(crate) fn drop_setgid(&self, inode: &Inode) -> Result<(), Errno> {
         let permissions = Some(inode.permissions & !SETGID);
         let change = Attributes { permissions, ..Attributes::default() };
-        self.told(self.filesystem.set_attributes(inode.number, &change)).map(drop)
+        self.to_errno(self.filesystem.set_attributes(inode.number, &change)).map(drop)
     }
 
     /// Sets the flags of `chattr`. The kernel has checked the caller.
     pub(crate) fn set_flags(&self, inode: &Inode, flags: InodeFlags) -> Result<(), Errno> {
         let change = Attributes { flags: Some(flags), ..Attributes::default() };
-        self.told(self.filesystem.set_attributes(inode.number, &change)).map(drop)
+        self.to_errno(self.filesystem.set_attributes(inode.number, &change)).map(drop)
     }
 
     fn drop_capability(&self, inode: &Inode) -> Result<(), Errno> {
         match self.filesystem.remove_xattr(inode.number, CAPABILITY) {
             Ok(_) | Err(shunt_ext4::Error::NoAttribute) => Ok(()),
-            Err(error) => self.told(Err(error)),
+            Err(error) => self.to_errno(Err(error)),
         }
     }
 
@@ -167,7 +167,7 @@ impl Ext4 {
             }
             result => result,
         };
-        self.told(result)
+        self.to_errno(result)
     }
 }
 

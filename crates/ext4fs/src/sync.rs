@@ -11,7 +11,7 @@ impl Ext4 {
         let number = self.number(node)?;
         self.settle_read(number)?;
         if let Some(writing) = &self.writing {
-            self.told(writing.settle(number))?;
+            self.to_errno(writing.settle(number))?;
         }
         self.commit()
     }
@@ -20,13 +20,13 @@ impl Ext4 {
     pub(crate) fn sync_all(&self) -> Result<(), Errno> {
         self.settle_reads()?;
         if let Some(writing) = &self.writing {
-            self.told(writing.settle_all())?;
+            self.to_errno(writing.settle_all())?;
         }
         self.commit()
     }
 
     /// Makes every completed request durable.
     fn commit(&self) -> Result<(), Errno> {
-        if self.is_writable() { self.told(self.filesystem.sync()) } else { Ok(()) }
+        if self.is_writable() { self.to_errno(self.filesystem.sync()) } else { Ok(()) }
     }
 }

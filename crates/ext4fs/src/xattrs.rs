@@ -16,14 +16,14 @@ impl Ext4 {
 
     pub(crate) fn xattr(&self, node: NodeId, name: &CStr) -> Result<Vec<u8>, Errno> {
         self.has_xattrs()?;
-        let value = self.told(self.filesystem.xattr(&self.inode(node)?, name.to_bytes()))?;
+        let value = self.to_errno(self.filesystem.xattr(&self.inode(node)?, name.to_bytes()))?;
         value.ok_or(Errno::NODATA)
     }
 
     /// Returns the attribute names visible to a user, each terminated by a zero byte.
     pub(crate) fn xattr_names(&self, node: NodeId, uid: u32) -> Result<Vec<u8>, Errno> {
         self.has_xattrs()?;
-        let names = self.told(self.filesystem.xattr_names(&self.inode(node)?))?;
+        let names = self.to_errno(self.filesystem.xattr_names(&self.inode(node)?))?;
         let mut list = Vec::new();
         for name in names {
             if uid == 0 || !name.starts_with(b"trusted.") {

@@ -45,17 +45,17 @@ impl BackgroundWorker {
     /// Queues a file, at most once.
     pub(super) fn look_after(&self, file: &File) {
         if !file.queued.swap(true, Ordering::AcqRel) {
-            self.tell(Work::Tidy(file.number));
+            self.queue(Work::Tidy(file.number));
         }
     }
 
     pub(super) fn shrink(&self) {
         if !self.shrinks.swap(true, Ordering::AcqRel) {
-            self.tell(Work::Shrink);
+            self.queue(Work::Shrink);
         }
     }
 
-    fn tell(&self, work: Work) {
+    fn queue(&self, work: Work) {
         if let Some(sender) = &*self.work.lock() {
             // The final pass handles all files in any case.
             let _ = sender.send(work);
@@ -94,12 +94,12 @@ fn run(files: &Files, work: &Receiver<Work>, shrinks: &AtomicBool) {
 fn look(files: &Files) {
     for file in files.all().iter().filter(|file| file.unsettled.load(Ordering::Acquire)) {
         if let Err(error) = files.settle(file.number, false) {
-            told(file, &error);
+            log_failure(file, &error);
         }
     }
 }
 
-fn told(file: &File, error: &shunt_ext4::Error) {
+fn log_failure(file: &File, error: &shunt_ext4::Error) {
     // The inode was freed, or the file system accepts no changes any more.
     if !matches!(error, shunt_ext4::Error::NotFound | shunt_ext4::Error::ReadOnly) {
         tracing::warn!("what was written to inode {} is not entered: {error}", file.number);
@@ -116,7 +116,7 @@ fn tidy(files: &Files, number: u32, forget: bool) {
         .settle(&files.filesystem, forget)
         .and_then(|settled| if settled.users == 0 { file.trim(&files.filesystem) } else { Ok(()) });
     if let Err(error) = &done {
-        told(&file, error);
+        log_failure(&file, error);
     }
     // The backing file is also in use while a reply that names it is under way, and while the daemon reads or writes through
     // it.

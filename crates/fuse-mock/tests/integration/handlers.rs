@@ -124,10 +124,10 @@ fn forty_blocked_handlers_stall_nobody_and_their_threads_leave_again() {
         assert_eq!(pending.wait().unwrap(), b"target");
     }
     // They exit one at a time, each after a request.
-    let most = kernel.session().threads();
+    let limit = kernel.session().threads();
     until("threads leave", || {
         kernel.getattr(1).unwrap();
-        kernel.session().threads() <= most - 3
+        kernel.session().threads() <= limit - 3
     });
     kernel.finish();
 }

@@ -200,11 +200,11 @@ impl Config {
     }
 
     /// Sets the number of threads that read requests: one at first, up to `usual` (one per CPU by default, 8 at most) as the load
-    /// grows, up to `most` while handlers block. Over io_uring this limits the readers of `/dev/fuse` only: each entry of a queue
+    /// grows, up to `limit` while handlers block. Over io_uring this limits the readers of `/dev/fuse` only: each entry of a queue
     /// has a thread of its own.
-    pub fn threads(mut self, usual: usize, most: usize) -> Self {
+    pub fn threads(mut self, usual: usize, limit: usize) -> Self {
         self.threads = usual.clamp(1, 256);
-        self.max_threads = most.clamp(self.threads, 1024);
+        self.max_threads = limit.clamp(self.threads, 1024);
         self
     }
 

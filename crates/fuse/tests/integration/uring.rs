@@ -274,8 +274,8 @@ fn data_of_every_size_arrives_whole() {
     let Some((plan, _alone)) = rings() else { return };
     run_with(plan, direct_file(b""), |fixture| {
         let file = File::options().read(true).write(true).open(fixture.path("x")).unwrap();
-        let most = 1 << 20;
-        for size in [1, 2, 79, 80, 511, 4095, 4096, 4097, 65_536, 131_073, most - 1, most, most + 1] {
+        let limit = 1 << 20;
+        for size in [1, 2, 79, 80, 511, 4095, 4096, 4097, 65_536, 131_073, limit - 1, limit, limit + 1] {
             let bytes: Vec<u8> = (0..size).map(|n| (n * 31 + size) as u8).collect();
             file.write_all_at(&bytes, 7).unwrap();
             let mut read = vec![0; size];

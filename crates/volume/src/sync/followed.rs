@@ -30,8 +30,8 @@ impl VerifiedLog {
         let kept = ledger.at();
         let until = cursor.max(sealer.sealed().from);
         while ledger.at() < until {
-            let most = (until.0 - ledger.at().0).min(PAGE_ENTRIES);
-            let entries = log.stored_since(ledger.at(), most as usize)?;
+            let limit = (until.0 - ledger.at().0).min(PAGE_ENTRIES);
+            let entries = log.stored_since(ledger.at(), limit as usize)?;
             if entries.is_empty() {
                 return match ledger.at() < cursor {
                     // The error of a mismatch at the last entry, whose message says what to do.

@@ -75,12 +75,12 @@ impl MetaStore for ReplaceableStore {
         self.now().get(ids)
     }
 
-    fn scan(&self, from: ObjectId, most: usize) -> Result<Page, StoreError> {
-        self.now().scan(from, most)
+    fn scan(&self, from: ObjectId, limit: usize) -> Result<Page, StoreError> {
+        self.now().scan(from, limit)
     }
 
-    fn log_since(&self, after: Seq, most: usize) -> Result<Vec<LogEntry>, StoreError> {
-        self.now().log_since(after, most)
+    fn log_since(&self, after: Seq, limit: usize) -> Result<Vec<LogEntry>, StoreError> {
+        self.now().log_since(after, limit)
     }
 
     fn locate_chunks(&self, chunks: &[ChunkId]) -> Result<Vec<Option<ChunkLocation>>, StoreError> {

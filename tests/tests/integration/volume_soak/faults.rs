@@ -86,7 +86,7 @@ fn plan(seed: u64, number: usize, end: Duration) -> Vec<Fault> {
     let mut rng = Rng::new(seed * 100 + number as u64);
     // Similar seeds have similar first numbers.
     rng.bytes(20);
-    let mut tenths = |most: usize| Duration::from_millis(rng.below(most * 100) as u64);
+    let mut tenths = |limit: usize| Duration::from_millis(rng.below(limit * 100) as u64);
     let mut spans = Vec::new();
     let mut from = tenths(well);
     while from < end {

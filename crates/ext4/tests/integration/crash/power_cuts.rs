@@ -31,14 +31,14 @@ impl Rng {
     }
 }
 
-fn apply(image: &mut [u8], event: &Event, most: usize) {
+fn apply(image: &mut [u8], event: &Event, limit: usize) {
     if let Event::Write { offset, data } = event {
-        let most = if *offset <= SUPERBLOCK && most < data.len() { 0 } else { most };
-        let count = most.min(data.len());
+        let limit = if *offset <= SUPERBLOCK && limit < data.len() { 0 } else { limit };
+        let count = limit.min(data.len());
         image[*offset as usize..][..count].copy_from_slice(&data[..count]);
     }
     // Discarded ranges get undefined content, so that later use of them is detected.
-    if let (Event::Discard { offset, length }, 1..) = (event, most) {
+    if let (Event::Discard { offset, length }, 1..) = (event, limit) {
         image[*offset as usize..][..*length as usize].fill(0xdd);
     }
 }
@@ -101,13 +101,13 @@ pub fn each(
                     continue;
                 };
                 let last = place + 1 == pending.len();
-                let most = match rng.roll(6) {
+                let limit = match rng.roll(6) {
                     2 if last => rng.roll(data.len() / SECTOR) * SECTOR,
                     _ if pending.len() == 1 => rng.roll(data.len() / SECTOR) * SECTOR,
                     0 | 1 => 0,
                     _ => usize::MAX,
                 };
-                apply(&mut image, event, most);
+                apply(&mut image, event, limit);
             }
             take(PowerCut { after, image });
         }

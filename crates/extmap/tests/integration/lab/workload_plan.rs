@@ -56,12 +56,12 @@ pub fn name(file: u8) -> String {
     format!("f{file}")
 }
 
-/// Generates as many steps as the numbers of files allow, at most `most`.
-pub fn steps(seed: u64, most: usize) -> Vec<Step> {
+/// Generates as many steps as the numbers of files allow, at most `limit`.
+pub fn steps(seed: u64, limit: usize) -> Vec<Step> {
     let mut rng = Rng::new(seed);
     let mut files = vec![None::<(u8, u64)>; FILES as usize];
     let (mut steps, mut last) = (Vec::new(), 0);
-    while steps.len() < most && last < 250 {
+    while steps.len() < limit && last < 250 {
         let slot = &mut files[rng.roll(FILES) as usize];
         let Some((file, size)) = slot else {
             last += 1;

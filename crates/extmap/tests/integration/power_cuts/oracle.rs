@@ -73,17 +73,17 @@ impl Expected {
         };
         let durable = self.durable.clone().unwrap_or_default();
         let mut model = durable.clone();
-        let (mut least, mut most) = (model.words.len(), model.words.len());
+        let (mut min, mut max) = (model.words.len(), model.words.len());
         for (number, op) in &self.later {
             model.apply(*number, *op);
-            (least, most) = (least.min(model.words.len()), most.max(model.words.len()));
+            (min, max) = (min.min(model.words.len()), max.max(model.words.len()));
         }
         // A removed file is truncated before it is freed.
-        let least = if self.is_removed() { 0 } else { least };
+        let min = if self.is_removed() { 0 } else { min };
         let count = content.len() / WORD as usize;
-        if content.len() % WORD as usize != 0 || count < least || count > most {
+        if content.len() % WORD as usize != 0 || count < min || count > max {
             let size = content.len();
-            return Err(format!("file {} has {size} bytes, not {} to {}", self.file, least * 8, most * 8));
+            return Err(format!("file {} has {size} bytes, not {} to {}", self.file, min * 8, max * 8));
         }
         content.chunks_exact(WORD as usize).enumerate().try_for_each(|(n, word)| {
             let before = durable.words.get(n).copied().unwrap_or(0);

@@ -121,8 +121,8 @@ impl FileSystem for Gated {
     }
 }
 
-pub fn serve(threads: usize, most: usize) -> Served<Gated> {
-    Served::new(Gated::default(), Config::new(Profile::Passthrough).threads(threads, most))
+pub fn serve(threads: usize, limit: usize) -> Served<Gated> {
+    Served::new(Gated::default(), Config::new(Profile::Passthrough).threads(threads, limit))
 }
 
 pub fn read(kernel: &MockKernel, offset: u64) -> Pending {

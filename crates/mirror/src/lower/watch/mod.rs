@@ -59,12 +59,12 @@ impl Watch {
         Ok(Self::over(Group::Fanotify(Fanotify::new()?)))
     }
 
-    /// Creates a watch over at most `most` directories that the client uses.
+    /// Creates a watch over at most `limit` directories that the client uses.
     ///
     /// # Errors
     /// EMFILE at the limit of `fs.inotify.max_user_instances`; ENOSYS.
-    pub fn inotify(most: Option<usize>) -> Result<Self, Errno> {
-        Ok(Self::over(Group::Inotify(Inotify::new(most)?)))
+    pub fn inotify(limit: Option<usize>) -> Result<Self, Errno> {
+        Ok(Self::over(Group::Inotify(Inotify::new(limit)?)))
     }
 
     /// Name of the kernel interface.
@@ -104,10 +104,10 @@ impl Watch {
     }
 
     /// Handles lost events: anything may have changed.
-    fn lost(&self, tell: &mut impl FnMut(Change)) {
+    fn lost(&self, on_change: &mut impl FnMut(Change)) {
         self.overflows.fetch_add(1, Ordering::Relaxed);
         self.stamp_all();
-        tell(Change::Everything);
+        on_change(Change::Everything);
     }
 
     /// Number of events of others so far, including irrelevant ones.

@@ -83,24 +83,24 @@ impl MetaStore for FaultyMetaStore {
         self.store.get(ids)
     }
 
-    fn scan(&self, from: ObjectId, most: usize) -> Result<Page, StoreError> {
+    fn scan(&self, from: ObjectId, limit: usize) -> Result<Page, StoreError> {
         match self.fails() {
             Some(0 | 1) => lost(),
-            Some(_) => self.store.scan(from, most.min(2)),
-            None => self.store.scan(from, most),
+            Some(_) => self.store.scan(from, limit.min(2)),
+            None => self.store.scan(from, limit),
         }
     }
 
-    fn log_since(&self, after: Seq, most: usize) -> Result<Vec<LogEntry>, StoreError> {
+    fn log_since(&self, after: Seq, limit: usize) -> Result<Vec<LogEntry>, StoreError> {
         // A probe of the store's identity reads one entry.
-        if most == 1 {
-            return self.store.log_since(after, most);
+        if limit == 1 {
+            return self.store.log_since(after, limit);
         }
         match self.fails() {
             Some(0 | 1) => lost(),
             // Only the first entries after the known ones are returned.
-            Some(_) => self.store.log_since(after, most.min(3)),
-            None => self.store.log_since(after, most),
+            Some(_) => self.store.log_since(after, limit.min(3)),
+            None => self.store.log_since(after, limit),
         }
     }
 

@@ -96,7 +96,7 @@ pub fn lists_directories_as_they_were(store: &Store) {
     }
     let gone = done(&**store, change([Mutation::Unlink(at(id(2), "f1")), Mutation::Unlink(at(id(2), "f4"))]));
     done(&**store, make(30, Kind::Regular, id(2), "f1"));
-    let list = |seq, after: &str, most| past(store).links_at(id(2), seq, after.as_bytes(), most).unwrap();
+    let list = |seq, after: &str, limit| past(store).links_at(id(2), seq, after.as_bytes(), limit).unwrap();
     assert_eq!(names(&list(dir, "", 10)), []);
     let all: Vec<_> = (0..6).map(|n| (format!("f{n}"), id(10 + n), seqs[n as usize])).collect();
     let all: Vec<_> = all.iter().map(|(name, id, seq)| (&**name, *id, *seq)).collect();

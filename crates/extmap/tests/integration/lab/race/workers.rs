@@ -40,8 +40,8 @@ impl Worker<'_> {
         self.rng.roll(LARGEST / WORD) * WORD
     }
 
-    fn length(&mut self, most: u64) -> usize {
-        ((1 + self.rng.roll(most / WORD)) * WORD) as usize
+    fn length(&mut self, limit: u64) -> usize {
+        ((1 + self.rng.roll(limit / WORD)) * WORD) as usize
     }
 
     fn words(&self, offset: Option<u64>, length: usize) -> Vec<u8> {
