@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use object_store::aws::AmazonS3Builder;
 use shunt_test_support::servers::S3;
-use shunt_volume::content::{Blobs, ChunkKeys, ContentStore};
+use shunt_volume::chunks::{Blobs, ChunkKeys, ContentStore};
 use shunt_volume::id::{ObjectId, OwnerId};
 use shunt_volume::object::{Content, Kind, Object, Time};
 use shunt_volume::replica::{NewObject, Options, Replica, StoreFetcher, SyncAdapter};
@@ -43,7 +43,7 @@ pub fn new(kind: Kind) -> NewObject<'static> {
 
 /// A client builder for the server's bucket.
 pub fn bucket(server: &S3) -> AmazonS3Builder {
-    shunt_volume::content::choose_tls();
+    shunt_volume::chunks::choose_tls();
     AmazonS3Builder::new()
         .with_endpoint(server.endpoint())
         .with_allow_http(true)

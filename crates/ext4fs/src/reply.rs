@@ -33,16 +33,6 @@ impl Ext4 {
         }
     }
 
-    /// Converts an engine error to an errno, logs corruption, and ends all changes if the mount is set to.
-    pub(crate) fn to_errno<T>(&self, result: shunt_ext4::Result<T>) -> Result<T, Errno> {
-        result.map_err(|error| {
-            if self.ends_at_damage && matches!(error, Error::Corrupt(_)) && self.filesystem.is_writable() {
-                self.filesystem.give_up(&error);
-            }
-            self.damage.errno(&error)
-        })
-    }
-
     /// Like [`entry`](Self::entry), and increments the lookup count.
     pub(crate) fn entry_with_lookup(&self, inode: &Inode) -> Entry {
         if self.is_writable() {

@@ -6,13 +6,7 @@ use shunt_ext4::{Attributes, Fallocate, Inode, Kind, SetMode, Time};
 use shunt_fuse::{Errno, SetAttributes, SetTime, Timestamp};
 
 use crate::Ext4;
-
-/// File capabilities, which a write by an unprivileged user removes.
-const CAPABILITY: &[u8] = b"security.capability";
-
-const SETUID: u16 = 0o4000;
-const SETGID: u16 = 0o2000;
-const GROUP_EXECUTES: u16 = 0o010;
+use crate::killpriv::without_setid;
 
 pub(crate) fn time(time: Timestamp) -> Time {
     Time { seconds: time.seconds, nanoseconds: time.nanoseconds }
@@ -23,13 +17,6 @@ fn new_time(set: SetTime) -> Time {
         SetTime::Now => Timestamp::now(),
         SetTime::At(at) => at,
     })
-}
-
-/// Returns the permission bits that remain after a write by another user or a change of owner. Setgid without group execute
-/// permission marks mandatory locking and stays.
-fn without_setid(permissions: u16) -> u16 {
-    let setgid = if permissions & GROUP_EXECUTES != 0 { SETGID } else { 0 };
-    permissions & !SETUID & !setgid
 }
 
 /// Checks whether the flags of an inode permit a change of attributes.
@@ -122,35 +109,10 @@ impl Ext4 {
         Ok(self.as_read(changed))
     }
 
-    /// Removes what an unprivileged write removes: file capabilities and the setuid and setgid bits.
-    pub(crate) fn drop_privileges(&self, inode: &Inode) -> Result<(), Errno> {
-        self.drop_capability(inode)?;
-        let permissions = without_setid(inode.permissions);
-        if permissions != inode.permissions {
-            let change = Attributes { permissions: Some(permissions), ..Attributes::default() };
-            self.to_errno(self.filesystem.set_attributes(inode.number, &change))?;
-        }
-        Ok(())
-    }
-
-    /// Clears setgid after an ACL was set by a caller outside the file's group.
-    pub(crate) fn drop_setgid(&self, inode: &Inode) -> Result<(), Errno> {
-        let permissions = Some(inode.permissions & !SETGID);
-        let change = Attributes { permissions, ..Attributes::default() };
-        self.to_errno(self.filesystem.set_attributes(inode.number, &change)).map(drop)
-    }
-
     /// Sets the flags of `chattr`. The kernel has checked the caller.
     pub(crate) fn set_flags(&self, inode: &Inode, flags: InodeFlags) -> Result<(), Errno> {
         let change = Attributes { flags: Some(flags), ..Attributes::default() };
         self.to_errno(self.filesystem.set_attributes(inode.number, &change)).map(drop)
-    }
-
-    fn drop_capability(&self, inode: &Inode) -> Result<(), Errno> {
-        match self.filesystem.remove_xattr(inode.number, CAPABILITY) {
-            Ok(_) | Err(shunt_ext4::Error::NoAttribute) => Ok(()),
-            Err(error) => self.to_errno(Err(error)),
-        }
     }
 
     /// Runs `change`, and once more after the reaper has freed pending inodes if it failed with ENOSPC.

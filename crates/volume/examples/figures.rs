@@ -12,13 +12,13 @@ use futures::StreamExt;
 use object_store::aws::AmazonS3Builder;
 use object_store::{ObjectStoreExt as _, PutPayload};
 use shunt_test_support::servers::{Postgres, S3};
-use shunt_volume::content::{BasisSource, Blobs, ChunkKeys, ContentStore};
+use shunt_volume::chunks::{BasisSource, Blobs, ChunkKeys, ContentStore};
 use shunt_volume::id::{ObjectId, OwnerId};
 use shunt_volume::object::{Content, Kind, LinkName, Object, Time};
 use shunt_volume::store::{MetaStore, Mutation, PostgresStore, SqliteStore, Transaction};
 
 #[path = "../tests/integration/common/faulty_object_store.rs"]
-#[allow(dead_code, reason = "the network is good here")]
+#[allow(dead_code, reason = "the example injects no network faults")]
 mod faulty_object_store;
 
 use faulty_object_store::FaultyObjectStore;
@@ -57,7 +57,7 @@ fn commits(what: &str, store: &dyn MetaStore) {
             done += batch;
         }
         println!(
-            "{what}, {batch} files per batch: {:.0} files/s",
+            "create in {what}, {batch} files per batch: {:.0} files/s",
             done as f64 / begun.elapsed().as_secs_f64()
         );
     }
@@ -101,7 +101,9 @@ fn received(dir: &Path, store: &ContentStore, meta: &dyn MetaStore, before: &Con
     store.fetch(meta, &pieces, 0..edited.size, &new, Some(&local), &|_| ()).unwrap();
     let (received, rate) =
         (objects.fetched_bytes.load(Ordering::Relaxed) - had, rate(edited.size as usize, begun));
-    println!("and where it was before: {received} bytes received, made of the old at {rate:.0} MiB/s");
+    println!(
+        "fetch of the edit by a node with the old version: {received} bytes received, rebuilt at {rate:.0} MiB/s"
+    );
 }
 
 fn contents(dir: &Path, meta: &dyn MetaStore, bytes: &mut [u8]) {
@@ -109,16 +111,20 @@ fn contents(dir: &Path, meta: &dyn MetaStore, bytes: &mut [u8]) {
     let length = bytes.len();
     let begun = Instant::now();
     let (content, sent) = send(&store, meta, bytes, None);
-    println!("1 GiB into a directory: {:.0} MiB/s, {} MiB stored", rate(length, begun), sent >> 20);
+    println!("upload of 1 GiB to a directory: {:.0} MiB/s, {} MiB stored", rate(length, begun), sent >> 20);
     let begun = Instant::now();
     bytes[500 * MIB + 5..][..4096].copy_from_slice(&noise(77, 4096));
     let (edited, sent) = send(&store, meta, bytes, Some(&content));
-    println!("an edit of 4 KiB in it: {} bytes sent, compared at {:.0} MiB/s", sent, rate(length, begun));
+    println!(
+        "upload after an edit of 4 KiB in it: {} bytes sent, compared at {:.0} MiB/s",
+        sent,
+        rate(length, begun)
+    );
     received(dir, &store, meta, &content, &edited);
     let begun = Instant::now();
     let file = tempfile::tempfile_in(dir).unwrap();
     store.fetch_file(meta, &edited, &file, &|_| ()).unwrap();
-    println!("and back from the directory: {:.0} MiB/s", rate(length, begun));
+    println!("fetch of 1 GiB from the directory: {:.0} MiB/s", rate(length, begun));
     let small: Vec<_> = (0..20_000).map(|n| noise(n, 4096)).collect();
     let begun = Instant::now();
     let mut upload = store.upload(meta);
@@ -127,7 +133,7 @@ fn contents(dir: &Path, meta: &dyn MetaStore, bytes: &mut [u8]) {
     }
     let sent = upload.finish().unwrap();
     let each = small.len() as f64 / begun.elapsed().as_secs_f64();
-    println!("20,000 files of 4 KiB into a directory: {each:.0} files/s, {} MiB", sent.bytes >> 20);
+    println!("upload of 20,000 files of 4 KiB to a directory: {each:.0} files/s, {} MiB", sent.bytes >> 20);
 }
 
 fn s3(server: &S3, dir: &Path, meta: &dyn MetaStore, bytes: &[u8]) {
@@ -145,7 +151,7 @@ fn s3(server: &S3, dir: &Path, meta: &dyn MetaStore, bytes: &[u8]) {
     let store = ContentStore::new(Blobs::over_s3(builder(), "v").unwrap(), ChunkKeys::open([1; 32]));
     let begun = Instant::now();
     let (content, _) = send(&store, meta, bytes, None);
-    println!("1 GiB into S3: {:.0} MiB/s", rate(bytes.len(), begun));
+    println!("upload of 1 GiB to S3: {:.0} MiB/s", rate(bytes.len(), begun));
     let parts: Vec<_> = bytes.chunks(8 * MIB).map(<[u8]>::to_vec).collect();
     let key = |n: usize| object_store::path::Path::from(format!("plain/{n}"));
     runtime.block_on(async {
@@ -170,11 +176,11 @@ fn s3(server: &S3, dir: &Path, meta: &dyn MetaStore, bytes: &[u8]) {
         let begun = Instant::now();
         store.fetch_file(meta, &content, &file, &|_| ()).unwrap();
         let ours = rate(bytes.len(), begun);
-        println!("a cold GiB from S3: {ours:.0} MiB/s, plainly by object_store: {plainly:.0} MiB/s");
+        println!("fetch of 1 GiB from S3: {ours:.0} MiB/s, with object_store alone: {plainly:.0} MiB/s");
         ratios.push(ours / plainly);
     }
     ratios.sort_by(f64::total_cmp);
-    println!("ratio, the median of three: {:.2}", ratios[1]);
+    println!("ratio, median of three runs: {:.2}", ratios[1]);
 }
 
 fn main() {

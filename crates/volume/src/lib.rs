@@ -10,27 +10,20 @@
 //!   store's, and the last one both agreed on.
 
 pub mod address;
-mod backoff;
-pub mod content;
-pub mod crypto;
-#[doc(hidden)]
-pub mod failpoint;
-pub mod gateway;
 pub mod history;
-pub mod id;
-mod keepalive;
 pub mod lease;
 pub mod maintenance;
 pub mod merge;
-pub mod object;
 pub mod open;
-pub mod private;
 pub mod quota;
 pub mod replica;
-mod runtime;
-pub mod store;
 pub mod sync;
-pub mod tree_config;
 pub mod upgrade;
 pub mod volume;
 pub mod volume_settings;
+
+#[doc(hidden)]
+pub use shunt_volume_types::failpoint;
+pub(crate) use shunt_volume_types::{backoff, runtime};
+pub use shunt_volume_types::{crypto, id, object, private, tree_config};
+pub use {shunt_volume_chunks as chunks, shunt_volume_gateway as gateway, shunt_volume_store as store};

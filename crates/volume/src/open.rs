@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::address::routing::MapError;
 use crate::address::{AddressError, DataAddress, MetaAddress};
-use crate::content::{Blobs, ChunkKeys, ContentError, ContentStore};
+use crate::chunks::{Blobs, ChunkKeys, ContentError, ContentStore};
 use crate::crypto::VolumeKey;
 use crate::gateway::{BadCertificate, Client, Credentials, JoinError};
 use crate::id::{ObjectId, OwnerId, VolumeName};
@@ -166,12 +166,10 @@ pub fn open_cached(
         match found.id == id {
             true if found.sealed == sealed => Ok(store as Arc<dyn MetaStore>),
             true if sealed.is_none() => {
-                Err(StoreError::Denied(format!("volume {name} was upgraded: mount it anew")))
+                Err(StoreError::Denied(format!("volume {name} was upgraded: unmount it and mount it again")))
             }
-            true => {
-                Err(tampered("it has another description of the volume than the one that this machine knows"))
-            }
-            false => Err(StoreError::Damaged(format!("another volume is called {name} there"))),
+            true => Err(tampered("its volume descriptor differs from the one that this node knows")),
+            false => Err(StoreError::Damaged(format!("another volume is named {name} there"))),
         }
     });
     let volume = Volume { meta: Arc::new(store), admin: None, content, described: known.clone() };
@@ -251,7 +249,7 @@ fn open_remote(
     if credentials.volume != *name {
         return Err(StoreError::NoVolume(name.clone()).into());
     }
-    let described = credentials.described()?;
+    let described = VolumeDescriptor::from_bytes(credentials.description())?;
     let keys = keys(&described)?;
     let client = client(credentials, file).map_err(JoinError::from)?;
     let content = ContentStore::new(Blobs::over(Arc::new(client.blobs())), keys);
@@ -259,7 +257,7 @@ fn open_remote(
 }
 
 fn made_elsewhere(meta: &MetaAddress) -> OpenError {
-    let why = "a volume is made where its stores are, not through a gateway";
+    let why = "create the volume where its stores are, not through a gateway";
     AddressError(format!("{meta:?}"), why).into()
 }
 
@@ -278,7 +276,7 @@ fn contents(
             Blobs::directory(&data)?
         }
         (DataAddress::Beside, MetaAddress::Postgres(_)) => {
-            let why = "a volume in a database needs --data s3://BUCKET/PREFIX or file:DIR";
+            let why = "a volume in PostgreSQL needs --data s3://BUCKET/PREFIX or file:DIR";
             return Err(AddressError(described.data.to_string(), why).into());
         }
         (_, MetaAddress::Gateway(_) | MetaAddress::Map(_)) => return Err(made_elsewhere(meta)),
@@ -364,7 +362,7 @@ mod tests {
         };
         let meta = dir.path().join(META);
         rusqlite::Connection::open(&meta).unwrap().execute_batch("CREATE TABLE t (a)").unwrap();
-        assert_eq!(refused(), "of something else");
+        assert_eq!(refused(), "unknown");
         std::fs::remove_file(&meta).unwrap();
         create(&at, &name, &Options::default()).unwrap();
         rusqlite::Connection::open(&meta).unwrap().pragma_update(None, "user_version", 99).unwrap();

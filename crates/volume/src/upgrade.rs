@@ -51,21 +51,21 @@ pub fn upgrade(
     let denied = |why: &str| Err(StoreError::Denied(why.to_owned()).into());
     let Some(secret) = secret.filter(|_| described.hides_names) else {
         return denied(
-            "only a volume that was made with --encrypt, by version 2 of the format, can be upgraded: make a new one with \
-             --encrypt, and copy the files",
+            "only a volume of format 2 that was created with --encrypt can be upgraded: create a new volume with \
+             --encrypt and copy the files",
         );
     };
     if admin.forgotten()? > Seq(0) {
         return denied(
-            "its log was shortened by `gc --history-days`, and proves no more what the volume holds: make a new volume with \
-             --encrypt, and copy the files",
+            "its log was truncated by `gc --history-days` and no longer proves the state of the volume: create a new volume \
+             with --encrypt and copy the files",
         );
     }
     let mut vouching = Vouching::new(secret, described.id);
     for _ in 0..MAX_ATTEMPTS {
         read(&*admin, &mut vouching, progress)?;
         let top = admin.get(&[ObjectId::ROOT])?.pop().flatten();
-        let top = top.ok_or_else(|| StoreError::Damaged("it has no top directory".to_owned()))?;
+        let top = top.ok_or_else(|| StoreError::Damaged("the root directory is missing".to_owned()))?;
         let sealed = vouching.seal(Top::from(&top.object));
         let mark = Some(secret.mark_of_sealed());
         let about = VolumeDescriptor { sealed: Some(sealed), mark, ..described.clone() }.to_bytes();
@@ -73,7 +73,7 @@ pub fn upgrade(
             return Ok(Upgraded::Now(sealed.from));
         }
     }
-    denied("others change it all the time: unmount it on all machines first")
+    denied("other nodes keep changing it: unmount it on all nodes first")
 }
 
 /// Reads the log to its end.

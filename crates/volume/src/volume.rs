@@ -6,8 +6,9 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::address::DataAddress;
-use crate::content::{ChunkKeys, ContentStore};
+use crate::chunks::{ChunkKeys, ContentStore};
 use crate::crypto::VolumeKey;
+use crate::gateway::ServedVolume;
 use crate::id::VolumeName;
 use crate::object::Time;
 use crate::store::admin::StoreAdmin;
@@ -19,13 +20,13 @@ use crate::store::{EncryptedStore, MetaStore, MetadataCipher, StoreError, codec}
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
     /// The volume is encrypted, and no key was given.
-    #[error("names and contents of volume {0} are encrypted: say --key-file FILE")]
+    #[error("volume {0} is encrypted: give its key with --key-file FILE")]
     Missing(VolumeName),
     /// The volume is encrypted with another key.
-    #[error("this is not the key of volume {0}")]
+    #[error("wrong key for volume {0}: give the key that it was created with")]
     Wrong(VolumeName),
     /// The volume is not encrypted, and a key was given.
-    #[error("volume {0} is not encrypted: leave out its key")]
+    #[error("volume {0} is not encrypted: omit the key")]
     NotEncrypted(VolumeName),
 }
 
@@ -69,22 +70,21 @@ impl VolumeDescriptor {
     /// # Errors
     /// [`StoreError::Format`], [`StoreError::Damaged`].
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, StoreError> {
-        let damaged = || StoreError::Damaged("the description of the volume is too short".into());
+        let damaged = || StoreError::Damaged("the volume descriptor is truncated".into());
         let (format, rest) = bytes.split_first_chunk::<4>().ok_or_else(damaged)?;
         match u32::from_le_bytes(*format) {
             format @ (PLAIN_NAMES | ENCRYPTED_NAMES) => {
-                let described: Self = codec::decode("the description of the volume", rest)?;
+                let described: Self = codec::decode("the volume descriptor", rest)?;
                 Ok(Self { hides_names: format == ENCRYPTED_NAMES, ..described })
             }
             SEALED_LOG => {
-                let (described, sealed): (Self, Sealed) =
-                    codec::decode("the description of the volume", rest)?;
+                let (described, sealed): (Self, Sealed) = codec::decode("the volume descriptor", rest)?;
                 Ok(Self { hides_names: true, sealed: Some(sealed), ..described })
             }
             found => Err(StoreError::Format {
                 found: found.to_string(),
                 known: SEALED_LOG,
-                advice: "use the version of shunt that made it",
+                advice: "use the version of shunt that created it",
             }),
         }
     }
@@ -142,8 +142,20 @@ impl Volume {
     /// # Errors
     /// [`StoreError::Denied`] through a gateway.
     pub fn admin(&self) -> Result<&dyn StoreAdmin, StoreError> {
-        let why = "a volume is looked after where its stores are, not through a gateway";
+        let why = "not possible through a gateway: run the command where the stores of the volume are";
         self.admin.as_deref().ok_or_else(|| StoreError::Denied(why.to_owned()))
+    }
+}
+
+impl From<&Volume> for ServedVolume {
+    fn from(volume: &Volume) -> Self {
+        Self {
+            name: volume.described.name.clone(),
+            description: volume.described.to_bytes(),
+            hides_names: volume.described.hides_names,
+            meta: volume.meta.clone(),
+            blobs: volume.content.blobs().clone(),
+        }
     }
 }
 

@@ -18,7 +18,7 @@ pub fn get(meta: &dyn MetaStore, name: &[u8]) -> Result<Option<Vec<u8>>, StoreEr
 
 fn read(meta: &dyn MetaStore, name: &[u8]) -> Result<(Option<Vec<u8>>, Precondition), StoreError> {
     let root = meta.get(&[ObjectId::ROOT])?.pop().flatten();
-    let root = root.ok_or_else(|| StoreError::Damaged("it has no top directory".to_owned()))?;
+    let root = root.ok_or_else(|| StoreError::Damaged("the root directory is missing".to_owned()))?;
     let field = Field::Xattr(name.to_vec());
     let seq = root.seq_of(&field);
     Ok((root.object.xattrs.get(name).cloned(), Precondition::Field(ObjectId::ROOT, field, seq)))
@@ -49,5 +49,5 @@ pub fn set(
             Some(Err(refused)) => return Err(StoreError::Damaged(refused.to_string())),
         }
     }
-    Err(StoreError::Denied("others change it all the time".to_owned()))
+    Err(StoreError::Denied("other nodes keep changing the settings: try again".to_owned()))
 }

@@ -120,7 +120,9 @@ impl FileSystem for VolumeFs {
 
     fn destroy(&self) {
         if let Err(errno) = self.replica.sync() {
-            tracing::error!("the last changes do not last: {errno}");
+            tracing::error!(
+                "fsync of the replica at unmount failed: {errno}; the last changes may not be durable"
+            );
         }
     }
 

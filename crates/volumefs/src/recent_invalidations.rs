@@ -47,7 +47,7 @@ mod tests {
     #[test]
     fn news_are_fresh_for_a_moment() {
         let invalidations = RecentInvalidations::default();
-        assert!(!invalidations.is_recent(1), "from the beginning on");
+        assert!(!invalidations.is_recent(1), "a new table has no recent invalidations");
         invalidations.record(1);
         assert!(invalidations.is_recent(1) && !invalidations.is_recent(2));
         std::thread::sleep(INVALIDATION_WINDOW + Duration::from_millis(1));

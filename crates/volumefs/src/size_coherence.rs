@@ -62,7 +62,9 @@ impl VolumeFs {
     /// length and the pages of an older one, and writes based on that would replace this one.
     pub(crate) async fn wait_for_invalidations(&self, request: &Request<'_>, node: NodeId) {
         if let Some(settled) = request.session().caches().settled(node) {
-            let late = move || tracing::debug!("the kernel does not take in that node {} changed", node.0);
+            let late = move || {
+                tracing::debug!("the kernel did not process the invalidation of node {} in time", node.0)
+            };
             Wait::new(async move { settled.await.unwrap_or_default() }, INVALIDATION_TIMEOUT, late).await;
         }
     }

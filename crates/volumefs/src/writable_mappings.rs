@@ -108,7 +108,7 @@ impl WritableMappings {
                 .name("mapped".into())
                 .spawn(move || poll_until_done(&all, leases.as_deref()));
             if let Err(error) = started {
-                tracing::error!("nobody looks after files that are mapped: {error}");
+                tracing::error!("cannot start the thread that watches mapped files: {error}");
                 state.has_thread = false;
             }
         }

@@ -202,14 +202,14 @@ fn contents_are_encrypted_by_a_key_that_is_in_no_store() {
         command.arg(&at).arg("--cache").arg(volume.aside().join(format!("of-{node}")));
         command
     };
-    assert!(run(&mut mount("ant")).fails().contains("are encrypted: say --key-file FILE"));
+    assert!(run(&mut mount("ant")).fails().contains("is encrypted: give its key with --key-file FILE"));
     let wrong = volume.aside().join("wrong");
     fs::write(&wrong, "0".repeat(64)).unwrap();
     assert!(
         run(mount("ant").arg("--key-file").arg(&wrong)).fails().contains("others can read it: chmod 600")
     );
     fs::set_permissions(&wrong, fs::metadata(&key).unwrap().permissions()).unwrap();
-    assert!(run(mount("ant").arg("--key-file").arg(&wrong)).fails().contains("this is not the key"));
+    assert!(run(mount("ant").arg("--key-file").arg(&wrong)).fails().contains("wrong key for volume"));
     fs::write(&wrong, "no key").unwrap();
     assert!(run(mount("ant").arg("--key-file").arg(&wrong)).fails().contains("no key of a volume"));
 

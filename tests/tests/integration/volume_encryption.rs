@@ -73,11 +73,15 @@ fn holding(at: &Path, what: &[u8]) -> Vec<PathBuf> {
 fn no_name_is_in_the_stores_and_all_is_on_the_machines() {
     needs_mount!();
     let hidden = Hidden::new();
-    assert!(run(&mut hidden.mount_command("ant")).fails().contains("are encrypted: say --key-file FILE"));
+    assert!(
+        run(&mut hidden.mount_command("ant"))
+            .fails()
+            .contains("is encrypted: give its key with --key-file FILE")
+    );
     // Settings that nodes rely on are sealed; settings for the stores alone need no key.
     run(&mut hidden.command(&["set", "--keep-days", "40", "diary"])).ok();
     let refused = run(&mut hidden.command(&["set", "--quota", "100M", "diary"])).fails();
-    assert!(refused.contains("sealed by its key") && refused.contains("--key-file FILE"), "{refused}");
+    assert!(refused.contains("sealed with its key") && refused.contains("--key-file FILE"), "{refused}");
     run(hidden.command(&["set", "--quota", "100M", "diary", "--key-file"]).arg(hidden.key())).ok();
     let (ant, bee) = (hidden.mount("ant"), hidden.mount("bee"));
     let at = |name: &str| ant.at().join(name.replace('Z', SECRET));
@@ -139,7 +143,7 @@ fn no_name_is_in_the_stores_and_all_is_on_the_machines() {
     let key = hidden.key();
     run(hidden.command(&["check", "--read", "diary", "--key-file"]).arg(&key)).ok();
     run(hidden.command(&["gc", "diary", "--key-file"]).arg(&key)).ok();
-    assert!(run(&mut hidden.command(&["check", "diary"])).fails().contains("are encrypted"));
+    assert!(run(&mut hidden.command(&["check", "diary"])).fails().contains("is encrypted"));
     assert_eq!(holding(&hidden.store(), SECRET.as_bytes()), Vec::<PathBuf>::new());
     // A new node reads the whole tree.
     let cat = hidden.mount("cat");
@@ -201,5 +205,5 @@ fn only_an_encrypted_volume_of_an_older_format_is_upgraded() {
     assert!(run(&mut hidden.command(&["upgrade-format", "test"])).fails().contains("--encrypt"));
     let history =
         run(hidden.command(&["gc", "--history-days", "1", "diary", "--key-file"]).arg(hidden.key()));
-    assert!(history.fails().contains("Leave out --history-days"));
+    assert!(history.fails().contains("omit --history-days"));
 }

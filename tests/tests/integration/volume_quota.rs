@@ -170,7 +170,7 @@ fn users_have_limits_of_their_own() {
     let wrong = "UPDATE usage SET bytes = bytes + 5 WHERE owner = 1000";
     run(std::process::Command::new("sqlite3").arg(&db).arg(wrong)).ok();
     let said = check(&volume, "ant", &[]);
-    assert!(said.out.contains("user 1000 is counted with 1048581 bytes"), "{said:?}");
+    assert!(said.out.contains("user 1000: 1048581 bytes"), "{said:?}");
     check(&volume, "ant", &["--repair"]).ok();
     check(&volume, "ant", &[]).ok();
 }

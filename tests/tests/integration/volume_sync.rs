@@ -160,7 +160,7 @@ fn a_gateway_stands_before_machines_and_behind_another() {
     let refused =
         run(&mut Gateway::command(branch.path(), &["serve", "test", "--listen", "127.0.0.1:0"])).fails();
     assert!(
-        refused.contains("branch may write") && refused.contains("nodes role test branch gateway"),
+        refused.contains("branch has role write") && refused.contains("nodes role test branch gateway"),
         "{refused}"
     );
     front.here(&["nodes", "role", "test", "branch", "gateway"]).ok();
@@ -256,7 +256,9 @@ fn a_node_that_may_only_read_from_now_on_keeps_its_changes_and_sees_those_of_oth
         if round == 0 { fs::create_dir(&here) } else { fs::write(&here, vec![9; 1 << 20]) }.unwrap();
         gateway.here(&["nodes", "role", "test", "away", "read"]).ok();
         mount.set_online(true);
-        soon(|| mount.status()["reason"].as_str().is_some_and(|reason| reason.contains("away may read")));
+        soon(|| {
+            mount.status()["reason"].as_str().is_some_and(|reason| reason.contains("away has role read"))
+        });
         assert_eq!(mount.status()["state"], "stopped");
         fs::write(home.at().join("news"), name).unwrap();
         soon(|| read(&mount.at().join("news")) == name);

@@ -3,6 +3,7 @@
 mod acl;
 mod area;
 mod change;
+mod shared_blocks;
 #[cfg(test)]
 mod tests;
 mod write;
@@ -11,7 +12,8 @@ pub(crate) use acl::Acl;
 pub(crate) use area::Attribute;
 pub(crate) use change::Lists;
 pub use change::SetMode;
-pub(crate) use write::{CREDITS, follow_mode, load, release, set_new};
+pub(crate) use shared_blocks::release;
+pub(crate) use write::{CREDITS, follow_mode, load, set_new};
 
 use zerocopy::FromBytes;
 

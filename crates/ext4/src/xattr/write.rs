@@ -1,30 +1,20 @@
-//! Writing extended attributes in transactions.
-//!
-//! Inodes with the same attributes may share a reference-counted attribute block. Changing a shared block copies it.
-
-use zerocopy::FromBytes;
+//! Writing extended attributes in transactions. Changing an attribute block that several inodes share copies it.
 
 use super::change::{Changed, Lists, Room, SetMode, split_name};
-use super::{Acl, Attribute, verify};
+use super::shared_blocks::{count, header, read, release};
+use super::{Acl, Attribute};
 use crate::allocate::{ReservedAccess, TAKE_CREDITS};
 use crate::buffer::{BlockKind, Handle, MetadataCache};
 use crate::error::{Error, Result};
 use crate::filesystem::Filesystem;
 use crate::inode::{Inode, Kind};
-use crate::layout::{Compat, InodeFlags, XattrHeader};
-use crate::shared_xattrs::SharedXattrs;
+use crate::layout::{Compat, InodeFlags};
 use crate::superblock::Geometry;
 use crate::time;
 
 /// Number of blocks that a change of attributes may change: the previous block and its replacement, with the metadata of freeing
 /// and allocating a block.
 pub(crate) const CREDITS: u32 = 2 + 2 * TAKE_CREDITS;
-
-/// Maximum number of inodes that share a block.
-const MAX_REFERENCES: u32 = 1024;
-
-/// Number of attribute blocks remembered for sharing.
-const REMEMBERED: usize = 4096;
 
 const ACCESS: u8 = 2;
 const DEFAULT: u8 = 3;
@@ -39,31 +29,6 @@ pub(crate) fn load(geometry: &Geometry, store: &MetadataCache, inode: &Inode) ->
         number => Some(read(geometry, store, number).map_err(|error| error.of_inode(inode.number))?),
     };
     Lists::decode(&inode.tail, block.as_deref()).map_err(|error| error.of_inode(inode.number))
-}
-
-fn read(geometry: &Geometry, store: &MetadataCache, number: u64) -> Result<std::sync::Arc<[u8]>> {
-    store.check_file_blocks(number, 1)?;
-    store.get(number, BlockKind::Xattrs, |bytes| {
-        Ok(verify(geometry, number, bytes).map_err(|wrong| wrong.block(number))?)
-    })
-}
-
-fn header(block: &[u8]) -> Result<XattrHeader> {
-    Ok(XattrHeader::read_from_prefix(block).map_err(|_| Error::Invalid)?.0)
-}
-
-/// Sets the reference count of a block.
-fn count(handle: &mut Handle<'_>, number: u64, refcount: u32) -> Result<()> {
-    let geometry = handle.store().geometry();
-    handle.change(
-        number,
-        BlockKind::Xattrs,
-        |bytes| Ok(verify(geometry, number, bytes).map_err(|wrong| wrong.block(number))?),
-        |bytes| {
-            bytes[4..8].copy_from_slice(&refcount.to_le_bytes());
-            Ok(())
-        },
-    )
 }
 
 fn room(geometry: &Geometry, inode: &Inode) -> Room {
@@ -140,60 +105,6 @@ fn write_block(
     inode.xattr_block = new;
     inode.blocks += units;
     Ok(())
-}
-
-/// Drops an inode's reference to its attribute block. The caller must save the inode.
-pub(crate) fn release(fs: &Filesystem, handle: &mut Handle<'_>, inode: &mut Inode) -> Result<()> {
-    fs.shared_xattrs.lock().release(fs, handle, inode)
-}
-
-impl SharedXattrs {
-    /// Finds a block other than `but` with the same attributes whose reference count can grow.
-    fn find(&self, fs: &Filesystem, bytes: &[u8], hash: u32, but: u64) -> Result<Option<u64>> {
-        let Some(&number) = self.0.get(&hash).filter(|&&number| hash != 0 && number != but) else {
-            return Ok(None);
-        };
-        let block = read(&fs.geometry, &fs.store, number)?;
-        let known = header(&block)?;
-        let head = size_of::<XattrHeader>();
-        let same = (1..MAX_REFERENCES).contains(&known.refcount.get()) && block[head..] == bytes[head..];
-        Ok(same.then_some(number))
-    }
-
-    fn remember(&mut self, hash: u32, number: u64) {
-        if hash == 0 {
-            return;
-        }
-        if self.0.len() >= REMEMBERED {
-            self.0.clear();
-        }
-        self.0.insert(hash, number);
-    }
-
-    fn forget(&mut self, hash: u32, number: u64) {
-        if self.0.get(&hash) == Some(&number) {
-            self.0.remove(&hash);
-        }
-    }
-
-    fn release(&mut self, fs: &Filesystem, handle: &mut Handle<'_>, inode: &mut Inode) -> Result<()> {
-        let number = inode.xattr_block;
-        if number == 0 {
-            return Ok(());
-        }
-        let known = header(&read(&fs.geometry, &fs.store, number)?)?;
-        match known.refcount.get() {
-            0 | 1 => {
-                self.forget(known.hash.get(), number);
-                handle.forget(number);
-                fs.allocator()?.free(handle, number, 1)?;
-            }
-            held => count(handle, number, held - 1)?,
-        }
-        inode.xattr_block = 0;
-        inode.blocks = inode.blocks.saturating_sub(u64::from(fs.geometry.block_size / 512));
-        Ok(())
-    }
 }
 
 /// Sets the initial attributes of a new inode. The caller must save it.

@@ -32,7 +32,7 @@ pub(super) struct File {
     pub(super) rights: Mutex<ReservedAccess>,
     map: Mutex<Growth>,
     /// Ranges that the module reported as written and that are not yet converted in the image. The module reports each once.
-    unconverted: Mutex<Vec<Range<u64>>>,
+    written_ranges: Mutex<Vec<Range<u64>>>,
     noting: Mutex<()>,
     /// The kernel may have written data since the last [`settle`](Self::settle).
     pub(super) unsettled: AtomicBool,
@@ -63,7 +63,7 @@ impl File {
             backing,
             rights: Mutex::new(rights),
             map: Mutex::default(),
-            unconverted: Mutex::default(),
+            written_ranges: Mutex::default(),
             noting: Mutex::default(),
             unsettled: AtomicBool::new(false),
             queued: AtomicBool::new(false),
@@ -124,11 +124,11 @@ impl File {
         let settled = if write { self.mapped.settle() } else { self.mapped.look() };
         let settled = settled.inspect_err(|_| self.unsettled.store(true, Ordering::Release))?;
         let changed = rustix::fs::fstat(&self.mapped).ok().as_ref().and_then(written_at);
-        let mut unconverted = self.unconverted.lock();
-        unconverted.extend(settled.ranges.iter().cloned());
-        fs.convert_unwritten(self.number, &unconverted, settled.size, changed)
+        let mut written_ranges = self.written_ranges.lock();
+        written_ranges.extend(settled.ranges.iter().cloned());
+        fs.convert_unwritten(self.number, &written_ranges, settled.size, changed)
             .inspect_err(|_| self.unsettled.store(true, Ordering::Release))?;
-        unconverted.clear();
+        written_ranges.clear();
         Ok(settled)
     }
 
@@ -161,11 +161,12 @@ impl File {
         if gone.is_empty() {
             return;
         }
-        let mut unconverted = self.unconverted.lock();
+        let mut written_ranges = self.written_ranges.lock();
         let outside = |range: Range<u64>| {
             [range.start..range.end.min(gone.start), range.start.max(gone.end)..range.end]
         };
-        *unconverted = unconverted.drain(..).flat_map(outside).filter(|range| !range.is_empty()).collect();
+        *written_ranges =
+            written_ranges.drain(..).flat_map(outside).filter(|range| !range.is_empty()).collect();
     }
 
     /// Frees the blocks that were preallocated behind the end. The caller holds the file's lock.

@@ -44,7 +44,7 @@ pub enum DataAddress {
 
 /// A text that is not an address: the text, and what would be one. The text is not given where it may contain a password.
 #[derive(Debug, thiserror::Error)]
-#[error("`{0}` is no address: {1}")]
+#[error("cannot use address `{0}`: {1}")]
 pub struct AddressError(pub String, pub &'static str);
 
 impl FromStr for MetaAddress {
@@ -57,7 +57,7 @@ impl FromStr for MetaAddress {
             Some(("map", file)) if !file.is_empty() => Ok(Self::Map(file.into())),
             Some(("postgres" | "postgresql", _)) => Ok(Self::Postgres(text.to_owned())),
             // Not the text: a misspelt address may contain a password too.
-            _ => Err(AddressError("--meta".into(), "say sqlite:DIR or postgres://USER@HOST/DATABASE")),
+            _ => Err(AddressError("--meta".into(), "expected sqlite:DIR or postgres://USER@HOST/DATABASE")),
         }
     }
 }
@@ -98,7 +98,7 @@ impl FromStr for DataAddress {
         if let Some(dir) = text.strip_prefix("file:").filter(|dir| !dir.is_empty()) {
             return Ok(Self::Directory(dir.into()));
         }
-        let wrong = || AddressError(text.to_owned(), "say file:DIR or s3://BUCKET/PREFIX");
+        let wrong = || AddressError(text.to_owned(), "expected file:DIR or s3://BUCKET/PREFIX");
         let place = text.strip_prefix("s3://").ok_or_else(wrong)?;
         let (bucket, prefix) = place.split_once('/').unwrap_or((place, ""));
         if bucket.is_empty() {

@@ -26,13 +26,13 @@ const MAX_FILE_BYTES: u64 = 16 << 20;
 #[derive(Debug, thiserror::Error)]
 pub enum MapError {
     /// The file cannot be read.
-    #[error("{0}: {1}")]
+    #[error("cannot read {0}: {1}")]
     Unreadable(PathBuf, std::io::Error),
     /// A line is malformed.
     #[error("{0}, line {1}: {2}")]
     Line(PathBuf, usize, &'static str),
     /// The volume is not listed.
-    #[error("{0} does not say where volume {1} is")]
+    #[error("{0} does not list volume {1}: add a line `{1} = ADDRESS`")]
     Unknown(PathBuf, VolumeName),
 }
 
@@ -62,19 +62,19 @@ fn read(text: &str, volume: &VolumeName) -> Result<Option<MetaAddress>, Wrong> {
         if line.is_empty() || line.starts_with('#') {
             continue;
         }
-        let (name, address) = line.split_once('=').ok_or(wrong("say VOLUME = ADDRESS"))?;
+        let (name, address) = line.split_once('=').ok_or(wrong("expected VOLUME = ADDRESS"))?;
         let (name, address) = (name.trim(), address.trim());
         if name != DEFAULT_ROUTE && name.parse::<VolumeName>().is_err() {
-            return Err(wrong("this is no name of a volume"));
+            return Err(wrong("invalid volume name"));
         }
         if !seen.insert(name) {
-            return Err(wrong("this volume was named before"));
+            return Err(wrong("this volume is listed twice"));
         }
         // Without the parser's reason: the address may contain a password.
         let parsed = address.parse::<MetaAddress>();
-        let address = parsed.ok().ok_or(wrong("say sqlite:DIR or postgres://USER@HOST/DATABASE"))?;
+        let address = parsed.ok().ok_or(wrong("expected sqlite:DIR or postgres://USER@HOST/DATABASE"))?;
         if matches!(address, MetaAddress::Map(_)) {
-            return Err(wrong("a file cannot lead to another one"));
+            return Err(wrong("a routing file cannot refer to another one"));
         }
         if name == volume.as_str() {
             named = Some(address);

@@ -61,7 +61,7 @@ pub fn errno(error: &StoreError) -> Errno {
         // Older than the log reaches back.
         StoreError::Forgotten(_) => Errno::NOENT,
         error => {
-            tracing::error!("the past of the volume: {error}");
+            tracing::error!("cannot read the history of the volume: {error}");
             Errno::IO
         }
     }

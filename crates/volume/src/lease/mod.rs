@@ -192,7 +192,7 @@ impl Inner {
 
     /// Ends the session after a failed request. Users see no error: this node continues without its peers.
     fn end_session(&self, error: &StoreError) {
-        tracing::debug!("no leases for now: {error}");
+        tracing::debug!("the session of leases ended: {error}");
         let mut state = self.state.lock();
         state.end_session();
         state.failed = true;

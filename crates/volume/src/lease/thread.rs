@@ -167,7 +167,7 @@ impl LeaseState {
             // Nobody waits for these any more, and nobody else would give them back.
             let claims = ask.acquire.iter().filter(|(_, on)| is_lock_key(*on));
             self.to_release.extend(claims.map(|(lease, _)| (*lease, Seq(0))));
-            tracing::debug!(?valid, company, "a session of leases begins");
+            tracing::debug!(?valid, company, "the session of leases began");
             self.session_start = (response.at, response.head);
             self.newest = 0;
         }

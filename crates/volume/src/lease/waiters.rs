@@ -32,7 +32,7 @@ impl Inner {
         drop(state);
         let inner = self.clone();
         Some(Wait::new(async move { wait.await.unwrap_or_default() }, OPEN_WAIT_TIMEOUT, move || {
-            tracing::warn!("another machine does not send what it changed: going on without");
+            tracing::warn!("another node did not send its changes in time: continuing without them");
             inner.state.lock().penalize(&leases);
         }))
     }

@@ -4,7 +4,7 @@
 //! recorded before they are stored, and old ones before chunks are moved. All writes are fenced by the token of the collector's
 //! lock, so no chunk is moved into a pack that another collector has found to be empty since.
 
-use crate::content::{ContentError, NewPack, StoredChunk, repack};
+use crate::chunks::{ContentError, NewPack, StoredChunk, repack};
 use crate::failpoint::Failpoint;
 use crate::maintenance::gc_report::Collected;
 use crate::maintenance::pack_intents;
@@ -12,7 +12,8 @@ use crate::maintenance::sweep::SparsePack;
 use crate::maintenance::{KeepError, PAGE_ROWS, Progress, stop, store_owner};
 use crate::object::ChunkId;
 use crate::runtime::runtime;
-use crate::store::admin::{MovedChunk, StoreAdmin};
+use crate::store::admin::StoreAdmin;
+use crate::store::gc_lock::MovedChunk;
 use crate::store::{ChunkLocation, system_clock};
 use crate::volume::Volume;
 

@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 
-use crate::content::{Blob, ContentError};
+use crate::chunks::{Blob, ContentError};
 use crate::id::ObjectId;
 use crate::maintenance::fsck_report::{Checked, Problem};
 use crate::maintenance::mark::{LiveChunks, mark_live};
@@ -255,10 +255,10 @@ fn contents(
             let end = chunk.location.offset.checked_add(u64::from(chunk.location.stored));
             match (size_of(volume, &mut sizes, &chunk.location.key)?, end) {
                 (None, _) => {
-                    checked.report(Problem::Missing(id, format!("{} is not there", chunk.location.key)))
+                    checked.report(Problem::Missing(id, format!("{} does not exist", chunk.location.key)))
                 }
                 (Some(size), Some(end)) if end <= size => read.push((id, chunk)),
-                _ => checked.report(Problem::Missing(id, format!("{} is too short", chunk.location.key))),
+                _ => checked.report(Problem::Missing(id, format!("{} is truncated", chunk.location.key))),
             }
         }
         if depth == Depth::Bytes {
@@ -310,7 +310,7 @@ fn without_place(volume: &Volume, checked: &mut Checked, progress: Progress<'_>)
         for wanted in wanted.chunks(PAGE_ROWS) {
             for (id, place) in wanted.iter().zip(volume.meta.locate_chunks(wanted)?) {
                 if place.is_none() {
-                    checked.report(Problem::Missing(*id, "it has no place".into()));
+                    checked.report(Problem::Missing(*id, "no location in the metadata".into()));
                 }
             }
         }

@@ -39,19 +39,21 @@ impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = |at: &LinkName| String::from_utf8_lossy(&at.name).into_owned();
         match self {
-            Self::Dangling(at) => write!(f, "name {:?} in {} leads to nothing", name(at), at.parent),
+            Self::Dangling(at) => {
+                write!(f, "name {:?} in directory {} refers to no object", name(at), at.parent)
+            }
             Self::DanglingDentry(at) => {
-                write!(f, "name {:?} is in {}, which is no directory", name(at), at.parent)
+                write!(f, "name {:?} is in {}, which is not a directory", name(at), at.parent)
             }
-            Self::Orphan(id) => write!(f, "no name leads to {id}"),
+            Self::Orphan(id) => write!(f, "object {id} has no name"),
             Self::Count(id, links, names) => {
-                write!(f, "{id} has {links} names and holds {names}, and says something else")
+                write!(f, "object {id} has {links} names and holds {names}, but records other numbers")
             }
-            Self::Parent(id) => write!(f, "directory {id} says that it is elsewhere"),
-            Self::Unreached(id) => write!(f, "directory {id} is not below the top"),
-            Self::Content(id, why) => write!(f, "file {id} has {why}"),
-            Self::Missing(id, why) => write!(f, "piece {id:?} is missing: {why}"),
-            Self::Damaged(id, why) => write!(f, "piece {id:?} is damaged: {why}"),
+            Self::Parent(id) => write!(f, "directory {id} records another parent than the one that names it"),
+            Self::Unreached(id) => write!(f, "directory {id} is not reachable from the root"),
+            Self::Content(id, why) => write!(f, "file {id} has invalid content: {why}"),
+            Self::Missing(id, why) => write!(f, "chunk {id:?} is missing: {why}"),
+            Self::Damaged(id, why) => write!(f, "chunk {id:?} is damaged: {why}"),
             Self::Altered(what) => write!(f, "tampered with: {what}"),
             Self::Counted(how) => f.write_str(how),
         }

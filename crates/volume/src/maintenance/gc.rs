@@ -30,7 +30,7 @@ use crate::volume::Volume;
 /// references.
 ///
 /// # Errors
-/// Errors of either store; the steps done until then are consistent. [`ContentError`](crate::content::ContentError) for a
+/// Errors of either store; the steps done until then are consistent. [`ContentError`](crate::chunks::ContentError) for a
 /// segment list that cannot be read: no chunk is freed then. [`KeepError::Place`] if the location belongs to another volume or
 /// was collected with newer metadata, [`KeepError::Clock`], and [`StoreError::Denied`] for truncating a sealed log: nothing is
 /// done then.
@@ -42,7 +42,7 @@ pub fn collect(
 ) -> Result<Collected, KeepError> {
     let admin = volume.admin()?;
     if history.is_some() && volume.described.sealed.is_some() {
-        let why = "the log of this volume is sealed, and kept as a whole: it proves what the volume holds. Leave out \
+        let why = "the log of this volume is sealed and must stay complete, since it proves the state of the volume: omit \
                    --history-days";
         return Err(StoreError::Denied(why.to_owned()).into());
     }

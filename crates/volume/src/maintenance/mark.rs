@@ -5,7 +5,7 @@
 
 use std::collections::HashSet;
 
-use crate::content::{ContentError, ContentStore};
+use crate::chunks::{ContentError, ContentStore};
 use crate::id::{ObjectId, Seq};
 use crate::maintenance::{KeepError, PAGE_ROWS, Progress};
 use crate::object::{ChunkId, Content, Layout, Segment};

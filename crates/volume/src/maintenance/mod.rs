@@ -24,7 +24,7 @@ pub use repair::{Repaired, repair};
 pub use settings::{GRACE, LogRetention, retention, set_retention};
 pub use store_owner::StoreOwnerError;
 
-use crate::content::ContentError;
+use crate::chunks::ContentError;
 use crate::failpoint::{Failpoint, point};
 use crate::store::StoreError;
 
@@ -45,8 +45,8 @@ pub enum KeepError {
     Place(#[from] StoreOwnerError),
     /// The clock of this machine or of a store is wrong.
     #[error(
-        "the clocks of this machine and of where {whose} are differ by {minutes} minutes, so that what is old cannot be \
-         told: nothing was collected. Set the one that is wrong"
+        "the clocks of this machine and of the store of {whose} differ by {minutes} minutes: nothing was collected, since \
+         ages are unknown; correct the wrong clock"
     )]
     Clock {
         /// The data at the other clock: metadata or contents.

@@ -25,7 +25,11 @@ pub(super) fn read(admin: &dyn StoreAdmin) -> Result<HashMap<String, Option<Time
             "" => None,
             value => match value.parse() {
                 Ok(at) => Some(Time(at)),
-                Err(_) => return Err(StoreError::Damaged(format!("{key} is set to {value:?}"))),
+                Err(_) => {
+                    return Err(StoreError::Damaged(format!(
+                        "setting {key} has the invalid value {value:?}"
+                    )));
+                }
             },
         };
         noted.insert(key[PACK.len()..].to_owned(), since);

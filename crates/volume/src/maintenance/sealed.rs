@@ -9,7 +9,7 @@ use crate::id::{ObjectId, Seq};
 use crate::maintenance::fsck_report::{Checked, Problem};
 use crate::maintenance::{KeepError, PAGE_ROWS, Progress};
 use crate::object::{Field, LinkName, StoredLink, VersionedObject};
-use crate::store::ledger::Ledger;
+use crate::store::log_verifier::LogVerifier;
 use crate::store::proof::Proofs;
 use crate::store::{LogEntry, Mutation, SealedLog, StoreError};
 use crate::volume::Volume;
@@ -102,12 +102,15 @@ pub(super) fn compare(
         let page = admin.scan(at, PAGE_ROWS)?;
         from = page.next;
         for stored in page.objects.iter().filter(|stored| !left.has(stored)) {
-            let what = format!("object {} is not as its log left it", stored.object.id);
+            let what = format!("object {} is not in the state that the log records", stored.object.id);
             checked.report(Problem::Altered(what));
         }
         for link in &page.links {
             if left.links.remove(&short(&link.at)) != Some(link.set) {
-                let what = format!("a name in directory {} is not as its log left it", link.at.parent);
+                let what = format!(
+                    "a name in directory {} is not in the state that the log records",
+                    link.at.parent
+                );
                 checked.report(Problem::Altered(what));
             }
         }
@@ -130,31 +133,31 @@ pub(super) fn compare(
         }
     }
     if !left.links.is_empty() {
-        let what = format!("{} names that its log left are not there", left.links.len());
+        let what = format!("{} names that the log records are missing", left.links.len());
         checked.report(Problem::Altered(what));
     }
     Ok(())
 }
 
 fn read(log: &dyn SealedLog, progress: Progress<'_>) -> Result<FinalState, StoreError> {
-    let mut ledger = Ledger::new(log.sealer());
+    let mut verifier = LogVerifier::new(log.sealer());
     let mut left = FinalState::default();
     loop {
-        let entries = log.stored_since(ledger.at(), PAGE_ROWS)?;
+        let entries = log.stored_since(verifier.at(), PAGE_ROWS)?;
         if entries.is_empty() {
             break;
         }
         for entry in &entries {
-            ledger.take(log.sealer(), entry)?;
+            verifier.take(log.sealer(), entry)?;
             left.add(entry);
         }
-        ledger.forget_before(ledger.at());
-        progress("commits", ledger.at().0);
+        verifier.forget_before(verifier.at());
+        progress("commits", verifier.at().0);
     }
     match log.sealer().sealed().from {
-        from if ledger.at() < from => Err(StoreError::Tampered(format!(
-            "its log ends with commit {}, and there were {from} when it was upgraded",
-            ledger.at()
+        from if verifier.at() < from => Err(StoreError::Tampered(format!(
+            "the log ends at commit {}, but had {from} commits when the volume was upgraded",
+            verifier.at()
         ))),
         _ => Ok(left),
     }

@@ -38,7 +38,7 @@ pub fn retention(admin: &dyn StoreAdmin) -> Result<Retention, StoreError> {
             Some(ALL) => Ok(Some(None)),
             Some(value) => match value.parse() {
                 Ok(number) => Ok(Some(Some(number))),
-                Err(_) => Err(StoreError::Damaged(format!("{key} is set to {value:?}"))),
+                Err(_) => Err(StoreError::Damaged(format!("setting {key} has the invalid value {value:?}"))),
             },
         }
     };

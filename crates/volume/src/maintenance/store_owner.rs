@@ -7,13 +7,14 @@ use futures::TryStreamExt;
 use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt as _, PutPayload};
 
 use crate::address::DataAddress;
-use crate::content::{Blobs, ContentError, ContentStore, fault};
+use crate::chunks::{Blobs, ContentError, ContentStore, fault};
 use crate::id::Seq;
 use crate::maintenance::KeepError;
 use crate::object::Time;
 use crate::runtime::runtime;
 use crate::store::StoreError;
-use crate::store::admin::{MOVES_SETTING, StoreAdmin};
+use crate::store::admin::StoreAdmin;
+use crate::store::gc_lock::MOVES_SETTING;
 use crate::volume::{Volume, VolumeDescriptor};
 
 /// Key of the marker: the volume that owns the location.
@@ -33,28 +34,27 @@ const MAX_VERIFIED_CHUNKS: usize = 4;
 pub enum StoreOwnerError {
     /// A new volume's location belongs to another one.
     #[error(
-        "the contents of another volume are {0}, as the object `{MARKER_KEY}` there says, and no two volumes share a place: \
-         name another prefix or directory"
+        "the contents of another volume are {0}, according to the object `{MARKER_KEY}`, and volumes cannot share a \
+         location: choose another prefix or directory"
     )]
     Taken(String),
     /// The location has packs of unknown ownership: of an older version, or of a volume whose metadata are lost.
     #[error(
-        "packs are {0}, and no object `{MARKER_KEY}` says of which volume, and no two volumes share a place: \
-         name another prefix or directory"
+        "packs of an unknown volume are {0}, without an object `{MARKER_KEY}`, and volumes cannot share a location: \
+         choose another prefix or directory"
     )]
     Unmarked(String),
     /// The contents of this volume are in a location of another one.
     #[error(
-        "the contents are {0}, which is the place of another volume, as the object `{MARKER_KEY}` there says: nothing was \
-         collected, since that would remove what is the other's. Where no volume but this one has its contents there, \
-         remove that object"
+        "the contents are {0}, a location of another volume according to the object `{MARKER_KEY}`: nothing was \
+         collected, since that could delete data of the other volume; if no other volume uses the location, remove that \
+         object"
     )]
     Foreign(String),
     /// The metadata are older than the last garbage collection.
     #[error(
-        "garbage was collected last when the volume was at commit {seen}, and these metadata are at commit {head}: they \
-         are an older copy, which does not know what came since, so nothing was collected. Where they take the place of \
-         what was lost, remove the object `{COLLECTED_KEY}` {at}"
+        "the last garbage collection was at commit {seen}, and these metadata are at commit {head}, so they are an older \
+         copy: nothing was collected; if they replace lost metadata, remove the object `{COLLECTED_KEY}` {at}"
     )]
     Behind {
         /// The commit at the last collection.
@@ -66,9 +66,9 @@ pub enum StoreOwnerError {
     },
     /// The metadata are older than the last compaction.
     #[error(
-        "pieces were put into other packs since these metadata were copied: they do not know where the contents are, so \
-         nothing was collected. Where they take the place of what was lost, have `shunt volume check --repair` find the \
-         pieces, then remove the object `{MOVED_KEY}` {0}"
+        "chunks were moved to other packs after these metadata were copied, so their locations are outdated: nothing was \
+         collected; if these metadata replace lost ones, find the chunks with `shunt volume check --repair`, then remove \
+         the object `{MOVED_KEY}` {0}"
     )]
     Moved(String),
     /// The store of contents could not be asked.
@@ -103,7 +103,7 @@ impl OwnershipMarker {
         blobs.put(MARKER_KEY, Self::of(id)).await?;
         // Two volumes may have written it concurrently: read back whose it is.
         let there = Self::read(blobs).await?;
-        there.ok_or_else(|| ContentError::Missing(format!("{MARKER_KEY}, which was just put")))
+        there.ok_or_else(|| ContentError::Missing(format!("{MARKER_KEY}, which was just written")))
     }
 }
 
@@ -219,7 +219,7 @@ fn moves(admin: &dyn StoreAdmin) -> Result<u64, KeepError> {
 /// Parses a number written by [`write_number`].
 fn number(key: &str, said: &[u8]) -> Result<u64, ContentError> {
     let said = String::from_utf8_lossy(said);
-    let wrong = |_| ContentError::Damaged(format!("`{key}` says {said:?}, which is no number"));
+    let wrong = |_| ContentError::Damaged(format!("object `{key}` contains {said:?}, which is not a number"));
     said.trim().parse().map_err(wrong)
 }
 

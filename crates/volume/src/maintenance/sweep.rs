@@ -6,7 +6,7 @@
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-use crate::content::Blob;
+use crate::chunks::Blob;
 use crate::maintenance::clock_skew::{MAX_SKEW, ago};
 use crate::maintenance::pack_intents::{self, PackIntent};
 use crate::maintenance::{GRACE, KeepError, store_owner};

@@ -98,7 +98,7 @@ impl StagedTree<'_> {
                 return Ok(place);
             }
         }
-        Err(PlanError::Cannot("there are too many versions beside it"))
+        Err(PlanError::Cannot("too many conflict copies in the directory"))
     }
 }
 

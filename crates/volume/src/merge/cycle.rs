@@ -5,7 +5,7 @@ use crate::merge::{Ino, PlanError};
 
 /// Returns the error for a path that is a cycle.
 pub(super) fn cycle_error() -> PlanError {
-    PlanError::Log("a directory is below itself".into())
+    PlanError::Log("a directory is its own ancestor".into())
 }
 
 /// Detects cycles: remembers one element of the path, and replaces it after twice as many steps each time. Once it is in the

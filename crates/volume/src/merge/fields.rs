@@ -85,7 +85,10 @@ impl StagedTree<'_> {
         let clash = merge(&mut here, &before.object, &there.object);
         if clash.is_empty() || here.kind == Kind::Directory {
             for field in &clash {
-                tracing::warn!("{field:?} of directory {} was changed here, too: the store's stays", here.id);
+                tracing::warn!(
+                    "{field:?} of directory {} changed on this node and in the store: keeping the store's",
+                    here.id
+                );
                 take(field, &mut here, &there.object);
             }
             self.set_local(num, Some(here));

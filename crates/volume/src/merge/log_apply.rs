@@ -192,7 +192,7 @@ fn advance_base(draft: &mut StagedTree<'_>, entry: &LogEntry) -> MergeResult<Tou
 }
 
 fn resolve_id(draft: &StagedTree<'_>, id: ObjectId) -> MergeResult<Ino> {
-    draft.num(id)?.ok_or_else(|| PlanError::Log(format!("there is no object {id}")))
+    draft.num(id)?.ok_or_else(|| PlanError::Log(format!("object {id} does not exist")))
 }
 
 fn resolve_link(draft: &StagedTree<'_>, at: &LinkName) -> MergeResult<DentryKey> {

@@ -61,7 +61,7 @@ use crate::object::{Object, VersionedObject};
 pub use conflict_copy::{ATTRIBUTE, KEEP_BOTH_VALUE, theirs_beside};
 pub(crate) use cycle::CycleDetector;
 pub use log_apply::{apply_entry, begin};
-pub use push::{DirtySet, PushPlan, UploadedContent, Uploader, one, push};
+pub use push::{DirtySet, PushPlan, Upload, UploadSet, UploadedContent, one, push};
 pub use resolve::{Side, conflict_copy_name, keep_both, resolve};
 pub use resync::{Snapshot, resync};
 pub use staged_tree::{Changes, IdAllocator, LinkTarget, StagedTree};
@@ -210,10 +210,10 @@ pub type Plan<'a> = dyn FnMut(&dyn Trees, &mut dyn IdAllocator) -> Result<Change
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
     /// The trees cannot be read.
-    #[error("the replica cannot be read: {0}")]
+    #[error("cannot read the replica: {0}")]
     Read(#[from] Errno),
     /// The log does not follow from the base.
-    #[error("the log of the volume does not go with this replica: {0}")]
+    #[error("the log of the volume does not match this replica: {0}")]
     Log(String),
     /// The request cannot be fulfilled.
     #[error("{0}")]

@@ -107,7 +107,7 @@ impl StagedTree<'_> {
         let (mut num, mut way) = (num, CycleDetector::default());
         let top = loop {
             let Some(at) = self.names(Tree::Base, num)?.into_iter().next() else {
-                return Err(PlanError::Log("a name in a directory that is not there".into()));
+                return Err(PlanError::Log("a name in a directory that does not exist".into()));
             };
             if self.has_local_name(at.parent)? {
                 break at;

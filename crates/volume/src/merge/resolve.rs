@@ -84,7 +84,7 @@ pub fn resolve(
                 && (conflict.kind == ConflictKind::Moved || draft.is_directory(mine)?)
             {
                 if draft.is_below(at.parent, mine)? {
-                    return Err(PlanError::Cannot("a directory would be below itself"));
+                    return Err(PlanError::Cannot("a directory would become its own descendant"));
                 }
                 for old in draft.names(Tree::Local, mine)? {
                     draft.set_link(&old, None);
@@ -135,7 +135,7 @@ impl StagedTree<'_> {
                 return Ok(place);
             }
         }
-        Err(PlanError::Cannot("there are too many versions beside it"))
+        Err(PlanError::Cannot("too many conflict copies in the directory"))
     }
 
     /// Removes a name, and everything that was only below it.

@@ -105,7 +105,11 @@ fn replace_base(
         let now = match now {
             Some((child, seq)) => match draft.num(*child)? {
                 Some(child) => Some((child, *seq)),
-                None => return Err(PlanError::Log(format!("a name leads to {child}, which is not there"))),
+                None => {
+                    return Err(PlanError::Log(format!(
+                        "a name refers to object {child}, which does not exist"
+                    )));
+                }
             },
             None => None,
         };

@@ -29,7 +29,9 @@ pub fn set(meta: &dyn MetaStore, node: &NodeName, change: Change<'_>) -> Result<
         let mut limits = value.map(|value| Limits::parse(&value)).unwrap_or_default();
         change(&mut limits);
         if limits.users.len() > MAX_USERS {
-            return Err(StoreError::Denied(format!("at most {MAX_USERS} users have limits of their own")));
+            return Err(StoreError::Denied(format!(
+                "at most {MAX_USERS} users can have limits of their own"
+            )));
         }
         let value = Some(limits.to_bytes()).filter(|value| !value.is_empty());
         now.replace(limits);

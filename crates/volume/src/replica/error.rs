@@ -21,7 +21,7 @@ pub enum ReplicaError {
     #[error("{} is in use: it is mounted already", .0.display())]
     Busy(PathBuf),
     /// It was created by a newer version.
-    #[error("the replica has format {found}, and this version knows {known}: use a newer version")]
+    #[error("the replica has format {found}, this version supports up to {known}: use a newer version")]
     Format {
         /// The format of the replica.
         found: u32,
@@ -29,7 +29,7 @@ pub enum ReplicaError {
         known: u32,
     },
     /// It belongs to another volume or node.
-    #[error("the replica is {what} {found:?}, not {wanted:?}: give another --cache directory")]
+    #[error("the replica belongs to {what} {found:?}, not {wanted:?}: give another --cache directory")]
     Other {
         /// The property that differs: the volume or the node.
         what: &'static str,
@@ -39,7 +39,7 @@ pub enum ReplicaError {
         wanted: String,
     },
     /// An error of its database.
-    #[error("the replica's database: {0}")]
+    #[error("cannot access the cache database: {0}")]
     Database(#[from] rusqlite::Error),
 }
 
@@ -79,7 +79,7 @@ impl From<io::Error> for OpError {
 
 impl From<rusqlite::Error> for OpError {
     fn from(error: rusqlite::Error) -> Self {
-        tracing::error!("the replica's database: {error}");
+        tracing::error!("operation on the cache database failed: {error}");
         // On a file system without preallocation, a full disk prevents growing the WAL index; hardly anything else does.
         let index = error.sqlite_error().map(|error| error.extended_code) == Some(ffi::SQLITE_IOERR_SHMSIZE);
         let is_full = index || error.sqlite_error_code() == Some(rusqlite::ErrorCode::DiskFull);
@@ -89,7 +89,7 @@ impl From<rusqlite::Error> for OpError {
 
 impl From<postcard::Error> for OpError {
     fn from(error: postcard::Error) -> Self {
-        tracing::error!("the replica's database holds what makes no sense: {error}");
+        tracing::error!("cannot decode a value in the cache database: {error}");
         Self { errno: Errno::IO, database: true }
     }
 }

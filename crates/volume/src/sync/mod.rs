@@ -3,14 +3,14 @@
 //! The base version changes only by replaying the log, which includes this node's own commits. A lost reply is therefore
 //! harmless, and a node that was killed at any point resumes where it was.
 
-mod followed;
 mod outbox;
 mod resync;
-mod runner;
-mod site;
-mod step;
+mod round;
+mod sync_replica;
+mod verified_log;
+mod worker;
 
-pub use runner::{LinkState, Progress, RoundObserver, Runner, Waker};
-pub(crate) use site::refused;
-pub use site::{Contents, LogFingerprint, Outbox, SyncError, SyncReplica};
-pub use step::{Step, Synchroniser};
+pub use round::{Step, Synchroniser};
+pub(crate) use sync_replica::refused;
+pub use sync_replica::{LogFingerprint, Outbox, SyncError, SyncReplica};
+pub use worker::{LinkState, Progress, RoundObserver, Runner, Waker};

@@ -3,17 +3,16 @@
 //! The outbox is stored before it is sent, with a token, so that an interrupted push is repeated with the same token: the store
 //! returns the answer that it gave before. A batch whose uploads may have been collected meanwhile is not sent any more.
 
-use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::failpoint::{Failpoint, point};
 use crate::maintenance::GRACE;
-use crate::merge::{Changes, DirtySet, Ino, PushPlan, UploadedContent, one, push};
-use crate::object::{Object, Time};
+use crate::merge::{Changes, DirtySet, Ino, PushPlan, UploadSet, one, push};
+use crate::object::Time;
 use crate::store::{StoreError, Transaction};
-use crate::sync::site::refused;
-use crate::sync::step::{Step, Synchroniser};
+use crate::sync::round::{Step, Synchroniser};
+use crate::sync::sync_replica::refused;
 use crate::sync::{Outbox, SyncError, SyncReplica};
 
 /// Changes planned together and commits sent together. Contents that are uploaded but not referenced by a commit would be
@@ -90,7 +89,7 @@ impl<S: SyncReplica> Synchroniser<S> {
         step.sent += answers.iter().filter(|answer| answer.is_ok()).count();
         for (item, refused) in outbox.items.iter().zip(&answers) {
             if let Err(refused) = refused {
-                tracing::debug!("refused: {refused}: {item:?}");
+                tracing::debug!("the store rejected a transaction: {refused}: {item:?}");
                 step.refused += 1;
             }
         }
@@ -159,45 +158,34 @@ impl<S: SyncReplica> Synchroniser<S> {
 
     /// Plans commits for local changes. Contents are uploaded without a lock, so the plan is made again afterwards.
     fn plan(&mut self, todo: &DirtySet, begun: Time) -> Result<(Vec<Transaction>, usize), SyncError> {
-        let mut contents: BTreeMap<Ino, Option<(u64, UploadedContent)>> = BTreeMap::new();
+        let mut uploads = UploadSet::default();
         loop {
-            let mut wanted: BTreeMap<Ino, Object> = BTreeMap::new();
-            let mut planned = None;
+            let mut planned = PushPlan::default();
             self.replica.read(&mut |trees| {
-                let result =
-                    push(trees, todo, MAX_BATCH_COMMITS, &mut |num, object| match contents.get(&num) {
-                        Some(Some((version, sent))) if trees.version(num)? == *version => {
-                            Ok(Some(sent.clone()))
-                        }
-                        Some(_) => Ok(None),
-                        None => {
-                            wanted.insert(num, object.clone());
-                            Ok(None)
-                        }
-                    })?;
-                planned = Some(result);
+                planned = push(trees, todo, MAX_BATCH_COMMITS, &mut uploads)?;
                 Ok(())
             })?;
-            if wanted.is_empty() {
-                let PushPlan { items, blocked: mut held, same } = planned.unwrap_or_default();
-                let mut agreed = Vec::with_capacity(same.len());
+            let missing = uploads.take_missing();
+            if missing.is_empty() {
+                let PushPlan { items, mut blocked, same } = planned;
+                let mut unchanged = Vec::with_capacity(same.len());
                 for num in same {
                     // Checked again until it is closed.
-                    if self.replica.is_open_for_writing(num)? { held += 1 } else { agreed.push(num) }
+                    if self.replica.is_open_for_writing(num)? { blocked += 1 } else { unchanged.push(num) }
                 }
-                self.agree(&agreed)?;
-                return Ok((items, held));
+                self.agree(&unchanged)?;
+                return Ok((items, blocked));
             }
             // Avoids uploading whole packs only to be rejected.
             if let Some(reason) = self.store.only_reads() {
                 return Err(StoreError::Denied(reason).into());
             }
-            let sent_for = self.replica.now().0.saturating_sub(begun.0);
-            if i128::from(sent_for) > UPLOAD_TIMEOUT.as_nanos() as i128 {
-                contents.extend(wanted.into_keys().map(|num| (num, None)));
-                continue;
+            let elapsed = self.replica.now().0.saturating_sub(begun.0);
+            if i128::from(elapsed) > UPLOAD_TIMEOUT.as_nanos() as i128 {
+                uploads.add(missing.into_iter().map(|(num, _)| (num, None)));
+            } else {
+                uploads.add(self.replica.upload(missing)?);
             }
-            contents.extend(self.replica.upload(wanted.into_iter().collect())?);
         }
     }
 }

@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::time::Instant;
 
-use shunt_volume::content::{Blobs, ChunkKeys, ContentError, ContentStore};
+use shunt_volume::chunks::{Blobs, ChunkKeys, ContentError, ContentStore};
 use shunt_volume::crypto::VolumeKey;
 use shunt_volume::id::OwnerId;
 use shunt_volume::object::{ChunkId, Content, Kind, Layout, Object, Segment, Time};

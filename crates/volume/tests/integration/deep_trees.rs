@@ -7,7 +7,7 @@ use std::time::Instant;
 use shunt_volume::address::MetaAddress;
 use shunt_volume::id::{ObjectId, Seq};
 use shunt_volume::merge::{
-    ConflictKind, DentryKey, DirtySet, ROOT, Side, Snapshot, Tree, Trees as _, push, resolve,
+    ConflictKind, DentryKey, DirtySet, ROOT, Side, Snapshot, Tree, Trees as _, UploadSet, push, resolve,
 };
 use shunt_volume::object::LinkName;
 use shunt_volume::open::{Options, create};
@@ -252,7 +252,7 @@ fn is_pushed(deep: u64) {
         assert_eq!((tree.depth(Tree::Base), tree.objects()), (0, 1));
     }
     // All in one pass, as after everything was rejected.
-    let planned = push(&tree, &tree.todo(), usize::MAX, &mut |_, _| Ok(None)).unwrap();
+    let planned = push(&tree, &tree.todo(), usize::MAX, &mut UploadSet::default()).unwrap();
     assert!(planned.items.len() as u64 >= deep.min(10_000), "{}", planned.items.len());
 }
 

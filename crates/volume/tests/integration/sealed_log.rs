@@ -389,7 +389,7 @@ fn commits_are_not_reordered_left_out_or_made_again() {
         db.run("UPDATE about SET head = head - 1;");
     });
     refused("follows", |db, Late { owner, .. }| db.run(&format!("DELETE FROM log WHERE seq = {owner};")));
-    refused("is an older one over again", |db, Late { x, .. }| {
+    refused("repeats an older one", |db, Late { x, .. }| {
         db.run(&format!(
             "INSERT INTO log SELECT (SELECT head + 1 FROM about), node, at, change FROM log WHERE seq = {x};
              UPDATE about SET head = head + 1;"
@@ -418,13 +418,13 @@ fn a_log_that_went_back_is_refused_by_who_has_seen_more() {
     for table in ["about", "object", "link", "log", "past_object", "past_link", "chunk", "answer"] {
         db.run(&format!("DELETE FROM main.{table}; INSERT INTO main.{table} SELECT * FROM old.{table};"));
     }
-    assert!(bee.refusal().contains("is not in it any more"));
+    assert!(bee.refusal().contains("the store was rolled back"));
     // Another node commits as many: the log has its old length again.
     let mut dog = cluster.node("dog");
     for n in 0..3 {
         dog.write(ROOT, &format!("other{n}"), b"");
     }
-    assert!(bee.refusal().contains("is not in it any more"));
+    assert!(bee.refusal().contains("the store was rolled back"));
     assert_eq!(bee.read("newest").unwrap(), b"newest");
     // Nor may the log begin later than before.
     db.run("DELETE FROM log WHERE seq <= 2; UPDATE about SET forgotten = 2;");
@@ -562,7 +562,10 @@ fn tables_that_are_not_what_the_log_says_are_told_and_not_believed() {
     });
     edit(&db, "object", y, &|stored| stored.object.owner = OwnerId(0));
     let problems = cluster.check();
-    assert!(problems.iter().any(|problem| problem.contains("is not as its log left it")), "{problems:?}");
+    assert!(
+        problems.iter().any(|problem| problem.contains("is not in the state that the log records")),
+        "{problems:?}"
+    );
     let swap = |one: ObjectId, other: ObjectId| {
         let sql = "UPDATE link SET child = ? WHERE child = ?";
         db.0.execute(sql, params![[0u8; 16], one.to_bytes()]).unwrap();
@@ -615,7 +618,7 @@ fn a_volume_of_format_2_is_used_as_it_is_and_upgraded() {
     // A node that still has the volume open commits nothing that others would have to refuse, and loses nothing.
     ant.make(ROOT, "new", Kind::Regular);
     let denied = ant.sync.step().unwrap().denied.unwrap();
-    assert!(denied.contains("mount it anew"), "{denied}");
+    assert!(denied.contains("mount it again"), "{denied}");
     drop((ant, bee));
     let (mut ant, mut bee) = (cluster.node("ant"), cluster.node("bee"));
     ant.settle();
@@ -693,7 +696,7 @@ fn a_sealed_log_is_kept_and_takes_only_what_is_sealed() {
     ant.write(ROOT, "a", b"text");
     let whole = LogRetention { age: std::time::Duration::ZERO, count: 0 };
     let collected = collect(&cluster.open(), std::time::Duration::ZERO, Some(whole), &|_, _| ());
-    assert!(collected.unwrap_err().to_string().contains("Leave out --history-days"));
+    assert!(collected.unwrap_err().to_string().contains("omit --history-days"));
     collect(&cluster.open(), std::time::Duration::ZERO, None, &|_, _| ()).unwrap();
     let blind = open::open_without_key(&cluster.meta(), &name()).unwrap();
     let item =

@@ -16,7 +16,7 @@ use object_store::{
 };
 use shunt_test_support::servers::{Postgres, S3};
 use shunt_volume::address::{DataAddress, MetaAddress};
-use shunt_volume::content::{Blobs, ContentStore};
+use shunt_volume::chunks::{Blobs, ContentStore};
 use shunt_volume::id::{ObjectId, OwnerId, Seq};
 use shunt_volume::maintenance::{Collected, GRACE, KeepError, StoreOwnerError, collect};
 use shunt_volume::object::{Content, Kind, LinkName, Object, Time};

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
-use shunt_volume::content::{Blobs, ChunkKeys, ContentStore};
+use shunt_volume::chunks::{Blobs, ChunkKeys, ContentStore};
 use shunt_volume::crypto::VolumeKey;
 use shunt_volume::id::{ObjectId, OwnerId};
 use shunt_volume::object::{Content, Kind, Layout, LinkName, Object, Segment, Time};

@@ -111,7 +111,7 @@ mod tests {
         assert_eq!(conflict(&table, 60, 60, LockType::Read), None);
         assert_eq!(conflict(&table, 60, 60, LockType::Write), Some((60, 99)));
         let flock = LockArgs { kind: LockKind::Flock, ..args(2, 0, u64::MAX >> 1, LockType::Write) };
-        assert!(table.conflict(&flock).is_none(), "the families do not see each other");
+        assert!(table.conflict(&flock).is_none(), "flock and POSIX locks do not conflict");
         table.end(LockKind::Posix, LockOwner(1));
         assert!(table.is_empty());
     }

@@ -49,7 +49,7 @@ impl Lower {
         }
         if !rest.is_empty() {
             // The rest of the buffer cannot be parsed, so its events are lost.
-            watch.lost(&mut on_change);
+            watch.events_lost(&mut on_change);
         }
         Ok(true)
     }
@@ -75,7 +75,7 @@ impl Lower {
         on_change: &mut impl FnMut(Change),
     ) {
         if event.mask & inotify::OVERFLOW != 0 {
-            return watch.lost(on_change);
+            return watch.events_lost(on_change);
         }
         watch.events.fetch_add(1, Ordering::Relaxed);
         if event.mask & inotify::NAMES != 0 {
@@ -113,7 +113,7 @@ impl Lower {
 
     fn heard(&self, watch: &Watch, event: &Event<'_>, on_change: &mut impl FnMut(Change)) {
         if event.mask & libc::FAN_Q_OVERFLOW != 0 {
-            return watch.lost(on_change);
+            return watch.events_lost(on_change);
         }
         let fsid = event.name.map(|name| name.0).or(event.dir).or(event.target).map(|fid| fid.fsid);
         let Some(fsid) = fsid else { return };

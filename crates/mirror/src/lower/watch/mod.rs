@@ -5,6 +5,7 @@ mod dispatch;
 mod event;
 mod fanotify;
 mod inotify;
+mod overflow;
 mod stamps;
 mod validity;
 mod watched_mount;
@@ -103,21 +104,9 @@ impl Watch {
         self.stamps.stamp_all();
     }
 
-    /// Handles lost events: anything may have changed.
-    fn lost(&self, on_change: &mut impl FnMut(Change)) {
-        self.overflows.fetch_add(1, Ordering::Relaxed);
-        self.stamp_all();
-        on_change(Change::Everything);
-    }
-
     /// Number of events of others so far, including irrelevant ones.
     pub fn events(&self) -> u64 {
         self.events.load(Ordering::Relaxed)
-    }
-
-    /// Number of queue overflows.
-    pub fn overflows(&self) -> u64 {
-        self.overflows.load(Ordering::Relaxed)
     }
 }
 

@@ -1,18 +1,21 @@
 //! Computes the commits that bring local changes into the store.
 //!
 //! Each commit has preconditions from the base, so that the store rejects it if another node changed the same. Names are planned
-//! first, then fields of objects; contents are uploaded while their commit is planned. Changes below a conflict are held back.
+//! first, then fields of objects. Contents are uploaded between two plans ([`UploadSet`]). Changes below a conflict are held back.
 
 mod atomic_groups;
+mod upload_set;
 
 use std::collections::{BTreeMap, BTreeSet};
+
+pub use upload_set::{Upload, UploadSet};
 
 use crate::id::{ObjectId, Seq};
 use crate::merge::cycle::CycleDetector;
 use crate::merge::fields::differing;
 use crate::merge::staged_tree::MergeResult;
 use crate::merge::{DentryKey, Ino, PlanError, ROOT, Tree, Trees};
-use crate::object::{ChunkId, Content, Field, Kind, LinkName, Object, VersionedObject};
+use crate::object::{ChunkId, Content, Field, Kind, LinkName, VersionedObject};
 use crate::store::{ChunkLocation, Mutation, Precondition, Transaction, codec};
 
 /// Limit in bytes for the commits that are planned at once: they are sent in one message.
@@ -32,9 +35,6 @@ pub struct DirtySet {
 /// An uploaded content, and the locations of its new chunks.
 pub type UploadedContent = (Content, Vec<(ChunkId, ChunkLocation)>);
 
-/// Uploads the content of a file; `None`: it cannot be uploaded now.
-pub type Uploader<'a> = dyn FnMut(Ino, &Object) -> Result<Option<UploadedContent>, PlanError> + 'a;
-
 /// Commits, and the part of the [`DirtySet`] that has to wait.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PushPlan {
@@ -46,24 +46,24 @@ pub struct PushPlan {
     pub same: Vec<Ino>,
 }
 
-/// Plans about `limit` commits, and about 8 MiB of them. `send` uploads the content of a file, or returns `None` if that is not
-/// possible now.
+/// Plans about `limit` commits, and about 8 MiB of them. Changes of files that are not in
+/// `uploads` are left out, and the files recorded there as missing.
 ///
 /// A change of names is one commit with all changes that have to be atomic with it: both ends of a move, and the object it
 /// replaced.
 ///
 /// # Errors
-/// [`PlanError::Read`]; errors of `send`.
+/// [`PlanError::Read`]
 pub fn push<'a>(
     trees: &'a dyn Trees,
     todo: &DirtySet,
     limit: usize,
-    send: &'a mut Uploader<'a>,
+    uploads: &'a mut UploadSet,
 ) -> Result<PushPlan, PlanError> {
     let mut pushing = PushPlanner {
         trees,
         max_commits: limit,
-        upload: send,
+        uploads,
         visited: BTreeSet::new(),
         changing_names: BTreeSet::new(),
         created_objects: BTreeSet::new(),
@@ -113,7 +113,7 @@ pub fn one(items: Vec<Transaction>) -> Transaction {
 struct PushPlanner<'a> {
     trees: &'a dyn Trees,
     max_commits: usize,
-    upload: &'a mut Uploader<'a>,
+    uploads: &'a mut UploadSet,
     /// Names already processed.
     visited: BTreeSet<DentryKey>,
     /// Names that change in these commits.
@@ -416,7 +416,7 @@ impl PushPlanner<'_> {
             {
                 let Some(mut object) = self.trees.local(child)? else { return Ok(Err(Blocked::ForOthers)) };
                 if object.kind == Kind::Regular {
-                    let Some((content, chunks)) = (self.upload)(child, &object)? else {
+                    let Some((content, chunks)) = self.uploads.content(self.trees, child, &object)? else {
                         return Ok(Err(Blocked::ForContent));
                     };
                     object.content = content;
@@ -491,7 +491,7 @@ impl PushPlanner<'_> {
         for field in fields {
             let change = match &field {
                 Field::Content => {
-                    let Some((content, chunks)) = (self.upload)(num, &here)? else {
+                    let Some((content, chunks)) = self.uploads.content(self.trees, num, &here)? else {
                         self.planned.blocked += 1;
                         continue;
                     };

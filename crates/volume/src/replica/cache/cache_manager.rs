@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 
-use crate::content::priority;
+use crate::chunks::priority;
 use crate::replica::Replica;
 
 /// How much of a volume a node caches.
@@ -151,7 +151,7 @@ fn run(replica: &Replica, keep: CachePolicy, state: &State) {
                 SCAN_INTERVAL
             }
             Err(errno) => {
-                tracing::debug!("what is to be here is not: {errno}");
+                tracing::debug!("cannot fetch the files that the cache should hold: {errno}");
                 let rest = again;
                 again = (again * 2).min(RETRY_BACKOFF.1);
                 rest
@@ -169,7 +169,7 @@ fn shrink(replica: &Replica, limit: u64, state: &State) {
     // Frees some more space for the next files: the tree is not searched for each of them.
     match replica.evict(here - limit + limit / 10) {
         Ok(_) => {}
-        Err(errno) => tracing::warn!("files cannot leave the cache: {errno}"),
+        Err(errno) => tracing::warn!("cannot evict files from the cache: {errno}"),
     }
     state.unevictable_bytes.store(replica.cached_bytes().saturating_sub(limit), Ordering::Relaxed);
 }

@@ -110,7 +110,7 @@ fn the_least_recently_opened_leave_first() {
     assert_eq!(counted(&replica), 4 * 4 * 4096);
     assert_eq!(replica.evict(1).unwrap(), 4 * 4096);
     assert_eq!(state(&replica, nums[1]), CacheState::Absent);
-    assert!(replica.backing(nums[1]).is_none(), "its bytes are gone");
+    assert!(replica.backing(nums[1]).is_none(), "its backing file was removed");
     replica.evict(2 * 4 * 4096).unwrap();
     let there: Vec<_> = nums.iter().map(|num| state(&replica, *num) == CacheState::Complete).collect();
     assert_eq!(there, [true, false, false, false]);
@@ -119,7 +119,7 @@ fn the_least_recently_opened_leave_first() {
     let replica = open(dir.path());
     assert_eq!(counted(&replica), 4 * 4096);
     for num in nums {
-        assert_eq!(read(&replica, num), content_of(SIZE), "it comes again");
+        assert_eq!(read(&replica, num), content_of(SIZE), "it is fetched again");
     }
 }
 
@@ -202,7 +202,7 @@ fn a_crash_leaves_no_file_that_is_said_to_be_here() {
         assert!(status.unwrap().success());
         let replica = open(copy.path());
         assert_eq!(state(&replica, num), if lasts { CacheState::Absent } else { CacheState::Complete });
-        assert!(replica.backing(num).is_some(), "nothing is removed before");
+        assert!(replica.backing(num).is_some(), "no file is removed before");
         replica.reap(10).unwrap();
         assert_eq!(replica.backing(num).is_none(), lasts);
         assert_eq!(read(&replica, num), content_of(SIZE));
@@ -310,16 +310,18 @@ fn a_tender_keeps_to_the_limit_and_brings_what_is_pinned() {
     for num in &nums {
         assert_eq!(read(&replica, *num), content_of(SIZE));
     }
-    wait("there is room", &|| replica.cached_bytes() <= limit);
+    wait("the cache is below its limit", &|| replica.cached_bytes() <= limit);
     replica.pin(nums[0], true).unwrap();
-    wait("it comes", &|| state(&replica, nums[0]) == CacheState::Complete && tender.missing_files() == 0);
+    wait("the file is fetched", &|| {
+        state(&replica, nums[0]) == CacheState::Complete && tender.missing_files() == 0
+    });
     drop(tender);
     let all =
         CacheManager::start(replica.clone(), CachePolicy { mode: CacheMode::Full, limit: None }).unwrap();
-    wait("all come", &|| nums.iter().all(|num| state(&replica, *num) == CacheState::Complete));
+    wait("all files are fetched", &|| nums.iter().all(|num| state(&replica, *num) == CacheState::Complete));
     drop(all);
     let _none =
         CacheManager::start(replica.clone(), CachePolicy { mode: CacheMode::OnDemand, limit: None }).unwrap();
-    wait("but what is pinned leaves", &|| replica.cached_bytes() == 4 * 4096);
+    wait("all but the pinned file is evicted", &|| replica.cached_bytes() == 4 * 4096);
     assert_eq!(state(&replica, nums[0]), CacheState::Complete);
 }

@@ -243,6 +243,6 @@ fn reap(inner: &Inner) {
         // There may be more.
         Ok(reaped) if reaped as u32 == REAP_BATCH_FILES => inner.shared.backing_pool.notify_removed(),
         Ok(_) => {}
-        Err(errno) => tracing::warn!("cannot remove what is gone: {errno}"),
+        Err(errno) => tracing::warn!("cannot remove the contents of deleted files: {errno}"),
     }
 }

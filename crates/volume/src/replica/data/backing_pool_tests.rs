@@ -44,7 +44,7 @@ fn files_made_ahead_go() {
     let begun = Instant::now();
     // Until some pooled files were taken, and some are left.
     while nums.len() < 100 || files(&at) <= nums.len() {
-        assert!(begun.elapsed() < TEST_TIMEOUT, "no file is made ahead");
+        assert!(begun.elapsed() < TEST_TIMEOUT, "no file is created in advance");
         let name = format!("{}", nums.len());
         nums.push(replica.make(ROOT, name.as_bytes(), new(Kind::Regular)).unwrap().ino);
     }

@@ -13,7 +13,7 @@ use parking_lot::{Condvar, Mutex};
 use rusqlite::params;
 use rustix::io::Errno;
 
-use crate::content::priority;
+use crate::chunks::priority;
 use crate::failpoint::{Failpoint, point};
 use crate::id::ObjectId;
 use crate::object::{Content, Layout};
@@ -307,7 +307,7 @@ impl Inner {
             None => fetcher.fetch(id, content, part.clone(), &file)?,
         };
         if brought.start > part.start || brought.end <= part.start && !part.is_empty() {
-            tracing::error!("bytes {part:?} of object {num} were wanted, {brought:?} were brought");
+            tracing::error!("fetch of object {num}: requested bytes {part:?}, received {brought:?}");
             return Err(Errno::IO);
         }
         self.record_fetched(&[(num, content, brought, &file)])

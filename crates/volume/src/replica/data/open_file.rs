@@ -178,7 +178,7 @@ impl Replica {
             Ok(changed)
         });
         closed.unwrap_or_else(|errno| {
-            tracing::error!("what was written to object {num} is not noted: {errno}");
+            tracing::error!("cannot record the writes to object {num}: {errno}");
             false
         })
     }

@@ -207,7 +207,7 @@ impl Drop for Workers {
             thread.join().ok();
         }
         if let Err(errno) = self.inner.sync_all_fetched() {
-            tracing::warn!("what came is not on the disk: {errno}");
+            tracing::warn!("fsync of fetched files failed: {errno}");
         }
     }
 }
@@ -223,7 +223,7 @@ fn run(inner: &Inner) {
                 .and_then(|nums| inner.fetch_batch(&nums)),
         };
         if let Err(errno) = done {
-            tracing::debug!("what may be wanted soon does not come: {errno}");
+            tracing::debug!("prefetch failed: {errno}");
         }
     }
 }

@@ -139,7 +139,7 @@ fn the_rest_of_a_file_comes_before_it_is_read() {
     );
     let step = 128 << 10;
     (0..16).for_each(|n| replica.ensure_present(read, n * step..(n + 1) * step).unwrap());
-    wait("what is ahead", || store.bytes() >= 8 * PIECE_BYTES);
+    wait("read-ahead", || store.bytes() >= 8 * PIECE_BYTES);
     // After a read to the end, each chunk was downloaded once.
     (16..size / step).for_each(|n| replica.ensure_present(read, n * step..(n + 1) * step).unwrap());
     wait("all", || replica.get(read).unwrap().state == CacheState::Complete);
@@ -317,7 +317,7 @@ fn what_is_here_is_told_and_read_on_as_long_as_it_is_the_version() {
     assert_eq!(
         want(2 * PIECE_BYTES..2 * PIECE_BYTES + 1),
         PIECE_BYTES..3 * PIECE_BYTES,
-        "with what came before"
+        "with the content fetched before"
     );
     assert_eq!(
         want(4 * PIECE_BYTES..5 * PIECE_BYTES + 1),
@@ -327,7 +327,7 @@ fn what_is_here_is_told_and_read_on_as_long_as_it_is_the_version() {
     assert_eq!(
         want(9 * PIECE_BYTES..9 * PIECE_BYTES + 1),
         9 * PIECE_BYTES..u64::MAX,
-        "nothing is missing there"
+        "nothing is missing in that range"
     );
     replica.read_on(num, session, &(PIECE_BYTES..2 * PIECE_BYTES)).unwrap();
     replace(&replica, num);

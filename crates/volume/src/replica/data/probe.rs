@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout};
 
-use crate::content::ContentStore;
+use crate::chunks::ContentStore;
 use crate::object::{ChunkId, Content, Layout, Segment};
 use crate::runtime::runtime;
 use crate::store::MetaStore;

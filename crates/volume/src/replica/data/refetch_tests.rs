@@ -91,7 +91,7 @@ fn what_was_here_completely_is_wanted_again_and_nothing_else() {
     assert_eq!(recorded(&replica), [had]);
     drop(replica);
     let replica = open(dir.path());
-    assert_eq!(queued(&replica), [had], "it is known after a restart");
+    assert_eq!(queued(&replica), [had], "the queue persists over a restart");
     assert_eq!(read(&replica, had), content_of(2 * SIZE));
     assert_eq!((queued(&replica), recorded(&replica)), (vec![], vec![]));
     // An eviction during the download.
@@ -169,10 +169,10 @@ fn who_had_a_file_has_it_again_before_asking() {
         replace(&replica, num, SIZE);
     }
     std::thread::sleep(IDLE_DELAY);
-    assert_eq!(state(&replica, had), CacheState::Absent, "it came to a node that keeps nothing");
+    assert_eq!(state(&replica, had), CacheState::Absent, "fetched by a node without a cache");
     drop(remote);
     let tender = CacheManager::start(replica.clone(), cached(None)).unwrap();
-    until("they come again", || {
+    until("the files are fetched again", || {
         [had, written].iter().all(|num| state(&replica, *num) == CacheState::Complete)
             && tender.missing_files() == 0
     });
@@ -214,7 +214,7 @@ fn nothing_comes_again_over_a_slow_way() {
     assert_eq!(state(&replica, num), CacheState::Absent);
     slow.0.store(true, Ordering::Relaxed);
     replica.notify_cache_change();
-    until("it comes", || state(&replica, num) == CacheState::Complete);
+    until("the file is fetched", || state(&replica, num) == CacheState::Complete);
 }
 
 #[test]
@@ -230,18 +230,18 @@ fn nothing_leaves_for_what_comes_again() {
     let _tender = CacheManager::start(replica.clone(), cached(Some(limit))).unwrap();
     std::thread::sleep(IDLE_DELAY);
     let there = || nums.iter().map(|num| state(&replica, *num) == CacheState::Complete).collect::<Vec<_>>();
-    assert_eq!(there(), [false, true, true, true], "there was no room for it");
+    assert_eq!(there(), [false, true, true, true], "it did not fit into the cache");
     // A smaller file leaves enough space.
     replace(&replica, nums[1], SIZE - BLOCK);
-    until("it fits", || there() == [true; 4]);
+    until("the file fits", || there() == [true; 4]);
     assert_eq!(replica.cached_bytes(), limit);
     // A file that was fetched in the background is still the first to be evicted.
     let more = stored(&replica, ROOT, "more", BLOCK);
     read(&replica, more);
-    until("one leaves", || replica.cached_bytes() <= limit);
+    until("one file is evicted", || replica.cached_bytes() <= limit);
     assert_eq!(there(), [false, true, true, true]);
     std::thread::sleep(IDLE_DELAY);
-    assert_eq!(there(), [false, true, true, true], "what left by itself came again");
+    assert_eq!(there(), [false, true, true, true], "an evicted file was fetched again");
 }
 
 fn several() -> Vec<Segment> {
@@ -282,8 +282,8 @@ fn what_files_held_before_is_kept_of_few_and_until_it_is_of_no_use() {
         })
         .unwrap();
     again(&[single, written]);
-    assert!(!has_basis(&replica, single), "one piece is the same or is not");
-    assert!(!has_basis(&replica, written), "it is not known what it holds");
+    assert!(!has_basis(&replica, single), "a file of one chunk needs no basis");
+    assert!(!has_basis(&replica, written), "the content of a written file is unknown");
     again(&nums);
     let left: Vec<u64> = nums.iter().copied().filter(|num| has_basis(&replica, *num)).collect();
     assert_eq!(left, nums[8..]);

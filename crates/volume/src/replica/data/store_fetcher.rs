@@ -12,7 +12,7 @@ use std::time::Instant;
 use parking_lot::Mutex;
 use rustix::io::Errno;
 
-use crate::content::{BasisSource, ContentError, ContentStore, LinkQuality, segments_in};
+use crate::chunks::{BasisSource, ContentError, ContentStore, LinkQuality, segments_in};
 use crate::id::ObjectId;
 use crate::object::{Content, Layout, Segment};
 use crate::replica::data::fetch::{Fetcher, WholeFile, one_by_one};
@@ -136,7 +136,9 @@ impl StoreFetcher {
             Ok(pieces) => Ok(Some(BasisSource::new(file.clone(), &pieces))),
             Err(error) if error.is_unreachable() => Err(error),
             Err(error) => {
-                tracing::info!("what a file held before is of no use: {error}");
+                tracing::info!(
+                    "cannot reuse the previous content of a file: {error}; fetching all of the new content"
+                );
                 Ok(None)
             }
         })
@@ -157,14 +159,14 @@ impl StoreFetcher {
         };
         let answer = match ask() {
             Err(error) if is_lost(&error) => {
-                tracing::info!("contents of {what:?} are asked for again: {error}");
+                tracing::info!("fetch of the content of {what:?} failed, retrying: {error}");
                 ask()
             }
             answer => answer,
         };
         answer.map_err(|error| match error {
             error if error.is_unreachable() => {
-                tracing::info!("contents of {what:?} are wanted: {error}");
+                tracing::info!("cannot fetch the content of {what:?} now: {error}");
                 // If the store became reachable meanwhile, this outage is over already.
                 if let Some(coming) = coming {
                     let is_known = self.outage.lock().replace(coming).is_some();
@@ -178,7 +180,7 @@ impl StoreFetcher {
             }
             ContentError::Io(error) => errno(error),
             error => {
-                tracing::error!("contents of {what:?}: {error}");
+                tracing::error!("cannot fetch the content of {what:?}: {error}");
                 Errno::IO
             }
         })
@@ -261,7 +263,7 @@ impl Fetcher for StoreFetcher {
             ContentError::Io(error) => errno(error),
             error => {
                 tracing::error!(
-                    "contents of {id:?}: {error}; the file is refused: restore it from its history or a backup"
+                    "cannot verify the content of {id:?}: {error}; restore the file from its history or a backup"
                 );
                 Errno::IO
             }
@@ -272,7 +274,7 @@ impl Fetcher for StoreFetcher {
         match self.contents.inline(content) {
             Ok(_) => true,
             Err(error) => {
-                tracing::error!("contents of {id:?}: {error}");
+                tracing::error!("invalid inline content of {id:?}: {error}");
                 false
             }
         }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::sync::{Arc, OnceLock};
 
-use crate::content::BasisSource;
+use crate::chunks::BasisSource;
 use crate::object::Content;
 use crate::runtime::runtime;
 

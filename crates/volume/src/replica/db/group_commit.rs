@@ -110,8 +110,8 @@ impl Durability {
             if let Err(error) = log.sync_data() {
                 synced.has_failed = true;
                 tracing::error!(
-                    "the disk of the cache lost what it was given ({error}): nothing new is sure to last until the volume is \
-                     mounted again, on a disk that is sound"
+                    "fsync of the cache database failed ({error}): changes since then are not durable; check the cache disk \
+                     and mount again"
                 );
                 return Err(error);
             }
@@ -269,7 +269,7 @@ impl Drop for Committer {
             thread.join().ok();
         }
         if let Err(errno) = self.inner.sync() {
-            tracing::error!("the last changes are not committed: {errno}");
+            tracing::error!("cannot commit the last changes to the cache database: {errno}");
         }
     }
 }
@@ -311,7 +311,7 @@ fn checkpoint_wal(inner: &Inner, beside: &Connection) {
         }
     };
     if let Err(error) = done {
-        tracing::warn!("the log of the replica's database stays long: {error}");
+        tracing::warn!("cannot checkpoint the write-ahead log of the cache database: {error}");
     }
 }
 

@@ -55,7 +55,7 @@ fn what_the_database_undid_is_not_there_and_all_goes_on() {
     refuse(&replica, true);
     replica.commit().unwrap_err();
     refuse(&replica, false);
-    assert_eq!(invalidations.0.load(Ordering::Relaxed), 1, "somebody was shown what is not there");
+    assert_eq!(invalidations.0.load(Ordering::Relaxed), 1, "the rollback invalidates the caches once");
     assert_eq!(replica.rollbacks(), 1);
     let shows = |replica: &Replica, name: &str| replica.lookup(ROOT, name.as_bytes()).map(|node| node.ino);
     assert_eq!(shows(&replica, "undone"), Err(Errno::NOENT));
@@ -151,6 +151,6 @@ fn the_index_of_the_log_has_room_as_the_log_has() {
         replica.commit().unwrap();
         let (log, index) = (beyond("-wal").1, beyond("-shm").1);
         assert!(log >= 8 << 20 && index >= 32 << 10, "{log} and {index} bytes after {made} links");
-        assert!(made < 100_000, "the index stays as long as it is");
+        assert!(made < 100_000, "the index never grows");
     }
 }

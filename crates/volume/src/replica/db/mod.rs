@@ -176,7 +176,7 @@ impl ReplicaDb {
         }
         if self.changes > 0 {
             tracing::error!(
-                "the replica's database failed: {} changes of the last moments are lost",
+                "transaction of the cache database failed: {} changes since the last commit are lost",
                 self.changes
             );
             self.rolled_back = true;

@@ -87,8 +87,8 @@ impl WalReserve {
         let is_full = matches!(kept, Err(Errno::NOSPC | Errno::DQUOT));
         if is_full != self.is_full.swap(is_full, Ordering::Relaxed) {
             match is_full {
-                true => tracing::error!("the disk of the cache is full: nothing new can be made"),
-                false => tracing::info!("the disk of the cache has room again"),
+                true => tracing::error!("the cache disk is full: nothing can be created; free space on it"),
+                false => tracing::info!("the cache disk has free space again"),
             }
         }
     }

@@ -241,7 +241,7 @@ impl Replica {
             let (said, is) = (of(&counted), of(&there));
             if said != is {
                 wrong.push(format!(
-                    "user {user} is counted with {} bytes in {} objects on this machine, and has {} in {}",
+                    "user {user}: {} bytes in {} objects recorded on this machine, {} in {} found",
                     said.bytes, said.objects, is.bytes, is.objects
                 ));
             }

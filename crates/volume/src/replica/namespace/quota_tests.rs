@@ -85,7 +85,7 @@ fn what_is_counted_is_what_is_there() {
     counts(&open(dir.path()), &expected);
     db.execute("UPDATE usage SET objects = 5 WHERE owner = 9", []).unwrap();
     let said = Replica::check_usage(dir.path(), false).unwrap().unwrap();
-    assert_eq!(said, ["user 9 is counted with 70 bytes in 5 objects on this machine, and has 70 in 1"]);
+    assert_eq!(said, ["user 9: 70 bytes in 5 objects recorded on this machine, 70 in 1 found"]);
     Replica::check_usage(dir.path(), true).unwrap();
     counts(&open(dir.path()), &expected);
 }

@@ -6,8 +6,8 @@ pub(crate) mod applying;
 mod change_cookie;
 pub(crate) mod conflicts;
 pub(crate) mod foreground;
-mod ledger;
 pub(crate) mod local_changes;
+mod log_position;
 mod open_snapshot;
 mod stable_reader;
 mod tree_view;
@@ -19,20 +19,19 @@ use parking_lot::Mutex;
 use rusqlite::{OptionalExtension as _, params};
 use rustix::io::Errno;
 
-use crate::content::{ContentError, ContentStore};
+use crate::chunks::{ContentError, ContentStore};
 use crate::failpoint::{Failpoint, point};
 use crate::id::Seq;
 use crate::maintenance::GRACE;
 use crate::merge::{
-    Conflict, DentryKey, DirtySet, IdAllocator, Ino, Plan, PlanError, Side, Trees, UploadedContent,
-    keep_both, resolve,
+    Conflict, DentryKey, DirtySet, IdAllocator, Ino, Plan, PlanError, Side, Trees, Upload, keep_both, resolve,
 };
 use crate::object::{ChunkId, Content, Layout, Object, Segment, Time};
 use crate::replica::db::ReplicaDb;
 use crate::replica::db::inode::number;
 use crate::replica::error::Result;
 use crate::replica::{Applying, Replica};
-use crate::store::ledger::LedgerState;
+use crate::store::log_verifier::VerifiedPosition;
 use crate::store::{MetaStore, StoreError};
 use crate::sync::{LogFingerprint, Outbox, SyncError, SyncReplica, refused};
 
@@ -232,12 +231,12 @@ impl SyncReplica for SyncAdapter {
         self.replica.change(|core, _| store_fingerprint(core, mark))
     }
 
-    fn ledger(&self) -> Result<Option<LedgerState>, Errno> {
-        self.replica.inner.read_in_background(|core| ledger::get(core))
+    fn verified_position(&self) -> Result<Option<VerifiedPosition>, Errno> {
+        self.replica.inner.read_in_background(|core| log_position::get(core))
     }
 
-    fn set_ledger(&self, ledger: &LedgerState) -> Result<(), Errno> {
-        self.replica.change(|core, _| ledger::put(core, ledger))
+    fn set_verified_position(&self, position: &VerifiedPosition) -> Result<(), Errno> {
+        self.replica.change(|core, _| log_position::put(core, position))
     }
 
     fn cursor(&self) -> Result<Seq, Errno> {
@@ -283,7 +282,7 @@ impl SyncReplica for SyncAdapter {
         let follow = |plans: &mut [(LogFingerprint, Box<Plan<'_>>)]| {
             self.with(|applying| {
                 for (mark, plan) in plans {
-                    tracing::trace!("follows {}", mark.seq);
+                    tracing::trace!("applying commit {}", mark.seq);
                     applying.plan(&self.content_cache, Some(&self.contents), plan)?;
                     applying.set_cursor(mark.seq)?;
                     applying.work(|core, _| store_fingerprint(core, *mark))?;
@@ -300,10 +299,7 @@ impl SyncReplica for SyncAdapter {
         self.replica.inner.read_in_background(|core| todo(core, after, limit))
     }
 
-    fn upload(
-        &self,
-        files: Vec<(Ino, Object)>,
-    ) -> Result<Vec<(Ino, Option<(u64, UploadedContent)>)>, SyncError> {
+    fn upload(&self, files: Vec<(Ino, Object)>) -> Result<Vec<Upload>, SyncError> {
         point(Failpoint::SendBegun)?;
         // No plan is under way that was told of them.
         let mut known = self.content_cache.lock();

@@ -120,7 +120,7 @@ impl SyncAdapter {
             Err(Errno::STALE | Errno::NETUNREACH) => Ok(false),
             // A damaged file does not prevent the upload of others.
             Err(errno) => {
-                tracing::debug!("file {num} cannot be sent, since what it holds cannot be had: {errno}");
+                tracing::debug!("cannot upload file {num}: its content is unavailable: {errno}");
                 Ok(false)
             }
         }

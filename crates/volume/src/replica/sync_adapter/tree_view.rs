@@ -9,7 +9,7 @@ use rustix::io::Errno;
 
 use super::change_cookie::ChangeCookie;
 use super::{CachedContent, ConflictDirs, ContentCache};
-use crate::content::ContentStore;
+use crate::chunks::ContentStore;
 use crate::id::{ObjectId, Seq};
 use crate::merge::{Conflict, DentryKey, Ino, Tree, Trees};
 use crate::object::{Content, Layout, Object, VersionedObject};

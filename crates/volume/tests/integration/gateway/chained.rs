@@ -42,7 +42,7 @@ fn nodes_are_who_they_are_however_far_away() {
     assert_eq!(lamp.log_since(Seq(0), 10).unwrap(), log);
     // Each gateway assigns the roles of its own nodes.
     let denied = lamp.commit(&name("lamp"), 3, &[make(4, b"c")]).unwrap_err();
-    assert!(matches!(&denied, StoreError::Denied(why) if why.contains("lamp may read")), "{denied}");
+    assert!(matches!(&denied, StoreError::Denied(why) if why.contains("lamp has role read")), "{denied}");
 
     let key = pack(1);
     branch.runtime.block_on(async {

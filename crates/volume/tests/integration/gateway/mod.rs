@@ -138,7 +138,7 @@ fn a_token_is_good_once_and_for_a_while() {
     };
     assert!(refused(&token, "thief").contains("was used"));
     let next = served.token(Role::Read, MINUTE);
-    assert!(refused(&next, "desk").contains("there is a node desk already"));
+    assert!(refused(&next, "desk").contains("node desk exists already"));
     served.join(&next, "lap").unwrap();
     let late = served.token(Role::Read, Duration::ZERO);
     std::thread::sleep(Duration::from_millis(2100));
@@ -292,7 +292,7 @@ fn roles_are_kept() {
     let (writer, write) = served.client(Role::Write, "writer");
     let key = pack(1);
     let denied = reader.commit(&name("reader"), 1, &[make(2, b"a")]).unwrap_err();
-    assert!(matches!(&denied, StoreError::Denied(why) if why.contains("reader may read")), "{denied}");
+    assert!(matches!(&denied, StoreError::Denied(why) if why.contains("reader has role read")), "{denied}");
     served.runtime.block_on(async {
         put(&read, &key, b"bytes").await.unwrap_err();
         put(&write, &key, b"bytes").await.unwrap();
@@ -330,7 +330,7 @@ fn a_node_knows_its_role_as_it_was_told_last() {
     let Served { serving, .. } = served;
     serving.stop().unwrap();
     let again = Client::of(Credentials::load(&file).unwrap(), &file).unwrap();
-    assert_eq!(again.only_reads().as_deref(), Some("desk may read, and not write"));
+    assert_eq!(again.only_reads().as_deref(), Some("desk has role read, and this needs write"));
     // Credentials written by an older version contain no role.
     let text = std::fs::read_to_string(&file).unwrap();
     let mut older: serde_json::Value = serde_json::from_str(&text).unwrap();

@@ -53,6 +53,6 @@ fn tries_to_join_are_bounded() {
     };
     let reasons: Vec<String> = (0..12).map(refused).collect();
     assert!(reasons[0].contains("was used"), "{reasons:?}");
-    assert!(reasons[11].contains("too many tries"), "{reasons:?}");
+    assert!(reasons[11].contains("too many refused attempts"), "{reasons:?}");
     assert!(served.book.nodes().unwrap().iter().all(|node| node.name == name("first")));
 }

@@ -6,7 +6,7 @@ use rustix::io::Errno;
 use shunt_volume::id::{NodeName, ObjectId, OwnerId, Seq};
 use shunt_volume::merge::{
     Changes, Conflict, DentryKey, DirtySet, IdAllocator, Ino, PlanError, PushPlan, ROOT, Snapshot, Tree,
-    Trees, apply_entry, push, resync,
+    Trees, UploadSet, apply_entry, push, resync,
 };
 use shunt_volume::object::{Content, Kind, LinkName, Object, Time, VersionedObject};
 use shunt_volume::store::{LogEntry, Mutation};
@@ -188,7 +188,7 @@ impl IndexedTree {
     }
 
     pub fn push(&self, todo: &DirtySet) -> PushPlan {
-        push(self, todo, 1024, &mut |_, _| Ok(None)).unwrap()
+        push(self, todo, 1024, &mut UploadSet::default()).unwrap()
     }
 
     /// Pushes all changes as a node does, with a limit of changes per round. Returns the number of commits.

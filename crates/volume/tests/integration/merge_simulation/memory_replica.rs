@@ -6,10 +6,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use rustix::io::Errno;
 use shunt_volume::id::{NodeName, ObjectId, Seq};
 use shunt_volume::merge::{
-    Changes, Conflict, DentryKey, DirtySet, IdAllocator, Ino, Plan, PlanError, ROOT, Tree, Trees,
+    Changes, Conflict, DentryKey, DirtySet, IdAllocator, Ino, Plan, PlanError, ROOT, Tree, Trees, Upload,
 };
 use shunt_volume::object::{Object, Time, VersionedObject};
-use shunt_volume::sync::{Contents, LogFingerprint, Outbox, SyncError, SyncReplica};
+use shunt_volume::sync::{LogFingerprint, Outbox, SyncError, SyncReplica};
 
 #[derive(Debug, Clone, Default)]
 pub struct TreeState {
@@ -266,7 +266,7 @@ impl SyncReplica for &MemoryReplica {
         Ok((DirtySet { names, objects: now.local.keys().filter(differs).copied().collect() }, None))
     }
 
-    fn upload(&self, files: Vec<(Ino, Object)>) -> Result<Vec<Contents>, SyncError> {
+    fn upload(&self, files: Vec<(Ino, Object)>) -> Result<Vec<Upload>, SyncError> {
         let sent = |(num, object): (Ino, Object)| {
             Ok((num, Some((self.current.borrow().version(num)?, (object.content, Vec::new())))))
         };

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use rand::rngs::SmallRng;
 use rand::{Rng as _, SeedableRng as _};
 use rustix::io::Errno;
-use shunt_volume::content::{Blobs, ContentStore};
+use shunt_volume::chunks::{Blobs, ContentStore};
 use shunt_volume::crypto::VolumeKey;
 use shunt_volume::id::NodeName;
 use shunt_volume::object::{Kind, Time};

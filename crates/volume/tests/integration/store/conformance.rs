@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use shunt_volume::id::{ObjectId, OwnerId, Seq};
 use shunt_volume::object::{ChunkId, Content, Field, Kind, Layout, Segment, Time};
-use shunt_volume::store::admin::{MovedChunk, StoreAdmin};
+use shunt_volume::store::admin::StoreAdmin;
+use shunt_volume::store::gc_lock::MovedChunk;
 use shunt_volume::store::{ChunkLocation, Mutation, Precondition, Rejected, StoreError, Transaction};
 
 use crate::store::builders::*;

@@ -1,0 +1,102 @@
+//! Attribute blocks that inodes share: finding one with the same attributes by its hash, and its reference count.
+
+use zerocopy::FromBytes;
+
+use super::verify;
+use crate::buffer::{BlockKind, Handle, MetadataCache};
+use crate::error::{Error, Result};
+use crate::filesystem::Filesystem;
+use crate::inode::Inode;
+use crate::layout::XattrHeader;
+use crate::shared_xattrs::SharedXattrs;
+use crate::superblock::Geometry;
+
+/// Maximum number of inodes that share a block.
+const MAX_REFERENCES: u32 = 1024;
+
+/// Number of attribute blocks remembered for sharing.
+const REMEMBERED: usize = 4096;
+
+pub(super) fn read(geometry: &Geometry, store: &MetadataCache, number: u64) -> Result<std::sync::Arc<[u8]>> {
+    store.check_file_blocks(number, 1)?;
+    store.get(number, BlockKind::Xattrs, |bytes| {
+        Ok(verify(geometry, number, bytes).map_err(|wrong| wrong.block(number))?)
+    })
+}
+
+pub(super) fn header(block: &[u8]) -> Result<XattrHeader> {
+    Ok(XattrHeader::read_from_prefix(block).map_err(|_| Error::Invalid)?.0)
+}
+
+/// Sets the reference count of a block.
+pub(super) fn count(handle: &mut Handle<'_>, number: u64, refcount: u32) -> Result<()> {
+    let geometry = handle.store().geometry();
+    handle.change(
+        number,
+        BlockKind::Xattrs,
+        |bytes| Ok(verify(geometry, number, bytes).map_err(|wrong| wrong.block(number))?),
+        |bytes| {
+            bytes[4..8].copy_from_slice(&refcount.to_le_bytes());
+            Ok(())
+        },
+    )
+}
+
+/// Drops an inode's reference to its attribute block. The caller must save the inode.
+pub(crate) fn release(fs: &Filesystem, handle: &mut Handle<'_>, inode: &mut Inode) -> Result<()> {
+    fs.shared_xattrs.lock().release(fs, handle, inode)
+}
+
+impl SharedXattrs {
+    /// Finds a block other than `but` with the same attributes whose reference count can grow.
+    pub(super) fn find(&self, fs: &Filesystem, bytes: &[u8], hash: u32, but: u64) -> Result<Option<u64>> {
+        let Some(&number) = self.0.get(&hash).filter(|&&number| hash != 0 && number != but) else {
+            return Ok(None);
+        };
+        let block = read(&fs.geometry, &fs.store, number)?;
+        let known = header(&block)?;
+        let head = size_of::<XattrHeader>();
+        let same = (1..MAX_REFERENCES).contains(&known.refcount.get()) && block[head..] == bytes[head..];
+        Ok(same.then_some(number))
+    }
+
+    pub(super) fn remember(&mut self, hash: u32, number: u64) {
+        if hash == 0 {
+            return;
+        }
+        if self.0.len() >= REMEMBERED {
+            self.0.clear();
+        }
+        self.0.insert(hash, number);
+    }
+
+    pub(super) fn forget(&mut self, hash: u32, number: u64) {
+        if self.0.get(&hash) == Some(&number) {
+            self.0.remove(&hash);
+        }
+    }
+
+    pub(super) fn release(
+        &mut self,
+        fs: &Filesystem,
+        handle: &mut Handle<'_>,
+        inode: &mut Inode,
+    ) -> Result<()> {
+        let number = inode.xattr_block;
+        if number == 0 {
+            return Ok(());
+        }
+        let known = header(&read(&fs.geometry, &fs.store, number)?)?;
+        match known.refcount.get() {
+            0 | 1 => {
+                self.forget(known.hash.get(), number);
+                handle.forget(number);
+                fs.allocator()?.free(handle, number, 1)?;
+            }
+            held => count(handle, number, held - 1)?,
+        }
+        inode.xattr_block = 0;
+        inode.blocks = inode.blocks.saturating_sub(u64::from(fs.geometry.block_size / 512));
+        Ok(())
+    }
+}
