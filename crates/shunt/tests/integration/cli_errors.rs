@@ -1,4 +1,4 @@
-//! Each mistake gives one clear line and an exit code.
+//! Usage and mount errors: each gives one clear line and an exit code.
 
 use crate::common::*;
 

@@ -1,4 +1,4 @@
-//! The life of a mount, as its user sees it.
+//! Lifecycle of a mount through the command line: mount, list, stat, unmount, and signals.
 
 use std::ffi::OsStr;
 use std::fs;

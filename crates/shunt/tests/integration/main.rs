@@ -1,4 +1,4 @@
-//! The command, as a user calls it.
+//! Tests of the `shunt` command.
 
 #![allow(missing_docs)]
 

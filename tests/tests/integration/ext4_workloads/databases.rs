@@ -1,6 +1,6 @@
 //! Power cuts under databases: everything that they acknowledged as committed is present, and their consistency checks pass.
 //!
-//! A database works on an image on a disk that tracks flushes ([`disk`](shunt_tests::power_cut_disk)). At random moments the test takes
+//! A database works on an image on a disk that tracks flushes ([`power_cut_disk`](shunt_tests::power_cut_disk)). At random moments the test takes
 //! an image of a possible state of the disk after a power cut, mounts it with the kernel or with `shunt`, and checks the
 //! database.
 

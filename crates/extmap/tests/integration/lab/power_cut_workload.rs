@@ -1,4 +1,4 @@
-//! Recorded work: writes files on a disk whose writes the lab records; `cuts` checks each prefix of them.
+//! Recorded work: writes files on a disk whose writes the lab records; `power_cuts` checks each prefix of them.
 //!
 //! `CUT_SEED`, `CUT_STEPS`; with `CUT_ON=kernel` the kernel's ext4 does the work, to verify the tests themselves.
 

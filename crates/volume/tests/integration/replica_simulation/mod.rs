@@ -1,6 +1,6 @@
 //! Simulation of real replicas over a real store and an unreliable network, in one thread and from one seed.
 //!
-//! Like the simulation of the merge (`tests/sim`), but with all parts of a node except its threads: its database, its backing
+//! Like the simulation of the merge (`merge_simulation`), but with all parts of a node except its threads: its database, its backing
 //! files and its disk, which loses unsynced data. Users change one tree while replies are lost, contents do not arrive, clocks
 //! differ, and nodes end at every failpoint. Once all failures are over, each promised content is in the tree or shown in a
 //! conflict. With both sides of each conflict kept, all nodes have the same tree, and the volume and all replicas are
