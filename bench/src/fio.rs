@@ -11,7 +11,7 @@ use serde::Deserialize;
 
 use crate::cgroup::MemoryGroup;
 use crate::model::Sample;
-use crate::stage::Stage;
+use crate::peer_mount::PeerMount;
 
 /// The name of the file that every job works on.
 pub const FILE: &str = "data";
@@ -26,7 +26,7 @@ pub struct Job<'a> {
     pub pattern: &'a str,
     /// Bytes per request.
     pub block: u32,
-    /// The file's name in the stage.
+    /// The file's name in the mount.
     pub file: &'a str,
     /// Bytes of the file.
     pub size: u64,
@@ -84,20 +84,20 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// Runs the job on the stage's file and returns MiB/s.
+    /// Runs the job on the mount's file and returns MiB/s.
     ///
     /// # Errors
     /// When fio fails.
-    pub fn run(&self, stage: &Stage) -> Result<Sample> {
-        self.run_in(stage, &stage.root)
+    pub fn run(&self, mount: &PeerMount) -> Result<Sample> {
+        self.run_in(mount, &mount.root)
     }
 
-    /// Runs the job on the same file in another directory, such as the stage's source.
+    /// Runs the job on the same file in another directory, such as the mount's source.
     ///
     /// # Errors
     /// When fio fails.
-    pub fn run_in(&self, stage: &Stage, root: &Path) -> Result<Sample> {
-        self.measure(root, || stage.requests())
+    pub fn run_in(&self, mount: &PeerMount, root: &Path) -> Result<Sample> {
+        self.measure(root, || mount.requests())
     }
 
     /// Runs the job on the file in `root`; `requests` returns the requests counted so far.

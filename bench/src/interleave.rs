@@ -8,13 +8,13 @@ use crate::context::Bench;
 use crate::job;
 use crate::model::{Row, Sample, Unit};
 use crate::peer::Peer;
+use crate::peer_mount::{MountSetup, PeerMount};
 use crate::progress::say;
-use crate::stage::{Setting, Stage};
 
 /// The result of one case in one round. A case may be left out.
 pub type Outcome = (&'static str, Result<Sample>);
 
-/// Sets up a stage per peer and runs `work` on each, `rounds` times. A peer that fails is left out from then on, and its error is
+/// Sets up a mount per peer and runs `work` on each, `rounds` times. A peer that fails is left out from then on, and its error is
 /// kept.
 ///
 /// # Errors
@@ -25,8 +25,8 @@ pub fn interleave(
     cases: &[(&'static str, Unit)],
     peers: &[Peer],
     rounds: u32,
-    setting: Setting<'_>,
-    work: &mut dyn FnMut(&Stage, u32) -> Result<Vec<Outcome>>,
+    setup: MountSetup<'_>,
+    work: &mut dyn FnMut(&PeerMount, u32) -> Result<Vec<Outcome>>,
 ) -> Result<Vec<Row>> {
     let mut rows: Vec<Row> = cases.iter().map(|(case, unit)| Row::new(workload, case, *unit)).collect();
     for row in &mut rows {
@@ -34,29 +34,29 @@ pub fn interleave(
             row.series_mut(&peer.name());
         }
     }
-    let mut stages = Vec::new();
+    let mut mounts = Vec::new();
     for peer in bench.present(peers) {
-        match Stage::set(bench, peer, setting) {
-            Ok(stage) => stages.push(stage),
+        match PeerMount::set(bench, peer, setup) {
+            Ok(mount) => mounts.push(mount),
             Err(error) => fail(&mut rows, peer, &error)?,
         }
     }
     for round in 0..bench.rounds(rounds) {
-        let mut remaining = Vec::with_capacity(stages.len());
-        for stage in stages {
-            say(format_args!("{workload}: round {}: {}", round + 1, stage.peer));
-            let outcomes = work(&stage, round);
+        let mut remaining = Vec::with_capacity(mounts.len());
+        for mount in mounts {
+            say(format_args!("{workload}: round {}: {}", round + 1, mount.peer));
+            let outcomes = work(&mount, round);
             job::check()?;
             match outcomes {
                 Ok(outcomes) => {
-                    if record(&mut rows, stage.peer, outcomes) {
-                        remaining.push(stage);
+                    if record(&mut rows, mount.peer, outcomes) {
+                        remaining.push(mount);
                     }
                 }
-                Err(error) => fail(&mut rows, stage.peer, &error)?,
+                Err(error) => fail(&mut rows, mount.peer, &error)?,
             }
         }
-        stages = remaining;
+        mounts = remaining;
     }
     for row in &mut rows {
         row.finish(&bench.round_trips);

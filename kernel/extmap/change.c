@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Files cut, and what was written to them made to last. */
+/* Truncation, hole punching, and the report of written ranges. */
 
 #include <linux/file.h>
 #include <linux/pagemap.h>
@@ -7,7 +7,7 @@
 
 #include "private.h"
 
-/* What of a range lies within the file reads as zeros. */
+/* Zeroes the part of a range that lies within the file. */
 static int zero(struct inode *inode, u64 from, u64 to)
 {
 	to = min_t(u64, to, i_size_read(inode));
@@ -21,9 +21,9 @@ static int set_size(struct extmap_connection *c, struct inode *inode, u64 size)
 
 	if (size > MAX_LFS_FILESIZE)
 		return -EFBIG;
-	/* What lies in the last block behind the smaller end is zeros from now on. */
+	/* Zero the rest of the last block, beyond the smaller of the two sizes. */
 	err = iomap_zero_range(inode, end, round_up(end, c->block_size) - end, NULL, &extmap_iomap_ops);
-	/* Waits for what is under way behind the end, and drops the rest. */
+	/* Waits for I/O beyond the new size, and drops the pages there. */
 	if (!err)
 		truncate_setsize(inode, size);
 	return err;
@@ -35,7 +35,7 @@ static int cut_size(struct extmap_connection *c, struct inode *inode, u64 size, 
 
 	if (err)
 		return err;
-	/* Of a file that grows, too: there may be blocks behind its new end. */
+	/* Also if the file grows: there may be blocks beyond its new size. */
 	return extmap_map_cut(c, &extmap_inode(inode)->map, round_up(size, c->block_size),
 			      round_down(MAX_LFS_FILESIZE, c->block_size), hold);
 }
@@ -58,7 +58,7 @@ static int cut_range(struct extmap_connection *c, struct inode *inode, u64 offse
 	return extmap_map_cut(c, &extmap_inode(inode)->map, first, last, hold);
 }
 
-/* What was given ahead of a file that grows no more. */
+/* Removes blocks beyond the end, which were preallocated for appends. */
 static int cut_tail(struct extmap_connection *c, struct inode *inode, struct extmap_cut *cut, bool hold)
 {
 	cut->offset = round_up(i_size_read(inode), c->block_size);
@@ -106,7 +106,7 @@ int extmap_file_cut(struct extmap_connection *c, struct extmap_cut *cut)
 	return err;
 }
 
-/* What was cut and held is free. */
+/* Ends the hold on a range: user space has freed its blocks. */
 int extmap_file_freed(struct extmap_connection *c, int fd)
 {
 	struct file *file = extmap_file_get(c, fd);
@@ -138,7 +138,7 @@ static int tell(struct extmap_inode *file, struct extmap_settle *settle)
 	return 0;
 }
 
-/* `answer`: where the caller expects what is found. */
+/* Flushes the file and reports its ranges; copies the result to @answer. */
 int extmap_file_settle(struct extmap_connection *c, struct extmap_settle *settle,
 		       struct extmap_settle __user *answer)
 {
@@ -160,7 +160,7 @@ int extmap_file_settle(struct extmap_connection *c, struct extmap_settle *settle
 	}
 	if (!err)
 		err = tell(extmap_inode(inode), settle);
-	/* Each open file has the dentry, and each mapping an open file. */
+	/* Each open file holds the dentry, and each mapping an open file. */
 	settle->users = d_count(file->f_path.dentry) - 1;
 	if (!err && copy_to_user(answer, settle, sizeof(*settle))) {
 		extmap_map_untell(&extmap_inode(inode)->map);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * iomap's interface changes between releases: operations get other arguments,
- * completions other structures. What is not tested is not built.
+ * The iomap interface changes between releases (arguments of operations,
+ * structures of completions). Untested kernel versions are refused.
  */
 #ifndef EXTMAP_COMPAT_H
 #define EXTMAP_COMPAT_H

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* What lies between a control descriptor and the files made with it. */
+/* Connections: the state shared by a control descriptor and its files. */
 
 #include <linux/file.h>
 #include <linux/moduleparam.h>
@@ -16,7 +16,7 @@ static int most_extents = 1 << 22;
 module_param(most_extents, int, 0644);
 MODULE_PARM_DESC(most_extents, "Memory of the extents of one connection, in units of 64 bytes: one for each, and for those that are unwritten two bits for each block (default 4194304)");
 
-/* The open block device, with a reference. */
+/* Returns the open block device, with a reference. */
 static struct file *device_of(const struct extmap_bind *bind)
 {
 	struct file *device = fget(bind->device);
@@ -48,7 +48,7 @@ struct extmap_connection *extmap_connection_new(struct extmap_bind *bind)
 
 	if (IS_ERR(device))
 		return ERR_CAST(device);
-	/* What was written through the device's own cache is read past it. */
+	/* Write back the device's page cache, because files bypass it. */
 	err = sync_blockdev(file_bdev(device));
 	if (err)
 		goto no_memory;
@@ -91,12 +91,12 @@ int extmap_connection_add(struct extmap_connection *c, struct extmap_inode *file
 	return 0;
 }
 
-/* The file is being evicted, and has no pages any more. */
+/* Called when the file is evicted, after its pages were dropped. */
 void extmap_connection_remove(struct extmap_connection *c, struct extmap_inode *file)
 {
 	spin_lock(&c->lock);
 	list_del_init(&file->list);
-	/* Under the lock: who waits may free nothing before it is given up. */
+	/* Wake under the lock, so that the waiter cannot free @c before the unlock. */
 	wake_up(&c->evicted);
 	spin_unlock(&c->lock);
 	atomic_dec(&c->file_count);
@@ -122,8 +122,9 @@ void extmap_connection_uncharge(struct extmap_connection *c, u32 units)
 }
 
 /*
- * The next file on which I/O may be under way. False where there is one that
- * cannot be held, because it is being evicted: that one goes by itself.
+ * Sets *next to the next file on which I/O may be in flight, with a reference.
+ * Returns false if the only such files are being evicted: no reference to
+ * them can be taken, and their eviction removes them from the list.
  */
 static bool next_file(struct extmap_connection *c, struct inode **next)
 {
@@ -145,20 +146,20 @@ static bool next_file(struct extmap_connection *c, struct inode **next)
 }
 
 /*
- * The control descriptor was closed: whoever reads later gets EIO or SIGBUS.
- * Returns when nothing uses the device any more. A begin that saw it not ended
- * has counted itself as direct I/O or holds a folio's lock, so that waiting
- * for these waits for its end.
+ * Called when the control descriptor is closed. Later reads fail with EIO or
+ * SIGBUS. Returns once the device is no longer in use: an iomap_begin that saw
+ * c->ended unset has counted itself as direct I/O or holds a folio lock, and
+ * this function waits for both.
  */
 void extmap_connection_end(struct extmap_connection *c)
 {
 	struct inode *inode;
 
-	/* Under the lock: no question comes after they were answered. */
+	/* Under the lock, so that no request is queued after the final replies. */
 	spin_lock(&c->question_lock);
 	WRITE_ONCE(c->ended, true);
 	spin_unlock(&c->question_lock);
-	/* With the locks below: seen by each begin that is not waited for. */
+	/* Pairs with the locks below: each begin that is not waited for sees c->ended. */
 	smp_mb();
 	extmap_questions_end(c);
 	for (;;) {
@@ -174,6 +175,6 @@ void extmap_connection_end(struct extmap_connection *c)
 		iput(inode);
 	}
 	fput(c->device);
-	/* Files that are still open keep the rest. */
+	/* Files that are still open hold the mount and the superblock. */
 	kern_unmount(c->mount);
 }

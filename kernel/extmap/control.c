@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* The character device: a descriptor of it is a connection. */
+/* The character device. Each descriptor of it is one connection. */
 
 #include <linux/file.h>
 #include <linux/miscdevice.h>
@@ -58,7 +58,7 @@ static long control_bind(struct extmap_control *control, struct extmap_bind __us
 	err = PTR_ERR_OR_ZERO(connection);
 	if (err)
 		goto out;
-	/* Whoever sees it sees what it consists of. */
+	/* Publish only after initialisation; readers use smp_load_acquire(). */
 	smp_store_release(&control->connection, connection);
 	if (copy_to_user(arg, &bind, sizeof(bind)))
 		err = -EFAULT;
@@ -85,7 +85,7 @@ static long control_file(struct extmap_connection *connection, struct extmap_fil
 	err = PTR_ERR_OR_ZERO(opened);
 	if (err)
 		goto no_file;
-	/* Before the descriptor is there: one that nobody is told of would stay. */
+	/* Before fd_install(): a descriptor whose number is not returned would leak. */
 	err = -EFAULT;
 	if (put_user(file.cookie, &arg->cookie))
 		goto no_answer;
@@ -205,7 +205,7 @@ static const struct file_operations control_operations = {
 	.read = control_read,
 	.poll = control_poll,
 	.unlocked_ioctl = control_ioctl,
-	/* Numbers and structures are the same for 32-bit programs. */
+	/* Commands and structures have the same layout for 32-bit programs. */
 	.compat_ioctl = compat_ptr_ioctl,
 };
 

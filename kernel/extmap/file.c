@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Files: made, given their extents, and read. */
+/* Files: creation, extents, and reads. */
 
 #include <linux/cred.h>
 #include <linux/fiemap.h>
@@ -18,7 +18,7 @@ static int file_open(struct inode *inode, struct file *file)
 	return generic_file_open(inode, file);
 }
 
-/* User space, which keeps the file's own time of its last reading, wants to know. */
+/* Records the time of the read, from which user space updates the real atime. */
 static void was_read(struct inode *inode)
 {
 	if (extmap_inode(inode)->writable)
@@ -86,8 +86,8 @@ static int fiemap(struct inode *inode, struct fiemap_extent_info *info, u64 star
 }
 
 /*
- * The inode has them as well as the file: FUSE opens it once more for each of
- * its own files.
+ * Set on the inode as well as on the file, because FUSE reopens the backing
+ * file for each open of its own.
  */
 const struct file_operations extmap_file_operations = {
 	.owner = THIS_MODULE,
@@ -102,8 +102,9 @@ const struct file_operations extmap_file_operations = {
 };
 
 /*
- * Attributes are the file system's, which has names for them; here they stay,
- * but for the times of the last read and write, which it may take back.
+ * The attributes of the file are those of the file system in user space; the
+ * inode here has fixed ones. Only the times of the last read and write may be
+ * set, so that user space can reset them.
  */
 static int setattr(struct mnt_idmap *idmap, struct dentry *dentry, struct iattr *attributes)
 {
@@ -138,7 +139,7 @@ static struct inode *inode_new(struct extmap_connection *c, struct extmap_file *
 	inode->i_fop = &extmap_file_operations;
 	inode->i_mapping->a_ops = &extmap_pages;
 	simple_inode_init_ts(inode);
-	/* Not read or written yet. */
+	/* 0: not read or written yet. */
 	inode_set_atime(inode, 0, 0);
 	inode_set_mtime(inode, 0, 0);
 	i_size_write(inode, new->size);
@@ -146,7 +147,7 @@ static struct inode *inode_new(struct extmap_connection *c, struct extmap_file *
 	extmap_inode(inode)->writable = new->flags & EXTMAP_WRITABLE;
 	extmap_inode(inode)->cookie = new->cookie = atomic64_inc_return(&c->last_cookie);
 	mapping_set_large_folios(inode->i_mapping);
-	/* Pages of an inode that is not hashed are never written back. */
+	/* Write-back skips the pages of unhashed inodes. */
 	insert_inode_hash(inode);
 	err = extmap_connection_add(c, extmap_inode(inode));
 	if (err) {
@@ -157,8 +158,8 @@ static struct inode *inode_new(struct extmap_connection *c, struct extmap_file *
 }
 
 /*
- * Opened in the usual way, by a dentry without name or parent: that takes all
- * the references, and sets all the modes, that its end and its uses rely on.
+ * Opens the file through an anonymous dentry with dentry_open(), which takes
+ * the references and sets the modes that reads, writes and __fput() rely on.
  */
 static struct file *open_new(struct extmap_connection *c, struct extmap_file *new)
 {
@@ -179,7 +180,7 @@ static struct file *open_new(struct extmap_connection *c, struct extmap_file *ne
 	return file;
 }
 
-/* The caller gives it a descriptor. */
+/* Returns the open file; the caller installs its descriptor. */
 struct file *extmap_file_new(struct extmap_connection *c, struct extmap_file *new)
 {
 	if (new->flags & ~EXTMAP_WRITABLE || new->unused)
@@ -192,8 +193,9 @@ struct file *extmap_file_new(struct extmap_connection *c, struct extmap_file *ne
 }
 
 /*
- * Without the inode's lock: who writes waits for it. Where a hole gets blocks
- * that were never written, zeros that are cached of it stay true.
+ * Called without the inode lock: a writer that holds it may be waiting for
+ * these extents. Unwritten extents need no invalidation, because cached zeros
+ * of the hole remain correct.
  */
 static int add(struct extmap_connection *c, struct inode *inode,
 	       const struct extmap_extent *extents, u32 count)
@@ -215,7 +217,7 @@ static int add(struct extmap_connection *c, struct inode *inode,
 	return err;
 }
 
-/* A file of this connection, with a reference. */
+/* Returns a file of this connection, with a reference. */
 struct file *extmap_file_get(struct extmap_connection *c, int fd)
 {
 	struct file *file = fget(fd);

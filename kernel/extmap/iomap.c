@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
-/* From the map of a file to what iomap wants to know. */
+/* iomap operations, which look up the extents of a file. */
 
 #include <linux/pagemap.h>
 
 #include "private.h"
 
-/* Called with the folio locked that is to be changed: what was found may not be so any more. */
+/* Called with the folio locked: fails if the map changed since iomap_begin. */
 static bool is_valid(struct inode *inode, const struct iomap *iomap)
 {
 	return extmap_map_is(&extmap_inode(inode)->map, iomap->validity_cookie);
@@ -34,8 +34,9 @@ void extmap_iomap_set(struct inode *inode, const struct extmap_place *place, str
 }
 
 /*
- * Callers hold a folio's lock or count as direct I/O: extmap_connection_end()
- * waits for them. Who only asks does not touch the device.
+ * Callers that access the device hold a folio lock or count as direct I/O, so
+ * extmap_connection_end() waits for them. SEEK_HOLE and FIEMAP hold neither,
+ * but do not access the device.
  */
 static int begin(struct inode *inode, loff_t offset, loff_t length, unsigned int flags,
 		 struct iomap *iomap, struct iomap *source)
@@ -48,7 +49,7 @@ static int begin(struct inode *inode, loff_t offset, loff_t length, unsigned int
 	if (READ_ONCE(extmap_connection(inode->i_sb)->ended))
 		return -EIO;
 	extmap_map_find(&file->map, offset, &place);
-	/* It was asked for before; cut again meanwhile, it is asked for again. */
+	/* The blocks were allocated before, and cut since: allocate again. */
 	if (flags & IOMAP_WRITE && place.kind == EXTMAP_PLACE_HOLE)
 		return -EAGAIN;
 	extmap_iomap_set(inode, &place, iomap);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Files whose bytes lie where user space says on a block device. */
+/* Regular files whose extents on a block device are set by user space. */
 
 #include <linux/module.h>
 
@@ -32,7 +32,7 @@ no_writeback:
 	return err;
 }
 
-/* Control descriptors, superblocks and open files each hold the module. */
+/* Control descriptors, superblocks and open files each hold a module reference. */
 static void __exit extmap_exit(void)
 {
 	extmap_control_exit();

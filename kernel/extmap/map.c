@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Where the parts of a file lie: runs in the order of their offsets. A run of
- * blocks that were not written has a bit for each that meanwhile was, so that
- * the end of a write has nothing to allocate.
+ * The extent map of a file: a tree of runs, ordered by offset. A run that was
+ * added as unwritten has a bitmap of the blocks written since, so that write
+ * completion allocates no memory.
  */
 
 #include <linux/bitmap.h>
@@ -10,18 +10,18 @@
 
 #include "private.h"
 
-/* Runs of one file; ext4 with blocks of 4 KiB and none beside another has so many in 4 GiB. */
+/* Maximum number of runs of a file: 4 GiB of 4 KiB blocks without any two adjacent. */
 #define MOST_RUNS (1 << 20)
 
-/* A run that lies in one piece on the device. */
+/* A run of blocks that is contiguous on the device. */
 struct run {
 	struct rb_node node;
 	u64 offset;
 	u64 device;
 	u64 length;
-	/* Bits of blocks, or NULL where all were written before. */
+	/* Bitmap of written blocks; NULL if the run was added as written. */
 	unsigned long *written;
-	unsigned long *told;		/* of those: user space knows */
+	unsigned long *told;		/* written blocks already reported to user space */
 };
 
 static struct kmem_cache *runs;
@@ -41,13 +41,13 @@ static u32 blocks_of(const struct extmap_map *map, const struct run *run)
 	return run->length >> map->block_bits;
 }
 
-/* Of unwritten blocks, both bitmaps. */
+/* Size in bytes of both bitmaps of an unwritten run. */
 static size_t bits_size(u32 blocks)
 {
 	return 2 * BITS_TO_LONGS(blocks) * sizeof(long);
 }
 
-/* Counted by who calls. */
+/* The caller charges the run to the connection. */
 static struct run *run_new(const struct extmap_map *map, u64 offset, u64 device, u64 length, bool unwritten)
 {
 	struct run *run = kmem_cache_zalloc(runs, GFP_KERNEL_ACCOUNT);
@@ -60,7 +60,7 @@ static struct run *run_new(const struct extmap_map *map, u64 offset, u64 device,
 	run->length = length;
 	if (!unwritten)
 		return run;
-	/* Both in one piece. */
+	/* One allocation holds both bitmaps. */
 	run->written = kzalloc(bits_size(blocks), GFP_KERNEL_ACCOUNT);
 	if (!run->written) {
 		kmem_cache_free(runs, run);
@@ -70,7 +70,7 @@ static struct run *run_new(const struct extmap_map *map, u64 offset, u64 device,
 	return run;
 }
 
-/* What a run counts of a connection's limit: one, and its bitmaps in units of 64 bytes. */
+/* Charge of a run against the limit of its connection: 1, plus its bitmaps in units of 64 bytes. */
 static u32 cost_of(const struct extmap_map *map, u64 length, bool unwritten)
 {
 	return 1 + (unwritten ? DIV_ROUND_UP(bits_size(length >> map->block_bits), 64) : 0);
@@ -93,7 +93,7 @@ void extmap_map_init(struct extmap_map *map, u32 block_bits)
 	map->held_from = map->held_to = 0;
 }
 
-/* The run that has the offset, else the next one. */
+/* Returns the run that contains the offset, or else the next run. */
 static struct run *nearest(const struct extmap_map *map, u64 offset)
 {
 	struct rb_node *at = map->runs.rb_node;
@@ -114,7 +114,7 @@ static struct run *nearest(const struct extmap_map *map, u64 offset)
 	return best;
 }
 
-/* The place of a run's part from the offset on, as long as it is in one state. */
+/* Returns the part of a run around the offset that is uniformly written or unwritten. */
 static void place_in(const struct extmap_map *map, const struct run *run, u64 offset, struct extmap_place *place)
 {
 	u32 first, end, blocks = blocks_of(map, run);
@@ -137,7 +137,7 @@ static void place_in(const struct extmap_map *map, const struct run *run, u64 of
 	place->length = (u64)(end - first) << map->block_bits;
 }
 
-/* Where the offset lies; for a hole, as far as it reaches. */
+/* Looks up an offset. For a hole, the length reaches to the next run. */
 void extmap_map_find(struct extmap_map *map, u64 offset, struct extmap_place *place)
 {
 	struct run *run;
@@ -156,20 +156,20 @@ void extmap_map_find(struct extmap_map *map, u64 offset, struct extmap_place *pl
 	up_read(&map->lock);
 }
 
-/* Whether a place that was found is still where it was. */
+/* Reports whether the map is unchanged since @version. */
 bool extmap_map_is(struct extmap_map *map, u64 version)
 {
 	return READ_ONCE(map->version) == version;
 }
 
-/* Those who look without the lock see the new version before what is new. */
+/* Must precede the unlock: lockless readers then see the new version before the new runs. */
 static void changes(struct extmap_map *map)
 {
 	lockdep_assert_held_write(&map->lock);
 	WRITE_ONCE(map->version, map->version + 1);
 }
 
-/* Takes the run, unless another one is where it would be. */
+/* Inserts a run. Fails with EEXIST if it overlaps another one. */
 static int insert(struct extmap_map *map, struct run *new)
 {
 	struct rb_node **at = &map->runs.rb_node, *parent = NULL;
@@ -190,12 +190,12 @@ static int insert(struct extmap_map *map, struct run *new)
 	return 0;
 }
 
-/* User space is not trusted with any of it. */
+/* Validates an extent from user space. */
 static int check(const struct extmap_connection *c, const struct extmap_extent *extent)
 {
 	if (!extent->length || (extent->offset | extent->length) & (c->block_size - 1))
 		return -EINVAL;
-	/* A partition may begin anywhere. */
+	/* Aligned to the device's block size only: a partition may start at any sector. */
 	if (extent->device & (c->device_block - 1))
 		return -EINVAL;
 	if (extent->flags & ~EXTMAP_UNWRITTEN || extent->unused)
@@ -214,7 +214,7 @@ static bool is_held(const struct extmap_map *map, u64 offset, u64 end)
 	return offset < map->held_to && end > map->held_from;
 }
 
-/* Whether blocks in a range are cut and not yet free. */
+/* Reports whether a range overlaps the held one: cut, and not yet freed by user space. */
 bool extmap_map_is_held(struct extmap_map *map, u64 offset, u64 end)
 {
 	bool held;
@@ -258,7 +258,7 @@ static int add_one(struct extmap_connection *c, struct extmap_map *map, const st
 	return err;
 }
 
-/* All of them or none. */
+/* Adds all extents or none. */
 int extmap_map_add(struct extmap_connection *c, struct extmap_map *map,
 		   const struct extmap_extent *extents, u32 count)
 {
@@ -267,7 +267,7 @@ int extmap_map_add(struct extmap_connection *c, struct extmap_map *map,
 	u32 i;
 
 	down_write(&map->lock);
-	/* Cuts may have passed the limit. */
+	/* Cuts split runs, and so may have exceeded the limit. */
 	if (map->count > MOST_RUNS || count > MOST_RUNS - map->count)
 		goto refused;
 	for (i = 0; i < count; i++) {
@@ -281,7 +281,7 @@ int extmap_map_add(struct extmap_connection *c, struct extmap_map *map,
 	return 0;
 
 undo:
-	/* Those that came before are there as they were given. */
+	/* The extents before the failed one are in the map unchanged. */
 	while (i--) {
 		run = nearest(map, extents[i].offset);
 		rb_erase(&run->node, &map->runs);
@@ -292,13 +292,13 @@ refused:
 	return err;
 }
 
-/* The device has what was written to a range. Allocates nothing. */
+/* Marks a range as written, at write completion. Does not allocate. */
 void extmap_map_written(struct extmap_map *map, u64 offset, u64 length)
 {
 	u64 end = offset + length;
 	struct run *run;
 
-	/* A block that was written in part is written: the rest of it is zeros. */
+	/* A partly written block counts as written, because the rest of it was zeroed. */
 	offset = round_down(offset, 1ULL << map->block_bits);
 	down_write(&map->lock);
 	for (run = nearest(map, offset); run && run->offset < end; run = run_of(rb_next(&run->node))) {
@@ -312,7 +312,7 @@ void extmap_map_written(struct extmap_map *map, u64 offset, u64 length)
 	up_write(&map->lock);
 }
 
-/* The next range from *at on that was written and is not told; false at the end. */
+/* Returns the next written range from *at on that was not reported yet, and marks it as reported. */
 bool extmap_map_tell(struct extmap_map *map, u64 *at, struct extmap_range *range)
 {
 	bool found = false;
@@ -341,8 +341,8 @@ bool extmap_map_tell(struct extmap_map *map, u64 *at, struct extmap_range *range
 }
 
 /*
- * What was told did not arrive: all that was written is told again. What
- * arrived before comes once more, which changes nothing for who knows it.
+ * Called if a report could not be copied to user space: every written range is
+ * reported again. Reporting a range twice is harmless.
  */
 void extmap_map_untell(struct extmap_map *map)
 {
@@ -355,7 +355,7 @@ void extmap_map_untell(struct extmap_map *map)
 	up_write(&map->lock);
 }
 
-/* A run like a part of another one, which goes: counted, but no limit may keep anybody from cutting. */
+/* Creates a run for the remaining part of one that is cut. Charged beyond the limit, so that cuts never fail on it. */
 static struct run *part_of(struct extmap_connection *c, const struct extmap_map *map, const struct run *run, u64 offset, u64 length)
 {
 	struct run *part = run_new(map, offset, run->device + (offset - run->offset), length, run->written);
@@ -375,7 +375,7 @@ static struct run *part_of(struct extmap_connection *c, const struct extmap_map 
 	return part;
 }
 
-/* Takes whole blocks out; -ENOMEM and -EBUSY before anything is changed. */
+/* Removes whole blocks from the map. Fails with ENOMEM or EBUSY before any change. */
 int extmap_map_cut(struct extmap_connection *c, struct extmap_map *map, u64 offset, u64 end, bool hold)
 {
 	struct run *run, *next, *before = NULL, *behind = NULL;
@@ -404,7 +404,7 @@ int extmap_map_cut(struct extmap_connection *c, struct extmap_map *map, u64 offs
 		run_free(c, map, run);
 		left++;
 	}
-	/* Where they were there is room. */
+	/* Cannot fail: they replace parts of runs that were erased. */
 	if (before)
 		insert(map, before);
 	if (behind)
@@ -426,7 +426,7 @@ out:
 	return err;
 }
 
-/* Nobody uses it any more. */
+/* Frees all runs. The map is no longer in use. */
 void extmap_map_clear(struct extmap_connection *c, struct extmap_map *map)
 {
 	struct run *run, *next;

@@ -15,7 +15,7 @@
 #include "compat.h"
 #include "include/extmap.h"
 
-/* Where a part of a file lies. */
+/* Result of a map lookup. */
 enum extmap_place_kind {
 	EXTMAP_PLACE_HOLE,
 	EXTMAP_PLACE_UNWRITTEN,
@@ -27,64 +27,64 @@ struct extmap_place {
 	u64 offset;
 	u64 device;
 	u64 length;
-	u64 version;		/* of the map when it was so */
+	u64 version;		/* of the map at the lookup */
 };
 
-/* The runs of a file, in order, none over another. */
+/* The extent map of a file: ordered, non-overlapping runs. */
 struct extmap_map {
 	struct rw_semaphore lock;
 	struct rb_root runs;
 	u32 count;
 	u32 block_bits;
-	u64 version;		/* one more with each change */
-	/* Cut, and not yet free: no blocks are put there. Empty where held_from == held_to. */
+	u64 version;		/* incremented by each change */
+	/* Range cut and not yet freed, which gets no blocks. Empty if held_from == held_to. */
 	u64 held_from, held_to;
 };
 
-/* What user space was asked for. It is on the stack of who waits. */
+/* An upcall, on the stack of the waiter. */
 struct extmap_question {
-	struct list_head list;		/* empty once it is answered */
+	struct list_head list;		/* empty after the reply */
 	struct extmap_request request;
 	struct completion answered;
 	int error;
 };
 
 /*
- * What a control descriptor was bound to. It is the superblock's, which lives
- * as long as the control descriptor or any file does.
+ * State of a bound control descriptor. Owned by the superblock, which lives as
+ * long as the control descriptor or any file.
  */
 struct extmap_connection {
 	struct vfsmount *mount;		/* the control descriptor's reference */
-	/* Open until the control descriptor is closed, and not used later. */
+	/* Open, and used, until the control descriptor is closed. */
 	struct file *device;
 	u64 device_size;
 	u32 block_size;			/* of files */
 	u32 device_block;
-	bool ended;			/* nothing more may reach the device */
+	bool ended;			/* no further I/O may reach the device */
 
-	spinlock_t lock;		/* the lists */
+	spinlock_t lock;		/* protects the two lists */
 	struct list_head files;
-	struct list_head quiet;		/* no I/O is under way, and none begins */
+	struct list_head quiet;		/* files without I/O, after the end */
 	wait_queue_head_t evicted;
 	atomic_t file_count;
-	atomic64_t unit_count;		/* of memory for extents: 64 bytes; cuts may pass any limit */
+	atomic64_t unit_count;		/* memory for extents in units of 64 bytes; cuts may exceed the limit */
 
 	spinlock_t question_lock;
-	struct list_head unread;	/* questions that nobody took */
+	struct list_head unread;	/* upcalls not yet read by user space */
 	struct list_head taken;
 	u64 last_question;
 	wait_queue_head_t asked;
-	wait_queue_head_t let_go;	/* of what was cut and held */
+	wait_queue_head_t let_go;	/* waiters for the end of a hold */
 	atomic64_t last_cookie;
 };
 
 struct extmap_inode {
 	struct inode vfs;
 	struct extmap_map map;
-	struct list_head list;		/* of the connection; empty for the root */
+	struct list_head list;		/* in the connection's files; empty for the root */
 	u64 cookie;
 	bool writable;
-	/* Writes whose blocks are to be entered as written. */
+	/* Completed writes whose blocks are to be marked as written. */
 	spinlock_t ended_lock;
 	struct list_head ended;
 	struct work_struct enter;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* What the module asks user space, and waits for: blocks, and that something lasts. */
+/* Upcalls: the module requests blocks or a commit from user space, and waits for the reply. */
 
 #include <linux/poll.h>
 #include <linux/uaccess.h>
@@ -22,7 +22,7 @@ static void answer(struct extmap_question *question, int error)
 	complete(&question->answered);
 }
 
-/* Nobody will answer: c->ended is set, and no more questions come. */
+/* Fails all upcalls with EIO. c->ended is set, so no further ones are queued. */
 void extmap_questions_end(struct extmap_connection *c)
 {
 	struct extmap_question *question, *next;
@@ -35,7 +35,7 @@ void extmap_questions_end(struct extmap_connection *c)
 	wake_up_all(&c->let_go);
 }
 
-/* Asks, and waits for the answer; whoever is killed does not. No lock that user space may wait for is held. */
+/* Sends an upcall and waits for the reply, killably. The caller holds no lock that user space may wait for. */
 int extmap_ask(struct extmap_inode *file, u32 kind, u64 offset, u64 length)
 {
 	struct extmap_connection *c = extmap_connection(file->vfs.i_sb);
@@ -66,7 +66,7 @@ bool extmap_question_waits(struct extmap_connection *c)
 	return !list_empty(&c->unread);
 }
 
-/* The next question, copied: who asked may be killed at any time. */
+/* Takes the next upcall, as a copy, because the waiter that owns it may be killed at any time. */
 static bool take(struct extmap_connection *c, struct extmap_request *request)
 {
 	struct extmap_question *question;

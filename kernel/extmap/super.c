@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * A superblock for each connection: its write-back and read-ahead are those
- * of the device, and it lives as long as anything of the connection does.
+ * One superblock per connection. It uses the backing_dev_info of the device,
+ * so write-back and read-ahead follow its settings, and it lives as long as
+ * the control descriptor or any file of the connection.
  */
 
 #include <linux/backing-dev.h>
@@ -43,10 +44,10 @@ static void evict_inode(struct inode *inode)
 	struct extmap_inode *file = extmap_inode(inode);
 
 	truncate_inode_pages_final(&inode->i_data);
-	/* It has nothing more to do, but may not be done. */
+	/* The queue is empty, but the work may still be running. */
 	flush_work(&file->enter);
 	clear_inode(inode);
-	/* The root is nobody's file. */
+	/* The root is not on the list of files. */
 	if (list_empty(&file->list))
 		return;
 	extmap_map_clear(c, &file->map);
@@ -57,12 +58,12 @@ static const struct super_operations super_operations = {
 	.alloc_inode = alloc_inode,
 	.free_inode = free_inode,
 	.evict_inode = evict_inode,
-	/* Nobody can find a file again that is not open. */
+	/* A closed file cannot be looked up again, so it is not cached. */
 	.drop_inode = generic_delete_inode,
 	.statfs = simple_statfs,
 };
 
-/* What /proc shows of an open file. */
+/* Name of an open file in /proc. */
 static char *name_of(struct dentry *dentry, char *buffer, int size)
 {
 	char name[32];
@@ -93,11 +94,11 @@ static void kill_super(struct super_block *sb)
 	struct extmap_connection *c = extmap_connection(sb);
 
 	kill_anon_super(sb);
-	/* None where the mount failed. */
+	/* NULL if the mount failed. */
 	kfree(c);
 }
 
-/* Not registered: nobody can mount it. */
+/* Not registered, so user space cannot mount it. */
 static struct file_system_type type = {
 	.owner = THIS_MODULE,
 	.name = "extmap",
@@ -105,7 +106,7 @@ static struct file_system_type type = {
 	.kill_sb = kill_super,
 };
 
-/* From then on the connection goes with the superblock. */
+/* Mounts the superblock, which owns the connection from then on. */
 struct vfsmount *extmap_mount(struct extmap_connection *c)
 {
 	struct vfsmount *mount = kern_mount(&type);
@@ -114,7 +115,7 @@ struct vfsmount *extmap_mount(struct extmap_connection *c)
 	if (IS_ERR(mount))
 		return mount;
 	sb = mount->mnt_sb;
-	/* It has no files yet for which any of this would matter. */
+	/* Set after the mount, which is safe as there are no files yet. */
 	sb->s_fs_info = c;
 	sb->s_maxbytes = MAX_LFS_FILESIZE;
 	sb->s_bdi = bdi_get(file_bdev(c->device)->bd_disk->bdi);
@@ -137,7 +138,7 @@ int extmap_super_init(void)
 
 void extmap_super_exit(void)
 {
-	/* Inodes are freed after a grace period. */
+	/* Inodes are freed by RCU callbacks. */
 	rcu_barrier();
 	kmem_cache_destroy(inodes);
 }

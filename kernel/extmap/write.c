@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Writing: blocks are asked for first, with no lock held, and then pages or the device are written. */
+/* Writes: blocks are requested from user space first, without any lock; then the data is written. */
 
 #include <linux/mm.h>
 #include <linux/pagemap.h>
@@ -8,10 +8,10 @@
 
 #include "private.h"
 
-/* Answers without blocks in a row: user space does not do what it says. */
+/* Maximum number of replies in a row without blocks, after which the write fails with EIO. */
 #define MOST_TRIES 16
 
-/* The first hole in a range. */
+/* Finds the first hole in a range. */
 static bool has_hole(struct extmap_inode *file, u64 offset, u64 end, u64 *hole)
 {
 	struct extmap_place place;
@@ -26,7 +26,7 @@ static bool has_hole(struct extmap_inode *file, u64 offset, u64 end, u64 *hole)
 	return false;
 }
 
-/* What was cut is being freed: nobody holds a lock that this takes. */
+/* Waits until user space has freed a cut range. The caller holds no lock that user space may need for that. */
 static int wait_let_go(struct extmap_inode *file, u64 offset, u64 end)
 {
 	struct extmap_connection *c = extmap_connection(file->vfs.i_sb);
@@ -34,7 +34,7 @@ static int wait_let_go(struct extmap_inode *file, u64 offset, u64 end)
 	return wait_event_killable(c->let_go, READ_ONCE(c->ended) || !extmap_map_is_held(&file->map, offset, end));
 }
 
-/* Gives blocks to all of a range; where that fails, *filled is where the first are missing. */
+/* Requests blocks for all holes of a range. On failure, *filled is the offset of the first hole left. */
 static int fill(struct extmap_inode *file, u64 offset, u64 end, u64 *filled)
 {
 	int err, tries = 0;
@@ -64,7 +64,7 @@ static int direct_ended(struct kiocb *iocb, ssize_t size, int error, unsigned in
 
 	if (error || size <= 0)
 		return error;
-	/* Who writes behind the end waits for it with the inode's lock. Before the blocks: none that was written lies behind it. */
+	/* Extending writes hold the inode lock until completion. The size is set first: no written block may lie beyond it. */
 	if (end > i_size_read(inode))
 		i_size_write(inode, end);
 	if (flags & IOMAP_DIO_UNWRITTEN)
@@ -81,7 +81,7 @@ static ssize_t write_direct(struct kiocb *iocb, struct iov_iter *from)
 	struct inode *inode = file_inode(iocb->ki_filp);
 	u64 end = iocb->ki_pos + iov_iter_count(from);
 	bool whole = !((iocb->ki_pos | end) & (i_blocksize(inode) - 1));
-	/* Parts of blocks are zeroed around: nobody else may be at it. */
+	/* iomap zeroes the rest of partial blocks, which must not race with other writes. */
 	unsigned int flags = whole && end <= i_size_read(inode) ? 0 : IOMAP_DIO_FORCE_WAIT;
 
 	if (flags)
@@ -89,7 +89,7 @@ static ssize_t write_direct(struct kiocb *iocb, struct iov_iter *from)
 	return iomap_dio_rw(iocb, from, &extmap_iomap_ops, &direct_ops, flags, NULL, 0);
 }
 
-/* With the inode's lock. -EAGAIN where blocks are missing before anything is written. */
+/* Called with the inode lock. Returns -EAGAIN, with nothing written, if blocks are missing. */
 static ssize_t write_locked(struct kiocb *iocb, struct iov_iter *from)
 {
 	struct inode *inode = file_inode(iocb->ki_filp);
@@ -98,7 +98,7 @@ static ssize_t write_locked(struct kiocb *iocb, struct iov_iter *from)
 
 	if (has_hole(extmap_inode(inode), iocb->ki_pos, iocb->ki_pos + iov_iter_count(from), &hole))
 		return -EAGAIN;
-	/* What lies behind the end in its block is none of the content. */
+	/* Zero the gap after the old end: its last block may contain stale data there. */
 	if (iocb->ki_pos > size) {
 		err = iomap_zero_range(inode, size, iocb->ki_pos - size, NULL, &extmap_iomap_ops);
 		if (err)
@@ -107,14 +107,14 @@ static ssize_t write_locked(struct kiocb *iocb, struct iov_iter *from)
 	if (iocb->ki_flags & IOCB_DIRECT) {
 		ssize_t count = write_direct(iocb, from);
 
-		/* Pages in the way could not be dropped. */
+		/* -ENOTBLK: cached pages could not be invalidated; write through the cache. */
 		if (count != -ENOTBLK)
 			return count;
 	}
 	return iomap_file_buffered_write(iocb, from, &extmap_iomap_ops, NULL);
 }
 
-/* User space wants to know when it was last written. */
+/* Records the time of the write, from which user space updates the real mtime. */
 static void touch(struct inode *inode)
 {
 	inode_set_mtime_to_ts(inode, inode_set_ctime_current(inode));
@@ -147,7 +147,7 @@ ssize_t extmap_write_iter(struct kiocb *iocb, struct iov_iter *from)
 			break;
 		err = fill(extmap_inode(inode), round_down(offset, i_blocksize(inode)),
 			   round_up(end, i_blocksize(inode)), &filled);
-		/* What there is space for is written. */
+		/* On ENOSPC, write the part that has blocks. */
 		if (err == -ENOSPC && filled > offset)
 			limit = filled;
 		else if (err)
@@ -156,7 +156,7 @@ ssize_t extmap_write_iter(struct kiocb *iocb, struct iov_iter *from)
 	return count > 0 ? generic_write_sync(iocb, count) : count;
 }
 
-/* Of O_SYNC and msync(2), which FUSE does not pass on. */
+/* fsync for O_SYNC and msync(2), which FUSE does not forward to its server. */
 int extmap_fsync(struct file *file, loff_t from, loff_t to, int data_only)
 {
 	struct inode *inode = file_inode(file);
@@ -182,7 +182,7 @@ static vm_fault_t page_mkwrite(struct vm_fault *fault)
 		return vmf_error(err);
 	sb_start_pagefault(inode->i_sb);
 	filemap_invalidate_lock_shared(inode->i_mapping);
-	/* Where the blocks went again, the fault comes again. */
+	/* If the blocks were cut since, the fault is retried. */
 	result = iomap_page_mkwrite(fault, &extmap_iomap_ops);
 	filemap_invalidate_unlock_shared(inode->i_mapping);
 	if (!(result & VM_FAULT_ERROR))

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Dirty pages on their way to the device. Nothing here waits for user space:
- * blocks were given before pages got dirty.
+ * Write-back of dirty pages. It never waits for user space: blocks are
+ * allocated before a page becomes dirty.
  */
 
 #include <linux/pagemap.h>
@@ -19,17 +19,17 @@ static int map_blocks(struct iomap_writepage_ctx *context, struct inode *inode, 
 
 	if (READ_ONCE(extmap_connection(inode->i_sb)->ended))
 		return -EIO;
-	/* What the folio before was told, as long as it is so. */
+	/* Reuse the mapping of the previous folio while the map is unchanged. */
 	if (offset >= iomap->offset && offset < iomap->offset + iomap->length &&
 	    extmap_map_is(&file->map, iomap->validity_cookie))
 		return 0;
 	extmap_map_find(&file->map, offset, &place);
-	/* A hole: the page was cut off while it was dirty, and nothing of it is to be kept. */
+	/* A hole: the range was cut while the page was dirty, so the data is dropped. */
 	extmap_iomap_set(inode, &place, iomap);
 	return 0;
 }
 
-/* The device has it: blocks that were not written are from now on. */
+/* Completion of a write to unwritten blocks; a worker marks them as written. */
 static void write_ended(struct bio *bio)
 {
 	struct iomap_ioend *ioend = iomap_ioend_from_bio(bio);
@@ -43,7 +43,7 @@ static void write_ended(struct bio *bio)
 	spin_unlock_irqrestore(&file->ended_lock, flags);
 }
 
-/* The pages count as written back until this is done; with them goes the file, too. */
+/* The pages stay under write-back until this is done, and keep the inode alive. */
 void extmap_enter_written(struct work_struct *work)
 {
 	struct extmap_inode *file = container_of(work, struct extmap_inode, enter);
@@ -84,7 +84,7 @@ int extmap_writepages(struct address_space *mapping, struct writeback_control *c
 
 int extmap_writeback_init(void)
 {
-	/* Memory may be waiting for it to be freed. */
+	/* Reclaim may wait for this work queue, hence WQ_MEM_RECLAIM. */
 	entering = alloc_workqueue("shunt_extmap", WQ_UNBOUND | WQ_MEM_RECLAIM, 0);
 	return entering ? 0 : -ENOMEM;
 }

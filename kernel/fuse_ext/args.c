@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The arguments of a request: bounded reads of what came, bounded writes of
- * what goes back. A reply is written from its start without gaps, so that no
- * byte of it is one that nobody wrote.
+ * Arguments of a request: bounded reads of the request, bounded writes of the
+ * reply. A reply is written from its start without gaps, so it contains no
+ * uninitialised byte.
  */
 
 #include <linux/highmem.h>
@@ -10,7 +10,7 @@
 
 #include "args.h"
 
-/* The last argument of some requests is in pages, behind struct fuse_args_pages. */
+/* Reports whether an argument is in pages: the last one may be, in struct fuse_args_pages. */
 static bool fext_out_in_pages(const struct fuse_args *args, u32 arg)
 {
 	return args->out_pages && arg + 1 == args->out_numargs;
@@ -30,7 +30,7 @@ int fext_args_out_size(const struct fuse_req *req, u32 arg)
 	return req->args->out_args[arg].size;
 }
 
-/* Returns how many bytes there were at @offset, @size at most. */
+/* Copies up to @size bytes from @offset. Returns the number copied, or a negative errno. */
 int fext_args_read(const struct fuse_req *req, u32 arg, u32 offset, void *dst, u32 size)
 {
 	const struct fuse_args *args = req->args;
@@ -44,7 +44,7 @@ int fext_args_read(const struct fuse_req *req, u32 arg, u32 offset, void *dst, u
 	return size;
 }
 
-/* Copies to, or with no @src clears, @size bytes at @offset of the pages. */
+/* Copies @size bytes to @offset in the pages; clears them if @src is NULL. */
 static void fext_pages_fill(struct fuse_args *args, u32 offset, const void *src, u32 size)
 {
 	struct fuse_args_pages *ap = container_of(args, struct fuse_args_pages, args);
@@ -52,7 +52,7 @@ static void fext_pages_fill(struct fuse_args *args, u32 offset, const void *src,
 	unsigned int i;
 
 	for (i = 0; i < count && size; i++) {
-		/* Both kinds of descriptor are a length and an offset. */
+		/* Both kinds of descriptor have a length and an offset. */
 		u32 length = ap->uses_folios ? ap->folio_descs[i].length : ap->descs[i].length;
 		u32 start = ap->uses_folios ? ap->folio_descs[i].offset : ap->descs[i].offset;
 
@@ -102,7 +102,7 @@ int fext_args_write(struct fuse_ext_request *request, u32 arg, u32 offset,
 	return 0;
 }
 
-/* Makes what was written the reply. Fails, and changes nothing, when it is not whole. */
+/* Completes the reply. Fails without any change if it is incomplete. */
 int fext_args_commit(struct fuse_ext_request *request)
 {
 	struct fuse_args *args = ((struct fuse_req *)request->req)->args;

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Which connections are ours, and how they become so and cease to be.
+ * Connections whose queue operations are replaced: attach, replace, detach,
+ * and release.
  *
- * Programs come and go under fext_mutex. A connection that dies says so in
- * its release operation, which may not wait for that mutex: what both sides
- * touch (->fc and the hash) is under fext_lock.
+ * fext_mutex serialises attach and detach. The release operation of a dying
+ * connection must not wait for that mutex, so the data that both sides use
+ * (->fc and the hash table) is protected by fext_lock.
  */
 
 #include <linux/module.h>
@@ -18,7 +19,7 @@ static LIST_HEAD(fext_attached);
 static DEFINE_SPINLOCK(fext_lock);
 static DEFINE_MUTEX(fext_mutex);
 
-/* Under rcu_read_lock(), fext_lock or fext_mutex. */
+/* Called under rcu_read_lock(), fext_lock or fext_mutex. */
 struct fext_conn *fext_find(const struct fuse_iqueue *fiq)
 {
 	struct fext_conn *c;
@@ -33,13 +34,13 @@ static void fext_free_work(struct work_struct *work)
 {
 	struct fext_conn *c = container_of(to_rcu_work(work), struct fext_conn, free_work);
 
-	/* Its last act may have been to end the request that kept the connection. */
+	/* The work may still be running: it may have ended the last request of the connection. */
 	flush_work(&c->end_work);
 	flush_work(&c->restore_work);
 	fext_extra_free(&c->extra);
 	free_percpu(c->stats);
 	kfree(c);
-	/* This very code stays until the work queue is drained, in fext_exit(). */
+	/* fext_exit() drains the work queue before this code is unloaded. */
 	module_put(THIS_MODULE);
 }
 
@@ -49,7 +50,7 @@ static void fext_put(struct fext_conn *c)
 		queue_rcu_work(fext_wq, &c->free_work);
 }
 
-/* The connection's last reference is gone; no request can be on its way. */
+/* Called when the last reference to the connection is dropped; no request can be in flight. */
 static void fext_release(struct fuse_iqueue *fiq)
 {
 	struct fext_conn *c;
@@ -71,8 +72,9 @@ static void fext_release(struct fuse_iqueue *fiq)
 }
 
 /*
- * Gives the connection its own operations back, if nothing needs ours any
- * more. One that is dying keeps them: fext_release() is about to be called.
+ * Restores the connection's original operations, unless a program or a counted
+ * lookup still needs the replaced ones. A dying connection keeps the latter:
+ * fext_release() is about to be called.
  */
 static void fext_restore(struct fext_conn *c)
 {
@@ -91,7 +93,7 @@ static void fext_restore(struct fext_conn *c)
 	hash_del_rcu(&c->hash);
 	spin_unlock(&fext_lock);
 
-	/* Until here somebody may be between reading the old pointer and its end. */
+	/* Wait for tasks that have read the old pointer, until they have left its functions. */
 	synchronize_rcu_tasks();
 	fuse_conn_put(fc);
 	fext_put(c);
@@ -106,7 +108,7 @@ static void fext_restore_work(struct work_struct *work)
 	mutex_unlock(&fext_mutex);
 }
 
-/* The last lookup that the daemon does not know of is forgotten. */
+/* Called when the last counted lookup was forgotten. */
 void fext_drained(struct fext_conn *c)
 {
 	if (!rcu_access_pointer(c->prog))
@@ -147,7 +149,7 @@ static void fext_install(struct fext_conn *c)
 	spin_lock(&fext_lock);
 	hash_add_rcu(fext_conns, &c->hash, (unsigned long)c->fiq);
 	spin_unlock(&fext_lock);
-	/* Whoever sees the operations must find the connection in the hash. */
+	/* A task that sees the new operations must find the connection in the hash table. */
 	smp_store_release(&c->fiq->ops, &c->ops);
 }
 
@@ -162,7 +164,7 @@ int fext_attach(struct fuse_ext_ops *prog)
 	mutex_lock(&fext_mutex);
 	c = fext_find(&fc->iq);
 	if (c) {
-		/* Ours still, for the lookups that an earlier program answered. */
+		/* Still installed, for lookups that an earlier program answered. */
 		if (rcu_access_pointer(c->prog))
 			err = -EBUSY;
 	} else if (READ_ONCE(fc->iq.ops) != &fuse_dev_fiq_ops) {
@@ -184,7 +186,7 @@ int fext_attach(struct fuse_ext_ops *prog)
 	return err;
 }
 
-/* Found by its program: the connection itself may be gone by now. */
+/* Finds the connection by its program; the fuse_conn may be gone already. */
 static struct fext_conn *fext_running(const struct fuse_ext_ops *prog)
 {
 	struct fext_conn *c;
@@ -224,7 +226,7 @@ void fext_detach(const struct fuse_ext_ops *prog)
 	if (c) {
 		list_del(&c->attached);
 		rcu_assign_pointer(c->prog, NULL);
-		/* From here nobody runs it, and nobody adds a lookup of its. */
+		/* Afterwards the program does not run, and adds no lookups. */
 		synchronize_rcu();
 		flush_work(&c->end_work);
 		fext_restore(c);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* From a descriptor of /dev/fuse to its connection. */
+/* Lookup of a connection by a descriptor of /dev/fuse. */
 
 #include <linux/file.h>
 #include <linux/fs.h>
@@ -7,9 +7,9 @@
 #include "private.h"
 
 /*
- * Returns the connection with a reference. Until a mount uses the
- * descriptor there is none. Later kernels keep flags in the pointer's low
- * bits; such a value is refused.
+ * Returns the connection with a reference. ENOTCONN: the descriptor is not
+ * used by a mount yet, or the pointer has flags in its low bits, as in later
+ * kernels.
  */
 struct fuse_conn *fext_conn_of_fd(int fd)
 {
@@ -26,7 +26,7 @@ struct fuse_conn *fext_conn_of_fd(int fd)
 	fc = ERR_PTR(-ENOTCONN);
 	if (!fud || (unsigned long)fud & 7)
 		goto out;
-	/* The open descriptor keeps its device and so the connection. */
+	/* The open descriptor holds its device, and that the connection. */
 	fc = fud->fc;
 	refcount_inc(&fc->count);
 out:

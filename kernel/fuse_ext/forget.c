@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Lookup counts. A lookup that a program answers gives the kernel a
- * reference that the daemon does not know of; when the kernel gives its
- * references back, those are taken off, so that the daemon's count is exact
- * whatever becomes of the program.
+ * Lookup counts. A lookup answered by a program gives the kernel a reference
+ * that the daemon does not count. FORGET requests are reduced by these
+ * references, so the daemon's count stays exact, also after the program was
+ * detached.
  */
 
 #include <linux/hash.h>
@@ -13,7 +13,7 @@
 #include "private.h"
 
 #define FEXT_EXTRA_BITS	12
-/* Beyond this many nodes lookups are the daemon's; 32 bytes each. */
+/* Maximum number of counted nodes, of 32 bytes each. Further lookups go to the daemon. */
 #define FEXT_EXTRA_MAX	(1 << 20)
 
 struct fext_node {
@@ -26,7 +26,7 @@ static struct kmem_cache *fext_nodes;
 
 int fext_extra_cache_create(void)
 {
-	/* A cache of its own: /proc/slabinfo then says what the counts take. */
+	/* Not merged, so that /proc/slabinfo shows the memory of the counts. */
 	fext_nodes = KMEM_CACHE(fext_node, SLAB_NO_MERGE);
 	return fext_nodes ? 0 : -ENOMEM;
 }
@@ -66,8 +66,9 @@ static struct fext_node *fext_node_find(struct hlist_head *bucket, u64 nodeid)
 }
 
 /*
- * Counts a lookup, unless a forget went to the daemon since @seq was read:
- * the program may have answered with a node that the daemon no longer has.
+ * Counts a lookup. Fails with ESTALE if a FORGET was sent to the daemon since
+ * @seq was read: the program may have answered with a node that the daemon has
+ * freed.
  */
 int fext_extra_add(struct fext_extra *extra, u64 nodeid, u64 seq)
 {
@@ -98,7 +99,7 @@ out:
 	return err;
 }
 
-/* How many of @lookups the daemon never saw. */
+/* Subtracts counted lookups. Returns how many of @lookups they were. */
 static u64 fext_extra_take(struct fext_extra *extra, u64 nodeid, u64 lookups)
 {
 	struct hlist_head *bucket = &extra->buckets[hash_64(nodeid, FEXT_EXTRA_BITS)];
@@ -118,7 +119,7 @@ static u64 fext_extra_take(struct fext_extra *extra, u64 nodeid, u64 lookups)
 	return taken;
 }
 
-/* Settles the forget in @link; returns whether anything is left for the daemon. */
+/* Reduces the FORGET in @link by the counted lookups. Returns whether any are left for the daemon. */
 static bool fext_settle(struct fext_conn *c, struct fuse_forget_link *link)
 {
 	struct fext_extra *extra = &c->extra;
@@ -134,7 +135,7 @@ static bool fext_settle(struct fext_conn *c, struct fuse_forget_link *link)
 		prog = rcu_dereference(c->prog);
 		if (prog && prog->forget)
 			prog->forget(link->forget_one.nodeid);
-		/* After the program has dropped it: see fext_ask(). */
+		/* After the program has dropped the node; pairs with fext_ask(). */
 		smp_store_release(&extra->seq, extra->seq + 1);
 	}
 	spin_unlock(&extra->lock);

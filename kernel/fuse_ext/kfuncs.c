@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* What programs may call. The verifier checks every pointer and its size. */
+/* Functions that programs may call. The verifier checks every pointer and its size. */
 
 #include <linux/bpf.h>
 #include <linux/btf.h>
@@ -10,14 +10,14 @@
 
 __bpf_kfunc_start_defs();
 
-/* Bytes copied from argument @arg at @offset, or a negative errno. */
+/* Reads argument @arg at @offset. Returns the number of bytes copied, or a negative errno. */
 __bpf_kfunc int fuse_ext_read(struct fuse_ext_request *request, u32 arg, u32 offset,
 			      void *dst, u32 dst__sz)
 {
 	return fext_args_read(request->req, arg, offset, dst, dst__sz);
 }
 
-/* Appends to, or overwrites, what was written of reply argument @arg. */
+/* Writes reply argument @arg: appends to or overwrites its written part. */
 __bpf_kfunc int fuse_ext_write(struct fuse_ext_request *request, u32 arg, u32 offset,
 			       const void *src, u32 src__sz)
 {
@@ -29,7 +29,7 @@ __bpf_kfunc int fuse_ext_in_size(struct fuse_ext_request *request, u32 arg)
 	return fext_args_in_size(request->req, arg);
 }
 
-/* Room in the caller's buffer, for arguments of variable length. */
+/* Returns the size of the caller's buffer, for arguments of variable length. */
 __bpf_kfunc int fuse_ext_out_size(struct fuse_ext_request *request, u32 arg)
 {
 	return fext_args_out_size(request->req, arg);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Answers FUSE requests in the kernel, by BPF programs of the file system's author. */
+/* Answers FUSE requests in the kernel, by BPF programs that the file system supplies. */
 
 #include <linux/module.h>
 
@@ -34,8 +34,8 @@ no_wq:
 }
 
 /*
- * No connection is ours any more: each holds the module. What may be left
- * are tasks on their way out of our functions, and memory on its way out.
+ * No connection is left, because each holds a module reference. There may
+ * still be tasks returning from functions of this module, and pending frees.
  */
 static void __exit fext_exit(void)
 {

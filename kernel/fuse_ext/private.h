@@ -19,7 +19,7 @@
 enum fext_outcome {
 	FEXT_ANSWERED,
 	FEXT_PASSED,
-	FEXT_REFUSED,	/* the program answered what it must not; passed on */
+	FEXT_REFUSED,	/* invalid verdict or reply; passed on to the daemon */
 	FEXT_OUTCOMES,
 };
 
@@ -27,32 +27,32 @@ struct fext_stats {
 	u64 count[FEXT_OPS][FEXT_OUTCOMES];
 };
 
-/* Lookups that the kernel counts and the daemon never saw. */
+/* Lookups that programs answered, and that the daemon does not count. */
 struct fext_extra {
 	spinlock_t lock;
 	struct hlist_head *buckets;
-	u64 seq;	/* forgets so far */
+	u64 seq;	/* number of FORGETs sent to the daemon */
 	u64 lookups;
 	u32 nodes;
 };
 
 /*
- * A connection whose queue operations are ours. One reference belongs to
- * the connection (as long as ->ops is installed), one to the program.
+ * A connection whose queue operations are replaced. The connection holds one
+ * reference (while ->ops is installed), and the program another.
  */
 struct fext_conn {
 	struct fuse_iqueue_ops ops;
 	const struct fuse_iqueue_ops *under;
 	struct fuse_iqueue *fiq;
-	struct fuse_conn *fc;			/* NULL once it is gone; fext_lock */
+	struct fuse_conn *fc;			/* NULL after its release; fext_lock */
 	struct fuse_ext_ops __rcu *prog;
 	struct hlist_node hash;
-	struct list_head attached;		/* while it has a program; fext_mutex */
+	struct list_head attached;		/* on the list while it has a program; fext_mutex */
 	refcount_t count;
 	struct fext_extra extra;
 	struct fext_stats __percpu *stats;
 
-	/* Background requests to be ended outside the queue's lock. */
+	/* Background requests to be ended outside bg_lock. */
 	spinlock_t ended_lock;
 	struct list_head ended;
 	struct work_struct end_work;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
-/* A request on its way to the daemon, and what becomes of it. */
+/* Interception of requests: runs the program and applies its verdict. */
 
 #include "private.h"
 
 /*
- * Answers that make a node known to the kernel under references of the
- * daemon's, or that are the protocol's own business, are the daemon's alone.
- * A program may still refuse such a request with an error.
+ * Reports whether a program may answer an operation with success. Replies that
+ * introduce nodes to the kernel by the daemon's references are left to the
+ * daemon. A program may answer these with an error.
  */
 static bool fext_may_answer(u32 opcode)
 {
@@ -38,8 +38,8 @@ static bool fext_may_ask(const struct fuse_req *req)
 }
 
 /*
- * Takes the program's verdict. Returns 0 or a negative errno to end the
- * request with, or 1 to pass it on.
+ * Applies the program's verdict. Returns 0 or a negative errno to end the
+ * request with, or 1 to pass it on to the daemon.
  */
 static int fext_judge(struct fext_conn *c, struct fuse_req *req,
 		      struct fuse_ext_request *request, int verdict, u64 seq)
@@ -51,7 +51,7 @@ static int fext_judge(struct fext_conn *c, struct fuse_req *req,
 		fext_count(c, opcode, FEXT_PASSED);
 		return 1;
 	}
-	/* ENOSYS would switch the operation off, for as long as the mount lives. */
+	/* ENOSYS would disable the operation for the lifetime of the mount. */
 	if (verdict < 0 && verdict > -512 && verdict != -ENOSYS) {
 		fext_count(c, opcode, FEXT_ANSWERED);
 		return verdict;
@@ -66,7 +66,7 @@ static int fext_judge(struct fext_conn *c, struct fuse_req *req,
 			goto refused;
 		if (entry->nodeid) {
 			err = fext_extra_add(&c->extra, entry->nodeid, seq);
-			/* Not wrong, but nothing that can be stood for either. */
+			/* The lookup cannot be counted, so the daemon answers it. */
 			if (err) {
 				fext_count(c, opcode, FEXT_PASSED);
 				return 1;
@@ -100,14 +100,14 @@ static int fext_ask(struct fext_conn *c, struct fuse_req *req)
 		.out_count = req->args->out_numargs,
 		.req = req,
 	};
-	/* Before the program looks at anything that a forget takes back. */
+	/* Read before the program looks up a node; pairs with fext_settle(). */
 	seq = smp_load_acquire(&c->extra.seq);
 	return fext_judge(c, req, &request, prog->handle(&request), seq);
 }
 
 /*
- * Background requests come under the queue's bg_lock, which ending one
- * takes: they are ended by a worker.
+ * Background requests are sent under the connection's bg_lock, which
+ * fuse_request_end() takes, so a worker ends them.
  */
 static void fext_end_later(struct fext_conn *c, struct fuse_req *req)
 {
@@ -141,7 +141,7 @@ void fext_send_req(struct fuse_iqueue *fiq, struct fuse_req *req)
 
 	rcu_read_lock();
 	c = fext_find(fiq);
-	/* No longer ours: then the connection has its own operations back. */
+	/* NULL: the connection's original operations were restored meanwhile. */
 	under = c ? c->under : READ_ONCE(fiq->ops);
 	if (c)
 		error = fext_ask(c, req);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* /sys/kernel/debug/shunt_fuse_ext: what was answered here, by connection and opcode. */
+/* /sys/kernel/debug/shunt_fuse_ext: verdicts by connection and opcode. */
 
 #include <linux/debugfs.h>
 #include <linux/seq_file.h>
@@ -13,7 +13,7 @@ static void fext_show_conn(struct fext_conn *c, void *arg)
 	struct seq_file *m = arg;
 	int op, cpu;
 
-	/* The name under /sys/fs/fuse/connections. */
+	/* The minor number is the name under /sys/fs/fuse/connections. */
 	seq_printf(m, "connection %u program %d nodes %u lookups %llu\n",
 		   MINOR(c->fc->dev), !!rcu_access_pointer(c->prog),
 		   READ_ONCE(c->extra.nodes), READ_ONCE(c->extra.lookups));

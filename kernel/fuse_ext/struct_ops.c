@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* struct fuse_ext_ops as a kind of BPF program table. */
+/* Registration of struct fuse_ext_ops as a BPF struct_ops type. */
 
 #include <linux/bpf.h>
 #include <linux/bpf_verifier.h>
@@ -40,13 +40,13 @@ static const struct bpf_func_proto *fext_func_proto(enum bpf_func_id id,
 	return bpf_base_func_proto(id, prog);
 }
 
-/* No btf_struct_access: programs read a request's fields and write none. */
+/* No btf_struct_access: programs may read the fields of a request, not write them. */
 static const struct bpf_verifier_ops fext_verifier_ops = {
 	.get_func_proto = fext_func_proto,
 	.is_valid_access = fext_is_valid_access,
 };
 
-/* Under locks, and within RCU's read side. */
+/* Programs run under spinlocks and RCU, so they must not sleep. */
 static int fext_check_member(const struct btf_type *t, const struct btf_member *member,
 			     const struct bpf_prog *prog)
 {

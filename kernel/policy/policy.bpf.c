@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Rules of a policy, checked where the kernel checks permissions: what a caller
- * may do with an inode of one FUSE mount, by user and group, from tables that
- * the daemon fills. So names, inodes and attributes may stay in the kernel's
- * caches for ever, which are the same for everybody.
+ * LSM hooks that enforce the rules of a policy on one FUSE mount: which
+ * operations a caller may perform on an inode, by user and group, from tables
+ * that the daemon fills. The kernel's caches, which all callers share, can
+ * therefore hold names, inodes and attributes indefinitely.
  *
- * A program can only refuse. An inode without an entry is nothing to these
- * programs; the daemon makes the entry before it tells the kernel of the inode.
+ * The hooks can only deny access. They ignore inodes without an entry; the
+ * daemon adds the entry before it introduces the inode to the kernel.
  */
 #include <linux/types.h>
 #include <linux/errno.h>
@@ -21,12 +21,12 @@
 #define BPF_MAP_TYPE_HASH 1
 #define BPF_F_NO_PREALLOC 1
 
-/* Helpers, by their numbers in the kernel's list. */
+/* BPF helpers, by their numbers in the kernel. */
 static void *(*bpf_map_lookup_elem)(void *map, const void *key) = (void *)1;
 static long (*bpf_probe_read_kernel)(void *to, __u32 size, const void *from) = (void *)113;
 static struct task_struct *(*bpf_get_current_task_btf)(void) = (void *)158;
 
-/* What is read of the kernel's structures: places are filled in at load time. */
+/* Fields read from kernel structures; their offsets are relocated at load time (CO-RE). */
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 struct super_block { __u32 s_dev; };
 struct inode { unsigned short i_mode; struct super_block *i_sb; };
@@ -83,13 +83,13 @@ __inline __u32 class_of(struct inode *inode)
 	return class ? *class : 0;
 }
 
-/* 1 if an id is at a bound or behind, else 0. Without a branch, for each would double what the verifier walks. */
+/* Returns 1 if id >= bound, else 0. Branch-free: each branch would double the paths that the verifier explores. */
 __inline __u32 is_behind(__u32 id, __u32 bound)
 {
 	return ((__u64)bound - 1 - id) >> 63;
 }
 
-/* The verifier knows the bounds of a difference, not of a negation. */
+/* Negates by a subtraction, because the verifier does not track the bounds of a negation. */
 __inline long minus(__u64 error)
 {
 	long result = 0;
@@ -99,8 +99,9 @@ __inline long minus(__u64 error)
 }
 
 /*
- * The error of an operation, negative; 0 where it is allowed. `ops` has a bit
- * for each. Of 64 bits, for the kernel wants to see the sign there.
+ * Returns 0 if the operations in the bit mask `ops` are allowed, or else a
+ * negative errno. The result is a long because the kernel tests its sign in 64
+ * bits.
  */
 __inline long refusal(struct inode *inode, __u32 ops, int is_path)
 {
@@ -110,14 +111,14 @@ __inline long refusal(struct inode *inode, __u32 ops, int is_path)
 
 	if (!number)
 		return 0;
-	/* The name has to be looked up once more; what is known of the inode may be told. */
+	/* The rules changed: path walks must look the name up again; operations on the open inode are allowed. */
 	if (number == POLICY_STALE)
 		return is_path ? -ESTALE : 0;
 	class = bpf_map_lookup_elem(&classes, &number);
 	if (!class)
 		return -EACCES;
 	cred = bpf_get_current_task_btf()->cred;
-	/* What is not used begins behind all ids, the first range with 0. */
+	/* Unused ranges start beyond all ids; range 0 starts at id 0. */
 	for (i = 1; i < POLICY_MOST_USERS; i++)
 		user += is_behind(cred->fsuid.val, class->user[i]);
 	for (i = 1; i < POLICY_MOST_GROUPS; i++)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* What the programs and the daemon (crates/lsm) agree on. */
+/* Interface between the programs and the daemon (crates/lsm). */
 #ifndef SHUNT_POLICY_H
 #define SHUNT_POLICY_H
 
@@ -9,7 +9,7 @@
 #define POLICY_MOST_CLASSES 65536
 #define POLICY_MOST_INODES 1048576
 
-/* The class of an inode whose rules changed. */
+/* Class of an inode whose rules changed. */
 #define POLICY_STALE 0xffffffff
 
 enum policy_op {
@@ -22,13 +22,13 @@ enum policy_op {
 	POLICY_ATTRIBUTES,
 };
 
-/* The whole .bss. */
+/* Contents of .bss. */
 struct policy_settings {
-	__u32 device;	/* the kernel's number of the mount; 0: none yet */
-	__u32 seen;	/* set by a program that ran */
+	__u32 device;	/* device number of the mount; 0: not set yet */
+	__u32 seen;	/* set when a hook has run */
 };
 
-/* For each range of users and of groups, by where it begins: errors by operation. */
+/* Errors by operation for each combination of a user range and a group range, given by their start ids. */
 struct policy_class {
 	__u32 users;
 	__u32 groups;

@@ -1,15 +1,15 @@
-# Builds what lab/suite packs.
+# Builds the programs that lab/suite packs.
 # shellcheck shell=bash disable=SC2034,SC2154 # shares its variables with lab/suite
 
 . "$LAB/lib/programs.sh"
 
-# Where the packages are whose tests use a real mount.
+# Directories of the packages whose tests use a real mount.
 readonly TEST_DIRECTORIES=(tests crates/fuse)
 
-# Sets SHUNT to the command, and writes what is to be run to $work/tests, a line for each module of the test binaries:
-# "binary-module <tab> executable <tab> package's directory <tab> names of its tests". A module is run by a process of its own,
-# for its tests may count what the whole process has. $select names modules with filters of their own, $only modules; $filters
-# choose tests among these by parts of their names.
+# Sets SHUNT to the command, and writes the selected tests to $work/tests, one line per module of a test binary:
+# "binary-module <tab> executable <tab> package directory <tab> names of the tests". Each module runs in its own process, because
+# tests may count resources of the whole process. The file $select lists modules with filters, $only lists modules; $filters
+# select among their tests by substrings of the names.
 build_all() {
     local directory name own
     cd "$REPO" || die "cannot enter $REPO"
@@ -36,14 +36,14 @@ build_all() {
     else
         cp "$work/modules" "$work/tests"
     fi
-    # Those of the command line choose among these.
+    # Apply the filters of the command line.
     if [ -n "$filters" ]; then
         mv "$work/tests" "$work/modules"
         while IFS=$'\t' read -r name _; do choose "$name" "$filters" || true; done <"$work/modules" >"$work/tests"
     fi
 }
 
-# Prints the line of a module, of its tests those whose names contain one of the filters.
+# Prints the line of a module, with the tests whose names contain one of the filters.
 choose() { # MODULE FILTERS
     awk -F '\t' -v OFS='\t' -v name="$1" -v filters="$2" '
         $1 != name { next }

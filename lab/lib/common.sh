@@ -1,4 +1,4 @@
-# Shared by the lab's host-side scripts: paths, messages, the exit status of the lab itself.
+# Common definitions of the lab's scripts on the host: paths, messages, exit status of the lab itself.
 # shellcheck shell=bash disable=SC2034
 
 # As with timeout(1): statuses below 124 belong to the guest's command.
@@ -8,7 +8,7 @@ readonly EXIT_LAB=125
 LAB=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 REPO=$(cd "$LAB/.." && pwd)
 LAB_CACHE=${LAB_CACHE:-$LAB/cache}
-# getcap, mkfs.ext4 and depmod live in sbin, which is not on a plain user's path.
+# getcap, mkfs.ext4 and depmod are in sbin, which is not in the PATH of ordinary users.
 PATH=$PATH:/usr/sbin:/sbin
 
 say() { printf 'lab: %s\n' "$*" >&2; }
@@ -18,7 +18,7 @@ die() {
     exit "$EXIT_LAB"
 }
 
-# Installs packages, saying which.
+# Installs packages, and prints their names.
 install_packages() {
     local sudo=()
     command -v apt-get >/dev/null || die "missing: $*; there is no apt-get to install them with"

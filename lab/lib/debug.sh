@@ -1,5 +1,5 @@
-# A 6.12 kernel from Debian's source that watches itself: lockdep and KASAN, and of all else what the guest needs
-# (lab/debug.config). Built once, into the cache: 22 minutes on two busy processors; 2 GB, 6 while it is built.
+# A debug kernel with lockdep and KASAN, from Debian's 6.12 source and with only the options that the guest needs
+# (lab/debug.config). Built once, into the cache: 22 minutes on two busy processors; 2 GB, and 6 GB during the build.
 # shellcheck shell=bash
 
 readonly DEBUG_NEEDS=(gcc-12:gcc-12 make:make flex:flex bison:bison bc:bc xz:xz-utils pahole:pahole rsync:rsync)
@@ -30,7 +30,7 @@ debug_source() {
     rm -rf "$tmp"
 }
 
-# What lab/debug.config asks for must be there: a dependency that is missing drops it without a word.
+# Checks that all options of lab/debug.config are set: kconfig silently drops an option with a missing dependency.
 debug_check() {
     local want
     grep '^CONFIG_.*=[^n]' "$LAB/debug.config" | while read -r want; do
@@ -58,7 +58,7 @@ debug_find() {
         fi
         mkdir -p "$LAB_CACHE/debug-new/boot"
         cp "$build/arch/x86/boot/bzImage" "$LAB_CACHE/debug-new/boot/vmlinuz-$KERNEL"
-        # For modules: the headers, the scripts, and the types in vmlinux.
+        # Needed to build modules: headers, scripts, and the BTF in vmlinux.
         rm -f "$build"/vmlinux.o "$build"/.tmp_vmlinux* && find "$build" -name '*.o' -not -path '*/scripts/*' \
             -not -path '*/tools/*' -delete
         mv "$build" "$LAB_CACHE/debug-new/build"

@@ -1,28 +1,28 @@
-# The headers of the lab's kernel, unpacked into the cache, to build modules against.
+# Headers of the lab's kernel for module builds, unpacked into the cache.
 # shellcheck shell=bash
 
-# What the build of a module and of BPF programs calls; program:package.
+# Programs needed to build modules and BPF programs, as program:package.
 readonly BUILD_NEEDS=(gcc-12:gcc-12 make:make pkg-config:pkg-config clang:clang pahole:pahole bpftool:bpftool tcc:tcc)
 
-# Installs those that are missing.
+# Installs missing packages.
 build_setup() {
     local need missing=()
     for need in "${BUILD_NEEDS[@]}"; do
         command -v "${need%%:*}" >/dev/null || missing+=("${need##*:}")
     done
-    # libbpf is built from source, against these.
+    # Headers needed to build libbpf from source.
     [ -f /usr/include/libelf.h ] || missing+=(libelf-dev)
     [ -f /usr/include/zlib.h ] || missing+=(zlib1g-dev)
     ((${#missing[@]})) || return 0
     install_packages "${missing[@]}"
 }
 
-# Sets HEADERS to the directory that a module's build takes for the kernel's, for version $KERNEL.
+# Sets HEADERS to the kernel build directory (KDIR) for version $KERNEL.
 headers_find() {
     local lock tmp
     # shellcheck disable=SC2034 # read by who sourced this
     HEADERS=$KERNEL_DIR/build
-    # One that was built here has them.
+    # A kernel built here includes them.
     [ ! -d "$HEADERS" ] || return 0
     HEADERS=$LAB_CACHE/headers-$KERNEL/usr/src/linux-headers-$KERNEL
     exec {lock}>"$LAB_CACHE/lock"
@@ -31,7 +31,7 @@ headers_find() {
         say "fetching linux-headers-$KERNEL"
         tmp=$(mktemp -d "$LAB_CACHE/fetch.XXXXXX")
         local short=${KERNEL%-amd64} deb
-        # apt's download user could not write into a private directory.
+        # apt's download user cannot write into a private directory.
         (cd "$tmp" && apt-get -qq -o APT::Sandbox::User=root download \
             "linux-headers-$KERNEL" "linux-headers-$short-common" "linux-kbuild-$short") >&2 ||
             { rm -rf "$tmp"; die "cannot fetch linux-headers-$KERNEL"; }
@@ -39,7 +39,7 @@ headers_find() {
             dpkg -x "$deb" "$tmp/root" || { rm -rf "$tmp"; die "cannot unpack $deb"; }
             rm -f "$deb"
         done
-        # The one place where the packages name the path at which they would be installed.
+        # Replace the only absolute path in the packages.
         sed -i "s|include /usr/src|include $LAB_CACHE/headers-$KERNEL/usr/src|" \
             "$tmp/root/usr/src/linux-headers-$KERNEL/Makefile"
         mv -T "$tmp/root" "$LAB_CACHE/headers-$KERNEL"

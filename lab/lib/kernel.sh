@@ -1,18 +1,18 @@
-# Debian's 6.12 kernel image, unpacked into the cache and installed nowhere.
+# Debian's 6.12 kernel image, unpacked into the cache and not installed.
 # shellcheck shell=bash
 
-# The newest 6.12 image for ordinary PCs that the package lists know (not cloud, not realtime).
+# Prints the newest 6.12 image for ordinary PCs in the package lists (not cloud, not realtime).
 kernel_candidate() {
     apt-cache search --names-only '^linux-image-6\.12\.[0-9]+.*-amd64$' |
         awk '$1 !~ /cloud|rt-amd64/ { sub(/^linux-image-/, "", $1); print $1 }' | sort -V | tail -n 1
 }
 
-# Downloads the image of version $1 and unpacks it at $2. The move at the end makes it whole or absent.
+# Downloads the image of version $1 and unpacks it at $2. The final rename makes that atomic.
 kernel_fetch() {
     local version=$1 dir=$2 tmp
     tmp=$(mktemp -d "$LAB_CACHE/fetch.XXXXXX")
     say "fetching linux-image-$version"
-    # apt's download user could not write into a private directory.
+    # apt's download user cannot write into a private directory.
     if (cd "$tmp" && apt-get -qq -o APT::Sandbox::User=root download "linux-image-$version") >&2 &&
         dpkg -x "$tmp"/*.deb "$tmp/root"; then
         rm -f "$tmp"/*.deb
@@ -24,8 +24,8 @@ kernel_fetch() {
     fi
 }
 
-# Sets KERNEL (version) and KERNEL_DIR (unpacked image). LAB_KERNEL names a version; otherwise the
-# newest one in the cache serves, and only an empty cache asks the package archive.
+# Sets KERNEL (version) and KERNEL_DIR (unpacked image). LAB_KERNEL selects a version; otherwise the
+# newest one in the cache is used, and the package archive only if the cache is empty.
 kernel_find() {
     mkdir -p "$LAB_CACHE"
     local lock
@@ -44,11 +44,11 @@ kernel_find() {
     exec {lock}>&-
 }
 
-# Packs the modules that lab/modules lists, with what they depend on, as an initramfs part of their
-# own ($MODULES): decompressing them is the slow step, and they change only with the kernel or the list.
+# Packs the modules in lab/modules, with their dependencies, as a separate initramfs part ($MODULES):
+# decompressing them is slow, and they change only with the kernel or the list.
 modules_pack() {
     local list tmp name path
-    # One with everything built in has none.
+    # A kernel with everything built in has no modules.
     if [ ! -d "$KERNEL_DIR/lib/modules" ]; then
         MODULES=/dev/null
         return 0
@@ -63,7 +63,7 @@ modules_pack() {
     for name in $list; do
         modprobe -d "$KERNEL_DIR" -S "$KERNEL" --show-depends "$name" || die "kernel $KERNEL has no module $name"
     done | awk '$1 == "insmod" { print $2 }' | sort -u | while read -r path; do
-        # The guest loads plain files: no xz needed in its modprobe, and less work under emulation.
+        # Decompressed: the guest's modprobe lacks xz, and decompression is slow under emulation.
         xz -dc "$path" >"$tmp/usr/lib/modules/$KERNEL/$(basename "$path" .xz)"
     done
     cp "$KERNEL_DIR/lib/modules/$KERNEL"/modules.{builtin,builtin.modinfo,order} "$tmp/usr/lib/modules/$KERNEL/"

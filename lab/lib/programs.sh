@@ -1,26 +1,26 @@
-# What the lab's parts pack of what cargo builds.
+# Builds of cargo that the lab's scripts pack.
 # shellcheck shell=bash
 
-# As scripts/test builds it: by the same profile, with the same features, and always the tests of the whole workspace. For less
-# cargo would choose other features of the dependencies, and compile those once more. SHUNT_PROFILE=release asks for that one.
+# The same profile and features as in scripts/test, and always the tests of the whole workspace: for single packages cargo would
+# select other features of the dependencies and compile them again. SHUNT_PROFILE=release selects that profile.
 # shellcheck source=../../scripts/lib/features.sh
 . "$REPO/scripts/lib/features.sh"
 readonly CARGO_OPTIONS=(--workspace --features "$FEATURES" --profile "${SHUNT_PROFILE:-dev}")
 
-# Prints where the command is, which is built for its tests.
+# Builds the command and prints its path.
 built_command() { built_for_tests | executables false | cut -f2 | grep '/shunt$'; }
 
-# Prints where the integration tests of the package in this directory are.
+# Builds the tests, and prints the path of the integration tests of the package in this directory.
 built_tests() { # DIRECTORY
     all_tests | awk -F '\t' -v package="$REPO/$1" '$3 == package { print $2; found = 1 } END { exit !found }'
 }
 
-# Builds all integration tests; prints "package <tab> executable <tab> package's directory" of each.
+# Builds all integration tests, and prints "package <tab> executable <tab> package directory" for each.
 all_tests() { built_for_tests | executables true; }
 
 built_for_tests() { cargo test "${CARGO_OPTIONS[@]}" --no-run --test '*' --message-format=json; }
 
-# Of cargo's messages on standard input, the executables whose profile, after which come features, says test=$1.
+# Prints the executables in cargo's messages on standard input whose profile has test=$1 (the field before the features).
 executables() {
     grep '"reason":"compiler-artifact"' | grep "\"test\":$1},\"features\"" |
         sed -n 's|.*"manifest_path":"\(/[^"]*/\([^/"]*\)\)/Cargo.toml".*"executable":"\([^"]*\)".*|\2\t\3\t\1|p'

@@ -1,10 +1,10 @@
-# Fills a directory ($STAGE) with the guest's root: programs at their host paths, plus the shared
-# libraries they name.
+# Fills a directory ($STAGE) with the guest's root file system: programs at their paths on the host,
+# and the shared libraries that they need.
 # shellcheck shell=bash
 
 staged=()
 
-# The empty root: merged /usr as on Debian, busybox under every applet's name.
+# Creates the initial root: merged /usr as on Debian, and busybox under the name of every applet.
 stage_root() {
     local dir
     mkdir -p "$STAGE"/{dev,etc,proc,sys,tmp,run,root,home,mnt,scratch,lab,var/tmp} "$STAGE"/usr/{bin,sbin,lib,lib64}
@@ -13,14 +13,14 @@ stage_root() {
     done
     cp "$(command -v busybox)" "$STAGE/usr/bin/busybox"
     "$STAGE/usr/bin/busybox" --install "$STAGE/usr/bin"
-    # The path at which the kernel looks when it wants a module.
+    # The path of modprobe that the kernel uses to load modules.
     ln -s ../bin/modprobe "$STAGE/usr/sbin/modprobe"
     cp -r "$LAB/guest/etc/." "$STAGE/etc/"
     ln -s ../proc/self/mounts "$STAGE/etc/mtab"
     install -m 755 "$LAB/guest/init" "$STAGE/init"
 }
 
-# Copies file or directory $1 to $2. A link is followed at the top only.
+# Copies file or directory $1 to $2. Only $1 itself is followed if it is a link.
 stage_file() {
     local src=$1 dst=$STAGE/${2#/}
     [ -e "$src" ] || die "no such file: $src"
@@ -35,13 +35,13 @@ stage_file() {
     fi
 }
 
-# Notes the programs in directory $1, so that their libraries come along.
+# Records the programs in directory $1, so that their libraries are added.
 stage_programs_of() {
     local path
     while IFS= read -r -d '' path; do staged+=("$path"); done < <(find "$1" -type f -perm /111 -print0)
 }
 
-# A program by name goes to the path it has here, one given by path goes to /usr/bin.
+# Adds a program: by name at its path on the host, by path in /usr/bin.
 stage_bin() {
     local path
     case $1 in
@@ -53,11 +53,11 @@ stage_bin() {
     esac
 }
 
-# Adds the libraries that everything staged so far was linked against.
+# Adds the shared libraries of all programs added so far.
 stage_libraries() {
     local found lib
     ((${#staged[@]})) || return 0
-    # ldd fails on scripts and static programs, which need nothing.
+    # ldd fails for scripts and static programs, which need no libraries.
     found=$(ldd "${staged[@]}" 2>/dev/null || true)
     if grep 'not found' <<<"$found" >&2; then die "a library is missing on this machine"; fi
     awk '$2 == "=>" && $3 ~ /^\// { print $3; next } $1 ~ /^\// && $2 ~ /^\(0x/ { print $1 }' <<<"$found" |

@@ -1,5 +1,5 @@
-# Sums the results of several test binaries; "expected" is how many there should be.
-# Wants the lines of guest/suite around libtest's own, and fails when anything did.
+# Sums the results of several test binaries; "expected" is their number.
+# Reads the lines of guest/suite around those of libtest. Fails if any test failed.
 
 /^lab-suite: begin / { binary = $3; said = failures = 0; lines = names = "" }
 
@@ -15,7 +15,7 @@
     }
 }
 
-# What had failed by then is run again with the rest.
+# Earlier failures are repeated with the remaining modules.
 /^lab-suite: unstable / {
     status[$3] = $4
     if (names) why = why " failed before:" names ";"
@@ -27,7 +27,7 @@
 
 /^lab-suite: why: / { sub(/^lab-suite: why: /, ""); why = why " " $0 ";" }
 
-# Without a result line the binary is a test of its own, or died.
+# Without a result line the binary has no test harness, or died.
 /^lab-suite: end / {
     ended++
     list = list lines
@@ -36,7 +36,7 @@
     if ($NF == 0 && !said) passed++
     if ($NF == 0 && $3 in status) list = list "unstable: " $3 " ended with status " status[$3] " at first" why "\n"
     if ($NF != 0 && !failures) { failed++; list = list "failed: " $3 " ended with status " $NF "\n" }
-    # The next one has its own.
+    # The next module has its own result.
     why = ""
 }
 

@@ -1,11 +1,11 @@
-# What the reports of test runs say, as lines:
-#   passed|failed|unstable|skipped SECONDS BINARY TEST      unstable: failed, and passed when it ran once more
-#   SKIP TEST: REASON                                       what such a test says that cannot run, or a part of it
-# and, of parts with reports of their own, "N passed, N failed, N skipped", "test result: ...", "failed: ...", "unstable: ...".
+# Results of test runs, as lines:
+#   passed|failed|unstable|skipped SECONDS BINARY TEST      unstable: failed, and passed in the second run
+#   SKIP TEST: REASON                                       printed by a test that cannot run, entirely or in part
+# and, from parts with their own reports, "N passed, N failed, N skipped", "test result: ...", "failed: ...", "unstable: ...".
 # shellcheck shell=bash
 
-# Prints the lines of a JUnit report of cargo-nextest; with a second one, of the run in which what had failed ran once more,
-# those that passed then are unstable.
+# Converts a JUnit report of cargo-nextest to such lines. With a second report, of the repeated failures, tests that passed
+# there are unstable.
 results() { # REPORT [AGAIN]
     awk '
         function attribute(name,    at) {
@@ -20,7 +20,7 @@ results() { # REPORT [AGAIN]
             test = ""
         }
         FNR == 1 && NR != 1 { close_test() }
-        # The second report is read first.
+        # The second report is the first argument.
         FNR == 1 { again = (ARGC > 2 && FILENAME == ARGV[1]) }
         /<testcase / { close_test(); test = attribute("classname") " " attribute("name"); seconds = attribute("time"); bad = skips = 0 }
         /<(failure|error)[ >]/ { bad = 1 }
@@ -37,12 +37,12 @@ results() { # REPORT [AGAIN]
         }' "${@:2}" "$1"
 }
 
-# Of such lines, the failed tests as a filter expression.
+# Converts the failed tests in such lines to a filter expression of nextest.
 failures_as_filter() {
     awk '$1 == "failed" { printf "%s(binary_id(=%s) & test(=%s))", separator, $3, $4; separator = " | " }'
 }
 
-# Prints what rustdoc says of the examples that it ran, and whether that was all.
+# Prints the result lines of rustdoc, and a failure if its exit status is not 0.
 documentation_results() { # STATUS OUTPUT
     grep '^test result: ' "$2"
     [ "$1" = 0 ] || echo "failed: examples in the documentation (status $1)"
@@ -54,7 +54,7 @@ slowest() { # COUNT LOG
     grep -E '^(passed|failed|unstable|skipped) ' "$2" | sort -k2,2 -rn | head -n "$1" | awk '{ printf "%8.1f  %s %s\n", $2, $3, $4 }'
 }
 
-# Prints what failed, was skipped, or is unstable, and the closing line. Fails where anything did.
+# Prints failed, skipped and unstable tests, and the closing line. Fails if any test failed.
 sum() { # LOG
     awk '$1 == "failed" || $1 == "unstable" { print $1 ": " $3 " " $4 }' "$1" | sort
     grep -E '^(SKIP |failed: |unstable: )' "$1" | sort -u
@@ -64,7 +64,7 @@ sum() { # LOG
         $1 == "skipped" { skipped++ }
         $1 == "unstable" || /^unstable: / { unstable++ }
         /^failed: / { named++ }
-        # Of parts that have summed up themselves.
+        # Totals of parts with their own summary.
         /^[0-9]+ passed, [0-9]+ failed, [0-9]+ skipped$/ { passed += $1; failed += $3; skipped += $5 }
         /^test result: / {
             for (i = 2; i <= NF; i++) {

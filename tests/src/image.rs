@@ -21,13 +21,13 @@ pub struct Image {
 impl Image {
     /// Reserves a path for an image that does not exist yet.
     pub fn place() -> Self {
-        let dir = crate::lower::temp_dir();
+        let dir = crate::lower_fs::temp_dir();
         Self { file: dir.path().join("image"), dir }
     }
 
     /// An image at another path, such as a disk.
     pub fn of(file: PathBuf) -> Self {
-        Self { dir: crate::lower::temp_dir(), file }
+        Self { dir: crate::lower_fs::temp_dir(), file }
     }
 
     /// Creates a file system, or returns why that is not possible.

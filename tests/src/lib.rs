@@ -1,6 +1,6 @@
 //! Support for the whole-system tests.
 //!
-//! A test body gets a [`Stage`]: a source directory and a mirror of it. With `SHUNT_TEST_NATIVE=1` the mirror is the source
+//! A test body gets a [`Fixture`]: a source directory and a mirror of it. With `SHUNT_TEST_NATIVE=1` the mirror is the source
 //! itself, so the same bodies run against the kernel's own file systems. That run must pass, which validates the tests.
 //!
 //! | variable | meaning |
@@ -13,46 +13,46 @@
 //! | `CI` | `true` turns every skip into a failure |
 
 pub mod binary;
-pub mod dir;
-pub mod disk;
-pub mod folding;
+pub mod casefold_fs;
+pub mod fixture;
 pub mod fscrypt;
 pub mod fsx;
+pub mod geotagged_jpeg;
+pub mod getdents;
 pub mod image;
-pub mod look;
-pub mod lower;
+pub mod line_process;
+pub mod lower_fs;
+pub mod metadata_tree;
 pub mod mounts;
-pub mod nobody;
-pub mod picture;
-pub mod rich;
+pub mod pjdfstest;
+pub mod polling;
+pub mod power_cut_disk;
 pub mod rng;
-pub mod rules;
-pub mod session;
-pub mod stage;
 pub mod sys;
+pub mod unprivileged;
 pub mod volume;
 
+pub use fixture::{Fixture, Plan};
 pub use image::Image;
-pub use lower::Lower;
+pub use lower_fs::Lower;
 pub use rng::Rng;
-pub use stage::{Plan, Stage};
 pub use volume::Volume;
 
-/// Expands test bodies `fn name(stage: &Stage)` to one test for each lower file system.
+/// Expands test bodies `fn name(fixture: &Fixture)` to one test for each lower file system.
 ///
 /// `tmpfs` and `ext4` name the lower file system, with passthrough of file data if the kernel supports it. `daemon` is tmpfs
 /// with the data going through the daemon.
 #[macro_export]
 macro_rules! behaviours {
-    (on $place:ident: $($name:ident),* $(,)?) => {
-        $crate::behaviours!(on $place as $place: $($name),*);
+    (on $config:ident: $($name:ident),* $(,)?) => {
+        $crate::behaviours!(on $config as $config: $($name),*);
     };
-    (on $place:ident as $module:ident: $($name:ident),* $(,)?) => {
+    (on $config:ident as $module:ident: $($name:ident),* $(,)?) => {
         mod $module {
             $(
                 #[test]
                 fn $name() {
-                    $crate::stage::perform($crate::Plan::$place(), super::$name);
+                    $crate::fixture::perform($crate::Plan::$config(), super::$name);
                 }
             )*
         }
@@ -61,6 +61,6 @@ macro_rules! behaviours {
         $crate::behaviours!(on tmpfs: $($name),*);
         $crate::behaviours!(on ext4: $($name),*);
         $crate::behaviours!(on daemon: $($name),*);
-        $crate::behaviours!(on unopened: $($name),*);
+        $crate::behaviours!(on no_open: $($name),*);
     };
 }

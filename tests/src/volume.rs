@@ -27,7 +27,7 @@ impl Volume {
     /// # Panics
     /// If it cannot be created.
     pub fn new() -> Self {
-        let dir = crate::lower::temp_dir();
+        let dir = crate::lower_fs::temp_dir();
         std::fs::create_dir(dir.path().join("mnt")).expect("mkdir");
         let mut create = binary::command(&["volume", "create", "test"]);
         run_for(20, create.env("XDG_DATA_HOME", dir.path())).ok();

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-/// A threshold and the row's result against it. The report calls it a bar.
+/// A threshold and the row's result against it.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Threshold {
     /// The threshold in words, such as `>= 0.80 native`.

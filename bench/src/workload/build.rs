@@ -10,7 +10,7 @@ use crate::context::{Bench, Medium};
 use crate::interleave::interleave;
 use crate::model::{Row, Unit};
 use crate::peer::Peer;
-use crate::stage::Setting;
+use crate::peer_mount::MountSetup;
 use crate::{job, kernel_source};
 
 pub const WORKLOAD: Workload =
@@ -23,16 +23,16 @@ fn run(bench: &Bench) -> Result<Vec<Row>> {
         job::shell(source, "mkdir src; tar -xf \"$1\" -C src --strip-components=1", &[archive.as_os_str()])?;
         Ok(())
     };
-    let setting = Setting { medium: Medium::Tmpfs, descriptors: None, prepare: &unpack };
+    let setup = MountSetup { medium: Medium::Tmpfs, descriptors: None, prepare: &unpack };
     let target = OsStr::new(bench.size("all", "prepare"));
     let cases = [("tinyconfig-j2", Unit::Seconds)];
-    let mut rows = interleave(bench, WORKLOAD.name, &cases, &Peer::TREES, 3, setting, &mut |stage, _| {
-        job::shell(&stage.root, "mkdir out; make -s -C src O=../out tinyconfig", &[])?;
-        let sample = stage.time(|root| {
+    let mut rows = interleave(bench, WORKLOAD.name, &cases, &Peer::TREES, 3, setup, &mut |mount, _| {
+        job::shell(&mount.root, "mkdir out; make -s -C src O=../out tinyconfig", &[])?;
+        let sample = mount.time(|root| {
             job::shell(root, "make -s -C src O=../out -j2 \"$1\"", &[target])?;
             Ok(())
         })?;
-        job::shell(&stage.root, "rm -rf out", &[])?;
+        job::shell(&mount.root, "rm -rf out", &[])?;
         Ok(vec![("tinyconfig-j2", Ok(sample))])
     })?;
     rows[0].at_most("shunt", 1.15, "native");

@@ -8,7 +8,7 @@ use crate::fio::{self, Job, PATTERNS};
 use crate::interleave::interleave;
 use crate::model::{Row, Unit};
 use crate::peer::Peer;
-use crate::stage::Setting;
+use crate::peer_mount::MountSetup;
 
 pub const TMPFS: Workload = Workload {
     name: "cached-tmpfs",
@@ -24,13 +24,13 @@ pub const DISK: Workload = Workload {
 
 fn run(bench: &Bench, name: &str, medium: Medium) -> Result<Vec<Row>> {
     let size = bench.size(512 << 20, 64 << 20);
-    let setting =
-        Setting { medium, descriptors: None, prepare: &|source| fio::lay_out(source, fio::FILE, size) };
+    let setup =
+        MountSetup { medium, descriptors: None, prepare: &|source| fio::lay_out(source, fio::FILE, size) };
     let cases = PATTERNS.map(|pattern| (pattern, Unit::MebibytesPerSecond));
     let peers = [Peer::NATIVE, Peer::BINDFS, Peer::LIBFUSE, Peer::SHUNT];
-    let mut rows = interleave(bench, name, &cases, &peers, 5, setting, &mut |stage, _| {
+    let mut rows = interleave(bench, name, &cases, &peers, 5, setup, &mut |mount, _| {
         let job = |pattern| Job::cached(pattern, 4096, fio::FILE, size, bench.size(5, 1));
-        Ok(PATTERNS.into_iter().map(|pattern| (pattern, job(pattern).run(stage))).collect())
+        Ok(PATTERNS.into_iter().map(|pattern| (pattern, job(pattern).run(mount))).collect())
     })?;
     for row in &mut rows {
         row.at_least("shunt", 0.80, "native");

@@ -8,8 +8,8 @@ use crate::fio::{self, Job};
 use crate::job;
 use crate::model::{Row, Sample, Unit};
 use crate::peer::Peer;
+use crate::peer_mount::{MountSetup, PeerMount};
 use crate::progress::say;
-use crate::stage::{Setting, Stage};
 
 pub const WORKLOAD: Workload = Workload {
     name: "coherent",
@@ -52,14 +52,14 @@ fn run(bench: &Bench) -> Result<Vec<Row>> {
 fn measure(bench: &Bench, peer: Peer) -> [Result<Sample>; 2] {
     let size = bench.size(512 << 20, 64 << 20);
     let prepare = |source: &std::path::Path| fio::lay_out(source, fio::FILE, size);
-    let setting = Setting { medium: Medium::Tmpfs, descriptors: None, prepare: &prepare };
-    let stage = match Stage::set(bench, peer, setting) {
-        Ok(stage) => stage,
+    let setup = MountSetup { medium: Medium::Tmpfs, descriptors: None, prepare: &prepare };
+    let mount = match PeerMount::set(bench, peer, setup) {
+        Ok(mount) => mount,
         Err(error) => {
             let why = format!("{error:#}");
             return [Err(error), Err(anyhow::anyhow!(why))];
         }
     };
     let job = Job::cached("write", 4096, fio::FILE, size, bench.size(5, 1));
-    [job.run_in(&stage, &stage.source), job.run(&stage)]
+    [job.run_in(&mount, &mount.source), job.run(&mount)]
 }

@@ -10,8 +10,8 @@ use crate::fio::{self, Job, PATTERNS};
 use crate::interleave::interleave;
 use crate::model::{Row, Unit};
 use crate::peer::Peer;
+use crate::peer_mount::MountSetup;
 use crate::process;
-use crate::stage::Setting;
 
 pub const SYNC: Workload = Workload {
     name: "cold",
@@ -32,7 +32,7 @@ fn run(bench: &Bench, name: &str, aio_depth: Option<u32>) -> Result<Vec<Row>> {
     let size: u64 = bench.size(1 << 30, 96 << 20);
     let memory: u64 = bench.size(256 << 20, 48 << 20);
     let group = MemoryGroup::new(memory)?;
-    let setting = Setting {
+    let setup = MountSetup {
         medium: Medium::Disk,
         descriptors: None,
         prepare: &|source| fio::lay_out(source, fio::FILE, size),
@@ -44,10 +44,10 @@ fn run(bench: &Bench, name: &str, aio_depth: Option<u32>) -> Result<Vec<Row>> {
         None => (Peer::SHUNT, &[][..]),
     };
     let peers = [&[Peer::NATIVE, Peer::BINDFS, Peer::LIBFUSE, passing][..], other].concat();
-    let mut rows = interleave(bench, name, &cases, &peers, 5, setting, &mut |stage, _| {
+    let mut rows = interleave(bench, name, &cases, &peers, 5, setup, &mut |mount, _| {
         // The daemon's page cache, filled on the client's behalf, counts against the same limit.
-        if stage.daemon().is_some() {
-            group.add(stage.daemon_pid()?)?;
+        if mount.daemon().is_some() {
+            group.add(mount.daemon_pid()?)?;
         }
         let mut outcomes = Vec::new();
         for pattern in PATTERNS {
@@ -59,7 +59,7 @@ fn run(bench: &Bench, name: &str, aio_depth: Option<u32>) -> Result<Vec<Row>> {
                 group: Some(&group),
                 ..Job::cached(pattern, 4096, fio::FILE, size, bench.size(20, 2))
             };
-            outcomes.push((pattern, job.run(stage)));
+            outcomes.push((pattern, job.run(mount)));
         }
         Ok(outcomes)
     })?;

@@ -8,7 +8,7 @@ use crate::fio::{self, Job};
 use crate::interleave::interleave;
 use crate::model::{Row, Unit};
 use crate::peer::Peer;
-use crate::stage::Setting;
+use crate::peer_mount::MountSetup;
 
 pub const WORKLOAD: Workload = Workload {
     name: "daemon-data",
@@ -27,7 +27,7 @@ const CASES: [(&str, &str, u32); 6] = [
 
 fn run(bench: &Bench) -> Result<Vec<Row>> {
     let size = bench.size(512 << 20, 64 << 20);
-    let setting = Setting {
+    let setup = MountSetup {
         medium: Medium::Tmpfs,
         descriptors: None,
         prepare: &|source| fio::lay_out(source, fio::FILE, size),
@@ -41,9 +41,9 @@ fn run(bench: &Bench) -> Result<Vec<Row>> {
         Peer::SHUNT_DAEMON,
         Peer::SHUNT_URING_DAEMON,
     ];
-    let mut rows = interleave(bench, WORKLOAD.name, &cases, &peers, 5, setting, &mut |stage, _| {
+    let mut rows = interleave(bench, WORKLOAD.name, &cases, &peers, 5, setup, &mut |mount, _| {
         let job = |pattern, block| Job::cached(pattern, block, fio::FILE, size, bench.size(5, 1));
-        Ok(CASES.into_iter().map(|(case, pattern, block)| (case, job(pattern, block).run(stage))).collect())
+        Ok(CASES.into_iter().map(|(case, pattern, block)| (case, job(pattern, block).run(mount))).collect())
     })?;
     for row in &mut rows {
         row.at_least("shunt-nopt", 1.0, "libfuse-nopt");

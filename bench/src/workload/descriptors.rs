@@ -9,7 +9,7 @@ use crate::context::{Bench, Medium};
 use crate::interleave::interleave;
 use crate::model::{Row, Unit};
 use crate::peer::Peer;
-use crate::stage::Setting;
+use crate::peer_mount::MountSetup;
 use crate::{job, kernel_source};
 
 pub const WORKLOAD: Workload = Workload {
@@ -20,15 +20,15 @@ pub const WORKLOAD: Workload = Workload {
 
 fn run(bench: &Bench) -> Result<Vec<Row>> {
     let archive = kernel_source::generated(bench, bench.size(100_000, 5_000))?;
-    let setting = Setting { medium: Medium::Tmpfs, descriptors: Some(1024), prepare: &|_| Ok(()) };
+    let setup = MountSetup { medium: Medium::Tmpfs, descriptors: Some(1024), prepare: &|_| Ok(()) };
     let cases = [("untar", Unit::Seconds)];
     let peers = [Peer::NATIVE, Peer::BINDFS, Peer::LIBFUSE, Peer::SHUNT];
-    let mut rows = interleave(bench, WORKLOAD.name, &cases, &peers, 1, setting, &mut |stage, _| {
+    let mut rows = interleave(bench, WORKLOAD.name, &cases, &peers, 1, setup, &mut |mount, _| {
         let untar = |root: &Path| {
             job::shell(root, "tar -xf \"$1\"", &[archive.as_os_str()])?;
             Ok(())
         };
-        Ok(vec![("untar", stage.time(untar))])
+        Ok(vec![("untar", mount.time(untar))])
     })?;
     rows[0].works("shunt");
     Ok(rows)

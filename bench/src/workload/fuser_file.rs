@@ -8,7 +8,7 @@ use crate::fio::{self, Job};
 use crate::interleave::interleave;
 use crate::model::{Row, Unit};
 use crate::peer::{FUSER_FILE, FUSER_FILE_SIZE, Peer};
-use crate::stage::Setting;
+use crate::peer_mount::MountSetup;
 
 pub const WORKLOAD: Workload = Workload {
     name: "fuser-file",
@@ -17,17 +17,17 @@ pub const WORKLOAD: Workload = Workload {
 };
 
 fn run(bench: &Bench) -> Result<Vec<Row>> {
-    let setting = Setting {
+    let setup = MountSetup {
         medium: Medium::Tmpfs,
         descriptors: None,
         prepare: &|source| fio::lay_out(source, FUSER_FILE, FUSER_FILE_SIZE),
     };
     let cases = [("read", Unit::MebibytesPerSecond), ("randread", Unit::MebibytesPerSecond)];
     let peers = [Peer::NATIVE, Peer::FUSER, Peer::LIBFUSE, Peer::SHUNT];
-    let mut rows = interleave(bench, WORKLOAD.name, &cases, &peers, 5, setting, &mut |stage, _| {
+    let mut rows = interleave(bench, WORKLOAD.name, &cases, &peers, 5, setup, &mut |mount, _| {
         let size = FUSER_FILE_SIZE / 4096 * 4096;
         let job = |pattern| Job::cached(pattern, 4096, FUSER_FILE, size, bench.size(5, 1));
-        Ok(cases.into_iter().map(|(pattern, _)| (pattern, job(pattern).run(stage))).collect())
+        Ok(cases.into_iter().map(|(pattern, _)| (pattern, job(pattern).run(mount))).collect())
     })?;
     for row in &mut rows {
         row.at_least("shunt", 0.80, "native");

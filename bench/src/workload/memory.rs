@@ -11,7 +11,7 @@ use crate::context::{Bench, Medium};
 use crate::interleave::interleave;
 use crate::model::{Row, Sample, Unit};
 use crate::peer::Peer;
-use crate::stage::{Setting, Stage};
+use crate::peer_mount::{MountSetup, PeerMount};
 use crate::{job, process};
 
 pub const WORKLOAD: Workload = Workload {
@@ -25,17 +25,17 @@ const DIRECTORIES: u32 = 1000;
 fn run(bench: &Bench) -> Result<Vec<Row>> {
     let files: u32 = bench.size(1_000_000, 50_000);
     let prepare = |source: &Path| make(source, files);
-    let setting = Setting { medium: Medium::Tmpfs, descriptors: None, prepare: &prepare };
+    let setup = MountSetup { medium: Medium::Tmpfs, descriptors: None, prepare: &prepare };
     let peers = [Peer::BINDFS, Peer::LIBFUSE, Peer::SHUNT];
     let cases = [("walk", Unit::Seconds), ("rss", Unit::BytesPerInode)];
     let mut notes = Vec::new();
     // One peer at a time: three trees of a million files do not fit at once.
     let mut rows: Vec<Row> = cases.iter().map(|(case, unit)| Row::new(WORKLOAD.name, case, *unit)).collect();
     for peer in peers {
-        let one = interleave(bench, WORKLOAD.name, &cases, &[peer], 1, setting, &mut |stage, _| {
-            let (walk, memory) = walk(stage)?;
-            if let Ok(stat) = stage.stat() {
-                notes.push(format!("statistics of {}: {}", stage.peer, stat.memory));
+        let one = interleave(bench, WORKLOAD.name, &cases, &[peer], 1, setup, &mut |mount, _| {
+            let (walk, memory) = walk(mount)?;
+            if let Ok(stat) = mount.stat() {
+                notes.push(format!("statistics of {}: {}", mount.peer, stat.memory));
             }
             Ok(vec![("walk", Ok(walk)), ("rss", Ok(memory))])
         })?;
@@ -61,12 +61,12 @@ fn make(source: &Path, files: u32) -> Result<()> {
 }
 
 /// Stats every name, so that the kernel holds every inode; returns the time and the daemon's growth per inode.
-fn walk(stage: &Stage) -> Result<(Sample, Sample)> {
-    let pid = stage.daemon_pid()?;
+fn walk(mount: &PeerMount) -> Result<(Sample, Sample)> {
+    let pid = mount.daemon_pid()?;
     let before = process::resident(pid)?;
     let inodes_before = process::fuse_inodes();
     let start = Instant::now();
-    let walk = stage.time(|root| {
+    let walk = mount.time(|root| {
         job::shell(root, "find . -printf '%s %i\\n' | wc -l", &[])?;
         Ok(())
     })?;

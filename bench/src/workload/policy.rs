@@ -12,7 +12,7 @@ use crate::context::{Bench, Medium};
 use crate::interleave::interleave;
 use crate::model::{Row, Unit};
 use crate::peer::Peer;
-use crate::stage::Setting;
+use crate::peer_mount::MountSetup;
 
 /// A directory that no rule matches.
 const UNMATCHED_DIR: &str = "work";
@@ -64,7 +64,7 @@ fn fill(source: &Path, dir: &str) -> Result<()> {
 fn run(bench: &Bench, name: &str, dir: &str) -> Result<Vec<Row>> {
     let turns = bench.size(20, 1) as usize;
     let prepare = |source: &Path| fill(source, dir);
-    let setting = Setting { medium: Medium::Tmpfs, descriptors: None, prepare: &prepare };
+    let setup = MountSetup { medium: Medium::Tmpfs, descriptors: None, prepare: &prepare };
     let cases = [
         ("look-up", Unit::Seconds),
         ("stat", Unit::Seconds),
@@ -72,9 +72,9 @@ fn run(bench: &Bench, name: &str, dir: &str) -> Result<Vec<Row>> {
         ("read", Unit::Seconds),
     ];
     let peers = [Peer::NATIVE, Peer::SHUNT, Peer::SHUNT_POLICY];
-    interleave(bench, name, &cases, &peers, 7, setting, &mut |stage, round| {
+    interleave(bench, name, &cases, &peers, 7, setup, &mut |mount, round| {
         let each = |turns: usize, work: &dyn Fn(&Path) -> Result<()>| {
-            stage.time(|root| {
+            mount.time(|root| {
                 for turn in 0..turns * FILES {
                     if turn % 1024 == 0 {
                         crate::job::check()?;

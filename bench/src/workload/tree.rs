@@ -7,7 +7,7 @@ use crate::context::{Bench, Medium};
 use crate::interleave::{Outcome, interleave};
 use crate::model::{Row, Unit};
 use crate::peer::Peer;
-use crate::stage::{Setting, Stage};
+use crate::peer_mount::{MountSetup, PeerMount};
 use crate::{job, kernel_source};
 
 pub const SMALL: Workload = Workload {
@@ -45,13 +45,13 @@ fn run(bench: &Bench, name: &str, files: Option<u64>, rounds: u32) -> Result<Vec
         Some(files) => kernel_source::first(bench, files)?,
         None => kernel_source::whole(bench)?,
     };
-    let setting = Setting { medium: Medium::Tmpfs, descriptors: None, prepare: &|_| Ok(()) };
+    let setup = MountSetup { medium: Medium::Tmpfs, descriptors: None, prepare: &|_| Ok(()) };
     let timed = STEPS.iter().filter(|(.., timed)| *timed);
     let cases: Vec<_> = timed.map(|(step, ..)| (*step, Unit::Seconds)).collect();
-    let mut steps = |stage: &Stage, _| -> Result<Vec<Outcome>> {
+    let mut steps = |mount: &PeerMount, _| -> Result<Vec<Outcome>> {
         let mut outcomes = Vec::new();
         for (step, script, timed) in STEPS {
-            let sample = stage.time(|root| {
+            let sample = mount.time(|root| {
                 job::shell(root, script, &[archive.as_os_str()])?;
                 Ok(())
             });
@@ -66,7 +66,7 @@ fn run(bench: &Bench, name: &str, files: Option<u64>, rounds: u32) -> Result<Vec
         }
         Ok(outcomes)
     };
-    let mut rows = interleave(bench, name, &cases, &Peer::TREES, rounds, setting, &mut steps)?;
+    let mut rows = interleave(bench, name, &cases, &Peer::TREES, rounds, setup, &mut steps)?;
     for row in &mut rows {
         row.at_most("shunt", 0.5, "libfuse");
         if row.case == "untar" {

@@ -18,9 +18,9 @@ use crate::job;
 use crate::model::{Row, Sample, Unit};
 use crate::mounted;
 use crate::peer::{Peer, UringSwitch};
+use crate::peer_mount::{MountSetup, PeerMount};
 use crate::progress::say;
 use crate::requests::Counter;
-use crate::stage::{Setting, Stage};
 
 pub const WORKLOAD: Workload = Workload {
     name: "volume",
@@ -119,8 +119,8 @@ fn run(bench: &Bench) -> Result<Vec<Row>> {
         let done = measure(bench, &native, NATIVE, &mut rows);
         fs::remove_dir_all(&native)?;
         done?;
-        let nothing = Setting { medium: Medium::Disk, descriptors: None, prepare: &|_| Ok(()) };
-        let mirror = Stage::set(bench, Peer::SHUNT, nothing)?;
+        let nothing = MountSetup { medium: Medium::Disk, descriptors: None, prepare: &|_| Ok(()) };
+        let mirror = PeerMount::set(bench, Peer::SHUNT, nothing)?;
         measure_names(bench, &mirror.root, MIRROR, &mut rows)?;
         measure_chunks(bench, &mirror.root, MIRROR, &mut rows)?;
         measure_data(bench, &mirror.root, MIRROR, &mut rows)?;

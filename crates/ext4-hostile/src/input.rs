@@ -22,9 +22,9 @@ impl<'a> Input<'a> {
         u32::from_le_bytes([self.byte(), self.byte(), self.byte(), self.byte()])
     }
 
-    /// Takes the next `most` bytes, or all that are left.
-    pub fn take(&mut self, most: usize) -> &'a [u8] {
-        let (taken, rest) = self.0.split_at(most.min(self.0.len()));
+    /// Takes the next `limit` bytes, or all that are left.
+    pub fn take(&mut self, limit: usize) -> &'a [u8] {
+        let (taken, rest) = self.0.split_at(limit.min(self.0.len()));
         self.0 = rest;
         taken
     }

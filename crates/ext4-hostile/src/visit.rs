@@ -56,14 +56,14 @@ fn names(fs: &Filesystem, directory: &Inode) -> Vec<Name> {
     let mut names = Vec::new();
     let mut offset = 0;
     // Two listings: the second starts in the middle.
-    for most in [NAMES / 10, NAMES] {
+    for limit in [NAMES / 10, NAMES] {
         fs.list(directory, offset, |entry| {
             offset = entry.next;
             fs.follow(directory, &entry).ok();
             if !matches!(&entry.name[..], b"." | b"..") {
                 names.push(Name { parent: directory.number, name: entry.name, inode: entry.inode });
             }
-            names.len() < most
+            names.len() < limit
         })
         .ok();
     }

@@ -32,27 +32,27 @@ impl Filesystem {
     /// Returns the extents of a regular file, in order. Ranges in no extent read as zeros.
     ///
     /// Returns `None` if the device does not hold the content in plain form (it is inline, encrypted, verity-protected, or not
-    /// yet checkpointed), and if there are more than `most` extents.
+    /// yet checkpointed), and if there are more than `limit` extents.
     ///
     /// # Errors
     /// [`Error::Corrupt`](crate::Error::Corrupt), [`Error::Io`](crate::Error::Io).
-    pub fn extents(&self, inode: &Inode, most: usize) -> Result<Option<Vec<Extent>>> {
+    pub fn extents(&self, inode: &Inode, limit: usize) -> Result<Option<Vec<Extent>>> {
         let Ok(blocks) = u32::try_from(inode.size.div_ceil(self.geometry.block_size.into())) else {
             return Ok(None);
         };
-        self.extents_before(inode, blocks, most)
+        self.extents_before(inode, blocks, limit)
     }
 
     /// Returns the extents of a regular file including those beyond its end; otherwise like [`extents`](Self::extents).
     ///
     /// # Errors
     /// The errors of `extents`.
-    pub fn all_extents(&self, inode: &Inode, most: usize) -> Result<Option<Vec<Extent>>> {
+    pub fn all_extents(&self, inode: &Inode, limit: usize) -> Result<Option<Vec<Extent>>> {
         let longest = crate::map::longest(&self.geometry, inode);
-        self.extents_before(inode, longest.min(u32::MAX.into()) as u32, most)
+        self.extents_before(inode, longest.min(u32::MAX.into()) as u32, limit)
     }
 
-    fn extents_before(&self, inode: &Inode, blocks: u32, most: usize) -> Result<Option<Vec<Extent>>> {
+    fn extents_before(&self, inode: &Inode, blocks: u32, limit: usize) -> Result<Option<Vec<Extent>>> {
         let elsewhere = InodeFlags::INLINE_DATA | InodeFlags::ENCRYPT | InodeFlags::VERITY;
         if inode.kind != Kind::Regular || inode.flags.intersects(elsewhere) {
             return Ok(None);
@@ -63,7 +63,7 @@ impl Filesystem {
         while logical < blocks {
             // At most one hole separates two extents, but block maps report a hole in several parts.
             looks += 1;
-            if looks > most.saturating_mul(4) {
+            if looks > limit.saturating_mul(4) {
                 return Ok(None);
             }
             let run = self.map(inode, logical, blocks - logical)?;
@@ -76,7 +76,7 @@ impl Filesystem {
             if let Some(block) = block {
                 let Some(device) = self.store.device().place(block << bits, length) else { return Ok(None) };
                 let extent = Extent { offset: u64::from(logical) << bits, device, length, written };
-                let full = extents.len() >= most;
+                let full = extents.len() >= limit;
                 match extents.last_mut() {
                     Some(last) if last.goes_on(&extent) => last.length += length,
                     _ if full => return Ok(None),

@@ -30,9 +30,12 @@ pub(crate) fn list(
         }
     }
     for (start, part) in [(PARENT, &content[PARENT..OWN]), (OWN, &content[OWN..])] {
-        let told =
-            directory::entries(part, &filesystem.geometry, inode).tell(start as u64, offset, &mut take);
-        if !told.map_err(|corruption| corruption.inode(inode.number))? {
+        let completed = directory::entries(part, &filesystem.geometry, inode).for_each_used(
+            start as u64,
+            offset,
+            &mut take,
+        );
+        if !completed.map_err(|corruption| corruption.inode(inode.number))? {
             return Ok(());
         }
     }

@@ -12,16 +12,16 @@ use crate::xattr::Xattrs;
 pub(crate) const MAX_TARGET_BYTES: u64 = 4096;
 
 impl Filesystem {
-    /// Maps a run of blocks of a file, from block `logical` on and at most `most` blocks long. The device holds the file's
+    /// Maps a run of blocks of a file, from block `logical` on and at most `limit` blocks long. The device holds the file's
     /// content in these blocks; inline files have none.
     ///
     /// # Errors
     /// [`Error::Invalid`] for inline files, [`Error::Corrupt`], [`Error::Io`].
-    pub fn map(&self, inode: &Inode, logical: u32, most: u32) -> Result<MappedRange> {
+    pub fn map(&self, inode: &Inode, logical: u32, limit: u32) -> Result<MappedRange> {
         if inode.flags.contains(InodeFlags::INLINE_DATA) {
             return Err(Error::Invalid);
         }
-        map::map(&self.geometry, &self.store, inode, logical, most)
+        map::map(&self.geometry, &self.store, inode, logical, limit)
     }
 
     /// Reads bytes from `offset`; returns how many precede the end of the file.
@@ -53,8 +53,8 @@ impl Filesystem {
             };
             let within = at & u64::from(self.geometry.block_size - 1);
             let wanted = (there - done) as u64 + within;
-            let most = wanted.div_ceil(self.geometry.block_size.into()).min(u32::MAX.into()) as u32;
-            let run = self.map(inode, logical, most)?;
+            let limit = wanted.div_ceil(self.geometry.block_size.into()).min(u32::MAX.into()) as u32;
+            let run = self.map(inode, logical, limit)?;
             let count = ((u64::from(run.length) << bits) - within).min((there - done) as u64) as usize;
             let part = &mut buffer[done..done + count];
             match run.place {

@@ -185,12 +185,12 @@ impl Geometry {
             false => 1,
         };
         // A bitmap fills one block.
-        let most = block_size * 8;
+        let limit = block_size * 8;
         let blocks_per_group = raw.blocks_per_group.get();
         let clusters_per_group =
             if cluster_blocks > 1 { raw.clusters_per_group.get() } else { blocks_per_group };
         if clusters_per_group == 0
-            || clusters_per_group > most
+            || clusters_per_group > limit
             || u64::from(blocks_per_group) != u64::from(clusters_per_group) * u64::from(cluster_blocks)
         {
             return wrong(format!(
@@ -206,7 +206,7 @@ impl Geometry {
         }
         let inodes_per_group = raw.inodes_per_group.get();
         let per_block = block_size / u32::from(inode_size);
-        if inodes_per_group == 0 || inodes_per_group > most || !inodes_per_group.is_multiple_of(per_block) {
+        if inodes_per_group == 0 || inodes_per_group > limit || !inodes_per_group.is_multiple_of(per_block) {
             return wrong(format!("invalid count of {inodes_per_group} inodes per group"));
         }
         let groups = (blocks - u64::from(first_data_block)).div_ceil(u64::from(blocks_per_group));

@@ -18,8 +18,8 @@ impl Damage {
     pub(crate) fn errno(&self, error: &Error) -> Errno {
         if matches!(error, Error::Corrupt(_) | Error::Io(_)) {
             // The counter stays at its maximum.
-            match self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |told| {
-                (told <= MAX_REPORTS).then_some(told + 1)
+            match self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |reports| {
+                (reports <= MAX_REPORTS).then_some(reports + 1)
             }) {
                 Ok(MAX_REPORTS) => {
                     tracing::warn!(

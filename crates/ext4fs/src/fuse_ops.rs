@@ -104,7 +104,7 @@ impl FileSystem for Ext4 {
             made => made?,
         };
         let opened = self.opened_mapped(request, &inode, self.opened(request, inode.number, args.flags));
-        let entry = Entry { attributes_expiry: self.expiry(&inode), ..self.tell(&inode) };
+        let entry = Entry { attributes_expiry: self.expiry(&inode), ..self.entry_with_lookup(&inode) };
         Ok(Created { entry, opened })
     }
 
@@ -129,7 +129,7 @@ impl FileSystem for Ext4 {
         new: NewNode,
     ) -> Result<Entry, Errno> {
         let what = names::making(&new)?;
-        Ok(self.tell(&self.make(request, parent, name.as_bytes(), what, new.mode, new.umask)?))
+        Ok(self.entry_with_lookup(&self.make(request, parent, name.as_bytes(), what, new.mode, new.umask)?))
     }
 
     async fn mkdir(
@@ -140,7 +140,7 @@ impl FileSystem for Ext4 {
         new: NewNode,
     ) -> Result<Entry, Errno> {
         let made = self.make(request, parent, name.as_bytes(), NewInodeKind::Directory, new.mode, new.umask);
-        Ok(self.tell(&made?))
+        Ok(self.entry_with_lookup(&made?))
     }
 
     async fn symlink(
@@ -151,7 +151,7 @@ impl FileSystem for Ext4 {
         target: &CStr,
     ) -> Result<Entry, Errno> {
         let what = NewInodeKind::Symlink(target.to_bytes());
-        Ok(self.tell(&self.make(request, parent, name.as_bytes(), what, 0o777, 0)?))
+        Ok(self.entry_with_lookup(&self.make(request, parent, name.as_bytes(), what, 0o777, 0)?))
     }
 
     async fn link(
@@ -161,7 +161,7 @@ impl FileSystem for Ext4 {
         new_parent: NodeId,
         new_name: Name<'_>,
     ) -> Result<Entry, Errno> {
-        Ok(self.tell(&self.add_name(request, node, new_parent, new_name.as_bytes())?))
+        Ok(self.entry_with_lookup(&self.add_name(request, node, new_parent, new_name.as_bytes())?))
     }
 
     async fn unlink(&self, _request: &Request<'_>, parent: NodeId, name: Name<'_>) -> Result<(), Errno> {

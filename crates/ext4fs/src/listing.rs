@@ -43,7 +43,7 @@ impl Ext4 {
             let found = if is_dots(&entry) { None } else { self.follow(directory, &entry).ok() };
             match found {
                 // The entry fits, so the kernel gets a reference.
-                Some(inode) => out.push(&entry.name, &self.tell(&inode), entry.next),
+                Some(inode) => out.push(&entry.name, &self.entry_with_lookup(&inode), entry.next),
                 None => out.push_name(&entry.name, entry.inode.into(), self.kind(&entry), entry.next),
             }
         }))

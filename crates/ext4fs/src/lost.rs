@@ -57,7 +57,7 @@ impl Lost {
     }
 
     /// Returns the failure that was not yet reported to a handle. `has_room` reports whether that many bytes are free now.
-    fn tell(&self, inode: u32, handle: u64, has_room: impl FnOnce(u64) -> bool) -> Option<Errno> {
+    fn unreported(&self, inode: u32, handle: u64, has_room: impl FnOnce(u64) -> bool) -> Option<Errno> {
         let (errno, length) = {
             let failures = self.failures.lock();
             let failure = failures.get(&inode)?;
@@ -106,7 +106,7 @@ impl Ext4 {
         if inode.flags.contains(InodeFlags::IMMUTABLE) {
             return Err(Errno::PERM);
         }
-        let lost = self.lost.tell(inode.number, number_of(handle), |length| {
+        let lost = self.lost.unreported(inode.number, number_of(handle), |length| {
             self.has_room(length + TO_SPARE, rights_of(handle))
         });
         if let Some(errno) = lost {

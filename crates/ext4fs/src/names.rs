@@ -36,11 +36,15 @@ impl Ext4 {
     pub(crate) fn look_up(&self, directory: &Inode, name: &[u8]) -> Result<Entry, Errno> {
         // Only used to resolve a file handle. An inode without links that has no lookup count is already freed or about to be.
         if name == b"." {
-            return if directory.links > 0 { Ok(self.tell(directory)) } else { Err(Errno::STALE) };
+            return if directory.links > 0 {
+                Ok(self.entry_with_lookup(directory))
+            } else {
+                Err(Errno::STALE)
+            };
         }
         match self.filesystem.find(directory, name) {
             Ok(inode) if inode.number == ROOT && name != b".." => self.to_errno(Err(second_root(directory))),
-            Ok(inode) => Ok(self.tell(&inode)),
+            Ok(inode) => Ok(self.entry_with_lookup(&inode)),
             // The name stays absent until this mount creates it.
             Err(Error::NotFound) => Ok(Entry::absent(Expiry::FOREVER)),
             Err(error) => self.to_errno(Err(error)),
@@ -77,7 +81,7 @@ impl Ext4 {
     ) -> Result<Entry, Errno> {
         let (parent, new) = (self.number(parent)?, new(request, mode, umask));
         let inode = self.with_space(|| self.filesystem.create_nameless(parent, &new))?;
-        let entry = self.tell(&inode);
+        let entry = self.entry_with_lookup(&inode);
         self.lost_name(&inode);
         Ok(entry)
     }

@@ -34,9 +34,9 @@ impl Ext4 {
     }
 
     /// Like [`entry`](Self::entry), and increments the lookup count.
-    pub(crate) fn tell(&self, inode: &Inode) -> Entry {
+    pub(crate) fn entry_with_lookup(&self, inode: &Inode) -> Entry {
         if self.is_writable() {
-            self.known.tell(inode.number);
+            self.known.increment(inode.number);
         }
         self.entry(inode)
     }

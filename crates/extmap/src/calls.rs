@@ -182,12 +182,12 @@ pub(crate) struct Settled {
     pub(crate) more: bool,
 }
 
-/// Appends written ranges to `told`. With `look`, nothing is written first.
+/// Appends written ranges to `written`. With `look`, nothing is written first.
 pub(crate) fn settle(
     control: BorrowedFd<'_>,
     file: BorrowedFd<'_>,
     look: bool,
-    told: &mut Vec<RawRange>,
+    written: &mut Vec<RawRange>,
 ) -> io::Result<Settled> {
     let mut ranges = [RawRange::default(); MAX_RANGES];
     let count = MAX_RANGES as u32;
@@ -196,7 +196,7 @@ pub(crate) fn settle(
     let mut settle = Settle { fd: file.as_raw_fd(), count, ranges: ranges_at, size: 0, flags, users: 0 };
     // SAFETY: reads and writes the structure, and writes at most `count` ranges.
     checked(unsafe { libc::ioctl(control.as_raw_fd(), SETTLE, &raw mut settle) })?;
-    told.extend(ranges.iter().take(settle.count as usize));
+    written.extend(ranges.iter().take(settle.count as usize));
     Ok(Settled { size: settle.size, users: settle.users, more: settle.count == count })
 }
 

@@ -268,7 +268,7 @@ impl MappedFile {
     /// # Errors
     /// EIO: some data may be lost.
     pub fn settle(&self) -> io::Result<Settled> {
-        self.tell(false)
+        self.written_ranges(false)
     }
 
     /// Like [`settle`](Self::settle), for data that has already reached the device: writes nothing and does not flush the
@@ -277,15 +277,15 @@ impl MappedFile {
     /// # Errors
     /// Those of `settle`.
     pub fn look(&self) -> io::Result<Settled> {
-        self.tell(true)
+        self.written_ranges(true)
     }
 
-    fn tell(&self, look: bool) -> io::Result<Settled> {
-        let mut told = Vec::new();
+    fn written_ranges(&self, look: bool) -> io::Result<Settled> {
+        let mut written = Vec::new();
         loop {
-            let found = calls::settle(self.control.as_fd(), self.file.as_fd(), look, &mut told)?;
+            let found = calls::settle(self.control.as_fd(), self.file.as_fd(), look, &mut written)?;
             if !found.more {
-                let ranges = told.iter().map(|range| range.offset..range.offset + range.length);
+                let ranges = written.iter().map(|range| range.offset..range.offset + range.length);
                 return Ok(Settled { ranges: ranges.collect(), size: found.size, users: found.users });
             }
         }

@@ -100,12 +100,12 @@ impl Mirror {
         self.lower.keep_with(Arc::new(TakeoverStore(session.clone())), self.serves_without_open(session));
         let devices: Vec<_> = takeover.marks().into_iter().filter_map(device).collect();
         let keeper = session.clone();
-        let tell = move |new| {
+        let on_new = move |new| {
             if let (Some(takeover), Some(mark)) = (keeper.takeover(), mark(new)) {
                 takeover.mark(mark);
             }
         };
-        self.lower.keep_devices(&devices, Box::new(tell));
+        self.lower.keep_devices(&devices, Box::new(on_new));
         let mut held = std::mem::take(&mut *self.inherited.lock());
         let mut reopen = |record: &OpenRecord| {
             Some(Reopen {

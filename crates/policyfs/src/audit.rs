@@ -70,7 +70,7 @@ impl AuditLog {
     ///
     /// # Errors
     /// EIO if the line is [required](Self::require) and cannot be written.
-    pub(crate) fn tell(&self, line: &Line<'_>) -> Result<(), Errno> {
+    pub(crate) fn record(&self, line: &Line<'_>) -> Result<(), Errno> {
         let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let text = json!({
             "time": time.as_secs_f64(),

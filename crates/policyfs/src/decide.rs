@@ -133,7 +133,7 @@ impl PolicyFs {
     ) -> Result<Decision, Errno> {
         let decision = class.decide(op, &Asker::new(request, &self.programs), content);
         for rule in decision.audit.iter().filter_map(|rule| rules.policy.rules().get(*rule)) {
-            self.audit.tell(&Line {
+            self.audit.record(&Line {
                 rule: &rule.name,
                 line: rule.line,
                 op: op.name(),

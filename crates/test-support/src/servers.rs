@@ -211,11 +211,11 @@ impl Postgres {
     /// # Panics
     /// If that fails.
     pub fn ask_for_password(&self, password: &str) {
-        let told = Command::new(self.bin.join("psql"))
+        let output = Command::new(self.bin.join("psql"))
             .args([&self.address(), "-c", &format!("ALTER ROLE postgres PASSWORD '{password}'")])
             .output()
             .expect("psql");
-        assert!(told.status.success(), "psql: {}", String::from_utf8_lossy(&told.stderr));
+        assert!(output.status.success(), "psql: {}", String::from_utf8_lossy(&output.stderr));
         let rules = "local all all trust\nhost all all 127.0.0.1/32 scram-sha-256\n";
         std::fs::write(self.dir.join("data/pg_hba.conf"), rules).expect("write");
         self.read_configuration_again();

@@ -190,11 +190,11 @@ impl Blobs {
         Ok(self.parts_of(self.begin_at(&at, Some(GetRange::Bounded(range))).await?))
     }
 
-    /// Reads at most `most` bytes of an object's end.
-    pub(super) async fn get_end(&self, key: &str, most: u64) -> Result<Tail, ContentError> {
+    /// Reads at most `max_bytes` bytes of an object's end.
+    pub(super) async fn get_end(&self, key: &str, max_bytes: u64) -> Result<Tail, ContentError> {
         let key = self.key(key);
         let size = self.in_time(self.store.head(&key)).await?.size;
-        let offset = size.saturating_sub(most);
+        let offset = size.saturating_sub(max_bytes);
         let bytes = self.bytes(&key, offset..size).await?;
         Ok(Tail { bytes, offset })
     }

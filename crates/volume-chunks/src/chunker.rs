@@ -69,8 +69,8 @@ impl<R: Read> Chunker<R> {
         let length = match self.cutting {
             Chunking::Fixed => ahead.len().min(FIXED_CHUNK_BYTES),
             Chunking::ContentDefined => {
-                let (least, usual, most) = CONTENT_DEFINED_CHUNK_BYTES;
-                FastCDC::new(ahead, least, usual, most).next().map_or(ahead.len(), |chunk| chunk.length)
+                let (min, average, max) = CONTENT_DEFINED_CHUNK_BYTES;
+                FastCDC::new(ahead, min, average, max).next().map_or(ahead.len(), |chunk| chunk.length)
             }
         };
         if length == 0 {

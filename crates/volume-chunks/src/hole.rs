@@ -33,8 +33,8 @@ pub(super) fn make(file: &File, range: Range<u64>) -> io::Result<()> {
 fn overwrite(file: &File, range: Range<u64>) -> io::Result<()> {
     let (mut block, mut at) = (vec![0; BLOCK_BYTES], range.start);
     while at < range.end {
-        let most = (range.end - at).min(BLOCK_BYTES as u64) as usize;
-        let length = file.read_at(&mut block[..most], at)?;
+        let limit = (range.end - at).min(BLOCK_BYTES as u64) as usize;
+        let length = file.read_at(&mut block[..limit], at)?;
         if length == 0 {
             return Ok(());
         }

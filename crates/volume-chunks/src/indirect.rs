@@ -54,13 +54,13 @@ impl ContentStore {
             Layout::Pieces(pieces) => return Ok(pieces.clone()),
             Layout::Indirect(lists) => lists,
         };
-        let most = (content.size / MIN_AVERAGE_SEGMENT_BYTES).saturating_add(SEGMENTS_PER_LIST as u64);
+        let limit = (content.size / MIN_AVERAGE_SEGMENT_BYTES).saturating_add(SEGMENTS_PER_LIST as u64);
         let (mut pieces, mut sum) = (Vec::new(), 0_u64);
         for part in lists.chunks(LISTS_PER_BATCH) {
             for list in self.read_lists(meta, part)? {
                 sum = list.iter().fold(sum, |sum, piece| sum.saturating_add(piece.length()));
                 pieces.extend(list);
-                if sum > content.size || pieces.len() as u64 > most {
+                if sum > content.size || pieces.len() as u64 > limit {
                     return Err(damaged("the indirect lists have more segments than the file"));
                 }
             }

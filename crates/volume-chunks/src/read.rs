@@ -66,8 +66,8 @@ impl ContentStore {
         }
         let (mut hasher, mut block, mut at) = (self.hasher(), vec![0; VERIFY_BLOCK_BYTES], 0);
         while at < content.size {
-            let most = (content.size - at).min(VERIFY_BLOCK_BYTES as u64) as usize;
-            let length = match file.read_at(&mut block[..most], at) {
+            let limit = (content.size - at).min(VERIFY_BLOCK_BYTES as u64) as usize;
+            let length = match file.read_at(&mut block[..limit], at) {
                 Ok(0) => break,
                 Ok(length) => length,
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,

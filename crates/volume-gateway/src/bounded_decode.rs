@@ -18,13 +18,13 @@ pub(super) enum DecodeError {
     Nonsense(postcard::Error),
 }
 
-/// Decodes a message whose list elements take at most `most` bytes; returns also how many they take.
-pub(super) fn decode<T: DeserializeOwned>(bytes: &[u8], most: usize) -> Result<(T, usize), DecodeError> {
-    let left = Cell::new(Some(most));
+/// Decodes a message whose list elements take at most `limit` bytes; returns also how many they take.
+pub(super) fn decode<T: DeserializeOwned>(bytes: &[u8], limit: usize) -> Result<(T, usize), DecodeError> {
+    let left = Cell::new(Some(limit));
     let mut from = postcard::Deserializer::from_bytes(bytes);
     let read = T::deserialize(ItemCounter { inner: &mut from, left: &left, is_list: false });
     match (read, left.get()) {
-        (Ok(value), left) => Ok((value, most - left.unwrap_or_default())),
+        (Ok(value), left) => Ok((value, limit - left.unwrap_or_default())),
         (Err(_), None) => Err(DecodeError::TooMuch),
         (Err(error), Some(_)) => Err(DecodeError::Nonsense(error)),
     }

@@ -136,10 +136,10 @@ impl History for Client {
         parent: ObjectId,
         at: Seq,
         after: &[u8],
-        most: usize,
+        limit: usize,
     ) -> Result<Vec<StoredLink>, StoreError> {
-        let most = most.try_into().unwrap_or(u32::MAX);
-        past!(self, HistoryRequest::Links { parent, at, after: after.to_vec(), most }, Links)
+        let limit = limit.try_into().unwrap_or(u32::MAX);
+        past!(self, HistoryRequest::Links { parent, at, after: after.to_vec(), limit }, Links)
     }
 
     fn versions(&self, id: ObjectId) -> Result<Vec<Version>, StoreError> {
@@ -206,28 +206,28 @@ impl MetaStore for Client {
         }
     }
 
-    fn scan(&self, from: ObjectId, most: usize) -> Result<Page, StoreError> {
-        match self.request(&Request::Scan { from, most: most.try_into().unwrap_or(u32::MAX) })? {
+    fn scan(&self, from: ObjectId, limit: usize) -> Result<Page, StoreError> {
+        match self.request(&Request::Scan { from, limit: limit.try_into().unwrap_or(u32::MAX) })? {
             Response::Page(page) => Ok(page),
             _ => Err(mismatched_response()),
         }
     }
 
-    fn log_since(&self, after: Seq, most: usize) -> Result<Vec<LogEntry>, StoreError> {
+    fn log_since(&self, after: Seq, limit: usize) -> Result<Vec<LogEntry>, StoreError> {
         let mut all: Vec<LogEntry> = Vec::new();
         loop {
             let after = all.last().map_or(after, |entry| entry.seq);
-            let (entries, is_whole) = self.log_part(after, most - all.len())?;
+            let (entries, is_whole) = self.log_part(after, limit - all.len())?;
             let is_end = is_whole || entries.is_empty();
             all.extend(entries);
-            if is_end || all.len() >= most {
+            if is_end || all.len() >= limit {
                 return Ok(all);
             }
         }
     }
 
-    fn log_part(&self, after: Seq, most: usize) -> Result<(Vec<LogEntry>, bool), StoreError> {
-        match self.request(&Request::LogSince { after, most: most.try_into().unwrap_or(u32::MAX) })? {
+    fn log_part(&self, after: Seq, limit: usize) -> Result<(Vec<LogEntry>, bool), StoreError> {
+        match self.request(&Request::LogSince { after, limit: limit.try_into().unwrap_or(u32::MAX) })? {
             Response::Log(entries) => Ok((entries, true)),
             Response::LogPart(entries) => Ok((entries, false)),
             _ => Err(mismatched_response()),

@@ -84,11 +84,11 @@ impl MemoryBudget {
     /// Registers a connection; `None`: the node has reached its limit.
     pub(super) fn register(self: &Arc<Self>, node: &Node) -> Option<ConnectionSlot> {
         let is_gateway = node.role == Role::Gateway;
-        let most = if is_gateway { MAX_CONNECTIONS_OF_GATEWAY } else { MAX_CONNECTIONS_OF_NODE };
+        let limit = if is_gateway { MAX_CONNECTIONS_OF_GATEWAY } else { MAX_CONNECTIONS_OF_NODE };
         let mut nodes = self.nodes.lock();
         let size = |of: Pool| if is_gateway { of.sizes().0 } else { of.sizes().1 };
         let (count, own) = nodes.entry(node.name.clone()).or_insert_with(|| (0, semaphores(size)));
-        if *count >= most {
+        if *count >= limit {
             return None;
         }
         *count += 1;

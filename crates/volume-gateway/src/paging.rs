@@ -23,13 +23,13 @@ const PAGE_TARGET_BYTES: usize = 4 << 20;
 pub(super) fn log(
     meta: &dyn MetaStore,
     after: Seq,
-    most: u32,
+    limit: u32,
     bytes: usize,
 ) -> Result<(Vec<LogEntry>, bool), StoreError> {
-    let most = most.min(MAX_ITEMS) as usize;
+    let limit = limit.min(MAX_ITEMS) as usize;
     let (mut all, mut taken, mut step): (Vec<LogEntry>, _, _) = (Vec::new(), 0, FIRST_PAGE_ITEMS);
     loop {
-        let asked = step.min(most - all.len());
+        let asked = step.min(limit - all.len());
         let (found, is_whole) = meta.log_part(all.last().map_or(after, |entry| entry.seq), asked)?;
         let (count, before) = (found.len(), taken);
         for entry in found {
@@ -39,7 +39,7 @@ pub(super) fn log(
             }
             all.push(entry);
         }
-        if !is_whole || count < asked || all.len() >= most {
+        if !is_whole || count < asked || all.len() >= limit {
             return Ok((all, is_whole));
         }
         step = next(count, taken - before);
@@ -50,11 +50,11 @@ pub(super) fn log(
 pub(super) fn scan(
     meta: &dyn MetaStore,
     from: ObjectId,
-    most: u32,
+    limit: u32,
     bytes: usize,
 ) -> Result<Page, StoreError> {
-    let most = most.min(MAX_ITEMS) as usize;
-    let (mut all, mut taken, mut step) = (meta.scan(from, most.min(FIRST_PAGE_ITEMS))?, 0, FIRST_PAGE_ITEMS);
+    let limit = limit.min(MAX_ITEMS) as usize;
+    let (mut all, mut taken, mut step) = (meta.scan(from, limit.min(FIRST_PAGE_ITEMS))?, 0, FIRST_PAGE_ITEMS);
     // Halves the page: the names in a directory are returned with it, so its size is unpredictable.
     while length(&all) > bytes && all.objects.len() > 1 {
         all = meta.scan(from, all.objects.len() / 2)?;
@@ -63,7 +63,7 @@ pub(super) fn scan(
     while let Some(at) = all.next {
         taken += part.1;
         step = next(part.0, part.1).min(2 * step);
-        let left = step.min(most.saturating_sub(all.objects.len()));
+        let left = step.min(limit.saturating_sub(all.objects.len()));
         if left == 0 || taken >= bytes {
             break;
         }
@@ -140,9 +140,9 @@ fn parts<T>(
     ids: &[ObjectId],
     ask: impl Fn(&[ObjectId]) -> Result<(Vec<T>, usize), StoreError>,
 ) -> Result<Vec<T>, Failure> {
-    let (mut all, mut bytes, mut rest, mut most) = (Vec::new(), 0, ids, FIRST_PAGE_ITEMS);
+    let (mut all, mut bytes, mut rest, mut limit) = (Vec::new(), 0, ids, FIRST_PAGE_ITEMS);
     while !rest.is_empty() {
-        let (some, more) = rest.split_at(most.min(rest.len()));
+        let (some, more) = rest.split_at(limit.min(rest.len()));
         let (found, length) = ask(some)?;
         bytes += length;
         if bytes > MAX_RESPONSE_BYTES {
@@ -150,7 +150,7 @@ fn parts<T>(
             return Err(Failure::Other(long));
         }
         all.extend(found);
-        most = next(some.len(), length);
+        limit = next(some.len(), length);
         rest = more;
     }
     Ok(all)

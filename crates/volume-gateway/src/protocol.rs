@@ -137,11 +137,11 @@ pub(super) enum Request {
     Get(Vec<ObjectId>),
     Scan {
         from: ObjectId,
-        most: u32,
+        limit: u32,
     },
     LogSince {
         after: Seq,
-        most: u32,
+        limit: u32,
     },
     Places(Vec<ChunkId>),
     Known(Vec<ChunkId>),
@@ -197,7 +197,7 @@ pub(super) enum HistoryRequest {
     KeptSince,
     Objects(Vec<ObjectId>, Seq),
     Link(LinkName, Seq),
-    Links { parent: ObjectId, at: Seq, after: Vec<u8>, most: u32 },
+    Links { parent: ObjectId, at: Seq, after: Vec<u8>, limit: u32 },
     Versions(ObjectId),
     OfName(LinkName),
     Names(Vec<ObjectId>),

@@ -278,14 +278,14 @@ impl Gateway {
         let coming = place.take(Pool::Frames, length).await?;
         let frame = receive_bytes(stream, length as u64, MAX_FRAME_BYTES as u64).await?;
         let (of_each, besides, at_most) = DECODED_FRAME_MEMORY;
-        let most = (of_each * length + besides).min(at_most);
+        let limit = (of_each * length + besides).min(at_most);
         // The memory of a short message is bounded by its length.
         let mut held = if length > SMALL_MESSAGE_BYTES {
-            place.take(Pool::Work, most).await?
+            place.take(Pool::Work, limit).await?
         } else {
             MemoryPermit::default()
         };
-        let decoded = bounded_decode::decode(&frame, most);
+        let decoded = bounded_decode::decode(&frame, limit);
         drop((frame, coming));
         match decoded {
             Ok((ask, used)) => {
@@ -502,8 +502,8 @@ impl Gateway {
                 }
                 Request::Commit { token, items } => Response::Committed(meta.commit(&name, token, &items)?),
                 Request::Get(ids) => Response::Objects(each(&ids, |ids| meta.get(ids))?),
-                Request::Scan { from, most } => Response::Page(paging::scan(&*meta, from, most, bytes)?),
-                Request::LogSince { after, most } => match paging::log(&*meta, after, most, bytes)? {
+                Request::Scan { from, limit } => Response::Page(paging::scan(&*meta, from, limit, bytes)?),
+                Request::LogSince { after, limit } => match paging::log(&*meta, after, limit, bytes)? {
                     (entries, true) => Response::Log(entries),
                     (entries, false) => Response::LogPart(entries),
                 },
@@ -630,8 +630,8 @@ fn past(meta: &dyn MetaStore, ask: HistoryRequest) -> Result<HistoryResponse, Fa
             HistoryResponse::Objects(each(&ids, |ids| history.objects_at(ids, at))?)
         }
         HistoryRequest::Link(name, at) => HistoryResponse::Link(history.link_at(&name, at)?),
-        HistoryRequest::Links { parent, at, after, most } => {
-            HistoryResponse::Links(history.links_at(parent, at, &after, most.min(MAX_ITEMS) as usize)?)
+        HistoryRequest::Links { parent, at, after, limit } => {
+            HistoryResponse::Links(history.links_at(parent, at, &after, limit.min(MAX_ITEMS) as usize)?)
         }
         HistoryRequest::Versions(id) => HistoryResponse::Versions(latest(history.versions(id)?)),
         HistoryRequest::OfName(name) => HistoryResponse::Past(history.past_of_name(&name)?),

@@ -48,14 +48,14 @@ pub trait StoreAdmin: GcLock {
     fn scan_records(
         &self,
         from: ObjectId,
-        most: usize,
+        limit: usize,
     ) -> Result<(Vec<ObjectRecord>, Option<ObjectId>), StoreError>;
 
     /// Scans chunks after `after`, in order of their ids; all zeros: from the first.
     ///
     /// # Errors
     /// Any other [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
-    fn scan_chunks(&self, after: ChunkId, most: usize) -> Result<Vec<(ChunkId, Chunk)>, StoreError>;
+    fn scan_chunks(&self, after: ChunkId, limit: usize) -> Result<Vec<(ChunkId, Chunk)>, StoreError>;
 
     /// Marks for deletion the chunks that are not marked yet.
     ///
@@ -101,7 +101,7 @@ pub trait StoreAdmin: GcLock {
     fn scan_past(
         &self,
         after: (ObjectId, Seq),
-        most: usize,
+        limit: usize,
     ) -> Result<Vec<(VersionedObject, Seq)>, StoreError>;
 
     /// Deletes history that a commit up to `up_to` superseded, and all but the latest `versions` versions of each object.

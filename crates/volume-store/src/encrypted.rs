@@ -132,12 +132,12 @@ impl MetaStore for EncryptedStore {
         self.proven_objects(self.store.get(ids)?)
     }
 
-    fn scan(&self, from: ObjectId, most: usize) -> Result<Page, StoreError> {
-        Ok(self.cipher.decrypt_page(self.store.scan(from, most)?))
+    fn scan(&self, from: ObjectId, limit: usize) -> Result<Page, StoreError> {
+        Ok(self.cipher.decrypt_page(self.store.scan(from, limit)?))
     }
 
-    fn log_since(&self, after: Seq, most: usize) -> Result<Vec<LogEntry>, StoreError> {
-        let entries = self.store.log_since(after, most)?;
+    fn log_since(&self, after: Seq, limit: usize) -> Result<Vec<LogEntry>, StoreError> {
+        let entries = self.store.log_since(after, limit)?;
         if let Some(log) = &self.log {
             self.proofs.verify(&*self.store, &log.sealer, &entries)?;
         }
@@ -178,8 +178,8 @@ impl SealedLog for Log {
         &self.sealer
     }
 
-    fn stored_since(&self, after: Seq, most: usize) -> Result<Vec<LogEntry>, StoreError> {
-        log_since(&*self.store, after, most)
+    fn stored_since(&self, after: Seq, limit: usize) -> Result<Vec<LogEntry>, StoreError> {
+        log_since(&*self.store, after, limit)
     }
 
     fn decrypt_entry(&self, entry: LogEntry) -> LogEntry {
@@ -219,13 +219,13 @@ impl History for EncryptedStore {
         parent: ObjectId,
         at: Seq,
         after: &[u8],
-        most: usize,
+        limit: usize,
     ) -> Result<Vec<StoredLink>, StoreError> {
         let hidden = match after {
             b"" => Vec::new(),
             name => self.cipher.encrypt_name(&LinkName { parent, name: name.to_vec() }).name,
         };
-        let links = self.past()?.links_at(parent, at, &hidden, most)?;
+        let links = self.past()?.links_at(parent, at, &hidden, limit)?;
         self.prove(std::iter::empty(), links.iter())?;
         Ok(self.each(links, MetadataCipher::decrypt_link))
     }

@@ -85,7 +85,7 @@ pub trait History: Send + Sync {
     /// Any other [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
     fn link_at(&self, name: &LinkName, at: Seq) -> Result<Option<StoredLink>, StoreError>;
 
-    /// Returns at most `most` names of a directory as of a commit, in their order, after the name `after`.
+    /// Returns at most `limit` names of a directory as of a commit, in their order, after the name `after`.
     ///
     /// # Errors
     /// Any other [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
@@ -94,7 +94,7 @@ pub trait History: Send + Sync {
         parent: ObjectId,
         at: Seq,
         after: &[u8],
-        most: usize,
+        limit: usize,
     ) -> Result<Vec<StoredLink>, StoreError>;
 
     /// Returns the retained versions of an object, the latest first, at most [`MAX_VERSIONS`].

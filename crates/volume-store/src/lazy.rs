@@ -67,12 +67,12 @@ impl MetaStore for LazyStore {
         self.store()?.get(ids)
     }
 
-    fn scan(&self, from: ObjectId, most: usize) -> Result<Page, StoreError> {
-        self.store()?.scan(from, most)
+    fn scan(&self, from: ObjectId, limit: usize) -> Result<Page, StoreError> {
+        self.store()?.scan(from, limit)
     }
 
-    fn log_since(&self, after: Seq, most: usize) -> Result<Vec<LogEntry>, StoreError> {
-        self.store()?.log_since(after, most)
+    fn log_since(&self, after: Seq, limit: usize) -> Result<Vec<LogEntry>, StoreError> {
+        self.store()?.log_since(after, limit)
     }
 
     fn locate_chunks(&self, chunks: &[ChunkId]) -> Result<Vec<Option<ChunkLocation>>, StoreError> {
@@ -129,9 +129,9 @@ impl History for LazyStore {
         parent: ObjectId,
         at: Seq,
         after: &[u8],
-        most: usize,
+        limit: usize,
     ) -> Result<Vec<StoredLink>, StoreError> {
-        self.past()?.links_at(parent, at, after, most)
+        self.past()?.links_at(parent, at, after, limit)
     }
 
     fn versions(&self, id: ObjectId) -> Result<Vec<Version>, StoreError> {

@@ -254,26 +254,26 @@ pub trait MetaStore: Send + Sync {
     /// Any other [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
     fn get(&self, ids: &[ObjectId]) -> Result<Vec<Option<VersionedObject>>, StoreError>;
 
-    /// Scans the tree from an id on, at most `most` objects at a time. It may change between pages: read the
+    /// Scans the tree from an id on, at most `limit` objects at a time. It may change between pages: read the
     /// [`head`](Self::head) first, and apply the log from there afterwards.
     ///
     /// # Errors
     /// Any other [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
-    fn scan(&self, from: ObjectId, most: usize) -> Result<Page, StoreError>;
+    fn scan(&self, from: ObjectId, limit: usize) -> Result<Page, StoreError>;
 
-    /// Returns at most `most` log entries after `after`.
+    /// Returns at most `limit` log entries after `after`.
     ///
     /// # Errors
     /// [`StoreError::Forgotten`]; any other [`StoreError`] of the engine.
-    fn log_since(&self, after: Seq, most: usize) -> Result<Vec<LogEntry>, StoreError>;
+    fn log_since(&self, after: Seq, limit: usize) -> Result<Vec<LogEntry>, StoreError>;
 
     /// Reads the log as [`log_since`](Self::log_since), but may return a prefix where the rest exceeds one message; the flag is
     /// `true` if the answer is not cut short.
     ///
     /// # Errors
     /// As for [`log_since`](Self::log_since).
-    fn log_part(&self, after: Seq, most: usize) -> Result<(Vec<LogEntry>, bool), StoreError> {
-        Ok((self.log_since(after, most)?, true))
+    fn log_part(&self, after: Seq, limit: usize) -> Result<(Vec<LogEntry>, bool), StoreError> {
+        Ok((self.log_since(after, limit)?, true))
     }
 
     /// Locates chunks, in the order of `chunks`.
@@ -338,11 +338,11 @@ pub trait SealedLog {
     /// Returns the verifier of its entries.
     fn sealer(&self) -> &seal::Sealer;
 
-    /// Returns at most `most` entries after `after`, as they are stored.
+    /// Returns at most `limit` entries after `after`, as they are stored.
     ///
     /// # Errors
     /// As [`MetaStore::log_since`]; [`StoreError::Tampered`] where the log does not reach back that far.
-    fn stored_since(&self, after: Seq, most: usize) -> Result<Vec<LogEntry>, StoreError>;
+    fn stored_since(&self, after: Seq, limit: usize) -> Result<Vec<LogEntry>, StoreError>;
 
     /// Decrypts an entry.
     fn decrypt_entry(&self, entry: LogEntry) -> LogEntry;

@@ -109,8 +109,8 @@ impl Proofs {
         let (mut verifier, mut all) = (LogVerifier::new(sealer), Vec::new());
         let from = sealer.sealed().from;
         while verifier.at() < from {
-            let most = (from.0 - verifier.at().0).min(PAGE_ENTRIES) as usize;
-            let entries = log_since(store, verifier.at(), most)?;
+            let limit = (from.0 - verifier.at().0).min(PAGE_ENTRIES) as usize;
+            let entries = log_since(store, verifier.at(), limit)?;
             if entries.is_empty() {
                 return Err(tampered(format_args!("the log ends at commit {}", verifier.at())));
             }
@@ -154,8 +154,12 @@ impl Proofs {
 }
 
 /// Reads the log; a truncated one is an error, since a sealed log is never truncated.
-pub(super) fn log_since(store: &dyn MetaStore, after: Seq, most: usize) -> Result<Vec<LogEntry>, StoreError> {
-    match store.log_since(after, most) {
+pub(super) fn log_since(
+    store: &dyn MetaStore,
+    after: Seq,
+    limit: usize,
+) -> Result<Vec<LogEntry>, StoreError> {
+    match store.log_since(after, limit) {
         Err(StoreError::Forgotten(_)) => Err(tampered("the log does not go back to the beginning")),
         entries => entries,
     }

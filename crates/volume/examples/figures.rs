@@ -17,11 +17,11 @@ use shunt_volume::id::{ObjectId, OwnerId};
 use shunt_volume::object::{Content, Kind, LinkName, Object, Time};
 use shunt_volume::store::{MetaStore, Mutation, PostgresStore, SqliteStore, Transaction};
 
-#[path = "../tests/integration/common/sky.rs"]
+#[path = "../tests/integration/common/faulty_object_store.rs"]
 #[allow(dead_code, reason = "the example injects no network faults")]
-mod sky;
+mod faulty_object_store;
 
-use sky::Sky;
+use faulty_object_store::FaultyObjectStore;
 
 const MIB: usize = 1 << 20;
 
@@ -89,17 +89,18 @@ fn send(
 
 /// Prints what a node receives that had the file before it was edited.
 fn received(dir: &Path, store: &ContentStore, meta: &dyn MetaStore, before: &Content, edited: &Content) {
-    let sky = Arc::new(Sky::over(store.blobs().objects()));
-    let store = ContentStore::new(Blobs::over(sky.clone()), ChunkKeys::open([1; 32]));
+    let objects = Arc::new(FaultyObjectStore::over(store.blobs().objects()));
+    let store = ContentStore::new(Blobs::over(objects.clone()), ChunkKeys::open([1; 32]));
     let (old, new) = (tempfile::tempfile_in(dir).unwrap(), tempfile::tempfile_in(dir).unwrap());
     store.fetch_file(meta, before, &old, &|_| ()).unwrap();
     new.set_len(edited.size).unwrap();
-    let had = sky.brought.load(Ordering::Relaxed);
+    let had = objects.fetched_bytes.load(Ordering::Relaxed);
     let begun = Instant::now();
     let local = BasisSource::new(Arc::new(old), &store.pieces(meta, before).unwrap());
     let pieces = store.pieces(meta, edited).unwrap();
     store.fetch(meta, &pieces, 0..edited.size, &new, Some(&local), &|_| ()).unwrap();
-    let (received, rate) = (sky.brought.load(Ordering::Relaxed) - had, rate(edited.size as usize, begun));
+    let (received, rate) =
+        (objects.fetched_bytes.load(Ordering::Relaxed) - had, rate(edited.size as usize, begun));
     println!(
         "fetch of the edit by a node with the old version: {received} bytes received, rebuilt at {rate:.0} MiB/s"
     );

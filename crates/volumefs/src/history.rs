@@ -239,9 +239,9 @@ impl VolumeFs {
     }
 
     /// Returns the dentries of a directory in name order, after a given name.
-    pub(crate) fn page(&self, directory: u64, after: &[u8], most: usize) -> Result<Vec<DirEntry>, Errno> {
+    pub(crate) fn page(&self, directory: u64, after: &[u8], limit: usize) -> Result<Vec<DirEntry>, Errno> {
         if !is_historic(NodeId(directory)) {
-            return self.replica.list(directory, after, most);
+            return self.replica.list(directory, after, limit);
         }
         // A history entry has infinitely many names, so it lists none.
         if whose_history(NodeId(directory)).is_some() {
@@ -252,7 +252,7 @@ impl VolumeFs {
             return Err(Errno::NOTDIR);
         }
         let at = Seq(directory.generation);
-        let found = self.reachable_history()?.view.list(directory.id, at, after, most)?;
+        let found = self.reachable_history()?.view.list(directory.id, at, after, limit)?;
         Ok(found.into_iter().map(|(name, stored)| DirEntry { node: node(&stored, at), name }).collect())
     }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 WITH Linux-syscall-note */
 /*
- * What the module and user space agree on. All numbers are bytes, in the
- * machine's own order. What is not used must be 0.
+ * Interface between the module and user space. Offsets and sizes are in bytes
+ * and native byte order. Unused fields must be 0.
  */
 #ifndef SHUNT_EXTMAP_H
 #define SHUNT_EXTMAP_H
@@ -11,64 +11,64 @@
 
 #define EXTMAP_VERSION 2
 
-/* Extents that one EXTMAP_PUSH may carry. */
+/* Maximum number of extents in one EXTMAP_PUSH. */
 #define EXTMAP_PUSH_MOST 4096
 
 /*
- * Binds a control descriptor to a block device, for good. The module keeps
+ * Binds a control descriptor permanently to a block device. The module keeps
  * the device open until the control descriptor is closed.
  *
- * EPROTO another version; EBUSY bound already; ENOTBLK not a block device;
- * EACCES not open for reading; EINVAL a block size that is not a power of
- * two, below the device's own or above a page.
+ * EPROTO: different version. EBUSY: already bound. ENOTBLK: not a block
+ * device. EACCES: not open for reading. EINVAL: the block size is not a power
+ * of two, smaller than the device's own, or larger than a page.
  */
 struct extmap_bind {
 	__u32 version;		/* EXTMAP_VERSION */
-	__s32 device;		/* a descriptor */
-	__u32 block_size;	/* of files: offset and length of extents are multiples */
+	__s32 device;		/* descriptor of the block device */
+	__u32 block_size;	/* of files: extents are aligned to it */
 	__u32 unused;
 	__u64 device_size;	/* out */
 };
 
-/* The file can be written: the device must be open for writing. */
+/* The file is writable; the device must be open for writing. */
 #define EXTMAP_WRITABLE 1
 
 /*
- * Makes a file without extents: all of it is a hole. The result is a
- * descriptor, open for reading (and writing) and closed by exec.
+ * Creates a file without extents, which is one hole. Returns a descriptor that
+ * is open for reading (and writing) and has close-on-exec set.
  *
- * EFBIG a size that no file can have; EMFILE too many files of this
- * connection; EROFS the device cannot be written.
+ * EFBIG: the size exceeds the maximum file size. EMFILE: too many files of
+ * this connection. EROFS: the device is not open for writing.
  */
 struct extmap_file {
 	__u64 size;
 	__u32 flags;		/* EXTMAP_WRITABLE */
 	__u32 unused;
-	__u64 cookie;		/* by which requests name it */
+	__u64 cookie;		/* out: identifies the file in requests */
 };
 
 /*
- * Blocks that were never written: they read as zeros, until the module has
- * written them. At most EXTMAP_UNWRITTEN_MOST blocks in one extent.
+ * Unwritten blocks: they read as zeros until the module has written them.
+ * One extent has at most EXTMAP_UNWRITTEN_MOST of them.
  */
 #define EXTMAP_UNWRITTEN 1
 #define EXTMAP_UNWRITTEN_MOST 32768
 
 struct extmap_extent {
 	__u64 offset;		/* in the file */
-	__u64 device;		/* on the device: a multiple of its own block size */
+	__u64 device;		/* on the device, aligned to its block size */
 	__u64 length;
 	__u32 flags;		/* EXTMAP_UNWRITTEN */
 	__u32 unused;
 };
 
 /*
- * Adds extents to a file of this connection: all or none. They need not be
- * in order.
+ * Adds extents, in any order, to a file of this connection: all or none.
  *
- * EBADF not such a file; EINVAL empty, unaligned or too many at once; ENXIO
- * not on the device; EEXIST another extent is there; E2BIG too many extents
- * of this file or connection.
+ * EBADF: not a file of this connection. EINVAL: empty, unaligned, or too many
+ * in one call. ENXIO: beyond the end of the device. EEXIST: overlaps another
+ * extent. E2BIG: too many extents in this file or connection. EAGAIN: in a
+ * range that is cut and held.
  */
 struct extmap_push {
 	__s32 fd;
@@ -77,56 +77,57 @@ struct extmap_push {
 };
 
 /*
- * Makes a file of another size, and takes what lies behind that out of the
- * map; or has a range read as zeros: its whole blocks are taken out of the map. Returns when nothing is written there any
- * more: the blocks may be freed then, and not before. With EXTMAP_CUT_HOLD
- * nobody is asked for blocks there, and none are taken (EAGAIN), until
- * EXTMAP_FREED; one range of a file is held at a time.
+ * Sets the size of a file and removes the extents beyond it; or zeroes a range
+ * and removes its whole blocks from the map. Returns once no I/O to removed
+ * blocks is in flight: only then may they be freed. With EXTMAP_CUT_HOLD, no
+ * blocks are requested or accepted (EAGAIN) in that range until EXTMAP_FREED.
+ * A file has at most one held range.
  *
- * EBADF not such a file; EINVAL empty; EBUSY another range is held; EROFS.
+ * EBADF: not a file of this connection. EINVAL: empty range. EBUSY: another
+ * range is held. EROFS: the file is not writable.
  */
 struct extmap_cut {
 	__s32 fd;
-	__u32 flags;		/* EXTMAP_CUT_RANGE, else the size */
-	__u64 offset;		/* or the size */
+	__u32 flags;		/* EXTMAP_CUT_*; 0: set the size */
+	__u64 offset;		/* of the range, or the new size */
 	__u64 length;
 };
 
 #define EXTMAP_CUT_RANGE 1
 #define EXTMAP_CUT_HOLD 2
-/* Takes what lies behind the end out of the map; offset: out, from where on. */
+/* Removes the extents beyond the end of the file; offset (out): where they started. */
 #define EXTMAP_CUT_TAIL 4
-/* Makes a file that ends before the size end there; the map stays. */
+/* Extends a file that is shorter than the size; does not change the map. */
 #define EXTMAP_CUT_GROW 8
 
-/* A range that the module has written for the first time. */
+/* A range that was written for the first time. */
 struct extmap_range {
 	__u64 offset;
 	__u64 length;
 };
 
 /*
- * Writes what is dirty of a file to the device, has the device keep it, and
- * tells which ranges were written for the first time since this was last
- * asked. To be asked again where count comes back as it was.
+ * Writes the dirty pages of a file, flushes the device, and reports the ranges
+ * that were written for the first time since the last call. Repeat the call
+ * if count is returned unchanged: there may be more ranges.
  *
- * With EXTMAP_SETTLE_LOOK nothing is written: what is told reached the device,
- * which has yet to be told to keep it.
+ * With EXTMAP_SETTLE_LOOK nothing is written or flushed: the reported ranges
+ * reached the device, but may still be in its volatile cache.
  */
 struct extmap_settle {
 	__s32 fd;
-	__u32 count;		/* in: room; out: ranges */
+	__u32 count;		/* in: capacity of the array; out: number of ranges */
 	__u64 ranges;		/* address of an array */
 	__u64 size;		/* out: of the file */
 	__u32 flags;		/* EXTMAP_SETTLE_LOOK */
-	__u32 users;		/* out: who has it open or mapped, beside this descriptor */
+	__u32 users;		/* out: opens and mappings other than this descriptor */
 };
 
 #define EXTMAP_SETTLE_LOOK 1
 
-/* What user space is asked for, by read(2) of the control descriptor. */
-#define EXTMAP_ALLOCATE 1	/* blocks where there are none; pushed before the reply */
-#define EXTMAP_SYNC 2		/* what was written is to last: settle, and commit */
+/* Requests to user space, read from the control descriptor. */
+#define EXTMAP_ALLOCATE 1	/* allocate blocks for a hole and push them, then reply */
+#define EXTMAP_SYNC 2		/* make the written data durable: settle, and commit */
 
 struct extmap_request {
 	__u64 id;
@@ -139,7 +140,7 @@ struct extmap_request {
 
 struct extmap_reply {
 	__u64 id;
-	__s32 error;		/* 0, or a negative errno */
+	__s32 error;		/* 0 or a negative errno */
 	__u32 unused;
 };
 
@@ -149,6 +150,6 @@ struct extmap_reply {
 #define EXTMAP_CUT _IOWR(0xEA, 4, struct extmap_cut)
 #define EXTMAP_SETTLE _IOWR(0xEA, 5, struct extmap_settle)
 #define EXTMAP_REPLY _IOW(0xEA, 6, struct extmap_reply)
-#define EXTMAP_FREED _IOW(0xEA, 7, __s32)	/* a file: what was cut and held is free */
+#define EXTMAP_FREED _IOW(0xEA, 7, __s32)	/* descriptor of a file: its held blocks are free */
 
 #endif

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The builtin extension: answers what the daemon has answered before, until
- * something changes it.
+ * The built-in program: answers requests from tables that the daemon fills
+ * with its replies, until a change invalidates the entry.
  */
 
 #include "tables.h"
@@ -12,13 +12,13 @@
 #define PLAIN_READ_FLAGS (0100000 | 0400000 | 02000000 | 040) /* O_LARGEFILE, O_NOFOLLOW, O_CLOEXEC, execve */
 #define FOPEN_PASSTHROUGH_BIT (1U << 7)
 
-/* How long the kernel may keep what holds until then. */
+/* A cache time for the kernel, in the format of replies. */
 struct validity {
 	__u64 seconds;
 	__u64 nanoseconds;
 };
 
-/* Whether it still holds. */
+/* Sets the remaining cache time. Returns 0 if the entry has expired. */
 __inline int remaining(__u64 until, struct validity *validity)
 {
 	struct settings *set;
@@ -106,7 +106,7 @@ __inline int answer_entry(struct fuse_ext_request *request, __u64 node, __u64 ge
 	head[1] = generation;
 	head[2] = set->entry_valid;
 	head[3] = validity.seconds;
-	/* The name's nanoseconds, none, come first. */
+	/* The low half, entry_valid_nsec, is 0. */
 	head[4] = validity.nanoseconds << 32;
 	if (fuse_ext_write(request, 0, 0, head, sizeof(head)) ||
 	    fuse_ext_write(request, 0, sizeof(head), &slot->attr, sizeof(slot->attr)) ||
@@ -273,9 +273,9 @@ __inline int answer_open(struct fuse_ext_request *request, __u64 node)
 }
 
 /*
- * A file whose backing file the kernel has: opened for reading, the daemon
- * need not know. Counted before it is looked for: a daemon that makes the
- * slot stale and then finds no count knows that nobody is about to open.
+ * Opens a file for reading with a backing file that the daemon has registered.
+ * The open is counted before the lookup, so that a daemon that invalidates the
+ * slot and then reads a count of 0 knows that no such open is in progress.
  */
 static __attribute__((noinline)) int open_known(struct fuse_ext_request *request)
 {
@@ -295,7 +295,7 @@ static __attribute__((noinline)) int open_known(struct fuse_ext_request *request
 	return FUSE_EXT_PASS;
 }
 
-/* Of files that open_known() opened. The handle is the first thing in both requests. */
+/* FLUSH and RELEASE of files that open_known() opened. Both requests start with the handle. */
 __inline int close_known(struct fuse_ext_request *request)
 {
 	__u64 handle = 0, *count;

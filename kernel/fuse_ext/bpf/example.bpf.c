@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * An extension of one's own: users in a map may not open or list anything.
+ * Example of a program: denies OPEN and OPENDIR to the users in a map.
  *
- * The daemon, or bpftool, puts users into `denied` while it runs.
+ * The daemon, or bpftool, adds users to `denied` at run time.
  */
 
 #include "fuse_ext_bpf.h"

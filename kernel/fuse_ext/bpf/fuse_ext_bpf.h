@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* What every program for the extension starts with. Needs no headers but the kernel's for user space. */
+/* Common definitions of all programs. Needs only the kernel's UAPI headers. */
 #ifndef SHUNT_FUSE_EXT_BPF_H
 #define SHUNT_FUSE_EXT_BPF_H
 
@@ -20,7 +20,7 @@
 #define BPF_MAP_TYPE_ARRAY 2
 #define BPF_F_MMAPABLE (1U << 10)
 
-/* The helpers' numbers in the kernel's list. */
+/* BPF helpers, by their numbers in the kernel. */
 static void *(*bpf_map_lookup_elem)(void *map, const void *key) = (void *)1;
 static long (*bpf_map_delete_elem)(void *map, const void *key) = (void *)3;
 static __u64 (*bpf_ktime_get_ns)(void) = (void *)5;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* What a request that goes to the daemon makes stale. */
+/* Invalidation of table entries by requests that are passed on to the daemon. */
 #ifndef SHUNT_FUSE_EXT_INVALIDATE_H
 #define SHUNT_FUSE_EXT_INVALIDATE_H
 
 #include "tables.h"
 
-/* The handle of files that a program opened: no handle that a daemon gives out. */
+/* Handle of files that a program opened. Daemons do not use this value. */
 #define FUSE_EXT_HANDLE 0xffffffff53485558ULL
 
 #define INVALIDATING							\
@@ -17,7 +17,7 @@
 	 BIT(FUSE_UNLINK) | BIT(FUSE_RMDIR) | BIT(FUSE_RENAME) |	\
 	 BIT(FUSE_RENAME2))
 
-/* The name in argument @arg, if the tables have room for such a name. */
+/* Reads the name in argument @arg. Returns 0 if it is too long for the tables. */
 __inline int read_name(struct fuse_ext_request *request, __u32 arg, __u64 parent,
 		       struct name_key *key)
 {
@@ -55,7 +55,7 @@ __inline int same_xattr(const struct xattr_key *a, const struct xattr_key *b)
 	return !differ;
 }
 
-/* Copies what is known of a name. */
+/* Looks up a name. Returns 0 if no valid entry is stored. */
 __inline int find_name(const struct name_key *key, struct name_slot *found)
 {
 	__u64 hash = name_hash(key), now = version(NAME, hash), seq;
@@ -83,11 +83,11 @@ __inline void node_changed(__u64 node)
 	__u64 hash = mix(node);
 
 	changed(ATTR, hash);
-	/* A write takes capabilities away, a change of mode changes ACLs. */
+	/* A write removes capabilities, and a mode change changes ACLs. */
 	changed(XATTR, hash);
 }
 
-/* A name of @parent, and what it stood for. */
+/* Invalidates a name in @parent, and the attributes of the node it refers to. */
 static __attribute__((noinline)) int name_changed(struct fuse_ext_request *request, __u32 arg,
 						   __u64 parent)
 {
@@ -107,7 +107,7 @@ __inline void renamed(struct fuse_ext_request *request)
 {
 	__u64 parent = 0;
 
-	/* Both kinds of request start with the new directory. */
+	/* RENAME and RENAME2 both start with the new directory. */
 	fuse_ext_read(request, 0, 0, &parent, sizeof(parent));
 	name_changed(request, 1, request->nodeid);
 	name_changed(request, 2, parent);

@@ -2,16 +2,16 @@
 /*
  * Tables that the daemon fills through shared memory and programs read.
  *
- * A table is an array in sets of four slots. A slot starts with a sequence
- * number that is odd while the daemon writes; a reader that finds it odd or
- * changed treats the slot as empty. A program never writes a slot.
+ * A table is a 4-way set-associative array of slots. A slot starts with a
+ * sequence number that is odd while the daemon writes (seqlock): a reader that
+ * finds it odd or changed treats the slot as empty. Programs never write slots.
  *
- * What a slot says holds as long as its version does. The daemon reads the
- * version before it asks the lower file system, and stores it with the
- * answer; whoever changes something adds one. So an answer that is older
- * than a change is never believed, whenever it is stored.
+ * A slot is valid while its version is current. The daemon reads the version
+ * before it queries the lower file system, and stores it with the result;
+ * every change increments the version. So a result that is older than a change
+ * is never used, even if it is stored after the change.
  *
- * crates/fuse-ext/src/builtin/layout.rs is the same in Rust.
+ * crates/fuse-ext/src/builtin/layout.rs defines the same layout in Rust.
  */
 #ifndef SHUNT_FUSE_EXT_TABLES_H
 #define SHUNT_FUSE_EXT_TABLES_H
@@ -35,10 +35,10 @@
 #define LISTS (1U << 15)
 #define OPENS (1U << 14)
 
-/* What has versions of its own. Version 0 of the array is everybody's. */
+/* Kinds of data with separate versions. Element 0 of the array is a global version. */
 enum domain { ATTR = 1, LIFE, XATTR, NAME, OPENING };
 
-/* Answers' times, in seconds. */
+/* Cache times of replies, in seconds. */
 struct settings {
 	__u64 entry_valid;
 	__u64 attr_valid;
@@ -49,20 +49,20 @@ struct attr_slot {
 	__u64 seq;
 	__u64 node;
 	__u64 version;
-	__u64 until;		/* on the monotonic clock in ns, or FOREVER */
+	__u64 until;		/* expiry: CLOCK_MONOTONIC in ns, or FOREVER */
 	struct fuse_attr attr;
 };
 
 struct name_key {
 	__u64 parent;
-	__u64 name[NAME_ROOM / 8];	/* zeroes behind it */
+	__u64 name[NAME_ROOM / 8];	/* padded with zeros */
 };
 
 struct name_slot {
 	__u64 seq;
 	struct name_key key;
 	__u64 version;
-	__u64 life;		/* the node's, 0 for an absent name */
+	__u64 life;		/* LIFE version of the node; 0 for a negative entry */
 	__u64 node;
 	__u64 generation;
 };
@@ -88,7 +88,7 @@ struct link_slot {
 	char target[LINK_ROOM];
 };
 
-/* Names of extended attributes. Root may see more of them than others. */
+/* List of extended attributes. Stored separately for root, who may see more of them. */
 struct list_slot {
 	__u64 seq;
 	__u64 node;
@@ -123,7 +123,7 @@ TABLE(xattrs, struct xattr_slot, XATTRS);
 TABLE(links, struct link_slot, LINKS);
 TABLE(lists, struct list_slot, LISTS);
 TABLE(opens, struct open_slot, OPENS);
-/* Files open that the program opened, by hash; may count below 0, for those of an earlier program. */
+/* Number of open files that the program opened, by hash. Negative after closes of an earlier program's opens. */
 TABLE(opened, __u64, OPENS);
 
 __inline __u64 mix(__u64 x)
@@ -155,7 +155,7 @@ __inline __u64 *version_of(enum domain domain, __u64 hash)
 	return bpf_map_lookup_elem(&versions, &index);
 }
 
-/* As the daemon stores it: the thing's own, and everybody's. */
+/* The version as stored in slots: sum of the object's own and the global one. */
 __inline __u64 version(enum domain domain, __u64 hash)
 {
 	__u64 *own = version_of(domain, hash);
@@ -173,18 +173,18 @@ __inline void changed(enum domain domain, __u64 hash)
 		__sync_fetch_and_add(own, 1);
 }
 
-/* The slot at way @i of the set that @hash names. */
+/* The slot in way @i of the set selected by @hash. */
 #define SLOT(table, count, hash, i) ({						\
 	__u32 index__ = ((hash) & ((count) - 1) & ~(WAYS - 1)) + (i);		\
 	bpf_map_lookup_elem(&table, &index__);					\
 })
 
-/* The slot may be read; 0 while the daemon writes it, and before it ever did. */
+/* Starts a read. Returns the sequence number; 0 if the slot is empty or being written. */
 __inline __u64 begin(__u64 *seq)
 {
 	__u64 now = READ_ONCE(*seq);
 
-	/* x86 keeps loads in order; the compiler must too. */
+	/* x86-64 does not reorder loads; this keeps the compiler from it. */
 	asm volatile("" ::: "memory");
 	return now & 1 ? 0 : now;
 }

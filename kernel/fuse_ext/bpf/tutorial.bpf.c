@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Attributes that the daemon put into `known` are answered in the kernel, until they change. */
+/* Answers GETATTR with the attributes that the daemon stored in `known`, until they change. */
 
 #include "fuse_ext_bpf.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * For the tests: answers that the module must not believe. What is wrong is
- * in `how`; the daemon gets every one of these requests.
+ * For tests: invalid replies that the module must refuse. `how` selects the
+ * kind; each of these requests must be passed on to the daemon.
  */
 
 #include "fuse_ext_bpf.h"
@@ -23,16 +23,16 @@ int wrong_handle(unsigned long long *ctx)
 	__u64 *choice = bpf_map_lookup_elem(&how, &zero);
 
 	switch (choice ? *choice : 0) {
-	case 1:		/* would switch the operation off */
+	case 1:		/* would disable the operation */
 		return -ENOSYS;
-	case 2:		/* no errno of a reply */
+	case 2:		/* not a valid errno of a reply */
 		return -512;
 	case 3:		/* nothing written */
 		return FUSE_EXT_ANSWER;
-	case 4:		/* less than the whole */
+	case 4:		/* incomplete reply */
 		fuse_ext_write(request, 0, 0, bytes, 16);
 		return FUSE_EXT_ANSWER;
-	case 5:		/* more than there is room for, and with a gap */
+	case 5:		/* out of bounds, and with a gap */
 		fuse_ext_write(request, 0, 0, bytes, sizeof(bytes));
 		fuse_ext_write(request, 0, 64, bytes, 40);
 		fuse_ext_write(request, 3, 0, bytes, 8);
@@ -40,7 +40,7 @@ int wrong_handle(unsigned long long *ctx)
 		fuse_ext_read(request, 7, 0, bytes, 8);
 		fuse_ext_read(request, 0, ~0U, bytes, 8);
 		return FUSE_EXT_ANSWER;
-	case 6:		/* no verdict */
+	case 6:		/* not a verdict */
 		return 12345;
 	}
 	return FUSE_EXT_PASS;

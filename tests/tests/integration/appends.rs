@@ -7,17 +7,17 @@ use std::os::unix::fs::FileExt as _;
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use shunt_test_support::needs_mount;
 use shunt_tests::sys::Shared;
-use shunt_tests::{Plan, Stage, stage};
+use shunt_tests::{Fixture, Plan, fixture};
 
 shunt_tests::behaviours! { everywhere:
     a_mapping_of_an_appending_file_stays_in_place, appends_meet_the_end, an_append_flag_can_be_given_up,
 }
 
-fn appending(s: &Stage, name: &str) -> File {
+fn appending(s: &Fixture, name: &str) -> File {
     File::options().read(true).append(true).open(s.path(name)).unwrap()
 }
 
-fn a_mapping_of_an_appending_file_stays_in_place(s: &Stage) {
+fn a_mapping_of_an_appending_file_stays_in_place(s: &Fixture) {
     fs::write(s.lower("f"), [b'0'; 8192]).unwrap();
     let file = appending(s, "f");
     let mut map = Shared::new(&file, 8192).unwrap();
@@ -29,7 +29,7 @@ fn a_mapping_of_an_appending_file_stays_in_place(s: &Stage) {
     assert_eq!((seen.len(), &seen[..6]), (8192, &b"page00"[..]));
 }
 
-fn appends_meet_the_end(s: &Stage) {
+fn appends_meet_the_end(s: &Fixture) {
     fs::write(s.lower("f"), b"one").unwrap();
     let mut file = appending(s, "f");
     file.write_all(b"two").unwrap();
@@ -38,7 +38,7 @@ fn appends_meet_the_end(s: &Stage) {
     assert_eq!(fs::read(s.lower("f")).unwrap(), b"onetwothree");
 }
 
-fn an_append_flag_can_be_given_up(s: &Stage) {
+fn an_append_flag_can_be_given_up(s: &Fixture) {
     fs::write(s.lower("f"), b"0000").unwrap();
     let file = appending(s, "f");
     fcntl_setfl(&file, fcntl_getfl(&file).unwrap() - OFlags::APPEND).unwrap();
@@ -53,7 +53,7 @@ fn an_append_flag_can_be_given_up(s: &Stage) {
 #[test]
 fn appends_do_not_overwrite_what_others_append() {
     needs_mount!();
-    stage::perform(Plan::daemon().args(&["--cache", "timeout=60"]), |s| {
+    fixture::perform(Plan::daemon().args(&["--cache", "timeout=60"]), |s| {
         fs::write(s.lower("f"), b"one").unwrap();
         let mut file = appending(s, "f");
         file.metadata().unwrap();

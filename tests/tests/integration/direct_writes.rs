@@ -11,7 +11,7 @@ use std::thread;
 
 use shunt_test_support::{needs_mount, requirement};
 use shunt_tests::sys::{Aligned, open_direct};
-use shunt_tests::{Image, Plan, Volume, stage};
+use shunt_tests::{Image, Plan, Volume, fixture};
 
 const LENGTH: usize = 64 << 10;
 const ROUNDS: u32 = 2000;
@@ -122,7 +122,7 @@ fn nobody_reads_older_data(path: &Path) {
 #[test]
 fn through_a_mirror() {
     for options in [&["--cache", "exclusive", "--passthrough", "off"][..], &["--passthrough", "off"], &[]] {
-        stage::perform(Plan::ext4().args(options), |s| nobody_reads_older_data(&s.path("file")));
+        fixture::perform(Plan::ext4().args(options), |s| nobody_reads_older_data(&s.path("file")));
     }
 }
 

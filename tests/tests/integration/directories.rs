@@ -7,15 +7,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::FileType;
 use shunt_test_support::run;
-use shunt_tests::dir::{list, list_from};
-use shunt_tests::{Plan, Stage, stage};
+use shunt_tests::getdents::{list, list_from};
+use shunt_tests::{Fixture, Plan, fixture};
 
 shunt_tests::behaviours! { everywhere:
     listing_is_complete_and_typed, inode_numbers_agree, dot_and_dotdot, empty_directories, positions_are_stable,
     rewind_sees_new_entries, changes_while_reading, two_readers_of_one_directory,
 }
 
-fn listing_is_complete_and_typed(s: &Stage) {
+fn listing_is_complete_and_typed(s: &Fixture) {
     fs::write(s.path("file"), b"").unwrap();
     fs::create_dir(s.path("dir")).unwrap();
     symlink("x", s.path("link")).unwrap();
@@ -30,7 +30,7 @@ fn listing_is_complete_and_typed(s: &Stage) {
     assert_eq!(kinds["pipe"], FileType::Fifo);
 }
 
-fn inode_numbers_agree(s: &Stage) {
+fn inode_numbers_agree(s: &Fixture) {
     fs::create_dir(s.path("d")).unwrap();
     for n in 0..300 {
         fs::write(s.path(format!("d/{n}")), b"").unwrap();
@@ -49,7 +49,7 @@ fn inode_numbers_agree(s: &Stage) {
     }
 }
 
-fn dot_and_dotdot(s: &Stage) {
+fn dot_and_dotdot(s: &Fixture) {
     fs::create_dir_all(s.path("a/b")).unwrap();
     let all = list_from(&File::open(s.path("a/b")).unwrap(), 0);
     let ino = |name: &str| all.iter().find(|e| e.name == name).unwrap_or_else(|| panic!("no {name}")).ino;
@@ -59,13 +59,13 @@ fn dot_and_dotdot(s: &Stage) {
     assert_eq!(root.iter().filter(|e| e.name == "." || e.name == "..").count(), 2);
 }
 
-fn empty_directories(s: &Stage) {
+fn empty_directories(s: &Fixture) {
     fs::create_dir(s.path("d")).unwrap();
     assert_eq!(list(&s.path("d")).len(), 0);
     assert_eq!(list_from(&File::open(s.path("d")).unwrap(), 0).len(), 2);
 }
 
-fn positions_are_stable(s: &Stage) {
+fn positions_are_stable(s: &Fixture) {
     for n in 0..2000 {
         fs::write(s.path(format!("entry-{n:05}")), b"").unwrap();
     }
@@ -82,11 +82,11 @@ fn positions_are_stable(s: &Stage) {
     let gone = all.iter().take(400).rposition(|e| e.name != "." && e.name != "..").unwrap();
     fs::remove_file(s.mnt().join(&all[gone].name)).unwrap();
     let names =
-        |entries: &[shunt_tests::dir::Entry]| entries.iter().map(|e| e.name.clone()).collect::<Vec<_>>();
+        |entries: &[shunt_tests::getdents::Entry]| entries.iter().map(|e| e.name.clone()).collect::<Vec<_>>();
     assert_eq!(names(&list_from(&other, all[700].next)), names(&all[701..]));
 }
 
-fn rewind_sees_new_entries(s: &Stage) {
+fn rewind_sees_new_entries(s: &Fixture) {
     fs::write(s.path("a"), b"").unwrap();
     let dir = File::open(s.mnt()).unwrap();
     assert_eq!(list_from(&dir, 0).len(), 3);
@@ -102,7 +102,7 @@ fn rewind_sees_new_entries(s: &Stage) {
     assert_eq!(names, ["c"]);
 }
 
-fn changes_while_reading(s: &Stage) {
+fn changes_while_reading(s: &Fixture) {
     for n in 0..1000 {
         fs::write(s.path(format!("stays-{n:04}")), b"").unwrap();
     }
@@ -138,13 +138,13 @@ fn inode_numbers_survive_a_remount() {
     let Some(mut s) = Plan::tmpfs().set_or_skip() else { return };
     fs::create_dir(s.path("d")).unwrap();
     fs::write(s.path("d/f"), b"").unwrap();
-    let inos = |s: &Stage| ["d", "d/f"].map(|n| fs::metadata(s.path(n)).unwrap().ino());
+    let inos = |s: &Fixture| ["d", "d/f"].map(|n| fs::metadata(s.path(n)).unwrap().ino());
     let before = inos(&s);
     s.remount();
     assert_eq!(inos(&s), before);
 }
 
-fn two_readers_of_one_directory(s: &Stage) {
+fn two_readers_of_one_directory(s: &Fixture) {
     for n in 0..500 {
         fs::write(s.path(format!("{n}")), b"").unwrap();
     }
@@ -157,7 +157,7 @@ fn two_readers_of_one_directory(s: &Stage) {
 
 #[test]
 fn fifty_thousand_entries() {
-    stage::perform(Plan::tmpfs().patience(120), |s| {
+    fixture::perform(Plan::tmpfs().patience(120), |s| {
         const MANY: usize = 50_000;
         for n in 0..MANY {
             File::create(s.lower(format!("a-name-of-some-length-{n}"))).unwrap();

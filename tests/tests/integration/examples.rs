@@ -8,25 +8,25 @@ use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
 use shunt_test_support::User;
-use shunt_tests::Stage;
-use shunt_tests::picture::{SIZE, has_secret, picture};
-use shunt_tests::stage::Plan;
+use shunt_tests::Fixture;
+use shunt_tests::fixture::Plan;
+use shunt_tests::geotagged_jpeg::{SIZE, has_secret, picture};
 
 fn example(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/policies").join(name)
 }
 
 /// Sets up files that any user may access, except for the policy. A name with a trailing slash is a directory.
-fn stage(policy: &str, names: &[&str], args: &[&str]) -> Option<Stage> {
+fn fixture(policy: &str, names: &[&str], args: &[&str]) -> Option<Fixture> {
     let policy = example(policy);
     let plan = Plan::tmpfs().args(&["--policy", policy.to_str().unwrap()]).args(args).unmounted();
-    let mut stage = plan.set_or_skip()?;
-    if !stage.mounted() {
+    let mut fixture = plan.set_or_skip()?;
+    if !fixture.mounted() {
         return None;
     }
-    fs::set_permissions(stage.src(), fs::Permissions::from_mode(0o777)).unwrap();
+    fs::set_permissions(fixture.src(), fs::Permissions::from_mode(0o777)).unwrap();
     for name in names {
-        let path = stage.lower(name);
+        let path = fixture.lower(name);
         let mode = if name.ends_with('/') {
             fs::create_dir_all(&path).unwrap();
             0o777
@@ -38,13 +38,13 @@ fn stage(policy: &str, names: &[&str], args: &[&str]) -> Option<Stage> {
         fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
     }
     // Parent directories that were created on the way.
-    for dir in ["Android", "Android/data", "Android/obb"].map(|dir| stage.lower(dir)) {
+    for dir in ["Android", "Android/data", "Android/obb"].map(|dir| fixture.lower(dir)) {
         if dir.exists() {
             fs::set_permissions(dir, fs::Permissions::from_mode(0o777)).unwrap();
         }
     }
-    stage.mount();
-    Some(stage)
+    fixture.mount();
+    Some(fixture)
 }
 
 fn names(dir: impl AsRef<Path>) -> BTreeSet<String> {
@@ -81,7 +81,7 @@ const PHONE: [&str; 9] = [
 
 #[test]
 fn an_app_has_its_folder_to_itself() {
-    let Some(s) = stage("shared-storage.toml", &PHONE, &[]) else { return };
+    let Some(s) = fixture("shared-storage.toml", &PHONE, &[]) else { return };
     let data = s.path("Android/data");
     let (own, other) = (data.join("com.example.chat"), data.join("com.example.shop"));
     User::new(CHAT).run(|| {
@@ -125,7 +125,7 @@ fn an_app_has_its_folder_to_itself() {
 
 #[test]
 fn only_the_gallery_sees_where_a_picture_was_taken() {
-    let Some(s) = stage("shared-storage.toml", &PHONE, &[]) else { return };
+    let Some(s) = fixture("shared-storage.toml", &PHONE, &[]) else { return };
     let file = s.path("DCIM/a.jpg");
     let seen = |user: u32| User::new(user).run(|| fs::read(&file).unwrap());
     assert_eq!([GALLERY, 0].map(|user| seen(user) == picture()), [true; 2]);
@@ -163,7 +163,7 @@ fn a_project_is_written_to_in_one_folder() {
         "output/old",
         "output/.env",
     ];
-    let Some(s) = stage("project.toml", &tree, &[]) else { return };
+    let Some(s) = fixture("project.toml", &tree, &[]) else { return };
     for user in [0, 1000] {
         User::new(user).run(|| {
             assert_eq!(names(s.mnt()), set(&["src", "output"]));
@@ -204,7 +204,7 @@ fn guests_see_photos_without_the_place() {
     let log = tempfile::tempdir().unwrap();
     let log = log.path().join("audit");
     let tree = ["a.jpg", "b.raw", "album/", "album/c.jpg", "album/d.raw", "album/text"];
-    let Some(s) = stage("photos.toml", &tree, &["--audit-log", log.to_str().unwrap()]) else { return };
+    let Some(s) = fixture("photos.toml", &tree, &["--audit-log", log.to_str().unwrap()]) else { return };
     chown(s.lower("a.jpg"), Some(1001), Some(1001)).unwrap();
     for guest in [User::new(1001).gid(GUESTS), User::new(1001).groups(&[7, GUESTS])] {
         guest.run(|| {
@@ -229,14 +229,14 @@ fn guests_see_photos_without_the_place() {
             }
         });
     }
-    let told = fs::read_to_string(&log).unwrap();
+    let log_text = fs::read_to_string(&log).unwrap();
     let lines: Vec<serde_json::Value> =
-        told.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        log_text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert!(
         lines.iter().any(|line| {
             line["rule"] == "without the place" && line["path"] == "/album/c.jpg" && line["uid"] == 1001
         }),
-        "{told}"
+        "{log_text}"
     );
     User::new(1001).gid(1001).run(|| {
         assert_eq!(names(s.mnt()), set(&["a.jpg", "b.raw", "album"]));

@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::os::fd::AsRawFd as _;
 
 use shunt_test_support::User;
-use shunt_tests::Stage;
+use shunt_tests::Fixture;
 
 shunt_tests::behaviours! { everywhere: flags_are_the_owners_in_every_form_of_the_command }
 
@@ -18,7 +18,7 @@ fn flags(file: &File, command: u32, flags: i64) -> Result<i64, i32> {
     }
 }
 
-fn flags_are_the_owners_in_every_form_of_the_command(s: &Stage) {
+fn flags_are_the_owners_in_every_form_of_the_command(s: &Fixture) {
     const GET: u32 = 0x8008_6601;
     const IMMUTABLE: i64 = 0x10;
     fs::write(s.path("f"), b"data").unwrap();

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use rustix::fs::{XattrFlags, fallocate, getxattr, setxattr};
 use shunt_test_support::{Peer, User};
 use shunt_tests::sys::{Aligned, open_direct};
-use shunt_tests::{Plan, Stage, stage};
+use shunt_tests::{Fixture, Plan, fixture};
 
 shunt_tests::behaviours! { everywhere:
     an_unprivileged_write_clears, an_unprivileged_append_clears, a_direct_write_clears, a_splice_clears,
@@ -24,7 +24,7 @@ shunt_tests::behaviours! { everywhere:
 const NET_RAW: &[u8] = &[1, 0, 0, 2, 0, 0x20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 
 /// Creates a file of root that everybody may write, with the set-id bits.
-fn dangerous(s: &Stage) -> PathBuf {
+fn dangerous(s: &Fixture) -> PathBuf {
     let path = s.path("f");
     fs::write(&path, vec![1; 16384]).unwrap();
     fs::set_permissions(&path, Permissions::from_mode(0o6777)).unwrap();
@@ -33,7 +33,7 @@ fn dangerous(s: &Stage) -> PathBuf {
 }
 
 #[track_caller]
-fn expect(s: &Stage, mode: u32) {
+fn expect(s: &Fixture, mode: u32) {
     let seen = |p: PathBuf| fs::metadata(p).unwrap().mode() & 0o7777;
     let (below, above) = (seen(s.lower("f")), seen(s.path("f")));
     assert_eq!(
@@ -47,7 +47,7 @@ fn stranger() -> User {
     User::new(1001)
 }
 
-fn an_unprivileged_write_clears(s: &Stage) {
+fn an_unprivileged_write_clears(s: &Fixture) {
     let path = dangerous(s);
     stranger().run(|| {
         let mut f = File::options().write(true).open(&path).unwrap();
@@ -58,13 +58,13 @@ fn an_unprivileged_write_clears(s: &Stage) {
     expect(s, 0o777);
 }
 
-fn an_unprivileged_append_clears(s: &Stage) {
+fn an_unprivileged_append_clears(s: &Fixture) {
     let path = dangerous(s);
     stranger().run(|| File::options().append(true).open(&path).unwrap().write_all(b"x").unwrap());
     expect(s, 0o777);
 }
 
-fn a_direct_write_clears(s: &Stage) {
+fn a_direct_write_clears(s: &Fixture) {
     let path = dangerous(s);
     stranger().run(|| {
         // Without O_DIRECT any write will do.
@@ -74,7 +74,7 @@ fn a_direct_write_clears(s: &Stage) {
     expect(s, 0o777);
 }
 
-fn a_splice_clears(s: &Stage) {
+fn a_splice_clears(s: &Fixture) {
     let path = dangerous(s);
     stranger().run(|| {
         let (from, mut to) = std::io::pipe().unwrap();
@@ -86,7 +86,7 @@ fn a_splice_clears(s: &Stage) {
 }
 
 /// The writer had its file open before the bits were set: no cache may assume that there are none.
-fn an_open_before_the_bits_clears_too(s: &Stage) {
+fn an_open_before_the_bits_clears_too(s: &Fixture) {
     let path = s.path("f");
     fs::write(&path, b"x").unwrap();
     fs::set_permissions(&path, Permissions::from_mode(0o777)).unwrap();
@@ -100,7 +100,7 @@ fn an_open_before_the_bits_clears_too(s: &Stage) {
     expect(s, 0o777);
 }
 
-fn truncate_clears(s: &Stage) {
+fn truncate_clears(s: &Fixture) {
     let path = dangerous(s);
     let name = std::ffi::CString::new(path.to_str().unwrap()).unwrap();
     // SAFETY: the string is terminated by a zero byte and lives through the call.
@@ -108,20 +108,20 @@ fn truncate_clears(s: &Stage) {
     expect(s, 0o777);
 }
 
-fn ftruncate_clears(s: &Stage) {
+fn ftruncate_clears(s: &Fixture) {
     let path = dangerous(s);
     stranger().run(|| File::options().write(true).open(&path).unwrap().set_len(100).unwrap());
     expect(s, 0o777);
 }
 
-fn open_with_truncate_clears(s: &Stage) {
+fn open_with_truncate_clears(s: &Fixture) {
     let path = dangerous(s);
     stranger().run(|| drop(File::options().write(true).truncate(true).open(&path).unwrap()));
     expect(s, 0o777);
     assert_eq!(fs::metadata(&path).unwrap().len(), 0);
 }
 
-fn fallocate_clears(s: &Stage) {
+fn fallocate_clears(s: &Fixture) {
     let path = dangerous(s);
     stranger().run(|| {
         let f = File::options().write(true).open(&path).unwrap();
@@ -130,7 +130,7 @@ fn fallocate_clears(s: &Stage) {
     expect(s, 0o777);
 }
 
-fn copy_file_range_clears(s: &Stage) {
+fn copy_file_range_clears(s: &Fixture) {
     let path = dangerous(s);
     fs::write(s.path("from"), vec![2; 8192]).unwrap();
     fs::set_permissions(s.path("from"), Permissions::from_mode(0o644)).unwrap();
@@ -142,7 +142,7 @@ fn copy_file_range_clears(s: &Stage) {
     expect(s, 0o777);
 }
 
-fn chown_by_the_owner_clears(s: &Stage) {
+fn chown_by_the_owner_clears(s: &Fixture) {
     let path = dangerous(s);
     chown(&path, Some(1001), Some(1001)).unwrap();
     fs::set_permissions(&path, Permissions::from_mode(0o6777)).unwrap();
@@ -150,14 +150,14 @@ fn chown_by_the_owner_clears(s: &Stage) {
     expect(s, 0o777);
 }
 
-fn chown_by_root_clears(s: &Stage) {
+fn chown_by_root_clears(s: &Fixture) {
     let path = dangerous(s);
     chown(&path, Some(1001), Some(1001)).unwrap();
     expect(s, 0o777);
 }
 
 /// Setgid without group execute means mandatory locking, not a privilege, for a member of the group.
-fn setgid_without_execute_stays_for_members(s: &Stage) {
+fn setgid_without_execute_stays_for_members(s: &Fixture) {
     let path = dangerous(s);
     let open = |options: &mut fs::OpenOptions| options.open(&path).unwrap();
     let changes: [&(dyn Fn() + Sync); 5] = [
@@ -181,7 +181,7 @@ fn setgid_without_execute_stays_for_members(s: &Stage) {
     }
 }
 
-fn reading_clears_nothing(s: &Stage) {
+fn reading_clears_nothing(s: &Fixture) {
     let path = dangerous(s);
     stranger().run(|| {
         fs::read(&path).unwrap();
@@ -190,7 +190,7 @@ fn reading_clears_nothing(s: &Stage) {
     expect(s, 0o6777);
 }
 
-fn with_capability(s: &Stage) -> PathBuf {
+fn with_capability(s: &Fixture) -> PathBuf {
     let path = dangerous(s);
     fs::set_permissions(&path, Permissions::from_mode(0o777)).unwrap();
     setxattr(&path, "security.capability", NET_RAW, XattrFlags::empty()).unwrap();
@@ -203,12 +203,12 @@ fn capable(path: PathBuf) -> bool {
 }
 
 #[track_caller]
-fn expect_no_capability(s: &Stage) {
+fn expect_no_capability(s: &Fixture) {
     assert_eq!((capable(s.lower("f")), capable(s.path("f"))), (false, false), "in the source, in the mirror");
 }
 
 /// Any write removes it, even root's: the capability was granted to the old content.
-fn write_removes_a_capability(s: &Stage) {
+fn write_removes_a_capability(s: &Fixture) {
     let path = with_capability(s);
     stranger().run(|| File::options().write(true).open(&path).unwrap().write_all(b"x").unwrap());
     expect_no_capability(s);
@@ -217,7 +217,7 @@ fn write_removes_a_capability(s: &Stage) {
     expect_no_capability(s);
 }
 
-fn truncate_removes_a_capability(s: &Stage) {
+fn truncate_removes_a_capability(s: &Fixture) {
     let path = with_capability(s);
     stranger().run(|| File::options().write(true).open(&path).unwrap().set_len(1).unwrap());
     expect_no_capability(s);
@@ -226,13 +226,13 @@ fn truncate_removes_a_capability(s: &Stage) {
     expect_no_capability(s);
 }
 
-fn chown_removes_a_capability(s: &Stage) {
+fn chown_removes_a_capability(s: &Fixture) {
     let path = with_capability(s);
     chown(&path, Some(1001), None).unwrap();
     expect_no_capability(s);
 }
 
-fn mode_is_seen_at_once_by_others(s: &Stage) {
+fn mode_is_seen_at_once_by_others(s: &Fixture) {
     let path = dangerous(s);
     let mut peer = Peer::start(|link| {
         let mode = || fs::metadata(&path).unwrap().mode() & 0o7777;
@@ -247,7 +247,7 @@ fn mode_is_seen_at_once_by_others(s: &Stage) {
     peer.done();
 }
 
-fn a_privileged_write_keeps_the_bits(s: &Stage) {
+fn a_privileged_write_keeps_the_bits(s: &Fixture) {
     let path = dangerous(s);
     File::options().write(true).open(&path).unwrap().write_all(b"x").unwrap();
     expect(s, 0o6777);
@@ -255,7 +255,7 @@ fn a_privileged_write_keeps_the_bits(s: &Stage) {
 
 #[test]
 fn many_writers_race_with_chmod() {
-    stage::perform(Plan::tmpfs(), |s| {
+    fixture::perform(Plan::tmpfs(), |s| {
         let path = dangerous(s);
         for _ in 0..100 {
             fs::set_permissions(&path, Permissions::from_mode(0o6777)).unwrap();

@@ -11,7 +11,7 @@ use rustix::process::Signal;
 use shunt_fuse::mount::{MountId, MountPoint};
 use shunt_test_support::cmd::{one_line, within};
 use shunt_test_support::{Peer, needs_mount, patiently, run, run_for};
-use shunt_tests::{Plan, binary, mounts, stage};
+use shunt_tests::{Plan, binary, fixture, mounts};
 
 const SOON: Duration = Duration::from_secs(2);
 
@@ -19,7 +19,7 @@ const SOON: Duration = Duration::from_secs(2);
 fn ended_by(signal: Signal) {
     needs_mount!();
     let takeover = if signal == Signal::KILL { "off" } else { "auto" };
-    stage::perform(Plan::tmpfs().args(&["--takeover", takeover]), |s| {
+    fixture::perform(Plan::tmpfs().args(&["--takeover", takeover]), |s| {
         fs::write(s.path("f"), b"kept").unwrap();
         assert!(mounts::signal(s.pid(), signal));
         assert!(s.gone(SOON), "mounts {}, daemon alive {}", mounts::count(s.mnt()), mounts::alive(s.pid()));
@@ -50,7 +50,7 @@ fn sigkill() {
 #[test]
 fn sigkill_while_in_use() {
     needs_mount!();
-    stage::perform(Plan::daemon().args(&["--takeover", "off"]), |s| {
+    fixture::perform(Plan::daemon().args(&["--takeover", "off"]), |s| {
         fs::write(s.path("f"), vec![1; 1 << 20]).unwrap();
         let open = File::open(s.path("f")).unwrap();
         let path = s.path("f");
@@ -80,7 +80,7 @@ fn sigkill_while_in_use() {
 #[test]
 fn sigterm_while_in_use() {
     needs_mount!();
-    stage::perform(Plan::tmpfs(), |s| {
+    fixture::perform(Plan::tmpfs(), |s| {
         let open = File::create(s.path("f")).unwrap();
         assert!(mounts::signal(s.pid(), Signal::TERM));
         assert!(within(SOON, || mounts::count(s.mnt()) == 0));
@@ -92,7 +92,7 @@ fn sigterm_while_in_use() {
 #[test]
 fn umount_waits_for_the_daemon() {
     needs_mount!();
-    stage::perform(Plan::tmpfs(), |s| {
+    fixture::perform(Plan::tmpfs(), |s| {
         fs::write(s.path("f"), vec![1; 8 << 20]).unwrap();
         s.umount().ok();
         assert!(!mounts::alive(s.pid()), "shunt umount came back before the daemon was done");
@@ -103,7 +103,7 @@ fn umount_waits_for_the_daemon() {
 #[test]
 fn plain_umount_ends_the_daemon() {
     needs_mount!();
-    stage::perform(Plan::tmpfs(), |s| {
+    fixture::perform(Plan::tmpfs(), |s| {
         patiently(|| run(Command::new("umount").arg(s.mnt()))).ok();
         assert!(s.gone(SOON));
     });
@@ -112,7 +112,7 @@ fn plain_umount_ends_the_daemon() {
 #[test]
 fn a_busy_mount_stays() {
     needs_mount!();
-    stage::perform(Plan::tmpfs(), |s| {
+    fixture::perform(Plan::tmpfs(), |s| {
         let mut open = File::create(s.path("f")).unwrap();
         let ran = s.try_umount();
         assert_eq!(ran.status.and_then(|st| st.code()), Some(4), "{ran:#?}");
@@ -128,7 +128,7 @@ fn a_busy_mount_stays() {
 #[test]
 fn a_lazy_umount_serves_to_the_end() {
     needs_mount!();
-    stage::perform(Plan::daemon(), |s| {
+    fixture::perform(Plan::daemon(), |s| {
         let mut open = File::create(s.path("f")).unwrap();
         run_for(10, binary::command(&["umount", "--lazy", "--timeout", "0"]).arg(s.mnt()));
         assert_eq!(mounts::count(s.mnt()), 0);
@@ -189,7 +189,7 @@ fn mountpoint_inside_of_the_source() {
 #[test]
 fn two_mirrors_of_one_source() {
     needs_mount!();
-    stage::perform(Plan::tmpfs().args(&["--cache", "none"]), |s| {
+    fixture::perform(Plan::tmpfs().args(&["--cache", "none"]), |s| {
         let other = s.aside().join("other");
         fs::create_dir(&other).unwrap();
         run(binary::command(&["mirror", "--daemon", "--cache", "none"]).arg(s.src()).arg(&other)).ok();
@@ -209,7 +209,7 @@ fn two_mirrors_of_one_source() {
 #[test]
 fn a_mirror_of_a_mirror() {
     needs_mount!();
-    stage::perform(Plan::tmpfs(), |s| {
+    fixture::perform(Plan::tmpfs(), |s| {
         let other = s.aside().join("other");
         fs::create_dir(&other).unwrap();
         run(binary::command(&["mirror", "--daemon"]).arg(s.mnt()).arg(&other)).ok();
@@ -264,7 +264,7 @@ fn two_hundred_mounts() {
 #[test]
 fn waiting_readers_can_be_killed() {
     needs_mount!();
-    stage::perform(Plan::tmpfs(), |s| {
+    fixture::perform(Plan::tmpfs(), |s| {
         let mode = rustix::fs::Mode::RWXU;
         rustix::fs::mknodat(rustix::fs::CWD, s.path("p"), rustix::fs::FileType::Fifo, mode, 0).unwrap();
         let path = s.path("p");

@@ -7,7 +7,7 @@ use std::time::Duration;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use shunt_test_support::Peer;
-use shunt_tests::Stage;
+use shunt_tests::Fixture;
 use shunt_tests::sys::{Lock, lock_holder, set_lock};
 
 shunt_tests::behaviours! { everywhere:
@@ -20,7 +20,7 @@ fn rw(path: &Path) -> File {
     File::options().read(true).write(true).open(path).unwrap()
 }
 
-fn file(s: &Stage) -> std::path::PathBuf {
+fn file(s: &Fixture) -> std::path::PathBuf {
     fs::write(s.path("f"), [0; 200]).unwrap();
     s.path("f")
 }
@@ -29,7 +29,7 @@ fn busy(r: std::io::Result<()>) -> bool {
     matches!(r.map_err(|e| e.raw_os_error()), Err(Some(libc::EAGAIN | libc::EACCES)))
 }
 
-fn record_locks_exclude(s: &Stage) {
+fn record_locks_exclude(s: &Fixture) {
     let path = file(s);
     let mut peer = Peer::start(|link| {
         let f = rw(&path);
@@ -58,7 +58,7 @@ fn record_locks_exclude(s: &Stage) {
     peer.done();
 }
 
-fn shared_record_locks(s: &Stage) {
+fn shared_record_locks(s: &Fixture) {
     let path = file(s);
     let mut peer = Peer::start(|link| {
         let f = rw(&path);
@@ -76,7 +76,7 @@ fn shared_record_locks(s: &Stage) {
 }
 
 /// The surprising POSIX rule: closing *any* descriptor of the file releases the process's record locks on it.
-fn record_locks_end_with_any_close(s: &Stage) {
+fn record_locks_end_with_any_close(s: &Fixture) {
     let path = file(s);
     let mut peer = Peer::start(|link| {
         let f = rw(&path);
@@ -98,7 +98,7 @@ fn record_locks_end_with_any_close(s: &Stage) {
     peer.done();
 }
 
-fn record_locks_end_with_the_process(s: &Stage) {
+fn record_locks_end_with_the_process(s: &Fixture) {
     let path = file(s);
     let mut peer = Peer::start(|link| {
         let f = rw(&path);
@@ -113,7 +113,7 @@ fn record_locks_end_with_the_process(s: &Stage) {
     set_lock(&f, Lock::Exclusive, 0, 0, false).unwrap();
 }
 
-fn record_lock_waits(s: &Stage) {
+fn record_lock_waits(s: &Fixture) {
     let path = file(s);
     let f = rw(&path);
     set_lock(&f, Lock::Exclusive, 0, 0, false).unwrap();
@@ -134,7 +134,7 @@ fn record_lock_waits(s: &Stage) {
     peer.done();
 }
 
-fn flock_excludes(s: &Stage) {
+fn flock_excludes(s: &Fixture) {
     let path = file(s);
     let mut peer = Peer::start(|link| {
         let f = rw(&path);
@@ -161,7 +161,7 @@ fn flock_excludes(s: &Stage) {
     set_lock(&other, Lock::Exclusive, 0, 0, false).unwrap();
 }
 
-fn flock_ends_with_the_last_close(s: &Stage) {
+fn flock_ends_with_the_last_close(s: &Fixture) {
     let path = file(s);
     let f = rw(&path);
     flock(&f, FlockOperation::LockExclusive).unwrap();
@@ -175,7 +175,7 @@ fn flock_ends_with_the_last_close(s: &Stage) {
     assert!(shunt_test_support::cmd::within(Duration::from_secs(2), freed));
 }
 
-fn flock_waits(s: &Stage) {
+fn flock_waits(s: &Fixture) {
     let path = file(s);
     let f = rw(&path);
     flock(&f, FlockOperation::LockExclusive).unwrap();
@@ -192,7 +192,7 @@ fn flock_waits(s: &Stage) {
     peer.done();
 }
 
-fn a_killed_waiter_returns(s: &Stage) {
+fn a_killed_waiter_returns(s: &Fixture) {
     let path = file(s);
     let f = rw(&path);
     set_lock(&f, Lock::Exclusive, 0, 0, false).unwrap();
@@ -220,7 +220,7 @@ fn a_killed_waiter_returns(s: &Stage) {
     Peer::start(|_| set_lock(&rw(&path), Lock::Exclusive, 0, 0, false).unwrap()).done();
 }
 
-fn a_deadlock_is_an_error(s: &Stage) {
+fn a_deadlock_is_an_error(s: &Fixture) {
     let path = file(s);
     let f = rw(&path);
     set_lock(&f, Lock::Exclusive, 0, 1, false).unwrap();

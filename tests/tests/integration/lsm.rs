@@ -16,8 +16,8 @@ use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 use shunt_test_support::User;
 use shunt_test_support::cmd::within;
-use shunt_tests::Stage;
-use shunt_tests::stage::Plan;
+use shunt_tests::Fixture;
+use shunt_tests::fixture::Plan;
 use tempfile::TempDir;
 
 const ONE: u32 = 2000;
@@ -53,38 +53,38 @@ action = "deny"
 "#;
 
 /// Mounts with rules enforced in the kernel, or skips the test. The policy file is removed with the first returned value.
-fn stage(args: &[&str]) -> Option<(TempDir, Stage)> {
+fn fixture(args: &[&str]) -> Option<(TempDir, Fixture)> {
     let place = tempfile::tempdir().unwrap();
     let file = place.path().join("policy.toml");
     fs::write(&file, RULES).unwrap();
     let plan = Plan::tmpfs().args(&["--cache", "exclusive", "--policy", file.to_str().unwrap()]).args(args);
-    let mut stage = plan.unmounted().set_or_skip()?;
-    if !stage.mounted() {
+    let mut fixture = plan.unmounted().set_or_skip()?;
+    if !fixture.mounted() {
         return None;
     }
     for dir in ["private", "private/2000", "private/2001", "locked", "dropbox"] {
-        fs::create_dir(stage.lower(dir)).unwrap();
-        fs::set_permissions(stage.lower(dir), fs::Permissions::from_mode(0o777)).unwrap();
+        fs::create_dir(fixture.lower(dir)).unwrap();
+        fs::set_permissions(fixture.lower(dir), fs::Permissions::from_mode(0o777)).unwrap();
     }
     for name in ["private/2000/note", "private/2001/note", "locked/file", "dropbox/file"] {
-        fs::write(stage.lower(name), b"mine").unwrap();
-        fs::set_permissions(stage.lower(name), fs::Permissions::from_mode(0o666)).unwrap();
+        fs::write(fixture.lower(name), b"mine").unwrap();
+        fs::set_permissions(fixture.lower(name), fs::Permissions::from_mode(0o666)).unwrap();
     }
     for user in [ONE, OTHER] {
-        symlink("note", stage.lower(format!("private/{user}/link"))).unwrap();
+        symlink("note", fixture.lower(format!("private/{user}/link"))).unwrap();
     }
     // The kernel creates the root inode before it knows that there are ACLs, and requests the root's ACL whenever the group's
     // bits matter.
-    fs::set_permissions(stage.src(), fs::Permissions::from_mode(0o705)).unwrap();
-    stage.mount();
-    let rules = stage.stat()["rules"].as_str().unwrap().to_owned();
+    fs::set_permissions(fixture.src(), fs::Permissions::from_mode(0o705)).unwrap();
+    fixture.mount();
+    let rules = fixture.stat()["rules"].as_str().unwrap().to_owned();
     if !rules.starts_with("checked in the kernel") {
         // A skipped test is a failure if enforcement in the kernel is required. `lab/policy` runs all of them.
         assert!(std::env::var_os("SHUNT_LSM").is_none(), "{rules}");
         shunt_test_support::skip::kernel_cannot(&rules);
         return None;
     }
-    Some((place, stage))
+    Some((place, fixture))
 }
 
 fn errno<T>(result: io::Result<T>) -> Option<Errno> {
@@ -109,7 +109,7 @@ struct Count {
 }
 
 /// Tries all kinds of access, as a user with a folder of their own.
-fn look(s: &Stage, me: u32, count: &Count) {
+fn look(s: &Fixture, me: u32, count: &Count) {
     let other = if me == ONE { OTHER } else { ONE };
     let theirs = s.path(format!("private/{other}"));
     let mine = s.path(format!("private/{me}"));
@@ -155,7 +155,7 @@ fn look(s: &Stage, me: u32, count: &Count) {
     }
 }
 
-fn against_each_other(s: &Stage) {
+fn against_each_other(s: &Fixture) {
     let seconds = std::env::var("TIME").ok().and_then(|time| time.parse().ok()).unwrap_or(3);
     let (count, end) = (Count::default(), AtomicBool::new(false));
     std::thread::scope(|scope| {
@@ -181,19 +181,19 @@ fn against_each_other(s: &Stage) {
 
 #[test]
 fn no_caller_sees_what_is_anothers() {
-    let Some((_rules, s)) = stage(&[]) else { return };
+    let Some((_rules, s)) = fixture(&[]) else { return };
     against_each_other(&s);
 }
 
 #[test]
 fn nor_where_opens_are_not_asked_for() {
-    let Some((_rules, s)) = stage(&["--passthrough", "off"]) else { return };
+    let Some((_rules, s)) = fixture(&["--passthrough", "off"]) else { return };
     assert_eq!(s.stat()["rules"], "checked in the kernel, opens too");
     against_each_other(&s);
 }
 
 /// Returns the number of requests by name.
-fn asked(s: &Stage) -> BTreeMap<String, u64> {
+fn asked(s: &Fixture) -> BTreeMap<String, u64> {
     let stat = s.stat();
     let requests = stat["requests"].as_object().unwrap().iter();
     requests.map(|(name, one)| (name.clone(), one["count"].as_u64().unwrap())).collect()
@@ -201,7 +201,7 @@ fn asked(s: &Stage) -> BTreeMap<String, u64> {
 
 #[test]
 fn what_is_known_costs_no_request() {
-    let Some((_rules, s)) = stage(&["--passthrough", "off"]) else { return };
+    let Some((_rules, s)) = fixture(&["--passthrough", "off"]) else { return };
     let (mine, theirs) = (s.path("private/2000/note"), s.path("private/2001/note"));
     let work = |rounds: usize| {
         for user in [ONE, OTHER] {
@@ -223,7 +223,7 @@ fn what_is_known_costs_no_request() {
 #[test]
 fn operations_fail_as_the_rules_say() {
     for args in [&[][..], &["--passthrough", "off"]] {
-        let Some((_rules, s)) = stage(args) else { return };
+        let Some((_rules, s)) = fixture(args) else { return };
         let write = |name: &str| errno(File::options().write(true).open(s.path(name)));
         for _ in 0..2 {
             User::new(OTHER).run(|| {
@@ -256,7 +256,7 @@ fn operations_fail_as_the_rules_say() {
 
 #[test]
 fn no_way_leads_around_by_a_descriptor() {
-    let Some((_rules, s)) = stage(&["--passthrough", "off"]) else { return };
+    let Some((_rules, s)) = fixture(&["--passthrough", "off"]) else { return };
     let open = File::open(s.path("private/2000/note")).unwrap();
     let dir = File::open(s.path("private/2000")).unwrap();
     User::new(OTHER).run(|| {
@@ -272,7 +272,7 @@ fn no_way_leads_around_by_a_descriptor() {
 
 #[test]
 fn other_rules_hold_at_once() {
-    let Some((rules, s)) = stage(&["--passthrough", "off"]) else { return };
+    let Some((rules, s)) = fixture(&["--passthrough", "off"]) else { return };
     let policy = rules.path().join("policy.toml");
     let note = s.path("private/2000/note");
     let sees = |user: u32| User::new(user).run(|| fs::metadata(&note).is_ok() && fs::read(&note).is_ok());
@@ -300,7 +300,7 @@ fn other_rules_hold_at_once() {
 
 #[test]
 fn names_that_move_take_the_rules_of_their_place() {
-    let Some((_rules, s)) = stage(&["--passthrough", "off"]) else { return };
+    let Some((_rules, s)) = fixture(&["--passthrough", "off"]) else { return };
     let made = s.path("private/2000/made");
     User::new(ONE).run(|| {
         fs::write(s.path("private/2000/new"), b"new").unwrap();

@@ -9,7 +9,7 @@ use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use rustix::process::Signal;
 use shunt_test_support::cmd::within;
 use shunt_test_support::{memory, needs_mount, pace, skip};
-use shunt_tests::{Plan, Stage, mounts, stage};
+use shunt_tests::{Fixture, Plan, fixture, mounts};
 
 /// The server, with one export and one mount of it, without user-space daemons: their replies to the kernel's access queries
 /// are written in advance.
@@ -29,25 +29,25 @@ const FOR_EVER: u32 = i32::MAX as u32;
 const RECOVERY: &str = "/var/lib/nfs/v4recovery";
 
 impl Nfs {
-    fn start(s: &Stage) -> Self {
+    fn start(s: &Fixture) -> Self {
         let nfs = Self { control: s.aside().join("nfsd"), mnt: s.aside().join("nfs") };
         [&nfs.control, &nfs.mnt].iter().for_each(|dir| fs::create_dir(dir).unwrap());
         fs::create_dir_all(RECOVERY).unwrap();
         mount("nfsd", &nfs.control, "nfsd", MountFlags::empty(), None).expect("CONFIG_NFSD");
-        nfs.tell("versions", "-3 +4 +4.1 +4.2");
-        nfs.tell("portlist", "tcp 2049");
+        nfs.set("versions", "-3 +4 +4.1 +4.2");
+        nfs.set("portlist", "tcp 2049");
         let export = s.mnt().display();
         cache("auth.unix.ip", &format!("nfsd 127.0.0.1 {FOR_EVER} all"));
         cache("nfsd.export", &format!("all {export} {FOR_EVER} {EXPORT} 65534 65534 0"));
         cache("nfsd.fh", &format!("all 1 \\x00000000 {FOR_EVER} {export}"));
-        nfs.tell("threads", "2");
-        nfs.tell("v4_end_grace", "Y");
+        nfs.set("threads", "2");
+        nfs.set("v4_end_grace", "Y");
         let how = c"addr=127.0.0.1,clientaddr=127.0.0.1,vers=4.2,proto=tcp,hard";
         mount("127.0.0.1:/", &nfs.mnt, "nfs4", MountFlags::empty(), Some(how)).expect("CONFIG_NFS_V4");
         nfs
     }
 
-    fn tell(&self, file: &str, what: &str) {
+    fn set(&self, file: &str, what: &str) {
         fs::write(self.control.join(file), format!("{what}\n")).unwrap_or_else(|e| panic!("{file}: {e}"));
     }
 }
@@ -80,7 +80,7 @@ fn text(file: &File) -> String {
 
 /// The server identifies files by handles only, so evicted inodes must be found again by handle: after the caches were dropped,
 /// after renames, and after a successor daemon took over.
-fn goes_on(s: &Stage) {
+fn goes_on(s: &Fixture) {
     let turn = memory::drop_at_will();
     let nfs = Nfs::start(s);
     let n = |name: &str| nfs.mnt.join(name);
@@ -128,6 +128,6 @@ fn an_export_goes_on() {
     }
     // A session over io_uring cannot be handed over.
     for plan in [Plan::tmpfs(), Plan::ext4()] {
-        stage::perform(plan.args(&["--transport", "dev"]), goes_on);
+        fixture::perform(plan.args(&["--transport", "dev"]), goes_on);
     }
 }

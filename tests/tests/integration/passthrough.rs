@@ -6,14 +6,14 @@ use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 
 use shunt_test_support::{needs_mount, needs_tools, requirement, run_for};
 use shunt_tests::sys::{Aligned, Shared, open_direct};
-use shunt_tests::{Lower, Plan, Rng, Stage, stage};
+use shunt_tests::{Fixture, Lower, Plan, Rng, fixture};
 
 shunt_tests::behaviours! { everywhere:
     fio_libaio, fio_libaio_direct, fio_io_uring, fio_mmap, fio_sync, opens_of_every_kind_at_once,
     open_and_close_in_all_orders, reopened_after_rename_and_unlink, many_files_open_at_once, hard_links_share_one_mode,
 }
 
-fn fio(s: &Stage, options: &[&str]) {
+fn fio(s: &Fixture, options: &[&str]) {
     needs_tools!("fio");
     let file = format!("--filename={}", s.path("fio").display());
     let common = ["--name=t", "--rw=randrw", "--bs=4k", "--size=8m", "--randrepeat=1", "--verify=crc32c"];
@@ -24,31 +24,31 @@ fn fio(s: &Stage, options: &[&str]) {
     assert!(fs::read(s.path("fio")).unwrap() == fs::read(s.lower("fio")).unwrap());
 }
 
-fn fio_libaio(s: &Stage) {
+fn fio_libaio(s: &Fixture) {
     fio(s, &["--ioengine=libaio", "--iodepth=32"]);
 }
 
-fn fio_libaio_direct(s: &Stage) {
+fn fio_libaio_direct(s: &Fixture) {
     if s.on() == Lower::Ext4 {
         fio(s, &["--ioengine=libaio", "--iodepth=32", "--direct=1", "--size=4m"]);
     }
 }
 
-fn fio_io_uring(s: &Stage) {
+fn fio_io_uring(s: &Fixture) {
     let off = fs::read_to_string("/proc/sys/kernel/io_uring_disabled").is_ok_and(|v| v.trim() == "2");
     requirement!(!off, "io_uring is disabled on this machine");
     fio(s, &["--ioengine=io_uring", "--iodepth=32"]);
 }
 
-fn fio_mmap(s: &Stage) {
+fn fio_mmap(s: &Fixture) {
     fio(s, &["--ioengine=mmap", "--size=4m"]);
 }
 
-fn fio_sync(s: &Stage) {
+fn fio_sync(s: &Fixture) {
     fio(s, &["--ioengine=psync", "--size=4m", "--fsync_on_close=1", "--rw=randwrite"]);
 }
 
-fn opens_of_every_kind_at_once(s: &Stage) {
+fn opens_of_every_kind_at_once(s: &Fixture) {
     fs::write(s.path("f"), vec![0; 16384]).unwrap();
     let path = s.path("f");
     let read = File::open(&path).unwrap();
@@ -80,7 +80,7 @@ fn opens_of_every_kind_at_once(s: &Stage) {
     assert_eq!(read.metadata().unwrap().len(), 0);
 }
 
-fn open_and_close_in_all_orders(s: &Stage) {
+fn open_and_close_in_all_orders(s: &Fixture) {
     fs::write(s.path("f"), b"0123456789").unwrap();
     let mut rng = Rng::new(11);
     let mut open: Vec<File> = Vec::new();
@@ -106,7 +106,7 @@ fn open_and_close_in_all_orders(s: &Stage) {
     }
 }
 
-fn reopened_after_rename_and_unlink(s: &Stage) {
+fn reopened_after_rename_and_unlink(s: &Fixture) {
     fs::write(s.path("a"), b"first").unwrap();
     let held = File::options().read(true).write(true).open(s.path("a")).unwrap();
     fs::rename(s.path("a"), s.path("b")).unwrap();
@@ -121,7 +121,7 @@ fn reopened_after_rename_and_unlink(s: &Stage) {
     assert_eq!(fs::read(s.path("b")).unwrap(), b"second");
 }
 
-fn many_files_open_at_once(s: &Stage) {
+fn many_files_open_at_once(s: &Fixture) {
     let mut files: Vec<File> = (0..500)
         .map(|n| {
             File::options().read(true).write(true).create_new(true).open(s.path(format!("{n}"))).unwrap()
@@ -138,7 +138,7 @@ fn many_files_open_at_once(s: &Stage) {
     }
 }
 
-fn hard_links_share_one_mode(s: &Stage) {
+fn hard_links_share_one_mode(s: &Fixture) {
     fs::write(s.path("a"), b"one").unwrap();
     fs::hard_link(s.path("a"), s.path("b")).unwrap();
     let (a, b) = (
@@ -160,7 +160,7 @@ fn hard_links_share_one_mode(s: &Stage) {
 /// Without the V2 contract the kernel requests `security.capability` before every write.
 fn writes_ask_nothing(plan: Plan) {
     needs_mount!();
-    stage::perform(plan, |s| {
+    fixture::perform(plan, |s| {
         requirement!(s.passthrough(), "passthrough is off: {:?}", s.entry());
         let f = File::create(s.path("f")).unwrap();
         f.write_all_at(&[1; 4096], 0).unwrap();
@@ -190,7 +190,7 @@ fn writes_ask_nothing_on_ext4() {
 #[test]
 fn writes_through_the_daemon_ask_for_no_attribute() {
     needs_mount!();
-    stage::perform(Plan::daemon(), |s| {
+    fixture::perform(Plan::daemon(), |s| {
         assert!(!s.passthrough());
         let f = File::create(s.path("f")).unwrap();
         // The kernel requests it once, and remembers that there is nothing to clear.
@@ -206,7 +206,7 @@ fn writes_through_the_daemon_ask_for_no_attribute() {
 #[test]
 fn opens_leak_nothing() {
     needs_mount!();
-    stage::perform(Plan::tmpfs(), |s| {
+    fixture::perform(Plan::tmpfs(), |s| {
         fs::write(s.path("f"), b"x").unwrap();
         let fds = || shunt_tests::mounts::open_files(s.pid());
         drop(File::open(s.path("f")).unwrap());

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use rustix::fs::{Access, AtFlags, CWD, Mode, accessat};
 use shunt_test_support::{User, needs_mount, needs_tools, requirement, run, sh};
-use shunt_tests::{Lower, Plan, Stage, stage};
+use shunt_tests::{Fixture, Lower, Plan, fixture};
 
 shunt_tests::behaviours! { everywhere:
     modes_decide, directories_need_search, owner_of_new_files, umask_applies, setgid_directories, sticky_directories,
@@ -18,7 +18,7 @@ shunt_tests::behaviours! { everywhere:
     immutable_and_append_only,
 }
 
-fn make(s: &Stage, name: &str, owner: u32, mode: u32) -> std::path::PathBuf {
+fn make(s: &Fixture, name: &str, owner: u32, mode: u32) -> std::path::PathBuf {
     let path = s.path(name);
     fs::write(&path, b"data").unwrap();
     chown(&path, Some(owner), Some(owner)).unwrap();
@@ -26,7 +26,7 @@ fn make(s: &Stage, name: &str, owner: u32, mode: u32) -> std::path::PathBuf {
     path
 }
 
-fn open_dir(s: &Stage, name: &str, owner: u32, mode: u32) -> std::path::PathBuf {
+fn open_dir(s: &Fixture, name: &str, owner: u32, mode: u32) -> std::path::PathBuf {
     let path = s.path(name);
     fs::create_dir(&path).unwrap();
     chown(&path, Some(owner), Some(owner)).unwrap();
@@ -38,7 +38,7 @@ fn code<T>(r: std::io::Result<T>) -> Result<(), i32> {
     r.map(drop).map_err(|e| e.raw_os_error().unwrap())
 }
 
-fn modes_decide(s: &Stage) {
+fn modes_decide(s: &Fixture) {
     let path = make(s, "f", 1001, 0o640);
     let (owner, other) = (User::new(1001), User::new(1002));
     let write = |p: &Path| code(File::options().write(true).open(p));
@@ -65,7 +65,7 @@ fn modes_decide(s: &Stage) {
     assert_eq!(other.run(|| code(File::open(&path))), Err(libc::EACCES));
 }
 
-fn directories_need_search(s: &Stage) {
+fn directories_need_search(s: &Fixture) {
     let dir = open_dir(s, "d", 1001, 0o711);
     fs::write(dir.join("f"), b"x").unwrap();
     let other = User::new(1002);
@@ -83,7 +83,7 @@ fn directories_need_search(s: &Stage) {
     });
 }
 
-fn owner_of_new_files(s: &Stage) {
+fn owner_of_new_files(s: &Fixture) {
     let dir = open_dir(s, "d", 0, 0o777);
     User::new(1001).gid(1005).umask(0).run(|| {
         fs::write(dir.join("f"), b"").unwrap();
@@ -110,7 +110,7 @@ fn owner_of_new_files(s: &Stage) {
     }
 }
 
-fn umask_applies(s: &Stage) {
+fn umask_applies(s: &Fixture) {
     let dir = open_dir(s, "d", 1001, 0o755);
     let mode = |name: &str| fs::metadata(dir.join(name)).unwrap().mode() & 0o7777;
     for (umask, file, directory) in
@@ -135,7 +135,7 @@ fn umask_applies(s: &Stage) {
     assert_eq!(mode("closed"), 0);
 }
 
-fn setgid_directories(s: &Stage) {
+fn setgid_directories(s: &Fixture) {
     let dir = open_dir(s, "d", 0, 0o777);
     chown(&dir, None, Some(1005)).unwrap();
     fs::set_permissions(&dir, Permissions::from_mode(0o2777)).unwrap();
@@ -156,7 +156,7 @@ fn setgid_directories(s: &Stage) {
     assert_eq!((group("in"), mode("in")), (1005, 0o2775));
 }
 
-fn sticky_directories(s: &Stage) {
+fn sticky_directories(s: &Fixture) {
     let dir = open_dir(s, "d", 0, 0o1777);
     let (one, two) = (User::new(1001), User::new(1002));
     one.run(|| {
@@ -176,7 +176,7 @@ fn sticky_directories(s: &Stage) {
     });
 }
 
-fn supplementary_groups(s: &Stage) {
+fn supplementary_groups(s: &Fixture) {
     let path = s.path("f");
     fs::write(&path, b"x").unwrap();
     chown(&path, Some(0), Some(1007)).unwrap();
@@ -202,7 +202,7 @@ fn supplementary_groups(s: &Stage) {
     });
 }
 
-fn chown_rules(s: &Stage) {
+fn chown_rules(s: &Fixture) {
     let path = make(s, "f", 1001, 0o644);
     User::new(1001).groups(&[1005]).run(|| {
         assert_eq!(code(chown(&path, Some(1002), None)), Err(libc::EPERM), "nobody gives files away");
@@ -220,7 +220,7 @@ fn chown_rules(s: &Stage) {
     assert_eq!((l.uid(), l.gid(), fs::metadata(&path).unwrap().uid()), (1009, 1010, 1003));
 }
 
-fn chmod_rules(s: &Stage) {
+fn chmod_rules(s: &Fixture) {
     let path = make(s, "f", 1001, 0o644);
     let set = |mode| code(fs::set_permissions(&path, Permissions::from_mode(mode)));
     let mode = || fs::metadata(&path).unwrap().mode() & 0o7777;
@@ -240,7 +240,7 @@ fn chmod_rules(s: &Stage) {
     }
 }
 
-fn access_asks_for_the_real_user(s: &Stage) {
+fn access_asks_for_the_real_user(s: &Fixture) {
     let path = make(s, "f", 1001, 0o640);
     let may = |access| accessat(CWD, &path, access, AtFlags::empty()).is_ok();
     User::new(1001).run(|| assert!(may(Access::READ_OK | Access::WRITE_OK) && !may(Access::EXEC_OK)));
@@ -248,7 +248,7 @@ fn access_asks_for_the_real_user(s: &Stage) {
     assert!(may(Access::READ_OK | Access::WRITE_OK) && !may(Access::EXEC_OK));
 }
 
-fn root_overrides(s: &Stage) {
+fn root_overrides(s: &Fixture) {
     let dir = open_dir(s, "d", 1001, 0o000);
     fs::write(dir.join("f"), b"x").unwrap();
     fs::set_permissions(dir.join("f"), Permissions::from_mode(0o000)).unwrap();
@@ -257,7 +257,7 @@ fn root_overrides(s: &Stage) {
     fs::remove_file(dir.join("f")).unwrap();
 }
 
-fn permission_changes_bind_at_once(s: &Stage) {
+fn permission_changes_bind_at_once(s: &Fixture) {
     let dir = open_dir(s, "d", 0, 0o755);
     fs::write(dir.join("f"), b"x").unwrap();
     let reader = User::new(1001);
@@ -269,7 +269,7 @@ fn permission_changes_bind_at_once(s: &Stage) {
     }
 }
 
-fn an_open_file_keeps_its_rights(s: &Stage) {
+fn an_open_file_keeps_its_rights(s: &Fixture) {
     use std::os::unix::fs::FileExt as _;
     let path = make(s, "f", 1001, 0o600);
     User::new(1001).run(|| {
@@ -284,7 +284,7 @@ fn an_open_file_keeps_its_rights(s: &Stage) {
     });
 }
 
-fn protected_parent_hides_nothing_it_should_show(s: &Stage) {
+fn protected_parent_hides_nothing_it_should_show(s: &Fixture) {
     let outer = open_dir(s, "outer", 0, 0o711);
     fs::create_dir(outer.join("inner")).unwrap();
     fs::set_permissions(outer.join("inner"), Permissions::from_mode(0o777)).unwrap();
@@ -297,7 +297,7 @@ fn protected_parent_hides_nothing_it_should_show(s: &Stage) {
 }
 
 /// The lower file system's flags are effective through the mirror, also for root.
-fn immutable_and_append_only(s: &Stage) {
+fn immutable_and_append_only(s: &Fixture) {
     if s.on() != Lower::Ext4 {
         return;
     }
@@ -348,7 +348,7 @@ fn read_only_mounts() {
 fn ids_are_mapped() {
     needs_mount!();
     let plan = Plan::tmpfs().args(&["--uid-map", "1001:2001", "--gid-map", "1001:2001:10"]);
-    stage::perform(plan, |s| {
+    fixture::perform(plan, |s| {
         fs::set_permissions(s.src(), Permissions::from_mode(0o777)).unwrap();
         fs::write(s.lower("f"), b"x").unwrap();
         chown(s.lower("f"), Some(1001), Some(1003)).unwrap();
@@ -373,7 +373,7 @@ fn ids_are_mapped() {
 #[test]
 fn root_mounts_are_for_all() {
     needs_mount!();
-    stage::perform(Plan::tmpfs(), |s| {
+    fixture::perform(Plan::tmpfs(), |s| {
         fs::write(s.path("f"), b"x").unwrap();
         User::new(1001).run(|| fs::read(s.path("f")).map(drop)).unwrap();
         let line = run(std::process::Command::new("grep").arg(s.mnt()).arg("/proc/self/mountinfo")).ok();

@@ -11,20 +11,20 @@ use std::time::Duration;
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use shunt_test_support::{needs_mount, run};
 use shunt_tests::sys::{Aligned, open_direct};
-use shunt_tests::{Stage, Volume};
+use shunt_tests::{Fixture, Volume};
 
 shunt_tests::behaviours! { everywhere: flags_of_an_open_file, dd_past_the_cache, pages_of_an_appending_file }
 
-fn flags_of_an_open_file(s: &Stage) {
+fn flags_of_an_open_file(s: &Fixture) {
     append_comes_and_goes(s.mnt());
     direct_comes_and_goes(s.mnt());
 }
 
-fn dd_past_the_cache(s: &Stage) {
+fn dd_past_the_cache(s: &Fixture) {
     dd_writes_an_unaligned_tail(s.mnt());
 }
 
-fn pages_of_an_appending_file(s: &Stage) {
+fn pages_of_an_appending_file(s: &Fixture) {
     spliced_pages_do_not_stay(s.mnt());
 }
 

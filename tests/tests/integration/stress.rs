@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use shunt_test_support::{Peer, needs_mount, pace, rings};
-use shunt_tests::{Plan, Rng, Stage, mounts, stage};
+use shunt_tests::{Fixture, Plan, Rng, fixture, mounts};
 
 /// Expected state of a process's directory: every file whose write was acknowledged, and every directory.
 #[derive(Default)]
@@ -128,7 +128,7 @@ fn collect(base: &Path, inner: &Path, found: &mut BTreeMap<PathBuf, Vec<u8>>) {
 }
 
 fn processes_with_models(plan: Plan) {
-    stage::perform(plan.patience(120), |s| {
+    fixture::perform(plan.patience(120), |s| {
         let peers: Vec<_> = (0..6u64)
             .map(|n| {
                 let (base, lower) = (s.path(format!("p{n}")), s.lower(format!("p{n}")));
@@ -172,7 +172,7 @@ fn six_processes_without_caches() {
 /// All processes use the same names in one directory: errors are fine, but only the expected ones.
 #[test]
 fn six_processes_in_one_directory() {
-    stage::perform(Plan::tmpfs(), |s| {
+    fixture::perform(Plan::tmpfs(), |s| {
         let peers: Vec<_> = (0..6u64)
             .map(|n| {
                 let base = s.mnt().to_owned();
@@ -231,7 +231,7 @@ fn six_processes_in_one_directory() {
 
 /// `kill -9` during the work: every process gets an error soon, no dead mount remains, and acknowledged changes are present.
 fn killed(plan: Plan, seed: u64) {
-    stage::perform(plan.args(&["--takeover", "off"]), |s| {
+    fixture::perform(plan.args(&["--takeover", "off"]), |s| {
         let mut peers: Vec<_> = (0..4u64).map(|n| worker(s, n, seed)).collect();
         peers.iter_mut().for_each(|p| assert!(p.link().hear().is_some()));
         std::thread::sleep(Duration::from_millis(300 + seed * 70));
@@ -246,7 +246,7 @@ fn killed(plan: Plan, seed: u64) {
 }
 
 /// Works until the mount fails, then checks that the source contains all acknowledged changes.
-fn worker(s: &Stage, n: u64, seed: u64) -> Peer {
+fn worker(s: &Fixture, n: u64, seed: u64) -> Peer {
     let (base, lower) = (s.path(format!("p{n}")), s.lower(format!("p{n}")));
     Peer::start(move |link| {
         fs::create_dir(&base).unwrap();

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rustix::fs::{AtFlags, CWD, StatxFlags, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, statx, utimensat};
 use shunt_test_support::User;
-use shunt_tests::{Plan, Stage};
+use shunt_tests::{Fixture, Plan};
 
 shunt_tests::behaviours! { everywhere:
     nanoseconds_are_kept, omit_and_now, birth_time, symlinks_own_times, writes_move_mtime_and_ctime,
@@ -25,7 +25,7 @@ fn times(path: &Path) -> ((i64, i64), (i64, i64)) {
     ((m.atime(), m.atime_nsec()), (m.mtime(), m.mtime_nsec()))
 }
 
-fn nanoseconds_are_kept(s: &Stage) {
+fn nanoseconds_are_kept(s: &Fixture) {
     fs::write(s.path("f"), b"").unwrap();
     let (a, m) = ((1_600_000_000, 123_456_789), (1_500_000_000, 987_654_321));
     set(&s.path("f"), a, m, AtFlags::empty()).unwrap();
@@ -41,7 +41,7 @@ fn nanoseconds_are_kept(s: &Stage) {
     assert_eq!(times(&s.path("f")), ((7, 8), (9, 10)));
 }
 
-fn omit_and_now(s: &Stage) {
+fn omit_and_now(s: &Fixture) {
     fs::write(s.path("f"), b"").unwrap();
     set(&s.path("f"), (100, 1), (200, 2), AtFlags::empty()).unwrap();
     set(&s.path("f"), (0, UTIME_OMIT), (300, 3), AtFlags::empty()).unwrap();
@@ -56,7 +56,7 @@ fn omit_and_now(s: &Stage) {
     assert_eq!(times(&s.path("f")).1, (300, 3));
 }
 
-fn birth_time(s: &Stage) {
+fn birth_time(s: &Fixture) {
     fs::write(s.path("f"), b"").unwrap();
     set(&s.path("f"), (100, 1), (200, 2), AtFlags::empty()).unwrap();
     let ask =
@@ -67,7 +67,7 @@ fn birth_time(s: &Stage) {
     assert!(m.stx_btime.tv_sec > 1_700_000_000);
 }
 
-fn symlinks_own_times(s: &Stage) {
+fn symlinks_own_times(s: &Fixture) {
     fs::write(s.path("f"), b"").unwrap();
     symlink("f", s.path("l")).unwrap();
     let before = times(&s.path("f"));
@@ -77,7 +77,7 @@ fn symlinks_own_times(s: &Stage) {
     assert_eq!(times(&s.path("f")), before);
 }
 
-fn writes_move_mtime_and_ctime(s: &Stage) {
+fn writes_move_mtime_and_ctime(s: &Fixture) {
     fs::write(s.path("f"), b"x").unwrap();
     set(&s.path("f"), (100, 1), (200, 2), AtFlags::empty()).unwrap();
     let ctime = fs::metadata(s.path("f")).unwrap().ctime_nsec();
@@ -96,7 +96,7 @@ fn writes_move_mtime_and_ctime(s: &Stage) {
     assert_ne!(f.metadata().unwrap().mtime_nsec(), before);
 }
 
-fn metadata_moves_ctime_only(s: &Stage) {
+fn metadata_moves_ctime_only(s: &Fixture) {
     use std::os::unix::fs::PermissionsExt as _;
     fs::write(s.path("f"), b"x").unwrap();
     let before = fs::metadata(s.path("f")).unwrap();
@@ -114,7 +114,7 @@ fn metadata_moves_ctime_only(s: &Stage) {
     assert_ne!(fs::metadata(s.path("f")).unwrap().ctime_nsec(), linked.ctime_nsec());
 }
 
-fn directories_change_with_their_entries(s: &Stage) {
+fn directories_change_with_their_entries(s: &Fixture) {
     fs::create_dir(s.path("d")).unwrap();
     let mtime = || {
         let m = fs::metadata(s.path("d")).unwrap();
@@ -138,7 +138,7 @@ fn directories_change_with_their_entries(s: &Stage) {
     moved("rmdir", &|| fs::remove_dir(s.path("d/e")).unwrap());
 }
 
-fn times_before_1970_and_after_2038(s: &Stage) {
+fn times_before_1970_and_after_2038(s: &Fixture) {
     fs::write(s.path("f"), b"").unwrap();
     for seconds in [-1_000_000, 4_000_000_000] {
         set(&s.path("f"), (seconds, 5), (seconds, 6), AtFlags::empty()).unwrap();
@@ -147,7 +147,7 @@ fn times_before_1970_and_after_2038(s: &Stage) {
     }
 }
 
-fn only_the_owner_sets_times(s: &Stage) {
+fn only_the_owner_sets_times(s: &Fixture) {
     use std::os::unix::fs::{PermissionsExt as _, chown};
     fs::write(s.path("f"), b"").unwrap();
     chown(s.path("f"), Some(1001), Some(1001)).unwrap();
@@ -166,7 +166,7 @@ fn only_the_owner_sets_times(s: &Stage) {
 /// source. The first read finds a time that relatime would update, the second one that it would not.
 fn reads_are_noted(plan: Plan) -> [(bool, bool); 2] {
     let mut noted = [(false, false); 2];
-    shunt_tests::stage::perform(plan, |s| {
+    shunt_tests::fixture::perform(plan, |s| {
         fs::create_dir(s.lower("d")).unwrap();
         for (name, noted) in ["f", "d"].iter().zip(&mut noted) {
             if *name == "f" {

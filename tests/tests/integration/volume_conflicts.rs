@@ -11,7 +11,7 @@ use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 use shunt_test_support::cmd::Ran;
 use shunt_test_support::{needs_mount, run};
-use shunt_tests::look::{names, read, refused, soon};
+use shunt_tests::polling::{names, read, refused, soon};
 use shunt_tests::volume::Mount;
 use shunt_tests::{Volume, binary};
 
@@ -139,16 +139,16 @@ fn every_kind_is_listed_and_resolved_by_name() {
     assert_eq!(read(&two.late("lost/ant")), "by bee");
     assert_eq!(names(&two.late("tree/bee")), ["more"]);
     assert_eq!(fs::metadata(two.late("mode/bee")).unwrap().mode() & 0o777, 0o600);
-    let told: Vec<serde_json::Value> =
+    let listed: Vec<serde_json::Value> =
         serde_json::from_str(&volume(&["conflicts", "--json"], &[&two.late("lost")]).ok()).unwrap();
-    assert_eq!(told[0]["sides"][0]["node"], "bee");
-    assert_eq!((&told[0]["sides"][0]["size"], &told[0]["sides"][0]["here"]), (&6.into(), &true.into()));
-    assert_eq!(told[0]["sides"][1]["what"], "deleted");
+    assert_eq!(listed[0]["sides"][0]["node"], "bee");
+    assert_eq!((&listed[0]["sides"][0]["size"], &listed[0]["sides"][0]["here"]), (&6.into(), &true.into()));
+    assert_eq!(listed[0]["sides"][1]["what"], "deleted");
 
     // No change after a restart, and offline.
-    let Two { volume: stage, ant, bee } = two;
+    let Two { volume: fixture, ant, bee } = two;
     drop(bee);
-    let two = Two { bee: stage.mount_as("bee"), volume: stage, ant };
+    let two = Two { bee: fixture.mount_as("bee"), volume: fixture, ant };
     assert_eq!(conflicts(two.bee.at()), all);
     two.bee.set_online(false);
     let said = volume(&["resolve", "--keep", "cat"], &[&two.late("new")]).fails();

@@ -9,12 +9,12 @@ use std::process::Command;
 
 use shunt_test_support::{needs_mount, run};
 use shunt_tests::binary;
-use shunt_tests::look::{read, soon};
+use shunt_tests::polling::{read, soon};
 use shunt_tests::volume::Mount;
 
 /// Unpacks the archive into a directory of the test.
 fn unpack() -> tempfile::TempDir {
-    let directory = shunt_tests::lower::temp_dir();
+    let directory = shunt_tests::lower_fs::temp_dir();
     let archive = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/volume-of-replica-format-4.tar.gz");
     run(Command::new("tar").arg("-xzf").arg(archive).arg("-C").arg(directory.path())).ok();
     directory

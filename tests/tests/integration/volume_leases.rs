@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{CWD, Dir, FileType, Mode, mknodat};
 use shunt_test_support::cmd::within;
 use shunt_test_support::{needs_mount, pace, run};
-use shunt_tests::look::names;
+use shunt_tests::polling::names;
 use shunt_tests::volume::Mount;
 use shunt_tests::{Volume, binary};
 

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use shunt_test_support::{needs_mount, run};
-use shunt_tests::look::{names, soon};
+use shunt_tests::polling::{names, soon};
 use shunt_tests::{Volume, mounts};
 
 /// A mounted overlay, detached on drop even if files on it are open.

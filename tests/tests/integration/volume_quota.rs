@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use shunt_test_support::{needs_mount, run};
-use shunt_tests::look::soon;
+use shunt_tests::polling::soon;
 use shunt_tests::volume::Mount;
 use shunt_tests::{Volume, binary};
 
@@ -143,10 +143,10 @@ fn users_have_limits_of_their_own() {
         chown(at(name), Some(user), None).unwrap();
         OpenOptions::new().write(true).open(at(name)).unwrap()
     };
-    for (user, most) in [(1000, MIB), (1001, 2 * MIB)] {
+    for (user, limit) in [(1000, MIB), (1001, 2 * MIB)] {
         let mut file = file_of(user, &user.to_string());
         fill(&mut file, 4096);
-        assert_eq!(of(&ant, user), (most, 1));
+        assert_eq!(of(&ant, user), (limit, 1));
     }
     // Nor by a chown to that user.
     fs::write(at("root"), vec![1; 3 * MIB as usize]).unwrap();

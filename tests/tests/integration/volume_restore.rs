@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use shunt_test_support::{User, needs_mount, run};
-use shunt_tests::look::{names, read, soon};
+use shunt_tests::polling::{names, read, soon};
 use shunt_tests::volume::Mount;
 use shunt_tests::{Volume, binary};
 

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use shunt_test_support::cmd::{Ended, Ran};
 use shunt_test_support::{needs_mount, port, run};
-use shunt_tests::look::{names, read, soon};
+use shunt_tests::polling::{names, read, soon};
 use shunt_tests::volume::Mount;
 use shunt_tests::{Volume, binary};
 

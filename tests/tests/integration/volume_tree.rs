@@ -9,7 +9,7 @@ use std::time::Duration;
 use shunt_test_support::cmd::{one_line, run_for, within};
 use shunt_test_support::{needs_mount, port};
 use shunt_tests::volume::Mount;
-use shunt_tests::{binary, lower, mounts};
+use shunt_tests::{binary, lower_fs, mounts};
 use tempfile::TempDir;
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -21,7 +21,7 @@ struct Site {
 
 impl Site {
     fn new(volumes: &[&str]) -> Self {
-        let site = Self { dir: lower::temp_dir() };
+        let site = Self { dir: lower_fs::temp_dir() };
         for name in ["site"].iter().chain(volumes) {
             run_for(20, &mut site.command(&["volume", "create", name])).ok();
         }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use shunt_test_support::cmd::within;
 use shunt_test_support::{needs_mount, needs_tools, patiently, run, run_for, sh};
-use shunt_tests::{Plan, Volume, binary, mounts, nobody};
+use shunt_tests::{Plan, Volume, binary, mounts, unprivileged};
 
 /// Mounted through fusermount3: everything works, through the daemon.
 #[test]
@@ -16,7 +16,7 @@ fn an_unprivileged_user_has_volumes() {
     needs_mount!();
     needs_tools!("fusermount3");
     let Some(s) = Plan::tmpfs().unmounted().set_or_skip() else { return };
-    nobody::perform(&s, |shunt| {
+    unprivileged::perform(&s, |shunt| {
         let volume = |words: &[&str]| {
             let mut command = shunt(&["volume"]);
             command

@@ -10,8 +10,8 @@ use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 use rustix::io::Errno;
 use shunt_test_support::cmd::within;
 use shunt_test_support::{User, needs_mount, needs_tools, requirement, run, run_for, sh, tools};
-use shunt_tests::look::soon;
-use shunt_tests::rules::{ALL_CASES, Rules};
+use shunt_tests::pjdfstest::{ALL_CASES, Pjdfstest};
+use shunt_tests::polling::soon;
 use shunt_tests::volume::Mount;
 use shunt_tests::{Volume, binary};
 
@@ -306,14 +306,14 @@ fn pjdfstest() {
     let volume = Volume::new();
     let mount = volume.mount(&["-o", "suid,dev"]);
     fs::set_permissions(mount.at(), fs::Permissions::from_mode(0o777)).unwrap();
-    let rules = Rules {
+    let suite = Pjdfstest {
         tool: &tool.unwrap(),
         aside: volume.aside(),
         elsewhere: "/dev/shm",
         expected_failures: &[],
         remount: false,
     };
-    assert!(rules.judge(mount.at(), &[]) >= ALL_CASES, "the suite did not really run");
+    assert!(suite.run(mount.at(), &[]) >= ALL_CASES, "the suite did not really run");
 }
 
 #[test]

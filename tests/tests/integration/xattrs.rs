@@ -10,7 +10,7 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 use shunt_test_support::{User, needs_tools, sh};
-use shunt_tests::Stage;
+use shunt_tests::Fixture;
 
 shunt_tests::behaviours! { everywhere:
     user_attributes, create_and_replace, sizes_and_listing, trusted_is_roots, attributes_need_the_right_mode,
@@ -39,7 +39,7 @@ fn names(path: &Path) -> Vec<String> {
     names
 }
 
-fn user_attributes(s: &Stage) {
+fn user_attributes(s: &Fixture) {
     let path = s.path("f");
     fs::write(&path, b"").unwrap();
     setxattr(&path, "user.one", b"1", XattrFlags::empty()).unwrap();
@@ -64,7 +64,7 @@ fn user_attributes(s: &Stage) {
     assert_eq!(rustix::fs::fgetxattr(&f, "user.late", &mut value).unwrap(), 3);
 }
 
-fn create_and_replace(s: &Stage) {
+fn create_and_replace(s: &Fixture) {
     let path = s.path("f");
     fs::write(&path, b"").unwrap();
     assert_eq!(setxattr(&path, "user.a", b"1", XattrFlags::REPLACE), Err(Errno::NODATA));
@@ -74,7 +74,7 @@ fn create_and_replace(s: &Stage) {
     assert_eq!(get(&path, "user.a").unwrap(), b"3");
 }
 
-fn sizes_and_listing(s: &Stage) {
+fn sizes_and_listing(s: &Fixture) {
     let path = s.path("f");
     fs::write(&path, b"").unwrap();
     let value = vec![b'v'; 2000];
@@ -96,7 +96,7 @@ fn sizes_and_listing(s: &Stage) {
     lremovexattr(s.path("l"), "trusted.x").unwrap();
 }
 
-fn trusted_is_roots(s: &Stage) {
+fn trusted_is_roots(s: &Fixture) {
     let path = s.path("f");
     fs::write(&path, b"").unwrap();
     fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).unwrap();
@@ -115,7 +115,7 @@ fn trusted_is_roots(s: &Stage) {
     });
 }
 
-fn attributes_need_the_right_mode(s: &Stage) {
+fn attributes_need_the_right_mode(s: &Fixture) {
     let path = s.path("f");
     fs::write(&path, b"").unwrap();
     fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
@@ -132,7 +132,7 @@ fn attributes_need_the_right_mode(s: &Stage) {
     });
 }
 
-fn security_capability(s: &Stage) {
+fn security_capability(s: &Fixture) {
     needs_tools!("setcap", "getcap");
     fs::copy("/bin/true", s.path("prog")).unwrap();
     sh(s.mnt(), "setcap cap_net_raw+ep prog").ok();
@@ -141,7 +141,7 @@ fn security_capability(s: &Stage) {
     assert!(sh(s.mnt(), "setcap -r prog && getcap prog").ok().is_empty());
 }
 
-fn acl_set_and_get(s: &Stage) {
+fn acl_set_and_get(s: &Fixture) {
     needs_tools!("setfacl", "getfacl");
     fs::write(s.path("f"), b"").unwrap();
     fs::set_permissions(s.path("f"), fs::Permissions::from_mode(0o640)).unwrap();
@@ -159,7 +159,7 @@ fn acl_set_and_get(s: &Stage) {
     assert_eq!(fs::metadata(s.path("f")).unwrap().mode() & 0o777, 0o640);
 }
 
-fn acl_is_obeyed(s: &Stage) {
+fn acl_is_obeyed(s: &Fixture) {
     needs_tools!("setfacl");
     fs::write(s.path("f"), b"x").unwrap();
     fs::set_permissions(s.path("f"), fs::Permissions::from_mode(0o600)).unwrap();
@@ -177,7 +177,7 @@ fn acl_is_obeyed(s: &Stage) {
     assert!(reads(&two) && !writes(&two), "the mask limits");
 }
 
-fn acl_is_inherited(s: &Stage) {
+fn acl_is_inherited(s: &Fixture) {
     needs_tools!("setfacl", "getfacl");
     fs::create_dir(s.path("d")).unwrap();
     fs::set_permissions(s.path("d"), fs::Permissions::from_mode(0o777)).unwrap();
@@ -201,7 +201,7 @@ fn acl_is_inherited(s: &Stage) {
     User::new(1001).run(|| fs::write(dir.join("f"), b"by the other").unwrap());
 }
 
-fn acl_follows_chmod(s: &Stage) {
+fn acl_follows_chmod(s: &Fixture) {
     needs_tools!("setfacl", "getfacl");
     fs::write(s.path("f"), b"").unwrap();
     sh(s.mnt(), "setfacl -m u:1001:rw f").ok();
@@ -214,7 +214,7 @@ fn acl_follows_chmod(s: &Stage) {
     assert!(User::new(1001).run(|| fs::File::options().write(true).open(&path).is_ok()));
 }
 
-fn acl_refuses_strangers(s: &Stage) {
+fn acl_refuses_strangers(s: &Fixture) {
     needs_tools!("setfacl");
     fs::write(s.path("f"), b"").unwrap();
     chown(s.path("f"), Some(1001), Some(1001)).unwrap();

@@ -1,5 +1,5 @@
 //! Runs the engine on damaged images.
 
-mod clean;
-mod dice;
-mod hostile;
+mod clean_images;
+mod mutated_images;
+mod rng;

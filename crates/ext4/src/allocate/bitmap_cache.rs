@@ -9,14 +9,14 @@ const MAX_CACHED_BITMAP_BYTES: u32 = 4 << 20;
 /// Queue of group numbers, the oldest first.
 pub(super) struct BitmapCache {
     groups: VecDeque<u32>,
-    most: usize,
+    max_bitmaps: usize,
 }
 
 impl BitmapCache {
     pub(super) fn new(blocks_per_group: u32) -> Self {
         Self {
             groups: VecDeque::new(),
-            most: (MAX_CACHED_BITMAP_BYTES / (blocks_per_group / 8).max(1)).max(8) as usize,
+            max_bitmaps: (MAX_CACHED_BITMAP_BYTES / (blocks_per_group / 8).max(1)).max(8) as usize,
         }
     }
 
@@ -30,11 +30,11 @@ impl BitmapCache {
 
     /// Number of groups above the limit.
     pub(super) fn surplus(&self) -> usize {
-        self.groups.len().saturating_sub(self.most)
+        self.groups.len().saturating_sub(self.max_bitmaps)
     }
 
     #[cfg(test)]
-    pub(super) fn limit(&mut self, most: usize) {
-        self.most = most;
+    pub(super) fn limit(&mut self, max_bitmaps: usize) {
+        self.max_bitmaps = max_bitmaps;
     }
 }

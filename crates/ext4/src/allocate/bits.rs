@@ -48,7 +48,7 @@ impl Bits {
             if length >= want {
                 return Some((start, want));
             }
-            if best.is_none_or(|(_, most)| length > most) {
+            if best.is_none_or(|(_, longest)| length > longest) {
                 best = Some((start, length));
             }
         }

@@ -7,10 +7,10 @@ use crate::device::MemoryDevice;
 use crate::filesystem::Filesystem;
 use crate::{New, NewInodeKind, ROOT};
 
-/// A file system of 16 groups of 256 blocks whose allocator caches at most `most` bitmaps; `None` without `mkfs.ext4`.
-fn small(most: usize) -> Option<Filesystem> {
+/// A file system of 16 groups of 256 blocks whose allocator caches at most `max_bitmaps` bitmaps; `None` without `mkfs.ext4`.
+fn small(max_bitmaps: usize) -> Option<Filesystem> {
     let fs = made(4, &["-g", "256", "-N", "64", "-O", "^has_journal,^resize_inode"])?;
-    fs.allocator().unwrap().bitmap_cache.lock().limit(most);
+    fs.allocator().unwrap().bitmap_cache.lock().limit(max_bitmaps);
     Some(fs)
 }
 

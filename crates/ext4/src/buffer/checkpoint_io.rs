@@ -9,12 +9,12 @@ const MAX_WRITE_BYTES: usize = 1 << 20;
 
 /// Writes blocks, sorted by number, merging adjacent ones into one write.
 pub(super) fn write(device: &dyn Device, block_bits: u32, blocks: &[(u64, Bytes)]) -> Result<()> {
-    let most = MAX_WRITE_BYTES >> block_bits;
+    let limit = MAX_WRITE_BYTES >> block_bits;
     let mut rest = blocks;
     let mut gathered = Vec::new();
     while let Some((first, _)) = rest.first() {
         let follows = |(place, (number, _)): &(usize, &(u64, Bytes))| *number == first + *place as u64;
-        let count = rest.iter().enumerate().take(most).take_while(follows).count();
+        let count = rest.iter().enumerate().take(limit).take_while(follows).count();
         let (run, after) = rest.split_at(count);
         gathered.clear();
         run.iter().for_each(|(_, bytes)| gathered.extend_from_slice(bytes));

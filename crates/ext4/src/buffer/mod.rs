@@ -84,11 +84,11 @@ impl MetadataCache {
         bytes: usize,
         triggers: ChecksumTriggers,
     ) -> Self {
-        let most = (MAX_TRANSACTION_BYTES >> geometry.block_bits) as u32;
+        let limit = (MAX_TRANSACTION_BYTES >> geometry.block_bits) as u32;
         let writer = Writer {
             triggers,
             gate: RunningTransaction::new(
-                log.as_ref().map_or(most, |log| most.min(log.largest_transaction())),
+                log.as_ref().map_or(limit, |log| limit.min(log.largest_transaction())),
             ),
             log: Mutex::new(log),
             revoked: Revoked::default(),

@@ -51,7 +51,7 @@ impl<'a> Entries<'a> {
 
     /// Passes the used entries from `offset` on to `take`, until it returns `false`. `base` is the offset of the block in the
     /// directory. Returns `false` if `take` ended the iteration.
-    pub(crate) fn tell(
+    pub(crate) fn for_each_used(
         self,
         base: u64,
         offset: u64,

@@ -39,13 +39,13 @@ pub(crate) fn stored(directory: &impl Source, shown: &Shown) -> Result<Vec<u8>> 
     find_by(directory, |_| Some(shown.hash), |stored| shown.is(stored), |stored, _| stored.to_vec())
 }
 
-/// Returns the result of `tell` for the first entry whose name satisfies `is`. With an index, searches only the leaves for its
+/// Returns the result of `result_of` for the first entry whose name satisfies `is`. With an index, searches only the leaves for its
 /// hash.
 fn find_by<T>(
     directory: &impl Source,
     hash: impl FnOnce(Hasher) -> Option<u32>,
     is: impl Fn(&[u8]) -> bool,
-    tell: impl Fn(&[u8], Found) -> T,
+    result_of: impl Fn(&[u8], Found) -> T,
 ) -> Result<T> {
     let has_index = directory.is_indexed() && directory.geometry().compat.contains(Compat::DIR_INDEX);
     if has_index
@@ -53,14 +53,14 @@ fn find_by<T>(
         && let Some(hash) = hash(hasher)
     {
         for leaf in index::leaves(directory, hash)? {
-            if let Some(found) = find_in(directory, leaf?, &is, &tell)? {
+            if let Some(found) = find_in(directory, leaf?, &is, &result_of)? {
                 return Ok(found);
             }
         }
         return Err(Error::NotFound);
     }
     for logical in 0..directory.length()? {
-        if let Some(found) = find_in(directory, logical, &is, &tell)? {
+        if let Some(found) = find_in(directory, logical, &is, &result_of)? {
             return Ok(found);
         }
     }
@@ -71,14 +71,14 @@ fn find_in<T>(
     directory: &impl Source,
     logical: u32,
     is: impl Fn(&[u8]) -> bool,
-    tell: impl Fn(&[u8], Found) -> T,
+    result_of: impl Fn(&[u8], Found) -> T,
 ) -> Result<Option<T>> {
     let Some((number, block)) = directory.block(logical)? else { return Ok(None) };
     for entry in Entries::of_verified(&block, 0, directory.geometry()) {
         let entry = entry.map_err(|corruption| corruption.inode(directory.number()).block(number))?;
         if entry.inode != 0 && is(entry.name) {
             let found = Found { inode: entry.inode, logical, start: entry.start as usize };
-            return Ok(Some(tell(entry.name, found)));
+            return Ok(Some(result_of(entry.name, found)));
         }
     }
     Ok(None)

@@ -178,9 +178,12 @@ impl Directory<'_> {
         let first = u32::try_from(offset / size).unwrap_or(u32::MAX);
         for logical in first..self.length()? {
             let Some((number, bytes)) = self.block(logical)? else { continue };
-            let told =
-                entries(&bytes, self.geometry, self.inode).tell(u64::from(logical) * size, offset, &mut take);
-            if !told.map_err(|corruption| corruption.inode(self.inode.number).block(number))? {
+            let completed = entries(&bytes, self.geometry, self.inode).for_each_used(
+                u64::from(logical) * size,
+                offset,
+                &mut take,
+            );
+            if !completed.map_err(|corruption| corruption.inode(self.inode.number).block(number))? {
                 return Ok(());
             }
         }

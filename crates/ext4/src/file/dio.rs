@@ -79,8 +79,8 @@ impl Filesystem {
         } else {
             0
         };
-        let most = (wanted + ahead).min(longest - at).min(MAX_UNWRITTEN_BLOCKS) as u32;
-        let run = map::map(&self.geometry, &self.store, inode, at as u32, most)?;
+        let limit = (wanted + ahead).min(longest - at).min(MAX_UNWRITTEN_BLOCKS) as u32;
+        let run = map::map(&self.geometry, &self.store, inode, at as u32, limit)?;
         if run.place != Mapping::Hole {
             return Ok(at + u64::from(run.length));
         }
@@ -132,8 +132,8 @@ impl Filesystem {
         for range in ranges {
             let (mut at, end) = (range.start >> bits, range.end.div_ceil(1 << bits));
             while at < end {
-                let most = (end - at).min(u32::MAX.into()) as u32;
-                let run = map::map(&self.geometry, &self.store, &inode, at as u32, most)?;
+                let limit = (end - at).min(u32::MAX.into()) as u32;
+                let run = map::map(&self.geometry, &self.store, &inode, at as u32, limit)?;
                 match run.place {
                     Mapping::Written(_) => {}
                     Mapping::Hole => return Err(Error::Invalid),

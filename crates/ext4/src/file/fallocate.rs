@@ -123,8 +123,8 @@ impl Filesystem {
     ) -> Result<()> {
         let mut at = from;
         while at < to {
-            let most = (to - at).min(MAX_UNWRITTEN_BLOCKS.into()) as u32;
-            let run = map::map(&self.geometry, &self.store, inode, at as u32, most)?;
+            let limit = (to - at).min(MAX_UNWRITTEN_BLOCKS.into()) as u32;
+            let run = map::map(&self.geometry, &self.store, inode, at as u32, limit)?;
             let logical = at as u32;
             match run.place {
                 Mapping::Hole => {

@@ -37,8 +37,8 @@ impl Filesystem {
         let end =
             inode.size.div_ceil(self.geometry.block_size.into()).min(map::longest(&self.geometry, &inode));
         while at < end {
-            let most = (end - at).min(u32::MAX.into()) as u32;
-            let run = map::map(&self.geometry, &self.store, &inode, at as u32, most)?;
+            let limit = (end - at).min(u32::MAX.into()) as u32;
+            let run = map::map(&self.geometry, &self.store, &inode, at as u32, limit)?;
             if matches!(run.place, Mapping::Written(_)) == data {
                 return Ok(Some((at << bits).max(offset)));
             }

@@ -63,8 +63,8 @@ impl Filesystem {
     /// Returns the first allocated run in a range.
     fn next_piece(&self, inode: &Inode, mut at: u64, to: u64) -> Result<Option<MappedExtent>> {
         while at < to {
-            let most = (to - at).min(u32::MAX.into()) as u32;
-            let run = map::map(&self.geometry, &self.store, inode, at as u32, most)?;
+            let limit = (to - at).min(u32::MAX.into()) as u32;
+            let run = map::map(&self.geometry, &self.store, inode, at as u32, limit)?;
             let piece =
                 |start, written| MappedExtent { logical: run.logical, length: run.length, start, written };
             match run.place {

@@ -104,8 +104,8 @@ impl Filesystem {
         let mut part: Option<Part> = None;
         let (mut at, mut runs) = (from, 0);
         while at < to {
-            let most = (to - at).min(u32::MAX.into()) as u32;
-            let mut run = map::map(&self.geometry, &self.store, inode, at as u32, most)?;
+            let limit = (to - at).min(u32::MAX.into()) as u32;
+            let mut run = map::map(&self.geometry, &self.store, inode, at as u32, limit)?;
             if inode.kind == Kind::Directory && run.place != Mapping::Hole {
                 run.length = run.length.min(MAX_REVOKED_PER_TRANSACTION);
             }

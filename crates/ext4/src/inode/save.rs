@@ -119,14 +119,14 @@ impl Inode {
         }
         // Bytes beyond the inode's extra size are cut off by the copy. Without the upper bits of the seconds, a time after 2038
         // would wrap to one before 1970.
-        let most = Time::latest(extra);
+        let latest = Time::latest(extra);
         for (time, low, high) in [
             (self.atime, &mut raw.atime, &mut raw.atime_extra),
             (self.mtime, &mut raw.mtime, &mut raw.mtime_extra),
             (self.ctime, &mut raw.ctime, &mut raw.ctime_extra),
             (self.crtime.unwrap_or_default(), &mut raw.crtime, &mut raw.crtime_extra),
         ] {
-            let (seconds, more) = time.min(most).encode();
+            let (seconds, more) = time.min(latest).encode();
             low.set(seconds);
             high.set(more);
         }
@@ -136,15 +136,15 @@ impl Inode {
 
     /// Returns the block count in the units that the inode uses, and whether these are blocks.
     fn units(&self, geometry: &Geometry) -> Result<(u64, bool)> {
-        let most = match geometry.ro_compat.contains(RoCompat::HUGE_FILE) {
+        let limit = match geometry.ro_compat.contains(RoCompat::HUGE_FILE) {
             true => UNITS_48,
             false => UNITS_32,
         };
-        if self.blocks <= most {
+        if self.blocks <= limit {
             return Ok((self.blocks, false));
         }
         let blocks = self.blocks >> (geometry.block_bits - 9);
-        if most == UNITS_32 || blocks > most {
+        if limit == UNITS_32 || blocks > limit {
             return Err(Error::TooLarge);
         }
         Ok((blocks, true))

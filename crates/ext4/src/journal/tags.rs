@@ -51,7 +51,7 @@ impl TagForm {
     }
 
     /// Maximum number of tags in a descriptor of `block` bytes; only the first has a UUID.
-    pub fn most(self, block: usize) -> usize {
+    pub fn max_per_block(self, block: usize) -> usize {
         block.saturating_sub(size_of::<BlockHeader>() + UUID + self.tail()) / self.size()
     }
 
@@ -82,7 +82,7 @@ impl TagForm {
     /// such.
     ///
     /// # Panics
-    /// If there are more than [`most`](Self::most) tags.
+    /// If there are more than [`max_per_block`](Self::max_per_block) tags.
     pub fn put(self, descriptor: &mut [u8], uuid: &[u8; 16], tags: &[Tag]) {
         let mut at = size_of::<BlockHeader>();
         for (place, tag) in tags.iter().enumerate() {
@@ -151,7 +151,7 @@ mod tests {
         for (features, size) in forms {
             let form = TagForm::of(features);
             assert_eq!(form.size(), size);
-            for count in [1, 2, form.most(1024)] {
+            for count in [1, 2, form.max_per_block(1024)] {
                 let high = if features.contains(I::BIT64) { 7 << 32 } else { 0 };
                 let sums = features.intersects(I::CSUM_V2 | I::CSUM_V3);
                 let mut tags: Vec<Tag> = (0..count)

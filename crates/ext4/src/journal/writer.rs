@@ -106,7 +106,7 @@ impl JournalWriter {
 
     /// Reports whether a transaction with this number of blocks and revocations fits without a checkpoint.
     pub(crate) fn has_room(&self, blocks: usize, revoked: usize) -> bool {
-        let descriptors = blocks.div_ceil(self.form.most(self.log.block_size() as usize));
+        let descriptors = blocks.div_ceil(self.form.max_per_block(self.log.block_size() as usize));
         let needed = blocks + descriptors + revoked.div_ceil(self.revocations_per_block()) + 1;
         // One block stays free: a full ring would be indistinguishable from an empty one.
         needed < (self.size() - self.used) as usize
@@ -131,8 +131,8 @@ impl JournalWriter {
             let block = self.revocations(revoked);
             self.put(&block)?;
         }
-        let most = self.form.most(self.log.block_size() as usize);
-        for blocks in blocks.chunks(most) {
+        let tags_per_block = self.form.max_per_block(self.log.block_size() as usize);
+        for blocks in blocks.chunks(tags_per_block) {
             self.copies(blocks)?;
         }
         self.write_gathered()?;

@@ -98,17 +98,17 @@ pub(crate) fn largest(geometry: &Geometry, inode: &Inode) -> u64 {
     }
 }
 
-/// Returns the run that starts at `logical`, of at least one and at most `most` blocks.
+/// Returns the run that starts at `logical`, of at least one and at most `limit` blocks.
 pub(crate) fn map(
     geometry: &Geometry,
     store: &MetadataCache,
     inode: &Inode,
     logical: u32,
-    most: u32,
+    limit: u32,
 ) -> Result<MappedRange> {
     let run = match inode.flags.contains(InodeFlags::EXTENTS) {
         true => extents::map(geometry, store, inode, logical),
-        false => indirect::map(geometry, store, inode, logical, most),
+        false => indirect::map(geometry, store, inode, logical, limit),
     };
     let run = run.and_then(|run| match run.place {
         Mapping::Written(start) | Mapping::Unwritten(start) => {
@@ -118,5 +118,5 @@ pub(crate) fn map(
         Mapping::Hole => Ok(run),
     });
     let run = run.map_err(|error| error.of_inode(inode.number))?;
-    Ok(MappedRange { length: run.length.min(most.max(1)), ..run })
+    Ok(MappedRange { length: run.length.min(limit.max(1)), ..run })
 }

@@ -197,8 +197,8 @@ fn find(
         .ok()
         .filter(|&length| u64::from(length) < geometry.blocks)
         .ok_or_else(|| Corruption::new(format!("invalid journal size {}", inode.size)).inode(number))?;
-    JournalArea::internal(device.clone(), geometry.block_bits, length, |logical, most| {
-        map::map(geometry, &store, &inode, logical, most)
+    JournalArea::internal(device.clone(), geometry.block_bits, length, |logical, limit| {
+        map::map(geometry, &store, &inode, logical, limit)
     })
 }
 

@@ -17,10 +17,10 @@ fn open(path: &Path) -> Filesystem {
 
 fn fsck(path: &Path, how: &[&str]) -> String {
     let output = Command::new("e2fsck").args(how).arg(path).output().unwrap();
-    let told = String::from_utf8_lossy(&output.stdout).into_owned();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
     // Exit code 1: something was repaired, as expected.
-    assert!(output.status.code().is_some_and(|code| code <= i32::from(!how.contains(&"-fn"))), "{told}");
-    told
+    assert!(output.status.code().is_some_and(|code| code <= i32::from(!how.contains(&"-fn"))), "{text}");
+    text
 }
 
 /// Creates a file without links, like one that was unlinked while open.
@@ -78,8 +78,8 @@ fn settles(mkfs: &[&str]) {
         engine.close().unwrap();
         fsck(path, &["-fn"]);
     }
-    let told = fsck(&other, &["-fp"]);
-    assert!(numbers.iter().any(|number| told.contains(&format!("inode {number}"))), "{told}");
+    let output = fsck(&other, &["-fp"]);
+    assert!(numbers.iter().any(|number| output.contains(&format!("inode {number}"))), "{output}");
     fsck(&other, &["-fn"]);
 }
 

@@ -366,7 +366,7 @@ fn power_fails_while_they_are_applied() {
     let recorder = Arc::new(Recorder::new(MemoryDevice::new(bytes.clone())));
     shunt_ext4::recover(recorder.clone(), None).unwrap();
     let events = recorder.events();
-    let mut lasting = bytes;
+    let mut durable = bytes;
     let mut since: Vec<(u64, Arc<[u8]>)> = Vec::new();
     let mut random = 1_u32;
     let mut cuts = 0;
@@ -375,13 +375,13 @@ fn power_fails_while_they_are_applied() {
             Event::Write { offset, data } => since.push((*offset, data.clone())),
             Event::Flush => {
                 for (offset, data) in since.drain(..) {
-                    lasting[offset as usize..][..data.len()].copy_from_slice(&data);
+                    durable[offset as usize..][..data.len()].copy_from_slice(&data);
                 }
             }
             _ => {}
         }
         for all in [true, false] {
-            let mut cut = lasting.clone();
+            let mut cut = durable.clone();
             for (offset, data) in &since {
                 random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
                 if all || random >> 31 == 0 {

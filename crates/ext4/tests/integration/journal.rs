@@ -16,8 +16,8 @@ fn open(path: &Path) -> Filesystem {
 
 fn fsck(path: &Path, how: &str) {
     let output = Command::new("e2fsck").arg(how).arg(path).output().unwrap();
-    let told = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{told}");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{text}");
 }
 
 /// Sets the times of all files to a value that identifies the round.

@@ -171,11 +171,11 @@ fn acls_are_those_of_the_kernel() {
     image.check();
     let image = image.mount().unwrap();
     run("chmod", &["701", &path("kernel")]).unwrap();
-    let told = |name: &str| {
+    let acl = |name: &str| {
         let output = Command::new("getfacl").args(["-c", "-n", "-p", &path(name)]).output().unwrap();
         String::from_utf8(output.stdout).unwrap()
     };
-    assert_eq!(told("engine"), told("kernel"));
-    assert!(told("engine").contains("mask::---"), "{}", told("engine"));
+    assert_eq!(acl("engine"), acl("kernel"));
+    assert!(acl("engine").contains("mask::---"), "{}", acl("engine"));
     drop(image);
 }

@@ -45,17 +45,17 @@ impl BackgroundWorker {
     /// Queues a file, at most once.
     pub(super) fn look_after(&self, file: &File) {
         if !file.queued.swap(true, Ordering::AcqRel) {
-            self.tell(Work::Tidy(file.number));
+            self.queue(Work::Tidy(file.number));
         }
     }
 
     pub(super) fn shrink(&self) {
         if !self.shrinks.swap(true, Ordering::AcqRel) {
-            self.tell(Work::Shrink);
+            self.queue(Work::Shrink);
         }
     }
 
-    fn tell(&self, work: Work) {
+    fn queue(&self, work: Work) {
         if let Some(sender) = &*self.work.lock() {
             // The final pass handles all files in any case.
             let _ = sender.send(work);

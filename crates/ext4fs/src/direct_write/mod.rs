@@ -292,15 +292,15 @@ impl DirectWrites {
 fn parts(extent: &shunt_ext4::Extent, fs: &Filesystem) -> impl Iterator<Item = Extent> + use<> {
     const MAX_UNWRITTEN_BLOCKS: u64 = 32768;
     let whole = file::extent(extent);
-    let most = match whole.written {
+    let limit = match whole.written {
         true => whole.length,
         false => MAX_UNWRITTEN_BLOCKS * u64::from(fs.geometry().block_size),
     };
-    let starts = (0..whole.length).step_by(most.max(1) as usize);
+    let starts = (0..whole.length).step_by(limit.max(1) as usize);
     starts.map(move |at| Extent {
         offset: whole.offset + at,
         device: whole.device + at,
-        length: most.min(whole.length - at),
+        length: limit.min(whole.length - at),
         ..whole
     })
 }

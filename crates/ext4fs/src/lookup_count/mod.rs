@@ -39,7 +39,7 @@ impl LookupCounts {
     }
 
     /// Increments the lookup count.
-    pub(crate) fn tell(&self, number: u32) {
+    pub(crate) fn increment(&self, number: u32) {
         self.shard(number).lookups.add(number);
     }
 

@@ -1,4 +1,4 @@
 //! Tests of file data past the daemon: in the lab, and on the lab's recordings.
 
-mod cuts;
 mod lab;
+mod power_cuts;

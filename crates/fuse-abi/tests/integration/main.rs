@@ -1,8 +1,8 @@
 //! Tests of the wire types through their public interface.
 
-mod build;
 mod common;
 mod corpus;
+mod encoding;
 mod errors;
 mod literal;
 mod roundtrip;

@@ -34,7 +34,7 @@ pub struct Extension {
     pub lasting: Expiry,
     /// Disables the kernel's own cache of names and attributes, so that it asks every time. For programs whose replies depend on
     /// the caller, and for measurements.
-    pub ask_always: bool,
+    pub no_kernel_cache: bool,
 }
 
 /// How reads that bypass the daemon change access times.
@@ -166,7 +166,7 @@ impl<F: FileSystem> Extended<F> {
     pub fn attach(&self, session: &shunt_fuse::Handle) {
         use crate::builtin::Validity;
 
-        let validity = match self.extension.ask_always {
+        let validity = match self.extension.no_kernel_cache {
             true => Validity::NONE,
             false => Validity::all(self.extension.lasting.time().as_secs()),
         };
@@ -231,7 +231,7 @@ impl<F: FileSystem> Extended<F> {
 
     /// Returns the cache time for the kernel itself.
     fn expiry(&self, wanted: Expiry) -> Expiry {
-        if self.extension.ask_always { Expiry::NEVER_CACHED } else { wanted }
+        if self.extension.no_kernel_cache { Expiry::NEVER_CACHED } else { wanted }
     }
 
     fn expiring(&self, mut entry: Entry) -> Entry {

@@ -101,7 +101,7 @@ impl<F: FileSystem> Extended<F> {
                 tables.store_listed(parent, name, *since, node, entry.generation);
             }
         }
-        if self.extension.ask_always {
+        if self.extension.no_kernel_cache {
             (entry.entry_valid, entry.entry_valid_nsec) = (0, 0);
             (entry.attr_valid, entry.attr_valid_nsec) = (0, 0);
         }

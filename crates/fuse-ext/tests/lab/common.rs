@@ -281,7 +281,7 @@ impl Mount {
             opens: false,
             access_times: AccessTimes::Moved,
             lasting: Expiry::FOREVER,
-            ask_always: true,
+            no_kernel_cache: true,
         };
         let fs = Arc::new(Extended::new(small, extension));
         let options = MountOptions::new().fsname("small").default_permissions(true);

@@ -11,7 +11,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use super::common::module_is_here;
-use super::mirrored::Mirrored;
+use super::mirror_cli::Mirrored;
 
 const SOURCES: usize = 30;
 const HEADERS: usize = 12;

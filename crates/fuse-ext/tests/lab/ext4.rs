@@ -6,7 +6,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
 use super::common::{getxattr, module_is_here};
-use super::mirrored::{Mirrored, as_user, eventually, listxattr, set};
+use super::mirror_cli::{Mirrored, as_user, eventually, listxattr, set};
 
 const CACHED_OPTIONS: [&str; 2] = ["--extension", "builtin"];
 const UNCACHED_OPTIONS: [&str; 3] = ["--extension", "builtin", "--no-kernel-cache"];

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::common::*;
-use super::mirrored::eventually;
+use super::mirror_cli::eventually;
 
 const FILES: usize = 200;
 

@@ -2,16 +2,16 @@
 //! loaded.
 #![cfg(feature = "bpf")]
 
-mod answers;
-mod changes;
 mod common;
 mod compile;
 mod ext4;
-mod handing;
+mod invalidation;
+mod kernel_replies;
+mod latency;
 mod lifetimes;
-mod memory;
+mod memory_usage;
 mod mirror;
-mod mirrored;
-mod replacing;
-mod speed;
+mod mirror_cli;
+mod open_count_handover;
+mod program_replacement;
 mod volume;

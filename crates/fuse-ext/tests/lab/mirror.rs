@@ -8,7 +8,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use super::common::{getxattr, module_is_here};
-use super::mirrored::{Mirrored, as_user, eventually, listxattr, set, within};
+use super::mirror_cli::{Mirrored, as_user, eventually, listxattr, set, within};
 
 const EXCLUSIVE: [&str; 6] = ["--cache", "exclusive", "--extension", "builtin", "--takeover", "off"];
 const UNCACHED_OPTIONS: [&str; 5] = ["--cache", "exclusive", "--extension", "builtin", "--no-kernel-cache"];

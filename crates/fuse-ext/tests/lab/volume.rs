@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::common::{getxattr, module_is_here, rounds};
-use super::mirrored::{Mirrored, as_user, eventually, listxattr, set};
+use super::mirror_cli::{Mirrored, as_user, eventually, listxattr, set};
 
 const CACHED_OPTIONS: [&str; 2] = ["--extension", "builtin"];
 const UNCACHED_OPTIONS: [&str; 3] = ["--extension", "builtin", "--no-kernel-cache"];

@@ -62,7 +62,7 @@ fn an_interrupted_write_is_told_and_answers_by_itself() {
     until("the write waits", || kernel.session().waiting_requests() == 1);
     kernel.interrupt(pending.unique());
     assert_eq!(pending.wait(), Err(Errno::INTR));
-    assert_eq!(kernel.fs().told.load(Ordering::SeqCst), 1);
+    assert_eq!(kernel.fs().interrupted.load(Ordering::SeqCst), 1);
     kernel.finish();
 }
 
@@ -124,10 +124,10 @@ fn forty_blocked_handlers_stall_nobody_and_their_threads_leave_again() {
         assert_eq!(pending.wait().unwrap(), b"target");
     }
     // They exit one at a time, each after a request.
-    let most = kernel.session().threads();
+    let limit = kernel.session().threads();
     until("threads leave", || {
         kernel.getattr(1).unwrap();
-        kernel.session().threads() <= most - 3
+        kernel.session().threads() <= limit - 3
     });
     kernel.finish();
 }

@@ -102,15 +102,15 @@ fn a_first_message_that_is_not_init_ends_it() {
     let cut = &init[..44];
     let getattr = RequestBuilder::new(2, 1).build(&Operation::Statfs);
     for message in [&b"garbage"[..], &[0; 40], &[0xff; 104], cut, &getattr] {
-        let (tell, told) = std::sync::mpsc::channel();
+        let (result_sender, result_receiver) = std::sync::mpsc::channel();
         let kernel = MockKernel::start(move |fd| {
             let device = shunt_fuse::Device::new(fd).unwrap();
             let config = Config::new(Profile::Passthrough);
             let session = shunt_fuse::Session::<MemFs>::negotiate(MemFs::new(), config, device);
-            tell.send(session.err().map(|error| error.to_string())).unwrap();
+            result_sender.send(session.err().map(|error| error.to_string())).unwrap();
         });
         kernel.send_raw(message);
-        let error = told.recv_timeout(Duration::from_secs(10)).expect("an end");
+        let error = result_receiver.recv_timeout(Duration::from_secs(10)).expect("an end");
         assert!(error.is_some_and(|error| error.contains("not INIT")));
         kernel.finish();
     }
@@ -118,13 +118,13 @@ fn a_first_message_that_is_not_init_ends_it() {
 
 #[test]
 fn an_end_before_init_is_told() {
-    let (tell, told) = std::sync::mpsc::channel();
+    let (result_sender, result_receiver) = std::sync::mpsc::channel();
     let kernel = MockKernel::start(move |fd| {
         let device = shunt_fuse::Device::new(fd).unwrap();
         let session =
             shunt_fuse::Session::<MemFs>::negotiate(MemFs::new(), Config::new(Profile::Passthrough), device);
-        tell.send(matches!(session, Err(NegotiationError::NoInit(_)))).unwrap();
+        result_sender.send(matches!(session, Err(NegotiationError::NoInit(_)))).unwrap();
     });
     kernel.finish();
-    assert!(told.recv_timeout(Duration::from_secs(10)).unwrap());
+    assert!(result_receiver.recv_timeout(Duration::from_secs(10)).unwrap());
 }

@@ -15,11 +15,11 @@ const REPLY_TIMEOUT: Duration = Duration::from_secs(10);
 /// UNLINK invalidates its own name and tries to wait for that in both ways; RMDIR invalidates, does not wait, and takes a while
 /// to reply.
 #[derive(Default)]
-struct Telling {
+struct NotifyingFs {
     waited: Mutex<Vec<Result<(), Errno>>>,
 }
 
-impl FileSystem for Telling {
+impl FileSystem for NotifyingFs {
     async fn getattr(
         &self,
         _: &Request<'_>,
@@ -46,8 +46,8 @@ impl FileSystem for Telling {
     }
 }
 
-fn serve() -> Served<Telling> {
-    Served::new(Telling::default(), Config::new(Profile::Passthrough))
+fn serve() -> Served<NotifyingFs> {
+    Served::new(NotifyingFs::default(), Config::new(Profile::Passthrough))
 }
 
 fn entry(parent: u64, name: &str) -> Notification {
@@ -86,10 +86,10 @@ fn each_notification_of_many_handlers_follows_its_own_reply() {
     }));
     let events = kernel.take_events();
     for (i, unique) in (0..200).zip(uniques) {
-        let told = Event::Notification(entry(1 + i % 7, name(i).to_str().unwrap()));
-        let told = events.iter().position(|event| *event == told);
+        let notification = Event::Notification(entry(1 + i % 7, name(i).to_str().unwrap()));
+        let notification = events.iter().position(|event| *event == notification);
         let replied = events.iter().position(|event| *event == Event::Reply { unique, error: 0 });
-        assert!(replied < told, "name-{i}");
+        assert!(replied < notification, "name-{i}");
     }
     kernel.finish();
 }
@@ -138,14 +138,14 @@ fn all_kinds_arrive_as_they_were_asked_for() {
         Notification::Poll { kh: 9 },
         Notification::Resend,
     ];
-    let mut told = kernel.take_notifications();
+    let mut notifications = kernel.take_notifications();
     // An expiry is repeated a few times, first after 2 ms.
     let mut expiries = 0;
-    told.retain(|it| {
+    notifications.retain(|it| {
         expiries += usize::from(*it == expire);
         *it != expire || expiries == 1
     });
-    assert_eq!(told, expected);
+    assert_eq!(notifications, expected);
     assert_eq!(kernel.pages(3), b"\0\0\0\0\0\0\0\0\0\0data");
     kernel.finish();
 }
@@ -164,7 +164,7 @@ fn what_was_stored_is_retrieved() {
 }
 
 /// Fills the socket, so that the next notifications stay in the queue.
-fn stop_reading(kernel: &Served<Telling>) {
+fn stop_reading(kernel: &Served<NotifyingFs>) {
     kernel.pause();
     let caches = kernel.session().caches();
     // All sending threads must be blocked, each on a node of its own.

@@ -100,13 +100,13 @@ impl Succession {
     }
 
     fn count(&mut self, book: &GuardianState) -> Result<(), String> {
-        let most = book.restart.as_ref().map_or(0, |(crashes, _)| *crashes as usize);
+        let limit = book.restart.as_ref().map_or(0, |(crashes, _)| *crashes as usize);
         if book.upgrade.is_none() {
             let now = Instant::now();
             self.recent_ends.retain(|end| now.duration_since(*end) < CRASH_WINDOW);
             self.recent_ends.push_back(now);
         }
-        if self.recent_ends.len() >= most.max(1) {
+        if self.recent_ends.len() >= limit.max(1) {
             let times = self.recent_ends.len();
             return Err(format!("the server ended {times} times within {} seconds", CRASH_WINDOW.as_secs()));
         }

@@ -70,7 +70,7 @@ pub struct Config {
     pub(crate) threads: usize,
     pub(crate) max_threads: usize,
     pub(crate) splice: bool,
-    pub(crate) wakeful: bool,
+    pub(crate) busy_poll: bool,
     pub(crate) transport: Transport,
     pub(crate) rings_ahead: bool,
     /// The rings of this session have been set up: FUSE over io_uring may be negotiated.
@@ -124,7 +124,7 @@ impl Config {
             threads: cores.clamp(1, 8),
             max_threads: 64.max(2 * cores),
             splice: true,
-            wakeful: true,
+            busy_poll: true,
             transport: Transport::Dev,
             rings_ahead: false,
             rings_ready: false,
@@ -200,11 +200,11 @@ impl Config {
     }
 
     /// Sets the number of threads that read requests: one at first, up to `usual` (one per CPU by default, 8 at most) as the load
-    /// grows, up to `most` while handlers block. Over io_uring this limits the readers of `/dev/fuse` only: each entry of a queue
+    /// grows, up to `limit` while handlers block. Over io_uring this limits the readers of `/dev/fuse` only: each entry of a queue
     /// has a thread of its own.
-    pub fn threads(mut self, usual: usize, most: usize) -> Self {
+    pub fn threads(mut self, usual: usize, limit: usize) -> Self {
         self.threads = usual.clamp(1, 256);
-        self.max_threads = most.clamp(self.threads, 1024);
+        self.max_threads = limit.clamp(self.threads, 1024);
         self
     }
 
@@ -217,8 +217,8 @@ impl Config {
     /// Keeps idle CPUs polling instead of sleeping during bursts of requests (where `/dev/cpu_dma_latency` may be opened), and
     /// makes threads poll for the next request for some microseconds before they sleep. On by default: the wake-ups of kernel and
     /// server are most of a round trip.
-    pub fn wakeful(mut self, on: bool) -> Self {
-        self.wakeful = on;
+    pub fn busy_poll(mut self, on: bool) -> Self {
+        self.busy_poll = on;
         self
     }
 

@@ -223,7 +223,7 @@ impl Handle {
         self.shared.transport.lock().clone()
     }
 
-    /// Returns the number of bursts of requests for which CPUs were kept awake; see [`Config::wakeful`].
+    /// Returns the number of bursts of requests for which CPUs were kept awake; see [`Config::busy_poll`].
     pub fn wakeful_bursts(&self) -> u64 {
         self.shared.readers.bursts()
     }
@@ -338,7 +338,7 @@ impl Agreed {
             device,
         });
         shared.adopt_opens();
-        Self { handle: Handle::new(shared), rings, processors: LatencyRequest::new(config.wakeful) }
+        Self { handle: Handle::new(shared), rings, processors: LatencyRequest::new(config.busy_poll) }
     }
 
     pub(crate) fn handle(&self) -> &Handle {

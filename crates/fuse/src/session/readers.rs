@@ -62,10 +62,10 @@ pub(crate) struct Readers {
 }
 
 impl Readers {
-    pub(crate) fn new(usual: usize, most: usize) -> Self {
+    pub(crate) fn new(usual: usize, limit: usize) -> Self {
         Self {
             usual,
-            max_threads: most,
+            max_threads: limit,
             threads: AtomicUsize::new(0),
             idle: AtomicUsize::new(0),
             progress: AtomicU64::new(0),

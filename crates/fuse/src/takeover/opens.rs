@@ -53,7 +53,7 @@ pub(crate) enum OpenKind {
 }
 
 impl OpenKind {
-    fn most(self) -> usize {
+    fn max_opens(self) -> usize {
         match self {
             OpenKind::File => MAX_FILES,
             OpenKind::Directory => MAX_DIRECTORIES,
@@ -69,7 +69,7 @@ impl OpenKind {
 
     fn words(self, state: &TakeoverState, handle: FileHandle) -> Option<&[AtomicU64; OPEN_WORDS]> {
         let index = handle.0 as u32 as usize;
-        (handle.0 != 0 && index < self.most()).then(|| match self {
+        (handle.0 != 0 && index < self.max_opens()).then(|| match self {
             OpenKind::File => state.file(index),
             OpenKind::Directory => state.directory(index),
         })
@@ -140,7 +140,7 @@ pub(super) fn doubtful_backings(state: &TakeoverState) -> impl Iterator<Item = u
 
 /// Returns all open records. Invalid records are skipped.
 pub(super) fn all(state: &TakeoverState, kind: OpenKind) -> Vec<OpenRecord> {
-    let high = (kind.high(state).load(Ordering::Acquire) as usize).min(kind.most());
+    let high = (kind.high(state).load(Ordering::Acquire) as usize).min(kind.max_opens());
     let read = |index: usize| {
         let words = match kind {
             OpenKind::File => state.file(index),

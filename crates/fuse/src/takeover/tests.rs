@@ -265,12 +265,12 @@ proptest! {
     #[test]
     fn any_words_are_survived(words in prop::collection::vec((place(), word()), 0..200), takeovers in any::<u32>()) {
         let Ok((state, _)) = TakeoverState::open(left(&words)) else { return Ok(()) };
-        for (kind, most) in [(OpenKind::File, MAX_FILES), (OpenKind::Directory, MAX_DIRECTORIES)] {
+        for (kind, limit) in [(OpenKind::File, MAX_FILES), (OpenKind::Directory, MAX_DIRECTORIES)] {
             let records = opens::all(&state, kind);
             let handles: HashSet<_> = records.iter().map(|record| record.handle.0 as u32).collect();
             prop_assert_eq!(handles.len(), records.len());
             for record in &records {
-                prop_assert!(record.node.0 != 0 && (record.handle.0 as u32 as usize) < most);
+                prop_assert!(record.node.0 != 0 && (record.handle.0 as u32 as usize) < limit);
                 prop_assert!(opens::is_open(&state, kind, record.handle));
             }
             if let Some(first) = records.first() {

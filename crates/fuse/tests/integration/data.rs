@@ -8,15 +8,17 @@ use shunt_fuse::{NodeId, Opcode};
 
 use crate::common;
 use crate::common::sys::memfd;
-use crate::common::{Content, OpenAs, Plan, Rng, Stage, TestFs, assert_same, pattern, run_with, slowness};
+use crate::common::{Content, Fixture, OpenAs, Plan, Rng, TestFs, assert_same, pattern, run_with, slowness};
 
 const SIZE: usize = 3 << 20;
 
 /// Runs a test with splice and without.
-fn both(body: impl Fn(&Stage, NodeId), fs: impl Fn() -> (TestFs, NodeId)) {
+fn both(body: impl Fn(&Fixture, NodeId), fs: impl Fn() -> (TestFs, NodeId)) {
     for splice in [true, false] {
         let (fs, node) = fs();
-        run_with(Plan::passthrough().config(|config| config.splice(splice)), fs, |stage| body(stage, node));
+        run_with(Plan::passthrough().config(|config| config.splice(splice)), fs, |fixture| {
+            body(fixture, node)
+        });
     }
 }
 
@@ -32,13 +34,13 @@ fn leaked(bytes: Vec<u8>) -> Content {
     Content::Static(Vec::leak(bytes))
 }
 
-fn open(stage: &Stage) -> File {
-    File::options().read(true).write(true).open(stage.path("x")).unwrap()
+fn open(fixture: &Fixture) -> File {
+    File::options().read(true).write(true).open(fixture.path("x")).unwrap()
 }
 
 /// Reads ranges of every kind: tiny, around the splice threshold, around the message size, beyond the end.
-fn read_all_over(stage: &Stage, whole: &[u8]) {
-    let file = File::open(stage.path("x")).unwrap();
+fn read_all_over(fixture: &Fixture, whole: &[u8]) {
+    let file = File::open(fixture.path("x")).unwrap();
     let mut rng = Rng(11);
     let limits = [1, 4096, 64 << 10, 128 << 10, 1 << 20, whole.len() as u64 + 5000];
     for n in 0..120 / slowness() as usize {
@@ -62,14 +64,14 @@ fn read_all_over(stage: &Stage, whole: &[u8]) {
 #[test]
 fn slices_are_read() {
     for open in [OpenAs::Direct, OpenAs::Cached] {
-        both(|stage, _| read_all_over(stage, &pattern(SIZE, 1)), || one(leaked(pattern(SIZE, 1)), open));
+        both(|fixture, _| read_all_over(fixture, &pattern(SIZE, 1)), || one(leaked(pattern(SIZE, 1)), open));
     }
 }
 
 #[test]
 fn owned_bytes_are_read() {
     for open in [OpenAs::Direct, OpenAs::Cached] {
-        both(|stage, _| read_all_over(stage, &pattern(SIZE, 2)), || one(pattern(SIZE, 2), open));
+        both(|fixture, _| read_all_over(fixture, &pattern(SIZE, 2)), || one(pattern(SIZE, 2), open));
     }
 }
 
@@ -77,7 +79,7 @@ fn owned_bytes_are_read() {
 fn stretches_of_files_are_read() {
     for open in [OpenAs::Direct, OpenAs::Cached] {
         both(
-            |stage, _| read_all_over(stage, &pattern(SIZE + 777, 3)),
+            |fixture, _| read_all_over(fixture, &pattern(SIZE + 777, 3)),
             || one(Content::File(memfd(&pattern(SIZE + 777, 3))), open),
         );
     }
@@ -86,15 +88,15 @@ fn stretches_of_files_are_read() {
 #[test]
 fn a_file_that_ends_early_gives_a_short_answer() {
     both(
-        |stage, node| {
-            let file = File::open(stage.path("x")).unwrap();
+        |fixture, node| {
+            let file = File::open(fixture.path("x")).unwrap();
             let mut bytes = vec![0; 1 << 20];
             assert_eq!(file.read_at(&mut bytes, 0).unwrap(), 200_000);
             assert_same(&bytes[..200_000], &pattern(200_000, 4), "the whole content");
             assert_eq!(file.read_at(&mut bytes, 150_000).unwrap(), 50_000);
             assert_eq!(file.read_at(&mut bytes, 200_000).unwrap(), 0);
             assert_eq!(file.read_at(&mut bytes, 1 << 40).unwrap(), 0);
-            stage.fs.set_content(node, Content::File(memfd(b"")));
+            fixture.fs.set_content(node, Content::File(memfd(b"")));
             assert_eq!(file.read_at(&mut bytes, 0).unwrap(), 0);
         },
         || one(Content::File(memfd(&pattern(200_000, 4))), OpenAs::Direct),
@@ -106,8 +108,8 @@ fn an_error_of_the_file_is_the_error_of_the_read() {
     // Nothing is mapped at address 0, so reading there fails with EIO.
     let broken = || Content::File(Arc::new(File::open("/proc/self/mem").unwrap().into()));
     both(
-        |stage, _| {
-            let file = File::open(stage.path("x")).unwrap();
+        |fixture, _| {
+            let file = File::open(fixture.path("x")).unwrap();
             for length in [100, 100_000, 1 << 20] {
                 let error = file.read_at(&mut vec![0; length], 0).unwrap_err();
                 assert_eq!(error.raw_os_error(), Some(libc::EIO), "{length} bytes");
@@ -118,8 +120,8 @@ fn an_error_of_the_file_is_the_error_of_the_read() {
 }
 
 /// Writes at random, and compares with a model.
-fn write_all_over(stage: &Stage, node: NodeId) {
-    let file = open(stage);
+fn write_all_over(fixture: &Fixture, node: NodeId) {
+    let file = open(fixture);
     let mut model = vec![0; SIZE];
     let mut rng = Rng(5);
     for n in 0..150 / slowness() as usize {
@@ -132,7 +134,7 @@ fn write_all_over(stage: &Stage, node: NodeId) {
         model[offset..offset + length].copy_from_slice(&bytes);
         if n % 10 == 0 {
             // Other requests then arrive through the pipe that was prepared for a large write.
-            stage.fs.log.clear();
+            fixture.fs.log.clear();
             file.metadata().unwrap();
             let mut back = vec![0; length];
             file.read_exact_at(&mut back, offset as u64).unwrap();
@@ -140,7 +142,7 @@ fn write_all_over(stage: &Stage, node: NodeId) {
         }
     }
     file.sync_all().unwrap();
-    assert_same(&stage.fs.content(node), &model, "the model");
+    assert_same(&fixture.fs.content(node), &model, "the model");
 }
 
 #[test]
@@ -162,7 +164,7 @@ fn large_writes_arrive_out_of_the_write_back_cache() {
     for splice in [true, false] {
         let (fs, node) = one(vec![0; SIZE], OpenAs::KeepCache);
         let plan = Plan::writeback().config(|config| config.splice(splice));
-        run_with(plan, fs, |stage| write_all_over(stage, node));
+        run_with(plan, fs, |fixture| write_all_over(fixture, node));
     }
 }
 
@@ -170,11 +172,11 @@ fn large_writes_arrive_out_of_the_write_back_cache() {
 fn large_writes_from_several_threads_arrive() {
     const BYTES_PER_READER: usize = 4 << 20;
     both(
-        |stage, node| {
+        |fixture, node| {
             std::thread::scope(|scope| {
                 for id in 0..4 {
                     scope.spawn(move || {
-                        let file = open(stage);
+                        let file = open(fixture);
                         let bytes = pattern(BYTES_PER_READER, id as u64 + 1);
                         for chunk in 0..BYTES_PER_READER / 262_144 {
                             let at = chunk * 262_144;
@@ -184,7 +186,7 @@ fn large_writes_from_several_threads_arrive() {
                     });
                 }
             });
-            let content = stage.fs.content(node);
+            let content = fixture.fs.content(node);
             for id in 0..4 {
                 assert_same(
                     &content[id * BYTES_PER_READER..][..BYTES_PER_READER],
@@ -205,12 +207,12 @@ fn a_write_to_a_file_opened_to_append_is_not_spliced_and_arrives() {
         one(Content::File(file), OpenAs::Direct)
     };
     both(
-        |stage, node| {
-            let file = open(stage);
+        |fixture, node| {
+            let file = open(fixture);
             for n in 0..4_u64 {
                 file.write_all_at(&pattern(300_000, n), n * 300_000).unwrap();
             }
-            let content = stage.fs.content(node);
+            let content = fixture.fs.content(node);
             for n in 0..4_usize {
                 assert_same(&content[n * 300_000..][..300_000], &pattern(300_000, n as u64), "a part");
             }
@@ -222,24 +224,24 @@ fn a_write_to_a_file_opened_to_append_is_not_spliced_and_arrives() {
 #[test]
 fn a_mebibyte_is_one_write() {
     let (fs, _) = one(Vec::new(), OpenAs::Direct);
-    run_with(Plan::passthrough(), fs, |stage| {
-        assert_eq!(stage.handle.negotiated().max_write, 1 << 20);
-        let file = open(stage);
+    run_with(Plan::passthrough(), fs, |fixture| {
+        assert_eq!(fixture.handle.negotiated().max_write, 1 << 20);
+        let file = open(fixture);
         let page = common::sys::Mapping::anonymous(1 << 20);
-        let (writes, result) = stage.during(Opcode::Write, || file.write_all_at(page.bytes(), 0));
+        let (writes, result) = fixture.during(Opcode::Write, || file.write_all_at(page.bytes(), 0));
         result.unwrap();
         assert_eq!(writes, 1);
-        assert!(stage.fs.log.last(Opcode::Write).has("length: 1048576"));
+        assert!(fixture.fs.log.last(Opcode::Write).has("length: 1048576"));
     });
 }
 
 #[test]
 fn a_small_max_write_is_kept() {
     let (fs, node) = one(Vec::new(), OpenAs::Direct);
-    run_with(Plan::passthrough().config(|config| config.max_write(8192)), fs, |stage| {
-        let file = open(stage);
+    run_with(Plan::passthrough().config(|config| config.max_write(8192)), fs, |fixture| {
+        let file = open(fixture);
         file.write_all_at(&pattern(100_000, 8), 0).unwrap();
-        assert!(stage.count(Opcode::Write) >= 13);
-        assert_same(&stage.fs.content(node), &pattern(100_000, 8), "written");
+        assert!(fixture.count(Opcode::Write) >= 13);
+        assert_same(&fixture.fs.content(node), &pattern(100_000, 8), "written");
     });
 }

@@ -12,8 +12,8 @@ use shunt_fuse::mount::{MountError, MountMethod, MountPoint, Unmount};
 use shunt_fuse::{Config, Opcode, Profile, RequestId};
 
 use crate::common;
-use crate::common::stage::{TestMountDir, unmount};
-use crate::common::{Behaviour, Gate, OpenAs, Plan, TestFs, eventually, run, stage, sys};
+use crate::common::fixture::{TestMountDir, unmount};
+use crate::common::{Behaviour, Gate, OpenAs, Plan, TestFs, eventually, fixture, run, sys};
 
 /// The tests count descriptors and threads, so they run one at a time.
 static ALONE: parking_lot::Mutex<()> = parking_lot::Mutex::new(());
@@ -25,15 +25,15 @@ fn is_mounted(path: &Path) -> bool {
 #[test]
 fn unmounting_waits_for_the_request_being_served() {
     let _alone = ALONE.lock();
-    run(Plan::passthrough(), |stage| {
-        stage.fs.add_file("x", b"");
+    run(Plan::passthrough(), |fixture| {
+        fixture.fs.add_file("x", b"");
         let gate = Gate::new();
         let door = gate.door();
-        stage.fs.script(move |call| match call.op {
+        fixture.fs.script(move |call| match call.op {
             Opcode::Release => Behaviour::BlockUntil(door.clone()),
             _ => Behaviour::Go,
         });
-        drop(File::open(stage.path("x")).unwrap());
+        drop(File::open(fixture.path("x")).unwrap());
         eventually("RELEASE is being served", || gate.arrived() == 1);
         let opened = AtomicBool::new(false);
         std::thread::scope(|scope| {
@@ -42,24 +42,24 @@ fn unmounting_waits_for_the_request_being_served() {
                 opened.store(true, Ordering::SeqCst);
                 gate.open();
             });
-            unmount(stage.take().unwrap());
+            unmount(fixture.take().unwrap());
             assert!(opened.load(Ordering::SeqCst), "the unmount did not wait for RELEASE");
         });
-        assert_eq!(stage.count(Opcode::Release), 1);
-        assert!(stage.fs.destroyed.load(Ordering::SeqCst));
-        assert!(!is_mounted(&stage.root()));
+        assert_eq!(fixture.count(Opcode::Release), 1);
+        assert!(fixture.fs.destroyed.load(Ordering::SeqCst));
+        assert!(!is_mounted(&fixture.root()));
     });
 }
 
 #[test]
 fn a_busy_mount_stays_and_is_given_back() {
     let _alone = ALONE.lock();
-    run(Plan::passthrough(), |stage| {
-        stage.fs.add_file("x", b"bytes");
-        let file = File::open(stage.path("x")).unwrap();
-        let mounted = match stage.take().unwrap().unmount(Unmount::Normal).map_err(|refused| *refused) {
+    run(Plan::passthrough(), |fixture| {
+        fixture.fs.add_file("x", b"bytes");
+        let file = File::open(fixture.path("x")).unwrap();
+        let mounted = match fixture.take().unwrap().unmount(Unmount::Normal).map_err(|refused| *refused) {
             Err((mounted, MountError::Busy(path))) => {
-                assert_eq!(path, fs::canonicalize(stage.root()).unwrap());
+                assert_eq!(path, fs::canonicalize(fixture.root()).unwrap());
                 mounted
             }
             other => panic!("{other:?}"),
@@ -69,20 +69,20 @@ fn a_busy_mount_stays_and_is_given_back() {
         assert_eq!(&bytes, b"bytes", "the session continues");
         drop(file);
         unmount(mounted);
-        assert!(!is_mounted(&stage.root()));
+        assert!(!is_mounted(&fixture.root()));
     });
 }
 
 #[test]
 fn a_lazy_unmount_ends_with_the_last_user() {
     let _alone = ALONE.lock();
-    run(Plan::passthrough(), |stage| {
-        stage.fs.add_file("x", b"bytes");
-        let file = File::open(stage.path("x")).unwrap();
-        let mounted = stage.take().unwrap();
+    run(Plan::passthrough(), |fixture| {
+        fixture.fs.add_file("x", b"bytes");
+        let file = File::open(fixture.path("x")).unwrap();
+        let mounted = fixture.take().unwrap();
         std::thread::scope(|scope| {
             let ending = scope.spawn(|| mounted.unmount(Unmount::Lazy).unwrap().unwrap());
-            eventually("the mount is detached", || !is_mounted(&stage.root()));
+            eventually("the mount is detached", || !is_mounted(&fixture.root()));
             std::thread::sleep(Duration::from_millis(50));
             assert!(!ending.is_finished());
             let mut bytes = [0; 5];
@@ -91,19 +91,19 @@ fn a_lazy_unmount_ends_with_the_last_user() {
             drop(file);
             ending.join().unwrap();
         });
-        assert!(stage.fs.destroyed.load(Ordering::SeqCst));
+        assert!(fixture.fs.destroyed.load(Ordering::SeqCst));
     });
 }
 
 #[test]
 fn a_forced_unmount_ends_requests_that_wait() {
     let _alone = ALONE.lock();
-    run(Plan::passthrough(), |stage| {
-        let node = stage.fs.add_file("x", b"bytes");
-        stage.fs.set_open(node, OpenAs::Direct);
-        let file = File::open(stage.path("x")).unwrap();
+    run(Plan::passthrough(), |fixture| {
+        let node = fixture.fs.add_file("x", b"bytes");
+        fixture.fs.set_open(node, OpenAs::Direct);
+        let file = File::open(fixture.path("x")).unwrap();
         std::thread::scope(|scope| {
-            let gate = Gate::before(&stage.fs, Opcode::Read);
+            let gate = Gate::before(&fixture.fs, Opcode::Read);
             let reader = scope.spawn(|| {
                 let result = file.read_at(&mut [0; 5], 0);
                 drop(file);
@@ -111,7 +111,7 @@ fn a_forced_unmount_ends_requests_that_wait() {
             });
             eventually("the read waits", || gate.arrived() == 1);
             // The open file keeps the mount busy for now, but the connection is aborted.
-            match stage.take().unwrap().unmount(Unmount::Force).map_err(|refused| *refused) {
+            match fixture.take().unwrap().unmount(Unmount::Force).map_err(|refused| *refused) {
                 Ok(served) => served.unwrap(),
                 Err((mounted, _)) => {
                     mounted.unmount(Unmount::Lazy).unwrap().unwrap();
@@ -129,29 +129,29 @@ fn a_forced_unmount_ends_requests_that_wait() {
 #[test]
 fn an_abort_ends_the_session() {
     let _alone = ALONE.lock();
-    run(Plan::passthrough(), |stage| {
-        stage.fs.add_file("x", b"bytes");
-        let mounted = stage.take().unwrap();
-        stage.point.abort().unwrap();
+    run(Plan::passthrough(), |fixture| {
+        fixture.fs.add_file("x", b"bytes");
+        let mounted = fixture.take().unwrap();
+        fixture.point.abort().unwrap();
         mounted.wait().unwrap();
-        assert!(stage.fs.destroyed.load(Ordering::SeqCst));
-        let error = fs::read(stage.path("x")).unwrap_err();
+        assert!(fixture.fs.destroyed.load(Ordering::SeqCst));
+        let error = fs::read(fixture.path("x")).unwrap_err();
         assert!(matches!(Errno::from_io_error(&error), Some(Errno::CONNABORTED | Errno::NOTCONN)), "{error}");
-        stage.point.unmount(Unmount::Normal).unwrap();
+        fixture.point.unmount(Unmount::Normal).unwrap();
     });
 }
 
 #[test]
 fn an_unmount_by_somebody_else_ends_the_session() {
     let _alone = ALONE.lock();
-    run(Plan::passthrough(), |stage| {
-        let mounted = stage.take().unwrap();
+    run(Plan::passthrough(), |fixture| {
+        let mounted = fixture.take().unwrap();
         std::thread::scope(|scope| {
             let serving = scope.spawn(|| mounted.wait().unwrap());
-            eventually("unmounted", || stage.point.unmount(Unmount::Normal).is_ok());
+            eventually("unmounted", || fixture.point.unmount(Unmount::Normal).is_ok());
             serving.join().unwrap();
         });
-        assert!(stage.fs.destroyed.load(Ordering::SeqCst));
+        assert!(fixture.fs.destroyed.load(Ordering::SeqCst));
     });
 }
 
@@ -159,12 +159,12 @@ fn an_unmount_by_somebody_else_ends_the_session() {
 fn each_method_makes_a_working_mount() {
     let _alone = ALONE.lock();
     for method in [MountMethod::Fsopen, MountMethod::Classic] {
-        run(Plan::passthrough().options(|options| options.method(method)), |stage| {
-            stage.fs.add_file("x", b"bytes");
-            assert_eq!(fs::read(stage.path("x")).unwrap(), b"bytes");
-            let mounted = stage.take().unwrap();
+        run(Plan::passthrough().options(|options| options.method(method)), |fixture| {
+            fixture.fs.add_file("x", b"bytes");
+            assert_eq!(fs::read(fixture.path("x")).unwrap(), b"bytes");
+            let mounted = fixture.take().unwrap();
             assert_eq!(mounted.method(), Some(method));
-            assert_eq!(mounted.mount_point().id(), MountPoint::find(&stage.root()).unwrap().id());
+            assert_eq!(mounted.mount_point().id(), MountPoint::find(&fixture.root()).unwrap().id());
             unmount(mounted);
         });
     }
@@ -179,7 +179,7 @@ fn a_file_system_that_cannot_start_leaves_nothing_mounted() {
         }
     }
     let _alone = ALONE.lock();
-    if !stage::can_mount() {
+    if !fixture::can_mount() {
         return;
     }
     for method in [MountMethod::Fsopen, MountMethod::Classic] {
@@ -195,7 +195,7 @@ fn a_file_system_that_cannot_start_leaves_nothing_mounted() {
 #[test]
 fn mounting_on_nothing_leaves_nothing() {
     let _alone = ALONE.lock();
-    if !stage::can_mount() {
+    if !fixture::can_mount() {
         return;
     }
     let place = TestMountDir::new();
@@ -209,7 +209,7 @@ fn mounting_on_nothing_leaves_nothing() {
 #[test]
 fn three_hundred_mounts_leave_nothing_behind() {
     let _alone = ALONE.lock();
-    if !stage::can_mount() {
+    if !fixture::can_mount() {
         return;
     }
     let watchdog = common::watchdog::Watchdog::start(Duration::from_secs(150));
@@ -245,17 +245,17 @@ fn three_hundred_mounts_leave_nothing_behind() {
 #[test]
 fn statistics_count_every_request() {
     let _alone = ALONE.lock();
-    run(Plan::passthrough(), |stage| {
-        let node = stage.fs.add_file("x", b"bytes");
-        stage.fs.set_open(node, OpenAs::Direct);
-        let file = File::open(stage.path("x")).unwrap();
+    run(Plan::passthrough(), |fixture| {
+        let node = fixture.fs.add_file("x", b"bytes");
+        fixture.fs.set_open(node, OpenAs::Direct);
+        let file = File::open(fixture.path("x")).unwrap();
         for _ in 0..100 {
             file.read_exact_at(&mut [0; 5], 0).unwrap();
         }
-        let _ = fs::metadata(stage.path("missing"));
-        stage.fs.fail(&[Opcode::Getxattr], Errno::IO);
-        rustix::fs::getxattr(stage.path("x"), c"user.x", &mut [0_u8; 8][..]).unwrap_err();
-        let snapshot = stage.handle.statistics();
+        let _ = fs::metadata(fixture.path("missing"));
+        fixture.fs.fail(&[Opcode::Getxattr], Errno::IO);
+        rustix::fs::getxattr(fixture.path("x"), c"user.x", &mut [0_u8; 8][..]).unwrap_err();
+        let snapshot = fixture.handle.statistics();
         let of = |op| snapshot.operations.iter().find(|o| o.opcode == op).unwrap().clone();
         assert_eq!((of(Opcode::Read).count, of(Opcode::Read).errors), (100, 0));
         assert_eq!((of(Opcode::Getxattr).count, of(Opcode::Getxattr).errors), (1, 1));
@@ -272,12 +272,12 @@ fn statistics_count_every_request() {
 #[test]
 fn request_ids_are_the_kernels() {
     let _alone = ALONE.lock();
-    run(Plan::passthrough(), |stage| {
+    run(Plan::passthrough(), |fixture| {
         let ids = Arc::new(parking_lot::Mutex::new(Vec::<RequestId>::new()));
         let seen = ids.clone();
-        stage.fs.before_answer(move |request, _| seen.lock().push(request.id()));
-        fs::create_dir(stage.path("a")).unwrap();
-        fs::create_dir(stage.path("b")).unwrap();
+        fixture.fs.before_answer(move |request, _| seen.lock().push(request.id()));
+        fs::create_dir(fixture.path("a")).unwrap();
+        fs::create_dir(fixture.path("b")).unwrap();
         let ids = ids.lock();
         assert!(ids.len() == 2 && ids[0] != ids[1] && ids.iter().all(|id| id.0 != 0));
     });

@@ -1,15 +1,15 @@
 //! Tests of the framework on real mounts.
 
+mod blocking_handlers;
 mod common;
 mod data;
 mod enosys;
 mod interrupt;
 mod killpriv;
 mod lifecycle;
+mod lookup_races;
+mod notification_storm;
 mod notify;
 mod ops;
 mod passthrough;
-mod rings;
-mod storm;
-mod told;
-mod waiting;
+mod uring;

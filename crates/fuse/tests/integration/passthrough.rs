@@ -11,98 +11,98 @@ use shunt_fuse::{Capabilities, Config, Device, FileType, NodeId, Opcode, Profile
 
 use crate::common::sys::{Mapping, memfd};
 use crate::common::{
-    Content, OpenAs, Plan, Rng, Stage, TestFs, assert_same, eventually, pattern, run, stage, sys,
+    Content, Fixture, OpenAs, Plan, Rng, TestFs, assert_same, eventually, fixture, pattern, run, sys,
 };
 
 const USER: u32 = 1000;
 const SIZE: usize = 256 << 10;
 
 /// Adds a file that is passed through to `backing`.
-fn add(stage: &Stage, name: &str, backing: Arc<OwnedFd>) -> NodeId {
-    let node = stage.fs.add_file(name, Content::File(backing));
-    stage.fs.set_open(node, OpenAs::Passthrough);
+fn add(fixture: &Fixture, name: &str, backing: Arc<OwnedFd>) -> NodeId {
+    let node = fixture.fs.add_file(name, Content::File(backing));
+    fixture.fs.set_open(node, OpenAs::Passthrough);
     node
 }
 
-fn open(stage: &Stage, name: &str) -> File {
-    File::options().read(true).write(true).open(stage.path(name)).unwrap()
+fn open(fixture: &Fixture, name: &str) -> File {
+    File::options().read(true).write(true).open(fixture.path(name)).unwrap()
 }
 
 /// Makes a file on disk beside the mount.
-fn on_disk(stage: &Stage, name: &str, bytes: &[u8]) -> Arc<OwnedFd> {
-    fs::write(stage.outside(name), bytes).unwrap();
-    Arc::new(File::options().read(true).write(true).open(stage.outside(name)).unwrap().into())
+fn on_disk(fixture: &Fixture, name: &str, bytes: &[u8]) -> Arc<OwnedFd> {
+    fs::write(fixture.outside(name), bytes).unwrap();
+    Arc::new(File::options().read(true).write(true).open(fixture.outside(name)).unwrap().into())
 }
 
 /// Asserts that no READ and no WRITE reached the server.
 #[track_caller]
-fn nothing_came(stage: &Stage) {
-    assert_eq!(stage.count(Opcode::Read), 0);
-    assert_eq!(stage.count(Opcode::Write), 0);
-    assert!(stage.handle.statistics().passthrough_opens > 0);
-    assert_eq!(*stage.fs.refusals.lock(), []);
+fn nothing_came(fixture: &Fixture) {
+    assert_eq!(fixture.count(Opcode::Read), 0);
+    assert_eq!(fixture.count(Opcode::Write), 0);
+    assert!(fixture.handle.statistics().passthrough_opens > 0);
+    assert_eq!(*fixture.fs.refusals.lock(), []);
 }
 
 #[test]
 fn reads_and_writes_reach_the_backing_file_alone() {
-    run(Plan::passthrough(), |stage| {
+    run(Plan::passthrough(), |fixture| {
         for (name, backing) in
-            [("memory", memfd(&pattern(SIZE, 1))), ("disk", on_disk(stage, "b", &pattern(SIZE, 1)))]
+            [("memory", memfd(&pattern(SIZE, 1))), ("disk", on_disk(fixture, "b", &pattern(SIZE, 1)))]
         {
-            let node = add(stage, name, backing);
-            let file = open(stage, name);
+            let node = add(fixture, name, backing);
+            let file = open(fixture, name);
             let mut bytes = vec![0; SIZE];
             file.read_exact_at(&mut bytes, 0).unwrap();
             assert_same(&bytes, &pattern(SIZE, 1), "read");
             file.write_all_at(&pattern(10_000, 2), 5000).unwrap();
-            assert_same(&stage.fs.content(node)[5000..15_000], &pattern(10_000, 2), "written");
+            assert_same(&fixture.fs.content(node)[5000..15_000], &pattern(10_000, 2), "written");
             file.write_all_at(b"end", SIZE as u64).unwrap();
             assert_eq!(file.metadata().unwrap().len(), SIZE as u64 + 3);
         }
-        nothing_came(stage);
+        nothing_came(fixture);
     });
 }
 
 #[test]
 fn mappings_reach_the_backing_file_alone() {
-    run(Plan::passthrough(), |stage| {
-        let node = add(stage, "x", memfd(&pattern(SIZE, 1)));
-        let map = Mapping::new(&open(stage, "x"), SIZE).unwrap();
+    run(Plan::passthrough(), |fixture| {
+        let node = add(fixture, "x", memfd(&pattern(SIZE, 1)));
+        let map = Mapping::new(&open(fixture, "x"), SIZE).unwrap();
         assert!((0..SIZE).step_by(4096).all(|n| map.get(n) == pattern(SIZE, 1)[n]));
         map.set(70_000, 42);
         assert_eq!(
-            stage.fs.content(node)[70_000],
+            fixture.fs.content(node)[70_000],
             42,
             "the mapping and the backing file share the page cache"
         );
-        nothing_came(stage);
+        nothing_came(fixture);
     });
 }
 
 /// The server sees the I/O of one open, while another open of the same file is passed through.
 #[test]
 fn an_open_can_be_watched_beside_those_that_are_passed_through() {
-    run(Plan::passthrough(), |stage| {
-        let node = add(stage, "x", memfd(&pattern(SIZE, 1)));
-        let through = open(stage, "x");
-        stage.fs.set_open(node, OpenAs::Watched);
-        let watched = open(stage, "x");
+    run(Plan::passthrough(), |fixture| {
+        let node = add(fixture, "x", memfd(&pattern(SIZE, 1)));
+        let through = open(fixture, "x");
+        fixture.fs.set_open(node, OpenAs::Watched);
+        let watched = open(fixture, "x");
         watched.write_all_at(b"seen", 0).unwrap();
-        assert_eq!(stage.count(Opcode::Write), 1);
+        assert_eq!(fixture.count(Opcode::Write), 1);
         let mut bytes = [0; 4];
         watched.read_exact_at(&mut bytes, 0).unwrap();
-        assert_eq!((&bytes, stage.count(Opcode::Read)), (b"seen", 1));
+        assert_eq!((&bytes, fixture.count(Opcode::Read)), (b"seen", 1));
         through.read_exact_at(&mut bytes, 0).unwrap();
-        assert_eq!((&bytes, stage.count(Opcode::Read)), (b"seen", 1));
+        assert_eq!((&bytes, fixture.count(Opcode::Read)), (b"seen", 1));
     });
 }
 
 #[test]
 fn both_sides_see_each_other_at_once() {
-    run(Plan::passthrough(), |stage| {
+    run(Plan::passthrough(), |fixture| {
         let backing = memfd(&pattern(SIZE, 1));
-        add(stage, "x", backing.clone());
-        let file = open(stage, "x");
+        add(fixture, "x", backing.clone());
+        let file = open(fixture, "x");
         let map = Mapping::new(&file, SIZE).unwrap();
         for n in 0..50_u8 {
             rustix::io::pwrite(&*backing, &[n], 12_345).unwrap();
@@ -110,7 +110,7 @@ fn both_sides_see_each_other_at_once() {
             file.read_exact_at(&mut byte, 12_345).unwrap();
             assert_eq!((byte[0], map.get(12_345)), (n, n));
         }
-        nothing_came(stage);
+        nothing_came(fixture);
     });
 }
 
@@ -171,13 +171,13 @@ fn asynchronous_io_reaches_the_backing_file_alone() {
     #[repr(align(4096))]
     struct Page([u8; 4096]);
     // By default an open with O_DIRECT is not passed through: the flag may be cleared later.
-    run(Plan::of(Config::new(Profile::Passthrough).trust_open_flags()), |stage| {
-        let node = add(stage, "x", on_disk(stage, "b", &vec![0; DEPTH * 4096]));
+    run(Plan::of(Config::new(Profile::Passthrough).trust_open_flags()), |fixture| {
+        let node = add(fixture, "x", on_disk(fixture, "b", &vec![0; DEPTH * 4096]));
         let file = File::options()
             .read(true)
             .write(true)
             .custom_flags(libc::O_DIRECT)
-            .open(stage.path("x"))
+            .open(fixture.path("x"))
             .unwrap();
         let mut pages: Vec<Page> =
             (0..DEPTH).map(|n| Page(pattern(4096, n as u64 + 1).try_into().unwrap())).collect();
@@ -198,7 +198,7 @@ fn asynchronous_io_reaches_the_backing_file_alone() {
             assert_eq!(aio::perform(&mut blocks), [4096; DEPTH]);
         };
         all(1);
-        let content = stage.fs.content(node);
+        let content = fixture.fs.content(node);
         for n in 0..DEPTH {
             assert_same(&content[n * 4096..][..4096], &pattern(4096, n as u64 + 1), "written");
         }
@@ -207,21 +207,21 @@ fn asynchronous_io_reaches_the_backing_file_alone() {
         for (n, page) in pages.iter().enumerate() {
             assert_same(&page.0, &pattern(4096, n as u64 + 1), "read");
         }
-        nothing_came(stage);
+        nothing_came(fixture);
     });
 }
 
 #[test]
 fn one_inode_is_opened_in_every_order_of_modes() {
     let modes = [OpenAs::Cached, OpenAs::KeepCache, OpenAs::Direct, OpenAs::Passthrough];
-    run(Plan::passthrough(), |stage| {
-        let node = add(stage, "x", memfd(&pattern(8192, 1)));
+    run(Plan::passthrough(), |fixture| {
+        let node = add(fixture, "x", memfd(&pattern(8192, 1)));
         for a in modes {
             for b in modes {
                 for c in modes {
                     let files = [a, b, c].map(|mode| {
-                        stage.fs.set_open(node, mode);
-                        let file = open(stage, "x");
+                        fixture.fs.set_open(node, mode);
+                        let file = open(fixture, "x");
                         let mut bytes = vec![0; 8192];
                         file.read_exact_at(&mut bytes, 0)
                             .unwrap_or_else(|e| panic!("{a:?} {b:?} {c:?}: {e}"));
@@ -234,15 +234,15 @@ fn one_inode_is_opened_in_every_order_of_modes() {
                 }
             }
         }
-        stage.all_released();
-        assert_eq!(stage.passthrough().len(), 0);
+        fixture.all_released();
+        assert_eq!(fixture.passthrough().len(), 0);
     });
 }
 
 #[test]
 fn opens_of_all_modes_at_once_never_fail() {
-    run(Plan::passthrough().timeout(120), |stage| {
-        let node = add(stage, "x", memfd(&pattern(8192, 1)));
+    run(Plan::passthrough().timeout(120), |fixture| {
+        let node = add(fixture, "x", memfd(&pattern(8192, 1)));
         std::thread::scope(|scope| {
             for seed in 1..5_u64 {
                 scope.spawn(move || {
@@ -251,8 +251,8 @@ fn opens_of_all_modes_at_once_never_fail() {
                     for _ in 0..400 {
                         let mode =
                             [OpenAs::Cached, OpenAs::Direct, OpenAs::Passthrough][rng.below(3) as usize];
-                        stage.fs.set_open(node, mode);
-                        held.push(open(stage, "x"));
+                        fixture.fs.set_open(node, mode);
+                        held.push(open(fixture, "x"));
                         let mut bytes = [0; 100];
                         held[rng.below(held.len() as u64) as usize].read_exact_at(&mut bytes, 50).unwrap();
                         assert_same(&bytes, &pattern(8192, 1)[50..150], "read");
@@ -263,24 +263,24 @@ fn opens_of_all_modes_at_once_never_fail() {
                 });
             }
         });
-        stage.all_released();
-        assert_eq!(stage.passthrough().len(), 0);
-        assert_eq!(*stage.fs.refusals.lock(), []);
+        fixture.all_released();
+        assert_eq!(fixture.passthrough().len(), 0);
+        assert_eq!(*fixture.fs.refusals.lock(), []);
     });
 }
 
 #[test]
 fn a_file_is_registered_once_and_released_with_its_last_close() {
-    run(Plan::passthrough(), |stage| {
-        add(stage, "x", memfd(b"bytes"));
+    run(Plan::passthrough(), |fixture| {
+        add(fixture, "x", memfd(b"bytes"));
         let before = sys::open_fds();
         for _ in 0..200 {
-            let files = [open(stage, "x"), open(stage, "x"), open(stage, "x")];
-            assert_eq!(stage.passthrough().len(), 1);
+            let files = [open(fixture, "x"), open(fixture, "x"), open(fixture, "x")];
+            assert_eq!(fixture.passthrough().len(), 1);
             drop(files);
         }
-        stage.all_released();
-        eventually("the registration ends", || stage.passthrough().is_empty());
+        fixture.all_released();
+        eventually("the registration ends", || fixture.passthrough().is_empty());
         let after = sys::open_fds();
         assert!(after < before + 50, "{before} descriptors became {after}");
     });
@@ -288,53 +288,53 @@ fn a_file_is_registered_once_and_released_with_its_last_close() {
 
 #[test]
 fn sharing_twice_gives_the_same_registration() {
-    run(Plan::passthrough(), |stage| {
+    run(Plan::passthrough(), |fixture| {
         let (file, other) = (memfd(b"bytes"), memfd(b"other"));
         sys::without(CapabilitySet::FSETID, || {
             let node = NodeId(77);
-            let first = stage.passthrough().share(node, file.as_fd()).unwrap();
-            let second = stage.passthrough().share(node, file.as_fd()).unwrap();
+            let first = fixture.passthrough().share(node, file.as_fd()).unwrap();
+            let second = fixture.passthrough().share(node, file.as_fd()).unwrap();
             assert_eq!(format!("{first:?}"), format!("{second:?}"));
-            assert_eq!(stage.passthrough().len(), 1);
+            assert_eq!(fixture.passthrough().len(), 1);
             drop(first);
-            assert_eq!(stage.passthrough().len(), 1);
+            assert_eq!(fixture.passthrough().len(), 1);
             // The kernel would use the first backing file for it.
-            assert_eq!(stage.passthrough().share(node, other.as_fd()).unwrap_err(), Errno::BUSY);
+            assert_eq!(fixture.passthrough().share(node, other.as_fd()).unwrap_err(), Errno::BUSY);
             drop(second);
-            assert!(stage.passthrough().is_empty());
-            stage.passthrough().share(node, other.as_fd()).unwrap();
+            assert!(fixture.passthrough().is_empty());
+            fixture.passthrough().share(node, other.as_fd()).unwrap();
         });
     });
 }
 
 #[test]
 fn sharing_with_cap_fsetid_is_refused() {
-    run(Plan::passthrough(), |stage| {
-        let shared = stage.passthrough().share(NodeId(77), memfd(b"").as_fd());
+    run(Plan::passthrough(), |fixture| {
+        let shared = fixture.passthrough().share(NodeId(77), memfd(b"").as_fd());
         assert_eq!(shared.unwrap_err(), Errno::PERM);
-        assert!(stage.passthrough().is_empty());
+        assert!(fixture.passthrough().is_empty());
     });
 }
 
 #[test]
 fn only_regular_files_are_taken() {
-    run(Plan::passthrough(), |stage| {
-        let directory: OwnedFd = File::open(stage.outside(".")).unwrap().into();
+    run(Plan::passthrough(), |fixture| {
+        let directory: OwnedFd = File::open(fixture.outside(".")).unwrap().into();
         let (pipe, _writer) = rustix::pipe::pipe().unwrap();
         let device: OwnedFd = File::open("/dev/null").unwrap().into();
         for (what, fd) in [("a directory", directory), ("a pipe", pipe), ("a device", device)] {
             let shared = sys::without(CapabilitySet::FSETID, || {
-                stage.passthrough().share(NodeId(77), fd.as_fd()).map(drop)
+                fixture.passthrough().share(NodeId(77), fd.as_fd()).map(drop)
             });
             assert!(shared.is_err(), "{what}");
         }
         if let Some(block) = block_device() {
             let shared = sys::without(CapabilitySet::FSETID, || {
-                stage.passthrough().share(NodeId(77), block.as_fd()).map(drop)
+                fixture.passthrough().share(NodeId(77), block.as_fd()).map(drop)
             });
             assert!(shared.is_err(), "a block device");
         }
-        assert!(stage.passthrough().is_empty());
+        assert!(fixture.passthrough().is_empty());
     });
 }
 
@@ -347,44 +347,44 @@ fn block_device() -> Option<OwnedFd> {
 #[test]
 fn an_unprivileged_write_clears_the_bits_of_the_backing_file() {
     let plan = Plan::passthrough().config(|config| config.require(Capabilities::HANDLE_KILLPRIV_V2));
-    run(plan, |stage| {
-        for (name, backing) in [("memory", memfd(b"bytes")), ("disk", on_disk(stage, "b", b"bytes"))] {
+    run(plan, |fixture| {
+        for (name, backing) in [("memory", memfd(b"bytes")), ("disk", on_disk(fixture, "b", b"bytes"))] {
             let mode = || rustix::fs::fstat(&*backing).unwrap().st_mode & 0o7777;
-            let node = add(stage, name, backing.clone());
-            stage.fs.tree.lock().get(node).unwrap().attributes.mode = FileType::Regular.mode() | 0o6777;
+            let node = add(fixture, name, backing.clone());
+            fixture.fs.tree.lock().get(node).unwrap().attributes.mode = FileType::Regular.mode() | 0o6777;
             rustix::fs::fchmod(&*backing, rustix::fs::Mode::from_raw_mode(0o6777)).unwrap();
             assert_eq!(mode(), 0o6777);
             sys::as_user(USER, USER, &[], || {
-                open(stage, name).write_all_at(b"x", 0).unwrap();
+                open(fixture, name).write_all_at(b"x", 0).unwrap();
             });
             assert_eq!(mode(), 0o777, "{name}");
         }
-        nothing_came(stage);
+        nothing_came(fixture);
     });
 }
 
 #[test]
 fn the_write_back_profile_refuses_passthrough_with_a_reason() {
     let plan = Plan::writeback().config(|config| config.request(Capabilities::PASSTHROUGH));
-    run(plan, |stage| {
-        assert!(stage.handle.passthrough().is_none());
-        let refusal = stage.handle.negotiated().refusal(Capabilities::PASSTHROUGH).unwrap();
+    run(plan, |fixture| {
+        assert!(fixture.handle.passthrough().is_none());
+        let refusal = fixture.handle.negotiated().refusal(Capabilities::PASSTHROUGH).unwrap();
         assert!(refusal.reason.contains("exclude each other"), "{refusal}");
-        let node = add(stage, "x", memfd(b"bytes"));
-        assert_eq!(fs::read(stage.path("x")).unwrap(), b"bytes", "the server serves the read");
-        assert!(stage.count(Opcode::Read) > 0);
-        assert_eq!(stage.fs.content(node), b"bytes");
+        let node = add(fixture, "x", memfd(b"bytes"));
+        assert_eq!(fs::read(fixture.path("x")).unwrap(), b"bytes", "the server serves the read");
+        assert!(fixture.count(Opcode::Read) > 0);
+        assert_eq!(fixture.fs.content(node), b"bytes");
     });
 }
 
 #[test]
 fn a_server_without_cap_sys_admin_is_refused_with_a_reason() {
-    if !stage::can_mount() {
+    if !fixture::can_mount() {
         return;
     }
     let Plan { config, options, .. } = Plan::passthrough();
     let detached = shunt_fuse::mount::prepare(&options).unwrap();
-    let Some(device) = detached.device() else { return stage::skip("this kernel has no fsopen") };
+    let Some(device) = detached.device() else { return fixture::skip("this kernel has no fsopen") };
     let device = Device::new(device.try_clone_to_owned().unwrap()).unwrap();
     let session = sys::without(CapabilitySet::SYS_ADMIN, || {
         Session::<TestFs>::negotiate(TestFs::new(), config, device).unwrap()
@@ -397,9 +397,9 @@ fn a_server_without_cap_sys_admin_is_refused_with_a_reason() {
 
 #[test]
 fn size_times_and_seeks_of_a_file_passed_through() {
-    run(Plan::passthrough(), |stage| {
-        add(stage, "x", memfd(&pattern(8192, 1)));
-        let file = open(stage, "x");
+    run(Plan::passthrough(), |fixture| {
+        add(fixture, "x", memfd(&pattern(8192, 1)));
+        let file = open(fixture, "x");
         file.set_len(100).unwrap();
         assert_eq!(file.metadata().unwrap().size(), 100);
         let mut bytes = vec![0; 200];
@@ -407,9 +407,9 @@ fn size_times_and_seeks_of_a_file_passed_through() {
         assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o644);
         // Operations that the kernel does not pass through still reach the server.
         rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, 5000).unwrap();
-        assert_eq!(stage.count(Opcode::Fallocate), 1);
+        assert_eq!(fixture.count(Opcode::Fallocate), 1);
         assert_eq!(rustix::fs::seek(&file, rustix::fs::SeekFrom::Data(5)).unwrap(), 105);
-        assert_eq!(stage.count(Opcode::Lseek), 1);
-        nothing_came(stage);
+        assert_eq!(fixture.count(Opcode::Lseek), 1);
+        nothing_came(fixture);
     });
 }

@@ -26,7 +26,7 @@ pub(super) struct RepeatedInvalidations([Stage; REPEATS.len()]);
 
 impl RepeatedInvalidations {
     /// Schedules the repeats of an invalidation that is sent now.
-    pub(super) fn told(&mut self, change: &Change, now: Instant) {
+    pub(super) fn schedule(&mut self, change: &Change, now: Instant) {
         for (stage, pause) in self.0.iter_mut().zip(REPEATS) {
             stage.add(change, now + pause);
         }
@@ -83,8 +83,8 @@ mod tests {
         let (mut echo, start) = (RepeatedInvalidations::default(), Instant::now());
         let change = Change::Inode(NodeId(7), false);
         let at = |millis| start + Duration::from_millis(millis);
-        echo.told(&change, at(0));
-        echo.told(&change, at(10));
+        echo.schedule(&change, at(0));
+        echo.schedule(&change, at(10));
         assert!(due(&mut echo, at(35)).is_empty());
         assert_eq!(due(&mut echo, at(45)), std::slice::from_ref(&change));
         assert!(due(&mut echo, at(1005)).is_empty());
@@ -95,7 +95,7 @@ mod tests {
     #[test]
     fn too_many_become_everything() {
         let (mut echo, start) = (RepeatedInvalidations::default(), Instant::now());
-        (0..=MAX_REMEMBERED as u64).for_each(|node| echo.told(&Change::Inode(NodeId(node), true), start));
+        (0..=MAX_REMEMBERED as u64).for_each(|node| echo.schedule(&Change::Inode(NodeId(node), true), start));
         assert_eq!(due(&mut echo, start + REPEATS[0]), [Change::Everything]);
         assert_eq!(due(&mut echo, start + REPEATS[1]), [Change::Everything]);
     }

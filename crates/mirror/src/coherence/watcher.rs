@@ -97,11 +97,11 @@ impl Work {
             }
             let now = Instant::now();
             for change in std::mem::take(&mut self.fresh) {
-                self.echo.told(&change, now);
-                self.tell(change);
+                self.echo.schedule(&change, now);
+                self.invalidate(change);
             }
             while let Some(change) = self.echo.take(now) {
-                self.tell(change);
+                self.invalidate(change);
             }
             if self.wait(None, Some(PAUSE)) {
                 return;
@@ -110,18 +110,18 @@ impl Work {
     }
 
     /// Waits for events, for at most the given time. Returns `true` when the thread must stop.
-    fn wait(&self, events: Option<BorrowedFd<'_>>, most: Option<Duration>) -> bool {
+    fn wait(&self, events: Option<BorrowedFd<'_>>, limit: Option<Duration>) -> bool {
         let stop = PollFd::new(&self.stop, PollFlags::IN);
-        let most = most.map(|most| Timespec {
-            tv_sec: most.as_secs().cast_signed(),
-            tv_nsec: most.subsec_nanos().into(),
+        let limit = limit.map(|limit| Timespec {
+            tv_sec: limit.as_secs().cast_signed(),
+            tv_nsec: limit.subsec_nanos().into(),
         });
         let mut fds = vec![stop];
         fds.extend(events.as_ref().map(|events| PollFd::new(events, PollFlags::IN)));
-        poll(&mut fds, most.as_ref()).is_ok() && !fds[0].revents().is_empty()
+        poll(&mut fds, limit.as_ref()).is_ok() && !fds[0].revents().is_empty()
     }
 
-    fn tell(&self, change: Change) {
+    fn invalidate(&self, change: Change) {
         match change {
             // A dentry in use stays attached, with the mounts below it, until it is looked up again.
             Change::Name(dir, name) => drop(self.caches.expire_entry(dir, &name)),

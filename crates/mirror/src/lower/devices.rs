@@ -18,7 +18,7 @@ const NONE: (u32, u32) = (u32::MAX, u32::MAX);
 pub struct Devices {
     seen: RwLock<Vec<(u32, u32)>>,
     /// Called for each device that was not seen before.
-    told: OnceLock<Box<dyn Fn(Numbered) + Send + Sync>>,
+    on_new: OnceLock<Box<dyn Fn(Numbered) + Send + Sync>>,
 }
 
 impl fmt::Debug for Devices {
@@ -30,11 +30,11 @@ impl fmt::Debug for Devices {
 impl Devices {
     /// Creates a list with the source's own device, as (major, minor).
     pub fn new(own: (u32, u32)) -> Self {
-        Self { seen: RwLock::new(vec![own]), told: OnceLock::new() }
+        Self { seen: RwLock::new(vec![own]), on_new: OnceLock::new() }
     }
 
-    /// Restores the indices of an earlier process, and calls `tell` for each new device.
-    pub fn keep(&self, known: &[Numbered], tell: Box<dyn Fn(Numbered) + Send + Sync>) {
+    /// Restores the indices of an earlier process, and calls `on_new` for each new device.
+    pub fn keep(&self, known: &[Numbered], on_new: Box<dyn Fn(Numbered) + Send + Sync>) {
         let mut seen = self.seen.write();
         for &(index, device) in known {
             if index == 0 || device == seen[0] {
@@ -46,7 +46,7 @@ impl Devices {
             }
             seen[place] = device;
         }
-        let _ = self.told.set(tell);
+        let _ = self.on_new.set(on_new);
     }
 
     /// Returns the index of a device. Beyond 65,535 devices the last index is shared.
@@ -59,8 +59,8 @@ impl Devices {
         position(&seen).unwrap_or_else(|| {
             if seen.len() < usize::from(u16::MAX) {
                 seen.push(device);
-                if let Some(tell) = self.told.get() {
-                    tell(((seen.len() - 1) as u16, device));
+                if let Some(on_new) = self.on_new.get() {
+                    on_new(((seen.len() - 1) as u16, device));
                 }
             }
             seen.len() - 1
@@ -90,13 +90,15 @@ mod tests {
     #[test]
     fn indices_are_kept_whatever_comes_first() {
         let devices = Devices::new((8, 1));
-        let told = std::sync::Arc::new(parking_lot::Mutex::new(Vec::new()));
-        let tell = told.clone();
+        let reported = std::sync::Arc::new(parking_lot::Mutex::new(Vec::new()));
+        let on_new = reported.clone();
         let forged = [(0, (9, 9)), (1, (8, 1))];
-        devices
-            .keep(&[[(3, (8, 3)), (1, (8, 2))], forged].concat(), Box::new(move |new| tell.lock().push(new)));
+        devices.keep(
+            &[[(3, (8, 3)), (1, (8, 2))], forged].concat(),
+            Box::new(move |new| on_new.lock().push(new)),
+        );
         assert_eq!(devices.index((8, 4)), 4);
         assert_eq!([(8, 1), (8, 2), (8, 3)].map(|device| devices.index(device)), [0, 1, 3]);
-        assert_eq!(*told.lock(), [(4, (8, 4))]);
+        assert_eq!(*reported.lock(), [(4, (8, 4))]);
     }
 }

@@ -19,7 +19,7 @@ pub struct Limits {
 impl Limits {
     /// Computes the shares of a limit.
     pub fn of(descriptors: u64) -> Self {
-        let part = |share: u64, most: u64| (descriptors / share).clamp(8, most) as usize;
+        let part = |share: u64, max: u64| (descriptors / share).clamp(8, max) as usize;
         Self {
             dirs: part(4, 1024),
             listings: part(16, 64),

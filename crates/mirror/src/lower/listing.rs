@@ -231,12 +231,12 @@ mod tests {
         Listing::new(std::fs::File::open(path).unwrap().into())
     }
 
-    /// Reads `most` entries from a cookie; returns the names and the cookie after them.
-    fn some(listing: &mut Listing, mut cookie: u64, most: usize) -> (Vec<String>, u64) {
+    /// Reads `limit` entries from a cookie; returns the names and the cookie after them.
+    fn some(listing: &mut Listing, mut cookie: u64, limit: usize) -> (Vec<String>, u64) {
         let mut names = Vec::new();
         listing
             .walk(cookie, |_, entry| {
-                if names.len() == most {
+                if names.len() == limit {
                     return Ok(false);
                 }
                 names.push(entry.name.to_str().unwrap().to_owned());

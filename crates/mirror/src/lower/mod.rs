@@ -318,8 +318,8 @@ impl Lower {
     }
 
     /// Keeps inode numbers stable across a takeover: see [`Devices::keep`].
-    pub fn keep_devices(&self, known: &[Numbered], tell: Box<dyn Fn(Numbered) + Send + Sync>) {
-        self.devices.keep(known, tell);
+    pub fn keep_devices(&self, known: &[Numbered], on_new: Box<dyn Fn(Numbered) + Send + Sync>) {
+        self.devices.keep(known, on_new);
     }
 
     /// Maps a stat to the mount: inode number and owners.

@@ -108,8 +108,8 @@ fn a_program_is_not_run_with_a_setuid_bit_that_is_gone() {
 
 #[test]
 fn the_number_of_inodes_is_kept_in_bounds() {
-    let most = 2000;
-    let Some(mount) = Mounted::new(|options| options.max_inodes = Some(most)) else { return };
+    let limit = 2000;
+    let Some(mount) = Mounted::new(|options| options.max_inodes = Some(limit)) else { return };
     for dir in 0..50 {
         let dir = mount.below(&format!("d{dir}"));
         fs::create_dir(&dir).unwrap();
@@ -125,12 +125,12 @@ fn the_number_of_inodes_is_kept_in_bounds() {
     assert_eq!(find.stdout.iter().filter(|&&byte| byte == b'\n').count(), 50 * 201 + 1);
     // Replies to the last prune notifications may be in flight.
     let started = Instant::now();
-    while mount.mirror.memory().nodes > most * 3 / 2 && started.elapsed() < Duration::from_secs(10) {
+    while mount.mirror.memory().nodes > limit * 3 / 2 && started.elapsed() < Duration::from_secs(10) {
         std::thread::sleep(Duration::from_millis(20));
     }
     let memory = mount.mirror.memory();
     println!("{memory:?}");
-    assert!(memory.nodes <= most * 3 / 2, "{memory:?}");
+    assert!(memory.nodes <= limit * 3 / 2, "{memory:?}");
 }
 
 #[test]

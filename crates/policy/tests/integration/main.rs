@@ -1,6 +1,6 @@
 //! Policies and the redaction of pictures, through the public interface.
 
-mod hostile;
-mod overlaps;
-mod pictures;
+mod location_redaction;
+mod malicious_files;
+mod overlapping_redactions;
 mod policies;

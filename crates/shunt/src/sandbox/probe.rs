@@ -44,9 +44,9 @@ pub(super) fn run() {
 
 /// The kind of each open descriptor but the first three: each is access that the sandbox leaves.
 fn descriptors() -> Vec<String> {
-    let most =
+    let max_fd =
         rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(65536).min(65536);
-    (3..most as i32).filter_map(kind).collect()
+    (3..max_fd as i32).filter_map(kind).collect()
 }
 
 fn kind(number: i32) -> Option<String> {

@@ -331,8 +331,8 @@ fn wait(mounted: Mounted, args: &MountArgs) -> Result<()> {
 }
 
 fn configured<F>(service: &Service<F>, args: &MountArgs) -> Config {
-    let wakeful = args.busy_poll == BusyPollArg::Auto;
-    let config = service.config.clone().wakeful(wakeful).transport(args.transport.into());
+    let busy_poll = args.busy_poll == BusyPollArg::Auto;
+    let config = service.config.clone().busy_poll(busy_poll).transport(args.transport.into());
     // A sandboxed process can create no rings, so all of them are created ahead.
     let config = config.rings_ahead(service.lock_in.is_some());
     let Some(threads) = args.threads.map(usize::from) else { return config };

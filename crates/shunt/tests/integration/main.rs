@@ -1,8 +1,8 @@
-//! The command, as a user calls it.
+//! Tests of the `shunt` command.
 
 #![allow(missing_docs)]
 
+mod cli_errors;
 mod common;
-mod life;
-mod mistakes;
+mod lifecycle;
 mod virtiofs;

@@ -1,4 +1,4 @@
-//! `mirror --virtiofs` as seen from this side: the socket, the lock, and who comes and goes. Guests are in `lab/virtiofs`.
+//! `mirror --virtiofs` from the host: the socket, the sandbox, and connecting and disconnecting guests. Guests are tested in `lab/virtiofs`.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;

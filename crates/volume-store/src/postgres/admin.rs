@@ -15,23 +15,23 @@ impl StoreAdmin for PostgresStore {
     fn scan_records(
         &self,
         from: ObjectId,
-        most: usize,
+        max_rows: usize,
     ) -> Result<(Vec<ObjectRecord>, Option<ObjectId>), StoreError> {
-        let most = most.clamp(1, u32::MAX as usize);
-        let (from, limit) = (from.to_bytes(), most as i64 + 1);
+        let max_rows = max_rows.clamp(1, u32::MAX as usize);
+        let (from, limit) = (from.to_bytes(), max_rows as i64 + 1);
         let found = self.with(async |connection| {
             connection.client.query(&connection.ready.scan, &[&self.volume, &&from[..], &limit]).await
         })?;
-        let next = found.get(most).map(|row| rows::id(row, 0)).transpose()?;
-        let kept = found.iter().take(most).map(|row| rows::object(row, 1).map(ObjectRecord::from));
+        let next = found.get(max_rows).map(|row| rows::id(row, 0)).transpose()?;
+        let kept = found.iter().take(max_rows).map(|row| rows::object(row, 1).map(ObjectRecord::from));
         Ok((kept.collect::<Result<_, _>>()?, next))
     }
 
-    fn scan_chunks(&self, after: ChunkId, most: usize) -> Result<Vec<(ChunkId, Chunk)>, StoreError> {
-        let most = most.min(u32::MAX as usize) as i64;
+    fn scan_chunks(&self, after: ChunkId, max_rows: usize) -> Result<Vec<(ChunkId, Chunk)>, StoreError> {
+        let max_rows = max_rows.min(u32::MAX as usize) as i64;
         self.with(async |connection| {
             let values: [&(dyn tokio_postgres::types::ToSql + Sync); 3] =
-                [&self.volume, &&after.0[..], &most];
+                [&self.volume, &&after.0[..], &max_rows];
             let rows = connection.client.query(&connection.ready.scan_chunks, &values).await?;
             rows.iter().map(chunk_of_row).collect()
         })
@@ -89,10 +89,12 @@ impl StoreAdmin for PostgresStore {
     fn scan_past(
         &self,
         after: (ObjectId, Seq),
-        most: usize,
+        max_rows: usize,
     ) -> Result<Vec<(VersionedObject, Seq)>, StoreError> {
-        let (id, until, most) = (after.0.to_bytes(), after.1.0 as i64, most.min(u32::MAX as usize) as i64);
-        let values: [&(dyn tokio_postgres::types::ToSql + Sync); 4] = [&self.volume, &&id[..], &until, &most];
+        let (id, until, max_rows) =
+            (after.0.to_bytes(), after.1.0 as i64, max_rows.min(u32::MAX as usize) as i64);
+        let values: [&(dyn tokio_postgres::types::ToSql + Sync); 4] =
+            [&self.volume, &&id[..], &until, &max_rows];
         let found = self
             .with(async |connection| connection.client.query(&connection.ready.scan_past, &values).await)?;
         let past = found.iter().map(|row| {

@@ -56,8 +56,8 @@ impl Pool {
     /// Opens a connection; returns its client and the I/O half to be polled.
     pub async fn dial(&self) -> Result<(Client, Dialled), StoreError> {
         // `connect_timeout` applies to each address, and not to name resolution.
-        let most = CONNECT_TIMEOUT * (1 + self.config.get_hosts().len() as u32);
-        match tokio::time::timeout(most, in_time(self.config.connect(self.tls.clone()))).await {
+        let timeout = CONNECT_TIMEOUT * (1 + self.config.get_hosts().len() as u32);
+        match tokio::time::timeout(timeout, in_time(self.config.connect(self.tls.clone()))).await {
             Ok(Err(StoreError::Unreachable(said))) if self.tls.assumed && said.contains(NO_TLS) => {
                 Err(StoreError::Unreachable(format!("{said}; {TLS_REMEDY}")))
             }

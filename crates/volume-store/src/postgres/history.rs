@@ -57,10 +57,10 @@ impl History for PostgresStore {
         parent: ObjectId,
         at: Seq,
         after: &[u8],
-        most: usize,
+        limit: usize,
     ) -> Result<Vec<StoredLink>, StoreError> {
-        let (parent, at, most) = (parent.to_bytes(), seq(at), most.min(u32::MAX as usize) as i64);
-        let values: [&(dyn ToSql + Sync); 5] = [&self.volume, &&parent[..], &after, &at, &most];
+        let (parent, at, limit) = (parent.to_bytes(), seq(at), limit.min(u32::MAX as usize) as i64);
+        let values: [&(dyn ToSql + Sync); 5] = [&self.volume, &&parent[..], &after, &at, &limit];
         let found = self.with(async |c| c.client.query(&c.ready.links_at, &values).await)?;
         found.iter().map(link).collect()
     }
@@ -105,9 +105,9 @@ impl History for PostgresStore {
 
     fn past_names(&self, ids: &[ObjectId]) -> Result<Vec<PastLink>, StoreError> {
         let keys: Vec<Vec<u8>> = ids.iter().map(|id| id.to_bytes().to_vec()).collect();
-        let most = MAX_ROWS.saturating_mul(ids.len() as i64);
+        let limit = MAX_ROWS.saturating_mul(ids.len() as i64);
         let found =
-            self.with(async |c| c.client.query(&c.ready.past_names, &[&self.volume, &keys, &most]).await)?;
+            self.with(async |c| c.client.query(&c.ready.past_names, &[&self.volume, &keys, &limit]).await)?;
         found.iter().map(past).collect()
     }
 }

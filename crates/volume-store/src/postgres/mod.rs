@@ -229,8 +229,8 @@ impl MetaStore for PostgresStore {
         Ok(ids.iter().map(|id| by_id.get(id).cloned()).collect())
     }
 
-    fn scan(&self, from: ObjectId, most: usize) -> Result<Page, StoreError> {
-        let (kept, next) = self.scan_records(from, most)?;
+    fn scan(&self, from: ObjectId, limit: usize) -> Result<Page, StoreError> {
+        let (kept, next) = self.scan_records(from, limit)?;
         let objects: Vec<VersionedObject> = kept.into_iter().map(|kept| kept.stored).collect();
         let (Some(first), Some(last)) = (objects.first(), objects.last()) else { return Ok(Page::default()) };
         let (first, last) = (first.object.id.to_bytes(), last.object.id.to_bytes());
@@ -248,12 +248,12 @@ impl MetaStore for PostgresStore {
         Ok(Page { objects, links, next })
     }
 
-    fn log_since(&self, after: Seq, most: usize) -> Result<Vec<LogEntry>, StoreError> {
-        let (from, most) = (after.0.min(i64::MAX as u64) as i64, most.min(u32::MAX as usize) as i64);
+    fn log_since(&self, after: Seq, limit: usize) -> Result<Vec<LogEntry>, StoreError> {
+        let (from, limit) = (after.0.min(i64::MAX as u64) as i64, limit.min(u32::MAX as usize) as i64);
         let (entries, forgotten) = self.with(async |connection| {
             let Connection { client, ready } = connection;
             // The log first: a truncation between the two queries is then noticed.
-            let entries = async { client.query(&ready.log, &[&self.volume, &from, &most]).await };
+            let entries = async { client.query(&ready.log, &[&self.volume, &from, &limit]).await };
             let forgotten = async { client.query_one(&ready.forgotten, &[&self.volume]).await };
             let (entries, forgotten) = futures::try_join!(entries, forgotten)?;
             Ok((entries, forgotten.try_get::<_, i64>(0)?))

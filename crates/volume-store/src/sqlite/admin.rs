@@ -49,10 +49,10 @@ pub(super) fn count(db: &Connection, key: &str) -> Result<u64, StoreError> {
     Ok(next)
 }
 
-fn ids(db: &Connection, from: ObjectId, most: usize) -> rusqlite::Result<Vec<ObjectId>> {
+fn ids(db: &Connection, from: ObjectId, limit: usize) -> rusqlite::Result<Vec<ObjectId>> {
     let mut query = db.prepare_cached("SELECT id FROM object WHERE id >= ? ORDER BY id LIMIT ?")?;
     query
-        .query_map(params![from.to_bytes(), most as i64], |row| row.get(0).map(ObjectId::from_bytes))?
+        .query_map(params![from.to_bytes(), limit as i64], |row| row.get(0).map(ObjectId::from_bytes))?
         .collect()
 }
 
@@ -60,12 +60,12 @@ impl StoreAdmin for SqliteStore {
     fn scan_records(
         &self,
         from: ObjectId,
-        most: usize,
+        limit: usize,
     ) -> Result<(Vec<ObjectRecord>, Option<ObjectId>), StoreError> {
-        let most = most.clamp(1, u32::MAX as usize);
+        let limit = limit.clamp(1, u32::MAX as usize);
         self.read(|db| {
-            let mut ids = ids(db, from, most + 1).map_err(fault)?;
-            let next = (ids.len() > most).then(|| ids.pop()).flatten();
+            let mut ids = ids(db, from, limit + 1).map_err(fault)?;
+            let next = (ids.len() > limit).then(|| ids.pop()).flatten();
             let mut kept = Vec::with_capacity(ids.len());
             for id in ids {
                 // Objects deleted since then are skipped.
@@ -75,12 +75,12 @@ impl StoreAdmin for SqliteStore {
         })
     }
 
-    fn scan_chunks(&self, after: ChunkId, most: usize) -> Result<Vec<(ChunkId, Chunk)>, StoreError> {
+    fn scan_chunks(&self, after: ChunkId, limit: usize) -> Result<Vec<(ChunkId, Chunk)>, StoreError> {
         self.read(|db| {
             let sql =
                 "SELECT id, key, place, stored, length, gone FROM chunk WHERE id > ? ORDER BY id LIMIT ?";
             let mut query = db.prepare_cached(sql).map_err(fault)?;
-            let found = query.query_map(params![after.0, most.min(u32::MAX as usize) as i64], |row| {
+            let found = query.query_map(params![after.0, limit.min(u32::MAX as usize) as i64], |row| {
                 let offset = row.get::<_, i64>(2)? as u64;
                 let place =
                     ChunkLocation { key: row.get(1)?, offset, stored: row.get(3)?, length: row.get(4)? };
@@ -139,15 +139,15 @@ impl StoreAdmin for SqliteStore {
     fn scan_past(
         &self,
         after: (ObjectId, Seq),
-        most: usize,
+        limit: usize,
     ) -> Result<Vec<(VersionedObject, Seq)>, StoreError> {
         self.read(|db| {
             let sql =
                 "SELECT until, body FROM past_object WHERE (id, until) > (?, ?) ORDER BY id, until LIMIT ?";
             let mut query = db.prepare_cached(sql).map_err(fault)?;
-            let most = most.min(u32::MAX as usize) as i64;
+            let limit = limit.min(u32::MAX as usize) as i64;
             let mut found =
-                query.query(params![after.0.to_bytes(), after.1.0 as i64, most]).map_err(fault)?;
+                query.query(params![after.0.to_bytes(), after.1.0 as i64, limit]).map_err(fault)?;
             let mut past = Vec::new();
             while let Some(row) = found.next().map_err(fault)? {
                 let body: Vec<u8> = row.get(1).map_err(fault)?;

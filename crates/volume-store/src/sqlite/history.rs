@@ -76,7 +76,7 @@ impl History for SqliteStore {
         parent: ObjectId,
         at: Seq,
         after: &[u8],
-        most: usize,
+        limit: usize,
     ) -> Result<Vec<StoredLink>, StoreError> {
         self.read(|db| {
             let sql = "SELECT parent, name, child, since FROM past_link
@@ -84,8 +84,8 @@ impl History for SqliteStore {
                  UNION ALL SELECT parent, name, child, seq FROM link WHERE parent = ?1 AND name > ?2 AND seq <= ?3
                  ORDER BY 2 LIMIT ?4";
             let mut query = db.prepare_cached(sql).map_err(fault)?;
-            let most = most.min(u32::MAX as usize) as i64;
-            let found = query.query_map(params![parent.to_bytes(), after, seq(at), most], link);
+            let limit = limit.min(u32::MAX as usize) as i64;
+            let found = query.query_map(params![parent.to_bytes(), after, seq(at), limit], link);
             found.and_then(|found| found.collect()).map_err(fault)
         })
     }

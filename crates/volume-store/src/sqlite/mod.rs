@@ -261,16 +261,16 @@ impl MetaStore for SqliteStore {
         self.read(|db| ids.iter().map(|id| Ok(Table(db).object(*id)?.map(|row| row.stored))).collect())
     }
 
-    fn scan(&self, from: ObjectId, most: usize) -> Result<Page, StoreError> {
+    fn scan(&self, from: ObjectId, limit: usize) -> Result<Page, StoreError> {
         self.read(|db| {
             let mut page = Page::default();
             let mut objects = db
                 .prepare_cached("SELECT id, body FROM object WHERE id >= ? ORDER BY id LIMIT ?")
                 .map_err(fault)?;
-            let most = most.clamp(1, u32::MAX as usize);
-            let mut found = objects.query(params![from.to_bytes(), most as i64 + 1]).map_err(fault)?;
+            let limit = limit.clamp(1, u32::MAX as usize);
+            let mut found = objects.query(params![from.to_bytes(), limit as i64 + 1]).map_err(fault)?;
             while let Some(row) = found.next().map_err(fault)? {
-                if page.objects.len() == most {
+                if page.objects.len() == limit {
                     page.next = Some(ObjectId::from_bytes(row.get(0).map_err(fault)?));
                     break;
                 }
@@ -296,7 +296,7 @@ impl MetaStore for SqliteStore {
         })
     }
 
-    fn log_since(&self, after: Seq, most: usize) -> Result<Vec<LogEntry>, StoreError> {
+    fn log_since(&self, after: Seq, limit: usize) -> Result<Vec<LogEntry>, StoreError> {
         self.read(|db| {
             let seen = db.unchecked_transaction().map_err(fault)?;
             if after < forgotten(&seen)? {
@@ -305,8 +305,8 @@ impl MetaStore for SqliteStore {
             let mut log = seen
                 .prepare_cached("SELECT seq, node, at, change FROM log WHERE seq > ? ORDER BY seq LIMIT ?")
                 .map_err(fault)?;
-            let most = most.min(u32::MAX as usize) as i64;
-            let mut found = log.query(params![after.0.min(i64::MAX as u64) as i64, most]).map_err(fault)?;
+            let limit = limit.min(u32::MAX as usize) as i64;
+            let mut found = log.query(params![after.0.min(i64::MAX as u64) as i64, limit]).map_err(fault)?;
             let mut entries = Vec::new();
             while let Some(row) = found.next().map_err(fault)? {
                 let node: String = row.get(1).map_err(fault)?;

@@ -112,7 +112,7 @@ impl View {
         self.object(link.child, at)
     }
 
-    /// Lists at most `most` entries of a directory as of a commit, in order of names, after `after`; without objects that are
+    /// Lists at most `limit` entries of a directory as of a commit, in order of names, after `after`; without objects that are
     /// no longer retained.
     ///
     /// # Errors
@@ -122,11 +122,11 @@ impl View {
         parent: ObjectId,
         at: Seq,
         after: &[u8],
-        most: usize,
+        limit: usize,
     ) -> Result<Vec<(Vec<u8>, VersionedObject)>, Errno> {
         let (mut after, mut found) = (after.to_vec(), Vec::new());
-        while found.len() < most {
-            let links = self.query(|history| history.links_at(parent, at, &after, most - found.len()))?;
+        while found.len() < limit {
+            let links = self.query(|history| history.links_at(parent, at, &after, limit - found.len()))?;
             let Some(last) = links.last() else { break };
             after.clone_from(&last.at.name);
             let ids: Vec<ObjectId> = links.iter().map(|link| link.child).collect();

@@ -116,20 +116,20 @@ impl<S: SyncReplica> Synchroniser<S> {
     /// Returns the log entries behind the last one that was read.
     ///
     /// Entries of a sealed log are verified first.
-    pub(super) fn entries(&mut self, cursor: Seq, most: usize) -> Result<Vec<LogEntry>, SyncError> {
+    pub(super) fn entries(&mut self, cursor: Seq, limit: usize) -> Result<Vec<LogEntry>, SyncError> {
         let Self { replica, store, verified_log: followed, .. } = self;
         let Some(log) = store.sealed_log() else {
-            let read = |after, most| store.log_since(after, most);
-            return read_on(replica, &**store, cursor, most, &read, &LogFingerprint::of);
+            let read = |after, limit| store.log_since(after, limit);
+            return read_on(replica, &**store, cursor, limit, &read, &LogFingerprint::of);
         };
         let mut verified = match followed.take() {
             Some(followed) => followed,
             None => VerifiedLog::resume(log, replica, cursor)?,
         };
-        let read = |after, most| log.stored_since(after, most);
+        let read = |after, limit| log.stored_since(after, limit);
         // The fingerprint of the entry in its shown form, which is the one from before the volume was upgraded.
         let mark = |entry: &LogEntry| LogFingerprint::of(&log.decrypt_entry(entry.clone()));
-        let entries = read_on(replica, &**store, cursor, most, &read, &mark)?;
+        let entries = read_on(replica, &**store, cursor, limit, &read, &mark)?;
         verified.verify(log.sealer(), &entries)?;
         *followed = Some(verified);
         Ok(entries.into_iter().map(|entry| log.decrypt_entry(entry)).collect())
@@ -234,17 +234,17 @@ fn read_on(
     replica: &impl SyncReplica,
     store: &dyn MetaStore,
     cursor: Seq,
-    most: usize,
+    limit: usize,
     read: &dyn Fn(Seq, usize) -> Result<Vec<LogEntry>, StoreError>,
     mark_of: &dyn Fn(&LogEntry) -> LogFingerprint,
 ) -> Result<Vec<LogEntry>, SyncError> {
     if cursor == Seq(0) {
-        return Ok(read(cursor, most)?);
+        return Ok(read(cursor, limit)?);
     }
-    let mut entries = match read(Seq(cursor.0 - 1), most.saturating_add(1)) {
+    let mut entries = match read(Seq(cursor.0 - 1), limit.saturating_add(1)) {
         // The log may begin just behind that entry.
         Err(StoreError::Forgotten(_)) => {
-            let entries = read(cursor, most)?;
+            let entries = read(cursor, limit)?;
             if entries.is_empty() && store.head()? < cursor {
                 return Err(SyncError::WentBack(cursor));
             }

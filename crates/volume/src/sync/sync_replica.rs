@@ -160,12 +160,12 @@ pub trait SyncReplica {
         })
     }
 
-    /// Returns about `most` names and objects that may differ from the base, in the order of their changes, behind the
+    /// Returns about `limit` names and objects that may differ from the base, in the order of their changes, behind the
     /// position `after`. With the position to continue at, or `None` at the end.
     ///
     /// # Errors
     /// The errors of reading.
-    fn dirty_set(&self, after: i64, most: usize) -> Result<(DirtySet, Option<i64>), Errno>;
+    fn dirty_set(&self, after: i64, limit: usize) -> Result<(DirtySet, Option<i64>), Errno>;
 
     /// Uploads contents of files, for some hours at most. A file that cannot be uploaded now is in the result,
     /// without a content.

@@ -30,8 +30,8 @@ impl VerifiedLog {
         let kept = verifier.at();
         let until = cursor.max(sealer.sealed().from);
         while verifier.at() < until {
-            let most = (until.0 - verifier.at().0).min(PAGE_ENTRIES);
-            let entries = log.stored_since(verifier.at(), most as usize)?;
+            let limit = (until.0 - verifier.at().0).min(PAGE_ENTRIES);
+            let entries = log.stored_since(verifier.at(), limit as usize)?;
             if entries.is_empty() {
                 return match verifier.at() < cursor {
                     // The error of a mismatch at the last entry, whose message says what to do.

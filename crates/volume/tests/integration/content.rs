@@ -12,7 +12,7 @@ use shunt_volume::id::OwnerId;
 use shunt_volume::object::{ChunkId, Content, Kind, Layout, Object, Segment, Time};
 use shunt_volume::store::{ChunkLocation, MetaStore, SqliteStore, Transaction};
 
-use crate::common::sky::{REPLY_DELAY, Sky, Way};
+use crate::common::faulty_object_store::{FaultyObjectStore, NetworkMode, REPLY_DELAY};
 
 struct Volume {
     dir: tempfile::TempDir,
@@ -372,11 +372,11 @@ fn nothing_is_written_to_a_file_once_its_coming_has_failed() {
     let volume = Volume::new(ChunkKeys::open([1; 32]));
     // More than one request.
     let (content, _) = volume.put(&noise(3, 20 << 20), None);
-    let bad = Arc::new(Sky::over(volume.content.blobs().objects()));
+    let bad = Arc::new(FaultyObjectStore::over(volume.content.blobs().objects()));
     let far = ContentStore::new(Blobs::over(bad.clone()), ChunkKeys::open([1; 32]));
     let file = tempfile::tempfile().unwrap();
-    for way in [Way::Uneven(true), Way::Broken(true)].repeat(4) {
-        *bad.way.lock() = way;
+    for way in [NetworkMode::Uneven(true), NetworkMode::Broken(true)].repeat(4) {
+        *bad.mode.lock() = way;
         let begun = Instant::now();
         let failed = far.fetch_file(&volume.meta, &content, &file, &|_| ()).unwrap_err();
         assert!(failed.is_unreachable(), "{failed}");
@@ -386,7 +386,7 @@ fn nothing_is_written_to_a_file_once_its_coming_has_failed() {
         std::thread::sleep(REPLY_DELAY * 2);
         assert_eq!(file.metadata().unwrap().len(), 13);
     }
-    *bad.way.lock() = Way::Open;
+    *bad.mode.lock() = NetworkMode::Open;
     far.fetch_file(&volume.meta, &content, &file, &|_| ()).unwrap();
     let mut bytes = vec![0; 20 << 20];
     file.read_exact_at(&mut bytes, 0).unwrap();

@@ -1,17 +1,17 @@
 //! The engine of volumes, through its public interface: stores, contents, replicas, synchronisation, gateways.
 
 mod common;
+mod compaction;
 mod content;
-mod deep;
-mod deep_tree;
+mod deep_trees;
+mod fsck_and_gc;
 mod gateway;
-mod keep;
-mod keep_place;
-mod keep_rewrite;
-mod replicas;
+mod indexed_tree;
+mod merge_simulation;
+mod replica_simulation;
 mod s3;
-mod sealed;
-mod sim;
+mod sealed_log;
 mod store;
+mod store_failures;
+mod store_owner;
 mod sync;
-mod sync_store;

@@ -21,22 +21,22 @@ use shunt_volume::store::{EncryptedStore, MetaStore, MetadataCipher, Mutation, S
 use shunt_volume::sync::{LinkState, Runner, Step, Synchroniser};
 use tempfile::TempDir;
 
-use crate::common::sky::{Sky, Way};
+use crate::common::faulty_object_store::{FaultyObjectStore, NetworkMode};
 
-struct Machine {
+struct TestNode {
     replica: Arc<Replica>,
     sync: Synchroniser<SyncAdapter>,
 }
 
-struct World {
+struct Cluster {
     dir: TempDir,
     meta: Arc<dyn MetaStore>,
-    keeper: Arc<SqliteStore>,
+    admin: Arc<SqliteStore>,
     contents: ContentStore,
-    sky: Arc<Sky>,
+    objects: Arc<FaultyObjectStore>,
 }
 
-impl World {
+impl Cluster {
     fn new() -> Self {
         let dir = TempDir::new().unwrap();
         let root = Object {
@@ -53,22 +53,22 @@ impl World {
         let meta = Arc::new(SqliteStore::in_memory(&"test".parse().unwrap(), &root, b"").unwrap());
         std::fs::create_dir(dir.path().join("chunks")).unwrap();
         let blobs = Blobs::directory(&dir.path().join("chunks")).unwrap();
-        let sky = Arc::new(Sky::over(blobs.objects()));
-        let contents = ContentStore::new(Blobs::over(sky.clone()), ChunkKeys::open([7; 32]));
-        Self { keeper: meta.clone(), meta, contents, sky, dir }
+        let objects = Arc::new(FaultyObjectStore::over(blobs.objects()));
+        let contents = ContentStore::new(Blobs::over(objects.clone()), ChunkKeys::open([7; 32]));
+        Self { admin: meta.clone(), meta, contents, objects, dir }
     }
 
-    fn machine(&self, name: &str) -> Machine {
+    fn node(&self, name: &str) -> TestNode {
         let options = Options::new("test", name.parse().unwrap());
         let replica = Arc::new(Replica::open(&self.dir.path().join(name), options).unwrap());
         replica.set_fetcher(Some(Arc::new(StoreFetcher::new(self.meta.clone(), self.contents.clone()))));
         let site = SyncAdapter::new(replica.clone(), self.meta.clone(), self.contents.clone());
         let sync = Synchroniser::new(site, self.meta.clone(), name.parse().unwrap(), rand::random);
-        Machine { replica, sync }
+        TestNode { replica, sync }
     }
 }
 
-impl Machine {
+impl TestNode {
     fn settle(&mut self) {
         for _ in 0..50 {
             let step = self.sync.step().unwrap();
@@ -127,7 +127,7 @@ impl Machine {
     }
 }
 
-fn both(one: &mut Machine, other: &mut Machine) {
+fn both(one: &mut TestNode, other: &mut TestNode) {
     for _ in 0..3 {
         one.settle();
         other.settle();
@@ -136,8 +136,8 @@ fn both(one: &mut Machine, other: &mut Machine) {
 
 #[test]
 fn who_was_away_for_longer_than_the_log_reads_the_tree() {
-    let world = World::new();
-    let (mut one, mut other) = (world.machine("one"), world.machine("other"));
+    let cluster = Cluster::new();
+    let (mut one, mut other) = (cluster.node("one"), cluster.node("other"));
     let kept = one.directory(ROOT, "kept");
     let gone = one.directory(ROOT, "gone");
     one.write(kept.ino, "both", b"first");
@@ -157,10 +157,10 @@ fn who_was_away_for_longer_than_the_log_reads_the_tree() {
     one.replica.rmdir(ROOT, b"gone").unwrap();
     one.replica.rename(kept.ino, b"theirs", ROOT, b"moved", Rename::Replace).unwrap();
     one.settle();
-    world.keeper.forget(Time(i64::MAX), 0).unwrap();
+    cluster.admin.forget(Time(i64::MAX), 0).unwrap();
 
     both(&mut one, &mut other);
-    let mut third = world.machine("third");
+    let mut third = cluster.node("third");
     third.settle();
     for machine in [&one, &third] {
         assert_eq!(machine.names("kept"), ["both", "mine", "new"]);
@@ -179,8 +179,8 @@ fn who_was_away_for_longer_than_the_log_reads_the_tree() {
 
 #[test]
 fn what_is_written_here_is_read_there() {
-    let world = World::new();
-    let (mut ant, mut bee) = (world.machine("ant"), world.machine("bee"));
+    let cluster = Cluster::new();
+    let (mut ant, mut bee) = (cluster.node("ant"), cluster.node("bee"));
     let large: Vec<u8> = (0..3_000_000u32).map(|n| (n.wrapping_mul(n) >> 7) as u8).collect();
     let docs = ant.directory(ROOT, "docs");
     ant.write(docs.ino, "small", b"a few bytes");
@@ -203,8 +203,8 @@ fn what_is_written_here_is_read_there() {
 
 #[test]
 fn who_had_a_file_has_the_next_version_off_the_network() {
-    let world = World::new();
-    let (mut ant, mut bee) = (world.machine("ant"), world.machine("bee"));
+    let cluster = Cluster::new();
+    let (mut ant, mut bee) = (cluster.node("ant"), cluster.node("bee"));
     let large: Vec<u8> = (0..3_000_000u32).map(|n| (n.wrapping_mul(n) >> 7) as u8).collect();
     let files = [("small", b"a few bytes".to_vec()), ("large", large)];
     for (name, bytes) in &files {
@@ -232,8 +232,8 @@ fn who_had_a_file_has_the_next_version_off_the_network() {
 
 #[test]
 fn directories_have_the_time_of_their_last_change_everywhere() {
-    let world = World::new();
-    let (mut ant, mut bee) = (world.machine("ant"), world.machine("bee"));
+    let cluster = Cluster::new();
+    let (mut ant, mut bee) = (cluster.node("ant"), cluster.node("bee"));
     let docs = ant.directory(ROOT, "docs");
     both(&mut ant, &mut bee);
     ant.write(docs.ino, "new", b"new here");
@@ -248,8 +248,8 @@ fn directories_have_the_time_of_their_last_change_everywhere() {
 
 #[test]
 fn two_versions_show_as_a_directory_until_one_is_removed() {
-    let world = World::new();
-    let (mut ant, mut bee) = (world.machine("ant"), world.machine("bee"));
+    let cluster = Cluster::new();
+    let (mut ant, mut bee) = (cluster.node("ant"), cluster.node("bee"));
     ant.write(ROOT, "file", b"first");
     both(&mut ant, &mut bee);
     ant.write(ROOT, "file", b"of ant");
@@ -260,14 +260,14 @@ fn two_versions_show_as_a_directory_until_one_is_removed() {
     assert_eq!(bee.read("file/ant"), b"of ant");
     assert_eq!(bee.read("file/bee"), b"of bee");
     let place = bee.at("file").unwrap().ino;
-    assert_eq!(bee.replica.make(place, b"new", Machine::plain(Kind::Regular)).unwrap_err(), Errno::PERM);
+    assert_eq!(bee.replica.make(place, b"new", TestNode::plain(Kind::Regular)).unwrap_err(), Errno::PERM);
     let moved = bee.replica.rename(ROOT, b"file", ROOT, b"elsewhere", Rename::Replace);
     assert_eq!(moved, Err(Errno::BUSY));
     assert_eq!(bee.replica.rename(place, b"ant", ROOT, b"elsewhere", Rename::Replace), Err(Errno::BUSY));
     assert_eq!(bee.replica.rmdir(ROOT, b"file"), Err(Errno::NOTEMPTY));
     // The conflict survives a restart.
     drop(bee);
-    let mut bee = world.machine("bee");
+    let mut bee = cluster.node("bee");
     bee.settle();
     assert_eq!(bee.names("file"), ["ant", "bee"]);
     let place = bee.at("file").unwrap().ino;
@@ -282,8 +282,8 @@ fn two_versions_show_as_a_directory_until_one_is_removed() {
 #[test]
 fn what_was_deleted_there_and_changed_here_can_be_kept_or_not() {
     for keep in [true, false] {
-        let world = World::new();
-        let (mut ant, mut bee) = (world.machine("ant"), world.machine("bee"));
+        let cluster = Cluster::new();
+        let (mut ant, mut bee) = (cluster.node("ant"), cluster.node("bee"));
         ant.write(ROOT, "file", b"first");
         both(&mut ant, &mut bee);
         ant.replica.unlink(ROOT, b"file").unwrap();
@@ -305,12 +305,12 @@ fn what_was_deleted_there_and_changed_here_can_be_kept_or_not() {
 }
 
 /// Restarts a node, which frees inodes without names.
-fn again(world: &World, bee: Machine) -> Machine {
+fn again(cluster: &Cluster, bee: TestNode) -> TestNode {
     drop(bee);
-    world.machine("bee")
+    cluster.node("bee")
 }
 
-fn keep_both(machine: &Machine) {
+fn keep_both(machine: &TestNode) {
     for (at, _) in machine.replica.conflicts().unwrap() {
         machine.replica.keep_both(&at).unwrap();
     }
@@ -325,8 +325,8 @@ fn a_side_whose_place_goes_with_another_conflict_stays() {
 }
 
 fn one_has_its_place_in_another(elsewhere: &str) {
-    let world = World::new();
-    let (mut ant, mut bee) = (world.machine("ant"), world.machine("bee"));
+    let cluster = Cluster::new();
+    let (mut ant, mut bee) = (cluster.node("ant"), cluster.node("bee"));
     ant.directory(ROOT, "moved");
     both(&mut ant, &mut bee);
     ant.replica.rename(ROOT, b"moved", ROOT, b"at", Rename::Replace).unwrap();
@@ -340,7 +340,7 @@ fn one_has_its_place_in_another(elsewhere: &str) {
     ant.settle();
     bee.settle();
     assert_eq!(bee.at(&format!("{elsewhere}/bee")).unwrap().kind, Kind::Directory);
-    let mut bee = again(&world, bee);
+    let mut bee = again(&cluster, bee);
     keep_both(&bee);
     both(&mut ant, &mut bee);
     for machine in [&ant, &bee] {
@@ -355,8 +355,8 @@ fn one_has_its_place_in_another(elsewhere: &str) {
 /// The node never fetched the contents: the store has them, but no object references them any more.
 #[test]
 fn a_side_of_which_nothing_is_here_is_sent() {
-    let world = World::new();
-    let (mut ant, mut bee) = (world.machine("ant"), world.machine("bee"));
+    let cluster = Cluster::new();
+    let (mut ant, mut bee) = (cluster.node("ant"), cluster.node("bee"));
     let held = [("empty", vec![]), ("small", b"small".repeat(3)), ("large", b"large".repeat(99_999))];
     for (name, bytes) in &held {
         ant.write(ROOT, name, bytes);
@@ -373,7 +373,7 @@ fn a_side_of_which_nothing_is_here_is_sent() {
     assert_eq!(bee.replica.missing_files(false, 0, 10).unwrap().len(), held.len());
     keep_both(&bee);
     // After a failed round, nothing is fetched before a round succeeds.
-    let fetcher = || StoreFetcher::new(world.meta.clone(), world.contents.clone());
+    let fetcher = || StoreFetcher::new(cluster.meta.clone(), cluster.contents.clone());
     bee.replica.set_fetcher(Some(Arc::new(fetcher().with_reachability(|| None))));
     bee.settle();
     assert_ne!(bee.replica.pending_count().unwrap(), 0);
@@ -387,8 +387,8 @@ fn a_side_of_which_nothing_is_here_is_sent() {
 
 #[test]
 fn a_side_that_is_removed_at_its_place_stays() {
-    let world = World::new();
-    let (mut ant, mut bee) = (world.machine("ant"), world.machine("bee"));
+    let cluster = Cluster::new();
+    let (mut ant, mut bee) = (cluster.node("ant"), cluster.node("bee"));
     ant.directory(ROOT, "moved");
     both(&mut ant, &mut bee);
     ant.replica.rename(ROOT, b"moved", ROOT, b"there", Rename::Replace).unwrap();
@@ -398,7 +398,7 @@ fn a_side_that_is_removed_at_its_place_stays() {
     bee.replica.rmdir(ROOT, b"there").unwrap();
     bee.settle();
     assert_eq!(bee.at("here/bee").unwrap().kind, Kind::Directory);
-    let mut bee = again(&world, bee);
+    let mut bee = again(&cluster, bee);
     keep_both(&bee);
     both(&mut ant, &mut bee);
     for machine in [&ant, &bee] {
@@ -410,8 +410,8 @@ fn a_side_that_is_removed_at_its_place_stays() {
 /// The new directory can be created only once the old one has left its name, which it does only for a place below the new one.
 #[test]
 fn a_directory_is_moved_to_far_below_one_that_takes_its_name() {
-    let world = World::new();
-    let (mut one, mut other) = (world.machine("one"), world.machine("other"));
+    let cluster = Cluster::new();
+    let (mut one, mut other) = (cluster.node("one"), cluster.node("other"));
     let old = one.directory(ROOT, "a");
     one.write(old.ino, "file", b"what was there");
     both(&mut one, &mut other);
@@ -429,8 +429,8 @@ fn a_directory_is_moved_to_far_below_one_that_takes_its_name() {
 /// A change that would have moved a directory out of another waits for a conflict; a move into the latter waits, too.
 #[test]
 fn a_directory_waits_for_what_it_is_moved_into() {
-    let world = World::new();
-    let (mut ant, mut bee) = (world.machine("ant"), world.machine("bee"));
+    let cluster = Cluster::new();
+    let (mut ant, mut bee) = (cluster.node("ant"), cluster.node("bee"));
     let place = ant.directory(ROOT, "place");
     ant.directory(place.ino, "was");
     let above = ant.directory(ROOT, "above");
@@ -459,8 +459,8 @@ fn a_directory_waits_for_what_it_is_moved_into() {
 /// The new directory takes the name once the old one is empty, which requires that the file has its name in the new one.
 #[test]
 fn a_directory_takes_the_place_of_one_that_a_file_left_for_it() {
-    let world = World::new();
-    let (mut ant, mut bee) = (world.machine("ant"), world.machine("bee"));
+    let cluster = Cluster::new();
+    let (mut ant, mut bee) = (cluster.node("ant"), cluster.node("bee"));
     let old = bee.directory(ROOT, "place").ino;
     let below = bee.directory(old, "below").ino;
     let file = bee.write(below, "file", b"of bee").ino;
@@ -478,8 +478,8 @@ fn a_directory_takes_the_place_of_one_that_a_file_left_for_it() {
 /// A round in progress when the user goes offline pushes none of the later changes.
 #[test]
 fn what_is_changed_off_the_network_is_not_sent() {
-    let world = World::new();
-    let (mut ant, mut bee) = (world.machine("ant"), world.machine("bee"));
+    let cluster = Cluster::new();
+    let (mut ant, mut bee) = (cluster.node("ant"), cluster.node("bee"));
     let keeps = ant.sync.push_paused();
     keeps.store(true, Ordering::SeqCst);
     ant.write(ROOT, "file", b"of ant");
@@ -492,8 +492,8 @@ fn what_is_changed_off_the_network_is_not_sent() {
 
 #[test]
 fn a_file_takes_the_place_of_the_directory_above_its_own() {
-    let world = World::new();
-    let (mut ant, mut bee) = (world.machine("ant"), world.machine("bee"));
+    let cluster = Cluster::new();
+    let (mut ant, mut bee) = (cluster.node("ant"), cluster.node("bee"));
     let above = bee.directory(ROOT, "above").ino;
     let below = bee.directory(above, "below").ino;
     bee.write(below, "file", b"of bee");
@@ -509,8 +509,8 @@ fn a_file_takes_the_place_of_the_directory_above_its_own() {
 
 #[test]
 fn what_is_set_for_a_volume_stays_set_where_a_name_was_made_meanwhile() {
-    let world = World::new();
-    let (mut one, mut other) = (world.machine("one"), world.machine("other"));
+    let cluster = Cluster::new();
+    let (mut one, mut other) = (cluster.node("one"), cluster.node("other"));
     both(&mut one, &mut other);
     one.write(ROOT, "file", b"1");
     other.replica.set_xattr(ROOT, b"user.said", Some(b"by the other"), None).unwrap();
@@ -523,8 +523,8 @@ fn what_is_set_for_a_volume_stays_set_where_a_name_was_made_meanwhile() {
 
 #[test]
 fn the_same_on_both_sides_is_no_conflict() {
-    let world = World::new();
-    let (mut ant, mut bee) = (world.machine("ant"), world.machine("bee"));
+    let cluster = Cluster::new();
+    let (mut ant, mut bee) = (cluster.node("ant"), cluster.node("bee"));
     for machine in [&ant, &bee] {
         let docs = machine.directory(ROOT, "docs");
         machine.write(docs.ino, "same", b"equal");
@@ -542,11 +542,11 @@ fn the_same_on_both_sides_is_no_conflict() {
 
 #[test]
 fn a_change_is_seen_elsewhere_in_a_moment() {
-    let world = World::new();
-    let (ant, bee) = (world.machine("ant"), world.machine("bee"));
-    let runner = |machine: Machine| {
-        let Machine { replica, sync } = machine;
-        let runner = Runner::start(sync, world.meta.clone(), true).unwrap();
+    let cluster = Cluster::new();
+    let (ant, bee) = (cluster.node("ant"), cluster.node("bee"));
+    let runner = |machine: TestNode| {
+        let TestNode { replica, sync } = machine;
+        let runner = Runner::start(sync, cluster.meta.clone(), true).unwrap();
         let waker = runner.waker();
         replica.set_watcher(Some(Box::new(move || waker.wake())));
         (replica, runner)
@@ -554,7 +554,7 @@ fn a_change_is_seen_elsewhere_in_a_moment() {
     let ((ant, ants), (bee, bees)) = (runner(ant), runner(bee));
     let mut waits = Vec::new();
     let mut make = |name: &str| {
-        ant.make(ROOT, name.as_bytes(), Machine::plain(Kind::Directory)).unwrap();
+        ant.make(ROOT, name.as_bytes(), TestNode::plain(Kind::Directory)).unwrap();
         let since = Instant::now();
         while bee.lookup(ROOT, name.as_bytes()).is_err() {
             assert!(since.elapsed() < Duration::from_secs(20), "{ants:?} {bees:?}");
@@ -569,7 +569,7 @@ fn a_change_is_seen_elsewhere_in_a_moment() {
     // Offline by choice, nothing is pushed; online again, it is.
     bees.set_online(false);
     std::thread::sleep(Duration::from_millis(50));
-    ant.make(ROOT, b"late", Machine::plain(Kind::Directory)).unwrap();
+    ant.make(ROOT, b"late", TestNode::plain(Kind::Directory)).unwrap();
     std::thread::sleep(Duration::from_millis(200));
     assert!(bee.lookup(ROOT, b"late").is_err());
     assert_eq!(bees.progress().link, LinkState::Offline);
@@ -592,12 +592,12 @@ fn until(what: &str, mut done: impl FnMut() -> bool) {
 
 #[test]
 fn what_was_synced_is_sent_while_the_file_stays_open() {
-    let world = World::new();
-    let (mut one, mut other) = (world.machine("one"), world.machine("other"));
+    let cluster = Cluster::new();
+    let (mut one, mut other) = (cluster.node("one"), cluster.node("other"));
     one.write(ROOT, "old", b"before");
     both(&mut one, &mut other);
     let old = one.at("old").unwrap().ino;
-    let new = one.replica.make(ROOT, b"new", Machine::plain(Kind::Regular)).unwrap().ino;
+    let new = one.replica.make(ROOT, b"new", TestNode::plain(Kind::Regular)).unwrap().ino;
     let opened = [old, new].map(|num| one.replica.open_file(num, true, false).unwrap());
     for (num, opened) in [old, new].into_iter().zip(&opened) {
         (&*opened.file).write_all(b"synced").unwrap();
@@ -612,11 +612,11 @@ fn what_was_synced_is_sent_while_the_file_stays_open() {
     // Unsynced data is not pushed, and pushed data is not pushed again.
     (&*opened[0].file).write_all(b", and more").unwrap();
     std::thread::sleep(Duration::from_millis(200));
-    let head = world.meta.head().unwrap();
+    let head = cluster.meta.head().unwrap();
     for _ in 0..20 {
         one.sync.step().unwrap();
     }
-    assert_eq!(world.meta.head().unwrap(), head, "something was sent");
+    assert_eq!(cluster.meta.head().unwrap(), head, "something was sent");
     assert_eq!(one.sync.step().unwrap().sent, 0);
     one.replica.sync_file(old).unwrap();
     until("the second version", || {
@@ -639,8 +639,8 @@ fn what_was_synced_is_sent_while_the_file_stays_open() {
 
 #[test]
 fn a_file_that_was_sent_while_open_is_in_conflict_as_ever() {
-    let world = World::new();
-    let (mut one, mut other) = (world.machine("one"), world.machine("other"));
+    let cluster = Cluster::new();
+    let (mut one, mut other) = (cluster.node("one"), cluster.node("other"));
     one.write(ROOT, "file", b"before");
     both(&mut one, &mut other);
     let num = one.at("file").unwrap().ino;
@@ -657,7 +657,7 @@ fn a_file_that_was_sent_while_open_is_in_conflict_as_ever() {
     other.settle();
     until("the version of the other", || {
         one.sync.step().unwrap();
-        one.replica.cursor().unwrap() == world.meta.head().unwrap()
+        one.replica.cursor().unwrap() == cluster.meta.head().unwrap()
     });
     one.replica.release_open(num, true, opened.session);
     both(&mut one, &mut other);
@@ -675,7 +675,7 @@ fn noise(seed: u64, length: usize) -> Vec<u8> {
 }
 
 /// Synchronises until the changes of one node are on the other: a large file may take several rounds.
-fn sent(one: &mut Machine, other: &mut Machine) {
+fn sent(one: &mut TestNode, other: &mut TestNode) {
     until("it is sent", || {
         both(one, other);
         one.replica.pending_count() == Ok(0)
@@ -683,16 +683,16 @@ fn sent(one: &mut Machine, other: &mut Machine) {
     other.settle();
 }
 
-impl World {
+impl Cluster {
     /// Returns the bytes that an operation downloads from the store.
-    fn brought(&self, done: impl FnOnce()) -> usize {
-        let before = self.sky.brought.load(Ordering::Relaxed);
+    fn fetched_bytes(&self, done: impl FnOnce()) -> usize {
+        let before = self.objects.fetched_bytes.load(Ordering::Relaxed);
         done();
-        (self.sky.brought.load(Ordering::Relaxed) - before) as usize
+        (self.objects.fetched_bytes.load(Ordering::Relaxed) - before) as usize
     }
 
     /// Returns the backing file of a node's file.
-    fn backing(&self, machine: &Machine, name: &str, path: &str) -> std::path::PathBuf {
+    fn backing(&self, machine: &TestNode, name: &str, path: &str) -> std::path::PathBuf {
         let num = machine.at(path).unwrap().ino;
         self.dir.path().join(format!("{name}/data/{:x}/{num:x}", num / 4096))
     }
@@ -700,8 +700,8 @@ impl World {
 
 #[test]
 fn of_a_file_that_was_here_only_changed_pieces_come() {
-    let world = World::new();
-    let (mut ant, mut bee) = (world.machine("ant"), world.machine("bee"));
+    let cluster = Cluster::new();
+    let (mut ant, mut bee) = (cluster.node("ant"), cluster.node("bee"));
     let fixed = noise(1, 65 * MIB + 5);
     // Its chunk list is stored in the store.
     let long = noise(2, 60 * MIB);
@@ -732,9 +732,9 @@ fn of_a_file_that_was_here_only_changed_pieces_come() {
     ant.write(ROOT, "holes", &expected[2]);
     sent(&mut ant, &mut bee);
     for (name, bytes) in names.iter().zip(&expected) {
-        let brought = world.brought(|| assert!(bee.read(name) == *bytes, "{name}"));
-        assert!((4096..8 * MIB).contains(&brought), "{name}: {brought}");
-        assert_eq!(world.brought(|| drop(bee.read(name))), 0);
+        let fetched_bytes = cluster.fetched_bytes(|| assert!(bee.read(name) == *bytes, "{name}"));
+        assert!((4096..8 * MIB).contains(&fetched_bytes), "{name}: {fetched_bytes}");
+        assert_eq!(cluster.fetched_bytes(|| drop(bee.read(name))), 0);
     }
     let mut before = vec![0; 4096];
     reader.file.read_exact_at(&mut before, 33 * MIB as u64 + 77).unwrap();
@@ -744,15 +744,15 @@ fn of_a_file_that_was_here_only_changed_pieces_come() {
     ant.edit("fixed", 5, &part);
     expected[0][5..][..4096].copy_from_slice(&part);
     sent(&mut ant, &mut bee);
-    let bee = again(&world, bee);
-    let brought = world.brought(|| assert!(bee.read("fixed") == expected[0]));
-    assert!(brought > 60 * MIB, "{brought}");
+    let bee = again(&cluster, bee);
+    let fetched_bytes = cluster.fetched_bytes(|| assert!(bee.read("fixed") == expected[0]));
+    assert!(fetched_bytes > 60 * MIB, "{fetched_bytes}");
 }
 
 #[test]
 fn an_old_version_is_not_believed() {
-    let world = World::new();
-    let (mut ant, mut bee) = (world.machine("ant"), world.machine("bee"));
+    let cluster = Cluster::new();
+    let (mut ant, mut bee) = (cluster.node("ant"), cluster.node("bee"));
     let mut expected = noise(1, 65 * MIB);
     for name in ["spoiled", "short"] {
         ant.write(ROOT, name, &expected);
@@ -760,7 +760,7 @@ fn an_old_version_is_not_believed() {
     sent(&mut ant, &mut bee);
     for name in ["spoiled", "short"] {
         assert!(bee.read(name) == expected);
-        let file = std::fs::File::options().write(true).open(world.backing(&bee, "bee", name)).unwrap();
+        let file = std::fs::File::options().write(true).open(cluster.backing(&bee, "bee", name)).unwrap();
         match name {
             "spoiled" => file.write_all_at(b"not what it was", 9 * MIB as u64).unwrap(),
             _ => file.set_len(50 * MIB as u64).unwrap(),
@@ -770,20 +770,20 @@ fn an_old_version_is_not_believed() {
     expected[40 * MIB..][..7].copy_from_slice(b"changed");
     sent(&mut ant, &mut bee);
     for (name, least, most) in [("spoiled", 8 * MIB, 9 * MIB), ("short", 18 * MIB, 25 * MIB)] {
-        let brought = world.brought(|| assert!(bee.read(name) == expected, "{name}"));
-        assert!((least..most).contains(&brought), "{name}: {brought}");
+        let fetched_bytes = cluster.fetched_bytes(|| assert!(bee.read(name) == expected, "{name}"));
+        assert!((least..most).contains(&fetched_bytes), "{name}: {fetched_bytes}");
     }
 }
 
 #[test]
 fn what_came_in_part_is_whole_in_the_end() {
-    let world = World::new();
-    let (mut ant, mut bee) = (world.machine("ant"), world.machine("bee"));
+    let cluster = Cluster::new();
+    let (mut ant, mut bee) = (cluster.node("ant"), cluster.node("bee"));
     let mut expected = noise(1, 65 * MIB);
     ant.write(ROOT, "file", &expected);
     sent(&mut ant, &mut bee);
     assert!(bee.read("file") == expected);
-    let mut change = |ant: &Machine, n: u64| {
+    let mut change = |ant: &TestNode, n: u64| {
         let (at, part) = (n as usize * 7 * MIB, noise(n, 4096));
         ant.edit("file", at as u64, &part);
         expected[at..][..4096].copy_from_slice(&part);
@@ -795,14 +795,14 @@ fn what_came_in_part_is_whole_in_the_end() {
         sent(&mut ant, &mut bee);
         let num = bee.at("file").unwrap().ino;
         bee.replica.ensure_present(num, 0..1).unwrap();
-        *world.sky.way.lock() = Way::Cut;
+        *cluster.objects.mode.lock() = NetworkMode::Cut;
         assert_eq!(bee.replica.ensure_present(num, 0..u64::MAX), Err(Errno::NETUNREACH));
         assert_eq!(bee.at("file").unwrap().state, CacheState::Partial);
-        *world.sky.way.lock() = Way::Open;
+        *cluster.objects.mode.lock() = NetworkMode::Open;
         if n % 2 == 1 {
-            bee = again(&world, bee);
+            bee = again(&cluster, bee);
         }
-        let fetcher = StoreFetcher::new(world.meta.clone(), world.contents.clone());
+        let fetcher = StoreFetcher::new(cluster.meta.clone(), cluster.contents.clone());
         bee.replica.set_fetcher(Some(Arc::new(fetcher)));
         assert!(bee.read("file") == expected, "{n}");
     }
@@ -840,23 +840,23 @@ fn what_came_in_part_is_whole_in_the_end() {
 /// No request waits for a store that was just found unreachable; once it is back, no request fails for that.
 #[test]
 fn contents_are_asked_for_again_once_the_store_is_back() {
-    let world = World::new();
-    let (mut ant, mut bee) = (world.machine("ant"), world.machine("bee"));
+    let cluster = Cluster::new();
+    let (mut ant, mut bee) = (cluster.node("ant"), cluster.node("bee"));
     let bytes: Vec<u8> = (0..100_000_u32).map(|n| (n % 251) as u8).collect();
     ant.write(ROOT, "file", &bytes);
     both(&mut ant, &mut bee);
-    let comings = Arc::new(AtomicU64::new(0));
-    let told = comings.clone();
-    let from = StoreFetcher::new(world.meta.clone(), world.contents.clone());
-    let from = from.with_reachability(move || Some(told.load(Ordering::Relaxed)));
+    let reconnects = Arc::new(AtomicU64::new(0));
+    let current_reconnects = reconnects.clone();
+    let from = StoreFetcher::new(cluster.meta.clone(), cluster.contents.clone());
+    let from = from.with_reachability(move || Some(current_reconnects.load(Ordering::Relaxed)));
     bee.replica.set_fetcher(Some(Arc::new(from)));
     let num = bee.at("file").unwrap().ino;
     let want = || bee.replica.ensure_present(num, 0..u64::MAX);
-    *world.sky.way.lock() = Way::Cut;
+    *cluster.objects.mode.lock() = NetworkMode::Cut;
     assert_eq!(want(), Err(Errno::NETUNREACH));
-    *world.sky.way.lock() = Way::Open;
+    *cluster.objects.mode.lock() = NetworkMode::Open;
     assert_eq!(want(), Err(Errno::NETUNREACH), "asked too soon");
-    comings.store(1, Ordering::Relaxed);
+    reconnects.store(1, Ordering::Relaxed);
     assert_eq!(want(), Ok(()));
     assert!(bee.read("file") == bytes);
 }
@@ -864,23 +864,23 @@ fn contents_are_asked_for_again_once_the_store_is_back() {
 /// Only the contents were unreachable, so the metadata connection does not report their return.
 #[test]
 fn contents_that_were_away_are_there_soon_after_they_are_back() {
-    let world = World::new();
-    let (mut ant, mut bee) = (world.machine("ant"), world.machine("bee"));
+    let cluster = Cluster::new();
+    let (mut ant, mut bee) = (cluster.node("ant"), cluster.node("bee"));
     let bytes: Vec<u8> = (0..100_000_u32).map(|n| (n % 251) as u8).collect();
     ant.write(ROOT, "file", &bytes);
     both(&mut ant, &mut bee);
-    let from = Arc::new(StoreFetcher::new(world.meta.clone(), world.contents.clone()).with_probing());
+    let from = Arc::new(StoreFetcher::new(cluster.meta.clone(), cluster.contents.clone()).with_probing());
     bee.replica.set_fetcher(Some(from.clone()));
     let num = bee.at("file").unwrap().ino;
     let want = || bee.replica.ensure_present(num, 0..u64::MAX);
-    *world.sky.way.lock() = Way::Cut;
+    *cluster.objects.mode.lock() = NetworkMode::Cut;
     assert_eq!(want(), Err(Errno::NETUNREACH));
     // After any length of outage.
     std::thread::sleep(Duration::from_secs(3));
     let asked = Instant::now();
     assert_eq!(want(), Err(Errno::NETUNREACH));
     assert!(asked.elapsed() < Duration::from_millis(100), "somebody waited for what is away");
-    *world.sky.way.lock() = Way::Open;
+    *cluster.objects.mode.lock() = NetworkMode::Open;
     let back = Instant::now();
     until("they are back", || !from.has_outage());
     assert!(back.elapsed() < Duration::from_secs(2), "{:?}", back.elapsed());
@@ -891,27 +891,27 @@ fn contents_that_were_away_are_there_soon_after_they_are_back() {
 /// A connection that broke while the store was reachable: its requests do not fail.
 #[test]
 fn a_question_that_was_lost_is_asked_again() {
-    let world = World::new();
-    let (mut ant, mut bee) = (world.machine("ant"), world.machine("bee"));
+    let cluster = Cluster::new();
+    let (mut ant, mut bee) = (cluster.node("ant"), cluster.node("bee"));
     ant.write(ROOT, "file", &[7; 100_000]);
     both(&mut ant, &mut bee);
-    let from = Arc::new(StoreFetcher::new(world.meta.clone(), world.contents.clone()).with_probing());
+    let from = Arc::new(StoreFetcher::new(cluster.meta.clone(), cluster.contents.clone()).with_probing());
     bee.replica.set_fetcher(Some(from.clone()));
-    *world.sky.way.lock() = Way::CutOnce;
+    *cluster.objects.mode.lock() = NetworkMode::CutOnce;
     assert!(bee.read("file") == [7; 100_000]);
-    assert_eq!((*world.sky.way.lock(), from.has_outage()), (Way::Open, false));
+    assert_eq!((*cluster.objects.mode.lock(), from.has_outage()), (NetworkMode::Open, false));
 }
 
 /// A truncated pack: only its chunks are lost.
 #[test]
 fn one_damaged_pack_is_no_store_that_is_away() {
-    let world = World::new();
-    let (mut ant, mut bee) = (world.machine("ant"), world.machine("bee"));
+    let cluster = Cluster::new();
+    let (mut ant, mut bee) = (cluster.node("ant"), cluster.node("bee"));
     let packs = || {
         let of = |dir: std::path::PathBuf| {
             std::fs::read_dir(dir).into_iter().flatten().map(|at| at.unwrap().path())
         };
-        of(world.dir.path().join("chunks/packs")).flat_map(of).collect::<BTreeSet<_>>()
+        of(cluster.dir.path().join("chunks/packs")).flat_map(of).collect::<BTreeSet<_>>()
     };
     ant.write(ROOT, "lost", &noise(1, 100_000));
     sent(&mut ant, &mut bee);
@@ -924,7 +924,7 @@ fn one_damaged_pack_is_no_store_that_is_away() {
             "cut" => std::fs::File::options().write(true).open(pack).unwrap().set_len(0).unwrap(),
             _ => std::fs::remove_file(pack).unwrap(),
         }
-        let from = Arc::new(StoreFetcher::new(world.meta.clone(), world.contents.clone()).with_probing());
+        let from = Arc::new(StoreFetcher::new(cluster.meta.clone(), cluster.contents.clone()).with_probing());
         bee.replica.set_fetcher(Some(from.clone()));
         let lost = bee.at("lost").unwrap().ino;
         assert_eq!(bee.replica.ensure_present(lost, 0..u64::MAX), Err(Errno::IO), "{way}");
@@ -936,22 +936,22 @@ fn one_damaged_pack_is_no_store_that_is_away() {
 /// The reachability probe may request a lost chunk.
 #[test]
 fn a_store_that_lost_what_is_asked_for_is_back() {
-    let world = World::new();
-    let (mut ant, mut bee) = (world.machine("ant"), world.machine("bee"));
+    let cluster = Cluster::new();
+    let (mut ant, mut bee) = (cluster.node("ant"), cluster.node("bee"));
     ant.write(ROOT, "lost", &noise(1, 100_000));
     sent(&mut ant, &mut bee);
-    let from = Arc::new(StoreFetcher::new(world.meta.clone(), world.contents.clone()).with_probing());
+    let from = Arc::new(StoreFetcher::new(cluster.meta.clone(), cluster.contents.clone()).with_probing());
     bee.replica.set_fetcher(Some(from.clone()));
     let lost = bee.at("lost").unwrap().ino;
-    *world.sky.way.lock() = Way::Cut;
+    *cluster.objects.mode.lock() = NetworkMode::Cut;
     assert_eq!(bee.replica.ensure_present(lost, 0..u64::MAX), Err(Errno::NETUNREACH));
     assert!(from.has_outage());
-    for pack in std::fs::read_dir(world.dir.path().join("chunks/packs")).unwrap() {
+    for pack in std::fs::read_dir(cluster.dir.path().join("chunks/packs")).unwrap() {
         for pack in std::fs::read_dir(pack.unwrap().path()).unwrap() {
             std::fs::write(pack.unwrap().path(), b"").unwrap();
         }
     }
-    *world.sky.way.lock() = Way::Open;
+    *cluster.objects.mode.lock() = NetworkMode::Open;
     until("it is back", || !from.has_outage());
     assert_eq!(bee.replica.ensure_present(lost, 0..u64::MAX), Err(Errno::IO));
 }
@@ -989,14 +989,14 @@ fn named(name: &[u8]) -> LinkName {
 
 #[test]
 fn bytes_that_were_not_encrypted_are_not_those_of_an_encrypted_volume() {
-    let mut world = World::new();
-    world.contents =
-        ContentStore::new(Blobs::over(world.sky.clone()), ChunkKeys::sealed(&VolumeKey::random()));
-    let (mut ant, mut bee) = (world.machine("ant"), world.machine("bee"));
+    let mut cluster = Cluster::new();
+    cluster.contents =
+        ContentStore::new(Blobs::over(cluster.objects.clone()), ChunkKeys::sealed(&VolumeKey::random()));
+    let (mut ant, mut bee) = (cluster.node("ant"), cluster.node("bee"));
     ant.write(ROOT, "own", b"small");
     ant.write(ROOT, "empty", b"");
     let planted = planted(77, Kind::Regular, b"", b"made up");
-    commit(&*world.meta, vec![Mutation::Make(planted), Mutation::Link(named(b"planted"), ObjectId(77))]);
+    commit(&*cluster.meta, vec![Mutation::Make(planted), Mutation::Link(named(b"planted"), ObjectId(77))]);
     both(&mut ant, &mut bee);
     let num = bee.at("planted").unwrap().ino;
     assert_eq!(bee.replica.ensure_present(num, 0..u64::MAX), Err(Errno::IO));
@@ -1006,16 +1006,16 @@ fn bytes_that_were_not_encrypted_are_not_those_of_an_encrypted_volume() {
 
 #[test]
 fn a_file_of_an_encrypted_volume_is_refused_unless_it_has_its_digest() {
-    let mut world = World::new();
-    world.contents =
-        ContentStore::new(Blobs::over(world.sky.clone()), ChunkKeys::sealed(&VolumeKey::random()));
-    let (mut ant, mut bee) = (world.machine("ant"), world.machine("bee"));
+    let mut cluster = Cluster::new();
+    cluster.contents =
+        ContentStore::new(Blobs::over(cluster.objects.clone()), ChunkKeys::sealed(&VolumeKey::random()));
+    let (mut ant, mut bee) = (cluster.node("ant"), cluster.node("bee"));
     ant.write(ROOT, "small", b"small");
     ant.write(ROOT, "large", &vec![7; 9 << 20]);
     both(&mut ant, &mut bee);
     // One file gets a chunk replaced by zeros, the other a wrong digest.
     let mut changes = Vec::new();
-    for stored in world.meta.scan(ObjectId(0), 10).unwrap().objects {
+    for stored in cluster.meta.scan(ObjectId(0), 10).unwrap().objects {
         let Object { id, kind: Kind::Regular, mut content, modified, .. } = stored.object else { continue };
         match &mut content.layout {
             Layout::Pieces(pieces) if pieces.len() > 1 => {
@@ -1027,8 +1027,8 @@ fn a_file_of_an_encrypted_volume_is_refused_unless_it_has_its_digest() {
     }
     assert_eq!(changes.len(), 2);
     assert_eq!(bee.read("large").len(), 9 << 20);
-    commit(&*world.meta, changes);
-    let mut cat = world.machine("cat");
+    commit(&*cluster.meta, changes);
+    let mut cat = cluster.node("cat");
     (0..2).for_each(|_| both(&mut bee, &mut cat));
     for name in ["small", "large"] {
         let num = cat.at(name).unwrap().ino;
@@ -1049,17 +1049,17 @@ fn a_file_of_an_encrypted_volume_is_refused_unless_it_has_its_digest() {
 /// Not even from a volume whose log permanently contains an undecryptable entry.
 #[test]
 fn what_was_named_without_the_key_keeps_nobody_out() {
-    let mut world = World::new();
+    let mut cluster = Cluster::new();
     let secret = VolumeKey::random();
-    let veiled = || Arc::new(EncryptedStore::new(world.keeper.clone(), MetadataCipher::new(&secret)));
-    world.meta = veiled();
-    let (mut ant, mut bee) = (world.machine("ant"), world.machine("bee"));
+    let veiled = || Arc::new(EncryptedStore::new(cluster.admin.clone(), MetadataCipher::new(&secret)));
+    cluster.meta = veiled();
+    let (mut ant, mut bee) = (cluster.node("ant"), cluster.node("bee"));
     ant.write(ROOT, "own", b"text");
     both(&mut ant, &mut bee);
-    let own = world.meta.scan(ObjectId::ROOT, 10).unwrap().links.remove(0).child;
+    let own = cluster.meta.scan(ObjectId::ROOT, 10).unwrap().links.remove(0).child;
     let pipe = |n| planted(n, Kind::Fifo, b"", b"");
     commit(
-        &*world.keeper,
+        &*cluster.admin,
         vec![
             Mutation::Make(pipe(71)),
             Mutation::Link(named(b"in the clear"), ObjectId(71)),
@@ -1076,7 +1076,7 @@ fn what_was_named_without_the_key_keeps_nobody_out() {
     assert_eq!(names.len(), 4, "{names:?}");
     assert_eq!(names.iter().filter(|name| name.starts_with("unreadable-")).count(), 3);
     assert_eq!(bee.names(""), names);
-    let mut told: Vec<_> = world
+    let mut reported: Vec<_> = cluster
         .meta
         .scan(ObjectId::ROOT, 10)
         .unwrap()
@@ -1084,35 +1084,35 @@ fn what_was_named_without_the_key_keeps_nobody_out() {
         .into_iter()
         .map(|link| String::from_utf8(link.at.name).unwrap())
         .collect();
-    told.sort();
-    assert_eq!(told, names);
-    let object = |id| world.meta.get(&[id]).unwrap().remove(0).unwrap().object;
+    reported.sort();
+    assert_eq!(reported, names);
+    let object = |id| cluster.meta.get(&[id]).unwrap().remove(0).unwrap().object;
     assert!(object(own).xattrs.is_empty());
     assert!(object(ObjectId(73)).target.starts_with(b"unreadable-"));
     assert_eq!(bee.read("own"), b"text");
 
     // They can be removed, also by a node that did not see them in this process.
-    world.meta = veiled();
-    let mut cat = world.machine("cat");
+    cluster.meta = veiled();
+    let mut cat = cluster.node("cat");
     cat.settle();
     drop(cat);
-    world.meta = veiled();
-    let mut cat = world.machine("cat");
+    cluster.meta = veiled();
+    let mut cat = cluster.node("cat");
     for name in names.iter().filter(|name| name.starts_with("unreadable-")) {
         cat.replica.unlink(ROOT, name.as_bytes()).unwrap();
     }
     both(&mut cat, &mut bee);
     assert_eq!(bee.names(""), ["own"]);
-    assert_eq!(world.keeper.scan(ObjectId::ROOT, 10).unwrap().links.len(), 1);
+    assert_eq!(cluster.admin.scan(ObjectId::ROOT, 10).unwrap().links.len(), 1);
 }
 
-fn settle_all(machine: &mut Machine) {
+fn settle_all(machine: &mut TestNode) {
     while (Step { blocked: 0, ..machine.sync.step().unwrap() }) != Step::default() {}
 }
 
 fn goes_through_all(deep: usize) {
-    let world = World::new();
-    let [mut one, mut other] = [world.machine("one"), world.machine("other")];
+    let cluster = Cluster::new();
+    let [mut one, mut other] = [cluster.node("one"), cluster.node("other")];
     let mut chain = vec![ROOT];
     let began = Instant::now();
     for n in 0..deep {
@@ -1128,8 +1128,8 @@ fn goes_through_all(deep: usize) {
         bottom = other.replica.lookup(bottom, b"d").unwrap().ino;
     }
     // The whole tree, since the log was truncated.
-    world.keeper.forget(Time(i64::MAX), 0).unwrap();
-    let mut late = world.machine("late");
+    cluster.admin.forget(Time(i64::MAX), 0).unwrap();
+    let mut late = cluster.node("late");
     settle_all(&mut late);
     assert!(late.at(&"d/".repeat(deep)).is_ok());
     println!("met {:?}", began.elapsed());
@@ -1145,7 +1145,7 @@ fn goes_through_all(deep: usize) {
     println!("kept {:?}", began.elapsed());
     let conflicts = other.replica.in_conflict().unwrap();
     assert_eq!(conflicts.iter().map(|one| &one.path[..]).collect::<Vec<_>>(), [b"d"]);
-    world.keeper.forget(Time(i64::MAX), 0).unwrap();
+    cluster.admin.forget(Time(i64::MAX), 0).unwrap();
     settle_all(&mut late);
     assert!(late.at("d").is_err());
     println!("gone {:?}", began.elapsed());

@@ -1,3 +1,3 @@
 //! Volumes on real mounts, served by this process.
 
-mod told;
+mod size_coherence;

@@ -1,6 +1,6 @@
 //! `--cache coherent`: changes in the source are visible in the mount within 100 ms, while the kernel caches names forever.
 
-mod hammer;
+mod concurrent_changes;
 
 use std::ffi::OsString;
 use std::fs;
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use shunt_test_support::cmd::within;
 use shunt_test_support::{memory, needs_mount, needs_tools, pace, patiently, run, run_for};
-use shunt_tests::{Plan, Stage, mounts, nobody, stage};
+use shunt_tests::{Fixture, Plan, fixture, mounts, unprivileged};
 
 /// Four times the coherence bound, for a loaded machine. A change that becomes visible only when a timeout of one second
 /// expires still fails.
@@ -27,9 +27,9 @@ fn by_directory() -> Plan {
 }
 
 /// Runs a body with both kinds of watches.
-fn either_way(body: impl Fn(&Stage)) {
+fn either_way(body: impl Fn(&Fixture)) {
     for plan in [plan(), by_directory()] {
-        stage::perform(plan, &body);
+        fixture::perform(plan, &body);
     }
 }
 
@@ -61,7 +61,7 @@ fn state(path: &Path) -> String {
 }
 
 /// Asserts that the names look the same from both sides within the time.
-fn same_soon(s: &Stage, what: &str, names: &[&str]) {
+fn same_soon(s: &Fixture, what: &str, names: &[&str]) {
     let start = Instant::now();
     loop {
         let took = start.elapsed();
@@ -80,7 +80,7 @@ fn same_soon(s: &Stage, what: &str, names: &[&str]) {
 }
 
 /// Makes a change in the source, to names that the kernel has cached, and waits until it is visible.
-fn shows(s: &Stage, what: &str, names: &[&str], change: impl FnOnce()) {
+fn shows(s: &Fixture, what: &str, names: &[&str], change: impl FnOnce()) {
     // Twice, so that replies come from caches.
     for _ in 0..2 {
         names.iter().for_each(|name| drop(state(&s.path(name))));
@@ -128,7 +128,7 @@ fn names_come_and_go() {
 fn on_each_file_system() {
     needs_mount!();
     for plan in [Plan::ext4(), Plan::xfs(), Plan::btrfs()] {
-        stage::perform(plan.args(&["--cache", "coherent"]), |s| {
+        fixture::perform(plan.args(&["--cache", "coherent"]), |s| {
             let by = s.stat()["cache"]["watch"]["by"].clone();
             assert_eq!(by, "fanotify", "{:?}", s.on());
             let l = |name: &str| s.lower(name);
@@ -200,7 +200,7 @@ fn attributes_follow() {
 }
 
 /// Changes of content are visible through an open file and through a new open.
-fn data_follows(s: &Stage) {
+fn data_follows(s: &Fixture) {
     use std::io::Write;
     use std::os::unix::fs::FileExt;
     let l = |name: &str| s.lower(name);
@@ -244,8 +244,8 @@ fn data_that_is_passed_through_follows() {
 fn data_that_the_daemon_carries_follows() {
     needs_mount!();
     let plan = Plan::daemon().args(&["--cache", "coherent"]);
-    stage::perform(plan.clone(), data_follows);
-    stage::perform(plan.args(&["--inotify", "1000"]), data_follows);
+    fixture::perform(plan.clone(), data_follows);
+    fixture::perform(plan.args(&["--inotify", "1000"]), data_follows);
 }
 
 #[test]
@@ -298,7 +298,7 @@ fn names_are_asked_for_once() {
 fn own_changes_are_no_news() {
     needs_mount!();
     memory::keeping(|| {
-        stage::perform(plan(), |s| {
+        fixture::perform(plan(), |s| {
             fs::create_dir(s.path("d")).unwrap();
             (0..50).for_each(|f| fs::write(s.path(format!("d/{f}")), "x").unwrap());
             (0..50).step_by(2).for_each(|f| {
@@ -352,7 +352,7 @@ fn without_privileges_directories_are_listened_to() {
     needs_mount!();
     needs_tools!("fusermount3");
     let Some(s) = Plan::tmpfs().unmounted().set_or_skip() else { return };
-    nobody::perform(&s, |shunt| {
+    unprivileged::perform(&s, |shunt| {
         let l = |name: &str| s.lower(name);
         fs::create_dir(l("d")).unwrap();
         fs::write(l("f"), "1").unwrap();
@@ -410,7 +410,7 @@ fn a_directory_shown_twice() {
 fn directories_beyond_the_bound_are_not_stale() {
     needs_mount!();
     memory::keeping(|| {
-        stage::perform(plan().args(&["--inotify", "3"]), |s| {
+        fixture::perform(plan().args(&["--inotify", "3"]), |s| {
             (0..8).for_each(|d| fs::create_dir(s.lower(format!("d{d}"))).unwrap());
             let names: Vec<String> = (0..8).map(|d| format!("d{d}/f")).collect();
             // A new entry is invalidated for a second, and once more until a second after that.

@@ -1,24 +1,24 @@
 //! `shunt ext4 IMAGE MOUNTPOINT` compared with the kernel's own mount of the same image.
 
-mod devices;
+mod atime;
+mod block_devices;
+mod corrupted_images;
+mod daemon_kill;
 mod encrypted;
-mod ends;
-mod fixed;
-mod hostile;
-mod kept;
-mod killed;
-mod limits;
-mod locked;
-mod mistakes;
+mod immutable;
+mod mount_errors;
 mod options;
-mod reads;
-mod seen;
-mod sizes;
-mod sparse;
-mod suites;
-mod times;
+mod reserved_blocks;
+mod sandbox;
+mod seek_hole;
+mod size_limits;
+mod third_party_suites;
 mod transport;
-mod write;
+mod tree_snapshot;
+mod unmount;
+mod write_timestamps;
+mod writeback_limits;
+mod writes;
 
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt as _;
@@ -27,7 +27,7 @@ use std::process::Command;
 
 use serde_json::Value;
 use shunt_test_support::{User, memory, needs_mount, patiently, requirement, run, sh};
-use shunt_tests::{Image, Stage, binary};
+use shunt_tests::{Fixture, Image, binary};
 
 /// Creates all kinds of files, through the kernel.
 const FILL: &str = r#"
@@ -69,13 +69,13 @@ fn same(mkfs: &[&str]) {
     let Some(image) = filled(mkfs) else { return };
     let kernel = image.by_kernel("ro").unwrap();
     let ours = image.by_shunt(&["--read-only"]);
-    let (theirs, ours_seen) = (seen::tree(kernel.at()), seen::tree(ours.at()));
+    let (theirs, ours_seen) = (tree_snapshot::tree(kernel.at()), tree_snapshot::tree(ours.at()));
     assert_eq!(theirs.keys().collect::<Vec<_>>(), ours_seen.keys().collect::<Vec<_>>());
     assert!(theirs.len() > 4000);
     for (path, seen) in &theirs {
         assert!(ours_seen[path].is(seen), "{path:?}: {:#?}, but the kernel shows {seen:#?}", ours_seen[path]);
     }
-    assert_eq!(seen::space(ours.at()), seen::space(kernel.at()));
+    assert_eq!(tree_snapshot::space(ours.at()), tree_snapshot::space(kernel.at()));
 }
 
 macro_rules! variants {
@@ -104,7 +104,7 @@ variants! {
 }
 
 /// Creates an image in a directory accessible to all users, with read and write permission for all.
-fn image_for_users(s: &Stage) -> PathBuf {
+fn image_for_users(s: &Fixture) -> PathBuf {
     sh(s.aside(), "truncate -s 16M image; mkfs.ext4 -q -F image; chmod 666 image; chmod 755 .").ok();
     s.aside().join("image")
 }

@@ -13,7 +13,7 @@ fn rings_are_taken_where_there_are() {
     needs_mount!();
     requirement!(fs::read_to_string(rings::SWITCH).is_ok_and(|switch| switch.trim() == "Y"), "needs rings");
     let image = Image::make(&[], 16).unwrap();
-    let told = || {
+    let transport = || {
         let mount = image.by_shunt(&["--transport", "auto"]);
         let stat: Value =
             serde_json::from_str(&run(binary::command(&["stat", "--json"]).arg(mount.at())).ok()).unwrap();
@@ -22,8 +22,8 @@ fn rings_are_taken_where_there_are() {
     };
     {
         let _kept = rings::keep();
-        assert_eq!(told(), ("uring".into(), Value::Null));
+        assert_eq!(transport(), ("uring".into(), Value::Null));
     }
     let _off = SwitchedOff::now();
-    assert_eq!(told(), ("dev".into(), Value::Null));
+    assert_eq!(transport(), ("dev".into(), Value::Null));
 }

@@ -1,9 +1,9 @@
 //! Mounts with policies, from the view of callers.
 
-mod audited;
-mod killed;
-mod reloads;
-mod spellings;
+mod audit_log;
+mod casefold;
+mod daemon_kill;
+mod reload;
 
 use std::fs::{self, File};
 use std::io::{self, Read as _};
@@ -18,9 +18,9 @@ use rustix::io::Errno;
 use rustix::pipe::{SpliceFlags, pipe, splice};
 use shunt_test_support::cmd::within;
 use shunt_test_support::{User, pace};
-use shunt_tests::Stage;
-use shunt_tests::picture::{SECRET, SIZE, has_secret, picture};
-use shunt_tests::stage::Plan;
+use shunt_tests::Fixture;
+use shunt_tests::fixture::Plan;
+use shunt_tests::geotagged_jpeg::{SECRET, SIZE, has_secret, picture};
 use shunt_tests::sys::{Aligned, Shared};
 use tempfile::TempDir;
 
@@ -56,31 +56,31 @@ error = "EPERM"
 "#;
 
 /// Mounts with rules. The policy file is removed with the first returned value.
-fn stage(rules: &str, args: &[&str]) -> Option<(TempDir, Stage)> {
+fn fixture(rules: &str, args: &[&str]) -> Option<(TempDir, Fixture)> {
     let place = tempfile::tempdir().unwrap();
     let file = place.path().join("policy.toml");
     fs::write(&file, rules).unwrap();
     let plan = Plan::tmpfs().args(&["--policy", file.to_str().unwrap()]).args(args);
-    let stage = plan.set_or_skip()?;
-    if !stage.mounted() {
+    let fixture = plan.set_or_skip()?;
+    if !fixture.mounted() {
         return None;
     }
     for dir in ["private", "private/2000", "private/2001", "out", "locked", "dropbox"] {
-        fs::create_dir(stage.lower(dir)).unwrap();
-        fs::set_permissions(stage.lower(dir), fs::Permissions::from_mode(0o777)).unwrap();
+        fs::create_dir(fixture.lower(dir)).unwrap();
+        fs::set_permissions(fixture.lower(dir), fs::Permissions::from_mode(0o777)).unwrap();
     }
     for user in [OWNER, GUEST] {
-        fs::write(stage.lower(format!("private/{user}/note")), b"mine").unwrap();
+        fs::write(fixture.lower(format!("private/{user}/note")), b"mine").unwrap();
     }
     for name in ["a.jpg", "out/b.jpg", "locked/file", "dropbox/file"] {
-        fs::write(stage.lower(name), if name.ends_with("jpg") { picture() } else { b"text".to_vec() })
+        fs::write(fixture.lower(name), if name.ends_with("jpg") { picture() } else { b"text".to_vec() })
             .unwrap();
-        fs::set_permissions(stage.lower(name), fs::Permissions::from_mode(0o666)).unwrap();
+        fs::set_permissions(fixture.lower(name), fs::Permissions::from_mode(0o666)).unwrap();
     }
     // A kernel that gets invalidations for the root before it has requested its mode denies access to other users for a moment.
     std::thread::sleep(Duration::from_millis(300));
-    fs::metadata(stage.mnt()).unwrap();
-    Some((place, stage))
+    fs::metadata(fixture.mnt()).unwrap();
+    Some((place, fixture))
 }
 
 /// All kinds of access to the content of a file.
@@ -157,7 +157,7 @@ fn names(dir: &Path) -> Vec<String> {
 }
 
 /// Tries all kinds of access, as a user with a folder of their own.
-fn look(s: &Stage, me: u32, thread: usize, count: &Count) {
+fn look(s: &Fixture, me: u32, thread: usize, count: &Count) {
     let other = if me == OWNER { GUEST } else { OWNER };
     let leak = |what: &str, is: bool| {
         count.looks.fetch_add(1, Ordering::Relaxed);
@@ -204,13 +204,13 @@ fn look(s: &Stage, me: u32, thread: usize, count: &Count) {
 }
 
 fn two_users_against_each_other(cache: &str, seconds: u64) {
-    let Some((_rules, s)) = stage(RULES, &["--cache", cache]) else { return };
+    let Some((_rules, s)) = fixture(RULES, &["--cache", cache]) else { return };
     let looks = two_users_look(&s, cache, || std::thread::sleep(Duration::from_secs(seconds)));
     assert!(looks > 50, "{looks}");
 }
 
 /// Runs the accesses of two users while something happens. Returns their number.
-fn two_users_look(s: &Stage, cache: &str, happens: impl FnOnce()) -> u64 {
+fn two_users_look(s: &Fixture, cache: &str, happens: impl FnOnce()) -> u64 {
     let (count, end) = (Count::default(), AtomicBool::new(false));
     std::thread::scope(|scope| {
         for (user, thread) in [(OWNER, 0), (OWNER, 1), (GUEST, 2), (GUEST, 3)] {
@@ -258,7 +258,7 @@ fn no_caller_sees_what_is_anothers_where_others_change_the_source() {
 
 #[test]
 fn operations_fail_as_the_rules_say() {
-    let Some((_rules, s)) = stage(RULES, &[]) else { return };
+    let Some((_rules, s)) = fixture(RULES, &[]) else { return };
     let errno = |result: io::Result<()>| Errno::from_io_error(&result.unwrap_err()).unwrap();
     User::new(GUEST).run(|| {
         let write = |name: &str| File::options().write(true).open(s.path(name)).map(drop);
@@ -286,7 +286,7 @@ fn operations_fail_as_the_rules_say() {
 
 #[test]
 fn no_name_leads_out_of_the_rules() {
-    let Some((_rules, s)) = stage(RULES, &[]) else { return };
+    let Some((_rules, s)) = fixture(RULES, &[]) else { return };
     chown(s.lower("out/b.jpg"), Some(GUEST), Some(GUEST)).unwrap();
     User::new(GUEST).run(|| {
         let (from, to) = (s.path("out/b.jpg"), s.path("out/b.txt"));
@@ -312,7 +312,7 @@ fn no_name_leads_out_of_the_rules() {
 
 #[test]
 fn a_file_that_changes_under_its_reader_stays_redacted() {
-    let Some((_rules, s)) = stage(RULES, &[]) else { return };
+    let Some((_rules, s)) = fixture(RULES, &[]) else { return };
     let (end, looks) = (AtomicBool::new(false), AtomicU64::new(0));
     // A leading segment moves the secret back and forth.
     let plain = picture();
@@ -351,7 +351,7 @@ fn a_file_that_changes_under_its_reader_stays_redacted() {
 
 #[test]
 fn what_becomes_a_picture_while_it_is_open_is_redacted() {
-    let Some((_rules, s)) = stage(RULES, &[]) else { return };
+    let Some((_rules, s)) = fixture(RULES, &[]) else { return };
     for (name, before) in [("empty.jpg", &b""[..]), ("text.jpg", b"a few words")] {
         fs::write(s.lower(name), before).unwrap();
         fs::set_permissions(s.lower(name), fs::Permissions::from_mode(0o666)).unwrap();
@@ -382,7 +382,7 @@ fn what_becomes_a_picture_while_it_is_open_is_redacted() {
 
 #[test]
 fn what_nobody_writes_to_is_shown_at_once() {
-    let Some((_rules, s)) = stage(RULES, &[]) else { return };
+    let Some((_rules, s)) = fixture(RULES, &[]) else { return };
     let blanked = |name: &str| {
         let began = Instant::now();
         let bytes = User::new(GUEST).run(|| fs::read(s.path(name)).unwrap());
@@ -429,7 +429,7 @@ fn what_nobody_writes_to_is_shown_at_once() {
 
 #[test]
 fn rules_are_read_again() {
-    let Some((rules, s)) = stage(RULES, &["--cache", "exclusive"]) else { return };
+    let Some((rules, s)) = fixture(RULES, &["--cache", "exclusive"]) else { return };
     let sees = |user: u32| User::new(user).run(|| has_secret(&fs::read(s.path("a.jpg")).unwrap()));
     let file = rules.path().join("policy.toml");
     assert!(sees(OWNER) && !sees(GUEST));
@@ -456,7 +456,7 @@ fn decisions_are_told_where_rules_want_it() {
     let place = tempfile::tempdir().unwrap();
     let log = place.path().join("audit");
     let rules = RULES.replace("name = \"pictures\"", "name = \"pictures\"\naudit = true");
-    let Some((_rules, s)) = stage(&rules, &["--audit-log", log.to_str().unwrap()]) else { return };
+    let Some((_rules, s)) = fixture(&rules, &["--audit-log", log.to_str().unwrap()]) else { return };
     User::new(OWNER).run(|| fs::read(s.path("out/b.jpg")).unwrap());
     assert_eq!(fs::read_to_string(&log).unwrap(), "");
     User::new(GUEST).run(|| fs::read(s.path("out/b.jpg")).unwrap());
@@ -476,7 +476,7 @@ fn groups_and_programs_are_known() {
         "[[rule]]\npath = \"/out/**\"\ngroup = 3000\naction = \"deny\"\n\
          [[rule]]\npath = \"/a.jpg\"\nexcept = {{ exe = {program:?} }}\nuid = {GUEST}\naction = \"deny\"\n"
     );
-    let Some((_rules, s)) = stage(&rules, &[]) else { return };
+    let Some((_rules, s)) = fixture(&rules, &[]) else { return };
     let open = |user: User| user.run(|| File::open(s.path("out/b.jpg")).is_ok());
     assert!(
         open(User::new(GUEST))
@@ -492,7 +492,7 @@ fn groups_and_programs_are_known() {
 
 #[test]
 fn what_needs_no_checks_costs_nothing() {
-    let Some((_rules, s)) = stage(RULES, &["--cache", "exclusive"]) else { return };
+    let Some((_rules, s)) = fixture(RULES, &["--cache", "exclusive"]) else { return };
     let asked = || {
         let stat = shunt_test_support::run(
             std::process::Command::new(shunt_tests::binary::shunt()).args(["stat", "--json"]).arg(s.mnt()),
@@ -528,11 +528,11 @@ fn the_command_checks_and_explains() {
     assert!(checked >= 3);
     let storage = dir.join("shared-storage.toml");
     let path = "/Android/data/com.example.chat/x";
-    let told = shunt(&["policy", "explain", "--uid", "10101", storage.to_str().unwrap(), path]).ok();
-    assert!(told.starts_with("hide, by line 14, folders of others"), "{told}");
+    let output = shunt(&["policy", "explain", "--uid", "10101", storage.to_str().unwrap(), path]).ok();
+    assert!(output.starts_with("hide, by line 14, folders of others"), "{output}");
     let place = tempfile::tempdir().unwrap();
     let wrong = place.path().join("wrong.toml");
     fs::write(&wrong, "[[rule]]\npath = \"/a\"\naction = \"alow\"\n").unwrap();
-    let told = shunt(&["policy", "check", wrong.to_str().unwrap()]).fails();
-    assert!(told.contains("line 3, column 10: unknown action `alow`"), "{told}");
+    let output = shunt(&["policy", "check", wrong.to_str().unwrap()]).fails();
+    assert!(output.contains("line 3, column 10: unknown action `alow`"), "{output}");
 }

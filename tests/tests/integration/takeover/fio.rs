@@ -4,14 +4,14 @@ use std::process::Command;
 use std::time::Duration;
 
 use shunt_test_support::{needs_mount, needs_tools, run_for};
-use shunt_tests::{Plan, stage};
+use shunt_tests::{Plan, fixture};
 
 use super::killer::{End, Killer};
 
 fn verify(plan: Plan) {
     needs_mount!();
     needs_tools!("fio");
-    stage::perform(plan.args(&["--crashes", "1000000", "--transport", "dev"]), |s| {
+    fixture::perform(plan.args(&["--crashes", "1000000", "--transport", "dev"]), |s| {
         // In each loop every file is written twice at random offsets, and verified.
         let mut fio = Command::new("fio");
         fio.args([

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use shunt_test_support::{pace, run_for};
-use shunt_tests::{Rng, Stage, binary, mounts};
+use shunt_tests::{Fixture, Rng, binary, mounts};
 
 /// How a daemon ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,7 +17,7 @@ pub enum End {
 }
 
 pub struct Killer<'a> {
-    stage: &'a Stage,
+    fixture: &'a Fixture,
     end: End,
     rng: Rng,
     last: Option<u32>,
@@ -27,17 +27,17 @@ pub struct Killer<'a> {
 }
 
 impl<'a> Killer<'a> {
-    pub fn new(stage: &'a Stage, end: End) -> Self {
+    pub fn new(fixture: &'a Fixture, end: End) -> Self {
         let seed =
             std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos() as u64;
-        Self { stage, end, rng: Rng::new(seed), last: None, kills: Vec::new(), starts: Vec::new() }
+        Self { fixture, end, rng: Rng::new(seed), last: None, kills: Vec::new(), starts: Vec::new() }
     }
 
     /// Waits for a daemon, then a random time, and kills it.
     pub fn strike(&mut self) {
         let found = Instant::now();
         let pid = loop {
-            match self.stage.server() {
+            match self.fixture.server() {
                 Some(pid) if Some(pid) != self.last => break pid,
                 _ => assert!(found.elapsed() < pace::seconds(20), "no daemon follows the killed one"),
             }
@@ -54,7 +54,7 @@ impl<'a> Killer<'a> {
             End::Upgraded => {
                 let to = binary::shunt();
                 let mut upgrade = binary::command(&["upgrade", "--binary"]);
-                assert!(run_for(40, upgrade.arg(to).arg(self.stage.mnt())).ok().contains("pause"));
+                assert!(run_for(40, upgrade.arg(to).arg(self.fixture.mnt())).ok().contains("pause"));
             }
         }
         self.last = Some(pid);

@@ -2,18 +2,18 @@
 //!
 //! `SHUNT_TAKEOVER_SECONDS` sets the duration for each plan (`make takeover TIME=30m` does that); without it the run is short.
 
-mod edges;
+mod edge_cases;
 mod fio;
 mod killer;
 mod upgrade;
-mod work;
+mod workers;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use shunt_test_support::{needs_mount, pace};
-use shunt_tests::{Plan, Stage, stage};
+use shunt_tests::{Fixture, Plan, fixture};
 
 use killer::{End, Killer, Pauses};
 
@@ -53,13 +53,13 @@ fn stand(name: &str, plan: Plan, kills: usize, by: End) {
     let patience = 120 + seconds.unwrap_or(0);
     // A session over io_uring cannot be handed over, so this is never tested over rings.
     let plan = plan.args(&["--crashes", "1000000", "--transport", "dev"]).patience(patience);
-    stage::perform(plan, |s| {
+    fixture::perform(plan, |s| {
         let run = Arc::new(Run { stop: AtomicBool::new(false), checked: AtomicU64::new(0) });
         let end = seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds));
         let (mut pauses, mut limit) = Default::default();
         let killed = std::thread::scope(|scope| {
-            let pulse = scope.spawn(|| work::pulse(s, &run));
-            let workers: Vec<_> = work::ALL
+            let pulse = scope.spawn(|| workers::pulse(s, &run));
+            let workers: Vec<_> = workers::ALL
                 .iter()
                 .map(|(name, work)| {
                     let builder = std::thread::Builder::new().name((*name).to_owned());
@@ -115,7 +115,7 @@ mod survive {
 
     #[test]
     fn nothing_opened_on_tmpfs() {
-        stand("tmpfs, nothing opened", Plan::unopened(), 6, End::Killed);
+        stand("tmpfs, nothing opened", Plan::no_open(), 6, End::Killed);
     }
 
     #[test]
@@ -163,7 +163,7 @@ mod survive {
 }
 
 /// Kills the daemon, and waits until a successor serves.
-fn kill(s: &Stage) {
+fn kill(s: &Fixture) {
     let pid = s.server().expect("a daemon");
     shunt_tests::mounts::signal(pid, rustix::process::Signal::KILL);
     let next = || s.server().is_some_and(|now| now != pid) && std::fs::metadata(s.mnt()).is_ok();
@@ -174,7 +174,7 @@ fn kill(s: &Stage) {
 #[test]
 fn a_daemon_that_always_ends_is_given_up() {
     needs_mount!();
-    stage::perform(Plan::tmpfs().args(&["--transport", "dev"]), |s: &Stage| {
+    fixture::perform(Plan::tmpfs().args(&["--transport", "dev"]), |s: &Fixture| {
         std::fs::write(s.path("f"), "kept").unwrap();
         let start = Instant::now();
         while shunt_tests::mounts::count(s.mnt()) > 0 {

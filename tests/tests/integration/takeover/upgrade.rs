@@ -9,24 +9,24 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use shunt_test_support::cmd::{one_line, within};
 use shunt_test_support::{Ran, copy_program, needs_mount, run_for};
-use shunt_tests::{Plan, Stage, binary, mounts, stage};
+use shunt_tests::{Fixture, Plan, binary, fixture, mounts};
 
 fn plan() -> Plan {
     Plan::tmpfs().args(&["--transport", "dev"])
 }
 
 /// Returns an unsuitable program, beside a suitable `shunt`.
-fn unfit(s: &Stage, name: &str) -> PathBuf {
+fn unsuitable(s: &Fixture, name: &str) -> PathBuf {
     let fit = s.aside().join("shunt");
     if !fit.exists() {
         symlink(binary::shunt(), fit).unwrap();
     }
     let path = s.aside().join(name);
-    copy_program(env!("CARGO_BIN_EXE_unfit"), &path);
+    copy_program(env!("CARGO_BIN_EXE_unsuitable_successor"), &path);
     path
 }
 
-fn upgrade(s: &Stage, to: &Path) -> Ran {
+fn upgrade(s: &Fixture, to: &Path) -> Ran {
     run_for(40, binary::command(&["upgrade", "--json", "--binary"]).arg(to).arg(s.mnt()))
 }
 
@@ -38,11 +38,11 @@ fn code(ran: &Ran) -> Option<i32> {
 struct Open(File);
 
 impl Open {
-    fn new(s: &Stage) -> Self {
+    fn new(s: &Fixture) -> Self {
         Self(File::create(s.path("open")).unwrap())
     }
 
-    fn works(&mut self, s: &Stage) {
+    fn works(&mut self, s: &Fixture) {
         self.0.write_all(b"x").expect("write to what is open");
         let length = self.0.metadata().expect("fstat").len();
         assert_eq!(fs::metadata(s.path("open")).expect("stat").len(), length);
@@ -52,19 +52,19 @@ impl Open {
 #[test]
 fn another_file_of_the_program_goes_on() {
     needs_mount!();
-    stage::perform(plan(), |s| {
+    fixture::perform(plan(), |s| {
         let mut open = Open::new(s);
         let copy = s.aside().join("copy");
         copy_program(binary::shunt(), &copy);
         for number in 1..=3 {
             let before = s.server().unwrap();
-            let told: Value = serde_json::from_str(&upgrade(s, &copy).ok()).unwrap();
-            assert_eq!(told["takeovers"], number);
-            assert_eq!(told["old_pid"], before);
-            assert_eq!(told["pid"], s.server().unwrap());
-            assert!(told["pause_ms"].as_f64().unwrap() > 0.0);
+            let report: Value = serde_json::from_str(&upgrade(s, &copy).ok()).unwrap();
+            assert_eq!(report["takeovers"], number);
+            assert_eq!(report["old_pid"], before);
+            assert_eq!(report["pid"], s.server().unwrap());
+            assert!(report["pause_ms"].as_f64().unwrap() > 0.0);
             assert_eq!(s.stat()["takeover"]["cause"], "upgrade");
-            let runs = fs::read_link(format!("/proc/{}/exe", told["pid"])).unwrap();
+            let runs = fs::read_link(format!("/proc/{}/exe", report["pid"])).unwrap();
             assert_eq!(runs, copy, "what runs is the new program");
             open.works(s);
         }
@@ -85,7 +85,7 @@ fn another_file_of_the_program_goes_on() {
 #[test]
 fn what_is_not_fit_changes_nothing() {
     needs_mount!();
-    stage::perform(plan(), |s| {
+    fixture::perform(plan(), |s| {
         let mut open = Open::new(s);
         let before = s.server();
         let text = s.aside().join("text");
@@ -103,9 +103,9 @@ fn what_is_not_fit_changes_nothing() {
             ("/bin/true".into(), "not a shunt binary"),
             ("/bin/cat".into(), "does not accept the options"),
             (inside, "in the mount itself"),
-            (unfit(s, "other"), "version 4294967295 of takeover"),
-            (unfit(s, "chatty"), "not a shunt binary"),
-            (unfit(s, "mute"), "printed nothing"),
+            (unsuitable(s, "other"), "version 4294967295 of takeover"),
+            (unsuitable(s, "chatty"), "not a shunt binary"),
+            (unsuitable(s, "mute"), "printed nothing"),
         ] {
             let ran = upgrade(s, &program);
             assert_eq!(code(&ran), Some(1), "{}: {}", program.display(), ran.err);
@@ -121,11 +121,11 @@ fn what_is_not_fit_changes_nothing() {
 fn a_program_that_does_not_get_to_serve_is_left_for_the_old_one() {
     needs_mount!();
     for name in ["fails", "hangs"] {
-        stage::perform(plan(), |s| {
+        fixture::perform(plan(), |s| {
             let mut open = Open::new(s);
             let old = fs::read_link(format!("/proc/{}/exe", s.server().unwrap())).unwrap();
             let start = Instant::now();
-            let ran = upgrade(s, &unfit(s, name));
+            let ran = upgrade(s, &unsuitable(s, name));
             assert_eq!(code(&ran), Some(1), "{}", ran.err);
             one_line(&ran.err, "did not take over");
             assert!(
@@ -145,9 +145,9 @@ fn a_program_that_does_not_get_to_serve_is_left_for_the_old_one() {
 #[test]
 fn a_program_that_ends_soon_is_left_for_the_old_one() {
     needs_mount!();
-    stage::perform(plan(), |s| {
+    fixture::perform(plan(), |s| {
         let mut open = Open::new(s);
-        upgrade(s, &unfit(s, "short-lived")).ok();
+        upgrade(s, &unsuitable(s, "short-lived")).ok();
         let stat = || run_for(20, binary::command(&["stat", "--json"]).arg(s.mnt())).out;
         assert!(within(Duration::from_secs(10), || {
             open.works(s);
@@ -166,7 +166,7 @@ fn where_nothing_can_take_over_it_is_said_before() {
     let transport = if shunt_test_support::rings::over_rings() { "uring" } else { "dev" };
     let cases = [(["--takeover", "off"], "--takeover off"), (["--transport", transport], "io_uring")];
     for (args, word) in cases.into_iter().filter(|(args, _)| args[1] != "dev") {
-        stage::perform(Plan::tmpfs().args(&args), |s| {
+        fixture::perform(Plan::tmpfs().args(&args), |s| {
             let pid = s.server();
             let ran = upgrade(s, &binary::shunt());
             assert_eq!(code(&ran), Some(1));
@@ -184,11 +184,11 @@ fn where_nothing_can_take_over_it_is_said_before() {
 #[test]
 fn a_mount_in_the_foreground() {
     needs_mount!();
-    stage::perform(plan().unmounted(), |s| {
-        let mut child = crate::takeover::edges::in_the_foreground(s);
+    fixture::perform(plan().unmounted(), |s| {
+        let mut child = crate::takeover::edge_cases::in_the_foreground(s);
         let mut open = Open::new(s);
-        let told: Value = serde_json::from_str(&upgrade(s, &binary::shunt()).ok()).unwrap();
-        assert_eq!(told["old_pid"], child.id());
+        let report: Value = serde_json::from_str(&upgrade(s, &binary::shunt()).ok()).unwrap();
+        assert_eq!(report["old_pid"], child.id());
         assert!(child.wait().unwrap().success(), "it ends well");
         open.works(s);
         mounts::signal(s.server().unwrap(), rustix::process::Signal::KILL);

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use shunt_tests::Rng;
 
-use crate::volume_soak::net::Cut;
-use crate::volume_soak::world::{GATES, NODES, World};
+use crate::volume_soak::cluster::{Cluster, GATEWAYS, NODES};
+use crate::volume_soak::netns::Cut;
 
 /// A component that can fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +24,7 @@ enum Component {
 
 /// Kind of fault, if there are several.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum How {
+enum FaultKind {
     Cut(Cut),
     Delay(u64),
     Loss(u64),
@@ -35,7 +35,7 @@ enum How {
 struct Fault {
     from: Duration,
     to: Duration,
-    how: How,
+    how: FaultKind,
 }
 
 /// Each component, with the maximum time between two faults and the maximum duration of a fault, in tenths of a second.
@@ -56,7 +56,7 @@ const ALL: [(Component, usize, usize); 18] = [
     (Component::Wish(0), 200, 50),
     (Component::Wish(1), 200, 50),
     (Component::Wish(2), 200, 50),
-    (Component::Network(GATES[1]), 200, 40),
+    (Component::Network(GATEWAYS[1]), 200, 40),
     (Component::Gateway(1), 150, 20),
 ];
 
@@ -66,11 +66,11 @@ fn leaves(seed: u64) -> Option<usize> {
 }
 
 /// Minimum duration of such a round: queues that grow while a node is offline have grown.
-const LEAVE: Duration = Duration::from_secs(80);
+const OFFLINE_TIME: Duration = Duration::from_secs(80);
 
 /// Returns the duration of a round with this seed, given the usual one.
 pub fn time(seed: u64, usual: Duration) -> Duration {
-    if leaves(seed).is_some() { usual.max(LEAVE) } else { usual }
+    if leaves(seed).is_some() { usual.max(OFFLINE_TIME) } else { usual }
 }
 
 /// Returns all faults of one component during a time.
@@ -78,7 +78,7 @@ fn plan(seed: u64, number: usize, end: Duration) -> Vec<Fault> {
     let (what, well, ill) = ALL[number];
     match (what, leaves(seed)) {
         (Component::Wish(n), Some(away)) if n == away => {
-            return vec![Fault { from: Duration::ZERO, to: end, how: How::Cut(Cut::Drops) }];
+            return vec![Fault { from: Duration::ZERO, to: end, how: FaultKind::Cut(Cut::Drops) }];
         }
         (Component::Node(n), Some(away)) if n == away => return Vec::new(),
         _ => {}
@@ -86,7 +86,7 @@ fn plan(seed: u64, number: usize, end: Duration) -> Vec<Fault> {
     let mut rng = Rng::new(seed * 100 + number as u64);
     // Similar seeds have similar first numbers.
     rng.bytes(20);
-    let mut tenths = |most: usize| Duration::from_millis(rng.below(most * 100) as u64);
+    let mut tenths = |limit: usize| Duration::from_millis(rng.below(limit * 100) as u64);
     let mut spans = Vec::new();
     let mut from = tenths(well);
     while from < end {
@@ -95,28 +95,28 @@ fn plan(seed: u64, number: usize, end: Duration) -> Vec<Fault> {
         from = to + Duration::from_millis(500) + tenths(well);
     }
     let mut how = || match (what, rng.below(3)) {
-        (Component::Line(_), 0) => How::Delay(2 + rng.below(60) as u64),
-        (Component::Line(_), 1) => How::Loss(5 + rng.below(60) as u64),
-        (Component::Line(_), _) => How::Silence,
-        (_, 0) => How::Cut(Cut::Down),
-        (_, _) => How::Cut(Cut::Drops),
+        (Component::Line(_), 0) => FaultKind::Delay(2 + rng.below(60) as u64),
+        (Component::Line(_), 1) => FaultKind::Loss(5 + rng.below(60) as u64),
+        (Component::Line(_), _) => FaultKind::Silence,
+        (_, 0) => FaultKind::Cut(Cut::Down),
+        (_, _) => FaultKind::Cut(Cut::Drops),
     };
     spans.into_iter().map(|(from, to)| Fault { from, to, how: how() }).collect()
 }
 
 /// Executes all faults of a seed, and ends when all components work again.
-pub fn run(world: &World, seed: u64, time: Duration) {
+pub fn run(cluster: &Cluster, seed: u64, time: Duration) {
     let begun = Instant::now();
     thread::scope(|scope| {
         for (number, (what, ..)) in
-            ALL.into_iter().enumerate().filter(|(_, (what, ..))| is_there(world, *what))
+            ALL.into_iter().enumerate().filter(|(_, (what, ..))| is_there(cluster, *what))
         {
             scope.spawn(move || {
                 for fault in plan(seed, number, time) {
                     thread::sleep(fault.from.saturating_sub(begun.elapsed()));
-                    begin(world, what, fault.how);
+                    begin(cluster, what, fault.how);
                     thread::sleep(fault.to.saturating_sub(begun.elapsed()));
-                    end(world, what, fault.how);
+                    end(cluster, what, fault.how);
                 }
             });
         }
@@ -124,66 +124,66 @@ pub fn run(world: &World, seed: u64, time: Duration) {
     });
 }
 
-fn is_there(world: &World, what: Component) -> bool {
+fn is_there(cluster: &Cluster, what: Component) -> bool {
     match what {
-        Component::Network(machine) => world.has(machine),
-        Component::Gateway(gate) => world.has(GATES[gate]),
+        Component::Network(machine) => cluster.has(machine),
+        Component::Gateway(gate) => cluster.has(GATEWAYS[gate]),
         _ => true,
     }
 }
 
-fn begin(world: &World, what: Component, how: How) {
-    let counts = &world.counts;
+fn begin(cluster: &Cluster, what: Component, how: FaultKind) {
+    let counts = &cluster.counts;
     match (what, how) {
         (Component::Node(n), _) => {
-            world.kill(n);
+            cluster.kill(n);
             counts.killed_nodes.add(1);
         }
-        (Component::Network(n), How::Cut(cut)) => {
-            world.cut(n, cut);
+        (Component::Network(n), FaultKind::Cut(cut)) => {
+            cluster.cut(n, cut);
             counts.partitions.add(1);
         }
         (Component::Line(n), how) => {
-            world.tell(format_args!("{}'s line: {how:?}", NODES[n]));
-            let weather = world.weather(n);
+            cluster.log(format_args!("{}'s line: {how:?}", NODES[n]));
+            let link_faults = cluster.link_faults(n);
             match how {
-                How::Delay(delay) => weather.delay.store(delay, Ordering::Relaxed),
-                How::Loss(loss) => weather.loss.store(loss, Ordering::Relaxed),
-                _ => weather.silent.store(true, Ordering::Relaxed),
+                FaultKind::Delay(delay) => link_faults.delay.store(delay, Ordering::Relaxed),
+                FaultKind::Loss(loss) => link_faults.loss.store(loss, Ordering::Relaxed),
+                _ => link_faults.silent.store(true, Ordering::Relaxed),
             }
             counts.bad_lines.add(1);
         }
         (Component::Gateway(gate), _) => {
-            world.kill_gateway(gate);
+            cluster.kill_gateway(gate);
             counts.killed_gateways.add(1);
         }
         (Component::Database, _) => {
-            world.tell(format_args!("PostgreSQL is stopped"));
-            world.postgres().stop_at_once();
+            cluster.log(format_args!("PostgreSQL is stopped"));
+            cluster.postgres().stop_at_once();
             counts.stopped_databases.add(1);
         }
         (Component::Objects, _) => {
-            world.tell(format_args!("the S3 server is killed"));
-            world.s3().kill();
+            cluster.log(format_args!("the S3 server is killed"));
+            cluster.s3().kill();
             counts.killed_stores.add(1);
         }
         (Component::Wish(n), _) => {
-            world.set_online(n, false);
+            cluster.set_online(n, false);
             counts.offline.add(1);
         }
         (Component::Network(_), _) => unreachable!("a network is cut"),
     }
 }
 
-fn end(world: &World, what: Component, how: How) {
+fn end(cluster: &Cluster, what: Component, how: FaultKind) {
     match (what, how) {
-        (Component::Node(n), _) => world.mount(n),
-        (Component::Network(n), How::Cut(cut)) => world.mend(n, cut),
-        (Component::Line(n), _) => world.weather(n).be_fair(),
-        (Component::Gateway(gate), _) => world.start_gateway(gate),
-        (Component::Database, _) => world.postgres().start_again(),
-        (Component::Objects, _) => world.s3().start_again(),
-        (Component::Wish(n), _) => world.set_online(n, true),
+        (Component::Node(n), _) => cluster.mount(n),
+        (Component::Network(n), FaultKind::Cut(cut)) => cluster.mend(n, cut),
+        (Component::Line(n), _) => cluster.link_faults(n).be_fair(),
+        (Component::Gateway(gate), _) => cluster.start_gateway(gate),
+        (Component::Database, _) => cluster.postgres().start_again(),
+        (Component::Objects, _) => cluster.s3().start_again(),
+        (Component::Wish(n), _) => cluster.set_online(n, true),
         (Component::Network(_), _) => unreachable!("a network is cut"),
     }
 }

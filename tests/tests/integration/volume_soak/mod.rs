@@ -4,18 +4,18 @@
 //!
 //! `make volume-soak TIME=30m` runs many rounds.
 
-mod content;
-mod counts;
+mod block_layout;
+mod cluster;
+mod coverage;
+mod durability_ledger;
 mod faults;
-mod judge;
-mod layout;
-mod ledger;
-mod net;
+mod final_checks;
+mod netns;
 mod proxy;
-mod slow;
-mod tunnel;
+mod silent_connection;
+mod slow_link;
+mod tagged_content;
 mod user;
-mod world;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,47 +23,47 @@ use std::time::{Duration, Instant};
 
 use shunt_test_support::{needs_mount, needs_tools, skip};
 
-use counts::Counts;
+use cluster::{Cluster, lock};
+use coverage::Coverage;
 use user::User;
-use world::{World, lock};
 
 /// Runs a round: some seconds of work under faults, and then the checks.
-fn round(world: &World, seed: u64, time: Duration) -> Result<(), String> {
-    world.tell(format_args!("round {seed}"));
+fn round(cluster: &Cluster, seed: u64, time: Duration) -> Result<(), String> {
+    cluster.log(format_args!("round {seed}"));
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        for node in 0..world.nodes.len() {
+        for node in 0..cluster.nodes.len() {
             let stop = &stop;
-            scope.spawn(move || User::new(world, node, seed).work(stop));
+            scope.spawn(move || User::new(cluster, node, seed).work(stop));
         }
-        faults::run(world, seed, faults::time(seed, time));
+        faults::run(cluster, seed, faults::time(seed, time));
         stop.store(true, Ordering::Relaxed);
     });
-    let judged = judge::judge(world, seed.is_multiple_of(8));
-    world.look_after();
-    world.counts.rounds.add(1);
-    let mut wrong = std::mem::take(&mut *lock(&world.wrong));
+    let judged = final_checks::judge(cluster, seed.is_multiple_of(8));
+    cluster.look_after();
+    cluster.counts.rounds.add(1);
+    let mut wrong = std::mem::take(&mut *lock(&cluster.wrong));
     wrong.extend(judged.err());
     if wrong.is_empty() { Ok(()) } else { Err(wrong.join("\n")) }
 }
 
 /// Number of rounds with one volume, before another is created behind the other number of gateways.
-const OF_A_WORLD: u64 = 8;
+const ROUNDS_PER_CLUSTER: u64 = 8;
 
 /// Runs rounds of `each` for `time` in total. `good` is called after each successful round.
-fn rounds(first: u64, time: Duration, each: Duration, good: impl Fn(u64, &Counts)) {
+fn rounds(first: u64, time: Duration, each: Duration, good: impl Fn(u64, &Coverage)) {
     needs_mount!();
     needs_tools!("ip", "nft");
-    let (begun, counts) = (Instant::now(), Arc::new(Counts::default()));
+    let (begun, counts) = (Instant::now(), Arc::new(Coverage::default()));
     let mut seed = first;
     loop {
-        let Some(world) = World::new(&counts, gateways(seed)) else {
+        let Some(cluster) = Cluster::new(&counts, gateways(seed)) else {
             skip::skip("no PostgreSQL or versitygw (run tests/setup)");
             return;
         };
-        for _ in 0..OF_A_WORLD {
-            if let Err(wrong) = round(&world, seed, each) {
-                panic!("{counts}\nround {seed}, kept in {}: {wrong}", world.path("").display());
+        for _ in 0..ROUNDS_PER_CLUSTER {
+            if let Err(wrong) = round(&cluster, seed, each) {
+                panic!("{counts}\nround {seed}, kept in {}: {wrong}", cluster.path("").display());
             }
             good(seed, &counts);
             if begun.elapsed() >= time {
@@ -75,7 +75,7 @@ fn rounds(first: u64, time: Duration, each: Duration, good: impl Fn(u64, &Counts
 }
 
 fn gateways(seed: u64) -> usize {
-    if (seed / OF_A_WORLD).is_multiple_of(2) { 1 } else { 2 }
+    if (seed / ROUNDS_PER_CLUSTER).is_multiple_of(2) { 1 } else { 2 }
 }
 
 fn variable(name: &str) -> Option<u64> {
@@ -90,7 +90,7 @@ fn a_round_loses_nothing() {
 /// A round with two gateways, one behind the other.
 #[test]
 fn a_round_behind_two_gateways_loses_nothing() {
-    rounds(OF_A_WORLD, Duration::ZERO, Duration::from_secs(8), |_, counts| println!("{counts}"));
+    rounds(ROUNDS_PER_CLUSTER, Duration::ZERO, Duration::from_secs(8), |_, counts| println!("{counts}"));
 }
 
 /// `SEED` is the first seed, `SHUNT_SOAK_STATE` a file for the next one.

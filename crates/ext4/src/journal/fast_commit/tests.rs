@@ -21,8 +21,8 @@ fn changes(blocks: &[Vec<u8>]) -> Result<Vec<Change>> {
     for (place, block) in blocks.iter().enumerate() {
         bytes[(1025 + place) * 1024..][..block.len()].copy_from_slice(block);
     }
-    let map = |logical, most| {
-        Ok(MappedRange { logical, length: most, place: Mapping::Written(u64::from(logical)) })
+    let map = |logical, limit| {
+        Ok(MappedRange { logical, length: limit, place: Mapping::Written(u64::from(logical)) })
     };
     let log = JournalArea::internal(Arc::new(MemoryDevice::new(bytes)), 10, RING, map)?;
     read(&log, &superblock, 7)

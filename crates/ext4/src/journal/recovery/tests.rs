@@ -175,8 +175,8 @@ impl Writer {
     /// Recovers the journal; returns the result, the bytes of the file system, and the writes.
     fn replay(&self) -> (Result<Recovered>, Vec<u8>, Vec<Event>) {
         let device = Arc::new(Recorder::new(MemoryDevice::new(self.bytes.clone())));
-        let map = |logical: u32, most| {
-            Ok(MappedRange { logical, length: most, place: Mapping::Written(START + u64::from(logical)) })
+        let map = |logical: u32, limit| {
+            Ok(MappedRange { logical, length: limit, place: Mapping::Written(START + u64::from(logical)) })
         };
         let log = JournalArea::internal(device.clone(), 10, RING, map).unwrap();
         let (superblock, geometry) = (&self.superblock, &geometry());

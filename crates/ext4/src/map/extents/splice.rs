@@ -12,19 +12,19 @@ fn longest(written: bool) -> u32 {
 
 /// Appends a piece, merged with the last one if they are adjacent, and split if it is too long.
 fn push(list: &mut Vec<MappedExtent>, mut piece: MappedExtent) {
-    let most = longest(piece.written);
+    let limit = longest(piece.written);
     if let Some(last) = list.last_mut()
         && last.end() == u64::from(piece.logical)
         && last.start + u64::from(last.length) == piece.start
         && last.written == piece.written
-        && last.length + piece.length <= most
+        && last.length + piece.length <= limit
     {
         last.length += piece.length;
         return;
     }
-    while piece.length > most {
-        list.push(MappedExtent { length: most, ..piece });
-        piece = piece.from(most);
+    while piece.length > limit {
+        list.push(MappedExtent { length: limit, ..piece });
+        piece = piece.from(limit);
     }
     if piece.length > 0 {
         list.push(piece);

@@ -14,21 +14,21 @@ pub(crate) fn longest(geometry: &crate::superblock::Geometry) -> u64 {
     (DIRECT + table + table * table + table * table * table).min(u32::MAX.into())
 }
 
-/// Maximum length in blocks of a file without holes that occupies at most `most` blocks, including its map.
-pub(crate) fn dense(geometry: &crate::superblock::Geometry, most: u64) -> u64 {
+/// Maximum length in blocks of a file without holes that occupies at most `limit` blocks, including its map.
+pub(crate) fn dense(geometry: &crate::superblock::Geometry, limit: u64) -> u64 {
     let table = u64::from(geometry.block_size / 4);
     let whole = DIRECT + table + table * table + table * table * table;
     let map = 1 + (1 + table) + (1 + table + table * table);
-    if whole + map <= most {
+    if whole + map <= limit {
         return whole;
     }
-    // The kernel's formula: subtract the tables of a map that addresses `most` blocks.
-    let double = most - DIRECT - table;
+    // The kernel's formula: subtract the tables of a map that addresses `limit` blocks.
+    let double = limit - DIRECT - table;
     if double < table * table {
-        return most - (1 + 1 + double.div_ceil(table));
+        return limit - (1 + 1 + double.div_ceil(table));
     }
     let triple = double - table * table;
-    most - (1 + (1 + table) + 1 + triple.div_ceil(table) + triple.div_ceil(table * table))
+    limit - (1 + (1 + table) + 1 + triple.div_ceil(table) + triple.div_ceil(table * table))
 }
 
 /// Implements [`replace`](crate::map::replace) for block maps.

@@ -22,12 +22,12 @@ pub(super) fn map(
     store: &MetadataCache,
     inode: &Inode,
     logical: u32,
-    most: u32,
+    limit: u32,
 ) -> Result<MappedRange> {
     let per_block = u64::from(geometry.block_size / 4);
     let mut rest = u64::from(logical);
     if rest < DIRECT {
-        return run(geometry, &inode.block[..DIRECT as usize * 4], rest, logical, most);
+        return run(geometry, &inode.block[..DIRECT as usize * 4], rest, logical, limit);
     }
     rest -= DIRECT;
     // Number of blocks that one entry of the level covers.
@@ -35,7 +35,7 @@ pub(super) fn map(
     for level in 0..3 {
         let whole = span * per_block;
         if rest < whole {
-            return descend(geometry, store, inode, DIRECT + level, span, rest, (logical, most));
+            return descend(geometry, store, inode, DIRECT + level, span, rest, (logical, limit));
         }
         rest -= whole;
         span = whole;
@@ -50,7 +50,7 @@ fn descend(
     root: u64,
     mut span: u64,
     mut rest: u64,
-    (logical, most): (u32, u32),
+    (logical, limit): (u32, u32),
 ) -> Result<MappedRange> {
     let per_block = u64::from(geometry.block_size / 4);
     let mut number = entry(&inode.block, root);
@@ -64,7 +64,7 @@ fn descend(
         store.check_file_blocks(number.into(), 1)?;
         let bytes = store.get(number.into(), BlockKind::Indirect, |_| Ok(()))?;
         if span == 1 {
-            return run(geometry, &bytes, rest, logical, most);
+            return run(geometry, &bytes, rest, logical, limit);
         }
         number = entry(&bytes, rest / span);
         rest %= span;
@@ -74,8 +74,8 @@ fn descend(
 }
 
 /// Returns the run of consecutive blocks, or of holes, from `place` on in a table.
-fn run(geometry: &Geometry, table: &[u8], place: u64, logical: u32, most: u32) -> Result<MappedRange> {
-    let count = (table.len() as u64 / 4 - place).min(most.max(1).into());
+fn run(geometry: &Geometry, table: &[u8], place: u64, logical: u32, limit: u32) -> Result<MappedRange> {
+    let count = (table.len() as u64 / 4 - place).min(limit.max(1).into());
     let first = u64::from(entry(table, place));
     let follows = |n: &u64| match u64::from(entry(table, place + n)) {
         0 => first == 0,

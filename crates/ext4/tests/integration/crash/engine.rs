@@ -9,14 +9,14 @@ use shunt_ext4::{
 };
 
 use super::image::FILLER;
-use super::model::{Found, Node, State, TARGET, pattern};
+use super::model::{Found, FsState, Node, TARGET, pattern};
 use super::ops::Op;
 
 /// A completed workload: `states[n]` is the tree after `n` operations. Operation `n` is between the marks `2n` and `2n + 1`.
 pub struct Run {
     pub events: Vec<Event>,
     pub ops: Vec<Op>,
-    pub states: Vec<State>,
+    pub states: Vec<FsState>,
 }
 
 impl Run {
@@ -26,7 +26,7 @@ impl Run {
     }
 
     /// Returns the states that are valid after a power failure following this number of events.
-    pub fn states_at(&self, after: usize) -> &[State] {
+    pub fn states_at(&self, after: usize) -> &[FsState] {
         let (mut first, mut last) = (0, 0);
         for event in &self.events[..after] {
             let Event::Mark(mark) = event else { continue };
@@ -46,7 +46,7 @@ pub fn run(base: &[u8], ops: &[Op]) -> Run {
     let device = Arc::new(Recorder::new(MemoryDevice::new(base.to_vec())));
     let fs = Filesystem::open_writable(device.clone()).unwrap();
     fs.discard_freed(true);
-    let mut run = Run { events: Vec::new(), ops: Vec::new(), states: vec![State::new()] };
+    let mut run = Run { events: Vec::new(), ops: Vec::new(), states: vec![FsState::new()] };
     for (number, &op) in ops.iter().chain(&[Op::Sync]).enumerate() {
         let mut state = run.states.last().expect("there is an initial state").clone();
         let place = run.ops.len() as u64;

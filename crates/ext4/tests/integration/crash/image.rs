@@ -6,7 +6,7 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-use super::model::{Node, State};
+use super::model::{FsState, Node};
 
 /// Creates a directory for images, in memory if possible.
 fn scratch() -> TempDir {
@@ -25,7 +25,7 @@ pub fn bases() -> Option<Vec<Vec<u8>>> {
     let dir = scratch();
     let tree = dir.path().join("tree");
     fs::create_dir(&tree).unwrap();
-    let state = State::new();
+    let state = FsState::new();
     for path in ["d", "e", "a", "d/x"] {
         match &state.nodes[&state.find(path).unwrap()] {
             Node::Directory(_) => fs::create_dir(tree.join(path)).unwrap(),

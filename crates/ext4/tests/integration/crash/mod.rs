@@ -8,12 +8,12 @@
 //! `CRASH_TIME` (seconds) extends the run to more workloads; `CRASH_STATE` names a file with the number at which the last run
 //! stopped.
 
-mod cuts;
+mod device_errors;
 mod engine;
-mod faults;
 mod image;
 mod model;
 mod ops;
+mod power_cuts;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,36 +22,41 @@ use std::time::{Duration, Instant};
 use shunt_ext4::device::Recorder;
 use shunt_ext4::{Filesystem, MemoryDevice};
 
-use cuts::{Cut, Dice};
 use image::Checker;
+use power_cuts::{PowerCut, Rng};
 
 /// Statistics of a run.
 #[derive(Default)]
-struct Counts {
+struct Statistics {
     workloads: AtomicU64,
     cuts: AtomicU64,
     replayed: AtomicU64,
 }
 
 /// Recovers from one power failure, and checks the result.
-fn survives(run: &engine::Run, cut: &Cut, checker: &mut Checker, counts: &Counts) -> Result<(), String> {
+fn survives(
+    run: &engine::Run,
+    cut: &PowerCut,
+    checker: &mut Checker,
+    counts: &Statistics,
+) -> Result<(), String> {
     let states = run.states_at(cut.after);
-    let told = |error: shunt_ext4::Error| error.to_string();
+    let to_text = |error: shunt_ext4::Error| error.to_string();
     counts.cuts.fetch_add(1, Ordering::Relaxed);
     // Open for reading, with the journal replayed in memory.
     let device = Arc::new(MemoryDevice::new(cut.image.clone()));
-    let fs = Filesystem::open(device.clone()).map_err(told)?;
-    let seen = engine::look(&fs).map_err(told)?;
+    let fs = Filesystem::open(device.clone()).map_err(to_text)?;
+    let seen = engine::look(&fs).map_err(to_text)?;
     model::is_one_of(&seen, states).map_err(|why| format!("opened read-only: {why}"))?;
     counts.replayed.fetch_add(fs.recovered().is_some_and(|done| done.blocks > 0).into(), Ordering::Relaxed);
     drop(fs);
     // Open for writing, which empties the journal and frees orphans.
-    let fs = Filesystem::open_writable(device.clone()).map_err(told)?;
-    let after = engine::look(&fs).map_err(told)?;
+    let fs = Filesystem::open_writable(device.clone()).map_err(to_text)?;
+    let after = engine::look(&fs).map_err(to_text)?;
     if after != seen {
         return Err("opened for writing, the tree differs from the read-only one".into());
     }
-    fs.close().map_err(told)?;
+    fs.close().map_err(to_text)?;
     checker.is_clean(&device.bytes())
 }
 
@@ -60,14 +65,14 @@ fn cut_workload(
     base: &[u8],
     samples: usize,
     checker: &mut Checker,
-    counts: &Counts,
+    counts: &Statistics,
 ) -> Result<(), String> {
     let ops = ops::workload(number);
     let run = engine::run(base, &ops);
     counts.workloads.fetch_add(1, Ordering::Relaxed);
     let mut result = Ok(());
     let lasts = |mark| run.makes_last(mark);
-    cuts::each(base, &run.events, lasts, samples, &mut Dice::new(number), |cut| {
+    power_cuts::each(base, &run.events, lasts, samples, &mut Rng::new(number), |cut| {
         if result.is_ok() {
             result = survives(&run, &cut, checker, counts).map_err(|why| {
                 let kept = checker.keep(&cut.image);
@@ -89,7 +94,7 @@ fn every_cut_leaves_a_whole_file_system() {
     let Some(images) = image::bases() else { return };
     let time = std::env::var("CRASH_TIME").ok().and_then(|time| time.parse().ok());
     let end = Instant::now() + Duration::from_secs(time.unwrap_or(20));
-    let counts = Counts::default();
+    let counts = Statistics::default();
     let next = AtomicU64::new(resumed());
     let threads = std::thread::available_parallelism().map_or(1, |threads| threads.get());
     // A short run takes those of one operation and a scattered part of longer ones. An extended run takes all of them in turn.
@@ -135,12 +140,12 @@ fn a_journal_in_use_is_always_told() {
         let device = Arc::new(Recorder::new(MemoryDevice::new(base.clone())));
         Filesystem::open_writable(device.clone()).unwrap().close().unwrap();
         let mut in_use = 0;
-        cuts::each(
+        power_cuts::each(
             base,
             &device.events(),
             |_| false,
             2,
-            &mut Dice::new(1),
+            &mut Rng::new(1),
             |cut| {
                 let header = checker.header(&cut.image);
                 let line = |name| header.lines().find(|line| line.starts_with(name)).unwrap_or_default();
@@ -162,8 +167,8 @@ fn a_superblock_written_in_half_is_mended() {
     let run = engine::run(&images[0], &ops::workload(ops::long()));
     let mut mended = 0;
     // Restored from the journal or, if that has no copy, confirmed by a backup.
-    cuts::within_superblocks(&images[0], &run.events, |cut| {
-        survives(&run, &cut, &mut Checker::new(), &Counts::default()).unwrap();
+    power_cuts::within_superblocks(&images[0], &run.events, |cut| {
+        survives(&run, &cut, &mut Checker::new(), &Statistics::default()).unwrap();
         mended += 1;
     });
     assert!(mended > 4, "{mended} superblocks repaired");
@@ -187,9 +192,9 @@ fn a_device_that_fails_loses_nothing_that_was_synced() {
         let ops =
             ops::workload(turn.wrapping_mul(7_368_787) % (ops::count(1) + ops::count(2) + ops::count(3)));
         let base = &images[turn as usize % images.len()];
-        for way in faults::WAYS {
+        for way in device_errors::FAILURE_MODES {
             for n in 0.. {
-                match faults::survives(base, &ops, n, way, &mut checker) {
+                match device_errors::survives(base, &ops, n, way, &mut checker) {
                     Ok(true) => faults += 1,
                     Ok(false) => break,
                     Err(why) => panic!("{ops:?}, failure {way:?} of write {n}: {why}"),

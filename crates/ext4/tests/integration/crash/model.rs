@@ -14,7 +14,7 @@ pub enum Node {
 
 /// A state of the whole tree. The root is node 0; numbers are never reused.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct State {
+pub struct FsState {
     pub nodes: BTreeMap<usize, Node>,
     next: usize,
 }
@@ -29,7 +29,7 @@ pub fn pattern(operation: usize, offset: usize) -> u8 {
 /// Target of every symbolic link.
 pub const TARGET: &[u8] = b"a target that is too long for its inode, so that it takes a block of its own";
 
-impl State {
+impl FsState {
     /// Creates the initial content of every image.
     pub fn new() -> Self {
         let mut state = Self { nodes: BTreeMap::new(), next: 1 };
@@ -199,7 +199,7 @@ impl State {
     }
 }
 
-/// The state after a crash: as [`State`], with the link count of each inode.
+/// The state after a crash: as [`FsState`], with the link count of each inode.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Found {
     pub nodes: BTreeMap<usize, Node>,
@@ -208,7 +208,7 @@ pub struct Found {
 
 /// Checks that the state after a crash is one of these successive states. File bytes may be those of a later state: overwriting
 /// is not transactional. They may not be older: data is durable before the metadata that references it.
-pub fn is_one_of(found: &Found, states: &[State]) -> Result<(), String> {
+pub fn is_one_of(found: &Found, states: &[FsState]) -> Result<(), String> {
     let mut why = String::new();
     for (place, state) in states.iter().enumerate().rev() {
         match is(found, 0, state, 0, &states[place..]) {
@@ -219,7 +219,7 @@ pub fn is_one_of(found: &Found, states: &[State]) -> Result<(), String> {
     Err(format!("the tree matches none of {} states:{why}", states.len()))
 }
 
-fn is(found: &Found, at: usize, state: &State, node: usize, states: &[State]) -> Result<(), String> {
+fn is(found: &Found, at: usize, state: &FsState, node: usize, states: &[FsState]) -> Result<(), String> {
     match (&found.nodes[&at], &state.nodes[&node]) {
         (Node::Directory(found_entries), Node::Directory(entries)) => {
             let names = |entries: &BTreeMap<String, usize>| entries.keys().cloned().collect::<Vec<_>>();

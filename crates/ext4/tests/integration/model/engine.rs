@@ -10,8 +10,8 @@ use shunt_ext4::{
 };
 use tempfile::TempDir;
 
-use crate::model::ops::{How, Kind, Op};
-use crate::model::state::{LONG, Node, NodeContent, SHORT, State};
+use crate::model::ops::{Kind, Op, RenameMode};
+use crate::model::state::{LONG, ModelFs, Node, NodeContent, SHORT};
 
 const NEW: New = New { permissions: 0o755, umask: 0, uid: 0, gid: 0 };
 
@@ -150,11 +150,11 @@ impl Engine {
             Op::Rename(from, to, how) => {
                 let (from, to) = (self.place(from)?, self.place(to)?);
                 let mode = match how {
-                    How::Replace | How::Whiteout => MoveMode::Replace,
-                    How::Keep => MoveMode::Keep,
-                    How::Exchange => MoveMode::Exchange,
+                    RenameMode::Replace | RenameMode::Whiteout => MoveMode::Replace,
+                    RenameMode::Keep => MoveMode::Keep,
+                    RenameMode::Exchange => MoveMode::Exchange,
                 };
-                let whiteout = (*how == How::Whiteout).then_some((0, 0));
+                let whiteout = (*how == RenameMode::Whiteout).then_some((0, 0));
                 match fs.rename(from, to, &Move { mode, whiteout })? {
                     Some(replaced) => self.left(&replaced),
                     None => Ok(()),
@@ -213,7 +213,7 @@ impl Engine {
     }
 
     /// Compares all visible properties with the model.
-    pub fn is(&self, state: &State) -> Result<(), String> {
+    pub fn is(&self, state: &ModelFs) -> Result<(), String> {
         let links = state.links();
         let mut known = BTreeMap::new();
         let work = self.walk("").map_err(|error| error.to_string())?;
@@ -232,7 +232,7 @@ impl Engine {
     fn same(
         &self,
         inode: &Inode,
-        state: &State,
+        state: &ModelFs,
         node: usize,
         links: &BTreeMap<usize, usize>,
         known: &mut BTreeMap<usize, u32>,
@@ -240,15 +240,15 @@ impl Engine {
         if let Some(before) = known.insert(node, inode.number) {
             return if before == inode.number { Ok(()) } else { Err("refers to another inode".into()) };
         }
-        let told = |error: Error| error.to_string();
+        let to_text = |error: Error| error.to_string();
         let fs = self.fs();
         let Node { what, permissions, xattrs } = &state.nodes[&node];
         if inode.permissions != *permissions {
             return Err(format!("mode {:o}, not {permissions:o}", inode.permissions));
         }
         let mut found = BTreeMap::new();
-        for name in fs.xattr_names(inode).map_err(told)? {
-            let value = fs.xattr(inode, &name).map_err(told)?.ok_or("attribute name without a value")?;
+        for name in fs.xattr_names(inode).map_err(to_text)? {
+            let value = fs.xattr(inode, &name).map_err(to_text)?.ok_or("attribute name without a value")?;
             found.insert(String::from_utf8(name).expect("the name is UTF-8"), value);
         }
         if found != *xattrs {
@@ -266,7 +266,7 @@ impl Engine {
                     names.push(entry);
                     true
                 })
-                .map_err(told)?;
+                .map_err(to_text)?;
                 names.retain(|entry| !matches!(&*entry.name, b"." | b".."));
                 names.sort_by(|a, b| a.name.cmp(&b.name));
                 let listed: Vec<_> = names.iter().map(|entry| String::from_utf8_lossy(&entry.name)).collect();
@@ -274,8 +274,8 @@ impl Engine {
                     return Err(format!("names {listed:?}, not {:?}", entries.keys()));
                 }
                 for (entry, (name, child)) in names.iter().zip(entries) {
-                    let found = fs.follow(inode, entry).map_err(told)?;
-                    let looked_up = fs.find(inode, name.as_bytes()).map_err(told)?.number;
+                    let found = fs.follow(inode, entry).map_err(to_text)?;
+                    let looked_up = fs.find(inode, name.as_bytes()).map_err(to_text)?.number;
                     if looked_up != found.number || entry.kind.is_some_and(|kind| kind != found.kind) {
                         return Err(format!("{name}: lookup returns {looked_up}, the listing {entry:?}"));
                     }
@@ -284,7 +284,7 @@ impl Engine {
             }
             NodeContent::File(content) => {
                 let mut found = vec![0xaa; inode.size as usize];
-                fs.read(inode, 0, &mut found).map_err(told)?;
+                fs.read(inode, 0, &mut found).map_err(to_text)?;
                 if inode.kind != Type::Regular || found.len() != content.len() {
                     return Err(format!("{} bytes, not {}", found.len(), content.len()));
                 }
@@ -293,7 +293,7 @@ impl Engine {
                 }
             }
             NodeContent::Symlink(target) => {
-                if inode.kind != Type::Symlink || fs.read_link(inode).map_err(told)? != *target {
+                if inode.kind != Type::Symlink || fs.read_link(inode).map_err(to_text)? != *target {
                     return Err("another link target".into());
                 }
             }

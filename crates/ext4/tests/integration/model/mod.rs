@@ -15,7 +15,7 @@ use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
 use engine::Engine;
 use ops::{Op, ops};
-use state::State;
+use state::ModelFs;
 
 const KINDS: [&[&str]; 8] = [
     &["-b", "4096"],
@@ -35,7 +35,7 @@ fn agrees(image: &[u8], ops: &[Op]) -> Result<(), TestCaseError> {
     let extents = engine.fs().kind() == "ext4";
     let journaled = engine.fs().has_journal();
     let (blocks, inodes) = engine.free();
-    let mut state = State::new(block, extents);
+    let mut state = ModelFs::new(block, extents);
     for op in ops {
         // Without a journal, only e2fsck can repair a crash.
         if matches!(op, Op::Crash) && !journaled {
@@ -63,13 +63,13 @@ fn agrees(image: &[u8], ops: &[Op]) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-fn play(kind: usize, cases: u32, most: usize, seed: u64) {
+fn play(kind: usize, cases: u32, limit: usize, seed: u64) {
     let Some(image) = engine::image(KINDS[kind]) else { return };
     let config = Config { cases, failure_persistence: None, max_shrink_iters: 3000, ..Config::default() };
     let mut bytes = [0; 32];
     bytes[..8].copy_from_slice(&seed.to_le_bytes());
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
-    let result = TestRunner::new_with_rng(config, rng).run(&ops(most), |ops| agrees(&image, &ops));
+    let result = TestRunner::new_with_rng(config, rng).run(&ops(limit), |ops| agrees(&image, &ops));
     result.unwrap_or_else(|why| panic!("{:?}, seed {seed}: {why}", KINDS[kind]));
 }
 
@@ -90,8 +90,8 @@ fn sequences_without_end() {
     while Instant::now() < end {
         let kind = rounds as usize % KINDS.len();
         // Short sequences interact more often; long ones fill directories.
-        let most = [40, 150, 600][(rounds / KINDS.len() as u64 % 3) as usize];
-        play(kind, 12, most, first.wrapping_add(rounds));
+        let limit = [40, 150, 600][(rounds / KINDS.len() as u64 % 3) as usize];
+        play(kind, 12, limit, first.wrapping_add(rounds));
         rounds += 1;
     }
     println!("{} sequences agree", rounds * 12);

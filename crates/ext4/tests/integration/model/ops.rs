@@ -5,7 +5,7 @@ use shunt_ext4::{Fallocate, SetMode};
 
 /// Rename mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum How {
+pub enum RenameMode {
     Replace,
     Keep,
     Exchange,
@@ -29,7 +29,7 @@ pub enum Op {
     Link(String, String),
     Unlink(String),
     Rmdir(String),
-    Rename(String, String, How),
+    Rename(String, String, RenameMode),
     /// Offset, length, and fill byte.
     Write(String, u64, usize, u8),
     Truncate(String, u64),
@@ -74,7 +74,7 @@ fn op() -> impl Strategy<Value = Op> {
         1 => Just(Kind::Device)
     ];
     let how = prop_oneof![
-        3 => Just(How::Replace), 1 => Just(How::Keep), 1 => Just(How::Exchange), 1 => Just(How::Whiteout)
+        3 => Just(RenameMode::Replace), 1 => Just(RenameMode::Keep), 1 => Just(RenameMode::Exchange), 1 => Just(RenameMode::Whiteout)
     ];
     let what = prop_oneof![
         1 => Just(Fallocate::Allocate),

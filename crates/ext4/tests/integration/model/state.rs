@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use shunt_ext4::{Fallocate, SetMode};
 
-use crate::model::ops::{How, Kind, Op};
+use crate::model::ops::{Kind, Op, RenameMode};
 
 /// Target of a long symbolic link.
 pub const LONG: &[u8] = &[b'l'; 300];
@@ -31,7 +31,7 @@ pub struct Node {
 
 /// A file system. An operation that returns `None` must fail without changes.
 #[derive(Debug, Clone)]
-pub struct State {
+pub struct ModelFs {
     pub nodes: BTreeMap<usize, Node>,
     /// Files held open, the longest held first.
     pub held: Vec<usize>,
@@ -41,7 +41,7 @@ pub struct State {
     extents: bool,
 }
 
-impl State {
+impl ModelFs {
     pub fn new(block: u64, extents: bool) -> Self {
         let mut state = Self { nodes: BTreeMap::new(), held: Vec::new(), next: 0, block, extents };
         state.node(NodeContent::Directory(BTreeMap::new()), 0o755);
@@ -239,7 +239,7 @@ impl State {
         Some(())
     }
 
-    fn rename(&mut self, from: &str, to: &str, how: How) -> Option<()> {
+    fn rename(&mut self, from: &str, to: &str, how: RenameMode) -> Option<()> {
         let node = self.find(from)?;
         let ((old_place, old_name), (new_place, new_name)) = (self.place(from)?, self.place(to)?);
         let there = self.find(to);
@@ -247,8 +247,8 @@ impl State {
             return None;
         }
         match (how, there) {
-            (How::Keep, Some(_)) | (How::Exchange, None) => return None,
-            (How::Exchange, Some(there)) => {
+            (RenameMode::Keep, Some(_)) | (RenameMode::Exchange, None) => return None,
+            (RenameMode::Exchange, Some(there)) => {
                 if self.below(old_place, there) {
                     return None;
                 }
@@ -265,7 +265,7 @@ impl State {
             },
             (_, None) => {}
         }
-        let left = (how == How::Whiteout).then(|| self.node(NodeContent::Device(0, 0), 0));
+        let left = (how == RenameMode::Whiteout).then(|| self.node(NodeContent::Device(0, 0), 0));
         self.set(old_place, old_name, left);
         self.set(new_place, new_name, Some(node));
         Some(())

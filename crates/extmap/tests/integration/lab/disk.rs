@@ -104,7 +104,7 @@ impl Mount {
             || Command::new("/bin/mount").args(["-t", "ext4", "-o", options]).arg(image).arg(at).output();
         // The loop device may still be in use by its previous owner for a moment.
         let mut last = None;
-        super::ended::eventually(|| {
+        super::connection_abort::eventually(|| {
             let output = last.insert(mount().unwrap());
             output.status.success() || !String::from_utf8_lossy(&output.stderr).contains("busy")
         });

@@ -74,8 +74,8 @@ fn fill(root: &Path) {
 /// Returns the checksum of each file from `sha256sum`.
 fn sums(root: &Path) -> BTreeMap<String, String> {
     let script = format!("cd {} && find . -type f | xargs sha256sum", root.display());
-    let told = run("bash", &["-c", &script]);
-    told.lines().map(|line| (line[66..].to_owned(), line[..64].to_owned())).collect()
+    let output = run("bash", &["-c", &script]);
+    output.lines().map(|line| (line[66..].to_owned(), line[..64].to_owned())).collect()
 }
 
 fn mapped_content(path: &Path) -> Vec<u8> {
@@ -213,16 +213,16 @@ fn a_killed_daemon_leaves_nothing_behind() {
             .spawn()
             .unwrap();
         let path = Path::new("/tmp/shunt/file");
-        assert!(super::ended::eventually(|| path.exists()));
+        assert!(super::connection_abort::eventually(|| path.exists()));
         let open = File::open(path).unwrap();
         open.read_exact_at(&mut [0; 4096], 0).unwrap();
         daemon.kill().unwrap();
         daemon.wait().unwrap();
         // A process that the daemon was about to start may hold its descriptors for a moment longer.
-        assert!(super::ended::eventually(|| open.read_at(&mut [0; 4096], 1 << 20).is_err()));
+        assert!(super::connection_abort::eventually(|| open.read_at(&mut [0; 4096], 1 << 20).is_err()));
         drop(open);
         // The image can be mounted again.
-        assert!(super::ended::eventually(|| !path.exists()));
+        assert!(super::connection_abort::eventually(|| !path.exists()));
         let mount = Mount::shunt(&image, "/tmp/shunt2", &[]);
         fs::write(mount.path("other"), "other").unwrap();
         drop(mount);

@@ -1,20 +1,20 @@
 //! Tests of the module itself, and of ext4 over it. They need the module: `lab/extmap` runs them in the lab, where it is
 //! loaded.
 
-mod content;
-mod cut;
-pub mod dice;
+mod connection_abort;
 mod disk;
-mod end_of_io;
-mod ended;
 mod ext4;
-mod hostile;
-mod little_memory;
-pub mod plan;
+mod io_completion;
+mod malicious_calls;
+mod mapped_reads;
+mod memory_pressure;
+mod power_cut_workload;
 mod race;
+mod random_writes;
+pub mod rng;
 mod speed;
-pub mod stamps;
+pub mod tagged_content;
+pub mod workload_plan;
+mod writable_files;
+mod write_failures;
 mod writes;
-mod writes_failing;
-mod writes_random;
-mod writing;

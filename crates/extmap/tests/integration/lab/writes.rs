@@ -24,7 +24,7 @@ pub fn mount(image: &Path) -> Mount {
 pub fn unmount(mount: Mount, image: &Path) {
     let requests = mount.requests("write") + mount.requests("read");
     drop(mount);
-    assert!(super::ended::eventually(|| is_free(image)), "the image stays locked");
+    assert!(super::connection_abort::eventually(|| is_free(image)), "the image stays locked");
     assert_eq!(requests, 0, "content went through the daemon");
     check(image);
 }
@@ -173,7 +173,7 @@ fn a_block_device_is_written_past_its_cache() {
             }
             assert_eq!(mount.requests("write") + mount.requests("read"), 0);
             drop(mount);
-            assert!(super::ended::eventually(|| is_unclaimed(&path)), "the device stays in use");
+            assert!(super::connection_abort::eventually(|| is_unclaimed(&path)), "the device stays in use");
             check(&path);
         }
         let kernel = Mount::kernel(&path, "/tmp/kernel", "ro");
@@ -203,13 +203,16 @@ fn the_module_is_used_where_nothing_is_said() {
         File::open(mount.path(name)).unwrap().sync_all().unwrap();
         let past = mount.requests("write") + mount.requests("read") == 0;
         drop(mount);
-        assert!(super::ended::eventually(|| is_unclaimed(path) && is_free(path)), "{name} stays in use");
+        assert!(
+            super::connection_abort::eventually(|| is_unclaimed(path) && is_free(path)),
+            "{name} stays in use"
+        );
         past
     };
     assert!(written("device", &device_path));
     drop(device);
     let backing = Path::new("/sys/block").join(device_path.file_name().unwrap()).join("loop/backing_file");
-    assert!(super::ended::eventually(|| !backing.exists()));
+    assert!(super::connection_abort::eventually(|| !backing.exists()));
     assert!(written("image", &image));
     for name in ["device", "image"] {
         assert!(found(&image, name) == content);
@@ -253,7 +256,7 @@ fn times_of_reads_are_those_of_the_kernel() {
         let written = fs::metadata(&path).unwrap();
         fs::read(&path).unwrap();
         drop(shunt);
-        assert!(super::ended::eventually(|| is_free(&image)), "the image stays locked");
+        assert!(super::connection_abort::eventually(|| is_free(&image)), "the image stays locked");
         let kernel = Mount::kernel(&image, "/tmp/kernel", "ro,loop");
         let found = fs::metadata(kernel.path("file")).unwrap();
         let moved = (found.atime(), found.atime_nsec()) > (written.mtime(), written.mtime_nsec());

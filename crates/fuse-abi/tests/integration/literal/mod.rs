@@ -2,9 +2,9 @@
 #![cfg(target_endian = "little")]
 
 mod files;
+mod misc;
 mod names;
 mod nodes;
-mod others;
 
 use shunt_fuse_abi::{InHeader, Opcode, Operation, ParseContext, Request, RequestBuilder, SetxattrIn};
 
@@ -56,7 +56,7 @@ fn the_header_is_read() {
 
 #[test]
 fn every_opcode_is_parsed_and_built() {
-    let cases = [names::cases(), nodes::cases(), files::cases(), others::cases()].into_iter().flatten();
+    let cases = [names::cases(), nodes::cases(), files::cases(), misc::cases()].into_iter().flatten();
     let mut seen = vec![false; Opcode::COUNT];
     for Case { raw, operation } in cases {
         let request = Request::parse(&raw, &ParseContext::default())

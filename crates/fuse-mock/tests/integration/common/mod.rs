@@ -56,7 +56,7 @@ pub const FILE: u64 = 2;
 pub struct Gated {
     gates: Mutex<HashMap<u64, Arc<Gate>>>,
     pub entered: AtomicUsize,
-    pub told: AtomicUsize,
+    pub interrupted: AtomicUsize,
 }
 
 impl Gated {
@@ -108,7 +108,7 @@ impl FileSystem for Gated {
             interrupted.as_mut().poll(context).map(|()| true)
         });
         if stop.await {
-            self.told.fetch_add(1, Ordering::SeqCst);
+            self.interrupted.fetch_add(1, Ordering::SeqCst);
             return Err(Errno::INTR);
         }
         Ok(data.len())
@@ -121,8 +121,8 @@ impl FileSystem for Gated {
     }
 }
 
-pub fn serve(threads: usize, most: usize) -> Served<Gated> {
-    Served::new(Gated::default(), Config::new(Profile::Passthrough).threads(threads, most))
+pub fn serve(threads: usize, limit: usize) -> Served<Gated> {
+    Served::new(Gated::default(), Config::new(Profile::Passthrough).threads(threads, limit))
 }
 
 pub fn read(kernel: &MockKernel, offset: u64) -> Pending {

@@ -53,11 +53,11 @@ impl std::fmt::Debug for Queue {
 }
 
 impl Queue {
-    pub(crate) fn new(id: u16, payload: usize, most: usize, starter: Starter) -> Arc<Self> {
+    pub(crate) fn new(id: u16, payload: usize, limit: usize, starter: Starter) -> Arc<Self> {
         Arc::new(Self {
             id,
             payload,
-            max_entries: most,
+            max_entries: limit,
             available: AtomicUsize::new(0),
             progress: AtomicU64::new(0),
             regular_file: AtomicU64::new(0),

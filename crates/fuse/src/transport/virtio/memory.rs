@@ -60,18 +60,18 @@ impl Pieces {
         self.pieces.len()
     }
 
-    /// Returns the slices of up to `most` bytes from `skip` on.
+    /// Returns the slices of up to `limit` bytes from `skip` on.
     fn slices<'a>(
         &'a self,
         memory: &'a Mapped,
         mut skip: usize,
-        mut most: usize,
+        mut limit: usize,
     ) -> impl Iterator<Item = VolatileSlice<'a>> {
         let parts = self.pieces.iter().filter_map(move |piece| {
             let skipped = skip.min(piece.length);
             skip -= skipped;
-            let length = (piece.length - skipped).min(most);
-            most -= length;
+            let length = (piece.length - skipped).min(limit);
+            limit -= length;
             // Ranges were checked when they were added: they do not wrap.
             (length > 0).then(|| (GuestAddress(piece.start.0 + skipped as u64), length))
         });

@@ -21,9 +21,9 @@ pub(super) struct Pool {
 }
 
 impl Pool {
-    pub(super) fn new(most: usize) -> Self {
+    pub(super) fn new(limit: usize) -> Self {
         let (jobs, waiting) = unbounded();
-        Self { jobs, waiting, threads: AtomicUsize::new(0), idle: Arc::default(), max_threads: most }
+        Self { jobs, waiting, threads: AtomicUsize::new(0), idle: Arc::default(), max_threads: limit }
     }
 
     pub(super) fn run(&self, job: Job) {

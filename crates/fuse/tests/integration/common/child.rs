@@ -36,7 +36,7 @@ pub fn role() -> Option<(String, std::path::PathBuf)> {
 }
 
 /// Sends a line from a child to the test.
-pub fn tell(text: &str) {
+pub fn report(text: &str) {
     let mut out = std::io::stdout();
     writeln!(out, "={text}").unwrap();
     out.flush().unwrap();

@@ -1,20 +1,20 @@
-//! The harness of the tests on real mounts: a scripted in-memory file system, a stage that mounts it and always unmounts it
+//! The harness of the tests on real mounts: a scripted in-memory file system, a fixture that mounts it and always unmounts it
 //! again, and a watchdog that turns a hang into a failure.
 //!
 //! Without root or `/dev/fuse` a test prints `SKIP name: reason`; with `CI=true` that is a failure.
 
 pub mod child;
+pub mod fixture;
 pub mod fs;
 pub mod locks;
 pub mod script;
-pub mod stage;
 pub mod sys;
 pub mod tree;
 pub mod watchdog;
 
+pub use fixture::{Fixture, Plan, over_rings, processors, run, run_with, skip};
 pub use fs::TestFs;
 pub use script::{Behaviour, Call, Gate, Log};
-pub use stage::{Plan, Stage, over_rings, processors, run, run_with, skip};
 pub use tree::{Content, OpenAs};
 
 use std::time::{Duration, Instant};
@@ -41,10 +41,10 @@ pub fn slowness() -> u32 {
 /// # Panics
 /// No notification is sent for ten seconds, scaled by the speed of the machine.
 #[track_caller]
-pub fn drained(stage: &Stage) {
+pub fn drained(fixture: &Fixture) {
     let (mut left, mut since) = (usize::MAX, Instant::now());
     loop {
-        let now = stage.caches().queued();
+        let now = fixture.caches().queued();
         match () {
             () if now == 0 => return,
             () if now < left => (left, since) = (now, Instant::now()),

@@ -11,14 +11,14 @@ use shunt_test_support::pace;
 const GRACE: Duration = Duration::from_secs(20);
 
 #[derive(Default)]
-struct State {
+struct WatchdogState {
     done: bool,
     bitten: bool,
     points: Vec<MountPoint>,
 }
 
 #[derive(Clone, Default)]
-pub struct Watchdog(Arc<(Mutex<State>, Condvar)>);
+pub struct Watchdog(Arc<(Mutex<WatchdogState>, Condvar)>);
 
 impl Watchdog {
     pub fn start(timeout: Duration) -> Self {

@@ -1,10 +1,10 @@
 //! Tests of the engine on a real directory, without a mount.
 
 mod attributes;
-mod bounds;
-mod life;
+mod concurrent_changes;
 mod names;
-mod rights;
+mod permissions;
+mod resource_limits;
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::{CStr, CString};

@@ -139,8 +139,8 @@ fn a_listing_goes_on_without_names_that_went_meanwhile() {
     let path = |i: u32| shown.dir.path().join(format!("{i:0>4}"));
     (0..200).for_each(|i| std::fs::write(path(i), b"").unwrap());
     let (mut names, mut next) = (Vec::new(), 0);
-    let mut some = |names: &mut Vec<Vec<u8>>, most: usize| {
-        let mut left = most;
+    let mut some = |names: &mut Vec<Vec<u8>>, limit: usize| {
+        let mut left = limit;
         let cookie = next;
         let take = |_: BorrowedFd<'_>, entry: DirEntry<'_>| {
             if left == 0 {

@@ -18,12 +18,12 @@ use super::inotify::{self, Inotify};
 use super::{Change, Group, Watch, WatchedMount};
 
 impl Lower {
-    /// Reads events and reports the changes that affect the client's caches to `tell`. Returns `false` if there are no
+    /// Reads events and reports the changes that affect the client's caches to `on_change`. Returns `false` if there are no
     /// events.
     ///
     /// # Errors
     /// The error of `read(2)`.
-    pub fn hear(&self, buffer: &mut [u8], mut tell: impl FnMut(Change)) -> Result<bool, Errno> {
+    pub fn hear(&self, buffer: &mut [u8], mut on_change: impl FnMut(Change)) -> Result<bool, Errno> {
         let Some(watch) = self.watch() else { return Ok(false) };
         let read = match &watch.group {
             Group::Fanotify(group) => group.read(buffer),
@@ -38,32 +38,32 @@ impl Lower {
         match &watch.group {
             Group::Fanotify(_) => {
                 while let Some(event) = event::take(&mut rest) {
-                    self.heard(watch, &event, &mut tell);
+                    self.heard(watch, &event, &mut on_change);
                 }
             }
             Group::Inotify(group) => {
                 while let Some(event) = inotify::take(&mut rest) {
-                    self.heard_in(watch, group, event, &mut tell);
+                    self.heard_in(watch, group, event, &mut on_change);
                 }
             }
         }
         if !rest.is_empty() {
             // The rest of the buffer cannot be parsed, so its events are lost.
-            watch.events_lost(&mut tell);
+            watch.events_lost(&mut on_change);
         }
         Ok(true)
     }
 
     /// Handles a name that was added to or removed from a directory.
-    fn names_changed(&self, watch: &Watch, dir: NodeId, name: &[u8], tell: &mut impl FnMut(Change)) {
+    fn names_changed(&self, watch: &Watch, dir: NodeId, name: &[u8], on_change: &mut impl FnMut(Change)) {
         self.listings.changed(dir);
         if self.turned_to_ignore_case(dir) {
             // A cached negative entry for another spelling may be wrong now.
             watch.stamp_all();
-            tell(Change::Everything);
+            on_change(Change::Everything);
         }
-        tell(Change::Name(dir, name.into()));
-        tell(Change::Inode(dir, true));
+        on_change(Change::Name(dir, name.into()));
+        on_change(Change::Inode(dir, true));
     }
 
     /// Handles an inotify event. The daemon's own events are included and cannot be told apart.
@@ -72,10 +72,10 @@ impl Lower {
         watch: &Watch,
         group: &Inotify,
         event: inotify::Event<'_>,
-        tell: &mut impl FnMut(Change),
+        on_change: &mut impl FnMut(Change),
     ) {
         if event.mask & inotify::OVERFLOW != 0 {
-            return watch.events_lost(tell);
+            return watch.events_lost(on_change);
         }
         watch.events.fetch_add(1, Ordering::Relaxed);
         if event.mask & inotify::NAMES != 0 {
@@ -85,14 +85,14 @@ impl Lower {
         for &dir in &dirs {
             if event.mask & inotify::NAMES != 0 {
                 watch.stamps.stamp(dir);
-                self.names_changed(watch, dir, event.name, tell);
+                self.names_changed(watch, dir, event.name, on_change);
             } else if event.name.is_empty() {
                 watch.stamps.stamp(dir);
-                tell(Change::Inode(dir, false));
+                on_change(Change::Inode(dir, false));
             } else if event.mask & inotify::CLOSE_WRITE != 0
                 && let Some(node) = self.child(dir, event.name)
             {
-                tell(Change::Inode(node, true));
+                on_change(Change::Inode(node, true));
             }
         }
         if event.mask & inotify::IGNORED != 0 {
@@ -111,9 +111,9 @@ impl Lower {
         self.nodes.find(&node)
     }
 
-    fn heard(&self, watch: &Watch, event: &Event<'_>, tell: &mut impl FnMut(Change)) {
+    fn heard(&self, watch: &Watch, event: &Event<'_>, on_change: &mut impl FnMut(Change)) {
         if event.mask & libc::FAN_Q_OVERFLOW != 0 {
-            return watch.events_lost(tell);
+            return watch.events_lost(on_change);
         }
         let fsid = event.name.map(|name| name.0).or(event.dir).or(event.target).map(|fid| fid.fsid);
         let Some(fsid) = fsid else { return };
@@ -131,14 +131,14 @@ impl Lower {
             watch.stamps.stamp(name);
             for (mount, handle) in Self::stamped(watch, dir, &mounts) {
                 let Some(dir) = self.node_of(mount, handle) else { continue };
-                self.names_changed(watch, dir, name, tell);
+                self.names_changed(watch, dir, name, on_change);
             }
         }
         let contents = event.mask & libc::FAN_CLOSE_WRITE != 0;
         for target in [event.target, event.dir].into_iter().flatten() {
             for (mount, handle) in Self::stamped(watch, target, &mounts) {
                 if let Some(node) = self.node_of(mount, handle) {
-                    tell(Change::Inode(node, contents));
+                    on_change(Change::Inode(node, contents));
                 }
             }
         }

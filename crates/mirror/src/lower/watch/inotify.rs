@@ -58,14 +58,14 @@ fn share() -> usize {
 }
 
 impl Inotify {
-    /// Creates an instance without watches. It will watch at most `most` directories; by default, half of
+    /// Creates an instance without watches. It will watch at most `max_watches` directories; by default, half of
     /// `fs.inotify.max_user_watches`.
     ///
     /// # Errors
     /// EMFILE at the limit of `fs.inotify.max_user_instances`; ENOSYS.
-    pub fn new(most: Option<usize>) -> Result<Self, Errno> {
+    pub fn new(max_watches: Option<usize>) -> Result<Self, Errno> {
         let fd = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
-        let room = AtomicUsize::new(most.unwrap_or_else(share));
+        let room = AtomicUsize::new(max_watches.unwrap_or_else(share));
         Ok(Self { fd, room, writers: AtomicBool::new(false), watched: RwLock::default() })
     }
 

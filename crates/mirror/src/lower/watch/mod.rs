@@ -60,12 +60,12 @@ impl Watch {
         Ok(Self::over(Group::Fanotify(Fanotify::new()?)))
     }
 
-    /// Creates a watch over at most `most` directories that the client uses.
+    /// Creates a watch over at most `limit` directories that the client uses.
     ///
     /// # Errors
     /// EMFILE at the limit of `fs.inotify.max_user_instances`; ENOSYS.
-    pub fn inotify(most: Option<usize>) -> Result<Self, Errno> {
-        Ok(Self::over(Group::Inotify(Inotify::new(most)?)))
+    pub fn inotify(limit: Option<usize>) -> Result<Self, Errno> {
+        Ok(Self::over(Group::Inotify(Inotify::new(limit)?)))
     }
 
     /// Name of the kernel interface.

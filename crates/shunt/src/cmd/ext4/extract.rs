@@ -60,12 +60,12 @@ impl ExtractTarget {
     }
 }
 
-/// Extracts `path` to `place`; `most` limits the bytes of content of all files.
-pub fn run(filesystem: &Filesystem, path: &OsStr, place: &ExtractTarget, most: Option<u64>) -> Result<()> {
+/// Extracts `path` to `place`; `limit` limits the bytes of content of all files.
+pub fn run(filesystem: &Filesystem, path: &OsStr, place: &ExtractTarget, limit: Option<u64>) -> Result<()> {
     let inode = resolve(filesystem, path, false)?;
     let name = place.name.clone();
     let made = PathBuf::from(OsStr::from_bytes(name.as_bytes()));
-    Extraction::new(filesystem, place, most).run(PendingObject {
+    Extraction::new(filesystem, place, limit).run(PendingObject {
         name,
         inode,
         path: path.as_bytes().to_vec(),
@@ -111,11 +111,11 @@ struct Extraction<'a> {
 }
 
 impl<'a> Extraction<'a> {
-    fn new(filesystem: &'a Filesystem, place: &'a ExtractTarget, most: Option<u64>) -> Self {
+    fn new(filesystem: &'a Filesystem, place: &'a ExtractTarget, limit: Option<u64>) -> Self {
         let (open, linked, directories) = Default::default();
         // Unless files share blocks, there is no more content than blocks.
         let geometry = filesystem.geometry();
-        let most = most.unwrap_or(geometry.blocks.saturating_mul(geometry.block_size.into()));
+        let limit = limit.unwrap_or(geometry.blocks.saturating_mul(geometry.block_size.into()));
         let (files, bytes) = (0, 0);
         Self {
             filesystem,
@@ -125,7 +125,7 @@ impl<'a> Extraction<'a> {
             directories,
             files,
             bytes,
-            max_bytes: most,
+            max_bytes: limit,
             progress: Progress::new(),
         }
     }

@@ -67,7 +67,7 @@ fn extended(
             false => AccessTimes::Moved,
         },
         lasting: Expiry::FOREVER,
-        ask_always: args.no_kernel_cache,
+        no_kernel_cache: args.no_kernel_cache,
     };
     let held = |extended: &Extended<Mirror>| {
         let (refusal, files) = (extended.refusal(), extended.known_files() as u64);

@@ -1,4 +1,4 @@
-//! A source, a mount point, and the command; nothing is left behind.
+//! Fixture: a source, a mount point, and the command; checks that no mount and no process remains.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};

@@ -46,7 +46,7 @@ pub struct PushPlan {
     pub same: Vec<Ino>,
 }
 
-/// Plans about `most` commits, and about 8 MiB of them. Changes of files that are not in
+/// Plans about `limit` commits, and about 8 MiB of them. Changes of files that are not in
 /// `uploads` are left out, and the files recorded there as missing.
 ///
 /// A change of names is one commit with all changes that have to be atomic with it: both ends of a move, and the object it
@@ -57,12 +57,12 @@ pub struct PushPlan {
 pub fn push<'a>(
     trees: &'a dyn Trees,
     todo: &DirtySet,
-    most: usize,
+    limit: usize,
     uploads: &'a mut UploadSet,
 ) -> Result<PushPlan, PlanError> {
     let mut pushing = PushPlanner {
         trees,
-        max_commits: most,
+        max_commits: limit,
         uploads,
         visited: BTreeSet::new(),
         changing_names: BTreeSet::new(),

@@ -18,12 +18,12 @@ use crate::replica::Replica;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum CacheMode {
     /// Everything: contents are downloaded in the background.
-    Complete,
+    Full,
     /// Files that were opened, and pinned ones; with a limit, at most that many bytes of evictable data.
     #[default]
     Cached,
     /// Only files that are open, pinned or not yet in the store.
-    Remote,
+    OnDemand,
 }
 
 /// The cache policy of a node.
@@ -38,9 +38,9 @@ pub struct CachePolicy {
 impl CachePolicy {
     fn limit(&self) -> Option<u64> {
         match self.mode {
-            CacheMode::Complete => None,
+            CacheMode::Full => None,
             CacheMode::Cached => self.limit,
-            CacheMode::Remote => Some(0),
+            CacheMode::OnDemand => Some(0),
         }
     }
 }
@@ -88,7 +88,7 @@ impl CacheManager {
     /// The error of starting the thread.
     pub fn start(replica: Arc<Replica>, keep: CachePolicy) -> io::Result<Self> {
         let state = Arc::new(State::default());
-        replica.read_ahead(keep.mode != CacheMode::Remote);
+        replica.read_ahead(keep.mode != CacheMode::OnDemand);
         if keep.limit().is_some() {
             replica.enable_recent_opens();
         }
@@ -180,7 +180,7 @@ fn fetch_missing(replica: &Replica, keep: CachePolicy, state: &State) -> Result<
     let mut failed = None;
     while !state.ended.load(Ordering::Relaxed) {
         // Over a slow way comes what was asked for by name, and nothing else.
-        let all = keep.mode == CacheMode::Complete && replica.is_link_fast();
+        let all = keep.mode == CacheMode::Full && replica.is_link_fast();
         let away = replica.missing_files(all, after, SCAN_BATCH_FILES)?;
         let Some(&last) = away.last() else { break };
         fetch_files(replica, &away, state, &mut failed)?;

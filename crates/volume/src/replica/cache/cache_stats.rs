@@ -43,16 +43,16 @@ impl Replica {
     }
 
     /// Returns files that are not completely cached: all, or only pinned ones and those that the store does not have, whose
-    /// chunks it need not keep. In the order of their numbers after `after`, at most `most`.
+    /// chunks it need not keep. In the order of their numbers after `after`, at most `limit`.
     ///
     /// # Errors
     /// EIO.
-    pub fn missing_files(&self, all: bool, after: u64, most: u32) -> Result<Vec<u64>, Errno> {
+    pub fn missing_files(&self, all: bool, after: u64, limit: u32) -> Result<Vec<u64>, Errno> {
         const MISSING_FILES_QUERY: &str =
             "SELECT num FROM object WHERE kind = 0 AND state < 2 AND nlink > 0 AND num > ?1";
         let rows = |db: &Connection, query: &str| -> rusqlite::Result<Vec<u64>> {
             let mut query = db.prepare_cached(query)?;
-            query.query_map(params![after as i64, most], |row| row.get(0).map(number))?.collect()
+            query.query_map(params![after as i64, limit], |row| row.get(0).map(number))?.collect()
         };
         let pins = !self.inner.core.lock().pins.is_empty();
         if !all && !pins {

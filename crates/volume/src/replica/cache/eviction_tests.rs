@@ -317,11 +317,11 @@ fn a_tender_keeps_to_the_limit_and_brings_what_is_pinned() {
     });
     drop(tender);
     let all =
-        CacheManager::start(replica.clone(), CachePolicy { mode: CacheMode::Complete, limit: None }).unwrap();
+        CacheManager::start(replica.clone(), CachePolicy { mode: CacheMode::Full, limit: None }).unwrap();
     wait("all files are fetched", &|| nums.iter().all(|num| state(&replica, *num) == CacheState::Complete));
     drop(all);
     let _none =
-        CacheManager::start(replica.clone(), CachePolicy { mode: CacheMode::Remote, limit: None }).unwrap();
+        CacheManager::start(replica.clone(), CachePolicy { mode: CacheMode::OnDemand, limit: None }).unwrap();
     wait("all but the pinned file is evicted", &|| replica.cached_bytes() == 4 * 4096);
     assert_eq!(state(&replica, nums[0]), CacheState::Complete);
 }

@@ -218,9 +218,9 @@ fn run(inner: &Inner) {
             NextJob::End => return,
             NextJob::Idle => inner.sync_all_fetched().map(drop),
             NextJob::Job(Job::Range(num, range)) => inner.ensure_present(num, range),
-            NextJob::Job(Job::After(num, most)) => {
-                inner.read(|core| core.small_files_after(num, most)).and_then(|nums| inner.fetch_batch(&nums))
-            }
+            NextJob::Job(Job::After(num, limit)) => inner
+                .read(|core| core.small_files_after(num, limit))
+                .and_then(|nums| inner.fetch_batch(&nums)),
         };
         if let Err(errno) = done {
             tracing::debug!("prefetch failed: {errno}");
@@ -261,7 +261,7 @@ impl Replica {
 
 impl ReplicaDb {
     /// Returns small uncached files: those after `num` in its directory, then those created after it.
-    fn small_files_after(&mut self, num: u64, most: u32) -> Result<Vec<u64>> {
+    fn small_files_after(&mut self, num: u64, limit: u32) -> Result<Vec<u64>> {
         self.flush()?;
         let mut query = self.db.prepare_cached(
             "SELECT o.num, o.size FROM link i JOIN link l ON l.parent = i.parent AND l.name > i.name
@@ -270,14 +270,14 @@ impl ReplicaDb {
         )?;
         let row = |row: &rusqlite::Row<'_>| Ok((number(row.get(0)?), number(row.get(1)?)));
         let mut found: Vec<(u64, u64)> = query
-            .query_map(params![num as i64, MAX_SMALL_FILE_BYTES as i64, most], row)?
+            .query_map(params![num as i64, MAX_SMALL_FILE_BYTES as i64, limit], row)?
             .collect::<rusqlite::Result<_>>()?;
-        if found.len() < most as usize {
+        if found.len() < limit as usize {
             let mut query = self.db.prepare_cached(
                 "SELECT num, size FROM object WHERE kind = 0 AND state < 2 AND state = 0 AND nlink > 0 AND num > ?1
                      AND size <= ?2 ORDER BY num LIMIT ?3",
             )?;
-            let rest = params![num as i64, MAX_SMALL_FILE_BYTES as i64, most - found.len() as u32];
+            let rest = params![num as i64, MAX_SMALL_FILE_BYTES as i64, limit - found.len() as u32];
             found.extend(query.query_map(rest, row)?.collect::<rusqlite::Result<Vec<_>>>()?);
         }
         let mut sum = 0;

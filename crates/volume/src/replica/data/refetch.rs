@@ -44,12 +44,13 @@ impl ReplicaDb {
 }
 
 impl Replica {
-    /// Returns queued files in the order of their numbers after `after`, at most `most`, each with the bytes it takes beyond
+    /// Returns queued files in the order of their numbers after `after`, at most `max_files`, each with the bytes it takes beyond
     /// what is cached of it.
-    pub(crate) fn refetches(&self, after: u64, most: u32) -> Result<Vec<(u64, u64)>, Errno> {
+    pub(crate) fn refetches(&self, after: u64, max_files: u32) -> Result<Vec<(u64, u64)>, Errno> {
         self.inner.read_in_background(|core| {
             let after = (Bound::Excluded(after), Bound::Unbounded);
-            let nums: Vec<u64> = core.refetch_queue.nums.range(after).take(most as usize).copied().collect();
+            let nums: Vec<u64> =
+                core.refetch_queue.nums.range(after).take(max_files as usize).copied().collect();
             let mut found = Vec::with_capacity(nums.len());
             for num in nums {
                 let Some(node) = core.find(num)?.filter(|node| node.links > 0) else { continue };

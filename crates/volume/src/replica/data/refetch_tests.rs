@@ -163,7 +163,7 @@ fn who_had_a_file_has_it_again_before_asking() {
     read(&replica, had);
     // Only files that are read.
     let remote =
-        CacheManager::start(replica.clone(), CachePolicy { mode: CacheMode::Remote, limit: None }).unwrap();
+        CacheManager::start(replica.clone(), CachePolicy { mode: CacheMode::OnDemand, limit: None }).unwrap();
     let opened = replica.open_file(had, false, false).unwrap();
     for num in [had, never, written] {
         replace(&replica, num, SIZE);

@@ -61,9 +61,9 @@ impl BasisCache {
         }
     }
 
-    /// Drops the oldest ones until the others take at most `most` bytes.
-    pub(crate) fn shrink(&mut self, most: u64) {
-        while self.0.iter().map(|(_, before)| before.content.size).sum::<u64>() > most {
+    /// Drops the oldest ones until the others take at most `limit` bytes.
+    pub(crate) fn shrink(&mut self, limit: u64) {
+        while self.0.iter().map(|(_, before)| before.content.size).sum::<u64>() > limit {
             close_basis(self.0.pop_front());
         }
     }

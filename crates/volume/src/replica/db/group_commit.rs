@@ -155,12 +155,12 @@ impl Replica {
         self.inner.sync()
     }
 
-    /// Removes the backing files of deleted and evicted objects, at most `most`. Returns their number.
+    /// Removes the backing files of deleted and evicted objects, at most `limit`. Returns their number.
     ///
     /// # Errors
     /// EIO.
-    pub fn reap(&self, most: u32) -> Result<usize, Errno> {
-        self.inner.reap(most)
+    pub fn reap(&self, limit: u32) -> Result<usize, Errno> {
+        self.inner.reap(limit)
     }
 }
 
@@ -180,12 +180,12 @@ impl Inner {
         synced.map_err(errno)
     }
 
-    pub(crate) fn reap(&self, most: u32) -> Result<usize, Errno> {
+    pub(crate) fn reap(&self, limit: u32) -> Result<usize, Errno> {
         let unlinked: Vec<i64> = {
             let core = self.core.lock();
             let query = || -> rusqlite::Result<_> {
                 let mut query = core.db.prepare_cached("SELECT num FROM doomed LIMIT ?1")?;
-                query.query_map([most], |row| row.get(0))?.collect()
+                query.query_map([limit], |row| row.get(0))?.collect()
             };
             query().map_err(|error| crate::replica::OpError::from(error).errno)?
         };

@@ -99,12 +99,12 @@ impl Replica {
         })
     }
 
-    /// Lists at most `most` entries of a directory in name order, starting behind the name `after`.
+    /// Lists at most `limit` entries of a directory in name order, starting behind the name `after`.
     ///
     /// # Errors
     /// ESTALE, EIO.
-    pub fn list(&self, parent: u64, after: &[u8], most: usize) -> Result<Vec<DirEntry>, Errno> {
-        self.read(|core| core.list(parent, after, most))
+    pub fn list(&self, parent: u64, after: &[u8], limit: usize) -> Result<Vec<DirEntry>, Errno> {
+        self.read(|core| core.list(parent, after, limit))
     }
 
     /// Creates an object with a name.
@@ -398,7 +398,7 @@ impl ReplicaDb {
         Err(OpError::new(Errno::IO))
     }
 
-    pub(crate) fn list(&mut self, parent: u64, after: &[u8], most: usize) -> Result<Vec<DirEntry>> {
+    pub(crate) fn list(&mut self, parent: u64, after: &[u8], limit: usize) -> Result<Vec<DirEntry>> {
         if !self.node(parent)?.is_directory() {
             return Err(OpError::new(Errno::NOTDIR));
         }
@@ -409,8 +409,8 @@ impl ReplicaDb {
             Inode::COLUMNS,
         );
         let mut query = self.db.prepare_cached(&query)?;
-        let most = i64::try_from(most).unwrap_or(i64::MAX);
-        let rows = query.query_map(params![parent as i64, after, most], |row| {
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        let rows = query.query_map(params![parent as i64, after, limit], |row| {
             Ok(DirEntry { node: Inode::from_row(row)?, name: row.get("name")? })
         })?;
         let mut all = rows.collect::<rusqlite::Result<Vec<_>>>()?;

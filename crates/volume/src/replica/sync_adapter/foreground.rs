@@ -68,17 +68,17 @@ impl ForegroundLoad {
         self.enabled && !self.urgent.load(Ordering::Relaxed)
     }
 
-    /// Waits while the foreground load is high, at most for `most`.
-    pub(crate) fn yield_to_foreground(&self, most: Duration) {
+    /// Waits while the foreground load is high, at most for `limit`.
+    pub(crate) fn yield_to_foreground(&self, limit: Duration) {
         if self.enabled {
-            self.wait(most, || std::thread::sleep(SAMPLE_INTERVAL));
+            self.wait(limit, || std::thread::sleep(SAMPLE_INTERVAL));
         }
     }
 
-    /// Waits until the foreground load is low, as long as `goes_on` and at most for `most`; for work that nobody waits for.
-    pub(crate) fn wait_until_idle(&self, most: Duration, goes_on: impl Fn() -> bool) {
+    /// Waits until the foreground load is low, as long as `goes_on` and at most for `limit`; for work that nobody waits for.
+    pub(crate) fn wait_until_idle(&self, limit: Duration, goes_on: impl Fn() -> bool) {
         let begun = Instant::now();
-        self.watch(|| begun.elapsed() < most && goes_on(), || std::thread::sleep(SAMPLE_INTERVAL));
+        self.watch(|| begun.elapsed() < limit && goes_on(), || std::thread::sleep(SAMPLE_INTERVAL));
     }
 
     /// Samples until the load is low. Returns whether it is.
@@ -93,10 +93,10 @@ impl ForegroundLoad {
         quiet == IDLE_SAMPLES
     }
 
-    fn wait(&self, most: Duration, sleep: impl Fn()) {
+    fn wait(&self, limit: Duration, sleep: impl Fn()) {
         let begun = Instant::now();
         let was_dense = self.contended.swap(false, Ordering::Relaxed) || self.was_contended(begun);
-        let goes_on = || begun.elapsed() < most && !self.urgent.load(Ordering::Relaxed);
+        let goes_on = || begun.elapsed() < limit && !self.urgent.load(Ordering::Relaxed);
         let is_quiet = !was_dense || self.watch(goes_on, sleep);
         *self.last_sample.lock() = Some((Instant::now(), self.requests.load(Ordering::Relaxed)));
         // An unfinished burst has priority the next time, too.
@@ -121,9 +121,9 @@ mod tests {
     const NEVER_REACHED_TIMEOUT: Duration = Duration::from_secs(3600);
 
     /// Returns the number of samples, with `asked` operations during each of the first ones.
-    fn count_samples(load: &ForegroundLoad, most: Duration, asked: &[u64], then: impl Fn(usize)) -> usize {
+    fn count_samples(load: &ForegroundLoad, limit: Duration, asked: &[u64], then: impl Fn(usize)) -> usize {
         let looks = Cell::new(0);
-        load.wait(most, || {
+        load.wait(limit, || {
             let more = asked.get(looks.get()).copied().unwrap_or_default();
             load.requests.fetch_add(more, Ordering::Relaxed);
             looks.set(looks.get() + 1);

@@ -58,12 +58,12 @@ pub enum LocalChange {
 }
 
 impl Replica {
-    /// Returns at most `most` local changes, in the order of their first occurrence. Unlinked objects are excluded.
+    /// Returns at most `limit` local changes, in the order of their first occurrence. Unlinked objects are excluded.
     ///
     /// # Errors
     /// EIO.
-    pub fn pending(&self, most: usize) -> Result<Vec<LocalChange>, Errno> {
-        self.read(|core| core.pending(most))
+    pub fn pending(&self, limit: usize) -> Result<Vec<LocalChange>, Errno> {
+        self.read(|core| core.pending(limit))
     }
 
     /// Returns the number of local changes.
@@ -88,13 +88,13 @@ impl Replica {
         })
     }
 
-    /// Returns at most `most` directories in which an object has names that the store does not have.
-    pub(crate) fn new_names(&self, num: u64, most: u32) -> Result<Vec<u64>, Errno> {
+    /// Returns at most `limit` directories in which an object has names that the store does not have.
+    pub(crate) fn new_names(&self, num: u64, limit: u32) -> Result<Vec<u64>, Errno> {
         self.read(|core| {
             let mut query = core.db.prepare_cached(
                 "SELECT DISTINCT parent FROM link WHERE child = ?1 AND set_seq = 0 LIMIT ?2",
             )?;
-            let parents = query.query_map(params![num as i64, most], |row| Ok(number(row.get(0)?)))?;
+            let parents = query.query_map(params![num as i64, limit], |row| Ok(number(row.get(0)?)))?;
             Ok(parents.collect::<rusqlite::Result<_>>()?)
         })
     }
@@ -143,11 +143,11 @@ impl Replica {
 }
 
 impl ReplicaDb {
-    fn pending(&mut self, most: usize) -> Result<Vec<LocalChange>> {
+    fn pending(&mut self, limit: usize) -> Result<Vec<LocalChange>> {
         self.flush()?;
-        let most = i64::try_from(most).unwrap_or(i64::MAX);
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         let mut all: Vec<(i64, LocalChange)> = Vec::new();
-        for (num, base, n) in self.pending_objects(most)? {
+        for (num, base, n) in self.pending_objects(limit)? {
             let Some(node) = self.find(num)?.filter(|node| node.links > 0) else { continue };
             let base = base.map(|bytes| postcard::from_bytes(&bytes)).transpose()?;
             let local = self.object(&node)?;
@@ -156,7 +156,7 @@ impl ReplicaDb {
             let object = PendingObject { num, generation, dirty, base, local, maybe_dirty, writers };
             all.push((n, LocalChange::Object(Box::new(object))));
         }
-        for (parent, name, base, n) in self.pending_links(most)? {
+        for (parent, name, base, n) in self.pending_links(limit)? {
             let Some(directory) = self.find(parent)? else { continue };
             let base = match base {
                 Some((num, seq)) => self.find(num)?.map(|node| (num, node.id, seq)),
@@ -170,27 +170,27 @@ impl ReplicaDb {
             all.push((n, LocalChange::Link(link)));
         }
         all.sort_by_key(|(n, _)| *n);
-        all.truncate(usize::try_from(most).unwrap_or(usize::MAX));
+        all.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
         Ok(all.into_iter().map(|(_, pending)| pending).collect())
     }
 
     #[expect(clippy::type_complexity)]
-    fn pending_objects(&self, most: i64) -> Result<Vec<(u64, Option<Vec<u8>>, i64)>> {
+    fn pending_objects(&self, limit: i64) -> Result<Vec<(u64, Option<Vec<u8>>, i64)>> {
         // Unlinked objects are skipped until they are linked again or removed.
         let mut query = self.db.prepare_cached(
             "SELECT base.num, base.object, base.n FROM base_object base JOIN object ON object.num = base.num
              WHERE object.nlink > 0 ORDER BY base.n LIMIT ?1",
         )?;
-        let rows = query.query_map([most], |row| Ok((number(row.get(0)?), row.get(1)?, row.get(2)?)))?;
+        let rows = query.query_map([limit], |row| Ok((number(row.get(0)?), row.get(1)?, row.get(2)?)))?;
         Ok(rows.collect::<rusqlite::Result<_>>()?)
     }
 
     #[expect(clippy::type_complexity)]
-    fn pending_links(&self, most: i64) -> Result<Vec<(u64, Vec<u8>, Option<(u64, Seq)>, i64)>> {
+    fn pending_links(&self, limit: i64) -> Result<Vec<(u64, Vec<u8>, Option<(u64, Seq)>, i64)>> {
         let mut query = self
             .db
             .prepare_cached("SELECT parent, name, child, set_seq, n FROM base_link ORDER BY n LIMIT ?1")?;
-        let rows = query.query_map([most], |row| {
+        let rows = query.query_map([limit], |row| {
             let child: Option<i64> = row.get(2)?;
             let seq = Seq(number(row.get(3)?));
             Ok((number(row.get(0)?), row.get(1)?, child.map(|child| (number(child), seq)), row.get(4)?))

@@ -294,9 +294,9 @@ impl SyncReplica for SyncAdapter {
         follow(plans).or_else(|_| plans.chunks_mut(1).try_for_each(follow))
     }
 
-    fn dirty_set(&self, after: i64, most: usize) -> Result<(DirtySet, Option<i64>), Errno> {
+    fn dirty_set(&self, after: i64, limit: usize) -> Result<(DirtySet, Option<i64>), Errno> {
         self.replica.inner.foreground.yield_to_foreground(foreground::MAX_BURST_DELAY);
-        self.replica.inner.read_in_background(|core| todo(core, after, most))
+        self.replica.inner.read_in_background(|core| todo(core, after, limit))
     }
 
     fn upload(&self, files: Vec<(Ino, Object)>) -> Result<Vec<Upload>, SyncError> {
@@ -416,11 +416,11 @@ const DIRTY_SET_QUERY: &str = "SELECT n, parent, name FROM base_link WHERE n > ?
     ORDER BY 1 LIMIT ?2";
 
 /// Returns changed names and objects in the order of their changes.
-fn todo(core: &mut ReplicaDb, after: i64, most: usize) -> Result<(DirtySet, Option<i64>)> {
+fn todo(core: &mut ReplicaDb, after: i64, limit: usize) -> Result<(DirtySet, Option<i64>)> {
     core.flush()?;
-    let most = i64::try_from(most).unwrap_or(i64::MAX);
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
     let mut query = core.db.prepare_cached(DIRTY_SET_QUERY)?;
-    let mut rows = query.query(params![after, most])?;
+    let mut rows = query.query(params![after, limit])?;
     let (mut todo, mut last, mut count) = (DirtySet::default(), after, 0);
     while let Some(row) = rows.next()? {
         (last, count) = (row.get(0)?, count + 1);
@@ -430,7 +430,7 @@ fn todo(core: &mut ReplicaDb, after: i64, most: usize) -> Result<(DirtySet, Opti
             None => todo.objects.push(num),
         }
     }
-    Ok((todo, (count == most).then_some(last)))
+    Ok((todo, (count == limit).then_some(last)))
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
 //! Modules that several tests share.
 
-pub mod net;
-pub mod seeds;
-pub mod sky;
+pub mod faulty_metadata_store;
+pub mod faulty_object_store;
+pub mod seed_loop;

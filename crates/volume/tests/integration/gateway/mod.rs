@@ -1,7 +1,7 @@
 //! Gateways, over real connections.
 
-mod chain;
-mod strangers;
+mod chained;
+mod unauthenticated;
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};

@@ -7,18 +7,18 @@ use shunt_volume::object::Kind;
 use shunt_volume::store::admin::StoreAdmin;
 use shunt_volume::store::{PostgresStore, SqliteStore, StoreError};
 
-use crate::store::build::object;
+use crate::store::builders::object;
 
 impl Fresh {
-    fn of(keeper: Arc<dyn StoreAdmin>, keep: Option<tempfile::TempDir>) -> Option<Self> {
-        Some(Self { store: keeper.clone(), keeper, _keep: keep })
+    fn of(admin: Arc<dyn StoreAdmin>, keep: Option<tempfile::TempDir>) -> Option<Self> {
+        Some(Self { store: admin.clone(), admin, _keep: keep })
     }
 }
 
 /// A new volume, and the resources that live as long.
 pub struct Fresh {
     pub store: Arc<dyn StoreAdmin>,
-    pub keeper: Arc<dyn StoreAdmin>,
+    pub admin: Arc<dyn StoreAdmin>,
     _keep: Option<tempfile::TempDir>,
 }
 
@@ -69,14 +69,14 @@ macro_rules! engine {
             $(#[test]
             fn $test() {
                 if let Some(fresh) = crate::store::engines::$engine() {
-                    crate::store::suite::$test(&fresh.store);
+                    crate::store::conformance::$test(&fresh.store);
                 }
             })*
 
             $(#[test]
             fn $past() {
                 if let Some(fresh) = crate::store::engines::$engine() {
-                    crate::store::history::$past(&fresh.keeper);
+                    crate::store::history::$past(&fresh.admin);
                 }
             })*
 

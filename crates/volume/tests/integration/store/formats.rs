@@ -4,7 +4,7 @@ use shunt_volume::id::Seq;
 use shunt_volume::object::Kind;
 use shunt_volume::store::{MetaStore, Mutation, PostgresStore, SqliteStore, StoreError};
 
-use crate::store::build::*;
+use crate::store::builders::*;
 use crate::store::engines::server;
 
 /// Checks that earlier objects remain usable, and that history before the upgrade is reported as unknown.

@@ -8,7 +8,7 @@ use shunt_volume::store::admin::StoreAdmin;
 use shunt_volume::store::history::{History, seq_at};
 use shunt_volume::store::{Mutation, system_clock};
 
-use crate::store::build::*;
+use crate::store::builders::*;
 
 type Store = Arc<dyn StoreAdmin>;
 
@@ -55,8 +55,8 @@ pub fn keeps_what_is_superseded(store: &Store) {
     assert_eq!((leads("a", Seq(0)), leads("a", made), leads("a", moved)), (None, Some((id(2), made)), None));
     assert_eq!((leads("b", again), leads("b", moved), leads("b", gone)), (None, Some((id(2), moved)), None));
     let versions = past.versions(id(2)).unwrap();
-    let told: Vec<_> = versions.iter().map(|version| (version.since, version.until)).collect();
-    assert_eq!(told, [(again, Some(gone)), (wrote, Some(again)), (mode, Some(wrote)), (made, Some(mode))]);
+    let periods: Vec<_> = versions.iter().map(|version| (version.since, version.until)).collect();
+    assert_eq!(periods, [(again, Some(gone)), (wrote, Some(again)), (mode, Some(wrote)), (made, Some(mode))]);
     let (time, by) = versions[0].by.clone().unwrap();
     assert_eq!((by, time > Time(0)), (node("one"), true));
     assert_eq!(versions[0].stored.seq_of(&Field::Content), wrote);
@@ -96,7 +96,7 @@ pub fn lists_directories_as_they_were(store: &Store) {
     }
     let gone = done(&**store, change([Mutation::Unlink(at(id(2), "f1")), Mutation::Unlink(at(id(2), "f4"))]));
     done(&**store, make(30, Kind::Regular, id(2), "f1"));
-    let list = |seq, after: &str, most| past(store).links_at(id(2), seq, after.as_bytes(), most).unwrap();
+    let list = |seq, after: &str, limit| past(store).links_at(id(2), seq, after.as_bytes(), limit).unwrap();
     assert_eq!(names(&list(dir, "", 10)), []);
     let all: Vec<_> = (0..6).map(|n| (format!("f{n}"), id(10 + n), seqs[n as usize])).collect();
     let all: Vec<_> = all.iter().map(|(name, id, seq)| (&**name, *id, *seq)).collect();

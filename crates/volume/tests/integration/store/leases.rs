@@ -9,7 +9,7 @@ use shunt_volume::store::admin::StoreAdmin;
 use shunt_volume::store::lease_table::LeaseTable;
 use shunt_volume::store::{LeaseEvent, LeaseRequest, LeaseResponse};
 
-use crate::store::build::*;
+use crate::store::builders::*;
 
 type Store = Arc<dyn StoreAdmin>;
 
@@ -48,8 +48,8 @@ pub fn tells_of_leases_until_all_have_seen_them(store: &Store) {
     // A repeated request is accepted, since a reply can be lost.
     assert_eq!(say(store, &LeaseRequest { acquire: vec![(7, id(5))], ..ask(1, at) }).at, taken.at);
 
-    let told = say(store, &ask(2, at));
-    let mut events = told.events.clone();
+    let response = say(store, &ask(2, at));
+    let mut events = response.events.clone();
     events.sort_by_key(|event| event.lease);
     let who = events[0].session;
     let lease = |lease, object, freed| LeaseEvent { lease, object, session: who, released_at: freed };
@@ -58,7 +58,7 @@ pub fn tells_of_leases_until_all_have_seen_them(store: &Store) {
     assert_eq!(say(store, &ask(2, at)).events.len(), 2);
     assert!(say(store, &ask(1, taken.at)).all_seen < taken.at);
     let acks = say(store, &ask(1, taken.at)).acks;
-    assert_eq!(say(store, &ask(2, told.at)).events, []);
+    assert_eq!(say(store, &ask(2, response.at)).events, []);
     let seen = say(store, &ask(1, taken.at));
     assert_eq!(seen.all_seen, taken.at);
     assert!(seen.acks > acks);
@@ -66,9 +66,9 @@ pub fn tells_of_leases_until_all_have_seen_them(store: &Store) {
     // A third session gets the existing leases.
     assert_eq!(say(store, &ask(3, 0)).events.len(), 2);
     say(store, &LeaseRequest { release: vec![(7, Seq(1))], ..ask(1, taken.at) });
-    assert_eq!(say(store, &ask(2, told.at)).events, [lease(7, id(5), Some(Seq(1)))]);
+    assert_eq!(say(store, &ask(2, response.at)).events, [lease(7, id(5), Some(Seq(1)))]);
     // Somebody else's are left alone.
-    let free = LeaseRequest { release: vec![(8, Seq(1))], ..ask(2, told.at) };
+    let free = LeaseRequest { release: vec![(8, Seq(1))], ..ask(2, response.at) };
     assert!(!say(store, &free).events.iter().any(|event| event.lease == 8));
 }
 
@@ -76,11 +76,11 @@ pub fn ends_leases_with_their_session(store: &Store) {
     let at = two(store);
     let short = LeaseRequest { ttl_ms: 50, acquire: vec![(7, id(5))], ..ask(1, at) };
     say(store, &short);
-    let told = say(store, &ask(2, at));
-    assert_eq!(told.events.len(), 1);
+    let response = say(store, &ask(2, at));
+    assert_eq!(response.events.len(), 1);
     let until = Instant::now() + Duration::from_secs(30);
     let freed = loop {
-        let now = say(store, &ask(2, told.at));
+        let now = say(store, &ask(2, response.at));
         if now.peers == 0 {
             break now;
         }
@@ -90,10 +90,10 @@ pub fn ends_leases_with_their_session(store: &Store) {
     assert_eq!(freed.events[0].released_at, Some(Seq(0)));
     assert_eq!(freed.all_seen, u64::MAX, "who is gone is waited for by nobody");
     // It returns as a new session without leases.
-    assert!(say(store, &ask(1, told.at)).is_new_session);
+    assert!(say(store, &ask(1, response.at)).is_new_session);
     // A session that ends explicitly is gone at once.
     say(store, &LeaseRequest { ends_session: true, ..ask(1, 0) });
-    assert_eq!(say(store, &ask(2, told.at)).peers, 0);
+    assert_eq!(say(store, &ask(2, response.at)).peers, 0);
 }
 
 pub fn wakes_who_waits_for_leases(store: &Store) {
@@ -102,20 +102,21 @@ pub fn wakes_who_waits_for_leases(store: &Store) {
     let (other, begun) = (store.clone(), Instant::now());
     let waits = std::thread::spawn(move || other.wait_lease(at, None, Duration::from_secs(30)).unwrap());
     std::thread::sleep(Duration::from_millis(100));
-    let told = say(store, &LeaseRequest { acquire: vec![(7, id(5))], ..ask(1, at) });
+    let response = say(store, &LeaseRequest { acquire: vec![(7, id(5))], ..ask(1, at) });
     assert!(waits.join().unwrap());
-    let (other, acks) = (store.clone(), told.acks);
-    let waits =
-        std::thread::spawn(move || other.wait_lease(told.at, Some(acks), Duration::from_secs(30)).unwrap());
+    let (other, acks) = (store.clone(), response.acks);
+    let waits = std::thread::spawn(move || {
+        other.wait_lease(response.at, Some(acks), Duration::from_secs(30)).unwrap()
+    });
     std::thread::sleep(Duration::from_millis(100));
-    say(store, &ask(2, told.at));
+    say(store, &ask(2, response.at));
     assert!(waits.join().unwrap());
     assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
 }
 
 /// Sends a request to a lease table at a time in seconds.
 fn at_time(board: &mut LeaseTable, node: &str, ask: &LeaseRequest, seconds: i64) -> Option<LeaseResponse> {
-    board.exchange(&crate::store::build::node(node), ask, Time(seconds * 1_000_000_000), Seq(0))
+    board.exchange(&crate::store::builders::node(node), ask, Time(seconds * 1_000_000_000), Seq(0))
 }
 
 #[test]
@@ -129,18 +130,18 @@ fn who_sees_nothing_is_in_nobodys_way_for_long() {
     assert!(idle.is_new_session && slow.is_new_session);
     for second in 2..60 {
         let take = vec![(second as u64, id(5))];
-        let told =
+        let response =
             at_time(&mut board, "one", &LeaseRequest { acquire: take, ..ask(1, seen) }, second).unwrap();
-        assert!(!told.is_new_session, "it sees all");
-        seen = told.at;
+        assert!(!response.is_new_session, "it sees all");
+        seen = response.at;
         let idle = at_time(&mut board, "idle", &ask(2, slow.at), second);
         // The first time it may start a new session at once.
         ended = ended.or(idle.is_none_or(|idle| idle.is_new_session).then_some(second));
         if second % 5 == 0 {
             // It acknowledges the events of five seconds before: it is slow.
-            let told = at_time(&mut board, "slow", &ask(3, slow_seen), second).unwrap();
-            assert!(!told.is_new_session, "after {second} s");
-            slow_seen = told.at;
+            let response = at_time(&mut board, "slow", &ask(3, slow_seen), second).unwrap();
+            assert!(!response.is_new_session, "after {second} s");
+            slow_seen = response.at;
         }
     }
     assert!(ended.is_some_and(|ended| (12..20).contains(&ended)), "{ended:?}");
@@ -166,10 +167,10 @@ fn who_sees_nothing_again_and_again_holds_up_nobody() {
                 drop(at_time(&mut board, "idle", &idle, second));
             }
             let take = vec![(second.cast_unsigned() + 1, id(5))];
-            let told =
+            let response =
                 at_time(&mut board, "one", &LeaseRequest { acquire: take, ..ask(1, seen) }, second).unwrap();
-            seen = told.at;
-            stalled += u32::from(told.all_seen < seen);
+            seen = response.at;
+            stalled += u32::from(response.all_seen < seen);
         }
         assert!(stalled < 150, "of an hour {stalled} s were spent waiting");
     }
@@ -184,8 +185,8 @@ fn a_node_has_few_sessions_and_none_lives_long_in_silence() {
     }
     assert_eq!(at_time(&mut board, "one", &long(8), 1), None);
     assert_eq!(at_time(&mut board, "other", &long(9), 1).unwrap().peers, 8);
-    let told = at_time(&mut board, "one", &long(8), 31).unwrap();
-    assert!(told.is_new_session && told.peers <= 1, "{told:?}");
+    let response = at_time(&mut board, "one", &long(8), 31).unwrap();
+    assert!(response.is_new_session && response.peers <= 1, "{response:?}");
     let many: Vec<_> = (0..2049).map(|lease| (lease, id(5))).collect();
     assert_eq!(at_time(&mut board, "one", &LeaseRequest { acquire: many, ..ask(8, 0) }, 31), None);
     let many = (0..2049).map(|lease| (lease, Seq(0))).collect();

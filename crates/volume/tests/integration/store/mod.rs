@@ -1,11 +1,11 @@
 //! All store engines behave alike: one suite runs on each.
 
-mod build;
+mod builders;
+mod conformance;
 mod engines;
 mod formats;
 mod history;
 mod leases;
 mod model;
 mod outage;
-mod suite;
 mod tls;

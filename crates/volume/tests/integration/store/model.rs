@@ -8,7 +8,7 @@ use shunt_volume::id::{ObjectId, Seq};
 use shunt_volume::object::{Kind, LinkName};
 use shunt_volume::store::{MetaStore, Mutation, Precondition, Transaction};
 
-use crate::store::build::*;
+use crate::store::builders::*;
 use crate::store::engines::Fresh;
 
 #[derive(Clone, Default)]

@@ -10,7 +10,7 @@ use shunt_volume::id::Seq;
 use shunt_volume::object::Kind;
 use shunt_volume::store::{MetaStore, PostgresStore, StoreError};
 
-use crate::store::build::*;
+use crate::store::builders::*;
 use crate::store::engines::server;
 
 /// Proxy between the store and its server.

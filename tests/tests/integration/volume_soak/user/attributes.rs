@@ -14,14 +14,14 @@ impl User<'_> {
     pub(super) fn set_mode(&mut self) -> io::Result<()> {
         let path = self.pick(|kind| kind != Kind::Link)?;
         let mode = 0o700 | self.rng.below(0o100) as u32;
-        self.tell(format_args!("chmod {mode:o} {path:?}"));
+        self.log(format_args!("chmod {mode:o} {path:?}"));
         fs::set_permissions(path, fs::Permissions::from_mode(mode))
     }
 
     pub(super) fn set_attribute(&mut self) -> io::Result<()> {
         let path = self.file()?;
         let value = [b'0' + self.rng.below(4) as u8];
-        self.tell(format_args!("xattr {value:?} {path:?}"));
+        self.log(format_args!("xattr {value:?} {path:?}"));
         match value {
             [b'0'] => rustix::fs::removexattr(&path, ATTRIBUTE)?,
             _ => rustix::fs::setxattr(&path, ATTRIBUTE, &value, XattrFlags::empty())?,
@@ -40,11 +40,11 @@ impl User<'_> {
         let time = format!("{}.{:09}", last_modification.tv_sec, last_modification.tv_nsec);
         if self.rng.below(4) == 0 && !self.open.is_empty() {
             let handle = &self.open[self.rng.below(self.open.len())];
-            self.tell(format_args!("sets the time {time} of {:?}, which is open", handle.path));
+            self.log(format_args!("sets the time {time} of {:?}, which is open", handle.path));
             rustix::fs::futimens(&handle.file, &times)?;
         } else {
             let path = self.pick(|_| true)?;
-            self.tell(format_args!("sets the time {time} of {path:?}"));
+            self.log(format_args!("sets the time {time} of {path:?}"));
             rustix::fs::utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW)?;
         }
         Ok(())

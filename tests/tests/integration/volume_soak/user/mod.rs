@@ -1,11 +1,11 @@
 //! A simulated user, who works on a node whatever happens to it.
 
 mod attributes;
-mod away;
-mod names;
-mod parts;
-mod seen;
-mod whole;
+mod namespace;
+mod partial_writes;
+mod reads;
+mod removals;
+mod whole_files;
 
 use std::cell::RefCell;
 use std::fs::{self, File};
@@ -19,16 +19,16 @@ use shunt_tests::Rng;
 
 pub use attributes::ATTRIBUTE;
 
-use crate::volume_soak::ledger::Ledger;
-use crate::volume_soak::world::{NODES, World, lock};
+use crate::volume_soak::cluster::{Cluster, NODES, lock};
+use crate::volume_soak::durability_ledger::Ledger;
 
 /// Few names, so that nodes use the same ones.
 const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
-const DEPTH: usize = 3;
+const MAX_DEPTH: usize = 3;
 /// With more files, deletions are more frequent than creations.
-const MANY: usize = 120;
+const MAX_FILES: usize = 120;
 /// Maximum age of a cached listing.
-const OLD: Duration = Duration::from_millis(400);
+const MAX_LISTING_AGE: Duration = Duration::from_millis(400);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
@@ -44,7 +44,7 @@ struct Handle {
 }
 
 pub struct User<'a> {
-    world: &'a World,
+    cluster: &'a Cluster,
     node: usize,
     rng: Rng,
     open: Vec<Handle>,
@@ -78,10 +78,10 @@ const USUAL: [Errno; 12] = [
 const SLOW: Duration = Duration::from_secs(10);
 
 impl<'a> User<'a> {
-    pub fn new(world: &'a World, node: usize, seed: u64) -> Self {
+    pub fn new(cluster: &'a Cluster, node: usize, seed: u64) -> Self {
         let rng = Rng::new(seed * 100 + 50 + node as u64);
         Self {
-            world,
+            cluster,
             node,
             rng,
             open: Vec::new(),
@@ -101,7 +101,7 @@ impl<'a> User<'a> {
             let took = begun.elapsed();
             let same_life = life.is_some() && life == self.life();
             if same_life {
-                self.world.counts.slowest_ms.at_least(took.as_millis() as u64);
+                self.cluster.counts.slowest_ms.at_least(took.as_millis() as u64);
                 if took >= SLOW {
                     let said = self.said.borrow();
                     eprintln!(
@@ -111,18 +111,18 @@ impl<'a> User<'a> {
                 }
             }
             match done {
-                Ok(()) => self.world.counts.operations.add(1),
+                Ok(()) => self.cluster.counts.operations.add(1),
                 Err(error) => self.failed(&error, same_life),
             }
             std::thread::sleep(Duration::from_millis(self.rng.below(12) as u64));
         }
         for handle in std::mem::take(&mut self.open) {
-            self.tell(format_args!("closes {:?}", handle.path));
+            self.log(format_args!("closes {:?}", handle.path));
         }
     }
 
     fn life(&self) -> Option<u64> {
-        self.world.nodes[self.node].life()
+        self.cluster.nodes[self.node].life()
     }
 
     fn failed(&mut self, error: &io::Error, same_life: bool) {
@@ -134,25 +134,25 @@ impl<'a> User<'a> {
             std::thread::sleep(Duration::from_millis(50));
         } else if errno.is_none_or(|errno| !USUAL.contains(&errno)) {
             let what = self.said.take();
-            self.world.note(format!("{} got {error}, after: {what}", NODES[self.node]));
+            self.cluster.note(format!("{} got {error}, after: {what}", NODES[self.node]));
         }
     }
 
-    fn tell(&self, what: std::fmt::Arguments<'_>) {
+    fn log(&self, what: std::fmt::Arguments<'_>) {
         self.said.replace(what.to_string());
-        self.world.tell(format_args!("{}: {what}", NODES[self.node]));
+        self.cluster.log(format_args!("{}: {what}", NODES[self.node]));
     }
 
     fn ledger(&self) -> std::sync::MutexGuard<'_, Ledger> {
-        lock(&self.world.ledger)
+        lock(&self.cluster.ledger)
     }
 
     fn look(&mut self) -> io::Result<()> {
-        if self.looked.is_some_and(|when| when.elapsed() < OLD) {
+        if self.looked.is_some_and(|when| when.elapsed() < MAX_LISTING_AGE) {
             return Ok(());
         }
         self.known.clear();
-        let work = self.world.nodes[self.node].work();
+        let work = self.cluster.nodes[self.node].work();
         let mut below = vec![work];
         while let Some(directory) = below.pop() {
             for entry in fs::read_dir(&directory)? {
@@ -192,10 +192,10 @@ impl<'a> User<'a> {
 
     /// Returns a random path, which may exist.
     fn place(&mut self) -> PathBuf {
-        let work = self.world.nodes[self.node].work();
+        let work = self.cluster.nodes[self.node].work();
         let mut parent = self.pick(|kind| kind == Kind::Directory).unwrap_or_else(|_| work.clone());
         if self.rng.below(3) == 0
-            || parent.strip_prefix(&work).map_or(0, |path| path.components().count()) >= DEPTH
+            || parent.strip_prefix(&work).map_or(0, |path| path.components().count()) >= MAX_DEPTH
         {
             parent = work;
         }
@@ -204,7 +204,7 @@ impl<'a> User<'a> {
 
     fn act(&mut self) -> io::Result<()> {
         self.look()?;
-        let less = self.known.len() > MANY && self.rng.below(2) == 0;
+        let less = self.known.len() > MAX_FILES && self.rng.below(2) == 0;
         let what = if less { 81 + self.rng.below(12) } else { self.rng.below(100) };
         match what {
             0..15 => self.create(),

@@ -49,8 +49,8 @@ impl Apply<'_> {
         }
         let (mut at, end) = (0, map::longest(&self.fs.geometry, inode));
         while at < end {
-            let most = (end - at).min(u32::MAX.into()) as u32;
-            let run = map::map(&self.fs.geometry, &self.fs.store, inode, at as u32, most)?;
+            let limit = (end - at).min(u32::MAX.into()) as u32;
+            let run = map::map(&self.fs.geometry, &self.fs.store, inode, at as u32, limit)?;
             if let Mapping::Written(start) | Mapping::Unwritten(start) = run.place {
                 each(self, start, start + u64::from(run.length))?;
             }
@@ -131,8 +131,8 @@ impl Apply<'_> {
         let to = to.min(map::longest(&self.fs.geometry, inode));
         let mut at = from;
         while at < to {
-            let most = (to - at).min(u32::MAX.into()) as u32;
-            let run = map::map(&self.fs.geometry, &self.fs.store, inode, at as u32, most)?;
+            let limit = (to - at).min(u32::MAX.into()) as u32;
+            let run = map::map(&self.fs.geometry, &self.fs.store, inode, at as u32, limit)?;
             let end = at + u64::from(run.length);
             if run.place != Mapping::Hole {
                 self.replace(inode, (at, end), &[])?;

@@ -10,10 +10,10 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use super::dice::Dice;
+use super::connection_abort::eventually;
 use super::disk::{BLOCK, Mount, forget_caches, module_is_here, run};
-use super::ended::eventually;
-use super::stamps;
+use super::rng::Rng;
+use super::tagged_content;
 use super::writes::is_free;
 use workers::{ALL, Worker, open};
 
@@ -41,8 +41,8 @@ fn race(path: &Path, file: u8, seed: u64) -> u64 {
     let (over, turns) = (AtomicBool::new(false), AtomicU64::new(0));
     std::thread::scope(|scope| {
         for (n, work) in ALL.into_iter().enumerate() {
-            let dice = Dice::new(seed * 7 + n as u64);
-            let mut worker = Worker { path, file, number: n as u8, turn: 0, dice };
+            let rng = Rng::new(seed * 7 + n as u64);
+            let mut worker = Worker { path, file, number: n as u8, turn: 0, rng };
             let (over, turns) = (&over, &turns);
             scope.spawn(move || {
                 while !over.load(Ordering::Relaxed) {
@@ -69,7 +69,7 @@ fn content(path: &Path, file: u8) -> Vec<u8> {
     use std::os::unix::fs::FileExt;
     let cached = fs::read(path).unwrap();
     assert_eq!(fs::metadata(path).unwrap().len(), cached.len() as u64);
-    stamps::check(file, 0, &cached).unwrap_or_else(|why| panic!("at rest: {why}"));
+    tagged_content::check(file, 0, &cached).unwrap_or_else(|why| panic!("at rest: {why}"));
     forget_caches();
     assert!(fs::read(path).unwrap() == cached, "file {file} differs between the device and the cache");
     let mut room = vec![0; cached.len() + 2 * BLOCK as usize];

@@ -10,9 +10,9 @@ use rustix::fs::{FallocateFlags, MemfdFlags, fallocate, memfd_create};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
-use crate::lab::dice::Dice;
 use crate::lab::disk::BLOCK;
-use crate::lab::stamps::{WORD, check, words};
+use crate::lab::rng::Rng;
+use crate::lab::tagged_content::{WORD, check, words};
 
 /// Maximum size of a file, except for appended data.
 pub const LARGEST: u64 = 2 << 20;
@@ -23,7 +23,7 @@ pub struct Worker<'a> {
     pub file: u8,
     pub number: u8,
     pub turn: u64,
-    pub dice: Dice,
+    pub rng: Rng,
 }
 
 pub type Work = fn(&mut Worker<'_>) -> io::Result<()>;
@@ -37,11 +37,11 @@ pub fn open(path: &Path, flags: i32) -> io::Result<File> {
 impl Worker<'_> {
     /// Returns a random aligned offset within the maximum size.
     fn place(&mut self) -> u64 {
-        self.dice.roll(LARGEST / WORD) * WORD
+        self.rng.roll(LARGEST / WORD) * WORD
     }
 
-    fn length(&mut self, most: u64) -> usize {
-        ((1 + self.dice.roll(most / WORD)) * WORD) as usize
+    fn length(&mut self, limit: u64) -> usize {
+        ((1 + self.rng.roll(limit / WORD)) * WORD) as usize
     }
 
     fn words(&self, offset: Option<u64>, length: usize) -> Vec<u8> {
@@ -61,7 +61,7 @@ fn write(worker: &mut Worker<'_>) -> io::Result<()> {
 fn truncate(worker: &mut Worker<'_>) -> io::Result<()> {
     let (file, offset) = (open(worker.path, 0)?, worker.place());
     let length = worker.length(100_000) as u64;
-    let mode = match worker.dice.roll(4) {
+    let mode = match worker.rng.roll(4) {
         0 => FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE,
         1 => FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE,
         _ => return file.set_len(offset),
@@ -81,7 +81,7 @@ fn map(worker: &mut Worker<'_>) -> io::Result<()> {
     let start = offset / BLOCK * BLOCK;
     let whole = (offset - start) as usize + length;
     let pipe = memfd_create("words", MemfdFlags::CLOEXEC)?;
-    let load = worker.dice.roll(4) == 0;
+    let load = worker.rng.roll(4) == 0;
     if !load {
         File::from(pipe.as_fd().try_clone_to_owned()?)
             .write_all_at(&worker.words(Some(offset), length), 0)?;
@@ -116,7 +116,7 @@ fn aligned(bytes: &[u8], room: &mut Vec<u8>) -> std::ops::Range<usize> {
 
 fn direct(worker: &mut Worker<'_>) -> io::Result<()> {
     let offset = worker.place() / BLOCK * BLOCK;
-    let length = ((1 + worker.dice.roll(16)) * BLOCK) as usize;
+    let length = ((1 + worker.rng.roll(16)) * BLOCK) as usize;
     let mut room = Vec::new();
     let range = aligned(&worker.words(Some(offset), length), &mut room);
     open(worker.path, libc::O_DIRECT)?.write_all_at(&room[range], offset)
@@ -124,7 +124,7 @@ fn direct(worker: &mut Worker<'_>) -> io::Result<()> {
 
 fn make_last(worker: &mut Worker<'_>) -> io::Result<()> {
     let file = open(worker.path, 0)?;
-    match worker.dice.roll(8) {
+    match worker.rng.roll(8) {
         0 => std::fs::write("/proc/sys/vm/drop_caches", "1"),
         1..=3 => file.sync_data(),
         _ => file.sync_all(),
@@ -142,7 +142,7 @@ fn append(worker: &mut Worker<'_>) -> io::Result<()> {
 }
 
 fn read(worker: &mut Worker<'_>) -> io::Result<()> {
-    let past = worker.dice.roll(2) == 0;
+    let past = worker.rng.roll(2) == 0;
     let file = open(worker.path, if past { libc::O_DIRECT } else { 0 })?;
     let offset = worker.place() / BLOCK * BLOCK;
     let mut room = Vec::new();

@@ -4,8 +4,8 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use super::{Aligned, Measure, PAGE, PIECE, SIZE, compare, disks_alike, open, random_pages, rate};
+use crate::lab::connection_abort::eventually;
 use crate::lab::disk::{Mount, forget_caches, module_is_here};
-use crate::lab::ended::eventually;
 use crate::lab::writes::is_unclaimed;
 
 const RANDOM: usize = 1500;

@@ -1,7 +1,7 @@
 //! Tests of the virtio transport with correct and with malicious guests.
 
-mod hostile;
-mod requests;
+mod correct_driver;
+mod malicious_driver;
 
 use std::ops::{Deref, DerefMut};
 use std::os::fd::{AsFd, OwnedFd};

@@ -38,7 +38,7 @@ fn extended(
         opens: false,
         access_times: AccessTimes::Moved,
         lasting: Expiry::FOREVER,
-        ask_always: args.no_kernel_cache,
+        no_kernel_cache: args.no_kernel_cache,
     };
     let held = |extended: &Extended<Ext4>| {
         let refusal = extended.refusal();

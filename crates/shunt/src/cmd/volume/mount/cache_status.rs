@@ -16,9 +16,9 @@ use crate::text::bytes;
 /// Starts the cache manager with the policy of the command line.
 pub fn start(replica: &Arc<Replica>, mode: CacheModeArg, size: Option<Size>) -> Result<CacheManager> {
     let role = match mode {
-        CacheModeArg::Full => CacheMode::Complete,
+        CacheModeArg::Full => CacheMode::Full,
         CacheModeArg::Cached => CacheMode::Cached,
-        CacheModeArg::OnDemand => CacheMode::Remote,
+        CacheModeArg::OnDemand => CacheMode::OnDemand,
     };
     if size.is_some() && role != CacheMode::Cached {
         return Err(usage("--cache-size requires --cache-mode cached"));
@@ -67,9 +67,9 @@ pub fn report(fs: &VolumeFs) -> SpaceReport {
     if let Some(tender) = fs.cache_manager() {
         let CachePolicy { mode: role, limit } = tender.policy();
         let name = match role {
-            CacheMode::Complete => "full",
+            CacheMode::Full => "full",
             CacheMode::Cached => "cached",
-            CacheMode::Remote => "on-demand",
+            CacheMode::OnDemand => "on-demand",
         };
         name.clone_into(&mut report.cache_mode);
         report.cached_limit = limit;

@@ -35,7 +35,7 @@ impl ControlHandler {
             VolumeAsk::Pin { path, pinned } => self.pin(path, *pinned),
             VolumeAsk::History { path } => to_value(&self.history(path)?),
             VolumeAsk::Tree => Err("this is not a tree of volumes".to_owned()),
-            VolumeAsk::Log { path, most } => to_value(&self.log(path.as_deref(), *most)?),
+            VolumeAsk::Log { path, most: limit } => to_value(&self.log(path.as_deref(), *limit)?),
         }
     }
 
@@ -98,12 +98,12 @@ impl ControlHandler {
         Ok(found.into_iter().map(version).collect())
     }
 
-    fn log(&self, path: Option<&[u8]>, most: u32) -> Result<Vec<api::Commit>, String> {
+    fn log(&self, path: Option<&[u8]>, limit: u32) -> Result<Vec<api::Commit>, String> {
         let names = Names(&self.replica);
         let mut reader = Reader::new(&*self.meta, &names).map_err(|error| error.to_string())?;
         let (mut commits, mut bytes) = (Vec::new(), 0);
-        let most = most.min(MAX_COMMITS) as usize;
-        while commits.len() < most && bytes < MAX_REPLY_PATH_BYTES {
+        let limit = limit.min(MAX_COMMITS) as usize;
+        while commits.len() < limit && bytes < MAX_REPLY_PATH_BYTES {
             let page = reader.earlier().map_err(|error| error.to_string())?;
             if page.is_empty() {
                 break;
@@ -112,7 +112,7 @@ impl ControlHandler {
                 if let Some(path) = path {
                     commit.operations.retain(|operation| concerns(operation, path));
                 }
-                if commit.operations.is_empty() || commits.len() == most || bytes >= MAX_REPLY_PATH_BYTES {
+                if commit.operations.is_empty() || commits.len() == limit || bytes >= MAX_REPLY_PATH_BYTES {
                     continue;
                 }
                 let commit = self::commit(commit);

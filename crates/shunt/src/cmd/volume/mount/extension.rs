@@ -46,7 +46,7 @@ fn extended(
         opens: false,
         access_times: AccessTimes::Unmoved,
         lasting: shunt_volumefs::ATTR_TTL,
-        ask_always: args.no_kernel_cache,
+        no_kernel_cache: args.no_kernel_cache,
     };
     let held = |extended: &Extended<VolumeFs>| {
         let refusal = extended.refusal();
