@@ -84,7 +84,7 @@ impl Reader {
                         return Ok(State::End);
                     }
                     if head.features.get() != 0 {
-                        let what = format!("features {:#x} of the fast-commit area", head.features);
+                        let what = format!("features {:#x} of fast commits", head.features);
                         return Err(Error::Unsupported(what));
                     }
                     self.begun = true;
