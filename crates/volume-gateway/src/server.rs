@@ -84,7 +84,7 @@ pub struct ServedVolume {
     pub name: VolumeName,
     /// Its description in the stored form, which joining nodes receive.
     pub description: Vec<u8>,
-    /// Whether names are encrypted, and so may be longer.
+    /// Names are encrypted, and so may be longer.
     pub hides_names: bool,
     /// The metadata.
     pub meta: Arc<dyn MetaStore>,
