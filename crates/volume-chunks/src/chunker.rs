@@ -126,6 +126,9 @@ pub(super) fn direct(layout: &Layout) -> &[Segment] {
 }
 
 #[cfg(test)]
+mod golden;
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
