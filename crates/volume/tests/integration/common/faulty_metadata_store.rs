@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use rand::rngs::SmallRng;
-use rand::{Rng as _, SeedableRng as _};
+use rand::{RngExt as _, SeedableRng as _};
 use shunt_volume::id::{NodeName, ObjectId, Seq};
 use shunt_volume::object::{ChunkId, VersionedObject};
 use shunt_volume::store::{ChunkLocation, LogEntry, MetaStore, Page, Rejected, StoreError, Transaction};

@@ -17,7 +17,7 @@ use crate::common::faulty_metadata_store::FaultyMetaStore;
 pub use crate::common::seed_loop::{self, log};
 use memory_replica::{MemoryReplica, TreeState};
 use rand::rngs::SmallRng;
-use rand::{Rng as _, SeedableRng as _};
+use rand::{RngExt as _, SeedableRng as _};
 use shunt_volume::id::{ObjectId, OwnerId};
 use shunt_volume::merge::{ATTRIBUTE, KEEP_BOTH_VALUE, ROOT, Tree, Trees as _};
 use shunt_volume::object::{Content, Kind, Object, Time};

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use rand::Rng as _;
+use rand::RngExt as _;
 use rand::rngs::SmallRng;
 use shunt_volume::id::OwnerId;
 use shunt_volume::merge::{DentryKey, Ino, ROOT, Side, Tree, Trees as _, resolve};

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicI64;
 use std::time::Duration;
 
 use rand::rngs::SmallRng;
-use rand::{Rng as _, SeedableRng as _};
+use rand::{RngExt as _, SeedableRng as _};
 use shunt_volume::address::MetaAddress;
 use shunt_volume::crypto::VolumeKey;
 use shunt_volume::failpoint::{disarm, has_failed};

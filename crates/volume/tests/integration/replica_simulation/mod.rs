@@ -25,7 +25,7 @@ pub use crate::common::seed_loop::{self, log};
 use cluster::Cluster;
 use parking_lot::Mutex;
 use power_fail_disk::Crash;
-use rand::Rng as _;
+use rand::RngExt as _;
 use shunt_volume::failpoint::{Failpoint, arm, disarm};
 
 /// Serialises the tests, because failpoints are global to the process.

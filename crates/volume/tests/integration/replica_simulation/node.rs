@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use rand::rngs::SmallRng;
-use rand::{Rng as _, SeedableRng as _};
+use rand::{RngExt as _, SeedableRng as _};
 use rustix::io::Errno;
 use shunt_volume::chunks::{Blobs, ContentStore};
 use shunt_volume::crypto::VolumeKey;

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Once;
 
 use parking_lot::Mutex;
-use rand::Rng as _;
+use rand::RngExt as _;
 use rand::rngs::SmallRng;
 use shunt_volume::failpoint::{self, OnDisk};
 

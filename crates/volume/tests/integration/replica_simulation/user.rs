@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use rand::Rng as _;
+use rand::RngExt as _;
 use rand::rngs::SmallRng;
 use rustix::io::Errno;
 use shunt_volume::id::OwnerId;
