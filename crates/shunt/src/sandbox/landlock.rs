@@ -1,45 +1,32 @@
 //! The landlock(7) sandbox: restricts the files that each thread can open to those that serving needs, and drops its
 //! capabilities.
+//!
+//! Rulesets are made by the crate `landlock`, which leaves out what the running kernel does not handle. Only
+//! `landlock_restrict_self` is called directly: each thread calls it in a signal handler, where the crate may not allocate.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use rustix::fs::{FileType, Mode, OFlags};
+use landlock::{
+    ABI, Access as _, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible as _, PathBeneath, Ruleset,
+    RulesetAttr as _, RulesetCreated, RulesetCreatedAttr as _, RulesetError, Scope, make_bitflags,
+};
+use rustix::fs::{Mode, OFlags};
 use rustix::thread::{CapabilitySet, gettid};
 use signal_hook::consts::SIGUSR2;
 
 use crate::control::SocketDir;
 
-const EXECUTE: u64 = 1 << 0;
-const WRITE_FILE: u64 = 1 << 1;
-const READ_FILE: u64 = 1 << 2;
-const READ_DIR: u64 = 1 << 3;
-const REMOVE_FILE: u64 = 1 << 5;
-const MAKE_CHAR: u64 = 1 << 6;
-const MAKE_BLOCK: u64 = 1 << 11;
-const TRUNCATE: u64 = 1 << 14;
-const IOCTL_DEVICE: u64 = 1 << 15;
-/// The rights that apply to a file itself.
-const FILE_RIGHTS: u64 = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | IOCTL_DEVICE;
-
-/// The rights on files that a version of landlock handles; from version 4 on, two on TCP; from version 6 on, scopes that confine
-/// abstract sockets and signals.
-const fn handled(version: i64) -> [u64; 3] {
-    let files = match version {
-        1 => (1 << 13) - 1,
-        2 => (1 << 14) - 1,
-        3 | 4 => (1 << 15) - 1,
-        _ => (1 << 16) - 1,
-    };
-    [files, if version >= 4 { 3 } else { 0 }, if version >= 6 { 3 } else { 0 }]
-}
-
-/// The first version that supports renames between directories.
-const MIN_ABI_FOR_RENAMES: i64 = 2;
+/// The version of landlock whose rights on files are handled: all that it knows, as far as the kernel does.
+const FILE_ABI: ABI = ABI::V5;
+/// The version whose rights on TCP are handled: all of them.
+const NETWORK_ABI: ABI = ABI::V4;
+/// The version whose scopes are handled: they confine abstract sockets and signals.
+const SCOPE_ABI: ABI = ABI::V6;
 
 /// Files and directories of a daemon that uses the network.
 #[derive(Clone, Debug, Default)]
@@ -67,7 +54,7 @@ static FAILED_THREADS: AtomicU32 = AtomicU32::new(0);
 /// Landlock and capabilities apply to the calling thread. So each thread is interrupted by a signal and restricts itself in the
 /// handler; a thread inherits the restrictions of the thread that starts it.
 pub fn forbid(rules: io::Result<Rules>, kept: CapabilitySet) -> io::Result<()> {
-    RULES.store(rules.as_ref().map_or(-1, |rules| rules.fd.as_raw_fd()), Ordering::SeqCst);
+    RULES.store(rules.as_ref().map_or(-1, |rules| rules.0.as_raw_fd()), Ordering::SeqCst);
     KEPT_CAPABILITIES.store(kept.bits(), Ordering::SeqCst);
     // SAFETY: the handler only makes system calls and changes atomics.
     let handler = unsafe { signal_hook::low_level::register(SIGUSR2, lock_in) }?;
@@ -86,11 +73,15 @@ pub fn locked() -> u32 {
 /// Restricts this process, which has a single thread: with all rights on files below a directory, if one is given, else with
 /// none.
 pub fn forbid_all_but(below: Option<BorrowedFd<'_>>, kept: CapabilitySet) -> io::Result<()> {
-    let rules = Rules::new();
-    if let (Ok(rules), Some(directory)) = (&rules, below) {
-        rules.allow(directory, u64::MAX)?;
-    }
-    RULES.store(rules.as_ref().map_or(-1, |rules| rules.fd.as_raw_fd()), Ordering::SeqCst);
+    let build = || -> io::Result<Rules> {
+        let mut rules = Builder::new()?;
+        if let Some(directory) = below {
+            rules.allow(directory, AccessFs::from_all(FILE_ABI))?;
+        }
+        rules.finish()
+    };
+    let rules = build();
+    RULES.store(rules.as_ref().map_or(-1, |rules| rules.0.as_raw_fd()), Ordering::SeqCst);
     KEPT_CAPABILITIES.store(kept.bits(), Ordering::SeqCst);
     lock_in();
     RULES.store(-1, Ordering::SeqCst);
@@ -169,63 +160,63 @@ fn drop_rights() {
 }
 
 /// A landlock ruleset: every access to files is denied unless a rule allows it.
-pub struct Rules {
-    fd: OwnedFd,
-    /// The rights that this kernel's landlock handles.
-    known: u64,
-}
+pub struct Rules(OwnedFd);
 
-impl Rules {
+/// A ruleset to which rules are added.
+struct Builder(RulesetCreated);
+
+impl Builder {
+    /// All accesses to files and to TCP, and the scopes.
     fn new() -> io::Result<Self> {
-        Self::made(handled(version()?))
+        Self::made(|rules| rules.handle_access(AccessNet::from_all(NETWORK_ABI)))
     }
 
-    fn made(handled: [u64; 3]) -> io::Result<Self> {
-        // SAFETY: reads the array, of the size given.
-        let made = unsafe {
-            libc::syscall(libc::SYS_landlock_create_ruleset, handled.as_ptr(), size_of_val(&handled), 0)
+    /// All accesses to files, the scopes, and what `further` adds.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::Unsupported`] if the kernel has no landlock, or lacks what `further` requires.
+    fn made(further: impl FnOnce(Ruleset) -> Result<Ruleset, RulesetError>) -> io::Result<Self> {
+        let created = || -> Result<RulesetCreated, RulesetError> {
+            let rules = further(Ruleset::default())?
+                .set_compatibility(CompatLevel::BestEffort)
+                .handle_access(AccessFs::from_all(FILE_ABI))?
+                .scope(Scope::from_all(SCOPE_ABI))?;
+            rules.create()
         };
-        let made = checked(made)? as i32;
-        // SAFETY: it was just created, and nothing else owns it.
-        Ok(Self { fd: unsafe { OwnedFd::from_raw_fd(made) }, known: handled[0] })
+        created().map(Self).map_err(unsupported)
     }
 
     /// Allows rights on a file, or on everything below a directory.
-    fn allow(&self, file: BorrowedFd<'_>, rights: u64) -> io::Result<()> {
-        // The kernel rejects rights of directories in a rule for a file.
-        let kind = FileType::from_raw_mode(rustix::fs::fstat(file)?.st_mode);
-        let meant = if kind == FileType::Directory { u64::MAX } else { FILE_RIGHTS };
-        let rights = rights & meant & self.known;
-        let mut rule = [0; 12];
-        rule[..8].copy_from_slice(&rights.to_ne_bytes());
-        rule[8..].copy_from_slice(&file.as_raw_fd().to_ne_bytes());
-        // SAFETY: reads the twelve bytes of a rule of type 1 (`LANDLOCK_RULE_PATH_BENEATH`).
-        checked(unsafe {
-            libc::syscall(libc::SYS_landlock_add_rule, self.fd.as_raw_fd(), 1, rule.as_ptr(), 0)
-        })
-        .map(drop)
+    fn allow(&mut self, file: BorrowedFd<'_>, rights: BitFlags<AccessFs>) -> io::Result<()> {
+        // Rights of directories are left out of a rule for a file, and rights that the kernel does not handle of all rules.
+        (&mut self.0).add_rule(PathBeneath::new(file, rights)).map(drop).map_err(io::Error::other)
     }
 
     /// Allows rights on the file at a path, if it exists.
-    fn allow_at(&self, path: &Path, rights: u64) -> io::Result<()> {
+    fn allow_at(&mut self, path: &Path, rights: BitFlags<AccessFs>) -> io::Result<()> {
         match rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) {
             Ok(file) => self.allow(file.as_fd(), rights),
             Err(_) => Ok(()),
         }
     }
-}
 
-/// The version of this kernel's landlock.
-fn version() -> io::Result<i64> {
-    // SAFETY: queries the version; no memory is read.
-    checked(unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, std::ptr::null::<u64>(), 0, 1) })
+    /// The finished ruleset.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::Unsupported`] if the kernel has no landlock.
+    fn finish(self) -> io::Result<Rules> {
+        let file: Option<OwnedFd> = self.0.into();
+        file.map(Rules).ok_or_else(|| {
+            io::Error::new(io::ErrorKind::Unsupported, "the kernel lacks Landlock or does not enable it")
+        })
+    }
 }
 
 /// The files that the daemon of an image can still open.
 pub fn of_image() -> io::Result<Rules> {
-    let rules = Rules::new()?;
-    serving(&rules)?;
-    Ok(rules)
+    let mut rules = Builder::new()?;
+    serving(&mut rules)?;
+    rules.finish()
 }
 
 /// Files for resolving names, for certificates, and for libraries loaded on demand.
@@ -246,22 +237,23 @@ const SYSTEM: [&str; 11] = [
 /// The files that a daemon that uses the network can still open: its writable files with all rights but making device nodes, the
 /// others for reading.
 pub fn of_network(places: &AccessiblePaths) -> io::Result<Rules> {
-    let version = version()?;
-    if version < MIN_ABI_FOR_RENAMES {
-        return Err(io::Error::new(io::ErrorKind::Unsupported, "requires Linux 5.19"));
-    }
-    let [files, _, scopes] = handled(version);
-    let rules = Rules::made([files, 0, scopes])?;
-    serving(&rules)?;
+    // Renames between directories cannot be allowed without this right, which Linux 5.19 added.
+    let renames =
+        |rules: Ruleset| rules.set_compatibility(CompatLevel::HardRequirement).handle_access(AccessFs::Refer);
+    let mut rules = Builder::made(renames).map_err(|error| {
+        io::Error::new(io::ErrorKind::Unsupported, format!("renames require Linux 5.19: {error}"))
+    })?;
+    serving(&mut rules)?;
     for place in SYSTEM.iter().map(Path::new).chain(places.readable.iter().map(PathBuf::as_path)) {
-        rules.allow_at(place, READ_FILE | READ_DIR)?;
+        rules.allow_at(place, make_bitflags!(AccessFs::{ReadFile | ReadDir}))?;
     }
+    let (all, devices) = (AccessFs::from_all(FILE_ABI), make_bitflags!(AccessFs::{MakeChar | MakeBlock}));
     for place in &places.writable {
         // EXECUTE: the kernel opens backing files with the daemon's rights, for programs that users run from a volume. The daemon
         // itself runs none: its seccomp filter has no execve.
-        rules.allow_at(place, !(MAKE_CHAR | MAKE_BLOCK))?;
+        rules.allow_at(place, all & !devices)?;
     }
-    Ok(rules)
+    rules.finish()
 }
 
 /// The directory of this process in procfs. It stays open: a rule applies to an inode, and the kernel drops an unused inode of
@@ -273,20 +265,47 @@ fn own_process() -> Option<BorrowedFd<'static>> {
 }
 
 /// Allows the files that every daemon opens.
-fn serving(rules: &Rules) -> io::Result<()> {
+fn serving(rules: &mut Builder) -> io::Result<()> {
     // For further threads that read requests.
-    rules.allow_at("/dev/fuse".as_ref(), READ_FILE | WRITE_FILE | IOCTL_DEVICE)?;
+    rules.allow_at("/dev/fuse".as_ref(), make_bitflags!(AccessFs::{ReadFile | WriteFile | IoctlDev}))?;
     // For the statistics of `shunt stat`.
     if let Some(process) = own_process() {
-        rules.allow(process, READ_FILE | READ_DIR)?;
+        rules.allow(process, make_bitflags!(AccessFs::{ReadFile | ReadDir}))?;
     }
     // The daemon removes its control socket at the end.
     if let Ok(dir) = SocketDir::own() {
-        rules.allow_at(&dir.path, REMOVE_FILE)?;
+        rules.allow_at(&dir.path, AccessFs::RemoveFile.into())?;
     }
     Ok(())
 }
 
-fn checked(result: libc::c_long) -> io::Result<libc::c_long> {
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+fn unsupported(error: RulesetError) -> io::Error {
+    io::Error::new(io::ErrorKind::Unsupported, error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Rights, as bits, that a kernel of a version handles.
+    fn handled(kernel: ABI) -> [u64; 3] {
+        [
+            (AccessFs::from_all(FILE_ABI) & AccessFs::from_all(kernel)).bits(),
+            (AccessNet::from_all(NETWORK_ABI) & AccessNet::from_all(kernel)).bits(),
+            (Scope::from_all(SCOPE_ABI) & Scope::from_all(kernel)).bits(),
+        ]
+    }
+
+    /// A crate of another version must neither give rights away nor deny ones that serving needs.
+    #[test]
+    fn each_version_handles_its_rights_and_later_ones_no_more() {
+        assert_eq!(handled(ABI::V1), [(1 << 13) - 1, 0, 0]);
+        assert_eq!(handled(ABI::V2), [(1 << 14) - 1, 0, 0]);
+        assert_eq!(handled(ABI::V3), [(1 << 15) - 1, 0, 0]);
+        assert_eq!(handled(ABI::V4), [(1 << 15) - 1, 3, 0]);
+        assert_eq!(handled(ABI::V5), [(1 << 16) - 1, 3, 0]);
+        for later in [ABI::V6, ABI::V7, ABI::V8, ABI::V9, ABI::V10] {
+            assert_eq!(handled(later), [(1 << 16) - 1, 3, 3]);
+        }
+    }
 }
