@@ -1,6 +1,7 @@
 //! GUID partition tables: a header and entries, each with a checksum, and a backup of both at the end of the disk.
 
-use super::crc32::crc32;
+use crc32fast::hash as crc32;
+
 use super::{Partition, Scheme, Table, sector, u32_at, u64_at};
 use crate::device::Device;
 use crate::error::{Corruption, Error, Result};
@@ -159,4 +160,13 @@ fn name(bytes: &[u8]) -> Option<String> {
     let units = bytes.chunks_exact(2).map(|unit| u16::from_le_bytes([unit[0], unit[1]]));
     let units: Vec<u16> = units.take_while(|&unit| unit != 0).collect();
     (!units.is_empty()).then(|| String::from_utf16_lossy(&units))
+}
+
+#[cfg(test)]
+mod tests {
+    /// Of the polynomials with 32 bits, UEFI means that of ISO 3309.
+    #[test]
+    fn the_check_value_of_the_standard() {
+        assert_eq!(super::crc32(b"123456789"), 0xcbf4_3926);
+    }
 }

@@ -2,7 +2,6 @@
 //!
 //! Tables come from untrusted images, so each number in them is checked against the device.
 
-mod crc32;
 mod gpt;
 mod mbr;
 
