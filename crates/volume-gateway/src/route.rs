@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use shunt_volume_store::{GatewayId, MetaStore, StoreError};
+use shunt_volume_types::backoff::jittered;
 
 use super::blocking::blocking;
 
@@ -75,12 +76,9 @@ impl GatewayPath {
     /// Queries the next gateway periodically.
     pub(super) async fn refresh_periodically(self: Arc<Self>, meta: Arc<dyn MetaStore>) {
         loop {
-            tokio::time::sleep(if self.is_known() {
-                KNOWN_PATH_POLL_INTERVAL
-            } else {
-                UNKNOWN_PATH_POLL_INTERVAL
-            })
-            .await;
+            let interval =
+                if self.is_known() { KNOWN_PATH_POLL_INTERVAL } else { UNKNOWN_PATH_POLL_INTERVAL };
+            tokio::time::sleep(jittered(interval)).await;
             let (way, meta) = (self.clone(), meta.clone());
             if blocking(move || way.refresh(&*meta)).await.is_err() {
                 return;

@@ -24,6 +24,6 @@ pub mod volume_settings;
 
 #[doc(hidden)]
 pub use shunt_volume_types::failpoint;
-pub(crate) use shunt_volume_types::{backoff, runtime};
-pub use shunt_volume_types::{crypto, id, object, private, tree_config};
+pub(crate) use shunt_volume_types::runtime;
+pub use shunt_volume_types::{backoff, crypto, id, object, private, tree_config};
 pub use {shunt_volume_chunks as chunks, shunt_volume_gateway as gateway, shunt_volume_store as store};

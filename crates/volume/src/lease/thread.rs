@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use super::lock_leases::is_lock_key;
 use super::state::LeaseState;
 use super::{HEARTBEAT_INTERVAL, Inner, SESSION_TTL};
-use crate::backoff::Backoff;
+use crate::backoff::{Backoff, jittered};
 use crate::id::Seq;
 use crate::runtime::runtime;
 use crate::store::{LeaseRequest, LeaseResponse, StoreError};
@@ -73,7 +73,8 @@ pub(super) fn run(inner: &Inner) {
             Err(error) => {
                 inner.end_session(&error);
                 // The store does not support leases: rare attempts are enough.
-                let wait = if let StoreError::Denied(_) = error { MAX_BACKOFF } else { again.next() };
+                let wait =
+                    if let StoreError::Denied(_) = error { jittered(MAX_BACKOFF) } else { again.next() };
                 let mut state = inner.state.lock();
                 let until = Instant::now() + wait;
                 while !state.ended && !inner.wake.wait_until(&mut state, until).timed_out() {}

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
-use crate::backoff::Backoff;
+use crate::backoff::{Backoff, jittered};
 use crate::id::Seq;
 use crate::store::{MetaStore, StoreError};
 use crate::sync::{SyncError, SyncReplica, Synchroniser};
@@ -17,7 +17,7 @@ use crate::sync::{SyncError, SyncReplica, Synchroniser};
 /// Maximum interval between attempts to reach a store.
 const MAX_BACKOFF: Duration = Duration::from_secs(30);
 
-/// Pause after a round in which every commit was rejected: an immediate retry would be rejected for the same reason.
+/// Longest pause after a round in which every commit was rejected: an immediate retry would be rejected for the same reason.
 const FAILED_ROUND_DELAY: Duration = Duration::from_millis(500);
 
 /// Minimum interval between retries on demand, while the store is unreachable.
@@ -271,7 +271,7 @@ fn run<S: SyncReplica>(shared: &Shared, mut synchroniser: Synchroniser<S>) {
                     again.begin();
                 }
                 match (step.more || step.sent > 0, step.refused > 0 && step.sent + step.received == 0) {
-                    (_, true) => Some(FAILED_ROUND_DELAY),
+                    (_, true) => Some(jittered(FAILED_ROUND_DELAY)),
                     (true, _) => Some(Duration::ZERO),
                     _ if !is_taken => Some(again.next()),
                     // Checks again for files that were open for writing.

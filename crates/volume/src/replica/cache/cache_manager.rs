@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 
+use crate::backoff::Backoff;
 use crate::chunks::priority;
 use crate::replica::Replica;
 
@@ -51,7 +52,7 @@ const DEBOUNCE_INTERVAL: Duration = Duration::from_millis(50);
 const UNEVICTABLE_RETRY_INTERVAL: Duration = Duration::from_millis(500);
 /// Interval of scans without a notification.
 const SCAN_INTERVAL: Duration = Duration::from_secs(30);
-/// The initial backoff after a failed download, doubled up to the maximum.
+/// Bounds of the pause after a failed download: of the first one, doubled up to that of all.
 const RETRY_BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 /// Files queried together.
 const SCAN_BATCH_FILES: u32 = 1024;
@@ -126,7 +127,7 @@ impl Drop for CacheManager {
 }
 
 fn run(replica: &Replica, keep: CachePolicy, state: &State) {
-    let mut again = RETRY_BACKOFF.0;
+    let mut again = Backoff::between(RETRY_BACKOFF.0, RETRY_BACKOFF.1);
     let (mut rest, mut together) = (Duration::ZERO, DEBOUNCE_INTERVAL);
     loop {
         if replica.wait_for_cache_change(rest) && !state.ended.load(Ordering::Relaxed) {
@@ -147,14 +148,12 @@ fn run(replica: &Replica, keep: CachePolicy, state: &State) {
         replica.shrink_basis_cache(keep.limit());
         rest = match brought {
             Ok(()) => {
-                again = RETRY_BACKOFF.0;
+                again.begin();
                 SCAN_INTERVAL
             }
             Err(errno) => {
                 tracing::debug!("cannot fetch the files that the cache should hold: {errno}");
-                let rest = again;
-                again = (again * 2).min(RETRY_BACKOFF.1);
-                rest
+                again.next()
             }
         };
     }

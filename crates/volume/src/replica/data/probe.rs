@@ -5,14 +5,15 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout};
+use tokio::time::{Instant, sleep_until, timeout};
 
+use crate::backoff::jittered;
 use crate::chunks::ContentStore;
 use crate::object::{ChunkId, Content, Layout, Segment};
 use crate::runtime::runtime;
 use crate::store::MetaStore;
 
-/// Interval of probes while the store is unreachable.
+/// Longest pause between probes while the store is unreachable.
 const PROBE_INTERVAL: Duration = Duration::from_millis(500);
 /// Maximum number of concurrent probes: a probe sent over a dead connection gets no answer for long.
 const MAX_PROBES: usize = 8;
@@ -70,11 +71,11 @@ impl Probe {
     /// reachable again.
     pub async fn wait_until_reachable(self, gone: Weak<Outage>, reachable: Reachable) {
         let mut asked = JoinSet::new();
-        let mut ticks = interval_at(Instant::now() + PROBE_INTERVAL, PROBE_INTERVAL);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut due = Instant::now() + jittered(PROBE_INTERVAL);
         loop {
             let is_back = tokio::select! {
-                _ = ticks.tick() => {
+                () = sleep_until(due) => {
+                    due = Instant::now() + jittered(PROBE_INTERVAL);
                     if asked.len() < MAX_PROBES {
                         asked.spawn(self.clone().answers());
                     }

@@ -9,13 +9,14 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use shunt_fuse::mount::{MountError, MountPoint, Unmount};
+use shunt_volume::backoff::{Backoff, jittered};
 
 use crate::error::Result;
 use crate::{daemon, xdg};
 
-/// The pause before a volume that was unmounted, or whose process ended, is mounted again.
+/// The longest pause before a volume that was unmounted, or whose process ended, is mounted again.
 const REMOUNT_DELAY: Duration = Duration::from_secs(5);
-/// Backoff between attempts to mount a volume: the first pause and the longest.
+/// Backoff between attempts to mount a volume: the bound of the first pause, and that of all.
 const MOUNT_BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
 /// The requested mount of a volume.
@@ -62,7 +63,7 @@ pub struct Volume {
     /// The mount that its process serves.
     current: Option<MountRequest>,
     state: State,
-    pause: Duration,
+    pauses: Backoff,
     error: Option<String>,
     /// The caller reports the first failure.
     quiet: bool,
@@ -76,7 +77,7 @@ impl Volume {
             requested: None,
             current: None,
             state,
-            pause: MOUNT_BACKOFF.0,
+            pauses: Backoff::between(MOUNT_BACKOFF.0, MOUNT_BACKOFF.1),
             error: None,
             quiet: false,
         }
@@ -91,7 +92,7 @@ impl Volume {
     pub fn request(&mut self, wanted: Option<MountRequest>) {
         if self.requested != wanted {
             self.requested = wanted;
-            self.pause = MOUNT_BACKOFF.0;
+            self.pauses.begin();
             if let State::Unmounted(again) = &mut self.state {
                 *again = Instant::now();
             }
@@ -146,7 +147,7 @@ impl Volume {
             State::Starting(start) => match start.join() {
                 Ok(Ok(child)) => {
                     (self.error, self.quiet) = (None, false);
-                    self.pause = MOUNT_BACKOFF.0;
+                    self.pauses.begin();
                     State::Mounted(child)
                 }
                 Ok(Err(failure)) => self.failed(failure.message),
@@ -159,7 +160,7 @@ impl Volume {
                         tracing::warn!("the daemon of volume {} exited ({status})", self.name);
                     }
                     self.current = None;
-                    State::Unmounted(Instant::now() + REMOUNT_DELAY)
+                    State::Unmounted(Instant::now() + jittered(REMOUNT_DELAY))
                 }
                 Err(error) => self.failed(error.to_string()),
             },
@@ -176,8 +177,7 @@ impl Volume {
     fn failed(&mut self, error: String) -> State {
         self.current = None;
         self.complain(error);
-        let again = Instant::now() + self.pause;
-        self.pause = (self.pause * 2).min(MOUNT_BACKOFF.1);
+        let again = Instant::now() + self.pauses.next();
         State::Unmounted(again)
     }
 
