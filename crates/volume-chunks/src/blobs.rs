@@ -1,6 +1,7 @@
-//! Access to the object store that holds the packs: a directory, an S3 bucket, or one behind a gateway.
+//! Access to the object store that holds the packs: a directory, an S3 bucket, one of the [stores](crate::cloud) that need a
+//! feature, or one behind a gateway.
 //!
-//! A put is durable when it returns. Requests to S3 time out when no bytes arrive, are retried for a limited time, and then fail
+//! A put is durable when it returns. Requests to a remote store time out when no bytes arrive, are retried for a limited time, and then fail
 //! as [`ContentError::Unreachable`]; missing and damaged objects are distinguished from an unreachable store.
 
 use std::ops::Range;
@@ -13,9 +14,10 @@ use futures::{StreamExt, TryStreamExt};
 use object_store::aws::{AmazonS3Builder, S3ConditionalPut};
 use object_store::path::Path as Key;
 use object_store::{
-    ClientOptions, GetOptions, GetRange, GetResult, GetResultPayload, ObjectMeta, ObjectStore,
+    BackoffConfig, ClientOptions, GetOptions, GetRange, GetResult, GetResultPayload, ObjectMeta, ObjectStore,
     ObjectStoreExt as _, PutMode, PutPayload, RetryConfig, collect_bytes,
 };
+use shunt_volume_types::backoff::jittered;
 use shunt_volume_types::keepalive::USER_TIMEOUT;
 
 use crate::ContentError;
@@ -35,10 +37,27 @@ const MAX_SUPERFLUOUS_BYTES: u64 = 512 << 10;
 /// Time for which a request is retried before the store counts as unreachable.
 const RETRY_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// Bound of the first pause of a node, which is always the same: the library's own would be 100 ms for all nodes.
+const MAX_FIRST_RETRY_PAUSE: Duration = Duration::from_millis(200);
+
 /// Selects the TLS library shared by this process for object stores. Must be called before one is created.
 pub fn choose_tls() {
     // Fails if one was selected before: it was the same.
     let _ = tokio_rustls::rustls::crypto::ring::default_provider().install_default();
+}
+
+/// Timeouts of a remote store. `allow_http` is `true` as text if its address may be without TLS.
+pub(super) fn client_options(allow_http: Option<String>) -> ClientOptions {
+    ClientOptions::new()
+        .with_allow_http(allow_http.as_deref() == Some("true"))
+        .with_connect_timeout(CONNECT_TIMEOUT)
+        .with_timeout(REQUEST_TIMEOUT)
+}
+
+/// Retries of a remote store. The library chooses each pause at random, from the first one up to twice the one before.
+pub(super) fn retry_config() -> RetryConfig {
+    let backoff = BackoffConfig { init_backoff: jittered(MAX_FIRST_RETRY_PAUSE), ..BackoffConfig::default() };
+    RetryConfig { backoff, max_retries: 5, retry_timeout: RETRY_TIMEOUT }
 }
 
 /// An object store with a key prefix.
@@ -107,23 +126,25 @@ impl Blobs {
     /// # Errors
     /// As for [`s3`](Self::s3).
     pub fn over_s3(builder: AmazonS3Builder, prefix: &str) -> Result<Self, ContentError> {
-        choose_tls();
         let allow_http = builder.get_config_value(&object_store::aws::AmazonS3ConfigKey::Client(
             object_store::ClientConfigKey::AllowHttp,
         ));
-        let client = ClientOptions::new()
-            .with_allow_http(allow_http.as_deref() == Some("true"))
-            .with_connect_timeout(CONNECT_TIMEOUT)
-            .with_timeout(REQUEST_TIMEOUT);
-        let retry = RetryConfig { max_retries: 5, retry_timeout: RETRY_TIMEOUT, ..RetryConfig::default() };
-        let store = builder
-            .with_client_options(client)
-            .with_retry(retry)
+        let builder = builder
+            .with_client_options(client_options(allow_http))
+            .with_retry(retry_config())
             .with_conditional_put(S3ConditionalPut::ETagMatch)
             // Not all servers support deletion of several objects at once.
-            .with_disable_bulk_delete(true)
-            .build()
-            .map_err(|error| ContentError::Address(error.to_string()))?;
+            .with_disable_bulk_delete(true);
+        Self::remote(|| builder.build(), prefix)
+    }
+
+    /// Wraps a store that is reached by HTTP.
+    pub(super) fn remote<S: ObjectStore>(
+        build: impl FnOnce() -> object_store::Result<S>,
+        prefix: &str,
+    ) -> Result<Self, ContentError> {
+        choose_tls();
+        let store = build().map_err(|error| ContentError::Address(error.to_string()))?;
         let prefix = Key::from(prefix);
         Ok(Self { store: Arc::new(store), prefix, silent: Some(USER_TIMEOUT), takes_whole: true })
     }
@@ -149,7 +170,10 @@ impl Blobs {
             Ok(_) => {}
             // Keys are random: an earlier attempt of this put succeeded and its answer was lost.
             Err(object_store::Error::AlreadyExists { .. }) => {}
-            Err(object_store::Error::PermissionDenied { source, .. }) => {
+            Err(
+                object_store::Error::PermissionDenied { source, .. }
+                | object_store::Error::Unauthenticated { source, .. },
+            ) => {
                 return Err(ContentError::Denied(source.to_string()));
             }
             // The bucket does not exist; some servers report this for unknown clients.

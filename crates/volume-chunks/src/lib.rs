@@ -8,6 +8,7 @@ mod blobs;
 mod chunk_decoder;
 mod chunk_keys;
 mod chunker;
+mod cloud;
 mod compression;
 mod download;
 mod fsync_store;

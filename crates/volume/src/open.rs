@@ -282,6 +282,9 @@ fn contents(
         (_, MetaAddress::Gateway(_) | MetaAddress::Map(_)) => return Err(made_elsewhere(meta)),
         (DataAddress::Directory(dir), _) => Blobs::directory(dir)?,
         (DataAddress::S3(bucket, prefix), _) => Blobs::s3(bucket, prefix)?,
+        (DataAddress::Gcs(bucket, prefix), _) => Blobs::gcs(bucket, prefix)?,
+        (DataAddress::Azure(container, prefix), _) => Blobs::azure(container, prefix)?,
+        (DataAddress::Http(url), _) => Blobs::http(url)?,
     };
     Ok(ContentStore::new(blobs, keys(described)?))
 }

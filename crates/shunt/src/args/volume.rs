@@ -28,7 +28,9 @@ Examples:
   shunt volume create notes                                    in a local directory, without servers
   shunt volume create --meta postgres://ada@db/volumes --data s3://bucket/team team
   shunt volume create --encrypt diary                          keep a copy of the key file that it prints
-      The credentials of a bucket are read from AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION and AWS_ENDPOINT_URL.";
+      The credentials of a bucket are read from AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION and AWS_ENDPOINT_URL;
+      of gs:// from GOOGLE_APPLICATION_CREDENTIALS, of az:// from AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY,
+      of a WebDAV server from SHUNT_HTTP_USER and SHUNT_HTTP_PASSWORD.";
 
 #[derive(Clone, Debug, Subcommand)]
 pub enum VolumeCommand {
@@ -117,7 +119,8 @@ pub struct VolumeCreateArgs {
     #[arg(long, value_name = "ADDRESS", env = "SHUNT_VOLUME_META", hide_env_values = true)]
     pub meta: Option<String>,
 
-    /// Address of the volume's contents: file:DIR, or s3://BUCKET/PREFIX [default: beside the metadata]
+    /// Address of the volume's contents: file:DIR, s3://BUCKET/PREFIX, gs://BUCKET/PREFIX (Google Cloud Storage),
+    /// az://CONTAINER/PREFIX (Azure Blob Storage), or https://HOST/DIR (WebDAV) [default: beside the metadata]
     #[arg(long, value_name = "ADDRESS")]
     pub data: Option<String>,
 

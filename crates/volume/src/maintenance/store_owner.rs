@@ -79,7 +79,10 @@ pub enum StoreOwnerError {
 fn location_text(data: &DataAddress) -> String {
     match data {
         DataAddress::Beside => data.to_string(),
-        DataAddress::Directory(_) | DataAddress::S3(..) => format!("in {data}"),
+        DataAddress::Http(_) => format!("at {data}"),
+        DataAddress::Directory(_) | DataAddress::S3(..) | DataAddress::Gcs(..) | DataAddress::Azure(..) => {
+            format!("in {data}")
+        }
     }
 }
 

@@ -11,11 +11,15 @@ use crate::sandbox::AccessiblePaths;
 use crate::xdg;
 
 /// Variables that name files for libraries: certificates of authorities, and credentials for object stores.
-const FILE_VARIABLES: [&str; 5] = [
+const FILE_VARIABLES: [&str; 9] = [
     "SSL_CERT_FILE",
     "SSL_CERT_DIR",
     "AWS_WEB_IDENTITY_TOKEN_FILE",
     "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE",
+    "AZURE_FEDERATED_TOKEN_FILE",
+    "GOOGLE_APPLICATION_CREDENTIALS",
+    "GOOGLE_SERVICE_ACCOUNT",
+    "SERVICE_ACCOUNT",
     "PGPASSFILE",
 ];
 
@@ -35,8 +39,13 @@ pub fn accessible_paths(
         MetaAddress::Gateway(file) => places.readable.push(file.clone()),
         MetaAddress::Postgres(_) | MetaAddress::Map(_) => {}
     }
-    if let DataAddress::Directory(directory) = &described.data {
-        places.writable.push(directory.clone());
+    match &described.data {
+        DataAddress::Directory(directory) => places.writable.push(directory.clone()),
+        // The application default credentials of the user.
+        DataAddress::Gcs(..) => {
+            places.readable.extend(var_os("HOME").map(|home| PathBuf::from(home).join(".config/gcloud")))
+        }
+        DataAddress::Beside | DataAddress::S3(..) | DataAddress::Azure(..) | DataAddress::Http(_) => {}
     }
     places
 }
