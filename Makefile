@@ -27,7 +27,7 @@ help:
 	@echo "make uninstall  remove what make install has installed"
 
 build:
-	@$(CARGO) build --release -p shunt
+	@$(CARGO) build --release -p shunt-cli
 
 demo:
 	@scripts/demo

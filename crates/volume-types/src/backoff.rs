@@ -37,18 +37,18 @@ impl Backoff {
     }
 
     /// Returns the next pause: see [`jittered`].
-    pub fn next(&mut self) -> Duration {
-        self.next_by(&mut rand::rng())
+    pub fn next_pause(&mut self) -> Duration {
+        self.next_pause_by(&mut rand::rng())
     }
 
-    fn next_by(&mut self, random: &mut impl RngExt) -> Duration {
+    fn next_pause_by(&mut self, random: &mut impl RngExt) -> Duration {
         let bound = self.next;
         self.next = (bound * 2).min(self.longest);
         jittered_by(bound, random)
     }
 
     /// Resets the pause after a successful attempt.
-    pub fn begin(&mut self) {
+    pub fn reset(&mut self) {
         self.next = self.initial;
     }
 }
@@ -67,11 +67,11 @@ mod tests {
         let mut pauses = Backoff::new(longest);
         let bounds = [INITIAL_BACKOFF, INITIAL_BACKOFF * 2, INITIAL_BACKOFF * 4];
         for bound in bounds.into_iter().chain(std::iter::repeat_n(longest, 1000)) {
-            let pause = pauses.next();
+            let pause = pauses.next_pause();
             assert!((bound / 2..=bound).contains(&pause), "{pause:?} of {bound:?}");
         }
-        pauses.begin();
-        assert!(pauses.next() <= INITIAL_BACKOFF);
+        pauses.reset();
+        assert!(pauses.next_pause() <= INITIAL_BACKOFF);
     }
 
     #[test]
@@ -99,7 +99,7 @@ mod tests {
             let mut random = SmallRng::seed_from_u64(node);
             let (mut pauses, mut now) = (Backoff::new(longest), Duration::ZERO);
             while now < outage {
-                now += pauses.next_by(&mut random);
+                now += pauses.next_pause_by(&mut random);
             }
             returning[(now - outage).div_duration_f64(step) as usize] += 1;
         }

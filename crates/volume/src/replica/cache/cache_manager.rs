@@ -148,12 +148,12 @@ fn run(replica: &Replica, keep: CachePolicy, state: &State) {
         replica.shrink_basis_cache(keep.limit());
         rest = match brought {
             Ok(()) => {
-                again.begin();
+                again.reset();
                 SCAN_INTERVAL
             }
             Err(errno) => {
                 tracing::debug!("cannot fetch the files that the cache should hold: {errno}");
-                again.next()
+                again.next_pause()
             }
         };
     }

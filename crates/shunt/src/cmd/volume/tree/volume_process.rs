@@ -92,7 +92,7 @@ impl Volume {
     pub fn request(&mut self, wanted: Option<MountRequest>) {
         if self.requested != wanted {
             self.requested = wanted;
-            self.pauses.begin();
+            self.pauses.reset();
             if let State::Unmounted(again) = &mut self.state {
                 *again = Instant::now();
             }
@@ -147,7 +147,7 @@ impl Volume {
             State::Starting(start) => match start.join() {
                 Ok(Ok(child)) => {
                     (self.error, self.quiet) = (None, false);
-                    self.pauses.begin();
+                    self.pauses.reset();
                     State::Mounted(child)
                 }
                 Ok(Err(failure)) => self.failed(failure.message),
@@ -177,7 +177,7 @@ impl Volume {
     fn failed(&mut self, error: String) -> State {
         self.current = None;
         self.complain(error);
-        let again = Instant::now() + self.pauses.next();
+        let again = Instant::now() + self.pauses.next_pause();
         State::Unmounted(again)
     }
 
