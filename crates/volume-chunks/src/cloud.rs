@@ -77,7 +77,7 @@ mod gcs {
     pub(super) fn over(builder: GoogleCloudStorageBuilder, prefix: &str) -> Result<Blobs, ContentError> {
         let allow_http = builder.get_config_value(&GoogleConfigKey::Client(AllowHttp));
         let builder = builder.with_client_options(client_options(allow_http)).with_retry(retry_config());
-        Blobs::remote(|| Ok(builder.build()?), prefix)
+        Blobs::remote(|| builder.build(), prefix)
     }
 }
 
@@ -92,7 +92,7 @@ mod azure {
     pub(super) fn over(builder: MicrosoftAzureBuilder, prefix: &str) -> Result<Blobs, ContentError> {
         let allow_http = builder.get_config_value(&AzureConfigKey::Client(AllowHttp));
         let builder = builder.with_client_options(client_options(allow_http)).with_retry(retry_config());
-        Blobs::remote(|| Ok(builder.build()?), prefix)
+        Blobs::remote(|| builder.build(), prefix)
     }
 }
 
