@@ -33,7 +33,7 @@ const PAGE_ROWS: usize = 2000;
 
 /// An error of maintenance.
 #[derive(Debug, thiserror::Error)]
-pub enum KeepError {
+pub enum MaintenanceError {
     /// An error of the metadata store.
     #[error(transparent)]
     Store(#[from] StoreError),

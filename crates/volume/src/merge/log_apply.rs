@@ -305,8 +305,8 @@ fn gain_names(draft: &mut StagedTree<'_>, touched: &Touched, deleted_here: &BTre
     Ok(())
 }
 
-/// Undoes a local move of an object that the store moved as well. Also removes the name of a directory created locally if it is
-/// unknown whether that was sent: the machine may have lost track of it since.
+/// Undoes a local move of an object that the store moved as well. Also removes the name of a directory created locally if it
+/// is unknown whether the store has it: the record may have been lost in a crash.
 fn take_back_move(
     draft: &mut StagedTree<'_>,
     child: Ino,

@@ -84,7 +84,7 @@ impl StagedTree<'_> {
         self.refill(name)
     }
 
-    /// Removes a local name, and restores the object that had to leave it.
+    /// Removes a local name, and restores the object that this name had displaced.
     pub(super) fn clear_name(&mut self, at: &DentryKey) -> MergeResult {
         self.set_link(at, None);
         self.refill(at)

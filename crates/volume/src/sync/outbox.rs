@@ -113,13 +113,13 @@ impl<S: SyncReplica> Synchroniser<S> {
         let cursor = self.replica.cursor()?;
         let together = self.no_progress_at == Some(cursor);
         let mut after = Some(0);
-        while let Some(place) = after {
+        while let Some(position) = after {
             let (todo, next) =
-                self.replica.dirty_set(place, if together { usize::MAX } else { MAX_BATCH_CHANGES })?;
+                self.replica.dirty_set(position, if together { usize::MAX } else { MAX_BATCH_CHANGES })?;
             after = next;
             let begun = self.replica.now();
-            let (mut items, held) = self.plan(&todo, begun)?;
-            step.blocked += held;
+            let (mut items, blocked) = self.plan(&todo, begun)?;
+            step.blocked += blocked;
             if items.is_empty() {
                 continue;
             }

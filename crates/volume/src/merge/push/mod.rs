@@ -18,7 +18,7 @@ use crate::merge::{DentryKey, Ino, PlanError, ROOT, Tree, Trees};
 use crate::object::{ChunkId, Content, Field, Kind, LinkName, VersionedObject};
 use crate::store::{ChunkLocation, Mutation, Precondition, Transaction, codec};
 
-/// Limit in bytes for the commits that are planned at once: they are sent in one message.
+/// Limit in bytes of the commits in one batch, which is sent in one message.
 const MAX_BATCH_BYTES: u64 = 8 << 20;
 /// Bytes of a file's content per estimated byte in its commit, for chunk locations.
 const CONTENT_BYTES_PER_COMMIT_BYTE: u64 = 8192;
@@ -188,7 +188,7 @@ impl PushPlanner<'_> {
         let mut tasks = vec![Task::Visit(at.clone())];
         while let Some(task) = tasks.pop() {
             match task {
-                // Would plan nothing any more.
+                // The batch is full: further steps are skipped.
                 Task::Visit(_) | Task::VisitEntries(_) if self.is_full() => {}
                 Task::Visit(at) => self.push_steps(&at, &mut tasks)?,
                 Task::MarkReached(num) => drop(self.reached.insert(num)),

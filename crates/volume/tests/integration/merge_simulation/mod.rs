@@ -104,7 +104,7 @@ fn run_by(seed: u64, root: Object, mut roles: Option<SmallRng>) -> Result<(), St
     let (mut time, rounds) = (0, rng.random_range(5..60));
     for _ in 0..rounds {
         if forget_rng.random_range(0..8) == 0 {
-            let up_to = kept.forget(Time(i64::MAX), forget_rng.random_range(0..8)).unwrap();
+            let up_to = kept.truncate_log(Time(i64::MAX), forget_rng.random_range(0..8)).unwrap();
             log(|| format!("the store forgets what was up to {up_to}"));
         }
         let n = rng.random_range(0..count);
