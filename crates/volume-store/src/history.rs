@@ -52,7 +52,7 @@ impl Default for Retention {
     }
 }
 
-/// Queries of past versions. A query as of a commit before [`complete_since`](Self::kept_since) returns the versions that are
+/// Queries of past versions. A query as of a commit before [`complete_since`](Self::complete_since) returns the versions that are
 /// still stored.
 pub trait History: Send + Sync {
     /// Returns the earliest commit as of which the history is complete.

@@ -21,9 +21,9 @@ pub struct LogVerifier {
     recent: VecDeque<Digest>,
     /// Count of each writer's last entry.
     writers: HashMap<Writer, u64>,
-    /// Counts changed since the last [`take_unsaved`](Self::to_keep).
+    /// Counts changed since the last [`take_unsaved`](Self::take_unsaved).
     changed: HashMap<Writer, u64>,
-    /// Started from scratch since the last [`take_unsaved`](Self::to_keep).
+    /// Started from scratch since the last [`take_unsaved`](Self::take_unsaved).
     is_reset: bool,
 }
 

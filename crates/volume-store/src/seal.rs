@@ -60,7 +60,7 @@ impl From<&Object> for RootAttributes {
 pub struct Sealed {
     /// Entries up to this one have no seals, in a volume that was upgraded: `chain` authenticates them as a whole.
     pub from: Seq,
-    /// The chain value at `seen`.
+    /// The chain value at `from`.
     pub chain: Digest,
     /// Initial attributes of the root directory.
     pub top: RootAttributes,

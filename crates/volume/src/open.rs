@@ -38,7 +38,7 @@ pub enum OpenError {
     Content(#[from] ContentError),
     /// The location of the contents belongs, or may belong, to another volume.
     #[error(transparent)]
-    Place(StoreOwnerError),
+    StoreOwner(StoreOwnerError),
     /// The credentials of a gateway's node cannot be used.
     #[error(transparent)]
     Credentials(#[from] JoinError),
@@ -54,7 +54,7 @@ impl From<StoreOwnerError> for OpenError {
     fn from(error: StoreOwnerError) -> Self {
         match error {
             StoreOwnerError::Content(error) => Self::Content(error),
-            error => Self::Place(error),
+            error => Self::StoreOwner(error),
         }
     }
 }
@@ -83,7 +83,7 @@ impl Default for Options {
 /// Creates a volume. A failed attempt leaves no volume and releases its location in the object store.
 ///
 /// # Errors
-/// [`StoreError::Exists`]; [`OpenError::Place`] where another volume's contents are; those of the stores.
+/// [`StoreError::Exists`]; [`OpenError::StoreOwner`] where another volume's contents are; those of the stores.
 pub fn create(meta: &MetaAddress, name: &VolumeName, options: &Options) -> Result<Volume, OpenError> {
     let meta = &meta.resolve(name)?;
     let made = system_clock()();

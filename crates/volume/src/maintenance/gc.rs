@@ -31,7 +31,7 @@ use crate::volume::Volume;
 ///
 /// # Errors
 /// Errors of either store; the steps done until then are consistent. [`ContentError`](crate::chunks::ContentError) for a
-/// segment list that cannot be read: no chunk is freed then. [`MaintenanceError::Place`] if the location belongs to another volume or
+/// segment list that cannot be read: no chunk is freed then. [`MaintenanceError::StoreOwner`] if the location belongs to another volume or
 /// was collected with newer metadata, [`MaintenanceError::Clock`], and [`StoreError::Denied`] for truncating a sealed log: nothing is
 /// done then.
 pub fn collect(

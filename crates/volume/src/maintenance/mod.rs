@@ -42,7 +42,7 @@ pub enum MaintenanceError {
     Content(#[from] ContentError),
     /// The ownership of the contents' location.
     #[error(transparent)]
-    Place(#[from] StoreOwnerError),
+    StoreOwner(#[from] StoreOwnerError),
     /// The clock of this machine or of a store is wrong.
     #[error(
         "the clocks of this machine and of the store of {whose} differ by {minutes} minutes: nothing was collected, since \

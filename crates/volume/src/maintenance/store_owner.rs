@@ -131,7 +131,7 @@ impl StoreOwner {
     /// Writes the marker of a volume to an empty location.
     ///
     /// # Errors
-    /// [`OpenError::Place`] with a [`StoreOwnerError`]; errors of the object store.
+    /// [`OpenError::StoreOwner`] with a [`StoreOwnerError`]; errors of the object store.
     pub fn new(content: &ContentStore, described: &VolumeDescriptor) -> Result<Self, StoreOwnerError> {
         let (blobs, at) = (content.blobs().clone(), || location_text(&described.data));
         runtime().block_on(async {

@@ -62,7 +62,7 @@ use crate::object::{Object, VersionedObject};
 pub use conflict_copy::{ATTRIBUTE, KEEP_BOTH_VALUE, theirs_beside};
 pub(crate) use cycle::CycleDetector;
 pub use log_apply::{apply_entry, begin};
-pub use push::{DirtySet, PushPlan, Upload, UploadSet, UploadedContent, one, push};
+pub use push::{DirtySet, PushPlan, Upload, UploadSet, UploadedContent, combine, push};
 pub use resolve::{Side, conflict_copy_name, keep_both, resolve};
 pub use resync::{Snapshot, resync};
 pub use staged_tree::{Changes, IdAllocator, LinkTarget, StagedTree};
@@ -128,11 +128,11 @@ pub struct Conflict {
     /// The kind of changes.
     pub kind: ConflictKind,
     /// This node's version; `None`: deleted locally.
-    pub mine: Option<Ino>,
+    pub local: Option<Ino>,
     /// The object it is a version of.
     pub origin: Option<ObjectId>,
     /// The node that made the other version.
-    pub theirs: NodeName,
+    pub remote_node: NodeName,
 }
 
 /// Read access to the trees of a node.

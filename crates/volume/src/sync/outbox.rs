@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::failpoint::{Failpoint, point};
 use crate::maintenance::GRACE;
-use crate::merge::{Changes, DirtySet, Ino, PushPlan, UploadSet, one, push};
+use crate::merge::{Changes, DirtySet, Ino, PushPlan, UploadSet, combine, push};
 use crate::object::Time;
 use crate::store::{StoreError, Transaction};
 use crate::sync::round::{Step, Synchroniser};
@@ -124,7 +124,7 @@ impl<S: SyncReplica> Synchroniser<S> {
                 continue;
             }
             if together {
-                items = vec![one(items)];
+                items = vec![combine(items)];
             }
             // The plan may include changes made after pushing was paused.
             if self.push_paused.load(Ordering::SeqCst) {

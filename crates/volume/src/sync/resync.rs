@@ -141,7 +141,7 @@ impl<S: SyncReplica> SnapshotReader<'_, S> {
         self.compare(page)
     }
 
-    /// Adds these names even if they are equal. Their directories are [wanted](Self::wanted), so a directory that was not
+    /// Adds these names even if they are equal. Their directories are [own objects](Self::own_objects), so a directory that was not
     /// found does not exist.
     fn all_of(&mut self, names: BTreeSet<LinkName>) -> Result<(), SyncError> {
         let Self { replica, found, .. } = self;

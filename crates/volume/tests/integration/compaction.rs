@@ -303,7 +303,7 @@ fn metadata_of_before_pieces_were_moved_free_nothing_until_they_found_them() {
     kept.collect();
     assert_eq!((kept.packs().len(), kept.unread_by(&copy)), (1, 10));
     let refused = free(&copy, Duration::ZERO, None, &|_, _| ()).unwrap_err();
-    assert!(matches!(refused, MaintenanceError::Place(StoreOwnerError::Moved(_))), "{refused}");
+    assert!(matches!(refused, MaintenanceError::StoreOwner(StoreOwnerError::Moved(_))), "{refused}");
     kept.is_whole();
     // In case the current metadata are lost.
     let checked = fsck(&copy, Depth::Locations, &|_, _| ()).unwrap();

@@ -145,7 +145,7 @@ fn no_two_volumes_are_made_in_a_place() {
     let first = places.make("first").unwrap();
     let mark = fs::read(places.data().join(MARKER_KEY)).unwrap();
     let refused = places.make("second").unwrap_err();
-    assert!(matches!(refused, OpenError::Place(StoreOwnerError::Taken(_))), "{refused}");
+    assert!(matches!(refused, OpenError::StoreOwner(StoreOwnerError::Taken(_))), "{refused}");
     assert!(refused.to_string().contains(places.data().to_str().unwrap()), "{refused}");
     // Creating the first volume again fails because it exists.
     assert!(matches!(places.make("first"), Err(OpenError::Store(StoreError::Exists(_)))));
@@ -154,7 +154,7 @@ fn no_two_volumes_are_made_in_a_place() {
     file(&first, 2);
     fs::remove_file(places.data().join(MARKER_KEY)).unwrap();
     let refused = places.make("second").unwrap_err();
-    assert!(matches!(refused, OpenError::Place(StoreOwnerError::Unmarked(_))), "{refused}");
+    assert!(matches!(refused, OpenError::StoreOwner(StoreOwnerError::Unmarked(_))), "{refused}");
     assert!(!places.dir.path().join("second").exists());
     assert!(!places.data().join(MARKER_KEY).exists());
 }
@@ -178,7 +178,7 @@ fn contents_of_another_volume_in_the_same_place_are_spared() {
     // The marker is new, so unknown packs are spared at first.
     assert_eq!(free(&one, GRACE).unwrap().packs, 0);
     let refused = free(&other, GRACE).unwrap_err();
-    assert!(matches!(refused, MaintenanceError::Place(StoreOwnerError::Foreign(_))), "{refused}");
+    assert!(matches!(refused, MaintenanceError::StoreOwner(StoreOwnerError::Foreign(_))), "{refused}");
     make_old(&places.data().join(MARKER_KEY), DAY * 2);
     assert_eq!(free(&one, GRACE).unwrap().packs, 1, "what one sent for nothing");
     assert!(is_there(&one, &ours, 2) && is_there(&other, &theirs, 3));
@@ -213,7 +213,7 @@ fn an_older_copy_of_the_metadata_frees_nothing() {
     assert!(
         matches!(
             refused,
-            MaintenanceError::Place(StoreOwnerError::Behind { seen: Seq(2), head: Seq(1), .. })
+            MaintenanceError::StoreOwner(StoreOwnerError::Behind { seen: Seq(2), head: Seq(1), .. })
         ),
         "{refused}"
     );
@@ -418,7 +418,7 @@ fn shares_a_bucket() {
     let volume = make("first", "team").unwrap();
     let content = file(&volume, 2);
     let refused = make("second", "team").unwrap_err();
-    assert!(matches!(refused, OpenError::Place(StoreOwnerError::Taken(_))), "{refused}");
+    assert!(matches!(refused, OpenError::StoreOwner(StoreOwnerError::Taken(_))), "{refused}");
     assert!(refused.to_string().contains("s3://bucket/team"), "{refused}");
     make("second", "other").unwrap();
     send(&volume, 3);

@@ -62,14 +62,14 @@ impl Drop for RequestGuard<'_> {
     }
 }
 
-/// Claim that was requested. An answer that nobody takes is released.
+/// A requested lock lease. It is released if it is granted after the requester is gone.
 struct PendingGrant<'a>(&'a Leases, oneshot::Receiver<LockAnswer>);
 
 impl Drop for PendingGrant<'_> {
     fn drop(&mut self) {
         self.1.close();
-        if let Ok(Some(LockAnswer::Granted(held))) = self.1.try_recv() {
-            self.0.release(held);
+        if let Ok(Some(LockAnswer::Granted(grant))) = self.1.try_recv() {
+            self.0.release(grant);
         }
     }
 }
@@ -121,7 +121,7 @@ impl Locks {
                         Either::Right(_) => return Err(Errno::NOLCK),
                     };
                     match answer {
-                        LockAnswer::Granted(held) => self.take(num, held),
+                        LockAnswer::Granted(grant) => self.take(num, grant),
                         LockAnswer::Busy(_) if !args.wait => return Err(Errno::AGAIN),
                         LockAnswer::Busy(freed) => {
                             drop(asking.take());
@@ -163,8 +163,8 @@ impl Locks {
     }
 
     /// Puts a lock lease in the place of the one before.
-    fn take(&self, num: u64, held: LockGrant) {
-        let before = self.files.lock().entry(num).or_default().grant.replace(held);
+    fn take(&self, num: u64, grant: LockGrant) {
+        let before = self.files.lock().entry(num).or_default().grant.replace(grant);
         if let Some(before) = before {
             self.leases.release(before);
         }
@@ -195,8 +195,8 @@ impl Locks {
         else {
             return;
         };
-        if let Some(held) = file.grant.take() {
-            self.leases.release(held);
+        if let Some(grant) = file.grant.take() {
+            self.leases.release(grant);
         }
         file.waiters.retain(|waiter| !waiter.is_canceled());
         if file.waiters.is_empty() {

@@ -212,7 +212,7 @@ impl Replica {
     }
 
     /// Ensures that a range of an open file is cached, in the version that was opened. Returns the cached range around it,
-    /// which may be [read on](Self::read_on) without another check.
+    /// which may be [read](Self::record_read) without another check.
     ///
     /// # Errors
     /// Returns the errors of [`ensure_present`](Self::ensure_present); ESTALE too if the file was replaced since.

@@ -70,7 +70,7 @@ impl ChangeWriter<'_> {
         let mut sides: BTreeSet<Ino> = BTreeSet::new();
         for at in touched {
             let old = shown.at(&at).cloned();
-            sides.extend(old.iter().flat_map(|one| one.theirs.into_iter().chain(one.conflict.mine)));
+            sides.extend(old.iter().flat_map(|one| one.remote.into_iter().chain(one.conflict.local)));
             let now = match changes.conflicts.get(&at) {
                 Some(conflict) => conflict.clone(),
                 None => old.as_ref().map(|one| one.conflict.clone()),
@@ -85,20 +85,20 @@ impl ChangeWriter<'_> {
                         false => physical,
                     };
                     let local = match &old {
-                        Some(one) => one.theirs,
+                        Some(one) => one.remote,
                         None => physical.map(|(child, _)| child),
                     };
                     (local, base)
                 }
             };
-            sides.extend(now.iter().flat_map(|conflict| local.into_iter().chain(conflict.mine)));
+            sides.extend(now.iter().flat_map(|conflict| local.into_iter().chain(conflict.local)));
             let target = match &now {
                 Some(conflict) => {
                     let directory = match &old {
                         Some(one) => one.directory,
                         None => self.new_directory(at.parent)?,
                     };
-                    let one = ConflictDir { conflict: conflict.clone(), theirs: local, directory };
+                    let one = ConflictDir { conflict: conflict.clone(), remote: local, directory };
                     shown.set(self.core, &at, one)?;
                     Some(directory)
                 }
@@ -358,8 +358,8 @@ impl ChangeWriter<'_> {
             for one in &all {
                 let [local, remote] = entries(&self.shared.node, &one.conflict);
                 let (name, side, other) = match by_name {
-                    true => (&remote, one.theirs, &local),
-                    false => (&local, one.conflict.mine, &remote),
+                    true => (&remote, one.remote, &local),
+                    false => (&local, one.conflict.local, &remote),
                 };
                 let at = DentryKey { parent: one.directory, name: name.clone() };
                 match side {

@@ -41,7 +41,7 @@ pub struct Version {
 /// Returns the names of the entries of a conflict directory: this node's side, and the store's.
 pub(crate) fn entries(own: &NodeName, conflict: &Conflict) -> [Vec<u8>; 2] {
     let local = own.as_str().as_bytes().to_vec();
-    let mut remote = conflict.theirs.as_str().as_bytes().to_vec();
+    let mut remote = conflict.remote_node.as_str().as_bytes().to_vec();
     if local == remote {
         remote.extend_from_slice(b".store");
     }
@@ -69,8 +69,8 @@ impl Replica {
                     Ok(Version { name, side, node })
                 };
                 let sides = [
-                    version(local, Side::Mine, one.conflict.mine)?,
-                    version(remote, Side::Theirs, one.theirs)?,
+                    version(local, Side::Mine, one.conflict.local)?,
+                    version(remote, Side::Theirs, one.remote)?,
                 ];
                 // The directory's time is never set again, because nobody can change it.
                 let since = core.find(one.directory)?.map_or(Time(0), |node| node.modified);

@@ -158,7 +158,7 @@ impl Trees for TreeView<'_> {
     fn link(&self, tree: Tree, at: &DentryKey) -> Result<Option<(Ino, Seq)>, Errno> {
         self.read_db(|core| match tree {
             Tree::Local => match self.conflict_dirs.at(at) {
-                Some(shown) => Ok(shown.theirs.map(|num| (num, Seq(0)))),
+                Some(shown) => Ok(shown.remote.map(|num| (num, Seq(0)))),
                 None => Ok(core.link_of(at.parent, &at.name)?.map(|(num, _)| (num, Seq(0)))),
             },
             Tree::Base if core.link_differs(at.parent, &at.name)? => core.base_link(at.parent, &at.name),
