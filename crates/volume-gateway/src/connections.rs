@@ -74,7 +74,11 @@ impl Connections {
         tracing::info!("node {} has role {role}", self.credentials.node);
         let noted = self.file.as_deref().map_or(Ok(()), |file| Credentials::record_role(file, role));
         if let Err(error) = noted {
-            tracing::warn!("cannot record the role of this node: {error}");
+            tracing::warn!(
+                "cannot record the role of node {} in its credentials: {error}; \
+                while the gateway is unreachable, the previous role is assumed",
+                self.credentials.node
+            );
         }
     }
 

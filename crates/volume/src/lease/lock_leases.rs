@@ -6,8 +6,8 @@
 
 use futures::channel::oneshot;
 
-use super::lease_types::{LockAnswer, LockGrant, LockLease};
 use super::state::LeaseState;
+use super::types::{LockAnswer, LockGrant, LockLease};
 use super::{Inner, Leases};
 use crate::id::{ObjectId, Seq};
 

@@ -4,10 +4,10 @@
 //! acknowledged its lease; an open waits for peers that changed the object until their changes are applied. Both cost nothing
 //! while no other node is connected, and opening costs nothing while no peer changed the object.
 
-mod lease_types;
 mod lock_leases;
 mod state;
 mod thread;
+mod types;
 mod wait;
 mod waiters;
 mod write_leases;
@@ -23,9 +23,9 @@ use crate::id::{NodeName, ObjectId, Seq};
 use crate::replica::Replica;
 use crate::store::{MetaStore, StoreError};
 use crate::sync::{RoundObserver, Runner, Waker};
-use lease_types::UncommittedChange;
-pub use lease_types::{LockAnswer, LockGrant};
 use state::LeaseState;
+use types::UncommittedChange;
+pub use types::{LockAnswer, LockGrant};
 pub use wait::Wait;
 
 /// Lifetime of a session without a heartbeat; then writers stop waiting for its acknowledgements.

@@ -6,7 +6,7 @@ use std::time::Instant;
 use futures::channel::oneshot;
 
 use super::SESSION_TTL;
-use super::lease_types::{Closing, LockLease, PeerLease, Waiter, WriteLease};
+use super::types::{Closing, LockLease, PeerLease, Waiter, WriteLease};
 use crate::id::{ObjectId, Seq};
 
 pub(super) struct LeaseState {

@@ -6,8 +6,8 @@ use std::time::Instant;
 
 use futures::channel::oneshot;
 
-use super::lease_types::{PeerLease, Stage, Waiter};
 use super::state::LeaseState;
+use super::types::{PeerLease, Stage, Waiter};
 use super::{Inner, OPEN_WAIT_TIMEOUT, SLOW_PEER_PENALTY, Wait};
 use crate::id::ObjectId;
 use crate::runtime::runtime;
@@ -33,7 +33,8 @@ impl Inner {
         let inner = self.clone();
         Some(Wait::new(async move { wait.await.unwrap_or_default() }, OPEN_WAIT_TIMEOUT, move || {
             tracing::warn!(
-                "opened a file without the changes of a peer: it did not commit them within {} s; opens do not \
+                "opened a file without the changes of a peer: it did not commit them within {} \
+                    s; opens do not \
                 wait for it for {} s",
                 OPEN_WAIT_TIMEOUT.as_secs(),
                 SLOW_PEER_PENALTY.as_secs()

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use futures::channel::oneshot;
 
-use super::lease_types::{Closing, UncommittedChange, WriteLease};
 use super::state::LeaseState;
+use super::types::{Closing, UncommittedChange, WriteLease};
 use super::{Inner, SESSION_TTL, Wait};
 use crate::id::{ObjectId, Seq};
 use crate::replica::Replica;
