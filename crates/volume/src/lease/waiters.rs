@@ -33,9 +33,8 @@ impl Inner {
         let inner = self.clone();
         Some(Wait::new(async move { wait.await.unwrap_or_default() }, OPEN_WAIT_TIMEOUT, move || {
             tracing::warn!(
-                "opened a file without the changes of a peer: it did not commit them within {} \
-                    s; opens do not \
-                wait for it for {} s",
+                "opened a file without the changes of a peer: it did not commit them within {} s; \
+                opens do not wait for it for {} s",
                 OPEN_WAIT_TIMEOUT.as_secs(),
                 SLOW_PEER_PENALTY.as_secs()
             );
