@@ -22,23 +22,23 @@ pub struct BasisSource {
 
 impl BasisSource {
     /// Pairs a file with the segments it is expected to hold.
-    pub fn new(file: Arc<File>, pieces: &[Segment]) -> Self {
+    pub fn new(file: Arc<File>, segments: &[Segment]) -> Self {
         let mut offset = 0;
-        let mut places = HashMap::new();
-        for piece in pieces {
-            if let Segment::Chunk { id, .. } = piece {
-                places.insert(*id, offset);
+        let mut offsets = HashMap::new();
+        for segment in segments {
+            if let Segment::Chunk { id, .. } = segment {
+                offsets.insert(*id, offset);
             }
-            offset += piece.length();
+            offset += segment.length();
         }
-        Self { file, offsets: places }
+        Self { file, offsets }
     }
 
     /// Returns the bytes of a chunk if the file still has them.
     pub(super) fn get(&self, keys: &ChunkKeys, id: ChunkId, length: u32) -> Option<Vec<u8>> {
-        let place = *self.offsets.get(&id).filter(|_| length as usize <= MAX_ACCEPTED_CHUNK_BYTES)?;
+        let offset = *self.offsets.get(&id).filter(|_| length as usize <= MAX_ACCEPTED_CHUNK_BYTES)?;
         let mut bytes = vec![0; length as usize];
-        self.file.read_exact_at(&mut bytes, place).ok()?;
+        self.file.read_exact_at(&mut bytes, offset).ok()?;
         (keys.name(&bytes) == id).then_some(bytes)
     }
 }

@@ -42,7 +42,7 @@ const MAX_FIRST_RETRY_PAUSE: Duration = Duration::from_millis(200);
 
 /// Selects the TLS library shared by this process for object stores. Must be called before one is created.
 pub fn choose_tls() {
-    // Fails if one was selected before: it was the same.
+    // An error means that a provider was installed earlier; it is the same one.
     let _ = tokio_rustls::rustls::crypto::ring::default_provider().install_default();
 }
 
@@ -301,15 +301,17 @@ pub fn fault(error: object_store::Error) -> ContentError {
         object_store::Error::NotFound { path, .. } => ContentError::Missing(path),
         // A range outside the object: the object is not what was stored.
         error => match error.to_string() {
-            said if NOT_THERE.iter().any(|known| said.contains(known)) => ContentError::Damaged(said),
-            said => ContentError::Unreachable(said),
+            message if RANGE_ERROR_TEXTS.iter().any(|text| message.contains(text)) => {
+                ContentError::Damaged(message)
+            }
+            message => ContentError::Unreachable(message),
         },
     }
 }
 
 /// Messages of the library for an invalid range, for buckets and directories. There is no error type for it, and gateways pass
 /// on messages.
-const NOT_THERE: [&str; 2] = ["status code: 416", "Requested range was invalid"];
+const RANGE_ERROR_TEXTS: [&str; 2] = ["status code: 416", "Requested range was invalid"];
 
 #[cfg(test)]
 mod tests {
@@ -318,7 +320,8 @@ mod tests {
     #[test]
     fn numbers_in_a_key_are_no_status() {
         let error = |said: &str| object_store::Error::Generic { store: "S3", source: said.into() };
-        let away = "Error performing GET http://s3/bucket/packs/4f/02c416d4 in 939.7804ms - HTTP error: error sending request";
+        let away = "Error performing GET http://s3/bucket/packs/4f/02c416d4 in 939.7804ms - \
+            HTTP error: error sending request";
         assert!(matches!(fault(error(away)), ContentError::Unreachable(_)));
     }
 

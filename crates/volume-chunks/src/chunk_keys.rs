@@ -23,12 +23,13 @@ impl std::fmt::Debug for ChunkKeys {
 }
 
 impl ChunkKeys {
-    /// For a volume that is not encrypted. `names` is its own: equal bytes have different names in different volumes.
+    /// Returns the keys of an unencrypted volume. `names` is specific to the volume, so equal bytes get different names in
+    /// different volumes.
     pub fn open(names: [u8; 32]) -> Self {
         Self { names, seal: None }
     }
 
-    /// For an encrypted volume: names reveal nothing either.
+    /// Returns the keys of an encrypted volume. Chunk names do not reveal the contents.
     pub fn sealed(secret: &VolumeKey) -> Self {
         let seal = secret.derive("shunt volume 1: sealing of chunks");
         Self {

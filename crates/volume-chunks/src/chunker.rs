@@ -31,15 +31,17 @@ impl Chunking {
     /// Chooses the method for a file of `size` bytes: that of its previous version, so that unchanged chunks are found again;
     /// else by size.
     pub fn choose(size: u64, previous: Option<&[Segment]>) -> Self {
-        let fixed = |pieces: &[Segment]| {
-            pieces.len() > 1
-                && pieces[..pieces.len() - 1]
+        let fixed = |segments: &[Segment]| {
+            segments.len() > 1
+                && segments[..segments.len() - 1]
                     .iter()
-                    .all(|piece| piece.length().is_multiple_of(FIXED_CHUNK_BYTES as u64))
+                    .all(|segment| segment.length().is_multiple_of(FIXED_CHUNK_BYTES as u64))
         };
         match previous {
-            Some(pieces) if fixed(pieces) => Self::Fixed,
-            Some(pieces) if pieces.len() > 1 && size <= 4 * MAX_CONTENT_DEFINED_BYTES => Self::ContentDefined,
+            Some(segments) if fixed(segments) => Self::Fixed,
+            Some(segments) if segments.len() > 1 && size <= 4 * MAX_CONTENT_DEFINED_BYTES => {
+                Self::ContentDefined
+            }
             _ if size > MAX_CONTENT_DEFINED_BYTES => Self::Fixed,
             _ => Self::ContentDefined,
         }
@@ -110,17 +112,17 @@ pub(super) fn is_zero(bytes: &[u8]) -> bool {
 }
 
 /// Appends a segment; adjacent holes are merged.
-pub(super) fn push(pieces: &mut Vec<Segment>, piece: Segment) {
-    match (pieces.last_mut(), piece) {
+pub(super) fn push_merged(segments: &mut Vec<Segment>, segment: Segment) {
+    match (segments.last_mut(), segment) {
         (Some(Segment::Hole { length }), Segment::Hole { length: more }) => *length += more,
-        _ => pieces.push(piece),
+        _ => segments.push(segment),
     }
 }
 
 /// Returns the segments stored in the metadata.
 pub(super) fn direct(layout: &Layout) -> &[Segment] {
     match layout {
-        Layout::Pieces(pieces) => pieces,
+        Layout::Direct(segments) => segments,
         Layout::Inline(_) | Layout::Indirect(_) => &[],
     }
 }
@@ -147,11 +149,11 @@ mod tests {
     fn pieces_are_the_file_whatever_size_was_said() {
         let bytes = noise(11 * MIB + 7);
         for cutting in [Chunking::ContentDefined, Chunking::Fixed] {
-            let pieces = cut(&bytes, bytes.len() as u64, cutting);
-            assert_eq!(pieces.concat(), bytes);
-            assert!(pieces.iter().all(|piece| piece.len() <= MAX_CHUNK_BYTES));
+            let segments = cut(&bytes, bytes.len() as u64, cutting);
+            assert_eq!(segments.concat(), bytes);
+            assert!(segments.iter().all(|segment| segment.len() <= MAX_CHUNK_BYTES));
             for said in [0, 5, u64::MAX] {
-                assert_eq!(cut(&bytes, said, cutting), pieces, "{said}");
+                assert_eq!(cut(&bytes, said, cutting), segments, "{said}");
             }
         }
         assert_eq!(cut(&bytes, 0, Chunking::Fixed).iter().map(Vec::len).max(), Some(FIXED_CHUNK_BYTES));
@@ -165,7 +167,7 @@ mod tests {
         let longer = [&bytes[..MIB], b"inserted", &bytes[MIB..]].concat();
         let (before, after) =
             (cut(&bytes, 0, Chunking::ContentDefined), cut(&longer, 0, Chunking::ContentDefined));
-        let new = after.iter().filter(|piece| !before.contains(piece)).count();
+        let new = after.iter().filter(|segment| !before.contains(segment)).count();
         assert!(before.len() > 6 && new <= 2, "{new} of {} chunks are new", after.len());
     }
 
@@ -177,10 +179,10 @@ mod tests {
 
     #[test]
     fn a_file_is_cut_as_before() {
-        let pieces =
+        let segments =
             |lengths: &[u64]| lengths.iter().map(|&length| Segment::Hole { length }).collect::<Vec<_>>();
-        let fixed = pieces(&[FIXED_CHUNK_BYTES as u64, 5]);
-        let defined = pieces(&[FIXED_CHUNK_BYTES as u64 + 1, 5]);
+        let fixed = segments(&[FIXED_CHUNK_BYTES as u64, 5]);
+        let defined = segments(&[FIXED_CHUNK_BYTES as u64 + 1, 5]);
         assert_eq!(Chunking::choose(10, Some(&fixed)), Chunking::Fixed);
         assert_eq!(Chunking::choose(MAX_CONTENT_DEFINED_BYTES + 1, Some(&defined)), Chunking::ContentDefined);
         assert_eq!(Chunking::choose(u64::MAX, Some(&defined)), Chunking::Fixed);

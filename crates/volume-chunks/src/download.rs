@@ -36,14 +36,14 @@ const MAX_KEY_BYTES: usize = 256;
 const MIN_DECODE_BYTES: usize = 512 << 10;
 
 /// Validates a chunk location: locations in a store may come from any node with write access.
-fn is_sound(place: &ChunkLocation) -> bool {
-    let is_key = place.key.starts_with("packs/")
-        && place.key.len() <= MAX_KEY_BYTES
-        && place.key.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"/-_".contains(&byte));
-    let end = place.offset.checked_add(u64::from(place.stored));
+fn is_valid(location: &ChunkLocation) -> bool {
+    let is_key = location.key.starts_with("packs/")
+        && location.key.len() <= MAX_KEY_BYTES
+        && location.key.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"/-_".contains(&byte));
+    let end = location.offset.checked_add(u64::from(location.stored));
     is_key
-        && (1..=2 * MAX_ACCEPTED_CHUNK_BYTES).contains(&(place.stored as usize))
-        && place.length as usize <= MAX_ACCEPTED_CHUNK_BYTES
+        && (1..=2 * MAX_ACCEPTED_CHUNK_BYTES).contains(&(location.stored as usize))
+        && location.length as usize <= MAX_ACCEPTED_CHUNK_BYTES
         && end.is_some_and(|end| end <= MAX_PACK_BYTES)
 }
 
@@ -52,7 +52,7 @@ type Run = Vec<ChunkRequest>;
 
 /// Returns the byte range of a run in the stored object.
 fn extent(run: &[ChunkRequest]) -> Range<u64> {
-    let end = |place: &ChunkLocation| place.offset.saturating_add(u64::from(place.stored));
+    let end = |location: &ChunkLocation| location.offset.saturating_add(u64::from(location.stored));
     run.first().map_or(0, |first| first.location.offset)..run.last().map_or(0, |last| end(&last.location))
 }
 
@@ -63,9 +63,9 @@ fn length(run: &[ChunkRequest]) -> u64 {
 
 /// Checks that all bytes of a run were received. A cancelled request falls short, and its bytes must not count as a
 /// measurement.
-fn check_complete(run: &[ChunkRequest], came: u64) -> Result<(), ContentError> {
+fn check_complete(run: &[ChunkRequest], received: u64) -> Result<(), ContentError> {
     match run.first() {
-        Some(ChunkRequest { id, location: place, .. }) if came < length(run) => Err(damaged(*id, place)),
+        Some(ChunkRequest { id, location, .. }) if received < length(run) => Err(damaged(*id, location)),
         _ => Ok(()),
     }
 }
@@ -81,18 +81,18 @@ impl ContentStore {
     /// [`ContentError`] of the object store, of `work` or of `take`.
     pub(super) fn download<T: Send + 'static>(
         &self,
-        wanted: Vec<ChunkRequest>,
+        chunks: Vec<ChunkRequest>,
         work: impl Fn(u64, Cow<'_, [u8]>) -> Result<T, ContentError> + Send + Sync + 'static,
         take: impl FnMut(u64, T) -> Result<(), ContentError>,
     ) -> Result<(), ContentError> {
-        self.download_stored(wanted, 0, move |at, _, bytes| work(at, bytes), take)
+        self.download_stored(chunks, 0, move |at, _, bytes| work(at, bytes), take)
     }
 
     /// Downloads and verifies chunks like [`download`](Self::download), but passes the stored form to `work` as well. Chunks of
     /// a pack with at most `apart` bytes between them are requested together.
     pub(super) fn download_stored<T: Send + 'static>(
         &self,
-        wanted: Vec<ChunkRequest>,
+        chunks: Vec<ChunkRequest>,
         apart: u64,
         work: impl Fn(u64, &[u8], Cow<'_, [u8]>) -> Result<T, ContentError> + Send + Sync + 'static,
         take: impl FnMut(u64, T) -> Result<(), ContentError>,
@@ -108,12 +108,12 @@ impl ContentStore {
                 let bytes = got?;
                 let opened = spawn_blocking(move || {
                     run.iter()
-                        .map(|ChunkRequest { id, location: place, at }| {
-                            let from = place.offset.saturating_sub(start) as usize;
-                            let stored = bytes.get(from..from.saturating_add(place.stored as usize));
+                        .map(|ChunkRequest { id, location, at }| {
+                            let from = location.offset.saturating_sub(start) as usize;
+                            let stored = bytes.get(from..from.saturating_add(location.stored as usize));
                             let stored = stored.unwrap_or_default();
-                            let bytes = decode(&store.keys, *id, stored, place.length as usize)
-                                .ok_or_else(|| damaged(*id, place))?;
+                            let bytes = decode(&store.keys, *id, stored, location.length as usize)
+                                .ok_or_else(|| damaged(*id, location))?;
                             Ok((*at, work(*at, stored, bytes)?))
                         })
                         .collect()
@@ -121,7 +121,7 @@ impl ContentStore {
                 opened.await.map_err(panicked)?
             }
         };
-        self.for_each_run(wanted, apart, by_run, take)
+        self.for_each_run(chunks, apart, by_run, take)
     }
 
     /// Downloads chunks and writes them to their destination part by part as they arrive: `write` receives the chunk's `at` and
@@ -133,7 +133,7 @@ impl ContentStore {
     /// [`ContentError`] of the object store; [`ContentError::Io`] of `write`.
     pub(super) fn download_into(
         &self,
-        wanted: Vec<ChunkRequest>,
+        chunks: Vec<ChunkRequest>,
         write: impl Fn(u64, u64, &[u8]) -> std::io::Result<()> + Send + Sync + 'static,
         mut take: impl FnMut(u64, u64),
     ) -> Result<(), ContentError> {
@@ -151,7 +151,7 @@ impl ContentStore {
                 work.end(got).await
             }
         };
-        self.for_each_run(wanted, 0, by_run, |at, length| {
+        self.for_each_run(chunks, 0, by_run, |at, length| {
             take(at, length);
             Ok(())
         })
@@ -192,7 +192,7 @@ impl ContentStore {
     /// Runs `by_run` for each run, several concurrently.
     fn for_each_run<T: Send + 'static, F>(
         &self,
-        wanted: Vec<ChunkRequest>,
+        chunks: Vec<ChunkRequest>,
         apart: u64,
         by_run: impl Fn(Run, Cancelled) -> F,
         mut take: impl FnMut(u64, T) -> Result<(), ContentError>,
@@ -200,11 +200,11 @@ impl ContentStore {
     where
         F: Future<Output = Result<Vec<(u64, T)>, ContentError>> + Send + 'static,
     {
-        if let Some(ChunkRequest { id, .. }) = wanted.iter().find(|wanted| !is_sound(&wanted.location)) {
+        if let Some(ChunkRequest { id, .. }) = chunks.iter().find(|chunk| !is_valid(&chunk.location)) {
             return Err(ContentError::Damaged(format!("chunk {id:?} has an invalid location")));
         }
         let (over, is_over) = watch::channel(false);
-        let requests = futures::stream::iter(runs(wanted, apart)).map(|run| {
+        let requests = futures::stream::iter(runs(chunks, apart)).map(|run| {
             // Spawned: they progress while this thread processes results.
             let task = runtime().spawn(by_run(run, is_over.clone()));
             async { task.await.map_err(|error| ContentError::Unreachable(error.to_string()))? }
@@ -285,9 +285,9 @@ impl DecodePipeline {
     }
 }
 
-fn runs(wanted: Vec<ChunkRequest>, apart: u64) -> Vec<Run> {
+fn runs(chunks: Vec<ChunkRequest>, apart: u64) -> Vec<Run> {
     let mut runs: Vec<Run> = Vec::new();
-    for next in wanted {
+    for next in chunks {
         if let Some(run) = runs.last_mut()
             && let (Some(first), Some(last)) = (run.first(), run.last())
             && last.location.key == next.location.key

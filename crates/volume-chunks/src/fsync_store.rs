@@ -37,7 +37,7 @@ impl std::fmt::Display for FsyncObjectStore {
 }
 
 /// Fsyncs a file and all directories on its path.
-fn write_out(root: &Path, path: &Path) -> std::io::Result<()> {
+fn fsync_with_parents(root: &Path, path: &Path) -> std::io::Result<()> {
     point(Failpoint::PackStored)?;
     File::open(path)?.sync_all()?;
     let mut at = path.parent();
@@ -52,7 +52,7 @@ fn write_out(root: &Path, path: &Path) -> std::io::Result<()> {
 }
 
 /// Reports whether the path is invalid: no such file can exist, whatever the directory contains.
-fn is_nowhere(error: &(dyn std::error::Error + 'static)) -> bool {
+fn is_invalid_path(error: &(dyn std::error::Error + 'static)) -> bool {
     std::iter::successors(Some(error), |error| error.source())
         .filter_map(|error| error.downcast_ref::<std::io::Error>())
         .any(|error| matches!(error.kind(), ErrorKind::NotADirectory | ErrorKind::InvalidFilename))
@@ -76,7 +76,7 @@ impl ObjectStore for FsyncObjectStore {
                 store: "directory",
                 source,
             };
-            tokio::task::spawn_blocking(move || write_out(&root, &path))
+            tokio::task::spawn_blocking(move || fsync_with_parents(&root, &path))
                 .await
                 .map_err(|error| failed(error.into()))?
                 .map_err(|error| failed(error.into()))?;
@@ -94,7 +94,7 @@ impl ObjectStore for FsyncObjectStore {
     }
 
     async fn get_opts(&self, at: &Key, options: GetOptions) -> Result<GetResult> {
-        self.store.get_opts(at, options).await.map_err(|error| match is_nowhere(&error) {
+        self.store.get_opts(at, options).await.map_err(|error| match is_invalid_path(&error) {
             true => object_store::Error::NotFound { path: at.to_string(), source: error.into() },
             false => error,
         })

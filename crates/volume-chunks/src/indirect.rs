@@ -4,7 +4,7 @@
 //! memory.
 
 use shunt_volume_store::MetaStore;
-use shunt_volume_store::validate::wrong_content;
+use shunt_volume_store::validate::validate_content;
 use shunt_volume_types::object::{Content, Layout, Segment};
 
 use crate::{ContentError, ContentStore};
@@ -32,12 +32,12 @@ fn decode(list: &[u8]) -> Result<Vec<Segment>, ContentError> {
     if count > SEGMENTS_PER_LIST as u64 {
         return Err(damaged("an indirect list has too many segments"));
     }
-    let pieces: Vec<Segment> = postcard::from_bytes(list)
+    let segments: Vec<Segment> = postcard::from_bytes(list)
         .map_err(|error| ContentError::Damaged(format!("indirect list: {error}")))?;
-    if pieces.iter().any(|piece| piece.length() == 0) {
+    if segments.iter().any(|segment| segment.length() == 0) {
         return Err(damaged("an indirect list has a segment of length 0"));
     }
-    Ok(pieces)
+    Ok(segments)
 }
 
 impl ContentStore {
@@ -45,22 +45,22 @@ impl ContentStore {
     ///
     /// # Errors
     /// [`ContentError`] of reading the lists of a large file.
-    pub fn pieces(&self, meta: &dyn MetaStore, content: &Content) -> Result<Vec<Segment>, ContentError> {
-        if let Some(why) = wrong_content(content) {
+    pub fn segments(&self, meta: &dyn MetaStore, content: &Content) -> Result<Vec<Segment>, ContentError> {
+        if let Some(why) = validate_content(content) {
             return Err(damaged(why));
         }
         let lists = match &content.layout {
             Layout::Inline(_) => return Ok(Vec::new()),
-            Layout::Pieces(pieces) => return Ok(pieces.clone()),
+            Layout::Direct(segments) => return Ok(segments.clone()),
             Layout::Indirect(lists) => lists,
         };
         let limit = (content.size / MIN_AVERAGE_SEGMENT_BYTES).saturating_add(SEGMENTS_PER_LIST as u64);
-        let (mut pieces, mut sum) = (Vec::new(), 0_u64);
+        let (mut segments, mut sum) = (Vec::new(), 0_u64);
         for part in lists.chunks(LISTS_PER_BATCH) {
             for list in self.read_lists(meta, part)? {
-                sum = list.iter().fold(sum, |sum, piece| sum.saturating_add(piece.length()));
-                pieces.extend(list);
-                if sum > content.size || pieces.len() as u64 > limit {
+                sum = list.iter().fold(sum, |sum, segment| sum.saturating_add(segment.length()));
+                segments.extend(list);
+                if sum > content.size || segments.len() as u64 > limit {
                     return Err(damaged("the indirect lists have more segments than the file"));
                 }
             }
@@ -68,7 +68,7 @@ impl ContentStore {
         if sum != content.size {
             return Err(damaged("the segments do not add up to the size of the file"));
         }
-        Ok(pieces)
+        Ok(segments)
     }
 
     /// Returns the segments in one list of a large file.

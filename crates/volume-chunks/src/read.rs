@@ -50,8 +50,8 @@ impl ContentStore {
             progress(0..bytes.len() as u64);
             return Ok(());
         }
-        let pieces = self.pieces(meta, content)?;
-        self.fetch(meta, &pieces, 0..content.size, file, None, progress)?;
+        let segments = self.segments(meta, content)?;
+        self.fetch(meta, &segments, 0..content.size, file, None, progress)?;
         self.verify_file(content, file)
     }
 
@@ -90,25 +90,25 @@ impl ContentStore {
     pub fn fetch(
         &self,
         meta: &dyn MetaStore,
-        pieces: &[Segment],
+        segments: &[Segment],
         range: Range<u64>,
         file: &File,
         local: Option<&BasisSource>,
         progress: Progress<'_>,
     ) -> Result<Range<u64>, ContentError> {
         let (mut from, mut to) = (None, range.start);
-        let mut wanted = Vec::new();
-        for (at, piece) in segments_in(pieces, &range) {
+        let mut requests = Vec::new();
+        for (at, segment) in segments_in(segments, &range) {
             from.get_or_insert(at.start);
             to = at.end;
-            match piece {
+            match segment {
                 Segment::Chunk { id, length } => {
                     match local.and_then(|local| local.get(&self.keys, *id, *length)) {
                         Some(bytes) => {
                             file.write_all_at(&bytes, at.start).map_err(ContentError::Io)?;
                             progress(at);
                         }
-                        None => wanted.push(SegmentRequest { id: *id, length: *length, at: at.start }),
+                        None => requests.push(SegmentRequest { id: *id, length: *length, at: at.start }),
                     }
                 }
                 Segment::Hole { .. } => {
@@ -118,10 +118,10 @@ impl ContentStore {
             }
         }
         let file = Arc::new(file.try_clone().map_err(ContentError::Io)?);
-        for part in wanted.chunks(LOCATE_BATCH_CHUNKS) {
-            let (wanted, file) = (self.locate(meta, part)?, file.clone());
+        for part in requests.chunks(LOCATE_BATCH_CHUNKS) {
+            let (requests, file) = (self.locate(meta, part)?, file.clone());
             let write = move |at, offset, bytes: &[u8]| file.write_all_at(bytes, at + offset);
-            self.download_into(wanted, write, |at, length| progress(at..at + length))?;
+            self.download_into(requests, write, |at, length| progress(at..at + length))?;
         }
         Ok(from.unwrap_or(to)..to)
     }
@@ -136,14 +136,14 @@ impl ContentStore {
         files: &[(&[Segment], &File)],
     ) -> Result<(), ContentError> {
         let mut goals = Vec::new();
-        let mut wanted = Vec::new();
-        for (pieces, file) in files {
+        let mut requests = Vec::new();
+        for (segments, file) in files {
             let file = Arc::new(file.try_clone().map_err(ContentError::Io)?);
             let mut offset = 0_u64;
-            for piece in *pieces {
-                match piece {
+            for segment in *segments {
+                match segment {
                     Segment::Chunk { id, length } => {
-                        wanted.push(SegmentRequest { id: *id, length: *length, at: goals.len() as u64 });
+                        requests.push(SegmentRequest { id: *id, length: *length, at: goals.len() as u64 });
                         goals.push((file.clone(), offset));
                     }
                     Segment::Hole { length } => {
@@ -151,13 +151,13 @@ impl ContentStore {
                         hole::make(&file, hole).map_err(ContentError::Io)?;
                     }
                 }
-                offset = offset.saturating_add(piece.length());
+                offset = offset.saturating_add(segment.length());
             }
         }
         let goals = Arc::new(goals);
-        for part in wanted.chunks(LOCATE_BATCH_CHUNKS) {
-            let mut wanted = self.locate(meta, part)?;
-            wanted.sort_by(|one, other| {
+        for part in requests.chunks(LOCATE_BATCH_CHUNKS) {
+            let mut requests = self.locate(meta, part)?;
+            requests.sort_by(|one, other| {
                 (&one.location.key, one.location.offset).cmp(&(&other.location.key, other.location.offset))
             });
             let goals = goals.clone();
@@ -165,7 +165,7 @@ impl ContentStore {
                 let (file, at): &(Arc<File>, u64) = &goals[goal as usize];
                 file.write_all_at(bytes, at + offset)
             };
-            self.download_into(wanted, write, |_, _| ())?;
+            self.download_into(requests, write, |_, _| ())?;
         }
         Ok(())
     }
@@ -186,13 +186,13 @@ impl ContentStore {
             return Ok(bytes.iter().skip(range.start as usize).take(length).copied().collect());
         }
         let mut answer = vec![0; length];
-        let mut wanted = Vec::new();
-        for (at, piece) in segments_in(&self.pieces(meta, content)?, &range) {
-            if let Segment::Chunk { id, length } = piece {
-                wanted.push(SegmentRequest { id: *id, length: *length, at: at.start });
+        let mut requests = Vec::new();
+        for (at, segment) in segments_in(&self.segments(meta, content)?, &range) {
+            if let Segment::Chunk { id, length } = segment {
+                requests.push(SegmentRequest { id: *id, length: *length, at: at.start });
             }
         }
-        for part in wanted.chunks(LOCATE_BATCH_CHUNKS) {
+        for part in requests.chunks(LOCATE_BATCH_CHUNKS) {
             self.download(self.locate(meta, part)?, into_owned, |at, bytes| {
                 let before = range.start.saturating_sub(at) as usize;
                 let after = at.saturating_sub(range.start) as usize;
@@ -209,21 +209,21 @@ impl ContentStore {
     pub(super) fn read_pieces(
         &self,
         meta: &dyn MetaStore,
-        pieces: &[Segment],
+        segments: &[Segment],
     ) -> Result<Vec<Vec<u8>>, ContentError> {
-        let wanted: Vec<_> = pieces
+        let requests: Vec<_> = segments
             .iter()
             .enumerate()
-            .filter_map(|(n, piece)| match piece {
+            .filter_map(|(n, segment)| match segment {
                 Segment::Chunk { id, length } => {
                     Some(SegmentRequest { id: *id, length: *length, at: n as u64 })
                 }
                 Segment::Hole { .. } => None,
             })
             .collect();
-        let mut all = vec![Vec::new(); pieces.len()];
-        let wanted = self.locate(meta, &wanted)?;
-        self.download(wanted, into_owned, |at, mut bytes| {
+        let mut all = vec![Vec::new(); segments.len()];
+        let requests = self.locate(meta, &requests)?;
+        self.download(requests, into_owned, |at, mut bytes| {
             all.get_mut(at as usize).into_iter().for_each(|one| *one = std::mem::take(&mut bytes));
             Ok(())
         })?;
@@ -234,20 +234,20 @@ impl ContentStore {
     fn locate(
         &self,
         meta: &dyn MetaStore,
-        wanted: &[SegmentRequest],
+        requests: &[SegmentRequest],
     ) -> Result<Vec<ChunkRequest>, ContentError> {
-        let ids: Vec<ChunkId> = wanted.iter().map(|sought| sought.id).collect();
-        let asked = std::time::Instant::now();
-        let places = meta.locate_chunks(&ids)?;
-        self.link.record_latency(asked.elapsed());
-        wanted
+        let ids: Vec<ChunkId> = requests.iter().map(|sought| sought.id).collect();
+        let started = std::time::Instant::now();
+        let locations = meta.locate_chunks(&ids)?;
+        self.link.record_latency(started.elapsed());
+        requests
             .iter()
-            .zip(places)
-            .map(|(&SegmentRequest { id, length, at }, place)| match place {
-                Some(place) if place.length != length => Err(ContentError::Damaged(format!(
+            .zip(locations)
+            .map(|(&SegmentRequest { id, length, at }, location)| match location {
+                Some(location) if location.length != length => Err(ContentError::Damaged(format!(
                     "chunk {id:?} does not have the length that the file records"
                 ))),
-                Some(place) => Ok(ChunkRequest { id, location: place, at }),
+                Some(location) => Ok(ChunkRequest { id, location, at }),
                 None => Err(ContentError::Missing(format!("chunk {id:?} has no location in the metadata"))),
             })
             .collect()
@@ -256,14 +256,14 @@ impl ContentStore {
 
 /// Returns the segments that overlap a range, each with its own range.
 pub fn segments_in<'a>(
-    pieces: &'a [Segment],
+    segments: &'a [Segment],
     range: &Range<u64>,
 ) -> impl Iterator<Item = (Range<u64>, &'a Segment)> {
     let (start, end, mut offset) = (range.start, range.end, 0_u64);
-    let placed = pieces.iter().map(move |piece| {
-        let at = offset..offset.saturating_add(piece.length());
+    let placed = segments.iter().map(move |segment| {
+        let at = offset..offset.saturating_add(segment.length());
         offset = at.end;
-        (at, piece)
+        (at, segment)
     });
     placed.filter(move |(at, _)| at.end > start && at.start < end)
 }

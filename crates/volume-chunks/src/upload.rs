@@ -14,7 +14,7 @@ use shunt_volume_types::object::{ChunkId, Content, Layout, Segment};
 use shunt_volume_types::runtime::runtime;
 use tokio::task::JoinSet;
 
-use crate::chunker::{Chunker, direct, is_zero, push};
+use crate::chunker::{Chunker, direct, is_zero, push_merged};
 use crate::compression::encode;
 use crate::indirect::{MAX_DIRECT_SEGMENTS, SEGMENTS_PER_LIST};
 use crate::pack::{Pack, new_key};
@@ -89,7 +89,7 @@ impl<'a> Upload<'a> {
     ) -> Result<Content, ContentError> {
         let before = previous.map(|previous| self.previous(previous));
         let cutting = Chunking::choose(size, before.as_deref());
-        let there = self.stored_chunks(before.as_deref().unwrap_or_default())?;
+        let stored_ids = self.stored_chunks(before.as_deref().unwrap_or_default())?;
 
         let mut head = Vec::new();
         if size <= INLINE_THRESHOLD_BYTES as u64 && !self.content.keys.encrypts() {
@@ -103,40 +103,40 @@ impl<'a> Upload<'a> {
         }
 
         let mut whole = self.content.keys.hasher();
-        let (mut pieces, mut total) = (Vec::new(), 0);
+        let (mut segments, mut total) = (Vec::new(), 0);
         let mut cutter = Chunker::new(head.chain(file), size, cutting);
         while let Some(bytes) = cutter.next().map_err(ContentError::Io)? {
             whole.update(bytes);
             total += bytes.len() as u64;
             if is_zero(bytes) {
-                push(&mut pieces, Segment::Hole { length: bytes.len() as u64 });
+                push_merged(&mut segments, Segment::Hole { length: bytes.len() as u64 });
                 continue;
             }
             let id = self.content.keys.name(bytes);
-            push(&mut pieces, Segment::Chunk { id, length: bytes.len() as u32 });
-            if !there.contains(&id) {
+            push_merged(&mut segments, Segment::Chunk { id, length: bytes.len() as u32 });
+            if !stored_ids.contains(&id) {
                 self.add(id, bytes)?;
             }
         }
         if total == 0 {
             return Ok(Content::empty());
         }
-        let layout = self.layout(pieces)?;
+        let layout = self.layout(segments)?;
         Ok(Content { size: total, digest: *whole.finalize().as_bytes(), layout })
     }
 
     /// Returns the chunks of the previous version that the store still has.
     fn stored_chunks(&self, before: &[Segment]) -> Result<HashSet<ChunkId>, ContentError> {
         let ids: Vec<ChunkId> = before.iter().filter_map(chunk_of).collect();
-        let mut there = HashSet::new();
+        let mut stored_ids = HashSet::new();
         // A small number is queried together with chunks of other files.
         if ids.len() >= MIN_QUERIED_BASIS_CHUNKS {
             for ids in ids.chunks(WINDOW_CHUNKS) {
                 let known = self.meta.has_chunks(ids)?;
-                there.extend(ids.iter().zip(known).filter(|(_, known)| *known).map(|(id, _)| *id));
+                stored_ids.extend(ids.iter().zip(known).filter(|(_, known)| *known).map(|(id, _)| *id));
             }
         }
-        Ok(there)
+        Ok(stored_ids)
     }
 
     /// Uploads what is left. All files of this upload are then durable in the store.
@@ -153,8 +153,8 @@ impl<'a> Upload<'a> {
     }
 
     fn previous(&self, content: &Content) -> Vec<Segment> {
-        match self.content.pieces(self.meta, content) {
-            Ok(pieces) => pieces,
+        match self.content.segments(self.meta, content) {
+            Ok(segments) => segments,
             // Only a hint: the store is queried for chunks that are not known to exist.
             Err(_) => direct(&content.layout).to_vec(),
         }
@@ -168,12 +168,12 @@ impl<'a> Upload<'a> {
         Content { size: bytes.len() as u64, digest, layout: Layout::Inline(bytes) }
     }
 
-    fn layout(&mut self, pieces: Vec<Segment>) -> Result<Layout, ContentError> {
-        if pieces.len() <= MAX_DIRECT_SEGMENTS {
-            return Ok(Layout::Pieces(pieces));
+    fn layout(&mut self, segments: Vec<Segment>) -> Result<Layout, ContentError> {
+        if segments.len() <= MAX_DIRECT_SEGMENTS {
+            return Ok(Layout::Direct(segments));
         }
         let mut lists = Vec::new();
-        for part in pieces.chunks(SEGMENTS_PER_LIST) {
+        for part in segments.chunks(SEGMENTS_PER_LIST) {
             let bytes = codec::encode(part);
             let id = self.content.keys.name(&bytes);
             lists.push(Segment::Chunk { id, length: bytes.len() as u32 });
@@ -233,19 +233,19 @@ impl<'a> Upload<'a> {
             self.wait_for_upload()?;
         }
         let key = new_key();
-        let (bytes, places) = std::mem::take(&mut self.pack).close(&key);
+        let (bytes, locations) = std::mem::take(&mut self.pack).close(&key);
         self.uploaded.bytes += bytes.len() as u64;
         let blobs = self.content.blobs.clone();
         self.running_uploads
-            .spawn_on(async move { blobs.put(&key, bytes).await.map(|()| places) }, runtime());
+            .spawn_on(async move { blobs.put(&key, bytes).await.map(|()| locations) }, runtime());
         Ok(())
     }
 
     fn wait_for_upload(&mut self) -> Result<(), ContentError> {
         match runtime().block_on(self.running_uploads.join_next()) {
             None => {}
-            Some(Ok(places)) => {
-                self.uploaded.chunks.extend(places?);
+            Some(Ok(locations)) => {
+                self.uploaded.chunks.extend(locations?);
                 failed(point(Failpoint::PackLanded))?;
             }
             Some(Err(error)) => return Err(ContentError::Unreachable(error.to_string())),
@@ -258,8 +258,8 @@ fn failed(point: rustix::io::Result<()>) -> Result<(), ContentError> {
     point.map_err(|errno| ContentError::Io(errno.into()))
 }
 
-fn chunk_of(piece: &Segment) -> Option<ChunkId> {
-    match piece {
+fn chunk_of(segment: &Segment) -> Option<ChunkId> {
+    match segment {
         Segment::Chunk { id, .. } => Some(*id),
         Segment::Hole { .. } => None,
     }

@@ -86,13 +86,13 @@ impl ContentStore {
     pub fn chunks_of(&self, meta: &dyn MetaStore, content: &Content) -> Vec<ChunkId> {
         let lists = match &content.layout {
             Layout::Indirect(lists) => &lists[..],
-            Layout::Inline(_) | Layout::Pieces(_) => &[],
+            Layout::Inline(_) | Layout::Direct(_) => &[],
         };
-        let pieces = self.pieces(meta, content).unwrap_or_default();
+        let segments = self.segments(meta, content).unwrap_or_default();
         lists
             .iter()
-            .chain(&pieces)
-            .filter_map(|piece| match piece {
+            .chain(&segments)
+            .filter_map(|segment| match segment {
                 Segment::Chunk { id, .. } => Some(*id),
                 Segment::Hole { .. } => None,
             })

@@ -13,9 +13,9 @@ use serde::de::{
 #[derive(Debug)]
 pub(super) enum DecodeError {
     /// The lists exceed the memory limit.
-    TooMuch,
+    LimitExceeded,
     /// The message is malformed.
-    Nonsense(postcard::Error),
+    Malformed(postcard::Error),
 }
 
 /// Decodes a message whose list elements take at most `limit` bytes; returns also how many they take.
@@ -25,8 +25,8 @@ pub(super) fn decode<T: DeserializeOwned>(bytes: &[u8], limit: usize) -> Result<
     let read = T::deserialize(ItemCounter { inner: &mut from, left: &left, is_list: false });
     match (read, left.get()) {
         (Ok(value), left) => Ok((value, limit - left.unwrap_or_default())),
-        (Err(_), None) => Err(DecodeError::TooMuch),
-        (Err(error), Some(_)) => Err(DecodeError::Nonsense(error)),
+        (Err(_), None) => Err(DecodeError::LimitExceeded),
+        (Err(error), Some(_)) => Err(DecodeError::Malformed(error)),
     }
 }
 
@@ -308,13 +308,13 @@ mod tests {
         let lists = 3 * size_of::<Option<String>>();
         assert_eq!(used, lists + 2 * size_of::<(Vec<u8>, Result<u64, (bool, i32)>)>() + 3);
         assert_eq!(decode::<Value>(&bytes, used).unwrap().0, value);
-        assert!(matches!(decode::<Value>(&bytes, used - 1), Err(DecodeError::TooMuch)));
-        assert!(matches!(decode::<Value>(&bytes[..4], used), Err(DecodeError::Nonsense(_))));
+        assert!(matches!(decode::<Value>(&bytes, used - 1), Err(DecodeError::LimitExceeded)));
+        assert!(matches!(decode::<Value>(&bytes[..4], used), Err(DecodeError::Malformed(_))));
     }
 
     #[test]
     fn a_long_list_of_nothing_is_too_much() {
         let bytes = encode(&vec![None::<[u64; 30]>; 1 << 20]);
-        assert!(matches!(decode::<Vec<Option<[u64; 30]>>>(&bytes, 1 << 20), Err(DecodeError::TooMuch)));
+        assert!(matches!(decode::<Vec<Option<[u64; 30]>>>(&bytes, 1 << 20), Err(DecodeError::LimitExceeded)));
     }
 }

@@ -46,7 +46,7 @@ fn authority_params() -> Result<CertificateParams, BadCertificate> {
 
 impl Authority {
     /// Creates an authority; returns it with its key (PKCS #8).
-    pub(super) fn make() -> Result<(Self, Vec<u8>), BadCertificate> {
+    pub(super) fn generate() -> Result<(Self, Vec<u8>), BadCertificate> {
         let key = KeyPair::generate().map_err(bad)?;
         let params = authority_params()?;
         let certificate = params.self_signed(&key).map_err(bad)?.der().to_vec();

@@ -57,8 +57,8 @@ impl Client {
         super::GatewayObjects::new(self.connections.clone())
     }
 
-    fn request(&self, ask: &Request) -> Result<Response, StoreError> {
-        match runtime().block_on(self.connections.request(ask, &[])) {
+    fn request(&self, request: &Request) -> Result<Response, StoreError> {
+        match runtime().block_on(self.connections.request(request, &[])) {
             Ok((response, _)) => Ok(response),
             Err(RequestError::Io(error)) => {
                 let address = &self.connections.credentials.address;
@@ -94,15 +94,15 @@ fn mismatched_response() -> StoreError {
 }
 
 impl Client {
-    fn history_request(&self, ask: HistoryRequest) -> Result<HistoryResponse, StoreError> {
-        match self.request(&Request::Past(ask))? {
-            Response::Past(past) => Ok(past),
+    fn history_request(&self, request: HistoryRequest) -> Result<HistoryResponse, StoreError> {
+        match self.request(&Request::History(request))? {
+            Response::History(response) => Ok(response),
             _ => Err(mismatched_response()),
         }
     }
 }
 
-macro_rules! past {
+macro_rules! history {
     ($self:ident, $request:expr, $variant:ident) => {
         match $self.history_request($request)? {
             HistoryResponse::$variant(response) => Ok(response),
@@ -112,8 +112,8 @@ macro_rules! past {
 }
 
 impl History for Client {
-    fn kept_since(&self) -> Result<Seq, StoreError> {
-        past!(self, HistoryRequest::KeptSince, Seq)
+    fn complete_since(&self) -> Result<Seq, StoreError> {
+        history!(self, HistoryRequest::KeptSince, Seq)
     }
 
     fn object_at(&self, id: ObjectId, at: Seq) -> Result<Option<VersionedObject>, StoreError> {
@@ -121,14 +121,14 @@ impl History for Client {
     }
 
     fn objects_at(&self, ids: &[ObjectId], at: Seq) -> Result<Vec<Option<VersionedObject>>, StoreError> {
-        let objects: Result<Vec<_>, _> = past!(self, HistoryRequest::Objects(ids.to_vec(), at), Objects);
+        let objects: Result<Vec<_>, _> = history!(self, HistoryRequest::Objects(ids.to_vec(), at), Objects);
         objects.and_then(
             |objects| if objects.len() == ids.len() { Ok(objects) } else { Err(mismatched_response()) },
         )
     }
 
     fn link_at(&self, name: &LinkName, at: Seq) -> Result<Option<StoredLink>, StoreError> {
-        past!(self, HistoryRequest::Link(name.clone(), at), Link)
+        history!(self, HistoryRequest::Link(name.clone(), at), Link)
     }
 
     fn links_at(
@@ -139,24 +139,24 @@ impl History for Client {
         limit: usize,
     ) -> Result<Vec<StoredLink>, StoreError> {
         let limit = limit.try_into().unwrap_or(u32::MAX);
-        past!(self, HistoryRequest::Links { parent, at, after: after.to_vec(), limit }, Links)
+        history!(self, HistoryRequest::Links { parent, at, after: after.to_vec(), limit }, Links)
     }
 
     fn versions(&self, id: ObjectId) -> Result<Vec<Version>, StoreError> {
-        past!(self, HistoryRequest::Versions(id), Versions)
+        history!(self, HistoryRequest::Versions(id), Versions)
     }
 
     fn past_of_name(&self, name: &LinkName) -> Result<Vec<PastLink>, StoreError> {
-        past!(self, HistoryRequest::OfName(name.clone()), Past)
+        history!(self, HistoryRequest::OfName(name.clone()), PastLinks)
     }
 
     fn past_names(&self, ids: &[ObjectId]) -> Result<Vec<PastLink>, StoreError> {
-        past!(self, HistoryRequest::Names(ids.to_vec()), Past)
+        history!(self, HistoryRequest::Names(ids.to_vec()), PastLinks)
     }
 
     fn seq_at(&self, time: Time) -> Option<Result<Seq, StoreError>> {
-        let asked = || past!(self, HistoryRequest::SeqAt(time), Seq);
-        Some(asked())
+        let query = || history!(self, HistoryRequest::SeqAt(time), Seq);
+        Some(query())
     }
 }
 
@@ -175,8 +175,8 @@ impl MetaStore for Client {
     }
 
     fn gateway_path(&self) -> Result<Option<Vec<GatewayId>>, StoreError> {
-        match self.request(&Request::Way)? {
-            Response::Way(way) => Ok(way),
+        match self.request(&Request::Path)? {
+            Response::Path(path) => Ok(path),
             _ => Err(mismatched_response()),
         }
     }
@@ -189,11 +189,11 @@ impl MetaStore for Client {
         items: &[Transaction],
     ) -> Result<Vec<Result<Seq, Rejected>>, StoreError> {
         let (count, items) = (items.len(), items.to_vec());
-        let ask = match self.in_name(node)? {
+        let request = match self.in_name(node)? {
             Some(node) => Request::CommitOf { node, token, items },
             None => Request::Commit { token, items },
         };
-        match self.request(&ask)? {
+        match self.request(&request)? {
             Response::Committed(answers) if answers.len() == count => Ok(answers),
             _ => Err(mismatched_response()),
         }
@@ -260,12 +260,12 @@ impl MetaStore for Client {
         }
     }
 
-    fn lease(&self, node: &NodeName, ask: &LeaseRequest) -> Result<LeaseResponse, StoreError> {
-        let ask = match self.in_name(node)? {
-            Some(node) => Request::LeaseOf(node, ask.clone()),
-            None => Request::Lease(ask.clone()),
+    fn lease(&self, node: &NodeName, request: &LeaseRequest) -> Result<LeaseResponse, StoreError> {
+        let request = match self.in_name(node)? {
+            Some(node) => Request::LeaseOf(node, request.clone()),
+            None => Request::Lease(request.clone()),
         };
-        match self.request(&ask)? {
+        match self.request(&request)? {
             Response::Leases(response) => Ok(response),
             _ => Err(mismatched_response()),
         }

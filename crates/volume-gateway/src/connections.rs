@@ -29,7 +29,7 @@ pub(super) struct Connections {
     pub(super) credentials: Credentials,
     config: Arc<ClientConfig>,
     idle: Mutex<Vec<Stream>>,
-    /// As the gateway told it last.
+    /// The role that the gateway reported last.
     pub(super) role: Mutex<Option<Role>>,
     /// The file that records the role.
     file: Option<PathBuf>,
@@ -74,7 +74,11 @@ impl Connections {
         tracing::info!("node {} has role {role}", self.credentials.node);
         let noted = self.file.as_deref().map_or(Ok(()), |file| Credentials::record_role(file, role));
         if let Err(error) = noted {
-            tracing::warn!("cannot record the role of this node: {error}");
+            tracing::warn!(
+                "cannot record the role of node {} in its credentials: {error}; \
+                while the gateway is unreachable, the previous role is assumed",
+                self.credentials.node
+            );
         }
     }
 
@@ -97,13 +101,13 @@ impl Connections {
     /// commits have their token, and objects that exist are not overwritten.
     pub(super) async fn request(
         &self,
-        ask: &Request,
+        request: &Request,
         body: &[u8],
     ) -> Result<(Response, Vec<u8>), RequestError> {
         let idle = self.idle.lock().pop();
         if let Some(stream) = idle {
             let begun = Instant::now();
-            match self.request_on(stream, ask, body).await {
+            match self.request_on(stream, request, body).await {
                 Ok(answer) => return answer,
                 // It was not closed while idle: the error is reported, and other idle connections are unlikely to work either.
                 Err(error) if begun.elapsed() > STALE_CONNECTION_TIMEOUT => {
@@ -114,21 +118,21 @@ impl Connections {
             }
         }
         let stream = self.connect().await?;
-        self.request_on(stream, ask, body).await?
+        self.request_on(stream, request, body).await?
     }
 
     /// Performs a request on a connection. The outer `Err` means that the connection is unusable.
     async fn request_on(
         &self,
         mut stream: Stream,
-        ask: &Request,
+        request: &Request,
         body: &[u8],
     ) -> io::Result<Result<(Response, Vec<u8>), RequestError>> {
-        let length = send(&mut stream, ask).await?;
+        let length = send(&mut stream, request).await?;
         if !body.is_empty() {
             send_bytes(&mut stream, body).await?;
         }
-        let response: Response = receive(&mut stream, 2 * MAX_FRAME_BYTES, ask.time(length + body.len()))
+        let response: Response = receive(&mut stream, 2 * MAX_FRAME_BYTES, request.time(length + body.len()))
             .await?
             .ok_or_else(|| io::Error::from(io::ErrorKind::UnexpectedEof))?;
         let body = match &response {

@@ -50,8 +50,13 @@ pub struct Token {
 
 impl Token {
     /// Creates a token for a node of the gateway at `address`.
-    pub fn new(address: String, volume: VolumeName, book: &super::NodeRegistry, secret: [u8; 16]) -> Self {
-        Self { address, volume, authority: book.authority().certificate.clone(), secret }
+    pub fn new(
+        address: String,
+        volume: VolumeName,
+        registry: &super::NodeRegistry,
+        secret: [u8; 16],
+    ) -> Self {
+        Self { address, volume, authority: registry.authority().certificate.clone(), secret }
     }
 }
 
@@ -145,7 +150,7 @@ impl Credentials {
     }
 
     /// Returns the credentials for another gateway of the volume with the same registry.
-    pub fn by_way_of(mut self, address: &str) -> Self {
+    pub fn with_address(mut self, address: &str) -> Self {
         address.clone_into(&mut self.address);
         self
     }

@@ -29,8 +29,8 @@ pub use certificates::BadCertificate;
 pub use client::Client;
 pub use enrollment::{Credentials, JoinError, Token, join};
 pub use object_client::GatewayObjects;
-pub use protocol::{Role, is_for_want_of};
-pub use registry::{BookError, Node, NodeRegistry};
+pub use protocol::{Role, requires_role};
+pub use registry::{Node, NodeRegistry, RegistryError};
 pub use server::{Gateway, ServedVolume, Serving};
 
 /// Name in the gateways' certificates. Nodes authenticate a gateway by its authority, not by its address.

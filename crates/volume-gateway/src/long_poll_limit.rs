@@ -10,11 +10,11 @@ use shunt_volume_types::id::NodeName;
 use super::protocol::Role;
 use super::registry::Node;
 
-/// For one node. A mount has three at most.
+/// Maximum number of long polls of one node. A mount uses at most three.
 pub(super) const MAX_LONG_POLLS_OF_NODE: usize = 8;
-/// For all nodes that are gateways: the rest is reserved for other nodes.
+/// Maximum number of long polls of all nodes that are gateways together: the rest is reserved for other nodes.
 const MAX_LONG_POLLS_OF_GATEWAYS: usize = 128;
-/// For all nodes. The runtime has 512 threads for blocking calls.
+/// Maximum number of long polls of all nodes. The runtime has 512 threads for blocking calls.
 const MAX_LONG_POLLS: usize = 256;
 
 /// The running long polls.

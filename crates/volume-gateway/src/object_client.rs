@@ -28,15 +28,15 @@ impl GatewayObjects {
         Self(connections)
     }
 
-    async fn request(&self, ask: Request, body: &[u8]) -> Result<(Response, Vec<u8>)> {
-        let key = match &ask {
+    async fn request(&self, request: Request, body: &[u8]) -> Result<(Response, Vec<u8>)> {
+        let key = match &request {
             Request::PutBlob { key, .. } | Request::GetBlob { key, .. } | Request::StatBlob { key } => {
                 key.clone()
             }
             _ => String::new(),
         };
         let generic = |source| Error::Generic { store: "gateway", source };
-        self.0.request(&ask, body).await.map_err(|error| match error {
+        self.0.request(&request, body).await.map_err(|error| match error {
             RequestError::Failed(Failure::NotFound) => {
                 Error::NotFound { path: key, source: "not found".into() }
             }
@@ -63,10 +63,10 @@ impl GatewayObjects {
     ) -> BoxStream<'static, Result<ObjectMeta>> {
         let (blobs, prefix) = (self.clone(), prefix.map(Key::to_string));
         // `Some(None)`: from the beginning.
-        stream::try_unfold(Some(after.map(Key::to_string)), move |place: Option<Option<String>>| {
+        stream::try_unfold(Some(after.map(Key::to_string)), move |position: Option<Option<String>>| {
             let (blobs, prefix) = (blobs.clone(), prefix.clone());
             async move {
-                let Some(after) = place else { return Ok(None) };
+                let Some(after) = position else { return Ok(None) };
                 let (response, _) = blobs.request(Request::ListBlobs { prefix, after }, &[]).await?;
                 let Response::Blobs { found, more } = response else { return Err(mismatched_response()) };
                 let next = found.last().filter(|_| more).map(|last| Some(last.key.clone()));
@@ -119,8 +119,8 @@ impl ObjectStore for GatewayObjects {
             return Err(not_implemented("overwrite an object"));
         }
         let body: Bytes = payload.into();
-        let ask = Request::PutBlob { key: location.to_string(), length: body.len() as u64 };
-        self.request(ask, &body).await?;
+        let request = Request::PutBlob { key: location.to_string(), length: body.len() as u64 };
+        self.request(request, &body).await?;
         Ok(PutResult { e_tag: None, version: None, extensions: Extensions::default() })
     }
 

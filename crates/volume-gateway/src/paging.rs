@@ -29,8 +29,8 @@ pub(super) fn log(
     let limit = limit.min(MAX_ITEMS) as usize;
     let (mut all, mut taken, mut step): (Vec<LogEntry>, _, _) = (Vec::new(), 0, FIRST_PAGE_ITEMS);
     loop {
-        let asked = step.min(limit - all.len());
-        let (found, is_whole) = meta.log_part(all.last().map_or(after, |entry| entry.seq), asked)?;
+        let step_entries = step.min(limit - all.len());
+        let (found, is_whole) = meta.log_part(all.last().map_or(after, |entry| entry.seq), step_entries)?;
         let (count, before) = (found.len(), taken);
         for entry in found {
             taken += length(&entry);
@@ -39,7 +39,7 @@ pub(super) fn log(
             }
             all.push(entry);
         }
-        if !is_whole || count < asked || all.len() >= limit {
+        if !is_whole || count < step_entries || all.len() >= limit {
             return Ok((all, is_whole));
         }
         step = next(count, taken - before);
@@ -82,7 +82,7 @@ pub(super) fn scan(
 /// Returns objects in the order of `ids`. Each is fetched once, even if requested repeatedly.
 pub(super) fn each(
     ids: &[ObjectId],
-    ask: impl Fn(&[ObjectId]) -> Result<Vec<Option<VersionedObject>>, StoreError>,
+    query: impl Fn(&[ObjectId]) -> Result<Vec<Option<VersionedObject>>, StoreError>,
 ) -> Result<Vec<Option<VersionedObject>>, Failure> {
     let mut times: HashMap<ObjectId, usize> = HashMap::new();
     let mut once = Vec::new();
@@ -97,7 +97,7 @@ pub(super) fn each(
         length(object) * times.get(id).copied().unwrap_or(1)
     };
     let found = parts(&once, |some| {
-        let found: Vec<_> = some.iter().copied().zip(ask(some)?).collect();
+        let found: Vec<_> = some.iter().copied().zip(query(some)?).collect();
         let bytes = found.iter().map(|(id, object)| weigh(id, object)).sum();
         Ok((found, bytes))
     })?;
@@ -115,10 +115,10 @@ pub(super) fn each(
 /// Returns all results for objects, in no order.
 pub(super) fn all<T: Serialize>(
     ids: &[ObjectId],
-    ask: impl Fn(&[ObjectId]) -> Result<Vec<T>, StoreError>,
+    query: impl Fn(&[ObjectId]) -> Result<Vec<T>, StoreError>,
 ) -> Result<Vec<T>, Failure> {
     parts(ids, |some| {
-        let found = ask(some)?;
+        let found = query(some)?;
         let bytes = found.iter().map(length).sum();
         Ok((found, bytes))
     })
@@ -138,12 +138,12 @@ pub(super) fn latest<T: Serialize>(mut all: Vec<T>) -> Vec<T> {
 
 fn parts<T>(
     ids: &[ObjectId],
-    ask: impl Fn(&[ObjectId]) -> Result<(Vec<T>, usize), StoreError>,
+    query: impl Fn(&[ObjectId]) -> Result<(Vec<T>, usize), StoreError>,
 ) -> Result<Vec<T>, Failure> {
     let (mut all, mut bytes, mut rest, mut limit) = (Vec::new(), 0, ids, FIRST_PAGE_ITEMS);
     while !rest.is_empty() {
         let (some, more) = rest.split_at(limit.min(rest.len()));
-        let (found, length) = ask(some)?;
+        let (found, length) = query(some)?;
         bytes += length;
         if bytes > MAX_RESPONSE_BYTES {
             let long = format!("the response exceeds {MAX_RESPONSE_BYTES} bytes: ask for less at once");

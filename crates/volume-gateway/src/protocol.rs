@@ -177,7 +177,7 @@ pub(super) enum Request {
         milliseconds: u32,
     },
     /// Since version 2.
-    Past(HistoryRequest),
+    History(HistoryRequest),
     /// [`Commit`](Self::Commit) in the name of a node. This and the following ones since version 3, by gateways.
     CommitOf {
         node: NodeName,
@@ -187,7 +187,7 @@ pub(super) enum Request {
     /// [`Lease`](Self::Lease) in the name of a node.
     LeaseOf(NodeName, LeaseRequest),
     /// Lists the gateways on the path to the stores.
-    Way,
+    Path,
 }
 
 /// The queries of [`History`](shunt_volume_store::history::History).
@@ -210,12 +210,12 @@ pub(super) enum HistoryResponse {
     Link(Option<StoredLink>),
     Links(Vec<StoredLink>),
     Versions(Vec<Version>),
-    Past(Vec<PastLink>),
+    PastLinks(Vec<PastLink>),
 }
 
 impl Request {
     /// Returns the duration of a long poll in milliseconds.
-    pub(super) fn waits(&mut self) -> Option<&mut u32> {
+    pub(super) fn long_poll_timeout_mut(&mut self) -> Option<&mut u32> {
         match self {
             Self::Wait { milliseconds, .. } | Self::WaitLease { milliseconds, .. } => Some(milliseconds),
             _ => None,
@@ -225,7 +225,7 @@ impl Request {
     /// Returns the number of items that the request names.
     pub(super) fn count(&self) -> usize {
         match self {
-            Self::Get(ids) | Self::Past(HistoryRequest::Objects(ids, _)) => ids.len(),
+            Self::Get(ids) | Self::History(HistoryRequest::Objects(ids, _)) => ids.len(),
             Self::Places(chunks) | Self::Known(chunks) => chunks.len(),
             Self::Commit { items, .. } | Self::CommitOf { items, .. } => items.len(),
             _ => 0,
@@ -243,9 +243,12 @@ impl Request {
             Self::Wait { milliseconds, .. } | Self::WaitLease { milliseconds, .. } => {
                 LOOKUP_TIMEOUT + Duration::from_millis((*milliseconds).into())
             }
-            Self::Head | Self::Places(_) | Self::Lease(_) | Self::LeaseOf(..) | Self::Past(_) | Self::Way => {
-                LOOKUP_TIMEOUT
-            }
+            Self::Head
+            | Self::Places(_)
+            | Self::Lease(_)
+            | Self::LeaseOf(..)
+            | Self::History(_)
+            | Self::Path => LOOKUP_TIMEOUT,
             Self::PutBlob { .. }
             | Self::GetBlob { .. }
             | Self::StatBlob { .. }
@@ -259,8 +262,8 @@ impl Request {
     pub(super) fn in_name(self) -> (Self, Option<NodeName>) {
         match self {
             Self::CommitOf { node, token, items } => (Self::Commit { token, items }, Some(node)),
-            Self::LeaseOf(node, ask) => (Self::Lease(ask), Some(node)),
-            ask => (ask, None),
+            Self::LeaseOf(node, request) => (Self::Lease(request), Some(node)),
+            request => (request, None),
         }
     }
 
@@ -269,9 +272,9 @@ impl Request {
         match self {
             Self::Commit { .. } | Self::PutBlob { .. } => Role::Write,
             // A request that takes no lease requires only read permission.
-            Self::Lease(ask) if !ask.acquire.is_empty() => Role::Write,
+            Self::Lease(request) if !request.acquire.is_empty() => Role::Write,
             Self::DeleteBlob { .. } => Role::Admin,
-            Self::CommitOf { .. } | Self::LeaseOf(..) | Self::Way => Role::Gateway,
+            Self::CommitOf { .. } | Self::LeaseOf(..) | Self::Path => Role::Gateway,
             _ => Role::Read,
         }
     }
@@ -282,10 +285,10 @@ pub(super) fn denied(node: &NodeName, role: Role, needs: Role) -> String {
     format!("{node} has role {role}, and this needs {needs}")
 }
 
-/// Reports whether a request was denied for want of this role, by the message in
+/// Reports whether a request was denied because it requires this role, by the message in
 /// [`StoreError::Denied`](shunt_volume_store::StoreError::Denied).
-pub fn is_for_want_of(why: &str, role: Role) -> bool {
-    why.ends_with(&format!("this needs {role}"))
+pub fn requires_role(reason: &str, role: Role) -> bool {
+    reason.ends_with(&format!("this needs {role}"))
 }
 
 /// Metadata of a stored object.
@@ -321,11 +324,11 @@ pub(super) enum Response {
     },
     Failed(Failure),
     Leases(LeaseResponse),
-    Past(HistoryResponse),
+    History(HistoryResponse),
     /// A prefix of the requested entries, since more exceed a message: others may follow.
     LogPart(Vec<LogEntry>),
     /// `None`: unknown.
-    Way(Option<Vec<GatewayId>>),
+    Path(Option<Vec<GatewayId>>),
 }
 
 #[derive(Debug, Serialize, Deserialize)]

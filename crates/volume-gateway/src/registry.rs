@@ -18,7 +18,7 @@ const FORMAT: u32 = 1;
 
 /// An error of the registry.
 #[derive(Debug, thiserror::Error)]
-pub enum BookError {
+pub enum RegistryError {
     /// It cannot be read or written.
     #[error("cannot access the node registry of the gateway: {0}")]
     Database(#[from] rusqlite::Error),
@@ -65,8 +65,8 @@ impl NodeRegistry {
     /// Opens a registry, or creates one. Its file is accessible only to the owner: it contains the authority's key.
     ///
     /// # Errors
-    /// [`BookError`]
-    pub fn open(path: &Path) -> Result<Self, BookError> {
+    /// [`RegistryError`]
+    pub fn open(path: &Path) -> Result<Self, RegistryError> {
         use std::os::unix::fs::OpenOptionsExt as _;
         // An existing file is not opened: closing it would release the POSIX locks that SQLite holds on it in this process.
         match std::fs::File::options().create_new(true).write(true).mode(0o600).open(path) {
@@ -82,10 +82,10 @@ impl NodeRegistry {
         let making = database.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
         let format: u32 = making.pragma_query_value(None, "user_version", |row| row.get(0))?;
         if format > FORMAT {
-            return Err(BookError::Format(format));
+            return Err(RegistryError::Format(format));
         }
         if format == 0 {
-            let (authority, key) = Authority::make()?;
+            let (authority, key) = Authority::generate()?;
             making.execute_batch(
                 "CREATE TABLE authority (certificate BLOB NOT NULL, key BLOB NOT NULL);
                  CREATE TABLE address (one INTEGER PRIMARY KEY CHECK (one = 0), address TEXT NOT NULL);
@@ -111,8 +111,8 @@ impl NodeRegistry {
     /// Records the address at which nodes reach the gateway: host and port.
     ///
     /// # Errors
-    /// [`BookError`]
-    pub fn set_address(&self, address: &str) -> Result<(), BookError> {
+    /// [`RegistryError`]
+    pub fn set_address(&self, address: &str) -> Result<(), RegistryError> {
         self.database.lock().execute("INSERT OR REPLACE INTO address VALUES (0, ?)", [address])?;
         Ok(())
     }
@@ -120,16 +120,16 @@ impl NodeRegistry {
     /// Returns the recorded address.
     ///
     /// # Errors
-    /// [`BookError`]
-    pub fn address(&self) -> Result<Option<String>, BookError> {
+    /// [`RegistryError`]
+    pub fn address(&self) -> Result<Option<String>, RegistryError> {
         Ok(self.database.lock().query_row("SELECT address FROM address", [], |row| row.get(0)).optional()?)
     }
 
     /// Creates an invitation, which is valid once and for a limited time. Only the hash of its secret is stored.
     ///
     /// # Errors
-    /// [`BookError`]
-    pub fn invite(&self, role: Role, good_for: Duration) -> Result<[u8; 16], BookError> {
+    /// [`RegistryError`]
+    pub fn invite(&self, role: Role, good_for: Duration) -> Result<[u8; 16], RegistryError> {
         let secret: [u8; 16] = rand::random();
         let until = now().saturating_add_unsigned(good_for.as_secs());
         let database = self.database.lock();
@@ -148,7 +148,7 @@ impl NodeRegistry {
         secret: &[u8; 16],
         name: &NodeName,
         request: &[u8],
-    ) -> Result<Result<Vec<u8>, String>, BookError> {
+    ) -> Result<Result<Vec<u8>, String>, RegistryError> {
         let mut database = self.database.lock();
         let enrolling = database.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
         let secret = blake3::hash(secret);
@@ -187,7 +187,7 @@ impl NodeRegistry {
     }
 
     /// Returns the node with a certificate; `None` if it was removed.
-    pub(super) fn node(&self, certificate: &[u8]) -> Result<Option<Node>, BookError> {
+    pub(super) fn node(&self, certificate: &[u8]) -> Result<Option<Node>, RegistryError> {
         let found = self
             .database
             .lock()
@@ -201,7 +201,7 @@ impl NodeRegistry {
     }
 
     /// Reports whether a node of this name is enrolled.
-    pub(super) fn contains(&self, name: &NodeName) -> Result<bool, BookError> {
+    pub(super) fn contains(&self, name: &NodeName) -> Result<bool, RegistryError> {
         let database = self.database.lock();
         let mut query = database.prepare_cached("SELECT 1 FROM node WHERE name = ?")?;
         Ok(query.exists([name.as_str()])?)
@@ -210,8 +210,8 @@ impl NodeRegistry {
     /// Returns all nodes, by name.
     ///
     /// # Errors
-    /// [`BookError`]
-    pub fn nodes(&self) -> Result<Vec<Node>, BookError> {
+    /// [`RegistryError`]
+    pub fn nodes(&self) -> Result<Vec<Node>, RegistryError> {
         let database = self.database.lock();
         let mut query = database.prepare("SELECT name, role, since FROM node ORDER BY name")?;
         Ok(query.query_map([], read_node)?.collect::<Result<_, _>>()?)
@@ -220,8 +220,8 @@ impl NodeRegistry {
     /// Changes the role of a node, which applies to its next request. Returns `false` if there is no such node.
     ///
     /// # Errors
-    /// [`BookError`]
-    pub fn set_role(&self, name: &NodeName, role: Role) -> Result<bool, BookError> {
+    /// [`RegistryError`]
+    pub fn set_role(&self, name: &NodeName, role: Role) -> Result<bool, RegistryError> {
         let changed = self
             .database
             .lock()
@@ -232,8 +232,8 @@ impl NodeRegistry {
     /// Removes a node. Returns `false` if there is no such node.
     ///
     /// # Errors
-    /// [`BookError`]
-    pub fn remove(&self, name: &NodeName) -> Result<bool, BookError> {
+    /// [`RegistryError`]
+    pub fn remove(&self, name: &NodeName) -> Result<bool, RegistryError> {
         Ok(self.database.lock().execute("DELETE FROM node WHERE name = ?", [name.as_str()])? > 0)
     }
 }
@@ -257,6 +257,6 @@ mod tests {
         drop(NodeRegistry::open(file.path()).unwrap());
         let database = Connection::open(file.path()).unwrap();
         database.pragma_update(None, "user_version", 99).unwrap();
-        assert!(matches!(NodeRegistry::open(file.path()), Err(BookError::Format(99))));
+        assert!(matches!(NodeRegistry::open(file.path()), Err(RegistryError::Format(99))));
     }
 }

@@ -42,8 +42,8 @@ impl GatewayPath {
 
     /// Returns the path including this gateway, for its clients.
     pub(super) fn full_path(&self) -> Option<Vec<GatewayId>> {
-        let known = self.state.lock();
-        let beyond = known.path.as_ref()?;
+        let state = self.state.lock();
+        let beyond = state.path.as_ref()?;
         Some([&[self.own][..], beyond].concat())
     }
 
@@ -62,15 +62,15 @@ impl GatewayPath {
             Err(StoreError::Unreachable(_)) => return,
             Err(error) => Err(error.to_string()),
         };
-        let mut known = self.state.lock();
+        let mut state = self.state.lock();
         let (beyond, why) = match found {
             Ok(beyond) => (Some(beyond), None),
             Err(why) => (None, Some(why)),
         };
-        if let Some(why) = why.as_ref().filter(|why| known.failure.as_ref() != Some(*why)) {
+        if let Some(why) = why.as_ref().filter(|why| state.failure.as_ref() != Some(*why)) {
             tracing::warn!("cannot forward requests to the next gateway: {why}");
         }
-        *known = RouteState { path: beyond, failure: why };
+        *state = RouteState { path: beyond, failure: why };
     }
 
     /// Queries the next gateway periodically.

@@ -43,7 +43,7 @@ use super::protocol::{
     MAX_HELLO_BYTES, MAX_ITEMS, MAX_OBJECT_BYTES, MIN_VERSION, Purpose, Request, Response, Role, ServerHello,
     VERSION, announced, denied, discard, frame, receive, receive_bytes, send, send_bytes,
 };
-use super::registry::{BookError, Node, NodeRegistry};
+use super::registry::{Node, NodeRegistry, RegistryError};
 use super::route::GatewayPath;
 
 /// Maximum number of connections of known nodes; further ones wait for a slot.
@@ -80,7 +80,7 @@ type Stream = TlsStream<TcpStream>;
 /// The volume that a gateway serves. Contents pass through it as they are stored: a gateway needs no key.
 #[derive(Clone)]
 pub struct ServedVolume {
-    /// The name by which nodes ask for it.
+    /// The volume name that clients send.
     pub name: VolumeName,
     /// Its description in the stored form, which joining nodes receive.
     pub description: Vec<u8>,
@@ -115,12 +115,12 @@ impl Gateway {
     /// Creates the gateway of a volume for the nodes of a registry.
     ///
     /// # Errors
-    /// [`BookError`] if the certificate cannot be created.
-    pub fn new(volume: impl Into<ServedVolume>, book: Arc<NodeRegistry>) -> Result<Self, BookError> {
+    /// [`RegistryError`] if the certificate cannot be created.
+    pub fn new(volume: impl Into<ServedVolume>, registry: Arc<NodeRegistry>) -> Result<Self, RegistryError> {
         let ServedVolume { name, description, hides_names, meta, blobs } = volume.into();
-        let acceptor = TlsAcceptor::from(Arc::new(book.authority().server()?));
+        let acceptor = TlsAcceptor::from(Arc::new(registry.authority().server()?));
         let mut own = GatewayId::default();
-        blake3::Hasher::new().update(&book.authority().certificate).finalize_xof().fill(&mut own);
+        blake3::Hasher::new().update(&registry.authority().certificate).finalize_xof().fill(&mut own);
         Ok(Self {
             volume: name,
             meta,
@@ -128,7 +128,7 @@ impl Gateway {
             blobs,
             about: description,
             hides_names,
-            registry: book,
+            registry,
             acceptor,
             long_polls: Arc::default(),
             memory: Arc::new(MemoryBudget::new()),
@@ -170,7 +170,10 @@ impl Gateway {
                 Ok(accepted) => accepted,
                 Err(error) => {
                     // Usually for lack of descriptors, which closing connections release.
-                    tracing::warn!("cannot accept a connection: {error}");
+                    tracing::warn!(
+                        "cannot accept a connection: {error}; retrying (if \
+                        descriptors are exhausted, raise the limit of open files)"
+                    );
                     tokio::time::sleep(Duration::from_millis(100)).await;
                     continue;
                 }
@@ -193,7 +196,7 @@ impl Gateway {
         let ended = timeout(SHUTDOWN_TIMEOUT, async { while sessions.join_next().await.is_some() {} });
         if ended.await.is_err() {
             tracing::warn!(
-                "shutdown: {} connections are still open after {} s",
+                "shutdown: closing {} connections with running requests after {} s",
                 sessions.len(),
                 SHUTDOWN_TIMEOUT.as_secs()
             );
@@ -231,9 +234,9 @@ impl Gateway {
         let _place = self.connection_slots.acquire().await.map_err(io::Error::other)?;
         drop(waiting);
         let node = self.authenticate(&certificate, version).await?;
-        let place = node.and_then(|node| self.memory.register(&node));
+        let slot = node.and_then(|node| self.memory.register(&node));
         // An excess connection gets an error, and soon ends.
-        let idle = if place.is_some() { IDLE_TIMEOUT } else { HANDSHAKE_TIMEOUT };
+        let idle = if slot.is_some() { IDLE_TIMEOUT } else { HANDSHAKE_TIMEOUT };
         loop {
             let length = tokio::select! {
                 _ = stopped.wait_for(|stopped| *stopped) => break,
@@ -243,68 +246,74 @@ impl Gateway {
             // A node removed meanwhile is unknown. One whose role changed has to reconnect, and is informed then.
             let node = self.authenticate(&certificate, version).await?;
             let Some(node) = node.filter(|node| node.role == role) else { break };
-            let Some(place) = &place else {
+            let Some(slot) = &slot else {
                 let many = format!(
                     "{} has {MAX_CONNECTIONS_OF_NODE} connections to the gateway, which is the limit",
                     node.name
                 );
-                self.no_use(&mut stream, length, Failure::Unreachable(many)).await?;
+                self.reject_undecoded(&mut stream, length, Failure::Unreachable(many)).await?;
                 break;
             };
             if node.role == Role::Read && length > MAX_READER_FRAME_BYTES {
                 let failure = Failure::Denied(denied(&node.name, node.role, Role::Write));
-                self.no_use(&mut stream, length, failure).await?;
+                self.reject_undecoded(&mut stream, length, failure).await?;
                 continue;
             }
-            let Some((ask, held)) = self.understood(&mut stream, place, length).await? else { break };
-            self.answer(&mut stream, &node, place, ask, held).await?;
+            let Some((request, permit)) = self.receive_request(&mut stream, slot, length).await? else {
+                break;
+            };
+            self.answer(&mut stream, &node, slot, request, permit).await?;
         }
         stream.shutdown().await
     }
 
     /// Rejects a request without decoding it.
-    async fn no_use(&self, stream: &mut Stream, length: usize, failure: Failure) -> io::Result<()> {
+    async fn reject_undecoded(&self, stream: &mut Stream, length: usize, failure: Failure) -> io::Result<()> {
         discard(stream, length as u64, MAX_FRAME_BYTES as u64).await?;
         send(stream, &Response::Failed(failure)).await.map(drop)
     }
 
     /// Receives and decodes a request; returns it with its memory permit. `None`: the connection has to be closed.
-    async fn understood(
+    async fn receive_request(
         &self,
         stream: &mut Stream,
-        place: &ConnectionSlot,
+        slot: &ConnectionSlot,
         length: usize,
     ) -> io::Result<Option<(Request, MemoryPermit)>> {
-        let coming = place.take(Pool::Frames, length).await?;
+        let frame_permit = slot.take(Pool::Frames, length).await?;
         let frame = receive_bytes(stream, length as u64, MAX_FRAME_BYTES as u64).await?;
         let (of_each, besides, at_most) = DECODED_FRAME_MEMORY;
         let limit = (of_each * length + besides).min(at_most);
         // The memory of a short message is bounded by its length.
-        let mut held = if length > SMALL_MESSAGE_BYTES {
-            place.take(Pool::Work, limit).await?
+        let mut permit = if length > SMALL_MESSAGE_BYTES {
+            slot.take(Pool::Work, limit).await?
         } else {
             MemoryPermit::default()
         };
         let decoded = bounded_decode::decode(&frame, limit);
-        drop((frame, coming));
+        drop((frame, frame_permit));
         match decoded {
-            Ok((ask, used)) => {
-                held.shrink_to(length.max(used));
-                Ok(Some((ask, held)))
+            Ok((request, used)) => {
+                permit.shrink_to(length.max(used));
+                Ok(Some((request, permit)))
             }
-            Err(DecodeError::TooMuch) => {
-                let failure = Failure::Other("the message has too many parts".to_owned());
+            Err(DecodeError::LimitExceeded) => {
+                let failure = Failure::Other(
+                    "the gateway rejects a message: decoded, it \
+                    exceeds the memory limit of a request"
+                        .to_owned(),
+                );
                 send(stream, &Response::Failed(failure)).await?;
                 Ok(None)
             }
-            Err(DecodeError::Nonsense(error)) => Err(io::Error::new(io::ErrorKind::InvalidData, error)),
+            Err(DecodeError::Malformed(error)) => Err(io::Error::new(io::ErrorKind::InvalidData, error)),
         }
     }
 
     /// Returns the node of a certificate, with the role limited to those that the protocol version has.
     async fn authenticate(&self, certificate: &[u8], version: u32) -> io::Result<Option<Node>> {
-        let (book, certificate) = (self.registry.clone(), certificate.to_vec());
-        let mut node = blocking(move || book.node(&certificate)).await?.map_err(io::Error::other)?;
+        let (registry, certificate) = (self.registry.clone(), certificate.to_vec());
+        let mut node = blocking(move || registry.node(&certificate)).await?.map_err(io::Error::other)?;
         if let Some(node) = node.as_mut().filter(|_| version < GATEWAY_VERSION) {
             node.role = node.role.min(Role::Admin);
         }
@@ -346,8 +355,8 @@ impl Gateway {
                 )
             }
             Purpose::Enrol { secret, node, request } => {
-                let (book, name) = (self.registry.clone(), node.clone());
-                let enrolled = blocking(move || book.enrol(&secret, &name, &request)).await;
+                let (registry, name) = (self.registry.clone(), node.clone());
+                let enrolled = blocking(move || registry.enrol(&secret, &name, &request)).await;
                 match enrolled.map(|enrolled| enrolled.unwrap_or_else(|error| Err(error.to_string()))) {
                     Ok(Ok(certificate)) => {
                         tracing::info!("{node} joined from {peer}");
@@ -369,37 +378,37 @@ impl Gateway {
         &self,
         stream: &mut Stream,
         node: &Node,
-        place: &ConnectionSlot,
-        ask: Request,
-        held: MemoryPermit,
+        slot: &ConnectionSlot,
+        request: Request,
+        permit: MemoryPermit,
     ) -> io::Result<()> {
-        if let Err(failure) = self.authorize(node, &ask).await? {
+        if let Err(failure) = self.authorize(node, &request).await? {
             // The announced bytes have to be read, or they would be taken for the next request.
-            if let Request::PutBlob { length, .. } = &ask {
+            if let Request::PutBlob { length, .. } = &request {
                 discard(stream, *length, MAX_OBJECT_BYTES).await?;
             }
             return send(stream, &Response::Failed(failure)).await.map(drop);
         }
-        if let Request::PutBlob { length, .. } = &ask
+        if let Request::PutBlob { length, .. } = &request
             && *length > MAX_OBJECT_BYTES
         {
             return Err(io::ErrorKind::InvalidData.into());
         }
         // A connection that waits for a permit must hold none in the same pool.
-        let mut held = match room(&ask) {
+        let mut permit = match response_pool(&request) {
             Some((of, bytes)) => {
-                drop(held);
-                place.take(of, bytes).await?
+                drop(permit);
+                slot.take(of, bytes).await?
             }
-            None => held,
+            None => permit,
         };
-        let body = match &ask {
+        let body = match &request {
             Request::PutBlob { length, .. } => receive_bytes(stream, *length, MAX_OBJECT_BYTES).await?,
             _ => Vec::new(),
         };
         // The request is dropped if its client disconnects.
         let (response, body) = tokio::select! {
-            done = self.perform(node, place, &mut held, ask, body) => done?,
+            done = self.perform(node, slot, &mut permit, request, body) => done?,
             () = wait_for_close(stream.get_ref().0) => return Ok(()),
         };
         let bytes_of_frame = match frame(&response.unwrap_or_else(Response::Failed))? {
@@ -410,7 +419,7 @@ impl Gateway {
                 return send_bytes(stream, &failed.unwrap_or_default()).await;
             }
         };
-        held.shrink_to(bytes_of_frame.len() + body.as_ref().map_or(0, bytes::Bytes::len));
+        permit.shrink_to(bytes_of_frame.len() + body.as_ref().map_or(0, bytes::Bytes::len));
         send_bytes(stream, &bytes_of_frame).await?;
         match body {
             Some(bytes) => send_bytes(stream, &bytes).await,
@@ -422,39 +431,40 @@ impl Gateway {
     async fn perform(
         &self,
         node: &Node,
-        place: &ConnectionSlot,
-        held: &mut MemoryPermit,
-        ask: Request,
+        slot: &ConnectionSlot,
+        permit: &mut MemoryPermit,
+        request: Request,
         body: Vec<u8>,
     ) -> io::Result<(Result<Response, Failure>, Option<bytes::Bytes>)> {
-        Ok(match ask {
+        Ok(match request {
             Request::PutBlob { key, .. } => (self.put(key, body).await, None),
-            Request::GetBlob { key, range } => match self.read(key, range, place, held).await? {
+            Request::GetBlob { key, range } => match self.read(key, range, slot, permit).await? {
                 Ok((response, bytes)) => (Ok(response), Some(bytes)),
                 Err(failure) => (Err(failure), None),
             },
             Request::StatBlob { key } => (self.stat(key).await, None),
             Request::DeleteBlob { key } => (self.delete(key).await, None),
             Request::ListBlobs { prefix, after } => (self.list(prefix, after).await, None),
-            ask => (self.metadata(node, ask).await?, None),
+            request => (self.metadata(node, request).await?, None),
         })
     }
 
     /// Checks the permission of a node for a request, and that requests can be forwarded.
-    async fn authorize(&self, node: &Node, ask: &Request) -> io::Result<Result<(), Failure>> {
-        let needs = ask.needs();
+    async fn authorize(&self, node: &Node, request: &Request) -> io::Result<Result<(), Failure>> {
+        let needs = request.needs();
         if node.role < needs {
             return Ok(Err(Failure::Denied(denied(&node.name, node.role, needs))));
         }
-        if !matches!(ask, Request::Way) && !self.path.is_known() {
+        if !matches!(request, Request::Path) && !self.path.is_known() {
             let why = "the gateway does not know its path to the stores yet".to_owned();
             return Ok(Err(Failure::Unreachable(why)));
         }
-        if let Request::CommitOf { node: name, .. } | Request::LeaseOf(name, _) = ask {
-            let (book, asked) = (self.registry.clone(), name.clone());
-            if blocking(move || book.contains(&asked)).await?.map_err(io::Error::other)? {
+        if let Request::CommitOf { node: name, .. } | Request::LeaseOf(name, _) = request {
+            let (registry, asked) = (self.registry.clone(), name.clone());
+            if blocking(move || registry.contains(&asked)).await?.map_err(io::Error::other)? {
                 let denied = format!(
-                    "node {name} exists both here and behind gateway {}: remove one of the two from the nodes of its gateway",
+                    "node {name} exists both here and behind gateway {}: remove one of the two \
+                        from the nodes of its gateway",
                     node.name
                 );
                 return Ok(Err(Failure::Denied(denied)));
@@ -463,21 +473,27 @@ impl Gateway {
         Ok(Ok(()))
     }
 
-    async fn metadata(&self, node: &Node, ask: Request) -> io::Result<Result<Response, Failure>> {
-        if ask.count() > MAX_ITEMS as usize {
-            return Ok(Err(Failure::Other(format!("more than {MAX_ITEMS} items in one request"))));
+    async fn metadata(&self, node: &Node, request: Request) -> io::Result<Result<Response, Failure>> {
+        if request.count() > MAX_ITEMS as usize {
+            return Ok(Err(Failure::Other(format!(
+                "the gateway rejects a request with more than \
+                {MAX_ITEMS} items: this node is newer than the gateway; upgrade the gateway"
+            ))));
         }
-        if let Request::Lease(ask) | Request::LeaseOf(_, ask) = &ask
-            && ask.acquire.len().max(ask.release.len()) > MAX_LEASES
+        if let Request::Lease(request) | Request::LeaseOf(_, request) = &request
+            && request.acquire.len().max(request.release.len()) > MAX_LEASES
         {
-            return Ok(Err(Failure::Denied(format!("more than {MAX_LEASES} leases in one message"))));
+            return Ok(Err(Failure::Denied(format!(
+                "the gateway rejects a request with more than \
+                {MAX_LEASES} leases"
+            ))));
         }
-        if matches!(ask, Request::Way) {
-            return Ok(Ok(Response::Way(self.path.full_path())));
+        if matches!(request, Request::Path) {
+            return Ok(Ok(Response::Path(self.path.full_path())));
         }
-        let (mut ask, other) = ask.in_name();
+        let (mut request, other) = request.in_name();
         let mut waiting = None;
-        if let Some(milliseconds) = ask.waits() {
+        if let Some(milliseconds) = request.long_poll_timeout_mut() {
             waiting = self.long_polls.begin(node);
             if waiting.is_none() {
                 // Without a thread there are no wake-ups: the store is checked once, at the end.
@@ -493,12 +509,16 @@ impl Gateway {
         let done = blocking(move || {
             // The thread may outlive its session.
             let _waiting = waiting;
-            Ok(match ask {
+            Ok(match request {
                 Request::Head => Response::Head(meta.head()?),
                 Request::Commit { items, .. }
                     if !hides_names && items.iter().flat_map(|item| &item.mutations).any(is_too_long) =>
                 {
-                    return Err(Failure::Denied("a name or an attribute is too long".to_owned()));
+                    return Err(Failure::Denied(
+                        "the gateway rejects a commit: a name or an \
+                        attribute exceeds the limit of the store"
+                            .to_owned(),
+                    ));
                 }
                 Request::Commit { token, items } => Response::Committed(meta.commit(&name, token, &items)?),
                 Request::Get(ids) => Response::Objects(each(&ids, |ids| meta.get(ids))?),
@@ -513,16 +533,16 @@ impl Gateway {
                     let at_most = Duration::from_millis(milliseconds.into()).min(MAX_LONG_POLL_TIMEOUT);
                     Response::Woken(meta.wait(after, at_most)?)
                 }
-                Request::Lease(ask) => Response::Leases(meta.lease(&name, &ask)?),
+                Request::Lease(request) => Response::Leases(meta.lease(&name, &request)?),
                 Request::WaitLease { after, acks, milliseconds } => {
                     let at_most = Duration::from_millis(milliseconds.into()).min(MAX_LONG_POLL_TIMEOUT);
                     Response::Woken(meta.wait_lease(after, acks, at_most)?)
                 }
-                Request::Past(ask) => Response::Past(past(&*meta, ask)?),
+                Request::History(request) => Response::History(query_history(&*meta, request)?),
                 // Requests in other names were unwrapped before; the others are handled elsewhere.
                 Request::CommitOf { .. }
                 | Request::LeaseOf(..)
-                | Request::Way
+                | Request::Path
                 | Request::PutBlob { .. }
                 | Request::GetBlob { .. }
                 | Request::StatBlob { .. }
@@ -542,8 +562,8 @@ impl Gateway {
         &self,
         key: String,
         range: Option<(u64, u64)>,
-        place: &ConnectionSlot,
-        held: &mut MemoryPermit,
+        slot: &ConnectionSlot,
+        permit: &mut MemoryPermit,
     ) -> io::Result<Result<(Response, bytes::Bytes), Failure>> {
         let found = async {
             let key = parse_content_key(key, || Failure::NotFound)?;
@@ -559,7 +579,7 @@ impl Gateway {
             Err(failure) => return Ok(Err(failure)),
         };
         let range = found.range.clone();
-        *held = place.take(Pool::Contents, (range.end - range.start) as usize).await?;
+        *permit = slot.take(Pool::Contents, (range.end - range.start) as usize).await?;
         Ok(self
             .blobs
             .end(found)
@@ -583,7 +603,10 @@ impl Gateway {
         let prefix = prefix.map(parse).transpose()?;
         let top = prefix.as_ref().and_then(|prefix| prefix.parts().next());
         if !top.is_some_and(|top| [PACKS_PREFIX, PROBE_PREFIX].contains(&top.as_ref())) {
-            return Err(Failure::Denied(format!("only {PACKS_PREFIX} and {PROBE_PREFIX} can be listed")));
+            return Err(Failure::Denied(format!(
+                "the gateway denies the listing: only objects \
+                below {PACKS_PREFIX} and {PROBE_PREFIX} can be listed"
+            )));
         }
         let mut listed = match after {
             Some(after) => self.objects.list_with_offset(prefix.as_ref(), &parse(after)?),
@@ -607,9 +630,9 @@ impl Gateway {
 
 /// Returns the memory for the response to a request, or for the bytes that follow the request; `None`: little, or not known
 /// yet.
-fn room(ask: &Request) -> Option<(Pool, usize)> {
-    match ask {
-        Request::Get(_) | Request::Scan { .. } | Request::LogSince { .. } | Request::Past(_) => {
+fn response_pool(request: &Request) -> Option<(Pool, usize)> {
+    match request {
+        Request::Get(_) | Request::Scan { .. } | Request::LogSince { .. } | Request::History(_) => {
             Some((Pool::Work, RESPONSE_MEMORY_BYTES))
         }
         Request::PutBlob { length, .. } => Some((Pool::Contents, *length as usize)),
@@ -618,14 +641,16 @@ fn room(ask: &Request) -> Option<(Pool, usize)> {
 }
 
 /// Performs a query of history.
-fn past(meta: &dyn MetaStore, ask: HistoryRequest) -> Result<HistoryResponse, Failure> {
-    if let HistoryRequest::SeqAt(time) = ask {
+fn query_history(meta: &dyn MetaStore, request: HistoryRequest) -> Result<HistoryResponse, Failure> {
+    if let HistoryRequest::SeqAt(time) = request {
         return Ok(HistoryResponse::Seq(seq_at(meta, time)?));
     }
     let history =
         meta.history().ok_or_else(|| StoreError::Denied("this store keeps no history".to_owned()))?;
-    Ok(match ask {
-        HistoryRequest::SeqAt(_) | HistoryRequest::KeptSince => HistoryResponse::Seq(history.kept_since()?),
+    Ok(match request {
+        HistoryRequest::SeqAt(_) | HistoryRequest::KeptSince => {
+            HistoryResponse::Seq(history.complete_since()?)
+        }
         HistoryRequest::Objects(ids, at) => {
             HistoryResponse::Objects(each(&ids, |ids| history.objects_at(ids, at))?)
         }
@@ -634,12 +659,12 @@ fn past(meta: &dyn MetaStore, ask: HistoryRequest) -> Result<HistoryResponse, Fa
             HistoryResponse::Links(history.links_at(parent, at, &after, limit.min(MAX_ITEMS) as usize)?)
         }
         HistoryRequest::Versions(id) => HistoryResponse::Versions(latest(history.versions(id)?)),
-        HistoryRequest::OfName(name) => HistoryResponse::Past(history.past_of_name(&name)?),
+        HistoryRequest::OfName(name) => HistoryResponse::PastLinks(history.past_of_name(&name)?),
         HistoryRequest::Names(mut ids) => {
             ids.truncate(MAX_ITEMS as usize);
             ids.sort_unstable();
             ids.dedup();
-            HistoryResponse::Past(all(&ids, |ids| history.past_names(ids))?)
+            HistoryResponse::PastLinks(all(&ids, |ids| history.past_names(ids))?)
         }
     })
 }
@@ -705,7 +730,11 @@ fn parse_content_key(key: String, otherwise: impl FnOnce() -> Failure) -> Result
 }
 
 fn invalid_key() -> Failure {
-    Failure::Denied("not an object key of a volume".to_owned())
+    Failure::Denied(
+        "the gateway denies access to an object: its key is not that of a pack or a \
+        probe"
+            .to_owned(),
+    )
 }
 
 fn parse(key: String) -> Result<Key, Failure> {

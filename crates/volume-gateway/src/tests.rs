@@ -75,8 +75,8 @@ async fn connect(credentials: &Credentials) -> Stream {
     stream
 }
 
-async fn exchange(stream: &mut Stream, ask: &Request) -> Response {
-    send(stream, ask).await.unwrap();
+async fn exchange(stream: &mut Stream, request: &Request) -> Response {
+    send(stream, request).await.unwrap();
     receive(stream, 1 << 20, TEST_TIMEOUT).await.unwrap().unwrap()
 }
 

@@ -31,20 +31,20 @@ impl From<Row> for ObjectRecord {
 pub struct Chunk {
     /// Its location.
     pub location: ChunkLocation,
-    /// When it was marked for deletion; since then uploaders are no longer told that it exists.
+    /// Time at which it was marked for deletion. From then on `has_chunks` does not report it.
     pub marked_at: Option<Time>,
 }
 
 /// The administrative half of a store.
 ///
 /// Deletion of chunks has two phases. An unreferenced chunk is first marked: it can still be read, but [`has_chunks`](crate::MetaStore::has_chunks) no
-/// longer reports it. A node that was told of it before has the grace period to commit its reference; then the chunk is
+/// longer reports it. A node to which it was reported earlier has the grace period to commit its reference; then the chunk is
 /// deleted, if it is still unreferenced.
 pub trait StoreAdmin: GcLock {
     /// Scans objects in order of their ids; returns them and the first id of the next page.
     ///
     /// # Errors
-    /// Any other [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
+    /// Any [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
     fn scan_records(
         &self,
         from: ObjectId,
@@ -54,50 +54,50 @@ pub trait StoreAdmin: GcLock {
     /// Scans chunks after `after`, in order of their ids; all zeros: from the first.
     ///
     /// # Errors
-    /// Any other [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
+    /// Any [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
     fn scan_chunks(&self, after: ChunkId, limit: usize) -> Result<Vec<(ChunkId, Chunk)>, StoreError>;
 
     /// Marks for deletion the chunks that are not marked yet.
     ///
     /// # Errors
-    /// Any other [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
+    /// Any [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
     fn mark_for_deletion(&self, chunks: &[ChunkId], at: Time) -> Result<(), StoreError>;
 
     /// Removes the marks.
     ///
     /// # Errors
-    /// Any other [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
+    /// Any [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
     fn unmark(&self, chunks: &[ChunkId]) -> Result<(), StoreError>;
 
     /// Deletes the chunks that were marked at `marked_before` or before and still are.
     ///
     /// # Errors
-    /// Any other [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
+    /// Any [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
     fn drop_chunks(&self, chunks: &[ChunkId], marked_before: Time) -> Result<(), StoreError>;
 
     /// Returns the settings whose keys begin with `prefix`.
     ///
     /// # Errors
-    /// Any other [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
+    /// Any [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
     fn settings(&self, prefix: &str) -> Result<Vec<(String, String)>, StoreError>;
 
     /// Returns the last entry that was truncated from the log; 0: the log is complete.
     ///
     /// # Errors
-    /// Any other [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
-    fn forgotten(&self) -> Result<Seq, StoreError>;
+    /// Any [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
+    fn truncated_up_to(&self) -> Result<Seq, StoreError>;
 
-    /// Truncates the log: entries before a time, except the last `least`. Returns the last truncated entry. A node that has not
+    /// Truncates the log: entries before a time, except the last `min_entries`. Returns the last truncated entry. A node that has not
     /// read that far reads the whole tree instead.
     ///
     /// # Errors
-    /// Any other [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
-    fn forget(&self, before: Time, least: u64) -> Result<Seq, StoreError>;
+    /// Any [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
+    fn truncate_log(&self, before: Time, min_entries: u64) -> Result<Seq, StoreError>;
 
     /// Scans versions of deleted objects and superseded versions, after one: each with the commit that ended it.
     ///
     /// # Errors
-    /// Any other [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
+    /// Any [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
     fn scan_past(
         &self,
         after: (ObjectId, Seq),
@@ -108,25 +108,25 @@ pub trait StoreAdmin: GcLock {
     /// Returns the number of versions and names deleted.
     ///
     /// # Errors
-    /// Any other [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
-    fn trim(&self, up_to: Seq, versions: Option<u32>) -> Result<u64, StoreError>;
+    /// Any [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
+    fn delete_history(&self, up_to: Seq, versions: Option<u32>) -> Result<u64, StoreError>;
 
     /// Returns a setting of the volume.
     ///
     /// # Errors
-    /// Any other [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
+    /// Any [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
     fn setting(&self, key: &str) -> Result<Option<String>, StoreError>;
 
     /// Writes a setting.
     ///
     /// # Errors
-    /// Any other [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
+    /// Any [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
     fn set_setting(&self, key: &str, value: &str) -> Result<(), StoreError>;
 
     /// Returns the time at the metadata store; `None` for an engine that uses the clock of this machine.
     ///
     /// # Errors
-    /// Any other [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
+    /// Any [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
     fn now(&self) -> Result<Option<Time>, StoreError> {
         Ok(None)
     }
@@ -135,12 +135,12 @@ pub trait StoreAdmin: GcLock {
     /// commit after `at`.
     ///
     /// # Errors
-    /// Any other [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
-    fn mend(&self, at: Seq, counts: &HashMap<ObjectId, (u32, u64)>) -> Result<bool, StoreError>;
+    /// Any [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
+    fn repair_counts(&self, at: Seq, counts: &HashMap<ObjectId, (u32, u64)>) -> Result<bool, StoreError>;
 
-    /// Replaces the description of the volume; does nothing and returns `false` if there was a commit after `at`.
+    /// Replaces the descriptor of the volume; does nothing and returns `false` if there was a commit after `at`.
     ///
     /// # Errors
-    /// Any other [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
-    fn redescribe(&self, at: Seq, description: &[u8]) -> Result<bool, StoreError>;
+    /// Any [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
+    fn replace_descriptor(&self, at: Seq, descriptor: &[u8]) -> Result<bool, StoreError>;
 }

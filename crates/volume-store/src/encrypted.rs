@@ -39,7 +39,7 @@ struct Log {
 const SCAN_PAGE_ROWS: usize = 1000;
 
 impl EncryptedStore {
-    /// Wraps a store whose metadata `veil` encrypts.
+    /// Wraps a store; `cipher` encrypts its metadata.
     pub fn new(store: Arc<dyn MetaStore>, cipher: MetadataCipher) -> Self {
         Self { store, cipher, log: None, proofs: Proofs::default(), names_scanned: AtomicBool::new(false) }
     }
@@ -164,8 +164,8 @@ impl MetaStore for EncryptedStore {
         self.store.wait(after, at_most)
     }
 
-    fn lease(&self, node: &NodeName, ask: &LeaseRequest) -> Result<LeaseResponse, StoreError> {
-        self.store.lease(node, ask)
+    fn lease(&self, node: &NodeName, request: &LeaseRequest) -> Result<LeaseResponse, StoreError> {
+        self.store.lease(node, request)
     }
 
     fn wait_lease(&self, after: u64, acks: Option<u64>, at_most: Duration) -> Result<bool, StoreError> {
@@ -188,8 +188,8 @@ impl SealedLog for Log {
 }
 
 impl History for EncryptedStore {
-    fn kept_since(&self) -> Result<Seq, StoreError> {
-        self.past()?.kept_since()
+    fn complete_since(&self) -> Result<Seq, StoreError> {
+        self.past()?.complete_since()
     }
 
     fn seq_at(&self, time: Time) -> Option<Result<Seq, StoreError>> {

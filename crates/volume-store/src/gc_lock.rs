@@ -27,20 +27,20 @@ pub trait GcLock: MetaStore {
     /// holders do nothing from now on. So data that only fenced calls change stays as it is read from here on.
     ///
     /// # Errors
-    /// Any other [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
+    /// Any [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
     fn acquire_gc_lock(&self) -> Result<u64, StoreError>;
 
     /// Updates the locations of chunks that are still at `from`; a mark stays. Returns how many were updated; `None`, and
-    /// nothing is done, if `turn` is no longer the current fencing token.
+    /// nothing is done, if `token` is no longer the current fencing token.
     ///
     /// # Errors
-    /// Any other [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
-    fn move_chunks(&self, turn: u64, moved: &[MovedChunk]) -> Result<Option<u64>, StoreError>;
+    /// Any [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
+    fn move_chunks(&self, token: u64, moved: &[MovedChunk]) -> Result<Option<u64>, StoreError>;
 
-    /// Writes or removes settings together. Returns `false`, and does nothing, if `turn` is no longer the current fencing
+    /// Writes or removes settings together. Returns `false`, and does nothing, if `token` is no longer the current fencing
     /// token.
     ///
     /// # Errors
-    /// Any other [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
-    fn set_fenced(&self, turn: u64, settings: &[(String, Option<String>)]) -> Result<bool, StoreError>;
+    /// Any [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
+    fn set_fenced(&self, token: u64, settings: &[(String, Option<String>)]) -> Result<bool, StoreError>;
 }

@@ -52,13 +52,14 @@ impl Default for Retention {
     }
 }
 
-/// Queries of past versions. A query as of a commit before [`kept_since`](Self::kept_since) is answered with what is left.
+/// Queries of past versions. A query as of a commit before [`complete_since`](Self::complete_since) returns the versions that are
+/// still stored.
 pub trait History: Send + Sync {
     /// Returns the earliest commit as of which the history is complete.
     ///
     /// # Errors
-    /// Any other [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
-    fn kept_since(&self) -> Result<Seq, StoreError>;
+    /// Any [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
+    fn complete_since(&self) -> Result<Seq, StoreError>;
 
     /// Returns the result of [`seq_at`], if the engine can compute it in one step.
     fn seq_at(&self, _time: Time) -> Option<Result<Seq, StoreError>> {
@@ -68,13 +69,13 @@ pub trait History: Send + Sync {
     /// Returns an object as of a commit; `None`: it did not exist, or that version is no longer retained.
     ///
     /// # Errors
-    /// Any other [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
+    /// Any [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
     fn object_at(&self, id: ObjectId, at: Seq) -> Result<Option<VersionedObject>, StoreError>;
 
     /// Returns several objects as of a commit, in the order of `ids`.
     ///
     /// # Errors
-    /// Any other [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
+    /// Any [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
     fn objects_at(&self, ids: &[ObjectId], at: Seq) -> Result<Vec<Option<VersionedObject>>, StoreError> {
         ids.iter().map(|id| self.object_at(*id, at)).collect()
     }
@@ -82,13 +83,13 @@ pub trait History: Send + Sync {
     /// Returns a name as of a commit.
     ///
     /// # Errors
-    /// Any other [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
+    /// Any [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
     fn link_at(&self, name: &LinkName, at: Seq) -> Result<Option<StoredLink>, StoreError>;
 
     /// Returns at most `limit` names of a directory as of a commit, in their order, after the name `after`.
     ///
     /// # Errors
-    /// Any other [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
+    /// Any [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
     fn links_at(
         &self,
         parent: ObjectId,
@@ -100,19 +101,19 @@ pub trait History: Send + Sync {
     /// Returns the retained versions of an object, the latest first, at most [`MAX_VERSIONS`].
     ///
     /// # Errors
-    /// Any other [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
+    /// Any [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
     fn versions(&self, id: ObjectId) -> Result<Vec<Version>, StoreError>;
 
     /// Returns what a name referred to before, the latest first, at most [`MAX_VERSIONS`].
     ///
     /// # Errors
-    /// Any other [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
+    /// Any [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
     fn past_of_name(&self, name: &LinkName) -> Result<Vec<PastLink>, StoreError>;
 
     /// Returns names that objects had and lost, in no order, at most [`MAX_VERSIONS`] of each.
     ///
     /// # Errors
-    /// Any other [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
+    /// Any [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
     fn past_names(&self, ids: &[ObjectId]) -> Result<Vec<PastLink>, StoreError>;
 }
 

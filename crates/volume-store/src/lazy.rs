@@ -91,8 +91,8 @@ impl MetaStore for LazyStore {
         self.store()?.wait(after, at_most)
     }
 
-    fn lease(&self, node: &NodeName, ask: &LeaseRequest) -> Result<LeaseResponse, StoreError> {
-        self.store()?.lease(node, ask)
+    fn lease(&self, node: &NodeName, request: &LeaseRequest) -> Result<LeaseResponse, StoreError> {
+        self.store()?.lease(node, request)
     }
 
     fn wait_lease(&self, after: u64, acks: Option<u64>, at_most: Duration) -> Result<bool, StoreError> {
@@ -101,8 +101,8 @@ impl MetaStore for LazyStore {
 }
 
 impl History for LazyStore {
-    fn kept_since(&self) -> Result<Seq, StoreError> {
-        self.past()?.kept_since()
+    fn complete_since(&self) -> Result<Seq, StoreError> {
+        self.past()?.complete_since()
     }
 
     fn seq_at(&self, time: Time) -> Option<Result<Seq, StoreError>> {

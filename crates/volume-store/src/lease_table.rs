@@ -128,7 +128,7 @@ pub struct LeaseTable {
     /// Encoded after the fields above, where older versions ignore it.
     #[serde(skip)]
     lagging: Vec<LaggingSession>,
-    /// Encoded after `behind`.
+    /// Encoded after `lagging`, where older versions ignore it.
     #[serde(skip)]
     penalties: Penalties,
 }
@@ -166,11 +166,11 @@ impl LeaseTable {
     pub fn exchange(
         &mut self,
         node: &NodeName,
-        ask: &LeaseRequest,
+        request: &LeaseRequest,
         now: Time,
         head: Seq,
     ) -> Option<LeaseResponse> {
-        if ask.acquire.len().max(ask.release.len()) > MAX_LEASES {
+        if request.acquire.len().max(request.release.len()) > MAX_LEASES {
             return None;
         }
         let next = self.at + 1;
@@ -179,9 +179,9 @@ impl LeaseTable {
             self.lagging.iter().filter(|one| one.is_long(now)).map(|one| one.session).collect();
         let late = |session: &Session| {
             // This request may contain the missing acknowledgement.
-            let stays =
-                stays.contains(&session.number) && (session.id != ask.session || ask.acked <= session.seen);
-            session.ends <= now || stays || (ask.ends_session && session.id == ask.session)
+            let stays = stays.contains(&session.number)
+                && (session.id != request.session || request.acked <= session.seen);
+            session.ends <= now || stays || (request.ends_session && session.id == request.session)
         };
         let gone: Vec<u64> =
             self.sessions.iter().filter(|session| late(session)).map(|session| session.number).collect();
@@ -211,15 +211,15 @@ impl LeaseTable {
             }
             self.at = next;
         }
-        if ask.ends_session {
+        if request.ends_session {
             self.forget();
             self.record_lagging(now);
             return Some(LeaseResponse { at: self.at, acks: self.acks, head, ..LeaseResponse::default() });
         }
 
-        let life = Duration::from_millis(ask.ttl_ms.into()).min(MAX_SESSION_TTL);
+        let life = Duration::from_millis(request.ttl_ms.into()).min(MAX_SESSION_TTL);
         let ends = Time(now.0.saturating_add(life.as_nanos() as i64));
-        let known = self.sessions.iter().position(|session| session.id == ask.session);
+        let known = self.sessions.iter().position(|session| session.id == request.session);
         let began = known.is_none();
         let mine = match known {
             Some(mine) => mine,
@@ -230,7 +230,7 @@ impl LeaseTable {
             None => {
                 self.newest += 1;
                 self.at = next;
-                let (id, who) = (ask.session, self.newest);
+                let (id, who) = (request.session, self.newest);
                 self.sessions.push(Session { id, number: who, node: node.clone(), seen: next, ends });
                 self.sessions.len() - 1
             }
@@ -240,7 +240,7 @@ impl LeaseTable {
         if !began {
             let session = &mut self.sessions[mine];
             session.ends = ends;
-            seen = ask.acked.min(before);
+            seen = request.acked.min(before);
             if seen > session.seen {
                 session.seen = seen;
                 self.acks += 1;
@@ -256,7 +256,7 @@ impl LeaseTable {
         self.sessions.iter_mut().for_each(|session| session.ends = session.ends.min(latest));
 
         let mut held = self.leases.iter().filter(|lease| lease.event.session == who).count();
-        for &(lease, object) in &ask.acquire {
+        for &(lease, object) in &request.acquire {
             let is_there = self.leases.iter().any(|known| known.event.lease == lease);
             if !is_there && held < MAX_LEASES {
                 held += 1;
@@ -268,7 +268,7 @@ impl LeaseTable {
             }
         }
         for lease in self.leases.iter_mut().filter(|lease| lease.event.session == who) {
-            let freed = ask.release.iter().find(|(freed, _)| *freed == lease.event.lease);
+            let freed = request.release.iter().find(|(freed, _)| *freed == lease.event.lease);
             if let Some((_, seq)) = freed
                 && lease.event.released_at.is_none()
             {

@@ -126,7 +126,7 @@ pub enum Rejected {
     #[error("a directory would become its own descendant")]
     Cycle,
     /// A mutation that is invalid in the current state of the store: its index in [`Transaction::mutations`], and the reason.
-    #[error("change {0} is not possible: {1}")]
+    #[error("mutation {0} of the transaction is invalid: {1}")]
     Invalid(u32, String),
 }
 
@@ -170,7 +170,8 @@ pub enum StoreError {
     Damaged(String),
     /// The data was not made with the key of the volume: the store, or somebody with write access to it, changed it.
     #[error(
-        "the store was tampered with: {0}; its changes are rejected, and this node keeps its replica: restore an intact copy \
+        "the store was tampered with: {0}; its changes are rejected, and this node keeps its \
+            replica: restore an intact copy \
          of the store"
     )]
     Tampered(String),
@@ -178,7 +179,7 @@ pub enum StoreError {
     #[error("{0}")]
     Denied(String),
     /// The log was truncated beyond this entry: read the whole tree again.
-    #[error("the log no longer holds the entries after commit {0}")]
+    #[error("the log was truncated: entries after commit {0} are missing")]
     Forgotten(Seq),
 }
 
@@ -217,7 +218,7 @@ pub trait MetaStore: Send + Sync {
     /// Returns the last commit.
     ///
     /// # Errors
-    /// Any other [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
+    /// Any [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
     fn head(&self) -> Result<Seq, StoreError>;
 
     /// Commits transactions one after the other, each by itself, in one database transaction: all accepted ones are durable
@@ -251,14 +252,14 @@ pub trait MetaStore: Send + Sync {
     /// Returns the current state of objects, in the order of `ids`.
     ///
     /// # Errors
-    /// Any other [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
+    /// Any [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
     fn get(&self, ids: &[ObjectId]) -> Result<Vec<Option<VersionedObject>>, StoreError>;
 
     /// Scans the tree from an id on, at most `limit` objects at a time. It may change between pages: read the
     /// [`head`](Self::head) first, and apply the log from there afterwards.
     ///
     /// # Errors
-    /// Any other [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
+    /// Any [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
     fn scan(&self, from: ObjectId, limit: usize) -> Result<Page, StoreError>;
 
     /// Returns at most `limit` log entries after `after`.
@@ -279,14 +280,14 @@ pub trait MetaStore: Send + Sync {
     /// Locates chunks, in the order of `chunks`.
     ///
     /// # Errors
-    /// Any other [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
+    /// Any [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
     fn locate_chunks(&self, chunks: &[ChunkId]) -> Result<Vec<Option<ChunkLocation>>, StoreError>;
 
     /// Reports for each chunk whether it may be referenced without an upload, in the order of `chunks`. A chunk that is marked
     /// for deletion may still have a [location](Self::locate_chunks) and soon lose it.
     ///
     /// # Errors
-    /// Any other [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
+    /// Any [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
     fn has_chunks(&self, chunks: &[ChunkId]) -> Result<Vec<bool>, StoreError> {
         Ok(self.locate_chunks(chunks)?.iter().map(Option::is_some).collect())
     }
@@ -305,15 +306,15 @@ pub trait MetaStore: Send + Sync {
     /// wake-ups occur.
     ///
     /// # Errors
-    /// Any other [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
+    /// Any [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
     fn wait(&self, after: Seq, at_most: std::time::Duration) -> Result<bool, StoreError>;
 
     /// Performs one [lease](lease_table) request of a node and returns the state of other nodes' leases.
     ///
     /// # Errors
     /// [`StoreError::Denied`] if the store has no leases or too many nodes hold some; any other [`StoreError`] of the engine.
-    fn lease(&self, node: &NodeName, ask: &LeaseRequest) -> Result<LeaseResponse, StoreError> {
-        let _ = (node, ask);
+    fn lease(&self, node: &NodeName, request: &LeaseRequest) -> Result<LeaseResponse, StoreError> {
+        let _ = (node, request);
         Err(StoreError::Denied("this store does not support leases".to_owned()))
     }
 

@@ -21,10 +21,10 @@ pub struct LogVerifier {
     recent: VecDeque<Digest>,
     /// Count of each writer's last entry.
     writers: HashMap<Writer, u64>,
-    /// Counts changed since the last [`to_keep`](Self::to_keep).
+    /// Counts changed since the last [`take_unsaved`](Self::take_unsaved).
     changed: HashMap<Writer, u64>,
-    /// Started from scratch since the last [`to_keep`](Self::to_keep).
-    is_anew: bool,
+    /// Started from scratch since the last [`take_unsaved`](Self::take_unsaved).
+    is_reset: bool,
 }
 
 /// Identifier of a process that commits.
@@ -35,35 +35,35 @@ pub type Writer = [u8; 16];
 pub struct VerifiedPosition {
     /// The last verified entry.
     pub at: Seq,
-    /// The chain value at `from`.
+    /// The chain value at `at`.
     pub chain: Digest,
     /// Counts of writers: all when loading, the changed ones when storing.
     pub writers: Vec<(Writer, u64)>,
-    /// Counts stored earlier are obsolete.
-    pub is_anew: bool,
+    /// Verification restarted: counts stored earlier are to be replaced.
+    pub is_reset: bool,
 }
 
 impl From<VerifiedPosition> for LogVerifier {
-    fn from(VerifiedPosition { at, chain, writers, is_anew }: VerifiedPosition) -> Self {
+    fn from(VerifiedPosition { at, chain, writers, is_reset }: VerifiedPosition) -> Self {
         let writers = writers.into_iter().collect();
-        Self { at, recent: VecDeque::from([chain]), writers, changed: HashMap::new(), is_anew }
+        Self { at, recent: VecDeque::from([chain]), writers, changed: HashMap::new(), is_reset }
     }
 }
 
 impl LogVerifier {
     /// Starts before the first entry.
     pub fn new(sealer: &Sealer) -> Self {
-        Self::from(VerifiedPosition { chain: sealer.first(), is_anew: true, ..VerifiedPosition::default() })
+        Self::from(VerifiedPosition { chain: sealer.first(), is_reset: true, ..VerifiedPosition::default() })
     }
 
     /// Returns what changed since the last call, to be stored.
-    pub fn to_keep(&mut self) -> VerifiedPosition {
+    pub fn take_unsaved(&mut self) -> VerifiedPosition {
         let writers = std::mem::take(&mut self.changed).into_iter().collect();
         VerifiedPosition {
             at: self.at,
             chain: self.chain(),
             writers,
-            is_anew: std::mem::take(&mut self.is_anew),
+            is_reset: std::mem::take(&mut self.is_reset),
         }
     }
 
@@ -124,7 +124,8 @@ impl LogVerifier {
             let is_other = self.chain_at(seal.seen).is_some_and(|chain| chain != seal.chain);
             if seal.seen > self.at || is_other {
                 return Err(tampered(format_args!(
-                    "{} saw another log up to commit {} when it made commit {seq}: commits were removed, replaced or \
+                    "{} saw another log up to commit {} when it made commit {seq}: commits were \
+                        removed, replaced or \
                      reordered",
                     entry.node, seal.seen
                 )));
@@ -149,15 +150,15 @@ impl LogVerifier {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::seal::{Top, Vouching};
+    use crate::seal::{RootAttributes, UnsealedChain};
     use crate::{Mutation, Transaction};
     use shunt_volume_types::crypto::VolumeKey;
     use shunt_volume_types::id::{NodeName, ObjectId, OwnerId};
     use shunt_volume_types::object::Time;
 
     fn sealer(secret: &VolumeKey) -> Sealer {
-        let top = Top { mode: 0o755, owner: OwnerId(0), group: OwnerId(0), modified: Time(0) };
-        Sealer::new(secret, 7, Vouching::new(secret, 7).seal(top)).unwrap()
+        let top = RootAttributes { mode: 0o755, owner: OwnerId(0), group: OwnerId(0), modified: Time(0) };
+        Sealer::new(secret, 7, UnsealedChain::new(secret, 7).seal(top)).unwrap()
     }
 
     /// Builds the entry that a store makes of a commit.
@@ -202,13 +203,13 @@ mod tests {
         refused(&mut verifier, &entry(&one, 22));
         refused(&mut verifier, &entry(&sealer(&VolumeKey::random()), 21));
         // A verifier restored from its persistent part verifies the same.
-        let mut again = LogVerifier::from(verifier.to_keep());
+        let mut again = LogVerifier::from(verifier.take_unsaved());
         refused(&mut again, &LogEntry { seq: Seq(21), ..entries[3].clone() });
         let next = entry(&one, 21);
         again.take(&one, &next).unwrap();
         verifier.take(&one, &next).unwrap();
         assert_eq!(again.chain(), verifier.chain());
-        assert_eq!(verifier.to_keep().writers.len(), 1, "only new writers are kept");
+        assert_eq!(verifier.take_unsaved().writers.len(), 1, "only new writers are kept");
     }
 
     #[test]

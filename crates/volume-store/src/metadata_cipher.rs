@@ -21,7 +21,7 @@ use shunt_volume_types::crypto::VolumeKey;
 use shunt_volume_types::id::ObjectId;
 use shunt_volume_types::object::{Field, LinkName, Object, StoredLink, VersionedObject};
 
-use super::validate::{MAX_NAME_BYTES, wrong};
+use super::validate::{MAX_NAME_BYTES, validate};
 use super::{LogEntry, Mutation, Page, Precondition, Transaction};
 
 const NONCE_BYTES: usize = 24;
@@ -53,7 +53,7 @@ pub struct MetadataCipher {
     undecryptable: Arc<UndecryptableValues>,
 }
 
-/// Undecryptable values that were met.
+/// Undecryptable values that were read.
 #[derive(Default)]
 struct UndecryptableValues {
     /// Stored names, by the hashed form under which they are shown.
@@ -171,7 +171,7 @@ impl MetadataCipher {
         };
         let stored = LinkName { parent: at.parent, name };
         // A user may have chosen a name of this form: that is an ordinary name.
-        let is_it = wrong(&Mutation::Unlink(stored.clone())).is_none()
+        let is_it = validate(&Mutation::Unlink(stored.clone())).is_none()
             && unreadable(&stored.name) == at.name
             && self.try_decrypt_name(&stored).is_none();
         is_it.then_some(stored)

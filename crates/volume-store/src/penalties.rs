@@ -4,7 +4,7 @@
 //! session ends; without penalties it would begin another one at once, and any node, even a read-only one, could block all
 //! writers for ever. So a node whose session ended while it owed an acknowledgement, or whose acknowledgements together took
 //! too long, gets no session until a penalty is over. The penalty doubles each time, and is forgotten after good conduct.
-//! Without a session the node works as if it were offline: it asks the store for what it reads.
+//! Without a session the node works as if it were offline: its reads go to the store.
 
 use std::time::Duration;
 

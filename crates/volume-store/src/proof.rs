@@ -11,7 +11,7 @@ use shunt_volume_types::id::{ObjectId, Seq};
 use shunt_volume_types::object::{Field, Kind, LinkName, Object, StoredLink, VersionedObject};
 
 use super::log_verifier::LogVerifier;
-use super::seal::{Sealer, Top, tampered};
+use super::seal::{RootAttributes, Sealer, tampered};
 use super::{LogEntry, MetaStore, Mutation, StoreError, codec};
 
 /// Number of verified entries that are cached.
@@ -28,16 +28,16 @@ pub struct Proofs {
     /// Cache of verified entries, by number.
     verified: Mutex<BTreeMap<Seq, LogEntry>>,
     /// Hashes of the entries without seals, once all of them were verified together.
-    vouched: Mutex<Option<Arc<[Short]>>>,
+    unsealed: Mutex<Option<Arc<[EntryHash]>>>,
 }
 
 /// A truncated hash of an entry.
-type Short = [u8; 16];
+type EntryHash = [u8; 16];
 
-fn short(entry: &LogEntry) -> Short {
-    let mut short = Short::default();
-    blake3::Hasher::new().update(&codec::encode(entry)).finalize_xof().fill(&mut short);
-    short
+fn entry_hash(entry: &LogEntry) -> EntryHash {
+    let mut entry_hash = EntryHash::default();
+    blake3::Hasher::new().update(&codec::encode(entry)).finalize_xof().fill(&mut entry_hash);
+    entry_hash
 }
 
 /// The mutation of an entry that set a field of an object.
@@ -58,20 +58,20 @@ impl Proofs {
         objects: impl Iterator<Item = &'a VersionedObject> + Clone,
         links: impl Iterator<Item = &'a StoredLink> + Clone,
     ) -> Result<(), StoreError> {
-        let mut wanted: BTreeSet<Seq> = links.clone().map(|link| link.set).collect();
+        let mut needed: BTreeSet<Seq> = links.clone().map(|link| link.set).collect();
         for stored in objects.clone() {
-            wanted.extend(stored.field_versions.values());
-            wanted.insert(stored.created);
+            needed.extend(stored.field_versions.values());
+            needed.insert(stored.created);
         }
         // The root directory was created before the log began.
-        wanted.remove(&Seq(0));
-        let mut known = self.verified.lock();
-        if known.len() > MAX_CACHED_ENTRIES {
-            known.clear();
+        needed.remove(&Seq(0));
+        let mut cache = self.verified.lock();
+        if cache.len() > MAX_CACHED_ENTRIES {
+            cache.clear();
         }
-        self.read(store, sealer, wanted, &mut known)?;
-        objects.into_iter().try_for_each(|stored| object(sealer, &known, stored))?;
-        links.into_iter().try_for_each(|link| name(&known, link))
+        self.read(store, sealer, needed, &mut cache)?;
+        objects.into_iter().try_for_each(|stored| object(sealer, &cache, stored))?;
+        links.into_iter().try_for_each(|link| name(&cache, link))
     }
 
     /// Verifies entries from anywhere in a log.
@@ -88,8 +88,8 @@ impl Proofs {
         for entry in entries {
             sealer.verify(entry)?;
             if entry.seq <= from {
-                let vouched = self.vouched(store, sealer)?;
-                if vouched.get(entry.seq.0.wrapping_sub(1) as usize) != Some(&short(entry)) {
+                let unsealed = self.unsealed(store, sealer)?;
+                if unsealed.get(entry.seq.0.wrapping_sub(1) as usize) != Some(&entry_hash(entry)) {
                     return Err(tampered(format_args!(
                         "commit {} differs from the one that was read before",
                         entry.seq
@@ -101,10 +101,10 @@ impl Proofs {
     }
 
     /// Reads and verifies all entries without seals: the key holder vouched for them only as a whole.
-    fn vouched(&self, store: &dyn MetaStore, sealer: &Sealer) -> Result<Arc<[Short]>, StoreError> {
-        let mut vouched = self.vouched.lock();
-        if let Some(vouched) = &*vouched {
-            return Ok(vouched.clone());
+    fn unsealed(&self, store: &dyn MetaStore, sealer: &Sealer) -> Result<Arc<[EntryHash]>, StoreError> {
+        let mut unsealed = self.unsealed.lock();
+        if let Some(unsealed) = &*unsealed {
+            return Ok(unsealed.clone());
         }
         let (mut verifier, mut all) = (LogVerifier::new(sealer), Vec::new());
         let from = sealer.sealed().from;
@@ -116,34 +116,34 @@ impl Proofs {
             }
             for entry in &entries {
                 verifier.take(sealer, entry)?;
-                all.push(short(entry));
+                all.push(entry_hash(entry));
             }
             verifier.forget_before(verifier.at());
         }
-        Ok(vouched.insert(all.into()).clone())
+        Ok(unsealed.insert(all.into()).clone())
     }
 
     fn read(
         &self,
         store: &dyn MetaStore,
         sealer: &Sealer,
-        mut wanted: BTreeSet<Seq>,
-        known: &mut BTreeMap<Seq, LogEntry>,
+        mut missing: BTreeSet<Seq>,
+        cache: &mut BTreeMap<Seq, LogEntry>,
     ) -> Result<(), StoreError> {
-        wanted.retain(|seq| !known.contains_key(seq));
-        while let Some(first) = wanted.first().copied() {
+        missing.retain(|seq| !cache.contains_key(seq));
+        while let Some(first) = missing.first().copied() {
             let mut last = first;
-            for seq in wanted.iter().copied() {
+            for seq in missing.iter().copied() {
                 if seq.0 - last.0 > MAX_GAP_ENTRIES || seq.0 - first.0 >= MAX_RANGE_ENTRIES {
                     break;
                 }
                 last = seq;
             }
             let mut entries = log_since(store, Seq(first.0 - 1), (last.0 - first.0) as usize + 1)?;
-            entries.retain(|entry| wanted.remove(&entry.seq));
+            entries.retain(|entry| missing.remove(&entry.seq));
             self.verify(store, sealer, &entries)?;
-            known.extend(entries.into_iter().map(|entry| (entry.seq, entry)));
-            if wanted.first() == Some(&first) {
+            cache.extend(entries.into_iter().map(|entry| (entry.seq, entry)));
+            if missing.first() == Some(&first) {
                 return Err(tampered(format_args!(
                     "the tables refer to commit {first}, which is not in the log"
                 )));
@@ -167,14 +167,14 @@ pub(super) fn log_since(
 
 fn object(
     sealer: &Sealer,
-    known: &BTreeMap<Seq, LogEntry>,
+    entries: &BTreeMap<Seq, LogEntry>,
     stored: &VersionedObject,
 ) -> Result<(), StoreError> {
     let object = &stored.object;
     let wrong = |what: &str| {
         Err(tampered(format_args!("{what} of object {} differs from what the log records", object.id)))
     };
-    let made = known.get(&stored.created).and_then(|entry| made(entry, object.id));
+    let made = entries.get(&stored.created).and_then(|entry| made(entry, object.id));
     let is_top = object.id == ObjectId::ROOT && stored.created == Seq(0) && object.kind == Kind::Directory;
     match made {
         Some(made) if made.kind == object.kind && made.target == object.target => {}
@@ -187,10 +187,10 @@ fn object(
     fields.extend(stored.field_versions.keys().cloned());
     for field in fields {
         let seq = stored.seq_of(&field);
-        let is_genuine = match known.get(&seq).and_then(|entry| stated(entry, object.id, &field)) {
+        let is_genuine = match entries.get(&seq).and_then(|entry| last_setting(entry, object.id, &field)) {
             Some(FieldSource::Made(made)) => is_same(&field, object, made),
             Some(FieldSource::Set(change)) => sets_current_value(change, &field, object),
-            None if seq == Seq(0) && is_top => is_of_top(&field, object, sealer.sealed().top),
+            None if seq == Seq(0) && is_top => is_initial_root_value(&field, object, sealer.sealed().top),
             None => false,
         };
         if !is_genuine {
@@ -215,7 +215,7 @@ fn made(entry: &LogEntry, id: ObjectId) -> Option<&Object> {
 }
 
 /// Returns the last mutation in an entry that set a field of an object.
-fn stated<'a>(entry: &'a LogEntry, id: ObjectId, field: &Field) -> Option<FieldSource<'a>> {
+fn last_setting<'a>(entry: &'a LogEntry, id: ObjectId, field: &Field) -> Option<FieldSource<'a>> {
     entry.change.iter().rev().find_map(|change| match change {
         Mutation::Make(object) if object.id == id => Some(FieldSource::Made(object)),
         change if change.sets() == Some(id) && is_about(change, field) => Some(FieldSource::Set(change)),
@@ -261,7 +261,7 @@ fn is_same(field: &Field, one: &Object, other: &Object) -> bool {
 }
 
 /// Reports whether a field of the root directory still has its initial value.
-fn is_of_top(field: &Field, object: &Object, top: Top) -> bool {
+fn is_initial_root_value(field: &Field, object: &Object, top: RootAttributes) -> bool {
     match field {
         Field::Content => object.content == shunt_volume_types::object::Content::empty(),
         Field::Mode => object.mode == top.mode,
@@ -272,9 +272,9 @@ fn is_of_top(field: &Field, object: &Object, top: Top) -> bool {
     }
 }
 
-fn name(known: &BTreeMap<Seq, LogEntry>, link: &StoredLink) -> Result<(), StoreError> {
+fn name(entries: &BTreeMap<Seq, LogEntry>, link: &StoredLink) -> Result<(), StoreError> {
     let leads = |at: &LinkName, child: Option<ObjectId>| (*at == link.at).then_some(child);
-    let stated = known.get(&link.set).and_then(|entry| {
+    let stated = entries.get(&link.set).and_then(|entry| {
         entry.change.iter().rev().find_map(|change| match change {
             Mutation::Link(at, child) => leads(at, Some(*child)),
             Mutation::Unlink(at) => leads(at, None),

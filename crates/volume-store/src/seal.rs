@@ -7,7 +7,7 @@
 //! or replaced. The store numbers the entries; seals prove that it shows all nodes the same ones.
 //!
 //! Objects and names in the tables of a store are an index of the log: data read from them are compared with the entries that
-//! set them (`store::proof`).
+//! set them ([`proof`](crate::proof)).
 
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -29,7 +29,7 @@ pub struct Seal {
     pub count: u64,
     /// The last entry that the writer had verified; 0: none.
     pub seen: Seq,
-    /// The chain value at `from`.
+    /// The chain value at `seen`.
     pub chain: Digest,
     /// Covers the fields above, the node, and the mutations before this one.
     pub mac: Digest,
@@ -37,7 +37,7 @@ pub struct Seal {
 
 /// The initial attributes of the root directory, which no log entry sets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Top {
+pub struct RootAttributes {
     /// Permission bits.
     pub mode: u16,
     /// Owning user.
@@ -48,7 +48,7 @@ pub struct Top {
     pub modified: Time,
 }
 
-impl From<&Object> for Top {
+impl From<&Object> for RootAttributes {
     fn from(object: &Object) -> Self {
         let Object { mode, owner, group, modified, .. } = *object;
         Self { mode, owner, group, modified }
@@ -63,7 +63,7 @@ pub struct Sealed {
     /// The chain value at `from`.
     pub chain: Digest,
     /// Initial attributes of the root directory.
-    pub top: Top,
+    pub top: RootAttributes,
     /// Covers the fields above and the id of the volume.
     mac: Digest,
 }
@@ -128,7 +128,7 @@ impl Keys {
         hasher.update(&codec::encode(claims)).finalize()
     }
 
-    fn mac_of_log(&self, from: Seq, chain: &Digest, top: Top) -> blake3::Hash {
+    fn mac_of_log(&self, from: Seq, chain: &Digest, top: RootAttributes) -> blake3::Hash {
         self.mac("log", &(self.volume, from, chain, top))
     }
 }
@@ -244,13 +244,13 @@ impl Sealer {
 }
 
 /// Computes the chain over an unsealed log, to seal it from its end on.
-pub struct Vouching {
+pub struct UnsealedChain {
     keys: Keys,
     at: Seq,
     chain: Digest,
 }
 
-impl Vouching {
+impl UnsealedChain {
     /// Derives the key from the key of the volume and its id.
     pub fn new(secret: &VolumeKey, volume: u128) -> Self {
         let keys = Keys::new(secret, volume);
@@ -280,7 +280,7 @@ impl Vouching {
     }
 
     /// Returns the start of the sealed log at the current entry.
-    pub fn seal(&self, top: Top) -> Sealed {
+    pub fn seal(&self, top: RootAttributes) -> Sealed {
         let mac = *self.keys.mac_of_log(self.at, &self.chain, top).as_bytes();
         Sealed { from: self.at, chain: self.chain, top, mac }
     }

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use shunt_volume_types::id::{ObjectId, Seq};
 use shunt_volume_types::object::{ChunkId, Field, Kind, LinkName, Object, VersionedObject};
 
-use crate::validate::{MAX_XATTRS, XATTRS_TOO_LONG, are_too_long, wrong, wrong_together};
+use crate::validate::{MAX_XATTRS, XATTRS_TOO_LONG, are_too_long, validate, validate_all};
 use crate::{ChunkLocation, Mutation, Rejected, StoreError, Transaction};
 
 /// An object as an engine stores it.
@@ -61,11 +61,11 @@ pub(super) struct BatchChanges<'a> {
     /// Objects to write; `true`: replaces a row.
     pub objects: Vec<(Row, bool)>,
     /// Objects to delete.
-    pub objects_gone: Vec<ObjectId>,
+    pub deleted_objects: Vec<ObjectId>,
     /// Links to write; `true`: replaces a row.
     pub links: Vec<(LinkName, ObjectId, Seq, bool)>,
     /// Links to delete.
-    pub links_gone: Vec<LinkName>,
+    pub deleted_links: Vec<LinkName>,
     /// New log entries.
     pub log: Vec<(Seq, &'a [Mutation])>,
     /// Chunk locations to add unless they exist.
@@ -136,9 +136,9 @@ impl<'a, R: Rows> Batch<'a, R> {
         let mut written = BatchChanges {
             head: self.head,
             objects: Vec::new(),
-            objects_gone: Vec::new(),
+            deleted_objects: Vec::new(),
             links: Vec::new(),
-            links_gone: Vec::new(),
+            deleted_links: Vec::new(),
             log: self.log,
             chunks: self.chunks,
             past_objects: self.past_objects,
@@ -147,14 +147,14 @@ impl<'a, R: Rows> Batch<'a, R> {
         for (id, held) in self.objects.into_iter().filter(|(_, held)| held.dirty) {
             match held.now {
                 Some(row) => written.objects.push((row, held.was)),
-                None if held.was => written.objects_gone.push(id),
+                None if held.was => written.deleted_objects.push(id),
                 None => {}
             }
         }
         for (at, held) in self.links.into_iter().filter(|(_, held)| held.dirty) {
             match held.now {
                 Some((child, set)) => written.links.push((at, child, set, held.was)),
-                None if held.was => written.links_gone.push(at),
+                None if held.was => written.deleted_links.push(at),
                 None => {}
             }
         }
@@ -189,12 +189,12 @@ impl<'a, R: Rows> Batch<'a, R> {
 
     fn try_item(&mut self, seq: Seq, item: &Transaction) -> Step {
         self.check_preconditions(&item.preconditions)?;
-        if let Some(why) = wrong_together(&item.mutations) {
+        if let Some(why) = validate_all(&item.mutations) {
             return invalid(0, why);
         }
         for (n, change) in item.mutations.iter().enumerate() {
             let n = n as u32;
-            if let Some(why) = wrong(change) {
+            if let Some(why) = validate(change) {
                 return invalid(n, why);
             }
             self.change(seq, n, change)?;

@@ -39,7 +39,7 @@ pub const MAX_SEGMENTS: usize = 1024;
 pub(super) const XATTRS_TOO_LONG: &str = "the extended attributes of an object exceed 4 MiB";
 
 /// Validates the mutations of a transaction as a whole; returns the reason for a rejection.
-pub(super) fn wrong_together(changes: &[Mutation]) -> Option<&'static str> {
+pub(super) fn validate_all(changes: &[Mutation]) -> Option<&'static str> {
     let size = postcard::serialize_with_flavor(changes, postcard::ser_flavors::Size::default());
     (size.unwrap_or(usize::MAX) > MAX_MUTATIONS_BYTES).then_some("too many changes for one message")
 }
@@ -60,20 +60,20 @@ pub(super) fn are_too_long(xattrs: &BTreeMap<Vec<u8>, Vec<u8>>) -> bool {
 }
 
 /// Validates one mutation; returns the reason for a rejection.
-pub(super) fn wrong(change: &Mutation) -> Option<&'static str> {
+pub(super) fn validate(change: &Mutation) -> Option<&'static str> {
     match change {
-        Mutation::Make(object) => wrong_object(object),
-        Mutation::SetContent(_, content, _) => wrong_content(content),
-        Mutation::SetMode(_, mode) => wrong_mode(*mode),
-        Mutation::SetXattr(_, name, value) => wrong_xattr(name, value.as_deref()),
-        Mutation::Link(at, _) | Mutation::Unlink(at) => wrong_name(at),
+        Mutation::Make(object) => validate_object(object),
+        Mutation::SetContent(_, content, _) => validate_content(content),
+        Mutation::SetMode(_, mode) => validate_mode(*mode),
+        Mutation::SetXattr(_, name, value) => validate_xattr(name, value.as_deref()),
+        Mutation::Link(at, _) | Mutation::Unlink(at) => validate_name(at),
         Mutation::SetOwner(..) | Mutation::SetGroup(..) | Mutation::SetModified(..) | Mutation::Seal(_) => {
             None
         }
     }
 }
 
-fn wrong_object(object: &Object) -> Option<&'static str> {
+fn validate_object(object: &Object) -> Option<&'static str> {
     match object.kind {
         Kind::Symlink
             if !(1..=MAX_STORED_TARGET_BYTES).contains(&object.target.len())
@@ -90,17 +90,17 @@ fn wrong_object(object: &Object) -> Option<&'static str> {
     if object.kind != Kind::Regular && object.content != Content::empty() {
         return Some("only regular files have content");
     }
-    wrong_mode(object.mode)
-        .or_else(|| wrong_content(&object.content))
-        .or_else(|| object.xattrs.iter().find_map(|(name, value)| wrong_xattr(name, Some(value))))
+    validate_mode(object.mode)
+        .or_else(|| validate_content(&object.content))
+        .or_else(|| object.xattrs.iter().find_map(|(name, value)| validate_xattr(name, Some(value))))
         .or_else(|| are_too_long(&object.xattrs).then_some(XATTRS_TOO_LONG))
 }
 
-fn wrong_mode(mode: u16) -> Option<&'static str> {
+fn validate_mode(mode: u16) -> Option<&'static str> {
     (mode > 0o7777).then_some("a mode has at most 12 bits")
 }
 
-fn wrong_xattr(name: &[u8], value: Option<&[u8]>) -> Option<&'static str> {
+fn validate_xattr(name: &[u8], value: Option<&[u8]>) -> Option<&'static str> {
     if !(1..=MAX_STORED_NAME_BYTES).contains(&name.len()) || name.contains(&0) {
         return Some(
             "the name of an extended attribute must have 1 to 255 bytes (slightly more if encrypted), without NUL",
@@ -111,7 +111,7 @@ fn wrong_xattr(name: &[u8], value: Option<&[u8]>) -> Option<&'static str> {
         .then_some("the value of an extended attribute exceeds 65536 bytes (slightly more if encrypted)")
 }
 
-fn wrong_name(at: &LinkName) -> Option<&'static str> {
+fn validate_name(at: &LinkName) -> Option<&'static str> {
     let name = &at.name[..];
     let fits = (1..=MAX_STORED_NAME_BYTES).contains(&name.len())
         && !name.contains(&0)
@@ -122,7 +122,7 @@ fn wrong_name(at: &LinkName) -> Option<&'static str> {
 }
 
 /// Validates a content; returns the reason for a rejection.
-pub fn wrong_content(content: &Content) -> Option<&'static str> {
+pub fn validate_content(content: &Content) -> Option<&'static str> {
     let pieces = match &content.layout {
         Layout::Inline(bytes) if bytes.len() > MAX_INLINE_BYTES => {
             return Some("more than 4096 bytes inline");
@@ -131,7 +131,7 @@ pub fn wrong_content(content: &Content) -> Option<&'static str> {
             return (bytes.len() as u64 != content.size)
                 .then_some("data that does not have the recorded size");
         }
-        Layout::Pieces(pieces) | Layout::Indirect(pieces) => pieces,
+        Layout::Direct(pieces) | Layout::Indirect(pieces) => pieces,
     };
     if pieces.len() > MAX_SEGMENTS {
         return Some("more than 1024 segments in the metadata");
@@ -142,7 +142,7 @@ pub fn wrong_content(content: &Content) -> Option<&'static str> {
     let sum = pieces.iter().try_fold(0u64, |sum, piece| sum.checked_add(piece.length()));
     match (&content.layout, sum) {
         (_, None) => Some("a size above the maximum"),
-        (Layout::Pieces(_), Some(sum)) if sum != content.size => {
+        (Layout::Direct(_), Some(sum)) if sum != content.size => {
             Some("data that does not have the recorded size")
         }
         (Layout::Indirect(_), _) if pieces.iter().any(|piece| matches!(piece, Segment::Hole { .. })) => {

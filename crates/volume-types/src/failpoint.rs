@@ -28,11 +28,11 @@ macro_rules! points {
 points! {
     /// A replica's transaction is complete, and not committed.
     ReplicaCommit = "replica.commit",
-    /// It is committed, and the caller has not been told.
+    /// The transaction is committed; the caller has no result yet.
     ReplicaCommitted = "replica.committed",
     /// Commits have not been fsynced.
     ReplicaSync = "replica.sync",
-    /// They are durable, and the caller has not been told.
+    /// The changes are durable; the caller has no result yet.
     ReplicaSynced = "replica.synced",
     /// A new file has its backing file, and no row.
     ReplicaMade = "replica.made",
@@ -49,11 +49,11 @@ points! {
     /// A replica was recovered on opening, and orphaned backing files still exist.
     ReplicaRecovered = "replica.recovered",
     /// Contents are in a backing file, and not recorded.
-    FetchBrought = "fetch.brought",
+    FetchWritten = "fetch.brought",
     /// Fetched contents were fsynced, and that is not recorded.
-    FetchSure = "fetch.sure",
+    FetchSynced = "fetch.sure",
     /// Files are recorded as evicted, and that is not committed.
-    EvictNoted = "evict.noted",
+    EvictRecorded = "evict.noted",
     /// The removal of objects is durable, and their backing files still exist.
     ReapBegun = "reap.begun",
     /// The backing files are removed, and that is not recorded.
@@ -89,7 +89,7 @@ points! {
     /// Old versions are deleted, and their chunks still exist.
     GcTrimmed = "gc.trimmed",
     /// Chunks have been marked or unmarked.
-    GcCondemned = "gc.condemned",
+    GcMarked = "gc.condemned",
     /// Chunks are deleted from the metadata, and their packs still exist.
     GcDropped = "gc.dropped",
     /// A pack is deleted.

@@ -54,23 +54,23 @@ pub struct OwnerId(pub u32);
 /// A name that is not allowed, with the reason.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{what} {name:?} is not allowed: 1 to {most} letters, digits, `-`, `_` and `.`, not beginning with a dot"
+    "{what} {name:?} is not allowed: 1 to {max_bytes} letters, digits, `-`, `_` and `.`, not beginning with a dot"
 )]
 pub struct BadName {
     what: &'static str,
     name: String,
-    most: usize,
+    max_bytes: usize,
 }
 
-fn plain(what: &'static str, name: &str, most: usize) -> Result<String, BadName> {
-    let fits = (1..=most).contains(&name.len())
+fn validate_name(what: &'static str, name: &str, max_bytes: usize) -> Result<String, BadName> {
+    let fits = (1..=max_bytes).contains(&name.len())
         && !name.starts_with('.')
         && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte));
-    if fits { Ok(name.to_owned()) } else { Err(BadName { what, name: name.to_owned(), most }) }
+    if fits { Ok(name.to_owned()) } else { Err(BadName { what, name: name.to_owned(), max_bytes }) }
 }
 
 macro_rules! name {
-    ($(#[$doc:meta])* $type:ident, $what:literal, $most:literal) => {
+    ($(#[$doc:meta])* $type:ident, $what:literal, $max_bytes:literal) => {
         $(#[$doc])*
         #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         #[serde(try_from = "String", into = "String")]
@@ -87,7 +87,7 @@ macro_rules! name {
             type Err = BadName;
 
             fn from_str(name: &str) -> Result<Self, BadName> {
-                plain($what, name, $most).map(Self)
+                validate_name($what, name, $max_bytes).map(Self)
             }
         }
 

@@ -10,9 +10,9 @@ use rustix::net::sockopt;
 /// Timeout for data or acknowledgements that are due, see tcp(7). It is how long a program that reads an uncached file waits
 /// when the network fails silently.
 pub const USER_TIMEOUT: Duration = Duration::from_secs(10);
-/// Idle time before the first keepalive probe,
+/// Idle time before the first keepalive probe.
 pub const KEEPALIVE_IDLE: Duration = Duration::from_secs(5);
-/// and interval between probes.
+/// Interval between keepalive probes.
 pub const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Makes a TCP connection fail once the peer has acknowledged neither data nor probes for [`USER_TIMEOUT`]; a slow peer

@@ -1,5 +1,5 @@
-//! The vocabulary of shared volumes, which all their crates use: identifiers, objects, keys, the tree's configuration, and what runs
-//! and retries. Nothing here does input or output but [`private`] files and TCP keepalive.
+//! The types that all crates of shared volumes use: identifiers, objects, keys, the tree's configuration, and what runs and
+//! retries. Only [`private`] (files), [`keepalive`] (socket options) and [`runtime`] (the tokio threads) touch the system.
 
 pub mod backoff;
 pub mod crypto;

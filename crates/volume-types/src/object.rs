@@ -104,7 +104,7 @@ pub enum Layout {
     /// The bytes themselves, of a very small file.
     Inline(Vec<u8>),
     /// The segments of a file that has few.
-    Pieces(Vec<Segment>),
+    Direct(Vec<Segment>),
     /// Chunks that contain, one after the other, the segment lists of a larger file, encoded with `postcard`.
     Indirect(Vec<Segment>),
 }

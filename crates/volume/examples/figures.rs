@@ -96,8 +96,8 @@ fn received(dir: &Path, store: &ContentStore, meta: &dyn MetaStore, before: &Con
     new.set_len(edited.size).unwrap();
     let had = objects.fetched_bytes.load(Ordering::Relaxed);
     let begun = Instant::now();
-    let local = BasisSource::new(Arc::new(old), &store.pieces(meta, before).unwrap());
-    let pieces = store.pieces(meta, edited).unwrap();
+    let local = BasisSource::new(Arc::new(old), &store.segments(meta, before).unwrap());
+    let pieces = store.segments(meta, edited).unwrap();
     store.fetch(meta, &pieces, 0..edited.size, &new, Some(&local), &|_| ()).unwrap();
     let (received, rate) =
         (objects.fetched_bytes.load(Ordering::Relaxed) - had, rate(edited.size as usize, begun));

@@ -15,7 +15,7 @@ use crate::maintenance::store_owner::StoreOwner;
 use crate::object::{Content, Kind, Object};
 use crate::store::admin::StoreAdmin;
 use crate::store::lazy::LazyStore;
-use crate::store::seal::{Top, Vouching, tampered};
+use crate::store::seal::{RootAttributes, UnsealedChain, tampered};
 use crate::store::{MetaStore, PostgresStore, SqliteStore, StoreError, sqlite, system_clock};
 use crate::volume::{KeyError, Volume, VolumeDescriptor};
 
@@ -33,19 +33,19 @@ pub enum OpenError {
     /// An error of the metadata store.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// An error of the store of contents.
+    /// An error of the object store.
     #[error(transparent)]
     Content(#[from] ContentError),
-    /// The place of the contents is, or may be, another volume's.
+    /// The location of the contents belongs, or may belong, to another volume.
     #[error(transparent)]
-    Place(StoreOwnerError),
+    StoreOwner(StoreOwnerError),
     /// The credentials of a gateway's node cannot be used.
     #[error(transparent)]
     Credentials(#[from] JoinError),
     /// The routing file does not lead to the volume.
     #[error(transparent)]
     Map(#[from] MapError),
-    /// The key is missing, wrong or not wanted.
+    /// The key is missing or wrong, or the volume is not encrypted.
     #[error(transparent)]
     Key(#[from] KeyError),
 }
@@ -54,7 +54,7 @@ impl From<StoreOwnerError> for OpenError {
     fn from(error: StoreOwnerError) -> Self {
         match error {
             StoreOwnerError::Content(error) => Self::Content(error),
-            error => Self::Place(error),
+            error => Self::StoreOwner(error),
         }
     }
 }
@@ -66,7 +66,7 @@ pub struct Options {
     pub data: DataAddress,
     /// Encrypts contents and names; `None`: the volume is not encrypted.
     pub secret: Option<VolumeKey>,
-    /// Permission bits of the top directory.
+    /// Permission bits of the root directory.
     pub mode: u16,
     /// Owning user of the root directory.
     pub owner: OwnerId,
@@ -80,10 +80,10 @@ impl Default for Options {
     }
 }
 
-/// Creates a volume. A failed attempt leaves no volume, and gives its place in the store of contents back.
+/// Creates a volume. A failed attempt leaves no volume and releases its location in the object store.
 ///
 /// # Errors
-/// [`StoreError::Exists`]; [`OpenError::Place`] where another volume's contents are; those of the stores.
+/// [`StoreError::Exists`]; [`OpenError::StoreOwner`] where another volume's contents are; those of the stores.
 pub fn create(meta: &MetaAddress, name: &VolumeName, options: &Options) -> Result<Volume, OpenError> {
     let meta = &meta.resolve(name)?;
     let made = system_clock()();
@@ -107,7 +107,7 @@ pub fn create(meta: &MetaAddress, name: &VolumeName, options: &Options) -> Resul
         names: rand::random(),
         mark: secret.map(VolumeKey::mark_of_sealed),
         hides_names: secret.is_some(),
-        sealed: secret.map(|secret| Vouching::new(secret, id).seal(Top::from(&root))),
+        sealed: secret.map(|secret| UnsealedChain::new(secret, id).seal(RootAttributes::from(&root))),
     };
     // Contents first: a volume whose object store is not writable is not created.
     let content = contents(meta, &described, &|described| Ok(described.keys(options.secret.as_ref())?))?;
@@ -116,7 +116,7 @@ pub fn create(meta: &MetaAddress, name: &VolumeName, options: &Options) -> Resul
     if open_meta(meta, name).is_ok() {
         return Err(StoreError::Exists(name.clone()).into());
     }
-    let place = StoreOwner::new(&content, &described)?;
+    let owner_marker = StoreOwner::new(&content, &described)?;
     let about = described.to_bytes();
     let admin: Arc<dyn StoreAdmin> = match meta {
         MetaAddress::Sqlite(dir) => {
@@ -126,7 +126,7 @@ pub fn create(meta: &MetaAddress, name: &VolumeName, options: &Options) -> Resul
         MetaAddress::Postgres(address) => Arc::new(PostgresStore::create(address, name, &root, &about)?),
         MetaAddress::Gateway(_) | MetaAddress::Map(_) => return Err(made_elsewhere(meta)),
     };
-    place.commit();
+    owner_marker.commit();
     let volume = Volume { meta: admin.clone(), admin: Some(admin), content, described };
     volume.decrypted_by(options.secret.as_ref()).map_err(OpenError::from)
 }
@@ -141,22 +141,22 @@ pub fn open(meta: &MetaAddress, name: &VolumeName, secret: Option<&VolumeKey>) -
         .map_err(OpenError::from)
 }
 
-/// Opens a volume whose descriptor this node has cached, whether or not its metadata store can be reached now: the store is
-/// opened by the first call that needs it, and that call returns the error.
+/// Opens a volume by its cached descriptor, without contacting its metadata store: the store is opened by the first call that
+/// needs it, and that call returns the error.
 ///
 /// # Errors
 /// As [`open`], without errors of the metadata store.
 pub fn open_cached(
     meta: &MetaAddress,
-    known: &VolumeDescriptor,
+    descriptor: &VolumeDescriptor,
     secret: Option<&VolumeKey>,
 ) -> Result<Volume, OpenError> {
-    let meta = meta.resolve(&known.name)?;
+    let meta = meta.resolve(&descriptor.name)?;
     if let MetaAddress::Gateway(_) = meta {
-        return open(&meta, &known.name, secret);
+        return open(&meta, &descriptor.name, secret);
     }
-    let content = contents(&meta, known, &|described| Ok(described.keys(secret)?))?;
-    let (name, id, sealed) = (known.name.clone(), known.id, known.sealed);
+    let content = contents(&meta, descriptor, &|described| Ok(described.keys(secret)?))?;
+    let (name, id, sealed) = (descriptor.name.clone(), descriptor.id, descriptor.sealed);
     let store = LazyStore::new(move || {
         let (store, about) = open_meta(&meta, &name).map_err(|error| match error {
             OpenError::Store(error) => error,
@@ -172,7 +172,7 @@ pub fn open_cached(
             false => Err(StoreError::Damaged(format!("another volume is named {name} there"))),
         }
     });
-    let volume = Volume { meta: Arc::new(store), admin: None, content, described: known.clone() };
+    let volume = Volume { meta: Arc::new(store), admin: None, content, described: descriptor.clone() };
     volume.decrypted_by(secret).map_err(OpenError::from)
 }
 

@@ -1,8 +1,8 @@
 //! Brings an encrypted volume to the format whose log is sealed.
 //!
-//! Whoever has the key reads the log as it is, and vouches for it: the description of the volume then names the last commit
-//! without a seal, with the [chain](crate::store::seal) there. The description is replaced in one transaction of the store, and only
-//! if nothing was committed since; so an upgrade that is interrupted has changed nothing, and is begun again.
+//! A holder of the key reads the unsealed log and authenticates it as a whole: the volume's descriptor then records the last
+//! commit without a seal and the [chain](crate::store::seal) value there. The descriptor is replaced in one transaction, only
+//! if no commit was added since, so an interrupted upgrade changes nothing.
 
 use crate::address::MetaAddress;
 use crate::crypto::VolumeKey;
@@ -10,7 +10,7 @@ use crate::id::{ObjectId, Seq, VolumeName};
 use crate::open::{OpenError, open_meta};
 use crate::store::StoreError;
 use crate::store::admin::StoreAdmin;
-use crate::store::seal::{Top, Vouching};
+use crate::store::seal::{RootAttributes, UnsealedChain};
 use crate::volume::VolumeDescriptor;
 
 /// Number of log entries read at once.
@@ -51,25 +51,27 @@ pub fn upgrade(
     let denied = |why: &str| Err(StoreError::Denied(why.to_owned()).into());
     let Some(secret) = secret.filter(|_| described.hides_names) else {
         return denied(
-            "only a volume of format 2 that was created with --encrypt can be upgraded: create a new volume with \
+            "only a volume of format 2 that was created with --encrypt can be upgraded: create \
+                a new volume with \
              --encrypt and copy the files",
         );
     };
-    if admin.forgotten()? > Seq(0) {
+    if admin.truncated_up_to()? > Seq(0) {
         return denied(
-            "its log was truncated by `gc --history-days` and no longer proves the state of the volume: create a new volume \
+            "its log was truncated by `gc --history-days` and no longer proves the state of the \
+                volume: create a new volume \
              with --encrypt and copy the files",
         );
     }
-    let mut vouching = Vouching::new(secret, described.id);
+    let mut vouching = UnsealedChain::new(secret, described.id);
     for _ in 0..MAX_ATTEMPTS {
         read(&*admin, &mut vouching, progress)?;
         let top = admin.get(&[ObjectId::ROOT])?.pop().flatten();
         let top = top.ok_or_else(|| StoreError::Damaged("the root directory is missing".to_owned()))?;
-        let sealed = vouching.seal(Top::from(&top.object));
+        let sealed = vouching.seal(RootAttributes::from(&top.object));
         let mark = Some(secret.mark_of_sealed());
         let about = VolumeDescriptor { sealed: Some(sealed), mark, ..described.clone() }.to_bytes();
-        if admin.redescribe(sealed.from, &about)? {
+        if admin.replace_descriptor(sealed.from, &about)? {
             return Ok(Upgraded::Now(sealed.from));
         }
     }
@@ -77,7 +79,11 @@ pub fn upgrade(
 }
 
 /// Reads the log to its end.
-fn read(admin: &dyn StoreAdmin, vouching: &mut Vouching, progress: &dyn Fn(u64)) -> Result<(), StoreError> {
+fn read(
+    admin: &dyn StoreAdmin,
+    vouching: &mut UnsealedChain,
+    progress: &dyn Fn(u64),
+) -> Result<(), StoreError> {
     loop {
         let entries = admin.log_since(vouching.at(), PAGE_ENTRIES)?;
         if entries.is_empty() {

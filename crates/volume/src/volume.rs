@@ -30,7 +30,7 @@ pub enum KeyError {
     NotEncrypted(VolumeName),
 }
 
-/// A volume's description, which its metadata store keeps and every node reads before it opens the volume.
+/// The descriptor of a volume: stored with its metadata, and read before the volume is opened.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VolumeDescriptor {
     /// The name that users give.
@@ -45,7 +45,7 @@ pub struct VolumeDescriptor {
     pub names: [u8; 32],
     /// A hash of the key of an encrypted volume, to recognise a wrong key.
     pub mark: Option<[u8; 32]>,
-    /// Names are encrypted before they are stored. Not a field of the stored form: its format number says it.
+    /// Names are encrypted before they are stored. Not stored as a field: it follows from the format number.
     #[serde(skip)]
     pub hides_names: bool,
     /// The first sealed entry of its log; `None` if the log is not sealed.

@@ -62,16 +62,16 @@ impl VolumeFs {
     }
 
     /// Waits for peers' changes before a lookup in a directory, or before a file is opened.
-    pub(crate) async fn before_use(&self, num: u64) {
+    pub(crate) async fn wait_before_open(&self, num: u64) {
         if let Some(leases) = &self.leases {
-            wait_if_any(leases.before_use(num)).await;
+            wait_if_any(leases.wait_before_open(num)).await;
         }
     }
 
     /// Waits for peers' changes before a directory is opened.
-    pub(crate) async fn before_listing(&self, num: u64) {
+    pub(crate) async fn wait_before_listing(&self, num: u64) {
         if let Some(leases) = &self.leases {
-            wait_if_any(leases.before_listing(num)).await;
+            wait_if_any(leases.wait_before_listing(num)).await;
         }
     }
 }

@@ -17,7 +17,7 @@ use shunt_fuse::{
 use shunt_volume::object::Kind;
 use shunt_volume::replica::{Inode, NewObject, Quota, Rename, SetAttr};
 
-use crate::history::{ensure_live, ensure_not_reserved, is_historic, removed};
+use crate::history::{ensure_live, ensure_not_reserved, is_historic, map_historic_error};
 use crate::kernel_invalidator::KernelInvalidator;
 use crate::readdir::OpenDirectory;
 use crate::{ATTR_TTL, LEGACY_NAME_TTL, MMAP_ATTR_TTL, VolumeFs, convert, open_file};
@@ -84,7 +84,7 @@ fn is_refused(name: &[u8]) -> bool {
 }
 
 /// Checks whether an extended attribute of this name may be created, by the rules of the kernel's file systems.
-fn may_be_made(name: &[u8]) -> Result<(), Errno> {
+fn check_xattr_name(name: &[u8]) -> Result<(), Errno> {
     const FAMILIES: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
     match FAMILIES.iter().find_map(|family| name.strip_prefix(*family)) {
         None => Err(Errno::OPNOTSUPP),
@@ -130,7 +130,7 @@ impl FileSystem for VolumeFs {
         if is_historic(parent) {
             return self.lookup_historic(parent, name.as_bytes());
         }
-        self.before_use(parent.0).await;
+        self.wait_before_open(parent.0).await;
         let applied = self.replica.applied();
         let found = match name.as_bytes() {
             // Only used to resolve a file handle.
@@ -232,13 +232,16 @@ impl FileSystem for VolumeFs {
     }
 
     async fn unlink(&self, _request: &Request<'_>, parent: NodeId, name: Name<'_>) -> Result<(), Errno> {
-        removed(name.as_bytes(), self.replica.unlink(self.changeable(parent)?, name.as_bytes()))?;
+        map_historic_error(name.as_bytes(), self.replica.unlink(self.changeable(parent)?, name.as_bytes()))?;
         self.changed_name(parent.0, name.as_bytes(), None).await;
         Ok(())
     }
 
     async fn rmdir(&self, _request: &Request<'_>, parent: NodeId, name: Name<'_>) -> Result<(), Errno> {
-        let gone = removed(name.as_bytes(), self.replica.rmdir(self.changeable(parent)?, name.as_bytes()))?;
+        let gone = map_historic_error(
+            name.as_bytes(),
+            self.replica.rmdir(self.changeable(parent)?, name.as_bytes()),
+        )?;
         self.removed_dirs.record_removal(gone);
         self.changed_name(parent.0, name.as_bytes(), None).await;
         Ok(())
@@ -264,7 +267,8 @@ impl FileSystem for VolumeFs {
         };
         let (name, new_name) = (name.as_bytes(), ensure_not_reserved(new_name.as_bytes())?);
         let (from, to) = (self.changeable(parent)?, self.changeable(new_parent)?);
-        let replaced = removed(name, self.replica.rename_whiteout(from, name, to, new_name, how, leave))?;
+        let replaced =
+            map_historic_error(name, self.replica.rename_whiteout(from, name, to, new_name, how, leave))?;
         replaced.into_iter().for_each(|gone| self.removed_dirs.record_removal(gone));
         self.changed_names((parent.0, name), (new_parent.0, new_name)).await;
         Ok(())
@@ -291,7 +295,7 @@ impl FileSystem for VolumeFs {
         if is_historic(node) {
             return self.open_historic(node, args.flags);
         }
-        self.before_use(node.0).await;
+        self.wait_before_open(node.0).await;
         self.open_node(request, &self.replica.get(node.0)?, args.flags, true).await
     }
 
@@ -343,7 +347,7 @@ impl FileSystem for VolumeFs {
             return Ok(Data::File(FileRange { file, offset: args.offset, length: args.size }));
         }
         let open = self.files.get(args.handle)?;
-        self.not_deleted(&open)?;
+        self.ensure_not_deleted(&open)?;
         self.fetch_range(&open, args.offset, args.size.into())?;
         self.check_kernel_size(request, &open, true)?;
         Ok(Data::File(FileRange { file: open.data()?, offset: args.offset, length: args.size }))
@@ -357,7 +361,7 @@ impl FileSystem for VolumeFs {
         data: WriteData<'_>,
     ) -> Result<usize, Errno> {
         let open = self.files.get(args.handle)?;
-        self.not_deleted(&open)?;
+        self.ensure_not_deleted(&open)?;
         if args.kill_suidgid {
             self.replica.set(node.0, SetAttr { drop_privileges: true, ..SetAttr::default() })?;
             if self.replica.get(node.0)?.xattrs {
@@ -440,7 +444,7 @@ impl FileSystem for VolumeFs {
     }
 
     async fn opendir(&self, _request: &Request<'_>, node: NodeId, _args: OpenArgs) -> Result<Opened, Errno> {
-        self.before_listing(node.0).await;
+        self.wait_before_listing(node.0).await;
         let (handle, _) = self.directories.add(OpenDirectory::new(&self.replica));
         Ok(Opened::cached(handle))
     }
@@ -531,7 +535,7 @@ impl FileSystem for VolumeFs {
     ) -> Result<(), Errno> {
         const CREATE: u32 = 1;
         const REPLACE: u32 = 2;
-        may_be_made(name.to_bytes())?;
+        check_xattr_name(name.to_bytes())?;
         let there = match set.flags {
             0 => None,
             CREATE => Some(false),

@@ -70,17 +70,17 @@ pub(crate) fn ensure_live(node: NodeId) -> Result<u64, Errno> {
 }
 
 impl VolumeFs {
-    /// Like [`live`], and also EROFS while the mount is read-only.
+    /// Like [`ensure_live`](Self::ensure_live), and returns EROFS also while the mount is read-only.
     pub(crate) fn changeable(&self, node: NodeId) -> Result<u64, Errno> {
         if (self.is_read_only)() { Err(Errno::ROFS) } else { ensure_live(node) }
     }
 }
 
 /// Turns ENOENT into EROFS for the names of historical objects, which cannot be removed.
-pub(crate) fn removed<T>(name: &[u8], done: Result<T, Errno>) -> Result<T, Errno> {
-    match done {
+pub(crate) fn map_historic_error<T>(name: &[u8], result: Result<T, Errno>) -> Result<T, Errno> {
+    match result {
         Err(Errno::NOENT) if name == HISTORY || PointInTime::split(name).is_some() => Err(Errno::ROFS),
-        done => done,
+        result => result,
     }
 }
 
@@ -162,7 +162,7 @@ impl VolumeFs {
     }
 
     /// Returns the entry of a historical inode, and increments its lookup count.
-    pub(crate) fn entry_then(&self, node: &Inode) -> Entry {
+    pub(crate) fn historic_entry(&self, node: &Inode) -> Entry {
         if let Some(past) = &self.history {
             past.add_lookup(node);
         }
@@ -176,9 +176,9 @@ impl VolumeFs {
                 b"." => Some(self.history(num)?),
                 b".." => Some(self.build_entry(&self.replica.get(num)?)),
                 name => match PointInTime::parse(name) {
-                    Some(when) => self.lookup_then(num, b"", when)?,
+                    Some(when) => self.lookup_at(num, b"", when)?,
                     None => match PointInTime::split(name) {
-                        Some((name, when)) => self.lookup_then(num, name, when)?,
+                        Some((name, when)) => self.lookup_at(num, name, when)?,
                         None => None,
                     },
                 },
@@ -187,11 +187,11 @@ impl VolumeFs {
         }
         let directory = self.node(parent)?;
         if matches!(name, b"." | b"..") {
-            return Ok(self.entry_then(&directory));
+            return Ok(self.historic_entry(&directory));
         }
         let at = Seq(directory.generation);
         match self.reachable_history()?.view.child(directory.id, name, at) {
-            Ok(stored) => Ok(self.entry_then(&node(&stored, at))),
+            Ok(stored) => Ok(self.historic_entry(&node(&stored, at))),
             Err(Errno::NOENT) => Ok(Entry::absent(Expiry::NEVER_CACHED)),
             Err(errno) => Err(errno),
         }
@@ -201,7 +201,7 @@ impl VolumeFs {
     fn history(&self, num: u64) -> Result<Entry, Errno> {
         let directory = self.replica.get(num)?;
         let node = Inode { ino: HISTORY_DIR_BIT | num, mode: 0o555, subdirs: 0, xattrs: false, ..directory };
-        Ok(self.entry_then(&node))
+        Ok(self.historic_entry(&node))
     }
 
     /// Looks up a name that does not exist, but may name a historical object.
@@ -210,14 +210,14 @@ impl VolumeFs {
             _ if self.history.is_none() => Ok(None),
             _ if name == HISTORY => self.history(parent.0).map(Some),
             Some((name, when)) if self.timestamped_names || (self.is_read_only)() => {
-                self.lookup_then(parent.0, name, when)
+                self.lookup_at(parent.0, name, when)
             }
             _ => Ok(None),
         }
     }
 
     /// Looks up an entry of a directory at a point in time, or the directory itself if the name is empty.
-    fn lookup_then(&self, parent: u64, name: &[u8], when: PointInTime) -> Result<Option<Entry>, Errno> {
+    fn lookup_at(&self, parent: u64, name: &[u8], when: PointInTime) -> Result<Option<Entry>, Errno> {
         let directory = self.replica.get(parent)?;
         let view = &self.reachable_history()?.view;
         let found = view.seq(when).and_then(|at| {
@@ -232,7 +232,7 @@ impl VolumeFs {
             Ok((stored, at))
         });
         match found {
-            Ok((stored, at)) => Ok(Some(self.entry_then(&node(&stored, at)))),
+            Ok((stored, at)) => Ok(Some(self.historic_entry(&node(&stored, at)))),
             Err(Errno::NOENT) => Ok(Some(Entry::absent(Expiry::NEVER_CACHED))),
             Err(errno) => Err(errno),
         }
@@ -295,17 +295,17 @@ impl VolumeFs {
             }
             let next = here.iter().map(|there| there.start).filter(|start| *start > at).min();
             let wanted = at..next.unwrap_or(end).min(end);
-            let brought = self.reachable_history()?.contents.fetch(
+            let fetched = self.reachable_history()?.contents.fetch(
                 open.stored.object.id,
                 content,
                 wanted.clone(),
                 &open.file,
             )?;
-            if brought.start > wanted.start || brought.end <= wanted.start {
+            if fetched.start > wanted.start || fetched.end <= wanted.start {
                 return Err(Errno::IO);
             }
             // Merges the ranges that it touches: few remain after a sequential read.
-            let mut all = brought;
+            let mut all = fetched;
             here.retain(|there| {
                 let apart = there.end < all.start || there.start > all.end;
                 if !apart {

@@ -1,8 +1,8 @@
 //! Generations of directories that are restored after their removal.
 //!
-//! A kernel that removed a directory lists and finds nothing in it for as long as it holds the inode, that is until nothing
-//! below is open. Where synchronisation restores such a directory under its old inode number, a new generation makes the kernel
-//! treat it as another directory.
+//! Once a directory is removed, the kernel treats its inode as dead (S_DEAD): listings and lookups return nothing until the
+//! inode is forgotten, which needs everything below to be closed. Where synchronisation restores such a directory under its
+//! old inode number, a new generation makes the kernel treat it as another directory.
 
 use std::collections::HashMap;
 

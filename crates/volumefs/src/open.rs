@@ -99,7 +99,7 @@ impl VolumeFs {
         }
     }
 
-    /// Fetches what is missing of a range of an open file into its backing file.
+    /// Fetches the missing chunks of a range of an open file into its backing file.
     pub(crate) fn fetch_range(&self, open: &OpenFile, offset: u64, length: u64) -> Result<(), Errno> {
         if open.opened.complete {
             return Ok(());
@@ -108,7 +108,7 @@ impl VolumeFs {
         let range: Range<u64> = offset..offset.saturating_add(length);
         let here = open.present.lock().clone();
         if here.start <= range.start && range.end <= here.end {
-            return self.replica.read_on(num, session, &range);
+            return self.replica.record_read(num, session, &range);
         }
         let around = self.replica.ensure_open_present(num, session, range)?;
         *open.present.lock() = around;

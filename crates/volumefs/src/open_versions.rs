@@ -27,13 +27,13 @@ struct Opens {
     timed_out: bool,
 }
 
-/// The opens of a file, by version, and what the kernel was told about it.
+/// The opens of a file, by version, and the lengths and invalidations sent to the kernel.
 #[derive(Default)]
 struct File {
     opens: Vec<Opens>,
     /// Time of the last invalidation sent to the kernel.
     invalidated_at: Option<Instant>,
-    /// Number of times that the kernel was told the length of a version other than an open one.
+    /// Number of replies with the length of a version that is not open.
     size_replies: u64,
 }
 

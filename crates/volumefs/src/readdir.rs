@@ -82,7 +82,7 @@ impl ListingBuffer for DirectoryPlusBuffer {
             return false;
         }
         let entry = match is_historic(NodeId(listed.node.ino)) {
-            true => volume.entry_then(&listed.node),
+            true => volume.historic_entry(&listed.node),
             false => volume.entry(&listed.node, applied),
         };
         DirectoryPlusBuffer::push(self, &listed.name, &entry, next)

@@ -71,7 +71,7 @@ impl VolumeFs {
 
     /// Returns ESTALE for a file that was deleted while open for writing and restored by a remote change: the kernel knows the
     /// length of the restored file, and would show the deleted content up to that.
-    pub(crate) fn not_deleted(&self, open: &OpenFile) -> Result<(), Errno> {
+    pub(crate) fn ensure_not_deleted(&self, open: &OpenFile) -> Result<(), Errno> {
         if open.writes && self.is_stale(open) && self.replica.get(open.num).is_ok_and(|node| node.links > 0) {
             return Err(Errno::STALE);
         }

@@ -1,7 +1,8 @@
 //! Files with writable mappings.
 //!
-//! The kernel maps backing files itself. So a mapping outlives the open that it was made through, and nobody sees what is
-//! written through it after the last close. Such a file counts as open for as long as its backing file has writers.
+//! The kernel maps backing files itself. A mapping can outlive the open through which it was created, and the daemon receives
+//! no request for data written through it after the last close. Such a file counts as open for as long as its backing file
+//! has writers.
 
 use std::collections::HashMap;
 use std::fs::File;

@@ -23,8 +23,8 @@ impl StoreAdmin for PostgresStore {
             connection.client.query(&connection.ready.scan, &[&self.volume, &&from[..], &limit]).await
         })?;
         let next = found.get(max_rows).map(|row| rows::id(row, 0)).transpose()?;
-        let kept = found.iter().take(max_rows).map(|row| rows::object(row, 1).map(ObjectRecord::from));
-        Ok((kept.collect::<Result<_, _>>()?, next))
+        let records = found.iter().take(max_rows).map(|row| rows::object(row, 1).map(ObjectRecord::from));
+        Ok((records.collect::<Result<_, _>>()?, next))
     }
 
     fn scan_chunks(&self, after: ChunkId, max_rows: usize) -> Result<Vec<(ChunkId, Chunk)>, StoreError> {
@@ -70,18 +70,18 @@ impl StoreAdmin for PostgresStore {
         })
     }
 
-    fn forgotten(&self) -> Result<Seq, StoreError> {
+    fn truncated_up_to(&self) -> Result<Seq, StoreError> {
         let row = self.with(async |connection| {
             connection.client.query_one(&connection.ready.forgotten, &[&self.volume]).await
         })?;
         Ok(Seq(row.try_get::<_, i64>(0).map_err(fault)? as u64))
     }
 
-    fn forget(&self, before: Time, least: u64) -> Result<Seq, StoreError> {
-        let least = least.min(i64::MAX as u64) as i64;
+    fn truncate_log(&self, before: Time, min_entries: u64) -> Result<Seq, StoreError> {
+        let min_entries = min_entries.min(i64::MAX as u64) as i64;
         let row = self.with(async |connection| {
             let Connection { client, ready } = connection;
-            client.query_one(&ready.forget, &[&self.volume, &before.0, &least]).await
+            client.query_one(&ready.forget, &[&self.volume, &before.0, &min_entries]).await
         })?;
         Ok(Seq(row.try_get::<_, i64>(0).map_err(fault)? as u64))
     }
@@ -105,7 +105,7 @@ impl StoreAdmin for PostgresStore {
         past.collect()
     }
 
-    fn trim(&self, up_to: Seq, versions: Option<u32>) -> Result<u64, StoreError> {
+    fn delete_history(&self, up_to: Seq, versions: Option<u32>) -> Result<u64, StoreError> {
         let up_to = up_to.0.min(i64::MAX as u64) as i64;
         self.with(async |connection| {
             let Connection { client, ready } = connection;
@@ -141,7 +141,7 @@ impl StoreAdmin for PostgresStore {
         })
     }
 
-    fn mend(&self, at: Seq, counts: &HashMap<ObjectId, (u32, u64)>) -> Result<bool, StoreError> {
+    fn repair_counts(&self, at: Seq, counts: &HashMap<ObjectId, (u32, u64)>) -> Result<bool, StoreError> {
         let ids: Vec<ObjectId> = counts.keys().copied().collect();
         let keys: Vec<Vec<u8>> = ids.iter().map(|id| id.to_bytes().to_vec()).collect();
         runtime().block_on(async {
@@ -175,11 +175,11 @@ impl StoreAdmin for PostgresStore {
         })
     }
 
-    fn redescribe(&self, at: Seq, description: &[u8]) -> Result<bool, StoreError> {
+    fn replace_descriptor(&self, at: Seq, descriptor: &[u8]) -> Result<bool, StoreError> {
         let at = at.0 as i64;
         self.with(async |connection| {
             let Connection { client, ready } = connection;
-            let changed = client.execute(&ready.redescribe, &[&self.volume, &at, &description]).await?;
+            let changed = client.execute(&ready.redescribe, &[&self.volume, &at, &descriptor]).await?;
             Ok(changed > 0)
         })
     }

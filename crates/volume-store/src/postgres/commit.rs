@@ -8,8 +8,8 @@ use std::time::Duration;
 use shunt_volume_types::id::Seq;
 use shunt_volume_types::runtime::runtime;
 
-use super::connection::{Connection, fault, in_time, is_worth_another_try};
-use super::group::Part;
+use super::connection::{Connection, ROUND_TRIP_TIMEOUT, fault, in_time, is_retryable};
+use super::group::PendingBatch;
 use super::rows::{self, Failed};
 use super::{CommitResults, PostgresStore};
 use crate::transaction::Batch;
@@ -18,12 +18,10 @@ use crate::{StoreError, codec};
 
 /// Maximum number of attempts of a transaction that the server aborted in favour of another one.
 const MAX_ATTEMPTS: u32 = 20;
-/// Timeout of a round trip; after it the connection is taken for dead.
-const ROUND_TRIP_TIMEOUT: Duration = Duration::from_secs(30);
 
 impl PostgresStore {
     /// Commits batches in one database transaction, in this order.
-    pub(super) fn commit_parts(&self, parts: &[Part<'_>]) -> Result<Vec<CommitResults>, StoreError> {
+    pub(super) fn commit_parts(&self, parts: &[PendingBatch<'_>]) -> Result<Vec<CommitResults>, StoreError> {
         let mut error = StoreError::Unreachable("the database is too busy".into());
         for attempt in 0..MAX_ATTEMPTS {
             let connection = runtime().block_on(self.pool.take())?;
@@ -35,11 +33,11 @@ impl PostgresStore {
                 }
                 Err(Failed::Store(store)) => return Err(store),
                 Err(Failed::Statement(statement)) => {
-                    let again = is_worth_another_try(&statement)
+                    let is_retried = is_retryable(&statement)
                         // The connection appears to have been dead before the transaction began.
                         || (attempt == 0 && connection.client.is_closed());
                     error = fault(statement);
-                    if !again {
+                    if !is_retried {
                         return Err(error);
                     }
                 }
@@ -52,7 +50,7 @@ impl PostgresStore {
     fn try_commit(
         &self,
         connection: &Connection,
-        parts: &[Part<'_>],
+        parts: &[PendingBatch<'_>],
     ) -> Result<(Vec<CommitResults>, Seq), Failed> {
         let late = || Failed::Store(StoreError::Unreachable("no response from the database".into()));
         let locked = runtime().block_on(async {

@@ -14,7 +14,7 @@ use super::tls::{self, Tls};
 use crate::StoreError;
 
 /// Timeout of a round trip; after it the connection is taken for dead. Longer than the server's `statement_timeout`.
-const ROUND_TRIP_TIMEOUT: Duration = Duration::from_secs(30);
+pub(super) const ROUND_TRIP_TIMEOUT: Duration = Duration::from_secs(30);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// The library's message for a TLS failure of any cause.
 const NO_TLS: &str = "error performing TLS handshake";
@@ -30,7 +30,7 @@ pub(super) struct Connection {
 }
 
 /// The connection's I/O half, which has to be polled.
-pub(super) type Dialled =
+pub(super) type ConnectionDriver =
     tokio_postgres::Connection<tokio_postgres::Socket, tls::Stream<tokio_postgres::Socket>>;
 
 /// The pool for one server.
@@ -54,7 +54,7 @@ impl Pool {
     }
 
     /// Opens a connection; returns its client and the I/O half to be polled.
-    pub async fn dial(&self) -> Result<(Client, Dialled), StoreError> {
+    pub async fn open_connection(&self) -> Result<(Client, ConnectionDriver), StoreError> {
         // `connect_timeout` applies to each address, and not to name resolution.
         let timeout = CONNECT_TIMEOUT * (1 + self.config.get_hosts().len() as u32);
         match tokio::time::timeout(timeout, in_time(self.config.connect(self.tls.clone()))).await {
@@ -90,7 +90,7 @@ impl Pool {
     }
 
     pub async fn connect(&self) -> Result<Client, StoreError> {
-        let (client, connection) = self.dial().await?;
+        let (client, connection) = self.open_connection().await?;
         shunt_volume_types::runtime::runtime().spawn(async move {
             if let Err(error) = connection.await {
                 tracing::debug!(%error, "connection to the database ended");
@@ -126,6 +126,6 @@ pub(super) fn fault(error: Error) -> StoreError {
 }
 
 /// Reports whether a retry of the transaction may succeed: serialization failures and deadlocks.
-pub(super) fn is_worth_another_try(error: &Error) -> bool {
+pub(super) fn is_retryable(error: &Error) -> bool {
     error.code().is_some_and(|code| matches!(code.code(), "40001" | "40P01"))
 }

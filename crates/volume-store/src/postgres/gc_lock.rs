@@ -28,15 +28,15 @@ impl GcLock for PostgresStore {
         Ok(row.try_get::<_, i64>(0).map_err(fault)? as u64)
     }
 
-    fn move_chunks(&self, turn: u64, moved: &[MovedChunk]) -> Result<Option<u64>, StoreError> {
+    fn move_chunks(&self, token: u64, moved: &[MovedChunk]) -> Result<Option<u64>, StoreError> {
         let ids: Vec<&[u8]> = moved.iter().map(|moved| &moved.id.0[..]).collect();
         let (from, to) = (moved.iter().map(|moved| &moved.from), moved.iter().map(|moved| &moved.to));
         let ((keys, offsets, stored, lengths), to) = (columns(from), columns(to));
-        let turn = turn.to_string();
+        let token = token.to_string();
         let values: [&(dyn tokio_postgres::types::ToSql + Sync); 13] = [
             &self.volume,
             &GC_LOCK_SETTING,
-            &turn,
+            &token,
             &MOVES_SETTING,
             &ids,
             &keys,
@@ -57,7 +57,7 @@ impl GcLock for PostgresStore {
         Ok(Some(done).filter(|_| is_done))
     }
 
-    fn set_fenced(&self, turn: u64, settings: &[(String, Option<String>)]) -> Result<bool, StoreError> {
+    fn set_fenced(&self, token: u64, settings: &[(String, Option<String>)]) -> Result<bool, StoreError> {
         let (mut keys, mut values, mut gone) = (vec![], vec![], vec![]);
         for (key, value) in settings {
             match value {
@@ -68,10 +68,10 @@ impl GcLock for PostgresStore {
                 None => gone.push(key),
             }
         }
-        let turn = turn.to_string();
+        let token = token.to_string();
         self.with(async |connection| {
             let values: [&(dyn tokio_postgres::types::ToSql + Sync); 6] =
-                [&self.volume, &GC_LOCK_SETTING, &turn, &keys, &values, &gone];
+                [&self.volume, &GC_LOCK_SETTING, &token, &keys, &values, &gone];
             connection.client.query_one(&connection.ready.set_in_turn, &values).await?.try_get(0)
         })
     }

@@ -19,7 +19,7 @@ const MAX_ITEMS: usize = 4096;
 
 /// A batch to commit.
 #[derive(Clone, Copy)]
-pub(super) struct Part<'a> {
+pub(super) struct PendingBatch<'a> {
     pub node: &'a NodeName,
     pub token: u128,
     pub items: &'a [Transaction],
@@ -34,8 +34,8 @@ struct QueuedBatch {
 }
 
 impl QueuedBatch {
-    fn part(&self) -> Part<'_> {
-        Part { node: &self.node, token: self.token, items: &self.items }
+    fn part(&self) -> PendingBatch<'_> {
+        PendingBatch { node: &self.node, token: self.token, items: &self.items }
     }
 }
 
@@ -56,14 +56,14 @@ struct State {
 impl State {
     /// Dequeues the batches to commit together with `first`, in order of arrival. A retry of a batch in the same transaction is
     /// left in the queue, to be answered with the first one's result afterwards.
-    fn take(&mut self, first: Part<'_>) -> Vec<Arc<QueuedBatch>> {
+    fn take(&mut self, first: PendingBatch<'_>) -> Vec<Arc<QueuedBatch>> {
         let mut taken: Vec<Arc<QueuedBatch>> = Vec::new();
         let mut items = first.items.len();
         while taken.len() + 1 < MAX_BATCHES
             && let Some(next) = self.waiting.front()
         {
             items += next.items.len();
-            let is_next = |part: Part<'_>| (part.token, part.node) == (next.token, &next.node);
+            let is_next = |part: PendingBatch<'_>| (part.token, part.node) == (next.token, &next.node);
             if items > MAX_ITEMS || is_next(first) || taken.iter().any(|other| is_next(other.part())) {
                 break;
             }
@@ -96,34 +96,34 @@ impl Group {
     /// Commits a batch, perhaps together with others. `commit` performs one transaction and returns an answer for each part.
     pub fn commit(
         &self,
-        part: Part<'_>,
-        commit: impl Fn(&[Part<'_>]) -> Result<Vec<CommitResults>, StoreError>,
+        part: PendingBatch<'_>,
+        commit: impl Fn(&[PendingBatch<'_>]) -> Result<Vec<CommitResults>, StoreError>,
     ) -> Result<CommitResults, StoreError> {
         let mut state = self.state.lock();
         if state.busy {
-            let asked = Arc::new(QueuedBatch {
+            let queued = Arc::new(QueuedBatch {
                 node: part.node.clone(),
                 token: part.token,
                 items: part.items.to_vec(),
                 answer: Mutex::new(None),
             });
-            state.waiting.push_back(asked.clone());
+            state.waiting.push_back(queued.clone());
             while state.busy {
                 self.done.wait(&mut state);
-                if let Some(answer) = asked.answer.lock().take() {
+                if let Some(answer) = queued.answer.lock().take() {
                     return answer;
                 }
             }
-            state.waiting.retain(|other| !Arc::ptr_eq(other, &asked));
+            state.waiting.retain(|other| !Arc::ptr_eq(other, &queued));
         }
         state.busy = true;
-        let turn = RunningCommit { group: self, others: state.take(part) };
+        let running = RunningCommit { group: self, others: state.take(part) };
         drop(state);
         let mut parts = vec![part];
-        parts.extend(turn.others.iter().map(|other| other.part()));
+        parts.extend(running.others.iter().map(|other| other.part()));
         let mut answers = match commit(&parts) {
             Ok(answers) => answers.into_iter().map(Ok).collect::<VecDeque<_>>(),
-            Err(error) if turn.others.is_empty() => return Err(error),
+            Err(error) if running.others.is_empty() => return Err(error),
             Err(StoreError::Unreachable(why)) => {
                 parts.iter().map(|_| Err(StoreError::Unreachable(why.clone()))).collect()
             }
@@ -131,7 +131,7 @@ impl Group {
             Err(_) => parts.iter().map(|part| commit(&[*part])?.pop().ok_or_else(unanswered)).collect(),
         };
         let own = answers.pop_front().unwrap_or_else(|| Err(unanswered()));
-        for (other, answer) in turn.others.iter().zip(answers) {
+        for (other, answer) in running.others.iter().zip(answers) {
             *other.answer.lock() = Some(answer);
         }
         own
@@ -150,14 +150,14 @@ mod tests {
     use super::*;
     use shunt_volume_types::id::Seq;
 
-    fn answer(parts: &[Part<'_>]) -> Vec<CommitResults> {
+    fn answer(parts: &[PendingBatch<'_>]) -> Vec<CommitResults> {
         parts.iter().map(|part| vec![Ok(Seq(part.token as u64))]).collect()
     }
 
     /// Lets the first commit run until batches with these tokens are queued.
     fn commit_queued(
         tokens: &[u128],
-        commit: impl Fn(&[Part<'_>]) -> Result<Vec<CommitResults>, StoreError> + Sync,
+        commit: impl Fn(&[PendingBatch<'_>]) -> Result<Vec<CommitResults>, StoreError> + Sync,
     ) -> Vec<u64> {
         let (group, node): (Group, NodeName) = (Group::default(), "a".parse().unwrap());
         let begun = AtomicUsize::new(0);
@@ -167,8 +167,8 @@ mod tests {
                 std::thread::sleep(Duration::from_millis(1));
             }
         };
-        let ask = |token: u128| {
-            let part = Part { node: &node, token, items: &[] };
+        let request = |token: u128| {
+            let part = PendingBatch { node: &node, token, items: &[] };
             let answers = group.commit(part, |parts| {
                 if begun.fetch_add(1, Ordering::SeqCst) == 0 {
                     until(&|| group.state.lock().waiting.len() == tokens.len());
@@ -178,9 +178,9 @@ mod tests {
             answers.map_or(0, |answers| answers[0].as_ref().unwrap().0)
         };
         std::thread::scope(|scope| {
-            let first = scope.spawn(|| ask(1));
+            let first = scope.spawn(|| request(1));
             until(&|| begun.load(Ordering::SeqCst) > 0);
-            let others: Vec<_> = tokens.iter().map(|token| scope.spawn(move || ask(*token))).collect();
+            let others: Vec<_> = tokens.iter().map(|token| scope.spawn(move || request(*token))).collect();
             assert_eq!(first.join().unwrap(), 1);
             others.into_iter().map(|other| other.join().unwrap()).collect()
         })

@@ -30,7 +30,7 @@ fn seq(at: Seq) -> i64 {
 const MAX_ROWS: i64 = MAX_VERSIONS as i64;
 
 impl History for PostgresStore {
-    fn kept_since(&self) -> Result<Seq, StoreError> {
+    fn complete_since(&self) -> Result<Seq, StoreError> {
         let found = self.with(async |c| c.client.query_one(&c.ready.kept, &[&self.volume]).await)?;
         number(&found, 0)
     }

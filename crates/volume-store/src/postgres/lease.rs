@@ -23,8 +23,8 @@ const TABLE: &str = "BEGIN; SELECT pg_advisory_xact_lock(6134957);
     CREATE UNLOGGED TABLE IF NOT EXISTS shunt_lease (volume BIGINT NOT NULL, format INT NOT NULL, at BIGINT NOT NULL,
         acks BIGINT NOT NULL, body BYTEA NOT NULL, PRIMARY KEY (volume, format)); COMMIT";
 
-/// A dedicated connection: its statements need the table.
-struct Line {
+/// A dedicated connection with its prepared statements, which need the table.
+struct LeaseConnection {
     client: Client,
     lock: Statement,
     head: Statement,
@@ -32,15 +32,15 @@ struct Line {
     look: Statement,
 }
 
-impl Line {
+impl LeaseConnection {
     async fn new(pool: &Pool, volume: i64) -> Result<Self, StoreError> {
         let client = pool.connect().await?;
         // All other nodes wait for the row's lock: a short timeout releases it before they lose their sessions if this node is
         // cut off.
         in_time(client.batch_execute("SET idle_in_transaction_session_timeout = '2s'")).await?;
-        let there = "SELECT to_regclass('shunt_lease') IS NOT NULL";
-        let there = in_time(client.query_one(there, &[])).await?;
-        if !there.try_get::<_, bool>(0).map_err(super::connection::fault)? {
+        let query = "SELECT to_regclass('shunt_lease') IS NOT NULL";
+        let exists = in_time(client.query_one(query, &[])).await?;
+        if !exists.try_get::<_, bool>(0).map_err(super::connection::fault)? {
             let made = in_time(client.batch_execute(TABLE)).await;
             made.map_err(|error| match error {
                 StoreError::Damaged(why) => {
@@ -70,7 +70,12 @@ impl Line {
         Ok(Self { client, lock, head, put, look })
     }
 
-    async fn exchange(&self, volume: i64, node: &NodeName, ask: &LeaseRequest) -> Result<Exchanged, Error> {
+    async fn exchange(
+        &self,
+        volume: i64,
+        node: &NodeName,
+        request: &LeaseRequest,
+    ) -> Result<Exchanged, Error> {
         let (_, row, head) = futures::try_join!(
             self.client.batch_execute("BEGIN ISOLATION LEVEL READ COMMITTED"),
             async { self.client.query_opt(&self.lock, &[&volume, &FORMAT]).await },
@@ -83,21 +88,21 @@ impl Line {
         let mut board = LeaseTable::decode(row.try_get(0)?);
         let before = board.positions();
         let (now, head) = (Time(row.try_get(1)?), Seq(head.try_get::<_, i64>(0)? as u64));
-        let Some(response) = board.exchange(node, ask, now, head) else {
+        let Some(response) = board.exchange(node, request, now, head) else {
             self.client.batch_execute("ROLLBACK").await?;
             return Ok(Exchanged::Full);
         };
         let (at, acks) = board.positions();
         let (at, acks, body) = (at as i64, acks as i64, board.encode());
         // The notification is part of the transaction: a notified node sees the change.
-        let say = match board.positions() == before {
+        let notification = match board.positions() == before {
             true => "COMMIT".to_owned(),
             false => format!("SELECT pg_notify('shunt_{volume}', ''); COMMIT"),
         };
         let put: [&(dyn tokio_postgres::types::ToSql + Sync); 5] = [&volume, &FORMAT, &at, &acks, &body];
         futures::try_join!(
             async { self.client.execute(&self.put, &put).await },
-            self.client.batch_execute(&say)
+            self.client.batch_execute(&notification)
         )?;
         Ok(Exchanged::Response(response))
     }
@@ -112,19 +117,19 @@ enum Exchanged {
 
 /// Idle connections with prepared lease statements.
 #[derive(Default)]
-pub(super) struct Leases(Mutex<Vec<Line>>);
+pub(super) struct Leases(Mutex<Vec<LeaseConnection>>);
 
 impl Leases {
     async fn with<T>(
         &self,
         pool: &Pool,
         volume: i64,
-        what: impl AsyncFn(&Line) -> Result<T, Error>,
+        what: impl AsyncFn(&LeaseConnection) -> Result<T, Error>,
     ) -> Result<T, StoreError> {
         let idle = self.0.lock().pop();
         let line = match idle {
             Some(line) if !line.client.is_closed() => line,
-            _ => Line::new(pool, volume).await?,
+            _ => LeaseConnection::new(pool, volume).await?,
         };
         let answer = in_time(what(&line)).await?;
         let mut idle = self.0.lock();
@@ -139,10 +144,10 @@ impl Leases {
         pool: &Pool,
         volume: i64,
         node: &NodeName,
-        ask: &LeaseRequest,
+        request: &LeaseRequest,
     ) -> Result<LeaseResponse, StoreError> {
         runtime().block_on(async {
-            match self.with(pool, volume, async |line| line.exchange(volume, node, ask).await).await? {
+            match self.with(pool, volume, async |line| line.exchange(volume, node, request).await).await? {
                 Exchanged::Response(response) => Ok(response),
                 Exchanged::Full => Err(StoreError::Denied(
                     "too many nodes hold leases, or this node is suspended because it delayed others"

@@ -31,23 +31,23 @@ impl Listener {
         *self.notifications.borrow()
     }
 
-    /// Waits until the count differs from `heard`, at most for `at_most`.
-    pub async fn wait_for_change(&self, heard: u64, at_most: Duration) {
+    /// Waits until the count differs from `seen_count`, for at most `timeout`.
+    pub async fn wait_for_change(&self, seen_count: u64, timeout: Duration) {
         self.listen();
-        let mut news = self.notifications.subscribe();
+        let mut changes = self.notifications.subscribe();
         // A timeout needs no distinction: the caller checks the head.
-        let _ = tokio::time::timeout(at_most, news.wait_for(|count| *count != heard)).await;
+        let _ = tokio::time::timeout(timeout, changes.wait_for(|count| *count != seen_count)).await;
     }
 
     /// Notifies other nodes in the background, and then returns the connection to the pool.
     pub fn notify(&self, connection: Connection, head: Seq) {
         let (pool, volume) = (self.pool.clone(), self.volume);
         // Only a hint would be lost in a crash: it need not be durable.
-        let say = format!(
+        let statement = format!(
             "BEGIN; SET LOCAL synchronous_commit = off; SELECT pg_notify('shunt_{volume}', '{head}'); COMMIT"
         );
         runtime().spawn(async move {
-            if in_time(connection.client.batch_execute(&say)).await.is_ok() {
+            if in_time(connection.client.batch_execute(&statement)).await.is_ok() {
                 pool.put_back(connection);
             }
         });
@@ -58,28 +58,28 @@ impl Listener {
         if self.is_listening.swap(true, Ordering::AcqRel) {
             return;
         }
-        let (pool, heard, listens) =
+        let (pool, notifications, listens) =
             (self.pool.clone(), Arc::downgrade(&self.notifications), self.is_listening.clone());
-        let say = format!("LISTEN shunt_{}", self.volume);
+        let statement = format!("LISTEN shunt_{}", self.volume);
         runtime().spawn(async move {
-            if let Ok((client, mut connection)) = pool.dial().await {
+            if let Ok((client, mut connection)) = pool.open_connection().await {
                 let mut messages = stream::poll_fn(move |cx| connection.poll_message(cx));
-                let first = client.batch_execute(&say);
+                let first = client.batch_execute(&statement);
                 let gone = async {
                     while let Some(Ok(message)) = messages.next().await {
-                        let Some(heard) = heard.upgrade() else { break };
+                        let Some(notifications) = notifications.upgrade() else { break };
                         if let AsyncMessage::Notification(_) = message {
-                            heard.send_modify(|count| *count += 1);
+                            notifications.send_modify(|count| *count += 1);
                         }
                     }
                 };
                 // The message stream also carries the reply to LISTEN: both are polled together.
                 let began = async {
                     if first.await.is_ok()
-                        && let Some(heard) = heard.upgrade()
+                        && let Some(notifications) = notifications.upgrade()
                     {
                         // Earlier notifications were missed: every waiter checks once more.
-                        heard.send_modify(|count| *count += 1);
+                        notifications.send_modify(|count| *count += 1);
                     }
                     // The connection lives as long as its client.
                     std::future::pending::<()>().await;

@@ -30,7 +30,7 @@ use crate::{
 };
 
 use connection::{Connection, Pool, fault, in_time};
-use group::{Group, Part};
+use group::{Group, PendingBatch};
 use listen::Listener;
 
 pub use tls::has_password;
@@ -128,7 +128,7 @@ impl PostgresStore {
     /// Returns the description that [`create`](Self::create) stored.
     ///
     /// # Errors
-    /// Any other [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
+    /// Any [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
     pub fn description(&self) -> Result<Vec<u8>, StoreError> {
         self.with(async |connection| {
             let sql = "SELECT description FROM shunt_volume WHERE volume = $1";
@@ -178,13 +178,13 @@ fn chunk_of_row(row: &Found) -> Result<(ChunkId, Chunk), tokio_postgres::Error> 
     let mut id = [0; 32];
     let bytes: &[u8] = row.try_get(0)?;
     id[..bytes.len().min(32)].copy_from_slice(&bytes[..bytes.len().min(32)]);
-    let place = ChunkLocation {
+    let location = ChunkLocation {
         key: row.try_get(1)?,
         offset: row.try_get::<_, i64>(2)? as u64,
         stored: row.try_get::<_, i64>(3)? as u32,
         length: row.try_get::<_, i64>(4)? as u32,
     };
-    Ok((ChunkId(id), Chunk { location: place, marked_at: row.try_get::<_, Option<i64>>(5)?.map(Time) }))
+    Ok((ChunkId(id), Chunk { location, marked_at: row.try_get::<_, Option<i64>>(5)?.map(Time) }))
 }
 
 impl PostgresStore {
@@ -213,7 +213,7 @@ impl MetaStore for PostgresStore {
         token: u128,
         items: &[Transaction],
     ) -> Result<CommitResults, StoreError> {
-        self.group.commit(Part { node, token, items }, |parts| self.commit_parts(parts))
+        self.group.commit(PendingBatch { node, token, items }, |parts| self.commit_parts(parts))
     }
 
     fn get(&self, ids: &[ObjectId]) -> Result<Vec<Option<VersionedObject>>, StoreError> {
@@ -230,8 +230,8 @@ impl MetaStore for PostgresStore {
     }
 
     fn scan(&self, from: ObjectId, limit: usize) -> Result<Page, StoreError> {
-        let (kept, next) = self.scan_records(from, limit)?;
-        let objects: Vec<VersionedObject> = kept.into_iter().map(|kept| kept.stored).collect();
+        let (records, next) = self.scan_records(from, limit)?;
+        let objects: Vec<VersionedObject> = records.into_iter().map(|record| record.stored).collect();
         let (Some(first), Some(last)) = (objects.first(), objects.last()) else { return Ok(Page::default()) };
         let (first, last) = (first.object.id.to_bytes(), last.object.id.to_bytes());
         let found = self.with(async |connection| {
@@ -291,7 +291,7 @@ impl MetaStore for PostgresStore {
     fn wait(&self, after: Seq, at_most: Duration) -> Result<bool, StoreError> {
         let until = Instant::now() + at_most.min(Duration::from_secs(3600));
         loop {
-            let heard = self.listener.notification_count();
+            let seen_count = self.listener.notification_count();
             if self.head()? > after {
                 return Ok(true);
             }
@@ -299,19 +299,19 @@ impl MetaStore for PostgresStore {
             if left.is_zero() {
                 return Ok(false);
             }
-            runtime().block_on(self.listener.wait_for_change(heard, left.min(POLL_INTERVAL)));
+            runtime().block_on(self.listener.wait_for_change(seen_count, left.min(POLL_INTERVAL)));
         }
     }
 
-    fn lease(&self, node: &NodeName, ask: &LeaseRequest) -> Result<LeaseResponse, StoreError> {
-        self.leases.exchange(&self.pool, self.volume, node, ask)
+    fn lease(&self, node: &NodeName, request: &LeaseRequest) -> Result<LeaseResponse, StoreError> {
+        self.leases.exchange(&self.pool, self.volume, node, request)
     }
 
     fn wait_lease(&self, after: u64, acks: Option<u64>, at_most: Duration) -> Result<bool, StoreError> {
         let until = Instant::now() + at_most.min(Duration::from_secs(3600));
-        let look_again = if acks.is_some() { lease::ACK_POLL_INTERVAL } else { POLL_INTERVAL };
+        let poll_interval = if acks.is_some() { lease::ACK_POLL_INTERVAL } else { POLL_INTERVAL };
         loop {
-            let heard = self.listener.notification_count();
+            let seen_count = self.listener.notification_count();
             let (at, seen) = runtime().block_on(self.leases.positions(&self.pool, self.volume))?;
             if at > after || acks.is_some_and(|acks| seen > acks) {
                 return Ok(true);
@@ -320,7 +320,7 @@ impl MetaStore for PostgresStore {
             if left.is_zero() {
                 return Ok(false);
             }
-            runtime().block_on(self.listener.wait_for_change(heard, left.min(look_again)));
+            runtime().block_on(self.listener.wait_for_change(seen_count, left.min(poll_interval)));
         }
     }
 }

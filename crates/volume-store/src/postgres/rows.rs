@@ -10,7 +10,7 @@ use shunt_volume_types::runtime::runtime;
 use tokio_postgres::{Error, Row as Found};
 
 use super::connection::Connection;
-use super::group::Part;
+use super::group::PendingBatch;
 use crate::descriptor_format::is_sealed_log;
 use crate::transaction::{BatchChanges, Row, Rows};
 use crate::{MAX_KEPT_RESULTS, Mutation, Precondition, StoreError, Transaction, codec};
@@ -88,7 +88,7 @@ pub(super) struct Locked<'a> {
 pub(super) async fn lock<'a>(
     connection: &'a Connection,
     volume: i64,
-    parts: &[Part<'_>],
+    parts: &[PendingBatch<'_>],
 ) -> Result<Option<Locked<'a>>, Failed> {
     let Connection { client, ready } = connection;
     let Named { objects: wanted, links: names, above } = named(parts.iter().flat_map(|part| part.items));
@@ -96,7 +96,7 @@ pub(super) async fn lock<'a>(
     let parents: Vec<Vec<u8>> = names.iter().map(|at| at.parent.to_bytes().to_vec()).collect();
     let just_names: Vec<&[u8]> = names.iter().map(|at| &at.name[..]).collect();
     let from: Vec<Vec<u8>> = above.iter().map(|id| id.to_bytes().to_vec()).collect();
-    let answer = async |part: &Part<'_>| {
+    let answer = async |part: &PendingBatch<'_>| {
         let (node, token) = (part.node.as_str(), part.token.to_be_bytes());
         let row = client.query_opt(&ready.answer, &[&volume, &node, &&token[..]]).await?;
         row.map(|row| row.try_get(0)).transpose()
@@ -151,17 +151,17 @@ impl From<StoreError> for Failed {
 }
 
 impl Rows for &mut Locked<'_> {
-    fn object(&mut self, wanted: ObjectId) -> Result<Option<Row>, StoreError> {
-        if let Some(known) = self.objects.get(&wanted) {
+    fn object(&mut self, id: ObjectId) -> Result<Option<Row>, StoreError> {
+        if let Some(known) = self.objects.get(&id) {
             return Ok(known.clone());
         }
         // Not read ahead: an ancestor of an object that the batch creates.
-        let ids = vec![wanted.to_bytes().to_vec()];
+        let ids = vec![id.to_bytes().to_vec()];
         let Connection { client, ready } = self.connection;
         let query = async { client.query_opt(&ready.objects, &[&self.volume, &ids]).await };
         let found = runtime().block_on(super::connection::in_time(query))?;
         let row = found.map(|row| object(&row, 1)).transpose()?;
-        self.objects.insert(wanted, row.clone());
+        self.objects.insert(id, row.clone());
         Ok(row)
     }
 
@@ -219,20 +219,20 @@ pub(super) async fn write(
     let above: Vec<_> = rows().map(|row| row.parent.as_ref().map(key)).collect();
     let counts: Vec<i64> = rows().map(|row| row.names as i64).collect();
     let bodies: Vec<_> = rows().map(|row| codec::encode(&row.stored)).collect();
-    let ids_gone: Vec<_> = written.objects_gone.iter().map(key).collect();
+    let ids_gone: Vec<_> = written.deleted_objects.iter().map(key).collect();
 
     let link_parents: Vec<_> = written.links.iter().map(|link| key(&link.0.parent)).collect();
     let link_names: Vec<&[u8]> = written.links.iter().map(|link| &link.0.name[..]).collect();
     let link_children: Vec<_> = written.links.iter().map(|link| key(&link.1)).collect();
     let link_seqs: Vec<i64> = written.links.iter().map(|link| link.2.0 as i64).collect();
-    let gone_parents: Vec<_> = written.links_gone.iter().map(|at| key(&at.parent)).collect();
-    let gone_names: Vec<&[u8]> = written.links_gone.iter().map(|at| &at.name[..]).collect();
+    let gone_parents: Vec<_> = written.deleted_links.iter().map(|at| key(&at.parent)).collect();
+    let gone_names: Vec<&[u8]> = written.deleted_links.iter().map(|at| &at.name[..]).collect();
 
     let chunks: Vec<&[u8]> = written.chunks.keys().map(|id| &id.0[..]).collect();
-    let keys: Vec<&str> = written.chunks.values().map(|place| &place.key[..]).collect();
-    let offsets: Vec<i64> = written.chunks.values().map(|place| place.offset as i64).collect();
-    let stored: Vec<i64> = written.chunks.values().map(|place| i64::from(place.stored)).collect();
-    let lengths: Vec<i64> = written.chunks.values().map(|place| i64::from(place.length)).collect();
+    let keys: Vec<&str> = written.chunks.values().map(|location| &location.key[..]).collect();
+    let offsets: Vec<i64> = written.chunks.values().map(|location| location.offset as i64).collect();
+    let stored: Vec<i64> = written.chunks.values().map(|location| i64::from(location.stored)).collect();
+    let lengths: Vec<i64> = written.chunks.values().map(|location| i64::from(location.length)).collect();
 
     let past = &written.past_objects;
     let past_ids: Vec<_> = past.iter().map(|(stored, _)| key(&stored.object.id)).collect();

@@ -40,8 +40,8 @@ pub(super) fn split(address: &str) -> Result<(Config, Tls), StoreError> {
     Ok((plain, Tls { config: Arc::new(config(trust)?), assumed }))
 }
 
-fn wrong(why: impl std::fmt::Display) -> StoreError {
-    StoreError::Unreachable(format!("invalid database address: {why}"))
+fn invalid_tls_option(reason: impl std::fmt::Display) -> StoreError {
+    StoreError::Unreachable(format!("invalid database address: {reason}"))
 }
 
 /// Parses an address without `sslmode` and `sslrootcert`, which are returned separately.
@@ -55,7 +55,7 @@ fn split_tls_options(address: &str) -> Result<(Config, Option<&str>, Option<&str
             _ => rest.push(word),
         }
     }
-    let plain = format!("{before}?{}", rest.join("&")).parse().map_err(wrong)?;
+    let plain = format!("{before}?{}", rest.join("&")).parse().map_err(invalid_tls_option)?;
     Ok((plain, mode, roots))
 }
 
@@ -69,7 +69,7 @@ fn read(address: &str) -> Result<(Config, Trust, bool), StoreError> {
     let (mut plain, mode, roots) = split_tls_options(address)?;
     // Percent-encoded characters in this path are rare; refused rather than misread.
     if roots.is_some_and(|roots| roots.contains('%')) {
-        return Err(wrong("sslrootcert: percent-encoded characters are not supported"));
+        return Err(invalid_tls_option("sslrootcert: percent-encoded characters are not supported"));
     }
     let file = roots.filter(|roots| *roots != "system").map(PathBuf::from);
     let assumed = mode.is_none() && !is_local(&plain);
@@ -82,7 +82,11 @@ fn read(address: &str) -> Result<(Config, Trust, bool), StoreError> {
         Some("require") if roots.is_none() => (SslMode::Require, Trust::Any),
         Some("require" | "verify-ca") => (SslMode::Require, Trust::Signed { roots: file, named: false }),
         Some("verify-full") => (SslMode::Require, Trust::Signed { roots: file, named: true }),
-        Some(_) => return Err(wrong("sslmode must be disable, prefer, require, verify-ca or verify-full")),
+        Some(_) => {
+            return Err(invalid_tls_option(
+                "sslmode must be disable, prefer, require, verify-ca or verify-full",
+            ));
+        }
     };
     plain.ssl_mode(mode);
     Ok((plain, trust, assumed))
@@ -109,12 +113,13 @@ fn config(trust: Trust) -> Result<ClientConfig, StoreError> {
                 Arc::new(self::roots(roots.as_deref())?),
                 provider.clone(),
             );
-            (Some(verifier.build().map_err(wrong)?), named)
+            (Some(verifier.build().map_err(invalid_tls_option)?), named)
         }
     };
     let verifier = Verifier { signed, named, provider: provider.clone() };
     let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
-    let config = config.map_err(wrong)?.dangerous().with_custom_certificate_verifier(Arc::new(verifier));
+    let config =
+        config.map_err(invalid_tls_option)?.dangerous().with_custom_certificate_verifier(Arc::new(verifier));
     Ok(config.with_no_client_auth())
 }
 
@@ -123,7 +128,7 @@ fn roots(file: Option<&std::path::Path>) -> Result<RootCertStore, StoreError> {
     match file {
         Some(file) => {
             let failed = |error: &dyn std::fmt::Display| {
-                wrong(format_args!("sslrootcert {}: {error}", file.display()))
+                invalid_tls_option(format_args!("sslrootcert {}: {error}", file.display()))
             };
             for certificate in CertificateDer::pem_file_iter(file).map_err(|error| failed(&error))? {
                 roots.add(certificate.map_err(|error| failed(&error))?).map_err(|error| failed(&error))?;
@@ -135,7 +140,7 @@ fn roots(file: Option<&std::path::Path>) -> Result<RootCertStore, StoreError> {
         None => {
             roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
             if roots.is_empty() {
-                return Err(wrong(
+                return Err(invalid_tls_option(
                     "this machine has no trusted certificates: add sslrootcert=FILE or choose another sslmode",
                 ));
             }

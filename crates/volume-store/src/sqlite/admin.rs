@@ -114,14 +114,14 @@ impl StoreAdmin for SqliteStore {
         })
     }
 
-    fn forgotten(&self) -> Result<Seq, StoreError> {
+    fn truncated_up_to(&self) -> Result<Seq, StoreError> {
         self.read(forgotten)
     }
 
-    fn forget(&self, before: Time, least: u64) -> Result<Seq, StoreError> {
+    fn truncate_log(&self, before: Time, min_entries: u64) -> Result<Seq, StoreError> {
         let mut writer = self.writer.lock();
         let all = writer.transaction_with_behavior(TransactionBehavior::Immediate).map_err(fault)?;
-        let last = head(&all)?.0.saturating_sub(least);
+        let last = head(&all)?.0.saturating_sub(min_entries);
         // The clock may have been set back: the log is truncated before the first entry that is young enough.
         let young = "SELECT min(seq) FROM log WHERE at >= ?";
         let young = all.query_row(young, [before.0], |row| row.get::<_, Option<i64>>(0)).map_err(fault)?;
@@ -158,7 +158,7 @@ impl StoreAdmin for SqliteStore {
         })
     }
 
-    fn trim(&self, up_to: Seq, versions: Option<u32>) -> Result<u64, StoreError> {
+    fn delete_history(&self, up_to: Seq, versions: Option<u32>) -> Result<u64, StoreError> {
         let mut writer = self.writer.lock();
         let all = writer.transaction_with_behavior(TransactionBehavior::Immediate).map_err(fault)?;
         let up_to = up_to.0.min(i64::MAX as u64) as i64;
@@ -184,7 +184,7 @@ impl StoreAdmin for SqliteStore {
         set(&self.writer.lock(), key, value)
     }
 
-    fn mend(&self, at: Seq, counts: &HashMap<ObjectId, (u32, u64)>) -> Result<bool, StoreError> {
+    fn repair_counts(&self, at: Seq, counts: &HashMap<ObjectId, (u32, u64)>) -> Result<bool, StoreError> {
         let mut writer = self.writer.lock();
         let all = writer.transaction_with_behavior(TransactionBehavior::Immediate).map_err(fault)?;
         if head(&all)? != at {
@@ -200,9 +200,9 @@ impl StoreAdmin for SqliteStore {
         Ok(true)
     }
 
-    fn redescribe(&self, at: Seq, description: &[u8]) -> Result<bool, StoreError> {
+    fn replace_descriptor(&self, at: Seq, descriptor: &[u8]) -> Result<bool, StoreError> {
         let sql = "UPDATE about SET description = ? WHERE head = ?";
-        let changed = self.writer.lock().execute(sql, params![description, at.0 as i64]).map_err(fault)?;
+        let changed = self.writer.lock().execute(sql, params![descriptor, at.0 as i64]).map_err(fault)?;
         Ok(changed > 0)
     }
 }

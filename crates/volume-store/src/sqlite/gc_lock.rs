@@ -8,23 +8,23 @@ use super::{SqliteStore, fault};
 use crate::StoreError;
 use crate::gc_lock::{GC_LOCK_SETTING, GcLock, MOVES_SETTING, MovedChunk};
 
-fn has_turn(db: &Connection, turn: u64) -> Result<bool, StoreError> {
-    Ok(setting(db, GC_LOCK_SETTING)? == Some(turn.to_string()))
+fn is_current_token(db: &Connection, token: u64) -> Result<bool, StoreError> {
+    Ok(setting(db, GC_LOCK_SETTING)? == Some(token.to_string()))
 }
 
 impl GcLock for SqliteStore {
     fn acquire_gc_lock(&self) -> Result<u64, StoreError> {
         let mut writer = self.writer.lock();
         let all = writer.transaction_with_behavior(TransactionBehavior::Immediate).map_err(fault)?;
-        let turn = count(&all, GC_LOCK_SETTING)?;
+        let token = count(&all, GC_LOCK_SETTING)?;
         all.commit().map_err(fault)?;
-        Ok(turn)
+        Ok(token)
     }
 
-    fn move_chunks(&self, turn: u64, moved: &[MovedChunk]) -> Result<Option<u64>, StoreError> {
+    fn move_chunks(&self, token: u64, moved: &[MovedChunk]) -> Result<Option<u64>, StoreError> {
         let mut writer = self.writer.lock();
         let all = writer.transaction_with_behavior(TransactionBehavior::Immediate).map_err(fault)?;
-        if !has_turn(&all, turn)? {
+        if !is_current_token(&all, token)? {
             return Ok(None);
         }
         let mut done = 0;
@@ -44,10 +44,10 @@ impl GcLock for SqliteStore {
         Ok(Some(done))
     }
 
-    fn set_fenced(&self, turn: u64, settings: &[(String, Option<String>)]) -> Result<bool, StoreError> {
+    fn set_fenced(&self, token: u64, settings: &[(String, Option<String>)]) -> Result<bool, StoreError> {
         let mut writer = self.writer.lock();
         let all = writer.transaction_with_behavior(TransactionBehavior::Immediate).map_err(fault)?;
-        if !has_turn(&all, turn)? {
+        if !is_current_token(&all, token)? {
             return Ok(false);
         }
         for (key, value) in settings {

@@ -34,7 +34,7 @@ fn seq(at: Seq) -> i64 {
 }
 
 impl History for SqliteStore {
-    fn kept_since(&self) -> Result<Seq, StoreError> {
+    fn complete_since(&self) -> Result<Seq, StoreError> {
         self.read(|db| {
             let kept = db.query_row("SELECT kept FROM about", [], |row| row.get::<_, i64>(0));
             kept.map(|kept| Seq(kept as u64)).map_err(fault)

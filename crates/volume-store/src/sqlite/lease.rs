@@ -64,7 +64,7 @@ impl Leases {
     pub(super) fn exchange(
         &self,
         node: &NodeName,
-        ask: &LeaseRequest,
+        request: &LeaseRequest,
         now: Time,
         head: impl FnOnce() -> Result<Seq, StoreError>,
     ) -> Result<LeaseResponse, StoreError> {
@@ -78,7 +78,7 @@ impl Leases {
             .optional()
             .map_err(fault)?;
         let mut board = body.map_or_else(LeaseTable::default, |body| LeaseTable::decode(&body));
-        let response = board.exchange(node, ask, now, head()?).ok_or_else(|| {
+        let response = board.exchange(node, request, now, head()?).ok_or_else(|| {
             StoreError::Denied(
                 "too many nodes hold leases, or this node is suspended because it delayed others".to_owned(),
             )

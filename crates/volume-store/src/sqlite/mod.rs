@@ -92,7 +92,7 @@ impl SqliteStore {
     /// Returns the description that [`create`](Self::create) stored.
     ///
     /// # Errors
-    /// Any other [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
+    /// Any [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
     pub fn description(&self) -> Result<Vec<u8>, StoreError> {
         self.read(|db| db.query_row("SELECT description FROM about", [], |row| row.get(0)).map_err(fault))
     }
@@ -329,11 +329,11 @@ impl MetaStore for SqliteStore {
             let mut query = db
                 .prepare_cached("SELECT key, place, stored, length FROM chunk WHERE id = ?")
                 .map_err(fault)?;
-            let place = |row: &rusqlite::Row<'_>| {
+            let location = |row: &rusqlite::Row<'_>| {
                 let offset = row.get::<_, i64>(1)? as u64;
                 Ok(ChunkLocation { key: row.get(0)?, offset, stored: row.get(2)?, length: row.get(3)? })
             };
-            chunks.iter().map(|id| query.query_row([id.0], place).optional().map_err(fault)).collect()
+            chunks.iter().map(|id| query.query_row([id.0], location).optional().map_err(fault)).collect()
         })
     }
 
@@ -351,7 +351,7 @@ impl MetaStore for SqliteStore {
 
     fn wait(&self, after: Seq, at_most: Duration) -> Result<bool, StoreError> {
         let until = Instant::now() + at_most.min(Duration::from_secs(3600));
-        let mut held = self.committed.0.lock();
+        let mut guard = self.committed.0.lock();
         loop {
             // Under the lock, so that no commit of this process falls between the check and the sleep.
             if self.head()? > after {
@@ -361,12 +361,12 @@ impl MetaStore for SqliteStore {
             if now >= until {
                 return Ok(false);
             }
-            self.committed.1.wait_for(&mut held, (until - now).min(POLL_INTERVAL));
+            self.committed.1.wait_for(&mut guard, (until - now).min(POLL_INTERVAL));
         }
     }
 
-    fn lease(&self, node: &NodeName, ask: &LeaseRequest) -> Result<LeaseResponse, StoreError> {
-        self.leases.exchange(node, ask, (self.clock)(), || self.head())
+    fn lease(&self, node: &NodeName, request: &LeaseRequest) -> Result<LeaseResponse, StoreError> {
+        self.leases.exchange(node, request, (self.clock)(), || self.head())
     }
 
     fn wait_lease(&self, after: u64, acks: Option<u64>, at_most: Duration) -> Result<bool, StoreError> {

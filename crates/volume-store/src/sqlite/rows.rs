@@ -63,14 +63,14 @@ pub(super) fn write(
     written: &BatchChanges<'_>,
 ) -> rusqlite::Result<()> {
     let mut gone = db.prepare_cached("DELETE FROM object WHERE id = ?")?;
-    for id in &written.objects_gone {
+    for id in &written.deleted_objects {
         gone.execute([id.to_bytes()])?;
     }
     for (row, was) in &written.objects {
         put_object(db, row, *was)?;
     }
     let mut unlink = db.prepare_cached("DELETE FROM link WHERE parent = ? AND name = ?")?;
-    for at in &written.links_gone {
+    for at in &written.deleted_links {
         unlink.execute(params![at.parent.to_bytes(), at.name])?;
     }
     let mut link = db.prepare_cached("REPLACE INTO link (parent, name, child, seq) VALUES (?, ?, ?, ?)")?;
@@ -82,8 +82,14 @@ pub(super) fn write(
          ON CONFLICT DO UPDATE SET key = excluded.key, place = excluded.place, stored = excluded.stored,
              length = excluded.length, gone = NULL WHERE gone IS NOT NULL",
     )?;
-    for (id, place) in &written.chunks {
-        chunk.execute(params![id.0, place.key, place.offset as i64, place.stored, place.length])?;
+    for (id, location) in &written.chunks {
+        chunk.execute(params![
+            id.0,
+            location.key,
+            location.offset as i64,
+            location.stored,
+            location.length
+        ])?;
     }
     let mut log = db.prepare_cached("INSERT INTO log (seq, node, at, change) VALUES (?, ?, ?, ?)")?;
     for (seq, change) in &written.log {

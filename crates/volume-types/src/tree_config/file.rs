@@ -41,14 +41,14 @@ pub(super) struct NodeFile {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Defaults {
-    pub(super) user: Option<Who>,
-    pub(super) group: Option<Who>,
+    pub(super) user: Option<Account>,
+    pub(super) group: Option<Account>,
 }
 
 /// An account, by name or by number.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(untagged)]
-pub(super) enum Who {
+pub(super) enum Account {
     Number(u32),
     Name(String),
 }

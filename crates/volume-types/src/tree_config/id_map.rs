@@ -14,7 +14,7 @@ pub(super) const MAX_ID: u32 = u32::MAX - 1;
 /// - An owner with a known name is shown as this machine's number for the name.
 /// - An owner with a known name without an account on this machine is shown as nobody.
 /// - An owner without a known name is shown as this machine's default; without a default as the same number, or as nobody if
-///   that number belongs to somebody else on this machine.
+///   that number belongs to another account on this machine.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct OwnerMap {
     shown: BTreeMap<u32, u32>,
@@ -26,30 +26,29 @@ pub struct OwnerMap {
 }
 
 impl OwnerMap {
-    /// Builds a mapping. `known`: all names with their numbers in volumes. `own`: this machine's numbers that override
+    /// Builds a mapping. `owners`: all names with their numbers in volumes. `own`: this machine's numbers that override
     /// `account`, its account of a name. If two owners would get the same number, the second is nobody.
     pub fn new(
-        known: &BTreeMap<String, u32>,
+        owners: &BTreeMap<String, u32>,
         own: &BTreeMap<String, u32>,
         default: Option<u32>,
         account: impl Fn(&str) -> Option<u32>,
     ) -> Self {
-        let mut people = Self { default, nobody: account("nobody"), ..Self::default() };
+        let mut map = Self { default, nobody: account("nobody"), ..Self::default() };
         // Configured numbers take precedence over accounts.
-        let by_word = known.iter().filter_map(|(name, stored)| Some((*stored, *own.get(name)?)));
-        let by_account = known
+        let by_word = owners.iter().filter_map(|(name, stored)| Some((*stored, *own.get(name)?)));
+        let by_account = owners
             .iter()
             .filter(|(name, _)| !own.contains_key(*name))
             .filter_map(|(name, stored)| Some((*stored, account(name)?)));
         for (stored, shown) in by_word.chain(by_account) {
-            if !people.stored.contains_key(&shown) && !people.shown.contains_key(&stored) {
-                people.stored.insert(shown, stored);
-                people.shown.insert(stored, shown);
+            if !map.stored.contains_key(&shown) && !map.shown.contains_key(&stored) {
+                map.stored.insert(shown, stored);
+                map.shown.insert(stored, shown);
             }
         }
-        people.unmapped =
-            known.values().filter(|stored| !people.shown.contains_key(stored)).copied().collect();
-        people
+        map.unmapped = owners.values().filter(|stored| !map.shown.contains_key(stored)).copied().collect();
+        map
     }
 
     fn nobody(&self) -> u32 {
@@ -97,7 +96,7 @@ impl OwnerMap {
 
     /// Parses lines of [`to_text`](Self::to_text), ignoring those with other prefixes; `None` if one is malformed.
     pub fn from_text(prefix: &str, text: &str) -> Option<Self> {
-        let mut people = Self::default();
+        let mut map = Self::default();
         for line in text.lines() {
             let Some(words) = line.strip_prefix(prefix).and_then(|words| words.strip_prefix(' ')) else {
                 continue;
@@ -105,17 +104,17 @@ impl OwnerMap {
             let (what, number) = words.split_once(' ').unwrap_or(("", words));
             let number = number.parse().ok()?;
             match what {
-                "stranger" => drop(people.unmapped.insert(number)),
-                "default" => people.default = Some(number),
-                "nobody" => people.nobody = Some(number),
+                "stranger" => drop(map.unmapped.insert(number)),
+                "default" => map.default = Some(number),
+                "nobody" => map.nobody = Some(number),
                 stored => {
                     let stored = stored.parse().ok()?;
-                    people.shown.insert(stored, number);
-                    people.stored.insert(number, stored);
+                    map.shown.insert(stored, number);
+                    map.stored.insert(number, stored);
                 }
             }
         }
-        Some(people)
+        Some(map)
     }
 }
 

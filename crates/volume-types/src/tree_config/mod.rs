@@ -21,7 +21,7 @@ use std::str::FromStr;
 use serde::Deserialize;
 
 use crate::id::{NodeName, VolumeName};
-use file::{Defaults, NodeFile, UsersFile, VolumeFile, Who};
+use file::{Account, Defaults, NodeFile, UsersFile, VolumeFile};
 pub use id_map::{NOBODY, OwnerMap};
 
 /// Files of a config volume by path, as text. Those not in the table are ignored.
@@ -32,7 +32,7 @@ pub const MAX_VOLUMES: usize = 1000;
 /// Maximum number of nodes of a tree.
 const MAX_NODES: usize = 100_000;
 /// Maximum length of a volume's path in bytes: with the mount point it has to be a valid path.
-const MAX_PLACE_BYTES: usize = 2048;
+const MAX_PATH_BYTES: usize = 2048;
 
 /// An error in a config volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -92,7 +92,7 @@ impl FromStr for MountPath {
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = |why: &str| Err(format!("`{text}` is not a valid place: {why}"));
         let names: Vec<String> = text.trim_matches('/').split('/').map(str::to_owned).collect();
-        if text.len() > MAX_PLACE_BYTES {
+        if text.len() > MAX_PATH_BYTES {
             return wrong("it has more than 2048 bytes");
         }
         for name in &names {
@@ -124,11 +124,11 @@ pub const CONFIG: &str = ".tree";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Member {
     /// Its path.
-    pub place: MountPath,
+    pub path: MountPath,
     /// The address of its store; `None`: this machine's default.
     pub store: Option<String>,
     /// The address of the gateway to use, if it is not the one that was joined.
-    pub through: Option<String>,
+    pub gateway: Option<String>,
     /// How much is cached.
     pub cache_mode: CacheMode,
     /// Size in bytes, as on the command line.
@@ -137,7 +137,7 @@ pub struct Member {
 
 /// The configuration of one node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Here {
+pub struct NodeConfig {
     /// The volumes.
     pub volumes: BTreeMap<VolumeName, Member>,
     /// The mapping of users.
@@ -256,7 +256,7 @@ impl Tree {
             }
         }
         let mut places: Vec<(&VolumeName, &MountPath)> =
-            volumes.iter().map(|(name, member)| (name, &member.place)).collect();
+            volumes.iter().map(|(name, member)| (name, &member.path)).collect();
         // Sorted, a path directly precedes those below it.
         places.sort_by_key(|(_, place)| *place);
         for pair in places.windows(2) {
@@ -290,9 +290,9 @@ impl Tree {
         // The gateway's own node does not use itself.
         let through = through.filter(|gate| Some(*gate) != node);
         Ok(Some(Member {
-            place,
+            path: place,
             store: said().find_map(|said| said.store.clone()),
-            through: through.and_then(|gate| self.nodes.get(gate)?.address.clone()),
+            gateway: through.and_then(|gate| self.nodes.get(gate)?.address.clone()),
             cache_mode: said().find_map(|said| said.cache_mode).unwrap_or_default(),
             cache_size: said().find_map(|said| said.cache_size.clone()),
         }))
@@ -304,19 +304,19 @@ impl Tree {
         node: &NodeName,
         user: impl Fn(&str) -> Option<u32>,
         group: impl Fn(&str) -> Option<u32>,
-    ) -> Here {
+    ) -> NodeConfig {
         // They were checked for all nodes.
         let volumes = self.volumes_on(Some(node)).unwrap_or_default();
         let none = NodeFile::default();
         let own = self.nodes.get(node).unwrap_or(&none);
         let Defaults { user: default_user, group: default_group } = &own.default;
-        let number = |who: &Who, account: &dyn Fn(&str) -> Option<u32>| match who {
-            Who::Number(number) => Some(*number),
-            Who::Name(name) => account(name),
+        let number = |who: &Account, account: &dyn Fn(&str) -> Option<u32>| match who {
+            Account::Number(number) => Some(*number),
+            Account::Name(name) => account(name),
         };
         let default_user = default_user.as_ref().map(|who| number(who, &user).unwrap_or(NOBODY));
         let default_group = default_group.as_ref().map(|who| number(who, &group).unwrap_or(NOBODY));
-        Here {
+        NodeConfig {
             volumes,
             users: OwnerMap::new(&self.people.users, &own.users, default_user, user),
             groups: OwnerMap::new(&self.people.groups, &own.groups, default_group, group),

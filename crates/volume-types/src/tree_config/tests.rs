@@ -10,7 +10,7 @@ fn node(name: &str) -> NodeName {
 
 fn on(tree: &Tree, name: &str) -> Vec<String> {
     let here = tree.on(&node(name), |_| None, |_| None);
-    here.volumes.iter().map(|(name, member)| format!("{name} at {}", member.place)).collect()
+    here.volumes.iter().map(|(name, member)| format!("{name} at {}", member.path)).collect()
 }
 
 #[test]
@@ -69,7 +69,7 @@ fn nodes_come_to_a_volume_through_others() {
     .unwrap();
     let through = |name: &str| {
         let here = tree.on(&node(name), |_| None, |_| None);
-        here.volumes[&"team".parse().unwrap()].through.clone()
+        here.volumes[&"team".parse().unwrap()].gateway.clone()
     };
     assert_eq!(through("lap").as_deref(), Some("10.0.0.1:7070"));
     assert_eq!(through("any").as_deref(), Some("gate.example:7070"));

@@ -52,7 +52,7 @@ pub enum DataAddress {
     Http(String),
 }
 
-/// A text that is not an address: the text, and what would be one. The text is not given where it may contain a password.
+/// An invalid address: the text (omitted if it may contain a password), and the expected form.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot use address `{0}`: {1}")]
 pub struct AddressError(pub String, pub &'static str);

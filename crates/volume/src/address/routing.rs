@@ -9,8 +9,8 @@
 //! * = postgres://ada@db3/volumes
 //! ```
 //!
-//! `*` matches all volumes that are not named. The file's administrator moves volumes between databases; it is read anew each
-//! time.
+//! `*` matches all volumes that are not named. The file's administrator moves volumes between databases; it is read at each
+//! open.
 
 use std::path::{Path, PathBuf};
 

@@ -1,5 +1,5 @@
-//! History for users: the log as operations on paths, past versions at a path, and past states of the tree. It builds on the
-//! queries of a store's [`History`](crate::store::history::History), and is read-only.
+//! Presents the history of a volume: the log as operations on paths, past versions at a path, and past states of the tree. It
+//! builds on the queries of a store's [`History`](crate::store::history::History), and is read-only.
 
 mod log;
 pub mod timestamp;

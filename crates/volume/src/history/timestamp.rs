@@ -18,7 +18,7 @@ pub fn parse(text: &str) -> Option<Time> {
 
 fn parse_in(text: &str, zone: &impl TimeZone) -> Option<Time> {
     let (date, time) = text.split_once('T').map_or((text, None), |(date, time)| (date, Some(time)));
-    let [year, month, day] = numbers(date, '-', [4, 2, 2])?;
+    let [year, month, day] = parse_fields(date, '-', [4, 2, 2])?;
     let date = NaiveDate::from_ymd_opt(year.try_into().ok()?, month, day)?;
     let time = match time {
         None => NaiveTime::MIN,
@@ -30,11 +30,11 @@ fn parse_in(text: &str, zone: &impl TimeZone) -> Option<Time> {
 }
 
 fn clock(text: &str) -> Option<NaiveTime> {
-    if let Some([hour, minute]) = numbers(text, ':', [2, 2]) {
+    if let Some([hour, minute]) = parse_fields(text, ':', [2, 2]) {
         return NaiveTime::from_hms_opt(hour, minute, 0);
     }
     let (whole, part) = text.split_once('.').map_or((text, None), |(whole, part)| (whole, Some(part)));
-    let [hour, minute, second] = numbers(whole, ':', [2, 2, 2])?;
+    let [hour, minute, second] = parse_fields(whole, ':', [2, 2, 2])?;
     let nanoseconds = match part {
         None => 0,
         Some(part) if (1..=9).contains(&part.len()) && part.bytes().all(|byte| byte.is_ascii_digit()) => {
@@ -46,8 +46,8 @@ fn clock(text: &str) -> Option<NaiveTime> {
 }
 
 /// Parses numbers with fixed counts of digits.
-fn numbers<const N: usize>(text: &str, between: char, digits: [usize; N]) -> Option<[u32; N]> {
-    let mut parts = text.split(between);
+fn parse_fields<const N: usize>(text: &str, separator: char, digits: [usize; N]) -> Option<[u32; N]> {
+    let mut parts = text.split(separator);
     let mut found = [0; N];
     for (found, digits) in found.iter_mut().zip(digits) {
         let part = parts.next()?;

@@ -1,4 +1,4 @@
-//! Past versions of an object, or of whatever had a name, with time and author of each as far as the log reaches back.
+//! Past versions of an object, or of all objects that had one name, each with time and author unless the log was truncated.
 
 use crate::id::{NodeName, ObjectId, Seq};
 use crate::object::{LinkName, Object, Time};

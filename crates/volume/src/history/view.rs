@@ -91,7 +91,7 @@ impl View {
             }
             PointInTime::Commit(seq) => seq,
         };
-        if seq < self.query(|history| history.kept_since())? { Err(Errno::NOENT) } else { Ok(seq) }
+        if seq < self.query(|history| history.complete_since())? { Err(Errno::NOENT) } else { Ok(seq) }
     }
 
     /// Returns an object as of a commit.

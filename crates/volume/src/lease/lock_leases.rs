@@ -6,8 +6,8 @@
 
 use futures::channel::oneshot;
 
-use super::lease_types::{LockAnswer, LockGrant, LockLease};
 use super::state::LeaseState;
+use super::types::{LockAnswer, LockGrant, LockLease};
 use super::{Inner, Leases};
 use crate::id::{ObjectId, Seq};
 
@@ -46,25 +46,25 @@ impl Leases {
         if !state.is_valid() || state.lock_leases.len() >= MAX_LOCK_LEASES {
             return None;
         }
-        let (asker, answer) = oneshot::channel();
+        let (requester, answer) = oneshot::channel();
         state
             .lock_leases
-            .insert(rand::random(), LockLease { lock_key: id, requested: false, requester: Some(asker) });
+            .insert(rand::random(), LockLease { lock_key: id, requested: false, requester: Some(requester) });
         drop(state);
         self.inner.wake.notify_all();
         Some(answer)
     }
 
-    /// Gives one back.
-    pub fn release(&self, held: LockGrant) {
-        self.inner.state.lock().release_lock(held.lease);
+    /// Releases a lock lease.
+    pub fn release(&self, grant: LockGrant) {
+        self.inner.state.lock().release_lock(grant.lease);
         self.inner.wake.notify_all();
     }
 
-    /// Reports whether a lock lease is still valid: this node has been connected ever since.
-    pub fn is_held(&self, held: LockGrant) -> bool {
+    /// Reports whether a lock lease is still valid: the session has not ended since it was granted.
+    pub fn is_held(&self, grant: LockGrant) -> bool {
         let state = self.inner.state.lock();
-        state.is_valid() && state.lock_leases.contains_key(&held.lease)
+        state.is_valid() && state.lock_leases.contains_key(&grant.lease)
     }
 
     /// Reports whether a peer is known to hold a lock lease that conflicts with one on a file.
@@ -75,27 +75,27 @@ impl Leases {
 }
 
 impl Inner {
-    /// The store answered: what became of those claims that it was told of?
+    /// Grants or rejects the requested lock leases after the store replied.
     pub(super) fn resolve_lock_requests(state: &mut LeaseState, requested: &[(u64, ObjectId)]) {
         for (lease, _) in requested {
-            let Some((on, asker)) = state.lock_leases.get_mut(lease).map(|claim| {
-                claim.requested = true;
-                (claim.lock_key, claim.requester.take())
+            let Some((lock_key, requester)) = state.lock_leases.get_mut(lease).map(|lease| {
+                lease.requested = true;
+                (lease.lock_key, lease.requester.take())
             }) else {
                 continue;
             };
-            let Some(asker) = asker else { continue };
-            let held = LockGrant { lease: *lease, exclusive: on.0 & EXCLUSIVE != 0 };
-            let kept = if state.conflicts(on) {
-                let (free, freed) = oneshot::channel();
-                state.lock_waiters.push(free);
-                asker.send(LockAnswer::Busy(freed)).ok();
+            let Some(requester) = requester else { continue };
+            let grant = LockGrant { lease: *lease, exclusive: lock_key.0 & EXCLUSIVE != 0 };
+            let is_granted = if state.conflicts(lock_key) {
+                let (waker, released) = oneshot::channel();
+                state.lock_waiters.push(waker);
+                requester.send(LockAnswer::Busy(released)).ok();
                 false
             } else {
                 // A task that was interrupted takes no lease.
-                asker.send(LockAnswer::Granted(held)).is_ok()
+                requester.send(LockAnswer::Granted(grant)).is_ok()
             };
-            if !kept {
+            if !is_granted {
                 state.release_lock(*lease);
             }
         }
@@ -103,20 +103,20 @@ impl Inner {
 }
 
 impl LeaseState {
-    fn conflicts(&self, on: ObjectId) -> bool {
-        self.peer_lock_leases.values().any(|foreign| exclude(*foreign, on))
+    fn conflicts(&self, key: ObjectId) -> bool {
+        self.peer_lock_leases.values().any(|peer_lease| exclude(*peer_lease, key))
     }
 
     fn release_lock(&mut self, lease: u64) {
-        if self.lock_leases.remove(&lease).is_some_and(|claim| claim.requested) {
+        if self.lock_leases.remove(&lease).is_some_and(|lease| lease.requested) {
             self.to_release.push((lease, Seq(0)));
         }
     }
 
     /// Processes the start or end of a peer's lock lease.
-    pub(super) fn apply_lock_event(&mut self, lease: u64, on: ObjectId, ended: bool) {
+    pub(super) fn apply_lock_event(&mut self, lease: u64, key: ObjectId, ended: bool) {
         if !ended {
-            self.peer_lock_leases.insert(lease, on);
+            self.peer_lock_leases.insert(lease, key);
         } else if self.peer_lock_leases.remove(&lease).is_some() {
             for waiter in self.lock_waiters.drain(..) {
                 waiter.send(()).ok();

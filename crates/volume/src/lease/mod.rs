@@ -4,10 +4,10 @@
 //! acknowledged its lease; an open waits for peers that changed the object until their changes are applied. Both cost nothing
 //! while no other node is connected, and opening costs nothing while no peer changed the object.
 
-mod lease_types;
 mod lock_leases;
 mod state;
 mod thread;
+mod types;
 mod wait;
 mod waiters;
 mod write_leases;
@@ -23,18 +23,18 @@ use crate::id::{NodeName, ObjectId, Seq};
 use crate::replica::Replica;
 use crate::store::{MetaStore, StoreError};
 use crate::sync::{RoundObserver, Runner, Waker};
-use lease_types::UncommittedChange;
-pub use lease_types::{LockAnswer, LockGrant};
 use state::LeaseState;
+use types::UncommittedChange;
+pub use types::{LockAnswer, LockGrant};
 pub use wait::Wait;
 
-/// A session without a heartbeat for this long expires, and nobody waits for it any more.
+/// Lifetime of a session without a heartbeat; then writers stop waiting for its acknowledgements.
 pub const SESSION_TTL: Duration = Duration::from_secs(5);
 /// The interval of heartbeats.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(1500);
 /// The longest wait of an open for peers that changed the file.
 pub const OPEN_WAIT_TIMEOUT: Duration = Duration::from_secs(6);
-/// How long a peer that caused such a timeout is not waited for again.
+/// Time during which opens do not wait for a peer that caused an [`OPEN_WAIT_TIMEOUT`].
 const SLOW_PEER_PENALTY: Duration = Duration::from_secs(30);
 
 /// The lease client of a node; see the [module](self).
@@ -71,9 +71,9 @@ pub struct SessionStatus {
     /// Number of connected peers.
     pub peers: u32,
     /// Number of leases of this node.
-    pub own: usize,
+    pub own_leases: usize,
     /// Number of leases of peers.
-    pub foreign: usize,
+    pub peer_leases: usize,
 }
 
 impl Leases {
@@ -121,9 +121,9 @@ impl Leases {
     /// Returns the state of the session.
     pub fn status(&self) -> SessionStatus {
         let state = self.inner.state.lock();
-        let company = if state.is_valid() { state.peers } else { 0 };
-        let (own, foreign) = (state.write_leases.len(), state.peer_leases.len());
-        SessionStatus { connected: state.is_connected(), peers: company, own, foreign }
+        let peers = if state.is_valid() { state.peers } else { 0 };
+        let (own_leases, peer_leases) = (state.write_leases.len(), state.peer_leases.len());
+        SessionStatus { connected: state.is_connected(), peers, own_leases, peer_leases }
     }
 
     /// Reports whether any peer is connected.
@@ -150,8 +150,8 @@ impl Leases {
         // Peers cannot look up a name that the store does not have yet: they wait for its directories.
         let parents = self.inner.replica.new_names(num, 16).unwrap_or_default();
         let waits = parents.into_iter().chain([num]);
-        let waits = waits.filter_map(|place| {
-            self.inner.request_write_lease(place, UncommittedChange::File(num), Some(num))
+        let waits = waits.filter_map(|changed| {
+            self.inner.request_write_lease(changed, UncommittedChange::File(num), Some(num))
         });
         Wait::all(waits.collect())
     }
@@ -165,14 +165,14 @@ impl Leases {
         self.inner.sync_waker.wake();
     }
 
-    /// Returns what a lookup or an open has to await: the changes of peers, applied here; the kernel's caches may still be
-    /// stale.
-    pub fn before_use(&self, num: u64) -> Option<Wait> {
+    /// Returns the wait of a lookup or an open: it ends when the changes of peers are applied to the replica. The kernel's
+    /// caches may still be stale then.
+    pub fn wait_before_open(&self, num: u64) -> Option<Wait> {
         self.inner.wait_for_peers(num, false)
     }
 
-    /// Returns what a listing of a directory has to await: the changes of peers, applied and invalidated in the kernel.
-    pub fn before_listing(&self, num: u64) -> Option<Wait> {
+    /// Returns the wait of a directory listing: it ends when the changes of peers are applied and invalidated in the kernel.
+    pub fn wait_before_listing(&self, num: u64) -> Option<Wait> {
         self.inner.wait_for_peers(num, true)
     }
 }
@@ -184,15 +184,15 @@ impl Inner {
 
     /// Publishes whether peers are connected, and whether they hold leases, for readers without the lock.
     fn publish_flags(&self, state: &LeaseState) {
-        let company = state.peers > 0 && state.is_valid();
-        self.has_peers.store(company, Ordering::Release);
-        self.replica.set_urgent(company);
+        let has_peers = state.peers > 0 && state.is_valid();
+        self.has_peers.store(has_peers, Ordering::Release);
+        self.replica.set_urgent(has_peers);
         self.has_peer_leases.store(!state.peer_leases.is_empty(), Ordering::Release);
     }
 
     /// Ends the session after a failed request. Users see no error: this node continues without its peers.
     fn end_session(&self, error: &StoreError) {
-        tracing::debug!("the session of leases ended: {error}");
+        tracing::debug!("lease session ended: {error}");
         let mut state = self.state.lock();
         state.end_session();
         state.failed = true;

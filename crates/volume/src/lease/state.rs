@@ -1,4 +1,4 @@
-//! The state of a node's lease session: its own leases, those of its peers, and who waits for them.
+//! The state of a node's lease session: its own leases, those of its peers, and the local operations that wait for them.
 
 use std::collections::HashMap;
 use std::time::Instant;
@@ -6,12 +6,13 @@ use std::time::Instant;
 use futures::channel::oneshot;
 
 use super::SESSION_TTL;
-use super::lease_types::{Closing, LockLease, PeerLease, Waiter, WriteLease};
+use super::types::{Closing, LockLease, PeerLease, Waiter, WriteLease};
 use crate::id::{ObjectId, Seq};
 
 pub(super) struct LeaseState {
     pub(super) session: u128,
-    /// Until then the peers respect this node's leases, and it theirs. Measured by the local clock from before the request.
+    /// End of the session: until then this node and its peers respect each other's leases. Measured by the local clock from
+    /// before the request.
     pub(super) valid: Option<Instant>,
     /// The position in the lease table and the last commit at the start of the session: the node is connected once all peers
     /// have seen the former and it has read the latter.
@@ -48,7 +49,7 @@ pub(super) struct LeaseState {
     pub(super) to_release: Vec<(u64, Seq)>,
     pub(super) peer_leases: HashMap<u64, PeerLease>,
     pub(super) waiters: Vec<Waiter>,
-    /// Slow peers, by session, and until when nobody waits for them.
+    /// Slow peers by session, with the end of their penalty.
     pub(super) slow_peers: HashMap<u64, Instant>,
     /// A hint announced new entries in the lease table.
     pub(super) has_hint: bool,

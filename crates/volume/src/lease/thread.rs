@@ -20,7 +20,7 @@ const MAX_BACKOFF: Duration = Duration::from_secs(10);
 
 /// Sends requests to the store until the end.
 pub(super) fn run(inner: &Inner) {
-    let mut again = Backoff::new(MAX_BACKOFF);
+    let mut backoff = Backoff::new(MAX_BACKOFF);
     let mut last_request: Option<Instant> = None;
     loop {
         let mut state = inner.state.lock();
@@ -31,8 +31,8 @@ pub(super) fn run(inner: &Inner) {
             inner.publish_flags(&state);
             drop(state);
             if valid {
-                let ask = LeaseRequest { session, ends_session: true, ..LeaseRequest::default() };
-                inner.store.lease(&inner.node, &ask).ok();
+                let request = LeaseRequest { session, ends_session: true, ..LeaseRequest::default() };
+                inner.store.lease(&inner.node, &request).ok();
             }
             if ended {
                 return;
@@ -56,19 +56,19 @@ pub(super) fn run(inner: &Inner) {
                 }
                 continue;
             }
-            let left =
+            let remaining =
                 last_request.map_or(HEARTBEAT_INTERVAL, |at| HEARTBEAT_INTERVAL.saturating_sub(at.elapsed()));
-            inner.wake.wait_for(&mut state, left);
+            inner.wake.wait_for(&mut state, remaining);
             continue;
         }
-        let ask = state.build_request();
+        let request = state.build_request();
         drop(state);
         let before = Instant::now();
         last_request = Some(before);
-        match inner.store.lease(&inner.node, &ask) {
+        match inner.store.lease(&inner.node, &request) {
             Ok(response) => {
-                again.reset();
-                handle_response(inner, &ask, &response, before);
+                backoff.reset();
+                handle_response(inner, &request, &response, before);
             }
             Err(error) => {
                 inner.end_session(&error);
@@ -76,7 +76,7 @@ pub(super) fn run(inner: &Inner) {
                 let wait = if let StoreError::Denied(_) = error {
                     jittered(MAX_BACKOFF)
                 } else {
-                    again.next_pause()
+                    backoff.next_pause()
                 };
                 let mut state = inner.state.lock();
                 let until = Instant::now() + wait;
@@ -87,13 +87,13 @@ pub(super) fn run(inner: &Inner) {
     }
 }
 
-fn handle_response(inner: &Inner, ask: &LeaseRequest, response: &LeaseResponse, before: Instant) {
+fn handle_response(inner: &Inner, request: &LeaseRequest, response: &LeaseResponse, before: Instant) {
     let mut state = inner.state.lock();
-    if state.session != ask.session {
+    if state.session != request.session {
         return;
     }
-    let taken = state.apply_response(ask, response, before);
-    if taken {
+    let has_new = state.apply_response(request, response, before);
+    if has_new {
         // Before the invalidations: requests that the kernel makes from then on find the leases.
         inner.publish_flags(&state);
         let stale = inner.replica.names_stale();
@@ -101,7 +101,7 @@ fn handle_response(inner: &Inner, ask: &LeaseRequest, response: &LeaseResponse, 
         runtime().block_on(async { drop(tokio::time::timeout(INVALIDATION_TIMEOUT, stale).await) });
         state = inner.state.lock();
     }
-    if state.session != ask.session {
+    if state.session != request.session {
         return;
     }
     state.peers = response.peers;
@@ -109,7 +109,7 @@ fn handle_response(inner: &Inner, ask: &LeaseRequest, response: &LeaseResponse, 
     inner.publish_flags(&state);
     // A new peer. A node that begins a session itself has nothing earlier to announce: it was not connected.
     let newcomer = response.newest > state.newest;
-    state.ack_pending = taken || newcomer;
+    state.ack_pending = has_new || newcomer;
     if newcomer && !response.is_new_session {
         // Changes that the store rejects are not announced.
         let sends = inner.store.only_reads().is_none();
@@ -136,9 +136,9 @@ fn handle_response(inner: &Inner, ask: &LeaseRequest, response: &LeaseResponse, 
 impl LeaseState {
     fn has_request(&self) -> bool {
         let woken = self.has_hint || self.valid.is_none();
-        let claims = self.lock_leases.values().any(|claim| !claim.requested);
+        let requests_lock = self.lock_leases.values().any(|lease| !lease.requested);
         woken
-            || claims
+            || requests_lock
             || self.ack_pending
             || !self.to_release.is_empty()
             || self.write_leases.values().any(|own| own.at.is_none())
@@ -146,7 +146,7 @@ impl LeaseState {
 
     fn build_request(&mut self) -> LeaseRequest {
         self.has_hint = false;
-        let mut ask = LeaseRequest {
+        let mut request = LeaseRequest {
             session: self.session,
             ttl_ms: SESSION_TTL.as_millis() as u32,
             acked: self.event_cursor,
@@ -155,56 +155,56 @@ impl LeaseState {
         // The first request only begins the session.
         if self.valid.is_some() {
             let new = self.write_leases.iter().filter(|(_, own)| own.at.is_none());
-            ask.acquire = new.map(|(lease, own)| (*lease, own.object)).collect();
-            let claims = self.lock_leases.iter().filter(|(_, claim)| !claim.requested);
-            ask.acquire.extend(claims.map(|(lease, claim)| (*lease, claim.lock_key)));
-            ask.release = std::mem::take(&mut self.to_release);
+            request.acquire = new.map(|(lease, own)| (*lease, own.object)).collect();
+            let requests = self.lock_leases.iter().filter(|(_, lease)| !lease.requested);
+            request.acquire.extend(requests.map(|(id, lease)| (*id, lease.lock_key)));
+            request.release = std::mem::take(&mut self.to_release);
         }
-        ask
+        request
     }
 
     /// Applies the response of the store. Returns true if peers took leases.
-    fn apply_response(&mut self, ask: &LeaseRequest, response: &LeaseResponse, before: Instant) -> bool {
+    fn apply_response(&mut self, request: &LeaseRequest, response: &LeaseResponse, before: Instant) -> bool {
         if response.is_new_session {
-            let (valid, company) = (self.valid, self.peers);
+            let (valid, peers) = (self.valid, self.peers);
             self.reset();
-            // Nobody waits for these any more, and nobody else would give them back.
-            let claims = ask.acquire.iter().filter(|(_, on)| is_lock_key(*on));
-            self.to_release.extend(claims.map(|(lease, _)| (*lease, Seq(0))));
-            tracing::debug!(?valid, company, "the session of leases began");
+            // The requesters are gone with the old session, so these leases are released at once.
+            let lock_leases = request.acquire.iter().filter(|(_, object)| is_lock_key(*object));
+            self.to_release.extend(lock_leases.map(|(lease, _)| (*lease, Seq(0))));
+            tracing::debug!(?valid, peers, "lease session began");
             self.session_start = (response.at, response.head);
             self.newest = 0;
         }
         self.valid = Some(before + SESSION_TTL);
-        for (lease, _) in &ask.acquire {
+        for (lease, _) in &request.acquire {
             if let Some(own) = self.write_leases.get_mut(lease) {
                 own.at = Some(response.at);
             }
         }
-        let mut taken = false;
+        let mut has_new = false;
         for event in &response.events {
             match is_lock_key(event.object) {
                 true => self.apply_lock_event(event.lease, event.object, event.released_at.is_some()),
-                false => taken |= self.apply_event(event),
+                false => has_new |= self.apply_event(event),
             }
         }
-        Inner::resolve_lock_requests(self, &ask.acquire);
-        taken
+        Inner::resolve_lock_requests(self, &request.acquire);
+        has_new
     }
 }
 
 /// Waits for hints and wakes the other thread when the lease table has new entries.
 pub(super) fn listen(inner: &Inner) {
-    let mut again = Backoff::new(LONG_POLL_TIMEOUT);
+    let mut backoff = Backoff::new(LONG_POLL_TIMEOUT);
     loop {
-        let (seen, rest) = {
+        let (seen, is_paused) = {
             let state = inner.state.lock();
             if state.ended {
                 return;
             }
             (state.event_cursor, !state.online || state.valid.is_none() || state.has_hint)
         };
-        if rest {
+        if is_paused {
             let mut state = inner.state.lock();
             if !state.ended {
                 inner.wake.wait_for(&mut state, Duration::from_millis(100));
@@ -213,9 +213,9 @@ pub(super) fn listen(inner: &Inner) {
         }
         match inner.store.wait_lease(seen, None, LONG_POLL_TIMEOUT) {
             Ok(true) => {
-                again.reset();
+                backoff.reset();
                 let mut state = inner.state.lock();
-                // It was heard of meanwhile.
+                // The other thread may have processed the new entries already.
                 if state.event_cursor == seen {
                     state.has_hint = true;
                     inner.wake.notify_all();
@@ -226,8 +226,8 @@ pub(super) fn listen(inner: &Inner) {
                     {}
                 }
             }
-            Ok(false) => again.reset(),
-            Err(_) => std::thread::sleep(again.next_pause()),
+            Ok(false) => backoff.reset(),
+            Err(_) => std::thread::sleep(backoff.next_pause()),
         }
     }
 }

@@ -17,12 +17,12 @@ impl Wait {
     /// Waits for a future for at most a given time; runs `late` on timeout. The future runs without being polled by the
     /// waiter.
     pub fn new(
-        what: impl Future<Output = ()> + Send + 'static,
+        future: impl Future<Output = ()> + Send + 'static,
         at_most: Duration,
         late: impl FnOnce() + Send + 'static,
     ) -> Self {
         Self(runtime().spawn(async move {
-            if tokio::time::timeout(at_most, what).await.is_err() {
+            if tokio::time::timeout(at_most, future).await.is_err() {
                 late();
             }
         }))

@@ -6,8 +6,8 @@ use std::time::Instant;
 
 use futures::channel::oneshot;
 
-use super::lease_types::{PeerLease, Stage, Waiter};
 use super::state::LeaseState;
+use super::types::{PeerLease, Stage, Waiter};
 use super::{Inner, OPEN_WAIT_TIMEOUT, SLOW_PEER_PENALTY, Wait};
 use crate::id::ObjectId;
 use crate::runtime::runtime;
@@ -32,7 +32,12 @@ impl Inner {
         drop(state);
         let inner = self.clone();
         Some(Wait::new(async move { wait.await.unwrap_or_default() }, OPEN_WAIT_TIMEOUT, move || {
-            tracing::warn!("another node did not send its changes in time: continuing without them");
+            tracing::warn!(
+                "opened a file without the changes of a peer: it did not commit them within {} s; \
+                opens do not wait for it for {} s",
+                OPEN_WAIT_TIMEOUT.as_secs(),
+                SLOW_PEER_PENALTY.as_secs()
+            );
             inner.state.lock().penalize(&leases);
         }))
     }
@@ -40,8 +45,8 @@ impl Inner {
     /// Advances leases whose changes are applied, since the log was read up to the cursor. Listings also wait for the kernel
     /// invalidations; an open waits for the invalidations of its own file separately.
     pub(super) fn apply_cursor(&self, state: &mut LeaseState) {
-        let read = state.read_up();
-        if read.is_empty() {
+        let applied = state.mark_applied();
+        if applied.is_empty() {
             return;
         }
         let settled = self.replica.caches_settled();
@@ -50,7 +55,7 @@ impl Inner {
             settled.await;
             let Some(inner) = inner.upgrade() else { return };
             let mut state = inner.state.lock();
-            state.drop_applied(&read);
+            state.drop_applied(&applied);
             inner.publish_flags(&state);
         });
     }
@@ -61,16 +66,16 @@ impl LeaseState {
     pub(super) fn apply_event(&mut self, event: &LeaseEvent) -> bool {
         match event.released_at {
             None => {
-                let foreign =
+                let peer_lease =
                     PeerLease { object: event.object, session: event.session, stage: Stage::Pending };
-                self.peer_leases.insert(event.lease, foreign);
+                self.peer_leases.insert(event.lease, peer_lease);
                 true
             }
             Some(seq) => {
-                if let Some(foreign) = self.peer_leases.get_mut(&event.lease)
-                    && foreign.stage == Stage::Pending
+                if let Some(peer_lease) = self.peer_leases.get_mut(&event.lease)
+                    && peer_lease.stage == Stage::Pending
                 {
-                    foreign.stage = Stage::Committed(seq);
+                    peer_lease.stage = Stage::Committed(seq);
                 }
                 false
             }
@@ -83,15 +88,15 @@ impl LeaseState {
         }
         let now = Instant::now();
         self.slow_peers.retain(|_, until| *until > now);
-        let concerns = |foreign: &PeerLease| {
-            (about.contains(&foreign.object) || foreign.object == EVERYTHING)
-                && (lists || foreign.stage != Stage::Applied)
-                && !self.slow_peers.contains_key(&foreign.session)
+        let concerns = |peer_lease: &PeerLease| {
+            (about.contains(&peer_lease.object) || peer_lease.object == EVERYTHING)
+                && (lists || peer_lease.stage != Stage::Applied)
+                && !self.slow_peers.contains_key(&peer_lease.session)
         };
         let leases: Vec<u64> = self
             .peer_leases
             .iter()
-            .filter(|(_, foreign)| concerns(foreign))
+            .filter(|(_, peer_lease)| concerns(peer_lease))
             .map(|(lease, _)| *lease)
             .collect();
         if leases.is_empty() {
@@ -105,25 +110,25 @@ impl LeaseState {
     /// Stops waiting for the holders of these leases for a while, after a timeout.
     fn penalize(&mut self, leases: &[u64]) {
         let until = Instant::now() + SLOW_PEER_PENALTY;
-        for foreign in leases.iter().filter_map(|lease| self.peer_leases.get(lease)) {
-            self.slow_peers.insert(foreign.session, until);
+        for peer_lease in leases.iter().filter_map(|lease| self.peer_leases.get(lease)) {
+            self.slow_peers.insert(peer_lease.session, until);
         }
         self.waiters.retain(|waiter| !waiter.done.is_canceled());
     }
 
-    /// Marks leases as read whose changes are applied, and returns them.
-    fn read_up(&mut self) -> Vec<u64> {
-        let mut read = Vec::new();
-        for (lease, foreign) in &mut self.peer_leases {
-            if matches!(foreign.stage, Stage::Committed(seq) if seq <= self.cursor) {
-                foreign.stage = Stage::Applied;
-                read.push(*lease);
+    /// Moves leases whose commits are applied to [`Stage::Applied`], and returns them.
+    fn mark_applied(&mut self) -> Vec<u64> {
+        let mut applied = Vec::new();
+        for (lease, peer_lease) in &mut self.peer_leases {
+            if matches!(peer_lease.stage, Stage::Committed(seq) if seq <= self.cursor) {
+                peer_lease.stage = Stage::Applied;
+                applied.push(*lease);
             }
         }
-        if !read.is_empty() {
+        if !applied.is_empty() {
             self.wake_ready();
         }
-        read
+        applied
     }
 
     /// Drops leases whose changes are invalidated in the kernel.
@@ -134,14 +139,14 @@ impl LeaseState {
         self.wake_ready();
     }
 
-    /// Lets those go on who have nothing to wait for any more.
+    /// Wakes waiters whose leases have all been applied or released.
     pub(super) fn wake_ready(&mut self) {
-        let foreign = &self.peer_leases;
+        let peer_leases = &self.peer_leases;
         let waits = |waiter: &Waiter| {
             waiter.leases.iter().any(|lease| {
-                foreign
+                peer_leases
                     .get(lease)
-                    .is_some_and(|foreign| waiter.for_listing || foreign.stage != Stage::Applied)
+                    .is_some_and(|peer_lease| waiter.for_listing || peer_lease.stage != Stage::Applied)
             })
         };
         let (stay, go): (Vec<_>, Vec<_>) = std::mem::take(&mut self.waiters).into_iter().partition(waits);

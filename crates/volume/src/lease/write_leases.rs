@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use futures::channel::oneshot;
 
-use super::lease_types::{Closing, UncommittedChange, WriteLease};
 use super::state::LeaseState;
+use super::types::{Closing, UncommittedChange, WriteLease};
 use super::{Inner, SESSION_TTL, Wait};
 use crate::id::{ObjectId, Seq};
 use crate::replica::Replica;
@@ -28,7 +28,7 @@ impl Inner {
     pub(super) fn request_write_lease(
         &self,
         num: u64,
-        debt: UncommittedChange,
+        change: UncommittedChange,
         made: Option<u64>,
     ) -> Option<Wait> {
         let node = self.replica.get(num).ok()?;
@@ -36,7 +36,7 @@ impl Inner {
         // effect.
         let is_new = node.created_seq == Seq(0);
         let mut state = self.state.lock();
-        let wait = state.track(node.id, is_new.then_some(num), debt, made);
+        let wait = state.track(node.id, is_new.then_some(num), change, made);
         drop(state);
         self.wake.notify_all();
         self.sync_waker.wake();
@@ -70,14 +70,14 @@ impl LeaseState {
         &mut self,
         id: ObjectId,
         new: Option<u64>,
-        debt: UncommittedChange,
+        change: UncommittedChange,
         made: Option<u64>,
     ) -> Option<oneshot::Receiver<()>> {
         if !self.is_valid() || self.peers == 0 {
             return None;
         }
-        let (id, debt) =
-            if self.write_leases.len() < MAX_WRITE_LEASES { (id, debt) } else { (EVERYTHING, debt) };
+        let (id, change) =
+            if self.write_leases.len() < MAX_WRITE_LEASES { (id, change) } else { (EVERYTHING, change) };
         let open = |own: &HashMap<u64, WriteLease>, lease: Option<&u64>| {
             let lease = *lease?;
             own.get(&lease).filter(|own| own.since.elapsed() < ACCEPT_TIMEOUT).map(|_| lease)
@@ -103,8 +103,8 @@ impl LeaseState {
         self.serial += 1;
         let own = self.write_leases.get_mut(&lease)?;
         match own.changes.len() < MAX_CHANGES_PER_LEASE {
-            true => own.changes.push_back((self.serial, debt)),
-            // The last one stands for all before it.
+            true => own.changes.push_back((self.serial, change)),
+            // One `All` entry replaces the changes before it.
             false => own.changes = [(self.serial, UncommittedChange::All)].into(),
         }
         if let Some(made) = made {
@@ -120,7 +120,8 @@ impl LeaseState {
 
     /// Records that all peers have acknowledged the leases up to a position.
     pub(super) fn seen_by_all(&mut self, at: u64) {
-        for own in self.write_leases.values_mut().filter(|own| own.at.is_some_and(|place| place <= at)) {
+        for own in self.write_leases.values_mut().filter(|own| own.at.is_some_and(|position| position <= at))
+        {
             own.acked = true;
             for waiter in own.waiters.drain(..) {
                 waiter.send(()).ok();
@@ -138,32 +139,32 @@ impl LeaseState {
     pub(super) fn release_committed(&mut self, replica: &Replica, began: u64, idle: bool) -> bool {
         let now = Instant::now();
         let closing = &self.closing;
-        let is_settled = |serial: u64, debt: &UncommittedChange| {
-            let closing = if let UncommittedChange::File(num) = debt { closing.get(num) } else { None };
+        let is_settled = |serial: u64, change: &UncommittedChange| {
+            let closing = if let UncommittedChange::File(num) = change { closing.get(num) } else { None };
             let (waits, serial) = match closing {
                 Some(Closing::Soon(until)) => (*until > now, serial),
                 Some(Closing::Past(closed)) => (false, serial.max(*closed)),
                 None => (false, serial),
             };
-            let in_log = || match debt {
+            let in_log = || match change {
                 UncommittedChange::Name(parent, name) => replica.is_agreed_name(*parent, name),
                 UncommittedChange::File(num) => replica.is_agreed_file(*num),
                 UncommittedChange::All => Ok(false),
             };
             !waits && (idle && serial <= began || in_log().unwrap_or(false))
         };
-        let mut freed = Vec::new();
+        let mut released = Vec::new();
         for (lease, own) in &mut self.write_leases {
-            while own.changes.front().is_some_and(|(serial, debt)| is_settled(*serial, debt)) {
+            while own.changes.front().is_some_and(|(serial, change)| is_settled(*serial, change)) {
                 own.changes.pop_front();
             }
             // A lease without an acknowledgement stays: its writer still waits for one.
             if own.changes.is_empty() && own.acked {
-                freed.push(*lease);
+                released.push(*lease);
             }
         }
         let cursor: Seq = self.cursor;
-        for lease in &freed {
+        for lease in &released {
             if let Some(own) = self.write_leases.remove(lease) {
                 if self.by_object.get(&own.object) == Some(lease) {
                     self.by_object.remove(&own.object);
@@ -175,10 +176,10 @@ impl LeaseState {
             Closing::Soon(until) => *until > now,
             Closing::Past(closed) => !idle || *closed > began,
         });
-        if !freed.is_empty() {
+        if !released.is_empty() {
             let own = &self.write_leases;
             self.new_objects.retain(|_, lease| own.contains_key(lease));
         }
-        !freed.is_empty()
+        !released.is_empty()
     }
 }

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::maintenance::KeepError;
+use crate::maintenance::MaintenanceError;
 use crate::object::Time;
 use crate::runtime::runtime;
 use crate::store::admin::StoreAdmin;
@@ -16,12 +16,12 @@ pub(super) const MAX_SKEW: Duration = Duration::from_secs(600);
 /// Returns the current time, if the stores agree.
 ///
 /// # Errors
-/// [`KeepError::Clock`]; errors of either store.
-pub(super) fn checked_now(volume: &Volume, admin: &dyn StoreAdmin) -> Result<Time, KeepError> {
+/// [`MaintenanceError::Clock`]; errors of either store.
+pub(super) fn checked_now(volume: &Volume, admin: &dyn StoreAdmin) -> Result<Time, MaintenanceError> {
     let clock = system_clock();
     let before = clock();
-    if let Some(theirs) = admin.now()? {
-        agree("the metadata", before, theirs, clock())?;
+    if let Some(store_time) = admin.now()? {
+        check_skew("the metadata", before, store_time, clock())?;
     }
     let blobs = volume.content.blobs();
     let key = format!("probe/{:032x}", rand::random::<u128>());
@@ -33,18 +33,23 @@ pub(super) fn checked_now(volume: &Volume, admin: &dyn StoreAdmin) -> Result<Tim
         blobs.delete(&key).await.ok();
         stored
     })?;
-    let theirs = stored.last_modified.timestamp_nanos_opt().unwrap_or(i64::MAX);
+    let store_time = stored.last_modified.timestamp_nanos_opt().unwrap_or(i64::MAX);
     let now = clock();
-    agree("the contents", before, Time(theirs), now)?;
+    check_skew("the contents", before, Time(store_time), now)?;
     Ok(now)
 }
 
 /// Checks a time that was read between two others.
-fn agree(whose: &'static str, before: Time, theirs: Time, after: Time) -> Result<(), KeepError> {
-    let apart = before.0.saturating_sub(theirs.0).max(theirs.0.saturating_sub(after.0));
+fn check_skew(
+    whose: &'static str,
+    before: Time,
+    store_time: Time,
+    after: Time,
+) -> Result<(), MaintenanceError> {
+    let apart = before.0.saturating_sub(store_time.0).max(store_time.0.saturating_sub(after.0));
     let apart = Duration::from_nanos(apart.max(0).unsigned_abs());
     match apart > MAX_SKEW {
-        true => Err(KeepError::Clock { whose, minutes: apart.as_secs() / 60 }),
+        true => Err(MaintenanceError::Clock { whose, minutes: apart.as_secs() / 60 }),
         false => Ok(()),
     }
 }
@@ -65,9 +70,9 @@ mod tests {
             [(90, true), (111, true), (100, true), (89, false), (112, false), (i64::MAX, false)]
         {
             let theirs = if theirs == i64::MAX { Time(theirs) } else { at(theirs) };
-            assert_eq!(agree("a store", at(100), theirs, at(101)).is_ok(), agrees, "{theirs:?}");
+            assert_eq!(check_skew("a store", at(100), theirs, at(101)).is_ok(), agrees, "{theirs:?}");
         }
-        let message = agree("the metadata", at(5000), at(0), at(5001)).unwrap_err().to_string();
+        let message = check_skew("the metadata", at(5000), at(0), at(5001)).unwrap_err().to_string();
         assert!(message.contains("5000 minutes") && message.contains("the metadata"), "{message}");
     }
 }

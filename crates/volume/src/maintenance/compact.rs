@@ -9,7 +9,7 @@ use crate::failpoint::Failpoint;
 use crate::maintenance::gc_report::Collected;
 use crate::maintenance::pack_intents;
 use crate::maintenance::sweep::SparsePack;
-use crate::maintenance::{KeepError, PAGE_ROWS, Progress, stop, store_owner};
+use crate::maintenance::{MaintenanceError, PAGE_ROWS, Progress, stop, store_owner};
 use crate::object::ChunkId;
 use crate::runtime::runtime;
 use crate::store::admin::StoreAdmin;
@@ -34,16 +34,16 @@ struct Source {
 /// Errors of either store; the steps done until then are consistent.
 pub(super) fn compact_packs(
     volume: &Volume,
-    turn: u64,
+    token: u64,
     sparse: Vec<SparsePack>,
     progress: Progress<'_>,
     done: &mut Collected,
-) -> Result<(), KeepError> {
+) -> Result<(), MaintenanceError> {
     let admin = volume.admin()?;
     let mut is_ours = true;
     for group in groups(sparse) {
         if is_ours {
-            is_ours = rewrite_together(volume, admin, turn, group, done)?;
+            is_ours = rewrite_together(volume, admin, token, group, done)?;
             progress("packs rewritten", done.rewritten);
         }
     }
@@ -71,10 +71,10 @@ fn groups(sparse: Vec<SparsePack>) -> Vec<Vec<SparsePack>> {
 fn rewrite_together(
     volume: &Volume,
     admin: &dyn StoreAdmin,
-    turn: u64,
+    token: u64,
     group: Vec<SparsePack>,
     done: &mut Collected,
-) -> Result<bool, KeepError> {
+) -> Result<bool, MaintenanceError> {
     let mut sources = Vec::new();
     for pack in group {
         sources.extend(in_use(volume, admin, &pack)?.map(|chunks| Source { pack, chunks }));
@@ -87,7 +87,7 @@ fn rewrite_together(
     let fresh = packs.iter().map(|pack| pack_intents::mark_used(&pack.key));
     let notes: Vec<_> =
         fresh.chain(sources.iter().map(|source| pack_intents::mark_used(&source.key))).collect();
-    if !admin.set_fenced(turn, &notes)? {
+    if !admin.set_fenced(token, &notes)? {
         return Ok(false);
     }
     stop(Failpoint::GcNoted)?;
@@ -98,26 +98,26 @@ fn rewrite_together(
         stop(Failpoint::GcRepacked)?;
         moved.extend(within);
     }
-    if !move_all(admin, turn, &moved)? {
+    if !move_all(admin, token, &moved)? {
         return Ok(false);
     }
     // From now on the old packs are recorded as empty.
     let now = system_clock()();
     let notes: Vec<_> = sources.iter().map(|source| pack_intents::mark_empty(&source.key, now)).collect();
-    if !admin.set_fenced(turn, &notes)? {
+    if !admin.set_fenced(token, &notes)? {
         return Ok(false);
     }
     stop(Failpoint::GcEmptied)?;
     let before: u64 = sources.iter().map(|source| source.size).sum();
     done.rewritten += sources.len() as u64;
-    done.saved += before.saturating_sub(stored);
-    done.stuck = done.stuck.saturating_sub(sources.iter().map(|source| source.frees).sum());
+    done.bytes_to_free += before.saturating_sub(stored);
+    done.unused_bytes = done.unused_bytes.saturating_sub(sources.iter().map(|source| source.frees).sum());
     Ok(true)
 }
 
-fn move_all(admin: &dyn StoreAdmin, turn: u64, moved: &[MovedChunk]) -> Result<bool, KeepError> {
+fn move_all(admin: &dyn StoreAdmin, token: u64, moved: &[MovedChunk]) -> Result<bool, MaintenanceError> {
     for part in moved.chunks(PAGE_ROWS) {
-        if admin.move_chunks(turn, part)?.is_none() {
+        if admin.move_chunks(token, part)?.is_none() {
             return Ok(false);
         }
         stop(Failpoint::GcMoved)?;
@@ -131,7 +131,7 @@ fn in_use(
     volume: &Volume,
     admin: &dyn StoreAdmin,
     pack: &SparsePack,
-) -> Result<Option<Vec<(ChunkId, ChunkLocation)>>, KeepError> {
+) -> Result<Option<Vec<(ChunkId, ChunkLocation)>>, MaintenanceError> {
     let index = match volume.content.index(&pack.key) {
         Err(ContentError::Damaged(_) | ContentError::Missing(_)) => return Ok(None),
         index => index?,
@@ -139,14 +139,14 @@ fn in_use(
     let (mut chunks, mut bytes) = (Vec::new(), 0_u64);
     for part in index.chunks(PAGE_ROWS) {
         let ids: Vec<ChunkId> = part.iter().map(|(id, _)| *id).collect();
-        for ((id, there), place) in part.iter().zip(admin.locate_chunks(&ids)?) {
-            if place.as_ref() == Some(there) {
-                bytes += u64::from(there.stored);
-                chunks.push((*id, there.clone()));
+        for ((id, expected), location) in part.iter().zip(admin.locate_chunks(&ids)?) {
+            if location.as_ref() == Some(expected) {
+                bytes += u64::from(expected.stored);
+                chunks.push((*id, expected.clone()));
             }
         }
     }
-    chunks.sort_by_key(|(_, place)| place.offset);
+    chunks.sort_by_key(|(_, location)| location.offset);
     Ok(Some(chunks).filter(|chunks| !chunks.is_empty() && bytes == pack.used))
 }
 

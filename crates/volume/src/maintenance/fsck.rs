@@ -10,11 +10,11 @@ use crate::chunks::{Blob, ContentError};
 use crate::id::ObjectId;
 use crate::maintenance::fsck_report::{Checked, Problem};
 use crate::maintenance::mark::{LiveChunks, mark_live};
-use crate::maintenance::{KeepError, PAGE_ROWS, Progress, sealed};
+use crate::maintenance::{MaintenanceError, PAGE_ROWS, Progress, sealed};
 use crate::object::{ChunkId, Kind};
 use crate::runtime::runtime;
 use crate::store::admin::{Chunk, ObjectRecord};
-use crate::store::validate::wrong_content;
+use crate::store::validate::validate_content;
 use crate::volume::Volume;
 
 /// Maximum number of attempts, if the volume keeps changing.
@@ -24,16 +24,16 @@ const MAX_ATTEMPTS: u32 = 3;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Depth {
     /// Each referenced chunk has a location within a stored object.
-    Places,
+    Locations,
     /// Each referenced chunk is read and verified.
-    Bytes,
+    Contents,
 }
 
 /// Checks every invariant of the metadata, and every referenced chunk.
 ///
 /// # Errors
 /// Errors of either store; then nothing is known about the volume.
-pub fn fsck(volume: &Volume, depth: Depth, progress: Progress<'_>) -> Result<Checked, KeepError> {
+pub fn fsck(volume: &Volume, depth: Depth, progress: Progress<'_>) -> Result<Checked, MaintenanceError> {
     let mut checked = Checked::default();
     for _ in 0..MAX_ATTEMPTS {
         let before = volume.meta.head()?;
@@ -51,11 +51,11 @@ pub fn fsck(volume: &Volume, depth: Depth, progress: Progress<'_>) -> Result<Che
     }
     // References are counted from the stored metadata, even those that were tampered with.
     let admin = volume.admin()?;
-    let mut known = mark_live(admin, admin, &volume.content, progress)?;
-    for (id, error) in std::mem::take(&mut known.unread) {
+    let mut live = mark_live(admin, admin, &volume.content, progress)?;
+    for (id, error) in std::mem::take(&mut live.unread) {
         checked.report(Problem::Damaged(id, error.to_string()));
     }
-    contents(volume, &known, depth, &mut checked, progress)?;
+    contents(volume, &live, depth, &mut checked, progress)?;
     Ok(checked)
 }
 
@@ -91,16 +91,16 @@ impl Partition {
     }
 }
 
-fn metadata(volume: &Volume, checked: &mut Checked, progress: Progress<'_>) -> Result<(), KeepError> {
+fn metadata(volume: &Volume, checked: &mut Checked, progress: Progress<'_>) -> Result<(), MaintenanceError> {
     // Parents of directories that have a name.
     let mut above: HashMap<u64, u64> = HashMap::new();
     let mut part = Partition { rest: 0, of: 1 };
     while part.rest < part.of {
         let all = count(volume, &mut part, checked, progress)?;
         names(volume, part, &all, checked)?;
-        for_each_record(volume, |kept| {
-            if part.has(kept.stored.object.id) {
-                object(kept, &all, checked);
+        for_each_record(volume, |record| {
+            if part.has(record.stored.object.id) {
+                object(record, &all, checked);
             }
         })?;
         let directories = all.iter().filter(|(_, counted)| counted.is_directory && counted.links > 0);
@@ -108,10 +108,10 @@ fn metadata(volume: &Volume, checked: &mut Checked, progress: Progress<'_>) -> R
         part.rest += 1;
     }
     let mut reached: HashMap<u64, bool> = HashMap::from([(short(ObjectId::ROOT), true)]);
-    for_each_record(volume, |kept| {
-        let id = kept.stored.object.id;
+    for_each_record(volume, |record| {
+        let id = record.stored.object.id;
         let has_name = above.contains_key(&short(id));
-        if kept.stored.object.kind == Kind::Directory
+        if record.stored.object.kind == Kind::Directory
             && has_name
             && !is_reached(short(id), &above, &mut reached)
         {
@@ -126,7 +126,7 @@ fn count(
     part: &mut Partition,
     checked: &mut Checked,
     progress: Progress<'_>,
-) -> Result<HashMap<u64, ObjectCounts>, KeepError> {
+) -> Result<HashMap<u64, ObjectCounts>, MaintenanceError> {
     let mut all: HashMap<u64, ObjectCounts> = HashMap::new();
     let (mut from, mut objects, mut names) = (Some(ObjectId(0)), 0, 0);
     while let Some(at) = from {
@@ -166,7 +166,7 @@ fn names(
     part: Partition,
     all: &HashMap<u64, ObjectCounts>,
     checked: &mut Checked,
-) -> Result<(), KeepError> {
+) -> Result<(), MaintenanceError> {
     let is = |id| all.get(&short(id)).copied().unwrap_or_default();
     let mut from = Some(ObjectId(0));
     while let Some(at) = from {
@@ -183,23 +183,23 @@ fn names(
     Ok(())
 }
 
-fn for_each_record(volume: &Volume, mut each: impl FnMut(&ObjectRecord)) -> Result<(), KeepError> {
+fn for_each_record(volume: &Volume, mut each: impl FnMut(&ObjectRecord)) -> Result<(), MaintenanceError> {
     let mut from = Some(ObjectId(0));
     while let Some(at) = from {
-        let (kept, next) = volume.admin()?.scan_records(at, PAGE_ROWS)?;
-        kept.iter().for_each(&mut each);
+        let (records, next) = volume.admin()?.scan_records(at, PAGE_ROWS)?;
+        records.iter().for_each(&mut each);
         from = next;
     }
     Ok(())
 }
 
-fn object(kept: &ObjectRecord, all: &HashMap<u64, ObjectCounts>, checked: &mut Checked) {
-    let id = kept.stored.object.id;
+fn object(record: &ObjectRecord, all: &HashMap<u64, ObjectCounts>, checked: &mut Checked) {
+    let id = record.stored.object.id;
     let counted = all.get(&short(id)).copied().unwrap_or_default();
-    if let Some(why) = wrong_content(&kept.stored.object.content) {
+    if let Some(why) = validate_content(&record.stored.object.content) {
         checked.report(Problem::Content(id, why));
     }
-    if kept.stored.links != counted.links || kept.names != u64::from(counted.names) {
+    if record.stored.links != counted.links || record.names != u64::from(counted.names) {
         checked.report(Problem::Count(id, counted.links, u64::from(counted.names)));
     }
     if id == ObjectId::ROOT {
@@ -208,7 +208,7 @@ fn object(kept: &ObjectRecord, all: &HashMap<u64, ObjectCounts>, checked: &mut C
     if counted.links == 0 {
         return checked.report(Problem::Orphan(id));
     }
-    if counted.is_directory && (kept.parent.map(short) != Some(counted.parent) || counted.links > 1) {
+    if counted.is_directory && (record.parent.map(short) != Some(counted.parent) || counted.links > 1) {
         checked.report(Problem::Parent(id));
     }
 }
@@ -238,7 +238,7 @@ fn contents(
     depth: Depth,
     checked: &mut Checked,
     progress: Progress<'_>,
-) -> Result<(), KeepError> {
+) -> Result<(), MaintenanceError> {
     let mut sizes = HashMap::new();
     let each = |blob: Blob| sizes.extend([(blob.key, Some(blob.size))]);
     runtime().block_on(volume.content.blobs().list("packs", each))?;
@@ -261,7 +261,7 @@ fn contents(
                 _ => checked.report(Problem::Missing(id, format!("{} is truncated", chunk.location.key))),
             }
         }
-        if depth == Depth::Bytes {
+        if depth == Depth::Contents {
             // In order of location: packs are read sequentially.
             read.sort_by(|a, b| {
                 (&a.1.location.key, a.1.location.offset).cmp(&(&b.1.location.key, b.1.location.offset))
@@ -276,7 +276,7 @@ fn contents(
         checked.chunks = found;
         progress("chunks", found);
     }
-    without_place(volume, checked, progress)
+    check_chunk_locations(volume, checked, progress)
 }
 
 /// Returns the size of a pack. An unlisted one may have been stored since, by compaction.
@@ -298,18 +298,22 @@ fn size_of(
 }
 
 /// Reports chunks that files reference and the store cannot locate.
-fn without_place(volume: &Volume, checked: &mut Checked, progress: Progress<'_>) -> Result<(), KeepError> {
+fn check_chunk_locations(
+    volume: &Volume,
+    checked: &mut Checked,
+    progress: Progress<'_>,
+) -> Result<(), MaintenanceError> {
     let (mut from, mut count) = (Some(ObjectId(0)), 0);
     while let Some(at) = from {
         let (objects, next) = volume.admin()?.scan_records(at, PAGE_ROWS)?;
-        let mut wanted = Vec::new();
-        for kept in &objects {
+        let mut ids = Vec::new();
+        for record in &objects {
             // An unreadable list has been reported already.
-            wanted.extend(volume.content.chunks_of(&*volume.meta, &kept.stored.object.content));
+            ids.extend(volume.content.chunks_of(&*volume.meta, &record.stored.object.content));
         }
-        for wanted in wanted.chunks(PAGE_ROWS) {
-            for (id, place) in wanted.iter().zip(volume.meta.locate_chunks(wanted)?) {
-                if place.is_none() {
+        for page in ids.chunks(PAGE_ROWS) {
+            for (id, location) in page.iter().zip(volume.meta.locate_chunks(page)?) {
+                if location.is_none() {
                     checked.report(Problem::Missing(*id, "no location in the metadata".into()));
                 }
             }
@@ -361,7 +365,7 @@ mod tests {
                 _ => make(&volume, 100 + n, Kind::Regular, ObjectId(100 + n / 10 * 10)),
             }
         }
-        let look = || fsck(&volume, Depth::Places, &|_, _| ()).unwrap();
+        let look = || fsck(&volume, Depth::Locations, &|_, _| ()).unwrap();
         let checked = look();
         assert_eq!((checked.problems, checked.objects, checked.names), (vec![], 61, 60));
 

@@ -29,10 +29,10 @@ pub enum Problem {
     Missing(ChunkId, String),
     /// The bytes of a chunk do not match its name.
     Damaged(ChunkId, String),
-    /// Data that were not made with the key of the volume.
-    Altered(String),
+    /// Data that does not authenticate with the key of the volume.
+    Tampered(String),
     /// The usage that a replica has recorded for a user is wrong.
-    Counted(String),
+    QuotaUsage(String),
 }
 
 impl fmt::Display for Problem {
@@ -47,15 +47,19 @@ impl fmt::Display for Problem {
             }
             Self::Orphan(id) => write!(f, "object {id} has no name"),
             Self::Count(id, links, names) => {
-                write!(f, "object {id} has {links} names and holds {names}, but records other numbers")
+                write!(
+                    f,
+                    "object {id}: {links} names refer to it and {names} entries are in \
+                    it; the recorded counts differ"
+                )
             }
             Self::Parent(id) => write!(f, "directory {id} records another parent than the one that names it"),
             Self::Unreached(id) => write!(f, "directory {id} is not reachable from the root"),
             Self::Content(id, why) => write!(f, "file {id} has invalid content: {why}"),
             Self::Missing(id, why) => write!(f, "chunk {id:?} is missing: {why}"),
             Self::Damaged(id, why) => write!(f, "chunk {id:?} is damaged: {why}"),
-            Self::Altered(what) => write!(f, "tampered with: {what}"),
-            Self::Counted(how) => f.write_str(how),
+            Self::Tampered(what) => write!(f, "tampered with: {what}"),
+            Self::QuotaUsage(how) => f.write_str(how),
         }
     }
 }

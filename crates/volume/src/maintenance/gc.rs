@@ -14,7 +14,7 @@ use crate::maintenance::gc_report::Collected;
 use crate::maintenance::mark::mark_live;
 use crate::maintenance::sweep::{Ages, Packs};
 use crate::maintenance::{
-    KeepError, LogRetention, PAGE_ROWS, Progress, clock_skew, retention, stop, store_owner,
+    LogRetention, MaintenanceError, PAGE_ROWS, Progress, clock_skew, retention, stop, store_owner,
 };
 use crate::object::ChunkId;
 use crate::runtime::runtime;
@@ -31,15 +31,15 @@ use crate::volume::Volume;
 ///
 /// # Errors
 /// Errors of either store; the steps done until then are consistent. [`ContentError`](crate::chunks::ContentError) for a
-/// segment list that cannot be read: no chunk is freed then. [`KeepError::Place`] if the location belongs to another volume or
-/// was collected with newer metadata, [`KeepError::Clock`], and [`StoreError::Denied`] for truncating a sealed log: nothing is
+/// segment list that cannot be read: no chunk is freed then. [`MaintenanceError::StoreOwner`] if the location belongs to another volume or
+/// was collected with newer metadata, [`MaintenanceError::Clock`], and [`StoreError::Denied`] for truncating a sealed log: nothing is
 /// done then.
 pub fn collect(
     volume: &Volume,
     grace: Duration,
     history: Option<LogRetention>,
     progress: Progress<'_>,
-) -> Result<Collected, KeepError> {
+) -> Result<Collected, MaintenanceError> {
     let admin = volume.admin()?;
     if history.is_some() && volume.described.sealed.is_some() {
         let why = "the log of this volume is sealed and must stay complete, since it proves the state of the volume: omit \
@@ -51,30 +51,31 @@ pub fn collect(
     store_owner::record_collection(volume, volume.meta.head()?)?;
     store_owner::record_moves(volume, admin)?;
     // Before reading anything that a concurrent collection may be about to change.
-    let turn = admin.acquire_gc_lock()?;
-    let forgotten = match history {
-        Some(history) => admin.forget(ago(now, history.age), history.count)?,
-        None => admin.forgotten()?,
+    let token = admin.acquire_gc_lock()?;
+    let log_truncated_to = match history {
+        Some(history) => admin.truncate_log(ago(now, history.age), history.count)?,
+        None => admin.truncated_up_to()?,
     };
     stop(Failpoint::GcForgot)?;
-    let kept = retention(admin)?;
-    let up_to = match kept.age {
+    let retained = retention(admin)?;
+    let up_to = match retained.age {
         Some(age) => match seq_at(&*volume.meta, ago(now, age)) {
-            // The log does not reach back far enough to tell.
+            // The log was truncated beyond that time: the commit is unknown.
             Err(StoreError::Forgotten(_)) => Seq(0),
             up_to => up_to?,
         },
         None => Seq(0),
     };
-    let trimmed = admin.trim(up_to, kept.versions)?;
+    let versions_deleted = admin.delete_history(up_to, retained.versions)?;
     stop(Failpoint::GcTrimmed)?;
     let mut live = mark_live(admin, &*volume.meta, &volume.content, progress)?;
     if let Some((_, error)) = live.unread.pop() {
         return Err(error.into());
     }
     let before = ago(now, grace);
-    let stays = grace.max(kept.age.or(Retention::default().age).unwrap_or_default());
-    let mut done = Collected { forgotten, trimmed, saved_after: stays, ..Collected::default() };
+    let stays = grace.max(retained.age.or(Retention::default().age).unwrap_or_default());
+    let mut done =
+        Collected { log_truncated_to, versions_deleted, saved_after: stays, ..Collected::default() };
     let mut packs = Packs::default();
     let mut after = ChunkId([0; 32]);
     loop {
@@ -102,7 +103,7 @@ pub fn collect(
         }
         admin.unmark(&to_unmark)?;
         admin.mark_for_deletion(&to_mark, now)?;
-        stop(Failpoint::GcCondemned)?;
+        stop(Failpoint::GcMarked)?;
         admin.drop_chunks(&drop, before)?;
         done.marked += to_mark.len() as u64;
         done.dropped += drop.len() as u64;
@@ -112,7 +113,7 @@ pub fn collect(
     let sorted =
         packs.classify_packs(volume, now, Ages { grace, compacted_grace: stays, marker_age: known_for })?;
     drop(packs);
-    done.stuck = sorted.unused_bytes;
+    done.unused_bytes = sorted.unused_bytes;
     let blobs = volume.content.blobs();
     for blob in &sorted.to_delete {
         runtime().block_on(blobs.delete(&blob.key))?;
@@ -121,8 +122,8 @@ pub fn collect(
         done.bytes += blob.size;
         progress("packs", done.packs);
     }
-    if admin.set_fenced(turn, &sorted.intents)? {
-        compact_packs(volume, turn, sorted.sparse, progress, &mut done)?;
+    if admin.set_fenced(token, &sorted.intents)? {
+        compact_packs(volume, token, sorted.sparse, progress, &mut done)?;
     }
     Ok(done)
 }

@@ -8,7 +8,7 @@ use crate::id::Seq;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Collected {
     /// Number of past versions and names deleted.
-    pub trimmed: u64,
+    pub versions_deleted: u64,
     /// Number of chunks that are referenced.
     pub live: u64,
     /// Number of unreferenced chunks that were marked by this collection.
@@ -22,11 +22,11 @@ pub struct Collected {
     /// Number of sparse packs that were compacted.
     pub rewritten: u64,
     /// Net number of bytes that their later deletion frees.
-    pub saved: u64,
+    pub bytes_to_free: u64,
     /// Time until that deletion.
     pub saved_after: Duration,
     /// Unused bytes in packs that stay because of other chunks in them.
-    pub stuck: u64,
+    pub unused_bytes: u64,
     /// The last entry truncated from the log.
-    pub forgotten: Seq,
+    pub log_truncated_to: Seq,
 }

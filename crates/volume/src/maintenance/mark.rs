@@ -7,7 +7,7 @@ use std::collections::HashSet;
 
 use crate::chunks::{ContentError, ContentStore};
 use crate::id::{ObjectId, Seq};
-use crate::maintenance::{KeepError, PAGE_ROWS, Progress};
+use crate::maintenance::{MaintenanceError, PAGE_ROWS, Progress};
 use crate::object::{ChunkId, Content, Layout, Segment};
 use crate::store::admin::StoreAdmin;
 use crate::store::{MetaStore, Mutation};
@@ -46,7 +46,7 @@ impl LiveChunks {
     pub fn add(&mut self, meta: &dyn MetaStore, store: &ContentStore, content: &Content) {
         match &content.layout {
             Layout::Inline(_) => {}
-            Layout::Pieces(pieces) => self.insert_all(pieces),
+            Layout::Direct(pieces) => self.insert_all(pieces),
             Layout::Indirect(lists) => {
                 // Versions of a large file share most of their lists: each is read once.
                 for list in lists {
@@ -70,7 +70,7 @@ pub(super) fn mark_live(
     meta: &dyn MetaStore,
     store: &ContentStore,
     progress: Progress<'_>,
-) -> Result<LiveChunks, KeepError> {
+) -> Result<LiveChunks, MaintenanceError> {
     let mut live = LiveChunks::default();
     // Past versions after current objects, so that a version superseded meanwhile is in one of the scans; then the log from
     // `begun` to its end, which has everything committed meanwhile.
@@ -80,7 +80,7 @@ pub(super) fn mark_live(
         let (objects, next) = admin.scan_records(at, PAGE_ROWS)?;
         count += objects.len() as u64;
         progress("objects", count);
-        objects.iter().for_each(|kept| live.add(meta, store, &kept.stored.object.content));
+        objects.iter().for_each(|record| live.add(meta, store, &record.stored.object.content));
         from = next;
     }
     let mut after = (ObjectId(0), Seq(0));

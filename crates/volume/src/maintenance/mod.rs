@@ -33,7 +33,7 @@ const PAGE_ROWS: usize = 2000;
 
 /// An error of maintenance.
 #[derive(Debug, thiserror::Error)]
-pub enum KeepError {
+pub enum MaintenanceError {
     /// An error of the metadata store.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -42,7 +42,7 @@ pub enum KeepError {
     Content(#[from] ContentError),
     /// The ownership of the contents' location.
     #[error(transparent)]
-    Place(#[from] StoreOwnerError),
+    StoreOwner(#[from] StoreOwnerError),
     /// The clock of this machine or of a store is wrong.
     #[error(
         "the clocks of this machine and of the store of {whose} differ by {minutes} minutes: nothing was collected, since \

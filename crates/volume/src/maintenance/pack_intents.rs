@@ -1,4 +1,5 @@
-//! Records of packs that are involved in compaction, as sources or destinations, whether or not they contain live chunks.
+//! Records of packs that are involved in compaction, as sources or destinations, recorded before compaction begins and until
+//! the pack is deleted.
 //!
 //! A compacted pack may still be read for a while: by a node that located its chunks before, and by one restored from a copy of
 //! the metadata. So such a pack is deleted only when it has been empty for long; likewise a destination whose writer ended

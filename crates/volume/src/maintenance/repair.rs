@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 
 use crate::id::{NodeName, ObjectId, OwnerId};
 use crate::maintenance::fsck_report::{Checked, Problem};
-use crate::maintenance::{KeepError, Progress};
+use crate::maintenance::{MaintenanceError, Progress};
 use crate::object::{ChunkId, Content, Kind, LinkName, Object};
 use crate::store::{ChunkLocation, Mutation, Transaction, system_clock};
 use crate::volume::Volume;
@@ -16,11 +16,11 @@ pub struct Repaired {
     /// Number of objects whose counts of names and entries were corrected.
     pub counts: u64,
     /// Number of chunks found in another pack, or in an unknown one.
-    pub pieces: u64,
+    pub chunks: u64,
     /// Number of objects without a name that were linked into `lost+found`.
-    pub found: u64,
+    pub relinked: u64,
     /// Number of problems that remain, for lack of intact data.
-    pub left: u64,
+    pub unrepaired: u64,
 }
 
 /// Repairs the problems that [`fsck`](super::fsck()) reported; check again afterwards.
@@ -36,44 +36,44 @@ pub fn repair(
     node: &NodeName,
     checked: &Checked,
     progress: Progress<'_>,
-) -> Result<Repaired, KeepError> {
+) -> Result<Repaired, MaintenanceError> {
     let mut done = Repaired::default();
-    let mut pieces = HashSet::new();
+    let mut lost_chunks = HashSet::new();
     let mut lost = Vec::new();
     let mut count = HashMap::new();
     for problem in &checked.problems {
         match problem {
             Problem::Count(id, links, names) => drop(count.insert(*id, (*links, *names))),
-            Problem::Missing(id, _) | Problem::Damaged(id, _) => drop(pieces.insert(*id)),
+            Problem::Missing(id, _) | Problem::Damaged(id, _) => drop(lost_chunks.insert(*id)),
             Problem::Orphan(id) => lost.push(*id),
-            _ => done.left += 1,
+            _ => done.unrepaired += 1,
         }
     }
     let wrong = count.len() as u64;
     match checked.at {
-        Some(at) if wrong > 0 && volume.admin()?.mend(at, &count)? => done.counts = wrong,
-        _ => done.left += wrong,
+        Some(at) if wrong > 0 && volume.admin()?.repair_counts(at, &count)? => done.counts = wrong,
+        _ => done.unrepaired += wrong,
     }
-    let places = find(volume, &pieces, progress)?;
-    done.pieces = places.len() as u64;
+    let locations = find(volume, &lost_chunks, progress)?;
+    done.chunks = locations.len() as u64;
     let (admin, now) = (volume.admin()?, system_clock()());
-    if !places.is_empty() {
+    if !locations.is_empty() {
         // Marked first: the location of a chunk is replaced only if it is marked.
-        let ids: Vec<ChunkId> = places.iter().map(|(id, _)| *id).collect();
+        let ids: Vec<ChunkId> = locations.iter().map(|(id, _)| *id).collect();
         admin.mark_for_deletion(&ids, now)?;
-        let item = Transaction { chunks: places, ..Transaction::default() };
+        let item = Transaction { chunks: locations, ..Transaction::default() };
         volume.meta.commit(node, rand::random(), &[item])?;
         for id in &ids {
-            pieces.remove(id);
+            lost_chunks.remove(id);
         }
     }
-    done.left += pieces.len() as u64;
-    let nowhere: Vec<ChunkId> = pieces.into_iter().collect();
+    done.unrepaired += lost_chunks.len() as u64;
+    let nowhere: Vec<ChunkId> = lost_chunks.into_iter().collect();
     admin.mark_for_deletion(&nowhere, now)?;
     admin.drop_chunks(&nowhere, now)?;
     if !lost.is_empty() {
-        done.found = restore_names(volume, node, &lost)?;
-        done.left += lost.len() as u64 - done.found;
+        done.relinked = restore_names(volume, node, &lost)?;
+        done.unrepaired += lost.len() as u64 - done.relinked;
     }
     Ok(done)
 }
@@ -81,19 +81,19 @@ pub fn repair(
 /// Searches all packs for intact copies of chunks.
 fn find(
     volume: &Volume,
-    wanted: &HashSet<ChunkId>,
+    lost_chunks: &HashSet<ChunkId>,
     progress: Progress<'_>,
-) -> Result<Vec<(ChunkId, ChunkLocation)>, KeepError> {
-    let mut places = HashMap::new();
-    if !wanted.is_empty() {
+) -> Result<Vec<(ChunkId, ChunkLocation)>, MaintenanceError> {
+    let mut locations = HashMap::new();
+    if !lost_chunks.is_empty() {
         let mut packs = 0;
         for key in volume.content.packs()? {
-            for (id, place) in volume.content.index(&key)? {
-                if wanted.contains(&id) && !places.contains_key(&id) {
+            for (id, location) in volume.content.index(&key)? {
+                if lost_chunks.contains(&id) && !locations.contains_key(&id) {
                     let mut intact = true;
-                    volume.content.verify(vec![(id, place.clone())], |_, _| intact = false)?;
+                    volume.content.verify(vec![(id, location.clone())], |_, _| intact = false)?;
                     if intact {
-                        places.insert(id, place);
+                        locations.insert(id, location);
                     }
                 }
             }
@@ -101,10 +101,10 @@ fn find(
             progress("packs", packs);
         }
     }
-    Ok(places.into_iter().collect())
+    Ok(locations.into_iter().collect())
 }
 
-fn restore_names(volume: &Volume, node: &NodeName, lost: &[ObjectId]) -> Result<u64, KeepError> {
+fn restore_names(volume: &Volume, node: &NodeName, lost: &[ObjectId]) -> Result<u64, MaintenanceError> {
     let now = system_clock()();
     let directory = ObjectId(rand::random());
     // A new directory for each repair: its name does not collide with an existing one.

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use crate::id::{ObjectId, Seq};
 use crate::maintenance::fsck_report::{Checked, Problem};
-use crate::maintenance::{KeepError, PAGE_ROWS, Progress};
+use crate::maintenance::{MaintenanceError, PAGE_ROWS, Progress};
 use crate::object::{Field, LinkName, StoredLink, VersionedObject};
 use crate::store::log_verifier::LogVerifier;
 use crate::store::proof::Proofs;
@@ -88,11 +88,11 @@ pub(super) fn compare(
     volume: &Volume,
     checked: &mut Checked,
     progress: Progress<'_>,
-) -> Result<(), KeepError> {
+) -> Result<(), MaintenanceError> {
     let Some(log) = volume.meta.sealed_log() else { return Ok(()) };
     let mut left = match read(log, progress) {
         Err(StoreError::Tampered(what)) => {
-            checked.report(Problem::Altered(what));
+            checked.report(Problem::Tampered(what));
             return Ok(());
         }
         left => left?,
@@ -103,7 +103,7 @@ pub(super) fn compare(
         from = page.next;
         for stored in page.objects.iter().filter(|stored| !left.has(stored)) {
             let what = format!("object {} is not in the state that the log records", stored.object.id);
-            checked.report(Problem::Altered(what));
+            checked.report(Problem::Tampered(what));
         }
         for link in &page.links {
             if left.links.remove(&short(&link.at)) != Some(link.set) {
@@ -111,7 +111,7 @@ pub(super) fn compare(
                     "a name in directory {} is not in the state that the log records",
                     link.at.parent
                 );
-                checked.report(Problem::Altered(what));
+                checked.report(Problem::Tampered(what));
             }
         }
         let prove = |objects: &[VersionedObject], links: &[StoredLink]| {
@@ -124,7 +124,7 @@ pub(super) fn compare(
                 let links = page.links.chunks(1).map(|one| prove(&[], one));
                 for outcome in objects.chain(links) {
                     match outcome {
-                        Err(StoreError::Tampered(what)) => checked.report(Problem::Altered(what)),
+                        Err(StoreError::Tampered(what)) => checked.report(Problem::Tampered(what)),
                         outcome => outcome?,
                     }
                 }
@@ -134,7 +134,7 @@ pub(super) fn compare(
     }
     if !left.links.is_empty() {
         let what = format!("{} names that the log records are missing", left.links.len());
-        checked.report(Problem::Altered(what));
+        checked.report(Problem::Tampered(what));
     }
     Ok(())
 }

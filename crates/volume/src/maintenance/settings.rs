@@ -42,22 +42,22 @@ pub fn retention(admin: &dyn StoreAdmin) -> Result<Retention, StoreError> {
             },
         }
     };
-    let mut kept = Retention::default();
+    let mut limits = Retention::default();
     if let Some(days) = number(DAYS)? {
-        kept.age = days.map(|days| Duration::from_secs(u64::from(days) * DAY));
+        limits.age = days.map(|days| Duration::from_secs(u64::from(days) * DAY));
     }
     if let Some(versions) = number(VERSIONS)? {
-        kept.versions = versions;
+        limits.versions = versions;
     }
-    Ok(kept)
+    Ok(limits)
 }
 
 /// Sets the retention. Ages are rounded down to whole days.
 ///
 /// # Errors
 /// Any other [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
-pub fn set_retention(admin: &dyn StoreAdmin, kept: Retention) -> Result<(), StoreError> {
+pub fn set_retention(admin: &dyn StoreAdmin, limits: Retention) -> Result<(), StoreError> {
     let word = |number: Option<u64>| number.map_or_else(|| ALL.to_owned(), |number| number.to_string());
-    admin.set_setting(DAYS, &word(kept.age.map(|age| age.as_secs() / DAY)))?;
-    admin.set_setting(VERSIONS, &word(kept.versions.map(u64::from)))
+    admin.set_setting(DAYS, &word(limits.age.map(|age| age.as_secs() / DAY)))?;
+    admin.set_setting(VERSIONS, &word(limits.versions.map(u64::from)))
 }

@@ -9,7 +9,7 @@ use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt as _, PutPayload};
 use crate::address::DataAddress;
 use crate::chunks::{Blobs, ContentError, ContentStore, fault};
 use crate::id::Seq;
-use crate::maintenance::KeepError;
+use crate::maintenance::MaintenanceError;
 use crate::object::Time;
 use crate::runtime::runtime;
 use crate::store::StoreError;
@@ -34,26 +34,30 @@ const MAX_VERIFIED_CHUNKS: usize = 4;
 pub enum StoreOwnerError {
     /// A new volume's location belongs to another one.
     #[error(
-        "the contents of another volume are {0}, according to the object `{MARKER_KEY}`, and volumes cannot share a \
+        "the contents of another volume are {0}, according to the object `{MARKER_KEY}`, and \
+            volumes cannot share a \
          location: choose another prefix or directory"
     )]
     Taken(String),
     /// The location has packs of unknown ownership: of an older version, or of a volume whose metadata are lost.
     #[error(
-        "packs of an unknown volume are {0}, without an object `{MARKER_KEY}`, and volumes cannot share a location: \
+        "packs of an unknown volume are {0}, without an object `{MARKER_KEY}`, and volumes \
+            cannot share a location: \
          choose another prefix or directory"
     )]
     Unmarked(String),
     /// The contents of this volume are in a location of another one.
     #[error(
-        "the contents are {0}, a location of another volume according to the object `{MARKER_KEY}`: nothing was \
+        "the contents are {0}, a location of another volume according to the object \
+            `{MARKER_KEY}`: nothing was \
          collected, since that could delete data of the other volume; if no other volume uses the location, remove that \
          object"
     )]
     Foreign(String),
     /// The metadata are older than the last garbage collection.
     #[error(
-        "the last garbage collection was at commit {seen}, and these metadata are at commit {head}, so they are an older \
+        "the last garbage collection was at commit {seen}, and these metadata are at commit \
+            {head}, so they are an older \
          copy: nothing was collected; if they replace lost metadata, remove the object `{COLLECTED_KEY}` {at}"
     )]
     Behind {
@@ -66,12 +70,13 @@ pub enum StoreOwnerError {
     },
     /// The metadata are older than the last compaction.
     #[error(
-        "chunks were moved to other packs after these metadata were copied, so their locations are outdated: nothing was \
+        "chunks were moved to other packs after these metadata were copied, so their locations \
+            are outdated: nothing was \
          collected; if these metadata replace lost ones, find the chunks with `shunt volume check --repair`, then remove \
          the object `{MOVED_KEY}` {0}"
     )]
     Moved(String),
-    /// The store of contents could not be asked.
+    /// An error of the object store.
     #[error(transparent)]
     Content(#[from] ContentError),
 }
@@ -105,8 +110,8 @@ impl OwnershipMarker {
     async fn put(blobs: &Blobs, id: u128) -> Result<Self, ContentError> {
         blobs.put(MARKER_KEY, Self::of(id)).await?;
         // Two volumes may have written it concurrently: read back whose it is.
-        let there = Self::read(blobs).await?;
-        there.ok_or_else(|| ContentError::Missing(format!("{MARKER_KEY}, which was just written")))
+        let effective = Self::read(blobs).await?;
+        effective.ok_or_else(|| ContentError::Missing(format!("{MARKER_KEY}, which was just written")))
     }
 }
 
@@ -129,7 +134,7 @@ impl StoreOwner {
     /// Writes the marker of a volume to an empty location.
     ///
     /// # Errors
-    /// [`OpenError::Place`] with a [`StoreOwnerError`]; errors of the object store.
+    /// [`OpenError::StoreOwner`] with a [`StoreOwnerError`]; errors of the object store.
     pub fn new(content: &ContentStore, described: &VolumeDescriptor) -> Result<Self, StoreOwnerError> {
         let (blobs, at) = (content.blobs().clone(), || location_text(&described.data));
         runtime().block_on(async {
@@ -159,7 +164,7 @@ impl StoreOwner {
 impl Drop for StoreOwner {
     fn drop(&mut self) {
         if !self.is_committed {
-            // If the deletion fails, the next volume created here is told of the marker.
+            // If the deletion fails, the next `create` at this location fails and names the marker.
             runtime().block_on(self.blobs.delete(MARKER_KEY)).ok();
         }
     }
@@ -170,7 +175,7 @@ impl Drop for StoreOwner {
 ///
 /// # Errors
 /// [`StoreOwnerError`]; errors of either store.
-pub(super) fn verify_ownership(volume: &Volume) -> Result<Duration, KeepError> {
+pub(super) fn verify_ownership(volume: &Volume) -> Result<Duration, MaintenanceError> {
     let (blobs, id) = (volume.content.blobs(), volume.described.id);
     let at = || location_text(&volume.described.data);
     let (mark, seen, moved) = runtime().block_on(async {
@@ -201,20 +206,20 @@ pub(super) fn verify_ownership(volume: &Volume) -> Result<Duration, KeepError> {
 }
 
 /// Records that garbage is collected at a commit: older metadata refuse to collect from now on.
-pub(super) fn record_collection(volume: &Volume, head: Seq) -> Result<(), KeepError> {
+pub(super) fn record_collection(volume: &Volume, head: Seq) -> Result<(), MaintenanceError> {
     Ok(write_number(volume, COLLECTED_KEY, head.0)?)
 }
 
 /// Records how often chunks were moved by compaction: metadata that lack these moves refuse to collect from now on. Called
 /// before a pack is deleted that they need.
-pub(super) fn record_moves(volume: &Volume, admin: &dyn StoreAdmin) -> Result<(), KeepError> {
+pub(super) fn record_moves(volume: &Volume, admin: &dyn StoreAdmin) -> Result<(), MaintenanceError> {
     match moves(admin)? {
         0 => Ok(()),
         moves => Ok(write_number(volume, MOVED_KEY, moves)?),
     }
 }
 
-fn moves(admin: &dyn StoreAdmin) -> Result<u64, KeepError> {
+fn moves(admin: &dyn StoreAdmin) -> Result<u64, MaintenanceError> {
     let said = admin.setting(MOVES_SETTING)?;
     Ok(said.map_or(Ok(0), |said| number(MOVES_SETTING, said.as_bytes()))?)
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::chunks::Blob;
 use crate::maintenance::clock_skew::{MAX_SKEW, ago};
 use crate::maintenance::pack_intents::{self, PackIntent};
-use crate::maintenance::{GRACE, KeepError, store_owner};
+use crate::maintenance::{GRACE, MaintenanceError, store_owner};
 use crate::object::Time;
 use crate::runtime::runtime;
 use crate::store::admin::Chunk;
@@ -74,7 +74,7 @@ pub(super) struct ClassifiedPacks {
     pub sparse: Vec<SparsePack>,
     /// Unused bytes in packs with live chunks, the sparse ones included.
     pub unused_bytes: u64,
-    /// Records to write once the packs in `useless` are deleted.
+    /// Records to write once the packs in `to_delete` are deleted.
     pub intents: Vec<PackIntent>,
 }
 
@@ -104,7 +104,7 @@ impl Packs {
         volume: &Volume,
         now: Time,
         Ages { grace, compacted_grace: stays, marker_age: known_for }: Ages,
-    ) -> Result<ClassifiedPacks, KeepError> {
+    ) -> Result<ClassifiedPacks, MaintenanceError> {
         let (changed, clock) = (store_owner::last_commit_time(volume)?, system_clock());
         let (mut all, mut sorted) = (Vec::new(), ClassifiedPacks::default());
         let blobs = volume.content.blobs();

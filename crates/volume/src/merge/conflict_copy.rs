@@ -52,50 +52,51 @@ impl StagedTree<'_> {
     }
 
     fn keep_both_of(&mut self, at: &DentryKey, conflict: &Conflict) -> MergeResult {
-        let theirs = self.link(at)?;
-        if conflict.mine == theirs {
+        let remote = self.link(at)?;
+        if conflict.local == remote {
             self.set_conflict(at, None);
             return Ok(());
         }
-        if let Some(mine) = conflict.mine
-            && self.is_directory(mine)?
-            && (at.parent == mine || self.is_below(at.parent, mine)?)
+        if let Some(local) = conflict.local
+            && self.is_directory(local)?
+            && (at.parent == local || self.is_below(at.parent, local)?)
         {
             // It cannot be moved into itself: the store's location stays, and only the local move is lost.
             self.set_conflict(at, None);
             return Ok(());
         }
-        if let Some(theirs) = theirs {
-            let place = self.free_beside(at, theirs, &conflict.theirs)?;
+        if let Some(remote) = remote {
+            let copy_name = self.free_beside(at, remote, &conflict.remote_node)?;
             self.set_link(at, None);
-            self.set_link(&place, Some(theirs));
+            self.set_link(&copy_name, Some(remote));
         }
         self.set_conflict(at, None);
-        let Some(mine) = conflict.mine else { return Ok(()) };
+        let Some(local) = conflict.local else { return Ok(()) };
         // A file may have two names, a directory only one.
-        if conflict.kind == ConflictKind::Moved && self.is_directory(mine)? {
-            for old in self.names(crate::merge::Tree::Local, mine)? {
+        if conflict.kind == ConflictKind::Moved && self.is_directory(local)? {
+            for old in self.names(crate::merge::Tree::Local, local)? {
                 self.set_link(&old, None);
             }
         }
-        self.set_link(at, Some(mine));
+        self.set_link(at, Some(local));
         Ok(())
     }
 
     fn free_beside(
         &self,
         at: &DentryKey,
-        theirs: crate::merge::Ino,
+        remote: crate::merge::Ino,
         node: &NodeName,
     ) -> MergeResult<DentryKey> {
-        let is_directory = self.is_directory(theirs)?;
+        let is_directory = self.is_directory(remote)?;
         for n in 1..10_000 {
-            let place = DentryKey { parent: at.parent, name: theirs_beside(&at.name, is_directory, node, n) };
-            if self.link(&place)?.is_none()
-                && self.base_link(&place)?.is_none()
-                && self.conflict(&place)?.is_none()
+            let candidate =
+                DentryKey { parent: at.parent, name: theirs_beside(&at.name, is_directory, node, n) };
+            if self.link(&candidate)?.is_none()
+                && self.base_link(&candidate)?.is_none()
+                && self.conflict(&candidate)?.is_none()
             {
-                return Ok(place);
+                return Ok(candidate);
             }
         }
         Err(PlanError::Cannot("too many conflict copies in the directory"))

@@ -25,18 +25,18 @@ impl StagedTree<'_> {
             inside.entry(at.parent).or_default().insert(num);
         }
         // Depth-first: down to the deepest entry, and then back up the path.
-        let mut way = Vec::new();
-        while let Some(num) = way.last().copied().or_else(|| gone.keys().next().copied()) {
-            if way.is_empty() {
-                way.push(num);
+        let mut path = Vec::new();
+        while let Some(num) = path.last().copied().or_else(|| gone.keys().next().copied()) {
+            if path.is_empty() {
+                path.push(num);
             }
             if let Some(inner) = inside.get(&num).and_then(|inside| inside.first())
-                && way.len() < gone.len()
+                && path.len() < gone.len()
             {
-                way.push(*inner);
+                path.push(*inner);
                 continue;
             }
-            way.pop();
+            path.pop();
             if let Some(one) = gone.remove(&num) {
                 for at in &one.lost_names {
                     if let Some(inside) = inside.get_mut(&at.parent) {
@@ -68,20 +68,20 @@ impl StagedTree<'_> {
             return Ok(());
         }
         let lost = gone.lost_names.first().filter(|_| changed);
-        let Some(place) = lost.or(replaced.first()).or(names.first()).cloned() else { return Ok(()) };
-        if self.link(&place)? == Some(num) {
-            self.clear_name(&place)?;
+        let Some(at) = lost.or(replaced.first()).or(names.first()).cloned() else { return Ok(()) };
+        if self.link(&at)? == Some(num) {
+            self.clear_name(&at)?;
         }
-        if let Some(instead) = self.link(&place)?
-            && let (Some(ours), Some(theirs)) = (self.local(num)?, self.local(instead)?)
-            && ours.kind != Kind::Directory
-            && is_same(&ours, &theirs)
+        if let Some(instead) = self.link(&at)?
+            && let (Some(local), Some(remote)) = (self.local(num)?, self.local(instead)?)
+            && local.kind != Kind::Directory
+            && is_same(&local, &remote)
         {
             return if self.has_local_name(num)? { Ok(()) } else { self.delete_unreachable(num) };
         }
-        let replaced = self.link(&place)?.is_some();
+        let replaced = self.link(&at)?.is_some();
         let kind = if replaced { ConflictKind::Modified } else { ConflictKind::ChangedDeleted };
-        self.record_conflict(&place, kind, Some(num), None)?;
+        self.record_conflict(&at, kind, Some(num), None)?;
         // Its location is known now: objects that return into it must not become its ancestors.
         if self.is_directory(num)? { self.prepare_conflict_dir(num) } else { Ok(()) }
     }
@@ -91,22 +91,22 @@ impl StagedTree<'_> {
     pub(super) fn prepare_conflict_dir(&mut self, num: Ino) -> MergeResult {
         // A returning object may be an ancestor of this directory: no path up is followed before it has returned.
         self.restore_to_remote_parent(num)?;
-        self.join_sides(num)
+        self.dissolve_inner_conflicts(num)
     }
 
     fn restore_to_remote_parent(&mut self, num: Ino) -> MergeResult {
-        let mut ways = vec![(num, self.children(Tree::Local, num)?.into_iter())];
-        while let Some((parent, children)) = ways.last_mut() {
+        let mut pending = vec![(num, self.children(Tree::Local, num)?.into_iter())];
+        while let Some((parent, children)) = pending.last_mut() {
             let parent = *parent;
             let Some((name, child)) = children.next() else {
-                ways.pop();
+                pending.pop();
                 continue;
             };
             if self.base(child)?.is_some() {
                 self.set_link(&DentryKey { parent, name }, None);
                 self.restore_remote_names(child)?;
             } else if self.is_directory(child)? {
-                ways.push((child, self.children(Tree::Local, child)?.into_iter()));
+                pending.push((child, self.children(Tree::Local, child)?.into_iter()));
             }
         }
         Ok(())
@@ -124,13 +124,13 @@ impl StagedTree<'_> {
 
     /// Dissolves conflicts within a directory. Visits only subdirectories that lead to conflicts: otherwise a whole tree would
     /// be walked again for each further ancestor that is deleted.
-    fn join_sides(&mut self, num: Ino) -> MergeResult {
-        self.join_sides_in(num)?;
-        let mut ways = vec![self.children(Tree::Local, num)?.into_values()];
+    fn dissolve_inner_conflicts(&mut self, num: Ino) -> MergeResult {
+        self.dissolve_conflicts_in(num)?;
+        let mut pending = vec![self.children(Tree::Local, num)?.into_values()];
         let (mut leading, mut as_of) = (BTreeSet::new(), None);
-        while let Some(children) = ways.last_mut() {
+        while let Some(children) = pending.last_mut() {
             let Some(child) = children.next() else {
-                ways.pop();
+                pending.pop();
                 continue;
             };
             if self.base(child)?.is_some() || !self.is_directory(child)? {
@@ -140,28 +140,28 @@ impl StagedTree<'_> {
                 (leading, as_of) = (self.leading_to_conflicts()?, Some(self.link_generation));
             }
             if leading.contains(&child) {
-                self.join_sides_in(child)?;
-                ways.push(self.children(Tree::Local, child)?.into_values());
+                self.dissolve_conflicts_in(child)?;
+                pending.push(self.children(Tree::Local, child)?.into_values());
             }
         }
         Ok(())
     }
 
-    fn join_sides_in(&mut self, num: Ino) -> MergeResult {
+    fn dissolve_conflicts_in(&mut self, num: Ino) -> MergeResult {
         for at in self.conflicts_in(num)? {
             if self.link(&at)?.is_none()
                 && let Some(conflict) = self.conflict(&at)?
             {
                 // An object whose location is this conflict is not its ancestor.
-                let is_here = match conflict.mine {
-                    Some(mine) => self.location(mine)?.as_ref() == Some(&at),
+                let is_here = match conflict.local {
+                    Some(local) => self.location(local)?.as_ref() == Some(&at),
                     None => false,
                 };
                 self.set_conflict(&at, None);
-                match conflict.mine {
-                    Some(mine) if self.base(mine)?.is_some() => self.restore_remote_names(mine)?,
-                    Some(mine) if is_here => self.name_conflict_side(&at, mine),
-                    Some(mine) if self.fits(&at, mine)? => self.set_link(&at, Some(mine)),
+                match conflict.local {
+                    Some(local) if self.base(local)?.is_some() => self.restore_remote_names(local)?,
+                    Some(local) if is_here => self.name_conflict_side(&at, local),
+                    Some(local) if self.can_link(&at, local)? => self.set_link(&at, Some(local)),
                     _ => {}
                 }
             }
@@ -184,7 +184,7 @@ impl StagedTree<'_> {
 
     /// Reports whether the local side of a conflict can be linked at the name: a directory has one name, and is not below
     /// itself.
-    fn fits(&self, at: &DentryKey, mine: Ino) -> MergeResult<bool> {
-        Ok(!self.is_directory(mine)? || !(self.has_local_name(mine)? || self.is_below(at.parent, mine)?))
+    fn can_link(&self, at: &DentryKey, local: Ino) -> MergeResult<bool> {
+        Ok(!self.is_directory(local)? || !(self.has_local_name(local)? || self.is_below(at.parent, local)?))
     }
 }

@@ -49,15 +49,15 @@ pub(super) fn differs(one: &Object, other: &Object) -> bool {
     differing(one, other).iter().any(|field| *field != Field::Modified)
 }
 
-/// Three-way merge into `here`; returns the fields that both sides changed to different values.
-pub(super) fn merge(here: &mut Object, base: &Object, there: &Object) -> Vec<Field> {
+/// Three-way merge into `local`; returns the fields that both sides changed to different values.
+pub(super) fn merge(local: &mut Object, base: &Object, remote: &Object) -> Vec<Field> {
     let mut clash = Vec::new();
-    for field in differing(base, there) {
-        if agrees(&field, here, there) {
+    for field in differing(base, remote) {
+        if agrees(&field, local, remote) {
             continue;
         }
-        if agrees(&field, here, base) || (field == Field::Modified && here.modified < there.modified) {
-            take(&field, here, there);
+        if agrees(&field, local, base) || (field == Field::Modified && local.modified < remote.modified) {
+            take(&field, local, remote);
         } else if field != Field::Modified {
             clash.push(field);
         }
@@ -68,39 +68,39 @@ pub(super) fn merge(here: &mut Object, base: &Object, there: &Object) -> Vec<Fie
 impl StagedTree<'_> {
     /// Merges changes by the store of an object whose base was `before`.
     pub(super) fn follow_fields(&mut self, num: Ino, before: &VersionedObject) -> MergeResult {
-        let (Some(mut here), Some(there)) = (self.local(num)?, self.base(num)?) else { return Ok(()) };
+        let (Some(mut local), Some(remote)) = (self.local(num)?, self.base(num)?) else { return Ok(()) };
         if !self.has_local_name(num)? {
-            if !differs(&before.object, &there.object) {
+            if !differs(&before.object, &remote.object) {
                 return Ok(());
             }
             let mut back = num;
-            if self.is_reachable(num)? && here.kind != Kind::Directory {
+            if self.is_reachable(num)? && local.kind != Kind::Directory {
                 // It exists only as the local side of a conflict.
-                back = self.part(num, there)?;
+                back = self.split_versions(num, remote)?;
             } else {
-                self.set_local(num, Some(there.object));
+                self.set_local(num, Some(remote.object));
             }
             return self.revive_changed(back);
         }
-        let clash = merge(&mut here, &before.object, &there.object);
-        if clash.is_empty() || here.kind == Kind::Directory {
+        let clash = merge(&mut local, &before.object, &remote.object);
+        if clash.is_empty() || local.kind == Kind::Directory {
             for field in &clash {
                 tracing::warn!(
                     "{field:?} of directory {} changed on this node and in the store: keeping the store's",
-                    here.id
+                    local.id
                 );
-                take(field, &mut here, &there.object);
+                take(field, &mut local, &remote.object);
             }
-            self.set_local(num, Some(here));
+            self.set_local(num, Some(local));
             return Ok(());
         }
         let kind = match clash.contains(&Field::Content) {
             true => ConflictKind::Modified,
             false => ConflictKind::Attributes,
         };
-        let (id, names) = (here.id, self.names(Tree::Local, num)?);
+        let (id, names) = (local.id, self.names(Tree::Local, num)?);
         let homes = self.names(Tree::Base, num)?;
-        self.part(num, there)?;
+        self.split_versions(num, remote)?;
         match names.iter().find(|at| homes.contains(at)).or(names.first()) {
             Some(at) => self.record_conflict(at, kind, Some(num), Some(id)),
             None => Ok(()),
@@ -122,15 +122,15 @@ impl StagedTree<'_> {
 
     /// Splits an object into two versions. The inode number stays with the local one, since programs may have it open; all
     /// names now refer to the store's version, whose new number is returned.
-    fn part(&mut self, num: Ino, there: VersionedObject) -> MergeResult<Ino> {
-        let id = there.object.id;
+    fn split_versions(&mut self, num: Ino, remote: VersionedObject) -> MergeResult<Ino> {
+        let id = remote.object.id;
         let names = self.names(Tree::Local, num)?;
         let homes = self.names(Tree::Base, num)?;
         let theirs = self.new_num();
         self.assign_new_id(num)?;
-        self.set_local(theirs, Some(there.object.clone()));
+        self.set_local(theirs, Some(remote.object.clone()));
         self.set_num(id, Some(theirs));
-        self.set_base(theirs, Some(there))?;
+        self.set_base(theirs, Some(remote))?;
         for at in &homes {
             if let Some((_, seq)) = self.base_link(at)? {
                 self.set_base_link(at, Some((theirs, seq)))?;
@@ -144,9 +144,9 @@ impl StagedTree<'_> {
 
     /// Reports whether users changed more than modification times since `before`.
     pub(super) fn was_changed(&self, num: Ino, before: &VersionedObject) -> MergeResult<bool> {
-        let Some(here) = self.local(num)? else { return Ok(false) };
-        if num == ROOT || here.kind != Kind::Directory {
-            return Ok(differs(&here, &before.object));
+        let Some(local) = self.local(num)? else { return Ok(false) };
+        if num == ROOT || local.kind != Kind::Directory {
+            return Ok(differs(&local, &before.object));
         }
         Ok(!self.children(Tree::Local, num)?.is_empty() || !self.conflicts_in(num)?.is_empty())
     }

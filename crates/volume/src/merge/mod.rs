@@ -32,8 +32,9 @@
 //! If the volume is configured to keep conflict copies, a conflict is resolved as it arises: this node's side gets the name,
 //! and the other side a name beside it.
 //!
-//! This node's side may be an object that the store has elsewhere: a file then has one more name, a directory is only wanted
-//! there. These rules keep the tree, including the sides of conflicts, a tree:
+//! This node's side may be an object that the store has elsewhere: a file then has one more name; a directory stays where the
+//! store has it, and the conflict records the requested location. These rules keep the tree, including the sides of
+//! conflicts, a tree:
 //!
 //! - A directory is a side of at most one conflict. A later conflict replaces an earlier one.
 //! - The location of a directory is its name, or, if it has none, the conflict of which it is a side. No directory is below
@@ -61,7 +62,7 @@ use crate::object::{Object, VersionedObject};
 pub use conflict_copy::{ATTRIBUTE, KEEP_BOTH_VALUE, theirs_beside};
 pub(crate) use cycle::CycleDetector;
 pub use log_apply::{apply_entry, begin};
-pub use push::{DirtySet, PushPlan, Upload, UploadSet, UploadedContent, one, push};
+pub use push::{DirtySet, PushPlan, Upload, UploadSet, UploadedContent, combine, push};
 pub use resolve::{Side, conflict_copy_name, keep_both, resolve};
 pub use resync::{Snapshot, resync};
 pub use staged_tree::{Changes, IdAllocator, LinkTarget, StagedTree};
@@ -127,11 +128,11 @@ pub struct Conflict {
     /// The kind of changes.
     pub kind: ConflictKind,
     /// This node's version; `None`: deleted locally.
-    pub mine: Option<Ino>,
+    pub local: Option<Ino>,
     /// The object it is a version of.
     pub origin: Option<ObjectId>,
     /// The node that made the other version.
-    pub theirs: NodeName,
+    pub remote_node: NodeName,
 }
 
 /// Read access to the trees of a node.
@@ -210,7 +211,7 @@ pub type Plan<'a> = dyn FnMut(&dyn Trees, &mut dyn IdAllocator) -> Result<Change
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
     /// The trees cannot be read.
-    #[error("cannot read the replica: {0}")]
+    #[error("cannot read the replica: {0}; check the disk of the cache directory")]
     Read(#[from] Errno),
     /// The log does not follow from the base.
     #[error("the log of the volume does not match this replica: {0}")]

@@ -45,14 +45,14 @@ impl StagedTree<'_> {
             // through a conflict.
             let (mut at, mut moved, mut way) = (parent, None, CycleDetector::default());
             while at != ROOT && at != child {
-                let Some(place) = self.location(at)? else { return Ok(()) };
+                let Some(location) = self.location(at)? else { return Ok(()) };
                 if moved.is_none()
                     && self.base(at)?.is_some()
-                    && !self.names(Tree::Base, at)?.contains(&place)
+                    && !self.names(Tree::Base, at)?.contains(&location)
                 {
-                    moved = Some((at, place.clone()));
+                    moved = Some((at, location.clone()));
                 }
-                at = place.parent;
+                at = location.parent;
                 if way.closes_cycle(at) {
                     return Err(cycle_error());
                 }
@@ -60,12 +60,12 @@ impl StagedTree<'_> {
             if at == ROOT {
                 return Ok(());
             }
-            let Some((moved, place)) = moved else { return Err(cycle_error()) };
+            let Some((moved, location)) = moved else { return Err(cycle_error()) };
             if self.has_local_name(moved)? {
-                self.undo_move(moved, &place)?;
+                self.undo_move(moved, &location)?;
             } else {
                 // It was deleted locally, and exists only as the side of a conflict.
-                self.set_conflict(&place, None);
+                self.set_conflict(&location, None);
                 self.revive_changed(moved)?;
             }
         }
@@ -81,17 +81,17 @@ impl StagedTree<'_> {
                 self.place_remote(&at, moved)?;
             }
         }
-        self.refill(name)
+        self.restore_remote_name(name)
     }
 
-    /// Removes a local name, and restores the object that had to leave it.
+    /// Removes a local name, and restores the object that this name had displaced.
     pub(super) fn clear_name(&mut self, at: &DentryKey) -> MergeResult {
         self.set_link(at, None);
-        self.refill(at)
+        self.restore_remote_name(at)
     }
 
     /// Restores the object that has this name in the store and lost its local names only to the one removed from here.
-    pub(super) fn refill(&mut self, at: &DentryKey) -> MergeResult {
+    pub(super) fn restore_remote_name(&mut self, at: &DentryKey) -> MergeResult {
         if let Some((before, _)) = self.base_link(at)?
             && !self.has_local_name(before)?
         {
@@ -149,39 +149,39 @@ impl StagedTree<'_> {
         Ok(())
     }
 
-    /// Resolves a collision: a name refers to `mine` locally, and to `theirs` in the store.
-    fn collide(&mut self, at: &DentryKey, mine: Ino, theirs: Ino) -> MergeResult {
-        let (Some(ours), Some(other)) = (self.local(mine)?, self.local(theirs)?) else {
-            self.set_link(at, Some(theirs));
+    /// Resolves a collision: a name refers to `local` locally, and to `remote` in the store.
+    fn collide(&mut self, at: &DentryKey, local: Ino, remote: Ino) -> MergeResult {
+        let (Some(ours), Some(other)) = (self.local(local)?, self.local(remote)?) else {
+            self.set_link(at, Some(remote));
             return Ok(());
         };
-        if let Some(places) = self.deletion_candidates.get_mut(&mine) {
+        if let Some(places) = self.deletion_candidates.get_mut(&local) {
             places.push(at.clone());
-            self.set_link(at, Some(theirs));
+            self.set_link(at, Some(remote));
             return Ok(());
         }
-        let new_here = self.base(mine)?.is_none();
+        let new_here = self.base(local)?.is_none();
         // An object already identified with a local one keeps its number and its local names.
-        let new_there = self.made.contains(&theirs) && !self.is_adopted(theirs);
+        let new_there = self.created.contains(&remote) && !self.is_adopted(remote);
         let directories = ours.kind == Kind::Directory && other.kind == Kind::Directory;
         if new_here && new_there && (directories || is_same(&ours, &other)) {
-            return self.adopt(mine, theirs);
+            return self.adopt(local, remote);
         }
-        self.set_link(at, Some(theirs));
+        self.set_link(at, Some(remote));
         if new_here && !directories && is_same(&ours, &other) {
-            return self.delete_unreachable(mine);
+            return self.delete_unreachable(local);
         }
         if new_here {
             if ours.kind == Kind::Directory {
-                self.prepare_conflict_dir(mine)?;
+                self.prepare_conflict_dir(local)?;
             }
-            return self.record_conflict(at, ConflictKind::Created, Some(mine), None);
+            return self.record_conflict(at, ConflictKind::Created, Some(local), None);
         }
         // A local move or link of an object that the store has elsewhere.
-        self.record_conflict(at, ConflictKind::Moved, Some(mine), None)?;
-        if !self.has_local_name(mine)? {
-            for home in self.names(Tree::Base, mine)? {
-                self.place_remote(&home, mine)?;
+        self.record_conflict(at, ConflictKind::Moved, Some(local), None)?;
+        if !self.has_local_name(local)? {
+            for home in self.names(Tree::Base, local)? {
+                self.place_remote(&home, local)?;
             }
         }
         Ok(())

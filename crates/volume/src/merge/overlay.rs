@@ -26,7 +26,7 @@ impl HasTarget for (Ino, Seq) {
 
 impl HasTarget for Conflict {
     fn object(&self) -> Option<Ino> {
-        self.mine
+        self.local
     }
 }
 

@@ -39,14 +39,14 @@ pub fn keep_both(
     own: &NodeName,
 ) -> Result<Changes, PlanError> {
     let Some(conflict) = trees.conflict(at)? else { return Err(PlanError::Cannot("there is no conflict")) };
-    let mut draft = StagedTree::new(trees, fresh, conflict.theirs.clone());
+    let mut draft = StagedTree::new(trees, fresh, conflict.remote_node.clone());
     draft.set_conflict(at, None);
-    let theirs = draft.link(at)?;
-    if let Some(mine) = conflict.mine
-        && !draft.is_reachable(mine)?
+    let remote = draft.link(at)?;
+    if let Some(local) = conflict.local
+        && !draft.is_reachable(local)?
     {
-        let place = if theirs.is_some() { draft.free_name(at, own)? } else { at.clone() };
-        draft.set_link(&place, Some(mine));
+        let target = if remote.is_some() { draft.free_name(at, own)? } else { at.clone() };
+        draft.set_link(&target, Some(local));
     }
     draft.finish()
 }
@@ -62,43 +62,43 @@ pub fn resolve(
     keep: Side,
 ) -> Result<Changes, PlanError> {
     let Some(conflict) = trees.conflict(at)? else { return Err(PlanError::Cannot("there is no conflict")) };
-    let mut draft = StagedTree::new(trees, fresh, conflict.theirs.clone());
+    let mut draft = StagedTree::new(trees, fresh, conflict.remote_node.clone());
     draft.set_conflict(at, None);
-    let theirs = draft.link(at)?;
-    match (keep, conflict.mine) {
-        (Side::Theirs, Some(mine)) => {
-            if !draft.is_reachable(mine)? {
-                match draft.base(mine)? {
-                    None => draft.drop_tree(mine)?,
+    let remote = draft.link(at)?;
+    match (keep, conflict.local) {
+        (Side::Theirs, Some(local)) => {
+            if !draft.is_reachable(local)? {
+                match draft.base(local)? {
+                    None => draft.drop_tree(local)?,
                     // It was deleted at its location while it was the side of this conflict.
-                    Some(_) => draft.clear(mine)?,
+                    Some(_) => draft.clear(local)?,
                 }
             }
         }
         (Side::Theirs, None) => {}
         (Side::Mine, None) => draft.remove(at)?,
         // Both sides have become the same object.
-        (Side::Mine, Some(mine)) if theirs == Some(mine) => {}
-        (Side::Mine, Some(mine)) => {
-            if draft.has_local_name(mine)?
-                && (conflict.kind == ConflictKind::Moved || draft.is_directory(mine)?)
+        (Side::Mine, Some(local)) if remote == Some(local) => {}
+        (Side::Mine, Some(local)) => {
+            if draft.has_local_name(local)?
+                && (conflict.kind == ConflictKind::Moved || draft.is_directory(local)?)
             {
-                if draft.is_below(at.parent, mine)? {
+                if draft.is_below(at.parent, local)? {
                     return Err(PlanError::Cannot("a directory would become its own descendant"));
                 }
-                for old in draft.names(Tree::Local, mine)? {
+                for old in draft.names(Tree::Local, local)? {
                     draft.set_link(&old, None);
                 }
             }
-            match theirs {
-                Some(theirs) if draft.are_versions(mine, theirs, &conflict.origin)? => {
-                    draft.replace(theirs, mine)?;
+            match remote {
+                Some(remote) if draft.are_versions(local, remote, &conflict.origin)? => {
+                    draft.replace(remote, local)?;
                 }
-                Some(theirs) => {
-                    draft.set_link(at, Some(mine));
-                    draft.clear(theirs)?;
+                Some(remote) => {
+                    draft.set_link(at, Some(local));
+                    draft.clear(remote)?;
                 }
-                None => draft.set_link(at, Some(mine)),
+                None => draft.set_link(at, Some(local)),
             }
         }
     }
@@ -127,12 +127,12 @@ impl StagedTree<'_> {
     /// Returns a name beside another one that is unused in both trees and has no conflict.
     fn free_name(&self, at: &DentryKey, own: &NodeName) -> MergeResult<DentryKey> {
         for n in 1..10_000 {
-            let place = DentryKey { parent: at.parent, name: conflict_copy_name(&at.name, own, n) };
-            if self.link(&place)?.is_none()
-                && self.base_link(&place)?.is_none()
-                && self.conflict(&place)?.is_none()
+            let candidate = DentryKey { parent: at.parent, name: conflict_copy_name(&at.name, own, n) };
+            if self.link(&candidate)?.is_none()
+                && self.base_link(&candidate)?.is_none()
+                && self.conflict(&candidate)?.is_none()
             {
-                return Ok(place);
+                return Ok(candidate);
             }
         }
         Err(PlanError::Cannot("too many conflict copies in the directory"))
@@ -195,13 +195,13 @@ impl StagedTree<'_> {
                     tasks.extend(self.conflicts_in(num)?.into_iter().rev().map(Task::DropSide));
                 }
                 Task::DropSide(at) => {
-                    let mine = self.conflict(&at)?.and_then(|conflict| conflict.mine);
+                    let local = self.conflict(&at)?.and_then(|conflict| conflict.local);
                     self.set_conflict(&at, None);
-                    if let Some(mine) = mine
-                        && !self.is_reachable(mine)?
+                    if let Some(local) = local
+                        && !self.is_reachable(local)?
                     {
-                        let is_known = self.base(mine)?.is_some();
-                        tasks.push(if is_known { Task::Clear(mine) } else { Task::Drop(mine) });
+                        let is_known = self.base(local)?.is_some();
+                        tasks.push(if is_known { Task::Clear(local) } else { Task::Drop(local) });
                     }
                 }
                 Task::Forget(num) if self.base(num)?.is_some() => {}
@@ -213,40 +213,42 @@ impl StagedTree<'_> {
 
     fn are_versions(
         &self,
-        mine: Ino,
-        theirs: Ino,
+        local: Ino,
+        remote: Ino,
         origin: &Option<crate::id::ObjectId>,
     ) -> MergeResult<bool> {
-        let (Some(ours), Some(other)) = (self.local(mine)?, self.local(theirs)?) else { return Ok(false) };
+        let (Some(ours), Some(other)) = (self.local(local)?, self.local(remote)?) else { return Ok(false) };
         Ok(ours.kind != Kind::Directory
             && ours.kind == other.kind
             && ours.target == other.target
             && *origin == Some(other.id)
-            && self.base(mine)?.is_none()
-            && self.base(theirs)?.is_some())
+            && self.base(local)?.is_none()
+            && self.base(remote)?.is_some())
     }
 
-    /// Makes `mine` the new version of the object `theirs`, at all its names.
-    fn replace(&mut self, theirs: Ino, mine: Ino) -> MergeResult {
-        let (Some(stored), Some(mut object)) = (self.base(theirs)?, self.local(mine)?) else { return Ok(()) };
-        for at in self.names(Tree::Base, theirs)? {
+    /// Makes `local` the new version of the object `remote`, at all its names.
+    fn replace(&mut self, remote: Ino, local: Ino) -> MergeResult {
+        let (Some(stored), Some(mut object)) = (self.base(remote)?, self.local(local)?) else {
+            return Ok(());
+        };
+        for at in self.names(Tree::Base, remote)? {
             if let Some((_, seq)) = self.base_link(&at)? {
-                self.set_base_link(&at, Some((mine, seq)))?;
+                self.set_base_link(&at, Some((local, seq)))?;
             }
         }
-        for at in self.names(Tree::Local, theirs)? {
-            self.set_link(&at, Some(mine));
+        for at in self.names(Tree::Local, remote)? {
+            self.set_link(&at, Some(local));
         }
-        for side in self.sides(theirs)? {
+        for side in self.sides(remote)? {
             if let Some(conflict) = self.conflict(&side)? {
-                self.set_conflict(&side, Some(crate::merge::Conflict { mine: Some(mine), ..conflict }));
+                self.set_conflict(&side, Some(crate::merge::Conflict { local: Some(local), ..conflict }));
             }
         }
-        self.delete_unreachable(theirs)?;
+        self.delete_unreachable(remote)?;
         self.set_num(object.id, None);
         object.id = stored.object.id;
-        self.set_num(object.id, Some(mine));
-        self.set_local(mine, Some(object));
-        self.set_base(mine, Some(stored))
+        self.set_num(object.id, Some(local));
+        self.set_local(local, Some(object));
+        self.set_base(local, Some(stored))
     }
 }

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::id::{NodeName, ObjectId, Seq};
-use crate::merge::log_apply::{Touched, follow_own, merge_remote, touch_link};
+use crate::merge::log_apply::{Affected, apply_own_entry, merge_remote, touch_link};
 use crate::merge::staged_tree::{Changes, IdAllocator, MergeResult, StagedTree};
 use crate::merge::{DentryKey, Ino, PlanError, ROOT, Tree, Trees};
 use crate::object::{LinkName, VersionedObject};
@@ -34,37 +34,37 @@ pub fn resync(
     snapshot: &Snapshot,
     theirs: &NodeName,
 ) -> Result<Changes, PlanError> {
-    let mut draft = StagedTree::new(trees, fresh, theirs.clone());
-    let mut touched = Touched::default();
+    let mut staged = StagedTree::new(trees, fresh, theirs.clone());
+    let mut affected = Affected::default();
     let mut emptied = BTreeSet::new();
     for item in own {
-        record_freed_names(&draft, &mut touched, item)?;
+        record_freed_names(&staged, &mut affected, item)?;
         let entry = LogEntry {
             seq: Seq(0),
             node: theirs.clone(),
             at: crate::object::Time(0),
             change: item.mutations.clone(),
         };
-        emptied.extend(follow_own(&mut draft, &entry)?);
+        emptied.extend(apply_own_entry(&mut staged, &entry)?);
     }
     // Created by this node, and possibly changed by others since.
-    draft.made.clear();
-    replace_base(&mut draft, &mut touched, snapshot, emptied)?;
-    merge_remote(&mut draft, &touched)?;
-    draft.finish()
+    staged.created.clear();
+    replace_base(&mut staged, &mut affected, snapshot, emptied)?;
+    merge_remote(&mut staged, &affected)?;
+    staged.finish()
 }
 
 /// Records that a name to which this node linked an object was free then: others had removed it.
-fn record_freed_names(draft: &StagedTree<'_>, touched: &mut Touched, item: &Transaction) -> MergeResult {
+fn record_freed_names(staged: &StagedTree<'_>, affected: &mut Affected, item: &Transaction) -> MergeResult {
     for change in &item.mutations {
         let Mutation::Link(at, _) = change else { continue };
         if item.mutations.contains(&Mutation::Unlink(at.clone())) {
             continue;
         }
-        if let Some(parent) = draft.num(at.parent)? {
+        if let Some(parent) = staged.num(at.parent)? {
             let at = DentryKey { parent, name: at.name.clone() };
-            if let Some((before, _)) = draft.base_link(&at)? {
-                touch_link(draft, touched, &at, Some(before))?;
+            if let Some((before, _)) = staged.base_link(&at)? {
+                touch_link(staged, affected, &at, Some(before))?;
             }
         }
     }
@@ -73,37 +73,37 @@ fn record_freed_names(draft: &StagedTree<'_>, touched: &mut Touched, item: &Tran
 
 /// Replaces the base with the store's tree. `emptied` are directories that this node deleted: others had emptied them before.
 fn replace_base(
-    draft: &mut StagedTree<'_>,
-    touched: &mut Touched,
+    staged: &mut StagedTree<'_>,
+    affected: &mut Affected,
     snapshot: &Snapshot,
     emptied: BTreeSet<Ino>,
 ) -> MergeResult {
     for (id, stored) in &snapshot.objects {
-        match draft.num(*id)? {
+        match staged.num(*id)? {
             Some(num) => {
-                let before = match draft.base(num)? {
+                let before = match staged.base(num)? {
                     Some(before) => before,
                     // It is unknown which version this node sent: any difference counts as a change.
-                    None => unlike(stored),
+                    None => differing_version(stored),
                 };
-                touched.objects.insert(num, before);
-                draft.set_base(num, Some(stored.clone()))?;
+                affected.objects.insert(num, before);
+                staged.set_base(num, Some(stored.clone()))?;
             }
             None => {
-                let num = draft.new_num();
-                draft.set_num(*id, Some(num));
-                draft.set_local(num, Some(stored.object.clone()));
-                draft.set_base(num, Some(stored.clone()))?;
-                draft.made.insert(num);
-                touched.children.entry(num).or_default();
+                let num = staged.new_num();
+                staged.set_num(*id, Some(num));
+                staged.set_local(num, Some(stored.object.clone()));
+                staged.set_base(num, Some(stored.clone()))?;
+                staged.created.insert(num);
+                affected.children.entry(num).or_default();
             }
         }
     }
     for (at, now) in &snapshot.links {
-        let Some(parent) = draft.num(at.parent)? else { continue };
+        let Some(parent) = staged.num(at.parent)? else { continue };
         let at = DentryKey { parent, name: at.name.clone() };
         let now = match now {
-            Some((child, seq)) => match draft.num(*child)? {
+            Some((child, seq)) => match staged.num(*child)? {
                 Some(child) => Some((child, *seq)),
                 None => {
                     return Err(PlanError::Log(format!(
@@ -113,17 +113,17 @@ fn replace_base(
             },
             None => None,
         };
-        lead(draft, touched, &at, now)?;
+        record_base_link(staged, affected, &at, now)?;
     }
     // Names in deleted directories are removed.
-    let mut queue: Vec<Ino> = touched.children.keys().copied().chain(emptied).collect();
+    let mut queue: Vec<Ino> = affected.children.keys().copied().chain(emptied).collect();
     let mut seen = BTreeSet::new();
     while let Some(num) = queue.pop() {
-        if num == ROOT || !seen.insert(num) || !draft.names(Tree::Base, num)?.is_empty() {
+        if num == ROOT || !seen.insert(num) || !staged.names(Tree::Base, num)?.is_empty() {
             continue;
         }
-        for (name, child) in draft.children(Tree::Base, num)? {
-            lead(draft, touched, &DentryKey { parent: num, name }, None)?;
+        for (name, child) in staged.children(Tree::Base, num)? {
+            record_base_link(staged, affected, &DentryKey { parent: num, name }, None)?;
             seen.remove(&child);
             queue.push(child);
         }
@@ -132,7 +132,7 @@ fn replace_base(
 }
 
 /// Returns a version that differs in each field.
-fn unlike(stored: &VersionedObject) -> VersionedObject {
+fn differing_version(stored: &VersionedObject) -> VersionedObject {
     let mut before = stored.clone();
     let object = &mut before.object;
     object.content.digest[0] ^= 1;
@@ -143,17 +143,17 @@ fn unlike(stored: &VersionedObject) -> VersionedObject {
 }
 
 /// Changes or removes a name in the base.
-fn lead(
-    draft: &mut StagedTree<'_>,
-    touched: &mut Touched,
+fn record_base_link(
+    staged: &mut StagedTree<'_>,
+    affected: &mut Affected,
     at: &DentryKey,
     now: Option<(Ino, Seq)>,
 ) -> MergeResult {
-    if let Some((before, _)) = draft.base_link(at)? {
-        touch_link(draft, touched, at, Some(before))?;
+    if let Some((before, _)) = staged.base_link(at)? {
+        touch_link(staged, affected, at, Some(before))?;
     }
     if let Some((child, _)) = now {
-        touch_link(draft, touched, at, Some(child))?;
+        touch_link(staged, affected, at, Some(child))?;
     }
-    draft.set_base_link(at, now)
+    staged.set_base_link(at, now)
 }

@@ -50,7 +50,7 @@ impl fmt::Display for Changes {
         for (DentryKey { parent, name }, conflict) in &self.conflicts {
             write!(f, " {parent}/{}!", name.escape_ascii())?;
             match conflict {
-                Some(one) => write!(f, "{}:{}", one.kind.as_str(), DisplayedIno(one.mine))?,
+                Some(one) => write!(f, "{}:{}", one.kind.as_str(), DisplayedIno(one.local))?,
                 None => f.write_str("none")?,
             }
         }
@@ -82,7 +82,7 @@ pub struct StagedTree<'a> {
     base_links: Overlay<(Ino, Seq)>,
     conflicts: Overlay<Conflict>,
     /// Objects created by the entry that is being applied: users have not seen their inode numbers.
-    pub(super) made: BTreeSet<Ino>,
+    pub(super) created: BTreeSet<Ino>,
     /// Objects removed from the store that are still to be processed, each with the local names at which the store has another
     /// object now.
     pub(super) deletion_candidates: BTreeMap<Ino, Vec<DentryKey>>,
@@ -90,7 +90,7 @@ pub struct StagedTree<'a> {
     /// merged, since a directory may get one of those; then the former locations, where conflicts may keep the directories.
     detached_dirs: BTreeMap<Ino, Option<DentryKey>>,
     /// Detached directories by parent, as (parent, directory).
-    fallen_in: BTreeSet<(Ino, Ino)>,
+    detached_by_parent: BTreeSet<(Ino, Ino)>,
     /// Cache of all names in conflict.
     in_conflict: Option<BTreeSet<DentryKey>>,
     /// Counts names that were linked or came into conflict.
@@ -98,7 +98,7 @@ pub struct StagedTree<'a> {
     /// New objects of the store that were identified with local ones.
     alias: BTreeMap<Ino, Ino>,
     /// The local objects of `alias`.
-    adopted: BTreeSet<Ino>,
+    identified: BTreeSet<Ino>,
 }
 
 pub(super) type MergeResult<T = ()> = Result<T, PlanError>;
@@ -116,14 +116,14 @@ impl<'a> StagedTree<'a> {
             local_links: Overlay::default(),
             base_links: Overlay::default(),
             conflicts: Overlay::default(),
-            made: BTreeSet::new(),
+            created: BTreeSet::new(),
             deletion_candidates: BTreeMap::new(),
             detached_dirs: BTreeMap::new(),
-            fallen_in: BTreeSet::new(),
+            detached_by_parent: BTreeSet::new(),
             in_conflict: None,
             link_generation: 0,
             alias: BTreeMap::new(),
-            adopted: BTreeSet::new(),
+            identified: BTreeSet::new(),
         }
     }
 
@@ -292,8 +292,8 @@ impl<'a> StagedTree<'a> {
     /// Reports whether a cheap check shows that nothing is below a directory, including conflicts: it is new, or was deleted
     /// locally.
     pub(super) fn is_known_empty(&self, directory: Ino) -> MergeResult<bool> {
-        Ok((self.made.contains(&directory) || !self.has_local_name(directory)?)
-            && self.fallen_in.range((directory, 0)..=(directory, Ino::MAX)).next().is_none()
+        Ok((self.created.contains(&directory) || !self.has_local_name(directory)?)
+            && self.detached_by_parent.range((directory, 0)..=(directory, Ino::MAX)).next().is_none()
             && self.conflicts_in(directory)?.is_empty()
             && self.children(Tree::Local, directory)?.is_empty())
     }
@@ -301,13 +301,13 @@ impl<'a> StagedTree<'a> {
     /// Sets the locations of directories that lost their names, and drops earlier ones.
     pub(super) fn set_detached_dirs(&mut self, fallen: BTreeMap<Ino, Option<DentryKey>>) {
         let inside = fallen.iter().filter_map(|(num, at)| Some((at.as_ref()?.parent, *num)));
-        self.fallen_in = inside.collect();
+        self.detached_by_parent = inside.collect();
         self.detached_dirs = fallen;
     }
 
     pub(super) fn unset_detached_dir(&mut self, num: Ino) {
         if let Some(Some(at)) = self.detached_dirs.remove(&num) {
-            self.fallen_in.remove(&(at.parent, num));
+            self.detached_by_parent.remove(&(at.parent, num));
         }
     }
 
@@ -368,8 +368,8 @@ impl<'a> StagedTree<'a> {
         origin: Option<ObjectId>,
     ) -> MergeResult {
         let at = &self.current_key(at);
-        let conflict = Conflict { kind, mine, origin, theirs: self.author.clone() };
-        let taken = self.conflict(at)?.is_some_and(|there| there.mine.is_some_and(|num| Some(num) != mine));
+        let conflict = Conflict { kind, local: mine, origin, remote_node: self.author.clone() };
+        let taken = self.conflict(at)?.is_some_and(|there| there.local.is_some_and(|num| Some(num) != mine));
         if let Some(mine) = mine
             && self.is_directory(mine)?
         {
@@ -467,16 +467,16 @@ impl<'a> StagedTree<'a> {
         self.set_base(ours, Some(stored))?;
         self.set_local(new, None);
         self.set_base(new, None)?;
-        self.made.remove(&new);
-        self.made.insert(ours);
+        self.created.remove(&new);
+        self.created.insert(ours);
         self.alias.insert(new, ours);
-        self.adopted.insert(ours);
+        self.identified.insert(ours);
         Ok(())
     }
 
     /// Reports whether a local object was identified with one of the store.
     pub(super) fn is_adopted(&self, num: Ino) -> bool {
-        self.adopted.contains(&num)
+        self.identified.contains(&num)
     }
 
     /// Translates a name to the current inode number of its directory.

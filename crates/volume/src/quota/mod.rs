@@ -37,8 +37,8 @@ impl Limit {
 pub struct Limits {
     /// Of the volume as a whole.
     pub volume: Limit,
-    /// Of each user without limits of its own. User 0 is exempt.
-    pub each: Limit,
+    /// The limit of each user without limits of its own. User 0 is exempt.
+    pub default_user: Limit,
     /// Of individual users, by their numbers in the volume.
     pub users: BTreeMap<u32, Limit>,
 }
@@ -55,7 +55,7 @@ pub struct Usage {
 impl Limits {
     /// Reports whether there are no limits.
     pub fn is_empty(&self) -> bool {
-        self.volume.is_none() && self.each.is_none() && self.users.values().all(Limit::is_none)
+        self.volume.is_none() && self.default_user.is_none() && self.users.values().all(Limit::is_none)
     }
 
     /// Returns the limits of a user.
@@ -63,7 +63,7 @@ impl Limits {
         match self.users.get(&user) {
             Some(limit) => *limit,
             None if user == 0 => Limit::default(),
-            None => self.each,
+            None => self.default_user,
         }
     }
 
@@ -78,7 +78,7 @@ impl Limits {
             let limit = Limit { bytes: bytes.parse().ok(), objects: objects.parse().ok() };
             match whose {
                 "volume" => limits.volume = limit,
-                "each" => limits.each = limit,
+                "each" => limits.default_user = limit,
                 user => {
                     if let Ok(user) = user.parse()
                         && limits.users.len() < MAX_USERS
@@ -100,7 +100,7 @@ impl Limits {
             // Writing to a string does not fail.
             let _ = writeln!(text, "{whose} {} {}", word(limit.bytes), word(limit.objects));
         };
-        for (whose, limit) in [("volume", &self.volume), ("each", &self.each)] {
+        for (whose, limit) in [("volume", &self.volume), ("each", &self.default_user)] {
             if !limit.is_none() {
                 line(whose, limit);
             }
@@ -119,7 +119,7 @@ mod tests {
         let mut limits = Limits::default();
         assert!(limits.is_empty() && limits.to_bytes().is_empty());
         limits.volume.bytes = Some(1 << 40);
-        limits.each.objects = Some(7);
+        limits.default_user.objects = Some(7);
         limits.users.insert(1000, Limit { bytes: Some(0), objects: None });
         limits.users.insert(0, Limit::default());
         assert_eq!(Limits::parse(&limits.to_bytes()), limits);

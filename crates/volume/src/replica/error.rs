@@ -29,14 +29,14 @@ pub enum ReplicaError {
         known: u32,
     },
     /// It belongs to another volume or node.
-    #[error("the replica belongs to {what} {found:?}, not {wanted:?}: give another --cache directory")]
-    Other {
+    #[error("the replica belongs to {property} {found:?}, not {requested:?}: give another --cache directory")]
+    Mismatch {
         /// The property that differs: the volume or the node.
-        what: &'static str,
+        property: &'static str,
         /// The identity of the replica.
         found: String,
         /// The identity that was requested.
-        wanted: String,
+        requested: String,
     },
     /// An error of its database.
     #[error("cannot access the cache database: {0}")]
@@ -79,7 +79,10 @@ impl From<io::Error> for OpError {
 
 impl From<rusqlite::Error> for OpError {
     fn from(error: rusqlite::Error) -> Self {
-        tracing::error!("operation on the cache database failed: {error}");
+        tracing::error!(
+            "operation on the cache database failed: {error}; check the disk of the \
+            cache directory"
+        );
         // On a file system without preallocation, a full disk prevents growing the WAL index; hardly anything else does.
         let index = error.sqlite_error().map(|error| error.extended_code) == Some(ffi::SQLITE_IOERR_SHMSIZE);
         let is_full = index || error.sqlite_error_code() == Some(rusqlite::ErrorCode::DiskFull);
@@ -89,7 +92,10 @@ impl From<rusqlite::Error> for OpError {
 
 impl From<postcard::Error> for OpError {
     fn from(error: postcard::Error) -> Self {
-        tracing::error!("cannot decode a value in the cache database: {error}");
+        tracing::error!(
+            "cannot decode a value in the cache database: {error}; the database is \
+            damaged: move the cache directory away and mount again"
+        );
         Self { errno: Errno::IO, database: true }
     }
 }

@@ -40,7 +40,7 @@ pub use namespace::dentries::{DirEntry, NewObject, Rename};
 pub use namespace::setattr::SetAttr;
 pub use sync_adapter::SyncAdapter;
 pub use sync_adapter::applying::{Applying, LocalObject};
-pub use sync_adapter::conflicts::{InConflict, Version};
+pub use sync_adapter::conflicts::{ConflictInfo, Version};
 pub use sync_adapter::local_changes::{LocalChange, PendingLink, PendingObject};
 
 use self::db::ReplicaDb;
@@ -150,7 +150,7 @@ impl std::fmt::Debug for Options {
 pub struct Replica {
     inner: Arc<Inner>,
     _pool_worker: Option<PoolWorker>,
-    /// End before the database does.
+    /// Dropped before the database.
     _workers: Option<data::prefetch::Workers>,
     _committer: Option<Committer>,
 }
@@ -172,7 +172,7 @@ pub(crate) struct Shared {
     fetching: InflightFetches,
     prefetcher: data::prefetch::Prefetcher,
     offline_misses: cache::offline_misses::OfflineMisses,
-    /// Rings when what is here may have changed.
+    /// Notified when the set of cached files may have changed.
     cache_changed: cache::eviction::Notify,
     /// Set while quota limits exist.
     limited: Arc<AtomicBool>,
@@ -339,15 +339,15 @@ impl Replica {
         let mut core = self.inner.core.lock();
         if core.unlinked_open.contains(&num) && !core.opens.contains_key(&num) {
             // A failure is logged and repaired when the replica is opened again.
-            let buried = core.drop_unlinked(num);
+            let dropped = core.drop_unlinked(num);
             drop(core);
-            if buried.is_ok() {
+            if dropped.is_ok() {
                 self.inner.shared.durability.notify_changed();
             }
         }
     }
 
-    /// Says of each object that is used that its attributes changed: they are shown in another way.
+    /// Invalidates the attributes of all referenced inodes, because the owner mapping changed.
     pub fn invalidate_all_attributes(&self) {
         let Some(caches) = self.inner.shared.kernel_cache.get() else { return };
         let all = self.inner.shared.lookup_counts.all();
@@ -370,7 +370,7 @@ impl Replica {
         self.inner.shared.rollbacks.load(Ordering::Relaxed)
     }
 
-    /// Objects that are used now.
+    /// Returns the number of inodes that the kernel references.
     pub fn looked_up_inodes(&self) -> u64 {
         self.inner.shared.lookup_counts.len()
     }

@@ -29,18 +29,18 @@ pub(crate) fn recover(
         core.discard_unsynced().map_err(failed)?;
         return core.commit().map_err(failed);
     }
-    is_ours(core, "volume", &options.volume)?;
-    is_ours(core, "node", options.node.as_str())?;
-    let has_died = core.discard_unsynced().map_err(failed)?;
+    ensure_matches(core, "volume", &options.volume)?;
+    ensure_matches(core, "node", options.node.as_str())?;
+    let has_crashed = core.discard_unsynced().map_err(failed)?;
     record_writes(core, files).map_err(failed)?;
-    bury_nameless(core).map_err(failed)?;
-    if has_died {
-        doom_returned(core, files).map_err(failed)?;
+    drop_unlinked_objects(core).map_err(failed)?;
+    if has_crashed {
+        schedule_reappeared(core, files).map_err(failed)?;
     }
     core.commit().map_err(failed)?;
     point(Failpoint::ReplicaRecovered).map_err(|errno| failed(errno.into()))?;
     // Backing files of objects whose creation was never committed have numbers from the last reservations.
-    let first = if has_died { 0 } else { core.reserved_until().saturating_sub(2 * INO_RESERVATION) };
+    let first = if has_crashed { 0 } else { core.reserved_until().saturating_sub(2 * INO_RESERVATION) };
     remove_unknown(core, files, first)
 }
 
@@ -78,14 +78,16 @@ fn begin_empty(core: &mut ReplicaDb, options: &Options) -> Result<(), OpError> {
     Ok(())
 }
 
-fn is_ours(core: &ReplicaDb, what: &'static str, wanted: &str) -> Result<(), ReplicaError> {
+fn ensure_matches(core: &ReplicaDb, property: &'static str, requested: &str) -> Result<(), ReplicaError> {
     let query = "SELECT value FROM meta WHERE key = ?1";
-    let found: Option<String> = core.db.query_row(query, [what], |row| row.get(0)).optional()?;
+    let found: Option<String> = core.db.query_row(query, [property], |row| row.get(0)).optional()?;
     match found {
-        Some(found) if found == wanted => Ok(()),
-        found => {
-            Err(ReplicaError::Other { what, found: found.unwrap_or_default(), wanted: wanted.to_owned() })
-        }
+        Some(found) if found == requested => Ok(()),
+        found => Err(ReplicaError::Mismatch {
+            property,
+            found: found.unwrap_or_default(),
+            requested: requested.to_owned(),
+        }),
     }
 }
 
@@ -117,7 +119,7 @@ fn record_writes(core: &mut ReplicaDb, files: &BackingDir) -> Result<(), OpError
 }
 
 /// Removes unlinked objects, which nobody references now.
-fn bury_nameless(core: &mut ReplicaDb) -> Result<(), OpError> {
+fn drop_unlinked_objects(core: &mut ReplicaDb) -> Result<(), OpError> {
     core.flush()?;
     for num in numbers(core, "SELECT num FROM object WHERE nlink = 0")? {
         if num != ROOT {
@@ -130,7 +132,7 @@ fn bury_nameless(core: &mut ReplicaDb) -> Result<(), OpError> {
 
 /// Schedules the removal of backing files that reappeared, with their old data, after a machine crash: nothing must be
 /// fetched into them.
-fn doom_returned(core: &mut ReplicaDb, files: &BackingDir) -> Result<(), OpError> {
+fn schedule_reappeared(core: &mut ReplicaDb, files: &BackingDir) -> Result<(), OpError> {
     core.flush()?;
     for num in files.numbers_from(0)? {
         let query = "SELECT 1 FROM object WHERE num = ?1 AND kind = 0 AND state = 0";

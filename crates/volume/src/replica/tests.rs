@@ -471,7 +471,7 @@ fn one_at_a_time_has_it_open() {
     assert!(matches!(again, Err(ReplicaError::Busy(_))));
     drop(replica);
     let other = Replica::open(directory.path(), Options::new("w", "here".parse().unwrap()));
-    assert!(matches!(other, Err(ReplicaError::Other { what: "volume", .. })));
+    assert!(matches!(other, Err(ReplicaError::Mismatch { property: "volume", .. })));
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::failpoint::{Failpoint, point};
 use crate::maintenance::GRACE;
-use crate::merge::{Changes, DirtySet, Ino, PushPlan, UploadSet, one, push};
+use crate::merge::{Changes, DirtySet, Ino, PushPlan, UploadSet, combine, push};
 use crate::object::Time;
 use crate::store::{StoreError, Transaction};
 use crate::sync::round::{Step, Synchroniser};
@@ -113,18 +113,18 @@ impl<S: SyncReplica> Synchroniser<S> {
         let cursor = self.replica.cursor()?;
         let together = self.no_progress_at == Some(cursor);
         let mut after = Some(0);
-        while let Some(place) = after {
+        while let Some(position) = after {
             let (todo, next) =
-                self.replica.dirty_set(place, if together { usize::MAX } else { MAX_BATCH_CHANGES })?;
+                self.replica.dirty_set(position, if together { usize::MAX } else { MAX_BATCH_CHANGES })?;
             after = next;
             let begun = self.replica.now();
-            let (mut items, held) = self.plan(&todo, begun)?;
-            step.blocked += held;
+            let (mut items, blocked) = self.plan(&todo, begun)?;
+            step.blocked += blocked;
             if items.is_empty() {
                 continue;
             }
             if together {
-                items = vec![one(items)];
+                items = vec![combine(items)];
             }
             // The plan may include changes made after pushing was paused.
             if self.push_paused.load(Ordering::SeqCst) {

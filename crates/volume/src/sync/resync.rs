@@ -27,10 +27,11 @@ pub(super) fn snapshot(
     store: &dyn MetaStore,
     own: &[Transaction],
 ) -> Result<(Snapshot, Seq), SyncError> {
-    let mut reading = SnapshotReader { replica, store, found: Snapshot::default(), wanted: BTreeSet::new() };
+    let mut reading =
+        SnapshotReader { replica, store, found: Snapshot::default(), own_objects: BTreeSet::new() };
     let mut names = BTreeSet::new();
     for change in own.iter().flat_map(|item| &item.mutations) {
-        touch(change, &mut reading.wanted, Some(&mut names));
+        collect_changed(change, &mut reading.own_objects, Some(&mut names));
     }
     let mut read_to = store.head()?;
     let mut from = Some(ObjectId(0));
@@ -48,7 +49,7 @@ pub(super) fn snapshot(
         read_to = last.seq;
         let mut touched = BTreeSet::new();
         for change in entries.iter().flat_map(|entry| &entry.change) {
-            touch(change, &mut touched, None);
+            collect_changed(change, &mut touched, None);
         }
         for id in touched {
             reading.reread(id)?;
@@ -57,8 +58,8 @@ pub(super) fn snapshot(
     Err(StoreError::Unreachable("the volume changes faster than it can be read".into()).into())
 }
 
-/// Collects the objects and names that a mutation touches.
-fn touch(change: &Mutation, ids: &mut BTreeSet<ObjectId>, names: Option<&mut BTreeSet<LinkName>>) {
+/// Collects the objects and names that a mutation changes.
+fn collect_changed(change: &Mutation, ids: &mut BTreeSet<ObjectId>, names: Option<&mut BTreeSet<LinkName>>) {
     let name = match change {
         Mutation::Make(object) => {
             ids.insert(object.id);
@@ -85,12 +86,12 @@ struct SnapshotReader<'a, S> {
     store: &'a dyn MetaStore,
     found: Snapshot,
     /// Objects that are included even if they are equal.
-    wanted: BTreeSet<ObjectId>,
+    own_objects: BTreeSet<ObjectId>,
 }
 
 impl<S: SyncReplica> SnapshotReader<'_, S> {
     fn compare(&mut self, page: Page) -> Result<(), SyncError> {
-        let Self { replica, found, wanted, .. } = self;
+        let Self { replica, found, own_objects, .. } = self;
         replica.read(&mut |trees| {
             for link in &page.links {
                 let now = Some((link.child, link.set));
@@ -98,18 +99,18 @@ impl<S: SyncReplica> SnapshotReader<'_, S> {
                     found.links.insert(link.at.clone(), now);
                 }
             }
-            let there: BTreeSet<&LinkName> = page.links.iter().map(|link| &link.at).collect();
+            let listed: BTreeSet<&LinkName> = page.links.iter().map(|link| &link.at).collect();
             for stored in &page.objects {
                 let id = stored.object.id;
                 let num = trees.num(id)?;
                 let base = num.map(|num| trees.base(num)).transpose()?.flatten();
-                if base.as_ref() != Some(stored) || wanted.contains(&id) {
+                if base.as_ref() != Some(stored) || own_objects.contains(&id) {
                     found.objects.insert(id, stored.clone());
                 }
                 let Some(num) = num else { continue };
                 for (name, _) in trees.children(Tree::Base, num)? {
                     let at = LinkName { parent: id, name };
-                    if !there.contains(&at) {
+                    if !listed.contains(&at) {
                         found.links.insert(at, None);
                     }
                 }
@@ -140,7 +141,7 @@ impl<S: SyncReplica> SnapshotReader<'_, S> {
         self.compare(page)
     }
 
-    /// Adds these names even if they are equal. Their directories are [wanted](Self::wanted), so a directory that was not
+    /// Adds these names even if they are equal. Their directories are [own objects](Self::own_objects), so a directory that was not
     /// found does not exist.
     fn all_of(&mut self, names: BTreeSet<LinkName>) -> Result<(), SyncError> {
         let Self { replica, found, .. } = self;

@@ -188,22 +188,22 @@ impl<S: SyncReplica> Synchroniser<S> {
     fn resync(&mut self, step: &mut Step) -> Result<(), SyncError> {
         // Commits already read are not included: other nodes may have changed the same objects since.
         let cursor = self.replica.cursor()?;
-        // A batch without a reply was not accepted either: what other nodes committed did not replace it.
+        // Nor are those of a batch without a reply: the store is not known to have accepted them.
         let outbox = self.replica.outbox()?.filter(|outbox| outbox.answered.is_some());
-        let own = outbox.map_or_else(Vec::new, |outbox| outbox.unread(cursor));
+        let own = outbox.map_or_else(Vec::new, |outbox| outbox.entries_after(cursor));
         tracing::info!(
             "the log of the store no longer reaches back to the last commit read: reading the whole tree"
         );
         let (snapshot, at) = snapshot(&self.replica, &*self.store, &own)?;
-        let theirs = NodeName::store();
+        let remote_node = NodeName::store();
         let own = &mut own.as_slice();
         point(Failpoint::TreeRead)?;
         self.replica.change(Some(at), &mut |trees, fresh| {
-            match resync(trees, fresh, own, &snapshot, &theirs) {
+            match resync(trees, fresh, own, &snapshot, &remote_node) {
                 // Their outcome is not clear: they are treated as commits of another node.
                 Err(PlanError::Log(_)) if !own.is_empty() => {
                     *own = &[];
-                    resync(trees, fresh, own, &snapshot, &theirs)
+                    resync(trees, fresh, own, &snapshot, &remote_node)
                 }
                 changes => changes,
             }

@@ -9,8 +9,8 @@ use crate::object::{ChunkId, Object, Time};
 use crate::store::log_verifier::VerifiedPosition;
 use crate::store::{ChunkLocation, LogEntry, Precondition, StoreError, Transaction, codec};
 
-/// A batch of commits sent to the store. The replica stores it until the log shows what became of it (a transactional
-/// outbox).
+/// A batch of commits sent to the store. The replica stores it until the log shows whether each commit was accepted (a
+/// transactional outbox).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Outbox {
     /// Identifies the batch to the store, for repeated attempts.
@@ -42,10 +42,10 @@ impl Outbox {
 
     /// Returns the commits that the store may have and that are behind `cursor` in the log. The accepted commits of a batch
     /// are consecutive in the log.
-    pub fn unread(mut self, cursor: Seq) -> Vec<Transaction> {
+    pub fn entries_after(mut self, cursor: Seq) -> Vec<Transaction> {
         if let Some(last) = self.answered {
-            let unread = usize::try_from(last.0.saturating_sub(cursor.0)).unwrap_or(usize::MAX);
-            self.items.drain(..self.items.len().saturating_sub(unread));
+            let entries_after = usize::try_from(last.0.saturating_sub(cursor.0)).unwrap_or(usize::MAX);
+            self.items.drain(..self.items.len().saturating_sub(entries_after));
         }
         self.items
     }
@@ -88,7 +88,8 @@ pub enum SyncError {
     /// The store was rolled back, or is another one. Following it from here would skip commits of other nodes, and reading
     /// its whole tree would remove here what it lost.
     #[error(
-        "the store was rolled back: commit {0}, which this node has read, is no longer in it; restore a newer copy of the \
+        "the store was rolled back: commit {0}, which this node has read, is no longer in it; \
+            restore a newer copy of the \
          store, or copy the missing files from this replica and start again with an empty one"
     )]
     WentBack(Seq),
@@ -152,7 +153,8 @@ pub trait SyncReplica {
     /// Applies several plans in order, each for a log entry, with their [fingerprints](Self::fingerprint): in one transaction, or as
     /// many of the first as succeed.
     ///
-    /// Returns the errors of [`change`](Self::change).
+    /// # Errors
+    /// The errors of [`change`](Self::change).
     fn change_each(&self, plans: &mut [(LogFingerprint, Box<Plan<'_>>)]) -> Result<(), PlanError> {
         plans.iter_mut().try_for_each(|(mark, plan)| {
             self.change(Some(mark.seq), plan)?;
@@ -187,8 +189,8 @@ pub trait SyncReplica {
     ///
     /// # Errors
     /// The errors of writing.
-    fn set_rollback_detected(&self, is_distrusted: bool) -> Result<(), Errno> {
-        let _ = is_distrusted;
+    fn set_rollback_detected(&self, detected: bool) -> Result<(), Errno> {
+        let _ = detected;
         Ok(())
     }
 

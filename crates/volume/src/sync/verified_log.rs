@@ -25,9 +25,9 @@ impl VerifiedLog {
     /// [`StoreError::Tampered`]; the errors of the store and of the replica.
     pub fn resume(log: &dyn SealedLog, replica: &impl SyncReplica, cursor: Seq) -> Result<Self, SyncError> {
         let sealer = log.sealer();
-        let kept = replica.verified_position()?.filter(|kept| kept.at <= cursor);
-        let mut verifier = kept.map_or_else(|| LogVerifier::new(sealer), LogVerifier::from);
-        let kept = verifier.at();
+        let position = replica.verified_position()?.filter(|position| position.at <= cursor);
+        let mut verifier = position.map_or_else(|| LogVerifier::new(sealer), LogVerifier::from);
+        let stored = verifier.at();
         let until = cursor.max(sealer.sealed().from);
         while verifier.at() < until {
             let limit = (until.0 - verifier.at().0).min(PAGE_ENTRIES);
@@ -45,7 +45,7 @@ impl VerifiedLog {
             }
             entries.iter().try_for_each(|entry| verifier.take(sealer, entry))?;
         }
-        Ok(Self { verifier, stored: kept })
+        Ok(Self { verifier, stored })
     }
 
     /// Verifies entries read from the log.
@@ -70,7 +70,7 @@ impl VerifiedLog {
         if self.verifier.at() == cursor {
             sealer.saw(cursor, self.verifier.chain());
             if self.stored != cursor {
-                replica.set_verified_position(&self.verifier.to_keep())?;
+                replica.set_verified_position(&self.verifier.take_unsaved())?;
                 self.stored = cursor;
             }
         }

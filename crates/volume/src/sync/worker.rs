@@ -91,7 +91,7 @@ impl Shared {
     }
 
     /// Waits until woken or for a time. Returns `false` at the end.
-    fn rest(&self, at_most: Option<Duration>) -> bool {
+    fn sleep(&self, at_most: Option<Duration>) -> bool {
         let mut state = self.state.lock();
         if !state.woken && !state.ended {
             match at_most {
@@ -107,11 +107,11 @@ impl Shared {
         self.state.lock().progress.link == LinkState::Offline
     }
 
-    /// Somebody's wish to be offline stays.
-    fn set_link(&self, touch: LinkState) {
+    /// Sets the link state, unless the user set this node offline.
+    fn set_link(&self, link: LinkState) {
         let mut state = self.state.lock();
         if state.progress.link != LinkState::Offline {
-            state.progress.link = touch;
+            state.progress.link = link;
         }
     }
 }
@@ -121,8 +121,8 @@ impl Shared {
 pub struct Waker(Arc<Shared>);
 
 impl Waker {
-    /// Returns the count of reconnections if the store is believed to be reachable. If it is not, and the node is not set
-    /// offline, a retry follows soon.
+    /// Returns the count of reconnections, or `None` if the last round found the store unreachable; then a retry follows
+    /// soon, unless the node is set offline.
     pub fn online(&self) -> Option<u64> {
         let mut state = self.0.state.lock();
         match state.progress.link {
@@ -130,7 +130,7 @@ impl Waker {
             LinkState::Offline => return None,
             LinkState::Unreachable(_) | LinkState::Stopped(_) => {}
         }
-        if state.last_retry.is_none_or(|nudged| nudged.elapsed() >= RETRY_ON_DEMAND_INTERVAL) {
+        if state.last_retry.is_none_or(|last_retry| last_retry.elapsed() >= RETRY_ON_DEMAND_INTERVAL) {
             state.last_retry = Some(Instant::now());
             state.woken = true;
             self.0.wake.notify_all();
@@ -182,10 +182,9 @@ impl Runner {
         };
         let state =
             Mutex::new(State { progress, woken: true, last_retry: None, reconnects: 0, ended: false });
-        let keeps = synchroniser.push_paused();
-        keeps.store(!online, Ordering::SeqCst);
-        let shared =
-            Arc::new(Shared { state, wake: Condvar::new(), rounds: OnceLock::new(), push_paused: keeps });
+        let push_paused = synchroniser.push_paused();
+        push_paused.store(!online, Ordering::SeqCst);
+        let shared = Arc::new(Shared { state, wake: Condvar::new(), rounds: OnceLock::new(), push_paused });
         let (one, other) = (shared.clone(), shared.clone());
         let mut runner = Self { shared, threads: Vec::new() };
         let name = |name: &str| std::thread::Builder::new().name(name.into());
@@ -199,7 +198,7 @@ impl Runner {
         Waker(self.shared.clone())
     }
 
-    /// Goes online, or offline until set online again. Changes made after this returns are not pushed, even if a round is in
+    /// Goes online, or offline until set online backoff. Changes made after this returns are not pushed, even if a round is in
     /// progress.
     pub fn set_online(&self, online: bool) {
         self.shared.push_paused.store(!online, Ordering::SeqCst);
@@ -233,16 +232,16 @@ impl Drop for Runner {
 }
 
 fn run<S: SyncReplica>(shared: &Shared, mut synchroniser: Synchroniser<S>) {
-    let mut again = Backoff::new(MAX_BACKOFF);
-    let mut rest = Some(Duration::ZERO);
-    while shared.rest(rest) {
+    let mut backoff = Backoff::new(MAX_BACKOFF);
+    let mut delay = Some(Duration::ZERO);
+    while shared.sleep(delay) {
         if shared.is_offline() {
-            rest = None;
+            delay = None;
             continue;
         }
         let rounds = shared.rounds.get().map(|rounds| (rounds, rounds.begin()));
         let outcome = synchroniser.step();
-        rest = match outcome {
+        delay = match outcome {
             Ok(step) => {
                 let is_taken = step.denied.is_none();
                 let mut state = shared.state.lock();
@@ -252,14 +251,14 @@ fn run<S: SyncReplica>(shared: &Shared, mut synchroniser: Synchroniser<S>) {
                 progress.blocked = step.blocked;
                 progress.idle = !step.more && step.sent == 0 && step.received == 0 && is_taken;
                 progress.cursor = synchroniser.replica().cursor().unwrap_or(progress.cursor);
-                let touch = step.denied.map_or(LinkState::Online, LinkState::Denied);
-                if progress.link != LinkState::Offline && progress.link != touch {
-                    if let LinkState::Denied(reason) = &touch {
+                let link = step.denied.map_or(LinkState::Online, LinkState::Denied);
+                if progress.link != LinkState::Offline && progress.link != link {
+                    if let LinkState::Denied(reason) = &link {
                         tracing::warn!("the store rejects this node's changes: {reason}");
                     }
-                    let was_there = matches!(progress.link, LinkState::Online | LinkState::Denied(_));
-                    progress.link = touch;
-                    state.reconnects += u64::from(!was_there);
+                    let was_reachable = matches!(progress.link, LinkState::Online | LinkState::Denied(_));
+                    progress.link = link;
+                    state.reconnects += u64::from(!was_reachable);
                 }
                 let progress = &state.progress;
                 let cursor = progress.cursor;
@@ -268,12 +267,12 @@ fn run<S: SyncReplica>(shared: &Shared, mut synchroniser: Synchroniser<S>) {
                     rounds.end(began, !step.more && step.sent + step.refused == 0 && is_taken, cursor);
                 }
                 if is_taken {
-                    again.reset();
+                    backoff.reset();
                 }
                 match (step.more || step.sent > 0, step.refused > 0 && step.sent + step.received == 0) {
                     (_, true) => Some(jittered(FAILED_ROUND_DELAY)),
                     (true, _) => Some(Duration::ZERO),
-                    _ if !is_taken => Some(again.next_pause()),
+                    _ if !is_taken => Some(backoff.next_pause()),
                     // Checks again for files that were open for writing.
                     _ if step.blocked > 0 => Some(Duration::from_secs(1)),
                     _ => None,
@@ -286,15 +285,15 @@ fn run<S: SyncReplica>(shared: &Shared, mut synchroniser: Synchroniser<S>) {
                         shared.set_link(LinkState::Unreachable(reason))
                     }
                     _ => {
-                        let touch = LinkState::Stopped(reason.clone());
-                        // Tried again and again, it is told once.
-                        if shared.state.lock().progress.link != touch {
+                        let link = LinkState::Stopped(reason.clone());
+                        // Logged once, not at every retry.
+                        if shared.state.lock().progress.link != link {
                             tracing::error!("synchronisation stopped: {reason}");
                         }
-                        shared.set_link(touch);
+                        shared.set_link(link);
                     }
                 }
-                Some(again.next_pause())
+                Some(backoff.next_pause())
             }
         };
     }
@@ -302,42 +301,42 @@ fn run<S: SyncReplica>(shared: &Shared, mut synchroniser: Synchroniser<S>) {
 
 /// Wakes the runner when the store has new commits.
 fn listen(shared: &Shared, store: &dyn MetaStore) {
-    let mut again = Backoff::new(LONG_POLL_TIMEOUT);
+    let mut backoff = Backoff::new(LONG_POLL_TIMEOUT);
     loop {
-        let (cursor, ended, touch) = {
+        let (cursor, ended, link) = {
             let state = shared.state.lock();
             (state.progress.cursor, state.ended, state.progress.link.clone())
         };
         if ended {
             return;
         }
-        let heard = match touch {
+        let notified = match link {
             LinkState::Offline => Err(StoreError::Unreachable(String::new())),
             _ => store.wait(cursor, LONG_POLL_TIMEOUT),
         };
-        match heard {
+        match notified {
             // The entry at which synchronisation stopped is still there.
-            Ok(true) if matches!(touch, LinkState::Stopped(_)) => {
+            Ok(true) if matches!(link, LinkState::Stopped(_)) => {
                 shared.wake();
-                std::thread::sleep(again.next_pause());
+                std::thread::sleep(backoff.next_pause());
             }
             Ok(true) => {
                 shared.wake();
-                again.reset();
-                // The cursor moves only after a moment.
+                backoff.reset();
+                // The runner advances the cursor later: do not poll again at once.
                 std::thread::sleep(Duration::from_millis(10));
             }
-            Ok(false) => again.reset(),
+            Ok(false) => backoff.reset(),
             Err(_) => {
                 // A failed poll alone proves nothing. An unreachable store is reported at once, though, so that readers learn
                 // of it even if there is nothing to push, or a round is in the middle of a push.
-                if let LinkState::Online | LinkState::Denied(_) = touch
+                if let LinkState::Online | LinkState::Denied(_) = link
                     && let Err(StoreError::Unreachable(reason)) = store.head()
                 {
                     shared.set_link(LinkState::Unreachable(reason));
                     shared.wake();
                 }
-                std::thread::sleep(again.next_pause());
+                std::thread::sleep(backoff.next_pause());
             }
         }
     }

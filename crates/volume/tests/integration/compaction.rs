@@ -13,7 +13,7 @@ use shunt_volume::crypto::VolumeKey;
 use shunt_volume::failpoint::{Failpoint, arm, disarm};
 use shunt_volume::id::{ObjectId, OwnerId};
 use shunt_volume::maintenance::{
-    Collected, Depth, KeepError, StoreOwnerError, collect as free, fsck, repair, set_retention,
+    Collected, Depth, MaintenanceError, StoreOwnerError, collect as free, fsck, repair, set_retention,
 };
 use shunt_volume::object::{ChunkId, Content, Kind, LinkName, Object, Time};
 use shunt_volume::open::{Options, create, open};
@@ -115,7 +115,7 @@ impl TestVolume {
         kept
     }
 
-    fn collect_after(&self, grace: Duration) -> Result<Collected, KeepError> {
+    fn collect_after(&self, grace: Duration) -> Result<Collected, MaintenanceError> {
         std::thread::sleep(Duration::from_millis(15));
         free(&self.volume, grace, None, &|_, _| ())
     }
@@ -149,7 +149,7 @@ impl TestVolume {
     /// Asserts that all files have their content and fsck finds no problem.
     fn is_whole(&self) {
         assert_eq!(self.unread_by(&self.volume), 0);
-        let checked = fsck(&self.volume, Depth::Bytes, &|_, _| ()).unwrap();
+        let checked = fsck(&self.volume, Depth::Contents, &|_, _| ()).unwrap();
         assert_eq!(checked.problems, []);
     }
 
@@ -176,12 +176,12 @@ fn what_is_in_use_of_a_sparse_pack_goes_into_another_one() {
         let kept = TestVolume::sparse(secret);
         let full = kept.bytes();
         let second = kept.collect();
-        assert_eq!((second.dropped, second.packs, second.rewritten, second.stuck), (90, 0, 1, 0));
+        assert_eq!((second.dropped, second.packs, second.rewritten, second.unused_bytes), (90, 0, 1, 0));
         assert_eq!(kept.packs().len(), 2, "the old one can be read for a while");
         kept.is_whole();
         let third = kept.collect();
         assert_eq!((third.packs, third.rewritten), (1, 0));
-        assert_eq!(kept.bytes(), full - second.saved);
+        assert_eq!(kept.bytes(), full - second.bytes_to_free);
         assert!(kept.bytes() < full / 9, "{} of {full}", kept.bytes());
         kept.is_whole();
         let fourth = kept.collect();
@@ -214,7 +214,7 @@ fn a_full_pack_of_small_files_is_rewritten() {
     kept.collect();
     let second = kept.collect();
     assert_eq!((second.dropped, second.rewritten), (1800, 1));
-    assert!(second.saved > 7_000_000, "{second:?}");
+    assert!(second.bytes_to_free > 7_000_000, "{second:?}");
     kept.collect();
     assert!(kept.packs().len() == 1 && kept.bytes() < 1 << 20, "{}", kept.bytes());
     kept.is_whole();
@@ -229,7 +229,7 @@ fn what_is_small_anyway_stays() {
     kept.collect();
     let second = kept.collect();
     assert_eq!((second.dropped, second.rewritten, kept.packs().len()), (9, 0, 1));
-    assert!((9 * 4000..9 * 4100).contains(&second.stuck), "{second:?}");
+    assert!((9 * 4000..9 * 4100).contains(&second.unused_bytes), "{second:?}");
     kept.is_whole();
 }
 
@@ -303,12 +303,12 @@ fn metadata_of_before_pieces_were_moved_free_nothing_until_they_found_them() {
     kept.collect();
     assert_eq!((kept.packs().len(), kept.unread_by(&copy)), (1, 10));
     let refused = free(&copy, Duration::ZERO, None, &|_, _| ()).unwrap_err();
-    assert!(matches!(refused, KeepError::Place(StoreOwnerError::Moved(_))), "{refused}");
+    assert!(matches!(refused, MaintenanceError::StoreOwner(StoreOwnerError::Moved(_))), "{refused}");
     kept.is_whole();
     // In case the current metadata are lost.
-    let checked = fsck(&copy, Depth::Places, &|_, _| ()).unwrap();
+    let checked = fsck(&copy, Depth::Locations, &|_, _| ()).unwrap();
     let repaired = repair(&copy, &"repair".parse().unwrap(), &checked, &|_, _| ()).unwrap();
-    assert_eq!((repaired.pieces, repaired.left, kept.unread_by(&copy)), (10, 0, 0));
+    assert_eq!((repaired.chunks, repaired.unrepaired, kept.unread_by(&copy)), (10, 0, 0));
     fs::remove_file(kept.dir.path().join("data/shunt.moved")).unwrap();
     for _ in 0..3 {
         free(&copy, Duration::ZERO, None, &|_, _| ()).unwrap();
@@ -331,12 +331,12 @@ fn a_pack_of_which_something_is_damaged_is_left_as_it_is() {
     for packs in [0, 1, 0] {
         let done = kept.collect();
         assert_eq!(done.packs, packs);
-        assert!(done.stuck > 100_000, "{done:?}");
+        assert!(done.unused_bytes > 100_000, "{done:?}");
     }
     assert!(!whole.exists(), "the other one is rewritten all the same");
     assert_eq!(fs::read(&pack).unwrap(), was);
     assert_eq!(kept.unread_by(&kept.volume), 1);
-    assert_eq!(fsck(&kept.volume, Depth::Bytes, &|_, _| ()).unwrap().count, 1);
+    assert_eq!(fsck(&kept.volume, Depth::Contents, &|_, _| ()).unwrap().count, 1);
     // A pack with an unreadable index is left alone, too.
     let file = File::options().write(true).open(&pack).unwrap();
     file.write_all_at(b"damage", was.len() as u64 - 20).unwrap();

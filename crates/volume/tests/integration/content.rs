@@ -143,7 +143,7 @@ fn holes_are_stored_nowhere_and_stay_holes() {
     bytes[40 << 20..][..5].copy_from_slice(b"bytes");
     let (content, sent) = volume.put(&bytes, None);
     assert!(sent < 10_000, "{sent}");
-    let Layout::Pieces(pieces) = &content.layout else { panic!("{content:?}") };
+    let Layout::Direct(pieces) = &content.layout else { panic!("{content:?}") };
     assert_eq!(pieces.len(), 3);
     assert!(volume.get(&content) == bytes);
 }
@@ -161,7 +161,7 @@ fn nothing_of_what_was_in_a_file_shows_in_holes() {
         file.write_all_at(&vec![7; content.size as usize], 0).unwrap();
         file
     });
-    let pieces = contents.each_ref().map(|content| volume.content.pieces(&volume.meta, content).unwrap());
+    let pieces = contents.each_ref().map(|content| volume.content.segments(&volume.meta, content).unwrap());
     let [large, _] = &files;
     volume.content.fetch(&volume.meta, &pieces[0], 0..bytes.len() as u64, large, None, &|_| ()).unwrap();
     let mut held = vec![1; bytes.len()];
@@ -199,7 +199,7 @@ fn a_range_brings_its_pieces_only() {
     let volume = Volume::new(ChunkKeys::open([1; 32]));
     let bytes = noise(5, 20 << 20);
     let (content, _) = volume.put(&bytes, None);
-    let pieces = volume.content.pieces(&volume.meta, &content).unwrap();
+    let pieces = volume.content.segments(&volume.meta, &content).unwrap();
     let file = tempfile::tempfile().unwrap();
     file.set_len(content.size).unwrap();
     let wanted = 7_000_000..7_000_010;
@@ -261,7 +261,7 @@ fn lists_of_more_pieces_than_a_file_has_are_damage() {
     let list = |pieces: &[Segment]| volume.plant(&postcard::to_stdvec(pieces).unwrap());
     let pieces = |lists: Vec<Segment>, size| {
         let content = Content { size, digest: [7; 32], layout: Layout::Indirect(lists) };
-        volume.content.pieces(&volume.meta, &content)
+        volume.content.segments(&volume.meta, &content)
     };
     let hole = |length| Segment::Hole { length };
     assert_eq!(pieces(vec![list(&[hole(1 << 30), hole(5)]); 40], 40 * ((1 << 30) + 5)).unwrap().len(), 80);
@@ -290,11 +290,11 @@ fn places_where_nothing_can_be_are_damage() {
     let Segment::Chunk { id, length } = volume.plant(&noise(2, 1000)) else { panic!() };
     let place = volume.meta.locate_chunks(&[id]).unwrap().remove(0).unwrap();
     let read = |id, length: u32| {
-        let layout = Layout::Pieces(vec![Segment::Chunk { id, length }]);
+        let layout = Layout::Direct(vec![Segment::Chunk { id, length }]);
         let content = Content { size: length.into(), digest: [7; 32], layout };
         let file = tempfile::tempfile().unwrap();
         let fetched = volume.content.fetch_file(&volume.meta, &content, &file, &|_| ());
-        let pieces = volume.content.pieces(&volume.meta, &content).unwrap();
+        let pieces = volume.content.segments(&volume.meta, &content).unwrap();
         let together = volume.content.fetch_batch(&volume.meta, &[(&pieces, &file)]);
         assert_eq!(fetched.is_ok(), together.is_ok());
         volume.content.read(&volume.meta, &content, 0..u64::MAX).map(|bytes| bytes.len())
@@ -350,7 +350,7 @@ fn bytes_with_the_metadata_of_an_encrypted_volume_are_damage() {
 fn other_pieces_than_those_of_the_file_are_damage_in_an_encrypted_volume() {
     let volume = Volume::new(ChunkKeys::sealed(&VolumeKey::random()));
     let (content, _) = volume.put(&[noise(1, 8 << 20), vec![0; 1 << 20], noise(2, 8 << 20)].concat(), None);
-    let Layout::Pieces(pieces) = &content.layout else { panic!("{content:?}") };
+    let Layout::Direct(pieces) = &content.layout else { panic!("{content:?}") };
     let hole = |piece: &Segment| Segment::Hole { length: piece.length() };
     let mut variants = vec![pieces.clone(); 3];
     variants[0][0] = hole(&pieces[0]);
@@ -358,7 +358,7 @@ fn other_pieces_than_those_of_the_file_are_damage_in_an_encrypted_volume() {
     variants[2][1] = pieces[0];
     for pieces in variants {
         let size = pieces.iter().map(Segment::length).sum();
-        let altered = Content { size, layout: Layout::Pieces(pieces), ..content.clone() };
+        let altered = Content { size, layout: Layout::Direct(pieces), ..content.clone() };
         let file = tempfile::tempfile().unwrap();
         let fetched = volume.content.fetch_file(&volume.meta, &altered, &file, &|_| ());
         assert!(matches!(fetched, Err(ContentError::Damaged(_))), "{fetched:?}");

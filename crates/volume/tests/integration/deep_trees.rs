@@ -310,7 +310,7 @@ fn is_checked(deep: u64) {
     let item = Transaction { mutations: [makes(deep), links(deep)].concat(), ..Transaction::default() };
     volume.meta.commit(&"n".parse().unwrap(), 1, &[item]).unwrap().remove(0).unwrap();
     let checked =
-        shunt_volume::maintenance::fsck(&volume, shunt_volume::maintenance::Depth::Places, &|_, _| ())
+        shunt_volume::maintenance::fsck(&volume, shunt_volume::maintenance::Depth::Locations, &|_, _| ())
             .unwrap();
     assert_eq!((checked.problems, checked.names), (vec![], deep));
 }

@@ -66,7 +66,7 @@ impl TestVolume {
     }
 
     fn check(&self) -> Checked {
-        fsck(&self.volume, Depth::Bytes, &|_, _| ()).unwrap()
+        fsck(&self.volume, Depth::Contents, &|_, _| ()).unwrap()
     }
 
     fn sql(&self, sql: &str) {
@@ -103,7 +103,7 @@ fn wrong_counts_are_found_and_mended() {
     let checked = kept.check();
     assert_eq!(checked.problems, [Problem::Count(ObjectId::ROOT, 0, 1)]);
     let repaired = repair(&kept.volume, &kept.node, &checked, &|_, _| ()).unwrap();
-    assert_eq!((repaired.counts, repaired.left), (1, 0));
+    assert_eq!((repaired.counts, repaired.unrepaired), (1, 0));
     assert_eq!(kept.check().count, 0);
 }
 
@@ -115,7 +115,7 @@ fn what_lost_its_name_is_given_one() {
     let checked = kept.check();
     assert_eq!(checked.count, 3, "{checked:?}");
     let repaired = repair(&kept.volume, &kept.node, &checked, &|_, _| ()).unwrap();
-    assert_eq!((repaired.found, repaired.left), (1, 0));
+    assert_eq!((repaired.relinked, repaired.unrepaired), (1, 0));
     assert_eq!(kept.check().problems, []);
     assert_eq!(kept.read(&content), Some(noise(1, 1000)));
 }
@@ -137,7 +137,7 @@ fn lost_places_are_found_again_in_the_packs() {
     assert!(checked.count > 0 && checked.problems.iter().all(|at| matches!(at, Problem::Missing(..))));
     assert_eq!(kept.read(&content), None);
     let repaired = repair(&kept.volume, &kept.node, &checked, &|_, _| ()).unwrap();
-    assert_eq!((repaired.pieces, repaired.left), (checked.count, 0));
+    assert_eq!((repaired.chunks, repaired.unrepaired), (checked.count, 0));
     assert_eq!(kept.check().problems, []);
     assert_eq!(kept.read(&content), Some(noise(1, 3_000_000)));
 }
@@ -156,13 +156,13 @@ fn damaged_pieces_are_found_and_another_copy_is_taken() {
     let checked = kept.check();
     assert!(matches!(checked.problems[..], [Problem::Damaged(..)]), "{checked:?}");
     let repaired = repair(&kept.volume, &kept.node, &checked, &|_, _| ()).unwrap();
-    assert_eq!((repaired.pieces, repaired.left), (1, 0));
+    assert_eq!((repaired.chunks, repaired.unrepaired), (1, 0));
     assert_eq!(kept.check().problems, []);
     assert_eq!(kept.read(&content), Some(noise(1, 1000)));
     // Without another copy, the damage stays until a node uploads the chunk again.
     damage(&pack.with_file_name("f".repeat(32))).unwrap();
     let repaired = repair(&kept.volume, &kept.node, &kept.check(), &|_, _| ()).unwrap();
-    assert_eq!((repaired.pieces, repaired.left), (0, 1));
+    assert_eq!((repaired.chunks, repaired.unrepaired), (0, 1));
     assert!(matches!(kept.check().problems[..], [Problem::Missing(..)]), "{:?}", kept.check());
     collect(&kept.volume, Duration::ZERO, None, &|_, _| ()).unwrap();
     kept.file(4, &noise(1, 1000));

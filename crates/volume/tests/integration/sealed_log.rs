@@ -105,8 +105,9 @@ impl Cluster {
     }
 
     fn check(&self) -> Vec<String> {
-        let checked = fsck(&self.open(), Depth::Places, &|_, _| ()).unwrap();
-        let altered = |problem: &Problem| matches!(problem, Problem::Altered(_)).then(|| problem.to_string());
+        let checked = fsck(&self.open(), Depth::Locations, &|_, _| ()).unwrap();
+        let altered =
+            |problem: &Problem| matches!(problem, Problem::Tampered(_)).then(|| problem.to_string());
         checked.problems.iter().filter_map(altered).collect()
     }
 }
@@ -318,7 +319,7 @@ fn contents_of_files_are_not_exchanged() {
 fn a_piece_is_not_replaced_by_a_hole() {
     refused(CHANGED, |db, late| {
         let content = db.content(late.y);
-        let layout = Layout::Pieces(vec![Segment::Hole { length: content.size }]);
+        let layout = Layout::Direct(vec![Segment::Hole { length: content.size }]);
         db.set_content(late.y, &Content { layout, ..content });
     });
 }

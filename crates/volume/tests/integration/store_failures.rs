@@ -419,16 +419,16 @@ fn a_log_that_is_forgotten_is_no_reason_to_stop() {
     ant.write("file", b"first");
     ant.settle();
     bee.settle();
-    cluster.volume.admin().unwrap().forget(Time(i64::MAX), 0).unwrap();
+    cluster.volume.admin().unwrap().truncate_log(Time(i64::MAX), 0).unwrap();
     ant.settle();
     ant.write("file", b"second");
     ant.settle();
     bee.settle();
     assert_eq!(bee.read("file"), b"second");
-    cluster.volume.admin().unwrap().forget(Time(i64::MAX), 0).unwrap();
+    cluster.volume.admin().unwrap().truncate_log(Time(i64::MAX), 0).unwrap();
     ant.write("file", b"third");
     ant.settle();
-    cluster.volume.admin().unwrap().forget(Time(i64::MAX), 0).unwrap();
+    cluster.volume.admin().unwrap().truncate_log(Time(i64::MAX), 0).unwrap();
     bee.settle();
     assert_eq!(bee.read("file"), b"third");
 }

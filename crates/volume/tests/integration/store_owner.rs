@@ -18,7 +18,7 @@ use shunt_test_support::servers::{Postgres, S3};
 use shunt_volume::address::{DataAddress, MetaAddress};
 use shunt_volume::chunks::{Blobs, ContentStore};
 use shunt_volume::id::{ObjectId, OwnerId, Seq};
-use shunt_volume::maintenance::{Collected, GRACE, KeepError, StoreOwnerError, collect};
+use shunt_volume::maintenance::{Collected, GRACE, MaintenanceError, StoreOwnerError, collect};
 use shunt_volume::object::{Content, Kind, LinkName, Object, Time};
 use shunt_volume::open::{OpenError, Options, create, open};
 use shunt_volume::store::{Mutation, StoreError, Transaction, system_clock};
@@ -74,7 +74,7 @@ fn is_there(volume: &Volume, content: &Content, seed: u8) -> bool {
     read.is_ok_and(|bytes| bytes == noise(seed))
 }
 
-fn free(volume: &Volume, grace: Duration) -> Result<Collected, KeepError> {
+fn free(volume: &Volume, grace: Duration) -> Result<Collected, MaintenanceError> {
     collect(volume, grace, None, &|_, _| ())
 }
 
@@ -145,7 +145,7 @@ fn no_two_volumes_are_made_in_a_place() {
     let first = places.make("first").unwrap();
     let mark = fs::read(places.data().join(MARKER_KEY)).unwrap();
     let refused = places.make("second").unwrap_err();
-    assert!(matches!(refused, OpenError::Place(StoreOwnerError::Taken(_))), "{refused}");
+    assert!(matches!(refused, OpenError::StoreOwner(StoreOwnerError::Taken(_))), "{refused}");
     assert!(refused.to_string().contains(places.data().to_str().unwrap()), "{refused}");
     // Creating the first volume again fails because it exists.
     assert!(matches!(places.make("first"), Err(OpenError::Store(StoreError::Exists(_)))));
@@ -154,7 +154,7 @@ fn no_two_volumes_are_made_in_a_place() {
     file(&first, 2);
     fs::remove_file(places.data().join(MARKER_KEY)).unwrap();
     let refused = places.make("second").unwrap_err();
-    assert!(matches!(refused, OpenError::Place(StoreOwnerError::Unmarked(_))), "{refused}");
+    assert!(matches!(refused, OpenError::StoreOwner(StoreOwnerError::Unmarked(_))), "{refused}");
     assert!(!places.dir.path().join("second").exists());
     assert!(!places.data().join(MARKER_KEY).exists());
 }
@@ -178,7 +178,7 @@ fn contents_of_another_volume_in_the_same_place_are_spared() {
     // The marker is new, so unknown packs are spared at first.
     assert_eq!(free(&one, GRACE).unwrap().packs, 0);
     let refused = free(&other, GRACE).unwrap_err();
-    assert!(matches!(refused, KeepError::Place(StoreOwnerError::Foreign(_))), "{refused}");
+    assert!(matches!(refused, MaintenanceError::StoreOwner(StoreOwnerError::Foreign(_))), "{refused}");
     make_old(&places.data().join(MARKER_KEY), DAY * 2);
     assert_eq!(free(&one, GRACE).unwrap().packs, 1, "what one sent for nothing");
     assert!(is_there(&one, &ours, 2) && is_there(&other, &theirs, 3));
@@ -211,7 +211,10 @@ fn an_older_copy_of_the_metadata_frees_nothing() {
     make_old(&places.data().join(MARKER_KEY), DAY * 4);
     let refused = free(&copy, GRACE).unwrap_err();
     assert!(
-        matches!(refused, KeepError::Place(StoreOwnerError::Behind { seen: Seq(2), head: Seq(1), .. })),
+        matches!(
+            refused,
+            MaintenanceError::StoreOwner(StoreOwnerError::Behind { seen: Seq(2), head: Seq(1), .. })
+        ),
         "{refused}"
     );
     assert!(is_there(&volume, &late, 3));
@@ -327,7 +330,7 @@ fn nothing_is_freed_where_the_clocks_of_machine_and_store_disagree() {
     for grace in [GRACE, Duration::ZERO] {
         let refused = free(&volume, grace).unwrap_err();
         assert!(
-            matches!(refused, KeepError::Clock { whose: "the contents", minutes: 2878..=2880 }),
+            matches!(refused, MaintenanceError::Clock { whose: "the contents", minutes: 2878..=2880 }),
             "{refused}"
         );
     }
@@ -370,10 +373,13 @@ fn a_database_tells_the_time_of_commits_and_whether_the_clock_is_right() {
     };
     assert_eq!(hours(2), -49);
     let refused = free(&volume, Duration::ZERO).unwrap_err();
-    assert!(matches!(refused, KeepError::Clock { whose: "the metadata", minutes: 2878..=2880 }), "{refused}");
+    assert!(
+        matches!(refused, MaintenanceError::Clock { whose: "the metadata", minutes: 2878..=2880 }),
+        "{refused}"
+    );
     set_clock("2 hours");
     assert_eq!(hours(3), 1);
-    assert!(matches!(free(&volume, GRACE), Err(KeepError::Clock { minutes: 118..=120, .. })));
+    assert!(matches!(free(&volume, GRACE), Err(MaintenanceError::Clock { minutes: 118..=120, .. })));
     set_clock("0 hours");
     assert_eq!(hours(4), 1, "times do not go back");
     free(&volume, GRACE).unwrap();
@@ -412,7 +418,7 @@ fn shares_a_bucket() {
     let volume = make("first", "team").unwrap();
     let content = file(&volume, 2);
     let refused = make("second", "team").unwrap_err();
-    assert!(matches!(refused, OpenError::Place(StoreOwnerError::Taken(_))), "{refused}");
+    assert!(matches!(refused, OpenError::StoreOwner(StoreOwnerError::Taken(_))), "{refused}");
     assert!(refused.to_string().contains("s3://bucket/team"), "{refused}");
     make("second", "other").unwrap();
     send(&volume, 3);

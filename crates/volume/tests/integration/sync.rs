@@ -157,7 +157,7 @@ fn who_was_away_for_longer_than_the_log_reads_the_tree() {
     one.replica.rmdir(ROOT, b"gone").unwrap();
     one.replica.rename(kept.ino, b"theirs", ROOT, b"moved", Rename::Replace).unwrap();
     one.settle();
-    cluster.admin.forget(Time(i64::MAX), 0).unwrap();
+    cluster.admin.truncate_log(Time(i64::MAX), 0).unwrap();
 
     both(&mut one, &mut other);
     let mut third = cluster.node("third");
@@ -1018,7 +1018,7 @@ fn a_file_of_an_encrypted_volume_is_refused_unless_it_has_its_digest() {
     for stored in cluster.meta.scan(ObjectId(0), 10).unwrap().objects {
         let Object { id, kind: Kind::Regular, mut content, modified, .. } = stored.object else { continue };
         match &mut content.layout {
-            Layout::Pieces(pieces) if pieces.len() > 1 => {
+            Layout::Direct(pieces) if pieces.len() > 1 => {
                 pieces[0] = Segment::Hole { length: pieces[0].length() };
             }
             _ => content.digest[0] ^= 1,
@@ -1128,7 +1128,7 @@ fn goes_through_all(deep: usize) {
         bottom = other.replica.lookup(bottom, b"d").unwrap().ino;
     }
     // The whole tree, since the log was truncated.
-    cluster.admin.forget(Time(i64::MAX), 0).unwrap();
+    cluster.admin.truncate_log(Time(i64::MAX), 0).unwrap();
     let mut late = cluster.node("late");
     settle_all(&mut late);
     assert!(late.at(&"d/".repeat(deep)).is_ok());
@@ -1143,9 +1143,9 @@ fn goes_through_all(deep: usize) {
     println!("sent {:?}", began.elapsed());
     settle_all(&mut other);
     println!("kept {:?}", began.elapsed());
-    let conflicts = other.replica.in_conflict().unwrap();
+    let conflicts = other.replica.conflicts_with_paths().unwrap();
     assert_eq!(conflicts.iter().map(|one| &one.path[..]).collect::<Vec<_>>(), [b"d"]);
-    cluster.admin.forget(Time(i64::MAX), 0).unwrap();
+    cluster.admin.truncate_log(Time(i64::MAX), 0).unwrap();
     settle_all(&mut late);
     assert!(late.at("d").is_err());
     println!("gone {:?}", began.elapsed());

@@ -1,7 +1,7 @@
 //! `--locks cluster`: file locks that hold on all connected nodes.
 //!
-//! On its own node a lock covers the byte range that it names. Towards its peers the node holds a [claim](shunt_volume::lease)
-//! on the whole file: a shared one while all its locks are shared, else an exclusive one.
+//! On its own node a lock covers the byte range that it names. Towards its peers the node holds a [lock
+//! lease](shunt_volume::lease) on the whole file: shared while all its locks are shared, else exclusive.
 
 mod table;
 
@@ -20,7 +20,7 @@ use table::Table;
 struct File {
     table: Table,
     grant: Option<LockGrant>,
-    /// A request for a claim is pending; there is one at a time.
+    /// A request for a lock lease is pending; there is one at a time.
     is_requesting: bool,
     waiters: Vec<oneshot::Sender<()>>,
 }
@@ -43,12 +43,12 @@ enum NextStep {
     Done(Result<(), Errno>),
     /// Another owner on this node holds a conflicting lock.
     Conflict(oneshot::Receiver<()>),
-    /// Another request has asked for a claim; the answer comes soon.
+    /// Another request has asked for a lock lease; the answer comes soon.
     Soon(oneshot::Receiver<()>),
     Claim(bool),
 }
 
-/// Pending request for a claim. Dropping it (the caller was interrupted) wakes the other waiters.
+/// Pending request for a lock lease. Dropping it (the caller was interrupted) wakes the other waiters.
 struct RequestGuard<'a>(&'a Locks, u64);
 
 impl Drop for RequestGuard<'_> {
@@ -62,14 +62,14 @@ impl Drop for RequestGuard<'_> {
     }
 }
 
-/// Claim that was requested. An answer that nobody takes is released.
+/// A requested lock lease. It is released if it is granted after the requester is gone.
 struct PendingGrant<'a>(&'a Leases, oneshot::Receiver<LockAnswer>);
 
 impl Drop for PendingGrant<'_> {
     fn drop(&mut self) {
         self.1.close();
-        if let Ok(Some(LockAnswer::Granted(held))) = self.1.try_recv() {
-            self.0.release(held);
+        if let Ok(Some(LockAnswer::Granted(grant))) = self.1.try_recv() {
+            self.0.release(grant);
         }
     }
 }
@@ -111,17 +111,17 @@ impl Locks {
                     let _ = wait.await;
                 }
                 NextStep::Claim(exclusive) => {
-                    // Held until the lock is set, because a claim without a lock is released.
+                    // Held until the lock is set, because a lock lease without a lock is released.
                     asking.get_or_insert(RequestGuard(self, num));
                     let answer = self.leases.request_lock(num, exclusive).ok_or(Errno::NOLCK)?;
-                    let mut asked = PendingGrant(&self.leases, answer);
+                    let mut pending = PendingGrant(&self.leases, answer);
                     // After that time this node is disconnected.
-                    let answer = match select(&mut asked.1, Wait::pause(SESSION_TTL)).await {
+                    let answer = match select(&mut pending.1, Wait::pause(SESSION_TTL)).await {
                         Either::Left((answer, _)) => answer.map_err(|_| Errno::NOLCK)?,
                         Either::Right(_) => return Err(Errno::NOLCK),
                     };
                     match answer {
-                        LockAnswer::Granted(held) => self.take(num, held),
+                        LockAnswer::Granted(grant) => self.take(num, grant),
                         LockAnswer::Busy(_) if !args.wait => return Err(Errno::AGAIN),
                         LockAnswer::Busy(freed) => {
                             drop(asking.take());
@@ -133,8 +133,8 @@ impl Locks {
         }
     }
 
-    /// Takes the next step towards a lock. `asks`: this caller has the pending request for a claim.
-    fn step(&self, num: u64, args: &LockArgs, asks: bool) -> NextStep {
+    /// Takes the next step towards a lock. `is_requester`: this caller has the pending request for a lock lease.
+    fn step(&self, num: u64, args: &LockArgs, is_requester: bool) -> NextStep {
         let mut files = self.files.lock();
         let file = files.entry(num).or_default();
         if file.table.conflict(args).is_some() {
@@ -153,7 +153,7 @@ impl Locks {
             file.wake();
             return NextStep::Done(if set { Ok(()) } else { Err(Errno::NOLCK) });
         }
-        if file.is_requesting && !asks {
+        if file.is_requesting && !is_requester {
             let (wake, wait) = oneshot::channel();
             file.waiters.push(wake);
             return NextStep::Soon(wait);
@@ -162,9 +162,9 @@ impl Locks {
         NextStep::Claim(exclusive)
     }
 
-    /// Puts a claim in the place of the one before.
-    fn take(&self, num: u64, held: LockGrant) {
-        let before = self.files.lock().entry(num).or_default().grant.replace(held);
+    /// Puts a lock lease in the place of the one before.
+    fn take(&self, num: u64, grant: LockGrant) {
+        let before = self.files.lock().entry(num).or_default().grant.replace(grant);
         if let Some(before) = before {
             self.leases.release(before);
         }
@@ -189,14 +189,14 @@ impl Locks {
         self.tidy(&mut files, num);
     }
 
-    /// Releases a claim that no lock or request needs any more.
+    /// Releases a lock lease that no lock or request needs any more.
     fn tidy(&self, files: &mut HashMap<u64, File>, num: u64) {
         let Some(file) = files.get_mut(&num).filter(|file| file.table.is_empty() && !file.is_requesting)
         else {
             return;
         };
-        if let Some(held) = file.grant.take() {
-            self.leases.release(held);
+        if let Some(grant) = file.grant.take() {
+            self.leases.release(grant);
         }
         file.waiters.retain(|waiter| !waiter.is_canceled());
         if file.waiters.is_empty() {

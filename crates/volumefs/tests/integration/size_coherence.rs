@@ -64,7 +64,7 @@ fn comes_now(replica: &Replica, others: &[u64], num: u64, size: u64) {
         let node = applying.node(num)?.ok_or(Errno::NOENT)?;
         let mut agreed = applying.local(&node)?;
         agreed.created = Seq(1);
-        let layout = Layout::Pieces(Vec::new());
+        let layout = Layout::Direct(Vec::new());
         agreed.object.content = Content { size, digest: [size as u8; 32], layout };
         applying.set_object(node.id, Some(&agreed), LocalObject::Agreed)
     });

@@ -114,25 +114,25 @@ impl PushPlanner<'_> {
         Ok(false)
     }
 
-    /// Returns the names on the paths from these names up to a directory that is to be deleted and whose own name changes by
-    /// `goes_by`; `None` if there is no such directory.
+    /// Returns the names on the paths from these names up to a directory that is to be deleted and whose own
+    /// name `is_selected` accepts; `None` if there is no such directory.
     fn emptied(
         &self,
         changes: &BTreeMap<DentryKey, Differing>,
-        goes_by: impl Fn(&DentryKey) -> bool,
+        is_selected: impl Fn(&DentryKey) -> bool,
     ) -> MergeResult<Option<BTreeSet<DentryKey>>> {
         let mut emptied = None;
         for (at, (base, _)) in changes {
-            let (mut num, mut way) = (at.parent, Vec::new());
+            let (mut num, mut path) = (at.parent, Vec::new());
             // Upwards: the tree to be deleted may be large.
             while base.is_some() && num != ROOT && self.trees.names(Tree::Local, num)?.is_empty() {
-                let Some(place) = self.trees.names(Tree::Base, num)?.into_iter().next() else { break };
-                if goes_by(&place) {
-                    emptied.get_or_insert_with(BTreeSet::new).extend(way);
+                let Some(name) = self.trees.names(Tree::Base, num)?.into_iter().next() else { break };
+                if is_selected(&name) {
+                    emptied.get_or_insert_with(BTreeSet::new).extend(path);
                     break;
                 }
-                num = place.parent;
-                way.push(place);
+                num = name.parent;
+                path.push(name);
             }
         }
         Ok(emptied)

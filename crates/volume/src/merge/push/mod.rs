@@ -18,7 +18,7 @@ use crate::merge::{DentryKey, Ino, PlanError, ROOT, Tree, Trees};
 use crate::object::{ChunkId, Content, Field, Kind, LinkName, VersionedObject};
 use crate::store::{ChunkLocation, Mutation, Precondition, Transaction, codec};
 
-/// Limit in bytes for the commits that are planned at once: they are sent in one message.
+/// Limit in bytes of the commits in one batch, which is sent in one message.
 const MAX_BATCH_BYTES: u64 = 8 << 20;
 /// Bytes of a file's content per estimated byte in its commit, for chunk locations.
 const CONTENT_BYTES_PER_COMMIT_BYTE: u64 = 8192;
@@ -91,7 +91,7 @@ pub fn push<'a>(
 }
 
 /// Combines transactions into one, for changes that make sense only together.
-pub fn one(items: Vec<Transaction>) -> Transaction {
+pub fn combine(items: Vec<Transaction>) -> Transaction {
     let mut all = Transaction::default();
     let mut changes = Vec::new();
     for item in items {
@@ -188,7 +188,7 @@ impl PushPlanner<'_> {
         let mut tasks = vec![Task::Visit(at.clone())];
         while let Some(task) = tasks.pop() {
             match task {
-                // Would plan nothing any more.
+                // The batch is full: further steps are skipped.
                 Task::Visit(_) | Task::VisitEntries(_) if self.is_full() => {}
                 Task::Visit(at) => self.push_steps(&at, &mut tasks)?,
                 Task::MarkReached(num) => drop(self.reached.insert(num)),
@@ -212,7 +212,7 @@ impl PushPlanner<'_> {
         self.visited.extend(changes.keys().cloned());
         let (mut ways, mut is_held) = (Vec::new(), false);
         for (at, _) in changes.iter().filter(|(_, (_, local))| local.is_some()) {
-            match self.above(at.parent)? {
+            match self.path_prerequisites(at.parent)? {
                 Some(way) => ways.extend(way),
                 None => {
                     is_held = true;
@@ -365,7 +365,7 @@ impl PushPlanner<'_> {
 
     /// Returns the steps for new or moved directories on the path to a new name, which have to precede it, from the root down,
     /// except those already processed. `None`: the path does not lead to the root.
-    fn above(&mut self, mut num: Ino) -> MergeResult<Option<Vec<Task>>> {
+    fn path_prerequisites(&mut self, mut num: Ino) -> MergeResult<Option<Vec<Task>>> {
         let (mut names, mut way) = (Vec::new(), CycleDetector::default());
         while num != ROOT && !self.reached.contains(&num) {
             let at = self.trees.names(Tree::Local, num)?.into_iter().next();
@@ -431,9 +431,9 @@ impl PushPlanner<'_> {
         for &num in objects {
             let Some(stored) = self.trees.base(num)? else { continue };
             if num != ROOT && self.trees.names(Tree::Local, num)?.is_empty() {
-                as_agreed(&mut item.preconditions, &stored);
+                require_unchanged(&mut item.preconditions, &stored);
                 self.deleted_objects.insert(num);
-            } else if let Some(name) = self.stays_by(num, changes)? {
+            } else if let Some(name) = self.other_name_precondition(num, changes)? {
                 item.preconditions.push(name);
             }
         }
@@ -444,7 +444,7 @@ impl PushPlanner<'_> {
     }
 
     /// Returns a precondition if the object loses a name and keeps another, which another node may be about to remove.
-    fn stays_by(
+    fn other_name_precondition(
         &self,
         num: Ino,
         changes: &BTreeMap<DentryKey, Differing>,
@@ -521,7 +521,7 @@ impl PushPlanner<'_> {
 }
 
 /// Requires for a deletion that the object is unchanged: a concurrent change then leads to a conflict.
-fn as_agreed(when: &mut Vec<Precondition>, stored: &VersionedObject) {
+fn require_unchanged(when: &mut Vec<Precondition>, stored: &VersionedObject) {
     let object = &stored.object;
     if object.kind == Kind::Directory {
         return;

@@ -87,16 +87,17 @@ impl CacheManager {
     ///
     /// # Errors
     /// The error of starting the thread.
-    pub fn start(replica: Arc<Replica>, keep: CachePolicy) -> io::Result<Self> {
+    pub fn start(replica: Arc<Replica>, policy: CachePolicy) -> io::Result<Self> {
         let state = Arc::new(State::default());
-        replica.read_ahead(keep.mode != CacheMode::OnDemand);
-        if keep.limit().is_some() {
+        replica.set_prefetch(policy.mode != CacheMode::OnDemand);
+        if policy.limit().is_some() {
             replica.enable_recent_opens();
         }
         let (one, other) = (replica.clone(), state.clone());
-        let thread =
-            std::thread::Builder::new().name("tend".into()).spawn(move || run(&one, keep, &other))?;
-        Ok(Self { replica, state, policy: keep, thread: Some(thread) })
+        let thread = std::thread::Builder::new()
+            .name("cache-manager".into())
+            .spawn(move || run(&one, policy, &other))?;
+        Ok(Self { replica, state, policy, thread: Some(thread) })
     }
 
     /// Returns the cache policy.
@@ -126,67 +127,70 @@ impl Drop for CacheManager {
     }
 }
 
-fn run(replica: &Replica, keep: CachePolicy, state: &State) {
-    let mut again = Backoff::between(RETRY_BACKOFF.0, RETRY_BACKOFF.1);
-    let (mut rest, mut together) = (Duration::ZERO, DEBOUNCE_INTERVAL);
+fn run(replica: &Replica, policy: CachePolicy, state: &State) {
+    let mut backoff = Backoff::between(RETRY_BACKOFF.0, RETRY_BACKOFF.1);
+    let (mut delay, mut debounce) = (Duration::ZERO, DEBOUNCE_INTERVAL);
     loop {
-        if replica.wait_for_cache_change(rest) && !state.ended.load(Ordering::Relaxed) {
-            std::thread::sleep(together);
+        if replica.wait_for_cache_change(delay) && !state.ended.load(Ordering::Relaxed) {
+            std::thread::sleep(debounce);
         }
         if state.ended.load(Ordering::Relaxed) {
             return;
         }
-        if let Some(limit) = keep.limit() {
-            shrink(replica, limit, state);
+        if let Some(limit) = policy.limit() {
+            evict_above_limit(replica, limit, state);
         }
-        together = if state.unevictable_bytes.load(Ordering::Relaxed) > 0 {
+        debounce = if state.unevictable_bytes.load(Ordering::Relaxed) > 0 {
             UNEVICTABLE_RETRY_INTERVAL
         } else {
             DEBOUNCE_INTERVAL
         };
-        let brought = fetch_missing(replica, keep, state);
-        replica.shrink_basis_cache(keep.limit());
-        rest = match brought {
+        let outcome = fetch_missing(replica, policy, state);
+        replica.shrink_basis_cache(policy.limit());
+        delay = match outcome {
             Ok(()) => {
-                again.reset();
+                backoff.reset();
                 SCAN_INTERVAL
             }
             Err(errno) => {
-                tracing::debug!("cannot fetch the files that the cache should hold: {errno}");
-                again.next_pause()
+                tracing::debug!("cannot download the files that the cache policy requires: {errno}; retried");
+                backoff.next_pause()
             }
         };
     }
 }
 
-fn shrink(replica: &Replica, limit: u64, state: &State) {
-    let here = replica.cached_bytes();
-    if here <= limit {
+fn evict_above_limit(replica: &Replica, limit: u64, state: &State) {
+    let cached = replica.cached_bytes();
+    if cached <= limit {
         state.unevictable_bytes.store(0, Ordering::Relaxed);
         return;
     }
     // Frees some more space for the next files: the tree is not searched for each of them.
-    match replica.evict(here - limit + limit / 10) {
+    match replica.evict(cached - limit + limit / 10) {
         Ok(_) => {}
-        Err(errno) => tracing::warn!("cannot evict files from the cache: {errno}"),
+        Err(errno) => tracing::warn!(
+            "cannot evict files from the cache: {errno}; the cache \
+            stays above its limit, retried with the next change"
+        ),
     }
     state.unevictable_bytes.store(replica.cached_bytes().saturating_sub(limit), Ordering::Relaxed);
 }
 
 /// Downloads the files that are to be cached.
-fn fetch_missing(replica: &Replica, keep: CachePolicy, state: &State) -> Result<(), Errno> {
+fn fetch_missing(replica: &Replica, policy: CachePolicy, state: &State) -> Result<(), Errno> {
     let mut after = 0;
     let mut failed = None;
     while !state.ended.load(Ordering::Relaxed) {
-        // Over a slow way comes what was asked for by name, and nothing else.
-        let all = keep.mode == CacheMode::Full && replica.is_link_fast();
-        let away = replica.missing_files(all, after, SCAN_BATCH_FILES)?;
-        let Some(&last) = away.last() else { break };
-        fetch_files(replica, &away, state, &mut failed)?;
+        // Over a slow link only pinned files are downloaded.
+        let all = policy.mode == CacheMode::Full && replica.is_link_fast();
+        let missing = replica.missing_files(all, after, SCAN_BATCH_FILES)?;
+        let Some(&last) = missing.last() else { break };
+        fetch_files(replica, &missing, state, &mut failed)?;
         after = last;
     }
-    if keep.mode == CacheMode::Cached {
-        refetch_replaced(replica, keep.limit, state, &mut failed)?;
+    if policy.mode == CacheMode::Cached {
+        refetch_replaced(replica, policy.limit, state, &mut failed)?;
     }
     if failed.is_none() {
         state.missing_files.store(0, Ordering::Relaxed);
@@ -205,10 +209,9 @@ fn refetch_replaced(
     while !state.ended.load(Ordering::Relaxed) && replica.is_link_fast() {
         let replaced = replica.refetches(after, SCAN_BATCH_FILES)?;
         let Some(&(last, _)) = replaced.last() else { break };
-        let mut room = limit.map_or(u64::MAX, |limit| limit.saturating_sub(replica.cached_bytes()));
-        let fits = |&(num, takes): &(u64, u64)| {
-            let rest = room.checked_sub(takes)?;
-            room = rest;
+        let mut available = limit.map_or(u64::MAX, |limit| limit.saturating_sub(replica.cached_bytes()));
+        let fits = |&(num, bytes): &(u64, u64)| {
+            available = available.checked_sub(bytes)?;
             Some(num)
         };
         let fitting: Vec<u64> = replaced.iter().filter_map(fits).collect();

@@ -125,10 +125,10 @@ impl Replica {
                         left.push(num);
                     }
                 }
-                point(Failpoint::EvictNoted)?;
+                point(Failpoint::EvictRecorded)?;
                 Ok(freed)
             })?;
-            // They take no blocks any more.
+            // The evicted files occupy no blocks, so their attributes are invalidated.
             if let Some(caches) = self.inner.shared.kernel_cache.get() {
                 left.into_iter().for_each(|num| caches.object_changed(num));
             }
@@ -189,18 +189,18 @@ pub(crate) struct Notify(parking_lot::Mutex<bool>, parking_lot::Condvar);
 
 impl Notify {
     pub(crate) fn notify(&self) {
-        let mut rung = self.0.lock();
-        if !*rung {
-            *rung = true;
+        let mut is_notified = self.0.lock();
+        if !*is_notified {
+            *is_notified = true;
             self.1.notify_one();
         }
     }
 
     fn wait(&self, at_most: std::time::Duration) -> bool {
-        let mut rung = self.0.lock();
-        if !*rung {
-            self.1.wait_for(&mut rung, at_most);
+        let mut is_notified = self.0.lock();
+        if !*is_notified {
+            self.1.wait_for(&mut is_notified, at_most);
         }
-        std::mem::take(&mut rung)
+        std::mem::take(&mut is_notified)
     }
 }

@@ -48,7 +48,7 @@ pub(crate) fn open(path: &Path) -> Replica {
 /// Creates a file that the store has, with a name in a directory.
 pub(crate) fn stored(replica: &Replica, parent: u64, name: &str, size: u64) -> u64 {
     let id = ObjectId(rand::random());
-    let content = Content { size, digest: [9; 32], layout: Layout::Pieces(Vec::new()) };
+    let content = Content { size, digest: [9; 32], layout: Layout::Direct(Vec::new()) };
     let object = Object {
         id,
         kind: Kind::Regular,

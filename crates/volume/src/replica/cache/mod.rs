@@ -1,4 +1,4 @@
-//! The cache policy of a replica: which contents are pinned, prefetched and evicted, and the statistics of it.
+//! The cache policy of a replica: which contents are pinned, downloaded and evicted, with statistics.
 
 pub(crate) mod cache_manager;
 pub(crate) mod cache_stats;

@@ -1,7 +1,7 @@
 //! A pool of backing files that are created ahead of use.
 //!
-//! Creating or removing a file of the cache's file system costs more than everything else done for it, and nobody has to wait
-//! for it: a worker thread does both. A pooled file already has its inode number.
+//! Creating or removing a file of the cache's file system costs more than everything else done for it, so a worker thread
+//! does both in the background. A pooled file already has its inode number.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -131,12 +131,12 @@ fn is_due(last: &mut Option<Instant>, after: Duration) -> bool {
 impl Inner {
     /// Unlinks removed files at once if the disk of the cache is low on space, instead of waiting until it is idle.
     pub(crate) fn reap_if_low_on_space(&self) {
-        let spare = &self.shared.backing_pool;
-        if !spare.is_space_check_due() || !self.is_low_on_space() {
+        let pool = &self.shared.backing_pool;
+        if !pool.is_space_check_due() || !self.is_low_on_space() {
             return;
         }
         let has_doomed = self.core.lock().has_pending_unlinks;
-        if spare.has_some(has_doomed) && spare.is_forced_reap_due() {
+        if pool.has_some(has_doomed) && pool.is_forced_reap_due() {
             while matches!(self.reap(REAP_BATCH_FILES), Ok(reaped) if reaped as u32 == REAP_BATCH_FILES) {}
         }
     }
@@ -164,14 +164,14 @@ impl PoolWorker {
 
 impl Drop for PoolWorker {
     fn drop(&mut self) {
-        let spare = &self.inner.shared.backing_pool;
-        spare.state.lock().ended = true;
-        spare.wake.notify_one();
+        let pool = &self.inner.shared.backing_pool;
+        pool.state.lock().ended = true;
+        pool.wake.notify_one();
         if let Some(thread) = self.thread.take() {
             thread.join().ok();
         }
         let left: Vec<_> = {
-            let mut state = spare.state.lock();
+            let mut state = pool.state.lock();
             state.has_thread = false;
             state.ready.drain(..).collect()
         };
@@ -182,17 +182,17 @@ impl Drop for PoolWorker {
 }
 
 fn run(inner: &Inner) {
-    let spare = &inner.shared.backing_pool;
+    let pool = &inner.shared.backing_pool;
     loop {
         let is_low = {
-            let mut state = spare.state.lock();
+            let mut state = pool.state.lock();
             while !state.needs_refill && !state.has_unlinks && !state.ended {
-                spare.wake.wait(&mut state);
+                pool.wake.wait(&mut state);
             }
             if !state.needs_refill && !state.ended {
-                // Removals come in bursts; but somebody may be about to need the space.
+                // Removals come in bursts, so they are batched, unless the disk is low on space.
                 let rest = if inner.is_low_on_space() { LOW_SPACE_REAP_INTERVAL } else { REAP_INTERVAL };
-                spare.wake.wait_for(&mut state, rest);
+                pool.wake.wait_for(&mut state, rest);
             }
             if state.ended {
                 return;
@@ -207,26 +207,26 @@ fn run(inner: &Inner) {
 }
 
 fn fill(inner: &Inner) {
-    let spare = &inner.shared.backing_pool;
-    let wanted = {
-        let state = spare.state.lock();
+    let pool = &inner.shared.backing_pool;
+    let count = {
+        let state = pool.state.lock();
         state.target.saturating_sub(state.ready.len())
     };
     let numbers = inner.change(|core, _| {
-        let numbers = (0..wanted).map(|_| core.new_number()).collect::<Result<Vec<_>, _>>()?;
+        let numbers = (0..count).map(|_| core.new_number()).collect::<Result<Vec<_>, _>>()?;
         Ok((numbers, core.reserved_until()))
     });
     if let Ok((numbers, reserved)) = numbers {
         for num in numbers {
             // If there is no space, users create their files directly and get the error.
             let Ok(file) = inner.shared.files.create(num) else { break };
-            spare.state.lock().ready.push_back((num, file));
+            pool.state.lock().ready.push_back((num, file));
         }
-        for num in spare.take_stale(reserved) {
+        for num in pool.take_stale(reserved) {
             inner.shared.files.remove(num).ok();
         }
     }
-    spare.state.lock().needs_refill = false;
+    pool.state.lock().needs_refill = false;
 }
 
 fn reap(inner: &Inner) {
@@ -243,6 +243,9 @@ fn reap(inner: &Inner) {
         // There may be more.
         Ok(reaped) if reaped as u32 == REAP_BATCH_FILES => inner.shared.backing_pool.notify_removed(),
         Ok(_) => {}
-        Err(errno) => tracing::warn!("cannot remove the contents of deleted files: {errno}"),
+        Err(errno) => tracing::warn!(
+            "cannot unlink the backing files of deleted files: \
+            {errno}; their space is freed later"
+        ),
     }
 }

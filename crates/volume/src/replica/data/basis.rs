@@ -24,7 +24,7 @@ impl ReplicaDb {
         let content = self.content(node.ino)?;
         let has_parts = match &content.layout {
             Layout::Inline(_) => false,
-            Layout::Pieces(pieces) => pieces.len() > 1,
+            Layout::Direct(pieces) => pieces.len() > 1,
             Layout::Indirect(_) => true,
         };
         if !has_parts {

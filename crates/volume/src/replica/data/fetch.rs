@@ -23,7 +23,7 @@ use crate::replica::db::inode::{CacheState, number};
 use crate::replica::error::{OpError, Result, errno};
 use crate::replica::{Inner, Replica};
 
-/// Maximum bytes per fetch call: what was downloaded before is recorded, should the next call fail.
+/// Maximum bytes per fetch call. Each call is recorded separately, so a failure loses at most this much.
 const FETCH_STEP_BYTES: u64 = 32 << 20;
 
 /// A file to download completely, with its empty backing file.
@@ -147,8 +147,8 @@ pub(crate) struct InflightRange<'a> {
 }
 
 impl InflightFetches {
-    /// Claims the first part of a range that nobody downloads yet. If somebody does already, waits for a download to finish
-    /// and returns `None`.
+    /// Claims the first part of a range that no thread is downloading. If all of it is being downloaded, waits for one
+    /// download to finish and returns `None`.
     fn take(&self, num: u64, range: Range<u64>) -> Option<InflightRange<'_>> {
         let mut flights = self.inflight.lock();
         let under_way = flights.entry(num).or_default();
@@ -162,7 +162,7 @@ impl InflightFetches {
         Some(InflightRange { fetching: self, num, range })
     }
 
-    /// Once nobody brings any part of a file: nobody does as long as this is held.
+    /// Waits until no part of a file is being downloaded, and blocks further downloads until the result is dropped.
     pub(crate) fn lock_file(&self, num: u64) -> InflightRange<'_> {
         let mut flights = self.inflight.lock();
         while flights.contains_key(&num) {
@@ -212,7 +212,7 @@ impl Replica {
     }
 
     /// Ensures that a range of an open file is cached, in the version that was opened. Returns the cached range around it,
-    /// which may be [read on](Self::read_on) without another check.
+    /// which may be [read](Self::record_read) without another check.
     ///
     /// # Errors
     /// Returns the errors of [`ensure_present`](Self::ensure_present); ESTALE too if the file was replaced since.
@@ -224,17 +224,17 @@ impl Replica {
     ) -> Result<Range<u64>, Errno> {
         self.ensure_latest(num, session)?;
         self.ensure_present(num, range.clone())?;
-        let here = self.inner.present_around(num, &range)?;
+        let present = self.inner.present_around(num, &range)?;
         // The data fetched last may belong to another version, and lie in the file of that one.
         self.ensure_latest(num, session)?;
-        Ok(here)
+        Ok(present)
     }
 
     /// Records a read of cached data of an open file, for the read-ahead.
     ///
     /// # Errors
     /// ESTALE if the file was replaced since it was opened.
-    pub fn read_on(&self, num: u64, session: u64, range: &Range<u64>) -> Result<(), Errno> {
+    pub fn record_read(&self, num: u64, session: u64, range: &Range<u64>) -> Result<(), Errno> {
         self.inner.shared.prefetcher.read(&self.inner, num, range, None);
         self.ensure_latest(num, session)
     }
@@ -301,16 +301,18 @@ impl Inner {
         let Some(file) = self.prepare_backing(num, content)? else { return Ok(()) };
         // Dropped only after the lock is released: deleting the last reference to a large file takes long.
         let before = self.core.lock().refetch_queue.basis(num);
-        let brought = match &before {
+        let received = match &before {
             _ if part.is_empty() => part.clone(),
             Some(before) => fetcher.fetch_with_basis(id, content, part.clone(), &file, before)?,
             None => fetcher.fetch(id, content, part.clone(), &file)?,
         };
-        if brought.start > part.start || brought.end <= part.start && !part.is_empty() {
-            tracing::error!("fetch of object {num}: requested bytes {part:?}, received {brought:?}");
+        if received.start > part.start || received.end <= part.start && !part.is_empty() {
+            tracing::error!(
+                "fetch of object {num} returned bytes {received:?} instead of {part:?}: the read fails with EIO"
+            );
             return Err(Errno::IO);
         }
-        self.record_fetched(&[(num, content, brought, &file)])
+        self.record_fetched(&[(num, content, received, &file)])
     }
 
     /// Writes a very small file from its inline bytes in the database, without a request to the store.
@@ -343,7 +345,7 @@ impl Inner {
     /// # Errors
     /// EIO if a file failed verification; the errors of the database.
     pub(crate) fn record_fetched(&self, all: &[FetchedRange<'_>]) -> Result<(), Errno> {
-        point(Failpoint::FetchBrought)?;
+        point(Failpoint::FetchWritten)?;
         let verifier = self.shared.fetcher.read().clone().filter(|fetcher| fetcher.needs_verification());
         let (mut complete, mut refused) = (Vec::new(), None);
         let (mut rest, mut is_verified) = ((0..all.len()).collect::<Vec<_>>(), verifier.is_none());

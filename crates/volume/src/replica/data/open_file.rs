@@ -43,7 +43,7 @@ impl Replica {
     pub fn open_file(&self, num: u64, write: bool, truncate: bool) -> Result<Opened, Errno> {
         let mut mark = false;
         // Blocks downloads of the old content during the truncation.
-        let alone = (write && truncate).then(|| self.inner.shared.fetching.lock_file(num));
+        let exclusive = (write && truncate).then(|| self.inner.shared.fetching.lock_file(num));
         let opened = loop {
             let missing = {
                 let mut core = self.inner.core.lock();
@@ -95,7 +95,7 @@ impl Replica {
                 return Err(errno(error));
             }
         }
-        drop(alone);
+        drop(exclusive);
         Ok(opened)
     }
 
@@ -140,7 +140,7 @@ impl Replica {
         self.inner.shared.files.reopen_read_only(num, file)
     }
 
-    /// The attributes of an object are others than were told.
+    /// Invalidates the attributes of an object in the kernel's caches.
     pub fn invalidate_attributes(&self, num: u64) {
         if let Some(caches) = self.inner.shared.kernel_cache.get() {
             caches.object_changed(num);
@@ -156,7 +156,7 @@ impl Replica {
             let users = if write { &mut open.writers } else { &mut open.readers };
             *users = users.saturating_sub(1);
             let (writers, last) = (open.writers, open.readers == 0 && open.writers == 0);
-            let grew = writers == 0 && std::mem::take(&mut open.has_grown);
+            let grew = writers == 0 && std::mem::take(&mut open.length_recorded);
             if last {
                 core.opens.remove(&num);
                 core.uncount_unlinked(num)?;
@@ -178,7 +178,10 @@ impl Replica {
             Ok(changed)
         });
         closed.unwrap_or_else(|errno| {
-            tracing::error!("cannot record the writes to object {num}: {errno}");
+            tracing::error!(
+                "cannot record the writes to object {num}: {errno}; they are \
+                recorded when the volume is mounted again"
+            );
             false
         })
     }
@@ -343,7 +346,7 @@ fn open(
         readers: 0,
         writers: 0,
         synced: false,
-        has_grown: false,
+        length_recorded: false,
         maps_writable: false,
         reads_only,
     });

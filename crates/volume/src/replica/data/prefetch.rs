@@ -56,7 +56,7 @@ struct Stream {
     /// The expected next offset.
     next: u64,
     window: u64,
-    /// Everything before this offset is queued.
+    /// End of the range that is queued for download.
     requested_until: u64,
 }
 
@@ -98,8 +98,8 @@ impl Prefetcher {
     }
 
     /// Turns prefetching on or off.
-    pub(crate) fn set_enabled(&self, works: bool) {
-        self.state.lock().is_enabled = works;
+    pub(crate) fn set_enabled(&self, enabled: bool) {
+        self.state.lock().is_enabled = enabled;
     }
 
     fn next(&self) -> NextJob {
@@ -191,7 +191,7 @@ impl Workers {
         let mut workers = Self { inner, threads: Vec::new() };
         for _ in 0..WORKER_THREADS {
             let inner = workers.inner.clone();
-            let thread = std::thread::Builder::new().name("ahead".into()).spawn(move || run(&inner))?;
+            let thread = std::thread::Builder::new().name("prefetch".into()).spawn(move || run(&inner))?;
             workers.threads.push(thread);
         }
         workers.inner.shared.prefetcher.set_enabled(true);
@@ -207,7 +207,10 @@ impl Drop for Workers {
             thread.join().ok();
         }
         if let Err(errno) = self.inner.sync_all_fetched() {
-            tracing::warn!("fsync of fetched files failed: {errno}");
+            tracing::warn!(
+                "fsync of fetched files failed: {errno}; after a crash of the \
+                machine they are fetched again"
+            );
         }
     }
 }
@@ -230,8 +233,8 @@ fn run(inner: &Inner) {
 
 impl Replica {
     /// Enables or disables prefetching.
-    pub fn read_ahead(&self, works: bool) {
-        self.inner.shared.prefetcher.set_enabled(works);
+    pub fn set_prefetch(&self, enabled: bool) {
+        self.inner.shared.prefetcher.set_enabled(enabled);
     }
 
     /// Fetches files in the background, small ones in batches. Files that are removed meanwhile are skipped.
@@ -274,7 +277,8 @@ impl ReplicaDb {
             .collect::<rusqlite::Result<_>>()?;
         if found.len() < limit as usize {
             let mut query = self.db.prepare_cached(
-                "SELECT num, size FROM object WHERE kind = 0 AND state < 2 AND state = 0 AND nlink > 0 AND num > ?1
+                "SELECT num, size FROM object WHERE kind = 0 AND state < 2 AND state = 0 AND \
+                    nlink > 0 AND num > ?1
                      AND size <= ?2 ORDER BY num LIMIT ?3",
             )?;
             let rest = params![num as i64, MAX_SMALL_FILE_BYTES as i64, limit - found.len() as u32];
@@ -294,7 +298,7 @@ impl Inner {
     fn fetch_batch(&self, nums: &[u64]) -> Result<(), Errno> {
         let fetcher = self.shared.fetcher.read().clone().filter(|fetcher| fetcher.is_reachable());
         let fetcher = fetcher.ok_or(Errno::NETUNREACH)?;
-        let (mut flights, mut kept, mut files) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut flights, mut nums_to_fetch, mut files) = (Vec::new(), Vec::new(), Vec::new());
         for &num in nums {
             let whole = |found: Option<(_, _, Range<u64>)>| found.filter(|(_, _, part)| part.start == 0);
             let Ok(Some((_, content, _))) = self.missing(num, &(0..u64::MAX)).map(whole) else { continue };
@@ -311,18 +315,18 @@ impl Inner {
             }
             let Some(into) = self.prepare_backing(num, &content)? else { continue };
             files.push(WholeFile { id, content: (*content).clone(), into });
-            kept.push(num);
+            nums_to_fetch.push(num);
             flights.push(flight);
         }
         if files.is_empty() {
             return Ok(());
         }
         let answers = fetcher.fetch_batch(&files);
-        let came: Vec<_> = (kept.iter().zip(&files).zip(&answers))
+        let fetched: Vec<_> = (nums_to_fetch.iter().zip(&files).zip(&answers))
             .filter(|(_, answer)| answer.is_ok())
             .map(|((num, file), _)| (*num, &file.content, 0..file.content.size, &file.into))
             .collect();
-        self.record_fetched(&came)?;
+        self.record_fetched(&fetched)?;
         answers.into_iter().find(|answer| answer.is_err()).unwrap_or(Ok(()))
     }
 }

@@ -102,7 +102,7 @@ fn readers_of_one_range_fetch_it_once() {
     let dir = tempfile::tempdir().unwrap();
     let store = RecordingFetcher::new(Duration::from_millis(50));
     let replica = open(dir.path(), store.clone());
-    replica.read_ahead(false);
+    replica.set_prefetch(false);
     let size = 4 * PIECE_BYTES + 7;
     let num = stored(&replica, ROOT, "file", size);
     std::thread::scope(|scope| {
@@ -183,7 +183,7 @@ fn what_is_not_here_fails_at_once_and_is_told() {
     let dir = tempfile::tempdir().unwrap();
     let store = RecordingFetcher::new(Duration::ZERO);
     let replica = open(dir.path(), store.clone());
-    replica.read_ahead(false);
+    replica.set_prefetch(false);
     let (one, other) =
         (stored(&replica, ROOT, "one", PIECE_BYTES), stored(&replica, ROOT, "other", PIECE_BYTES));
     assert_eq!(replica.offline_misses().unwrap(), (0, Vec::new()));
@@ -309,7 +309,7 @@ fn a_version_that_is_gone_is_not_read_as_zeros() {
 fn what_is_here_is_told_and_read_on_as_long_as_it_is_the_version() {
     let dir = tempfile::tempdir().unwrap();
     let replica = open(dir.path(), RecordingFetcher::new(Duration::ZERO));
-    replica.read_ahead(false);
+    replica.set_prefetch(false);
     let num = stored(&replica, ROOT, "file", 5 * PIECE_BYTES);
     let session = replica.open_file(num, false, false).unwrap().session;
     let want = |range| replica.ensure_open_present(num, session, range).unwrap();
@@ -329,9 +329,9 @@ fn what_is_here_is_told_and_read_on_as_long_as_it_is_the_version() {
         9 * PIECE_BYTES..u64::MAX,
         "nothing is missing in that range"
     );
-    replica.read_on(num, session, &(PIECE_BYTES..2 * PIECE_BYTES)).unwrap();
+    replica.record_read(num, session, &(PIECE_BYTES..2 * PIECE_BYTES)).unwrap();
     replace(&replica, num);
-    assert_eq!(replica.read_on(num, session, &(PIECE_BYTES..2 * PIECE_BYTES)), Err(Errno::STALE));
+    assert_eq!(replica.record_read(num, session, &(PIECE_BYTES..2 * PIECE_BYTES)), Err(Errno::STALE));
     replica.release_open(num, false, session);
 }
 
@@ -341,7 +341,7 @@ fn a_version_that_goes_while_it_comes_is_not_read_as_zeros() {
     let dir = tempfile::tempdir().unwrap();
     let store = RecordingFetcher::new(Duration::from_millis(100));
     let replica = open(dir.path(), store.clone());
-    replica.read_ahead(false);
+    replica.set_prefetch(false);
     let num = stored(&replica, ROOT, "file", 5 * PIECE_BYTES);
     let opened = replica.open_file(num, false, false).unwrap();
     for here in [1, 3] {

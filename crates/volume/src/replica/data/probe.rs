@@ -36,9 +36,9 @@ pub(crate) struct Probe {
 
 impl Probe {
     /// Creates a probe from a content; `None` if it has no chunks in the store.
-    pub fn of(meta: &Arc<dyn MetaStore>, contents: &ContentStore, wanted: &Content) -> Option<Self> {
-        let (Layout::Pieces(pieces) | Layout::Indirect(pieces)) = &wanted.layout else { return None };
-        let chunk = pieces.iter().find_map(|piece| match piece {
+    pub fn of(meta: &Arc<dyn MetaStore>, contents: &ContentStore, content: &Content) -> Option<Self> {
+        let (Layout::Direct(segments) | Layout::Indirect(segments)) = &content.layout else { return None };
+        let chunk = segments.iter().find_map(|segment| match segment {
             Segment::Chunk { id, .. } => Some(*id),
             Segment::Hole { .. } => None,
         })?;
@@ -46,14 +46,14 @@ impl Probe {
     }
 
     /// Reports whether the store answers.
-    async fn answers(self) -> bool {
+    async fn is_answered(self) -> bool {
         let Self { meta, contents, chunk } = self;
         let Ok(found) = tokio::task::spawn_blocking(move || meta.locate_chunks(&[chunk])).await else {
             return false;
         };
         match found {
-            Ok(places) => match places.into_iter().next().flatten() {
-                Some(place) => contents.is_reachable(&place).await,
+            Ok(locations) => match locations.into_iter().next().flatten() {
+                Some(location) => contents.is_reachable(&location).await,
                 None => true,
             },
             Err(_) => false,
@@ -63,31 +63,31 @@ impl Probe {
     /// Reports whether the store answers now.
     pub fn is_reachable_now(&self) -> bool {
         runtime()
-            .block_on(async { timeout(PROMPT_REPLY_TIMEOUT, self.clone().answers()).await })
+            .block_on(async { timeout(PROMPT_REPLY_TIMEOUT, self.clone().is_answered()).await })
             .unwrap_or(false)
     }
 
-    /// Probes until the store answers, then clears the outage `gone`; clears it too if the store is known to have become
+    /// Probes until the store answers, then clears `outage`; clears it too if the store is known to have become
     /// reachable again.
-    pub async fn wait_until_reachable(self, gone: Weak<Outage>, reachable: Reachable) {
-        let mut asked = JoinSet::new();
+    pub async fn wait_until_reachable(self, outage: Weak<Outage>, reachable: Reachable) {
+        let mut probes = JoinSet::new();
         let mut due = Instant::now() + jittered(PROBE_INTERVAL);
         loop {
             let is_back = tokio::select! {
                 () = sleep_until(due) => {
                     due = Instant::now() + jittered(PROBE_INTERVAL);
-                    if asked.len() < MAX_PROBES {
-                        asked.spawn(self.clone().answers());
+                    if probes.len() < MAX_PROBES {
+                        probes.spawn(self.clone().is_answered());
                     }
                     false
                 }
-                Some(answered) = asked.join_next() => answered.unwrap_or(false),
+                Some(result) = probes.join_next() => result.unwrap_or(false),
             };
-            let Some(gone) = gone.upgrade() else { return };
+            let Some(outage) = outage.upgrade() else { return };
             let now = reachable();
-            let mut gone = gone.lock();
-            if is_back || *gone != now {
-                *gone = None;
+            let mut outage = outage.lock();
+            if is_back || *outage != now {
+                *outage = None;
                 return;
             }
         }

@@ -1,7 +1,7 @@
 //! The queue of files that were completely cached when another version replaced them.
 //!
-//! They are fetched again before they are opened, since the node may be offline by then. A file leaves the queue when it is
-//! fetched, evicted, removed or truncated here.
+//! They are fetched again before they are opened, since the node may be offline by then. A file is dequeued when it is
+//! fetched, evicted, removed or truncated on this node.
 
 use std::ops::Bound;
 
@@ -44,8 +44,8 @@ impl ReplicaDb {
 }
 
 impl Replica {
-    /// Returns queued files in the order of their numbers after `after`, at most `max_files`, each with the bytes it takes beyond
-    /// what is cached of it.
+    /// Returns queued files in the order of their numbers after `after`, at most `max_files`, each with the number of bytes
+    /// that its download adds to the cache.
     pub(crate) fn refetches(&self, after: u64, max_files: u32) -> Result<Vec<(u64, u64)>, Errno> {
         self.inner.read_in_background(|core| {
             let after = (Bound::Excluded(after), Bound::Unbounded);

@@ -27,7 +27,7 @@ fn replace_by(replica: &Replica, num: u64, size: u64, pieces: Vec<Segment>) {
         .apply(|applying| {
             let node = applying.node(num)?.ok_or(Errno::NOENT)?;
             let mut agreed = applying.local(&node)?;
-            agreed.object.content = Content { size, digest, layout: Layout::Pieces(pieces) };
+            agreed.object.content = Content { size, digest, layout: Layout::Direct(pieces) };
             applying.set_object(node.id, Some(&agreed), LocalObject::Agreed)
         })
         .unwrap();
@@ -116,7 +116,7 @@ fn what_is_here_in_part_goes_where_the_same_bytes_are_cut_otherwise() {
             let mut agreed = applying.local(&node)?;
             if is_cut {
                 let half = Segment::Hole { length: SIZE / 2 };
-                agreed.object.content.layout = Layout::Pieces(vec![half, half]);
+                agreed.object.content.layout = Layout::Direct(vec![half, half]);
             }
             applying.set_object(node.id, Some(&agreed), LocalObject::Agreed)
         };

@@ -34,12 +34,12 @@ type CachedSegments = ([u8; 32], Arc<Vec<Segment>>);
 
 /// Downloads contents from the store of a volume.
 pub struct StoreFetcher {
-    /// Knows the locations of chunks.
+    /// The metadata store, which locates chunks.
     meta: Arc<dyn MetaStore>,
-    /// Stores the chunks.
+    /// The object store.
     contents: ContentStore,
     /// Chunks by digest, most recently used last.
-    pieces: Mutex<Vec<CachedSegments>>,
+    segments: Mutex<Vec<CachedSegments>>,
     reachable: Reachable,
     /// The outage that was detected, so that not every request waits for its own timeout.
     outage: Arc<Outage>,
@@ -48,20 +48,20 @@ pub struct StoreFetcher {
 }
 
 impl StoreFetcher {
-    /// Creates a fetcher; `meta` knows the locations of the chunks in `contents`.
+    /// Creates a fetcher; `meta` locates the chunks in `contents`.
     pub fn new(meta: Arc<dyn MetaStore>, contents: ContentStore) -> Self {
         Self {
             meta,
             contents,
-            pieces: Mutex::default(),
+            segments: Mutex::default(),
             reachable: Arc::new(|| Some(0)),
             outage: Arc::default(),
             probes_outage: false,
         }
     }
 
-    /// Sets the source of reachability: the number of times the store became reachable, or `None` if it must not be asked.
-    /// After an outage, the store is not asked until that number changes.
+    /// Sets the source of reachability: the number of times the store became reachable, or `None` if no request may be sent.
+    /// After an outage, no request is sent until that number changes.
     pub fn with_reachability(mut self, reachable: impl Fn() -> Option<u64> + Send + Sync + 'static) -> Self {
         self.reachable = Arc::new(reachable);
         self
@@ -73,7 +73,7 @@ impl StoreFetcher {
         self
     }
 
-    /// Reports whether an outage was detected, and its end was not.
+    /// Reports whether an outage is in progress.
     pub fn has_outage(&self) -> bool {
         self.outage.lock().is_some()
     }
@@ -86,33 +86,33 @@ impl StoreFetcher {
     /// Measures the latency of the store by small requests.
     pub fn probe(&self) {
         for _ in 0..2 {
-            let asked = Instant::now();
+            let started = Instant::now();
             if self.meta.head().is_ok() {
-                self.contents.link().record_latency(asked.elapsed());
+                self.contents.link().record_latency(started.elapsed());
             }
         }
     }
 
-    fn pieces(&self, content: &Content) -> Result<Arc<Vec<Segment>>, ContentError> {
-        let mut known = self.pieces.lock();
-        if let Some(n) = known.iter().position(|(digest, _)| *digest == content.digest) {
-            let found = known.remove(n);
-            known.push(found.clone());
+    fn segments(&self, content: &Content) -> Result<Arc<Vec<Segment>>, ContentError> {
+        let mut cache = self.segments.lock();
+        if let Some(n) = cache.iter().position(|(digest, _)| *digest == content.digest) {
+            let found = cache.remove(n);
+            cache.push(found.clone());
             return Ok(found.1);
         }
-        drop(known);
-        let pieces = Arc::new(self.contents.pieces(&*self.meta, content)?);
+        drop(cache);
+        let segments = Arc::new(self.contents.segments(&*self.meta, content)?);
         // Short lists are part of the metadata.
         if matches!(content.layout, Layout::Indirect(_)) {
-            let mut known = self.pieces.lock();
-            known.push((content.digest, pieces.clone()));
-            while known.len() > 1
-                && known.iter().map(|(_, pieces)| pieces.len()).sum::<usize>() > MAX_CACHED_SEGMENTS
+            let mut cache = self.segments.lock();
+            cache.push((content.digest, segments.clone()));
+            while cache.len() > 1
+                && cache.iter().map(|(_, segments)| segments.len()).sum::<usize>() > MAX_CACHED_SEGMENTS
             {
-                known.remove(0);
+                cache.remove(0);
             }
         }
-        Ok(pieces)
+        Ok(segments)
     }
 
     fn fetch_segments(
@@ -126,14 +126,14 @@ impl StoreFetcher {
             into.write_all_at(bytes, 0).map_err(ContentError::Io)?;
             return Ok(0..content.size);
         }
-        let pieces = self.pieces(content)?;
-        self.contents.fetch(&*self.meta, &pieces, range, into, local, &|_| {})
+        let segments = self.segments(content)?;
+        self.contents.fetch(&*self.meta, &segments, range, into, local, &|_| {})
     }
 
     /// Returns the chunks of a basis file. If the store no longer has their list, everything is downloaded.
     fn local<'a>(&self, before: &'a BasisFile) -> Result<Option<&'a BasisSource>, ContentError> {
-        before.local(|content, file| match self.pieces(content) {
-            Ok(pieces) => Ok(Some(BasisSource::new(file.clone(), &pieces))),
+        before.local(|content, file| match self.segments(content) {
+            Ok(segments) => Ok(Some(BasisSource::new(file.clone(), &segments))),
             Err(error) if error.is_unreachable() => Err(error),
             Err(error) => {
                 tracing::info!(
@@ -144,32 +144,32 @@ impl StoreFetcher {
         })
     }
 
-    /// Makes a request for `what`, with content `wanted`. A request that was lost on the way is repeated if the store answers
+    /// Makes a request for the content `content` of `object`. A request that was lost on the way is repeated if the store answers
     /// a probe.
     fn request<T>(
         &self,
-        what: &dyn std::fmt::Debug,
-        wanted: &Content,
-        ask: impl Fn() -> Result<T, ContentError>,
+        object: &dyn std::fmt::Debug,
+        content: &Content,
+        request: impl Fn() -> Result<T, ContentError>,
     ) -> Result<T, Errno> {
-        let coming = (self.reachable)();
-        let probe = Probe::of(&self.meta, &self.contents, wanted).filter(|_| self.probes_outage);
+        let reconnects = (self.reachable)();
+        let probe = Probe::of(&self.meta, &self.contents, content).filter(|_| self.probes_outage);
         let is_lost = |error: &ContentError| {
             error.is_unreachable() && probe.as_ref().is_some_and(Probe::is_reachable_now)
         };
-        let answer = match ask() {
+        let answer = match request() {
             Err(error) if is_lost(&error) => {
-                tracing::info!("fetch of the content of {what:?} failed, retrying: {error}");
-                ask()
+                tracing::info!("fetch of the content of {object:?} failed, retrying: {error}");
+                request()
             }
             answer => answer,
         };
         answer.map_err(|error| match error {
             error if error.is_unreachable() => {
-                tracing::info!("cannot fetch the content of {what:?} now: {error}");
+                tracing::info!("cannot fetch the content of {object:?} now: {error}");
                 // If the store became reachable meanwhile, this outage is over already.
-                if let Some(coming) = coming {
-                    let is_known = self.outage.lock().replace(coming).is_some();
+                if let Some(reconnects) = reconnects {
+                    let is_known = self.outage.lock().replace(reconnects).is_some();
                     if let Some(probe) = probe.filter(|_| !is_known) {
                         runtime().spawn(
                             probe.wait_until_reachable(Arc::downgrade(&self.outage), self.reachable.clone()),
@@ -180,22 +180,22 @@ impl StoreFetcher {
             }
             ContentError::Io(error) => errno(error),
             error => {
-                tracing::error!("cannot fetch the content of {what:?}: {error}");
+                tracing::error!("cannot fetch the content of {object:?}: {error}");
                 Errno::IO
             }
         })
     }
 
     fn request_batch(&self, files: &[WholeFile]) -> Result<(), ContentError> {
-        let mut wanted = Vec::new();
+        let mut files_to_fetch = Vec::new();
         for file in files {
             match self.contents.inline(&file.content)? {
                 Some(bytes) => file.into.write_all_at(bytes, 0).map_err(ContentError::Io)?,
-                None => wanted.push((self.pieces(&file.content)?, &file.into)),
+                None => files_to_fetch.push((self.segments(&file.content)?, &file.into)),
             }
         }
-        let wanted: Vec<_> = wanted.iter().map(|(pieces, into)| (&pieces[..], *into)).collect();
-        self.contents.fetch_batch(&*self.meta, &wanted)
+        let requests: Vec<_> = files_to_fetch.iter().map(|(segments, into)| (&segments[..], *into)).collect();
+        self.contents.fetch_batch(&*self.meta, &requests)
     }
 }
 
@@ -225,9 +225,9 @@ impl Fetcher for StoreFetcher {
         if let Layout::Inline(_) = content.layout {
             return Ok(0..content.size);
         }
-        let pieces = self.request(&"a file", content, || self.pieces(content))?;
+        let segments = self.request(&"a file", content, || self.segments(content))?;
         let (mut first, mut past) = (None, range.end);
-        for (at, _) in segments_in(&pieces, &range) {
+        for (at, _) in segments_in(&segments, &range) {
             first.get_or_insert(at.start);
             past = at.end;
         }
@@ -235,15 +235,15 @@ impl Fetcher for StoreFetcher {
     }
 
     fn fetch_batch(&self, files: &[WholeFile]) -> Vec<Result<(), Errno>> {
-        let Some(wanted) = files.iter().find(|file| !matches!(file.content.layout, Layout::Inline(_))) else {
+        let Some(first) = files.iter().find(|file| !matches!(file.content.layout, Layout::Inline(_))) else {
             return one_by_one(self, files);
         };
-        let together = || match self.request_batch(files) {
-            // One of them is to blame: each by itself.
+        let fetch_all = || match self.request_batch(files) {
+            // One of the files caused the error: fetch each by itself.
             Err(error) if !error.is_unreachable() => Ok(false),
-            brought => brought.map(|()| true),
+            result => result.map(|()| true),
         };
-        match self.request(&"files", &wanted.content, together) {
+        match self.request(&"files", &first.content, fetch_all) {
             Ok(true) => vec![Ok(()); files.len()],
             Ok(false) => one_by_one(self, files),
             Err(errno) => vec![Err(errno); files.len()],
@@ -263,7 +263,8 @@ impl Fetcher for StoreFetcher {
             ContentError::Io(error) => errno(error),
             error => {
                 tracing::error!(
-                    "cannot verify the content of {id:?}: {error}; restore the file from its history or a backup"
+                    "cannot verify the content of {id:?}: {error}; restore the file from its \
+                        history or a backup"
                 );
                 Errno::IO
             }
@@ -281,8 +282,8 @@ impl Fetcher for StoreFetcher {
     }
 
     fn is_reachable(&self) -> bool {
-        let Some(coming) = (self.reachable)() else { return false };
-        *self.outage.lock() != Some(coming)
+        let Some(reconnects) = (self.reachable)() else { return false };
+        *self.outage.lock() != Some(reconnects)
     }
 
     fn is_fast(&self) -> bool {

@@ -84,7 +84,7 @@ impl Inner {
             1..=MAX_SINGLE_SYNCS => files.iter().try_for_each(|(num, _)| self.sync_backing(*num))?,
             _ => self.shared.files.sync_all()?,
         }
-        point(Failpoint::FetchSure)?;
+        point(Failpoint::FetchSynced)?;
         self.change(|core, _| core.mark_synced(&files))?;
         Ok(true)
     }
@@ -94,7 +94,7 @@ impl Inner {
         let as_of = self.core.lock().unsynced.files.get(&num).copied();
         let Some(as_of) = as_of else { return Ok(()) };
         self.sync_backing(num)?;
-        point(Failpoint::FetchSure)?;
+        point(Failpoint::FetchSynced)?;
         self.change(|core, _| core.mark_synced(&[(num, as_of)]))
     }
 

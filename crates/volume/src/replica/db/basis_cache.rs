@@ -30,8 +30,8 @@ impl BasisFile {
         &self,
         list: impl FnOnce(&Content, &Arc<File>) -> Result<Option<BasisSource>, E>,
     ) -> Result<Option<&BasisSource>, E> {
-        if let Some(known) = self.local.get() {
-            return Ok(known.as_ref());
+        if let Some(cached) = self.local.get() {
+            return Ok(cached.as_ref());
         }
         let local = list(&self.content, &self.file)?;
         Ok(self.local.get_or_init(|| local).as_ref())

@@ -14,7 +14,7 @@ use crate::replica::error::Result;
 pub(crate) struct ConflictDir {
     pub(crate) conflict: Conflict,
     /// The store's side: what the name refers to in the synchronised tree.
-    pub(crate) theirs: Option<Ino>,
+    pub(crate) remote: Option<Ino>,
     /// The conflict directory.
     pub(crate) directory: Ino,
 }
@@ -33,10 +33,10 @@ impl ConflictDirs {
         let mut shown = Self::default();
         while let Some(row) = rows.next()? {
             let at = DentryKey { parent: number(row.get(1)?), name: row.get(2)? };
-            let (conflict, theirs) = postcard::from_bytes(&row.get::<_, Vec<u8>>(3)?)?;
+            let (conflict, remote) = postcard::from_bytes(&row.get::<_, Vec<u8>>(3)?)?;
             let directory = number(row.get(0)?);
             shown.directories.insert(directory);
-            shown.all.insert(at, ConflictDir { conflict, theirs, directory });
+            shown.all.insert(at, ConflictDir { conflict, remote, directory });
         }
         Ok(shown)
     }
@@ -53,8 +53,8 @@ impl ConflictDirs {
                 one.conflict.kind as u8,
                 at.parent as i64,
                 at.name,
-                one.conflict.mine.map(|num| num as i64),
-                postcard::to_stdvec(&(&one.conflict, one.theirs))?
+                one.conflict.local.map(|num| num as i64),
+                postcard::to_stdvec(&(&one.conflict, one.remote))?
             ])?;
         self.directories.insert(one.directory);
         core.conflicts.insert(one.directory);
@@ -98,11 +98,11 @@ impl ConflictDirs {
     }
 
     pub(crate) fn names_of(&self, num: Ino) -> impl Iterator<Item = DentryKey> {
-        self.all.iter().filter(move |(_, one)| one.theirs == Some(num)).map(|(at, _)| at.clone())
+        self.all.iter().filter(move |(_, one)| one.remote == Some(num)).map(|(at, _)| at.clone())
     }
 
     pub(crate) fn children_of(&self, parent: Ino) -> impl Iterator<Item = (Vec<u8>, Ino)> {
-        self.within(parent).filter_map(|(at, one)| Some((at.name.clone(), one.theirs?)))
+        self.within(parent).filter_map(|(at, one)| Some((at.name.clone(), one.remote?)))
     }
 
     /// Returns the conflicts in a directory.
@@ -112,7 +112,7 @@ impl ConflictDirs {
     }
 
     pub(crate) fn sides(&self, mine: Ino) -> Vec<DentryKey> {
-        let sides = self.all.iter().filter(|(_, one)| one.conflict.mine == Some(mine));
+        let sides = self.all.iter().filter(|(_, one)| one.conflict.local == Some(mine));
         sides.map(|(at, _)| at.clone()).collect()
     }
 }

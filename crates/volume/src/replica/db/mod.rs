@@ -91,7 +91,7 @@ impl ReplicaDb {
         let used = number(one("SELECT max(num) FROM object")?.unwrap_or(0));
         let reserved = reserved.max(used + 1);
         let order = one("SELECT max(n) FROM base_object")?.max(one("SELECT max(n) FROM base_link")?);
-        let here = number(one("SELECT max(value) FROM meta WHERE key = 'here'")?.unwrap_or(0));
+        let cached_bytes = number(one("SELECT max(value) FROM meta WHERE key = 'here'")?.unwrap_or(0));
         let recent = RecentOpens::new(&db)?;
         let unsure = UnsyncedFiles::load(&db)?;
         let replaced = RefetchQueue::load(&db)?;
@@ -109,8 +109,8 @@ impl ReplicaDb {
             opens: HashMap::new(),
             unlinked_open: HashSet::new(),
             conflicts: HashSet::new(),
-            cached_bytes: here,
-            cached_bytes_committed: here,
+            cached_bytes,
+            cached_bytes_committed: cached_bytes,
             recent_opens: recent,
             unsynced: unsure,
             refetch_queue: replaced,
@@ -293,9 +293,9 @@ impl ReplicaDb {
 
     /// Returns an object that is linked or still referenced.
     pub(crate) fn node(&mut self, num: u64) -> Result<Inode> {
-        let there = |node: &Inode| node.links > 0 || num == ROOT || self.unlinked_open.contains(&num);
+        let exists = |node: &Inode| node.links > 0 || num == ROOT || self.unlinked_open.contains(&num);
         match self.nodes.get(&num) {
-            Some(node) if there(node) => return Ok(node.clone()),
+            Some(node) if exists(node) => return Ok(node.clone()),
             Some(_) => return Err(OpError::new(Errno::STALE)),
             None => {}
         }
@@ -367,7 +367,7 @@ impl ReplicaDb {
             (was_sent, "DELETE FROM field_seq WHERE num = ?1"),
             (self.recent_opens.may_have_rows(), "DELETE FROM recent WHERE num = ?1"),
         ];
-        for (_, query) in queries.into_iter().filter(|(wanted, _)| *wanted) {
+        for (_, query) in queries.into_iter().filter(|(has_rows, _)| *has_rows) {
             self.db.prepare_cached(query)?.execute([num as i64])?;
         }
         Ok(())

@@ -17,8 +17,8 @@ pub(crate) struct OpenFile {
     pub(crate) writers: u32,
     /// Its data was fsynced since it was last uploaded.
     pub(crate) synced: bool,
-    /// A change of its length was already recorded while it was open.
-    pub(crate) has_grown: bool,
+    /// Its new length was recorded while it was open.
+    pub(crate) length_recorded: bool,
     /// It may be mapped writably, and then written without an open.
     pub(crate) maps_writable: bool,
     /// `file` is read-only.

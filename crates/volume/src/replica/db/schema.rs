@@ -8,8 +8,8 @@ use crate::replica::ReplicaError;
 pub(crate) const FORMAT: u32 = 4;
 
 /// `object.num` is the inode number that users see; it is never reused. `link.set_seq` is 0 until the store has the name.
-/// Rows of `base_*` exist only for what was changed here since the last agreement with the store, with the base version: no
-/// object for a new one, no child for a name that did not exist. `n` is the order of the first changes.
+/// Rows of `base_*` hold the base versions of objects and names that have local changes: no object for a new one, no child
+/// for a name that did not exist. `n` is the order of the first changes.
 const TABLES: &str = "
 CREATE TABLE meta (key TEXT PRIMARY KEY, value) WITHOUT ROWID;
 CREATE TABLE object (
@@ -38,14 +38,14 @@ CREATE TABLE conflict (n INTEGER PRIMARY KEY, kind INTEGER NOT NULL, parent INTE
 
 /// Added in format 2: the order in which files were last opened, by an increasing number; indexes of uncached files and of
 /// pinned objects.
-const SPACE: &str = "
+const EVICTION_ORDER: &str = "
 CREATE TABLE recent (num INTEGER PRIMARY KEY, at INTEGER NOT NULL);
 CREATE INDEX object_away ON object (num) WHERE kind = 0 AND state < 2;
 CREATE INDEX object_pinned ON object (num) WHERE pinned = 1;
 ";
 
 /// Added in format 3: files with fetched data that may not be durable.
-const UNSURE: &str = "CREATE TABLE unsure (num INTEGER PRIMARY KEY);";
+const UNSYNCED: &str = "CREATE TABLE unsure (num INTEGER PRIMARY KEY);";
 
 /// Added in format 4: the usage of each user, of linked objects.
 const USAGE: &str =
@@ -79,9 +79,9 @@ pub(crate) fn prepare(db: &Connection) -> Result<(), ReplicaError> {
 
 /// Creates the tables, or checks their format and migrates older ones. Returns whether they are new.
 pub(crate) fn create(db: &Connection) -> Result<bool, ReplicaError> {
-    let there =
+    let is_present =
         db.query_row("SELECT 1 FROM sqlite_master WHERE name = 'meta'", [], |_| Ok(())).optional()?.is_some();
-    if there {
+    if is_present {
         let found: u32 = db.query_row("SELECT value FROM meta WHERE key = 'format'", [], |row| row.get(0))?;
         if !(1..=FORMAT).contains(&found) {
             return Err(ReplicaError::Format { found, known: FORMAT });
@@ -90,11 +90,11 @@ pub(crate) fn create(db: &Connection) -> Result<bool, ReplicaError> {
         let counted = "INSERT OR REPLACE INTO meta SELECT 'here',
             (SELECT coalesce(sum((size + 4095) / 4096 * 4096), 0) FROM object WHERE kind = 0 AND state = 2)
             + (SELECT coalesce(sum(past - first), 0) FROM present);";
-        let held = format!("{USAGE} INSERT INTO usage {};", crate::replica::db::usage_counts::COUNT);
+        let usage = format!("{USAGE} INSERT INTO usage {};", crate::replica::db::usage_counts::COUNT);
         let steps = match found {
-            1 => format!("{SPACE} {counted} {UNSURE} {held}"),
-            2 => format!("{UNSURE} {held}"),
-            3 => held,
+            1 => format!("{EVICTION_ORDER} {counted} {UNSYNCED} {usage}"),
+            2 => format!("{UNSYNCED} {usage}"),
+            3 => usage,
             _ => {
                 db.execute_batch(INDEXES)?;
                 return Ok(false);
@@ -106,7 +106,8 @@ pub(crate) fn create(db: &Connection) -> Result<bool, ReplicaError> {
         return Ok(false);
     }
     db.execute_batch(&format!(
-        "BEGIN; {TABLES} {SPACE} {UNSURE} {USAGE} {INDEXES} INSERT INTO meta VALUES ('format', {FORMAT}); COMMIT;"
+        "BEGIN; {TABLES} {EVICTION_ORDER} {UNSYNCED} {USAGE} {INDEXES} INSERT INTO meta VALUES ('format', \
+            {FORMAT}); COMMIT;"
     ))?;
     Ok(true)
 }

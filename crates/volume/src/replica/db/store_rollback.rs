@@ -16,17 +16,17 @@ impl Replica {
     ///
     /// # Errors
     /// EIO, ENOSPC.
-    pub fn set_rollback_detected(&self, is_distrusted: bool) -> Result<(), Errno> {
-        if self.inner.core.lock().rollback_detected == is_distrusted {
+    pub fn set_rollback_detected(&self, detected: bool) -> Result<(), Errno> {
+        if self.inner.core.lock().rollback_detected == detected {
             return Ok(());
         }
         self.change(|core, _| {
             core.begin()?;
-            match is_distrusted {
+            match detected {
                 true => core.db.execute("INSERT OR REPLACE INTO meta VALUES ('distrusted', 1)", [])?,
                 false => core.db.execute("DELETE FROM meta WHERE key = 'distrusted'", [])?,
             };
-            core.rollback_detected = is_distrusted;
+            core.rollback_detected = detected;
             Ok(())
         })
     }

@@ -82,9 +82,9 @@ impl WalReserve {
         if !self.is_enabled.load(Ordering::Relaxed) {
             return;
         }
-        let kept =
+        let reserved =
             log.preallocate(WAL_RESERVE_BYTES).and_then(|()| self.index.preallocate(SHM_RESERVE_BYTES));
-        let is_full = matches!(kept, Err(Errno::NOSPC | Errno::DQUOT));
+        let is_full = matches!(reserved, Err(Errno::NOSPC | Errno::DQUOT));
         if is_full != self.is_full.swap(is_full, Ordering::Relaxed) {
             match is_full {
                 true => tracing::error!("the cache disk is full: nothing can be created; free space on it"),

@@ -112,7 +112,7 @@ impl Replica {
     /// # Errors
     /// EEXIST, ENOENT, ENOTDIR, ESTALE, ENAMETOOLONG, ENOSPC, EIO; EDQUOT if a quota limit would be exceeded.
     pub fn make(&self, parent: u64, name: &[u8], new: NewObject<'_>) -> Result<Inode, Errno> {
-        check(name)?;
+        check_name(name)?;
         self.inner.reap_if_low_on_space();
         self.change(|core, shared| {
             let mut directory = core.directory(parent)?;
@@ -152,7 +152,7 @@ impl Replica {
     /// # Errors
     /// EEXIST, EPERM for a directory, EMLINK, and the errors of [`make`](Self::make).
     pub fn link(&self, num: u64, parent: u64, name: &[u8]) -> Result<Inode, Errno> {
-        check(name)?;
+        check_name(name)?;
         self.change(|core, shared| {
             shared.durability.has_room()?;
             let mut node = core.node(num)?;
@@ -251,7 +251,7 @@ impl Replica {
         how: Rename,
         leave: Option<NewObject<'_>>,
     ) -> Result<Option<u64>, Errno> {
-        check(new_name)?;
+        check_name(new_name)?;
         if leave.is_some() && how == Rename::Exchange {
             return Err(Errno::INVAL);
         }
@@ -265,8 +265,8 @@ impl Replica {
             }
             let mut node = core.node(child)?;
             let target = core.link_of(new_parent, new_name)?;
-            if let Some((there, _)) = target {
-                core.ensure_not_conflict_dir(there, Errno::BUSY)?;
+            if let Some((replaced, _)) = target {
+                core.ensure_not_conflict_dir(replaced, Errno::BUSY)?;
             }
             if node.is_directory() && core.is_below(new_parent, child)? {
                 return Err(OpError::new(Errno::INVAL));
@@ -342,7 +342,7 @@ impl Replica {
     }
 }
 
-fn check(name: &[u8]) -> Result<(), Errno> {
+fn check_name(name: &[u8]) -> Result<(), Errno> {
     match name {
         b"" => Err(Errno::NOENT),
         b"." | b".." => Err(Errno::EXIST),
@@ -383,9 +383,9 @@ impl ReplicaDb {
 
     /// Reports whether an object is `above` itself or a descendant of it.
     pub(crate) fn is_below(&self, num: u64, above: u64) -> Result<bool> {
-        let (mut at, mut way) = (num, CycleDetector::default());
+        let (mut at, mut detector) = (num, CycleDetector::default());
         // A cycle in the tree would make the walk endless.
-        while !way.closes_cycle(at) {
+        while !detector.closes_cycle(at) {
             if at == above {
                 return Ok(true);
             }
@@ -394,7 +394,10 @@ impl ReplicaDb {
                 _ => return Ok(false),
             }
         }
-        tracing::error!("directory {num} of the replica is its own ancestor");
+        tracing::error!(
+            "directory {num} of the replica is its own ancestor: the operation \
+            fails with EIO; move the cache directory away and mount again"
+        );
         Err(OpError::new(Errno::IO))
     }
 
@@ -484,7 +487,8 @@ impl ReplicaDb {
         let n = self.next_dirty_order();
         self.db
             .prepare_cached(
-                "INSERT OR IGNORE INTO base_link (parent, name, child, set_seq, n) VALUES (?1, ?2, ?3, ?4, ?5)",
+                "INSERT OR IGNORE INTO base_link (parent, name, child, set_seq, n) VALUES (?1, \
+                    ?2, ?3, ?4, ?5)",
             )?
             .execute(params![
                 parent as i64,
@@ -509,7 +513,7 @@ impl ReplicaDb {
         if agreed.is_none() {
             self.record_base_link(directory.ino, name, None)?;
             if child.created_seq != Seq(0)
-                && let Some(base) = self.unchanged(directory.ino, name, child.ino)?
+                && let Some(base) = self.remove_base_if_equal(directory.ino, name, child.ino)?
             {
                 seq = base;
             }
@@ -524,7 +528,7 @@ impl ReplicaDb {
     }
 
     /// Drops the base record of a name that refers to its base object again, and returns the commit that set the name.
-    fn unchanged(&mut self, parent: u64, name: &[u8], child: u64) -> Result<Option<Seq>> {
+    fn remove_base_if_equal(&mut self, parent: u64, name: &[u8], child: u64) -> Result<Option<Seq>> {
         let mut query = self.db.prepare_cached(
             "DELETE FROM base_link WHERE parent = ?1 AND name = ?2 AND child = ?3 RETURNING set_seq",
         )?;

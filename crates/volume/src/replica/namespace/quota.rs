@@ -106,7 +106,7 @@ impl ReplicaDb {
         if self.usage.exceeds(user, more, only_user) { Err(OpError::new(Errno::DQUOT)) } else { Ok(()) }
     }
 
-    /// Counts what was written to open files without the replica's knowledge. Sizes only grow here: a program's write is
+    /// Counts writes to open files that bypassed the replica (passthrough). Sizes only grow here: a program's write is
     /// counted in advance.
     fn recount_open_files(&mut self) -> Result<()> {
         let open = self.opens.iter().filter(|(_, open)| open.writers > 0);
@@ -126,7 +126,7 @@ impl ReplicaDb {
     /// Marks an open file as changed for its release, because its new length is already recorded.
     fn mark_grown(&mut self, num: u64) {
         if let Some(open) = self.opens.get_mut(&num) {
-            open.has_grown = true;
+            open.length_recorded = true;
         }
     }
 
@@ -201,7 +201,7 @@ impl Replica {
 
     /// Compares the counted usage with the objects of the replica in `directory`, and returns a line for each difference.
     /// Reads the state that was committed last, also while the replica is open; `None` if there is no replica. With
-    /// `repair`, the usage is counted anew: then the replica must not be open.
+    /// `repair`, the usage is recounted; the replica must not be open then.
     ///
     /// # Errors
     /// See [`ReplicaError`](crate::replica::ReplicaError).
@@ -231,18 +231,18 @@ impl Replica {
             rows.collect()
         };
         let counted = rows("SELECT owner, bytes, objects FROM usage")?;
-        let there = rows(COUNT)?;
+        let actual = rows(COUNT)?;
         let mut wrong = Vec::new();
-        let mut users: Vec<u32> = counted.keys().chain(there.keys()).copied().collect();
+        let mut users: Vec<u32> = counted.keys().chain(actual.keys()).copied().collect();
         users.sort_unstable();
         users.dedup();
         for user in users {
             let of = |all: &HashMap<u32, Usage>| all.get(&user).copied().unwrap_or_default();
-            let (said, is) = (of(&counted), of(&there));
-            if said != is {
+            let (recorded, found) = (of(&counted), of(&actual));
+            if recorded != found {
                 wrong.push(format!(
                     "user {user}: {} bytes in {} objects recorded on this machine, {} in {} found",
-                    said.bytes, said.objects, is.bytes, is.objects
+                    recorded.bytes, recorded.objects, found.bytes, found.objects
                 ));
             }
         }

@@ -24,14 +24,14 @@ impl Applying<'_> {
         &mut self,
         changes: Changes,
         mut shown: ConflictDirs,
-        known: &ContentCache,
+        content_cache: &ContentCache,
     ) -> Result<(), Errno> {
         let mut stale = Vec::new();
         let done = self.work(|core, shared| {
             ChangeWriter {
                 core,
                 shared,
-                content_cache: known,
+                content_cache,
                 invalidations: &mut stale,
                 unlinked: Vec::new(),
                 orphan_candidates: BTreeSet::new(),
@@ -70,7 +70,7 @@ impl ChangeWriter<'_> {
         let mut sides: BTreeSet<Ino> = BTreeSet::new();
         for at in touched {
             let old = shown.at(&at).cloned();
-            sides.extend(old.iter().flat_map(|one| one.theirs.into_iter().chain(one.conflict.mine)));
+            sides.extend(old.iter().flat_map(|one| one.remote.into_iter().chain(one.conflict.local)));
             let now = match changes.conflicts.get(&at) {
                 Some(conflict) => conflict.clone(),
                 None => old.as_ref().map(|one| one.conflict.clone()),
@@ -85,20 +85,20 @@ impl ChangeWriter<'_> {
                         false => physical,
                     };
                     let local = match &old {
-                        Some(one) => one.theirs,
+                        Some(one) => one.remote,
                         None => physical.map(|(child, _)| child),
                     };
                     (local, base)
                 }
             };
-            sides.extend(now.iter().flat_map(|conflict| local.into_iter().chain(conflict.mine)));
-            let place = match &now {
+            sides.extend(now.iter().flat_map(|conflict| local.into_iter().chain(conflict.local)));
+            let target = match &now {
                 Some(conflict) => {
                     let directory = match &old {
                         Some(one) => one.directory,
                         None => self.new_directory(at.parent)?,
                     };
-                    let one = ConflictDir { conflict: conflict.clone(), theirs: local, directory };
+                    let one = ConflictDir { conflict: conflict.clone(), remote: local, directory };
                     shown.set(self.core, &at, one)?;
                     Some(directory)
                 }
@@ -111,11 +111,11 @@ impl ChangeWriter<'_> {
                     local
                 }
             };
-            links.insert(at.clone(), (place, base));
+            links.insert(at.clone(), (target, base));
             conflicts.insert(at, now.is_some());
         }
-        let mut there: BTreeSet<DentryKey> =
-            conflicts.into_iter().filter(|(_, there)| *there).map(|(at, _)| at).collect();
+        let mut shown_conflicts: BTreeSet<DentryKey> =
+            conflicts.into_iter().filter(|(_, is_shown)| *is_shown).map(|(at, _)| at).collect();
         for (at, (local, base)) in &links {
             let before = self.core.link_of(at.parent, &at.name)?.map(|(child, _)| child);
             self.link(at, *local, *base)?;
@@ -132,11 +132,11 @@ impl ChangeWriter<'_> {
         // A directory has one place: one that was only in a conflict may have a name now, or the other way round.
         for num in sides {
             if self.core.find(num)?.is_some_and(|node| node.is_directory()) {
-                there.extend(shown.sides(num));
-                there.extend(shown.names_of(num));
+                shown_conflicts.extend(shown.sides(num));
+                shown_conflicts.extend(shown.names_of(num));
             }
         }
-        self.update_conflict_dirs(&there, shown)?;
+        self.update_conflict_dirs(&shown_conflicts, shown)?;
         for num in std::mem::take(&mut self.unlinked) {
             if let Some(mut node) = self.core.find(num)? {
                 self.core.drop_link_count(&mut node, self.shared.now(), self.shared)?;
@@ -356,10 +356,10 @@ impl ChangeWriter<'_> {
         // A directory with a name stays there, and is placed in a conflict only without one: sides with a name come first.
         for by_name in [true, false] {
             for one in &all {
-                let [mine, theirs] = entries(&self.shared.node, &one.conflict);
+                let [local, remote] = entries(&self.shared.node, &one.conflict);
                 let (name, side, other) = match by_name {
-                    true => (&theirs, one.theirs, &mine),
-                    false => (&mine, one.conflict.mine, &theirs),
+                    true => (&remote, one.remote, &local),
+                    false => (&local, one.conflict.local, &remote),
                 };
                 let at = DentryKey { parent: one.directory, name: name.clone() };
                 match side {
@@ -390,17 +390,17 @@ impl ChangeWriter<'_> {
 
     /// Returns the relative path to a directory that has its place elsewhere; `None` if there is none.
     fn relative_path(&mut self, num: Ino, from: Ino, shown: &ConflictDirs) -> Result<Option<Vec<u8>>> {
-        let (mut way, mut passed) = (Vec::new(), BTreeSet::new());
+        let (mut path, mut passed) = (Vec::new(), BTreeSet::new());
         let mut at = num;
         while at != crate::replica::ROOT {
             if !passed.insert(at) {
                 return Ok(None);
             }
             let mut query = self.core.db.prepare_cached("SELECT parent, name FROM link WHERE child = ?1")?;
-            let place = query.query_row([at as i64], |row| Ok((row.get::<_, i64>(0)?, row.get(1)?)));
-            let Some((parent, name)) = place.optional()? else { return Ok(None) };
+            let link = query.query_row([at as i64], |row| Ok((row.get::<_, i64>(0)?, row.get(1)?)));
+            let Some((parent, name)) = link.optional()? else { return Ok(None) };
             let name: Vec<u8> = name;
-            way.push(name);
+            path.push(name);
             at = parent as u64;
         }
         let (mut target, mut up) = (Vec::new(), from);
@@ -415,8 +415,8 @@ impl ChangeWriter<'_> {
                 None => self.core.parent_of(up)?.unwrap_or(crate::replica::ROOT),
             };
         }
-        way.reverse();
-        target.extend_from_slice(&way.join(&b'/'));
+        path.reverse();
+        target.extend_from_slice(&path.join(&b'/'));
         Ok(Some(target))
     }
 }

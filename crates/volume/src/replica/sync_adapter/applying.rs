@@ -338,13 +338,13 @@ impl ReplicaDb {
     /// Reports whether the cached data of a file belongs to this content, and further downloads do not overwrite it. With a
     /// different chunking, chunks would overlap cached ranges, which would be served before the chunks are complete.
     pub(crate) fn can_keep_present(&self, node: &Inode, content: &Content) -> Result<bool> {
-        let known = self.content(node.ino)?;
+        let current = self.content(node.ino)?;
         let is_untouched = match node.state {
             CacheState::Complete => true,
-            CacheState::Partial => known.layout == content.layout,
+            CacheState::Partial => current.layout == content.layout,
             CacheState::Absent => false,
         };
-        Ok(is_untouched && known.is_same(content) && !node.maybe_dirty)
+        Ok(is_untouched && current.is_same(content) && !node.maybe_dirty)
     }
 
     /// Replaces the content of a file by one that is only in the store. Existing opens keep the old data.

@@ -14,7 +14,7 @@ use crate::replica::error::{OpError, Result};
 
 /// A conflict between two versions, with a directory in their place.
 #[derive(Debug, Clone)]
-pub struct InConflict {
+pub struct ConflictInfo {
     /// The name, for the merge planner.
     pub at: DentryKey,
     /// The path from the root directory, with `/` between names.
@@ -40,12 +40,12 @@ pub struct Version {
 
 /// Returns the names of the entries of a conflict directory: this node's side, and the store's.
 pub(crate) fn entries(own: &NodeName, conflict: &Conflict) -> [Vec<u8>; 2] {
-    let mine = own.as_str().as_bytes().to_vec();
-    let mut theirs = conflict.theirs.as_str().as_bytes().to_vec();
-    if mine == theirs {
-        theirs.extend_from_slice(b".store");
+    let local = own.as_str().as_bytes().to_vec();
+    let mut remote = conflict.remote_node.as_str().as_bytes().to_vec();
+    if local == remote {
+        remote.extend_from_slice(b".store");
     }
-    [mine, theirs]
+    [local, remote]
 }
 
 impl Replica {
@@ -53,14 +53,14 @@ impl Replica {
     ///
     /// # Errors
     /// EIO.
-    pub fn in_conflict(&self) -> Result<Vec<InConflict>, Errno> {
+    pub fn conflicts_with_paths(&self) -> Result<Vec<ConflictInfo>, Errno> {
         let own = self.node_name();
         self.read(|core| {
             let shown = ConflictDirs::all(core)?;
             let mut all = Vec::new();
             for at in shown.keys() {
                 let Some(one) = shown.at(&at) else { continue };
-                let [mine, theirs] = entries(own, &one.conflict);
+                let [local, remote] = entries(own, &one.conflict);
                 let mut version = |name, side, num: Option<u64>| -> Result<Version> {
                     let mut node = num.map(|num| core.find(num)).transpose()?.flatten();
                     if let Some(node) = &mut node {
@@ -69,14 +69,14 @@ impl Replica {
                     Ok(Version { name, side, node })
                 };
                 let sides = [
-                    version(mine, Side::Mine, one.conflict.mine)?,
-                    version(theirs, Side::Theirs, one.theirs)?,
+                    version(local, Side::Mine, one.conflict.local)?,
+                    version(remote, Side::Theirs, one.remote)?,
                 ];
                 // The directory's time is never set again, because nobody can change it.
                 let since = core.find(one.directory)?.map_or(Time(0), |node| node.modified);
                 let mut path = core.path_of(at.parent)?;
                 path.extend_from_slice(&at.name);
-                all.push(InConflict { kind: one.conflict.kind, at, path, since, sides });
+                all.push(ConflictInfo { kind: one.conflict.kind, at, path, since, sides });
             }
             Ok(all)
         })
@@ -90,7 +90,8 @@ impl Replica {
         self.read(|core| core.find_id(id))
     }
 
-    /// Returns the names that an object has in the store, as far as that is known here, with the commits that set them.
+    /// Returns the names that an object has in the store, as far as this node has read the log, with the commits that set
+    /// them.
     ///
     /// # Errors
     /// EIO.
@@ -142,9 +143,9 @@ impl ReplicaDb {
     /// Returns the path of a directory with a `/` at its end; empty for the root directory.
     pub(crate) fn path_of(&self, num: u64) -> Result<Vec<u8>> {
         let mut names: Vec<Vec<u8>> = Vec::new();
-        let (mut at, mut way) = (num, CycleDetector::default());
+        let (mut at, mut detector) = (num, CycleDetector::default());
         // A cycle in the tree would make the walk endless.
-        while at != ROOT && !way.closes_cycle(at) {
+        while at != ROOT && !detector.closes_cycle(at) {
             let mut query =
                 self.db.prepare_cached("SELECT parent, name FROM link WHERE child = ?1 LIMIT 1")?;
             let found = query.query_row([at as i64], |row| Ok((number(row.get(0)?), row.get(1)?)));

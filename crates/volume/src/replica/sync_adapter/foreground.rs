@@ -1,8 +1,8 @@
 //! Synchronisation yields to foreground operations.
 //!
 //! Both need the lock of the database, and synchronisation holds it longer. Under foreground load synchronisation waits:
-//! until a burst of changes is over, most of which is often undone by then, or for a bearable time. It never waits while
-//! other nodes wait for it.
+//! until a burst of changes is over, most of which is often undone by then, or for `MAX_YIELD`. It does not wait while
+//! peers wait for changes of this node.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -24,7 +24,7 @@ const IDLE_SAMPLES: u32 = 4;
 /// Detects foreground load on the database.
 #[derive(Default)]
 pub(crate) struct ForegroundLoad {
-    /// Users are active during synchronisation, so there is somebody to yield to.
+    /// Set while a foreground operation may run concurrently with synchronisation.
     enabled: bool,
     requests: AtomicU64,
     waiting: AtomicU32,
@@ -75,16 +75,19 @@ impl ForegroundLoad {
         }
     }
 
-    /// Waits until the foreground load is low, as long as `goes_on` and at most for `limit`; for work that nobody waits for.
-    pub(crate) fn wait_until_idle(&self, limit: Duration, goes_on: impl Fn() -> bool) {
+    /// Waits until the foreground load is low, as long as `may_continue` and at most for `limit`; for background work.
+    pub(crate) fn wait_until_idle(&self, limit: Duration, may_continue: impl Fn() -> bool) {
         let begun = Instant::now();
-        self.watch(|| begun.elapsed() < limit && goes_on(), || std::thread::sleep(SAMPLE_INTERVAL));
+        self.sample_until_idle(
+            || begun.elapsed() < limit && may_continue(),
+            || std::thread::sleep(SAMPLE_INTERVAL),
+        );
     }
 
     /// Samples until the load is low. Returns whether it is.
-    fn watch(&self, goes_on: impl Fn() -> bool, sleep: impl Fn()) -> bool {
+    fn sample_until_idle(&self, may_continue: impl Fn() -> bool, sleep: impl Fn()) -> bool {
         let mut quiet = 0;
-        while quiet < IDLE_SAMPLES && goes_on() {
+        while quiet < IDLE_SAMPLES && may_continue() {
             let before = self.requests.load(Ordering::Relaxed);
             sleep();
             let few = self.requests.load(Ordering::Relaxed) - before <= BUSY_THRESHOLD;
@@ -95,9 +98,9 @@ impl ForegroundLoad {
 
     fn wait(&self, limit: Duration, sleep: impl Fn()) {
         let begun = Instant::now();
-        let was_dense = self.contended.swap(false, Ordering::Relaxed) || self.was_contended(begun);
-        let goes_on = || begun.elapsed() < limit && !self.urgent.load(Ordering::Relaxed);
-        let is_quiet = !was_dense || self.watch(goes_on, sleep);
+        let was_contended = self.contended.swap(false, Ordering::Relaxed) || self.was_contended(begun);
+        let may_continue = || begun.elapsed() < limit && !self.urgent.load(Ordering::Relaxed);
+        let is_quiet = !was_contended || self.sample_until_idle(may_continue, sleep);
         *self.last_sample.lock() = Some((Instant::now(), self.requests.load(Ordering::Relaxed)));
         // An unfinished burst has priority the next time, too.
         self.contended.store(!is_quiet, Ordering::Relaxed);
@@ -105,10 +108,10 @@ impl ForegroundLoad {
 
     /// Reports whether the load was high since the last wait.
     fn was_contended(&self, now: Instant) -> bool {
-        let asked = self.requests.load(Ordering::Relaxed);
-        let Some((then, before)) = *self.last_sample.lock() else { return asked > BUSY_THRESHOLD };
-        let looks = now.saturating_duration_since(then).as_secs_f64() / SAMPLE_INTERVAL.as_secs_f64();
-        (asked - before) as f64 > BUSY_THRESHOLD as f64 * looks.clamp(1.0, 100.0)
+        let requests = self.requests.load(Ordering::Relaxed);
+        let Some((then, before)) = *self.last_sample.lock() else { return requests > BUSY_THRESHOLD };
+        let samples = now.saturating_duration_since(then).as_secs_f64() / SAMPLE_INTERVAL.as_secs_f64();
+        (requests - before) as f64 > BUSY_THRESHOLD as f64 * samples.clamp(1.0, 100.0)
     }
 }
 
@@ -122,14 +125,14 @@ mod tests {
 
     /// Returns the number of samples, with `asked` operations during each of the first ones.
     fn count_samples(load: &ForegroundLoad, limit: Duration, asked: &[u64], then: impl Fn(usize)) -> usize {
-        let looks = Cell::new(0);
+        let samples = Cell::new(0);
         load.wait(limit, || {
-            let more = asked.get(looks.get()).copied().unwrap_or_default();
+            let more = asked.get(samples.get()).copied().unwrap_or_default();
             load.requests.fetch_add(more, Ordering::Relaxed);
-            looks.set(looks.get() + 1);
-            then(looks.get());
+            samples.set(samples.get() + 1);
+            then(samples.get());
         });
-        looks.get()
+        samples.get()
     }
 
     #[test]

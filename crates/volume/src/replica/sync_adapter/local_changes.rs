@@ -125,7 +125,7 @@ impl Replica {
     /// # Errors
     /// EIO.
     pub fn mark_committed(&self, num: u64, generation: u64, stored: &VersionedObject) -> Result<(), Errno> {
-        self.apply(|applying| applying.settle_object(num, generation, stored))
+        self.apply(|applying| applying.rebase_object(num, generation, stored))
     }
 
     /// Records that the store has a name as it was here: referring to an object since a commit, or absent.
@@ -138,7 +138,7 @@ impl Replica {
         name: &[u8],
         now: Option<(u64, Seq)>,
     ) -> Result<(), Errno> {
-        self.apply(|applying| applying.settle_link(parent, name, now))
+        self.apply(|applying| applying.rebase_link(parent, name, now))
     }
 }
 
@@ -257,7 +257,7 @@ impl ReplicaDb {
 }
 
 impl Applying<'_> {
-    pub(crate) fn settle_object(
+    pub(crate) fn rebase_object(
         &mut self,
         num: u64,
         generation: u64,
@@ -292,7 +292,7 @@ impl Applying<'_> {
         })
     }
 
-    pub(crate) fn settle_link(
+    pub(crate) fn rebase_link(
         &mut self,
         parent: u64,
         name: &[u8],

@@ -19,19 +19,19 @@ pub(super) fn get(core: &ReplicaDb) -> Result<Option<VerifiedPosition>> {
         at,
         chain,
         writers: writers.collect::<rusqlite::Result<_>>()?,
-        is_anew: false,
+        is_reset: false,
     }))
 }
 
-pub(super) fn put(core: &mut ReplicaDb, kept: &VerifiedPosition) -> Result<()> {
+pub(super) fn put(core: &mut ReplicaDb, position: &VerifiedPosition) -> Result<()> {
     core.begin()?;
     let mut put = core.db.prepare_cached("INSERT OR REPLACE INTO meta VALUES ('ledger', ?1)")?;
-    put.execute([postcard::to_stdvec(&(kept.at, kept.chain))?])?;
-    if kept.is_anew {
+    put.execute([postcard::to_stdvec(&(position.at, position.chain))?])?;
+    if position.is_reset {
         core.db.execute("DELETE FROM writer", [])?;
     }
     let mut put = core.db.prepare_cached("INSERT OR REPLACE INTO writer VALUES (?1, ?2)")?;
-    for (writer, count) in &kept.writers {
+    for (writer, count) in &position.writers {
         put.execute(params![writer, *count as i64])?;
     }
     Ok(())

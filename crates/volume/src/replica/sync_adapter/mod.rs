@@ -136,9 +136,9 @@ impl Replica {
         self.apply(|applying| {
             let (at, child) = applying.work(|core, _| {
                 let shown = ConflictDirs::all(core)?;
-                let place = shown.of_directory(directory).map(|(at, _)| at.clone());
+                let conflict_name = shown.of_directory(directory).map(|(at, _)| at.clone());
                 let child = core.link_of(directory, name)?.map(|(child, _)| child);
-                let (Some(at), Some(child)) = (place, child) else { return Err(Errno::NOENT.into()) };
+                let (Some(at), Some(child)) = (conflict_name, child) else { return Err(Errno::NOENT.into()) };
                 match (is_directory, core.node(child)?.is_directory()) {
                     (true, false) => Err(Errno::NOTDIR.into()),
                     (false, true) => Err(Errno::ISDIR.into()),
@@ -188,7 +188,7 @@ impl Applying<'_> {
     /// Makes a plan and applies it to the replica.
     pub(super) fn plan(
         &mut self,
-        known: &ContentCache,
+        content_cache: &ContentCache,
         contents: Option<&ContentStore>,
         plan: &mut Plan<'_>,
     ) -> Result<(), PlanError> {
@@ -197,11 +197,11 @@ impl Applying<'_> {
             core.flush()
         })?;
         let shown = self.work(|core, _| ConflictDirs::all(core))?;
-        let view = TreeView::new(self.core, self.shared, known, contents, &shown);
+        let view = TreeView::new(self.core, self.shared, content_cache, contents, &shown);
         let changes = plan(&view, &mut ViewIdAllocator(&view))?;
         view.check()?;
         tracing::trace!("planned:{changes}");
-        self.write(changes, shown, known)?;
+        self.write(changes, shown, content_cache)?;
         Ok(())
     }
 }
@@ -242,8 +242,8 @@ impl SyncReplica for SyncAdapter {
         self.replica.cursor()
     }
 
-    fn set_rollback_detected(&self, is_distrusted: bool) -> Result<(), Errno> {
-        self.replica.set_rollback_detected(is_distrusted)
+    fn set_rollback_detected(&self, detected: bool) -> Result<(), Errno> {
+        self.replica.set_rollback_detected(detected)
     }
 
     fn read(&self, read: &mut dyn FnMut(&dyn Trees) -> Result<(), PlanError>) -> Result<(), PlanError> {
@@ -295,17 +295,17 @@ impl SyncReplica for SyncAdapter {
 
     fn dirty_set(&self, after: i64, limit: usize) -> Result<(DirtySet, Option<i64>), Errno> {
         self.replica.inner.foreground.yield_to_foreground(foreground::MAX_BURST_DELAY);
-        self.replica.inner.read_in_background(|core| todo(core, after, limit))
+        self.replica.inner.read_in_background(|core| query_dirty_set(core, after, limit))
     }
 
     fn upload(&self, files: Vec<(Ino, Object)>) -> Result<Vec<Upload>, SyncError> {
         point(Failpoint::SendBegun)?;
-        // No plan is under way that was told of them.
-        let mut known = self.content_cache.lock();
-        if known.len() >= MAX_CACHED_CONTENTS {
-            known.clear();
+        // The plan that used these entries has ended.
+        let mut cache = self.content_cache.lock();
+        if cache.len() >= MAX_CACHED_CONTENTS {
+            cache.clear();
         }
-        drop(known);
+        drop(cache);
         let until = self.now().0.saturating_add(UPLOAD_TIMEOUT_NANOS);
         let is_late = || self.now().0 > until;
         let mut is_part = false;
@@ -325,8 +325,8 @@ impl SyncReplica for SyncAdapter {
                 continue;
             };
             let previous = (reading.previous.size > 0).then_some(&reading.previous);
-            let mut useful = StableReader::new(&reading.file, reading.found, &is_late);
-            let content = upload.put(&mut useful, reading.found.size(), previous).map_err(upload_error)?;
+            let mut useful = StableReader::new(&reading.file, reading.at_start, &is_late);
+            let content = upload.put(&mut useful, reading.at_start.size(), previous).map_err(upload_error)?;
             let is_over = useful.is_aborted || useful.is_late;
             is_part |= useful.is_late;
             let generation = reading.generation;
@@ -341,24 +341,25 @@ impl SyncReplica for SyncAdapter {
         point(Failpoint::SendDone)?;
         // Chunks known to the store need not be uploaded again, so an upload that takes longer completes eventually.
         if is_part && self.now().0 < until.saturating_add(UPLOAD_TIMEOUT_NANOS) {
-            let chunks = chunks.iter().map(|(id, place)| (*id, place.clone())).collect();
+            let chunks = chunks.iter().map(|(id, location)| (*id, location.clone())).collect();
             self.meta.commit(self.replica.node_name(), rand::random(), &[refused(chunks)])?;
         }
-        let places = |content: &Content| -> Vec<_> {
+        let locations = |content: &Content| -> Vec<_> {
             match &content.layout {
                 Layout::Inline(_) => Vec::new(),
-                Layout::Pieces(pieces) => {
-                    let ids = pieces.iter().filter_map(|piece| match piece {
+                Layout::Direct(segments) => {
+                    let ids = segments.iter().filter_map(|segment| match segment {
                         Segment::Chunk { id, .. } => Some(*id),
                         Segment::Hole { .. } => None,
                     });
-                    ids.filter_map(|id| chunks.get(&id).map(|place| (id, place.clone()))).collect()
+                    ids.filter_map(|id| chunks.get(&id).map(|location| (id, location.clone()))).collect()
                 }
                 // The chunks named by its indirect lists are not known here.
-                Layout::Indirect(_) => chunks.iter().map(|(id, place)| (*id, place.clone())).collect(),
+                Layout::Indirect(_) => chunks.iter().map(|(id, location)| (*id, location.clone())).collect(),
             }
         };
-        let sent = |(generation, content): (u64, Content)| (generation, (content.clone(), places(&content)));
+        let sent =
+            |(generation, content): (u64, Content)| (generation, (content.clone(), locations(&content)));
         Ok(read.into_iter().map(|(num, content)| (num, content.map(sent))).collect())
     }
 
@@ -415,7 +416,7 @@ const DIRTY_SET_QUERY: &str = "SELECT n, parent, name FROM base_link WHERE n > ?
     ORDER BY 1 LIMIT ?2";
 
 /// Returns changed names and objects in the order of their changes.
-fn todo(core: &mut ReplicaDb, after: i64, limit: usize) -> Result<(DirtySet, Option<i64>)> {
+fn query_dirty_set(core: &mut ReplicaDb, after: i64, limit: usize) -> Result<(DirtySet, Option<i64>)> {
     core.flush()?;
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
     let mut query = core.db.prepare_cached(DIRTY_SET_QUERY)?;

@@ -58,7 +58,7 @@ pub(super) struct OpenSnapshot {
     /// The change stamp at the start, if the file is open for writing.
     pub(super) open: Option<ChangeStamp>,
     /// The change stamp at the start.
-    pub(super) found: ChangeStamp,
+    pub(super) at_start: ChangeStamp,
     begun: Instant,
 }
 
@@ -98,18 +98,18 @@ impl SyncAdapter {
                 return Ok(None);
             }
         }
-        let found = ChangeStamp::from(&rustix::fs::fstat(&file)?);
+        let at_start = ChangeStamp::from(&rustix::fs::fstat(&file)?);
         if open.is_none()
             && self.replica.inner.foreground.may_yield()
-            && !is_quiet(&found, settle_delay(found.size()))
+            && !is_quiet(&at_start, settle_delay(at_start.size()))
         {
             return Ok(None);
         }
-        Ok(Some(OpenSnapshot { num, generation, previous, file, open, found, begun }))
+        Ok(Some(OpenSnapshot { num, generation, previous, file, open, at_start, begun }))
     }
 
-    /// Fetches a file that is new to the store and not cached: one that was changed here while other nodes deleted it, before
-    /// anybody here read it. Returns whether it was fetched.
+    /// Fetches a file that is new to the store and not cached: one whose attributes were changed on this node while other
+    /// nodes deleted it, and that was never read here. Returns whether it was fetched.
     pub(super) fn fetch_missing(&self, num: Ino) -> Result<bool, Errno> {
         match self.replica.inner.missing(num, &(0..u64::MAX)) {
             Ok(Some(_)) => {}
@@ -135,8 +135,8 @@ impl SyncAdapter {
         if attempts.len() >= MAX_REMEMBERED_READS {
             attempts.clear();
         }
-        let again = (reading.begun.elapsed() * READ_DUTY_DIVISOR).max(MIN_READ_INTERVAL);
-        attempts.insert(reading.num, Instant::now() + again);
+        let delay = (reading.begun.elapsed() * READ_DUTY_DIVISOR).max(MIN_READ_INTERVAL);
+        attempts.insert(reading.num, Instant::now() + delay);
         drop(attempts);
         let is_whole = ChangeStamp::of(&reading.file).is_ok_and(|now| now == before);
         if !is_whole {

@@ -29,21 +29,21 @@ pub(super) fn is_quiet(stamp: &ChangeStamp, time: Duration) -> bool {
     stamp.age().is_none_or(|age| age >= time)
 }
 
-/// Reads a file for an upload. Ends early if the file was deleted or written since `found`, or if the upload takes too long.
+/// Reads a file for an upload. Ends early if the file was deleted or written since the given stamp, or if the upload takes too long.
 pub(super) struct StableReader<'a> {
     file: &'a File,
     stamp: ChangeStamp,
     takes_long: &'a dyn Fn() -> bool,
     unchecked_bytes: u64,
-    /// The file was deleted or written: the data read is useless.
+    /// The file was deleted or written: the data read is discarded.
     pub(super) is_aborted: bool,
     /// The upload took too long: the data read is a prefix of the file.
     pub(super) is_late: bool,
 }
 
 impl<'a> StableReader<'a> {
-    pub(super) fn new(file: &'a File, found: ChangeStamp, takes_long: &'a dyn Fn() -> bool) -> Self {
-        Self { file, stamp: found, takes_long, unchecked_bytes: 0, is_aborted: false, is_late: false }
+    pub(super) fn new(file: &'a File, stamp: ChangeStamp, takes_long: &'a dyn Fn() -> bool) -> Self {
+        Self { file, stamp, takes_long, unchecked_bytes: 0, is_aborted: false, is_late: false }
     }
 }
 

@@ -37,14 +37,14 @@ impl<'a> TreeView<'a> {
     pub(super) fn new(
         core: &'a mut ReplicaDb,
         shared: &'a Shared,
-        known: &'a ContentCache,
+        content_cache: &'a ContentCache,
         contents: Option<&'a ContentStore>,
         shown: &'a ConflictDirs,
     ) -> Self {
         Self {
             core: RefCell::new(core),
             shared,
-            content_cache: known,
+            content_cache,
             contents,
             conflict_dirs: shown,
             uses_open_snapshots: false,
@@ -68,11 +68,11 @@ impl<'a> TreeView<'a> {
         self.failed.get().map_or(Ok(()), Err)
     }
 
-    fn read_db<T>(&self, ask: impl FnOnce(&mut ReplicaDb) -> Result<T>) -> Result<T, Errno> {
-        ask(&mut self.core.borrow_mut()).map_err(|fail| fail.errno)
+    fn read_db<T>(&self, query: impl FnOnce(&mut ReplicaDb) -> Result<T>) -> Result<T, Errno> {
+        query(&mut self.core.borrow_mut()).map_err(|fail| fail.errno)
     }
 
-    /// Returns the content of a locally changed file. Its layout is meaningless.
+    /// Returns size and digest of a locally changed file; `layout` is a placeholder.
     fn content(&self, core: &ReplicaDb, node: &Inode) -> Result<Content> {
         let open = core.opens.get(&node.ino).filter(|open| open.writers > 0);
         let stamp = match open {
@@ -158,7 +158,7 @@ impl Trees for TreeView<'_> {
     fn link(&self, tree: Tree, at: &DentryKey) -> Result<Option<(Ino, Seq)>, Errno> {
         self.read_db(|core| match tree {
             Tree::Local => match self.conflict_dirs.at(at) {
-                Some(shown) => Ok(shown.theirs.map(|num| (num, Seq(0)))),
+                Some(shown) => Ok(shown.remote.map(|num| (num, Seq(0)))),
                 None => Ok(core.link_of(at.parent, &at.name)?.map(|(num, _)| (num, Seq(0)))),
             },
             Tree::Base if core.link_differs(at.parent, &at.name)? => core.base_link(at.parent, &at.name),

@@ -426,7 +426,7 @@ fn a_message_does_not_take_more_memory_than_it_is_worth() {
         ..Transaction::default()
     };
     let refused = client.commit(&name("desk"), 1, &[item]).unwrap_err();
-    assert!(refused.to_string().contains("too many parts"), "{refused}");
+    assert!(refused.to_string().contains("exceeds the memory limit"), "{refused}");
     let refused = client.commit(&name("desk"), 2, &vec![make(2, b"a"); 8193]).unwrap_err();
     assert!(refused.to_string().contains("more than 8192"), "{refused}");
     assert_eq!(client.head().unwrap(), Seq(0));
@@ -490,7 +490,7 @@ fn what_was_asked_for_long_is_not_asked_again() {
     let served = Served::new();
     let between = TcpListener::bind("127.0.0.1:0").unwrap();
     let credentials = served.join(&served.token(Role::Read, MINUTE), "desk").unwrap();
-    let client = Client::new(credentials.by_way_of(&between.local_addr().unwrap().to_string())).unwrap();
+    let client = Client::new(credentials.with_address(&between.local_addr().unwrap().to_string())).unwrap();
     let (there, came) = (served.address, Arc::new(AtomicUsize::new(0)));
     let (is_silent, count) = (Arc::new(AtomicBool::new(false)), came.clone());
     let silent = is_silent.clone();

@@ -236,12 +236,12 @@ impl IndexedTree {
             lead(&mut self.base_names, &at, before.map(|(num, _)| num), base.map(|(num, _)| num));
         }
         for (at, conflict) in changes.conflicts {
-            let now = conflict.as_ref().and_then(|one| one.mine);
+            let now = conflict.as_ref().and_then(|one| one.local);
             let before = match conflict {
                 Some(conflict) => self.conflicts.insert(at.clone(), conflict),
                 None => self.conflicts.remove(&at),
             };
-            lead(&mut self.sides, &at, before.and_then(|one| one.mine), now);
+            lead(&mut self.sides, &at, before.and_then(|one| one.local), now);
         }
     }
 }

@@ -153,7 +153,7 @@ impl Trees for TreeState {
         Ok(self
             .conflicts
             .iter()
-            .filter(|(_, one)| one.mine == Some(mine))
+            .filter(|(_, one)| one.local == Some(mine))
             .map(|(at, _)| at.clone())
             .collect())
     }

@@ -104,7 +104,7 @@ fn run_by(seed: u64, root: Object, mut roles: Option<SmallRng>) -> Result<(), St
     let (mut time, rounds) = (0, rng.random_range(5..60));
     for _ in 0..rounds {
         if forget_rng.random_range(0..8) == 0 {
-            let up_to = kept.forget(Time(i64::MAX), forget_rng.random_range(0..8)).unwrap();
+            let up_to = kept.truncate_log(Time(i64::MAX), forget_rng.random_range(0..8)).unwrap();
             log(|| format!("the store forgets what was up to {up_to}"));
         }
         let n = rng.random_range(0..count);
@@ -202,7 +202,7 @@ fn check_tree(state: &TreeState) -> Result<(), String> {
         }
     }
     for (at, one) in &state.conflicts {
-        if one.mine.is_some_and(|mine| !state.local.contains_key(&mine)) {
+        if one.local.is_some_and(|mine| !state.local.contains_key(&mine)) {
             return Err(format!("{at:?}: {one:?} is not there"));
         }
     }
@@ -242,7 +242,7 @@ fn compare(nodes: &[Node<'_>], alive: &LiveContents) -> Result<(), String> {
                 ));
             }
         }
-        let beside: BTreeSet<_> = state.conflicts.values().filter_map(|one| one.mine).collect();
+        let beside: BTreeSet<_> = state.conflicts.values().filter_map(|one| one.local).collect();
         for num in state.local.keys() {
             let waits = !(&node.memory).dirty_set(0, 100).unwrap().0.names.is_empty();
             if !waits && !visible.contains(num) && !beside.contains(num) {

@@ -31,7 +31,7 @@ pub fn visible(state: &TreeState) -> BTreeSet<Ino> {
     while let Some(num) = queue.pop() {
         let children = state.links.iter().filter(|(at, _)| at.parent == num).map(|(_, child)| *child);
         let beside =
-            state.conflicts.iter().filter(|(at, _)| at.parent == num).filter_map(|(_, one)| one.mine);
+            state.conflicts.iter().filter(|(at, _)| at.parent == num).filter_map(|(_, one)| one.local);
         for child in children.chain(beside) {
             if found.insert(child) {
                 queue.push(child);
@@ -50,7 +50,7 @@ fn is_below(state: &TreeState, mut num: Ino, above: Ino) -> bool {
             return false;
         }
         let name = state.links.iter().find(|(_, child)| **child == num).map(|(at, _)| at.parent);
-        let side = state.conflicts.iter().find(|(_, one)| one.mine == Some(num)).map(|(at, _)| at.parent);
+        let side = state.conflicts.iter().find(|(_, one)| one.local == Some(num)).map(|(at, _)| at.parent);
         match name.or(side) {
             Some(parent) => num = parent,
             None => return false,
@@ -213,7 +213,7 @@ fn tokens(state: &TreeState) -> BTreeSet<u64> {
 
 fn unlinked(state: &mut TreeState, num: Ino) {
     if !state.links.values().any(|child| *child == num)
-        && !state.conflicts.values().any(|one| one.mine == Some(num))
+        && !state.conflicts.values().any(|one| one.local == Some(num))
     {
         state.ended.extend(token(&state.local[&num]));
         if !state.base.contains_key(&num) {

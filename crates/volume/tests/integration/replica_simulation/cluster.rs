@@ -130,7 +130,7 @@ impl Cluster {
         }
         let admin = self.volume.admin().map_err(|error| error.to_string())?;
         let max = shunt_volume::object::Time(i64::MAX);
-        admin.forget(max, count).map(drop).map_err(|error| error.to_string())
+        admin.truncate_log(max, count).map(drop).map_err(|error| error.to_string())
     }
 
     pub fn collect(&self, grace: Duration) -> Result<(), String> {
@@ -238,8 +238,8 @@ impl Cluster {
                 _ => first = Some(tree),
             }
         }
-        let checked =
-            maintenance::fsck(&self.volume, Depth::Bytes, &|_, _| ()).map_err(|error| error.to_string())?;
+        let checked = maintenance::fsck(&self.volume, Depth::Contents, &|_, _| ())
+            .map_err(|error| error.to_string())?;
         if checked.count == 0 { Ok(()) } else { Err(format!("the volume is not sound: {checked:?}")) }
     }
 

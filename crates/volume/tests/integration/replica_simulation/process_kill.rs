@@ -122,7 +122,7 @@ fn work(dir: &Path) {
         bee.settle(&volume);
         bee.write(dir, 1);
         bee.settle(&volume);
-        volume.admin().unwrap().forget(shunt_volume::object::Time(i64::MAX), 0).unwrap();
+        volume.admin().unwrap().truncate_log(shunt_volume::object::Time(i64::MAX), 0).unwrap();
         drop(bee);
         for _ in 0..3 {
             collect(&volume, Duration::ZERO, None, &|_, _| ()).unwrap();
@@ -169,7 +169,7 @@ fn killed_at(point: Failpoint) -> Result<(), String> {
             return Err(format!("{point:?}: file{file} was to hold {promised:?}, and holds {found:?}"));
         }
     }
-    let checked = fsck(&volume, Depth::Bytes, &|_, _| ()).map_err(|error| error.to_string())?;
+    let checked = fsck(&volume, Depth::Contents, &|_, _| ()).map_err(|error| error.to_string())?;
     if checked.count > 0 { Err(format!("{point:?}: {checked:?}")) } else { Ok(()) }
 }
 

@@ -44,19 +44,19 @@ pub fn forgets_the_beginning_of_the_log(store: &Store) {
     commit(&**store, &items);
     let log = store.log_since(Seq(0), 100).unwrap();
     let (always, never) = (Time(i64::MAX), Time(0));
-    assert_eq!(store.forget(never, 0).unwrap(), Seq(0));
-    assert_eq!(store.forget(always, 100).unwrap(), Seq(0));
-    assert_eq!(store.forget(always, 7).unwrap(), Seq(3));
+    assert_eq!(store.truncate_log(never, 0).unwrap(), Seq(0));
+    assert_eq!(store.truncate_log(always, 100).unwrap(), Seq(0));
+    assert_eq!(store.truncate_log(always, 7).unwrap(), Seq(3));
     assert!(matches!(store.log_since(Seq(2), 1), Err(StoreError::Forgotten(Seq(2)))));
     assert_eq!(store.log_since(Seq(3), 100).unwrap(), log[3..]);
     // Young entries stay, and forgotten ones do not return.
     assert_eq!(
-        store.forget(log[6].at, 0).unwrap().0.max(3),
+        store.truncate_log(log[6].at, 0).unwrap().0.max(3),
         log.partition_point(|one| one.at < log[6].at).max(3) as u64
     );
-    assert_eq!(store.forget(always, 9).unwrap(), store.forgotten().unwrap());
-    assert_eq!(store.forget(always, 0).unwrap(), Seq(10));
-    assert_eq!((store.head().unwrap(), store.forgotten().unwrap()), (Seq(10), Seq(10)));
+    assert_eq!(store.truncate_log(always, 9).unwrap(), store.truncated_up_to().unwrap());
+    assert_eq!(store.truncate_log(always, 0).unwrap(), Seq(10));
+    assert_eq!((store.head().unwrap(), store.truncated_up_to().unwrap()), (Seq(10), Seq(10)));
     assert_eq!(store.log_since(Seq(10), 1).unwrap(), []);
     done(&**store, make(30, Kind::Regular, ROOT, "next"));
     assert_eq!(store.log_since(Seq(10), 5).unwrap()[0].seq, Seq(11));
@@ -289,10 +289,10 @@ pub fn refuses_values_that_make_no_sense(store: &Store) {
         Mutation::SetContent(id(3), Content::empty(), Time(0)),
         content(2, Layout::Inline(vec![1])),
         content(5000, Layout::Inline(vec![1; 5000])),
-        content(9, Layout::Pieces(vec![chunk(8)])),
-        content(0, Layout::Pieces(vec![Segment::Hole { length: 0 }])),
-        content(1, Layout::Pieces(vec![Segment::Hole { length: u64::MAX }, Segment::Hole { length: 2 }])),
-        content(u64::MAX, Layout::Pieces(vec![Segment::Hole { length: u64::MAX }])),
+        content(9, Layout::Direct(vec![chunk(8)])),
+        content(0, Layout::Direct(vec![Segment::Hole { length: 0 }])),
+        content(1, Layout::Direct(vec![Segment::Hole { length: u64::MAX }, Segment::Hole { length: 2 }])),
+        content(u64::MAX, Layout::Direct(vec![Segment::Hole { length: u64::MAX }])),
         content(9, Layout::Indirect(vec![Segment::Hole { length: 9 }])),
     ];
     for mutation in wrong {

@@ -10,7 +10,7 @@ use crate::store::engines::server;
 /// Checks that earlier objects remain usable, and that history before the upgrade is reported as unknown.
 fn goes_on(store: &dyn MetaStore, before: Seq) {
     let history = store.history().unwrap();
-    assert_eq!((store.head().unwrap(), history.kept_since().unwrap()), (before, before));
+    assert_eq!((store.head().unwrap(), history.complete_since().unwrap()), (before, before));
     let mode = done(store, change([Mutation::SetMode(id(2), 0o600)]));
     assert_eq!(history.object_at(id(2), before).unwrap().unwrap().object.mode, 0o644);
     assert_eq!(history.object_at(id(2), mode).unwrap().unwrap().object.mode, 0o600);

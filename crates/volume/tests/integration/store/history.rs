@@ -38,7 +38,7 @@ pub fn keeps_what_is_superseded(store: &Store) {
         done(&**store, change([Mutation::Unlink(at(ROOT, "a")), Mutation::Link(at(ROOT, "b"), id(2))]));
     let gone = done(&**store, change([Mutation::Unlink(at(ROOT, "b"))]));
     let past = past(store);
-    assert_eq!(past.kept_since().unwrap(), Seq(0));
+    assert_eq!(past.complete_since().unwrap(), Seq(0));
     let seen = |seq| {
         past.object_at(id(2), seq).unwrap().map(|stored| (stored.object.mode, stored.object.content.size))
     };
@@ -139,15 +139,15 @@ pub fn forgets_by_age_and_by_count(store: &Store) {
     let all = store.scan_past((ObjectId(0), Seq(0)), 100).unwrap();
     assert_eq!(all.len(), 7);
     assert_eq!(store.scan_past((all[2].0.object.id, all[2].1), 2).unwrap(), all[3..5]);
-    assert_eq!(store.trim(seqs[1], None).unwrap(), 2);
-    assert_eq!((sizes(), past(store).kept_since().unwrap()), (vec![6, 5, 4, 3, 2], seqs[1]));
-    assert_eq!(store.trim(Seq(0), Some(2)).unwrap(), 2);
-    assert_eq!((sizes(), past(store).kept_since().unwrap()), (vec![6, 5, 4], seqs[1]));
+    assert_eq!(store.delete_history(seqs[1], None).unwrap(), 2);
+    assert_eq!((sizes(), past(store).complete_since().unwrap()), (vec![6, 5, 4, 3, 2], seqs[1]));
+    assert_eq!(store.delete_history(Seq(0), Some(2)).unwrap(), 2);
+    assert_eq!((sizes(), past(store).complete_since().unwrap()), (vec![6, 5, 4], seqs[1]));
     // A version that is not retained is not replaced by another one.
     let seen = |seq| past(store).object_at(id(2), seq).unwrap().map(|stored| stored.object.content.size);
     assert_eq!((seen(seqs[2]), seen(seqs[3]), seen(gone)), (None, Some(4), Some(6)));
     assert_eq!(past(store).past_of_name(&at(ROOT, "b")).unwrap().len(), 1);
-    assert_eq!(store.trim(gone, None).unwrap(), 4);
+    assert_eq!(store.delete_history(gone, None).unwrap(), 4);
     assert_eq!(sizes(), [6]);
 }
 

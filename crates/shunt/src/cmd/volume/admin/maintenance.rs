@@ -23,7 +23,7 @@ const MAX_SHOWN_PROBLEMS: usize = 100;
 
 pub fn check(args: &VolumeCheckArgs) -> Result<()> {
     let volume = open(args.meta.as_deref(), &args.name, args.key_file.as_deref())?;
-    let depth = if args.read { Depth::Bytes } else { Depth::Places };
+    let depth = if args.read { Depth::Contents } else { Depth::Locations };
     let progress = Progress::new();
     let looked = |volume| {
         let so_far = |what: &str, count| progress.update(format_args!("checking: {count} {what}"));
@@ -38,7 +38,7 @@ pub fn check(args: &VolumeCheckArgs) -> Result<()> {
         let so_far = |what: &str, count| progress.update(format_args!("repairing: {count} {what}"));
         let done =
             mend(&volume, &node, &checked, &so_far).map_err(|error| cannot("repair", &args.name, error))?;
-        let done = done.counts + done.pieces + done.found;
+        let done = done.counts + done.chunks + done.relinked;
         repaired = Some(repaired.unwrap_or_default() + done);
         checked = looked(&volume)?;
         if done == 0 {
@@ -48,7 +48,7 @@ pub fn check(args: &VolumeCheckArgs) -> Result<()> {
     drop(progress);
     for line in miscounted {
         checked.count += 1;
-        checked.problems.push(Problem::Counted(line));
+        checked.problems.push(Problem::QuotaUsage(line));
     }
     if args.json {
         print(format!("{}\n", json(&checked, repaired)))?;
@@ -105,26 +105,26 @@ pub fn gc(args: &VolumeGcArgs) -> Result<()> {
             .map_err(|error| cannot("collect the garbage of", &args.name, error))?;
     drop(progress);
     let Collected {
-        trimmed,
+        versions_deleted,
         live,
         marked,
         dropped,
         packs,
         bytes,
         rewritten,
-        saved,
+        bytes_to_free,
         saved_after,
-        stuck,
-        forgotten,
+        unused_bytes,
+        log_truncated_to,
     } = done;
     print(format!(
-        "forgotten  {trimmed} past versions and names\nin use     {live} chunks\nmarked     {marked} unreferenced chunks, to be deleted after {}\n\
+        "forgotten  {versions_deleted} past versions and names\nin use     {live} chunks\nmarked     {marked} unreferenced chunks, to be deleted after {}\n\
          deleted    {dropped} chunks, {packs} packs of {bytes} bytes\n\
-         compacted  {rewritten} mostly unused packs, which frees {saved} bytes after {}\n\
-         retained   {stuck} bytes of deleted chunks, in packs with others\nlog        from commit {} on\n",
+         compacted  {rewritten} mostly unused packs, which frees {bytes_to_free} bytes after {}\n\
+         retained   {unused_bytes} bytes of deleted chunks, in packs with others\nlog        from commit {} on\n",
         days(GRACE),
         days(saved_after),
-        forgotten.0 + 1,
+        log_truncated_to.0 + 1,
     ))
 }
 

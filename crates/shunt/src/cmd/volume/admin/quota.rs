@@ -45,7 +45,7 @@ fn change(limits: &mut Limits, args: &QuotaArgs) {
 
 fn of<T: Copy>(limits: &mut Limits, own: &UserLimit<T>, set: impl Fn(&mut Limit, Option<T>)) {
     match (own.subject, own.limit) {
-        (LimitSubject::Each, most) => set(&mut limits.each, most.and_then(|most| most.0)),
+        (LimitSubject::Each, most) => set(&mut limits.default_user, most.and_then(|most| most.0)),
         (LimitSubject::User(user), None) => drop(limits.users.remove(&user)),
         (LimitSubject::User(user), Some(most)) => {
             // A limit that is not given keeps its value.
@@ -63,8 +63,8 @@ pub fn lines(limits: &Limits) -> String {
         format!("{whose:<13}  {size} in {objects} objects\n")
     };
     let mut lines = line("quota", &limits.volume);
-    if limits.each != Limit::default() {
-        lines += &line("  of each user", &limits.each);
+    if limits.default_user != Limit::default() {
+        lines += &line("  of each user", &limits.default_user);
     }
     limits.users.iter().for_each(|(user, limit)| lines += &line(&format!("  of user {user}"), limit));
     lines

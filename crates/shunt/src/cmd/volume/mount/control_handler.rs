@@ -7,7 +7,7 @@ use shunt_volume::history::{self, NameSource, OpKind, Operation, Reader, timesta
 use shunt_volume::id::{ObjectId, Seq};
 use shunt_volume::merge::Side;
 use shunt_volume::object::{Kind, LinkName};
-use shunt_volume::replica::{InConflict, Replica, Version};
+use shunt_volume::replica::{ConflictInfo, Replica, Version};
 use shunt_volume::store::MetaStore;
 
 use crate::cmd::volume::api;
@@ -39,8 +39,8 @@ impl ControlHandler {
         }
     }
 
-    fn conflicts(&self, under: &[u8], below: bool) -> Result<Vec<InConflict>, String> {
-        let mut all = self.replica.in_conflict().map_err(|errno| errno.to_string())?;
+    fn conflicts(&self, under: &[u8], below: bool) -> Result<Vec<ConflictInfo>, String> {
+        let mut all = self.replica.conflicts_with_paths().map_err(|errno| errno.to_string())?;
         all.retain(|one| one.path == under || below && is_below(&one.path, under));
         all.sort_by(|one, other| one.path.cmp(&other.path));
         Ok(all)
@@ -58,7 +58,7 @@ impl ControlHandler {
     }
 
     /// Resolves a conflict as removing the other version's entry does.
-    fn resolve_one(&self, one: &InConflict, keep: &str) -> Result<(), String> {
+    fn resolve_one(&self, one: &ConflictInfo, keep: &str) -> Result<(), String> {
         let kept = one.sides.iter().find(|side| side.name == keep.as_bytes());
         let done = match kept {
             Some(side) => self.replica.resolve(&one.at, side.side),
@@ -160,7 +160,7 @@ fn to_value(commits: &impl serde::Serialize) -> Result<Value, String> {
     serde_json::to_value(commits).map_err(|error| error.to_string())
 }
 
-fn conflict(one: &InConflict) -> api::Conflict {
+fn conflict(one: &ConflictInfo) -> api::Conflict {
     api::Conflict {
         path: text(&one.path),
         kind: one.kind.as_str().to_owned(),

@@ -65,7 +65,7 @@ pub fn report(runner: &Runner, leases: &Leases, report: &mut VolumeReport) {
     let standing = leases.status();
     report.connected = standing.connected;
     report.peers = standing.peers;
-    report.leases = standing.own as u64;
+    report.leases = standing.own_leases as u64;
     report.blocked = progress.blocked as u64;
     report.sent = progress.sent;
     report.received = progress.received;

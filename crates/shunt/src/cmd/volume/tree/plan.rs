@@ -7,7 +7,7 @@ use shunt_fuse::mount::MountOptions;
 use shunt_volume::address::MetaAddress;
 use shunt_volume::gateway::Credentials;
 use shunt_volume::id::{NodeName, VolumeName};
-use shunt_volume::tree_config::{CONFIG, CacheMode, Here, Member, OwnerMap};
+use shunt_volume::tree_config::{CONFIG, CacheMode, Member, NodeConfig, OwnerMap};
 
 use super::volume_process::MountRequest;
 use crate::args::{Size, VolumeTreeArgs};
@@ -80,18 +80,18 @@ impl Plan {
         tree: &Path,
         name: &VolumeName,
         member: &Member,
-        here: &Here,
+        here: &NodeConfig,
     ) -> Result<MountRequest> {
         let mut meta = member.store.clone().or_else(|| self.args.meta.clone());
         let (address, joined) = defaults::address(meta.as_deref(), name)?;
         let mut files = Vec::new();
-        if let Some(through) = &member.through {
+        if let Some(gateway) = &member.gateway {
             let MetaAddress::Gateway(credentials) = &address else {
                 return Err(failed(format_args!(
                     "this machine has not joined the volume; run `shunt volume join` first"
                 )));
             };
-            let credentials = Credentials::load(credentials).map_err(failed)?.by_way_of(through);
+            let credentials = Credentials::load(credentials).map_err(failed)?.with_address(gateway);
             let file = self.cache(name).join(GATEWAY_CREDENTIALS_FILE);
             files.push((file.clone(), serde_json::to_vec(&credentials).map_err(failed)?));
             meta = Some(format!("gateway:{}", file.display()));
@@ -113,7 +113,7 @@ impl Plan {
             owners = here.users.to_text(USER) + &here.groups.to_text(GROUP);
         }
         args.push(name.as_str().into());
-        let mut wanted = self.mount_request(tree, name, member.place.names().to_vec(), args);
+        let mut wanted = self.mount_request(tree, name, member.path.names().to_vec(), args);
         wanted.meta = meta;
         wanted.files = files;
         wanted.owners.1 = owners;

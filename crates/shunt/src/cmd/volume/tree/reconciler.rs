@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use shunt_fuse::mount::MountPoint;
 use shunt_volume::id::VolumeName;
-use shunt_volume::tree_config::{CONFIG, Files, Here, Tree};
+use shunt_volume::tree_config::{CONFIG, Files, NodeConfig, Tree};
 use shunt_volumefs::TreeFs;
 
 use super::plan::Plan;
@@ -186,7 +186,8 @@ impl ReconcileLoop {
 
     fn put_in_effect(&mut self, tree: &Tree) {
         let accounts = read::accounts();
-        let here: Here = tree.on(self.plan.node(), |name| accounts.user(name), |name| accounts.group(name));
+        let here: NodeConfig =
+            tree.on(self.plan.node(), |name| accounts.user(name), |name| accounts.group(name));
         let mut wanted: BTreeMap<VolumeName, MountRequest> = BTreeMap::new();
         for (name, member) in &here.volumes {
             if name == self.plan.config_name() {

@@ -1,4 +1,4 @@
-//! The leases that a node holds, waits for and knows of, as [`LeaseState`](super::state::LeaseState) keeps them.
+//! The types of leases in [`LeaseState`](super::state::LeaseState): own write leases, lock leases, and leases of peers.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -77,7 +77,7 @@ pub(super) enum UncommittedChange {
 pub(super) enum Closing {
     /// The release may follow until then.
     Soon(Instant),
-    /// Released, when [`State::serial`] had this value.
+    /// Released when [`LeaseState::serial`](super::state::LeaseState::serial) had this value.
     Past(u64),
 }
 
