@@ -160,7 +160,7 @@ pub fn in_volume(at: &Path, count: u32) -> Result<()> {
     ensure!(listed == count as usize, "{listed} files listed instead of {count}");
     print_rate("list", count, start);
     let start = Instant::now();
-    let checked = fsck(&volume, Depth::Places, &|_, _| ())?;
+    let checked = fsck(&volume, Depth::Locations, &|_, _| ())?;
     ensure!(checked.count == 0, "{:?}", checked.problems.first());
     ensure!(checked.objects > u64::from(count), "only {} objects checked", checked.objects);
     print_rate("check", count, start);

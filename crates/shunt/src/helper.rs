@@ -241,7 +241,7 @@ mod tests {
     #[test]
     fn mistakes_are_named() {
         for (line, part) in [
-            ("mount.shunt /a /b", "which file system"),
+            ("mount.shunt /a /b", "no file system type given"),
             ("mount.shunt.zfs /a /b", "unknown type shunt.zfs"),
             ("mount.shunt.mirror /a", "a source and a mount point"),
             ("mount.shunt.mirror /a /b -o", "-o needs a value"),

@@ -74,7 +74,7 @@ pub const STATISTICS: &str = "statistics";
 const AUDIT: &str = "audit";
 
 /// The crates whose level `-v` raises.
-const OWN_CRATES: [&str; 10] = [
+const OWN_CRATES: [&str; 12] = [
     "shunt",
     "shunt_fuse",
     "shunt_fuse_ext",
@@ -84,6 +84,8 @@ const OWN_CRATES: [&str; 10] = [
     "shunt_ext4",
     "shunt_ext4fs",
     "shunt_volume",
+    "shunt_volume_gateway",
+    "shunt_volume_store",
     "shunt_volumefs",
 ];
 
