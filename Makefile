@@ -5,7 +5,7 @@ CARGO ?= cargo
 
 FILES ?= 2000000
 
-.PHONY: help build demo test test-all takeover crash simulate volume-soak soak bench lab lab-debug extmap-race fuzz lint audit install uninstall clean
+.PHONY: help build demo test test-all takeover crash simulate volume-soak soak bench lab lab-debug extmap-race fuzz lint audit packages test-packages install uninstall clean
 
 help:
 	@echo "make demo     mirror this repository: compare native with mirrored speed, count the requests to the daemon"
@@ -23,6 +23,8 @@ help:
 	@echo "make fuzz     fuzz the wire format, the session and ext4 images for TIME=$(TIME)"
 	@echo "make lint     check formatting, clippy, rustdoc, import cycles, and names and comments that the style forbids"
 	@echo "make audit    check known vulnerabilities, licences and origin of all dependencies; needs a network"
+	@echo "make packages  build Debian packages, an rpm, a container image, a tarball and an SBOM into target/packages"
+	@echo "make test-packages  install, use, upgrade and remove those packages in roots of Debian 12 and 13"
 	@echo "make install  install the command, its mount helpers, completions and man pages, under PREFIX=/usr/local"
 	@echo "make uninstall  remove what make install has installed"
 
@@ -88,6 +90,12 @@ lint:
 
 audit:
 	@scripts/audit
+
+packages:
+	@scripts/packages
+
+test-packages:
+	@tests/packages/run
 
 install: build
 	@scripts/install

@@ -12,6 +12,7 @@ mod stat;
 mod stat_table;
 mod umount;
 mod upgrade;
+mod upgrade_all;
 mod volume;
 
 use std::ffi::OsString;
