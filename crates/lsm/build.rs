@@ -25,7 +25,9 @@ fn main() {
         Ok(status) if status.success() => println!("cargo::rustc-cfg=programs"),
         // Set for packages, which must not silently lack the programs.
         _ if std::env::var_os("SHUNT_REQUIRE_BPF").is_some() => {
-            panic!("cannot compile the BPF programs with clang, which SHUNT_REQUIRE_BPF demands; install clang")
+            panic!(
+                "cannot compile the BPF programs with clang, which SHUNT_REQUIRE_BPF demands; install clang"
+            )
         }
         _ => println!(
             "cargo::warning=cannot compile the BPF programs with clang: the kernel will check no rules; install clang"

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::{print, upgrade_all};
+use super::print;
 use crate::cli::UpgradeArgs;
 use crate::control::{self, SocketDir, SocketName};
 use crate::error::{Code, Failure, Result, failed};
@@ -17,8 +17,7 @@ const UPGRADE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Polling interval.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-pub fn run(args: &UpgradeArgs) -> Result<()> {
-    let Some(mountpoint) = &args.mountpoint else { return upgrade_all::run(args) };
+pub fn run(mountpoint: &Path, args: &UpgradeArgs) -> Result<()> {
     let upgraded = hand_over(mountpoint, &binary(args.binary.as_deref())?)?;
     print(match args.json {
         true => serde_json::to_string_pretty(&upgraded).map_err(failed)? + "\n",

@@ -29,7 +29,9 @@ pub fn run(args: &UpgradeArgs) -> Result<()> {
         }
         if let Some(unit) = unit(pid) {
             let Entry { mountpoint, .. } = entry;
-            say(&format!("{mountpoint} is served by the unit {unit}: not upgraded; run `systemctl restart {unit}`"));
+            say(&format!(
+                "{mountpoint} is served by the unit {unit}: not upgraded; run `systemctl restart {unit}`"
+            ));
             continue;
         }
         match upgrade::hand_over(Path::new(&entry.mountpoint), &binary) {
@@ -46,7 +48,9 @@ pub fn run(args: &UpgradeArgs) -> Result<()> {
     }
     match failures {
         0 => Ok(()),
-        1 => Err(failed("cannot upgrade one mount, for the reason above: it is served by its daemon as before")),
+        1 => Err(failed(
+            "cannot upgrade one mount, for the reason above: it is served by its daemon as before",
+        )),
         count => Err(failed(format_args!(
             "cannot upgrade {count} mounts, for the reasons above: they are served by their daemons as before"
         ))),
@@ -84,7 +88,8 @@ mod tests {
     fn finds_the_unit_of_a_service() {
         let system = "0::/system.slice/system-shunt\\x2dmirror.slice/shunt-mirror@srv-data.service\n";
         assert_eq!(unit_of(system), Some("shunt-mirror@srv-data.service"));
-        let below = "0::/user.slice/user-1.slice/user@1.service/app.slice/shunt-volume@notes.service/payload\n";
+        let below =
+            "0::/user.slice/user-1.slice/user@1.service/app.slice/shunt-volume@notes.service/payload\n";
         assert_eq!(unit_of(below), Some("shunt-volume@notes.service"));
     }
 
