@@ -29,7 +29,7 @@ help:
 	@echo "make uninstall  remove what make install has installed"
 
 build:
-	@$(CARGO) build --release -p shunt
+	@$(CARGO) build --release -p shunt-cli
 
 demo:
 	@scripts/demo

@@ -114,7 +114,7 @@ int extmap_file_freed(struct extmap_connection *c, int fd)
 	if (IS_ERR(file))
 		return PTR_ERR(file);
 	extmap_map_let_go(&extmap_inode(file_inode(file))->map);
-	wake_up_all(&c->let_go);
+	wake_up_all(&c->hold_released);
 	fput(file);
 	return 0;
 }

@@ -64,7 +64,7 @@ struct extmap_connection *extmap_connection_new(struct extmap_bind *bind)
 	INIT_LIST_HEAD(&c->files);
 	INIT_LIST_HEAD(&c->quiet);
 	init_waitqueue_head(&c->evicted);
-	extmap_questions_init(c);
+	extmap_upcalls_init(c);
 	c->mount = extmap_mount(c);
 	err = PTR_ERR_OR_ZERO(c->mount);
 	if (err)
@@ -156,12 +156,12 @@ void extmap_connection_end(struct extmap_connection *c)
 	struct inode *inode;
 
 	/* Under the lock, so that no request is queued after the final replies. */
-	spin_lock(&c->question_lock);
+	spin_lock(&c->upcall_lock);
 	WRITE_ONCE(c->ended, true);
-	spin_unlock(&c->question_lock);
+	spin_unlock(&c->upcall_lock);
 	/* Pairs with the locks below: each begin that is not waited for sees c->ended. */
 	smp_mb();
-	extmap_questions_end(c);
+	extmap_upcalls_end(c);
 	for (;;) {
 		wait_event(c->evicted, next_file(c, &inode));
 		if (!inode)

@@ -145,7 +145,7 @@ static long control_reply(struct extmap_connection *connection, struct extmap_re
 
 	if (copy_from_user(&reply, arg, sizeof(reply)))
 		return -EFAULT;
-	return extmap_question_reply(connection, &reply);
+	return extmap_upcall_reply(connection, &reply);
 }
 
 static ssize_t control_read(struct file *file, char __user *to, size_t size, loff_t *offset)
@@ -155,7 +155,7 @@ static ssize_t control_read(struct file *file, char __user *to, size_t size, lof
 
 	if (!connection)
 		return -ENOTCONN;
-	return extmap_question_read(connection, to, size, !(file->f_flags & O_NONBLOCK));
+	return extmap_upcall_read(connection, to, size, !(file->f_flags & O_NONBLOCK));
 }
 
 static __poll_t control_poll(struct file *file, poll_table *table)
@@ -166,7 +166,7 @@ static __poll_t control_poll(struct file *file, poll_table *table)
 	if (!connection)
 		return EPOLLERR;
 	poll_wait(file, &connection->asked, table);
-	return extmap_question_waits(connection) ? EPOLLIN | EPOLLRDNORM : 0;
+	return extmap_upcall_waits(connection) ? EPOLLIN | EPOLLRDNORM : 0;
 }
 
 static long control_ioctl(struct file *file, unsigned int command, unsigned long arg)

@@ -236,7 +236,7 @@ int extmap_file_push(struct extmap_connection *c, const struct extmap_push *push
 	struct file *file;
 	int err;
 
-	if (!push->count || push->count > EXTMAP_PUSH_MOST)
+	if (!push->count || push->count > EXTMAP_PUSH_MAX)
 		return -EINVAL;
 	file = extmap_file_get(c, push->fd);
 	if (IS_ERR(file))

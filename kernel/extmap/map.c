@@ -204,7 +204,7 @@ static int check(const struct extmap_connection *c, const struct extmap_extent *
 		return -EINVAL;
 	if (extent->device > c->device_size || extent->length > c->device_size - extent->device)
 		return -ENXIO;
-	if (extent->flags && extent->length / c->block_size > EXTMAP_UNWRITTEN_MOST)
+	if (extent->flags && extent->length / c->block_size > EXTMAP_UNWRITTEN_MAX)
 		return -EINVAL;
 	return 0;
 }

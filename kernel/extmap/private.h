@@ -42,7 +42,7 @@ struct extmap_map {
 };
 
 /* An upcall, on the stack of the waiter. */
-struct extmap_question {
+struct extmap_upcall {
 	struct list_head list;		/* empty after the reply */
 	struct extmap_request request;
 	struct completion answered;
@@ -69,12 +69,12 @@ struct extmap_connection {
 	atomic_t file_count;
 	atomic64_t unit_count;		/* memory for extents in units of 64 bytes; cuts may exceed the limit */
 
-	spinlock_t question_lock;
+	spinlock_t upcall_lock;
 	struct list_head unread;	/* upcalls not yet read by user space */
 	struct list_head taken;
-	u64 last_question;
+	u64 last_upcall;
 	wait_queue_head_t asked;
-	wait_queue_head_t let_go;	/* waiters for the end of a hold */
+	wait_queue_head_t hold_released;	/* waiters for the end of a hold */
 	atomic64_t last_cookie;
 };
 
@@ -126,13 +126,13 @@ int extmap_file_settle(struct extmap_connection *c, struct extmap_settle *settle
 		       struct extmap_settle __user *answer);
 int extmap_file_freed(struct extmap_connection *c, int fd);
 
-/* question.c */
-void extmap_questions_init(struct extmap_connection *c);
-void extmap_questions_end(struct extmap_connection *c);
-int extmap_ask(struct extmap_inode *file, u32 kind, u64 offset, u64 length);
-ssize_t extmap_question_read(struct extmap_connection *c, char __user *to, size_t size, bool wait);
-int extmap_question_reply(struct extmap_connection *c, const struct extmap_reply *reply);
-bool extmap_question_waits(struct extmap_connection *c);
+/* upcall.c */
+void extmap_upcalls_init(struct extmap_connection *c);
+void extmap_upcalls_end(struct extmap_connection *c);
+int extmap_upcall_wait(struct extmap_inode *file, u32 kind, u64 offset, u64 length);
+ssize_t extmap_upcall_read(struct extmap_connection *c, char __user *to, size_t size, bool wait);
+int extmap_upcall_reply(struct extmap_connection *c, const struct extmap_reply *reply);
+bool extmap_upcall_waits(struct extmap_connection *c);
 
 /* write.c */
 ssize_t extmap_write_iter(struct kiocb *iocb, struct iov_iter *from);

@@ -31,7 +31,7 @@ static int wait_let_go(struct extmap_inode *file, u64 offset, u64 end)
 {
 	struct extmap_connection *c = extmap_connection(file->vfs.i_sb);
 
-	return wait_event_killable(c->let_go, READ_ONCE(c->ended) || !extmap_map_is_held(&file->map, offset, end));
+	return wait_event_killable(c->hold_released, READ_ONCE(c->ended) || !extmap_map_is_held(&file->map, offset, end));
 }
 
 /* Requests blocks for all holes of a range. On failure, *filled is the offset of the first hole left. */
@@ -50,7 +50,7 @@ static int fill(struct extmap_inode *file, u64 offset, u64 end, u64 *filled)
 		if (tries++ >= MOST_TRIES)
 			return -EIO;
 		last = hole;
-		err = extmap_ask(file, EXTMAP_ALLOCATE, hole, end - hole);
+		err = extmap_upcall_wait(file, EXTMAP_ALLOCATE, hole, end - hole);
 		if (err)
 			return err;
 	}
@@ -164,7 +164,7 @@ int extmap_fsync(struct file *file, loff_t from, loff_t to, int data_only)
 
 	if (err)
 		return err;
-	return extmap_ask(extmap_inode(inode), EXTMAP_SYNC, 0, 0);
+	return extmap_upcall_wait(extmap_inode(inode), EXTMAP_SYNC, 0, 0);
 }
 
 static vm_fault_t page_mkwrite(struct vm_fault *fault)

@@ -9,13 +9,13 @@
 //! single write that pauses half way for longer than that would be mistaken for a file at rest.
 
 use std::collections::HashMap;
-use std::os::fd::AsFd;
+use std::os::fd::AsFd as _;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use parking_lot::Mutex;
-use rustix::fs::Stat;
 use rustix::io::Errno;
+use shunt_change_stamp::ChangeStamp;
 use shunt_mirror::lower::open_files::OpenFile;
 use shunt_policy::Redaction;
 use shunt_policy::redact::{self, Edits, RedactError};
@@ -30,25 +30,9 @@ const FRESH: Duration = Duration::from_millis(50);
 const TRIES: u32 = 20;
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Size and times by which a change of the file is detected.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct Stamp {
-    size: i64,
-    modified: (i64, u64),
-    changed: (i64, u64),
-}
-
-impl Stamp {
-    fn of(file: impl AsFd) -> Result<Self, Errno> {
-        let Stat { st_size, st_mtime, st_mtime_nsec, st_ctime, st_ctime_nsec, .. } = rustix::fs::fstat(file)?;
-        Ok(Self { size: st_size, modified: (st_mtime, st_mtime_nsec), changed: (st_ctime, st_ctime_nsec) })
-    }
-
-    fn is_fresh(&self) -> bool {
-        let changed = Duration::new(self.changed.0.max(0).cast_unsigned(), self.changed.1 as u32);
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        now.saturating_sub(changed) < FRESH
-    }
+/// Reports whether the file may still be changing. A change in the future, after the clock was set back, may be one of now.
+fn is_fresh(stamp: &ChangeStamp) -> bool {
+    stamp.age().is_none_or(|age| age < FRESH)
 }
 
 /// A file that is open with a redaction.
@@ -56,7 +40,7 @@ pub(crate) struct Redacted {
     file: Arc<OpenFile>,
     redaction: Arc<Redaction>,
     leases: Leases,
-    found: Mutex<Option<(Stamp, Arc<Edits>)>>,
+    found: Mutex<Option<(ChangeStamp, Arc<Edits>)>>,
 }
 
 impl Redacted {
@@ -66,8 +50,8 @@ impl Redacted {
     /// EACCES if that would take too long, or the error of reading.
     pub(crate) fn new(file: Arc<OpenFile>, redaction: Arc<Redaction>) -> Result<Self, Errno> {
         let redacted = Self::again(file, redaction);
-        let stamp = Stamp::of(&redacted.file)?;
-        if !stamp.is_fresh() {
+        let stamp = ChangeStamp::of(&redacted.file)?;
+        if !is_fresh(&stamp) {
             redacted.edits(stamp)?;
         }
         Ok(redacted)
@@ -79,7 +63,7 @@ impl Redacted {
     }
 
     /// Returns the edits of a file that has the given stamp.
-    fn edits(&self, stamp: Stamp) -> Result<Arc<Edits>, Errno> {
+    fn edits(&self, stamp: ChangeStamp) -> Result<Arc<Edits>, Errno> {
         if let Some((known, edits)) = &*self.found.lock()
             && *known == stamp
         {
@@ -92,7 +76,7 @@ impl Redacted {
             })?;
         let edits = Arc::new(edits);
         // The next change might leave the same stamp.
-        if !stamp.is_fresh() {
+        if !is_fresh(&stamp) {
             let outdated = self.found.lock().replace((stamp, edits.clone()));
             drop(outdated);
         }
@@ -107,8 +91,8 @@ impl Redacted {
         let mut room = vec![0; size as usize];
         for _ in 0..TRIES {
             let lease = self.leases.take(&self.file);
-            let stamp = Stamp::of(&self.file)?;
-            if lease.is_none() && stamp.is_fresh() {
+            let stamp = ChangeStamp::of(&self.file)?;
+            if lease.is_none() && is_fresh(&stamp) {
                 std::thread::sleep(PAUSE);
                 continue;
             }
@@ -122,8 +106,8 @@ impl Redacted {
                     Err(errno) => return Err(errno),
                 }
             }
-            let quiet = lease.as_ref().is_some_and(Lease::held) || !stamp.is_fresh();
-            if quiet && Stamp::of(&self.file)? == stamp {
+            let quiet = lease.as_ref().is_some_and(Lease::held) || !is_fresh(&stamp);
+            if quiet && ChangeStamp::of(&self.file)? == stamp {
                 room.truncate(done);
                 edits.apply(offset, &mut room);
                 return Ok(room);

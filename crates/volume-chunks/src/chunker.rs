@@ -13,8 +13,8 @@ const MIB: usize = 1 << 20;
 pub const FIXED_CHUNK_BYTES: usize = 4 * MIB;
 /// Files larger than this have fixed boundaries from the beginning.
 pub const MAX_CONTENT_DEFINED_BYTES: u64 = 64 << 20;
-/// Minimum, average and maximum length of content-defined chunks.
-const CONTENT_DEFINED_CHUNK_BYTES: (u32, u32, u32) = (256 << 10, 1 << 20, 4 << 20);
+/// Minimum, average and maximum length of content-defined chunks: even numbers, as FastCDC 2020 tests two bytes at a time.
+const CONTENT_DEFINED_CHUNK_BYTES: (usize, usize, usize) = (256 << 10, 1 << 20, 4 << 20);
 /// Maximum length of a chunk.
 pub(super) const MAX_CHUNK_BYTES: usize = FIXED_CHUNK_BYTES;
 
@@ -124,6 +124,9 @@ pub(super) fn direct(layout: &Layout) -> &[Segment] {
         Layout::Inline(_) | Layout::Indirect(_) => &[],
     }
 }
+
+#[cfg(test)]
+mod golden;
 
 #[cfg(test)]
 mod tests {

@@ -333,7 +333,7 @@ pub trait MetaStore: Send + Sync {
     }
 }
 
-/// Raw access to a sealed log, for a node that [verifies](ledger) it.
+/// Raw access to a sealed log, for a node that [verifies](log_verifier) it.
 pub trait SealedLog {
     /// Returns the verifier of its entries.
     fn sealer(&self) -> &seal::Sealer;

@@ -18,14 +18,14 @@ impl Backoff {
     }
 
     /// Returns the next pause: the first is 250 ms, each later one twice the last.
-    pub fn next(&mut self) -> Duration {
+    pub fn next_pause(&mut self) -> Duration {
         let pause = self.next;
         self.next = (pause * 2).min(self.longest);
         pause
     }
 
     /// Resets the pause after a successful attempt.
-    pub fn begin(&mut self) {
+    pub fn reset(&mut self) {
         self.next = INITIAL_BACKOFF;
     }
 }
@@ -39,10 +39,10 @@ mod tests {
     fn pauses_get_no_longer_than_the_longest() {
         let longest = INITIAL_BACKOFF * 5;
         let mut pauses = Backoff::new(longest);
-        let all: Vec<Duration> = (0..1000).map(|_| pauses.next()).collect();
+        let all: Vec<Duration> = (0..1000).map(|_| pauses.next_pause()).collect();
         assert_eq!(all[..4], [INITIAL_BACKOFF, INITIAL_BACKOFF * 2, INITIAL_BACKOFF * 4, longest]);
         assert!(all[4..].iter().all(|pause| *pause == longest));
-        pauses.begin();
-        assert_eq!(pauses.next(), INITIAL_BACKOFF);
+        pauses.reset();
+        assert_eq!(pauses.next_pause(), INITIAL_BACKOFF);
     }
 }

@@ -12,7 +12,7 @@
 #define EXTMAP_VERSION 2
 
 /* Maximum number of extents in one EXTMAP_PUSH. */
-#define EXTMAP_PUSH_MOST 4096
+#define EXTMAP_PUSH_MAX 4096
 
 /*
  * Binds a control descriptor permanently to a block device. The module keeps
@@ -49,10 +49,10 @@ struct extmap_file {
 
 /*
  * Unwritten blocks: they read as zeros until the module has written them.
- * One extent has at most EXTMAP_UNWRITTEN_MOST of them.
+ * One extent has at most EXTMAP_UNWRITTEN_MAX of them.
  */
 #define EXTMAP_UNWRITTEN 1
-#define EXTMAP_UNWRITTEN_MOST 32768
+#define EXTMAP_UNWRITTEN_MAX 32768
 
 struct extmap_extent {
 	__u64 offset;		/* in the file */

@@ -47,9 +47,9 @@ struct Event {
 const PWRITE: u16 = 1;
 
 /// Asynchronous requests, one at a time.
-struct Background(libc::c_ulong);
+struct AioContext(libc::c_ulong);
 
-impl Background {
+impl AioContext {
     fn new() -> io::Result<Self> {
         let mut context: libc::c_ulong = 0;
         // SAFETY: the call writes one word, which exists.
@@ -79,7 +79,7 @@ impl Background {
     }
 }
 
-impl Drop for Background {
+impl Drop for AioContext {
     fn drop(&mut self) {
         // SAFETY: no request is pending.
         unsafe { libc::syscall(libc::SYS_io_destroy, self.0) };
@@ -91,7 +91,7 @@ fn nobody_reads_older_data(path: &Path) {
     fs::write(path, vec![1; LENGTH]).unwrap();
     let writer = open_direct(path).unwrap();
     writer.sync_all().unwrap();
-    let background = Background::new().unwrap();
+    let background = AioContext::new().unwrap();
     let (mut bytes, over) = (Aligned::new(LENGTH), AtomicBool::new(false));
     let stale = thread::scope(|scope| {
         for _ in 0..2 {

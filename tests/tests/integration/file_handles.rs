@@ -162,9 +162,9 @@ fn handles_outlive_a_remount() {
 }
 
 /// Unmounts a mount in the source, after the mirror's.
-struct Below(PathBuf);
+struct Submount(PathBuf);
 
-impl Drop for Below {
+impl Drop for Submount {
     fn drop(&mut self) {
         mounts::detach(&self.0);
     }
@@ -186,7 +186,7 @@ fn handles_below_mounts_outlive_the_daemon() {
             let mount =
                 |on: &Path| run(Command::new("mount").args(["-t", "tmpfs", "shunt-test"]).arg(on)).ok();
             mount(&s.lower("first"));
-            let _first = Below(s.lower("first"));
+            let _first = Submount(s.lower("first"));
             if kind == "tmpfs" {
                 mount(&sub);
             } else {
@@ -194,7 +194,7 @@ fn handles_below_mounts_outlive_the_daemon() {
                 run(Command::new(format!("mkfs.{kind}")).arg("-q").arg(&image)).ok();
                 loops::set_up(Command::new("mount").args(["-oloop", "-t", kind]).args([&image, &sub])).ok();
             }
-            let _sub = Below(sub);
+            let _sub = Submount(sub);
             tree(&s.lower("sub"));
             fs::write(s.lower("first/f"), "first").unwrap();
             s.mount();

@@ -30,14 +30,14 @@ fn conflicts(at: &Path) -> Vec<(String, String)> {
     all.iter().map(|one| (word(one, "path"), word(one, "kind"))).collect()
 }
 
-/// Two nodes in conflict: `ant` changed first, `bee` was offline.
-struct Two {
+/// ConflictingNodes nodes in conflict: `ant` changed first, `bee` was offline.
+struct ConflictingNodes {
     volume: Volume,
     ant: Mount,
     bee: Mount,
 }
 
-impl Two {
+impl ConflictingNodes {
     fn with(both: impl Fn(&Path), first: impl Fn(&Path), late: impl Fn(&Path)) -> Self {
         let volume = Volume::new();
         let (ant, bee) = (volume.mount_as("ant"), volume.mount_as("bee"));
@@ -89,7 +89,7 @@ impl Two {
 #[test]
 fn every_kind_is_listed_and_resolved_by_name() {
     needs_mount!();
-    let two = Two::with(
+    let two = ConflictingNodes::with(
         |at| {
             for name in ["changed", "lost", "kept", "mode", "moved"] {
                 fs::write(at.join(name), name).unwrap();
@@ -146,9 +146,9 @@ fn every_kind_is_listed_and_resolved_by_name() {
     assert_eq!(listed[0]["sides"][1]["what"], "deleted");
 
     // No change after a restart, and offline.
-    let Two { volume: fixture, ant, bee } = two;
+    let ConflictingNodes { volume: fixture, ant, bee } = two;
     drop(bee);
-    let two = Two { bee: fixture.mount_as("bee"), volume: fixture, ant };
+    let two = ConflictingNodes { bee: fixture.mount_as("bee"), volume: fixture, ant };
     assert_eq!(conflicts(two.bee.at()), all);
     two.bee.set_online(false);
     let said = volume(&["resolve", "--keep", "cat"], &[&two.late("new")]).fails();
@@ -177,7 +177,7 @@ fn every_kind_is_listed_and_resolved_by_name() {
 #[test]
 fn both_versions_can_be_kept() {
     needs_mount!();
-    let two = Two::of_a_file();
+    let two = ConflictingNodes::of_a_file();
     volume(&["resolve", "--keep", "both"], &[&two.late("file")]).ok();
     assert_eq!(read(&two.late("file")), "ant");
     two.agree(&[("file", "ant"), ("file.conflict-bee", "bee")]);
@@ -186,7 +186,7 @@ fn both_versions_can_be_kept() {
 #[test]
 fn nothing_can_be_made_moved_or_set_in_a_conflict() {
     needs_mount!();
-    let two = Two::of_a_file();
+    let two = ConflictingNodes::of_a_file();
     let (place, entry) = (two.late("file"), two.late("file/bee"));
     let begun = two.late("begun");
     refused(fs::write(place.join("new"), ""), Errno::PERM);
@@ -221,7 +221,7 @@ fn nothing_can_be_made_moved_or_set_in_a_conflict() {
 #[test]
 fn rm_rf_removes_one_version() {
     needs_mount!();
-    let two = Two::of_a_file();
+    let two = ConflictingNodes::of_a_file();
     // In name order; after the first removal the path is no directory any more.
     run(Command::new("rm").arg("-rf").arg(two.late("file")));
     two.agree(&[("file", "bee")]);
@@ -234,7 +234,7 @@ fn rm_rf_removes_one_version() {
 fn a_file_that_comes_back_while_its_deleted_one_is_written_does_not_claim_what_is_written() {
     needs_mount!();
     let open = RefCell::new(None);
-    let two = Two::with(
+    let two = ConflictingNodes::with(
         |at| fs::write(at.join("file"), "both").unwrap(),
         |at| fs::write(at.join("file"), "ant").unwrap(),
         |at| {
@@ -265,7 +265,7 @@ fn a_file_that_comes_back_while_its_deleted_one_is_written_does_not_claim_what_i
 fn a_deleted_file_that_came_back_is_not_shown_up_to_the_length_of_the_other() {
     needs_mount!();
     let open = RefCell::new(None);
-    let two = Two::with(
+    let two = ConflictingNodes::with(
         |at| {
             fs::write(at.join("file"), "what both have").unwrap();
             rustix::fs::setxattr(at.join("file"), "user.test", b"1", XattrFlags::empty()).unwrap();
@@ -295,7 +295,7 @@ fn a_deleted_file_that_came_back_is_not_shown_up_to_the_length_of_the_other() {
 fn a_directory_that_comes_back_shows_what_is_in_it() {
     needs_mount!();
     let open = RefCell::new(None);
-    let two = Two::with(
+    let two = ConflictingNodes::with(
         |at| {
             fs::create_dir(at.join("tree")).unwrap();
             fs::write(at.join("tree/inside"), "both").unwrap();

@@ -14,11 +14,11 @@ use shunt_tests::{Volume, binary};
 /// Text in every name, symlink target, attribute and file of these tests.
 const SECRET: &str = "zanzibar";
 
-struct Hidden {
+struct EncryptedVolume {
     volume: Volume,
 }
 
-impl Hidden {
+impl EncryptedVolume {
     fn new() -> Self {
         let volume = Volume::new();
         let hidden = Self { volume };
@@ -72,7 +72,7 @@ fn holding(at: &Path, what: &[u8]) -> Vec<PathBuf> {
 #[test]
 fn no_name_is_in_the_stores_and_all_is_on_the_machines() {
     needs_mount!();
-    let hidden = Hidden::new();
+    let hidden = EncryptedVolume::new();
     assert!(
         run(&mut hidden.mount_command("ant"))
             .fails()
@@ -153,7 +153,7 @@ fn no_name_is_in_the_stores_and_all_is_on_the_machines() {
 #[test]
 fn what_is_tampered_with_is_told_in_one_line_and_not_taken() {
     needs_mount!();
-    let hidden = Hidden::new();
+    let hidden = EncryptedVolume::new();
     let (ant, bee) = (hidden.mount("ant"), hidden.mount("bee"));
     fs::write(ant.at().join("kept"), "what was here before").unwrap();
     fs::write(ant.at().join("tool"), "#!/bin/sh").unwrap();
@@ -198,7 +198,7 @@ fn what_is_tampered_with_is_told_in_one_line_and_not_taken() {
 
 #[test]
 fn only_an_encrypted_volume_of_an_older_format_is_upgraded() {
-    let hidden = Hidden::new();
+    let hidden = EncryptedVolume::new();
     let done = run(hidden.command(&["upgrade-format", "diary", "--key-file"]).arg(hidden.key())).ok();
     assert!(done.contains("is of format 3 already"), "{done}");
     assert!(run(&mut hidden.command(&["upgrade-format", "diary"])).fails().contains("--key-file FILE"));

@@ -159,7 +159,7 @@ fn what_a_listing_showed_is_opened_as_it_was_closed() {
                 fs::write(ant.at().join(format!("beside{}", n % 100)), "").unwrap();
             }
         });
-        let _stops = Stops(&stop);
+        let _stops = StopOnDrop(&stop);
         let mut listing = Dir::read_from(File::open(bee.at()).unwrap()).unwrap();
         for n in 0..100 {
             let (name, text) = (format!("file{n}"), format!("text {n}"));
@@ -176,10 +176,10 @@ fn what_a_listing_showed_is_opened_as_it_was_closed() {
     });
 }
 
-/// Stops the background thread, also after a failure.
-struct Stops<'a>(&'a AtomicBool);
+/// StopOnDrop the background thread, also after a failure.
+struct StopOnDrop<'a>(&'a AtomicBool);
 
-impl Drop for Stops<'_> {
+impl Drop for StopOnDrop<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }

@@ -16,12 +16,12 @@ const NOBODY: u32 = 65534;
 const TIME: Duration = Duration::from_secs(4);
 
 /// A mounted volume with a directory of `nobody`, and outside of it a directory of root with one file.
-struct Scene {
+struct RestoreFixture {
     mount: Mount,
     volume: Volume,
 }
 
-impl Scene {
+impl RestoreFixture {
     fn new() -> Self {
         let volume = Volume::new();
         fs::set_permissions(volume.aside(), Permissions::from_mode(0o755)).unwrap();
@@ -99,7 +99,7 @@ fn as_of(path: &Path, seq: u64) -> PathBuf {
 #[test]
 fn a_temporary_file_is_exchanged_while_root_restores_it() {
     needs_mount!();
-    let scene = Scene::new();
+    let scene = RestoreFixture::new();
     let (theirs, notes, secret) =
         (scene.theirs(), scene.theirs().join("notes"), scene.victim().join("secret"));
     User::new(NOBODY).run(|| {
@@ -125,7 +125,7 @@ fn a_temporary_file_is_exchanged_while_root_restores_it() {
 #[test]
 fn a_directory_is_exchanged_while_root_fills_it() {
     needs_mount!();
-    let scene = Scene::new();
+    let scene = RestoreFixture::new();
     let (tree, victim) = (scene.theirs().join("tree"), scene.victim());
     let (sub, away) = (tree.join("sub"), tree.join("away"));
     User::new(NOBODY).run(|| {
@@ -148,7 +148,7 @@ fn a_directory_is_exchanged_while_root_fills_it() {
 #[test]
 fn a_directory_on_the_way_is_exchanged_while_root_restores() {
     needs_mount!();
-    let scene = Scene::new();
+    let scene = RestoreFixture::new();
     let (notes, way, victim) = (scene.theirs().join("notes"), scene.theirs().join("way"), scene.victim());
     let away = scene.theirs().join("away");
     User::new(NOBODY).run(|| {
@@ -177,7 +177,7 @@ fn a_directory_on_the_way_is_exchanged_while_root_restores() {
 #[test]
 fn links_of_the_caller_lead_to_what_is_restored() {
     needs_mount!();
-    let scene = Scene::new();
+    let scene = RestoreFixture::new();
     let file = scene.mount.at().join("dir/file");
     fs::create_dir(scene.mount.at().join("dir")).unwrap();
     fs::write(&file, "first").unwrap();

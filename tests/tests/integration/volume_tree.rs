@@ -15,11 +15,11 @@ use tempfile::TempDir;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Volumes, and nodes that mount a tree of them.
-struct Site {
+struct TreeFixture {
     dir: TempDir,
 }
 
-impl Site {
+impl TreeFixture {
     fn new(volumes: &[&str]) -> Self {
         let site = Self { dir: lower_fs::temp_dir() };
         for name in ["site"].iter().chain(volumes) {
@@ -106,7 +106,7 @@ fn names(path: &Path) -> Vec<String> {
 #[test]
 fn a_volume_comes_moves_and_goes_on_all_machines() {
     needs_mount!();
-    let site = Site::new(&["team", "notes"]);
+    let site = TreeFixture::new(&["team", "notes"]);
     let (ant, bee) = (site.tree("ant"), site.tree("bee"));
     assert!(ant.is_mounted(".tree") && bee.is_mounted(".tree"));
     let numbers = [ant.at("").metadata().unwrap().ino(), bee.at("").metadata().unwrap().ino()];
@@ -160,7 +160,7 @@ fn a_volume_comes_moves_and_goes_on_all_machines() {
 #[test]
 fn what_makes_no_sense_changes_nothing() {
     needs_mount!();
-    let site = Site::new(&["team"]);
+    let site = TreeFixture::new(&["team"]);
     let ant = site.tree("ant");
     ant.write("volumes/team.toml", "place = \"work/team\"\n");
     ant.has(&["team at work/team"]);
@@ -205,7 +205,7 @@ struct Gateway {
 }
 
 impl Gateway {
-    fn of(site: &Site, volume: &str) -> Self {
+    fn of(site: &TreeFixture, volume: &str) -> Self {
         let address = format!("127.0.0.1:{}", port::reserve());
         let log = site.dir.path().join(format!("served-{volume}"));
         let mut serve =
@@ -228,7 +228,7 @@ impl Drop for Gateway {
 #[test]
 fn off_the_network_the_tree_is_as_it_was_and_another_way_leads_back() {
     needs_mount!();
-    let site = Site::new(&["team"]);
+    let site = TreeFixture::new(&["team"]);
     let home = site.dir.path().join("home");
     let away = |words: &[&str]| {
         let mut command = binary::command(&["volume"]);
@@ -278,7 +278,7 @@ fn off_the_network_the_tree_is_as_it_was_and_another_way_leads_back() {
 #[test]
 fn names_of_users_lead_to_the_numbers_of_each_machine() {
     needs_mount!();
-    let site = Site::new(&["team"]);
+    let site = TreeFixture::new(&["team"]);
     let (ant, bee) = (site.tree("ant"), site.tree("bee"));
     ant.write(
         "users.toml",
@@ -319,7 +319,7 @@ fn names_of_users_lead_to_the_numbers_of_each_machine() {
 #[test]
 fn a_volume_comes_back_whose_daemon_was_killed() {
     needs_mount!();
-    let site = Site::new(&["team"]);
+    let site = TreeFixture::new(&["team"]);
     let ant = site.tree("ant");
     ant.write("volumes/team.toml", "");
     ant.has(&["team at team"]);
@@ -334,7 +334,7 @@ fn a_volume_comes_back_whose_daemon_was_killed() {
 #[test]
 fn a_tree_needs_the_volume_that_describes_it() {
     needs_mount!();
-    let site = Site::new(&[]);
+    let site = TreeFixture::new(&[]);
     fs::remove_dir_all(site.dir.path().join("shunt")).unwrap();
     let said = run_for(30, &mut site.tree_command("ant")).fails();
     one_line(&said, "site");

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use shunt_fuse_abi::*;
 
-use crate::common::Material;
+use crate::common::ArbitraryInput;
 
 const DIR: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/corpus");
 
@@ -16,9 +16,9 @@ const DIR: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/corpus");
 const ROUNDS: u32 = 4000;
 
 /// A xorshift generator: the same numbers in every run.
-struct Random(u64);
+struct Rng(u64);
 
-impl Random {
+impl Rng {
     fn next(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -54,7 +54,7 @@ fn check(bytes: &[u8]) -> bool {
     good
 }
 
-fn mutate(bytes: &mut Vec<u8>, random: &mut Random) {
+fn mutate(bytes: &mut Vec<u8>, random: &mut Rng) {
     const EDGES: [u8; 8] = [0, 1, 7, 8, 0x7f, 0x80, 0xff, b'/'];
     for _ in 0..=random.below(3) {
         let at = random.below(bytes.len());
@@ -84,7 +84,7 @@ fn the_corpus_and_its_mutations_never_panic() {
     let mut files: Vec<_> = fs::read_dir(DIR).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.sort();
     assert!(files.len() >= 100, "the corpus is there");
-    let (mut random, mut good) = (Random(0x9e37_79b9_7f4a_7c15), 0);
+    let (mut random, mut good) = (Rng(0x9e37_79b9_7f4a_7c15), 0);
     for file in files {
         let entry = fs::read(&file).unwrap();
         good += usize::from(check(&entry));
@@ -101,14 +101,14 @@ fn the_corpus_and_its_mutations_never_panic() {
 #[ignore = "writes the seeds of the corpus"]
 fn write_seeds() {
     fs::create_dir_all(DIR).unwrap();
-    let mut random = Random(1);
+    let mut random = Rng(1);
     for &opcode in Opcode::ALL {
         for variant in 0..2 {
             let arg = std::array::from_fn(|_| random.next() as u8);
             let numbers: Vec<_> = (0..variant * 3).map(|_| (random.next(), random.next())).collect();
             let names = [b"name\0".to_vec(), b"new name\xff\0".to_vec()];
             let data = random.bytes(variant * 20);
-            let material = Material::new(arg, names, b"user.some\0".to_vec(), data, &numbers);
+            let material = ArbitraryInput::new(arg, names, b"user.some\0".to_vec(), data, &numbers);
             let mut builder = RequestBuilder::new(random.next(), random.next()).caller(1000, 1000, 77);
             if variant == 1 {
                 let ext = ExtBuilder::default()

@@ -4,7 +4,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use shunt_fuse_abi::*;
 
-use crate::common::Material;
+use crate::common::ArbitraryInput;
 
 /// Generates a name and its NUL: no slash, no other NUL, not `.` or `..`.
 fn name() -> impl Strategy<Value = Vec<u8>> {
@@ -22,10 +22,10 @@ prop_compose! {
         string in name(),
         data in vec(any::<u8>(), 0..200),
         numbers in vec(any::<(u64, u64)>(), 0..20),
-    ) -> Material {
+    ) -> ArbitraryInput {
         let mut flat = [0; 96];
         flat.copy_from_slice(arg.as_flattened());
-        Material::new(flat, names, string, data, &numbers)
+        ArbitraryInput::new(flat, names, string, data, &numbers)
     }
 }
 

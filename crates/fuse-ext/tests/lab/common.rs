@@ -30,7 +30,7 @@ pub struct File {
 
 /// A file system of nodes, names in directories and lookup counts, which counts every request.
 #[derive(Default)]
-pub struct Small {
+pub struct CountingFs {
     pub nodes: Mutex<HashMap<u64, File>>,
     pub names: Mutex<HashMap<(u64, Vec<u8>), u64>>,
     pub lookups: Mutex<HashMap<u64, i64>>,
@@ -40,7 +40,7 @@ pub struct Small {
     pub wrong: Mutex<Vec<String>>,
 }
 
-impl Small {
+impl CountingFs {
     pub fn new() -> Self {
         let small = Self { next: AtomicU64::new(2), ..Self::default() };
         small.nodes.lock().unwrap().insert(1, File::new(0o040_777));
@@ -93,7 +93,7 @@ impl File {
     }
 }
 
-impl FileSystem for Small {
+impl FileSystem for CountingFs {
     fn forget(&self, node: NodeId, lookups: u64) {
         let mut counts = self.lookups.lock().unwrap();
         let count = counts.entry(node.0).or_default();
@@ -249,7 +249,7 @@ impl FileSystem for Small {
 
 /// A mount that is unmounted when this value is dropped.
 pub struct Mount {
-    pub fs: Arc<Extended<Small>>,
+    pub fs: Arc<Extended<CountingFs>>,
     pub path: PathBuf,
     pub mounted: Option<Mounted>,
     /// The temporary directory, if one was made for this mount.
@@ -258,11 +258,11 @@ pub struct Mount {
 
 impl Mount {
     /// Mounts with no caching in the kernel itself, so that each call is a request.
-    pub fn asking(small: Small) -> Self {
+    pub fn asking(small: CountingFs) -> Self {
         Self::new(small, builtin::PROGRAM.expect("built with clang").to_vec())
     }
 
-    pub fn new(small: Small, program: Vec<u8>) -> Self {
+    pub fn new(small: CountingFs, program: Vec<u8>) -> Self {
         let directory = tempfile::tempdir().unwrap().keep();
         let mut mount = Self::with(small, program, directory.clone());
         mount.directory = Some(directory);
@@ -270,11 +270,11 @@ impl Mount {
     }
 
     /// Mounts at an existing directory, which is kept.
-    pub fn at(small: Small, path: &Path) -> Self {
+    pub fn at(small: CountingFs, path: &Path) -> Self {
         Self::with(small, builtin::PROGRAM.expect("built with clang").to_vec(), path.to_owned())
     }
 
-    fn with(small: Small, program: Vec<u8>, path: PathBuf) -> Self {
+    fn with(small: CountingFs, program: Vec<u8>, path: PathBuf) -> Self {
         let extension = Extension {
             program,
             xattrs: true,
@@ -286,7 +286,7 @@ impl Mount {
         let fs = Arc::new(Extended::new(small, extension));
         let options = MountOptions::new().fsname("small").default_permissions(true);
         let config = Config::new(Profile::Passthrough);
-        let mounted = mount::<Extended<Small>>(fs.clone(), config, &path, &options).unwrap();
+        let mounted = mount::<Extended<CountingFs>>(fs.clone(), config, &path, &options).unwrap();
         Self { fs, path, mounted: Some(mounted), directory: None }
     }
 

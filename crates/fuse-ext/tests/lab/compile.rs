@@ -11,7 +11,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use super::common::module_is_here;
-use super::mirror_cli::Mirrored;
+use super::mirror_cli::TestMirror;
 
 const SOURCES: usize = 30;
 const HEADERS: usize = 12;
@@ -74,7 +74,7 @@ fn lay_out(source: &Path) {
     fs::set_permissions(source, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-fn make(mirror: &Mirrored, target: &str) {
+fn make(mirror: &TestMirror, target: &str) {
     let mut make = Command::new("make");
     make.arg("-C").arg(mirror.path("project")).arg(target);
     let status = make.uid(USER).gid(USER).stdin(Stdio::null()).stdout(Stdio::null()).status().unwrap();
@@ -83,7 +83,7 @@ fn make(mirror: &Mirrored, target: &str) {
 
 /// Returns the number of requests to the daemon for a first compilation, and for a second one.
 fn compile(arguments: &[&str]) -> [u64; 2] {
-    let mirror = Mirrored::new("/scratch", arguments);
+    let mirror = TestMirror::new("/scratch", arguments);
     let up = fs::metadata(mirror.path("..")).unwrap().permissions().mode();
     fs::set_permissions(mirror.path(".."), fs::Permissions::from_mode(up | 0o755)).unwrap();
     lay_out(&mirror.source(""));

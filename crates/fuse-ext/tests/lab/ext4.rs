@@ -6,7 +6,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
 use super::common::{getxattr, module_is_here};
-use super::mirror_cli::{Mirrored, as_user, eventually, listxattr, set};
+use super::mirror_cli::{TestMirror, as_user, eventually, listxattr, set};
 
 const CACHED_OPTIONS: [&str; 2] = ["--extension", "builtin"];
 const UNCACHED_OPTIONS: [&str; 3] = ["--extension", "builtin", "--no-kernel-cache"];
@@ -20,7 +20,7 @@ fn what_was_asked_once_is_not_asked_again() {
     if !module_is_here() {
         return;
     }
-    let mount = Mirrored::ext4(&UNCACHED_OPTIONS);
+    let mount = TestMirror::ext4(&UNCACHED_OPTIONS);
     fs::create_dir(mount.path("dir")).unwrap();
     let (file, link) = (mount.path("dir/file"), mount.path("dir/link"));
     fs::write(&file, "four").unwrap();
@@ -50,7 +50,7 @@ fn a_listing_fills_the_tables() {
     if !module_is_here() {
         return;
     }
-    let mount = Mirrored::ext4(&UNCACHED_OPTIONS);
+    let mount = TestMirror::ext4(&UNCACHED_OPTIONS);
     let names: Vec<String> = (0..200).map(|n| format!("file{n}")).collect();
     names.iter().for_each(|name| fs::write(mount.path(name), name).unwrap());
     fs::write("/proc/sys/vm/drop_caches", "3").unwrap();
@@ -72,7 +72,7 @@ fn changes_through_the_mount_are_seen_at_once() {
         return;
     }
     for arguments in [&CACHED_OPTIONS[..], &UNCACHED_OPTIONS] {
-        let mount = Mirrored::ext4(arguments);
+        let mount = TestMirror::ext4(arguments);
         let (file, other) = (mount.path("file"), mount.path("other"));
         fs::write(&file, "").unwrap();
         for round in 1..30u64 {
@@ -120,7 +120,7 @@ fn a_write_takes_capabilities() {
     if !module_is_here() {
         return;
     }
-    let mount = Mirrored::ext4(&CACHED_OPTIONS);
+    let mount = TestMirror::ext4(&CACHED_OPTIONS);
     let file = mount.path("program");
     // CAP_NET_RAW, permitted.
     let capability = [1, 0, 0, 2, 0, 0x20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::common::*;
 
 fn one_file() -> Mount {
-    let small = Small::new();
+    let small = CountingFs::new();
     small.add(1, "file0", 0o100_644);
     Mount::asking(small)
 }

@@ -48,7 +48,7 @@ fn at_most_four_times_tmpfs() {
     if !module_is_here() {
         return;
     }
-    let small = Small::new();
+    let small = CountingFs::new();
     let node = small.add(1, "file0", 0o100_644);
     small
         .nodes

@@ -10,8 +10,8 @@ use super::mirror_cli::eventually;
 
 const FILES: usize = 200;
 
-fn many() -> Small {
-    let small = Small::new();
+fn many() -> CountingFs {
+    let small = CountingFs::new();
     (0..FILES).for_each(|n| {
         small.add(1, &format!("file{n}"), 0o100_644);
     });

@@ -32,7 +32,7 @@ fn at_most_50_megabytes() {
     if !module_is_here() {
         return;
     }
-    let small = Small::new();
+    let small = CountingFs::new();
     (0..FILES).for_each(|n| {
         small.add(1, &format!("file{n}"), 0o100_644);
     });

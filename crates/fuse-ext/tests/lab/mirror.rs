@@ -8,7 +8,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use super::common::{getxattr, module_is_here};
-use super::mirror_cli::{Mirrored, as_user, eventually, listxattr, set, within};
+use super::mirror_cli::{TestMirror, as_user, eventually, listxattr, set, within};
 
 const EXCLUSIVE: [&str; 6] = ["--cache", "exclusive", "--extension", "builtin", "--takeover", "off"];
 const UNCACHED_OPTIONS: [&str; 5] = ["--cache", "exclusive", "--extension", "builtin", "--no-kernel-cache"];
@@ -27,7 +27,7 @@ fn what_was_asked_once_is_not_asked_again() {
     if !module_is_here() {
         return;
     }
-    let mirror = Mirrored::new("/scratch", &UNCACHED_OPTIONS);
+    let mirror = TestMirror::new("/scratch", &UNCACHED_OPTIONS);
     fs::create_dir(mirror.path("dir")).unwrap();
     let (file, link) = (mirror.path("dir/file"), mirror.path("dir/link"));
     fs::write(&file, "four").unwrap();
@@ -62,7 +62,7 @@ fn names_of_attributes_are_not_asked_again_until_one_comes_or_goes() {
         return;
     }
     for arguments in [&EXCLUSIVE[..], &UNCACHED_OPTIONS] {
-        let mirror = Mirrored::new("/scratch", arguments);
+        let mirror = TestMirror::new("/scratch", arguments);
         let (file, bare) = (mirror.path("file"), mirror.path("bare"));
         for path in [&file, &bare] {
             fs::write(path, "").unwrap();
@@ -108,7 +108,7 @@ fn a_listing_fills_the_tables() {
     if !module_is_here() {
         return;
     }
-    let mirror = Mirrored::new("/scratch", &UNCACHED_OPTIONS);
+    let mirror = TestMirror::new("/scratch", &UNCACHED_OPTIONS);
     let names: Vec<String> = (0..200).map(|n| format!("file{n}")).collect();
     names.iter().for_each(|name| fs::write(mirror.source(name), name).unwrap());
     assert_eq!(fs::read_dir(mirror.path("")).unwrap().count(), names.len());
@@ -127,7 +127,7 @@ fn changes_through_the_mount_are_seen_at_once() {
         return;
     }
     for arguments in [&EXCLUSIVE[..], &UNCACHED_OPTIONS, &COHERENT] {
-        let mirror = Mirrored::new("/scratch", arguments);
+        let mirror = TestMirror::new("/scratch", arguments);
         let (file, other) = (mirror.path("file"), mirror.path("other"));
         fs::write(&file, "").unwrap();
         for round in 1..40u64 {
@@ -165,7 +165,7 @@ fn a_write_past_the_daemon_takes_capabilities() {
     if !module_is_here() {
         return;
     }
-    let mirror = Mirrored::new("/dev/shm", &EXCLUSIVE);
+    let mirror = TestMirror::new("/dev/shm", &EXCLUSIVE);
     let file = mirror.path("program");
     // CAP_NET_RAW, permitted.
     let capability = [1, 0, 0, 2, 0, 0x20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
@@ -189,7 +189,7 @@ fn changes_in_the_source_are_seen_soon() {
     if !module_is_here() {
         return;
     }
-    let mirror = Mirrored::new("/scratch", &COHERENT);
+    let mirror = TestMirror::new("/scratch", &COHERENT);
     assert!(mirror.log().contains("coherent by fanotify"), "{}", mirror.log());
     let (below, above) = (mirror.source("file"), mirror.path("file"));
     let (new_below, new_above) = (mirror.source("new"), mirror.path("new"));
@@ -249,7 +249,7 @@ fn known_files_are_opened_without_the_daemon() {
         return;
     }
     for arguments in [&EXCLUSIVE[..], &COHERENT] {
-        let mirror = Mirrored::new("/scratch", arguments);
+        let mirror = TestMirror::new("/scratch", arguments);
         let path = mirror.path("file");
         fs::write(mirror.source("file"), "first").unwrap();
         assert_eq!((read(&path), read(&path)), ("first".into(), "first".into()));
@@ -308,7 +308,7 @@ fn opens_race_with_changes() {
     if !module_is_here() {
         return;
     }
-    let mirror = Mirrored::new("/scratch", &EXCLUSIVE);
+    let mirror = TestMirror::new("/scratch", &EXCLUSIVE);
     let path = mirror.path("file");
     let done = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -343,7 +343,7 @@ fn another_daemon_goes_on() {
     if !module_is_here() {
         return;
     }
-    let mirror = Mirrored::new("/scratch", &UNCACHED_OPTIONS);
+    let mirror = TestMirror::new("/scratch", &UNCACHED_OPTIONS);
     let (path, other) = (mirror.path("file"), mirror.path("other"));
     let mut writer = File::create(&path).unwrap();
     fs::write(&other, "text").unwrap();
@@ -378,7 +378,7 @@ fn a_program_of_ones_own() {
     if !module_is_here() {
         return;
     }
-    let mirror = Mirrored::new("/scratch", &["--extension", "/lab/example.bpf.o", "--no-kernel-cache"]);
+    let mirror = TestMirror::new("/scratch", &["--extension", "/lab/example.bpf.o", "--no-kernel-cache"]);
     fs::write(mirror.path("file"), "text").unwrap();
     assert_eq!(read(&mirror.path("file")), "text");
     assert_eq!(mirror.stat()["extension"]["attached"], true);
@@ -391,7 +391,7 @@ fn without_the_module_a_line_says_so() {
     if std::env::var_os("SHUNT_LAB").is_none() || Path::new("/sys/module/shunt_fuse_ext").exists() {
         return;
     }
-    let mirror = Mirrored::new("/scratch", &EXCLUSIVE);
+    let mirror = TestMirror::new("/scratch", &EXCLUSIVE);
     let log = mirror.log();
     let lines: Vec<&str> = log.lines().filter(|line| line.contains("extension")).collect();
     assert_eq!(lines.len(), 1, "{log}");

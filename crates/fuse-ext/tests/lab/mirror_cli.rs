@@ -27,12 +27,12 @@ pub fn within(time: Duration, mut what: impl FnMut() -> bool) -> bool {
 }
 
 /// A source and its mirror, both removed when this value is dropped.
-pub struct Mirrored {
+pub struct TestMirror {
     directory: PathBuf,
     daemon: Child,
 }
 
-impl Mirrored {
+impl TestMirror {
     /// Starts a mirror; `below` is on the lower file system. The log goes to a file.
     pub fn new(below: &str, arguments: &[&str]) -> Self {
         let directory = tempfile::tempdir_in(below).unwrap().keep();
@@ -122,7 +122,7 @@ impl Mirrored {
     }
 }
 
-impl Drop for Mirrored {
+impl Drop for TestMirror {
     fn drop(&mut self) {
         Command::new("umount").arg("-l").arg(self.directory.join("mount")).status().ok();
         self.daemon.wait().ok();

@@ -15,7 +15,7 @@ fn no_call_notices() {
     if !module_is_here() {
         return;
     }
-    let small = Small::new();
+    let small = CountingFs::new();
     small.add(1, "file0", 0o100_644);
     let mount = Mount::asking(small);
     let path = mount.path("file0");
@@ -40,7 +40,7 @@ fn no_call_notices() {
 
 /// Makes a mount with a file, to which no program is attached yet.
 fn one_file() -> Mount {
-    let small = Small::new();
+    let small = CountingFs::new();
     small.add(1, "file0", 0o100_644);
     let mount = Mount::asking(small);
     mount.fs.detach();

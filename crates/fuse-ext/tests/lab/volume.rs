@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::common::{getxattr, module_is_here, rounds};
-use super::mirror_cli::{Mirrored, as_user, eventually, listxattr, set};
+use super::mirror_cli::{TestMirror, as_user, eventually, listxattr, set};
 
 const CACHED_OPTIONS: [&str; 2] = ["--extension", "builtin"];
 const UNCACHED_OPTIONS: [&str; 3] = ["--extension", "builtin", "--no-kernel-cache"];
@@ -31,8 +31,8 @@ impl Store {
         Self(directory)
     }
 
-    fn mount(&self, node: &str, arguments: &[&str]) -> Mirrored {
-        Mirrored::volume(&self.0.path().join("store"), node, arguments)
+    fn mount(&self, node: &str, arguments: &[&str]) -> TestMirror {
+        TestMirror::volume(&self.0.path().join("store"), node, arguments)
     }
 }
 
@@ -153,8 +153,8 @@ fn changes_through_the_mount_are_seen_at_once() {
 
 /// Two replicas; waits until changes of the first have arrived at the second.
 struct Pair {
-    ant: Mirrored,
-    bee: Mirrored,
+    ant: TestMirror,
+    bee: TestMirror,
 }
 
 impl Pair {

@@ -168,7 +168,7 @@ fn reads_of_closed_gates_do_not_reach_others() {
 }
 
 #[derive(Debug, Clone)]
-enum Act {
+enum Action {
     Read(u64),
     Write(u64),
     Stat,
@@ -177,14 +177,14 @@ enum Act {
     Again(usize),
 }
 
-fn act() -> impl Strategy<Value = Act> {
+fn act() -> impl Strategy<Value = Action> {
     prop_oneof![
-        4 => (0..16_u64).prop_map(Act::Read),
-        3 => (0..16_u64).prop_map(Act::Write),
-        1 => Just(Act::Stat),
-        2 => (0..16_u64).prop_map(Act::Open),
-        4 => any::<usize>().prop_map(Act::Interrupt),
-        1 => any::<usize>().prop_map(Act::Again),
+        4 => (0..16_u64).prop_map(Action::Read),
+        3 => (0..16_u64).prop_map(Action::Write),
+        1 => Just(Action::Stat),
+        2 => (0..16_u64).prop_map(Action::Open),
+        4 => any::<usize>().prop_map(Action::Interrupt),
+        1 => any::<usize>().prop_map(Action::Again),
     ]
 }
 
@@ -198,12 +198,12 @@ proptest! {
         let mut sent = Vec::new();
         for act in acts {
             match act {
-                Act::Read(gate) => sent.push(read(&kernel, gate)),
-                Act::Write(gate) => sent.push(write(&kernel, gate)),
-                Act::Stat => sent.push(kernel.submit(1, &Operation::Statfs)),
-                Act::Open(gate) => kernel.fs().gate(gate).open(),
-                Act::Interrupt(which) if !sent.is_empty() => kernel.interrupt(sent[which % sent.len()].unique()),
-                Act::Again(which) if !sent.is_empty() => {
+                Action::Read(gate) => sent.push(read(&kernel, gate)),
+                Action::Write(gate) => sent.push(write(&kernel, gate)),
+                Action::Stat => sent.push(kernel.submit(1, &Operation::Statfs)),
+                Action::Open(gate) => kernel.fs().gate(gate).open(),
+                Action::Interrupt(which) if !sent.is_empty() => kernel.interrupt(sent[which % sent.len()].unique()),
+                Action::Again(which) if !sent.is_empty() => {
                     (0..5).for_each(|_| kernel.interrupt(sent[which % sent.len()].unique()));
                 }
                 _ => {}

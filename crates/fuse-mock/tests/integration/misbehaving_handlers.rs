@@ -12,9 +12,9 @@ use crate::common;
 /// READ returns one byte too many; WRITE blocks its thread until it is interrupted, for two seconds at most; GETXATTR waits,
 /// then, for a size of 1 byte, blocks its thread until it is released.
 #[derive(Default)]
-struct Odd(Arc<common::Gate>, AtomicBool);
+struct MisbehavingFs(Arc<common::Gate>, AtomicBool);
 
-impl FileSystem for Odd {
+impl FileSystem for MisbehavingFs {
     async fn read(&self, _: &Request<'_>, _: NodeId, args: ReadArgs) -> Result<Data<'_>, Errno> {
         Ok(vec![0; args.size as usize + 1].into())
     }
@@ -51,8 +51,8 @@ impl FileSystem for Odd {
     }
 }
 
-fn serve() -> Served<Odd> {
-    Served::new(Odd::default(), Config::new(Profile::Passthrough))
+fn serve() -> Served<MisbehavingFs> {
+    Served::new(MisbehavingFs::default(), Config::new(Profile::Passthrough))
 }
 
 #[test]

@@ -411,9 +411,9 @@ fn inodes() -> Vec<Row<'static>> {
 
 /// A layer that forwards every operation to the recorder.
 #[derive(Default)]
-struct Layer(Recorder);
+struct ForwardingLayer(Recorder);
 
-impl FileSystem for Layer {
+impl FileSystem for ForwardingLayer {
     fn forget(&self, node: NodeId, lookups: u64) {
         self.0.forget(node, lookups);
     }
@@ -437,7 +437,7 @@ fn every_operation_there_and_back() {
 
 #[test]
 fn every_operation_is_forwarded() {
-    serves_every_operation(Layer::default(), |layer| &layer.0.calls);
+    serves_every_operation(ForwardingLayer::default(), |layer| &layer.0.calls);
 }
 
 fn serves_every_operation<F: FileSystem>(fs: F, calls: fn(&F) -> &Mutex<Vec<String>>) {

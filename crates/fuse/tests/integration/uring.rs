@@ -14,7 +14,7 @@ use shunt_fuse::{Capabilities, Expiry, Opcode, Transport};
 use shunt_test_support::rings::{SWITCH, SwitchedOff, keep};
 
 use crate::common::fixture::{TestMountDir, unmount};
-use crate::common::script::Door;
+use crate::common::script::GateHandle;
 use crate::common::{Behaviour, Gate, OpenAs, Plan, TestFs, eventually, run, run_with, skip};
 
 /// Maximum number of entries of a queue on a machine with few CPUs.
@@ -191,7 +191,7 @@ fn rings_made_ahead_are_enough() {
 
 /// Sends more reads than a queue has entries, none of which ends before all entries are in use. Returns how many rings were made
 /// meanwhile.
-fn fill_and_drain(held: fn(Door) -> Behaviour, ahead: bool) -> Option<usize> {
+fn fill_and_drain(held: fn(GateHandle) -> Behaviour, ahead: bool) -> Option<usize> {
     let (plan, _alone) = rings()?;
     let grown = AtomicUsize::new(0);
     run_with(plan.config(|config| config.rings_ahead(ahead)), direct_file(b"bytes"), |fixture| {

@@ -16,10 +16,10 @@ fn of_the_command_line() {
 
 #[test]
 fn of_places() {
-    let Some(scene) = Scene::new() else { return };
-    let (source, mountpoint) = (scene.source(), scene.mountpoint());
+    let Some(fixture) = Fixture::new() else { return };
+    let (source, mountpoint) = (fixture.source(), fixture.mountpoint());
     let file = source.join("hello");
-    let absent = scene.path("absent");
+    let absent = fixture.path("absent");
     for (from, to, part) in [
         (&absent, &mountpoint, "no such directory"),
         (&file, &mountpoint, "not a directory"),
@@ -32,7 +32,7 @@ fn of_places() {
             assert!(line.contains(part), "{line}");
         }
     }
-    assert!(!scene.is_mounted());
+    assert!(!fixture.is_mounted());
 }
 
 #[test]

@@ -11,15 +11,15 @@ use crate::common::*;
 
 #[test]
 fn mounted_listed_measured_unmounted() {
-    let Some(scene) = Scene::new() else { return };
-    let line = scene.mirror(&["--cache", "exclusive", "--transport", "dev"]);
-    let (source, mountpoint) = (scene.source(), scene.mountpoint());
+    let Some(fixture) = Fixture::new() else { return };
+    let line = fixture.mirror(&["--cache", "exclusive", "--transport", "dev"]);
+    let (source, mountpoint) = (fixture.source(), fixture.mountpoint());
     let start =
         format!("shunt: {} shows {} (transport dev, passthrough ", mountpoint.display(), source.display());
     assert!(line.starts_with(&start), "{line}");
     assert!(line.ends_with(", cache exclusive)\n"), "{line}");
 
-    let listed = scene.listed().expect("it is listed");
+    let listed = fixture.listed().expect("it is listed");
     let mut keys: Vec<_> = listed.as_object().unwrap().keys().map(String::as_str).collect();
     keys.sort_unstable();
     assert_eq!(keys, ["kind", "mountpoint", "passthrough", "pid", "source", "transport", "transport_reason"]);
@@ -31,7 +31,7 @@ fn mounted_listed_measured_unmounted() {
 
     assert_eq!(fs::read_to_string(mountpoint.join("hello")).unwrap(), "hello\n");
     assert!(fs::read(mountpoint.join("absent")).is_err());
-    let stat = scene.stat();
+    let stat = fixture.stat();
     let lookup = &stat["requests"]["lookup"];
     assert!(lookup["count"].as_u64() >= Some(2), "{stat}");
     assert!(lookup["p50_us"].as_f64() > Some(0.0) && lookup["p99_us"].as_f64() >= lookup["p50_us"].as_f64());
@@ -45,25 +45,25 @@ fn mounted_listed_measured_unmounted() {
     let page = succeeds(shunt([OsStr::new("stat"), mountpoint.as_os_str()]));
     assert!(page.contains("lookup"), "{page}");
 
-    succeeds(scene.umount(&[]));
+    succeeds(fixture.umount(&[]));
     assert!(has_ended(pid), "umount returned before the daemon ended");
-    assert!(!scene.is_mounted() && scene.listed().is_none());
-    assert!(fails(scene.umount(&[]), 3).contains("not a mount point"));
+    assert!(!fixture.is_mounted() && fixture.listed().is_none());
+    assert!(fails(fixture.umount(&[]), 3).contains("not a mount point"));
 }
 
 #[test]
 fn a_busy_mount_stays_and_its_users_are_named() {
-    let Some(scene) = Scene::new() else { return };
-    scene.mirror(&[]);
-    let pid = scene.listed().unwrap()["pid"].as_u64().unwrap();
+    let Some(fixture) = Fixture::new() else { return };
+    fixture.mirror(&[]);
+    let pid = fixture.listed().unwrap()["pid"].as_u64().unwrap();
     let mut user =
-        std::process::Command::new("sleep").arg("60").current_dir(scene.mountpoint()).spawn().unwrap();
-    let line = fails(scene.umount(&[]), 4);
+        std::process::Command::new("sleep").arg("60").current_dir(fixture.mountpoint()).spawn().unwrap();
+    let line = fails(fixture.umount(&[]), 4);
     assert!(line.contains(&format!("sleep (pid {}: working directory)", user.id())), "{line}");
     assert!(line.contains("--lazy"), "{line}");
 
-    succeeds(scene.umount(&["--lazy"]));
-    assert!(!scene.is_mounted() && scene.listed().is_none());
+    succeeds(fixture.umount(&["--lazy"]));
+    assert!(!fixture.is_mounted() && fixture.listed().is_none());
     assert!(!has_ended(pid), "its user is still served");
     user.kill().unwrap();
     user.wait().unwrap();
@@ -72,21 +72,21 @@ fn a_busy_mount_stays_and_its_users_are_named() {
 
 #[test]
 fn force_ends_even_a_busy_mount() {
-    let Some(scene) = Scene::new() else { return };
-    scene.mirror(&[]);
-    let pid = scene.listed().unwrap()["pid"].as_u64().unwrap();
-    let open = fs::File::open(scene.mountpoint().join("hello")).unwrap();
-    succeeds(scene.umount(&["--force", "--timeout", "10"]));
-    assert!(has_ended(pid) && !scene.is_mounted());
+    let Some(fixture) = Fixture::new() else { return };
+    fixture.mirror(&[]);
+    let pid = fixture.listed().unwrap()["pid"].as_u64().unwrap();
+    let open = fs::File::open(fixture.mountpoint().join("hello")).unwrap();
+    succeeds(fixture.umount(&["--force", "--timeout", "10"]));
+    assert!(has_ended(pid) && !fixture.is_mounted());
     drop(open);
 }
 
 #[test]
 fn the_foreground_says_one_line_and_heeds_sigterm() {
-    let Some(scene) = Scene::new() else { return };
+    let Some(fixture) = Fixture::new() else { return };
     let mut serving = command("shunt")
         .arg("mirror")
-        .args([scene.source(), scene.mountpoint()])
+        .args([fixture.source(), fixture.mountpoint()])
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
@@ -94,19 +94,19 @@ fn the_foreground_says_one_line_and_heeds_sigterm() {
     assert!(lines.next().unwrap().unwrap().contains(" shows "));
     kill_process(Pid::from_child(&serving), Signal::TERM).unwrap();
     assert!(serving.wait().unwrap().success());
-    assert!(lines.next().is_none() && !scene.is_mounted());
+    assert!(lines.next().is_none() && !fixture.is_mounted());
 }
 
 #[test]
 fn sigterm_takes_a_busy_mount_away() {
-    let Some(scene) = Scene::new() else { return };
-    let log = scene.path("log");
-    scene.mirror(&["--log-file", log.to_str().unwrap()]);
-    let pid = scene.listed().unwrap()["pid"].as_u64().unwrap();
-    let open = fs::File::open(scene.mountpoint().join("hello")).unwrap();
+    let Some(fixture) = Fixture::new() else { return };
+    let log = fixture.path("log");
+    fixture.mirror(&["--log-file", log.to_str().unwrap()]);
+    let pid = fixture.listed().unwrap()["pid"].as_u64().unwrap();
+    let open = fs::File::open(fixture.mountpoint().join("hello")).unwrap();
     kill_process(Pid::from_raw(pid as i32).unwrap(), Signal::TERM).unwrap();
     wait_until("the daemon ends", || has_ended(pid));
-    assert!(!scene.is_mounted());
+    assert!(!fixture.is_mounted());
     let log = fs::read_to_string(log).unwrap();
     assert!(log.contains("in use by") && log.contains("open file"), "{log}");
     drop(open);
@@ -114,30 +114,30 @@ fn sigterm_takes_a_busy_mount_away() {
 
 #[test]
 fn no_dead_mount_after_sigkill() {
-    let Some(scene) = Scene::new() else { return };
-    scene.mirror(&["--takeover", "off"]);
-    let pid = scene.listed().unwrap()["pid"].as_u64().unwrap();
+    let Some(fixture) = Fixture::new() else { return };
+    fixture.mirror(&["--takeover", "off"]);
+    let pid = fixture.listed().unwrap()["pid"].as_u64().unwrap();
     kill_process(Pid::from_raw(pid as i32).unwrap(), Signal::KILL).unwrap();
-    wait_until("the guardian takes the mount away", || !scene.is_mounted());
-    assert!(scene.listed().is_none());
+    wait_until("the guardian takes the mount away", || !fixture.is_mounted());
+    assert!(fixture.listed().is_none());
 }
 
 #[test]
 fn mount_and_umount_call_us_by_other_names() {
-    let Some(scene) = Scene::new() else { return };
+    let Some(fixture) = Fixture::new() else { return };
     let mounted = command("/sbin/mount.shunt.mirror")
-        .args([scene.source(), scene.mountpoint()])
+        .args([fixture.source(), fixture.mountpoint()])
         .args(["-s", "-o", "ro,noatime,cache=none,passthrough=off,nofail,x-systemd.automount"])
         .output()
         .unwrap();
     let line = succeeds(mounted);
     assert!(line.contains("passthrough off: by --passthrough off, cache none"), "{line}");
-    assert_eq!(scene.listed().unwrap()["passthrough"], false);
-    let refused = fs::write(scene.mountpoint().join("new"), "").unwrap_err();
+    assert_eq!(fixture.listed().unwrap()["passthrough"], false);
+    let refused = fs::write(fixture.mountpoint().join("new"), "").unwrap_err();
     assert_eq!(refused.raw_os_error(), Some(libc::EROFS));
-    succeeds(command("umount.fuse.shunt.mirror").arg(scene.mountpoint()).output().unwrap());
-    assert!(!scene.is_mounted());
+    succeeds(command("umount.fuse.shunt.mirror").arg(fixture.mountpoint()).output().unwrap());
+    assert!(!fixture.is_mounted());
 
-    let wrong = command("mount.shunt.mirror").args([scene.path("absent"), scene.mountpoint()]).output();
+    let wrong = command("mount.shunt.mirror").args([fixture.path("absent"), fixture.mountpoint()]).output();
     assert!(fails(wrong.unwrap(), 32).contains("no such directory"));
 }

@@ -15,9 +15,13 @@ struct Daemon {
 }
 
 impl Daemon {
-    fn start(scene: &Scene, options: &[&str], last: &str) -> Self {
+    fn start(fixture: &Fixture, options: &[&str], last: &str) -> Self {
         let mut command = command("shunt");
-        command.args(["mirror", "--virtiofs"]).arg(scene.path("socket")).arg(scene.source()).args(options);
+        command
+            .args(["mirror", "--virtiofs"])
+            .arg(fixture.path("socket"))
+            .arg(fixture.source())
+            .args(options);
         let mut process = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
         let mut lines = Vec::new();
         for line in BufReader::new(process.stdout.take().unwrap()).lines() {
@@ -45,8 +49,8 @@ impl Drop for Daemon {
 
 #[test]
 fn it_is_locked_in_before_anybody_comes() {
-    let Some(scene) = Scene::new() else { return };
-    let daemon = Daemon::start(&scene, &["--sandbox-probe"], "to a guest");
+    let Some(fixture) = Fixture::new() else { return };
+    let daemon = Daemon::start(&fixture, &["--sandbox-probe"], "to a guest");
     let probes: Vec<_> = daemon.lines.iter().filter(|line| line.starts_with("probe: open")).collect();
     assert_eq!(probes.len(), 2, "two threads tried: {:?}", daemon.lines);
     for line in probes {
@@ -71,9 +75,9 @@ fn it_is_locked_in_before_anybody_comes() {
 
 #[test]
 fn whoever_hangs_up_or_talks_nonsense_is_sent_away_and_the_next_one_served() {
-    let Some(scene) = Scene::new() else { return };
-    let mut daemon = Daemon::start(&scene, &[], "to a guest");
-    let socket = scene.path("socket");
+    let Some(fixture) = Fixture::new() else { return };
+    let mut daemon = Daemon::start(&fixture, &[], "to a guest");
+    let socket = fixture.path("socket");
     assert_eq!(std::fs::metadata(&socket).unwrap().permissions().mode() & 0o777, 0o600);
     for round in 0..20_u8 {
         let mut stream = UnixStream::connect(&socket).unwrap();
@@ -100,15 +104,15 @@ fn whoever_hangs_up_or_talks_nonsense_is_sent_away_and_the_next_one_served() {
 
 #[test]
 fn one_socket_one_daemon() {
-    let Some(scene) = Scene::new() else { return };
-    let (socket, source) = (scene.path("socket"), scene.source());
+    let Some(fixture) = Fixture::new() else { return };
+    let (socket, source) = (fixture.path("socket"), fixture.source());
     let again = || command("shunt").args(["mirror", "--virtiofs"]).args([&socket, &source]).output().unwrap();
-    let mut daemon = Daemon::start(&scene, &[], "to a guest");
+    let mut daemon = Daemon::start(&fixture, &[], "to a guest");
     assert!(fails(again(), 4).contains("another process listens"));
     daemon.process.kill().unwrap();
     daemon.process.wait().unwrap();
     assert!(socket.exists());
-    drop(Daemon::start(&scene, &["--daemon"], "to a guest"));
+    drop(Daemon::start(&fixture, &["--daemon"], "to a guest"));
     // The one in the background has taken the place of the dead one's socket.
     assert!(fails(again(), 4).contains("another process listens"));
     let found = std::fs::read_dir("/proc").unwrap().flatten().find(|process| {
@@ -122,16 +126,19 @@ fn one_socket_one_daemon() {
     )
     .unwrap();
     wait_until("it ended", || has_ended(pid as u64));
-    std::fs::write(scene.path("file"), "").unwrap();
-    let onto_file =
-        command("shunt").args(["mirror", "--virtiofs"]).args([scene.path("file"), source]).output().unwrap();
+    std::fs::write(fixture.path("file"), "").unwrap();
+    let onto_file = command("shunt")
+        .args(["mirror", "--virtiofs"])
+        .args([fixture.path("file"), source])
+        .output()
+        .unwrap();
     assert!(fails(onto_file, 1).contains("cannot create the socket"));
-    assert!(scene.path("file").exists());
+    assert!(fixture.path("file").exists());
 }
 
 #[test]
 fn what_cannot_be_had_with_a_guest_is_refused_in_a_line() {
-    let Some(scene) = Scene::new() else { return };
+    let Some(fixture) = Fixture::new() else { return };
     for options in [
         &["--cache", "coherent"][..],
         &["--max-inodes", "5000"],
@@ -139,14 +146,14 @@ fn what_cannot_be_had_with_a_guest_is_refused_in_a_line() {
         &["--extension", "builtin", "--cache", "exclusive"],
     ] {
         let mut command = command("shunt");
-        command.args(["mirror", "--virtiofs"]).args([scene.path("socket"), scene.source()]).args(options);
+        command.args(["mirror", "--virtiofs"]).args([fixture.path("socket"), fixture.source()]).args(options);
         let line = fails(command.output().unwrap(), 2);
         assert!(line.contains(options[0]) && line.contains("--virtiofs"), "{line}");
     }
     let mut command = command("shunt");
     command
         .args(["mirror", "--tag", &"x".repeat(37), "--virtiofs"])
-        .args([scene.path("socket"), scene.source()]);
+        .args([fixture.path("socket"), fixture.source()]);
     assert!(fails(command.output().unwrap(), 2).contains("36 bytes"));
     assert!(fails(shunt(["mirror", "/", "/mnt", "--tag", "x"]), 2).contains("--virtiofs"));
 }

@@ -67,13 +67,13 @@ pub(super) fn run(inner: &Inner) {
         last_request = Some(before);
         match inner.store.lease(&inner.node, &ask) {
             Ok(response) => {
-                again.begin();
+                again.reset();
                 handle_response(inner, &ask, &response, before);
             }
             Err(error) => {
                 inner.end_session(&error);
                 // The store does not support leases: rare attempts are enough.
-                let wait = if let StoreError::Denied(_) = error { MAX_BACKOFF } else { again.next() };
+                let wait = if let StoreError::Denied(_) = error { MAX_BACKOFF } else { again.next_pause() };
                 let mut state = inner.state.lock();
                 let until = Instant::now() + wait;
                 while !state.ended && !inner.wake.wait_until(&mut state, until).timed_out() {}
@@ -209,7 +209,7 @@ pub(super) fn listen(inner: &Inner) {
         }
         match inner.store.wait_lease(seen, None, LONG_POLL_TIMEOUT) {
             Ok(true) => {
-                again.begin();
+                again.reset();
                 let mut state = inner.state.lock();
                 // It was heard of meanwhile.
                 if state.event_cursor == seen {
@@ -222,8 +222,8 @@ pub(super) fn listen(inner: &Inner) {
                     {}
                 }
             }
-            Ok(false) => again.begin(),
-            Err(_) => std::thread::sleep(again.next()),
+            Ok(false) => again.reset(),
+            Err(_) => std::thread::sleep(again.next_pause()),
         }
     }
 }

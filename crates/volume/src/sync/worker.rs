@@ -268,12 +268,12 @@ fn run<S: SyncReplica>(shared: &Shared, mut synchroniser: Synchroniser<S>) {
                     rounds.end(began, !step.more && step.sent + step.refused == 0 && is_taken, cursor);
                 }
                 if is_taken {
-                    again.begin();
+                    again.reset();
                 }
                 match (step.more || step.sent > 0, step.refused > 0 && step.sent + step.received == 0) {
                     (_, true) => Some(FAILED_ROUND_DELAY),
                     (true, _) => Some(Duration::ZERO),
-                    _ if !is_taken => Some(again.next()),
+                    _ if !is_taken => Some(again.next_pause()),
                     // Checks again for files that were open for writing.
                     _ if step.blocked > 0 => Some(Duration::from_secs(1)),
                     _ => None,
@@ -294,7 +294,7 @@ fn run<S: SyncReplica>(shared: &Shared, mut synchroniser: Synchroniser<S>) {
                         shared.set_link(touch);
                     }
                 }
-                Some(again.next())
+                Some(again.next_pause())
             }
         };
     }
@@ -319,15 +319,15 @@ fn listen(shared: &Shared, store: &dyn MetaStore) {
             // The entry at which synchronisation stopped is still there.
             Ok(true) if matches!(touch, LinkState::Stopped(_)) => {
                 shared.wake();
-                std::thread::sleep(again.next());
+                std::thread::sleep(again.next_pause());
             }
             Ok(true) => {
                 shared.wake();
-                again.begin();
+                again.reset();
                 // The cursor moves only after a moment.
                 std::thread::sleep(Duration::from_millis(10));
             }
-            Ok(false) => again.begin(),
+            Ok(false) => again.reset(),
             Err(_) => {
                 // A failed poll alone proves nothing. An unreachable store is reported at once, though, so that readers learn
                 // of it even if there is nothing to push, or a round is in the middle of a push.
@@ -337,7 +337,7 @@ fn listen(shared: &Shared, store: &dyn MetaStore) {
                     shared.set_link(LinkState::Unreachable(reason));
                     shared.wake();
                 }
-                std::thread::sleep(again.next());
+                std::thread::sleep(again.next_pause());
             }
         }
     }

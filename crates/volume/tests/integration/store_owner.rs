@@ -243,26 +243,26 @@ fn metadata_that_stood_still_while_packs_came_spare_these() {
 
 /// An object store whose clock is behind.
 #[derive(Debug)]
-struct Elsewhen {
+struct SkewedClockStore {
     store: LocalFileSystem,
     behind: Duration,
 }
 
-impl Elsewhen {
+impl SkewedClockStore {
     fn shifted(&self, mut meta: ObjectMeta) -> ObjectMeta {
         meta.last_modified -= self.behind;
         meta
     }
 }
 
-impl std::fmt::Display for Elsewhen {
+impl std::fmt::Display for SkewedClockStore {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.store.fmt(f)
     }
 }
 
 #[async_trait]
-impl ObjectStore for Elsewhen {
+impl ObjectStore for SkewedClockStore {
     async fn put_opts(
         &self,
         at: &Key,
@@ -320,7 +320,7 @@ fn nothing_is_freed_where_the_clocks_of_machine_and_store_disagree() {
     let keys = || volume.described.keys(None).unwrap();
     let by_clock = |behind: Duration| {
         let store = LocalFileSystem::new_with_prefix(places.data()).unwrap();
-        ContentStore::new(Blobs::over(Arc::new(Elsewhen { store, behind })), keys())
+        ContentStore::new(Blobs::over(Arc::new(SkewedClockStore { store, behind })), keys())
     };
     let (wrong, right) = (by_clock(DAY * 2), by_clock(Duration::from_secs(300)));
     volume.content = wrong;

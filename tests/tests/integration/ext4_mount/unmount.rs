@@ -48,14 +48,14 @@ fn umount_waits_for_the_last_commit() {
 
 /// Files that the writers synced, and whether the writers are to stop.
 #[derive(Default)]
-struct Story {
+struct WriterState {
     synced: Mutex<Vec<(String, u8)>>,
     over: AtomicBool,
 }
 
 /// Writes and syncs files, holding one open all the time, until a call fails. It works below an open directory, because once
 /// the mount is detached, its path leads to the directory beneath.
-fn write_on(at: &std::path::Path, writer: u8, story: &Story) {
+fn write_on(at: &std::path::Path, writer: u8, story: &WriterState) {
     let Ok(top) = File::open(at) else { return };
     let at = std::path::PathBuf::from(format!("/proc/self/fd/{}", top.as_raw_fd()));
     let Ok(mut held) = File::create(at.join(format!("held{writer}"))) else { return };
@@ -87,7 +87,7 @@ fn a_signal_ends_it_while_all_write() {
     let image = Image::make(&[], 128).unwrap();
     for _ in 0..3 {
         let mount = image.by_shunt(&[]);
-        let (pid, story) = (mount.pid(), Story::default());
+        let (pid, story) = (mount.pid(), WriterState::default());
         thread::scope(|scope| {
             for writer in 0..4 {
                 let (story, at) = (&story, mount.at());

@@ -35,9 +35,9 @@ pub trait Database: Sync {
 }
 
 /// Calls [`Database::leave`] on drop: a database that stays would keep the mount busy.
-struct Leaving<'a, B: Database>(&'a B, &'a Path);
+struct LeaveOnDrop<'a, B: Database>(&'a B, &'a Path);
 
-impl<B: Database> Drop for Leaving<'_, B> {
+impl<B: Database> Drop for LeaveOnDrop<'_, B> {
     fn drop(&mut self) {
         self.0.leave(self.1);
     }
@@ -57,7 +57,7 @@ pub fn survives(base: &impl Database, course: &TestRun) -> u32 {
     let made = Image::make(course.mkfs, course.mebibytes).unwrap();
     let first = made.by_shunt(&[]);
     {
-        let _leaving = Leaving(base, first.at());
+        let _leaving = LeaveOnDrop(base, first.at());
         base.make(first.at());
     }
     drop(first);
@@ -71,7 +71,7 @@ pub fn survives(base: &impl Database, course: &TestRun) -> u32 {
     let disk = PoweredDisk::new(&made.path());
     let image = Image::of(disk.path());
     let mount = image.by_shunt(&[]);
-    let leaving = Leaving(base, mount.at());
+    let leaving = LeaveOnDrop(base, mount.at());
     let stop = AtomicBool::new(false);
     let done: Vec<AtomicU64> = (0..base.clients()).map(|_| AtomicU64::new(0)).collect();
     let acknowledged = || done.iter().map(|count| count.load(Ordering::SeqCst)).collect::<Vec<_>>();
@@ -129,7 +129,7 @@ pub fn survives(base: &impl Database, course: &TestRun) -> u32 {
 fn holds(base: &impl Database, cut: &Image, committed: &[u64], by_kernel: bool, what: &str) {
     let check = |mount: Mount| {
         let there = {
-            let _leaving = Leaving(base, mount.at());
+            let _leaving = LeaveOnDrop(base, mount.at());
             base.check(mount.at())
         };
         let all = committed.iter().zip(&there).all(|(acknowledged, there)| there >= acknowledged);

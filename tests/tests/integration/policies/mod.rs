@@ -223,7 +223,7 @@ fn two_users_look(s: &Fixture, cache: &str, happens: impl FnOnce()) -> u64 {
                 });
             });
         }
-        let _ends = Ends(&end);
+        let _ends = StopOnDrop(&end);
         happens();
     });
     let [looks, leaks, wrongs] =
@@ -233,10 +233,10 @@ fn two_users_look(s: &Fixture, cache: &str, happens: impl FnOnce()) -> u64 {
     looks
 }
 
-/// Ends the accessing threads in any case.
-struct Ends<'a>(&'a AtomicBool);
+/// StopOnDrop the accessing threads in any case.
+struct StopOnDrop<'a>(&'a AtomicBool);
 
-impl Drop for Ends<'_> {
+impl Drop for StopOnDrop<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }

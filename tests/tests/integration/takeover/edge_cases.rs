@@ -156,9 +156,9 @@ fn a_mount_of_a_user_without_privilege_is_taken_away() {
 }
 
 /// A tmpfs mounted in the source.
-struct Below(PathBuf);
+struct Submount(PathBuf);
 
-impl Below {
+impl Submount {
     fn mount(path: PathBuf) -> Self {
         fs::create_dir(&path).unwrap();
         assert!(Command::new("mount").args(["-t", "tmpfs", "below"]).arg(&path).status().unwrap().success());
@@ -166,7 +166,7 @@ impl Below {
     }
 }
 
-impl Drop for Below {
+impl Drop for Submount {
     fn drop(&mut self) {
         mounts::detach(&self.0);
     }
@@ -178,7 +178,7 @@ fn mounts_below_the_source() {
     needs_mount!();
     let Some(mut s) = plan().unmounted().set_or_skip() else { return };
     let names = ["a", "b", "c"];
-    let below = names.map(|name| Below::mount(s.lower(name)));
+    let below = names.map(|name| Submount::mount(s.lower(name)));
     for name in names {
         fs::write(s.lower(name).join("f"), name).unwrap();
     }

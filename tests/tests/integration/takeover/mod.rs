@@ -34,9 +34,9 @@ impl Run {
     }
 }
 
-struct Stop<'a>(&'a Run);
+struct StopOnDrop<'a>(&'a Run);
 
-impl Drop for Stop<'_> {
+impl Drop for StopOnDrop<'_> {
     fn drop(&mut self) {
         self.0.stop.store(true, Ordering::Relaxed);
     }
@@ -67,7 +67,7 @@ fn stand(name: &str, plan: Plan, kills: usize, by: End) {
                 })
                 .collect();
             // Ends the workers on any exit.
-            let _stop = Stop(&run);
+            let _stop = StopOnDrop(&run);
             let mut killer = Killer::new(s, by);
             // A worker that ended has failed, so the run ends, too.
             let failed = || workers.iter().any(|worker| worker.is_finished());

@@ -18,9 +18,9 @@ const PIECE: usize = 1 << 20;
 const PIECES: usize = 160;
 
 /// Memory taken from all others.
-struct Taken(*mut core::ffi::c_void, usize);
+struct ReservedMemory(*mut core::ffi::c_void, usize);
 
-impl Taken {
+impl ReservedMemory {
     fn all_but(left: usize) -> Self {
         forget_caches();
         let meminfo = fs::read_to_string("/proc/meminfo").unwrap();
@@ -38,7 +38,7 @@ impl Taken {
     }
 }
 
-impl Drop for Taken {
+impl Drop for ReservedMemory {
     fn drop(&mut self) {
         // SAFETY: mapped by `all_but`, without other references.
         unsafe { munmap(self.0, self.1) }.unwrap();
@@ -93,7 +93,7 @@ fn what_does_not_fit_into_memory_is_written_and_mapped() {
     let image = image("pressed", 400, &[]);
     let shunt = mount(&image);
     let [one, two] = ["written", "mapped"].map(|name| shunt.path(name));
-    let taken = Taken::all_but(LEFT);
+    let taken = ReservedMemory::all_but(LEFT);
     std::thread::scope(|scope| {
         scope.spawn(|| written(&one));
         scope.spawn(|| mapped(&two));

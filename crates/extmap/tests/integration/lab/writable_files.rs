@@ -24,7 +24,7 @@ struct FileState {
 }
 
 /// A file system without names that allocates blocks in sequence and frees none.
-struct Giver {
+struct BlockAllocator {
     connection: Connection,
     files: Mutex<HashMap<u64, FileState>>,
     next: AtomicU64,
@@ -33,7 +33,7 @@ struct Giver {
     syncs: AtomicU64,
 }
 
-impl Giver {
+impl BlockAllocator {
     fn new(disk: &Disk, blocks: u64) -> Arc<Self> {
         let connection = disk.connect();
         let [next, syncs] = Default::default();
@@ -132,14 +132,14 @@ impl Giver {
 }
 
 /// Runs with a thread that replies to block requests.
-fn with_giver(disk: &Disk, blocks: u64, run: impl FnOnce(&Arc<Giver>)) {
-    let giver = Giver::new(disk, blocks);
+fn with_giver(disk: &Disk, blocks: u64, run: impl FnOnce(&Arc<BlockAllocator>)) {
+    let allocator = BlockAllocator::new(disk, blocks);
     let serving = std::thread::spawn({
-        let giver = giver.clone();
-        move || giver.serve()
+        let allocator = allocator.clone();
+        move || allocator.serve()
     });
-    let ran = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| run(&giver)));
-    giver.over.store(true, Ordering::SeqCst);
+    let ran = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| run(&allocator)));
+    allocator.over.store(true, Ordering::SeqCst);
     serving.join().unwrap();
     ran.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
 }
@@ -196,8 +196,8 @@ fn what_is_written_is_read_and_told() {
     const LARGEST: u64 = 600_000;
     for seed in [0x9e37_79b9_7f4a_7c15, 0xc2b2_ae3d_27d4_eb4f] {
         let disk = Disk::writable(8192);
-        with_giver(&disk, 8192, |giver| {
-            let (mapped, file) = giver.file(0);
+        with_giver(&disk, 8192, |allocator| {
+            let (mapped, file) = allocator.file(0);
             let (direct, synced) = (again(&file, libc::O_DIRECT), again(&file, libc::O_DSYNC));
             let (mut model, mut rng) = (Vec::new(), Rng::new(seed));
             for step in 0..200 {
@@ -228,25 +228,25 @@ fn what_is_written_is_read_and_told() {
                     7 => {
                         synced.write_all_at(&data, offset).unwrap();
                         grow(&mut model, offset, &data);
-                        let found = giver.found(mapped.cookie(), model.len() as u64, &disk);
+                        let found = allocator.found(mapped.cookie(), model.len() as u64, &disk);
                         let range = offset as usize..offset as usize + data.len();
                         assert!(found[range.clone()] == model[range], "O_DSYNC at {offset}, step {step}");
                     }
                     8 => {
-                        giver.cut(&mapped, offset);
+                        allocator.cut(&mapped, offset);
                         model.resize(offset as usize, 0);
                     }
                     9 => {
                         let from = offset / BLOCK * BLOCK;
                         let to = from + length.next_multiple_of(BLOCK);
-                        giver.punch(&mapped, from, to);
+                        allocator.punch(&mapped, from, to);
                         let (from, to) = (model.len().min(from as usize), model.len().min(to as usize));
                         model[from..to].fill(0);
                     }
                     10 => std::fs::write("/proc/sys/vm/drop_caches", "1").unwrap(),
                     _ => {
-                        giver.settle(mapped.cookie()).unwrap();
-                        let found = giver.found(mapped.cookie(), model.len() as u64, &disk);
+                        allocator.settle(mapped.cookie()).unwrap();
+                        let found = allocator.found(mapped.cookie(), model.len() as u64, &disk);
                         assert_eq!(differ(&found, &model), None, "after a crash, step {step}");
                     }
                 }
@@ -254,7 +254,7 @@ fn what_is_written_is_read_and_told() {
                 assert_eq!(read.len(), model.len(), "step {step}, {what}");
                 assert_eq!(differ(&read, &model), None, "step {step}, {what} of {length} at {offset}");
             }
-            assert!(giver.syncs.load(Ordering::SeqCst) > 0);
+            assert!(allocator.syncs.load(Ordering::SeqCst) > 0);
         });
     }
 }
@@ -265,12 +265,12 @@ fn what_was_not_synced_reads_as_zeros() {
         return;
     }
     let disk = Disk::writable(256);
-    with_giver(&disk, 256, |giver| {
-        let (mapped, file) = giver.file(0);
+    with_giver(&disk, 256, |allocator| {
+        let (mapped, file) = allocator.file(0);
         file.write_all_at(&[1; 50_000], 0).unwrap();
-        giver.settle(mapped.cookie()).unwrap();
+        allocator.settle(mapped.cookie()).unwrap();
         file.write_all_at(&[2; 50_000], 100_000).unwrap();
-        let found = giver.found(mapped.cookie(), 150_000, &disk);
+        let found = allocator.found(mapped.cookie(), 150_000, &disk);
         assert!(found[..50_000].iter().all(|byte| *byte == 1));
         assert!(found[50_000..].iter().all(|byte| *byte == 0), "old content of the blocks is visible");
     });
@@ -282,8 +282,8 @@ fn a_full_device_is_told() {
         return;
     }
     let disk = Disk::writable(64);
-    with_giver(&disk, 20, |giver| {
-        let (_mapped, file) = giver.file(0);
+    with_giver(&disk, 20, |allocator| {
+        let (_mapped, file) = allocator.file(0);
         file.write_all_at(&[1; 10 * BLOCK as usize], 0).unwrap();
         let error = file.write_all_at(&[2; 30 * BLOCK as usize], 0).unwrap_err();
         assert_eq!(Errno::from_io_error(&error), Some(Errno::NOSPC));

@@ -7,7 +7,7 @@ use zerocopy::FromBytes;
 
 /// Input for any operation. The strings end with a NUL.
 #[derive(Debug, Clone)]
-pub struct Material {
+pub struct ArbitraryInput {
     pub arg: [u8; 96],
     pub name: Vec<u8>,
     pub newname: Vec<u8>,
@@ -17,7 +17,7 @@ pub struct Material {
     pub mappings: Vec<RemovemappingOne>,
 }
 
-impl Material {
+impl ArbitraryInput {
     pub fn new(
         arg: [u8; 96],
         names: [Vec<u8>; 2],

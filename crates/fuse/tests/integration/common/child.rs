@@ -11,13 +11,13 @@ const ROLE: &str = "SHUNT_TEST_ROLE";
 const ARGUMENT: &str = "SHUNT_TEST_ARGUMENT";
 
 /// A running child, killed at the end of the test.
-pub struct Actor {
+pub struct ChildProcess {
     child: Child,
     output: BufReader<ChildStdout>,
 }
 
 /// Starts this program in a role.
-pub fn start(role: &str, argument: &Path) -> Actor {
+pub fn start(role: &str, argument: &Path) -> ChildProcess {
     let mut child = Command::new("/proc/self/exe")
         .args(["--exact", "interrupt::children_of_other_tests", "--nocapture", "--test-threads=1", "-q"])
         .env(ROLE, role)
@@ -27,7 +27,7 @@ pub fn start(role: &str, argument: &Path) -> Actor {
         .spawn()
         .unwrap();
     let output = BufReader::new(child.stdout.take().unwrap());
-    Actor { child, output }
+    ChildProcess { child, output }
 }
 
 /// Returns the role and argument of a child; `None` in the test run itself.
@@ -42,7 +42,7 @@ pub fn report(text: &str) {
     out.flush().unwrap();
 }
 
-impl Actor {
+impl ChildProcess {
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -70,7 +70,7 @@ impl Actor {
     }
 }
 
-impl Drop for Actor {
+impl Drop for ChildProcess {
     fn drop(&mut self) {
         self.child.kill().ok();
         self.child.wait().ok();

@@ -17,9 +17,9 @@ pub enum Behaviour {
     /// Block the thread.
     Block(Duration),
     /// Block the thread until the gate is opened.
-    BlockUntil(Door),
+    BlockUntil(GateHandle),
     /// Wait without occupying a thread.
-    Wait(Door),
+    Wait(GateHandle),
     /// Wait until the caller is interrupted, then fail with EINTR.
     UntilInterrupted,
 }
@@ -83,14 +83,14 @@ impl Log {
 
 /// A gate for handlers, closed until it is opened or dropped: a failing test must not leave anything waiting.
 #[derive(Default)]
-pub struct Gate(Door);
+pub struct Gate(GateHandle);
 
 /// A handle on a gate, for handlers.
 #[derive(Clone, Default)]
-pub struct Door(Arc<Leaf>);
+pub struct GateHandle(Arc<GateState>);
 
 #[derive(Default)]
-struct Leaf {
+struct GateState {
     state: Mutex<(bool, Vec<Waker>)>,
     arrived: AtomicUsize,
 }
@@ -111,7 +111,7 @@ impl Gate {
         gate
     }
 
-    pub fn door(&self) -> Door {
+    pub fn door(&self) -> GateHandle {
         self.0.clone()
     }
 
@@ -136,7 +136,7 @@ impl Drop for Gate {
     }
 }
 
-impl Door {
+impl GateHandle {
     /// Blocks the thread, as a slow disk would.
     pub fn block(&self) {
         self.0.arrived.fetch_add(1, Ordering::SeqCst);

@@ -10,6 +10,7 @@ use std::path::Path;
 
 use rustix::fs::OFlags;
 use rustix::io::Errno;
+use shunt_change_stamp::ChangeStamp;
 use shunt_policyfs::Leases;
 
 /// Limit of the size of a policy.
@@ -17,36 +18,6 @@ const MAX_POLICY_BYTES: u64 = 8 << 20;
 
 const WRITABLE_BY_OTHERS: u32 = 0o022;
 const STICKY: u32 = 0o1000;
-
-/// Identifies one version of a file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct FileStamp {
-    dev: u64,
-    ino: u64,
-    ctime: (i64, i64),
-    size: u64,
-}
-
-impl FileStamp {
-    /// The stamp of the file at a path.
-    pub fn of(path: &Path) -> Option<Self> {
-        fs::metadata(path).ok().map(|metadata| Self::new(&metadata))
-    }
-
-    fn new(metadata: &fs::Metadata) -> Self {
-        Self {
-            dev: metadata.dev(),
-            ino: metadata.ino(),
-            ctime: (metadata.ctime(), metadata.ctime_nsec()),
-            size: metadata.size(),
-        }
-    }
-
-    /// Reports whether both are stamps of the same inode.
-    pub fn is_same_file(&self, other: &Self) -> bool {
-        (self.dev, self.ino) == (other.dev, other.ino)
-    }
-}
 
 /// The result of looking for writers of a file.
 pub enum Writers {
@@ -80,8 +51,8 @@ impl PolicyFile {
         Ok(Self { file, metadata, path: display })
     }
 
-    pub fn stamp(&self) -> FileStamp {
-        FileStamp::new(&self.metadata)
+    pub fn stamp(&self) -> ChangeStamp {
+        ChangeStamp::from(&self.metadata)
     }
 
     /// Refuses a file that a user other than root and the daemon's user can change or replace.
@@ -148,7 +119,7 @@ impl PolicyFile {
             Err(_) => return Ok(Writers::Unknown(self.read()?)),
         };
         let text = self.read()?;
-        let is_same = self.file.metadata().is_ok_and(|now| FileStamp::new(&now) == self.stamp());
+        let is_same = self.file.metadata().is_ok_and(|now| ChangeStamp::from(&now) == self.stamp());
         Ok(if lease.held() && is_same { Writers::None(text) } else { Writers::Some })
     }
 }

@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 use serde_json::Value;
 
 /// Two directories, and a mount over the second that is taken away at the end.
-pub struct Scene {
+pub struct Fixture {
     dir: tempfile::TempDir,
 }
 
@@ -19,7 +19,7 @@ fn obstacle() -> Option<&'static str> {
     std::fs::File::open("/dev/fuse").is_err().then_some("no /dev/fuse")
 }
 
-impl Scene {
+impl Fixture {
     /// None, said aloud, where mounts cannot be made. In CI that is a failure.
     pub fn new() -> Option<Self> {
         if let Some(why) = obstacle() {
@@ -27,11 +27,11 @@ impl Scene {
             eprintln!("skipped: {why}");
             return None;
         }
-        let scene = Scene { dir: tempfile::tempdir().unwrap() };
-        std::fs::create_dir(scene.source()).unwrap();
-        std::fs::create_dir(scene.mountpoint()).unwrap();
-        std::fs::write(scene.source().join("hello"), "hello\n").unwrap();
-        Some(scene)
+        let fixture = Fixture { dir: tempfile::tempdir().unwrap() };
+        std::fs::create_dir(fixture.source()).unwrap();
+        std::fs::create_dir(fixture.mountpoint()).unwrap();
+        std::fs::write(fixture.source().join("hello"), "hello\n").unwrap();
+        Some(fixture)
     }
 
     pub fn source(&self) -> PathBuf {
@@ -78,7 +78,7 @@ impl Scene {
     }
 }
 
-impl Drop for Scene {
+impl Drop for Fixture {
     fn drop(&mut self) {
         while self.is_mounted() && self.umount(&["--force", "--timeout", "5"]).status.success() {}
     }

@@ -24,7 +24,7 @@ fn make(replica: &Replica, name: &str, target: &[u8]) -> u64 {
 
 /// Makes the database roll back its commits, as on a full disk.
 fn refuse(replica: &Replica, refuse: bool) {
-    replica.inner.core.lock().db.commit_hook(refuse.then_some(|| true));
+    replica.inner.core.lock().db.commit_hook(refuse.then_some(|| true)).unwrap();
 }
 
 #[derive(Default)]

@@ -3,7 +3,6 @@
 
 mod apply_changes;
 pub(crate) mod applying;
-mod change_cookie;
 pub(crate) mod conflicts;
 pub(crate) mod foreground;
 pub(crate) mod local_changes;
@@ -18,6 +17,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use rusqlite::{OptionalExtension as _, params};
 use rustix::io::Errno;
+use shunt_change_stamp::ChangeStamp;
 
 use crate::chunks::{ContentError, ContentStore};
 use crate::failpoint::{Failpoint, point};
@@ -36,7 +36,6 @@ use crate::store::{MetaStore, StoreError};
 use crate::sync::{LogFingerprint, Outbox, SyncError, SyncReplica, refused};
 
 use crate::replica::db::conflict_dirs::ConflictDirs;
-use change_cookie::ChangeCookie;
 use open_snapshot::ReadAttempts;
 use stable_reader::StableReader;
 use tree_view::TreeView;
@@ -50,8 +49,8 @@ pub(super) struct CachedContent {
     /// The generation of the file at that time.
     generation: u64,
     content: Content,
-    /// The change cookie, if the file was open for writing.
-    open: Option<ChangeCookie>,
+    /// The change stamp, if the file was open for writing.
+    open: Option<ChangeStamp>,
 }
 
 /// Maximum number of cached contents; forgotten ones are read again.
@@ -327,7 +326,7 @@ impl SyncReplica for SyncAdapter {
             };
             let previous = (reading.previous.size > 0).then_some(&reading.previous);
             let mut useful = StableReader::new(&reading.file, reading.found, &is_late);
-            let content = upload.put(&mut useful, reading.found.size, previous).map_err(upload_error)?;
+            let content = upload.put(&mut useful, reading.found.size(), previous).map_err(upload_error)?;
             let is_over = useful.is_aborted || useful.is_late;
             is_part |= useful.is_late;
             let generation = reading.generation;

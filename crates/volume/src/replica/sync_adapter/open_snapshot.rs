@@ -1,7 +1,7 @@
 //! Consistent snapshots of files that are open for writing, for uploads.
 //!
 //! Databases, editors and logs keep files open for days. Data that such a program has fsynced is uploaded as of a moment
-//! without writes: a file with the same change cookie before and after it was read had that content all the time. It stays a
+//! without writes: a file with the same change stamp before and after it was read had that content all the time. It stays a
 //! local change until it is closed.
 
 use std::collections::HashMap;
@@ -10,13 +10,13 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use rustix::io::Errno;
+use shunt_change_stamp::ChangeStamp;
 
-use super::change_cookie::ChangeCookie;
-use super::stable_reader::settle_delay;
+use super::stable_reader::{is_quiet, settle_delay};
 use super::tree_view::TreeView;
 use super::{CachedContent, SyncAdapter};
 use crate::merge::Ino;
-use crate::object::{Content, Object};
+use crate::object::{Content, Object, Time};
 use crate::replica::CacheState;
 use crate::replica::db::ReplicaDb;
 use crate::replica::db::inode::Inode;
@@ -36,11 +36,13 @@ const MAX_REMEMBERED_READS: usize = 4096;
 pub(super) type ReadAttempts = Mutex<HashMap<Ino, Instant>>;
 
 impl CachedContent {
-    /// Reports whether a file still has this content. `open`: its current change cookie, if it is open for writing.
-    pub(super) fn is_valid_for(&self, node: &Inode, open: Option<ChangeCookie>) -> bool {
+    /// Reports whether a file still has this content. `open`: its current change stamp, if it is open for writing.
+    pub(super) fn is_valid_for(&self, node: &Inode, open: Option<ChangeStamp>) -> bool {
         let same = match (self.open, open) {
             (before, Some(now)) => before == Some(now),
-            (Some(before), None) => (before.size, before.time()) == (node.size, node.modified),
+            (Some(before), None) => {
+                (before.size(), Time(before.modified_nanos())) == (node.size, node.modified)
+            }
             (None, None) => true,
         };
         same && self.generation == node.generation
@@ -53,10 +55,10 @@ pub(super) struct OpenSnapshot {
     pub(super) generation: u64,
     pub(super) previous: Content,
     pub(super) file: File,
-    /// The change cookie at the start, if the file is open for writing.
-    pub(super) open: Option<ChangeCookie>,
-    /// The change cookie at the start.
-    pub(super) found: ChangeCookie,
+    /// The change stamp at the start, if the file is open for writing.
+    pub(super) open: Option<ChangeStamp>,
+    /// The change stamp at the start.
+    pub(super) found: ChangeStamp,
     begun: Instant,
 }
 
@@ -71,14 +73,14 @@ impl SyncAdapter {
             let mut stamp = None;
             let previous = core.content(num)?;
             if let Some(open) = core.opens.get_mut(&num).filter(|open| open.writers > 0) {
-                let now = ChangeCookie::of(&open.file).map_err(OpError::from)?;
+                let now = ChangeStamp::of(&open.file).map_err(OpError::from)?;
                 let was_read = self
                     .content_cache
                     .lock()
                     .get(&num)
                     .is_some_and(|cached| cached.is_valid_for(&node, Some(now)));
                 let is_due = self.attempts.lock().get(&num).is_none_or(|due| *due <= begun);
-                if !(open.synced || was_read) || !is_due || !now.is_quiet(QUIESCENT_FOR) {
+                if !(open.synced || was_read) || !is_due || !is_quiet(&now, QUIESCENT_FOR) {
                     return Ok(None);
                 }
                 open.synced = false;
@@ -91,15 +93,15 @@ impl SyncAdapter {
         if open.is_some() {
             // Cleans pages that were written through a mapping: later writes to them change the timestamps.
             rustix::fs::fdatasync(&file)?;
-            if ChangeCookie::of(&file).ok() != open {
+            if ChangeStamp::of(&file).ok() != open {
                 self.mark_unsynced(num);
                 return Ok(None);
             }
         }
-        let found = ChangeCookie::from(&rustix::fs::fstat(&file)?);
+        let found = ChangeStamp::from(&rustix::fs::fstat(&file)?);
         if open.is_none()
             && self.replica.inner.foreground.may_yield()
-            && !found.is_quiet(settle_delay(found.size))
+            && !is_quiet(&found, settle_delay(found.size()))
         {
             return Ok(None);
         }
@@ -136,7 +138,7 @@ impl SyncAdapter {
         let again = (reading.begun.elapsed() * READ_DUTY_DIVISOR).max(MIN_READ_INTERVAL);
         attempts.insert(reading.num, Instant::now() + again);
         drop(attempts);
-        let is_whole = ChangeCookie::of(&reading.file).is_ok_and(|now| now == before);
+        let is_whole = ChangeStamp::of(&reading.file).is_ok_and(|now| now == before);
         if !is_whole {
             self.mark_unsynced(reading.num);
         }
@@ -160,14 +162,14 @@ impl TreeView<'_> {
         object: &mut Object,
     ) -> Result<()> {
         let Some(open) = core.opens.get(&node.ino).filter(|open| open.writers > 0) else { return Ok(()) };
-        let now = ChangeCookie::of(&open.file).map_err(OpError::from)?;
+        let now = ChangeStamp::of(&open.file).map_err(OpError::from)?;
         if self
             .content_cache()
             .lock()
             .get(&node.ino)
             .is_some_and(|cached| cached.is_valid_for(node, Some(now)))
         {
-            object.modified = now.time();
+            object.modified = Time(now.modified_nanos());
         } else if let Some(Some(base)) = core.base(node.ino)? {
             object.modified = base.object.modified;
         }

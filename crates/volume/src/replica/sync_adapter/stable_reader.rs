@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::time::Duration;
 
-use super::change_cookie::ChangeCookie;
+use shunt_change_stamp::ChangeStamp;
 
 /// The writer of a file larger than this often continues at once, or removes it again.
 const LARGE_FILE_BYTES: u64 = 64 << 20;
@@ -24,10 +24,15 @@ pub(super) fn settle_delay(size: u64) -> Duration {
     }
 }
 
+/// Reports whether nobody wrote to the file for a time, or the clock was set back, so that waiting would serve no purpose.
+pub(super) fn is_quiet(stamp: &ChangeStamp, time: Duration) -> bool {
+    stamp.age().is_none_or(|age| age >= time)
+}
+
 /// Reads a file for an upload. Ends early if the file was deleted or written since `found`, or if the upload takes too long.
 pub(super) struct StableReader<'a> {
     file: &'a File,
-    cookie: ChangeCookie,
+    stamp: ChangeStamp,
     takes_long: &'a dyn Fn() -> bool,
     unchecked_bytes: u64,
     /// The file was deleted or written: the data read is useless.
@@ -37,8 +42,8 @@ pub(super) struct StableReader<'a> {
 }
 
 impl<'a> StableReader<'a> {
-    pub(super) fn new(file: &'a File, found: ChangeCookie, takes_long: &'a dyn Fn() -> bool) -> Self {
-        Self { file, cookie: found, takes_long, unchecked_bytes: 0, is_aborted: false, is_late: false }
+    pub(super) fn new(file: &'a File, found: ChangeStamp, takes_long: &'a dyn Fn() -> bool) -> Self {
+        Self { file, stamp: found, takes_long, unchecked_bytes: 0, is_aborted: false, is_late: false }
     }
 }
 
@@ -46,9 +51,8 @@ impl Read for StableReader<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         if self.unchecked_bytes >= CHECK_STEP_BYTES {
             let stat = rustix::fs::fstat(self.file)?;
-            let now = ChangeCookie::from(&stat);
-            self.is_aborted |=
-                stat.st_nlink == 0 || (now.size, now.modified) != (self.cookie.size, self.cookie.modified);
+            let now = ChangeStamp::from(&stat);
+            self.is_aborted |= stat.st_nlink == 0 || !now.has_same_content(&self.stamp);
             self.is_late |= (self.takes_long)();
             self.unchecked_bytes = 0;
         }
@@ -73,7 +77,7 @@ mod tests {
         let path = dir.path().join("file");
         File::create(&path).unwrap().set_len(64 << 20).unwrap();
         let file = File::open(&path).unwrap();
-        let mut useful = StableReader::new(&file, ChangeCookie::of(&file).unwrap(), &|| false);
+        let mut useful = StableReader::new(&file, ChangeStamp::of(&file).unwrap(), &|| false);
         useful.read_exact(&mut [0]).unwrap();
         change(&path);
         let rest = useful.read_to_end(&mut Vec::new()).unwrap();

@@ -6,8 +6,8 @@ use std::io::Read as _;
 
 use rusqlite::params;
 use rustix::io::Errno;
+use shunt_change_stamp::ChangeStamp;
 
-use super::change_cookie::ChangeCookie;
 use super::{CachedContent, ConflictDirs, ContentCache};
 use crate::chunks::ContentStore;
 use crate::id::{ObjectId, Seq};
@@ -27,7 +27,7 @@ pub(super) struct TreeView<'a> {
     content_cache: &'a ContentCache,
     contents: Option<&'a ContentStore>,
     conflict_dirs: &'a ConflictDirs,
-    /// A file open for writing has the content of its last snapshot while its change cookie is unchanged. Set only for
+    /// A file open for writing has the content of its last snapshot while its change stamp is unchanged. Set only for
     /// pushes; for pulls, the content of such a file differs from every other.
     pub(super) uses_open_snapshots: bool,
     failed: Cell<Option<Errno>>,
@@ -77,7 +77,7 @@ impl<'a> TreeView<'a> {
         let open = core.opens.get(&node.ino).filter(|open| open.writers > 0);
         let stamp = match open {
             Some(_) if !self.uses_open_snapshots => return Ok(unknown(node)),
-            Some(open) => Some(ChangeCookie::of(&open.file).map_err(OpError::from)?),
+            Some(open) => Some(ChangeStamp::of(&open.file).map_err(OpError::from)?),
             None => None,
         };
         if let Some(cached) = self.content_cache.lock().get(&node.ino)

@@ -62,14 +62,14 @@ pub struct IndexedTree {
     base_names: BTreeMap<Ino, BTreeSet<DentryKey>>,
     conflicts: BTreeMap<DentryKey, Conflict>,
     sides: BTreeMap<Ino, BTreeSet<DentryKey>>,
-    next: Numbers,
+    next: InoAllocator,
     seq: u64,
 }
 
 #[derive(Clone, Default)]
-pub struct Numbers(u64);
+pub struct InoAllocator(u64);
 
-impl IdAllocator for Numbers {
+impl IdAllocator for InoAllocator {
     fn num(&mut self) -> Ino {
         self.0 += 1;
         self.0
@@ -100,7 +100,7 @@ fn lead(
 impl IndexedTree {
     pub fn new() -> Self {
         let root = stored(directory(ObjectId::ROOT));
-        let mut deep = Self { next: Numbers(ROOT), ..Self::default() };
+        let mut deep = Self { next: InoAllocator(ROOT), ..Self::default() };
         deep.nums.insert(ObjectId::ROOT, ROOT);
         deep.local.insert(ROOT, root.object.clone());
         deep.base.insert(ROOT, root);
@@ -153,7 +153,7 @@ impl IndexedTree {
         self.conflicts.keys()
     }
 
-    pub fn plan(&mut self, plan: impl FnOnce(&Self, &mut Numbers) -> Result<Changes, PlanError>) {
+    pub fn plan(&mut self, plan: impl FnOnce(&Self, &mut InoAllocator) -> Result<Changes, PlanError>) {
         let mut next = self.next.clone();
         let changes = plan(self, &mut next).unwrap();
         self.next = next;

@@ -167,9 +167,9 @@ impl Trees for TreeState {
     }
 }
 
-struct Numbers<'a>(&'a mut Ino, &'a MemoryReplica);
+struct InoAllocator<'a>(&'a mut Ino, &'a MemoryReplica);
 
-impl IdAllocator for Numbers<'_> {
+impl IdAllocator for InoAllocator<'_> {
     fn num(&mut self) -> Ino {
         *self.0 += 1;
         *self.0 - 1
@@ -241,7 +241,7 @@ impl SyncReplica for &MemoryReplica {
     fn change(&self, cursor: Option<Seq>, plan: &mut Plan<'_>) -> Result<(), PlanError> {
         self.point()?;
         let mut next = self.current.borrow().next;
-        let changes = plan(&*self.current.borrow(), &mut Numbers(&mut next, self))?;
+        let changes = plan(&*self.current.borrow(), &mut InoAllocator(&mut next, self))?;
         crate::merge_simulation::log(|| format!("{} at {cursor:?}: {changes:?}", self.name));
         let mut now = self.current.borrow_mut();
         now.next = next;

@@ -49,12 +49,12 @@ fn root() -> Object {
 
 /// Contents that were written, and those that were deleted or overwritten. The difference must still exist.
 #[derive(Default)]
-struct Alive {
+struct LiveContents {
     wrote: BTreeSet<u64>,
     ended: BTreeSet<u64>,
 }
 
-impl Alive {
+impl LiveContents {
     fn commit(&mut self, memory: &MemoryReplica) {
         let (wrote, ended) = memory.commit();
         self.wrote.extend(wrote);
@@ -99,7 +99,7 @@ fn run_by(seed: u64, root: Object, mut roles: Option<SmallRng>) -> Result<(), St
         let sync = synchroniser(memory, &net, &mut rng);
         nodes.push(Node { memory, net, sync, skew: rng.random_range(-1000..1000) });
     }
-    let mut alive = Alive::default();
+    let mut alive = LiveContents::default();
     let mut next_token = 1;
     let (mut time, rounds) = (0, rng.random_range(5..60));
     for _ in 0..rounds {
@@ -168,7 +168,7 @@ fn synchroniser<'a>(
     Synchroniser::new(memory, net.clone(), memory.name.clone(), move || tokens.random())
 }
 
-fn heal(nodes: &mut [Node<'_>], alive: &mut Alive) -> Result<(), String> {
+fn heal(nodes: &mut [Node<'_>], alive: &mut LiveContents) -> Result<(), String> {
     for node in nodes.iter_mut() {
         let mut faults = node.net.state.lock();
         (faults.cut, faults.denied, faults.bad) = (false, false, 0);
@@ -224,7 +224,7 @@ fn check_tree(state: &TreeState) -> Result<(), String> {
     Ok(())
 }
 
-fn compare(nodes: &[Node<'_>], alive: &Alive) -> Result<(), String> {
+fn compare(nodes: &[Node<'_>], alive: &LiveContents) -> Result<(), String> {
     let mut first: Option<String> = None;
     let mut seen = BTreeSet::new();
     for node in nodes {

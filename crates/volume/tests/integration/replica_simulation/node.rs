@@ -41,7 +41,7 @@ pub struct PathEntry {
     pub node: Object,
 }
 
-struct Life {
+struct RunningNode {
     replica: Arc<Replica>,
     sync: Synchroniser<SyncAdapter>,
 }
@@ -54,7 +54,7 @@ pub struct Node {
     contents: ContentStore,
     clock: Arc<AtomicI64>,
     skew: i64,
-    life: Option<Life>,
+    life: Option<RunningNode>,
     pub open: Vec<Handle>,
     /// Contents that a user wrote: not yet committed, and committed.
     pub wrote: BTreeSet<u64>,
@@ -114,7 +114,7 @@ impl Node {
         let site = SyncAdapter::new(replica.clone(), self.net.clone(), self.contents.clone());
         let mut tokens = SmallRng::seed_from_u64(rng.random());
         let sync = Synchroniser::new(site, self.net.clone(), self.name.clone(), move || tokens.random());
-        self.life = Some(Life { replica, sync });
+        self.life = Some(RunningNode { replica, sync });
         self.set_faults(false, 0, NetworkMode::Open);
         Ok(())
     }

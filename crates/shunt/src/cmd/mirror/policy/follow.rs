@@ -3,15 +3,17 @@
 //! A change is put in force only when it is complete: no writer has the file open, and either another file was renamed to its
 //! place, or the file was the same at two looks. In all other cases the rules in force stay, and one warning reports the reason.
 
+use std::fs;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use shunt_change_stamp::ChangeStamp;
 use shunt_fuse::mount::MountPoint;
 use shunt_policyfs::PolicyFs;
 
-use crate::cmd::policy::file::{FileStamp, PolicyFile, Writers};
+use crate::cmd::policy::file::{PolicyFile, Writers};
 use crate::cmd::policy::origin::Origin;
 use crate::error::{Result, failed};
 
@@ -29,9 +31,9 @@ pub(super) struct WatchedPolicy {
 #[derive(Default)]
 struct State {
     /// The version of the file that was last put in force or refused.
-    judged: Option<FileStamp>,
+    judged: Option<ChangeStamp>,
     /// The version of the file at the last look.
-    last_seen: Option<FileStamp>,
+    last_seen: Option<ChangeStamp>,
     /// The reason why the file is not in force, which is logged once.
     reported: Option<String>,
 }
@@ -61,7 +63,7 @@ impl WatchedPolicy {
             state.reported = None;
         }
         // A removed file is waited for: editors remove a file before they write it.
-        let Some(now) = FileStamp::of(&self.file) else {
+        let Some(now) = fs::metadata(&self.file).ok().map(|metadata| ChangeStamp::from(&metadata)) else {
             if look == CheckTrigger::Signal {
                 self.report_unchanged(&mut state, format!("{} does not exist", self.file.display()));
             }

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Read as _};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
+use shunt_change_stamp::ChangeStamp;
 use shunt_policy::Names;
 use shunt_volume::tree_config::{ConfigError, Files, check_count, name_in};
 
@@ -22,7 +22,7 @@ const MAX_FILES: usize = 200_000;
 
 /// A fingerprint for detecting changes: the files that exist, and the time when each was changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Stamps(BTreeMap<String, (u64, i64, i64, i64, i64, u64)>);
+pub struct Stamps(BTreeMap<String, ChangeStamp>);
 
 impl Stamps {
     /// Collects the stamps of the files at `top`, and of this machine's accounts.
@@ -59,8 +59,7 @@ impl Stamps {
     fn add(&mut self, name: String, of: io::Result<fs::Metadata>) -> io::Result<()> {
         match of {
             Ok(of) => {
-                let stamp = (of.ino(), of.mtime(), of.mtime_nsec(), of.ctime(), of.ctime_nsec(), of.len());
-                self.0.insert(name, stamp);
+                self.0.insert(name, ChangeStamp::from(&of));
                 Ok(())
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
