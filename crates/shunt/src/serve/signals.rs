@@ -5,17 +5,20 @@ use std::process;
 use std::sync::Arc;
 use std::thread;
 
+use shunt_fuse::Handle;
 use shunt_fuse::guardian::Guardian;
 use shunt_fuse::mount::MountPoint;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator;
 
+use super::Attached;
 use super::daemon_info::DaemonInfo;
+use super::upgrade::DRAIN_TIMEOUT;
 use crate::control::Provider;
 use crate::error::{Result, failed};
 use crate::log::STATISTICS;
 use crate::sandbox::unmount_helper;
-use crate::unmount;
+use crate::{service_manager, unmount};
 
 /// The signals that this process handles.
 pub struct Signals(iterator::Signals);
@@ -23,7 +26,7 @@ pub struct Signals(iterator::Signals);
 impl Signals {
     /// Registers the signals. From here on none of them ends this process by default.
     pub fn register() -> io::Result<Self> {
-        iterator::Signals::new([SIGTERM, SIGINT, SIGHUP, SIGUSR1]).map(Signals)
+        iterator::Signals::new([SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2]).map(Signals)
     }
 
     /// Handles the signals, including earlier ones, on a thread of its own.
@@ -32,23 +35,29 @@ impl Signals {
     /// The thread cannot be started.
     pub fn watch(
         mut self,
-        mount: MountPoint,
-        guardian: Option<Arc<Guardian>>,
+        attached: Attached,
         facts: Arc<DaemonInfo>,
         reload: Option<Arc<dyn Fn() + Send + Sync>>,
     ) -> Result<()> {
         let work = move || {
+            let Attached { mount, handle, guardian } = attached;
             let mut ends = 0;
             for signal in self.0.forever() {
                 if signal == SIGUSR1 {
                     log_statistics(&facts);
                     continue;
                 }
-                if let (SIGHUP, Some(reload)) = (signal, &reload) {
-                    reload();
+                if signal == SIGHUP && (reload.is_some() || service_manager::is_present()) {
+                    service_manager::reloading(|| reload.iter().for_each(|reload| reload()));
                     continue;
                 }
+                if let (SIGUSR2, Some(guardian), 0) = (signal, &guardian, ends)
+                    && guardian.is_service_manager()
+                {
+                    leave_for_restart(&handle, guardian);
+                }
                 ends += 1;
+                service_manager::stopping();
                 // Whatever happens to this process, no other daemon is to take over.
                 let _ = guardian.as_ref().map(|guardian| guardian.end());
                 match ends {
@@ -65,6 +74,24 @@ impl Signals {
             .spawn(work)
             .map(drop)
             .map_err(|error| failed(format_args!("cannot start a thread: {error}")))
+    }
+}
+
+/// Leaves the mount to the next process of the service, and exits; returns if that is not possible.
+fn leave_for_restart(handle: &Handle, guardian: &Guardian) {
+    let left = guardian.begin_restart().and_then(|()| {
+        service_manager::restarting();
+        if !handle.drain(DRAIN_TIMEOUT) {
+            tracing::warn!(
+                "not all requests finished in time: the kernel resends the others to the next process"
+            );
+        }
+        guardian.finish_restart()
+    });
+    match left {
+        // No cleanup: the service manager holds the state.
+        Ok(()) => process::exit(0),
+        Err(error) => tracing::error!("cannot leave the mount to the next process: {error}; unmounting"),
     }
 }
 
