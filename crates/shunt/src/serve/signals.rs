@@ -1,4 +1,5 @@
-//! Signals that end a daemon: the first one unmounts cleanly, the second one by force, and the third one exits.
+//! Signals that end a daemon: the first one unmounts cleanly, the second one by force, and the third one exits. In a service that
+//! keeps its mount over restarts, SIGUSR2 leaves the mount to the next process.
 
 use std::io;
 use std::process;
@@ -26,7 +27,7 @@ pub struct Signals(iterator::Signals);
 impl Signals {
     /// Registers the signals. From here on none of them ends this process by default.
     pub fn register() -> io::Result<Self> {
-        iterator::Signals::new([SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2]).map(Signals)
+        iterator::Signals::new([SIGTERM, SIGINT, SIGHUP, SIGUSR1]).map(Signals)
     }
 
     /// Handles the signals, including earlier ones, on a thread of its own.
@@ -39,6 +40,12 @@ impl Signals {
         facts: Arc<DaemonInfo>,
         reload: Option<Arc<dyn Fn() + Send + Sync>>,
     ) -> Result<()> {
+        if attached.guardian.as_ref().is_some_and(|guardian| guardian.is_service_manager()) {
+            // Only then, because entering the sandbox uses this signal. Earlier it ends this process like a crash.
+            self.0
+                .add_signal(SIGUSR2)
+                .map_err(|error| failed(format_args!("cannot install a signal handler: {error}")))?;
+        }
         let work = move || {
             let Attached { mount, handle, guardian } = attached;
             let mut ends = 0;
@@ -51,9 +58,7 @@ impl Signals {
                     service_manager::reloading(|| reload.iter().for_each(|reload| reload()));
                     continue;
                 }
-                if let (SIGUSR2, Some(guardian), 0) = (signal, &guardian, ends)
-                    && guardian.is_service_manager()
-                {
+                if let (SIGUSR2, Some(guardian), 0) = (signal, &guardian, ends) {
                     leave_for_restart(&handle, guardian);
                 }
                 ends += 1;
