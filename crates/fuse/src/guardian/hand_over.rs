@@ -90,7 +90,8 @@ impl HandOver {
                         let (takeovers, gone) = (record.header.takeovers, record.header.gone);
                         let link = ManagedLink::resumed(store, record, content.generations);
                         let next = AtomicU32::new(token.wrapping_add(1));
-                        let guardian = Guardian { link: Link::ServiceManager(link), next, restarts: true };
+                        let guardian =
+                            Guardian { link: Link::ServiceManager(Box::new(link)), next, restarts: true };
                         let descriptors = content.descriptors;
                         return Inherited::HandOver(Box::new(Self {
                             guardian,
@@ -161,7 +162,7 @@ impl HandOver {
     }
 }
 
-/// What a service manager passed to a server at its start.
+/// The outcome of reading the descriptors that a service manager passed to a server at its start.
 #[derive(Debug)]
 pub enum Inherited {
     /// Nothing of an earlier server: mount anew.

@@ -12,8 +12,8 @@
 //! arguments of another server starts none, whatever messages it gets later, and once it is [sealed](Guardian::seal) it accepts
 //! no other mounts.
 //!
-//! Where a service manager with a descriptor store runs the server, that store is the guardian
-//! ([`Guardian::in_service_manager`]), and the service manager starts the next server: see [`DescriptorStore`].
+//! A service manager with a descriptor store can be the guardian ([`Guardian::in_service_manager`]): it keeps the descriptors
+//! ([`DescriptorStore`]), and starts the next server itself.
 //!
 //! Limits: it does not help when it is killed together with the server (`kill -9` to a whole control group), and copies of the
 //! mount in other mount namespaces stay, but fail at once.
@@ -139,7 +139,7 @@ enum Link {
         child: Option<Child>,
     },
     /// The descriptor store of a service manager.
-    ServiceManager(ManagedLink),
+    ServiceManager(Box<ManagedLink>),
 }
 
 /// A mount that a [`Guardian`] watches.
@@ -213,7 +213,7 @@ impl Guardian {
         arguments: Vec<OsString>,
     ) -> Result<Self, GuardianError> {
         let link = ManagedLink::new(store, arguments).map_err(GuardianError::Store)?;
-        Ok(Self { link: Link::ServiceManager(link), next: AtomicU32::new(0), restarts: true })
+        Ok(Self { link: Link::ServiceManager(Box::new(link)), next: AtomicU32::new(0), restarts: true })
     }
 
     /// Returns the process id of the guardian; `None` where it is not our child.

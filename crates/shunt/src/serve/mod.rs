@@ -215,8 +215,10 @@ pub fn serve<F: FileSystem>(
         let _ = attached.guardian.as_ref().map(|guardian| guardian.end());
         signals::remove_unserved(&attached.mount);
     })?;
-    // Threads are started before the sandbox forbids more of them to the daemon of an image.
-    service_manager::start_watchdog(mounted.handle());
+    match &lock_in {
+        Some(LockIn::Image { .. }) => service_manager::disable_watchdog(),
+        _ => service_manager::start_watchdog(mounted.handle(), &attached.mount),
+    }
     if !is_closed {
         enter();
     }
@@ -271,7 +273,7 @@ pub fn take_over<F: FileSystem>(
     tracing::warn!("took over {path} after {pause:.1} ms (takeover {number})");
     tracing::info!("{}", facts.line());
     service_manager::ready(&facts.line());
-    service_manager::start_watchdog(mounted.handle());
+    service_manager::start_watchdog(mounted.handle(), &attached.mount);
     wait(mounted, args)
 }
 

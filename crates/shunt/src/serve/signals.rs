@@ -84,6 +84,7 @@ impl Signals {
 
 /// Leaves the mount to the next process of the service, and exits; returns if that is not possible.
 fn leave_for_restart(handle: &Handle, guardian: &Guardian) {
+    service_manager::stop_watchdog();
     let left = guardian.begin_restart().and_then(|()| {
         service_manager::restarting();
         if !handle.drain(DRAIN_TIMEOUT) {

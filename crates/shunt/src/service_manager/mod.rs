@@ -13,7 +13,7 @@ use crate::args::{MountArgs, TakeoverArg};
 use crate::error::{Code, Failure, Result};
 
 pub use notify::{connect, is_present, ready, reloading, restarting, stopping};
-pub use watchdog::start as start_watchdog;
+pub use watchdog::{disable as disable_watchdog, start as start_watchdog, stop as stop_watchdog};
 
 /// Makes the descriptor store of the service manager the guardian of a new mount.
 ///
