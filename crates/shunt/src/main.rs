@@ -12,6 +12,7 @@ mod grafts;
 mod helper;
 mod inherited;
 mod log;
+mod metrics;
 mod mount_users;
 mod own_mounts;
 mod progress;
