@@ -5,12 +5,13 @@ CARGO ?= cargo
 
 FILES ?= 2000000
 
-.PHONY: help build demo test test-all takeover crash simulate volume-soak soak bench lab lab-debug extmap-race fuzz lint audit install uninstall clean
+.PHONY: help build demo test test-all test-metrics takeover crash simulate volume-soak soak bench lab lab-debug extmap-race fuzz lint audit install uninstall clean
 
 help:
 	@echo "make demo     mirror this repository: compare native with mirrored speed, count the requests to the daemon"
 	@echo "make test     run all tests that need no other kernel: units, the wire format, mounts, third-party suites"
 	@echo "make test-all  run make test, the tests over io_uring, and the short part of the lab: required for every change"
+	@echo "make test-metrics  scrape mounts by a real Prometheus, check rules and dashboard, measure what scrapes cost"
 	@echo "make takeover  kill daemons for TIME=$(TIME), check what programs see, print the pauses"
 	@echo "make crash    simulate power cuts at every write to ext4 images for TIME=$(TIME); resumes where it was stopped"
 	@echo "make simulate  simulate the nodes of a volume on faulty networks and disks for TIME=$(TIME), from SEED on"
@@ -37,6 +38,11 @@ test:
 
 test-all:
 	@scripts/test --all
+
+test-metrics:
+	@tests/setup --prometheus
+	@$(CARGO) build --quiet -p shunt -p shunt-tests --tests
+	@$(CARGO) test --quiet -p shunt-tests --test integration metrics:: -- --include-ignored --nocapture
 
 takeover:
 	@scripts/takeover $(TIME)

@@ -450,10 +450,19 @@ mod tests {
     #[test]
     fn requests_are_by_name() {
         let mut stat = Stat::default();
-        let answered = Requests { count: 3, errors: 1, p50_us: 2.5, p99_us: 9.0, max_us: 9.0 };
+        let answered = Requests {
+            count: 3,
+            errors: 1,
+            p50_us: 2.5,
+            p99_us: 9.0,
+            max_us: 9.0,
+            total_us: 14.0,
+            latency: vec![1, 2],
+        };
         stat.requests.insert("getxattr".into(), answered);
         let value = serde_json::to_value(&stat).unwrap();
-        let expected = json!({"count": 3, "errors": 1, "p50_us": 2.5, "p99_us": 9.0, "max_us": 9.0});
+        let expected = json!({"count": 3, "errors": 1, "p50_us": 2.5, "p99_us": 9.0, "max_us": 9.0,
+            "total_us": 14.0, "latency": [1, 2]});
         assert_eq!(value["requests"]["getxattr"], expected);
         for key in ["passthrough", "cache", "memory", "transport", "uptime_s", "errors", "negotiated"] {
             assert!(value.get(key).is_some(), "{key}");
