@@ -41,8 +41,8 @@ test-all:
 
 test-metrics:
 	@tests/setup --prometheus
-	@$(CARGO) build --quiet -p shunt -p shunt-tests --tests
-	@$(CARGO) test --quiet -p shunt-tests --test integration metrics:: -- --include-ignored --nocapture
+	@$(CARGO) build --release --quiet -p shunt
+	@SHUNT_BIN=$(CURDIR)/target/release/shunt $(CARGO) test --quiet -p shunt-tests --test integration metrics:: -- --include-ignored --nocapture
 
 takeover:
 	@scripts/takeover $(TIME)
