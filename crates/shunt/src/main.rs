@@ -15,6 +15,7 @@ mod log;
 mod metrics;
 mod mount_users;
 mod own_mounts;
+mod process;
 mod progress;
 mod report;
 mod sandbox;

@@ -57,7 +57,7 @@ pub(crate) struct MetadataCache {
     counters: Counters,
 }
 
-/// What was done since the open, for statistics.
+/// Counters since the open, for statistics.
 #[derive(Default)]
 struct Counters {
     /// Commits that wrote metadata.

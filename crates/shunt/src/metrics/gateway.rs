@@ -2,28 +2,15 @@
 
 use std::sync::Arc;
 
-use shunt_volume::gateway::{GatewaySnapshot, GatewayStatistics, LATENCY_BOUNDS};
+use shunt_volume::gateway::{GatewayStatistics, LATENCY_BOUNDS};
 
-use crate::serve::process;
+use crate::process;
 
 use super::sample::{Family, Kind, Read, Sample, Unit, Value, integer, labelled, number};
-use super::{Scrape, Source};
+use super::scrape::{GatewayScrape, Scrape, Source};
 
 use Kind::{Counter, Gauge, Histogram};
 use Unit::{Bytes, None as Plain, Seconds};
-
-/// The state of a gateway.
-#[derive(Debug)]
-pub struct GatewayScrape {
-    /// The volume that it serves.
-    pub volume: String,
-    /// Its counters.
-    pub counts: GatewaySnapshot,
-    /// Processor time of the process, in seconds.
-    pub cpu_s: f64,
-    /// Resident memory of the process.
-    pub rss_bytes: u64,
-}
 
 /// Reads the counters of a gateway of this process.
 pub struct GatewaySource {

@@ -10,7 +10,7 @@ use crate::control::{self, QueryResult};
 use crate::own_mounts;
 use crate::report::Stat;
 
-use super::{MountScrape, Scrape, Source};
+use super::scrape::{MountScrape, Scrape, Source};
 
 /// Age up to which a scrape is answered with the result of the previous one, so that many clients cannot keep the daemons busy.
 const MAX_AGE: Duration = Duration::from_millis(200);

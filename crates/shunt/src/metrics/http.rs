@@ -1,6 +1,6 @@
 //! The HTTP side: `GET /metrics`, one request per connection, one thread per connection.
 //!
-//! What a client can consume is limited: the connections at a time, their duration, and the bytes of a request.
+//! Limits bound what a client can consume: the connections at a time, their duration, and the bytes of a request.
 
 use std::convert::Infallible;
 use std::future::ready;
@@ -20,9 +20,9 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 
-use super::Scrape;
 use super::io::BlockingIo;
 use super::render::{Format, render};
+use super::scrape::Source;
 
 /// Time limit of a connection. A scrape takes some milliseconds, and at most the two seconds that silent daemons are waited for.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(10);
@@ -40,18 +40,6 @@ const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
 const STACK_BYTES: usize = 512 << 10;
 
 const INDEX: &str = "shunt: the metrics are at /metrics\n";
-
-/// What a scrape reads.
-pub trait Source: Send + Sync + 'static {
-    /// Reads the present values.
-    fn scrape(&self) -> Arc<Scrape>;
-}
-
-impl<F: Fn() -> Scrape + Send + Sync + 'static> Source for F {
-    fn scrape(&self) -> Arc<Scrape> {
-        Arc::new(self())
-    }
-}
 
 /// Answers scrapes until the process ends.
 pub fn serve(listener: &TcpListener, source: &Arc<dyn Source>) {
@@ -167,6 +155,7 @@ mod tests {
     use std::io::{Read as _, Write as _};
     use std::time::Instant;
 
+    use super::super::scrape::Scrape;
     use super::*;
 
     fn start() -> std::net::SocketAddr {

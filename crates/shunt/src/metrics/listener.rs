@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use crate::error::{Code, Failure, Result, failed};
 
-use super::http::{self, Source};
+use super::http;
+use super::scrape::Source;
 
 /// How long a daemon that takes over waits for its predecessor to release the address.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(30);

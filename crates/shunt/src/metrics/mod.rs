@@ -11,37 +11,10 @@ mod io;
 mod listener;
 mod render;
 mod sample;
+mod scrape;
 mod volume;
 
 pub use gateway::GatewaySource;
 pub use host::HostSource;
-pub use http::Source;
 pub use listener::Listener;
-
-use crate::report::Stat;
-
-/// The mounts, or the gateway, whose metrics a scrape reports.
-#[derive(Debug, Default)]
-pub struct Scrape {
-    /// The mounts, each once.
-    pub mounts: Vec<MountScrape>,
-    /// The gateway.
-    pub gateway: Option<gateway::GatewayScrape>,
-}
-
-/// A mount in a scrape.
-#[derive(Debug, Default)]
-pub struct MountScrape {
-    /// The mount point.
-    pub mountpoint: String,
-    /// Its daemon's report; none if the daemon does not answer.
-    pub stat: Option<Stat>,
-}
-
-impl Scrape {
-    /// The scrape of one mount.
-    pub fn of_mount(stat: Stat) -> Self {
-        let mountpoint = stat.mountpoint.clone();
-        Scrape { mounts: vec![MountScrape { mountpoint, stat: Some(stat) }], gateway: None }
-    }
-}
+pub use scrape::{Scrape, Source};

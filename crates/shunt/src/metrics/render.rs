@@ -9,9 +9,9 @@ use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet, 
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry;
 
-use super::Scrape;
 use super::catalog::families;
 use super::sample::{Family, Kind, Read, Sample, Unit, Value};
+use super::scrape::{MountScrape, Scrape};
 
 /// The format of a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,7 +94,7 @@ type OfSubject<'a> = (Option<(&'static str, &'a str)>, Sample);
 
 fn samples<'a>(family: &Family, scrape: &'a Scrape) -> Vec<OfSubject<'a>> {
     let mounts = scrape.mounts.iter();
-    let of = |mount: &'a super::MountScrape| Some(("mount", mount.mountpoint.as_str()));
+    let of = |mount: &'a MountScrape| Some(("mount", mount.mountpoint.as_str()));
     match family.read {
         Read::Mount(read) => mounts
             .filter_map(|mount| Some((mount, mount.stat.as_ref()?)))
@@ -146,7 +146,6 @@ fn encode_sample(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::metrics::MountScrape;
     use crate::report::{Requests, Stat};
 
     fn scrape() -> Arc<Scrape> {

@@ -2,7 +2,7 @@
 
 use crate::report::Stat;
 
-use super::gateway::GatewayScrape;
+use super::scrape::GatewayScrape;
 
 /// The type of a metric in OpenMetrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,7 +60,7 @@ pub enum Read {
     Mount(fn(&Stat) -> Vec<Sample>),
     /// From the gateway. The label `volume` is added.
     Gateway(fn(&GatewayScrape) -> Vec<Sample>),
-    /// Whether the daemon of each mount answers. The label `mount` is added.
+    /// 1 for each mount whose daemon answers, else 0. The label `mount` is added.
     Up,
     /// From this process.
     Process(fn() -> Vec<Sample>),

@@ -10,9 +10,10 @@ use shunt_fuse::guardian::Cause;
 use shunt_fuse::{Capabilities, Handle, Opcode, Snapshot, TransportInUse, latency_bounds};
 
 use super::upgrade::Successor;
-use super::{AnswerVolume, Attached, Extended, FsStatus, Service, SetOnline, kernel, process};
+use super::{AnswerVolume, Attached, Extended, FsStatus, Service, SetOnline, kernel};
 use crate::control::{Hello, Provider, VolumeAsk};
 use crate::metrics;
+use crate::process;
 use crate::report::counters::Transferred;
 use crate::report::{
     Cache, Entry, Extension, Memory, Negotiated, Passthrough, Refused, Requests, Stat, TookOver,

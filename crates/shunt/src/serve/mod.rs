@@ -5,7 +5,6 @@
 mod block;
 mod daemon_info;
 mod kernel;
-pub mod process;
 pub mod signals;
 mod source;
 mod upgrade;

@@ -13,11 +13,12 @@ use shunt_fuse::{Config, FileSystem, Handle};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
 
-use super::{announce, announcement, daemon_info, process};
+use super::{announce, announcement, daemon_info};
 use crate::args::MountArgs;
 use crate::error::{Code, Failure, Result, failed};
 use crate::log::STATISTICS;
 use crate::metrics::{Listener, Scrape};
+use crate::process;
 use crate::report::{Cache, Memory, Stat};
 use crate::sandbox;
 use crate::xdg;

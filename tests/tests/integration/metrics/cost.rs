@@ -1,4 +1,4 @@
-//! What scrapes cost.
+//! The cost of scrapes.
 
 use std::time::Duration;
 

@@ -73,7 +73,7 @@ fn conflicts_peers_cache_and_evictions_of_a_volume_are_counted() {
         .is_ok_and(|read| read.len() == 3 << 20)));
     assert!(of("shunt_volume_cache_misses_total") >= 1.0);
     assert!(of("shunt_volume_fetched_bytes_total") >= f64::from(3 << 20));
-    // What is closed is evicted in this mode.
+    // Closed files are evicted in this mode.
     soon("shunt_volume_evicted_files_total", &|count| count >= 1.0);
     soon("shunt_volume_evicted_bytes_total", &|count| count >= f64::from(3 << 20));
     assert!(of("shunt_volume_usage_bytes") >= f64::from(3 << 20));

@@ -21,7 +21,7 @@ pub struct CacheStats {
     pub changed: u64,
 }
 
-/// What the cache of a volume did since the mount.
+/// Activity of the cache of a volume since the mount.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CacheCounts {
     /// Opens of completely cached files, and reads of cached ranges of other files.
