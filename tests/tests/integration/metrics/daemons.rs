@@ -86,6 +86,8 @@ fn conflicts_peers_cache_and_evictions_of_a_volume_are_counted() {
     fs::write(one.at().join("both"), "one").unwrap();
     assert!(fs::read(two.at().join("large")).is_err());
     assert!(of("shunt_volume_offline_misses_total") >= 1.0 && of("shunt_volume_pending_changes") >= 1.0);
+    // The node that finds the store changed has the conflict.
+    assert!(within(Duration::from_secs(30), || one.status()["pending"] == 0));
     run(binary::command(&["volume", "online"]).arg(two.at())).ok();
     soon("shunt_volume_conflicts", &|count| count == 1.0);
 }
