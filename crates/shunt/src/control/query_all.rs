@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
@@ -13,6 +14,7 @@ use shunt_fuse::mount::Dev;
 use super::client::{ConnectOutcome, Peer};
 use super::dir::{SocketDir, SocketName};
 use super::proto::Hello;
+use crate::report::Stat;
 
 /// Deadline of all replies.
 const TOTAL_TIMEOUT: Duration = Duration::from_secs(2);
@@ -43,16 +45,53 @@ pub enum QueryResult {
     Hello(Box<Hello>),
 }
 
-/// Queries the daemons of all these mounts, for two seconds in total. The replies are in the order of the mounts.
+/// Queries the daemons of all these mounts, for two seconds in total. The replies are in the order of the mounts. Removes sockets
+/// of dead daemons.
 pub fn query_all(mounts: &[Mount]) -> Vec<QueryResult> {
+    query_all_in(&dirs_of(mounts), mounts, true)
+}
+
+/// Does what [`query_all`] does and removes nothing. Also returns the paths of sockets whose daemons died.
+pub fn inspect_all(mounts: &[Mount]) -> (Vec<QueryResult>, Vec<PathBuf>) {
+    let dirs = dirs_of(mounts);
+    (query_all_in(&dirs, mounts, false), stale_sockets(&dirs))
+}
+
+/// Requests the full statistics of a mount; none if no daemon replies.
+pub fn stat_by_device(mount: &Mount) -> Option<Stat> {
+    let dirs = dirs_of(std::slice::from_ref(mount));
+    let sockets = sockets(&dirs, std::slice::from_ref(mount), false);
+    let deadline = Instant::now() + REPLY_TIMEOUT;
+    sockets.get(mount)?.iter().find_map(|(dir, name)| match Peer::connect(dir, name.clone(), deadline) {
+        ConnectOutcome::Alive(peer) => peer.stat_until(deadline).ok(),
+        ConnectOutcome::Dead | ConnectOutcome::Silent(_) => None,
+    })
+}
+
+/// The directories of the mounts' owners and of this user.
+fn dirs_of(mounts: &[Mount]) -> BTreeMap<u32, Vec<SocketDir>> {
     let owners: BTreeSet<u32> = mounts.iter().map(|mount| mount.owner).chain([geteuid().as_raw()]).collect();
-    query_all_in(&owners.into_iter().map(|owner| (owner, SocketDir::of(owner))).collect(), mounts)
+    owners.into_iter().map(|owner| (owner, SocketDir::of(owner))).collect()
+}
+
+/// The sockets on which nobody listens.
+fn stale_sockets(dirs: &BTreeMap<u32, Vec<SocketDir>>) -> Vec<PathBuf> {
+    let deadline = Instant::now() + REPLY_TIMEOUT;
+    let mut stale = Vec::new();
+    for dir in dirs.values().flatten() {
+        for name in dir.names() {
+            if let ConnectOutcome::Dead = Peer::connect(dir, name.clone(), deadline) {
+                stale.push(dir.path.join(name.as_str()));
+            }
+        }
+    }
+    stale
 }
 
 /// Implements [`query_all`], in these directories by owner.
-fn query_all_in(dirs: &BTreeMap<u32, Vec<SocketDir>>, mounts: &[Mount]) -> Vec<QueryResult> {
+fn query_all_in(dirs: &BTreeMap<u32, Vec<SocketDir>>, mounts: &[Mount], cleanup: bool) -> Vec<QueryResult> {
     let deadline = Instant::now() + TOTAL_TIMEOUT;
-    let sockets = sockets(dirs, mounts);
+    let sockets = sockets(dirs, mounts, cleanup);
     let next = AtomicUsize::new(0);
     let answers: Vec<_> = mounts.iter().map(|_| Mutex::new(QueryResult::Nobody)).collect();
     let work = || {
@@ -76,8 +115,8 @@ fn query_all_in(dirs: &BTreeMap<u32, Vec<SocketDir>>, mounts: &[Mount]) -> Vec<Q
 type Sockets<'a> = HashMap<Mount, Vec<(&'a SocketDir, SocketName)>>;
 
 /// The sockets of each mount, found by device number. The mount id, which is in the name too, is not known without resolving the
-/// mount's path, through directories of others whose daemons may not reply. Sockets of dead daemons are removed.
-fn sockets<'a>(dirs: &'a BTreeMap<u32, Vec<SocketDir>>, mounts: &[Mount]) -> Sockets<'a> {
+/// mount's path, through directories of others whose daemons may not reply. With `cleanup`, sockets of dead daemons are removed.
+fn sockets<'a>(dirs: &'a BTreeMap<u32, Vec<SocketDir>>, mounts: &[Mount], cleanup: bool) -> Sockets<'a> {
     let by_device: HashMap<(u32, String), Mount> =
         mounts.iter().map(|mount| ((mount.owner, mount.dev.to_string()), *mount)).collect();
     let tidy_until = Instant::now() + CLEANUP_TIMEOUT;
@@ -87,7 +126,7 @@ fn sockets<'a>(dirs: &'a BTreeMap<u32, Vec<SocketDir>>, mounts: &[Mount]) -> Soc
             match by_device.get(&(dir.owner, name.device().to_owned())) {
                 Some(mount) => sockets.entry(*mount).or_default().push((dir, name)),
                 // The mount is not visible here, or its daemon died without a successor: then it is gone.
-                None if dir.owner == geteuid().as_raw() => {
+                None if cleanup && dir.owner == geteuid().as_raw() => {
                     if let ConnectOutcome::Dead = Peer::connect(dir, name.clone(), tidy_until) {
                         dir.remove(name.as_str());
                     }
@@ -147,7 +186,7 @@ mod tests {
         let mut mounts = vec![mount(1000, me), mount(1001, me), mount(1000, me + 1)];
         mounts.extend((0..100).map(|minor| mount(minor, me)));
         let begun = Instant::now();
-        let answers = query_all_in(&dirs(temp.path()), &mounts);
+        let answers = query_all_in(&dirs(temp.path()), &mounts, true);
         assert!(begun.elapsed() < TOTAL_TIMEOUT + REPLY_TIMEOUT, "{:?}", begun.elapsed());
         assert!(matches!(&answers[0], QueryResult::Hello(hello) if hello.entry.mountpoint == "/m"));
         assert!(matches!(answers[1], QueryResult::Nobody));
@@ -161,7 +200,10 @@ mod tests {
         let temp = tempfile::tempdir().unwrap();
         drop(UnixListener::bind(temp.path().join("0:1-4.sock")).unwrap());
         std::fs::write(temp.path().join("note.txt"), "not ours").unwrap();
-        assert!(query_all_in(&dirs(temp.path()), &[]).is_empty());
+        let stale = temp.path().join("0:1-4.sock");
+        assert_eq!(stale_sockets(&dirs(temp.path())), [stale.as_path()]);
+        assert!(query_all_in(&dirs(temp.path()), &[], false).is_empty() && stale.exists());
+        assert!(query_all_in(&dirs(temp.path()), &[], true).is_empty());
         assert!(!temp.path().join("0:1-4.sock").exists());
         assert!(temp.path().join("note.txt").exists());
     }
