@@ -157,7 +157,7 @@ mod tests {
             "struct Held; fn f() { const MOST_FILES: u32 = 1; } impl X { const FEW: u8 = 1; } struct Holder;",
         );
         let mut names = Vec::new();
-        Names(&mut |_: usize, what: &str| names.push(what.split(' ').next().unwrap_or_default().to_owned()))
+        Names(&mut |_: usize, what: &str| names.push(what.split(' ').nth(2).unwrap_or_default().to_owned()))
             .visit_file(&parsed.unwrap());
         assert_eq!(names, ["Held", "MOST_FILES", "FEW"]);
     }

@@ -215,7 +215,7 @@ pub(super) fn listen(inner: &Inner) {
             Ok(true) => {
                 backoff.reset();
                 let mut state = inner.state.lock();
-                // The other thread may have processed the new entries already.
+                // Another thread may have processed the new entries already.
                 if state.event_cursor == seen {
                     state.has_hint = true;
                     inner.wake.notify_all();

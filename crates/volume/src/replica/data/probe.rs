@@ -46,7 +46,7 @@ impl Probe {
     }
 
     /// Reports whether the store answers.
-    async fn is_answered(self) -> bool {
+    async fn answers(self) -> bool {
         let Self { meta, contents, chunk } = self;
         let Ok(found) = tokio::task::spawn_blocking(move || meta.locate_chunks(&[chunk])).await else {
             return false;
@@ -63,7 +63,7 @@ impl Probe {
     /// Reports whether the store answers now.
     pub fn is_reachable_now(&self) -> bool {
         runtime()
-            .block_on(async { timeout(PROMPT_REPLY_TIMEOUT, self.clone().is_answered()).await })
+            .block_on(async { timeout(PROMPT_REPLY_TIMEOUT, self.clone().answers()).await })
             .unwrap_or(false)
     }
 
@@ -77,7 +77,7 @@ impl Probe {
                 () = sleep_until(due) => {
                     due = Instant::now() + jittered(PROBE_INTERVAL);
                     if probes.len() < MAX_PROBES {
-                        probes.spawn(self.clone().is_answered());
+                        probes.spawn(self.clone().answers());
                     }
                     false
                 }
