@@ -1,6 +1,6 @@
 //! Change stamps: two equal stamps of a file prove that nobody wrote to it in between, provided that the first one has an
-//! [age](ChangeStamp::age) of more than a clock tick. A stamp consists of the file's identity, its size, and the times of its last modification and
-//! change, which no program can both set back.
+//! [age](ChangeStamp::age) of more than a clock tick. A stamp consists of the file's identity, its size, and the times of its last
+//! modification and change, which no program can both set back.
 //!
 //! Times have the resolution of the kernel's clock tick (up to 10 ms). A write in the same tick as the first stamp can therefore
 //! leave an equal one.

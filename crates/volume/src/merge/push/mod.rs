@@ -46,8 +46,8 @@ pub struct PushPlan {
     pub same: Vec<Ino>,
 }
 
-/// Plans about `limit` commits, and about 8 MiB of them. Changes of files that are not in
-/// `uploads` are left out, and the files recorded there as missing.
+/// Plans about `limit` commits, and about 8 MiB of them. Changes of files that are not in `uploads` are left out, and the files
+/// recorded there as missing.
 ///
 /// A change of names is one commit with all changes that have to be atomic with it: both ends of a move, and the object it
 /// replaced.

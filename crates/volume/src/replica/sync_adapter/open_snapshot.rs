@@ -98,7 +98,7 @@ impl SyncAdapter {
                 return Ok(None);
             }
         }
-        let at_start = ChangeStamp::from(&rustix::fs::fstat(&file)?);
+        let at_start = ChangeStamp::of(&file)?;
         if open.is_none()
             && self.replica.inner.foreground.may_yield()
             && !is_quiet(&at_start, settle_delay(at_start.size()))
