@@ -23,6 +23,7 @@ mod atime;
 mod attributes;
 mod corruption_log;
 mod direct_write;
+mod dirty_data;
 mod elsewhere;
 mod error_policy;
 mod flags;
@@ -63,7 +64,7 @@ use reaper::Reaper;
 use writers::Writers;
 
 pub use atime::{Atime, ReadTimes};
-pub use low_space::DirtyData;
+pub use dirty_data::DirtyData;
 pub use summary::Summary;
 
 /// A file system on an image, which a FUSE session can serve.

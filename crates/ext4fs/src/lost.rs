@@ -118,9 +118,10 @@ impl Ext4 {
     }
 
     /// Returns how long the kernel may cache attributes: not at all for a file with writers when space is low, so that the next
-    /// write sends a GETATTR.
+    /// write sends a GETATTR. Where a writer also reads, its reads would send one too, so the attributes are cached, and
+    /// invalidated by the low-space thread.
     pub(crate) fn expiry(&self, inode: &Inode) -> Expiry {
-        match self.is_low() && self.writers.any(inode.number) {
+        match self.is_low() && self.writers.all_write_only(inode.number) {
             true => Expiry::NEVER_CACHED,
             false => Expiry::FOREVER,
         }

@@ -2,14 +2,17 @@
 //! first.
 //!
 //! With the write-back cache the kernel accepts data before the file system has blocks for it, up to a fifth of the memory, and
-//! only the kernel knows how much. So a thread compares the free space with all dirty pages of the machine (`Dirty` and
-//! `Writeback` of `/proc/meminfo`, an upper bound of those of this mount), as often as the fastest writer could use up the
-//! difference. Where the difference falls below [`MARGIN`], the cached attributes of files that are open for writing are
-//! invalidated, and later ones are not cached beyond one request. The kernel then sends a GETATTR before each `write(2)`, whose
-//! handler has the kernel write out dirty data. A writer thus gets ENOSPC at most one `write(2)` late.
+//! only the kernel knows how much. Two mechanisms bound the data that is accepted although it does not fit:
+//!
+//! 1. The dirty limit of the mount follows the free space ([`DirtyData`]): the kernel itself stops a writer once a quarter of
+//!    the free space is dirty, however late this process runs. Where it cannot be changed (without root), it is one percent of
+//!    the memory that may be dirty.
+//! 2. A thread compares the free space with the dirty data, as often as the fastest writer could use up the difference. The dirty
+//!    data is at most the limit of the mount, and at most all dirty pages of the machine (`Dirty` and `Writeback` of
+//!    `/proc/meminfo`). Where the difference falls below [`MARGIN`], the cached attributes of files that are open for writing
+//!    are invalidated, and later ones are not cached beyond one request. The kernel then sends a GETATTR before each
+//!    `write(2)`, whose handler has the kernel write out dirty data. A writer thus gets ENOSPC at most one `write(2)` late.
 
-use std::fs::File;
-use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
@@ -19,6 +22,7 @@ use parking_lot::{Condvar, Mutex, RwLock};
 use shunt_ext4::{Filesystem, ReservedAccess};
 use shunt_fuse::Caches;
 
+use crate::dirty_data::DirtyData;
 use crate::writers::Writers;
 
 /// Below this many free bytes, less dirty ones, each write is preceded by a GETATTR.
@@ -34,25 +38,6 @@ const FASTEST: u64 = 16 << 30;
 const SHORTEST_PAUSE: Duration = Duration::from_millis(2);
 const MAX_BACKOFF: Duration = Duration::from_secs(1);
 
-/// Meter of the machine's dirty data. It keeps `/proc/meminfo` open because a sandboxed daemon cannot open it any more. Without
-/// that file dirty data counts as zero.
-#[derive(Debug)]
-pub struct DirtyData(Option<File>);
-
-impl DirtyData {
-    /// Opens `/proc/meminfo`.
-    pub fn open() -> Self {
-        Self(File::open("/proc/meminfo").ok())
-    }
-
-    /// Returns the dirty bytes.
-    fn amount(&self) -> u64 {
-        let mut text = [0; 4096];
-        let length = self.0.as_ref().and_then(|file| file.read_at(&mut text, 0).ok()).unwrap_or(0);
-        dirty_of(&text[..length])
-    }
-}
-
 /// Source of the free-space figures, as far as the daemon can know them.
 struct Supply {
     filesystem: Arc<Filesystem>,
@@ -64,22 +49,12 @@ impl Supply {
         self.filesystem.room(ReservedAccess::Common)
     }
 
-    /// Returns the free bytes less all dirty bytes.
+    /// Returns the free bytes less the upper bound of dirty bytes, and adapts the limit of the latter.
     fn unclaimed(&self) -> u64 {
         let free = self.free();
-        if free == 0 { 0 } else { free.saturating_sub(self.dirty.amount()) }
+        self.dirty.limit_to_share_of(free);
+        if free == 0 { 0 } else { free.saturating_sub(self.dirty.upper_bound()) }
     }
-}
-
-/// Returns the bytes that `/proc/meminfo` counts as dirty or under write-back.
-fn dirty_of(memory: &[u8]) -> u64 {
-    let text = String::from_utf8_lossy(memory);
-    let value = |line: &str| {
-        let (name, value) = line.split_once(':')?;
-        let kib: u64 = value.trim().strip_suffix(" kB")?.parse().ok()?;
-        ["Dirty", "Writeback"].contains(&name).then(|| kib.saturating_mul(1024))
-    };
-    text.lines().filter_map(value).fold(0, u64::saturating_add)
 }
 
 struct State {
@@ -152,7 +127,7 @@ impl LowSpace {
             let _ends = state.ends.lock();
             state.changed.notify_all();
         }
-        if !self.is_low() && state.supply.free() <= MARGIN {
+        if state.supply.unclaimed() < MARGIN {
             state.is_low.store(true, Ordering::Release);
         }
     }
@@ -193,11 +168,13 @@ impl State {
     fn judge(&self, unclaimed: u64) {
         if unclaimed >= 2 * MARGIN {
             self.is_low.store(false, Ordering::Release);
-        } else if unclaimed < MARGIN
-            && !self.is_low.swap(true, Ordering::AcqRel)
-            && let Some(caches) = &*self.caches.read()
-        {
-            for inode in self.writers.all() {
+        } else if unclaimed < MARGIN {
+            let was_low = self.is_low.swap(true, Ordering::AcqRel);
+            let Some(caches) = &*self.caches.read() else { return };
+            // The attributes of files whose writers also read are cached, so an invalidation that came before the reply that
+            // has the kernel cache them is repeated.
+            let writers = if was_low { self.writers.all_reading() } else { self.writers.all() };
+            for inode in writers {
                 caches.invalidate_node(crate::reply::node(inode), None);
             }
         }
@@ -214,16 +191,6 @@ fn pause(unclaimed: u64) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn dirty_memory_is_read() {
-        let memory =
-            b"MemTotal:       24649344 kB\nDirty:              1024 kB\nWriteback:            16 kB\n\
-            WritebackTmp:         7 kB\nHugePages_Total:       0\n";
-        assert_eq!(dirty_of(memory), 1040 << 10);
-        assert_eq!(dirty_of(b""), 0);
-        assert_eq!(dirty_of(b"Dirty: 99999999999999999999 kB\nDirty:\nWriteback: -1 kB\n"), 0);
-    }
 
     #[test]
     fn looks_come_before_the_margin_is_reached() {

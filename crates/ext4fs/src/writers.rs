@@ -50,6 +50,11 @@ impl Writers {
         self.0.lock().keys().copied().collect()
     }
 
+    /// Returns the inodes that are open for writing through a handle that may read as well.
+    pub(crate) fn all_reading(&self) -> Vec<u32> {
+        self.0.lock().iter().filter(|(_, count)| count.reading > 0).map(|(inode, _)| *inode).collect()
+    }
+
     /// Reports whether an inode is open for writing and none of its writable handles may read.
     pub(crate) fn all_write_only(&self, inode: u32) -> bool {
         self.0.lock().get(&inode).is_some_and(|count| count.reading == 0)

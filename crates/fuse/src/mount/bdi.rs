@@ -3,6 +3,8 @@
 //! A FUSE mount starts with `max_ratio` 1 and `strict_limit` 1: writers to its write-back cache may dirty one percent of memory
 //! and are throttled hard beyond that. Only root may change the values.
 
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
 use std::{fs, io};
 
@@ -47,6 +49,76 @@ impl BdiTuning {
         }
         report
     }
+}
+
+/// The limit of dirty data in the write-back cache of a mount (Linux 6.2).
+///
+/// It holds its files open, because a sandboxed daemon cannot open them any more.
+#[derive(Debug)]
+pub struct DirtyLimit {
+    max_bytes: File,
+    /// Absent where the limit may not be changed: only root may.
+    control: Option<Control>,
+}
+
+#[derive(Debug)]
+struct Control {
+    max_ratio: File,
+    strict_limit: File,
+}
+
+impl DirtyLimit {
+    /// Opens the limit of a mount, to change it if that is permitted.
+    ///
+    /// # Errors
+    /// NotFound before Linux 6.2, or where sysfs is not mounted.
+    pub fn open(mount: &MountPoint) -> io::Result<Self> {
+        let dir = directory(mount);
+        let writable = |file: &str| File::options().read(true).write(true).open(dir.join(file));
+        let files =
+            || io::Result::Ok((writable("max_bytes")?, writable("max_ratio")?, writable("strict_limit")?));
+        match files() {
+            Ok((max_bytes, max_ratio, strict_limit)) => {
+                Ok(Self { max_bytes, control: Some(Control { max_ratio, strict_limit }) })
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Err(error),
+            Err(_) => Ok(Self { max_bytes: File::open(dir.join("max_bytes"))?, control: None }),
+        }
+    }
+
+    /// Reports whether the limit can be changed.
+    pub const fn can_change(&self) -> bool {
+        self.control.is_some()
+    }
+
+    /// Sets the limit, or lifts it: then the mount may use the machine's limit. The kernel enforces a limit that is set even
+    /// while little memory is dirty, and rounds it to a millionth of the machine's limit.
+    ///
+    /// # Errors
+    /// InvalidInput for more bytes than the machine can have dirty; PermissionDenied where it cannot be changed.
+    pub fn set(&self, bytes: Option<u64>) -> io::Result<()> {
+        let control = self.control.as_ref().ok_or(io::ErrorKind::PermissionDenied)?;
+        match bytes {
+            Some(bytes) => put(&self.max_bytes, bytes)?,
+            None => put(&control.max_ratio, 100)?,
+        }
+        put(&control.strict_limit, bytes.is_some().into())
+    }
+
+    /// Returns the limit in bytes.
+    ///
+    /// # Errors
+    /// Errors of reading it; InvalidData where it is not a number.
+    pub fn bytes(&self) -> io::Result<u64> {
+        let mut text = [0; 32];
+        let length = self.max_bytes.read_at(&mut text, 0)?;
+        let text = String::from_utf8_lossy(&text[..length]);
+        text.trim().parse().map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+    }
+}
+
+fn put(file: &File, value: u64) -> io::Result<()> {
+    file.write_at(value.to_string().as_bytes(), 0).map(drop)
 }
 
 /// Returns the directory in sysfs. The plain name belongs to the disk itself where there is one; its FUSE mount has a suffix.

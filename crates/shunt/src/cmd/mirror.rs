@@ -122,6 +122,7 @@ fn service(args: &MirrorArgs, mirror: Mirror, source: PathBuf) -> Service<Mirror
         block: None,
         lock_in: None,
         status: fs_status,
+        before_sandbox: None,
         mounted: None,
         reload: None,
         online: None,

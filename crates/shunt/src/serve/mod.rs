@@ -91,6 +91,9 @@ pub struct Extended {
 /// An action after the mount. If it fails the file system is unmounted again.
 pub type OnceMounted = Arc<dyn Fn(&MountPoint) -> Result<()> + Send + Sync>;
 
+/// An action after the mount, which needs files that the sandbox denies.
+pub type BeforeSandbox = Arc<dyn Fn(&MountPoint) + Send + Sync>;
+
 /// Answers requests about a volume.
 pub type AnswerVolume = Arc<dyn Fn(&VolumeAsk) -> Result<serde_json::Value, String> + Send + Sync>;
 
@@ -121,6 +124,8 @@ pub struct Service<F> {
     pub lock_in: Option<LockIn>,
     /// Queries its current state.
     pub status: fn(&F) -> FsStatus,
+    /// An action after the mount, before the sandbox is entered.
+    pub before_sandbox: Option<BeforeSandbox>,
     /// An action after the mount, before readiness is reported.
     pub mounted: Option<OnceMounted>,
     /// The action of SIGHUP, if that is not to end the daemon.
@@ -150,6 +155,7 @@ impl<F> Service<F> {
             block: self.block,
             lock_in: self.lock_in,
             status: held,
+            before_sandbox: self.before_sandbox,
             mounted: self.mounted,
             reload: self.reload,
             online: self.online,
@@ -187,6 +193,9 @@ pub fn serve<F: FileSystem>(
     };
     for (name, value, error) in service.tuning.apply(&attached.mount).refused {
         tracing::info!("cannot set {name} to {value}: {error}; throughput may be lower");
+    }
+    if let Some(action) = &service.before_sandbox {
+        action(&attached.mount);
     }
     let (facts, control) = create_control_socket(&service, &attached, refused, None);
     let is_closed = service.fs.is_closed();

@@ -109,6 +109,35 @@ while True:
     );
 }
 
+/// The kernel itself stops writers once a quarter of the free space is dirty, so that a late daemon accepts no more than fits.
+#[test]
+fn dirty_limit_follows_the_free_space() {
+    needs_mount!();
+    requirement!(rustix::process::geteuid().is_root(), "needs root");
+    let (image, mount) = image_of(300);
+    let dev = fs::metadata(mount.at()).unwrap().dev();
+    let bdi = format!("/sys/class/bdi/{}:{}", libc::major(dev), libc::minor(dev));
+    let value =
+        |file: &str| -> u64 { fs::read_to_string(format!("{bdi}/{file}")).unwrap().trim().parse().unwrap() };
+    let free = || {
+        let seen = rustix::fs::statvfs(mount.at()).unwrap();
+        seen.f_bavail * seen.f_frsize
+    };
+    let mut file = File::create(mount.at().join("x")).unwrap();
+    // The kernel rounds the limit; the daemon leaves differences of an eighth.
+    let follows = || {
+        let (limit, share) = (value("max_bytes"), free() / 4);
+        limit <= share + share / 4 + (1 << 20) && limit >= share / 2
+    };
+    assert!(follows(), "{} bytes of {} free ones", value("max_bytes"), free());
+    assert_eq!(value("strict_limit"), 1);
+    file.write_all(&vec![1; 150 << 20]).unwrap();
+    file.sync_all().unwrap();
+    assert!(within(pace::seconds(10), follows), "{} bytes of {} free ones", value("max_bytes"), free());
+    drop((file, mount));
+    image.check();
+}
+
 #[test]
 fn stops_dd_in_a_hole() {
     stops("truncate -s 500G x && exec dd if=/dev/zero of=x bs=1M conv=notrunc");

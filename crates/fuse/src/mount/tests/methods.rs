@@ -176,6 +176,14 @@ fn writers_are_let_loose() {
     );
     let refused = bdi::BdiTuning { max_ratio: Some(101), ..Default::default() }.apply(&mounted.mount);
     assert_eq!((refused.set.len(), refused.refused.len()), (0, 1));
+    let Ok(limit) = bdi::DirtyLimit::open(&mounted.mount) else { return };
+    let whole = limit.bytes().unwrap();
+    limit.set(Some(whole / 10)).unwrap();
+    assert!(limit.bytes().unwrap().abs_diff(whole / 10) < whole / 100, "{limit:?}");
+    assert_eq!(value("strict_limit"), "1");
+    limit.set(Some(u64::MAX)).unwrap_err();
+    limit.set(None).unwrap();
+    assert_eq!((value("max_ratio"), value("strict_limit")), ("100".into(), "0".into()));
 }
 
 const UNPRIVILEGED: &str = concat!(module_path!(), "::an_unprivileged_user_mounts_by_fusermount3");

@@ -124,6 +124,7 @@ fn service(
             rules: Some(policed.checks()),
             ..super::fs_status(policed.mirror())
         },
+        before_sandbox: None,
         mounted: Some(mounted),
         reload: Some(reload),
         online: None,

@@ -20,7 +20,7 @@ use crate::args::ErrorsArg;
 use crate::cmd::serve_by_mode;
 use crate::error::{Result, failed, usage};
 use crate::sandbox;
-use crate::serve::{self, Block, FsStatus, LockIn, Service, Source};
+use crate::serve::{self, BeforeSandbox, Block, FsStatus, LockIn, Service, Source};
 
 /// The reason why no other daemon takes over from one that was killed.
 const NO_TAKEOVER: &str = "takeover is not supported for ext4";
@@ -67,7 +67,9 @@ fn serve(args: &Ext4MountArgs) -> Result<()> {
         ends_at_damage: args.errors == ErrorsArg::RemountRo,
         read_times: read_times::of(&args.mount.options),
     };
-    let access = HeldResources { image, direct, device, dirty: DirtyData::open() };
+    let dirty = DirtyData::open();
+    let limit_dirty = writable.then(|| limit_dirty(dirty.clone()));
+    let access = HeldResources { image, direct, device, dirty };
     let mut fs = Source::deferred(move || open(access, &survey, wishes).map(Arc::new));
     if args.extension.is_some() {
         // The program is loaded when the file system opens, which needs privileges that the sandbox gives up later.
@@ -95,6 +97,7 @@ fn serve(args: &Ext4MountArgs) -> Result<()> {
         block,
         status: fs_status,
         fs,
+        before_sandbox: limit_dirty,
         mounted: None,
         reload: None,
         online: None,
@@ -107,6 +110,18 @@ fn serve(args: &Ext4MountArgs) -> Result<()> {
         Some(program) => extension::serve(service, program, args),
         None => serve::serve(service, &args.mount, Err(NO_TAKEOVER.to_owned())),
     }
+}
+
+/// Opens the limit of dirty data before the sandbox is entered.
+fn limit_dirty(dirty: DirtyData) -> BeforeSandbox {
+    Arc::new(move |mount| {
+        if let Err(error) = dirty.attach(mount) {
+            tracing::info!(
+                "cannot limit dirty data of {}: {error}; close may report ENOSPC instead of write",
+                mount.path().display()
+            );
+        }
+    })
 }
 
 /// The options of the command line for serving a file system.

@@ -129,6 +129,7 @@ fn serve(args: &VolumeMountArgs) -> Result<()> {
         block: None,
         status: fs_status,
         fs: Arc::new(fs.named(args.name.as_str())).into(),
+        before_sandbox: None,
         mounted: Some(Arc::new(first_lookup)),
         reload,
         online: Some(online),

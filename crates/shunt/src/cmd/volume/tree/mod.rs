@@ -66,6 +66,7 @@ fn serve(args: &VolumeTreeArgs) -> Result<()> {
             ..FsStatus::default()
         },
         fs: fs.into(),
+        before_sandbox: None,
         mounted: Some(Arc::new(mounted)),
         reload: None,
         online: None,
