@@ -5,7 +5,7 @@ CARGO ?= cargo
 
 FILES ?= 2000000
 
-.PHONY: help build demo test test-all takeover crash simulate volume-soak soak bench lab lab-debug extmap-race fuzz lint audit install uninstall clean
+.PHONY: help build demo test test-all takeover crash simulate volume-soak soak bench lab lab-debug extmap-race fuzz lint msrv publish-check audit install uninstall clean
 
 help:
 	@echo "make demo     mirror this repository: compare native with mirrored speed, count the requests to the daemon"
@@ -21,7 +21,9 @@ help:
 	@echo "make lab-debug  build a 6.12 kernel with lockdep and KASAN, and run the tests of the extension on it"
 	@echo "make extmap-race  race accesses to files that the kernel writes past the daemon, with power cuts, in the lab, for TIME=$(TIME)"
 	@echo "make fuzz     fuzz the wire format, the session and ext4 images for TIME=$(TIME)"
-	@echo "make lint     check formatting, clippy, rustdoc, import cycles, and names and comments that the style forbids"
+	@echo "make lint     check formatting, clippy, rustdoc, import cycles, names and comments, and what a small file system compiles"
+	@echo "make msrv     check the published libraries with the oldest supported compiler, Rust 1.85; installs it with rustup"
+	@echo "make publish-check  pack the libraries, and build each package, as cargo publish does; uploads nothing"
 	@echo "make audit    check known vulnerabilities, licences and origin of all dependencies; needs a network"
 	@echo "make install  install the command, its mount helpers, completions and man pages, under PREFIX=/usr/local"
 	@echo "make uninstall  remove what make install has installed"
@@ -85,6 +87,13 @@ lint:
 	@RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --quiet
 	@$(CARGO) run --quiet -p xtask -- cycles
 	@$(CARGO) run --quiet -p xtask -- names
+	@$(CARGO) run --quiet -p xtask -- hello-size
+
+msrv:
+	@scripts/msrv
+
+publish-check:
+	@scripts/publish-check
 
 audit:
 	@scripts/audit

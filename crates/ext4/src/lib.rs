@@ -75,3 +75,8 @@ pub use superblock::Geometry;
 pub use time::Time;
 pub use usage::Usage;
 pub use xattr::SetMode;
+
+/// The examples of the README, compiled with those of the documentation.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -34,9 +34,8 @@ impl Filesystem {
         }
         let bits = self.geometry.block_bits;
         let mut at = offset;
-        while at < inode.size
-            && let Ok(logical) = u32::try_from(at >> bits)
-        {
+        while at < inode.size {
+            let Ok(logical) = u32::try_from(at >> bits) else { break };
             let run = self.map(inode, logical, u32::MAX)?;
             if matches!(run.place, Mapping::Written(_)) == data {
                 return Ok(Some(at));

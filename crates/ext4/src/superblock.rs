@@ -206,7 +206,7 @@ impl Geometry {
         }
         let inodes_per_group = raw.inodes_per_group.get();
         let per_block = block_size / u32::from(inode_size);
-        if inodes_per_group == 0 || inodes_per_group > limit || !inodes_per_group.is_multiple_of(per_block) {
+        if inodes_per_group == 0 || inodes_per_group > limit || inodes_per_group % per_block != 0 {
             return wrong(format!("invalid count of {inodes_per_group} inodes per group"));
         }
         let groups = (blocks - u64::from(first_data_block)).div_ceil(u64::from(blocks_per_group));

@@ -15,7 +15,7 @@ impl Time {
     /// Decodes a timestamp. `extra` has two more bits of the seconds in its low bits, and the nanoseconds above.
     pub(crate) fn decode(seconds: u32, extra: Option<u32>) -> Self {
         let extra = extra.unwrap_or(0);
-        let seconds = i64::from(seconds.cast_signed()) + (i64::from(extra & 3) << 32);
+        let seconds = i64::from(seconds as i32) + (i64::from(extra & 3) << 32);
         // A nanosecond value of a second or more is harmless damage: show it as 0.
         let nanoseconds = Some(extra >> 2).filter(|&nanoseconds| nanoseconds < 1_000_000_000).unwrap_or(0);
         Self { seconds, nanoseconds }

@@ -134,7 +134,7 @@ fn record(bytes: &[u8]) -> Result<(u32, &[u8], &[u8]), ParseError> {
     let size = head.size as usize;
     let mismatch =
         ParseError::Mismatch { what: MessagePart::Extension, want: u64::from(head.size), got: bytes.len() };
-    if !size.is_multiple_of(8) {
+    if size % 8 != 0 {
         return Err(mismatch);
     }
     let (record, rest) = bytes.split_at_checked(size).ok_or(mismatch)?;

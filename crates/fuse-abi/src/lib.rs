@@ -42,3 +42,8 @@ pub use operation::Operation;
 pub use parse::ParseContext;
 pub use request::Request;
 pub use structs::*;
+
+/// The examples of the README, compiled with those of the documentation.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

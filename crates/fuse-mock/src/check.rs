@@ -164,10 +164,8 @@ fn listing(payload: &[u8], plus: bool, cache: &mut NodeCache) -> Result<(), Stri
         if record.dirent.off == 0 {
             return Err("directory record with next position 0".into());
         }
-        if let Some(entry) = record.entry
-            && entry.nodeid != 0
-            && !matches!(record.name, b"." | b"..")
-        {
+        let counts = |entry: &EntryOut| entry.nodeid != 0 && !matches!(record.name, b"." | b"..");
+        if let Some(entry) = record.entry.filter(counts) {
             if let Some(fault) = attr_fault(&entry.attr) {
                 return Err(fault);
             }

@@ -76,10 +76,7 @@ impl NodeCache {
             return Err(fault);
         }
         let kind = entry.attr.mode & S_IFMT;
-        if let Some(want) = made
-            && want != 0
-            && kind != want & S_IFMT
-        {
+        if let Some(want) = made.filter(|&want| want != 0 && kind != want & S_IFMT) {
             return Err(format!("file type {kind:o} instead of the requested {want:o}"));
         }
         if id == ROOT {

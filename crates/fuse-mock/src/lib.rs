@@ -45,3 +45,8 @@ pub use notification::Notification;
 pub use offer::Offer;
 pub use pending::{Pending, REPLY_TIMEOUT};
 pub use served::Served;
+
+/// The examples of the README, compiled with those of the documentation.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -27,9 +27,13 @@
 //! # }
 //! ```
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 pub mod guardian;
 pub mod mount;
 pub mod takeover;
+#[cfg(feature = "virtiofs")]
+#[cfg_attr(docsrs, doc(cfg(feature = "virtiofs")))]
 pub mod virtiofs;
 
 mod api;
@@ -62,3 +66,8 @@ pub use shunt_fuse_abi::{InitFlags as Capabilities, Opcode};
 pub use transport::channel::FileRange;
 pub use transport::device::Device;
 pub use transport::payload::{Data, WriteData};
+
+/// The examples of the README, compiled with those of the documentation.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

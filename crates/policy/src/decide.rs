@@ -156,9 +156,8 @@ impl RuleSet {
                 strictest = Some((outcome, candidate.rule));
             }
         }
-        if let Some((outcome, rule)) = strictest
-            && outcome.strictness() > decision.outcome.strictness()
-        {
+        let stricter = |outcome: &Outcome| outcome.strictness() > decision.outcome.strictness();
+        if let Some((outcome, rule)) = strictest.filter(|(outcome, _)| stricter(outcome)) {
             decision.outcome = outcome;
             decision.rule = Some(rule);
         }

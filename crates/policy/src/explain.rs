@@ -111,22 +111,33 @@ fn title(rule: &Rule) -> String {
 impl Explanation {
     /// Formats the explanation as text of several lines. `policy` must be the one that decided.
     pub fn show<'a>(&'a self, policy: &'a Policy) -> impl fmt::Display + 'a {
-        std::fmt::from_fn(move |f| {
-            write!(f, "{}", self.decision.outcome.name())?;
-            match self.decision.rule.and_then(|rule| policy.rules().get(rule)) {
-                Some(rule) => write!(f, ", by {}", title(rule))?,
-                None => write!(f, ", by default: no rule decides")?,
-            }
-            if self.decision.unsure {
-                write!(f, ", the strictest possible outcome")?;
-            }
-            if let Some(above) = &self.hidden_above {
-                write!(f, ", because {above} is hidden")?;
-            }
-            for rule in &self.decision.audit {
-                write!(f, "\n  audited, by {}", title(&policy.rules()[*rule]))?;
-            }
-            self.rules.iter().try_for_each(|line| write!(f, "\n  {line}"))
-        })
+        Report { explanation: self, policy }
+    }
+}
+
+/// An explanation that can name the rules.
+struct Report<'a> {
+    explanation: &'a Explanation,
+    policy: &'a Policy,
+}
+
+impl fmt::Display for Report<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Explanation { decision, rules, hidden_above } = self.explanation;
+        write!(f, "{}", decision.outcome.name())?;
+        match decision.rule.and_then(|rule| self.policy.rules().get(rule)) {
+            Some(rule) => write!(f, ", by {}", title(rule))?,
+            None => write!(f, ", by default: no rule decides")?,
+        }
+        if decision.unsure {
+            write!(f, ", the strictest possible outcome")?;
+        }
+        if let Some(above) = hidden_above {
+            write!(f, ", because {above} is hidden")?;
+        }
+        for rule in &decision.audit {
+            write!(f, "\n  audited, by {}", title(&self.policy.rules()[*rule]))?;
+        }
+        rules.iter().try_for_each(|line| write!(f, "\n  {line}"))
     }
 }

@@ -65,3 +65,8 @@ pub use policy::Policy;
 pub use rule::{Action, Denial, Op, Redaction, Rule};
 pub use rule_set::RuleSet;
 pub use table::{Cell, MAX_CELLS, MAX_GROUPS, MAX_USERS, Table};
+
+/// The examples of the README, compiled with those of the documentation.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

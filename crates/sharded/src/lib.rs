@@ -55,6 +55,11 @@ impl<T: Default, const N: usize> Default for Sharded<T, N> {
     }
 }
 
+/// The examples of the README, compiled with those of the documentation.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 #[cfg(test)]
 mod tests {
     use std::cell::Cell;

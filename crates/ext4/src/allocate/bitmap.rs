@@ -91,9 +91,8 @@ fn verify(store: &MetadataCache, number: u32, map: Map, bytes: &[u8]) -> Result<
         Map::Inodes => group.inode_bitmap_sum,
     };
     let mask = if geometry.descriptor_size >= 64 { u32::MAX } else { 0xffff };
-    if let Some(computed) = map.sum(geometry, bytes).map(|sum| sum & mask)
-        && computed != stored
-    {
+    let computed = map.sum(geometry, bytes).map(|sum| sum & mask);
+    if let Some(computed) = computed.filter(|&computed| computed != stored) {
         let what = format!("bitmap of group {number}: checksum {stored:#010x}, computed {computed:#010x}");
         return Err(Corruption::new(what).block(map.number(&group)).into());
     }

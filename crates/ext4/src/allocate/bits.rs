@@ -109,7 +109,7 @@ pub(super) fn put(bytes: &mut [u8], start: u32, count: u32, value: bool) {
     let mut bit = start;
     while bit < start + count {
         let place = (bit / 8) as usize;
-        if bit.is_multiple_of(8) && start + count - bit >= 8 {
+        if bit % 8 == 0 && start + count - bit >= 8 {
             bytes[place] = if value { 0xff } else { 0 };
             bit += 8;
             continue;

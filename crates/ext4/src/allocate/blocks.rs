@@ -113,7 +113,7 @@ impl Allocator {
         };
         let (before, released) = (left(), || self.release_windows());
         let left = if before <= 0 && released() { left() } else { before };
-        left.max(0).cast_unsigned()
+        left.max(0) as u64
     }
 
     /// Checks that the metadata blocks that a handle may need in the middle of an operation are available with these rights.

@@ -99,7 +99,7 @@ impl Allocator {
         store.set_free(blocks, inodes);
         Ok(Self {
             groups,
-            available: CachePadded(AtomicI64::new(blocks.cast_signed())),
+            available: CachePadded(AtomicI64::new(blocks as i64)),
             waiting: AtomicI64::new(0),
             kept: (geometry.blocks / 50).min(MAX_METADATA_RESERVE_BLOCKS).min(blocks / 4) as u32,
             reserved,

@@ -32,10 +32,10 @@ impl MetadataCache {
             return Ok(());
         }
         let result = self.write_transaction(writer, &mut log);
-        if let Err(error) = &result
-            && writer.gate.abort()
-        {
-            self.give_up(writer, log.as_mut(), error);
+        if let Err(error) = &result {
+            if writer.gate.abort() {
+                self.give_up(writer, log.as_mut(), error);
+            }
         }
         result
     }

@@ -58,7 +58,7 @@ impl Super {
     pub(super) fn image(&self, geometry: &Geometry) -> RawSuperblock {
         self.changes.store(0, Ordering::Relaxed);
         let mut raw = self.raw.lock();
-        let blocks = self.free_blocks.load(Ordering::Relaxed).max(0).cast_unsigned();
+        let blocks = self.free_blocks.load(Ordering::Relaxed).max(0) as u64;
         raw.free_blocks_count_lo.set(blocks as u32);
         if geometry.incompat.contains(Incompat::BIT64) {
             raw.free_blocks_count_hi.set((blocks >> 32) as u32);
@@ -127,8 +127,8 @@ impl MetadataCache {
     /// Sets the free counts. Does nothing on a read-only cache.
     pub(crate) fn set_free(&self, blocks: u64, inodes: u64) {
         if let Some(writer) = &self.writer {
-            writer.superblock.free_blocks.store(blocks.cast_signed(), Ordering::Relaxed);
-            writer.superblock.free_inodes.store(inodes.cast_signed(), Ordering::Relaxed);
+            writer.superblock.free_blocks.store(blocks as i64, Ordering::Relaxed);
+            writer.superblock.free_inodes.store(inodes as i64, Ordering::Relaxed);
         }
     }
 
@@ -145,7 +145,7 @@ impl MetadataCache {
     /// Returns free blocks and inodes, including those freed by uncommitted transactions; `None` on a read-only cache.
     pub(crate) fn free(&self) -> Option<(u64, u64)> {
         let superblock = &self.writer.as_ref()?.superblock;
-        let count = |count: &AtomicI64| count.load(Ordering::Relaxed).max(0).cast_unsigned();
+        let count = |count: &AtomicI64| count.load(Ordering::Relaxed).max(0) as u64;
         Some((count(&superblock.free_blocks), count(&superblock.free_inodes)))
     }
 }

@@ -78,7 +78,7 @@ impl<'a> Entries<'a> {
         let length = record_length(raw.rec_len.get(), self.block.len());
         let head = size_of::<DirEntry>();
         let name = usize::from(raw.name_len);
-        if !length.is_multiple_of(4) || length < head + name || length > self.block.len() - start {
+        if length % 4 != 0 || length < head + name || length > self.block.len() - start {
             return wrong(format!("invalid length {length} for a name of {name} bytes"));
         }
         let inode = raw.inode.get();

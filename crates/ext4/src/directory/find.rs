@@ -48,10 +48,8 @@ fn find_by<T>(
     result_of: impl Fn(&[u8], Found) -> T,
 ) -> Result<T> {
     let has_index = directory.is_indexed() && directory.geometry().compat.contains(Compat::DIR_INDEX);
-    if has_index
-        && let Some(hasher) = index::hasher(directory)?
-        && let Some(hash) = hash(hasher)
-    {
+    let hasher = if has_index { index::hasher(directory)? } else { None };
+    if let Some(hash) = hasher.and_then(hash) {
         for leaf in index::leaves(directory, hash)? {
             if let Some(found) = find_in(directory, leaf?, &is, &result_of)? {
                 return Ok(found);

@@ -24,7 +24,7 @@ fn words<const N: usize>(bytes: &[u8], unsigned: bool) -> [u32; N] {
 
 /// Extends a byte to 32 bits. Architectures differ in the sign of `char`; the superblock records the one in use.
 fn widen(byte: u8, unsigned: bool) -> u32 {
-    if unsigned { byte.into() } else { i32::from(byte.cast_signed()).cast_unsigned() }
+    if unsigned { byte.into() } else { i32::from(byte as i8) as u32 }
 }
 
 fn legacy(name: &[u8], unsigned: bool) -> u32 {

@@ -47,12 +47,12 @@ impl Filesystem {
         rights: ReservedAccess,
     ) -> Result<Reservation<'_>> {
         let allocator = self.allocator()?;
-        if let Some(before) = logical.checked_sub(1)
-            && let Mapping::Written(block) | Mapping::Unwritten(block) =
-                map::map(&self.geometry, &self.store, inode, before, 1)?.place
-        {
-            let file = Growing { inode: inode.number, blocks: logical.into() };
-            return allocator.reserve_growth(&self.store, file, (block + 1, want), rights);
+        if let Some(before) = logical.checked_sub(1) {
+            let place = map::map(&self.geometry, &self.store, inode, before, 1)?.place;
+            if let Mapping::Written(block) | Mapping::Unwritten(block) = place {
+                let file = Growing { inode: inode.number, blocks: logical.into() };
+                return allocator.reserve_growth(&self.store, file, (block + 1, want), rights);
+            }
         }
         let (group, _) = self.geometry.locate_inode(inode.number)?;
         let goal = self.geometry.group_start(group);

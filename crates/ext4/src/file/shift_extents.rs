@@ -10,7 +10,7 @@ use crate::mapped_range::Mapping;
 impl Filesystem {
     fn whole_blocks(&self, offset: u64, length: u64) -> Result<(u64, u64)> {
         let size = u64::from(self.geometry.block_size);
-        if !offset.is_multiple_of(size) || !length.is_multiple_of(size) {
+        if offset % size != 0 || length % size != 0 {
             return Err(Error::Invalid);
         }
         Ok((offset / size, length / size))

@@ -83,7 +83,7 @@ impl Filesystem {
     pub(super) fn largest(&self, inode: &Inode) -> u64 {
         let largest = map::largest(&self.geometry, inode) << self.geometry.block_bits;
         match self.geometry.ro_compat.contains(RoCompat::LARGE_FILE) {
-            true => largest.min(i64::MAX.cast_unsigned()),
+            true => largest.min(i64::MAX as u64),
             false => largest.min(i32::MAX as u64),
         }
     }

@@ -188,7 +188,7 @@ impl Inode {
             Some(extra) => usize::from(u16::from_le_bytes([extra[0], extra[1]])),
             None => 0,
         };
-        if RawInode::BASE + extra > bytes.len() || !extra.is_multiple_of(4) {
+        if RawInode::BASE + extra > bytes.len() || extra % 4 != 0 {
             return Err(Corruption::new(format!(
                 "{extra} bytes of extra fields exceed the inode size {}",
                 bytes.len()

@@ -174,7 +174,7 @@ impl Time {
     fn encode(self) -> (u32, u32) {
         let seconds = self.seconds.clamp(-(1 << 31), (3 << 32) + (1 << 31) - 1);
         let low = seconds as u32;
-        let epoch = ((seconds - i64::from(low.cast_signed())) >> 32) as u32 & 3;
+        let epoch = ((seconds - i64::from(low as i32)) >> 32) as u32 & 3;
         (low, epoch | self.nanoseconds.min(999_999_999) << 2)
     }
 }

@@ -103,7 +103,7 @@ impl JournalSuperblock {
             return wrong(format!("invalid log from block {first} to {end} with start {start}"));
         }
         // Stored as the kernel's negative errno; both signs occur.
-        let errno = raw.errno.get().cast_signed().unsigned_abs();
+        let errno = (raw.errno.get() as i32).unsigned_abs();
         Ok(Self {
             compat,
             incompat,
@@ -135,7 +135,7 @@ impl JournalSuperblock {
         let mut raw = self.raw.clone();
         raw.sequence = self.sequence.into();
         raw.start = self.start.into();
-        raw.errno = self.errno.cast_signed().wrapping_neg().cast_unsigned().into();
+        raw.errno = self.errno.wrapping_neg().into();
         if raw.header.blocktype.get() == block_type::SUPERBLOCK_V2 {
             raw.feature_compat = self.compat.bits().into();
             raw.feature_incompat = self.incompat.bits().into();

@@ -230,7 +230,7 @@ impl JournalWriter {
             chksum_size: 0,
             padding: [0; 2],
             chksum: [0.into(); 8],
-            commit_sec: now.seconds.cast_unsigned().into(),
+            commit_sec: (now.seconds as u64).into(),
             commit_nsec: now.nanoseconds.into(),
         };
         let mut block = vec![0; self.log.block_size() as usize];

@@ -149,16 +149,17 @@ impl Filesystem {
         what: NewInodeKind<'_>,
         new: &New,
     ) -> Result<Inode> {
-        if let NewInodeKind::Symlink(target) = what
-            && (target.is_empty() || target.len() as u64 >= MAX_TARGET_BYTES || target.contains(&0))
-        {
-            return Err(if target.is_empty() { Error::NotFound } else { Error::Invalid });
-        }
-        // A target with its terminating zero must fit one block.
-        if let NewInodeKind::Symlink(target) = what
-            && target.len() >= self.geometry.block_size as usize
-        {
-            return Err(Error::NameTooLong);
+        if let NewInodeKind::Symlink(target) = what {
+            if target.is_empty() {
+                return Err(Error::NotFound);
+            }
+            if target.len() as u64 >= MAX_TARGET_BYTES || target.contains(&0) {
+                return Err(Error::Invalid);
+            }
+            // A target with its terminating zero must fit one block.
+            if target.len() >= self.geometry.block_size as usize {
+                return Err(Error::NameTooLong);
+            }
         }
         let kind = what.kind();
         let above = xattr::load(&self.geometry, &self.store, parent)?;

@@ -45,10 +45,10 @@ pub(crate) fn add(fs: &Filesystem, handle: &mut Handle<'_>, inode: &mut Inode) -
         return inode.save(handle);
     }
     let OrphanLists { file, list } = &mut *state;
-    if let Some(file) = file
-        && file.add(handle, inode.number)?
-    {
-        return inode.save(handle);
+    if let Some(file) = file {
+        if file.add(handle, inode.number)? {
+            return inode.save(handle);
+        }
     }
     list.add(handle, inode)
 }
@@ -56,10 +56,10 @@ pub(crate) fn add(fs: &Filesystem, handle: &mut Handle<'_>, inode: &mut Inode) -
 /// Removes an inode from the orphans, if it is recorded. The caller must save it.
 pub(crate) fn remove(fs: &Filesystem, handle: &mut Handle<'_>, inode: &mut Inode) -> Result<()> {
     let mut state = fs.orphans.0.lock();
-    if let Some(file) = &mut state.file
-        && file.remove(handle, inode.number)?
-    {
-        return Ok(());
+    if let Some(file) = &mut state.file {
+        if file.remove(handle, inode.number)? {
+            return Ok(());
+        }
     }
     state.list.remove(handle, inode)
 }

@@ -73,16 +73,15 @@ impl Acl {
         if u32::from_le_bytes(*version) != SHOWN {
             return Err(Error::Unsupported("this version of ACLs".into()));
         }
-        let (entries, left) = rest.as_chunks();
-        if !left.is_empty() {
-            return Err(Error::Invalid);
-        }
-        let entry = |&[t0, t1, p0, p1, i0, i1, i2, i3]: &[u8; 8]| Entry {
-            tag: u16::from_le_bytes([t0, t1]),
-            permissions: u16::from_le_bytes([p0, p1]),
-            id: u32::from_le_bytes([i0, i1, i2, i3]),
+        let entry = |bytes: &[u8]| {
+            let &[t0, t1, p0, p1, i0, i1, i2, i3] = bytes else { return Err(Error::Invalid) };
+            Ok(Entry {
+                tag: u16::from_le_bytes([t0, t1]),
+                permissions: u16::from_le_bytes([p0, p1]),
+                id: u32::from_le_bytes([i0, i1, i2, i3]),
+            })
         };
-        let acl = Self(entries.iter().map(entry).collect());
+        let acl = Self(rest.chunks(8).map(entry).collect::<Result<_>>()?);
         if acl.0.is_empty() {
             return Ok(None);
         }

@@ -104,11 +104,10 @@ pub(crate) struct Xattrs<'a> {
 impl Xattrs<'_> {
     fn each<T>(&self, mut take: impl FnMut(Raw<'_>) -> Result<Option<T>>) -> Result<Option<T>> {
         let of_inode = |error: Error| error.of_inode(self.inode.number);
-        if let Some((magic, entries)) = self.inode.tail.split_at_checked(4)
-            && magic == XATTR_MAGIC.to_le_bytes()
-            && let Some(found) = walk(entries, entries, &mut take).map_err(of_inode)?
-        {
-            return Ok(Some(found));
+        if let Some(entries) = self.inode.tail.strip_prefix(&XATTR_MAGIC.to_le_bytes()) {
+            if let Some(found) = walk(entries, entries, &mut take).map_err(of_inode)? {
+                return Ok(Some(found));
+            }
         }
         let number = self.inode.xattr_block;
         if number == 0 {

@@ -372,11 +372,10 @@ impl Tree {
     /// Frees an inode without links, lookups and opens.
     pub(super) fn reap(&mut self, id: u64) {
         let dead = |node: &Node| node.attributes.nlink == 0 && node.lookups == 0 && node.opens == 0;
-        if id != ROOT
-            && self.nodes.get(&id).is_some_and(dead)
-            && let Some(node) = self.nodes.remove(&id)
-            && let Kind::File(bytes) = node.kind
-        {
+        if id == ROOT || !self.nodes.get(&id).is_some_and(dead) {
+            return;
+        }
+        if let Some(Kind::File(bytes)) = self.nodes.remove(&id).map(|node| node.kind) {
             self.bytes -= bytes.len() as u64;
         }
     }

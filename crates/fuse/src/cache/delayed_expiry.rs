@@ -46,10 +46,10 @@ impl DelayedExpiries {
     /// Removes and returns an entry that is due.
     pub(super) fn take(&mut self, now: Instant) -> Option<NotificationKind> {
         for (times, queue) in self.queues.iter_mut().enumerate() {
-            if queue.front().is_some_and(|waiting| waiting.due <= now)
-                && let Some(ScheduledExpiry { parent, name, .. }) = queue.pop_front()
-            {
-                return Some(NotificationKind::ExpireEntry { parent, name, again: times as u8 + 1 });
+            if queue.front().is_some_and(|waiting| waiting.due <= now) {
+                if let Some(ScheduledExpiry { parent, name, .. }) = queue.pop_front() {
+                    return Some(NotificationKind::ExpireEntry { parent, name, again: times as u8 + 1 });
+                }
             }
         }
         None

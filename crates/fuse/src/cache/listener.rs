@@ -51,10 +51,10 @@ impl Listener {
     }
 
     pub(crate) fn notify(&self, what: &NotificationKind) {
-        if let Some(notify) = self.0.get()
-            && let Some(stale) = Invalidated::of(what)
-        {
-            notify(stale);
+        if let Some(notify) = self.0.get() {
+            if let Some(stale) = Invalidated::of(what) {
+                notify(stale);
+            }
         }
     }
 }

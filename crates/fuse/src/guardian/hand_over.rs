@@ -87,14 +87,19 @@ impl HandOver {
 
     /// Takes the remaining descriptors that the last server's file system had stored, with their ids.
     pub fn take_all(&mut self) -> Vec<(u64, OwnedFd)> {
-        let ours = |key: &Key, _: &mut OwnedFd| key.class == DescriptorClass::FileSystem;
-        self.descriptors.extract_if(.., ours).map(|(key, descriptor)| (key.id, descriptor)).collect()
+        self.take_class(DescriptorClass::FileSystem).map(|(key, descriptor)| (key.id, descriptor)).collect()
     }
 
     /// Takes the remaining inodes that the last server's file system had stored.
     pub fn take_nodes(&mut self) -> Vec<(NodeId, OwnedFd)> {
-        let nodes = |key: &Key, _: &mut OwnedFd| key.class == DescriptorClass::Node;
-        self.descriptors.extract_if(.., nodes).map(|(key, descriptor)| (NodeId(key.id), descriptor)).collect()
+        self.take_class(DescriptorClass::Node).map(|(key, descriptor)| (NodeId(key.id), descriptor)).collect()
+    }
+
+    fn take_class(&mut self, class: DescriptorClass) -> impl Iterator<Item = (Key, OwnedFd)> + use<> {
+        let all = std::mem::take(&mut self.descriptors);
+        let (taken, rest) = all.into_iter().partition(|(key, _)| key.class == class);
+        self.descriptors = rest;
+        taken.into_iter()
     }
 
     /// Returns the time since the guardian noticed the end of the last server, or since that server began to hand over.

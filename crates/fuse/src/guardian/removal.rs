@@ -58,10 +58,10 @@ fn remove(mount: &MountPoint) -> bool {
 fn remove_pending(before: MountIdentity, path: &Path) -> bool {
     // The mount helper may still be about to mount.
     for pause in &UNMOUNT_RETRY_DELAYS_MS[..4] {
-        if let Ok(mount) = MountPoint::find(path)
-            && mount.mark() != before
-        {
-            return if is_dead(path) { remove(&mount) } else { true };
+        if let Ok(mount) = MountPoint::find(path) {
+            if mount.mark() != before {
+                return if is_dead(path) { remove(&mount) } else { true };
+            }
         }
         thread::sleep(Duration::from_millis(*pause));
     }

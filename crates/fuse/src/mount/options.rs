@@ -276,9 +276,8 @@ impl MountOptions {
         if self.source().as_bytes().contains(&0) || self.source().is_empty() {
             return Err(MountError::option("fsname", "must not be empty or contain a NUL"));
         }
-        if let Some(subtype) = &self.subtype
-            && (subtype.is_empty() || subtype.contains([',', '\0', '\\', ' ', '\n']))
-        {
+        let is_bad = |subtype: &String| subtype.is_empty() || subtype.contains([',', '\0', '\\', ' ', '\n']);
+        if self.subtype.as_ref().is_some_and(is_bad) {
             return Err(MountError::option(
                 "subtype",
                 "must not be empty or contain a comma, backslash, space, newline or NUL",
@@ -287,9 +286,8 @@ impl MountOptions {
         if self.blksize.is_some() && self.blkdev.is_none() {
             return Err(MountError::option("blksize", "needs a block device"));
         }
-        if let Some(size) = self.blksize
-            && !(size.is_power_of_two() && (512..=65536).contains(&size))
-        {
+        let is_valid = |size: u32| size.is_power_of_two() && (512..=65536).contains(&size);
+        if let Some(size) = self.blksize.filter(|&size| !is_valid(size)) {
             return Err(MountError::option(
                 format!("blksize={size}"),
                 "must be a power of two from 512 to the page size",

@@ -26,7 +26,7 @@ pub enum Transport {
     Dev,
     /// Over io_uring (Linux 6.14 with the parameter `enable_uring` of the module `fuse`). The session ends with its process.
     Uring,
-    /// The queues of a virtual machine's device: used by [`virtiofs::Server`](crate::virtiofs::Server) only.
+    /// The queues of a virtual machine's device: used by `virtiofs::Server` only, which is behind the feature `virtiofs`.
     Virtio,
 }
 

@@ -89,7 +89,7 @@ use shard::{Shard, Slot};
 ///         let id = self.nodes.acquire(node)?;
 ///         // FORGETs take a while to come: asked for now and then, not at every lookup.
 ///         let held = self.nodes.len();
-///         if held > 10_000 && held.is_multiple_of(100) {
+///         if held > 10_000 && held % 100 == 0 {
 ///             request.session().caches().prune(&self.nodes.cold(200));
 ///         }
 ///         Ok(Entry::new(id, attributes, Expiry::FOREVER))

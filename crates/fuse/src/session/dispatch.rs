@@ -213,8 +213,7 @@ const MAX_LISTING_BYTES: u32 = 1 << 20;
 fn may_be_short(request: &Request<'_>, args: &WriteArgs) -> bool {
     let negotiated = request.session().negotiated();
     let back = args.from_cache && negotiated.has(abi::InitFlags::WRITEBACK_CACHE);
-    let direct =
-        args.flags & libc::O_DIRECT.cast_unsigned() != 0 && negotiated.has(abi::InitFlags::ASYNC_DIO);
+    let direct = args.flags & libc::O_DIRECT as u32 != 0 && negotiated.has(abi::InitFlags::ASYNC_DIO);
     !(back || direct)
 }
 
@@ -563,10 +562,8 @@ pub(crate) async fn undo<F: FileSystem>(fs: &F, request: &Request<'_>, reply: Re
 /// Drops the lookups that a listing would have counted.
 fn forget_listing<F: FileSystem>(fs: &F, listing: &abi::DirBuilder) {
     for record in abi::dirent::Records::new(listing.as_bytes(), true) {
-        if let Some(entry) = record.entry
-            && entry.nodeid != 0
-            && !matches!(record.name, b"." | b"..")
-        {
+        let counts = |entry: &abi::EntryOut| entry.nodeid != 0 && !matches!(record.name, b"." | b"..");
+        if let Some(entry) = record.entry.filter(counts) {
             fs.forget(NodeId(entry.nodeid), 1);
         }
     }

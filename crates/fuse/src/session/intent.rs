@@ -34,10 +34,10 @@ impl Intent {
 
     pub(crate) fn begin(&self, before: impl FnOnce() -> Result<IntentData, Errno>) -> Result<(), Errno> {
         // The state recorded before the first attempt remains valid.
-        if let Some(takeover) = &self.takeover
-            && self.slot.load(Ordering::Relaxed) == NO_SLOT
-            && let Some(slot) = takeover.begin_intent(self.unique, before()?)
-        {
+        let (Some(takeover), NO_SLOT) = (&self.takeover, self.slot.load(Ordering::Relaxed)) else {
+            return Ok(());
+        };
+        if let Some(slot) = takeover.begin_intent(self.unique, before()?) {
             self.slot.store(slot, Ordering::Relaxed);
         }
         Ok(())
@@ -45,9 +45,8 @@ impl Intent {
 
     /// Records the outcome, right before the reply.
     pub(crate) fn end(&self, result: Result<(), Errno>) {
-        if let (Some(takeover), slot) = (&self.takeover, self.slot.load(Ordering::Relaxed))
-            && slot != NO_SLOT
-        {
+        let slot = self.slot.load(Ordering::Relaxed);
+        if let (Some(takeover), true) = (&self.takeover, slot != NO_SLOT) {
             takeover.end_intent(slot, result);
         }
     }

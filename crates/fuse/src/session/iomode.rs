@@ -13,9 +13,9 @@ use crate::api::{Opened, Serve};
 use crate::id::NodeId;
 use crate::passthrough::Backing;
 
-const APPEND: u32 = libc::O_APPEND.cast_unsigned();
-const DIRECT: u32 = libc::O_DIRECT.cast_unsigned();
-const ACCESS: u32 = libc::O_ACCMODE.cast_unsigned();
+const APPEND: u32 = libc::O_APPEND as u32;
+const DIRECT: u32 = libc::O_DIRECT as u32;
+const ACCESS: u32 = libc::O_ACCMODE as u32;
 
 /// Reports whether `fcntl(F_SETFL)` can make the kernel's backing file disagree with the flags of the open file.
 ///
@@ -24,7 +24,7 @@ const ACCESS: u32 = libc::O_ACCMODE.cast_unsigned();
 /// that is not followed); those of the backing file itself are permanent: a write at an offset goes to the end, and an unaligned
 /// one fails.
 fn outlasts_the_caller(flags: u32) -> bool {
-    flags & DIRECT != 0 || flags & APPEND != 0 && flags & ACCESS != libc::O_RDONLY.cast_unsigned()
+    flags & DIRECT != 0 || flags & APPEND != 0 && flags & ACCESS != libc::O_RDONLY as u32
 }
 
 #[derive(Debug)]
@@ -216,12 +216,12 @@ mod tests {
         ];
         for (asked, served) in cases {
             let modes = Modes::default();
-            assert_eq!(flags(modes.open(NODE, &passed(), asked.cast_unsigned(), true)), served, "{asked:o}");
+            assert_eq!(flags(modes.open(NODE, &passed(), asked as u32, true)), served, "{asked:o}");
             assert!(modes.is_passed(NODE));
             modes.release(NODE);
             assert!(!modes.is_passed(NODE));
             let modes = Modes::new(true);
-            let trusted = flags(modes.open(NODE, &passed(), asked.cast_unsigned(), true));
+            let trusted = flags(modes.open(NODE, &passed(), asked as u32, true));
             assert_eq!(trusted, OpenOutFlags::PASSTHROUGH, "{asked:o}");
         }
     }

@@ -9,6 +9,7 @@ mod drain;
 mod executor;
 mod filesystem;
 mod forward;
+#[cfg(feature = "virtiofs")]
 pub(crate) mod guest;
 pub(crate) mod intent;
 pub(crate) mod interrupt;

@@ -203,14 +203,13 @@ pub(crate) fn serve<F: FileSystem>(
             })
         };
         start(handle.shared.device.clone())?;
-        if let Some(prepared) = prepared
-            && let Err(error) = rings.start(fs, handle, prepared)
+        if let Some(Err(error)) = prepared.map(|prepared| rings.start(fs, handle, prepared)) {
             // The mount may have ended before it was ever used.
-            && !super::ring::is_the_end(Errno::from_io_error(&error).unwrap_or(Errno::IO))
-        {
-            let reason = format!("the kernel refused a ring: {error}");
-            tracing::warn!("transport is /dev/fuse instead of io_uring: {reason}");
-            *handle.shared.transport.lock() = TransportInUse::dev(Some(reason));
+            if !super::ring::is_the_end(Errno::from_io_error(&error).unwrap_or(Errno::IO)) {
+                let reason = format!("the kernel refused a ring: {error}");
+                tracing::warn!("transport is /dev/fuse instead of io_uring: {reason}");
+                *handle.shared.transport.lock() = TransportInUse::dev(Some(reason));
+            }
         }
         let mut load = Load::default();
         while readers.wait_for_need(&mut load, &mut processors, &handle.shared.rings) {
@@ -253,10 +252,10 @@ fn read_requests<F: FileSystem>(
 ) -> Option<io::Result<()>> {
     let shared = &handle.shared;
     let readers = &shared.readers;
-    if shared.negotiated.has(InitFlags::PASSTHROUGH)
-        && let Err(errno) = crate::privilege::drop_fsetid()
-    {
-        tracing::warn!(%errno, "cannot drop CAP_FSETID: passthrough is off");
+    if shared.negotiated.has(InitFlags::PASSTHROUGH) {
+        if let Err(errno) = crate::privilege::drop_fsetid() {
+            tracing::warn!(%errno, "cannot drop CAP_FSETID: passthrough is off");
+        }
     }
     let is_first = Arc::ptr_eq(&device, &shared.device);
     let channel: Arc<dyn Channel> = Arc::new(DevChannel::new(device.clone(), shared.pipes.clone()));

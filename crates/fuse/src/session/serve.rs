@@ -136,12 +136,12 @@ async fn handle_request<F: FileSystem>(
             channel.reply(header.unique, Err(errno), &[]).ok();
         }
     }
-    if let Some(what) = touched
-        && (shared.modes.is_uncached(NodeId(header.nodeid))
-            || fills_pages && shared.modes.is_passed(NodeId(header.nodeid)))
-        && let Some(task) = Task::current()
-    {
-        task.defer(Notification::new(what).0);
+    let node = NodeId(header.nodeid);
+    let is_stale = || shared.modes.is_uncached(node) || fills_pages && shared.modes.is_passed(node);
+    if let Some(what) = touched.filter(|_| is_stale()) {
+        if let Some(task) = Task::current() {
+            task.defer(Notification::new(what).0);
+        }
     }
     if let (Some(pipes), Some(Payload::Pipe(payload))) = (&shared.pipes, payload) {
         pipes.put(payload.pipe);
@@ -170,7 +170,7 @@ fn fills_pages(request: &abi::Request<'_>) -> bool {
     const PAGE: u64 = 4096;
     let Operation::Read { arg } = &request.operation else { return false };
     let is_whole = arg.offset % PAGE == 0 && u64::from(arg.size) % PAGE == 0;
-    is_whole && arg.flags & libc::O_DIRECT.cast_unsigned() == 0
+    is_whole && arg.flags & libc::O_DIRECT as u32 == 0
 }
 
 /// Handles messages without a reply: FORGET, INTERRUPT and the data of a retrieve.
@@ -209,9 +209,8 @@ fn interrupt(handle: &Handle, unique: u64) {
     }
     shared.early_interrupts.insert(unique);
     // The handler may have begun to wait between the two steps.
-    if let Some(task) = shared.waiting.find(unique)
-        && shared.early_interrupts.remove(unique)
-    {
+    let task = shared.waiting.find(unique);
+    if let Some(task) = task.filter(|_| shared.early_interrupts.remove(unique)) {
         task.interrupted();
     }
 }

@@ -92,8 +92,11 @@ impl Task {
 
     /// Takes the deferred invalidations of a file.
     pub(crate) fn invalidations_of(&self, node: NodeId) -> Vec<Notification> {
-        let is_such = |note: &mut Notification| matches!(note.kind, NotificationKind::InvalidateNode { node: of, .. } if of == node);
-        self.after_reply.lock().extract_if(.., is_such).collect()
+        let is_such = |note: &Notification| matches!(note.kind, NotificationKind::InvalidateNode { node: of, .. } if of == node);
+        let mut deferred = self.after_reply.lock();
+        let (taken, rest) = std::mem::take(&mut *deferred).into_iter().partition(is_such);
+        *deferred = rest;
+        taken
     }
 
     /// Polls until the request is answered or waits. Returns whether it is answered.

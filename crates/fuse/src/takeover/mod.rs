@@ -187,10 +187,10 @@ impl Takeover {
     }
 
     fn report_lost_guardian(&self, result: Result<(), GuardianError>) {
-        if let Err(error) = result
-            && !self.guardian_lost.swap(true, Ordering::Relaxed)
-        {
-            tracing::warn!("{error}");
+        if let Err(error) = result {
+            if !self.guardian_lost.swap(true, Ordering::Relaxed) {
+                tracing::warn!("{error}");
+            }
         }
     }
 

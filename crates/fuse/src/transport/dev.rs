@@ -183,11 +183,10 @@ impl Channel for DevChannel {
     }
 
     fn reply_file(&self, unique: u64, range: &FileRange) -> io::Result<()> {
-        if let Some(pipes) = &self.pipes
-            && range.length >= SPLICE_REPLY
-            && self.reply_by_splice(pipes, unique, range)?
-        {
-            return Ok(());
+        if let Some(pipes) = &self.pipes {
+            if range.length >= SPLICE_REPLY && self.reply_by_splice(pipes, unique, range)? {
+                return Ok(());
+            }
         }
         self.reply_by_copy(unique, range)
     }

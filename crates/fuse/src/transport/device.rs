@@ -26,6 +26,7 @@ enum Kind {
     /// A socket that keeps message boundaries, with a simulated kernel at the other end.
     Socket,
     /// No descriptor: requests arrive in a guest's queues, which carry no notifications.
+    #[cfg(feature = "virtiofs")]
     Guest,
 }
 
@@ -41,6 +42,7 @@ impl Device {
     }
 
     /// Makes a placeholder for the connection to a guest.
+    #[cfg(feature = "virtiofs")]
     pub(crate) fn guest() -> io::Result<Self> {
         let fd = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC)?;
         Ok(Self { fd, kind: Kind::Guest })
@@ -54,7 +56,9 @@ impl Device {
     /// Opens another descriptor of the same connection, with its own queue of requests in flight.
     pub(crate) fn try_clone(&self) -> io::Result<Self> {
         let fd = match self.kind {
-            Kind::Socket | Kind::Guest => self.fd.try_clone()?,
+            Kind::Socket => self.fd.try_clone()?,
+            #[cfg(feature = "virtiofs")]
+            Kind::Guest => self.fd.try_clone()?,
             Kind::Kernel => {
                 let flags = rustix::fs::OFlags::RDWR | rustix::fs::OFlags::CLOEXEC;
                 match rustix::fs::open("/dev/fuse", flags, rustix::fs::Mode::empty()) {
@@ -107,6 +111,7 @@ impl Device {
 
     /// Sends a notification to the kernel.
     pub(crate) fn notify(&self, notification: &Notification<'_>) -> Result<(), Errno> {
+        #[cfg(feature = "virtiofs")]
         if self.kind == Kind::Guest {
             return Err(Errno::OPNOTSUPP);
         }

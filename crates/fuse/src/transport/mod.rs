@@ -8,6 +8,7 @@ pub(crate) mod message;
 pub(crate) mod payload;
 pub(crate) mod pipe;
 pub(crate) mod uring;
+#[cfg(feature = "virtiofs")]
 pub(crate) mod virtio;
 
 pub(crate) use channel::{Afterwards, Channel};

@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use rustix::io::Errno;
 
 use crate::transport::channel::FileRange;
+#[cfg(feature = "virtiofs")]
 use crate::transport::virtio::GuestPayload;
 
 /// The reply to `read`.
@@ -63,6 +64,7 @@ pub(crate) struct SplicedPayload {
 #[derive(Debug)]
 pub(crate) enum Payload {
     Pipe(SplicedPayload),
+    #[cfg(feature = "virtiofs")]
     Guest(GuestPayload),
 }
 
@@ -70,6 +72,7 @@ pub(crate) enum Payload {
 pub(crate) enum WriteSource<'a> {
     Slice(&'a [u8]),
     Pipe(&'a SplicedPayload),
+    #[cfg(feature = "virtiofs")]
     Guest(&'a GuestPayload),
 }
 
@@ -88,6 +91,7 @@ impl<'a> WriteData<'a> {
     pub(crate) fn left(payload: &'a Payload) -> Self {
         let source = match payload {
             Payload::Pipe(payload) => WriteSource::Pipe(payload),
+            #[cfg(feature = "virtiofs")]
             Payload::Guest(payload) => WriteSource::Guest(payload),
         };
         Self { source }
@@ -98,6 +102,7 @@ impl<'a> WriteData<'a> {
         match &self.source {
             WriteSource::Slice(bytes) => bytes.len(),
             WriteSource::Pipe(payload) => payload.length,
+            #[cfg(feature = "virtiofs")]
             WriteSource::Guest(payload) => payload.len(),
         }
     }
@@ -119,6 +124,7 @@ impl<'a> WriteData<'a> {
                 payload.pipe.read_exact(&mut bytes)?;
                 Ok(bytes.into())
             }
+            #[cfg(feature = "virtiofs")]
             WriteSource::Guest(payload) => Ok(payload.to_vec()?.into()),
         }
     }
@@ -131,6 +137,7 @@ impl<'a> WriteData<'a> {
     pub fn write_to(self, file: BorrowedFd<'_>, offset: u64) -> Result<usize, Errno> {
         let mut done = 0;
         match self.source {
+            #[cfg(feature = "virtiofs")]
             WriteSource::Guest(payload) => return payload.write_to(file, offset),
             WriteSource::Slice(bytes) => {
                 while done < bytes.len() {

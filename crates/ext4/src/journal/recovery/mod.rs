@@ -110,10 +110,10 @@ fn check_places(
         let mut block = vec![0; log.block_size() as usize];
         read_copy(log, copy, &mut block)?;
         let start = (SUPERBLOCK_OFFSET & u64::from(geometry.block_size - 1)) as usize;
-        if let Some(bytes) = block.get(start..start + size_of::<RawSuperblock>())
-            && let Ok(whole) = RawSuperblock::read_from_bytes(bytes)
-            && let Ok(whole) = Geometry::check(&whole)
-        {
+        let raw = block
+            .get(start..start + size_of::<RawSuperblock>())
+            .and_then(|bytes| RawSuperblock::read_from_bytes(bytes).ok());
+        if let Some(whole) = raw.and_then(|raw| Geometry::check(&raw).ok()) {
             // Growing the file system is journaled too: a superblock in the journal may count more blocks.
             end = end.max(whole.blocks).min(device.size() >> geometry.block_bits);
             found.superblock = true;

@@ -13,14 +13,15 @@ fn longest(written: bool) -> u32 {
 /// Appends a piece, merged with the last one if they are adjacent, and split if it is too long.
 fn push(list: &mut Vec<MappedExtent>, mut piece: MappedExtent) {
     let limit = longest(piece.written);
-    if let Some(last) = list.last_mut()
-        && last.end() == u64::from(piece.logical)
-        && last.start + u64::from(last.length) == piece.start
-        && last.written == piece.written
-        && last.length + piece.length <= limit
-    {
-        last.length += piece.length;
-        return;
+    if let Some(last) = list.last_mut() {
+        if last.end() == u64::from(piece.logical)
+            && last.start + u64::from(last.length) == piece.start
+            && last.written == piece.written
+            && last.length + piece.length <= limit
+        {
+            last.length += piece.length;
+            return;
+        }
     }
     while piece.length > limit {
         list.push(MappedExtent { length: limit, ..piece });

@@ -12,9 +12,7 @@ impl Ranges {
         if start >= end {
             return;
         }
-        while let Some((&from, &to)) = self.0.range(..=end).next_back()
-            && to >= start
-        {
+        while let Some((&from, &to)) = self.0.range(..=end).next_back().filter(|&(_, &to)| to >= start) {
             (start, end) = (start.min(from), end.max(to));
             self.0.remove(&from);
         }

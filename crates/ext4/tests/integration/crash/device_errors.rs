@@ -92,7 +92,7 @@ fn parts(before: &FsState, op: Op, number: usize) -> Vec<FsState> {
         Op::Append(path, length) => (path, before.size(path), length),
         _ => return Vec::new(),
     };
-    let ends = (offset + 1..offset + length).filter(|end| end.is_multiple_of(1024));
+    let ends = (offset + 1..offset + length).filter(|end| end % 1024 == 0);
     let part = |end| {
         let mut state = before.clone();
         state.apply(Op::Write(path, offset, end - offset), number);

@@ -101,6 +101,6 @@ impl Checker {
             return "set CRASH_KEEP=PATH to keep the image".into();
         };
         fs::write(&path, image).unwrap();
-        format!("the image was saved to {}", path.display())
+        format!("the image was saved to {}", path.to_string_lossy())
     }
 }

@@ -279,7 +279,7 @@ impl ModelFs {
         }
         let size = content.len() as u64;
         let (start, end) = (offset as usize, (offset + length) as usize);
-        let whole = offset.is_multiple_of(block) && length.is_multiple_of(block);
+        let whole = offset % block == 0 && length % block == 0;
         match what {
             Fallocate::KeepSize => {}
             Fallocate::Allocate => content.resize(content.len().max(end), 0),

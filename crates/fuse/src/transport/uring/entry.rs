@@ -135,11 +135,10 @@ impl Entry {
     fn step(&self, step: u8) {
         let before = self.steps.fetch_or(step, Ordering::AcqRel);
         let all = RETURNED | REPLIED | PARKED;
-        if before != all
-            && before | step == all
-            && let Some(me) = self.me.upgrade()
-        {
-            self.queue.hand_over(Work::Commit(me));
+        if before != all && before | step == all {
+            if let Some(me) = self.me.upgrade() {
+                self.queue.hand_over(Work::Commit(me));
+            }
         }
     }
 

@@ -119,10 +119,10 @@ impl Queue {
             if let Some(work) = state.work.pop_front() {
                 return Some(work);
             }
-            if self.is_full()
-                && let Some(entry) = self.new_entry(&mut state)
-            {
-                return Some(Work::Register(entry));
+            if self.is_full() {
+                if let Some(entry) = self.new_entry(&mut state) {
+                    return Some(Work::Register(entry));
+                }
             }
             state.idle += 1;
             self.work_queued.wait(&mut state);
@@ -199,10 +199,10 @@ impl Queue {
     /// Retries to hand over work for which no thread could be started.
     pub(crate) fn retry(self: &Arc<Self>) {
         let mut state = self.state.lock();
-        if state.idle == 0
-            && let Some(work) = state.work.pop_front()
-        {
-            self.hand_over_locked(state, work);
+        if state.idle == 0 {
+            if let Some(work) = state.work.pop_front() {
+                self.hand_over_locked(state, work);
+            }
         }
     }
 

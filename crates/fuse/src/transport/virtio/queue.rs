@@ -69,12 +69,14 @@ impl Queue {
     pub(super) fn return_chain(&self, head: u16, length: u32) {
         if let Some(ring) = self.ring() {
             let mut state = ring.get_mut();
-            if let Err(error) = state.add_used(head, length) {
-                tracing::warn!(%error, "cannot return a descriptor chain to the guest");
-            } else if state.needs_notification().unwrap_or(true)
-                && let Err(error) = state.signal_used_queue()
-            {
-                tracing::warn!(%error, "cannot notify the guest of a reply");
+            match state.add_used(head, length) {
+                Ok(()) if state.needs_notification().unwrap_or(true) => {
+                    if let Err(error) = state.signal_used_queue() {
+                        tracing::warn!(%error, "cannot notify the guest of a reply");
+                    }
+                }
+                Ok(()) => {}
+                Err(error) => tracing::warn!(%error, "cannot return a descriptor chain to the guest"),
             }
         }
         let mut under_way = self.under_way.lock();

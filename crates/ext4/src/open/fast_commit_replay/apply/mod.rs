@@ -181,10 +181,8 @@ impl<'a> Apply<'a> {
     /// Frees inodes that have lost all links.
     fn free_nameless(&mut self) -> Result<()> {
         for number in self.inodes.clone() {
-            if let Some(inode) = self.inode(number)?
-                && inode.links == 0
-                && !self.orphans.contains(&number)
-            {
+            let is_nameless = |inode: &Inode| inode.links == 0 && !self.orphans.contains(&number);
+            if let Some(inode) = self.inode(number)?.filter(is_nameless) {
                 self.discard(inode)?;
             }
         }
