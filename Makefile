@@ -5,13 +5,14 @@ CARGO ?= cargo
 
 FILES ?= 2000000
 
-.PHONY: help build demo test test-all takeover crash simulate volume-soak soak bench lab lab-debug extmap-race fuzz lint msrv publish-check audit install uninstall clean
+.PHONY: help build demo test test-all takeover crash simulate volume-soak soak bench lab lab-debug extmap-race fuzz lint msrv publish-check audit install uninstall clean test-systemd
 
 help:
 	@echo "make demo     mirror this repository: compare native with mirrored speed, count the requests to the daemon"
 	@echo "make test     run all tests that need no other kernel: units, the wire format, mounts, third-party suites"
 	@echo "make test-all  run make test, the tests over io_uring, and the short part of the lab: required for every change"
 	@echo "make takeover  kill daemons for TIME=$(TIME), check what programs see, print the pauses"
+	@echo "make test-systemd  boot Debian 12 and 13 in containers, and check the systemd units: restarts under load, watchdog, fstab"
 	@echo "make crash    simulate power cuts at every write to ext4 images for TIME=$(TIME); resumes where it was stopped"
 	@echo "make simulate  simulate the nodes of a volume on faulty networks and disks for TIME=$(TIME), from SEED on"
 	@echo "make volume-soak  run users on three machines with real servers for TIME=$(TIME), while networks, daemons and servers fail"
@@ -25,7 +26,7 @@ help:
 	@echo "make msrv     check the published libraries with the oldest supported compiler, Rust 1.85; installs it with rustup"
 	@echo "make publish-check  pack the libraries, and build each package, as cargo publish does; uploads nothing"
 	@echo "make audit    check known vulnerabilities, licences and origin of all dependencies; needs a network"
-	@echo "make install  install the command, its mount helpers, completions and man pages, under PREFIX=/usr/local"
+	@echo "make install  install the command, its mount helpers, completions, man pages and systemd units, under PREFIX=/usr/local"
 	@echo "make uninstall  remove what make install has installed"
 
 build:
@@ -39,6 +40,9 @@ test:
 
 test-all:
 	@scripts/test --all
+
+test-systemd:
+	@scripts/test-systemd
 
 takeover:
 	@scripts/takeover $(TIME)

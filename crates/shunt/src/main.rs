@@ -18,6 +18,7 @@ mod progress;
 mod report;
 mod sandbox;
 mod serve;
+mod service_manager;
 mod text;
 mod unmount;
 mod xdg;

@@ -1,5 +1,6 @@
 //! The successor's side of a takeover: receives the descriptors and the state of the last server from the guardian.
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::AtomicU32;
@@ -7,8 +8,11 @@ use std::time::Duration;
 
 use super::fd_store::{DescriptorClass, Key, StoredDescriptors};
 use super::log::now;
+use super::record::Record;
+use super::removal::{WatchedMount, remove_watched};
+use super::service_manager::{DescriptorStore, ManagedLink, StoreContent};
 use super::wire::{MAX_PACKET_BYTES, Message};
-use super::{Cause, Guardian, GuardianError, Watch, seqpacket};
+use super::{Cause, Guardian, GuardianError, Link, Watch, seqpacket};
 use crate::id::NodeId;
 use crate::mount::MountPoint;
 
@@ -56,8 +60,63 @@ impl HandOver {
         // The guardian is protected from the OOM killer, and its children inherit that.
         let _ = std::fs::write("/proc/self/oom_score_adj", oom_score.to_string());
         let next = AtomicU32::new(watch.0.wrapping_add(1));
-        let guardian = Guardian { socket, child: None, next, restarts: false };
+        let link = Link::Process { socket, child: None };
+        let guardian = Guardian { link, next, restarts: false };
         Ok(Self { guardian, descriptors: held, watch, mount, takeovers, gone_since: gone, cause })
+    }
+
+    /// Decides what to do with the descriptors that the service manager passed to this process from its store. `arguments` are
+    /// this server's; `crashes` is the number of servers that may crash within ten seconds.
+    ///
+    /// A mount that cannot be continued is removed, and the store is emptied.
+    pub fn inherit(
+        store: Box<dyn DescriptorStore>,
+        passed: Vec<(String, OwnedFd)>,
+        arguments: &[OsString],
+        crashes: u32,
+    ) -> Inherited {
+        let content = StoreContent::new(passed);
+        if content.names.is_empty() {
+            return Inherited::Nothing;
+        }
+        // A record of another version is as good as none: its mount cannot be found either, and is dead once the store is empty.
+        let record = content.record.and_then(Record::open);
+        let refusal = match record {
+            None => ("the last server left no record that this version reads".to_owned(), None),
+            Some(mut record) => match may_continue(&mut record, arguments, crashes) {
+                Ok(cause) => match record.mount.clone() {
+                    Some((token, mark, path)) => {
+                        let (watch, mount) = (Watch(token), MountPoint::new(path, mark));
+                        let (takeovers, gone) = (record.header.takeovers, record.header.gone);
+                        let link = ManagedLink::resumed(store, record, content.generations);
+                        let next = AtomicU32::new(token.wrapping_add(1));
+                        let guardian =
+                            Guardian { link: Link::ServiceManager(Box::new(link)), next, restarts: true };
+                        let descriptors = content.descriptors;
+                        return Inherited::HandOver(Box::new(Self {
+                            guardian,
+                            descriptors,
+                            watch,
+                            mount,
+                            takeovers,
+                            gone_since: gone,
+                            cause,
+                        }));
+                    }
+                    None => ("the last server left no mount".to_owned(), None),
+                },
+                Err(reason) => (reason, record.mount),
+            },
+        };
+        let (reason, mount) = refusal;
+        for name in &content.names {
+            let _ = store.remove(name);
+        }
+        drop(content.descriptors);
+        if let Some((_, mark, path)) = mount {
+            remove_watched(WatchedMount::Mounted { mark, path });
+        }
+        Inherited::Refused(reason)
     }
 
     /// Returns the mount to serve.
@@ -106,6 +165,47 @@ impl HandOver {
     pub fn pause(&self) -> Duration {
         Duration::from_nanos(now().saturating_sub(self.gone_since))
     }
+}
+
+/// The outcome of reading the descriptors that a service manager passed to a server at its start.
+#[derive(Debug)]
+pub enum Inherited {
+    /// Nothing of an earlier server: mount anew.
+    Nothing,
+    /// The mount of an earlier server, to be continued.
+    HandOver(Box<HandOver>),
+    /// The mount of an earlier server cannot be continued, for this reason, and was removed: mount anew.
+    Refused(String),
+}
+
+/// Sliding window of the crash limit, in nanoseconds.
+const CRASH_WINDOW_NANOS: u64 = 10_000_000_000;
+/// Attempts to take over that may fail before the mount is removed.
+const MAX_ATTEMPTS: u32 = 3;
+
+/// Reports whether this server may continue, and counts the attempt.
+fn may_continue(record: &mut Record, arguments: &[OsString], crashes: u32) -> Result<Cause, String> {
+    if record.arguments != arguments {
+        return Err("the command line of the service has changed".to_owned());
+    }
+    let header = &mut record.header;
+    header.attempts += 1;
+    let cause = if header.planned { Cause::Restart } else { Cause::Death };
+    if header.attempts > MAX_ATTEMPTS {
+        return Err(format!("{MAX_ATTEMPTS} attempts to take it over failed"));
+    }
+    if !header.planned && header.attempts == 1 {
+        let count = header.count_crash(now(), CRASH_WINDOW_NANOS);
+        if count >= (crashes.max(1) as usize).min(super::record::MAX_CRASH_TIMES) {
+            return Err(format!("its server crashed {count} times within 10 seconds"));
+        }
+    }
+    if header.gone == 0 {
+        header.gone = now();
+    }
+    header.takeovers += 1;
+    record.write_header().map_err(|error| format!("its record cannot be written: {error}"))?;
+    Ok(cause)
 }
 
 const NOT_A_GUARDIAN: GuardianError = GuardianError::NoHandOver("standard input is not a guardian's socket");

@@ -12,6 +12,9 @@
 //! arguments of another server starts none, whatever messages it gets later, and once it is [sealed](Guardian::seal) it accepts
 //! no other mounts.
 //!
+//! A service manager with a descriptor store can be the guardian ([`Guardian::in_service_manager`]): it keeps the descriptors
+//! ([`DescriptorStore`]), and starts the next server itself.
+//!
 //! Limits: it does not help when it is killed together with the server (`kill -9` to a whole control group), and copies of the
 //! mount in other mount namespaces stay, but fail at once.
 
@@ -20,8 +23,10 @@ pub(crate) mod fd_store;
 mod hand_over;
 mod log;
 mod process;
+mod record;
 mod removal;
 mod seqpacket;
+mod service_manager;
 mod state;
 mod successor;
 #[cfg(test)]
@@ -41,11 +46,13 @@ use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, recv, shutdown, socketpair};
 
 pub use exit_watch::run_on_own_mount;
-pub use hand_over::HandOver;
+pub use hand_over::{HandOver, Inherited};
 pub use process::main;
+pub use service_manager::DescriptorStore;
 
 use crate::mount::{Detached, MountError, MountPoint, sys};
 use fd_store::Key;
+use service_manager::ManagedLink;
 use wire::Message;
 
 /// Timeout for the start of the guardian.
@@ -66,6 +73,11 @@ pub enum GuardianError {
         "the guardian process has ended ({0}): a killed server would leave a dead mount; restart the server"
     )]
     Gone(Errno),
+    /// The service manager does not store descriptors.
+    #[error(
+        "cannot use the descriptor store of the service manager: {0}; a restart of the service would lose the mount"
+    )]
+    Store(io::Error),
     /// The mount point cannot be examined for the guardian.
     #[error(transparent)]
     Mount(#[from] MountError),
@@ -94,11 +106,15 @@ pub enum Cause {
     Upgrade = 1,
     /// The program of an upgrade failed to serve, and this is the program before it.
     FailedUpgrade = 2,
+    /// The service manager restarted the service.
+    Restart = 3,
 }
 
 impl Cause {
     fn from_number(number: u8) -> Option<Self> {
-        [Self::Death, Self::Upgrade, Self::FailedUpgrade].into_iter().find(|cause| *cause as u8 == number)
+        [Self::Death, Self::Upgrade, Self::FailedUpgrade, Self::Restart]
+            .into_iter()
+            .find(|cause| *cause as u8 == number)
     }
 }
 
@@ -107,12 +123,23 @@ impl Cause {
 /// Dropping it while mounts are watched has the same effect as the server's death: they are unmounted.
 #[derive(Debug)]
 pub struct Guardian {
-    socket: OwnedFd,
-    /// `None` in a successor, whose parent is the guardian.
-    child: Option<Child>,
+    link: Link,
     next: AtomicU32,
     /// The guardian was given the arguments of a successor.
     restarts: bool,
+}
+
+/// The connection of a server to its guardian.
+#[derive(Debug)]
+enum Link {
+    /// A guardian process.
+    Process {
+        socket: OwnedFd,
+        /// `None` in a successor, whose parent is the guardian.
+        child: Option<Child>,
+    },
+    /// The descriptor store of a service manager.
+    ServiceManager(Box<ManagedLink>),
 }
 
 /// A mount that a [`Guardian`] watches.
@@ -161,31 +188,69 @@ impl Guardian {
             None => Message::UnmountOnly,
         };
         let (next, restarts) = (AtomicU32::new(0), restart.is_some());
-        let mut guardian = Guardian { socket, child: Some(child), next, restarts };
         // A program that exits at once is not ready either.
-        let ready = guardian.send(&settled).and_then(|()| guardian.wait_ready());
-        if let Err(error) = ready.map_err(|_| GuardianError::NotReady) {
+        let sent = seqpacket::send(socket.as_fd(), &settled.encode(), None);
+        let ready = sent.is_ok() && is_ready(socket.as_fd());
+        let mut guardian = Guardian { link: Link::Process { socket, child: Some(child) }, next, restarts };
+        if !ready {
             // It may be any program, even one that never reads its standard input.
-            let _ = guardian.child.as_mut().map(Child::kill);
-            return Err(error);
+            if let Link::Process { child, .. } = &mut guardian.link {
+                let _ = child.as_mut().map(Child::kill);
+            }
+            return Err(GuardianError::NotReady);
         }
         Ok(guardian)
     }
 
-    fn wait_ready(&self) -> Result<(), GuardianError> {
-        let timeout = Timespec { tv_sec: START_TIMEOUT.as_secs() as i64, tv_nsec: 0 };
-        let mut fds = [PollFd::new(&self.socket, PollFlags::IN)];
-        let ready = retry_on_intr(|| poll(&mut fds, Some(&timeout))).unwrap_or(0);
-        let mut byte = [0; wire::READY.len()];
-        if ready == 1 && recv(&self.socket, &mut byte, RecvFlags::DONTWAIT).is_ok() && byte == *wire::READY {
-            return Ok(());
-        }
-        Err(GuardianError::NotReady)
+    /// Makes the service manager the guardian of a new mount: it holds the descriptors of the session in its store, and the
+    /// server that it starts next, with the same arguments, continues by [`HandOver::inherit`]. The service manager does not
+    /// unmount: if it starts no other server, a dead mount stays.
+    ///
+    /// # Errors
+    /// No memory file can be created.
+    pub fn in_service_manager(
+        store: Box<dyn DescriptorStore>,
+        arguments: Vec<OsString>,
+    ) -> Result<Self, GuardianError> {
+        let link = ManagedLink::new(store, arguments).map_err(GuardianError::Store)?;
+        Ok(Self { link: Link::ServiceManager(Box::new(link)), next: AtomicU32::new(0), restarts: true })
     }
 
     /// Returns the process id of the guardian; `None` where it is not our child.
     pub fn pid(&self) -> Option<u32> {
-        self.child.as_ref().map(Child::id)
+        match &self.link {
+            Link::Process { child, .. } => child.as_ref().map(Child::id),
+            Link::ServiceManager(_) => None,
+        }
+    }
+
+    /// Reports whether a service manager is the guardian.
+    pub fn is_service_manager(&self) -> bool {
+        matches!(self.link, Link::ServiceManager(_))
+    }
+
+    /// Tells the next server that this one ends on purpose, for a restart by the service manager. Then
+    /// [drain](crate::Handle::drain) the session, and call [`finish_restart`](Self::finish_restart).
+    ///
+    /// # Errors
+    /// The guardian is a process, which knows [`upgrade`](Self::upgrade) instead, or the record cannot be written.
+    pub fn begin_restart(&self) -> Result<(), GuardianError> {
+        self.managed()?.begin_restart().map_err(GuardianError::Store)
+    }
+
+    /// Stores all descriptors that the next server needs. The process must exit next, without any cleanup.
+    ///
+    /// # Errors
+    /// The guardian is a process, or the service manager cannot be reached.
+    pub fn finish_restart(&self) -> Result<(), GuardianError> {
+        self.managed()?.finish_restart().map_err(GuardianError::Store)
+    }
+
+    fn managed(&self) -> Result<&ManagedLink, GuardianError> {
+        match &self.link {
+            Link::ServiceManager(link) => Ok(link),
+            Link::Process { .. } => Err(GuardianError::Store(io::ErrorKind::Unsupported.into())),
+        }
     }
 
     /// Watches a mount that is about to be attached at `mountpoint`. Call it before
@@ -276,7 +341,8 @@ impl Guardian {
 
     /// Reports whether the guardian process has exited.
     pub fn has_exited(&self) -> bool {
-        let mut fds = [PollFd::new(&self.socket, PollFlags::empty())];
+        let Link::Process { socket, .. } = &self.link else { return false };
+        let mut fds = [PollFd::new(socket, PollFlags::empty())];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         poll(&mut fds, Some(&now)).is_ok() && fds[0].revents().intersects(PollFlags::HUP | PollFlags::ERR)
     }
@@ -300,16 +366,31 @@ impl Guardian {
     }
 
     fn send_with(&self, message: &Message, descriptor: Option<BorrowedFd<'_>>) -> Result<(), GuardianError> {
-        // The guardian reads what is in the socket's buffer even if the server dies right after this.
-        seqpacket::send(self.socket.as_fd(), &message.encode(), descriptor).map_err(GuardianError::Gone)
+        match &self.link {
+            // The guardian reads what is in the socket's buffer even if the server dies right after this.
+            Link::Process { socket, .. } => {
+                seqpacket::send(socket.as_fd(), &message.encode(), descriptor).map_err(GuardianError::Gone)
+            }
+            Link::ServiceManager(link) => link.apply(message, descriptor),
+        }
     }
+}
+
+/// Waits until the guardian process is ready.
+fn is_ready(socket: BorrowedFd<'_>) -> bool {
+    let timeout = Timespec { tv_sec: START_TIMEOUT.as_secs() as i64, tv_nsec: 0 };
+    let mut fds = [PollFd::new(&socket, PollFlags::IN)];
+    let ready = retry_on_intr(|| poll(&mut fds, Some(&timeout))).unwrap_or(0);
+    let mut byte = [0; wire::READY.len()];
+    ready == 1 && recv(socket, &mut byte, RecvFlags::DONTWAIT).is_ok() && byte == *wire::READY
 }
 
 impl Drop for Guardian {
     fn drop(&mut self) {
+        let Link::Process { socket, child } = &mut self.link else { return };
         // A child of ours may hold a copy of the socket; shutting down ends all copies.
-        let _ = shutdown(&self.socket, rustix::net::Shutdown::Both);
+        let _ = shutdown(&*socket, rustix::net::Shutdown::Both);
         // The guardian then exits by itself. If it is not our child, because the server forked, there is nothing to wait for.
-        let _ = self.child.as_mut().map(Child::wait);
+        let _ = child.as_mut().map(Child::wait);
     }
 }

@@ -139,7 +139,9 @@ impl Takeover {
     /// Stores a descriptor with the guardian for the next server, under an id that the file system chooses. When this returns,
     /// the descriptor survives this process.
     ///
-    /// Without a guardian there is no next server, and nothing to store: that is not an error.
+    /// Without a guardian there is no next server, and nothing to store: that is not an error. Where a
+    /// [service manager](Guardian::in_service_manager) is the guardian, descriptors with ids of 2^32 and more, and those of
+    /// [inodes](Self::store_node), survive a planned restart, but no crash.
     pub fn store(&self, id: u64, descriptor: BorrowedFd<'_>) {
         let key = Key { class: DescriptorClass::FileSystem, id };
         self.report_lost_guardian(self.guardian.store(key, descriptor));

@@ -10,4 +10,7 @@ pub enum TakeoverArg {
     Auto,
     /// The mount is removed, and its users get errors
     Off,
+    /// The service manager that started this process keeps the mount, and its next process takes over: for services of systemd
+    /// with `FileDescriptorStoreMax=`
+    Service,
 }

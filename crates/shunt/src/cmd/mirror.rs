@@ -18,6 +18,7 @@ use crate::daemon;
 use crate::error::{Code, Failure, Result, failed};
 use crate::report::Watch;
 use crate::serve::{self, FsStatus, Service};
+use crate::service_manager;
 
 mod extension;
 mod policy;
@@ -29,12 +30,19 @@ pub fn run(args: &MirrorArgs, argv: &[OsString]) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     if args.mount.successor {
-        return Ok(daemon::take_over(&args.mount.log, |hand_over| match args.policy {
-            Some(_) => policy::take_over(args, hand_over),
-            None => take_over(args, hand_over),
-        }));
+        return Ok(daemon::take_over(&args.mount.log, |hand_over| continue_from(args, hand_over)));
     }
-    super::serve_by_mode(&args.mount, argv, 2, || serve(args, argv))
+    super::serve_by_mode(&args.mount, argv, 2, || match service_manager::inherit(&args.mount, argv)? {
+        Some(hand_over) => continue_from(args, hand_over),
+        None => serve(args, argv),
+    })
+}
+
+fn continue_from(args: &MirrorArgs, hand_over: HandOver) -> Result<()> {
+    match args.policy {
+        Some(_) => policy::take_over(args, hand_over),
+        None => take_over(args, hand_over),
+    }
 }
 
 /// Opens the source, mounts it, and serves.

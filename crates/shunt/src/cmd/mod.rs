@@ -21,7 +21,7 @@ use std::process::ExitCode;
 use crate::args::MountArgs;
 use crate::cli::Command;
 use crate::error::{Result, failed};
-use crate::{daemon, inherited, log};
+use crate::{daemon, inherited, log, service_manager};
 
 /// Runs a command; `argv` is the command line that it was parsed from.
 pub fn run(command: Command, argv: &[OsString]) -> Result<ExitCode> {
@@ -67,6 +67,7 @@ fn serve_by_mode(
         }
     } else {
         inherited::reset();
+        service_manager::connect();
         log::start(&mount.log)?;
         serve()?;
     }

@@ -228,6 +228,7 @@ pub fn took_over(cause: Cause, pause_ms: f64) -> TookOver {
         Cause::Death => "death",
         Cause::Upgrade => "upgrade",
         Cause::FailedUpgrade => "failed upgrade",
+        Cause::Restart => "restart",
     };
     TookOver { cause: cause.to_owned(), pause_ms }
 }

@@ -22,7 +22,7 @@ use std::time::Instant;
 use rustix::thread::CapabilitySet;
 use shunt_fuse::guardian::{Guardian, GuardianError, HandOver, Restart};
 use shunt_fuse::mount::bdi::BdiTuning;
-use shunt_fuse::mount::{MountError, MountOptions, MountPoint};
+use shunt_fuse::mount::{MountError, MountOptions, MountPoint, Unmount};
 use shunt_fuse::takeover::Takeover;
 use shunt_fuse::{Config, Connected, FileSystem, Handle, MountSessionError, Mounted};
 
@@ -31,8 +31,10 @@ use crate::control::{self, Control, SocketName, VolumeAsk};
 use crate::daemon;
 use crate::error::{Code, Failure, Result, failed};
 use crate::log;
+use crate::own_mounts;
 use crate::report::{TookOver, VolumeReport, Watch};
 use crate::sandbox::{self, AccessiblePaths, DaemonFeatures, HelperArgs};
+use crate::service_manager;
 use block::MountAttempt;
 use daemon_info::DaemonInfo;
 use upgrade::Successor;
@@ -222,6 +224,10 @@ pub fn serve<F: FileSystem>(
         let _ = attached.guardian.as_ref().map(|guardian| guardian.end());
         signals::remove_unserved(&attached.mount);
     })?;
+    match &lock_in {
+        Some(LockIn::Image { .. }) => service_manager::disable_watchdog(),
+        _ => service_manager::start_watchdog(mounted.handle(), &attached.mount),
+    }
     if !is_closed {
         enter();
     }
@@ -275,6 +281,8 @@ pub fn take_over<F: FileSystem>(
     let number = mounted.handle().takeover().map_or(0, Takeover::takeovers);
     tracing::warn!("took over {path} after {pause:.1} ms (takeover {number})");
     tracing::info!("{}", facts.line());
+    service_manager::ready(&facts.line());
+    service_manager::start_watchdog(mounted.handle(), &attached.mount);
     wait(mounted, args)
 }
 
@@ -285,6 +293,7 @@ pub fn restart(argv: &[OsString], args: &MountArgs) -> Result<Restart, String> {
     let arguments = head.into_iter().chain(rest.iter().cloned()).collect();
     match args.takeover {
         TakeoverArg::Auto => Ok(Restart { arguments, crashes: args.crashes }),
+        TakeoverArg::Service => Ok(Restart { arguments: argv.to_vec(), crashes: args.crashes }),
         TakeoverArg::Off => Err("by --takeover off".to_owned()),
     }
 }
@@ -331,7 +340,12 @@ fn watch<F>(
     facts: &Arc<DaemonInfo>,
     service: &Service<F>,
 ) -> Result<()> {
-    signals.watch(attached.mount.clone(), attached.guardian.clone(), facts.clone(), service.reload.clone())
+    let attached = Attached {
+        mount: attached.mount.clone(),
+        handle: attached.handle.clone(),
+        guardian: attached.guardian.clone(),
+    };
+    signals.watch(attached, facts.clone(), service.reload.clone())
 }
 
 fn wait(mounted: Mounted, args: &MountArgs) -> Result<()> {
@@ -365,6 +379,14 @@ fn mount<F>(
         };
         shunt_fuse::connect(config.clone(), path, options, guardian)
     };
+    // A service manager that stopped the last process by force has left a dead mount.
+    let mount = |options: &MountOptions| match mount(options) {
+        Err(error) if args.takeover == TakeoverArg::Service && is_dead(&error) => {
+            remove_dead(path);
+            mount(options)
+        }
+        tried => tried,
+    };
     let tried = match &mut service.block {
         Some(block) => block.mount(options, mount),
         None => mount(options).map_or_else(MountAttempt::Failed, MountAttempt::Done),
@@ -381,6 +403,23 @@ fn mount<F>(
     }
 }
 
+fn is_dead(error: &MountSessionError) -> bool {
+    matches!(
+        error,
+        MountSessionError::Mount(MountError::Dead(_))
+            | MountSessionError::Guardian(GuardianError::Mount(MountError::Dead(_)))
+    )
+}
+
+/// Removes a mount of Shunt whose daemon is gone.
+fn remove_dead(path: &Path) {
+    let Ok((dead, _)) = own_mounts::find(path) else { return };
+    match dead.unmount(Unmount::Lazy) {
+        Ok(()) => tracing::warn!("unmounted {}, which no daemon served", path.display()),
+        Err(error) => tracing::warn!("{error}"),
+    }
+}
+
 /// Starts the process that removes the mount if this one is killed.
 fn guardian(args: &MountArgs, restart: Option<Restart>) -> Result<Guardian, GuardianError> {
     let mut command = Command::new("/proc/self/exe");
@@ -390,6 +429,9 @@ fn guardian(args: &MountArgs, restart: Option<Restart>) -> Result<Guardian, Guar
         command.stderr(Stdio::null());
     }
     let Some(restart) = restart else { return Guardian::spawn(command) };
+    if args.takeover == TakeoverArg::Service {
+        return service_manager::guardian(restart.arguments);
+    }
     let guardian = Guardian::spawn_restarting(command, restart)?;
     if let Some(log) = log::file() {
         guardian.store_log(log.as_fd())?;
@@ -424,6 +466,7 @@ fn announcement(args: &MountArgs) -> Result<Option<daemon::Detach>> {
 /// Reports that the mount is served, to the user or to the process that started this one.
 fn announce(departure: Option<daemon::Detach>, line: &str) -> Result<()> {
     tracing::info!("{line}");
+    service_manager::ready(line);
     let line = format!("shunt: {line}");
     if let Some(departure) = departure {
         return departure.report_ready(&line).map_err(cannot_depart);

@@ -1,21 +1,25 @@
-//! Signals that end a daemon: the first one unmounts cleanly, the second one by force, and the third one exits.
+//! Signals that end a daemon: the first one unmounts cleanly, the second one by force, and the third one exits. In a service that
+//! keeps its mount over restarts, SIGUSR2 leaves the mount to the next process.
 
 use std::io;
 use std::process;
 use std::sync::Arc;
 use std::thread;
 
+use shunt_fuse::Handle;
 use shunt_fuse::guardian::Guardian;
 use shunt_fuse::mount::MountPoint;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator;
 
+use super::Attached;
 use super::daemon_info::DaemonInfo;
+use super::upgrade::DRAIN_TIMEOUT;
 use crate::control::Provider;
 use crate::error::{Result, failed};
 use crate::log::STATISTICS;
 use crate::sandbox::unmount_helper;
-use crate::unmount;
+use crate::{service_manager, unmount};
 
 /// The signals that this process handles.
 pub struct Signals(iterator::Signals);
@@ -32,23 +36,33 @@ impl Signals {
     /// The thread cannot be started.
     pub fn watch(
         mut self,
-        mount: MountPoint,
-        guardian: Option<Arc<Guardian>>,
+        attached: Attached,
         facts: Arc<DaemonInfo>,
         reload: Option<Arc<dyn Fn() + Send + Sync>>,
     ) -> Result<()> {
+        if attached.guardian.as_ref().is_some_and(|guardian| guardian.is_service_manager()) {
+            // Only then, because entering the sandbox uses this signal. Earlier it ends this process like a crash.
+            self.0
+                .add_signal(SIGUSR2)
+                .map_err(|error| failed(format_args!("cannot install a signal handler: {error}")))?;
+        }
         let work = move || {
+            let Attached { mount, handle, guardian } = attached;
             let mut ends = 0;
             for signal in self.0.forever() {
                 if signal == SIGUSR1 {
                     log_statistics(&facts);
                     continue;
                 }
-                if let (SIGHUP, Some(reload)) = (signal, &reload) {
-                    reload();
+                if signal == SIGHUP && (reload.is_some() || service_manager::is_present()) {
+                    service_manager::reloading(|| reload.iter().for_each(|reload| reload()));
                     continue;
                 }
+                if let (SIGUSR2, Some(guardian), 0) = (signal, &guardian, ends) {
+                    leave_for_restart(&handle, guardian);
+                }
                 ends += 1;
+                service_manager::stopping();
                 // Whatever happens to this process, no other daemon is to take over.
                 let _ = guardian.as_ref().map(|guardian| guardian.end());
                 match ends {
@@ -65,6 +79,25 @@ impl Signals {
             .spawn(work)
             .map(drop)
             .map_err(|error| failed(format_args!("cannot start a thread: {error}")))
+    }
+}
+
+/// Leaves the mount to the next process of the service, and exits; returns if that is not possible.
+fn leave_for_restart(handle: &Handle, guardian: &Guardian) {
+    service_manager::stop_watchdog();
+    let left = guardian.begin_restart().and_then(|()| {
+        service_manager::restarting();
+        if !handle.drain(DRAIN_TIMEOUT) {
+            tracing::warn!(
+                "not all requests finished in time: the kernel resends the others to the next process"
+            );
+        }
+        guardian.finish_restart()
+    });
+    match left {
+        // No cleanup: the service manager holds the state.
+        Ok(()) => process::exit(0),
+        Err(error) => tracing::error!("cannot leave the mount to the next process: {error}; unmounting"),
     }
 }
 

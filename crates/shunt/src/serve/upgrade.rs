@@ -21,7 +21,7 @@ use crate::error::{Result, failed};
 use crate::files;
 
 /// Timeout of the requests that are being served; the kernel queues later ones meanwhile.
-const DRAIN_TIMEOUT: Duration = Duration::from_millis(500);
+pub(super) const DRAIN_TIMEOUT: Duration = Duration::from_millis(500);
 /// Timeout of the program's answer to `--probe`.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Limit of that answer.
@@ -69,6 +69,9 @@ impl Successor {
     /// The reason why no daemon can take over from this one; none if one can.
     pub fn obstacle(&self) -> Option<String> {
         if self.handle.takeover().is_some() {
+            if self.guardian.as_ref().is_some_and(|guardian| guardian.is_service_manager()) {
+                return None;
+            }
             let gone = self.guardian.as_ref().is_some_and(|guardian| guardian.has_exited());
             return gone.then(|| "its guardian was killed".to_owned());
         }
@@ -96,6 +99,11 @@ impl Successor {
             return Err(format!("no daemon can take over this mount: {obstacle}"));
         }
         let guardian = self.guardian.clone().ok_or("it has no guardian")?;
+        if guardian.is_service_manager() {
+            return Err("the mount is a service: install the new program, and restart the service with `systemctl restart`; \
+                        its users notice a pause only"
+                .to_owned());
+        }
         let path = binary.display();
         let program = self.open(binary).map_err(|reason| format!("cannot run {path}: {reason}"))?;
         let said = self.probe(&program).map_err(|reason| format!("{path} cannot take over: {reason}"))?;

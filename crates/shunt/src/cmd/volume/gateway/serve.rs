@@ -18,11 +18,12 @@ use crate::cmd::volume::defaults::{self, address};
 use crate::cmd::volume::lock_in;
 use crate::error::{Result, failed};
 use crate::xdg;
-use crate::{inherited, log, sandbox};
+use crate::{inherited, log, sandbox, service_manager};
 
 /// Serves a volume until a signal ends it.
 pub fn serve(args: &ServeArgs) -> Result<()> {
     inherited::reset();
+    service_manager::connect();
     if args.sandbox_probe {
         sandbox::probe_on_entry();
     }
@@ -53,13 +54,14 @@ pub fn serve(args: &ServeArgs) -> Result<()> {
         format!("{}:{port}", host.nodename().to_string_lossy())
     });
     registry.set_address(&address).map_err(|error| cannot(&error))?;
-    print(format!(
-        "shunt: volume {name} is served at {}, advertised to nodes as {address}{way}\n",
-        serving.address()
-    ))?;
+    let line =
+        format!("volume {name} is served at {}, advertised to nodes as {address}{way}", serving.address());
+    print(format!("shunt: {line}\n"))?;
     let directory = xdg::directory_of(&registry_file(&args.served)).to_owned();
     sandbox::enter_gateway(&lock_in::accessible_paths(&meta, &volume.described, [directory]));
+    service_manager::ready(&line);
     signals.forever().next();
+    service_manager::stopping();
     serving.stop().map_err(|error| cannot(&error))
 }
 
