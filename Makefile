@@ -5,7 +5,7 @@ CARGO ?= cargo
 
 FILES ?= 2000000
 
-.PHONY: help build demo test test-all takeover crash simulate volume-soak soak bench lab lab-debug extmap-race fuzz lint msrv publish-check audit install uninstall clean test-systemd
+.PHONY: help build demo test test-all takeover crash simulate volume-soak soak bench lab lab-debug extmap-race fuzz lint msrv publish-check audit install uninstall clean test-systemd packages test-packages
 
 help:
 	@echo "make demo     mirror this repository: compare native with mirrored speed, count the requests to the daemon"
@@ -26,6 +26,8 @@ help:
 	@echo "make msrv     check the published libraries with the oldest supported compiler, Rust 1.85; installs it with rustup"
 	@echo "make publish-check  pack the libraries, and build each package, as cargo publish does; uploads nothing"
 	@echo "make audit    check known vulnerabilities, licences and origin of all dependencies; needs a network"
+	@echo "make packages  build Debian packages, an rpm, a container image, a tarball and an SBOM into target/packages"
+	@echo "make test-packages  install, use, upgrade and remove those packages in roots of Debian 12 and 13"
 	@echo "make install  install the command, its mount helpers, completions, man pages and systemd units, under PREFIX=/usr/local"
 	@echo "make uninstall  remove what make install has installed"
 
@@ -101,6 +103,12 @@ publish-check:
 
 audit:
 	@scripts/audit
+
+packages:
+	@scripts/packages
+
+test-packages:
+	@tests/packages/run
 
 install: build
 	@scripts/install

@@ -8,6 +8,7 @@ fn main() {
     let kernel = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../kernel/fuse_ext");
     println!("cargo::rerun-if-changed={}", kernel.join("bpf").display());
     println!("cargo::rerun-if-changed={}", kernel.join("include").display());
+    println!("cargo::rerun-if-env-changed=SHUNT_REQUIRE_BPF");
     if std::env::var_os("CARGO_FEATURE_BPF").is_none() {
         return;
     }
@@ -27,6 +28,12 @@ fn main() {
         .status();
     match compiled {
         Ok(status) if status.success() => println!("cargo::rustc-cfg=builtin"),
+        // Set for packages, which must not silently lack the programs.
+        _ if std::env::var_os("SHUNT_REQUIRE_BPF").is_some() => {
+            panic!(
+                "cannot compile the BPF programs with clang, which SHUNT_REQUIRE_BPF demands; install clang"
+            )
+        }
         _ => println!("cargo::warning=no builtin extension: clang cannot compile it"),
     }
 }

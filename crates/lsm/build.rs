@@ -7,6 +7,7 @@ fn main() {
     println!("cargo::rustc-check-cfg=cfg(programs)");
     let kernel = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../kernel/policy");
     println!("cargo::rerun-if-changed={}", kernel.display());
+    println!("cargo::rerun-if-env-changed=SHUNT_REQUIRE_BPF");
     if std::env::var_os("CARGO_FEATURE_BPF").is_none() {
         return;
     }
@@ -22,6 +23,12 @@ fn main() {
         .status();
     match compiled {
         Ok(status) if status.success() => println!("cargo::rustc-cfg=programs"),
+        // Set for packages, which must not silently lack the programs.
+        _ if std::env::var_os("SHUNT_REQUIRE_BPF").is_some() => {
+            panic!(
+                "cannot compile the BPF programs with clang, which SHUNT_REQUIRE_BPF demands; install clang"
+            )
+        }
         _ => println!(
             "cargo::warning=cannot compile the BPF programs with clang: the kernel will check no rules; install clang"
         ),

@@ -75,7 +75,8 @@ Examples:
 const UPGRADE_EXAMPLES: &str = "\
 Examples:
   shunt upgrade /mnt/data                                 to the version of this command
-  shunt upgrade --binary /opt/shunt-new/shunt /mnt/data   to another binary";
+  shunt upgrade --binary /opt/shunt-new/shunt /mnt/data   to another binary
+  shunt upgrade --all                                     every mount, after the binary was replaced";
 
 /// File systems in user space at kernel speed.
 #[derive(Debug, Parser)]
@@ -335,13 +336,17 @@ pub struct UpgradeArgs {
     #[arg(long, value_name = "PATH")]
     pub binary: Option<PathBuf>,
 
-    /// Print JSON: {mountpoint, binary, old_version, version, old_pid, pid, pause_ms, takeovers}
+    /// Upgrade all mounts that another binary serves; except those of systemd units, which a restart of the unit upgrades
+    #[arg(long, conflicts_with = "mountpoint")]
+    pub all: bool,
+
+    /// Print JSON: {mountpoint, binary, old_version, version, old_pid, pid, pause_ms, takeovers}; an array with --all
     #[arg(long)]
     pub json: bool,
 
     /// Mount point of the file system
-    #[arg(value_name = "MOUNTPOINT")]
-    pub mountpoint: PathBuf,
+    #[arg(value_name = "MOUNTPOINT", required_unless_present = "all")]
+    pub mountpoint: Option<PathBuf>,
 }
 
 #[derive(Args, Clone, Debug)]

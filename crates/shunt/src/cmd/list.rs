@@ -25,7 +25,7 @@ pub fn run(args: &ListArgs) -> Result<()> {
 }
 
 /// The mounts of this namespace, oldest first.
-fn entries() -> Result<Vec<Entry>> {
+pub(super) fn entries() -> Result<Vec<Entry>> {
     let mut mounts = fuse_mounts()?;
     mounts.retain(|info| own_mounts::kind(info).is_some());
     // Every FUSE mount has an owner; the fallback id belongs to nobody.

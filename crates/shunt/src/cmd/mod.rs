@@ -12,6 +12,7 @@ mod stat;
 mod stat_table;
 mod umount;
 mod upgrade;
+mod upgrade_all;
 mod volume;
 
 use std::ffi::OsString;
@@ -31,7 +32,10 @@ pub fn run(command: Command, argv: &[OsString]) -> Result<ExitCode> {
         Command::Volume { command } => return volume::run(&command, argv),
         Command::Policy { command } => policy::run(&command)?,
         Command::Umount(args) => umount::run(&args)?,
-        Command::Upgrade(args) => upgrade::run(&args)?,
+        Command::Upgrade(args) => match &args.mountpoint {
+            Some(mountpoint) => upgrade::run(mountpoint, &args)?,
+            None => upgrade_all::run(&args)?,
+        },
         Command::List(args) => list::run(&args)?,
         Command::Stat(args) => stat::run(&args)?,
         Command::InstallHelpers(args) => install_helpers::run(&args)?,

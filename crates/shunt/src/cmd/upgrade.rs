@@ -17,10 +17,21 @@ const UPGRADE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Polling interval.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-pub fn run(args: &UpgradeArgs) -> Result<()> {
-    let path = args.mountpoint.display();
-    let (mount, info) = own_mounts::find(&args.mountpoint)?;
-    let binary = binary(args.binary.as_deref())?;
+pub fn run(mountpoint: &Path, args: &UpgradeArgs) -> Result<()> {
+    let upgraded = hand_over(mountpoint, &binary(args.binary.as_deref())?)?;
+    print(match args.json {
+        true => serde_json::to_string_pretty(&upgraded).map_err(failed)? + "\n",
+        false => line(&upgraded),
+    })
+}
+
+/// Hands one mount over to `binary`, and waits until that serves it.
+///
+/// # Errors
+/// The path is not a mount of Shunt, its daemon refuses, or the new program does not take over.
+pub(super) fn hand_over(mountpoint: &Path, binary: &Path) -> Result<Upgraded> {
+    let path = mountpoint.display();
+    let (mount, info) = own_mounts::find(mountpoint)?;
     let dirs = own_mounts::owner(&info).map(SocketDir::of).unwrap_or_default();
     let name = SocketName::of(&mount);
     let cannot = |error| failed(format_args!("cannot upgrade {path}: {error}"));
@@ -35,7 +46,7 @@ pub fn run(args: &UpgradeArgs) -> Result<()> {
             )),
         })?;
     let before = peer.stat().map_err(cannot)?;
-    peer.upgrade(&binary).map_err(cannot)?;
+    peer.upgrade(binary).map_err(cannot)?;
     let now = || control::find(&dirs, &name).ok().flatten()?.stat().ok();
     let after = wait(&before, now).ok_or_else(|| {
         let seconds = UPGRADE_TIMEOUT.as_secs();
@@ -54,7 +65,7 @@ pub fn run(args: &UpgradeArgs) -> Result<()> {
             took_over.pause_ms
         )));
     }
-    let upgraded = Upgraded {
+    Ok(Upgraded {
         mountpoint: after.mountpoint,
         binary: binary.to_string_lossy().into_owned(),
         old_version: before.version,
@@ -63,14 +74,10 @@ pub fn run(args: &UpgradeArgs) -> Result<()> {
         pid: after.pid,
         pause_ms: took_over.pause_ms,
         takeovers: after.takeovers,
-    };
-    print(match args.json {
-        true => serde_json::to_string_pretty(&upgraded).map_err(failed)? + "\n",
-        false => line(&upgraded),
     })
 }
 
-fn line(upgraded: &Upgraded) -> String {
+pub(super) fn line(upgraded: &Upgraded) -> String {
     let Upgraded { mountpoint, old_version, version, pid, pause_ms, .. } = upgraded;
     let mountpoint = crate::text::printable(mountpoint);
     format!(
@@ -79,7 +86,7 @@ fn line(upgraded: &Upgraded) -> String {
 }
 
 /// The absolute path of the program.
-fn binary(given: Option<&Path>) -> Result<PathBuf> {
+pub(super) fn binary(given: Option<&Path>) -> Result<PathBuf> {
     let path = match given {
         Some(path) => path.to_owned(),
         None => std::env::current_exe().map_err(|error| {
