@@ -5,12 +5,13 @@ CARGO ?= cargo
 
 FILES ?= 2000000
 
-.PHONY: help build demo test test-all takeover crash simulate volume-soak soak bench lab lab-debug extmap-race fuzz lint msrv publish-check audit install uninstall clean test-systemd packages test-packages
+.PHONY: help build demo test test-all test-metrics takeover crash simulate volume-soak soak bench lab lab-debug extmap-race fuzz lint msrv publish-check audit install uninstall clean test-systemd packages test-packages
 
 help:
 	@echo "make demo     mirror this repository: compare native with mirrored speed, count the requests to the daemon"
 	@echo "make test     run all tests that need no other kernel: units, the wire format, mounts, third-party suites"
 	@echo "make test-all  run make test, the tests over io_uring, and the short part of the lab: required for every change"
+	@echo "make test-metrics  scrape mounts by a real Prometheus, check rules and dashboard, measure what scrapes cost"
 	@echo "make takeover  kill daemons for TIME=$(TIME), check what programs see, print the pauses"
 	@echo "make test-systemd  boot Debian 12 and 13 in containers, and check the systemd units: restarts under load, watchdog, fstab"
 	@echo "make crash    simulate power cuts at every write to ext4 images for TIME=$(TIME); resumes where it was stopped"
@@ -45,6 +46,11 @@ test-all:
 
 test-systemd:
 	@scripts/test-systemd
+
+test-metrics:
+	@tests/setup --prometheus
+	@$(CARGO) build --release --quiet -p shunt-cli
+	@SHUNT_BIN=$(CURDIR)/target/release/shunt $(CARGO) test --quiet -p shunt-tests --test integration metrics:: -- --include-ignored --nocapture
 
 takeover:
 	@scripts/takeover $(TIME)

@@ -14,6 +14,7 @@
 
 pub mod binary;
 pub mod casefold_fs;
+pub mod exporter;
 pub mod fixture;
 pub mod fscrypt;
 pub mod fsx;

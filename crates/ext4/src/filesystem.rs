@@ -40,6 +40,11 @@ impl Filesystem {
         self.store.is_writable()
     }
 
+    /// Reports whether it was opened for writing, whatever happened since.
+    pub fn was_opened_writable(&self) -> bool {
+        self.allocator.is_some()
+    }
+
     /// Enables or disables discard of freed ranges, after each commit: an image file becomes sparse, and a disk can reuse the
     /// blocks. Ends by itself if the device does not support discard.
     pub fn discard_freed(&self, wanted: bool) {
@@ -108,6 +113,16 @@ impl Filesystem {
     /// Returns the current number of free blocks and inodes; `None` on a read-only file system.
     pub fn free(&self) -> Option<(u64, u64)> {
         self.store.free()
+    }
+
+    /// Returns the number of commits since the open that wrote metadata, to the journal if there is one.
+    pub fn commits(&self) -> u64 {
+        self.store.counts().0
+    }
+
+    /// Returns the number of metadata blocks read from the device since the open: those that were not cached.
+    pub fn metadata_reads(&self) -> u64 {
+        self.store.counts().1
     }
 
     /// Returns the descriptor of a group.

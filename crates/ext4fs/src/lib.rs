@@ -64,6 +64,7 @@ use reaper::Reaper;
 use writers::Writers;
 
 pub use atime::{Atime, ReadTimes};
+pub use corruption_log::DamageCounts;
 pub use dirty_data::DirtyData;
 pub use summary::Summary;
 
@@ -143,6 +144,11 @@ impl Ext4 {
     pub fn with_end_at_damage(mut self, ends: bool) -> Self {
         self.ends_at_damage = ends;
         self
+    }
+
+    /// Returns the errors of the image since the mount.
+    pub fn damage_counts(&self) -> DamageCounts {
+        self.damage.counts()
     }
 
     /// Lets the kernel read files directly from the block device that holds the image or was made of it, and write them where

@@ -60,7 +60,7 @@ pub use privilege::drop_fsetid;
 pub use rustix::io::Errno;
 pub use session::{
     Answer, Caches, Caching, FileSystem, Handle, OperationStatistics, Request, Session, Snapshot,
-    TransportInUse,
+    TransportInUse, latency_bounds,
 };
 pub use shunt_fuse_abi::{InitFlags as Capabilities, Opcode};
 pub use transport::channel::FileRange;

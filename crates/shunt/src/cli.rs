@@ -8,8 +8,8 @@ use clap::{Args, CommandFactory, Parser, Subcommand};
 use shunt_fuse::mount::MountOptions;
 
 use crate::args::{
-    CacheArg, Expanded, Ext4Args, KillprivArg, LsmArg, MountArgs, PassthroughArg, SurveyArgs, VolumeCommand,
-    expand, ids,
+    CacheArg, Expanded, Ext4Args, KillprivArg, LogArgs, LsmArg, MountArgs, PassthroughArg, SurveyArgs,
+    VolumeCommand, expand, ids,
 };
 use crate::error::Result;
 
@@ -71,6 +71,12 @@ Examples:
   shunt policy check policy.toml
   shunt policy explain --uid 1000 policy.toml /photos/a.jpg
   shunt policy explain --uid 1000 --gid 100 --group 44 --exe /usr/bin/gallery --op write policy.toml /photos/a.jpg";
+
+const METRICS_EXAMPLES: &str = "\
+Examples:
+  shunt metrics                                           then: curl http://127.0.0.1:9555/metrics
+  shunt metrics --listen [::1]:9600
+  shunt mirror --metrics 127.0.0.1:9556 /data /mnt/data   one mount, from its own daemon";
 
 const UPGRADE_EXAMPLES: &str = "\
 Examples:
@@ -134,6 +140,13 @@ pub enum Command {
 
     /// Show the request counts and latencies of a mount, and the common operations that never reached its daemon
     Stat(StatArgs),
+
+    /// Export metrics of all mounts of this machine to Prometheus, until Ctrl-C
+    ///
+    /// Serves http://ADDRESS/metrics in the OpenMetrics format. Each scrape asks the daemons for their counters; run it as root for
+    /// the mounts of all users. Gateways export their own: `shunt volume serve --metrics ADDRESS`.
+    #[command(after_help = METRICS_EXAMPLES)]
+    Metrics(MetricsArgs),
 
     /// Install helpers of mount(8) and umount(8) for the types `shunt.mirror`, `shunt.ext4`, `shunt.volume` and `shunt.tree`
     ///
@@ -369,6 +382,16 @@ pub struct StatArgs {
     /// Mount point of the file system
     #[arg(value_name = "MOUNTPOINT")]
     pub mountpoint: PathBuf,
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct MetricsArgs {
+    /// Host and port to listen on. Other machines can read the metrics if it is not a loopback address
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9555")]
+    pub listen: String,
+
+    #[command(flatten)]
+    pub log: LogArgs,
 }
 
 #[derive(Args, Clone, Debug)]

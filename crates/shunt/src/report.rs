@@ -5,8 +5,10 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+pub mod counters;
 pub mod renamed;
 
+use counters::{Ext4Report, Transferred};
 use renamed::{Renamed, serde_with_former_names, set_both, set_both_words};
 
 /// One mount, as `shunt list --json` shows it.
@@ -49,6 +51,12 @@ pub struct Stat {
     pub transport_reason: Option<String>,
     /// Seconds since this daemon began to serve.
     pub uptime_s: f64,
+    /// The time when this daemon began to serve, in seconds since 1970.
+    #[serde(default)]
+    pub started_s: f64,
+    /// Processor time of this daemon, in seconds.
+    #[serde(default)]
+    pub cpu_s: f64,
     /// Daemons of this mount that ended before this one.
     #[serde(default)]
     pub takeovers: u64,
@@ -67,6 +75,15 @@ pub struct Stat {
     pub waiting: u64,
     /// Requests given up by their callers.
     pub cancelled: u64,
+    /// Messages of the kernel that could not be parsed.
+    #[serde(default)]
+    pub malformed: u64,
+    /// File data that passed through the daemon.
+    #[serde(default)]
+    pub transferred: Transferred,
+    /// Upper bounds of the buckets in [`Requests::latency`], in microseconds.
+    #[serde(default)]
+    pub latency_bounds_us: Vec<f64>,
     /// Requests by operation. An operation without requests is absent.
     pub requests: BTreeMap<String, Requests>,
     /// Failed requests by operation. An operation without failures is absent.
@@ -93,6 +110,9 @@ pub struct Stat {
     /// The volume, for mounts of volumes.
     #[serde(default)]
     pub volume: Option<VolumeReport>,
+    /// The file system on the image, for mounts of ext4.
+    #[serde(default)]
+    pub ext4: Option<Ext4Report>,
 }
 
 /// A volume, as `shunt volume status --json` shows it.
@@ -137,6 +157,9 @@ pub struct VolumeReport {
     pub sent: u64,
     /// Changes of other machines received since the mount.
     pub received: u64,
+    /// Directories that present conflicts.
+    #[serde(default)]
+    pub conflicts: u64,
     /// Objects that the kernel has looked up.
     pub objects_known: u64,
     /// Usage and limits.
@@ -215,6 +238,16 @@ pub struct SpaceReport {
     pub offline_miss_paths: Vec<String>,
     /// The former name of `offline_miss_paths`.
     pub unmet_paths: Vec<String>,
+    /// Opens of completely cached files, and reads of cached ranges of other files, since the mount.
+    pub cache_hits: u64,
+    /// Reads since the mount that had to wait for a download, or failed because the store was unreachable.
+    pub cache_misses: u64,
+    /// Bytes downloaded since the mount.
+    pub fetched_bytes: u64,
+    /// Files evicted since the mount.
+    pub evicted_files: u64,
+    /// Bytes that these files occupied.
+    pub evicted_bytes: u64,
     /// Latency of the store for a small request, in milliseconds.
     pub answer_ms: Option<f64>,
     /// Download rate of contents, in bytes per second.
@@ -310,6 +343,12 @@ pub struct Requests {
     pub p99_us: f64,
     /// The longest of these times.
     pub max_us: f64,
+    /// The sum of these times, estimated: at most an eighth off.
+    #[serde(default)]
+    pub total_us: f64,
+    /// Number of requests in each bucket of [`Stat::latency_bounds_us`], not cumulative, and of the slower ones.
+    #[serde(default)]
+    pub latency: Vec<u64>,
 }
 
 /// The passthrough of file data by the kernel.
@@ -411,10 +450,19 @@ mod tests {
     #[test]
     fn requests_are_by_name() {
         let mut stat = Stat::default();
-        let answered = Requests { count: 3, errors: 1, p50_us: 2.5, p99_us: 9.0, max_us: 9.0 };
+        let answered = Requests {
+            count: 3,
+            errors: 1,
+            p50_us: 2.5,
+            p99_us: 9.0,
+            max_us: 9.0,
+            total_us: 14.0,
+            latency: vec![1, 2],
+        };
         stat.requests.insert("getxattr".into(), answered);
         let value = serde_json::to_value(&stat).unwrap();
-        let expected = json!({"count": 3, "errors": 1, "p50_us": 2.5, "p99_us": 9.0, "max_us": 9.0});
+        let expected = json!({"count": 3, "errors": 1, "p50_us": 2.5, "p99_us": 9.0, "max_us": 9.0,
+            "total_us": 14.0, "latency": [1, 2]});
         assert_eq!(value["requests"]["getxattr"], expected);
         for key in ["passthrough", "cache", "memory", "transport", "uptime_s", "errors", "negotiated"] {
             assert!(value.get(key).is_some(), "{key}");

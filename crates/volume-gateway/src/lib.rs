@@ -22,6 +22,7 @@ mod protocol;
 mod registry;
 mod route;
 mod server;
+mod statistics;
 #[cfg(test)]
 mod tests;
 
@@ -32,6 +33,7 @@ pub use object_client::GatewayObjects;
 pub use protocol::{Role, requires_role};
 pub use registry::{Node, NodeRegistry, RegistryError};
 pub use server::{Gateway, ServedVolume, Serving};
+pub use statistics::{GatewayOperation, GatewaySnapshot, GatewayStatistics, LATENCY_BOUNDS};
 
 /// Name in the gateways' certificates. Nodes authenticate a gateway by its authority, not by its address.
 const NAME: &str = "shunt-gateway";

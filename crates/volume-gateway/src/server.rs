@@ -45,6 +45,7 @@ use super::protocol::{
 };
 use super::registry::{Node, NodeRegistry, RegistryError};
 use super::route::GatewayPath;
+use super::statistics::{self, GatewayStatistics};
 
 /// Maximum number of connections of known nodes; further ones wait for a slot.
 const MAX_CONNECTIONS: usize = 4096;
@@ -109,6 +110,7 @@ pub struct Gateway {
     /// Slots for connections that have completed the handshake.
     connection_slots: Arc<Semaphore>,
     path: Arc<GatewayPath>,
+    statistics: Arc<GatewayStatistics>,
 }
 
 impl Gateway {
@@ -135,7 +137,13 @@ impl Gateway {
             limiter: Arc::default(),
             connection_slots: Arc::new(Semaphore::new(MAX_CONNECTIONS)),
             path: Arc::new(GatewayPath::new(own)),
+            statistics: Arc::default(),
         })
+    }
+
+    /// Returns the counters of this gateway.
+    pub fn statistics(&self) -> Arc<GatewayStatistics> {
+        self.statistics.clone()
     }
 
     /// Serves at an address (host and port; port 0: a free one) until it is stopped.
@@ -179,6 +187,7 @@ impl Gateway {
                 }
             };
             let Some(waiting) = self.limiter.admit(peer.ip()) else {
+                self.statistics.refused();
                 tracing::debug!(
                     "connection from {peer} refused: too many connections wait for the handshake"
                 );
@@ -233,6 +242,7 @@ impl Gateway {
         };
         let _place = self.connection_slots.acquire().await.map_err(io::Error::other)?;
         drop(waiting);
+        let _open = self.statistics.connected();
         let node = self.authenticate(&certificate, version).await?;
         let slot = node.and_then(|node| self.memory.register(&node));
         // An excess connection gets an error, and soon ends.
@@ -382,7 +392,9 @@ impl Gateway {
         request: Request,
         permit: MemoryPermit,
     ) -> io::Result<()> {
+        let (operation, started) = (statistics::index(&request), Instant::now());
         if let Err(failure) = self.authorize(node, &request).await? {
+            self.statistics.record(operation, started.elapsed(), true);
             // The announced bytes have to be read, or they would be taken for the next request.
             if let Request::PutBlob { length, .. } = &request {
                 discard(stream, *length, MAX_OBJECT_BYTES).await?;
@@ -406,11 +418,14 @@ impl Gateway {
             Request::PutBlob { length, .. } => receive_bytes(stream, *length, MAX_OBJECT_BYTES).await?,
             _ => Vec::new(),
         };
+        self.statistics.received(body.len());
         // The request is dropped if its client disconnects.
         let (response, body) = tokio::select! {
             done = self.perform(node, slot, &mut permit, request, body) => done?,
             () = wait_for_close(stream.get_ref().0) => return Ok(()),
         };
+        self.statistics.record(operation, started.elapsed(), response.is_err());
+        self.statistics.sent(body.as_ref().map_or(0, bytes::Bytes::len));
         let bytes_of_frame = match frame(&response.unwrap_or_else(Response::Failed))? {
             Ok(bytes_of_frame) => bytes_of_frame,
             Err(length) => {

@@ -42,6 +42,9 @@ impl VolumeFs {
             self.mappings.opened(node.ino);
         }
         let complete = opened.complete;
+        if complete && is_known {
+            self.replica.record_cache_hit();
+        }
         let errseq = ErrSeq::new(&self.replica);
         let (present, buffered, size_epoch, data) = Default::default();
         let published = Mutex::default();

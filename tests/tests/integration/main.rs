@@ -24,6 +24,7 @@ mod killpriv;
 mod lifecycle;
 mod locks;
 mod lsm;
+mod metrics;
 mod namespace;
 mod nfs;
 mod no_open;

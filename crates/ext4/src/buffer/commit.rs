@@ -1,5 +1,7 @@
 //! Transaction commit, checkpoint and abort: the changes of a transaction reach the device atomically.
 
+use std::sync::atomic::Ordering;
+
 use super::{MetadataCache, Tid, Writer, checkpoint_io};
 use crate::error::{Error, Result};
 use crate::journal::JournalWriter;
@@ -49,6 +51,7 @@ impl MetadataCache {
             Ok::<_, Error>((tid, self.cache.freeze(), revoked, writer.freed.take()))
         });
         let (tid, frozen, revoked, freed) = taken.ok_or(Error::ReadOnly)??;
+        let writes_metadata = !frozen.is_empty();
         match log {
             // No metadata has changed: flush data.
             _ if frozen.is_empty() => self.device.flush()?,
@@ -74,6 +77,9 @@ impl MetadataCache {
         self.discard(&writer.freed, freed);
         // From here on, the freed blocks can be allocated.
         writer.gate.set_committed(tid);
+        if writes_metadata {
+            self.counters.commits.fetch_add(1, Ordering::Relaxed);
+        }
         Ok(())
     }
 

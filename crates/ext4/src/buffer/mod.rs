@@ -18,6 +18,7 @@ mod sync;
 mod tests;
 mod transaction;
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -53,6 +54,16 @@ pub(crate) struct MetadataCache {
     writer: Option<Writer>,
     /// Blocks that no file may own; set once the file system is open.
     zone: OnceLock<SystemZone>,
+    counters: Counters,
+}
+
+/// Counters since the open, for statistics.
+#[derive(Default)]
+struct Counters {
+    /// Commits that wrote metadata.
+    commits: AtomicU64,
+    /// Blocks that were not cached.
+    reads: AtomicU64,
 }
 
 /// State needed for writing.
@@ -72,7 +83,9 @@ impl MetadataCache {
     pub(crate) fn new(device: Arc<dyn Device>, geometry: &Geometry, bytes: usize) -> Self {
         let cache = Cache::new(bytes >> geometry.block_bits);
         let places = GroupLocations::new(geometry);
-        Self { device, geometry: geometry.clone(), cache, places, writer: None, zone: OnceLock::new() }
+        let geometry = geometry.clone();
+        let (zone, counters) = (OnceLock::new(), Counters::default());
+        Self { device, geometry, cache, places, writer: None, zone, counters }
     }
 
     /// Creates a writable cache.
@@ -163,6 +176,7 @@ impl MetadataCache {
                 Lookup::Pending(bytes, departures) => (bytes, departures),
                 Lookup::OnDisk(departures) => {
                     let mut bytes = vec![0; self.geometry.block_size as usize];
+                    self.counters.reads.fetch_add(1, Ordering::Relaxed);
                     self.device.read_at(number << self.geometry.block_bits, &mut bytes)?;
                     (bytes.into(), departures)
                 }
@@ -203,6 +217,12 @@ impl MetadataCache {
         if let Some(writer) = &self.writer {
             writer.freed.want(wanted);
         }
+    }
+
+    /// Returns the number of commits that wrote metadata, and of metadata blocks read from the device.
+    pub(crate) fn counts(&self) -> (u64, u64) {
+        let Counters { commits, reads } = &self.counters;
+        (commits.load(Ordering::Relaxed), reads.load(Ordering::Relaxed))
     }
 
     /// Returns the last committed transaction.

@@ -42,7 +42,7 @@ use zerocopy::IntoBytes;
 pub use caches::{Caches, Caching};
 pub use filesystem::{Answer, FileSystem};
 pub use request::Request;
-pub use statistics::{OperationStatistics, Snapshot};
+pub use statistics::{OperationStatistics, Snapshot, latency_bounds};
 pub use transport::TransportInUse;
 
 use crate::api::Opened;

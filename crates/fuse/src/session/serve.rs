@@ -9,7 +9,7 @@ use shunt_fuse_abi as abi;
 use shunt_fuse_abi::{InHeader, Opcode, Operation};
 
 use super::Handle;
-use super::dispatch::{dispatch, is_cancellable, send};
+use super::dispatch::{Reply, dispatch, is_cancellable, send};
 use super::intent::Intent;
 use super::interrupt::Interrupt;
 use super::replay::replay;
@@ -116,6 +116,11 @@ async fn handle_request<F: FileSystem>(
     };
     intent.end(result.as_ref().map(drop).map_err(|errno| *errno));
     shared.statistics.record(opcode, started.elapsed(), result.is_err());
+    match (&result, opcode) {
+        (Ok(Reply::Data(data)), _) => shared.statistics.read_bytes(data.len()),
+        (Ok(Reply::Written(bytes)), Opcode::Write) => shared.statistics.written_bytes(*bytes as u64),
+        _ => {}
+    }
     tracing::trace!(operation = opcode.name(), node = header.nodeid, error = ?result.as_ref().err());
     // The reply may overwrite the memory of the request.
     let Message { bytes, payload } = message;

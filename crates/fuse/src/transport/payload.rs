@@ -45,6 +45,15 @@ impl<'a> Data<'a> {
         }
     }
 
+    /// Returns its length in bytes; of a file that is shorter than the range, more than the reply will have.
+    pub(crate) fn len(&self) -> u64 {
+        match self {
+            Self::Slice(bytes) => bytes.len() as u64,
+            Self::Owned(bytes) => bytes.len() as u64,
+            Self::File(range) => range.length.into(),
+        }
+    }
+
     /// Returns the part of `whole` that a read of `size` bytes at `offset` sees.
     pub fn window(whole: &'a [u8], offset: u64, size: u32) -> Self {
         let start = whole.len().min(offset.try_into().unwrap_or(usize::MAX));

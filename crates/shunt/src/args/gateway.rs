@@ -50,6 +50,10 @@ pub struct ServeArgs {
     #[arg(long, value_name = "HOST:PORT")]
     pub address: Option<String>,
 
+    /// Export metrics to Prometheus at http://ADDRESS/metrics
+    #[arg(long, value_name = "ADDRESS")]
+    pub metrics: Option<String>,
+
     /// Once sandboxed, try operations that must fail
     #[arg(long, hide = true)]
     pub sandbox_probe: bool,

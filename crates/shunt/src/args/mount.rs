@@ -85,6 +85,10 @@ pub struct MountArgs {
     #[arg(long, value_enum, value_name = "HOW", default_value = "auto")]
     pub takeover: TakeoverArg,
 
+    /// Export metrics to Prometheus at http://ADDRESS/metrics, from this daemon; `shunt metrics` exports those of all mounts
+    #[arg(long, value_name = "ADDRESS")]
+    pub metrics: Option<String>,
+
     #[command(flatten)]
     pub log: LogArgs,
 

@@ -265,7 +265,7 @@ pub struct VolumePlaceArgs {
 #[derive(Args, Clone, Debug)]
 pub struct VolumeStatusArgs {
     /// Print JSON: {name, node, cache, state, reason, read_only, connected, peers, leases, pending, blocked, sent, received,
-    /// objects_known, cache_mode, cached_bytes, cached_limit, pinned_bytes, pinned, unsent_bytes, unevictable_bytes,
+    /// conflicts, objects_known, cache_mode, cached_bytes, cached_limit, pinned_bytes, pinned, unsent_bytes, unevictable_bytes,
     /// missing_files, offline_misses, offline_miss_paths, answer_ms, bytes_per_second, slow, objects_unreachable,
     /// quota: {held, users, user_count}}, where `held` and each of `users` is {user, bytes, objects, limit_bytes,
     /// limit_objects}; of a tree: {config, node, error, volumes: [{name, place, status, error}]}

@@ -6,7 +6,7 @@ use shunt_fuse::mount::{MountInfo, fuse_mounts};
 
 use super::print;
 use crate::cli::ListArgs;
-use crate::control::{self, QueryResult};
+use crate::control::{self, Hello, QueryResult};
 use crate::error::{Result, failed};
 use crate::own_mounts;
 use crate::report::Entry;
@@ -37,12 +37,12 @@ pub(super) fn entries() -> Result<Vec<Entry>> {
     Ok(mounts.iter().zip(answers).map(|(info, answer)| entry(info, answer)).collect())
 }
 
-fn entry(info: &MountInfo, answer: QueryResult) -> Entry {
+fn entry(info: &MountInfo, answer: QueryResult<Hello>) -> Entry {
     let entry = from_table(info, own_mounts::kind(info).unwrap_or_default());
     match answer {
         QueryResult::Nobody => entry,
         // Mount point (a mount can be moved), source and kind come from the kernel's table, which is authoritative.
-        QueryResult::Hello(hello) => {
+        QueryResult::Answer(hello) => {
             Entry { mountpoint: entry.mountpoint, source: entry.source, kind: entry.kind, ..hello.entry }
         }
         QueryResult::Silent(pid, error) => {

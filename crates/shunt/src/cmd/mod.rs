@@ -6,6 +6,7 @@ mod guardian;
 mod install_helpers;
 mod list;
 mod man;
+mod metrics;
 mod mirror;
 mod policy;
 mod stat;
@@ -38,6 +39,7 @@ pub fn run(command: Command, argv: &[OsString]) -> Result<ExitCode> {
         },
         Command::List(args) => list::run(&args)?,
         Command::Stat(args) => stat::run(&args)?,
+        Command::Metrics(args) => metrics::run(&args)?,
         Command::InstallHelpers(args) => install_helpers::run(&args)?,
         Command::Completions { shell } => completions::run(shell)?,
         Command::Man { dir } => man::run(dir.as_deref())?,

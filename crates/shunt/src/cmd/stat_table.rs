@@ -158,7 +158,8 @@ mod tests {
 
     fn stat(count: u64, uptime_s: f64) -> Stat {
         let mut stat = Stat { uptime_s, mountpoint: "/m".into(), ..Stat::default() };
-        let requests = Requests { count, errors: 1, p50_us: 3.0, p99_us: 1500.0, max_us: 2e6 };
+        let requests =
+            Requests { count, errors: 1, p50_us: 3.0, p99_us: 1500.0, max_us: 2e6, ..Requests::default() };
         stat.requests.insert("lookup".into(), requests);
         stat.passthrough.reason = Some("no CAP_SYS_ADMIN".into());
         stat

@@ -69,6 +69,14 @@ impl<'a> Peer<'a> {
         self.request(&Ask::Stat, Instant::now() + REPLY_TIMEOUT)
     }
 
+    /// Requests the full statistics, until a deadline.
+    ///
+    /// # Errors
+    /// It does not reply in time, or not in this version of the protocol.
+    pub fn stat_by(&self, deadline: Instant) -> io::Result<Stat> {
+        self.request(&Ask::Stat, deadline)
+    }
+
     /// Has it connect to the volume's store, or disconnect from it.
     ///
     /// # Errors

@@ -13,6 +13,7 @@ use shunt_fuse::mount::Dev;
 use super::client::{ConnectOutcome, Peer};
 use super::dir::{SocketDir, SocketName};
 use super::proto::Hello;
+use crate::report::Stat;
 
 /// Deadline of all replies.
 const TOTAL_TIMEOUT: Duration = Duration::from_secs(2);
@@ -34,23 +35,41 @@ pub struct Mount {
 
 /// The result of a query.
 #[derive(Debug)]
-pub enum QueryResult {
+pub enum QueryResult<T> {
     /// No daemon that this user may query.
     Nobody,
     /// A daemon that does not reply.
     Silent(Option<Pid>, io::Error),
     /// A reply.
-    Hello(Box<Hello>),
+    Answer(Box<T>),
 }
 
-/// Queries the daemons of all these mounts, for two seconds in total. The replies are in the order of the mounts.
-pub fn query_all(mounts: &[Mount]) -> Vec<QueryResult> {
+/// A request to a daemon, with the deadline of its reply.
+type Question<T> = fn(&Peer<'_>, Instant) -> io::Result<T>;
+
+/// Asks the daemons of all these mounts which mount they serve, for two seconds in total. The replies are in the order of the
+/// mounts.
+pub fn query_all(mounts: &[Mount]) -> Vec<QueryResult<Hello>> {
+    query_all_in(&directories(mounts), mounts, |peer, deadline| peer.hello(deadline))
+}
+
+/// Asks the daemons of all these mounts for their statistics, like [`query_all`].
+pub fn query_all_stats(mounts: &[Mount]) -> Vec<QueryResult<Stat>> {
+    query_all_in(&directories(mounts), mounts, |peer, deadline| peer.stat_by(deadline))
+}
+
+/// The directories of sockets by owner.
+fn directories(mounts: &[Mount]) -> BTreeMap<u32, Vec<SocketDir>> {
     let owners: BTreeSet<u32> = mounts.iter().map(|mount| mount.owner).chain([geteuid().as_raw()]).collect();
-    query_all_in(&owners.into_iter().map(|owner| (owner, SocketDir::of(owner))).collect(), mounts)
+    owners.into_iter().map(|owner| (owner, SocketDir::of(owner))).collect()
 }
 
 /// Implements [`query_all`], in these directories by owner.
-fn query_all_in(dirs: &BTreeMap<u32, Vec<SocketDir>>, mounts: &[Mount]) -> Vec<QueryResult> {
+fn query_all_in<T: Send>(
+    dirs: &BTreeMap<u32, Vec<SocketDir>>,
+    mounts: &[Mount],
+    question: Question<T>,
+) -> Vec<QueryResult<T>> {
     let deadline = Instant::now() + TOTAL_TIMEOUT;
     let sockets = sockets(dirs, mounts);
     let next = AtomicUsize::new(0);
@@ -59,7 +78,7 @@ fn query_all_in(dirs: &BTreeMap<u32, Vec<SocketDir>>, mounts: &[Mount]) -> Vec<Q
         loop {
             let at = next.fetch_add(1, Ordering::Relaxed);
             let (Some(mount), Some(place)) = (mounts.get(at), answers.get(at)) else { return };
-            let answer = query(sockets.get(mount).map_or(&[], Vec::as_slice), deadline);
+            let answer = query(sockets.get(mount).map_or(&[], Vec::as_slice), deadline, question);
             *place.lock().unwrap_or_else(PoisonError::into_inner) = answer;
         }
     };
@@ -100,13 +119,17 @@ fn sockets<'a>(dirs: &'a BTreeMap<u32, Vec<SocketDir>>, mounts: &[Mount]) -> Soc
 }
 
 /// Queries the first live daemon; another mount may have had the device number before.
-fn query(sockets: &[(&SocketDir, SocketName)], deadline: Instant) -> QueryResult {
+fn query<T>(
+    sockets: &[(&SocketDir, SocketName)],
+    deadline: Instant,
+    question: Question<T>,
+) -> QueryResult<T> {
     let mut answer = QueryResult::Nobody;
     for (dir, name) in sockets {
         let until = deadline.min(Instant::now() + REPLY_TIMEOUT);
         match Peer::connect(dir, name.clone(), until) {
-            ConnectOutcome::Alive(peer) => match peer.hello(until) {
-                Ok(hello) => return QueryResult::Hello(Box::new(hello)),
+            ConnectOutcome::Alive(peer) => match question(&peer, until) {
+                Ok(reply) => return QueryResult::Answer(Box::new(reply)),
                 Err(error) => answer = QueryResult::Silent(peer.pid, error),
             },
             ConnectOutcome::Dead => {}
@@ -147,9 +170,9 @@ mod tests {
         let mut mounts = vec![mount(1000, me), mount(1001, me), mount(1000, me + 1)];
         mounts.extend((0..100).map(|minor| mount(minor, me)));
         let begun = Instant::now();
-        let answers = query_all_in(&dirs(temp.path()), &mounts);
+        let answers = query_all_in(&dirs(temp.path()), &mounts, |peer, deadline| peer.hello(deadline));
         assert!(begun.elapsed() < TOTAL_TIMEOUT + REPLY_TIMEOUT, "{:?}", begun.elapsed());
-        assert!(matches!(&answers[0], QueryResult::Hello(hello) if hello.entry.mountpoint == "/m"));
+        assert!(matches!(&answers[0], QueryResult::Answer(hello) if hello.entry.mountpoint == "/m"));
         assert!(matches!(answers[1], QueryResult::Nobody));
         // The socket belongs to another user than the mount.
         assert!(matches!(answers[2], QueryResult::Nobody));
@@ -161,7 +184,7 @@ mod tests {
         let temp = tempfile::tempdir().unwrap();
         drop(UnixListener::bind(temp.path().join("0:1-4.sock")).unwrap());
         std::fs::write(temp.path().join("note.txt"), "not ours").unwrap();
-        assert!(query_all_in(&dirs(temp.path()), &[]).is_empty());
+        assert!(query_all_in(&dirs(temp.path()), &[], |peer, deadline| peer.hello(deadline)).is_empty());
         assert!(!temp.path().join("0:1-4.sock").exists());
         assert!(temp.path().join("note.txt").exists());
     }

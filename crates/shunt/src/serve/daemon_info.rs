@@ -3,14 +3,18 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use shunt_fuse::guardian::Cause;
-use shunt_fuse::{Capabilities, Handle, Opcode, Snapshot, TransportInUse};
+use shunt_fuse::{Capabilities, Handle, Opcode, Snapshot, TransportInUse, latency_bounds};
 
 use super::upgrade::Successor;
-use super::{AnswerVolume, Attached, FsStatus, Service, SetOnline, kernel, process};
+use super::{AnswerVolume, Attached, Extended, FsStatus, Service, SetOnline, kernel};
 use crate::control::{Hello, Provider, VolumeAsk};
+use crate::metrics;
+use crate::process;
+use crate::report::counters::Transferred;
 use crate::report::{
     Cache, Entry, Extension, Memory, Negotiated, Passthrough, Refused, Requests, Stat, TookOver,
 };
@@ -23,6 +27,8 @@ pub struct DaemonInfo {
     cache: String,
     passthrough_off: Option<String>,
     since: Instant,
+    /// Seconds since 1970.
+    started_s: f64,
     handle: Handle,
     /// The number of the connection in the kernel.
     connection: u32,
@@ -48,6 +54,7 @@ impl DaemonInfo {
             cache: service.cache.clone(),
             passthrough_off: service.passthrough_off.clone(),
             since: Instant::now(),
+            started_s: seconds_since_1970(),
             handle: attached.handle.clone(),
             connection: attached.mount.dev().minor,
             status: held,
@@ -111,8 +118,7 @@ impl DaemonInfo {
         }
     }
 
-    fn memory(&self) -> Memory {
-        let held = (self.status)();
+    fn memory(&self, held: &FsStatus) -> Memory {
         Memory {
             nodes: held.nodes,
             node_bytes: held.bytes,
@@ -122,8 +128,8 @@ impl DaemonInfo {
         }
     }
 
-    fn extension(&self) -> Option<Extension> {
-        let held = (self.status)().extension?;
+    fn extension(&self, held: Option<Extended>) -> Option<Extension> {
+        let held = held?;
         let counts = kernel::counts(self.connection);
         Some(Extension { attached: held.refusal.is_none(), reason: held.refusal, files: held.files, counts })
     }
@@ -141,6 +147,12 @@ impl DaemonInfo {
             granted: names(agreed.granted),
             refused: refused.collect(),
         }
+    }
+}
+
+impl metrics::Source for DaemonInfo {
+    fn scrape(&self) -> Arc<metrics::Scrape> {
+        Arc::new(metrics::Scrape::of_mount(self.stat()))
     }
 }
 
@@ -162,6 +174,7 @@ impl Provider for DaemonInfo {
 
     fn stat(&self) -> Stat {
         let figures = self.handle.statistics();
+        let held = (self.status)();
         let requests = requests(&figures);
         let transport = self.handle.transport();
         Stat {
@@ -173,6 +186,8 @@ impl Provider for DaemonInfo {
             transport: transport.transport.to_string(),
             transport_reason: transport.reason,
             uptime_s: self.since.elapsed().as_secs_f64(),
+            started_s: self.started_s,
+            cpu_s: process::cpu_seconds(),
             takeovers: self.handle.takeover().map_or(0, |takeover| takeover.takeovers().into()),
             takeover: self.took_over.clone(),
             no_takeover: self.successor.obstacle(),
@@ -180,6 +195,9 @@ impl Provider for DaemonInfo {
             wakeful_bursts: self.handle.wakeful_bursts(),
             waiting: self.handle.waiting_requests() as u64,
             cancelled: figures.cancelled,
+            malformed: figures.malformed,
+            transferred: transferred(&figures),
+            latency_bounds_us: latency_bounds_us(),
             errors: requests
                 .iter()
                 .filter(|(_, requests)| requests.errors > 0)
@@ -193,17 +211,18 @@ impl Provider for DaemonInfo {
                 .collect(),
             requests,
             passthrough: self.passthrough(&figures),
-            grafts: self.grafts(),
-            rules: (self.status)().rules,
+            memory: self.memory(&held),
+            grafts: held.grafts,
+            rules: held.rules,
             cache: Cache {
                 mode: self.cache.clone(),
                 overflows: self.handle.notification_overflows(),
-                watch: (self.status)().watch,
+                watch: held.watch,
             },
-            memory: self.memory(),
             negotiated: self.negotiated(),
-            extension: self.extension(),
-            volume: (self.status)().volume,
+            extension: self.extension(held.extension),
+            volume: held.volume,
+            ext4: held.ext4,
         }
     }
 
@@ -248,10 +267,27 @@ pub fn requests(figures: &Snapshot) -> BTreeMap<String, Requests> {
             p50_us: micros(operation.p50),
             p99_us: micros(operation.p99),
             max_us: micros(operation.slowest),
+            total_us: micros(operation.total),
+            latency: operation.latency.to_vec(),
         };
         (operation.opcode.name().to_owned(), requests)
     });
     of_one.collect()
+}
+
+/// File data that passed through the daemon.
+pub fn transferred(figures: &Snapshot) -> Transferred {
+    Transferred { read_bytes: figures.read_bytes, written_bytes: figures.written_bytes }
+}
+
+/// Upper bounds of the latency buckets, in microseconds.
+pub fn latency_bounds_us() -> Vec<f64> {
+    latency_bounds().iter().map(|bound| bound.as_nanos() as f64 / 1e3).collect()
+}
+
+/// The present time.
+pub fn seconds_since_1970() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |time| time.as_secs_f64())
 }
 
 fn names(capabilities: Capabilities) -> Vec<String> {

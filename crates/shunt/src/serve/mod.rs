@@ -5,7 +5,6 @@
 mod block;
 mod daemon_info;
 mod kernel;
-mod process;
 pub mod signals;
 mod source;
 mod upgrade;
@@ -31,7 +30,9 @@ use crate::control::{self, Control, SocketName, VolumeAsk};
 use crate::daemon;
 use crate::error::{Code, Failure, Result, failed};
 use crate::log;
+use crate::metrics;
 use crate::own_mounts;
+use crate::report::counters::Ext4Report;
 use crate::report::{TookOver, VolumeReport, Watch};
 use crate::sandbox::{self, AccessiblePaths, DaemonFeatures, HelperArgs};
 use crate::service_manager;
@@ -79,6 +80,8 @@ pub struct FsStatus {
     pub rules: Option<String>,
     /// The volume, for mounts of volumes.
     pub volume: Option<VolumeReport>,
+    /// The file system on the image, for mounts of ext4.
+    pub ext4: Option<Ext4Report>,
 }
 
 /// The extension in the kernel.
@@ -178,6 +181,7 @@ pub fn serve<F: FileSystem>(
     restart: Result<Restart, String>,
 ) -> Result<()> {
     let signals = signals()?;
+    let listener = args.metrics.as_deref().map(metrics::Listener::bind).transpose()?;
     let options = service.options.clone().fsname(&service.source).subtype(format!("shunt.{}", service.kind));
     let options = args.mount_options(options)?;
     let (restart, refused) = match restart {
@@ -209,6 +213,9 @@ pub fn serve<F: FileSystem>(
     };
     let begin = || -> Result<Mounted> {
         watch(signals, &attached, &facts, &service)?;
+        if let Some(listener) = listener {
+            listener.serve(facts.clone())?;
+        }
         let ready = announcement(args)?;
         if is_closed {
             enter();
@@ -276,6 +283,9 @@ pub fn take_over<F: FileSystem>(
     };
     let (facts, _control) =
         create_control_socket(&service, &attached, None, Some(daemon_info::took_over(cause, pause)));
+    if let Some(address) = &args.metrics {
+        metrics::Listener::serve_when_free(address, facts.clone());
+    }
     run_mounted_action(&service, &attached)?;
     watch(signals, &attached, &facts, &service)?;
     let number = mounted.handle().takeover().map_or(0, Takeover::takeovers);

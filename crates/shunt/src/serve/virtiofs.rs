@@ -17,11 +17,14 @@ use super::{announce, announcement, daemon_info};
 use crate::args::MountArgs;
 use crate::error::{Code, Failure, Result, failed};
 use crate::log::STATISTICS;
-use crate::report::{Cache, Stat};
+use crate::metrics::{Listener, Scrape};
+use crate::process;
+use crate::report::{Cache, Memory, Stat};
 use crate::sandbox;
 use crate::xdg;
 
 /// The mount as shown to people.
+#[derive(Clone, Debug)]
 pub struct MountLabel {
     /// The source directory.
     pub source: PathBuf,
@@ -52,6 +55,7 @@ pub fn serve<F: FileSystem>(
     probe: bool,
     make: impl FnOnce(Box<dyn Fn(&Handle) + Send + Sync>) -> Result<Server<F>>,
 ) -> Result<()> {
+    let metrics = args.metrics.as_deref().map(Listener::bind).transpose()?;
     let signals = Signals::new([SIGTERM, SIGINT, SIGHUP, SIGUSR1])
         .map_err(|error| failed(format_args!("cannot install signal handlers: {error}")))?;
     let listener = listen(socket)?;
@@ -73,6 +77,14 @@ pub fn serve<F: FileSystem>(
         shown.source.display(),
         shown.cache
     );
+    if let Some(listener) = metrics {
+        let (current, shown, socket) = (current.clone(), shown.clone(), socket.display().to_string());
+        let started = daemon_info::seconds_since_1970();
+        listener.serve(Arc::new(move || {
+            let stat = Stat { mountpoint: socket.clone(), started_s: started, ..stat(&current, &shown) };
+            Scrape::of_mount(stat)
+        }))?;
+    }
     watch(signals, server.stop(), current.clone(), shown)?;
     announce(announcement(args)?, &crate::text::printable(&line))?;
     server
@@ -147,22 +159,43 @@ fn watch(mut signals: Signals, stop: Stop, current: Current, shown: MountLabel) 
     started.map(drop).map_err(|error| failed(format_args!("cannot start a thread: {error}")))
 }
 
-fn log_statistics(current: &Current, shown: &MountLabel) {
-    let Some(handle) = current.lock().unwrap_or_else(PoisonError::into_inner).clone() else { return };
-    let figures = handle.statistics();
+/// The statistics of the current session, or the last one; without figures if no guest has mounted the directory yet.
+fn stat(current: &Current, shown: &MountLabel) -> Stat {
     let stat = Stat {
         source: shown.source.to_string_lossy().into_owned(),
         kind: "mirror".to_owned(),
         pid: std::process::id(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        transport: handle.transport().transport.to_string(),
-        waiting: handle.waiting_requests() as u64,
-        cancelled: figures.cancelled,
-        requests: daemon_info::requests(&figures),
+        transport: "virtio".to_owned(),
+        cpu_s: process::cpu_seconds(),
+        memory: Memory {
+            descriptors: process::descriptors(),
+            rss_bytes: process::resident_bytes(),
+            ..Memory::default()
+        },
         cache: Cache { mode: shown.cache.clone(), ..Cache::default() },
         ..Stat::default()
     };
-    match serde_json::to_string(&stat) {
+    let Some(handle) = current.lock().unwrap_or_else(PoisonError::into_inner).clone() else { return stat };
+    let figures = handle.statistics();
+    Stat {
+        transport: handle.transport().transport.to_string(),
+        waiting: handle.waiting_requests() as u64,
+        cancelled: figures.cancelled,
+        malformed: figures.malformed,
+        transferred: daemon_info::transferred(&figures),
+        latency_bounds_us: daemon_info::latency_bounds_us(),
+        requests: daemon_info::requests(&figures),
+        memory: Memory { open_nodes: handle.open_nodes() as u64, ..stat.memory },
+        ..stat
+    }
+}
+
+fn log_statistics(current: &Current, shown: &MountLabel) {
+    if current.lock().unwrap_or_else(PoisonError::into_inner).is_none() {
+        return;
+    }
+    match serde_json::to_string(&stat(current, shown)) {
         Ok(json) => tracing::info!(target: STATISTICS, "{json}"),
         Err(error) => tracing::warn!("cannot write statistics: {error}"),
     }

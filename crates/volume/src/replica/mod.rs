@@ -28,7 +28,7 @@ use rusqlite::Connection;
 use rustix::io::Errno;
 
 pub use cache::cache_manager::{CacheManager, CacheMode, CachePolicy};
-pub use cache::cache_stats::CacheStats;
+pub use cache::cache_stats::{CacheCounts, CacheStats};
 pub use data::fetch::{Fetcher, WholeFile};
 pub use data::open_file::Opened;
 pub use data::store_fetcher::StoreFetcher;
@@ -172,6 +172,7 @@ pub(crate) struct Shared {
     fetching: InflightFetches,
     prefetcher: data::prefetch::Prefetcher,
     offline_misses: cache::offline_misses::OfflineMisses,
+    cache_counters: cache::cache_stats::CacheCounters,
     /// Notified when the set of cached files may have changed.
     cache_changed: cache::eviction::Notify,
     /// Set while quota limits exist.
@@ -248,6 +249,7 @@ impl Replica {
             fetching: InflightFetches::default(),
             prefetcher: data::prefetch::Prefetcher::default(),
             offline_misses: cache::offline_misses::OfflineMisses::default(),
+            cache_counters: cache::cache_stats::CacheCounters::default(),
             cache_changed: cache::eviction::Notify::default(),
             limited: core.usage.flag(),
             fetcher: RwLock::new(None),

@@ -1,5 +1,7 @@
 //! How much of a volume is cached, and which files are missing.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use rusqlite::{Connection, params};
 use rustix::io::Errno;
 
@@ -19,7 +21,55 @@ pub struct CacheStats {
     pub changed: u64,
 }
 
+/// Activity of the cache of a volume since the mount.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CacheCounts {
+    /// Opens of completely cached files, and reads of cached ranges of other files.
+    pub hits: u64,
+    /// Reads that had to wait for a download, or failed because the store was unreachable.
+    pub misses: u64,
+    /// Bytes downloaded, for programs and ahead of them.
+    pub fetched_bytes: u64,
+    /// Files evicted.
+    pub evicted_files: u64,
+    /// Bytes that these files occupied.
+    pub evicted_bytes: u64,
+}
+
+/// The counters behind [`CacheCounts`]. All are relaxed: a reading is not one instant.
+#[derive(Debug, Default)]
+pub(crate) struct CacheCounters {
+    pub(crate) hits: AtomicU64,
+    pub(crate) misses: AtomicU64,
+    pub(crate) fetched_bytes: AtomicU64,
+    pub(crate) evicted_files: AtomicU64,
+    pub(crate) evicted_bytes: AtomicU64,
+}
+
 impl Replica {
+    /// Returns what the cache did since the mount. Takes no lock.
+    pub fn cache_counts(&self) -> CacheCounts {
+        let counters = &self.inner.shared.cache_counters;
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        CacheCounts {
+            hits: read(&counters.hits),
+            misses: read(&counters.misses),
+            fetched_bytes: read(&counters.fetched_bytes),
+            evicted_files: read(&counters.evicted_files),
+            evicted_bytes: read(&counters.evicted_bytes),
+        }
+    }
+
+    /// Records an access of a program to contents that were cached.
+    pub fn record_cache_hit(&self) {
+        self.inner.shared.cache_counters.hits.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Returns the number of directories that present conflicts.
+    pub fn conflict_count(&self) -> u64 {
+        self.inner.core.lock().conflicts.len() as u64
+    }
+
     /// Returns the cached bytes and how many of them are not evictable. Reads all pinned objects on a separate connection.
     ///
     /// # Errors

@@ -3,6 +3,8 @@
 //! An evicted file is first recorded as absent, and its backing file is unlinked once that is durable (see
 //! [`Replica::reap`]). A crash between the two leaves unreferenced bytes, never a file that is recorded as cached and is not.
 
+use std::sync::atomic::Ordering;
+
 use rusqlite::{Connection, OpenFlags, params};
 use rustix::io::Errno;
 
@@ -128,12 +130,15 @@ impl Replica {
                 point(Failpoint::EvictRecorded)?;
                 Ok(freed)
             })?;
+            let counters = &self.inner.shared.cache_counters;
+            counters.evicted_files.fetch_add(left.len() as u64, Ordering::Relaxed);
             // The evicted files occupy no blocks, so their attributes are invalidated.
             if let Some(caches) = self.inner.shared.kernel_cache.get() {
                 left.into_iter().for_each(|num| caches.object_changed(num));
             }
         }
         if freed > 0 {
+            self.inner.shared.cache_counters.evicted_bytes.fetch_add(freed, Ordering::Relaxed);
             while self.reap(4096)? > 0 {}
         }
         Ok(freed)

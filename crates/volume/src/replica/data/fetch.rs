@@ -8,6 +8,7 @@ use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use parking_lot::{Condvar, Mutex};
 use rusqlite::params;
@@ -235,6 +236,7 @@ impl Replica {
     /// # Errors
     /// ESTALE if the file was replaced since it was opened.
     pub fn record_read(&self, num: u64, session: u64, range: &Range<u64>) -> Result<(), Errno> {
+        self.record_cache_hit();
         self.inner.shared.prefetcher.read(&self.inner, num, range, None);
         self.ensure_latest(num, session)
     }
@@ -248,9 +250,11 @@ impl Replica {
 impl Inner {
     fn ensure_present_for_user(&self, num: u64, range: Range<u64>) -> Result<(), Errno> {
         let Some((_, content, _)) = self.missing(num, &range)? else {
+            self.shared.cache_counters.hits.fetch_add(1, Ordering::Relaxed);
             self.shared.prefetcher.read(self, num, &range, None);
             return Ok(());
         };
+        self.shared.cache_counters.misses.fetch_add(1, Ordering::Relaxed);
         let _urgent = priority::begin();
         self.shared.prefetcher.read(self, num, &range, Some(content.size));
         self.ensure_present(num, range).inspect_err(|errno| {
@@ -312,6 +316,8 @@ impl Inner {
             );
             return Err(Errno::IO);
         }
+        let bytes = received.end.saturating_sub(received.start);
+        self.shared.cache_counters.fetched_bytes.fetch_add(bytes, Ordering::Relaxed);
         self.record_fetched(&[(num, content, received, &file)])
     }
 

@@ -6,6 +6,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -326,6 +327,8 @@ impl Inner {
             .filter(|(_, answer)| answer.is_ok())
             .map(|((num, file), _)| (*num, &file.content, 0..file.content.size, &file.into))
             .collect();
+        let bytes = fetched.iter().map(|(_, content, ..)| content.size).sum();
+        self.shared.cache_counters.fetched_bytes.fetch_add(bytes, Ordering::Relaxed);
         self.record_fetched(&fetched)?;
         answers.into_iter().find(|answer| answer.is_err()).unwrap_or(Ok(()))
     }

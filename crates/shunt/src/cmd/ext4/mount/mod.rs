@@ -19,6 +19,7 @@ use super::{Ext4MountArgs, Image, data, memory, read_times, survey};
 use crate::args::ErrorsArg;
 use crate::cmd::serve_by_mode;
 use crate::error::{Result, failed, usage};
+use crate::report::counters::Ext4Report;
 use crate::sandbox;
 use crate::serve::{self, BeforeSandbox, Block, FsStatus, LockIn, Service, Source};
 
@@ -165,7 +166,16 @@ fn open(access: HeldResources, survey: &Survey, wishes: ServeOptions) -> Result<
 }
 
 fn fs_status(ext4: &Ext4) -> FsStatus {
-    FsStatus { nodes: ext4.known_inodes(), ..FsStatus::default() }
+    let (filesystem, damage) = (ext4.filesystem(), ext4.damage_counts());
+    let report = Ext4Report {
+        writable: filesystem.is_writable(),
+        mounted_writable: filesystem.was_opened_writable(),
+        commits: filesystem.commits(),
+        metadata_reads: filesystem.metadata_reads(),
+        corruptions: damage.corruptions,
+        io_errors: damage.io_errors,
+    };
+    FsStatus { nodes: ext4.known_inodes(), ext4: Some(report), ..FsStatus::default() }
 }
 
 /// The block device for a `fuseblk` mount, if the file system is all of it and the user is root.

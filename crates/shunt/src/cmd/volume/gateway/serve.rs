@@ -17,6 +17,7 @@ use crate::cmd::print;
 use crate::cmd::volume::defaults::{self, address};
 use crate::cmd::volume::lock_in;
 use crate::error::{Result, failed};
+use crate::metrics::{GatewaySource, Listener};
 use crate::xdg;
 use crate::{inherited, log, sandbox, service_manager};
 
@@ -31,6 +32,7 @@ pub fn serve(args: &ServeArgs) -> Result<()> {
     log::start(&args.log)?;
     let mut signals = Signals::new([SIGINT, SIGTERM])
         .map_err(|error| failed(format_args!("cannot install signal handlers: {error}")))?;
+    let metrics = args.metrics.as_deref().map(Listener::bind).transpose()?;
     let meta = served(args.meta.as_deref(), name)?;
     let cannot = |error: &dyn std::fmt::Display| failed(format_args!("cannot serve volume {name}: {error}"));
     let volume = open::open_to_serve(&meta, name).map_err(|error| cannot(&error))?;
@@ -45,6 +47,7 @@ pub fn serve(args: &ServeArgs) -> Result<()> {
     };
     let registry = Arc::new(open_registry(&args.served, true)?);
     let gateway = Gateway::new(&volume, registry.clone()).map_err(|error| cannot(&error))?;
+    let statistics = gateway.statistics();
     let serving = gateway
         .listen(&args.listen)
         .map_err(|error| failed(format_args!("cannot listen on {}: {error}", args.listen)))?;
@@ -58,6 +61,9 @@ pub fn serve(args: &ServeArgs) -> Result<()> {
         format!("volume {name} is served at {}, advertised to nodes as {address}{way}", serving.address());
     print(format!("shunt: {line}\n"))?;
     let directory = xdg::directory_of(&registry_file(&args.served)).to_owned();
+    if let Some(listener) = metrics {
+        listener.serve(Arc::new(GatewaySource { volume: name.to_string(), statistics }))?;
+    }
     sandbox::enter_gateway(&lock_in::accessible_paths(&meta, &volume.described, [directory]));
     service_manager::ready(&line);
     signals.forever().next();

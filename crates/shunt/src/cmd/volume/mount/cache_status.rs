@@ -41,7 +41,13 @@ pub fn pin(args: &PinArgs, pinned: bool) -> Result<()> {
 /// The state of the cache.
 pub fn report(fs: &VolumeFs) -> SpaceReport {
     let here = fs.replica().cache_stats().unwrap_or_default();
+    let counts = fs.replica().cache_counts();
     let mut report = SpaceReport {
+        cache_hits: counts.hits,
+        cache_misses: counts.misses,
+        fetched_bytes: counts.fetched_bytes,
+        evicted_files: counts.evicted_files,
+        evicted_bytes: counts.evicted_bytes,
         cached_bytes: here.bytes,
         pinned_bytes: here.pinned,
         unsent_bytes: here.changed,

@@ -175,6 +175,7 @@ fn report(fs: &VolumeFs) -> VolumeReport {
         pending: replica.pending_count().unwrap_or(0),
         objects_known: replica.looked_up_inodes(),
         read_only: fs.is_read_only(),
+        conflicts: replica.conflict_count(),
         ..VolumeReport::default()
     };
     if let (Some(runner), Some(leases)) = (fs.runner(), fs.leases()) {

@@ -19,11 +19,18 @@ pub fn descriptors() -> u64 {
     }
 }
 
+/// Processor time of all threads, in seconds.
+pub fn cpu_seconds() -> f64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}
+
 #[cfg(test)]
 mod tests {
     #[test]
     fn this_process_is_there() {
         assert!(super::resident_bytes() > 100_000);
         assert!(super::descriptors() >= 3);
+        assert!(super::cpu_seconds() > 0.0);
     }
 }
