@@ -30,7 +30,8 @@ Examples:
   shunt list                              list the mounts
   shunt stat /mnt/data                    show request counts and latencies
   shunt upgrade /mnt/data                 hand it over to the version of this command
-  shunt umount /mnt/data                  unmount, and wait for the last commit";
+  shunt umount /mnt/data                  unmount, and wait for the last commit
+  shunt doctor                            check this machine, and say how to fix what is wrong";
 
 const EXT4_EXAMPLES: &str = "\
 Examples:
@@ -147,6 +148,17 @@ pub enum Command {
     /// the mounts of all users. Gateways export their own: `shunt volume serve --metrics ADDRESS`.
     #[command(after_help = METRICS_EXAMPLES)]
     Metrics(MetricsArgs),
+
+    /// Check this machine: kernel features, privileges, limits, dead mounts, disk space
+    ///
+    /// Says for each finding which file systems it affects, and the command that fixes it. Changes nothing.
+    Doctor(DoctorArgs),
+
+    /// Pack versions, options, statistics and logs into an archive for a bug report, without names
+    ///
+    /// Paths, names of files, users, hosts and volumes, addresses and keys are replaced by name-1, name-2, ... Run it as root to include
+    /// the mounts of all users and the messages of the kernel. Nothing is sent anywhere.
+    Bugreport(BugreportArgs),
 
     /// Install helpers of mount(8) and umount(8) for the types `shunt.mirror`, `shunt.ext4`, `shunt.volume` and `shunt.tree`
     ///
@@ -392,6 +404,32 @@ pub struct MetricsArgs {
 
     #[command(flatten)]
     pub log: LogArgs,
+}
+
+#[derive(Args, Clone, Debug)]
+#[command(
+    after_help = "The exit code is 1 if there is an error: a file system cannot be mounted, or a mount does not work. Warnings \
+    (slow or limited) and notes (optional features) leave it 0; with --strict a warning counts as well."
+)]
+pub struct DoctorArgs {
+    /// Print JSON: {version, errors, warnings, findings: [{check, level, message, products, effect, fix}]}
+    #[arg(long)]
+    pub json: bool,
+
+    /// Exit with 1 for warnings, too
+    #[arg(long)]
+    pub strict: bool,
+
+    /// Print only warnings and errors
+    #[arg(short, long)]
+    pub quiet: bool,
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct BugreportArgs {
+    /// Archive to create, `-` for standard output [default: shunt-bugreport-TIME.tar.gz in the working directory]
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
 }
 
 #[derive(Args, Clone, Debug)]

@@ -1,10 +1,12 @@
 //! `shunt`: file systems in user space at kernel speed.
 
 mod args;
+mod bugreport;
 mod cli;
 mod cmd;
 mod control;
 mod daemon;
+mod doctor;
 mod error;
 mod extension;
 mod files;

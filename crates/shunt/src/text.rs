@@ -25,6 +25,15 @@ fn misleads(c: char) -> bool {
         || ('\u{2066}'..='\u{2069}').contains(&c)
 }
 
+/// The text as one word of a shell command.
+pub fn shell_quoted(text: &str) -> Cow<'_, str> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-:+=@%".contains(c);
+    match !text.is_empty() && text.chars().all(plain) && !text.starts_with('-') {
+        true => Cow::Borrowed(text),
+        false => Cow::Owned(format!("'{}'", text.replace('\'', "'\\''"))),
+    }
+}
+
 /// Removes the numbers that the standard library appends to messages of errors: ` (os error 2)`.
 pub fn without_numbers(text: &str) -> String {
     let mut parts = text.split(" (os error ");
@@ -142,6 +151,14 @@ mod tests {
         );
         let plain = "Ünïcode \u{200d} שלום";
         assert!(matches!(printable(plain), Cow::Borrowed(same) if same == plain));
+    }
+
+    #[test]
+    fn a_word_of_a_shell_is_one_word() {
+        assert_eq!(shell_quoted("/mnt/a-b.c"), "/mnt/a-b.c");
+        assert_eq!(shell_quoted("/mnt/a b"), "'/mnt/a b'");
+        assert_eq!(shell_quoted("it's $HOME"), "'it'\\''s $HOME'");
+        assert_eq!((&*shell_quoted(""), &*shell_quoted("-f")), ("''", "'-f'"));
     }
 
     #[test]

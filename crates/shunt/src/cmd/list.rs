@@ -40,7 +40,7 @@ pub(super) fn entries() -> Result<Vec<Entry>> {
 fn entry(info: &MountInfo, answer: QueryResult<Hello>) -> Entry {
     let entry = from_table(info, own_mounts::kind(info).unwrap_or_default());
     match answer {
-        QueryResult::Nobody => entry,
+        QueryResult::NoDaemon => entry,
         // Mount point (a mount can be moved), source and kind come from the kernel's table, which is authoritative.
         QueryResult::Answer(hello) => {
             Entry { mountpoint: entry.mountpoint, source: entry.source, kind: entry.kind, ..hello.entry }

@@ -1,6 +1,8 @@
 //! The commands, one file each.
 
+mod bugreport;
 mod completions;
+mod doctor;
 mod ext4;
 mod guardian;
 mod install_helpers;
@@ -40,6 +42,8 @@ pub fn run(command: Command, argv: &[OsString]) -> Result<ExitCode> {
         Command::List(args) => list::run(&args)?,
         Command::Stat(args) => stat::run(&args)?,
         Command::Metrics(args) => metrics::run(&args)?,
+        Command::Doctor(args) => return doctor::run(&args),
+        Command::Bugreport(args) => bugreport::run(&args)?,
         Command::InstallHelpers(args) => install_helpers::run(&args)?,
         Command::Completions { shell } => completions::run(shell)?,
         Command::Man { dir } => man::run(dir.as_deref())?,

@@ -66,14 +66,14 @@ impl<'a> Peer<'a> {
     /// # Errors
     /// It does not reply within five seconds, or not in this version of the protocol.
     pub fn stat(&self) -> io::Result<Stat> {
-        self.request(&Ask::Stat, Instant::now() + REPLY_TIMEOUT)
+        self.stat_until(Instant::now() + REPLY_TIMEOUT)
     }
 
-    /// Requests the full statistics, until a deadline.
+    /// Requests the full statistics, with a deadline.
     ///
     /// # Errors
     /// It does not reply in time, or not in this version of the protocol.
-    pub fn stat_by(&self, deadline: Instant) -> io::Result<Stat> {
+    pub fn stat_until(&self, deadline: Instant) -> io::Result<Stat> {
         self.request(&Ask::Stat, deadline)
     }
 

@@ -12,6 +12,6 @@ mod volume;
 pub use client::{Peer, find, request};
 pub use dir::{SocketDir, SocketName};
 pub use proto::Hello;
-pub use query_all::{Mount, QueryResult, query_all, query_all_stats};
+pub use query_all::{Mount, QueryResult, inspect_all, inspect_all_stats, query_all, query_all_stats};
 pub use server::{Control, Provider, serve};
 pub use volume::VolumeAsk;

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
@@ -37,7 +38,7 @@ pub struct Mount {
 #[derive(Debug)]
 pub enum QueryResult<T> {
     /// No daemon that this user may query.
-    Nobody,
+    NoDaemon,
     /// A daemon that does not reply.
     Silent(Option<Pid>, io::Error),
     /// A reply.
@@ -48,32 +49,66 @@ pub enum QueryResult<T> {
 type Question<T> = fn(&Peer<'_>, Instant) -> io::Result<T>;
 
 /// Asks the daemons of all these mounts which mount they serve, for two seconds in total. The replies are in the order of the
-/// mounts.
+/// mounts. Removes sockets of dead daemons.
 pub fn query_all(mounts: &[Mount]) -> Vec<QueryResult<Hello>> {
-    query_all_in(&directories(mounts), mounts, |peer, deadline| peer.hello(deadline))
+    query_all_in(&directories(mounts), mounts, true, hello)
 }
 
 /// Asks the daemons of all these mounts for their statistics, like [`query_all`].
 pub fn query_all_stats(mounts: &[Mount]) -> Vec<QueryResult<Stat>> {
-    query_all_in(&directories(mounts), mounts, |peer, deadline| peer.stat_by(deadline))
+    query_all_in(&directories(mounts), mounts, true, stat)
 }
 
-/// The directories of sockets by owner.
+/// Does what [`query_all`] does and removes nothing. Also returns the paths of sockets whose daemons died.
+pub fn inspect_all(mounts: &[Mount]) -> (Vec<QueryResult<Hello>>, Vec<PathBuf>) {
+    let dirs = directories(mounts);
+    (query_all_in(&dirs, mounts, false, hello), stale_sockets(&dirs))
+}
+
+/// Does what [`query_all_stats`] does and removes nothing.
+pub fn inspect_all_stats(mounts: &[Mount]) -> Vec<QueryResult<Stat>> {
+    query_all_in(&directories(mounts), mounts, false, stat)
+}
+
+fn hello(peer: &Peer<'_>, deadline: Instant) -> io::Result<Hello> {
+    peer.hello(deadline)
+}
+
+fn stat(peer: &Peer<'_>, deadline: Instant) -> io::Result<Stat> {
+    peer.stat_until(deadline)
+}
+
+/// Returns the directories of sockets of the mounts' owners and of this user.
 fn directories(mounts: &[Mount]) -> BTreeMap<u32, Vec<SocketDir>> {
     let owners: BTreeSet<u32> = mounts.iter().map(|mount| mount.owner).chain([geteuid().as_raw()]).collect();
     owners.into_iter().map(|owner| (owner, SocketDir::of(owner))).collect()
 }
 
-/// Implements [`query_all`], in these directories by owner.
+/// Returns the paths of sockets on which no process listens.
+fn stale_sockets(dirs: &BTreeMap<u32, Vec<SocketDir>>) -> Vec<PathBuf> {
+    let deadline = Instant::now() + REPLY_TIMEOUT;
+    let mut stale = Vec::new();
+    for dir in dirs.values().flatten() {
+        for name in dir.names() {
+            if let ConnectOutcome::Dead = Peer::connect(dir, name.clone(), deadline) {
+                stale.push(dir.path.join(name.as_str()));
+            }
+        }
+    }
+    stale
+}
+
+/// Implements [`query_all`], in these directories by owner. With `cleanup`, sockets of dead daemons are removed.
 fn query_all_in<T: Send>(
     dirs: &BTreeMap<u32, Vec<SocketDir>>,
     mounts: &[Mount],
+    cleanup: bool,
     question: Question<T>,
 ) -> Vec<QueryResult<T>> {
     let deadline = Instant::now() + TOTAL_TIMEOUT;
-    let sockets = sockets(dirs, mounts);
+    let sockets = sockets(dirs, mounts, cleanup);
     let next = AtomicUsize::new(0);
-    let answers: Vec<_> = mounts.iter().map(|_| Mutex::new(QueryResult::Nobody)).collect();
+    let answers: Vec<_> = mounts.iter().map(|_| Mutex::new(QueryResult::NoDaemon)).collect();
     let work = || {
         loop {
             let at = next.fetch_add(1, Ordering::Relaxed);
@@ -89,14 +124,14 @@ fn query_all_in<T: Send>(
         }
         work();
     });
-    answers.into_iter().map(|answer| answer.into_inner().unwrap_or(QueryResult::Nobody)).collect()
+    answers.into_iter().map(|answer| answer.into_inner().unwrap_or(QueryResult::NoDaemon)).collect()
 }
 
 type Sockets<'a> = HashMap<Mount, Vec<(&'a SocketDir, SocketName)>>;
 
 /// The sockets of each mount, found by device number. The mount id, which is in the name too, is not known without resolving the
-/// mount's path, through directories of others whose daemons may not reply. Sockets of dead daemons are removed.
-fn sockets<'a>(dirs: &'a BTreeMap<u32, Vec<SocketDir>>, mounts: &[Mount]) -> Sockets<'a> {
+/// mount's path, through directories of others whose daemons may not reply. With `cleanup`, sockets of dead daemons are removed.
+fn sockets<'a>(dirs: &'a BTreeMap<u32, Vec<SocketDir>>, mounts: &[Mount], cleanup: bool) -> Sockets<'a> {
     let by_device: HashMap<(u32, String), Mount> =
         mounts.iter().map(|mount| ((mount.owner, mount.dev.to_string()), *mount)).collect();
     let tidy_until = Instant::now() + CLEANUP_TIMEOUT;
@@ -106,7 +141,7 @@ fn sockets<'a>(dirs: &'a BTreeMap<u32, Vec<SocketDir>>, mounts: &[Mount]) -> Soc
             match by_device.get(&(dir.owner, name.device().to_owned())) {
                 Some(mount) => sockets.entry(*mount).or_default().push((dir, name)),
                 // The mount is not visible here, or its daemon died without a successor: then it is gone.
-                None if dir.owner == geteuid().as_raw() => {
+                None if cleanup && dir.owner == geteuid().as_raw() => {
                     if let ConnectOutcome::Dead = Peer::connect(dir, name.clone(), tidy_until) {
                         dir.remove(name.as_str());
                     }
@@ -124,7 +159,7 @@ fn query<T>(
     deadline: Instant,
     question: Question<T>,
 ) -> QueryResult<T> {
-    let mut answer = QueryResult::Nobody;
+    let mut answer = QueryResult::NoDaemon;
     for (dir, name) in sockets {
         let until = deadline.min(Instant::now() + REPLY_TIMEOUT);
         match Peer::connect(dir, name.clone(), until) {
@@ -170,12 +205,12 @@ mod tests {
         let mut mounts = vec![mount(1000, me), mount(1001, me), mount(1000, me + 1)];
         mounts.extend((0..100).map(|minor| mount(minor, me)));
         let begun = Instant::now();
-        let answers = query_all_in(&dirs(temp.path()), &mounts, |peer, deadline| peer.hello(deadline));
+        let answers = query_all_in(&dirs(temp.path()), &mounts, true, hello);
         assert!(begun.elapsed() < TOTAL_TIMEOUT + REPLY_TIMEOUT, "{:?}", begun.elapsed());
         assert!(matches!(&answers[0], QueryResult::Answer(hello) if hello.entry.mountpoint == "/m"));
-        assert!(matches!(answers[1], QueryResult::Nobody));
+        assert!(matches!(answers[1], QueryResult::NoDaemon));
         // The socket belongs to another user than the mount.
-        assert!(matches!(answers[2], QueryResult::Nobody));
+        assert!(matches!(answers[2], QueryResult::NoDaemon));
         assert!(answers[3..].iter().all(|answer| matches!(answer, QueryResult::Silent(..))));
     }
 
@@ -184,7 +219,10 @@ mod tests {
         let temp = tempfile::tempdir().unwrap();
         drop(UnixListener::bind(temp.path().join("0:1-4.sock")).unwrap());
         std::fs::write(temp.path().join("note.txt"), "not ours").unwrap();
-        assert!(query_all_in(&dirs(temp.path()), &[], |peer, deadline| peer.hello(deadline)).is_empty());
+        let stale = temp.path().join("0:1-4.sock");
+        assert_eq!(stale_sockets(&dirs(temp.path())), [stale.as_path()]);
+        assert!(query_all_in(&dirs(temp.path()), &[], false, hello).is_empty() && stale.exists());
+        assert!(query_all_in(&dirs(temp.path()), &[], true, hello).is_empty());
         assert!(!temp.path().join("0:1-4.sock").exists());
         assert!(temp.path().join("note.txt").exists());
     }

@@ -55,7 +55,7 @@ fn scrape() -> Scrape {
             QueryResult::Answer(stat) => {
                 Some(Stat { source: info.source.to_string_lossy().into_owned(), ..*stat })
             }
-            QueryResult::Nobody => None,
+            QueryResult::NoDaemon => None,
             QueryResult::Silent(_, error) => {
                 tracing::debug!("the daemon of {mountpoint} does not answer: {error}");
                 None
