@@ -24,6 +24,7 @@ pub mod image;
 pub mod line_process;
 pub mod lower_fs;
 pub mod metadata_tree;
+pub mod mount_namespace;
 pub mod mounts;
 pub mod pjdfstest;
 pub mod polling;

@@ -8,8 +8,8 @@ use clap::{Args, CommandFactory, Parser, Subcommand};
 use shunt_fuse::mount::MountOptions;
 
 use crate::args::{
-    CacheArg, Expanded, Ext4Args, KillprivArg, LogArgs, LsmArg, MountArgs, PassthroughArg, SurveyArgs,
-    VolumeCommand, expand, ids,
+    BenchArgs, CacheArg, Expanded, Ext4Args, KillprivArg, LogArgs, LsmArg, MountArgs, PassthroughArg,
+    SurveyArgs, VolumeCommand, expand, ids,
 };
 use crate::error::Result;
 
@@ -78,6 +78,14 @@ Examples:
   shunt metrics                                           then: curl http://127.0.0.1:9555/metrics
   shunt metrics --listen [::1]:9600
   shunt mirror --metrics 127.0.0.1:9556 /data /mnt/data   one mount, from its own daemon";
+
+const BENCH_EXAMPLES: &str = "\
+Examples:
+  shunt bench /mnt/data                              a mirror with its source
+  shunt bench --html bench.html /mnt/data            with plots
+  shunt bench --against /srv/copy /mnt/volume        a volume with a local directory
+  shunt bench --size 1G --time 120 --block-size 64K /mnt/data
+  shunt bench --only read --only stat --json /mnt/data";
 
 const UPGRADE_EXAMPLES: &str = "\
 Examples:
@@ -149,6 +157,13 @@ pub enum Command {
     #[command(after_help = METRICS_EXAMPLES)]
     Metrics(MetricsArgs),
 
+    /// Compare the speed of a mount with that of the directory below it
+    ///
+    /// Reads, writes, creates, stats, lists, renames and removes files in a fresh subdirectory of both, in turn, and prints rates,
+    /// their ratios with confidence intervals, and latencies. The subdirectories are removed at the end, also after an error or Ctrl-C.
+    #[command(after_help = BENCH_EXAMPLES)]
+    Bench(BenchArgs),
+
     /// Check this machine: kernel features, privileges, limits, dead mounts, disk space
     ///
     /// Says for each finding which file systems it affects, and the command that fixes it. Changes nothing.
@@ -191,6 +206,10 @@ pub enum Command {
     /// Inspects an image before it is mounted
     #[command(name = "__survey", hide = true)]
     Survey(SurveyArgs),
+
+    /// Asks a file system that may never answer
+    #[command(name = "__probe", hide = true)]
+    Probe { question: String, path: PathBuf },
 
     /// Unmounts on behalf of a sandboxed daemon
     #[command(name = "__outside", hide = true)]

@@ -1,6 +1,7 @@
 //! `shunt`: file systems in user space at kernel speed.
 
 mod args;
+mod bench;
 mod bugreport;
 mod cli;
 mod cmd;
@@ -17,6 +18,7 @@ mod log;
 mod metrics;
 mod mount_users;
 mod own_mounts;
+mod probe;
 mod process;
 mod progress;
 mod report;

@@ -2,6 +2,7 @@
 
 mod appends;
 mod bind_mounts;
+mod bugreport;
 mod cache_modes;
 mod casefold;
 mod cli;
@@ -10,6 +11,7 @@ mod common_programs;
 mod concurrency;
 mod direct_writes;
 mod directories;
+mod doctor;
 mod examples;
 mod ext4_disks;
 mod ext4_images;

@@ -1,5 +1,6 @@
 //! The arguments of the commands, parsed by clap.
 
+mod bench;
 mod busy_poll;
 mod cache;
 mod data;
@@ -20,6 +21,7 @@ mod takeover;
 mod tree;
 mod volume;
 
+pub use bench::BenchArgs;
 pub use busy_poll::BusyPollArg;
 pub use cache::CacheArg;
 pub use data::DataArg;

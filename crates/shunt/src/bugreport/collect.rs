@@ -94,8 +94,8 @@ impl Mount {
         let mut out = format!("type {}\n", redactor.line(&self.info.fstype));
         let _ = writeln!(out, "mountpoint {}", redactor.name(&self.info.mountpoint.to_string_lossy()));
         let _ = writeln!(out, "source {}", redactor.name(&self.info.source.to_string_lossy()));
-        let _ = writeln!(out, "options {}", redactor.line(&self.info.options));
-        let _ = writeln!(out, "super options {}", redactor.line(&self.info.super_options));
+        let _ = writeln!(out, "options {}", words.word(redactor, &self.info.options));
+        let _ = writeln!(out, "super options {}", words.word(redactor, &self.info.super_options));
         if !self.argv.is_empty() {
             let _ = writeln!(out, "command {}", words.redact(redactor, &self.argv));
         }

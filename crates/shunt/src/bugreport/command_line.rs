@@ -7,6 +7,37 @@ use clap::CommandFactory;
 use super::Redactor;
 use crate::cli::Cli;
 
+/// Values that clap does not list, and options of mount(8) and of the kernel.
+const FURTHER: &[&str] = &[
+    "allow_other",
+    "auto",
+    "blksize",
+    "coherent",
+    "default_permissions",
+    "dirsync",
+    "exclusive",
+    "fsname",
+    "group_id",
+    "lazytime",
+    "max_read",
+    "noatime",
+    "nodev",
+    "nodiratime",
+    "noexec",
+    "none",
+    "nosuid",
+    "off",
+    "on",
+    "relatime",
+    "ro",
+    "rootmode",
+    "rw",
+    "subtype",
+    "sync",
+    "timeout",
+    "user_id",
+];
+
 /// The words of the command line: commands, long options and possible values.
 #[derive(Debug)]
 pub struct Words(HashSet<String>);
@@ -14,7 +45,7 @@ pub struct Words(HashSet<String>);
 impl Words {
     /// Collects them from all commands.
     pub fn new() -> Self {
-        let mut words = HashSet::new();
+        let mut words: HashSet<String> = FURTHER.iter().map(|word| (*word).to_owned()).collect();
         add(&Cli::command(), &mut words);
         Words(words)
     }
@@ -25,7 +56,8 @@ impl Words {
         format!("shunt {}", words.join(" "))
     }
 
-    fn word(&self, redactor: &mut Redactor, word: &str) -> String {
+    /// A list of options, separated by commas, without names.
+    pub fn word(&self, redactor: &mut Redactor, word: &str) -> String {
         let parts: Vec<String> = word
             .split(',')
             .map(|part| match part.split_once('=') {
@@ -68,12 +100,17 @@ mod tests {
 
     #[test]
     fn options_stay_and_names_go() {
-        let argv = "shunt volume mount notes /mnt/notes --meta s3://b/k --cache-mode full -o ro,fsname=acme --cache-size=20G -vv";
+        let argv = "shunt volume mount notes /mnt/notes --meta s3://b/k --cache-mode full -o ro,fsname=acme,cache=none --cache-size=20G -vv";
         let argv: Vec<String> = argv.split(' ').map(str::to_owned).collect();
         let mut redactor = Redactor::new(Vocabulary::of("notes acme"));
         let line = Words::new().redact(&mut redactor, &argv);
         assert!(!line.contains("notes") && !line.contains("acme") && !line.contains("s3"), "{line}");
         assert!(line.starts_with("shunt volume mount name-1 /mnt/name-1 --meta "), "{line}");
-        assert!(line.contains("--cache-mode full -o ") && line.ends_with("--cache-size=20G -vv"), "{line}");
+        assert!(
+            line.contains("--cache-mode full -o ro,fsname=name-")
+                && line.contains(",cache=none ")
+                && line.ends_with("--cache-size=20G -vv"),
+            "{line}"
+        );
     }
 }

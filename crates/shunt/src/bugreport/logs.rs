@@ -1,14 +1,13 @@
 //! The logs: the journal of the units, the log files of daemons, and messages of the kernel that concern file systems.
 
-use std::fs::{File, OpenOptions};
-use std::io::{Read, Seek, SeekFrom};
+use std::fs::OpenOptions;
+use std::io::Read;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use super::{Redactor, json, tool};
+use crate::probe::{self, MAX_FILE_BYTES};
 
-/// The end of a log file that is packed, in bytes.
-const MAX_LOG_BYTES: u64 = 512 << 10;
 /// Messages of the kernel, the latest ones.
 const MAX_KERNEL_LINES: usize = 500;
 /// Messages of the kernel that are packed contain one of these, in any case.
@@ -84,23 +83,10 @@ pub fn log_file(argv: &[String], pid: u32) -> Option<String> {
     })?;
     let path = PathBuf::from(format!("/proc/{pid}/cwd")).join(given);
     let owner = std::fs::metadata(format!("/proc/{pid}")).ok()?.uid();
-    tail(&path, owner)
-}
-
-fn tail(path: &Path, owner: u32) -> Option<String> {
-    let flags = libc::O_NONBLOCK | libc::O_NOFOLLOW;
-    let mut file: File = OpenOptions::new().read(true).custom_flags(flags).open(path).ok()?;
-    let metadata = file.metadata().ok()?;
-    if !metadata.is_file() || metadata.uid() != owner {
-        return None;
-    }
-    file.seek(SeekFrom::Start(metadata.len().saturating_sub(MAX_LOG_BYTES))).ok()?;
-    let mut bytes = Vec::new();
-    file.take(MAX_LOG_BYTES).read_to_end(&mut bytes).ok()?;
+    let bytes = probe::end_of_file(&path, owner)?;
     let text = String::from_utf8_lossy(&bytes).into_owned();
     // The first line is incomplete.
-    let complete = if metadata.len() > MAX_LOG_BYTES { text.split_once('\n')?.1.to_owned() } else { text };
-    Some(complete)
+    Some(if bytes.len() as u64 == MAX_FILE_BYTES { text.split_once('\n')?.1.to_owned() } else { text })
 }
 
 /// A log without names. Lines may be text or JSON objects.
@@ -130,18 +116,5 @@ mod tests {
         );
         assert_eq!(kernel_line("6,12,1500000,-;eth0: link up\n"), None);
         assert_eq!(kernel_line("nonsense"), None);
-    }
-
-    #[test]
-    fn files_of_others_and_links_are_not_read() {
-        let dir = tempfile::tempdir().unwrap();
-        let (file, link) = (dir.path().join("log"), dir.path().join("link"));
-        std::fs::write(&file, "line\n").unwrap();
-        std::os::unix::fs::symlink(&file, &link).unwrap();
-        let me = rustix::process::geteuid().as_raw();
-        assert_eq!(tail(&file, me).as_deref(), Some("line\n"));
-        assert_eq!(tail(&file, me + 1), None);
-        assert_eq!(tail(&link, me), None);
-        assert_eq!(tail(dir.path(), me), None);
     }
 }

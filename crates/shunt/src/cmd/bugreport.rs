@@ -28,8 +28,12 @@ pub fn run(args: &BugreportArgs) -> Result<()> {
         };
         failed(format_args!("cannot write {}: {error}; {remedy}", path.display()))
     };
-    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path).map_err(cannot)?;
+    // Before the seconds of work. The file is created after them, so that an interrupted command leaves none.
+    if path.symlink_metadata().is_ok() {
+        return Err(cannot(io::ErrorKind::AlreadyExists.into()));
+    }
     let sections = bugreport::collect(&DoctorReport::new());
+    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path).map_err(cannot)?;
     let written = bugreport::write(&file, &directory, &sections).and_then(|()| file.sync_all());
     if let Err(error) = written {
         let _ = std::fs::remove_file(&path);

@@ -1,5 +1,6 @@
 //! The commands, one file each.
 
+mod bench;
 mod bugreport;
 mod completions;
 mod doctor;
@@ -42,12 +43,14 @@ pub fn run(command: Command, argv: &[OsString]) -> Result<ExitCode> {
         Command::List(args) => list::run(&args)?,
         Command::Stat(args) => stat::run(&args)?,
         Command::Metrics(args) => metrics::run(&args)?,
+        Command::Bench(args) => bench::run(&args)?,
         Command::Doctor(args) => return doctor::run(&args),
         Command::Bugreport(args) => bugreport::run(&args)?,
         Command::InstallHelpers(args) => install_helpers::run(&args)?,
         Command::Completions { shell } => completions::run(shell)?,
         Command::Man { dir } => man::run(dir.as_deref())?,
         Command::Survey(args) => return Ok(ext4::survey::main(&args)),
+        Command::Probe { question, path } => print(crate::probe::answer(&question, &path))?,
         Command::Outside { mountpoint, socket } => {
             return Ok(crate::sandbox::unmount_helper::main(&mountpoint, socket.as_deref()));
         }

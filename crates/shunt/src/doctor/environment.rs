@@ -1,11 +1,12 @@
 //! The clock, and the space for caches.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::Product::Volume;
-use super::mounts::{Mounts, statfs};
+use super::mounts::Mounts;
 use super::{Finding, Level, probes};
+use crate::probe;
 use crate::text::{bytes, shell_quoted};
 use crate::xdg;
 
@@ -45,32 +46,30 @@ fn clock() -> Finding {
 /// The free space of the file system that a directory is on, or will be on when it is created.
 fn space(dir: &Path) -> Finding {
     let check = "environment.cache_space";
-    let existing: PathBuf =
-        dir.ancestors().find(|path| path.symlink_metadata().is_ok()).unwrap_or(dir).into();
     let shown = dir.display();
-    let stat = match statfs(&existing) {
+    let stat = match probe::statfs_of_existing(dir) {
         Some(Ok(stat)) => stat,
         other => {
             let cause = other
                 .and_then(Result::err)
-                .map_or_else(|| "it does not answer".to_owned(), |e| e.to_string());
+                .map_or_else(|| "its file system does not answer".to_owned(), |errno| errno.to_string());
             let effect = "volumes cannot be mounted there";
             return Finding::new(Level::Warning, check, format!("{shown}: {cause}"), &[Volume], effect)
                 .fix("name another directory with `shunt volume mount --cache DIR`");
         }
     };
-    let (free, total) = (stat.f_bavail * stat.f_frsize, stat.f_blocks * stat.f_frsize);
+    let (free, total) = (stat.free_bytes, stat.total_bytes);
     let message = format!("{shown}: {} of {} free", bytes(free), bytes(total));
-    let no_inodes = stat.f_files > 0 && stat.f_favail * 100 / stat.f_files < MIN_FREE_PERCENT;
+    let no_inodes = stat.inodes > 0 && stat.free_inodes * 100 / stat.inodes < MIN_FREE_PERCENT;
     if no_inodes {
         let effect = "new files in volumes fail with ENOSPC";
-        let message = format!("{shown}: {} of {} inodes free", stat.f_favail, stat.f_files);
+        let message = format!("{shown}: {} of {} inodes free", stat.free_inodes, stat.inodes);
         return Finding::new(Level::Warning, check, message, &[Volume], effect).fix(format!(
             "du --inodes -xd1 {} shows which directory has most",
-            shell_quoted(&existing.to_string_lossy())
+            shell_quoted(&stat.path.to_string_lossy())
         ));
     }
-    if free < MIN_FREE_BYTES.min(total / 5) || free * 100 / total.max(1) < MIN_FREE_PERCENT {
+    if free < MIN_FREE_BYTES.min(total / 5) || free / total.max(100).div_ceil(100) < MIN_FREE_PERCENT {
         let effect = "cached files are evicted early, and writes to volumes fail with ENOSPC";
         return Finding::new(Level::Warning, check, message, &[Volume], effect)
             .fix("free space there, or mount with --cache DIR on another disk or a smaller --cache-size");

@@ -147,7 +147,10 @@ fn uring() -> Finding {
 fn fanotify() -> Finding {
     let check = "kernel.fanotify";
     let effect = "changes in the source are watched by inotify: one watch per directory, names elsewhere are cached for 1 s";
-    match Fanotify::new() {
+    // Users without it may watch single files only.
+    let may_watch = rustix::thread::capabilities(None)
+        .is_ok_and(|sets| sets.effective.contains(rustix::thread::CapabilitySet::SYS_ADMIN));
+    match Fanotify::new().and_then(|group| if may_watch { Ok(group) } else { Err(Errno::PERM) }) {
         Ok(_) => Finding::ok(check, "fanotify reports changes of whole file systems"),
         Err(Errno::MFILE) => {
             let message = "the limit of fanotify groups is reached";

@@ -1,8 +1,6 @@
 //! The mounts of Shunt: dead ones, silent daemons, features that are off, read-ahead, and sockets of dead daemons.
 
 use std::path::{Path, PathBuf};
-use std::sync::mpsc;
-use std::time::Duration;
 
 use rustix::io::Errno;
 use shunt_fuse::mount::{MountInfo, fuse_mounts};
@@ -10,11 +8,10 @@ use shunt_fuse::mount::{MountInfo, fuse_mounts};
 use super::{ALL, Finding, Level, Product, number};
 use crate::control::{self, Hello, QueryResult};
 use crate::own_mounts;
+use crate::probe;
 use crate::report::Stat;
 use crate::text::shell_quoted;
 
-/// Timeout of a request to a file system, which its daemon may never answer.
-const STATFS_TIMEOUT: Duration = Duration::from_secs(2);
 /// Read-ahead below which sequential reads are slow, in KiB. The kernel's default.
 const MIN_READAHEAD_KIB: u64 = 128;
 
@@ -113,7 +110,7 @@ fn mount(info: &MountInfo, answer: &QueryResult<Hello>) -> Vec<Finding> {
 /// A mount whose daemon this user cannot query: it is dead, or another user's.
 fn without_daemon(info: &MountInfo, products: &[Product], quoted: &str) -> Finding {
     let path = info.mountpoint.display();
-    match statfs(&info.mountpoint) {
+    match probe::statfs(&info.mountpoint) {
         Some(Err(Errno::NOTCONN | Errno::CONNABORTED)) => {
             let message = format!("{path}: the mount is dead: Transport endpoint is not connected");
             let effect = "every access fails with ENOTCONN";
@@ -134,14 +131,6 @@ fn without_daemon(info: &MountInfo, products: &[Product], quoted: &str) -> Findi
         }
         Some(_) => Finding::ok("mounts.daemon", format!("{path}: it belongs to another user")),
     }
-}
-
-/// Calls statfs with a time limit; none after it. A thread that the mount blocks ends with this process.
-pub fn statfs(path: &Path) -> Option<Result<rustix::fs::StatVfs, Errno>> {
-    let (send, receive) = mpsc::channel();
-    let path = path.to_owned();
-    std::thread::Builder::new().spawn(move || _ = send.send(rustix::fs::statvfs(&path))).ok()?;
-    receive.recv_timeout(STATFS_TIMEOUT).ok()
 }
 
 fn readahead(info: &MountInfo, products: &[Product]) -> Option<Finding> {
