@@ -31,6 +31,7 @@ Examples:
   shunt stat /mnt/data                    show request counts and latencies
   shunt upgrade /mnt/data                 hand it over to the version of this command
   shunt umount /mnt/data                  unmount, and wait for the last commit
+  shunt bench /mnt/data                   compare its speed with that of /data
   shunt doctor                            check this machine, and say how to fix what is wrong";
 
 const EXT4_EXAMPLES: &str = "\

@@ -1,6 +1,7 @@
 //! Whole-system tests: the command, on real mounts.
 
 mod appends;
+mod bench;
 mod bind_mounts;
 mod bugreport;
 mod cache_modes;

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use super::results::{CaseResult, Figures, Results};
 use super::svg;
-use super::table::rate;
+use super::table::{rate, ratio_text};
 use crate::text::{bytes, micros, printable};
 
 const STYLE: &str = "
@@ -21,7 +21,7 @@ th:first-child,td:first-child{text-align:left}
 svg{display:block;width:100%;height:auto;margin:.4rem 0}svg text{fill:var(--ink);font:12px system-ui,sans-serif}
 svg text.soft{fill:var(--soft)}line.grid{stroke:var(--line)}line.one{stroke:var(--soft);stroke-width:1.5}
 line.range{stroke-width:3;stroke-linecap:round}.slower{fill:var(--bad);stroke:var(--bad)}.faster{fill:var(--good);stroke:var(--good)}
-.same{fill:var(--soft);stroke:var(--soft)}rect.mount{fill:var(--mount)}rect.against{fill:var(--against)}
+.same,.unclear{fill:var(--soft);stroke:var(--soft)}rect.mount{fill:var(--mount)}rect.against{fill:var(--against)}
 circle.round{fill:var(--paper);stroke:var(--ink);stroke-width:1}";
 
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'";
@@ -91,9 +91,14 @@ fn row(page: &mut String, case: &CaseResult) {
     let latency = |side: &Option<Figures>, at: fn(&Figures) -> f64| {
         side.as_ref().map_or_else(String::new, |side| micros(at(side)))
     };
-    let ratio = case.ratio.map_or_else(String::new, |ratio| format!("{:.2}", ratio.median));
+    let ratio = case.ratio.map_or_else(String::new, |ratio| ratio_text(ratio.median));
     let interval = case.ratio.map_or_else(String::new, |ratio| {
-        format!("{:.2} to {:.2} ({:.0} %)", ratio.low, ratio.high, (ratio.confidence * 100.0).floor())
+        format!(
+            "{} to {} ({:.0} %)",
+            ratio_text(ratio.low),
+            ratio_text(ratio.high),
+            (ratio.confidence * 100.0).floor()
+        )
     });
     let remark = match (&case.skipped, case.noisy) {
         (Some(reason), _) => format!("left out: {reason}"),

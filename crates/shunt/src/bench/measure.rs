@@ -12,7 +12,9 @@ use super::workload::{DataFile, Files, Mode, Sample, Slot, run_metadata};
 use crate::error::{Result, failed};
 use crate::progress::Progress;
 
-/// Rounds after which the time limit ends the benchmark.
+/// Rounds after which the time limit ends the benchmark: an interval of six has a confidence of 95 %.
+const ENOUGH_ROUNDS: u32 = 6;
+/// Rounds after which three times the time limit ends it.
 const MIN_ROUNDS: u32 = 3;
 
 /// A side at work.
@@ -54,7 +56,8 @@ pub fn measure(plan: &Plan, sides: &Sides, interrupt: &Interrupt) -> Result<Resu
             continue;
         }
         rounds = round;
-        if round >= MIN_ROUNDS && begun.elapsed() >= limit + limit / 4 {
+        let taken = begun.elapsed();
+        if round >= ENOUGH_ROUNDS && taken >= limit || round >= MIN_ROUNDS && taken >= limit * 3 {
             break;
         }
     }
@@ -102,10 +105,10 @@ fn run_round(
 
 impl Worker {
     fn new(side: &Side, plan: &Plan, slot: &Slot<'_>) -> Result<Self> {
-        let scratch = Scratch::new(&side.dir)?;
+        let scratch = Scratch::new(&side.dir, side.below.as_deref())?;
         let data = match plan.has_data() {
             true => {
-                let create = DataFile::create(scratch.path(), plan.size, slot);
+                let create = DataFile::create(scratch.path(), scratch.below(), plan.size, slot);
                 Some(create.map_err(|error| side.failed("write a file", &error))?)
             }
             false => None,

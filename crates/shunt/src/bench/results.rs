@@ -12,6 +12,8 @@ use crate::error::{Failure, Result, failed};
 
 /// Spread between rounds above which a case is noisy.
 const NOISY_SPREAD: f64 = 0.25;
+/// Confidence of an interval below which it shows no difference: fewer than five rounds.
+const MIN_CONFIDENCE: f64 = 0.9;
 /// Ratios this close to 1 are no difference.
 const SAME: f64 = 0.05;
 
@@ -94,9 +96,11 @@ pub struct Figures {
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
     Faster,
-    /// The interval contains 1, or the ratio is within 5 % of it.
+    /// The ratio is within 5 % of 1.
     Same,
     Slower,
+    /// The interval contains 1, or there are too few rounds for one.
+    Unclear,
 }
 
 /// A case on both sides.
@@ -187,7 +191,10 @@ fn compare(case: &Case, mount: &Series, against: &Series) -> CaseResult {
 
 fn verdict(ratio: &Estimate) -> Verdict {
     match ratio {
-        ratio if ratio.low <= 1.0 && ratio.high >= 1.0 || (ratio.median - 1.0).abs() <= SAME => Verdict::Same,
+        ratio if (ratio.median - 1.0).abs() <= SAME => Verdict::Same,
+        ratio if ratio.low <= 1.0 && ratio.high >= 1.0 || ratio.confidence < MIN_CONFIDENCE => {
+            Verdict::Unclear
+        }
         ratio if ratio.median > 1.0 => Verdict::Faster,
         _ => Verdict::Slower,
     }
@@ -201,8 +208,10 @@ mod tests {
     fn a_difference_needs_an_interval_without_one() {
         let of = |low, median, high| verdict(&Estimate { low, median, high, confidence: 0.95 });
         assert_eq!(of(0.5, 0.6, 0.7), Verdict::Slower);
-        assert_eq!(of(0.5, 0.6, 1.1), Verdict::Same);
+        assert_eq!(of(0.5, 0.6, 1.1), Verdict::Unclear);
         assert_eq!(of(0.96, 0.97, 0.98), Verdict::Same);
         assert_eq!(of(1.2, 1.3, 1.4), Verdict::Faster);
+        let few = Estimate { low: 1.2, median: 1.3, high: 1.4, confidence: 0.75 };
+        assert_eq!(verdict(&few), Verdict::Unclear);
     }
 }

@@ -13,6 +13,8 @@ use crate::own_mounts;
 #[derive(Clone, Debug)]
 pub struct Side {
     pub dir: PathBuf,
+    /// The same directory in the source of the mirror, if it is in one.
+    pub below: Option<PathBuf>,
     /// The type of its file system.
     pub fstype: String,
 }
@@ -32,7 +34,7 @@ pub struct SideFacts {
 }
 
 impl Side {
-    fn of(dir: &Path) -> Result<(Self, Option<MountInfo>)> {
+    fn of(dir: &Path) -> Result<Self> {
         let dir = dir.canonicalize().map_err(|error| {
             failed(format_args!("cannot open {}: {error}; name a directory", dir.display()))
         })?;
@@ -49,7 +51,8 @@ impl Side {
         let mount =
             fuse_mounts()?.into_iter().filter(is_here).max_by_key(|info| info.mountpoint.as_os_str().len());
         let fstype = mount.as_ref().map_or_else(|| native_type(&dir), |info| info.fstype.clone());
-        Ok((Side { dir, fstype }, mount))
+        let below = mount.as_ref().and_then(|info| below(&dir, info));
+        Ok(Side { dir, below, fstype })
     }
 
     pub fn facts(&self) -> SideFacts {
@@ -63,21 +66,14 @@ impl Sides {
     /// # Errors
     /// A directory cannot be opened, they are the same, or the second must be named.
     pub fn find(dir: &Path, against: Option<&Path>) -> Result<Self> {
-        let (mount, info) = Side::of(dir)?;
-        let against = match (against, &info) {
-            (Some(against), _) => against.to_owned(),
-            (None, Some(info)) if own_mounts::kind(info) == Some("mirror") => {
-                let below = mount.dir.strip_prefix(&info.mountpoint).unwrap_or(Path::new(""));
-                Path::new(&info.source).join(below)
-            }
-            (None, _) => {
-                return Err(usage(format_args!(
-                    "{} is not in a mirror, so the directory below it is not known: name one to compare with by --against DIR",
-                    dir.display()
-                )));
-            }
+        let mount = Side::of(dir)?;
+        let Some(against) = against.or(mount.below.as_deref()) else {
+            return Err(usage(format_args!(
+                "{} is not in a mirror, so the directory below it is not known: name one to compare with by --against DIR",
+                dir.display()
+            )));
         };
-        let (against, _) = Side::of(&against)?;
+        let against = Side::of(against)?;
         if mount.dir == against.dir {
             return Err(usage(format_args!(
                 "{} would be compared with itself: name another --against",
@@ -86,6 +82,14 @@ impl Sides {
         }
         Ok(Sides { mount, against })
     }
+}
+
+/// The directory in the source of a mirror that a directory in its mount shows.
+fn below(dir: &Path, info: &MountInfo) -> Option<PathBuf> {
+    let is_mirror = own_mounts::kind(info) == Some("mirror");
+    let relative = dir.strip_prefix(&info.mountpoint).ok().filter(|_| is_mirror)?;
+    let below = Path::new(&info.source).join(relative);
+    below.is_dir().then_some(below)
 }
 
 /// The type of a file system that is not FUSE, by its magic number.

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::html::escape;
 use super::results::{CaseResult, Figures, Results};
-use super::table::rate;
+use super::table::{rate, ratio_text};
 
 const WIDTH: f64 = 860.0;
 const LABEL_WIDTH: f64 = 230.0;
@@ -40,7 +40,7 @@ pub fn ratios(results: &Results) -> String {
         let class = format!("{:?}", case.verdict.expect("a case with a ratio")).to_lowercase();
         let _ = write!(
             out,
-            r#"<text x="0" y="{:.1}">{}</text><line class="range {class}" x1="{:.1}" x2="{:.1}" y1="{y:.1}" y2="{y:.1}"/><circle class="{class}" cx="{:.1}" cy="{y:.1}" r="4.5"/><text class="soft" x="{:.1}" y="{:.1}">{:.2}</text>"#,
+            r#"<text x="0" y="{:.1}">{}</text><line class="range {class}" x1="{:.1}" x2="{:.1}" y1="{y:.1}" y2="{y:.1}"/><circle class="{class}" cx="{:.1}" cy="{y:.1}" r="4.5"/><text class="soft" x="{:.1}" y="{:.1}">{}</text>"#,
             y + 4.0,
             escape(&case.name),
             x(logs(ratio.low)),
@@ -48,7 +48,7 @@ pub fn ratios(results: &Results) -> String {
             x(logs(ratio.median)),
             WIDTH - VALUE_WIDTH + 14.0,
             y + 4.0,
-            ratio.median
+            ratio_text(ratio.median)
         );
     }
     if cases.is_empty() { String::new() } else { out + "</svg>" }

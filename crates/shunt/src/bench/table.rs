@@ -52,6 +52,7 @@ fn row(case: &CaseResult) -> Vec<String> {
         Some(Verdict::Faster) => "faster".to_owned(),
         Some(Verdict::Slower) => "slower".to_owned(),
         Some(Verdict::Same) => "same".to_owned(),
+        Some(Verdict::Unclear) => "unclear".to_owned(),
         None => String::new(),
     };
     if case.noisy {
@@ -60,9 +61,10 @@ fn row(case: &CaseResult) -> Vec<String> {
     if let Some(reason) = &case.skipped {
         remark = format!("left out: {reason}");
     }
-    let ratio = case.ratio.map_or_else(String::new, |ratio| format!("{:.2}", ratio.median));
-    let interval =
-        case.ratio.map_or_else(String::new, |ratio| format!("{:.2} to {:.2}", ratio.low, ratio.high));
+    let ratio = case.ratio.map_or_else(String::new, |ratio| ratio_text(ratio.median));
+    let interval = case
+        .ratio
+        .map_or_else(String::new, |ratio| format!("{} to {}", ratio_text(ratio.low), ratio_text(ratio.high)));
     vec![
         case.name.clone(),
         shown(&case.mount),
@@ -82,5 +84,14 @@ pub fn rate(unit: &str, value: f64) -> String {
         _ if value >= 1e6 => format!("{:.2} M/s", value / 1e6),
         _ if value >= 1e3 => format!("{:.1} k/s", value / 1e3),
         _ => format!("{value:.0} /s"),
+    }
+}
+
+/// A ratio with at least two significant digits.
+pub fn ratio_text(ratio: f64) -> String {
+    match ratio {
+        ratio if ratio >= 0.1 => format!("{ratio:.2}"),
+        ratio if ratio >= 0.01 => format!("{ratio:.3}"),
+        ratio => format!("{ratio:.4}"),
     }
 }

@@ -1,6 +1,7 @@
 //! Collects what a maintainer needs to understand a bug, without names: versions, options, statistics, the findings of
 //! `shunt doctor`, logs and kernel messages. Every text passes through the [`Redactor`] before it enters the archive.
 
+mod addresses;
 mod archive;
 mod collect;
 mod command_line;

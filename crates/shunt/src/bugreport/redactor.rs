@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 
+use super::addresses;
 use super::pseudonyms::Pseudonyms;
 use super::vocabulary::Vocabulary;
 
@@ -225,10 +226,11 @@ impl Redactor {
         [before, new.as_str(), after].concat()
     }
 
-    /// Reports whether a text consists of numbers and words of the vocabulary, and is no absolute path.
+    /// Reports whether a text consists of numbers and words of the vocabulary, and contains no address and no absolute path.
     pub fn is_harmless(&self, text: &str) -> bool {
         let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_' || !c.is_ascii();
         !text.starts_with('/')
+            && !addresses::contain(text)
             && text
                 .split(|c| !is_part(c))
                 .all(|part| part.is_empty() || is_number(part) || self.vocabulary.has(part))
@@ -383,13 +385,17 @@ mod tests {
             "192.168.7.9",
             "192.168.7.9:443",
             "fe80::1",
+            "[2001:db8::77]:443",
+            "http://192.168.7.9/",
+            "192.168.7.0/24",
             "bob@acme.org",
             "4111111111111111",
             "AKIA0AZ9",
             "1a2b3c4d5e6f",
         ] {
             let line = redactor.line(&format!("open ({secret}), failed"));
-            assert!(!line.contains(secret) && line.starts_with("open (name-"), "{line}");
+            assert!(!line.contains(secret) && line.starts_with("open ("), "{line}");
+            assert!(!line.contains("192.") && !line.contains("2001:"), "{line}");
         }
         assert_eq!(redactor.line("127.0.0.1:80"), "127.0.0.1:80");
         let url = redactor.line("s3://bucket-9x/prefix?k=v");

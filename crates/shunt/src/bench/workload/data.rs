@@ -18,6 +18,8 @@ const FILL_BYTES: u64 = 1 << 20;
 #[derive(Debug)]
 pub struct DataFile {
     path: PathBuf,
+    /// The same file in the source of a mirror.
+    below: Option<PathBuf>,
     size: u64,
 }
 
@@ -32,11 +34,12 @@ pub struct Mode {
 }
 
 impl DataFile {
-    /// Creates the file and fills it. Returns early, with a shorter file, after a signal.
+    /// Creates the file and fills it. Returns early, with a shorter file, after a signal. `below` is the directory that a mirror shows
+    /// as `dir`.
     ///
     /// # Errors
     /// Those of the file system.
-    pub fn create(dir: &Path, size: u64, slot: &Slot<'_>) -> io::Result<Self> {
+    pub fn create(dir: &Path, below: Option<&Path>, size: u64, slot: &Slot<'_>) -> io::Result<Self> {
         let path = dir.join("data");
         let file = File::create_new(&path)?;
         let buffer = Buffer::new(FILL_BYTES.min(size) as usize);
@@ -47,7 +50,7 @@ impl DataFile {
             at += part.len() as u64;
         }
         file.sync_all()?;
-        Ok(DataFile { path, size })
+        Ok(DataFile { path, below: below.map(|below| below.join("data")), size })
     }
 
     /// Runs a step. Sequential access begins at the start of the file and wraps around; buffered writes end with fdatasync, whose
@@ -67,7 +70,7 @@ impl DataFile {
         let mut buffer = Buffer::new(mode.block as usize);
         match mode.cache {
             Some(Cache::Cold) => self.evict(&file)?,
-            Some(Cache::Warm) => self.warm(&file, &mut buffer, blocks, slot)?,
+            Some(Cache::Warm) => Self::warm(&file, &mut buffer, blocks, slot)?,
             None => {}
         }
         let mut recorder = Recorder::new(slot);
@@ -97,16 +100,23 @@ impl DataFile {
         Ok(recorder.finish())
     }
 
-    /// Evicts the file from the page cache, which needs clean pages.
+    /// Evicts the file from the page cache, which needs clean pages, and the file that a mirror reads for it.
     fn evict(&self, file: &File) -> io::Result<()> {
         file.sync_all()?;
-        Ok(fadvise(file, 0, None, Advice::DontNeed)?)
+        fadvise(file, 0, None, Advice::DontNeed)?;
+        if let Some(below) = &self.below {
+            let below = File::open(below)?;
+            below.sync_all()?;
+            fadvise(below, 0, None, Advice::DontNeed)?;
+        }
+        Ok(())
     }
 
     /// Reads the file once, or as much of it as fits into the slot.
-    fn warm(&self, file: &File, buffer: &mut Buffer, blocks: u64, slot: &Slot<'_>) -> io::Result<()> {
+    fn warm(file: &File, buffer: &mut Buffer, blocks: u64, slot: &Slot<'_>) -> io::Result<()> {
         for block in 0..blocks {
-            file.read_at(buffer.get_mut(), block * (self.size / blocks).max(1) / 4096 * 4096)?;
+            let at = block * buffer.get().len() as u64;
+            file.read_at(buffer.get_mut(), at)?;
             if slot.interrupt.is_set() {
                 break;
             }
@@ -125,7 +135,7 @@ mod tests {
     fn every_mode_transfers_data() {
         let dir = tempfile::tempdir().unwrap();
         let slot = Slot { length: Duration::from_millis(2), interrupt: &Interrupt::default() };
-        let file = DataFile::create(dir.path(), 1 << 17, &slot).unwrap();
+        let file = DataFile::create(dir.path(), None, 1 << 17, &slot).unwrap();
         for access in [Access::Read, Access::Write] {
             for (random, cache) in [(true, None), (false, Some(Cache::Cold)), (false, Some(Cache::Warm))] {
                 let mode = Mode { access, random, block: 4096, direct: false, cache };
