@@ -21,7 +21,7 @@ pub struct Extent {
 
 impl Extent {
     /// Reports whether `next` continues this extent.
-    fn goes_on(&self, next: &Self) -> bool {
+    fn is_continued_by(&self, next: &Self) -> bool {
         self.offset + self.length == next.offset
             && self.device + self.length == next.device
             && self.written == next.written
@@ -74,11 +74,13 @@ impl Filesystem {
             };
             let length = u64::from(run.length) << bits;
             if let Some(block) = block {
-                let Some(device) = self.store.device().place(block << bits, length) else { return Ok(None) };
+                let Some(device) = self.store.device().backing_offset(block << bits, length) else {
+                    return Ok(None);
+                };
                 let extent = Extent { offset: u64::from(logical) << bits, device, length, written };
                 let full = extents.len() >= limit;
                 match extents.last_mut() {
-                    Some(last) if last.goes_on(&extent) => last.length += length,
+                    Some(last) if last.is_continued_by(&extent) => last.length += length,
                     _ if full => return Ok(None),
                     _ => extents.push(extent),
                 }

@@ -28,7 +28,7 @@ pub struct Filesystem {
     pub(crate) orphans: Orphans,
     pub(crate) allocator: Option<Allocator>,
     /// Serialises renames; taken before the locks of two directories.
-    pub(crate) moves: Mutex<()>,
+    pub(crate) rename_lock: Mutex<()>,
     pub(crate) shared_xattrs: Mutex<SharedXattrs>,
     pub(crate) timer: Option<CommitTimer>,
     pub(crate) recovered: Option<Recovered>,
@@ -55,8 +55,8 @@ impl Filesystem {
 
     /// Aborts as after a failed commit: further changes fail, the device keeps the last complete transaction, and the superblock
     /// records an error for `e2fsck`.
-    pub fn give_up(&self, why: &dyn std::fmt::Display) {
-        self.store.give_up_from_outside(why);
+    pub fn abort(&self, reason: &dyn std::fmt::Display) {
+        self.store.abort_without_handle(reason);
     }
 
     /// Returns what journal recovery replayed at open; `None` if it was not needed.

@@ -140,8 +140,8 @@ fn check(geometry: &Geometry, number: u32, bytes: &[u8]) -> std::result::Result<
     let group = parse(bytes);
     let table =
         (u64::from(geometry.inodes_per_group) * u64::from(geometry.inode_size)) >> geometry.block_bits;
-    let places = [(group.block_bitmap, 1), (group.inode_bitmap, 1), (group.inode_table, table)];
-    for (start, count) in places {
+    let ranges = [(group.block_bitmap, 1), (group.inode_bitmap, 1), (group.inode_table, table)];
+    for (start, count) in ranges {
         geometry.check_blocks(start, count).map_err(|corruption| {
             Corruption::new(format!("descriptor of group {number}: {}", corruption.what))
         })?;
@@ -160,10 +160,10 @@ fn check(geometry: &Geometry, number: u32, bytes: &[u8]) -> std::result::Result<
 /// # Errors
 /// [`Error::Corrupt`](crate::Error::Corrupt), [`Error::Io`](crate::Error::Io).
 pub(crate) fn inode_table(geometry: &Geometry, store: &MetadataCache, group: u32) -> Result<u64> {
-    if let Some(table) = store.places().inode_table(group) {
+    if let Some(table) = store.group_locations().inode_table(group) {
         return Ok(table);
     }
     let table = GroupDesc::read(geometry, store, group)?.inode_table;
-    store.places().remember_inode_table(group, table);
+    store.group_locations().remember_inode_table(group, table);
     Ok(table)
 }

@@ -21,11 +21,11 @@ struct Parts {
 pub(crate) struct GroupLocations(Box<[Parts]>);
 
 /// Number of groups, from the first on, whose locations are cached.
-const REMEMBERED: usize = 1 << 15;
+const MAX_CACHED_GROUPS: usize = 1 << 15;
 
 impl GroupLocations {
     pub(crate) fn new(geometry: &Geometry) -> Self {
-        let count = (geometry.groups as usize).min(REMEMBERED);
+        let count = (geometry.groups as usize).min(MAX_CACHED_GROUPS);
         Self((0..count).map(|_| Parts::default()).collect())
     }
 
@@ -36,9 +36,9 @@ impl GroupLocations {
     }
 
     /// Remembers the first block of the group's inode table.
-    pub(crate) fn remember_inode_table(&self, group: u32, place: u64) {
+    pub(crate) fn remember_inode_table(&self, group: u32, block: u64) {
         if let Some(parts) = self.0.get(group as usize) {
-            parts.inode_table.store(place, Ordering::Relaxed);
+            parts.inode_table.store(block, Ordering::Relaxed);
         }
     }
 
@@ -49,9 +49,9 @@ impl GroupLocations {
     }
 
     /// Records that a bitmap is initialised, which it then remains.
-    pub(crate) fn remember_bitmap(&self, group: u32, inodes: bool, place: u64) {
+    pub(crate) fn remember_bitmap(&self, group: u32, inodes: bool, block: u64) {
         if let Some(parts) = self.0.get(group as usize) {
-            parts.bitmap(inodes).store(place, Ordering::Relaxed);
+            parts.bitmap(inodes).store(block, Ordering::Relaxed);
         }
     }
 }

@@ -69,7 +69,7 @@ pub use filesystem::{Filesystem, ROOT};
 pub use group_desc::GroupDesc;
 pub use inode::{Inode, Kind};
 pub use mapped_range::{MappedRange, Mapping};
-pub use namei::{Move, MoveMode, New, NewInodeKind};
+pub use namei::{Move, NewInode, NewInodeKind, RenameMode};
 pub use open::recover;
 pub use superblock::Geometry;
 pub use time::Time;

@@ -35,7 +35,7 @@ impl Orphans {
 
 /// The slots of the orphan file.
 pub(crate) struct OrphanFileSlots {
-    pub(crate) seal: BlockKind,
+    pub(crate) kind: BlockKind,
     pub(crate) blocks: Vec<u64>,
     pub(crate) per_block: usize,
     /// The slot of each inode.

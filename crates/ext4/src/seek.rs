@@ -65,7 +65,7 @@ impl Filesystem {
         if u64::from(run.length) < blocks {
             return Ok(None);
         }
-        let place = (block << bits) + (offset & u64::from(self.geometry.block_size - 1));
-        Ok(self.store.device().place(place, length.into()))
+        let start = (block << bits) + (offset & u64::from(self.geometry.block_size - 1));
+        Ok(self.store.device().backing_offset(start, length.into()))
     }
 }

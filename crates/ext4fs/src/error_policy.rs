@@ -10,7 +10,7 @@ impl Ext4 {
     pub(crate) fn to_errno<T>(&self, result: shunt_ext4::Result<T>) -> Result<T, Errno> {
         result.map_err(|error| {
             if self.ends_at_damage && matches!(error, Error::Corrupt(_)) && self.filesystem.is_writable() {
-                self.filesystem.give_up(&error);
+                self.filesystem.abort(error.cause());
             }
             self.damage.errno(&error)
         })

@@ -215,7 +215,10 @@ impl Ext4 {
             writing.end();
         }
         if let Err(error) = self.filesystem.finish() {
-            tracing::error!("cannot commit the last changes at unmount: {error}; run e2fsck -f on the image");
+            tracing::error!(
+                "cannot commit the last changes at unmount: {}; run e2fsck -f on the image",
+                error.cause()
+            );
         }
     }
 }

@@ -1,13 +1,13 @@
 //! Dentry operations: lookup, create, link, unlink and rename. An inode that loses its last name goes to the reaper, at once or
 //! when the kernel forgets it.
 
-use shunt_ext4::{Corruption, Error, Inode, Move, MoveMode, New, NewInodeKind, ROOT};
+use shunt_ext4::{Corruption, Error, Inode, Move, NewInode, NewInodeKind, ROOT, RenameMode};
 use shunt_fuse::{Entry, Errno, Expiry, FileType, NewNode, NodeId, RenameFlags, Request};
 
 use crate::Ext4;
 
-fn new(request: &Request<'_>, mode: u32, umask: u32) -> New {
-    New {
+fn new(request: &Request<'_>, mode: u32, umask: u32) -> NewInode {
+    NewInode {
         permissions: (mode & 0o7777) as u16,
         umask: (umask & 0o777) as u16,
         uid: request.uid(),
@@ -80,7 +80,7 @@ impl Ext4 {
         umask: u32,
     ) -> Result<Entry, Errno> {
         let (parent, new) = (self.number(parent)?, new(request, mode, umask));
-        let inode = self.with_space(|| self.filesystem.create_nameless(parent, &new))?;
+        let inode = self.with_space(|| self.filesystem.create_tmpfile(parent, &new))?;
         let entry = self.entry_with_lookup(&inode);
         self.lost_name(&inode);
         Ok(entry)
@@ -123,9 +123,9 @@ impl Ext4 {
             return Err(Errno::INVAL);
         }
         let mode = match flags {
-            _ if flags.contains(RenameFlags::NOREPLACE) => MoveMode::Keep,
-            _ if flags.contains(RenameFlags::EXCHANGE) => MoveMode::Exchange,
-            _ => MoveMode::Replace,
+            _ if flags.contains(RenameFlags::NOREPLACE) => RenameMode::Keep,
+            _ if flags.contains(RenameFlags::EXCHANGE) => RenameMode::Exchange,
+            _ => RenameMode::Replace,
         };
         let whiteout = flags.contains(RenameFlags::WHITEOUT).then(|| (request.uid(), request.gid()));
         let (old, new) = ((self.number(from.0)?, from.1), (self.number(to.0)?, to.1));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::*;
 use crate::device::MemoryDevice;
 use crate::filesystem::Filesystem;
-use crate::{New, NewInodeKind, ROOT};
+use crate::{NewInode, NewInodeKind, ROOT};
 
 /// A file system of 16 groups of 256 blocks whose allocator caches at most `max_bitmaps` bitmaps; `None` without `mkfs.ext4`.
 fn small(max_bitmaps: usize) -> Option<Filesystem> {
@@ -37,7 +37,8 @@ fn directories_of_the_root_go_to_different_groups() {
     let groups: HashSet<u32> = (0..8)
         .map(|n| {
             let name = format!("{n}");
-            let made = fs.create(ROOT, name.as_bytes(), NewInodeKind::Directory, &New::default()).unwrap();
+            let made =
+                fs.create(ROOT, name.as_bytes(), NewInodeKind::Directory, &NewInode::default()).unwrap();
             fs.store.geometry().locate_inode(made.number).unwrap().0
         })
         .collect();
@@ -61,7 +62,8 @@ fn what_is_taken_reserved_or_waiting_is_not_given_out_by_a_group_that_was_forgot
     for round in 0..40 {
         for group in 0..geometry.groups {
             let goal = geometry.group_start(group) + 100 + round * 3;
-            let Ok(mut one) = allocator.reserve(store, goal, 2, (For::Metadata, ReservedAccess::Reserved))
+            let Ok(mut one) =
+                allocator.reserve(store, goal, 2, (Purpose::Metadata, ReservedAccess::Reserved))
             else {
                 continue;
             };
@@ -86,7 +88,7 @@ fn what_is_taken_reserved_or_waiting_is_not_given_out_by_a_group_that_was_forgot
         allocator.free(&mut handle, start, count).unwrap();
         handle.complete();
     }
-    while let Ok(one) = allocator.reserve(store, 0, 7, (For::Metadata, ReservedAccess::Reserved)) {
+    while let Ok(one) = allocator.reserve(store, 0, 7, (Purpose::Metadata, ReservedAccess::Reserved)) {
         for block in one.start..one.start + u64::from(one.count) {
             assert!(seen.insert(block), "block {block} is allocated before its release was committed");
         }

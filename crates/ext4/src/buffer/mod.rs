@@ -49,7 +49,7 @@ pub(crate) struct MetadataCache {
     device: Arc<dyn Device>,
     geometry: Geometry,
     cache: Cache,
-    places: GroupLocations,
+    group_locations: GroupLocations,
     writer: Option<Writer>,
     /// Blocks that no file may own; set once the file system is open.
     zone: OnceLock<SystemZone>,
@@ -71,8 +71,15 @@ impl MetadataCache {
     /// Creates a read-only cache of at most `bytes`.
     pub(crate) fn new(device: Arc<dyn Device>, geometry: &Geometry, bytes: usize) -> Self {
         let cache = Cache::new(bytes >> geometry.block_bits);
-        let places = GroupLocations::new(geometry);
-        Self { device, geometry: geometry.clone(), cache, places, writer: None, zone: OnceLock::new() }
+        let group_locations = GroupLocations::new(geometry);
+        Self {
+            device,
+            geometry: geometry.clone(),
+            cache,
+            group_locations,
+            writer: None,
+            zone: OnceLock::new(),
+        }
     }
 
     /// Creates a writable cache.
@@ -107,8 +114,8 @@ impl MetadataCache {
     }
 
     /// Returns the block numbers of bitmaps and inode tables.
-    pub(crate) fn places(&self) -> &GroupLocations {
-        &self.places
+    pub(crate) fn group_locations(&self) -> &GroupLocations {
+        &self.group_locations
     }
 
     /// Sets the blocks that no file may own.
@@ -144,31 +151,31 @@ impl MetadataCache {
         self.writer.as_ref().is_some_and(|writer| !writer.gate.is_aborted())
     }
 
-    /// Returns a block that `verify` accepts as a block of kind `seal`.
+    /// Returns a block that `verify` accepts as a block of kind `kind`.
     pub(crate) fn get(
         &self,
         number: u64,
-        seal: BlockKind,
+        kind: BlockKind,
         verify: impl Fn(&[u8]) -> Result<()>,
     ) -> Result<Arc<[u8]>> {
         loop {
-            let (bytes, departures) = match self.cache.look(number) {
-                Lookup::Here(bytes, sealed) => {
-                    if sealed != seal {
+            let (bytes, generation) = match self.cache.lookup(number) {
+                Lookup::Cached(bytes, cached_kind) => {
+                    if cached_kind != kind {
                         verify(&bytes)?;
-                        self.cache.reseal(number, seal);
+                        self.cache.set_kind(number, kind);
                     }
                     return Ok(bytes);
                 }
-                Lookup::Pending(bytes, departures) => (bytes, departures),
-                Lookup::OnDisk(departures) => {
+                Lookup::Pending(bytes, generation) => (bytes, generation),
+                Lookup::OnDisk(generation) => {
                     let mut bytes = vec![0; self.geometry.block_size as usize];
                     self.device.read_at(number << self.geometry.block_bits, &mut bytes)?;
-                    (bytes.into(), departures)
+                    (bytes.into(), generation)
                 }
             };
             verify(&bytes)?;
-            if self.cache.insert(number, bytes.clone(), seal, departures) {
+            if self.cache.insert(number, bytes.clone(), kind, generation) {
                 return Ok(bytes);
             }
         }

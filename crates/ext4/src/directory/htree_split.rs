@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 const ROUNDS: usize = 64;
 
 /// Converts a directory of one block into a tree with one leaf.
-pub(super) fn plant(directory: &mut impl Target) -> Result<()> {
+pub(super) fn make_indexed(directory: &mut impl Target) -> Result<()> {
     let Some((_, first)) = directory.block(0)? else {
         return Err(directory.wrong("the first block of the directory is a hole"));
     };

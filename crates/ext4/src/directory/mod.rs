@@ -84,7 +84,7 @@ impl Source for Directory<'_> {
     }
 
     fn block(&self, logical: u32) -> Result<Option<(u64, Arc<[u8]>)>> {
-        let Some(number) = self.place(logical)? else { return Ok(None) };
+        let Some(number) = self.device_block(logical)? else { return Ok(None) };
         let Inode { number: owner, generation, .. } = *self.inode;
         let verify = |bytes: &[u8]| {
             verify(self.geometry, self.inode, logical, bytes)
@@ -140,7 +140,7 @@ pub(crate) fn entries<'a>(bytes: &'a [u8], geometry: &Geometry, directory: &Inod
 
 impl Directory<'_> {
     /// Returns the block number of a block of the directory; `None` for a hole.
-    pub(crate) fn place(&self, logical: u32) -> Result<Option<u64>> {
+    pub(crate) fn device_block(&self, logical: u32) -> Result<Option<u64>> {
         match map::map(self.geometry, self.store, self.inode, logical, 1)?.place {
             Mapping::Written(number) => Ok(Some(number)),
             Mapping::Hole => Ok(None),

@@ -7,7 +7,7 @@
 use sha2::{Digest as _, Sha256};
 
 /// Minimum length of a stored name in bytes: shorter names are padded before encryption.
-const SHORTEST: usize = 16;
+const MIN_STORED_NAME_BYTES: usize = 16;
 
 /// Size of the two hashes in bytes.
 const HEAD: usize = 8;
@@ -22,7 +22,7 @@ const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxy
 
 /// Encodes a stored name; `None` if it is too short to be one.
 pub(crate) fn show([major, minor]: [u32; 2], stored: &[u8]) -> Option<Vec<u8>> {
-    if stored.len() < SHORTEST {
+    if stored.len() < MIN_STORED_NAME_BYTES {
         return None;
     }
     let (whole, rest) = stored.split_at(stored.len().min(WHOLE));

@@ -33,7 +33,7 @@ impl Filesystem {
     }
 
     /// Allocates unwritten blocks for all holes of a range of bytes and, if the file continues behind it and space is plentiful,
-    /// up to `ahead` bytes more. Adds them to `given`, even on failure.
+    /// up to `ahead` bytes more. Adds them to `allocated`, even on failure.
     ///
     /// # Errors
     /// [`Error::Unsupported`] for files without extents; [`Error::NoSpace`], [`Error::TooLarge`], [`Error::ReadOnly`],
@@ -44,7 +44,7 @@ impl Filesystem {
         range: Range<u64>,
         ahead: u64,
         rights: ReservedAccess,
-        given: &mut Vec<Extent>,
+        allocated: &mut Vec<Extent>,
     ) -> Result<()> {
         let _lock = self.locks.write(number);
         let mut inode = self.mapped(number)?;
@@ -56,20 +56,20 @@ impl Filesystem {
         let mut at = range.start >> bits;
         self.with_space(|| {
             while at < end {
-                at = self.give_first(&mut inode, at..end, ahead >> bits, rights, given)?;
+                at = self.allocate_first(&mut inode, at..end, ahead >> bits, rights, allocated)?;
             }
             Ok(())
         })
     }
 
     /// Allocates blocks at the start of the range if it starts with a hole; returns the offset reached.
-    fn give_first(
+    fn allocate_first(
         &self,
         inode: &mut Inode,
         range: Range<u64>,
         ahead: u64,
         rights: ReservedAccess,
-        given: &mut Vec<Extent>,
+        allocated: &mut Vec<Extent>,
     ) -> Result<u64> {
         let at = range.start;
         let longest = map::longest(&self.geometry, inode);
@@ -88,7 +88,7 @@ impl Filesystem {
         let mut reservation = self.reserve(inode, at as u32, run.length, rights)?;
         let (start, length) = (reservation.start, reservation.count);
         let bytes = u64::from(length) << bits;
-        let Some(device) = self.store.device().place(start << bits, bytes) else {
+        let Some(device) = self.store.device().backing_offset(start << bits, bytes) else {
             return Err(Error::Unsupported(
                 "direct access to a device whose blocks have no fixed location".into(),
             ));
@@ -100,7 +100,7 @@ impl Filesystem {
         inode.blocks += self.units(length.into());
         inode.save(&mut handle)?;
         handle.complete();
-        given.push(Extent { offset: at << bits, device, length: bytes, written: false });
+        allocated.push(Extent { offset: at << bits, device, length: bytes, written: false });
         Ok(piece.end())
     }
 
@@ -194,7 +194,7 @@ impl Filesystem {
     ///
     /// # Errors
     /// The errors of [`truncate`](Self::truncate).
-    pub fn take_back(&self, number: u32, range: Range<u64>, touch: bool) -> Result<()> {
+    pub fn free_range(&self, number: u32, range: Range<u64>, touch: bool) -> Result<()> {
         let _lock = self.locks.write(number);
         let mut inode = self.mapped(number)?;
         if touch {
@@ -203,7 +203,7 @@ impl Filesystem {
         }
         let bits = self.geometry.block_bits;
         let first = range.start.div_ceil(1 << bits);
-        self.free_range(&mut inode, first, range.end >> bits)?;
+        self.free_block_range(&mut inode, first, range.end >> bits)?;
         if touch { self.save_alone(&inode) } else { Ok(()) }
     }
 

@@ -78,7 +78,7 @@ impl Filesystem {
             }
             Fallocate::Punch => {
                 let (first, last) = self.zero_edges(&inode, offset, end)?;
-                self.free_range(&mut inode, first, last)?;
+                self.free_block_range(&mut inode, first, last)?;
             }
             Fallocate::Zero { .. } => {
                 let (first, last) = self.zero_edges(&inode, offset, end)?;

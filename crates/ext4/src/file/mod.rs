@@ -12,7 +12,7 @@ mod zero;
 
 pub use fallocate::Fallocate;
 
-use crate::allocate::{For, Growing, Reservation, ReservedAccess};
+use crate::allocate::{Growing, Purpose, Reservation, ReservedAccess};
 use crate::error::{Error, Result};
 use crate::filesystem::Filesystem;
 use crate::inode::{Inode, Kind};
@@ -23,7 +23,7 @@ use crate::mapped_range::Mapping;
 impl Filesystem {
     /// Returns an inode whose content can be changed. The caller holds its lock.
     fn regular(&self, number: u32) -> Result<Inode> {
-        let inode = self.living(number)?;
+        let inode = self.inode_in_use(number)?;
         match inode.kind {
             Kind::Regular => {}
             Kind::Directory => return Err(Error::IsDirectory),
@@ -56,7 +56,7 @@ impl Filesystem {
         }
         let (group, _) = self.geometry.locate_inode(inode.number)?;
         let goal = self.geometry.group_start(group);
-        allocator.reserve(&self.store, goal, want, (For::Data, rights))
+        allocator.reserve(&self.store, goal, want, (Purpose::Data, rights))
     }
 
     /// Releases the reservation window of a file. Call it after the last writer has closed the file.
@@ -69,7 +69,7 @@ impl Filesystem {
     /// Runs `change`; if it finds no space, commits to make freed blocks available and runs it again.
     pub(crate) fn with_space<T>(&self, mut change: impl FnMut() -> Result<T>) -> Result<T> {
         match change() {
-            Err(Error::NoSpace) if self.allocator()?.waits() => {
+            Err(Error::NoSpace) if self.allocator()?.has_pending_frees() => {
                 self.store.sync()?;
                 self.allocator()?.sweep(&self.store)?;
                 change()

@@ -22,7 +22,7 @@ impl Filesystem {
             return Err(Error::Invalid);
         }
         let (first, count) = self.whole_blocks(offset, end - offset)?;
-        self.free_range(inode, first, first + count)?;
+        self.free_block_range(inode, first, first + count)?;
         let last = map::longest(&self.geometry, inode);
         let mut at = first + count;
         while let Some(piece) = self.next_piece(inode, at, last)? {

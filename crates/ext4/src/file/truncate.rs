@@ -85,7 +85,7 @@ impl Filesystem {
     }
 
     /// Frees the blocks `from..to` of a file, in as many handles as needed.
-    pub(super) fn free_range(&self, inode: &mut Inode, from: u64, to: u64) -> Result<()> {
+    pub(super) fn free_block_range(&self, inode: &mut Inode, from: u64, to: u64) -> Result<()> {
         while let Some(part) = self.part(inode, from, to)? {
             let mut handle = self.store.begin(1 + part.credits)?;
             self.free_part(&mut handle, inode, &part)?;

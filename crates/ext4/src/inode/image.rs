@@ -38,7 +38,7 @@ impl Inode {
         let store = handle.store();
         let geometry = store.geometry();
         let wrong = |what: &str| Err(Corruption::new(format!("fast commit: {what}")).inode(number).into());
-        let (block, start) = Self::place(geometry, store, number)?;
+        let (block, start) = Self::table_position(geometry, store, number)?;
         let size = usize::from(geometry.inode_size);
         if image.len() < RawInode::BASE || image.len() > size {
             return wrong(&format!("inode image of invalid length {}", image.len()));

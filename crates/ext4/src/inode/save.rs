@@ -36,7 +36,7 @@ impl Inode {
     pub(crate) fn set_deletion(handle: &mut Handle<'_>, number: u32, deletion: u32) -> Result<()> {
         let store = handle.store();
         let geometry = store.geometry();
-        let (block, start) = Self::place(geometry, store, number)?;
+        let (block, start) = Self::table_position(geometry, store, number)?;
         handle.change(
             block,
             BlockKind::Inodes,
@@ -59,7 +59,7 @@ impl Inode {
     fn put(&self, handle: &mut Handle<'_>, new: bool) -> Result<()> {
         let store = handle.store();
         let geometry = store.geometry();
-        let (block, start) = Self::place(geometry, store, self.number)?;
+        let (block, start) = Self::table_position(geometry, store, self.number)?;
         let size = usize::from(geometry.inode_size);
         handle.change(
             block,

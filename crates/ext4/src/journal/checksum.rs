@@ -41,7 +41,7 @@ impl Sums {
     }
 
     /// Reports whether the checksum in the tail of a descriptor or revoke block is correct.
-    pub fn tail_is_right(self, block: &[u8]) -> bool {
+    pub fn is_tail_valid(self, block: &[u8]) -> bool {
         block[block.len() - BLOCK_TAIL..] == self.tail(block).to_be_bytes()
     }
 
@@ -106,9 +106,9 @@ mod tests {
         let sums = Sums::of(JournalIncompat::CSUM_V3, &[3; 16]).unwrap();
         let mut block = vec![9; 1024];
         sums.seal_tail(&mut block);
-        assert!(sums.tail_is_right(&block));
+        assert!(sums.is_tail_valid(&block));
         block[100] ^= 1;
-        assert!(!sums.tail_is_right(&block));
+        assert!(!sums.is_tail_valid(&block));
         sums.seal_commit(&mut block);
         assert!(sums.commit_is_right(&block));
         block[1023] ^= 1;

@@ -10,10 +10,10 @@ use super::layout::{
 use crate::error::{Corruption, Error, Result};
 
 /// Number of fast-commit blocks if the superblock does not specify it.
-const FAST_BLOCKS: u32 = 256;
+const DEFAULT_FAST_COMMIT_BLOCKS: u32 = 256;
 
 /// Minimum number of blocks of a journal, as in the kernel.
-const FEWEST: u32 = 1024;
+const MIN_JOURNAL_BLOCKS: u32 = 1024;
 
 /// A validated journal superblock.
 ///
@@ -85,17 +85,17 @@ impl JournalSuperblock {
         if raw.blocksize.get() != block_size {
             return wrong(format!("block size {}, not {block_size}", raw.blocksize));
         }
-        if length > there || length < FEWEST {
+        if length > there || length < MIN_JOURNAL_BLOCKS {
             return wrong(format!("invalid length of {length} blocks, of {there} on the device"));
         }
         let (mut end, mut fast) = (length, length);
         if incompat.contains(JournalIncompat::FAST_COMMIT) {
             let blocks = match raw.num_fc_blocks.get() {
-                0 => FAST_BLOCKS,
+                0 => DEFAULT_FAST_COMMIT_BLOCKS,
                 blocks => blocks,
             };
             // If the ring would become too short, it keeps all blocks and there are no fast commits.
-            if let Some(rest) = length.checked_sub(blocks).filter(|&rest| rest >= FEWEST) {
+            if let Some(rest) = length.checked_sub(blocks).filter(|&rest| rest >= MIN_JOURNAL_BLOCKS) {
                 (end, fast) = (rest, rest + 1);
             }
         }

@@ -163,7 +163,7 @@ impl JournalWriter {
     }
 
     /// Records an abort in the journal: recovery restores an older superblock of the file system, which does not record it.
-    pub(crate) fn give_up(&mut self) {
+    pub(crate) fn abort(&mut self) {
         // Always EIO, whatever the reason.
         self.superblock.errno = 5;
         self.log.set_superblock(&self.superblock).and_then(|()| Ok(self.log.device().flush()?)).ok();

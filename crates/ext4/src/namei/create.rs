@@ -1,6 +1,6 @@
 //! Creation of inodes, with or without a name.
 
-use super::attributes::New;
+use super::attributes::NewInode;
 use super::{DirTransaction, check_new, growth, inherit, new_inode, nlink};
 use crate::allocate::TAKE_CREDITS;
 use crate::buffer::Handle;
@@ -71,12 +71,18 @@ impl Filesystem {
     /// [`Error::TooManyLinks`] if the parent has the maximum number of subdirectories, [`Error::NotPermitted`] in an immutable
     /// directory, [`Error::NoKey`] in an encrypted one, [`Error::NoSpace`], [`Error::ReadOnly`], [`Error::Corrupt`],
     /// [`Error::Io`].
-    pub fn create(&self, parent: u32, name: &[u8], what: NewInodeKind<'_>, new: &New) -> Result<Inode> {
+    pub fn create(&self, parent: u32, name: &[u8], what: NewInodeKind<'_>, new: &NewInode) -> Result<Inode> {
         let _lock = self.locks.write(parent);
         self.with_space(|| self.create_locked(parent, name, what, new))
     }
 
-    fn create_locked(&self, parent: u32, name: &[u8], what: NewInodeKind<'_>, new: &New) -> Result<Inode> {
+    fn create_locked(
+        &self,
+        parent: u32,
+        name: &[u8],
+        what: NewInodeKind<'_>,
+        new: &NewInode,
+    ) -> Result<Inode> {
         let mut parent = self.parent(parent)?;
         check_new(name)?;
         self.check_key(&parent, name)?;
@@ -101,7 +107,7 @@ impl Filesystem {
         if let Err(error) = entered {
             // The parent may have grown for the entry.
             parent.save(&mut handle)?;
-            self.unmake(&mut handle, inode)?;
+            self.discard_new(&mut handle, inode)?;
             handle.complete();
             return Err(error);
         }
@@ -122,12 +128,12 @@ impl Filesystem {
     ///
     /// # Errors
     /// The errors of [`create`](Self::create).
-    pub fn create_nameless(&self, parent: u32, new: &New) -> Result<Inode> {
+    pub fn create_tmpfile(&self, parent: u32, new: &NewInode) -> Result<Inode> {
         let _lock = self.locks.read(parent);
-        self.with_space(|| self.create_nameless_locked(parent, new))
+        self.with_space(|| self.create_tmpfile_locked(parent, new))
     }
 
-    fn create_nameless_locked(&self, parent: u32, new: &New) -> Result<Inode> {
+    fn create_tmpfile_locked(&self, parent: u32, new: &NewInode) -> Result<Inode> {
         let parent = self.parent(parent)?;
         // The empty name never exists.
         self.check_key(&parent, b"")?;
@@ -147,7 +153,7 @@ impl Filesystem {
         handle: &mut Handle<'_>,
         parent: &Inode,
         what: NewInodeKind<'_>,
-        new: &New,
+        new: &NewInode,
     ) -> Result<Inode> {
         if let NewInodeKind::Symlink(target) = what
             && (target.is_empty() || target.len() as u64 >= MAX_TARGET_BYTES || target.contains(&0))
@@ -175,7 +181,7 @@ impl Filesystem {
         match self.fill(handle, parent, &mut inode, what, &attributes) {
             Ok(()) => Ok(inode),
             Err(error) => {
-                self.unmake(handle, inode)?;
+                self.discard_new(handle, inode)?;
                 handle.complete();
                 Err(error)
             }

@@ -1,6 +1,6 @@
 //! Properties that a new inode inherits from its directory: flags, group, and default ACL.
 
-use super::attributes::New;
+use super::attributes::NewInode;
 use crate::error::Result;
 use crate::inode::{Inode, Kind};
 use crate::layout::InodeFlags;
@@ -37,7 +37,7 @@ pub(super) fn flags(parent: &Inode, kind: Kind) -> InodeFlags {
 }
 
 /// Returns group and permissions: a set-group-ID directory passes on its group, and the bit to subdirectories.
-pub(super) fn owner(parent: &Inode, kind: Kind, new: &New) -> (u32, u16) {
+pub(super) fn owner(parent: &Inode, kind: Kind, new: &NewInode) -> (u32, u16) {
     let permissions = new.permissions & 0o7777;
     match parent.permissions & SET_GROUP {
         0 => (new.gid, permissions),

@@ -45,7 +45,7 @@ impl OrphanFileSlots {
         let inode = fs.inode(number)?;
         let length = (inode.size >> fs.geometry.block_bits).min(MAX_BLOCKS.into()) as u32;
         let mut slots = Self {
-            seal: BlockKind::Orphans(inode.number, inode.generation),
+            kind: BlockKind::Orphans(inode.number, inode.generation),
             blocks: Vec::new(),
             per_block: (fs.geometry.block_size as usize - TAIL) / 4,
             taken: HashMap::new(),
@@ -72,7 +72,7 @@ impl OrphanFileSlots {
     }
 
     fn get(&self, store: &MetadataCache, block: u64) -> Result<std::sync::Arc<[u8]>> {
-        store.get(block, self.seal, |bytes| self.verify(store, block, bytes))
+        store.get(block, self.kind, |bytes| self.verify(store, block, bytes))
     }
 
     fn verify(&self, store: &MetadataCache, block: u64, bytes: &[u8]) -> Result<()> {
@@ -82,7 +82,7 @@ impl OrphanFileSlots {
             return wrong(format!("invalid magic {magic:#010x}"));
         }
         if let (Some(seed), BlockKind::Orphans(inode, generation)) =
-            (store.geometry().checksum_seed, self.seal)
+            (store.geometry().checksum_seed, self.kind)
         {
             let computed = sum(crate::checksum::owner_seed(seed, inode, generation), block, bytes);
             let stored = word(bytes, bytes.len() - 4);
@@ -120,7 +120,7 @@ impl OrphanFileSlots {
         let at = slot % self.per_block * 4;
         let store = handle.store();
         let verify = |bytes: &[u8]| self.verify(store, block, bytes);
-        handle.change(block, self.seal, verify, |bytes| {
+        handle.change(block, self.kind, verify, |bytes| {
             bytes[at..at + 4].copy_from_slice(&number.to_le_bytes());
             Ok(())
         })

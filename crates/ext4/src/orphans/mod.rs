@@ -29,7 +29,7 @@ impl Filesystem {
     ///
     /// # Errors
     /// The errors of [`inode`](Self::inode), and [`Error::NotFound`] for a freed inode.
-    pub(crate) fn living(&self, number: u32) -> Result<Inode> {
+    pub(crate) fn inode_in_use(&self, number: u32) -> Result<Inode> {
         let inode = self.inode(number)?;
         match inode.links > 0 || self.orphans.holds(number) {
             true => Ok(inode),

@@ -15,7 +15,7 @@ use crate::superblock::Geometry;
 const MAX_REFERENCES: u32 = 1024;
 
 /// Number of attribute blocks remembered for sharing.
-const REMEMBERED: usize = 4096;
+const MAX_CACHED_BLOCKS: usize = 4096;
 
 pub(super) fn read(geometry: &Geometry, store: &MetadataCache, number: u64) -> Result<std::sync::Arc<[u8]>> {
     store.check_file_blocks(number, 1)?;
@@ -64,7 +64,7 @@ impl SharedXattrs {
         if hash == 0 {
             return;
         }
-        if self.0.len() >= REMEMBERED {
+        if self.0.len() >= MAX_CACHED_BLOCKS {
             self.0.clear();
         }
         self.0.insert(hash, number);

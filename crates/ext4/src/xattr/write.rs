@@ -175,7 +175,7 @@ impl Filesystem {
         value: &[u8],
         (mode, rights): (SetMode, ReservedAccess),
     ) -> Result<Inode> {
-        let mut inode = self.living(number)?;
+        let mut inode = self.inode_in_use(number)?;
         check(&inode, index)?;
         let mut lists = load(&self.geometry, &self.store, &inode)?;
         let before = inode.permissions;
@@ -207,7 +207,7 @@ impl Filesystem {
     pub fn remove_xattr(&self, number: u32, name: &[u8]) -> Result<Inode> {
         let (index, name) = split_name(name)?;
         let _lock = self.locks.write(number);
-        let inode = self.living(number)?;
+        let inode = self.inode_in_use(number)?;
         check(&inode, index)?;
         let mut lists = load(&self.geometry, &self.store, &inode)?;
         let changed = lists.remove(index, name)?;

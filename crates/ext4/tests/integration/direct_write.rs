@@ -7,7 +7,7 @@ use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
-use shunt_ext4::{Error, Extent, FileDevice, Filesystem, New, NewInodeKind, ROOT, ReservedAccess, Time};
+use shunt_ext4::{Error, Extent, FileDevice, Filesystem, NewInode, NewInodeKind, ROOT, ReservedAccess, Time};
 
 use crate::common::Image;
 
@@ -33,7 +33,7 @@ fn open(image: &Image) -> Filesystem {
 }
 
 fn create(fs: &Filesystem, name: &[u8]) -> u32 {
-    fs.create(ROOT, name, NewInodeKind::Regular, &New::default()).unwrap().number
+    fs.create(ROOT, name, NewInodeKind::Regular, &NewInode::default()).unwrap().number
 }
 
 fn read(fs: &Filesystem, number: u32) -> Vec<u8> {
@@ -94,7 +94,7 @@ fn what_was_given_ahead_comes_back() {
     fs.allocate_unwritten(number, 0..1, 256 * BLOCK, ReservedAccess::Reserved, &mut given).unwrap();
     assert_eq!(given.iter().map(|extent| extent.length).sum::<u64>(), 257 * BLOCK);
     fs.convert_unwritten(number, std::slice::from_ref(&(0..BLOCK)), 1, None).unwrap();
-    fs.take_back(number, BLOCK..1 << 40, false).unwrap();
+    fs.free_range(number, BLOCK..1 << 40, false).unwrap();
     fs.sync().unwrap();
     assert_eq!(fs.usage().unwrap().free, free - 1);
     fs.truncate_mapped(number, 0).unwrap();

@@ -7,7 +7,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use shunt_ext4::{
-    Attributes, Error, Fallocate, FileDevice, Filesystem, New, NewInodeKind, ROOT, ReservedAccess, Time,
+    Attributes, Error, Fallocate, FileDevice, Filesystem, NewInode, NewInodeKind, ROOT, ReservedAccess, Time,
 };
 
 use crate::common::{Image, run};
@@ -288,7 +288,8 @@ fn a_file_in_pieces_is_cut_and_goes_where_there_is_no_room() {
                 engine.write(file, n * 2048, &[1; 1024]).unwrap();
             }
         }
-        let rest = engine.create(ROOT, b"rest", NewInodeKind::Directory, &New::default()).unwrap().number;
+        let rest =
+            engine.create(ROOT, b"rest", NewInodeKind::Directory, &NewInode::default()).unwrap().number;
         let (mut size, mut length) = (0, 100_000);
         while length > 0 {
             match engine.write(fill, size, &vec![2; length]) {
@@ -300,7 +301,7 @@ fn a_file_in_pieces_is_cut_and_goes_where_there_is_no_room() {
         // Blocks kept back for metadata are used up as well.
         let mut made = 0;
         while engine
-            .create(rest, format!("{made}").as_bytes(), NewInodeKind::Directory, &New::default())
+            .create(rest, format!("{made}").as_bytes(), NewInodeKind::Directory, &NewInode::default())
             .is_ok()
         {
             made += 1;
@@ -400,7 +401,7 @@ fn threads_write_beside_each_other() {
 fn what_a_cache_writes_back_keeps_its_times() {
     let Some(image) = Image::new(&[], 16, false) else { return };
     let fs = open(&image.path());
-    let file = fs.create(ROOT, b"file", NewInodeKind::Regular, &New::default()).unwrap().number;
+    let file = fs.create(ROOT, b"file", NewInodeKind::Regular, &NewInode::default()).unwrap().number;
     let long_ago = Time { seconds: 1_000_000_000, nanoseconds: 7 };
     let change = Attributes { mtime: Some(long_ago), ctime: Some(long_ago), ..Attributes::default() };
     fs.set_attributes(file, &change).unwrap();

@@ -12,7 +12,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
-use shunt_ext4::{Error, FileDevice, Filesystem, Kind, Move, MoveMode, New, NewInodeKind, ROOT};
+use shunt_ext4::{Error, FileDevice, Filesystem, Kind, Move, NewInode, NewInodeKind, ROOT, RenameMode};
 
 use crate::common::{Image, InodeProperties, Tree, run, seen_by_kernel};
 
@@ -21,7 +21,7 @@ fn open(path: &Path) -> Filesystem {
     Filesystem::open_writable(Arc::new(FileDevice::new(file, false).unwrap())).unwrap()
 }
 
-const OWNER: New = New { permissions: 0o640, umask: 0, uid: 7, gid: 8 };
+const OWNER: NewInode = NewInode { permissions: 0o640, umask: 0, uid: 7, gid: 8 };
 
 #[derive(Debug, Clone)]
 enum Step {
@@ -148,7 +148,7 @@ fn play(fs: &Filesystem, step: &Step) -> Result<(), Error> {
                 _ => NewInodeKind::Socket,
             };
             let permissions = if matches!(kind, 2 | 3) { 0o777 } else { OWNER.permissions };
-            fs.create(dir, name, what, &New { permissions, ..OWNER }).map(drop)
+            fs.create(dir, name, what, &NewInode { permissions, ..OWNER }).map(drop)
         }
         Step::Link(from, to) => {
             let (from, to) = (parent(fs, from)?, parent(fs, to)?);
@@ -172,9 +172,9 @@ fn play(fs: &Filesystem, step: &Step) -> Result<(), Error> {
             let (from, to) = (parent(fs, from)?, parent(fs, to)?);
             let how = match mode {
                 0 => Move::default(),
-                1 => Move { mode: MoveMode::Keep, whiteout: None },
-                2 => Move { mode: MoveMode::Exchange, whiteout: None },
-                _ => Move { mode: MoveMode::Replace, whiteout: Some((7, 8)) },
+                1 => Move { mode: RenameMode::Keep, whiteout: None },
+                2 => Move { mode: RenameMode::Exchange, whiteout: None },
+                _ => Move { mode: RenameMode::Replace, whiteout: Some((7, 8)) },
             };
             if let Some(replaced) = fs.rename(from, to, &how)?
                 && replaced.links == 0
@@ -368,8 +368,8 @@ fn names_are_limited() {
 fn a_file_without_a_name_goes_or_gets_one() {
     let Ok(image) = Image::make(&[], 8) else { return };
     let fs = open(&image.path());
-    let gone = fs.create_nameless(ROOT, &OWNER).unwrap();
-    let named = fs.create_nameless(ROOT, &OWNER).unwrap();
+    let gone = fs.create_tmpfile(ROOT, &OWNER).unwrap();
+    let named = fs.create_tmpfile(ROOT, &OWNER).unwrap();
     assert_eq!((gone.links, named.links), (0, 0));
     assert_eq!(fs.link(named.number, ROOT, b"named").unwrap().links, 1);
     fs.evict_inode(gone.number).unwrap();
@@ -400,7 +400,7 @@ fn default_acls_are_inherited_as_in_the_kernel() {
     image.unmount();
     let fs = open(&image.path());
     let parent = fs.walk(b"above").unwrap().number;
-    let new = New { permissions: 0o751, umask: 0o022, uid: 0, gid: 0 };
+    let new = NewInode { permissions: 0o751, umask: 0o022, uid: 0, gid: 0 };
     fs.create(parent, b"engine directory", NewInodeKind::Directory, &new).unwrap();
     fs.create(parent, b"engine file", NewInodeKind::Regular, &new).unwrap();
     fs.close().unwrap();
@@ -504,7 +504,7 @@ fn many_threads_share_directories() {
                         4 => engine.rename((from, old.as_bytes()), (to, new.as_bytes()), &Move::default()),
                         5 => engine.unlink(from, b"below").map(Some),
                         _ => {
-                            let how = Move { mode: MoveMode::Exchange, whiteout: None };
+                            let how = Move { mode: RenameMode::Exchange, whiteout: None };
                             engine.rename((from, old.as_bytes()), (to, new.as_bytes()), &how)
                         }
                     };

@@ -12,10 +12,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rustix::io::Errno;
 use shunt_ext4::device::{Fault, Faulty, Operation};
 use shunt_ext4::{
-    Attributes, Error, Fallocate, Filesystem, MemoryDevice, Move, MoveMode, New, NewInodeKind, ROOT, SetMode,
+    Attributes, Error, Fallocate, Filesystem, MemoryDevice, Move, NewInode, NewInodeKind, ROOT, RenameMode,
+    SetMode,
 };
 
-const NEW: New = New { permissions: 0o755, umask: 0, uid: 0, gid: 0 };
+const NEW: NewInode = NewInode { permissions: 0o755, umask: 0, uid: 0, gid: 0 };
 
 /// An ACL with an entry for a named group, which permission bits cannot represent.
 const ACL: &[u8] = &[
@@ -71,7 +72,7 @@ const WORKS: &[(&str, Work)] = &[
         fs.create(node(fs, "other")?, b"s", NewInodeKind::Symlink(&[b'y'; 1000]), &NEW).map(drop)
     }),
     ("nameless", |fs| {
-        let inode = fs.create_nameless(node(fs, "many")?, &NEW)?;
+        let inode = fs.create_tmpfile(node(fs, "many")?, &NEW)?;
         fs.write(inode.number, 0, &[1; 3000])?;
         fs.link(inode.number, node(fs, "other")?, b"named").map(drop)
     }),
@@ -91,11 +92,11 @@ const WORKS: &[(&str, Work)] = &[
         fs.rename((node(fs, "other")?, b"below"), (node(fs, "many")?, &long(91)), &Move::default()).map(drop)
     }),
     ("rename with a whiteout", |fs| {
-        let how = Move { mode: MoveMode::Keep, whiteout: Some((0, 0)) };
+        let how = Move { mode: RenameMode::Keep, whiteout: Some((0, 0)) };
         fs.rename((node(fs, "many")?, &long(5)), (node(fs, "many")?, &long(92)), &how).map(drop)
     }),
     ("exchange", |fs| {
-        let how = Move { mode: MoveMode::Exchange, whiteout: None };
+        let how = Move { mode: RenameMode::Exchange, whiteout: None };
         fs.rename((node(fs, "other")?, b"below"), (node(fs, "many")?, &long(4)), &how).map(drop)
     }),
     ("write into holes", |fs| {

@@ -7,7 +7,7 @@ use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
-use shunt_ext4::{Error, FileDevice, Filesystem, Mapping, MemoryDevice, New, NewInodeKind, ROOT};
+use shunt_ext4::{Error, FileDevice, Filesystem, Mapping, MemoryDevice, NewInode, NewInodeKind, ROOT};
 
 use crate::common::Image;
 
@@ -64,7 +64,7 @@ fn files_that_grow_in_turns_lie_in_no_more_runs_than_the_kernel_gives_them() {
     let theirs = theirs.open();
     let ours = open(&image);
     let numbers = ["a", "b", "c"]
-        .map(|name| ours.create(ROOT, name.as_bytes(), NewInodeKind::Regular, &New::default()));
+        .map(|name| ours.create(ROOT, name.as_bytes(), NewInodeKind::Regular, &NewInode::default()));
     let numbers = numbers.map(|inode| inode.unwrap().number);
     for n in 0..rounds {
         for &number in &numbers {
@@ -86,7 +86,8 @@ fn what_is_kept_for_a_file_is_anybodys_where_there_is_nothing_else() {
     let Some(image) = image(&["-b", "1024", "-J", "size=1", "-m", "0"], 8) else { return };
     let memory = Arc::new(MemoryDevice::new(std::fs::read(image.path()).unwrap()));
     let fs = Filesystem::open_writable(memory.clone()).unwrap();
-    let file = |name: &[u8]| fs.create(ROOT, name, NewInodeKind::Regular, &New::default()).unwrap().number;
+    let file =
+        |name: &[u8]| fs.create(ROOT, name, NewInodeKind::Regular, &NewInode::default()).unwrap().number;
     let growing: Vec<u32> = (0..8_u8).map(|n| file(&[b'a' + n])).collect();
     for n in 0..9 {
         for &number in &growing {

@@ -8,7 +8,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use shunt_ext4::{
-    Device, Error, Fallocate, Filesystem, Inode, MemoryDevice, Move, New, NewInodeKind, ROOT, SetMode,
+    Device, Error, Fallocate, Filesystem, Inode, MemoryDevice, Move, NewInode, NewInodeKind, ROOT, SetMode,
 };
 
 /// Minimum number of blocks of a journal.
@@ -19,7 +19,7 @@ const NAMES: usize = 3000;
 const VERY_MANY: usize = 50_000;
 const HOLES: u64 = 3000;
 
-const NEW: New = New { permissions: 0o755, umask: 0, uid: 0, gid: 0 };
+const NEW: NewInode = NewInode { permissions: 0o755, umask: 0, uid: 0, gid: 0 };
 
 fn name(n: usize) -> Vec<u8> {
     format!("{n:x<200}").into_bytes()

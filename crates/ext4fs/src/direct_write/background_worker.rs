@@ -102,7 +102,11 @@ fn look(files: &Files) {
 fn log_failure(file: &File, error: &shunt_ext4::Error) {
     // The inode was freed, or the file system accepts no changes any more.
     if !matches!(error, shunt_ext4::Error::NotFound | shunt_ext4::Error::ReadOnly) {
-        tracing::warn!("cannot record the blocks written to inode {}: {error}; retried later", file.number);
+        tracing::warn!(
+            "cannot record the blocks written to inode {}: {}; retried later",
+            file.number,
+            error.cause()
+        );
     }
 }
 

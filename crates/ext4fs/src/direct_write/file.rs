@@ -107,7 +107,7 @@ impl File {
         {
             // The range was truncated in between, or memory is short: nothing uses these blocks.
             for extent in &extents {
-                fs.take_back(self.number, extent.offset..extent.offset + extent.length, false)?;
+                fs.free_range(self.number, extent.offset..extent.offset + extent.length, false)?;
             }
             return Err(error.into());
         }
@@ -150,7 +150,7 @@ impl File {
         let _map = self.map.lock();
         let block = u64::from(fs.geometry().block_size);
         self.untell(range.start.next_multiple_of(block)..range.end / block * block);
-        fs.take_back(self.number, range, true)?;
+        fs.free_range(self.number, range, true)?;
         drop(held);
         self.unsettled.store(true, Ordering::Release);
         Ok(())
@@ -176,7 +176,7 @@ impl File {
         }
         let held = self.mapped.cut_tail()?;
         let mut growth = self.map.lock();
-        fs.take_back(
+        fs.free_range(
             self.number,
             held.from..u64::from(u32::MAX) * u64::from(fs.geometry().block_size),
             false,

@@ -267,8 +267,9 @@ impl DirectWrites {
                 Ok(()) | Err(shunt_ext4::Error::NotFound) => {}
                 Err(error) => {
                     tracing::error!(
-                        "cannot record the blocks written to inode {}: {error}; its recent writes may be lost",
-                        file.number
+                        "cannot record the blocks written to inode {}: {}; its recent writes may be lost",
+                        file.number,
+                        error.cause()
                     )
                 }
             }

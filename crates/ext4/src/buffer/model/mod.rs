@@ -52,12 +52,12 @@ impl Model {
     /// Models `MetadataCache::get`, reduced to its use of the cache.
     fn get(&self, block: u64) {
         loop {
-            let (bytes, departures) = match self.cache.look(block) {
-                Lookup::Here(..) => return,
-                Lookup::Pending(bytes, departures) => (bytes, departures),
-                Lookup::OnDisk(departures) => (self.device.lock()[&block].clone(), departures),
+            let (bytes, generation) = match self.cache.lookup(block) {
+                Lookup::Cached(..) => return,
+                Lookup::Pending(bytes, generation) => (bytes, generation),
+                Lookup::OnDisk(generation) => (self.device.lock()[&block].clone(), generation),
             };
-            if self.cache.insert(block, bytes, BlockKind::Indirect, departures) {
+            if self.cache.insert(block, bytes, BlockKind::Indirect, generation) {
                 return;
             }
         }
@@ -136,7 +136,7 @@ impl Model {
         self.cache.committed(frozen, true);
         // Checkpoint every second transaction.
         if tid % 2 == 0 {
-            self.cache.placed(&self.cache.pending());
+            self.cache.checkpointed(&self.cache.pending());
         }
         assert_eq!(self.gate.committed() + 1, tid);
         self.gate.set_committed(tid);

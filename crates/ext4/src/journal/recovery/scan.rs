@@ -108,7 +108,7 @@ impl<'a> Scan<'a> {
             match blocktype {
                 block_type::DESCRIPTOR => at = self.descriptor(here, at, found.next, &mut open)?,
                 block_type::REVOKE => {
-                    if self.sums.is_some_and(|sums| !sums.tail_is_right(&self.block)) {
+                    if self.sums.is_some_and(|sums| !sums.is_tail_valid(&self.block)) {
                         open.wrong.get_or_insert(here);
                     }
                     open.revocations.push(here);
@@ -167,7 +167,7 @@ impl<'a> Scan<'a> {
 
     /// Collects the tags of a descriptor, and skips the logged blocks behind it.
     fn descriptor(&mut self, here: u32, mut at: u32, sequence: u32, open: &mut Open) -> Result<u32> {
-        if self.sums.is_some_and(|sums| !sums.tail_is_right(&self.block)) {
+        if self.sums.is_some_and(|sums| !sums.is_tail_valid(&self.block)) {
             open.wrong.get_or_insert(here);
         }
         let version_1 = self.superblock.compat.contains(JournalCompat::CHECKSUM);

@@ -3,10 +3,10 @@
 //! The only operation replaces the mapping of a range of the file. Nodes on the path are decoded into lists, changed, and written
 //! back. An overflowing node is split, an empty one is freed, and the parent's list is updated accordingly.
 
-use super::node::{self, DEEPEST, Node, ROOM_OF_ROOT};
+use super::node::{self, MAX_DEPTH, Node, ROOM_OF_ROOT};
 use super::node::{Child, Entries};
 use super::splice::splice;
-use crate::allocate::{Allocator, For, Reservation, ReservedAccess};
+use crate::allocate::{Allocator, Purpose, Reservation, ReservedAccess};
 use crate::buffer::{BlockKind, Handle};
 use crate::error::{Error, Result};
 use crate::filesystem::Filesystem;
@@ -82,8 +82,12 @@ impl Edit<'_, '_> {
         }
         let goal = self.goal();
         for _ in 0..needed {
-            let spare =
-                self.allocator.reserve(&self.fs.store, goal, 1, (For::Metadata, ReservedAccess::Reserved))?;
+            let spare = self.allocator.reserve(
+                &self.fs.store,
+                goal,
+                1,
+                (Purpose::Metadata, ReservedAccess::Reserved),
+            )?;
             self.spare.push(spare);
         }
         Ok(())
@@ -168,7 +172,7 @@ impl Edit<'_, '_> {
 
     fn set_root(&mut self, mut entries: Entries, mut depth: u16) -> Result<()> {
         while entries.len() > ROOM_OF_ROOT {
-            if depth == DEEPEST {
+            if depth == MAX_DEPTH {
                 return Err(Error::TooLarge);
             }
             let mut children = Vec::new();
@@ -201,7 +205,7 @@ impl Edit<'_, '_> {
         Ok(())
     }
 
-    fn seal(&self, depth: u16) -> BlockKind {
+    fn kind(&self, depth: u16) -> BlockKind {
         BlockKind::Extents(self.inode.number, self.inode.generation, depth)
     }
 
@@ -210,7 +214,7 @@ impl Edit<'_, '_> {
         let room = node::room(geometry);
         let seed = self.inode.seed(geometry);
         let verify = |bytes: &[u8]| Ok(super::verify(geometry, seed, depth, bytes)?);
-        self.handle.change(block, self.seal(depth), verify, |bytes| {
+        self.handle.change(block, self.kind(depth), verify, |bytes| {
             node::put(bytes, depth, room, entries);
             Ok(())
         })
@@ -226,7 +230,7 @@ impl Edit<'_, '_> {
             None => self.allocator.take_one(self.handle, self.goal(), ReservedAccess::Reserved)?,
         };
         let room = node::room(&self.fs.geometry);
-        self.handle.create(block, self.seal(depth), |bytes| node::put(bytes, depth, room, entries))?;
+        self.handle.create(block, self.kind(depth), |bytes| node::put(bytes, depth, room, entries))?;
         self.inode.blocks += u64::from(self.fs.geometry.block_size / 512);
         Ok(block)
     }

@@ -50,7 +50,7 @@ impl Entries {
 }
 
 /// Maximum depth: five levels of the smallest blocks address every block of a file.
-pub(super) const DEEPEST: u16 = 5;
+pub(super) const MAX_DEPTH: u16 = 5;
 
 pub(super) const ENTRY: usize = size_of::<Extent>();
 
@@ -70,8 +70,8 @@ impl<'a> Node<'a> {
         if header.magic.get() != EXTENT_MAGIC {
             return wrong(format!("invalid magic {:#06x}", header.magic));
         }
-        if header.depth.get() > DEEPEST {
-            return wrong(format!("depth {} is more than {DEEPEST}", header.depth));
+        if header.depth.get() > MAX_DEPTH {
+            return wrong(format!("depth {} is more than {MAX_DEPTH}", header.depth));
         }
         if entries > max || max > rest.len() / ENTRY {
             return wrong(format!("invalid entry count {entries} or maximum {max} in {} bytes", rest.len()));

@@ -91,10 +91,10 @@ mod tests {
             proptest::prop_assert!(flat == model);
             // Adjacent pieces are merged.
             for pair in list.windows(2) {
-                let goes_on = pair[0].end() == u64::from(pair[1].logical)
+                let is_continued_by = pair[0].end() == u64::from(pair[1].logical)
                     && pair[0].start + u64::from(pair[0].length) == pair[1].start
                     && pair[0].written == pair[1].written;
-                proptest::prop_assert!(!goes_on);
+                proptest::prop_assert!(!is_continued_by);
             }
         }
     }

@@ -45,7 +45,7 @@ struct Apply<'a> {
     orphans: BTreeSet<u32>,
     /// Blocks that one of the inodes had before, or that were allocated for it.
     known: Ranges,
-    /// Known blocks to free unless an inode maps them in the end.
+    /// Known blocks that are freed after the replay unless an inode maps them.
     loose: Ranges,
 }
 
