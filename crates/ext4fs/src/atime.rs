@@ -43,12 +43,12 @@ impl ReadTimes {
         {
             return false;
         }
-        let known = inode.atime;
+        let atime = inode.atime;
         match self.atime {
             Atime::Never => false,
-            Atime::Strict => known != now,
+            Atime::Strict => atime != now,
             Atime::Relative => {
-                known <= inode.mtime || known <= inode.ctime || now.seconds - known.seconds >= DAY
+                atime <= inode.mtime || atime <= inode.ctime || now.seconds - atime.seconds >= DAY
             }
         }
     }
@@ -73,7 +73,7 @@ impl Ext4 {
 
     /// Returns an access time that is not yet in the image.
     pub(crate) fn unstored_read(&self, number: u32) -> Option<Time> {
-        if self.is_lazy() { self.known.read(number) } else { None }
+        if self.is_lazy() { self.lookup_counts.read(number) } else { None }
     }
 
     /// Updates the access time of a file or directory that was read.
@@ -86,7 +86,7 @@ impl Ext4 {
     /// Applies the policy to a read at `now`. Returns whether that is the access time from here on.
     fn note_read_at(&self, inode: &Inode, now: Time) -> bool {
         let moves = self.read_times.moves(inode, now);
-        if moves && !(self.is_lazy() && self.known.note_read(inode.number, now)) {
+        if moves && !(self.is_lazy() && self.lookup_counts.note_read(inode.number, now)) {
             // A failed update does not fail the read.
             let _ = self.store_read(inode.number, now);
         }
@@ -94,9 +94,9 @@ impl Ext4 {
     }
 
     /// Updates the access time for direct reads of the kernel. `inode` has the kernel's size and times except for that.
-    pub(crate) fn note_read_past_us(&self, inode: &mut Inode) {
+    pub(crate) fn record_direct_read(&self, inode: &mut Inode) {
         let Some(writing) = &self.writing else { return };
-        writing.noting(inode.number, |read| {
+        writing.with_read_time(inode.number, |read| {
             // Another read may have been recorded since `inode` was loaded.
             if let Ok(now) = self.filesystem.inode(inode.number) {
                 inode.atime = self.as_read(now).atime;
@@ -119,22 +119,22 @@ impl Ext4 {
     /// Discards reads that were recorded before the access time was set explicitly.
     pub(crate) fn drop_read(&self, number: u32) {
         if let Some(writing) = &self.writing {
-            writing.noting(number, drop);
+            writing.with_read_time(number, drop);
         }
         if self.is_lazy() {
-            self.known.take_read(number);
+            self.lookup_counts.take_read(number);
         }
     }
 
     /// Writes the lazy access time of an inode to the image.
     pub(crate) fn settle_read(&self, number: u32) -> Result<(), Errno> {
-        let read = if self.is_lazy() { self.known.take_read(number) } else { None };
+        let read = if self.is_lazy() { self.lookup_counts.take_read(number) } else { None };
         read.map_or(Ok(()), |time| self.store_read(number, time))
     }
 
     /// Writes the lazy access times of all inodes to the image.
     pub(crate) fn settle_reads(&self) -> Result<(), Errno> {
-        let reads = if self.is_lazy() { self.known.take_reads() } else { Vec::new() };
+        let reads = if self.is_lazy() { self.lookup_counts.take_reads() } else { Vec::new() };
         reads.into_iter().try_for_each(|(number, time)| self.store_read(number, time))
     }
 

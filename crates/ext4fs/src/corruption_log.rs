@@ -11,9 +11,9 @@ const MAX_REPORTS: u32 = 100;
 
 /// Counter of logged errors.
 #[derive(Debug, Default)]
-pub(crate) struct Damage(AtomicU32);
+pub(crate) struct CorruptionLog(AtomicU32);
 
-impl Damage {
+impl CorruptionLog {
     /// Returns the errno for the caller, and logs the error if the image is at fault.
     pub(crate) fn errno(&self, error: &Error) -> Errno {
         if matches!(error, Error::Corrupt(_) | Error::Io(_)) {

@@ -33,7 +33,7 @@ pub(crate) struct Mapped {
 struct MappedFileCache {
     files: HashMap<u32, File>,
     extents: usize,
-    /// Number of uses so far.
+    /// Number of uses of all files.
     clock: u64,
 }
 

@@ -16,7 +16,7 @@ fn new(request: &Request<'_>, mode: u32, umask: u32) -> NewInode {
 }
 
 /// Translates the mode and device number of `mknod(2)`.
-pub(crate) fn making(node: &NewNode) -> Result<NewInodeKind<'static>, Errno> {
+pub(crate) fn new_inode_kind(node: &NewNode) -> Result<NewInodeKind<'static>, Errno> {
     let (major, minor) = shunt_fuse::decode_device(node.rdev);
     Ok(match FileType::from_mode(node.mode) {
         Some(FileType::Regular) | None => NewInodeKind::Regular,
@@ -72,7 +72,7 @@ impl Ext4 {
     }
 
     /// Creates a file without a name (`O_TMPFILE`), which `link(2)` may name later.
-    pub(crate) fn make_nameless(
+    pub(crate) fn create_tmpfile(
         &self,
         request: &Request<'_>,
         parent: NodeId,
@@ -82,7 +82,7 @@ impl Ext4 {
         let (parent, new) = (self.number(parent)?, new(request, mode, umask));
         let inode = self.with_space(|| self.filesystem.create_tmpfile(parent, &new))?;
         let entry = self.entry_with_lookup(&inode);
-        self.lost_name(&inode);
+        self.reap_if_unlinked(&inode);
         Ok(entry)
     }
 
@@ -96,18 +96,18 @@ impl Ext4 {
         let (number, parent) = (self.number(node)?, self.number(parent)?);
         let rights = self.filesystem.rights(request.uid(), request.gid());
         let inode = self.with_space(|| self.filesystem.link_as(number, parent, name, rights))?;
-        self.known.name(number);
+        self.lookup_counts.name(number);
         Ok(inode)
     }
 
     /// Removes the dentry of a directory, or of another inode.
-    pub(crate) fn take_out(&self, parent: NodeId, name: &[u8], directory: bool) -> Result<(), Errno> {
+    pub(crate) fn remove_dentry(&self, parent: NodeId, name: &[u8], directory: bool) -> Result<(), Errno> {
         let parent = self.number(parent)?;
         let left = match directory {
             true => self.filesystem.remove_directory(parent, name),
             false => self.filesystem.unlink(parent, name),
         };
-        self.lost_name(&self.to_errno(left)?);
+        self.reap_if_unlinked(&self.to_errno(left)?);
         Ok(())
     }
 
@@ -133,15 +133,15 @@ impl Ext4 {
         let how = Move { mode, whiteout };
         let replaced = self.with_space(|| self.filesystem.rename_as(old, new, &how, rights))?;
         if let Some(inode) = replaced {
-            self.lost_name(&inode);
+            self.reap_if_unlinked(&inode);
         }
         Ok(())
     }
 
     /// Frees an inode without links at once if it has no lookup count, else when the kernel forgets it.
-    fn lost_name(&self, inode: &Inode) {
+    fn reap_if_unlinked(&self, inode: &Inode) {
         if inode.links == 0
-            && self.known.unname(inode.number)
+            && self.lookup_counts.mark_unlinked(inode.number)
             && let Some(reaper) = &self.reaper
         {
             reaper.free(inode.number);
@@ -149,7 +149,7 @@ impl Ext4 {
     }
 
     /// Returns the inode that a concurrent create has given this name.
-    pub(crate) fn made_already(&self, parent: NodeId, name: &[u8]) -> Result<Inode, Errno> {
+    pub(crate) fn existing_inode(&self, parent: NodeId, name: &[u8]) -> Result<Inode, Errno> {
         let found = self.filesystem.find(&self.inode(parent)?, name);
         self.to_errno(found.map_err(|error| match error {
             Error::NotFound => Error::Exists,

@@ -36,7 +36,7 @@ impl Ext4 {
     /// Like [`entry`](Self::entry), and increments the lookup count.
     pub(crate) fn entry_with_lookup(&self, inode: &Inode) -> Entry {
         if self.is_writable() {
-            self.known.increment(inode.number);
+            self.lookup_counts.increment(inode.number);
         }
         self.entry(inode)
     }
@@ -60,7 +60,7 @@ impl Ext4 {
             Some(writing) if inode.kind == Kind::Regular => {
                 let mut inode = inode.clone();
                 writing.overlay(&mut inode);
-                self.note_read_past_us(&mut inode);
+                self.record_direct_read(&mut inode);
                 attributes(&inode, block_size)
             }
             _ => attributes(inode, block_size),

@@ -4,7 +4,7 @@ use shunt_ext4::{Error, Inode, Kind, Mapping};
 use shunt_fuse::{Capabilities, Errno, NodeId, Request, Whence};
 
 use crate::Ext4;
-use crate::elsewhere::Elsewhere;
+use crate::notification_sent::NotificationSent;
 
 impl Ext4 {
     /// Makes the kernel write out dirty data from `offset` on. The engine knows neither the data in the page cache nor a size
@@ -24,7 +24,7 @@ impl Ext4 {
         let caches = request.session().caches();
         caches.invalidate_node(node, Some(offset..offset));
         if let Some(settled) = caches.settled(node) {
-            Elsewhere::wait_for(settled).await;
+            NotificationSent::wait_for(settled).await;
         }
         Ok(())
     }

@@ -89,27 +89,26 @@ impl Connection {
         Ok(MappedFile { control: self.control.clone(), file, cookie })
     }
 
-    /// Waits up to `patience` for a request of the kernel.
+    /// Waits up to `timeout` for a request of the kernel.
     ///
     /// The thread that replies must not wait for memory that is freed by writing to these files (`PR_SET_IO_FLUSHER`), nor for
     /// a thread that waits for a reply.
     ///
     /// # Errors
     /// EINTR.
-    pub fn next_request(&self, patience: Duration) -> io::Result<Option<Request>> {
-        let patience =
-            Timespec { tv_sec: patience.as_secs() as i64, tv_nsec: patience.subsec_nanos().into() };
-        rustix::event::poll(&mut [PollFd::new(&self.control, PollFlags::IN)], Some(&patience))?;
+    pub fn next_request(&self, timeout: Duration) -> io::Result<Option<Request>> {
+        let timeout = Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: timeout.subsec_nanos().into() };
+        rustix::event::poll(&mut [PollFd::new(&self.control, PollFlags::IN)], Some(&timeout))?;
         let Some(raw) = calls::next_request(self.control.as_fd())? else { return Ok(None) };
-        let ask = match raw.kind {
-            calls::ALLOCATE => Ask::Allocate { offset: raw.offset, length: raw.length },
-            calls::SYNC => Ask::Sync,
+        let upcall = match raw.kind {
+            calls::ALLOCATE => Upcall::Allocate { offset: raw.offset, length: raw.length },
+            calls::SYNC => Upcall::Sync,
             _ => {
                 self.reply(raw.id, Err(Errno::NOSYS))?;
                 return Ok(None);
             }
         };
-        Ok(Some(Request { id: raw.id, file: raw.file, ask }))
+        Ok(Some(Request { id: raw.id, file: raw.file, upcall }))
     }
 
     /// Replies to a request. Requested extents are [pushed](MappedFile::push) before the reply.
@@ -163,12 +162,12 @@ pub struct Request {
     /// The [cookie](MappedFile::cookie) of the file.
     pub file: u64,
     /// The operation requested.
-    pub ask: Ask,
+    pub upcall: Upcall,
 }
 
 /// Operation requested by the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ask {
+pub enum Upcall {
     /// Allocate blocks for a range, in bytes and whole blocks, that is about to be written.
     Allocate {
         /// Start of the range.
@@ -276,14 +275,14 @@ impl MappedFile {
     ///
     /// # Errors
     /// Those of `settle`.
-    pub fn look(&self) -> io::Result<Settled> {
+    pub fn settle_completed(&self) -> io::Result<Settled> {
         self.written_ranges(true)
     }
 
-    fn written_ranges(&self, look: bool) -> io::Result<Settled> {
+    fn written_ranges(&self, completed_only: bool) -> io::Result<Settled> {
         let mut written = Vec::new();
         loop {
-            let found = calls::settle(self.control.as_fd(), self.file.as_fd(), look, &mut written)?;
+            let found = calls::settle(self.control.as_fd(), self.file.as_fd(), completed_only, &mut written)?;
             if !found.more {
                 let ranges = written.iter().map(|range| range.offset..range.offset + range.length);
                 return Ok(Settled { ranges: ranges.collect(), size: found.size, users: found.users });

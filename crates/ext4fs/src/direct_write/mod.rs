@@ -29,7 +29,7 @@ use locks::Locks;
 /// Maximum number of extents of a file at open. A file with more goes through the daemon.
 const MAX_EXTENTS: usize = 1 << 18;
 
-/// Maximum number of files that stay mapped while nobody has them open.
+/// Maximum number of files that stay mapped while they are not open.
 const MAX_KEPT_FILES: usize = 1024;
 
 /// The mapped files and the threads that serve them.
@@ -37,7 +37,7 @@ const MAX_KEPT_FILES: usize = 1024;
 pub(crate) struct DirectWrites {
     files: Arc<Files>,
     background: BackgroundWorker,
-    questions: Mutex<Vec<std::thread::JoinHandle<()>>>,
+    upcall_threads: Mutex<Vec<std::thread::JoinHandle<()>>>,
 }
 
 struct Files {
@@ -46,7 +46,7 @@ struct Files {
     reaper: Arc<Reaper>,
     locks: Locks,
     table: Mutex<Table>,
-    over: AtomicBool,
+    ended: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -91,7 +91,7 @@ impl Files {
     }
 
     /// Unmaps an inode that is about to be freed.
-    fn drop_dead(&self, number: u32) {
+    fn unmap_freed(&self, number: u32) {
         let _lock = self.locks.lock(number);
         // The kernel may close it a moment later than the daemon: after this there is nothing that it could write.
         if let Some(file) = self.remove(number)
@@ -114,17 +114,17 @@ impl DirectWrites {
             reaper: reaper.clone(),
             locks: Locks::default(),
             table: Mutex::default(),
-            over: AtomicBool::new(false),
+            ended: AtomicBool::new(false),
         });
-        let dead = Arc::downgrade(&files);
+        let weak = Arc::downgrade(&files);
         reaper.before_each(Box::new(move |number| {
-            if let Some(files) = dead.upgrade() {
-                files.drop_dead(number);
+            if let Some(files) = weak.upgrade() {
+                files.unmap_freed(number);
             }
         }));
         let background = BackgroundWorker::start(files.clone())?;
-        let questions = Mutex::new(upcalls::start(&files)?);
-        Ok(Self { files, background, questions })
+        let upcall_threads = Mutex::new(upcalls::start(&files)?);
+        Ok(Self { files, background, upcall_threads })
     }
 
     /// Returns the backing file for passthrough, mapping the file at its first open. `None` where it cannot be mapped.
@@ -218,10 +218,10 @@ impl DirectWrites {
         run()
     }
 
-    /// Passes `note` the time of the kernel's last direct read since the previous call, if any. Returns `None` if the file is
+    /// Passes `record` the time of the kernel's last direct read since the previous call, if any. Returns `None` if the file is
     /// not mapped.
-    pub(crate) fn noting<T>(&self, number: u32, note: impl FnOnce(Option<Time>) -> T) -> Option<T> {
-        Some(self.files.find(number)?.noting(note))
+    pub(crate) fn with_read_time<T>(&self, number: u32, record: impl FnOnce(Option<Time>) -> T) -> Option<T> {
+        Some(self.files.find(number)?.with_read_time(record))
     }
 
     /// Discards the kernel's time of the last write, after the mtime was set explicitly.
@@ -241,14 +241,14 @@ impl DirectWrites {
     /// Queues a file after a close.
     pub(crate) fn closed(&self, number: u32) {
         if let Some(file) = self.files.find(number) {
-            self.background.look_after(&file);
+            self.background.queue_file(&file);
         }
     }
 
     pub(crate) fn forgotten(&self, number: u32) {
         if let Some(file) = self.files.find(number) {
             file.forgotten.store(true, Ordering::Release);
-            self.background.look_after(&file);
+            self.background.queue_file(&file);
         }
     }
 
@@ -278,8 +278,8 @@ impl DirectWrites {
 
     /// Ends the upcall threads and unmaps all files.
     pub(crate) fn end(&self) {
-        self.files.over.store(true, Ordering::Release);
-        let threads = std::mem::take(&mut *self.questions.lock());
+        self.files.ended.store(true, Ordering::Release);
+        let threads = std::mem::take(&mut *self.upcall_threads.lock());
         for thread in threads {
             let _ = thread.join();
         }

@@ -12,7 +12,7 @@ use shunt_sharded::{Number as _, ReferenceCounts, Sharded};
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct ForgottenInode {
     /// The inode has no name any more.
-    pub(crate) nameless: bool,
+    pub(crate) unlinked: bool,
     /// Access time that is not yet in the image.
     pub(crate) read: Option<Time>,
 }
@@ -25,7 +25,7 @@ const MAX_PENDING_ATIMES: usize = 4096;
 #[derive(Debug, Default)]
 struct Shard {
     lookups: ReferenceCounts<u32>,
-    nameless: HashSet<u32>,
+    unlinked: HashSet<u32>,
     reads: HashMap<u32, Time>,
 }
 
@@ -50,23 +50,23 @@ impl LookupCounts {
         if !shard.lookups.remove(number, lookups) {
             return None;
         }
-        Some(ForgottenInode { nameless: shard.nameless.remove(&number), read: shard.reads.remove(&number) })
+        Some(ForgottenInode { unlinked: shard.unlinked.remove(&number), read: shard.reads.remove(&number) })
     }
 
     /// Records that an inode lost its last name. Returns whether it is to be freed at once.
     #[must_use]
-    pub(crate) fn unname(&self, number: u32) -> bool {
+    pub(crate) fn mark_unlinked(&self, number: u32) -> bool {
         let mut shard = self.shard(number);
-        let known = shard.lookups.contains(number);
-        if known {
-            shard.nameless.insert(number);
+        let is_referenced = shard.lookups.contains(number);
+        if is_referenced {
+            shard.unlinked.insert(number);
         }
-        !known
+        !is_referenced
     }
 
     /// Records that an inode has a name, for the first time or again.
     pub(crate) fn name(&self, number: u32) {
-        self.shard(number).nameless.remove(&number);
+        self.shard(number).unlinked.remove(&number);
     }
 
     /// Stores a pending access time and returns true, if the kernel holds a reference and the table is not full.
@@ -102,8 +102,8 @@ impl LookupCounts {
     }
 
     /// Removes and returns all inodes without a name, at the end of the mount.
-    pub(crate) fn take_nameless(&self) -> Vec<u32> {
-        self.0.iter().flat_map(|shard| std::mem::take(&mut *shard.lock()).nameless).collect()
+    pub(crate) fn take_unlinked(&self) -> Vec<u32> {
+        self.0.iter().flat_map(|shard| std::mem::take(&mut *shard.lock()).unlinked).collect()
     }
 
     /// Returns the number of inodes with a count.

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, MsyncFlags, ProtFlags, mmap, msync, munmap};
-use shunt_extmap::{Ask, Connection, Extent, MappedFile};
+use shunt_extmap::{Connection, Extent, MappedFile, Upcall};
 
 use super::disk::{BLOCK, Disk, module_is_here};
 use super::rng::Rng;
@@ -60,9 +60,9 @@ impl BlockAllocator {
             let Some(request) = self.connection.next_request(Duration::from_millis(50)).unwrap() else {
                 continue;
             };
-            let done = match request.ask {
-                Ask::Allocate { offset, length } => self.allocate(request.file, offset, length),
-                Ask::Sync => {
+            let done = match request.upcall {
+                Upcall::Allocate { offset, length } => self.allocate(request.file, offset, length),
+                Upcall::Sync => {
                     self.settle(request.file).map(|()| self.syncs.fetch_add(1, Ordering::SeqCst)).map(drop)
                 }
             };
