@@ -12,9 +12,9 @@ use crate::group_desc::GroupDesc;
 use crate::journal::Recovered;
 use crate::layout::{Compat, Incompat, RawSuperblock};
 use crate::locks::Locks;
-use crate::orphan_lists::Orphans;
-use crate::shared_xattrs::SharedXattrs;
+use crate::orphan_slots::Orphans;
 use crate::superblock::Geometry;
+use crate::xattr_block_cache::XattrBlockCache;
 
 /// Inode number of the root directory.
 pub const ROOT: u32 = 2;
@@ -29,7 +29,7 @@ pub struct Filesystem {
     pub(crate) allocator: Option<Allocator>,
     /// Serialises renames; taken before the locks of two directories.
     pub(crate) rename_lock: Mutex<()>,
-    pub(crate) shared_xattrs: Mutex<SharedXattrs>,
+    pub(crate) xattr_block_cache: Mutex<XattrBlockCache>,
     pub(crate) timer: Option<CommitTimer>,
     pub(crate) recovered: Option<Recovered>,
 }

@@ -15,8 +15,8 @@ const MAX_BACKUPS: usize = 4;
 
 /// Reports whether a backup confirms that a superblock with a wrong checksum is only torn.
 pub(crate) fn confirm(device: &dyn Device, geometry: &Geometry, raw: &RawSuperblock) -> bool {
-    let places = (1..geometry.groups).filter(|&group| geometry.has_superblock(group)).take(MAX_BACKUPS);
-    places.into_iter().any(|group| {
+    let groups = (1..geometry.groups).filter(|&group| geometry.has_superblock(group)).take(MAX_BACKUPS);
+    groups.into_iter().any(|group| {
         let mut bytes = [0; size_of::<RawSuperblock>()];
         if device.read_at(geometry.group_start(group) << geometry.block_bits, &mut bytes).is_err() {
             return false;

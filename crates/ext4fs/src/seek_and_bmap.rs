@@ -61,7 +61,7 @@ impl Ext4 {
             Err(Error::Invalid) => Err(Errno::OPNOTSUPP),
             run => self.to_errno(run),
         }?;
-        let Mapping::Written(at) = run.place else { return Ok(0) };
+        let Mapping::Written(at) = run.mapping else { return Ok(0) };
         let at = at * u64::from(own) + bytes % u64::from(own);
         if run.length < wanted || !at.is_multiple_of(size.into()) {
             Err(Errno::INVAL)

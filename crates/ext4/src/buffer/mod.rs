@@ -8,6 +8,7 @@ mod checkpoint_io;
 mod commit;
 mod commit_timer;
 mod discard;
+mod group_locations;
 mod handle;
 #[cfg(all(test, feature = "model"))]
 mod model;
@@ -27,6 +28,7 @@ pub(crate) use block_kind::{BlockKind, ChecksumTriggers};
 use cache::{Cache, Lookup};
 pub(crate) use commit_timer::CommitTimer;
 use discard::Freed;
+use group_locations::GroupLocations;
 pub(crate) use handle::Handle;
 use revoked::Revoked;
 use superblock::Super;
@@ -35,7 +37,6 @@ use transaction::{Joined, RunningTransaction};
 
 use crate::device::Device;
 use crate::error::{Corruption, Error, Result};
-use crate::group_locations::GroupLocations;
 use crate::journal::JournalWriter;
 use crate::layout::RawSuperblock;
 use crate::superblock::Geometry;

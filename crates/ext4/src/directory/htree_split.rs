@@ -74,7 +74,7 @@ fn split_leaf(
         Ok(())
     })?;
     directory
-        .change(step.logical, |block, _| node::insert(block, step.logical == 0, step.place, begins, new))?;
+        .change(step.logical, |block, _| node::insert(block, step.logical == 0, step.slot, begins, new))?;
     directory.change(leaf, |block, _| {
         block.copy_from_slice(&halves.lower);
         Ok(())
@@ -105,8 +105,8 @@ fn split_node(directory: &mut impl Target, path: &[Step]) -> Result<()> {
         Ok(())
     })?;
     drop(block);
-    let (place, hash) = half;
+    let (slot, hash) = half;
     directory
-        .change(above.logical, |block, _| node::insert(block, above.logical == 0, above.place, hash, new))?;
-    directory.change(step.logical, |block, _| node::cut(block, false, place))
+        .change(above.logical, |block, _| node::insert(block, above.logical == 0, above.slot, hash, new))?;
+    directory.change(step.logical, |block, _| node::cut(block, false, slot))
 }

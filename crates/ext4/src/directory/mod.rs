@@ -29,12 +29,12 @@ pub(crate) use source::Target;
 use sums::Shape;
 pub(crate) use sums::fill_sum;
 
+use crate::block_mapping::Mapping;
 use crate::buffer::{BlockKind, MetadataCache};
 use crate::error::{Corruption, Error, Result};
 use crate::inode::{Inode, Kind};
 use crate::layout::{Compat, InodeFlags};
 use crate::map;
-use crate::mapped_range::Mapping;
 use crate::superblock::Geometry;
 
 /// Maximum length of a name in bytes.
@@ -141,7 +141,7 @@ pub(crate) fn entries<'a>(bytes: &'a [u8], geometry: &Geometry, directory: &Inod
 impl Directory<'_> {
     /// Returns the block number of a block of the directory; `None` for a hole.
     pub(crate) fn device_block(&self, logical: u32) -> Result<Option<u64>> {
-        match map::map(self.geometry, self.store, self.inode, logical, 1)?.place {
+        match map::map(self.geometry, self.store, self.inode, logical, 1)?.mapping {
             Mapping::Written(number) => Ok(Some(number)),
             Mapping::Hole => Ok(None),
             Mapping::Unwritten(_) => {

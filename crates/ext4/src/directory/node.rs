@@ -43,13 +43,13 @@ impl<'a> Node<'a> {
         Ok(Self { start, entries: &rest[..count * ENTRY], count, limit })
     }
 
-    fn entry(&self, place: usize) -> DxEntry {
-        DxEntry::read_from_bytes(&self.entries[place * ENTRY..][..ENTRY]).expect("eight bytes")
+    fn entry(&self, slot: usize) -> DxEntry {
+        DxEntry::read_from_bytes(&self.entries[slot * ENTRY..][..ENTRY]).expect("eight bytes")
     }
 
     /// Returns the hash of an entry. The first entry has the counts in its place; it covers all hashes below the second entry's.
-    pub(super) fn hash(&self, place: usize) -> u32 {
-        if place == 0 { 0 } else { self.entry(place).hash.get() }
+    pub(super) fn hash(&self, slot: usize) -> u32 {
+        if slot == 0 { 0 } else { self.entry(slot).hash.get() }
     }
 
     /// Returns the position of the last entry whose range starts at or before `hash`.
@@ -63,8 +63,8 @@ impl<'a> Node<'a> {
     }
 
     /// Returns the block of an entry; flags share the word with the block number.
-    pub(super) fn block(&self, place: usize) -> u32 {
-        self.entry(place).block.get() & 0x0fff_ffff
+    pub(super) fn block(&self, slot: usize) -> u32 {
+        self.entry(slot).block.get() & 0x0fff_ffff
     }
 
     pub(super) fn is_full(&self) -> bool {
@@ -72,8 +72,8 @@ impl<'a> Node<'a> {
     }
 
     pub(super) fn check_order(&self) -> Result<(), Corruption> {
-        match (2..self.count).find(|&place| self.hash(place) < self.hash(place - 1)) {
-            Some(place) => wrong(format!("entry {place} is out of order")),
+        match (2..self.count).find(|&slot| self.hash(slot) < self.hash(slot - 1)) {
+            Some(slot) => wrong(format!("entry {slot} is out of order")),
             None => Ok(()),
         }
     }
@@ -96,8 +96,8 @@ pub(super) fn info(block: &[u8]) -> Result<DxRootInfo, Corruption> {
     Ok(info)
 }
 
-fn put(block: &mut [u8], start: usize, place: usize, entry: DxEntry) {
-    block[start + place * ENTRY..][..ENTRY].copy_from_slice(entry.as_bytes());
+fn put(block: &mut [u8], start: usize, slot: usize, entry: DxEntry) {
+    block[start + slot * ENTRY..][..ENTRY].copy_from_slice(entry.as_bytes());
 }
 
 fn set_counts(block: &mut [u8], start: usize, count: usize, limit: usize) {
@@ -136,9 +136,9 @@ fn make_node(block: &mut [u8], entries: &[u8], summed: bool) {
     set_counts(block, start, entries.len() / ENTRY, room(block, start, summed));
 }
 
-/// Returns the bytes of the entries from `place` on.
-fn entries_from<'a>(node: &Node<'a>, place: usize) -> &'a [u8] {
-    &node.entries[place * ENTRY..]
+/// Returns the bytes of the entries from `slot` on.
+fn entries_from<'a>(node: &Node<'a>, slot: usize) -> &'a [u8] {
+    &node.entries[slot * ENTRY..]
 }
 
 /// Inserts a block whose names start at `hash` behind the entry at `after`.
@@ -154,8 +154,8 @@ pub(super) fn insert(
     if node.is_full() || after >= count {
         return wrong(format!("no room for an entry after {after}: {count} of {limit} are in use"));
     }
-    let place = start + (after + 1) * ENTRY;
-    block.copy_within(place..start + count * ENTRY, place + ENTRY);
+    let gap = start + (after + 1) * ENTRY;
+    block.copy_within(gap..start + count * ENTRY, gap + ENTRY);
     put(block, start, after + 1, DxEntry { hash: hash.into(), block: leaf.into() });
     set_counts(block, start, count + 1, limit);
     Ok(())

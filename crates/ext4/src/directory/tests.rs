@@ -169,11 +169,11 @@ impl Memory {
                 let block = &self.blocks[logical as usize];
                 let node = Node::parse(block, logical == 0).unwrap();
                 node.check_order().unwrap();
-                for place in 0..node.count {
-                    let from = if place == 0 { from } else { node.hash(place) };
-                    let until = if place + 1 == node.count { until } else { node.hash(place + 1) };
-                    assert!(seen.insert(node.block(place)), "a block is referenced twice");
-                    below.push((node.block(place), from, until));
+                for slot in 0..node.count {
+                    let from = if slot == 0 { from } else { node.hash(slot) };
+                    let until = if slot + 1 == node.count { until } else { node.hash(slot + 1) };
+                    assert!(seen.insert(node.block(slot)), "a block is referenced twice");
+                    below.push((node.block(slot), from, until));
                 }
             }
             level = below;

@@ -6,14 +6,14 @@
 
 use std::ops::Range;
 
+use super::fiemap::Extent;
 use crate::allocate::ReservedAccess;
+use crate::block_mapping::Mapping;
 use crate::error::{Error, Result};
-use crate::extents::Extent;
 use crate::filesystem::Filesystem;
 use crate::inode::{Inode, Kind};
 use crate::layout::InodeFlags;
 use crate::map::{self, MappedExtent};
-use crate::mapped_range::Mapping;
 use crate::time;
 use crate::time::Time;
 
@@ -81,7 +81,7 @@ impl Filesystem {
         };
         let limit = (wanted + ahead).min(longest - at).min(MAX_UNWRITTEN_BLOCKS) as u32;
         let run = map::map(&self.geometry, &self.store, inode, at as u32, limit)?;
-        if run.place != Mapping::Hole {
+        if run.mapping != Mapping::Hole {
             return Ok(at + u64::from(run.length));
         }
         let bits = self.geometry.block_bits;
@@ -134,7 +134,7 @@ impl Filesystem {
             while at < end {
                 let limit = (end - at).min(u32::MAX.into()) as u32;
                 let run = map::map(&self.geometry, &self.store, &inode, at as u32, limit)?;
-                match run.place {
+                match run.mapping {
                     Mapping::Written(_) => {}
                     Mapping::Hole => return Err(Error::Invalid),
                     Mapping::Unwritten(start) => {

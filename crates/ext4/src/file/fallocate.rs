@@ -1,12 +1,12 @@
 //! Preallocation and the other operations of `fallocate(2)`.
 
 use crate::allocate::ReservedAccess;
+use crate::block_mapping::Mapping;
 use crate::error::{Error, Result};
 use crate::filesystem::Filesystem;
 use crate::inode::Inode;
 use crate::layout::InodeFlags;
 use crate::map::{self, MappedExtent};
-use crate::mapped_range::Mapping;
 use crate::time;
 
 /// Operation on a range.
@@ -126,7 +126,7 @@ impl Filesystem {
             let limit = (to - at).min(MAX_UNWRITTEN_BLOCKS.into()) as u32;
             let run = map::map(&self.geometry, &self.store, inode, at as u32, limit)?;
             let logical = at as u32;
-            match run.place {
+            match run.mapping {
                 Mapping::Hole => {
                     let mut reservation = self.reserve(inode, logical, run.length, rights)?;
                     let (start, length) = (reservation.start, reservation.count);

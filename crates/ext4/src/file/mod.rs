@@ -1,9 +1,11 @@
-//! File content: writing, truncation, allocation and deletion.
+//! File content: reading, writing, truncation, allocation and deletion.
 
 mod dio;
 mod evict;
 mod fallocate;
+mod fiemap;
 mod pending;
+mod read;
 mod seek;
 mod shift_extents;
 mod truncate;
@@ -11,14 +13,16 @@ mod write;
 mod zero;
 
 pub use fallocate::Fallocate;
+pub use fiemap::Extent;
+pub(crate) use read::MAX_TARGET_BYTES;
 
 use crate::allocate::{Growing, Purpose, Reservation, ReservedAccess};
+use crate::block_mapping::Mapping;
 use crate::error::{Error, Result};
 use crate::filesystem::Filesystem;
 use crate::inode::{Inode, Kind};
 use crate::layout::InodeFlags;
 use crate::map;
-use crate::mapped_range::Mapping;
 
 impl Filesystem {
     /// Returns an inode whose content can be changed. The caller holds its lock.
@@ -49,7 +53,7 @@ impl Filesystem {
         let allocator = self.allocator()?;
         if let Some(before) = logical.checked_sub(1)
             && let Mapping::Written(block) | Mapping::Unwritten(block) =
-                map::map(&self.geometry, &self.store, inode, before, 1)?.place
+                map::map(&self.geometry, &self.store, inode, before, 1)?.mapping
         {
             let file = Growing { inode: inode.number, blocks: logical.into() };
             return allocator.reserve_growth(&self.store, file, (block + 1, want), rights);

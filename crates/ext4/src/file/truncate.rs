@@ -1,11 +1,11 @@
 //! Truncation and freeing of file blocks.
 
+use crate::block_mapping::Mapping;
 use crate::buffer::Handle;
 use crate::error::{Error, Result};
 use crate::filesystem::Filesystem;
 use crate::inode::{Inode, Kind};
 use crate::map;
-use crate::mapped_range::Mapping;
 use crate::{orphans, time};
 
 /// Number of extents that one handle frees.
@@ -106,11 +106,11 @@ impl Filesystem {
         while at < to {
             let limit = (to - at).min(u32::MAX.into()) as u32;
             let mut run = map::map(&self.geometry, &self.store, inode, at as u32, limit)?;
-            if inode.kind == Kind::Directory && run.place != Mapping::Hole {
+            if inode.kind == Kind::Directory && run.mapping != Mapping::Hole {
                 run.length = run.length.min(MAX_REVOKED_PER_TRANSACTION);
             }
             let end = at + u64::from(run.length);
-            if run.place != Mapping::Hole {
+            if run.mapping != Mapping::Hole {
                 if runs == MAX_EXTENTS_PER_TRANSACTION {
                     part = part.map(|part| Part { more: true, ..part });
                     break;

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use zerocopy::FromBytes;
 
 use super::JournalSuperblock;
+use crate::block_mapping::{MappedRange, Mapping};
 use crate::device::Device;
 use crate::error::{Corruption, Error, Result};
 use crate::layout::{Incompat, RawSuperblock, SUPERBLOCK_MAGIC, SUPERBLOCK_OFFSET};
-use crate::mapped_range::{MappedRange, Mapping};
 
 /// A contiguous range of journal blocks.
 #[derive(Debug, Clone, Copy)]
@@ -48,7 +48,7 @@ impl JournalArea {
         let mut logical = 0;
         while logical < blocks {
             let run = map(logical, blocks - logical)?;
-            let Mapping::Written(start) = run.place else {
+            let Mapping::Written(start) = run.mapping else {
                 return Err(Corruption::new(format!("journal: block {logical} is out of range")).into());
             };
             let length = run.length.clamp(1, blocks - logical);
@@ -135,8 +135,8 @@ impl JournalArea {
         let mut done = 0;
         let mut block = block;
         while done < length {
-            let place = self.stretches.partition_point(|stretch| stretch.logical <= block);
-            let found = place.checked_sub(1).map(|place| self.stretches[place]);
+            let index = self.stretches.partition_point(|stretch| stretch.logical <= block);
+            let found = index.checked_sub(1).map(|index| self.stretches[index]);
             let Some(stretch) = found.filter(|stretch| block - stretch.logical < stretch.length) else {
                 return Err(Corruption::new(format!("journal: block {block} is out of range")).into());
             };
@@ -199,12 +199,12 @@ mod tests {
             for (start, length) in runs {
                 if logical < from + length {
                     let skip = logical - from;
-                    let place = Mapping::Written(u64::from(start + skip));
-                    return Ok(MappedRange { logical, length: length - skip, place });
+                    let mapping = Mapping::Written(u64::from(start + skip));
+                    return Ok(MappedRange { logical, length: length - skip, mapping });
                 }
                 from += length;
             }
-            Ok(MappedRange { logical, length: 1, place: Mapping::Hole })
+            Ok(MappedRange { logical, length: 1, mapping: Mapping::Hole })
         };
         let log = JournalArea::internal(device.clone(), 10, 10, map).unwrap();
         assert_eq!(log.stretches.len(), 3);

@@ -85,10 +85,10 @@ impl TagForm {
     /// If there are more than [`max_per_block`](Self::max_per_block) tags.
     pub fn put(self, descriptor: &mut [u8], uuid: &[u8; 16], tags: &[Tag]) {
         let mut at = size_of::<BlockHeader>();
-        for (place, tag) in tags.iter().enumerate() {
+        for (index, tag) in tags.iter().enumerate() {
             let mut flags = tag.flags - (TagFlags::SAME_UUID | TagFlags::LAST);
-            flags.set(TagFlags::SAME_UUID, place > 0);
-            flags.set(TagFlags::LAST, place + 1 == tags.len());
+            flags.set(TagFlags::SAME_UUID, index > 0);
+            flags.set(TagFlags::LAST, index + 1 == tags.len());
             let (low, high) = (tag.block as u32, (tag.block >> 32) as u32);
             if self.v3 {
                 let raw = RawTag3 {
@@ -109,7 +109,7 @@ impl TagForm {
                 descriptor[at..at + there].copy_from_slice(&raw.as_bytes()[..there]);
             }
             at += self.size();
-            if place == 0 {
+            if index == 0 {
                 descriptor[at..at + UUID].copy_from_slice(uuid);
                 at += UUID;
             }
@@ -163,9 +163,9 @@ mod tests {
                     .collect();
                 let mut block = vec![0; 1024];
                 form.put(&mut block, &[5; 16], &tags);
-                for (place, tag) in tags.iter_mut().enumerate() {
-                    tag.flags.set(TagFlags::SAME_UUID, place > 0);
-                    tag.flags.set(TagFlags::LAST, place + 1 == count);
+                for (index, tag) in tags.iter_mut().enumerate() {
+                    tag.flags.set(TagFlags::SAME_UUID, index > 0);
+                    tag.flags.set(TagFlags::LAST, index + 1 == count);
                 }
                 assert_eq!(form.tags(&block).collect::<Vec<_>>(), tags, "{features:?}");
             }

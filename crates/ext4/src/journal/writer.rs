@@ -188,8 +188,8 @@ impl JournalWriter {
         let (head, size) = (size_of::<RevokeHeader>(), self.revocation());
         let count = (head + revoked.len() * size) as u32;
         block[head - 4..head].copy_from_slice(&count.to_be_bytes());
-        for (place, number) in block[head..].chunks_exact_mut(size).zip(revoked) {
-            place.copy_from_slice(&number.to_be_bytes()[8 - size..]);
+        for (slot, number) in block[head..].chunks_exact_mut(size).zip(revoked) {
+            slot.copy_from_slice(&number.to_be_bytes()[8 - size..]);
         }
         if let Some(sums) = self.sums {
             sums.seal_tail(&mut block);
@@ -205,12 +205,12 @@ impl JournalWriter {
             .map(|(_, bytes)| bytes.as_ref())
             .map(|bytes| bytes.starts_with(&magic).then(|| [&[0; 4], &bytes[4..]].concat()))
             .collect();
-        let copy = |place: usize| escaped[place].as_deref().unwrap_or(blocks[place].1.as_ref());
+        let copy = |index: usize| escaped[index].as_deref().unwrap_or(blocks[index].1.as_ref());
         let tags: Vec<Tag> = (0..blocks.len())
-            .map(|place| Tag {
-                block: blocks[place].0,
-                flags: if escaped[place].is_some() { TagFlags::ESCAPE } else { TagFlags::empty() },
-                sum: self.sums.map_or(0, |sums| sums.copy(self.sequence, copy(place))),
+            .map(|index| Tag {
+                block: blocks[index].0,
+                flags: if escaped[index].is_some() { TagFlags::ESCAPE } else { TagFlags::empty() },
+                sum: self.sums.map_or(0, |sums| sums.copy(self.sequence, copy(index))),
             })
             .collect();
         let mut descriptor = self.block(block_type::DESCRIPTOR);
@@ -219,7 +219,7 @@ impl JournalWriter {
             sums.seal_tail(&mut descriptor);
         }
         self.put(&descriptor)?;
-        (0..blocks.len()).try_for_each(|place| self.put(copy(place)))
+        (0..blocks.len()).try_for_each(|index| self.put(copy(index)))
     }
 
     fn commit_record(&self) -> Vec<u8> {

@@ -6,10 +6,10 @@ use crate::allocate::TAKE_CREDITS;
 use crate::buffer::Handle;
 use crate::directory::{self, Link};
 use crate::error::{Error, Result};
+use crate::file::MAX_TARGET_BYTES;
 use crate::filesystem::Filesystem;
 use crate::inode::{Inode, Kind};
 use crate::layout::InodeFlags;
-use crate::read::MAX_TARGET_BYTES;
 use crate::{orphans, time, xattr};
 
 /// Kind of a new inode.

@@ -2,7 +2,7 @@
 
 mod fast_commit_replay;
 mod journal;
-mod system_zone;
+mod setup_system_zone;
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::filesystem::Filesystem;
 use crate::journal::{JournalArea, JournalWriter, Recovered};
 use crate::layout::{Incompat, RawSuperblock, superblock_state};
 use crate::locks::Locks;
-use crate::orphan_lists::Orphans;
+use crate::orphan_slots::Orphans;
 use crate::superblock::Geometry;
 use crate::system_zone::SystemZone;
 use crate::{directory, map, orphans, xattr};
@@ -147,7 +147,7 @@ impl Filesystem {
             orphans: Orphans::default(),
             allocator,
             rename_lock: Mutex::default(),
-            shared_xattrs: Mutex::default(),
+            xattr_block_cache: Mutex::default(),
             timer: None,
             recovered,
         }

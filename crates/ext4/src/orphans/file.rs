@@ -2,14 +2,14 @@
 
 use std::collections::HashMap;
 
+use crate::block_mapping::Mapping;
 use crate::buffer::{BlockKind, Handle, MetadataCache};
 use crate::checksum::crc32c;
 use crate::error::{Corruption, Result};
 use crate::filesystem::Filesystem;
 use crate::layout::Compat;
 use crate::map;
-use crate::mapped_range::Mapping;
-use crate::orphan_lists::OrphanFileSlots;
+use crate::orphan_slots::OrphanFileSlots;
 
 /// Size in bytes of the tail of a block: magic and checksum.
 const TAIL: usize = 8;
@@ -53,14 +53,14 @@ impl OrphanFileSlots {
         };
         for logical in 0..length {
             let run = map::map(&fs.geometry, &fs.store, &inode, logical, 1)?;
-            let Mapping::Written(block) = run.place else {
+            let Mapping::Written(block) = run.mapping else {
                 return Err(Corruption::new("orphan file: has holes").inode(number).into());
             };
             slots.blocks.push(block);
             let bytes = slots.get(&fs.store, block)?;
-            for place in 0..slots.per_block {
-                let slot = logical as usize * slots.per_block + place;
-                match word(&bytes, place * 4) {
+            for index in 0..slots.per_block {
+                let slot = logical as usize * slots.per_block + index;
+                match word(&bytes, index * 4) {
                     0 => slots.free.push(slot),
                     inode => drop(slots.taken.insert(inode, slot)),
                 }

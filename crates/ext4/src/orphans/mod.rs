@@ -10,7 +10,7 @@ mod mount;
 #[cfg(test)]
 mod tests;
 
-use crate::orphan_lists::OrphanLists;
+use crate::orphan_slots::OrphanLists;
 
 use crate::buffer::Handle;
 use crate::error::{Error, Result};

@@ -4,8 +4,8 @@ use super::{CREDITS, remove};
 use crate::error::{Error, Result};
 use crate::filesystem::Filesystem;
 use crate::inode::Kind;
-use crate::orphan_lists::OrphanFileSlots;
-use crate::orphan_lists::OrphanList;
+use crate::orphan_slots::OrphanFileSlots;
+use crate::orphan_slots::OrphanList;
 
 impl Filesystem {
     /// Frees and truncates the orphans that a crash left; returns their number.

@@ -128,11 +128,11 @@ fn entries(device: &dyn Device, header: &Header) -> Result<Vec<Partition>> {
         }
         let (first, last) = (u64_at(entry, 32), u64_at(entry, 40));
         let sectors = last.checked_sub(first).and_then(|less| less.checked_add(1));
-        let place = sectors.and_then(|sectors| {
+        let range = sectors.and_then(|sectors| {
             let (start, size) = (first.checked_mul(header.sector)?, sectors.checked_mul(header.sector)?);
             (start.checked_add(size)? <= device.size()).then_some((start, size))
         });
-        let Some((start, size)) = place else {
+        let Some((start, size)) = range else {
             return wrong(format!(
                 "partition {number} has sectors {first} to {last}, which are not on the disk"
             ));

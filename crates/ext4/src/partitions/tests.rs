@@ -46,11 +46,11 @@ fn a_gpt_is_read() {
 #[test]
 fn the_second_copy_of_a_gpt_counts_where_the_first_is_damaged() {
     let Some(disk) = disk(GPT) else { return };
-    for place in [512 + 40, 1024 + 56, 512] {
+    for offset in [512 + 40, 1024 + 56, 512] {
         let mut damaged = disk.clone();
-        damaged[place] ^= 1;
+        damaged[offset] ^= 1;
         let table = table(damaged).unwrap().unwrap();
-        assert!(table.is_backup && table.partitions.len() == 2, "{place}");
+        assert!(table.is_backup && table.partitions.len() == 2, "{offset}");
     }
     let mut damaged = disk.clone();
     let end = damaged.len();

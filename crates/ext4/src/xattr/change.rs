@@ -64,8 +64,8 @@ pub(crate) struct Changed {
 }
 
 fn take(list: &mut Vec<Attribute>, index: u8, name: &[u8]) -> Option<Attribute> {
-    let place = list.iter().position(|known| known.index == index && known.name == name)?;
-    Some(list.remove(place))
+    let position = list.iter().position(|known| known.index == index && known.name == name)?;
+    Some(list.remove(position))
 }
 
 impl Lists {

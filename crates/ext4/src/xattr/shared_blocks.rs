@@ -8,8 +8,8 @@ use crate::error::{Error, Result};
 use crate::filesystem::Filesystem;
 use crate::inode::Inode;
 use crate::layout::XattrHeader;
-use crate::shared_xattrs::SharedXattrs;
 use crate::superblock::Geometry;
+use crate::xattr_block_cache::XattrBlockCache;
 
 /// Maximum number of inodes that share a block.
 const MAX_REFERENCES: u32 = 1024;
@@ -44,10 +44,10 @@ pub(super) fn count(handle: &mut Handle<'_>, number: u64, refcount: u32) -> Resu
 
 /// Drops an inode's reference to its attribute block. The caller must save the inode.
 pub(crate) fn release(fs: &Filesystem, handle: &mut Handle<'_>, inode: &mut Inode) -> Result<()> {
-    fs.shared_xattrs.lock().release(fs, handle, inode)
+    fs.xattr_block_cache.lock().release(fs, handle, inode)
 }
 
-impl SharedXattrs {
+impl XattrBlockCache {
     /// Finds a block other than `but` with the same attributes whose reference count can grow.
     pub(super) fn find(&self, fs: &Filesystem, bytes: &[u8], hash: u32, but: u64) -> Result<Option<u64>> {
         let Some(&number) = self.0.get(&hash).filter(|&&number| hash != 0 && number != but) else {

@@ -76,7 +76,7 @@ fn write_block(
         return release(fs, handle, inode);
     };
     let hash = header(&bytes)?.hash.get();
-    let mut shared = fs.shared_xattrs.lock();
+    let mut shared = fs.xattr_block_cache.lock();
     let units = u64::from(geometry.block_size / 512);
     if let Some(other) = shared.find(fs, &bytes, hash, inode.xattr_block)? {
         let held = header(&read(geometry, &fs.store, other)?)?.refcount.get();

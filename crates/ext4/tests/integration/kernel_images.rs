@@ -85,7 +85,7 @@ fn runs_are_those_of_the_kernel() {
         while logical < end {
             let run = fs.map(&inode, logical, end - logical).unwrap();
             assert_eq!((run.logical, run.length > 0), (logical, true));
-            if !matches!(run.place, Mapping::Hole) {
+            if !matches!(run.mapping, Mapping::Hole) {
                 blocks += u64::from(run.length);
             }
             logical += run.length;

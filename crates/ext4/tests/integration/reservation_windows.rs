@@ -37,7 +37,7 @@ fn runs(fs: &Filesystem, name: &[u8]) -> usize {
     let (mut at, mut runs, mut end) = (0, 0, 0);
     while at < blocks {
         let run = fs.map(&inode, at, blocks - at).unwrap();
-        if let Mapping::Written(start) | Mapping::Unwritten(start) = run.place {
+        if let Mapping::Written(start) | Mapping::Unwritten(start) = run.mapping {
             runs += usize::from(start != end);
             end = start + u64::from(run.length);
         }

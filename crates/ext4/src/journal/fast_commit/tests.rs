@@ -1,9 +1,9 @@
 use std::sync::Arc;
 
 use super::*;
+use crate::block_mapping::{MappedRange, Mapping};
 use crate::device::MemoryDevice;
 use crate::journal::layout::{BlockHeader, JournalCompat, JournalIncompat, RawJournalSuperblock};
-use crate::mapped_range::{MappedRange, Mapping};
 
 const RING: u32 = 1088;
 
@@ -18,11 +18,11 @@ fn changes(blocks: &[Vec<u8>]) -> Result<Vec<Change>> {
     let superblock = JournalSuperblock::parse(&bytes, 1024, RING)?;
     assert_eq!((superblock.compat, superblock.end, superblock.fast), (JournalCompat::empty(), 1024, 1025));
     let mut bytes = vec![0; RING as usize * 1024];
-    for (place, block) in blocks.iter().enumerate() {
-        bytes[(1025 + place) * 1024..][..block.len()].copy_from_slice(block);
+    for (index, block) in blocks.iter().enumerate() {
+        bytes[(1025 + index) * 1024..][..block.len()].copy_from_slice(block);
     }
     let map = |logical, limit| {
-        Ok(MappedRange { logical, length: limit, place: Mapping::Written(u64::from(logical)) })
+        Ok(MappedRange { logical, length: limit, mapping: Mapping::Written(u64::from(logical)) })
     };
     let log = JournalArea::internal(Arc::new(MemoryDevice::new(bytes)), 10, RING, map)?;
     read(&log, &superblock, 7)

@@ -6,6 +6,7 @@ use proptest::prelude::*;
 use zerocopy::IntoBytes;
 
 use super::*;
+use crate::block_mapping::{MappedRange, Mapping};
 use crate::device::{Event, MemoryDevice, Recorder};
 use crate::error::Error;
 use crate::journal::layout::{
@@ -13,7 +14,6 @@ use crate::journal::layout::{
 };
 use crate::journal::{Tag, TagForm, crc32_be};
 use crate::layout::{Compat, Incompat, RoCompat};
-use crate::mapped_range::{MappedRange, Mapping};
 
 const BLOCK: usize = 1024;
 /// Number of blocks of the file system; the journal is at its end.
@@ -136,8 +136,8 @@ impl Writer {
                     count: (16 + (numbers.len() * size) as u32).into(),
                 };
                 block[..16].copy_from_slice(header.as_bytes());
-                for (place, number) in numbers.iter().enumerate() {
-                    let at = 16 + place * size;
+                for (index, number) in numbers.iter().enumerate() {
+                    let at = 16 + index * size;
                     block[at..at + size].copy_from_slice(&number.to_be_bytes()[8 - size..]);
                 }
                 if let Some(sums) = self.sums() {
@@ -176,7 +176,7 @@ impl Writer {
     fn replay(&self) -> (Result<Recovered>, Vec<u8>, Vec<Event>) {
         let device = Arc::new(Recorder::new(MemoryDevice::new(self.bytes.clone())));
         let map = |logical: u32, limit| {
-            Ok(MappedRange { logical, length: limit, place: Mapping::Written(START + u64::from(logical)) })
+            Ok(MappedRange { logical, length: limit, mapping: Mapping::Written(START + u64::from(logical)) })
         };
         let log = JournalArea::internal(device.clone(), 10, RING, map).unwrap();
         let (superblock, geometry) = (&self.superblock, &geometry());
@@ -350,12 +350,12 @@ proptest! {
         (writer.superblock.start, writer.at) = (start, start);
         // Model: logged blocks in order, without those revoked by their own or a later transaction.
         let mut model = std::collections::BTreeMap::new();
-        for (place, steps) in transactions.iter().enumerate() {
+        for (index, steps) in transactions.iter().enumerate() {
             writer.transaction(steps);
             for step in steps {
                 if let Step::Copies(copies) = step {
                     for &(number, byte) in copies {
-                        let revoked = transactions[place..].iter().flatten().any(
+                        let revoked = transactions[index..].iter().flatten().any(
                             |step| matches!(step, Step::Revoke(numbers) if numbers.contains(&number)),
                         );
                         if !revoked {

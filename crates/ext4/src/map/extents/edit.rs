@@ -70,8 +70,8 @@ impl Edit<'_, '_> {
         let mut full = entries.len() + more(&entries) > ROOM_OF_ROOT;
         let mut run = usize::from(full);
         while let Entries::Inner(children) = &entries {
-            let place = children.partition_point(|child| u64::from(child.first) <= from).saturating_sub(1);
-            let Some(child) = children.get(place) else { break };
+            let index = children.partition_point(|child| u64::from(child.first) <= from).saturating_sub(1);
+            let Some(child) = children.get(index) else { break };
             depth -= 1;
             entries = self.read(child.block, depth)?;
             full = entries.len() + more(&entries) > room;
@@ -116,10 +116,10 @@ impl Edit<'_, '_> {
             Entries::Inner(children) => children,
         };
         let mut after = Vec::with_capacity(children.len() + 1);
-        for (place, child) in children.iter().enumerate() {
+        for (index, child) in children.iter().enumerate() {
             // A child covers its first block up to that of the next child; the first child also covers everything before it.
-            let low = if place == 0 { 0 } else { u64::from(child.first) };
-            let high = children.get(place + 1).map_or(1 << 32, |next| u64::from(next.first));
+            let low = if index == 0 { 0 } else { u64::from(child.first) };
+            let high = children.get(index + 1).map_or(1 << 32, |next| u64::from(next.first));
             let range = (from.max(low), to.min(high));
             if range.0 >= range.1 {
                 after.push(*child);
@@ -157,9 +157,9 @@ impl Edit<'_, '_> {
             _ => false,
         };
         let mut children = Vec::new();
-        for (place, part) in after.parts(node::room(&self.fs.geometry), grows).into_iter().enumerate() {
+        for (index, part) in after.parts(node::room(&self.fs.geometry), grows).into_iter().enumerate() {
             let first = part.first();
-            let block = if place == 0 {
+            let block = if index == 0 {
                 self.write(child.block, depth, &part)?;
                 child.block
             } else {

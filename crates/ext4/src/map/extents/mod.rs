@@ -7,12 +7,12 @@ mod splice;
 pub(crate) use edit::replace;
 use node::{ENTRY, Node, leaf, length, start};
 
+use crate::block_mapping::{MappedRange, Mapping};
 use crate::buffer::MetadataCache;
 use crate::checksum::crc32c;
 use crate::error::{Corruption, Result};
 use crate::inode::Inode;
 use crate::layout::ExtentHeader;
-use crate::mapped_range::{MappedRange, Mapping};
 use crate::superblock::Geometry;
 
 fn verify(
@@ -71,29 +71,29 @@ pub(super) fn map(
             None => Node::parse(&inode.block)?,
         };
         let found = node.find(logical);
-        let after = found.map_or(0, |place| place + 1);
+        let after = found.map_or(0, |slot| slot + 1);
         if let Some(next) = node.first_blocks().nth(after) {
             limit = limit.min(next.into());
         }
         let hole = || {
             let length = u32::try_from(limit - u64::from(logical)).unwrap_or(u32::MAX);
-            Ok(MappedRange { logical, length, place: Mapping::Hole })
+            Ok(MappedRange { logical, length, mapping: Mapping::Hole })
         };
-        let Some(place) = found else { return hole() };
+        let Some(slot) = found else { return hole() };
         if depth == 0 {
-            let extent = node.extent(place);
+            let extent = node.extent(slot);
             let (length, written) = length(extent)?;
             let skip = logical - extent.block.get();
             if skip >= length {
                 return hole();
             }
             let at = start(extent) + u64::from(skip);
-            let place = if written { Mapping::Written(at) } else { Mapping::Unwritten(at) };
+            let mapping = if written { Mapping::Written(at) } else { Mapping::Unwritten(at) };
             // Limit an extent that overlaps the range of the next index: it would map a block twice.
             let length = u64::from(length - skip).min(limit - u64::from(logical)) as u32;
-            return Ok(MappedRange { logical, length, place });
+            return Ok(MappedRange { logical, length, mapping });
         }
-        let number = leaf(node.index(place));
+        let number = leaf(node.index(slot));
         depth -= 1;
         held = Some(node::get(geometry, store, inode, number, depth)?);
     }

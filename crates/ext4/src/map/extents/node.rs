@@ -90,8 +90,8 @@ impl<'a> Node<'a> {
     /// Returns the position of the last entry that starts at or before `logical`.
     pub(super) fn find(&self, logical: u32) -> Option<usize> {
         let count = self.entries.len() / ENTRY;
-        let first = |place: usize| {
-            let at = place * ENTRY;
+        let first = |slot: usize| {
+            let at = slot * ENTRY;
             u32::from_le_bytes(self.entries[at..at + 4].try_into().expect("four bytes"))
         };
         let (mut low, mut high) = (0, count);
@@ -102,45 +102,45 @@ impl<'a> Node<'a> {
         low.checked_sub(1)
     }
 
-    pub(super) fn extent(&self, place: usize) -> Extent {
-        Extent::read_from_bytes(&self.entries[place * ENTRY..][..ENTRY]).expect("twelve bytes")
+    pub(super) fn extent(&self, slot: usize) -> Extent {
+        Extent::read_from_bytes(&self.entries[slot * ENTRY..][..ENTRY]).expect("twelve bytes")
     }
 
-    pub(super) fn index(&self, place: usize) -> ExtentIndex {
-        ExtentIndex::read_from_bytes(&self.entries[place * ENTRY..][..ENTRY]).expect("twelve bytes")
+    pub(super) fn index(&self, slot: usize) -> ExtentIndex {
+        ExtentIndex::read_from_bytes(&self.entries[slot * ENTRY..][..ENTRY]).expect("twelve bytes")
     }
 
     /// Decodes all entries, which must have been checked.
     pub(super) fn entries(&self) -> Entries {
-        let places = 0..self.entries.len() / ENTRY;
+        let slots = 0..self.entries.len() / ENTRY;
         if self.depth > 0 {
-            let child = |place| {
-                let index = self.index(place);
+            let child = |slot| {
+                let index = self.index(slot);
                 Child { first: index.block.get(), block: leaf(index) }
             };
-            return Entries::Inner(places.map(child).collect());
+            return Entries::Inner(slots.map(child).collect());
         }
-        let piece = |place| {
-            let extent = self.extent(place);
+        let piece = |slot| {
+            let extent = self.extent(slot);
             let (length, written) = length(extent).ok()?;
             Some(MappedExtent { logical: extent.block.get(), length, start: start(extent), written })
         };
-        Entries::Leaf(places.filter_map(piece).collect())
+        Entries::Leaf(slots.filter_map(piece).collect())
     }
 
     /// Checks the properties of a single node: order, lengths, and that blocks are on the device.
     pub(super) fn check(&self, geometry: &Geometry) -> std::result::Result<(), Corruption> {
         let mut end = 0_u64;
-        for (place, first) in self.first_blocks().enumerate() {
+        for (slot, first) in self.first_blocks().enumerate() {
             let first = u64::from(first);
             if first < end {
                 return Err(Corruption::new(format!("extent at block {first} is out of order")));
             }
             end = if self.depth > 0 {
-                geometry.check_blocks(leaf(self.index(place)), 1)?;
+                geometry.check_blocks(leaf(self.index(slot)), 1)?;
                 first + 1
             } else {
-                let extent = self.extent(place);
+                let extent = self.extent(slot);
                 let (length, _) = length(extent)?;
                 geometry.check_blocks(start(extent), length.into())?;
                 first + u64::from(length)
@@ -191,25 +191,25 @@ pub(super) fn put(bytes: &mut [u8], depth: u16, room: usize, entries: &Entries) 
     };
     let (head, rest) = bytes.split_at_mut(size_of::<ExtentHeader>());
     head.copy_from_slice(header.as_bytes());
-    let places = rest.chunks_exact_mut(ENTRY);
+    let slots = rest.chunks_exact_mut(ENTRY);
     match entries {
-        Entries::Leaf(list) => places.zip(list).for_each(|(place, piece)| {
+        Entries::Leaf(list) => slots.zip(list).for_each(|(slot, piece)| {
             let extent = Extent {
                 block: piece.logical.into(),
                 len: (piece.length as u16 + if piece.written { 0 } else { UNWRITTEN_ABOVE }).into(),
                 start_hi: ((piece.start >> 32) as u16).into(),
                 start_lo: (piece.start as u32).into(),
             };
-            place.copy_from_slice(extent.as_bytes());
+            slot.copy_from_slice(extent.as_bytes());
         }),
-        Entries::Inner(list) => places.zip(list).for_each(|(place, child)| {
+        Entries::Inner(list) => slots.zip(list).for_each(|(slot, child)| {
             let index = ExtentIndex {
                 block: child.first.into(),
                 leaf_lo: (child.block as u32).into(),
                 leaf_hi: ((child.block >> 32) as u16).into(),
                 unused: 0.into(),
             };
-            place.copy_from_slice(index.as_bytes());
+            slot.copy_from_slice(index.as_bytes());
         }),
     }
 }

@@ -68,11 +68,11 @@ mod tests {
         fn as_block_by_block(ranges in proptest::collection::vec((0_u32..200, 1_u32..40, 0_u64..3, proptest::bool::ANY), 1..40)) {
             let mut list = Vec::new();
             let mut model = vec![None; 240];
-            for (logical, length, place, written) in ranges {
-                let start = 1000 * place + u64::from(logical);
+            for (logical, length, region, written) in ranges {
+                let start = 1000 * region + u64::from(logical);
                 // Place 2 stands for a hole.
                 let new: &[MappedExtent] = &[MappedExtent { logical, length, start, written }];
-                let new = if place == 2 { &[] } else { new };
+                let new = if region == 2 { &[] } else { new };
                 let range = (u64::from(logical), u64::from(logical + length));
                 let (after, removed) = splice(&list, range, new);
                 let seen: Vec<_> = removed.iter().flat_map(|piece| (0..piece.length).map(|n| piece.from(n))).collect();
@@ -80,7 +80,7 @@ mod tests {
                 proptest::prop_assert!(seen.iter().map(|piece| (piece.logical, piece.start, piece.written)).eq(expected));
                 for n in 0..length {
                     let block = (start + u64::from(n), written);
-                    model[(logical + n) as usize] = (place != 2).then_some(block);
+                    model[(logical + n) as usize] = (region != 2).then_some(block);
                 }
                 list = after;
             }

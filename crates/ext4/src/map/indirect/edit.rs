@@ -55,9 +55,9 @@ pub(crate) fn replace(
     let table = u64::from(fs.geometry.block_size / 4);
     let mut base = 0;
     let mut span = 1;
-    for (place, slot) in block.chunks_exact_mut(4).enumerate() {
+    for (index, slot) in block.chunks_exact_mut(4).enumerate() {
         // Twelve blocks, then one table each of one, two and three levels.
-        if place as u64 >= DIRECT {
+        if index as u64 >= DIRECT {
             span *= table;
         }
         let number = edit.slot(entry(slot, 0), base, span)?;
@@ -110,11 +110,11 @@ impl Edit<'_, '_> {
         let below = span / (size as u64 / 4);
         let first = self.range.0.saturating_sub(base) / below;
         let mut changed = false;
-        for place in first..(size as u64 / 4).min((self.range.1 - base).div_ceil(below)) {
-            let before = entry(&table, place);
-            let after = self.slot(before, base + place * below, below)?;
+        for index in first..(size as u64 / 4).min((self.range.1 - base).div_ceil(below)) {
+            let before = entry(&table, index);
+            let after = self.slot(before, base + index * below, below)?;
             if after != before {
-                table[place as usize * 4..][..4].copy_from_slice(&after.to_le_bytes());
+                table[index as usize * 4..][..4].copy_from_slice(&after.to_le_bytes());
                 changed = true;
             }
         }

@@ -1,11 +1,11 @@
 //! Reading file content and symbolic links.
 
+use crate::block_mapping::{MappedRange, Mapping};
 use crate::error::{Corruption, Error, Result};
 use crate::filesystem::Filesystem;
 use crate::inode::{Inode, Kind};
 use crate::layout::InodeFlags;
 use crate::map;
-use crate::mapped_range::{MappedRange, Mapping};
 use crate::xattr::Xattrs;
 
 /// Maximum length of the target of a symbolic link in bytes, as in the kernel.
@@ -57,7 +57,7 @@ impl Filesystem {
             let run = self.map(inode, logical, limit)?;
             let count = ((u64::from(run.length) << bits) - within).min((there - done) as u64) as usize;
             let part = &mut buffer[done..done + count];
-            match run.place {
+            match run.mapping {
                 Mapping::Written(block) => self.store.device().read_at((block << bits) + within, part)?,
                 Mapping::Hole | Mapping::Unwritten(_) => part.fill(0),
             }

@@ -1,10 +1,10 @@
 //! The complete block map of a file, for callers that read the device directly.
 
+use crate::block_mapping::Mapping;
 use crate::error::Result;
 use crate::filesystem::Filesystem;
 use crate::inode::{Inode, Kind};
 use crate::layout::InodeFlags;
-use crate::mapped_range::Mapping;
 
 /// A contiguous range of a file. All numbers are bytes; all but `device` are multiples of the block size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,7 +67,7 @@ impl Filesystem {
                 return Ok(None);
             }
             let run = self.map(inode, logical, blocks - logical)?;
-            let (block, written) = match run.place {
+            let (block, written) = match run.mapping {
                 Mapping::Hole => (None, false),
                 Mapping::Written(block) => (Some(block), true),
                 Mapping::Unwritten(block) => (Some(block), false),
@@ -88,5 +88,28 @@ impl Filesystem {
             logical = logical.saturating_add(run.length);
         }
         Ok(Some(extents))
+    }
+
+    /// Returns the offset of a range of a file within the file that backs the device, if the range is stored there contiguously
+    /// and in plain form. Callers can then have the kernel copy the data.
+    ///
+    /// # Errors
+    /// The errors of `extents`.
+    pub fn in_one_piece(&self, inode: &Inode, offset: u64, length: u32) -> Result<Option<u64>> {
+        let bits = self.geometry.block_bits;
+        let end = offset.checked_add(length.into()).filter(|&end| end <= inode.size);
+        let (Some(end), Ok(logical)) = (end, u32::try_from(offset >> bits)) else { return Ok(None) };
+        let elsewhere = InodeFlags::INLINE_DATA | InodeFlags::ENCRYPT;
+        if length == 0 || inode.kind != Kind::Regular || inode.flags.intersects(elsewhere) {
+            return Ok(None);
+        }
+        let blocks = end.div_ceil(1 << bits) - u64::from(logical);
+        let run = self.map(inode, logical, blocks.min(u32::MAX.into()) as u32)?;
+        let Mapping::Written(block) = run.mapping else { return Ok(None) };
+        if u64::from(run.length) < blocks {
+            return Ok(None);
+        }
+        let start = (block << bits) + (offset & u64::from(self.geometry.block_size - 1));
+        Ok(self.store.device().backing_offset(start, length.into()))
     }
 }
