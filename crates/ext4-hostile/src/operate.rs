@@ -2,7 +2,7 @@
 
 use shunt_ext4::layout::InodeFlags;
 use shunt_ext4::{
-    Attributes, Error, Fallocate, Filesystem, Inode, Move, RenameMode, NewInode, NewInodeKind, ROOT, Result,
+    Attributes, Error, Fallocate, Filesystem, Inode, Move, NewInode, NewInodeKind, ROOT, RenameMode, Result,
     SetMode, Time,
 };
 

@@ -42,8 +42,8 @@ impl Filesystem {
 
     /// Enables or disables discard of freed ranges, after each commit: an image file becomes sparse, and a disk can reuse the
     /// blocks. Ends by itself if the device does not support discard.
-    pub fn discard_freed(&self, wanted: bool) {
-        self.store.discard_freed(wanted);
+    pub fn discard_freed(&self, enabled: bool) {
+        self.store.discard_freed(enabled);
     }
 
     /// Sets the age at which a transaction is committed, by default five seconds. No effect on a read-only file system.

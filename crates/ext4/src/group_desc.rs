@@ -70,10 +70,10 @@ impl GroupDesc {
         handle.change(number, BlockKind::Descriptors(nth), verify, |bytes| {
             let bytes = &mut bytes[start..start + size];
             let mut whole = [0; size_of::<GroupDescriptor>()];
-            let known = size.min(whole.len());
-            whole[..known].copy_from_slice(&bytes[..known]);
+            let length = size.min(whole.len());
+            whole[..length].copy_from_slice(&bytes[..length]);
             change(GroupDescriptor::mut_from_bytes(&mut whole).expect("the size is that of the type"))?;
-            bytes[..known].copy_from_slice(&whole[..known]);
+            bytes[..length].copy_from_slice(&whole[..length]);
             if let Some(sum) = sum(geometry, group, bytes) {
                 bytes[CHECKSUM..CHECKSUM + 2].copy_from_slice(&sum.to_le_bytes());
             }
@@ -85,9 +85,9 @@ impl GroupDesc {
 fn verify(geometry: &Geometry, nth: u32, number: u64, bytes: &[u8]) -> Result<()> {
     let per_block = geometry.descriptors_per_block();
     let first = nth * per_block;
-    let here = per_block.min(geometry.groups - first) as usize;
+    let count = per_block.min(geometry.groups - first) as usize;
     let size = usize::from(geometry.descriptor_size);
-    for (group, bytes) in (first..).zip(bytes.chunks_exact(size).take(here)) {
+    for (group, bytes) in (first..).zip(bytes.chunks_exact(size).take(count)) {
         check(geometry, group, bytes).map_err(|corruption| corruption.block(number))?;
     }
     Ok(())
@@ -95,8 +95,8 @@ fn verify(geometry: &Geometry, nth: u32, number: u64, bytes: &[u8]) -> Result<()
 
 fn parse(bytes: &[u8]) -> GroupDesc {
     let mut whole = [0; size_of::<GroupDescriptor>()];
-    let known = bytes.len().min(whole.len());
-    whole[..known].copy_from_slice(&bytes[..known]);
+    let length = bytes.len().min(whole.len());
+    whole[..length].copy_from_slice(&bytes[..length]);
     let raw = GroupDescriptor::ref_from_bytes(&whole).expect("the size is that of the type");
     let block = |low: u32, high: u32| u64::from(high) << 32 | u64::from(low);
     let count = |low: u16, high: u16| u32::from(high) << 16 | u32::from(low);
@@ -164,6 +164,6 @@ pub(crate) fn inode_table(geometry: &Geometry, store: &MetadataCache, group: u32
         return Ok(table);
     }
     let table = GroupDesc::read(geometry, store, group)?.inode_table;
-    store.group_locations().remember_inode_table(group, table);
+    store.group_locations().cache_inode_table(group, table);
     Ok(table)
 }

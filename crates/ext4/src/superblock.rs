@@ -62,7 +62,7 @@ pub struct Geometry {
     pub unsigned_hash: bool,
 }
 
-/// Upper limit of `flex_bits`, whatever the superblock says.
+/// Upper limit of `flex_bits`, even if the superblock has a larger value.
 const MAX_FLEX_BITS: u8 = 10;
 
 impl RawSuperblock {

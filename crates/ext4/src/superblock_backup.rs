@@ -1,4 +1,4 @@
-//! Backup copies of the superblock, used to tell a torn superblock from a damaged one.
+//! Backup copies of the superblock, used to distinguish a torn superblock from a damaged one.
 //!
 //! The fields of a superblock that change outside of the journal, when a file system is opened and closed, are in its first half;
 //! the checksum is in the second. A power failure between two sector writes leaves a superblock that is correct except for its

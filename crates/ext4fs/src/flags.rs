@@ -51,22 +51,22 @@ const CHANGEABLE: InodeFlags = InodeFlags::SECRM
 /// EOPNOTSUPP for flags that cannot be changed, EINVAL for a command without its argument.
 fn changed(inode: &Inode, command: u32, data: &[u8]) -> Result<Option<InodeFlags>, Errno> {
     let word = || data.first_chunk().copied().map(u32::from_ne_bytes).ok_or(Errno::INVAL);
-    let wanted = match command {
+    let requested = match command {
         FS_IOC_SETFLAGS | FS_IOC32_SETFLAGS => InodeFlags::from_bits_retain(word()?),
         FS_IOC_FSSETXATTR => {
-            let (flags, mut wanted) = (word()?, inode.flags);
-            XFLAGS.iter().for_each(|(bit, flag)| wanted.set(*flag, flags & bit != 0));
-            wanted
+            let (flags, mut requested) = (word()?, inode.flags);
+            XFLAGS.iter().for_each(|(bit, flag)| requested.set(*flag, flags & bit != 0));
+            requested
         }
         _ => return Ok(None),
     };
     let visible = InodeFlags::from_bits_retain(VISIBLE);
-    if !((wanted ^ inode.flags) & (visible - CHANGEABLE)).is_empty() {
+    if !((requested ^ inode.flags) & (visible - CHANGEABLE)).is_empty() {
         return Err(Errno::OPNOTSUPP);
     }
     let of_directories = InodeFlags::DIRSYNC | InodeFlags::TOPDIR | InodeFlags::PROJINHERIT;
     let usable = if inode.kind == Kind::Directory { CHANGEABLE } else { CHANGEABLE - of_directories };
-    Ok(Some((inode.flags - usable) | (wanted & usable)))
+    Ok(Some((inode.flags - usable) | (requested & usable)))
 }
 
 /// Size of `struct fsxattr` in bytes.
@@ -99,7 +99,7 @@ impl Ext4 {
         let inode = self.inode(node)?;
         if let Some(flags) = changed(&inode, args.command, args.data)? {
             if flags.contains(InodeFlags::IMMUTABLE) {
-                // Data accepted so far is written out; later writes fail.
+                // Data that was already accepted is written out; later writes fail.
                 self.write_out(request, node, 0).await?;
             }
             self.set_flags(&inode, flags)?;

@@ -128,8 +128,8 @@ impl FileSystem for Ext4 {
         name: Name<'_>,
         new: NewNode,
     ) -> Result<Entry, Errno> {
-        let what = names::new_inode_kind(&new)?;
-        Ok(self.entry_with_lookup(&self.make(request, parent, name.as_bytes(), what, new.mode, new.umask)?))
+        let kind = names::new_inode_kind(&new)?;
+        Ok(self.entry_with_lookup(&self.make(request, parent, name.as_bytes(), kind, new.mode, new.umask)?))
     }
 
     async fn mkdir(
@@ -150,8 +150,8 @@ impl FileSystem for Ext4 {
         name: Name<'_>,
         target: &CStr,
     ) -> Result<Entry, Errno> {
-        let what = NewInodeKind::Symlink(target.to_bytes());
-        Ok(self.entry_with_lookup(&self.make(request, parent, name.as_bytes(), what, 0o777, 0)?))
+        let kind = NewInodeKind::Symlink(target.to_bytes());
+        Ok(self.entry_with_lookup(&self.make(request, parent, name.as_bytes(), kind, 0o777, 0)?))
     }
 
     async fn link(
@@ -237,13 +237,13 @@ impl FileSystem for Ext4 {
     }
 
     async fn fallocate(&self, request: &Request<'_>, node: NodeId, args: Fallocate) -> Result<(), Errno> {
-        let (number, what) = (self.number(node)?, setattr::fallocation(args.mode)?);
-        setattr::may_allocate(&self.inode(node)?, what)?;
+        let (number, mode) = (self.number(node)?, setattr::fallocation(args.mode)?);
+        setattr::may_allocate(&self.inode(node)?, mode)?;
         let rights = self.filesystem.rights(request.uid(), request.gid());
         let range = (args.offset, args.length);
         self.with_space(|| match &self.writing {
-            Some(writing) => writing.fallocate(number, what, range, rights),
-            None => self.filesystem.fallocate_as(number, what, range, rights),
+            Some(writing) => writing.fallocate(number, mode, range, rights),
+            None => self.filesystem.fallocate_as(number, mode, range, rights),
         })
     }
 

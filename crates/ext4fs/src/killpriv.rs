@@ -21,7 +21,7 @@ pub(crate) fn without_setid(permissions: u16) -> u16 {
 }
 
 impl Ext4 {
-    /// Removes what an unprivileged write removes: file capabilities and the setuid and setgid bits.
+    /// Removes the privileges that an unprivileged write removes: file capabilities and the setuid and setgid bits.
     pub(crate) fn drop_privileges(&self, inode: &Inode) -> Result<(), Errno> {
         self.drop_capability(inode)?;
         let permissions = without_setid(inode.permissions);

@@ -63,12 +63,12 @@ impl Ext4 {
         request: &Request<'_>,
         parent: NodeId,
         name: &[u8],
-        what: NewInodeKind<'_>,
+        kind: NewInodeKind<'_>,
         mode: u32,
         umask: u32,
     ) -> Result<Inode, Errno> {
         let (parent, new) = (self.number(parent)?, new(request, mode, umask));
-        self.with_space(|| self.filesystem.create(parent, name, what, &new))
+        self.with_space(|| self.filesystem.create(parent, name, kind, &new))
     }
 
     /// Creates a file without a name (`O_TMPFILE`), which `link(2)` may name later.

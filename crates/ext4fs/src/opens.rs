@@ -1,5 +1,5 @@
 //! Open handles: access checks at open, and what each handle permits. The state of an open is encoded in its handle number;
-//! only the counts of writable handles are kept elsewhere (`writers`).
+//! only the counts of writable handles are kept in `writers`.
 
 use shunt_ext4::layout::InodeFlags;
 use shunt_ext4::{Inode, Kind, ReservedAccess};

@@ -1,4 +1,4 @@
-//! Replies that several operations share: entries, attributes, content and errors. Errors of the engine become errnos here, and
+//! Replies that several operations share: entries, attributes, content and errors. Errors of the engine become errnos, and
 //! metadata corruption ends all changes if the mount is set to.
 
 use shunt_ext4::layout::InodeFlags;
@@ -41,8 +41,8 @@ impl Ext4 {
         self.entry(inode)
     }
 
-    /// Returns the entry of an inode. The kernel may cache it forever, because only this mount changes the image, unless writes
-    /// must send a GETATTR first.
+    /// Returns the entry of an inode. The kernel may cache it without expiry, because only this mount changes the image, unless
+    /// writes must send a GETATTR first.
     pub(crate) fn entry(&self, inode: &Inode) -> Entry {
         let mut attributes = self.attributes(inode);
         if let Some(read) = self.unstored_read(inode.number) {

@@ -79,7 +79,7 @@ impl Connection {
     /// Like [`file`](Self::file), for a writable file: the module [requests](Self::next_request) blocks where it has none.
     ///
     /// # Errors
-    /// Those of `file`; EROFS: the device is not open for writing.
+    /// The errors of `file`; EROFS: the device is not open for writing.
     pub fn writable_file(&self, size: u64) -> io::Result<MappedFile> {
         self.make(size, calls::WRITABLE)
     }
@@ -231,7 +231,7 @@ impl MappedFile {
     /// and accepts none there (EAGAIN), so that all of them can be freed.
     ///
     /// # Errors
-    /// Those of `truncate`; EBUSY: a range of the file is held already.
+    /// The errors of `truncate`; EBUSY: a range of the file is held already.
     pub fn truncate_held(&self, size: u64) -> io::Result<BlockedRange<'_>> {
         self.cut(calls::CUT_HOLD, (size, 0)).map(|from| BlockedRange { file: self, from })
     }
@@ -239,7 +239,7 @@ impl MappedFile {
     /// Like [`punch`](Self::punch), with the range held as by [`truncate_held`](Self::truncate_held).
     ///
     /// # Errors
-    /// Those of `punch`; EBUSY: a range of the file is held already.
+    /// The errors of `punch`; EBUSY: a range of the file is held already.
     pub fn punch_held(&self, offset: u64, length: u64) -> io::Result<BlockedRange<'_>> {
         self.cut(calls::CUT_RANGE | calls::CUT_HOLD, (offset, length))
             .map(|from| BlockedRange { file: self, from })
@@ -274,7 +274,7 @@ impl MappedFile {
     /// device cache.
     ///
     /// # Errors
-    /// Those of `settle`.
+    /// The errors of `settle`.
     pub fn settle_completed(&self) -> io::Result<Settled> {
         self.written_ranges(true)
     }

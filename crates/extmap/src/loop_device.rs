@@ -26,7 +26,7 @@ pub fn attach(file: impl AsFd) -> io::Result<File> {
 /// Like [`attach`], for a writable device.
 ///
 /// # Errors
-/// Those of `attach`.
+/// The errors of `attach`.
 pub fn attach_writable(file: impl AsFd) -> io::Result<File> {
     configure(&LoopConfig::new(file.as_fd(), AUTOCLEAR), true)
 }

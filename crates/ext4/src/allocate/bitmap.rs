@@ -77,7 +77,7 @@ fn location(store: &MetadataCache, number: u32, map: Map) -> Result<(u64, bool)>
     let group = GroupDesc::read(store.geometry(), store, number)?;
     let (block, written) = (map.number(&group), !is_uninit(store.geometry(), &group, map));
     if written {
-        store.group_locations().remember_bitmap(number, inodes, block);
+        store.group_locations().cache_bitmap(number, inodes, block);
     }
     Ok((block, written))
 }
@@ -110,9 +110,9 @@ pub(super) fn initial(store: &MetadataCache, number: u32, map: Map) -> Result<Ve
         return Ok(bytes);
     }
     let start = geometry.group_start(number);
-    let here = geometry.group_blocks(number);
-    bits::put(&mut bytes, here, all - here, true);
-    bits::put(&mut bytes, 0, geometry.base_blocks(number).min(here), true);
+    let group_blocks = geometry.group_blocks(number);
+    bits::put(&mut bytes, group_blocks, all - group_blocks, true);
+    bits::put(&mut bytes, 0, geometry.base_blocks(number).min(group_blocks), true);
     // With flex_bg, metadata of this group may lie in another group, and metadata of others in this one.
     let flex = geometry.groups_per_flex();
     let first = number / flex * flex;
@@ -121,7 +121,7 @@ pub(super) fn initial(store: &MetadataCache, number: u32, map: Map) -> Result<Ve
         let group = GroupDesc::read(geometry, store, other)?;
         for (at, count) in [(group.block_bitmap, 1), (group.inode_bitmap, 1), (group.inode_table, table)] {
             let from = at.max(start);
-            let to = (at + u64::from(count)).min(start + u64::from(here));
+            let to = (at + u64::from(count)).min(start + u64::from(group_blocks));
             if from < to {
                 bits::put(&mut bytes, (from - start) as u32, (to - from) as u32, true);
             }

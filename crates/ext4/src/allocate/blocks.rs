@@ -139,7 +139,7 @@ impl Allocator {
         purpose: Purpose,
     ) -> Option<(u32, u32)> {
         let busy = locked.busy.as_mut()?;
-        // Continuing right behind the previous extent is preferred to a longer run elsewhere.
+        // Continuing right behind the previous extent is preferred to a longer run at another position.
         let (at, count) = match busy.free_at(from, want) {
             0 => {
                 let aligned = if purpose == Purpose::Growth {
@@ -210,18 +210,18 @@ impl Allocator {
             let offset = start - u64::from(geometry.first_data_block);
             let number = (offset / u64::from(geometry.blocks_per_group)) as u32;
             let at = (offset % u64::from(geometry.blocks_per_group)) as u32;
-            let here = left.min(geometry.blocks_per_group - at);
+            let part = left.min(geometry.blocks_per_group - at);
             let mut locked = self.lock(store, number)?;
             let tid = handle.tid();
-            bitmap::change(handle, number, Map::Blocks, (at, here), false, |raw| {
-                add_blocks(raw, here.into())
+            bitmap::change(handle, number, Map::Blocks, (at, part), false, |raw| {
+                add_blocks(raw, part.into())
             })?;
-            store.add_free(handle, here.into(), 0);
-            handle.freed(start, here.into());
-            self.pending_frees.fetch_add(here.into(), Ordering::Relaxed);
-            locked.pending_frees.push_back((tid, at, here));
-            start += u64::from(here);
-            left -= here;
+            store.add_free(handle, part.into(), 0);
+            handle.freed(start, part.into());
+            self.pending_frees.fetch_add(part.into(), Ordering::Relaxed);
+            locked.pending_frees.push_back((tid, at, part));
+            start += u64::from(part);
+            left -= part;
         }
         Ok(())
     }

@@ -82,7 +82,7 @@ fn what_is_taken_reserved_or_waiting_is_not_given_out_by_a_group_that_was_forgot
         }
     }
     assert!(in_memory(allocator) <= 2 + reserved.len(), "{}", in_memory(allocator));
-    // Freed blocks are unavailable before the commit, whichever bitmaps are evicted meanwhile.
+    // Freed blocks are unavailable before the commit, even if bitmaps are evicted in between.
     for &(start, count) in &taken {
         let mut handle = store.begin(TAKE_CREDITS).unwrap();
         allocator.free(&mut handle, start, count).unwrap();

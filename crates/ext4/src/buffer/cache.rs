@@ -59,7 +59,7 @@ pub(super) struct Cache {
     dirty: CachePadded<AtomicU32>,
 }
 
-/// State of a shard at a lookup; detects that a block read from the device meanwhile may be stale.
+/// State of a shard at a lookup; detects that a block read from the device since then may be stale.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Generation(u64);
 
@@ -168,7 +168,7 @@ impl Cache {
         }
     }
 
-    /// Takes the changes of the running transaction, ordered by block number. The caller excludes changes meanwhile.
+    /// Takes the changes of the running transaction, ordered by block number. The caller excludes concurrent changes.
     pub(super) fn freeze(&self) -> Vec<(u64, Bytes)> {
         let mut frozen = Vec::with_capacity(self.dirty() as usize);
         for shard in self.shards.iter() {

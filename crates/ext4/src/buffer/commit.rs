@@ -87,7 +87,7 @@ impl MetadataCache {
     }
 
     /// Aborts: rejects all further changes, so that the device keeps the last complete transaction. The caller holds a handle; a
-    /// commit that waits for the handle has ended by then.
+    /// commit that waits for the handle has ended before this takes the lock of the journal.
     pub(super) fn abort_from_outside(&self, writer: &Writer, reason: &dyn std::fmt::Display) {
         if writer.gate.abort() {
             self.record_abort(writer, writer.log.lock().as_mut(), reason);

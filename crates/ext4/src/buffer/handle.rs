@@ -67,7 +67,7 @@ impl<'a> Handle<'a> {
         assert!(changed <= credits, "a handle with {credits} credits changes its block {changed}");
     }
 
-    /// Declares the changes so far complete: the operation has succeeded or has been undone.
+    /// Declares the changes made through this handle complete: the operation has succeeded or has been undone.
     pub(crate) fn complete(&mut self) {
         self.incomplete = false;
     }

@@ -207,9 +207,9 @@ impl MetadataCache {
     }
 
     /// Enables or disables discard of freed blocks.
-    pub(crate) fn discard_freed(&self, wanted: bool) {
+    pub(crate) fn discard_freed(&self, enabled: bool) {
         if let Some(writer) = &self.writer {
-            writer.freed.want(wanted);
+            writer.freed.set_enabled(enabled);
         }
     }
 

@@ -25,7 +25,7 @@ fn handles(state: u64) -> u64 {
     (state & !(FREEZING | ABORTED | JOINED)) / HANDLE
 }
 
-fn promised(state: u64) -> u32 {
+fn credits_of(state: u64) -> u32 {
     state as u32
 }
 
@@ -70,9 +70,9 @@ impl RunningTransaction {
             let before = self.state.fetch_add(HANDLE + u64::from(credits), Ordering::SeqCst);
             if before & (FREEZING | ABORTED) == 0 {
                 let dirty = dirty();
-                // The first handle joins whatever its credits: no commit could make room for it.
+                // The first handle always joins, regardless of its credits: no commit could make room for it.
                 let empty = handles(before) == 0 && dirty == 0;
-                let all = u64::from(dirty) + u64::from(promised(before)) + u64::from(credits);
+                let all = u64::from(dirty) + u64::from(credits_of(before)) + u64::from(credits);
                 if !empty && all > self.limit.into() {
                     let tid = self.running();
                     self.leave(credits);
@@ -218,8 +218,8 @@ mod tests {
             }
         });
         commit(gate.running());
-        let promised: u32 = (0..4).flat_map(|thread| (0..10_000).map(move |n| 1 + (n + thread) % 7)).sum();
-        assert_eq!((made.into_inner(), gate.age()), (promised, None));
+        let expected: u32 = (0..4).flat_map(|thread| (0..10_000).map(move |n| 1 + (n + thread) % 7)).sum();
+        assert_eq!((made.into_inner(), gate.age()), (expected, None));
         assert!(gate.abort() && !gate.abort());
         assert!(matches!(gate.enter(1, || 0), Err(Error::ReadOnly)));
     }

@@ -39,8 +39,8 @@ impl<D: Device> Overlay<D> {
     fn original(&self, page: u64) -> io::Result<Box<[u8; PAGE_BYTES]>> {
         let mut bytes = Box::new([0; PAGE_BYTES]);
         let start = page * PAGE_BYTES as u64;
-        let there = (self.device.size() - start).min(PAGE_BYTES as u64) as usize;
-        self.device.read_at(start, &mut bytes[..there])?;
+        let available = (self.device.size() - start).min(PAGE_BYTES as u64) as usize;
+        self.device.read_at(start, &mut bytes[..available])?;
         Ok(bytes)
     }
 }

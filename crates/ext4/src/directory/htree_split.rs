@@ -11,7 +11,7 @@ use super::source::Target;
 use crate::error::{Error, Result};
 
 /// Upper bound of the splits for one insertion: a leaf is halved until the name fits, and each level of nodes splits once.
-const ROUNDS: usize = 64;
+const MAX_SPLITS: usize = 64;
 
 /// Converts a directory of one block into a tree with one leaf.
 pub(super) fn make_indexed(directory: &mut impl Target) -> Result<()> {
@@ -35,7 +35,7 @@ pub(super) fn insert(directory: &mut impl Target, link: &Link<'_>) -> Result<()>
         return Err(directory.wrong("directory index: unknown hash version"));
     };
     let hash = hasher.hash(link.name);
-    for _ in 0..ROUNDS {
+    for _ in 0..MAX_SPLITS {
         let (path, leaf) = index::descend(directory, hash)?;
         if insert_in(directory, leaf, link)? {
             return Ok(());

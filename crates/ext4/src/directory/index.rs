@@ -114,9 +114,9 @@ pub(super) fn descend(directory: &impl Source, hash: u32) -> Result<(Vec<Step>, 
 /// Iterates over the leaves that may contain names with this hash.
 pub(super) fn leaves<'a>(
     directory: &'a impl Source,
-    wanted: u32,
+    hash: u32,
 ) -> Result<impl Iterator<Item = Result<u32>> + 'a> {
-    let (mut path, first) = descend(directory, wanted)?;
+    let (mut path, first) = descend(directory, hash)?;
     let mut next = Some(first);
     // A valid tree references each leaf once.
     let mut left = directory.length()?;
@@ -128,7 +128,7 @@ pub(super) fn leaves<'a>(
             ));
         };
         left = rest;
-        match following(directory, &mut path, wanted) {
+        match following(directory, &mut path, hash) {
             Ok(leaf) => next = leaf,
             Err(error) => return Some(Err(error)),
         }
@@ -137,7 +137,7 @@ pub(super) fn leaves<'a>(
 }
 
 /// Returns the leaf after the one that `path` leads to, if names with this hash continue there.
-fn following(directory: &impl Source, path: &mut [Step], wanted: u32) -> Result<Option<u32>> {
+fn following(directory: &impl Source, path: &mut [Step], hash: u32) -> Result<Option<u32>> {
     let mut level = path.len();
     let mut logical = loop {
         let Some(above) = level.checked_sub(1) else { return Ok(None) };
@@ -146,7 +146,7 @@ fn following(directory: &impl Source, path: &mut [Step], wanted: u32) -> Result<
         let bytes = block(directory, logical)?;
         let node = Node::parse(&bytes, logical == 0)?;
         if slot + 1 < node.count {
-            if node.hash(slot + 1) & !1 != wanted {
+            if node.hash(slot + 1) & !1 != hash {
                 return Ok(None);
             }
             path[level].slot = slot + 1;

@@ -161,10 +161,10 @@ pub(super) fn remove(block: &mut [u8], geometry: &Geometry, start: usize, name: 
 
 /// Redirects the name at `start` to another inode.
 pub(super) fn repoint(block: &mut [u8], geometry: &Geometry, start: usize, link: &Link<'_>) -> Result<()> {
-    // The root of an index, which contains `..`, has its checksum elsewhere.
+    // The root of an index, which contains `..`, has its checksum behind the index.
     let found = Entries::of_verified(block, start, geometry).next();
-    let gone = || Err(Corruption::new(format!("directory entry at {start}: no longer exists")));
-    let found = found.unwrap_or_else(gone)?;
+    let missing = || Err(Corruption::new(format!("directory entry at {start}: no longer exists")));
+    let found = found.unwrap_or_else(missing)?;
     if found.inode == 0 || found.name != link.name {
         return Err(Corruption::new(format!("directory entry at {start}: no longer exists")));
     }

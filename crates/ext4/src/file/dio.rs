@@ -26,10 +26,10 @@ const MAX_CONVERTED_EXTENTS: usize = 8;
 impl Filesystem {
     /// Reports whether the content of a file can be written directly: it is in extents and in plain form.
     pub fn is_mappable(&self, inode: &Inode) -> bool {
-        let elsewhere = InodeFlags::INLINE_DATA | InodeFlags::ENCRYPT | InodeFlags::VERITY;
+        let not_plain = InodeFlags::INLINE_DATA | InodeFlags::ENCRYPT | InodeFlags::VERITY;
         inode.kind == Kind::Regular
             && inode.flags.contains(InodeFlags::EXTENTS)
-            && !inode.flags.intersects(elsewhere)
+            && !inode.flags.intersects(not_plain)
     }
 
     /// Allocates unwritten blocks for all holes of a range of bytes and, if the file continues behind it and space is plentiful,
@@ -73,13 +73,13 @@ impl Filesystem {
     ) -> Result<u64> {
         let at = range.start;
         let longest = map::longest(&self.geometry, inode);
-        let wanted = range.end - at;
-        let ahead = if self.allocator()?.has_plenty((wanted + ahead).min(u32::MAX.into()) as u32) {
+        let requested = range.end - at;
+        let ahead = if self.allocator()?.has_plenty((requested + ahead).min(u32::MAX.into()) as u32) {
             ahead
         } else {
             0
         };
-        let limit = (wanted + ahead).min(longest - at).min(MAX_UNWRITTEN_BLOCKS) as u32;
+        let limit = (requested + ahead).min(longest - at).min(MAX_UNWRITTEN_BLOCKS) as u32;
         let run = map::map(&self.geometry, &self.store, inode, at as u32, limit)?;
         if run.mapping != Mapping::Hole {
             return Ok(at + u64::from(run.length));
@@ -119,11 +119,11 @@ impl Filesystem {
     ) -> Result<()> {
         let _lock = self.locks.write(number);
         let mut inode = self.mapped(number)?;
-        let mut news = size > inode.size;
+        let mut changes_inode = size > inode.size;
         // The size changes with the first handle, so that no crash leaves written blocks beyond the end.
         inode.size = inode.size.max(size);
         if let Some(changed) = changed.filter(|changed| *changed != inode.mtime) {
-            news = true;
+            changes_inode = true;
             inode.mtime = changed;
             inode.ctime = inode.ctime.max(changed);
         }
@@ -149,11 +149,11 @@ impl Filesystem {
                 at += u64::from(run.length);
                 if pieces.len() == MAX_CONVERTED_EXTENTS {
                     self.enter_pieces(&mut inode, &std::mem::take(&mut pieces))?;
-                    news = false;
+                    changes_inode = false;
                 }
             }
         }
-        if news || !pieces.is_empty() { self.enter_pieces(&mut inode, &pieces) } else { Ok(()) }
+        if changes_inode || !pieces.is_empty() { self.enter_pieces(&mut inode, &pieces) } else { Ok(()) }
     }
 
     fn enter_pieces(&self, inode: &mut Inode, pieces: &[MappedExtent]) -> Result<()> {

@@ -53,8 +53,8 @@ impl Filesystem {
     }
 
     fn extents_before(&self, inode: &Inode, blocks: u32, limit: usize) -> Result<Option<Vec<Extent>>> {
-        let elsewhere = InodeFlags::INLINE_DATA | InodeFlags::ENCRYPT | InodeFlags::VERITY;
-        if inode.kind != Kind::Regular || inode.flags.intersects(elsewhere) {
+        let not_plain = InodeFlags::INLINE_DATA | InodeFlags::ENCRYPT | InodeFlags::VERITY;
+        if inode.kind != Kind::Regular || inode.flags.intersects(not_plain) {
             return Ok(None);
         }
         let bits = self.geometry.block_bits;
@@ -99,8 +99,8 @@ impl Filesystem {
         let bits = self.geometry.block_bits;
         let end = offset.checked_add(length.into()).filter(|&end| end <= inode.size);
         let (Some(end), Ok(logical)) = (end, u32::try_from(offset >> bits)) else { return Ok(None) };
-        let elsewhere = InodeFlags::INLINE_DATA | InodeFlags::ENCRYPT;
-        if length == 0 || inode.kind != Kind::Regular || inode.flags.intersects(elsewhere) {
+        let not_plain = InodeFlags::INLINE_DATA | InodeFlags::ENCRYPT;
+        if length == 0 || inode.kind != Kind::Regular || inode.flags.intersects(not_plain) {
             return Ok(None);
         }
         let blocks = end.div_ceil(1 << bits) - u64::from(logical);

@@ -152,8 +152,8 @@ impl Filesystem {
         let size = u64::from(self.geometry.block_size);
         let within = offset & (size - 1);
         let logical = (offset >> bits) as u32;
-        let wanted = (within + data.len() as u64).div_ceil(size).min(u32::MAX.into()) as u32;
-        let run = map::map(&self.geometry, &self.store, inode, logical, wanted)?;
+        let blocks = (within + data.len() as u64).div_ceil(size).min(u32::MAX.into()) as u32;
+        let run = map::map(&self.geometry, &self.store, inode, logical, blocks)?;
         let (start, blocks, reservation) = match run.mapping {
             Mapping::Written(start) => (start, run.length, None),
             Mapping::Unwritten(start) => (start, run.length, None),

@@ -45,8 +45,8 @@ impl Inode {
         }
         let mut bytes = vec![0; size];
         if before.is_some() {
-            let there = store.get(block, BlockKind::Inodes, |_| Ok(()))?;
-            bytes.copy_from_slice(&there[start..start + size]);
+            let table = store.get(block, BlockKind::Inodes, |_| Ok(()))?;
+            bytes.copy_from_slice(&table[start..start + size]);
         }
         let (dtime, map) = (bytes[DTIME].to_vec(), bytes[MAP].to_vec());
         bytes[..image.len()].copy_from_slice(image);
@@ -98,16 +98,16 @@ impl Inode {
             return wrong("a symbolic link has a long target and no extents");
         }
         if kind == Kind::Directory {
-            let known = before.map_or(InodeFlags::empty(), |before| before.flags);
-            inode.flags.set(InodeFlags::INDEX, known.contains(InodeFlags::INDEX));
+            let flags = before.map_or(InodeFlags::empty(), |before| before.flags);
+            inode.flags.set(InodeFlags::INDEX, flags.contains(InodeFlags::INDEX));
             inode.size = before.map_or(0, |before| before.size);
         }
         handle.change(
             block,
             BlockKind::Inodes,
             |_| Ok(()),
-            |there| {
-                there[start..start + size].copy_from_slice(&bytes);
+            |table| {
+                table[start..start + size].copy_from_slice(&bytes);
                 Ok(())
             },
         )?;

@@ -141,8 +141,8 @@ impl JournalArea {
                 return Err(Corruption::new(format!("journal: block {block} is out of range")).into());
             };
             let skip = block - stretch.logical;
-            let there = u64::from(stretch.length - skip) << self.block_bits;
-            let count = ((length - done) as u64).min(there) as usize;
+            let available = u64::from(stretch.length - skip) << self.block_bits;
+            let count = ((length - done) as u64).min(available) as usize;
             each((stretch.start + u64::from(skip)) << self.block_bits, done..done + count)?;
             done += count;
             block += stretch.length - skip;

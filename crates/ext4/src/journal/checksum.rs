@@ -57,7 +57,7 @@ impl Sums {
     }
 
     /// Reports whether the checksum of a commit record is correct.
-    pub fn commit_is_right(self, block: &[u8]) -> bool {
+    pub fn is_commit_valid(self, block: &[u8]) -> bool {
         block[COMMIT_SUM..COMMIT_SUM + 4] == self.commit(block).to_be_bytes()
     }
 }
@@ -110,9 +110,9 @@ mod tests {
         block[100] ^= 1;
         assert!(!sums.is_tail_valid(&block));
         sums.seal_commit(&mut block);
-        assert!(sums.commit_is_right(&block));
+        assert!(sums.is_commit_valid(&block));
         block[1023] ^= 1;
-        assert!(!sums.commit_is_right(&block));
+        assert!(!sums.is_commit_valid(&block));
         assert_eq!(Sums::of(JournalIncompat::BIT64, &[3; 16]), None);
         let narrow = Sums::of(JournalIncompat::CSUM_V2, &[3; 16]).unwrap();
         assert_eq!(narrow.copy(7, &block), sums.copy(7, &block) & 0xffff);

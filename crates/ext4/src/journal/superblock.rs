@@ -44,11 +44,11 @@ pub struct JournalSuperblock {
 }
 
 impl JournalSuperblock {
-    /// Validates the superblock of a journal with `there` blocks of `block_size` bytes.
+    /// Validates the superblock of a journal with `available` blocks of `block_size` bytes.
     ///
     /// # Errors
     /// [`Error::Corrupt`], and [`Error::Unsupported`] for unknown features.
-    pub fn parse(bytes: &[u8], block_size: u32, there: u32) -> Result<Self> {
+    pub fn parse(bytes: &[u8], block_size: u32, available: u32) -> Result<Self> {
         let wrong = |what: String| Err(Corruption::new(format!("journal superblock: {what}")).into());
         let Ok((raw, _)) = RawJournalSuperblock::read_from_prefix(bytes) else {
             return wrong("too short".into());
@@ -85,8 +85,8 @@ impl JournalSuperblock {
         if raw.blocksize.get() != block_size {
             return wrong(format!("block size {}, not {block_size}", raw.blocksize));
         }
-        if length > there || length < MIN_JOURNAL_BLOCKS {
-            return wrong(format!("invalid length of {length} blocks, of {there} on the device"));
+        if length > available || length < MIN_JOURNAL_BLOCKS {
+            return wrong(format!("invalid length of {length} blocks, of {available} on the device"));
         }
         let (mut end, mut fast) = (length, length);
         if incompat.contains(JournalIncompat::FAST_COMMIT) {

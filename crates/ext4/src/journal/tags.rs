@@ -68,8 +68,8 @@ impl TagForm {
             });
         }
         let mut whole = [0; size_of::<RawTag>()];
-        let there = if self.wide { whole.len() } else { 8 };
-        whole[..there].copy_from_slice(bytes.get(..there)?);
+        let length = if self.wide { whole.len() } else { 8 };
+        whole[..length].copy_from_slice(bytes.get(..length)?);
         let raw = RawTag::read_from_bytes(&whole).ok()?;
         Some(Tag {
             block: block(raw.blocknr_high.get(), raw.blocknr.get()),
@@ -105,8 +105,8 @@ impl TagForm {
                     flags: (flags.bits() as u16).into(),
                     blocknr_high: high.into(),
                 };
-                let there = if self.wide { size_of::<RawTag>() } else { 8 };
-                descriptor[at..at + there].copy_from_slice(&raw.as_bytes()[..there]);
+                let length = if self.wide { size_of::<RawTag>() } else { 8 };
+                descriptor[at..at + length].copy_from_slice(&raw.as_bytes()[..length]);
             }
             at += self.size();
             if index == 0 {
@@ -121,8 +121,8 @@ impl TagForm {
         let end = descriptor.len().saturating_sub(self.tail());
         let mut rest = descriptor.get(size_of::<BlockHeader>()..end).unwrap_or_default();
         std::iter::from_fn(move || {
-            let here = rest.get(..self.size())?;
-            let tag = self.parse(here)?;
+            let bytes = rest.get(..self.size())?;
+            let tag = self.parse(bytes)?;
             let uuid = if tag.flags.contains(TagFlags::SAME_UUID) { 0 } else { UUID };
             rest = match tag.flags.contains(TagFlags::LAST) {
                 true => &[],

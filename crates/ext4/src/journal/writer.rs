@@ -61,7 +61,7 @@ impl JournalWriter {
         })
     }
 
-    /// Marks the journal as in use. The superblock of the file system must have the recovery flag by then: e2fsck treats a
+    /// Marks the journal as in use. The superblock of the file system must already have the recovery flag: e2fsck treats a
     /// journal in use without that flag as an error.
     pub(crate) fn begin(&mut self) -> Result<()> {
         self.set_superblock()
@@ -164,7 +164,7 @@ impl JournalWriter {
 
     /// Records an abort in the journal: recovery restores an older superblock of the file system, which does not record it.
     pub(crate) fn abort(&mut self) {
-        // Always EIO, whatever the reason.
+        // Always EIO, regardless of the reason.
         self.superblock.errno = 5;
         self.log.set_superblock(&self.superblock).and_then(|()| Ok(self.log.device().flush()?)).ok();
     }

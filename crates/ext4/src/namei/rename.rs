@@ -114,26 +114,26 @@ impl Filesystem {
             error => error,
         })?;
         let found = self.found(&parents.old, from.1)?.ok_or(Error::NotFound)?;
-        let there = self.found(parents.target(), to.1)?;
-        match (&there, how.mode) {
+        let target = self.found(parents.target(), to.1)?;
+        match (&target, how.mode) {
             (Some(_), RenameMode::Keep) => return Err(Error::Exists),
             (None, RenameMode::Exchange) => return Err(Error::NotFound),
             // Renaming one link of an inode to another does nothing (POSIX).
-            (Some(there), _) if there.inode == found.inode => return Ok(None),
+            (Some(target), _) if target.inode == found.inode => return Ok(None),
             _ => {}
         }
         let is_above = |number, own, above: &HashSet<u32>| number == own || above.contains(&number);
         if is_above(found.inode, to.0, above_new) {
             return Err(Error::Invalid);
         }
-        if there.as_ref().is_some_and(|there| is_above(there.inode, from.0, above_old)) {
+        if target.as_ref().is_some_and(|target| is_above(target.inode, from.0, above_old)) {
             return Err(if how.mode == RenameMode::Exchange { Error::Invalid } else { Error::NotEmpty });
         }
-        let _locks = self.lock_two(found.inode, there.as_ref().map(|there| there.inode));
+        let _locks = self.lock_two(found.inode, target.as_ref().map(|target| target.inode));
         let inode = self.child(&parents.old, from.1, found.inode)?;
         check_fixed(&inode)?;
         let old = Side { name: from.1, found, inode };
-        let new = match there {
+        let new = match target {
             Some(found) => {
                 check_leave(parents.target())?;
                 let inode = self.child(parents.target(), to.1, found.inode)?;

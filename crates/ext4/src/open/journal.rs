@@ -217,8 +217,8 @@ fn mark_recovered(
     let incompat = superblock.feature_incompat.get() & !Incompat::NEEDS_RECOVERY.bits();
     superblock.feature_incompat = incompat.into();
     // Errors are recorded outside of the journal, so a journaled superblock may be older.
-    let known = before.state.get() & STATE_ERROR;
-    let state = superblock.state.get() | known | if failed { STATE_ERROR } else { 0 };
+    let recorded = before.state.get() & STATE_ERROR;
+    let state = superblock.state.get() | recorded | if failed { STATE_ERROR } else { 0 };
     superblock.state = state.into();
     if Geometry::check(before).is_ok() && before.error_count.get() > superblock.error_count.get() {
         superblock.take_errors(before);

@@ -58,7 +58,7 @@ impl Filesystem {
         let Opened { device, geometry, superblock, recovered, .. } = opened;
         let store = Arc::new(MetadataCache::new(device, &geometry, METADATA_CACHE_BYTES));
         let journal = journal::inside(store.device(), &geometry, &superblock);
-        store.protect(SystemZone::known(&store, journal.as_ref()));
+        store.protect(SystemZone::of_readable(&store, journal.as_ref()));
         Ok(Self::assemble((geometry, superblock), store, None, recovered))
     }
 

@@ -14,7 +14,7 @@ use crate::xattr_block_cache::XattrBlockCache;
 /// Maximum number of inodes that share a block.
 const MAX_REFERENCES: u32 = 1024;
 
-/// Number of attribute blocks remembered for sharing.
+/// Number of attribute blocks in the cache.
 const MAX_CACHED_BLOCKS: usize = 4096;
 
 pub(super) fn read(geometry: &Geometry, store: &MetadataCache, number: u64) -> Result<std::sync::Arc<[u8]>> {
@@ -54,9 +54,9 @@ impl XattrBlockCache {
             return Ok(None);
         };
         let block = read(&fs.geometry, &fs.store, number)?;
-        let known = header(&block)?;
+        let header = header(&block)?;
         let head = size_of::<XattrHeader>();
-        let same = (1..MAX_REFERENCES).contains(&known.refcount.get()) && block[head..] == bytes[head..];
+        let same = (1..MAX_REFERENCES).contains(&header.refcount.get()) && block[head..] == bytes[head..];
         Ok(same.then_some(number))
     }
 
@@ -86,14 +86,14 @@ impl XattrBlockCache {
         if number == 0 {
             return Ok(());
         }
-        let known = header(&read(&fs.geometry, &fs.store, number)?)?;
-        match known.refcount.get() {
+        let header = header(&read(&fs.geometry, &fs.store, number)?)?;
+        match header.refcount.get() {
             0 | 1 => {
-                self.forget(known.hash.get(), number);
+                self.forget(header.hash.get(), number);
                 handle.forget(number);
                 fs.allocator()?.free(handle, number, 1)?;
             }
-            held => count(handle, number, held - 1)?,
+            references => count(handle, number, references - 1)?,
         }
         inode.xattr_block = 0;
         inode.blocks = inode.blocks.saturating_sub(u64::from(fs.geometry.block_size / 512));

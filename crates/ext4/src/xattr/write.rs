@@ -79,8 +79,8 @@ fn write_block(
     let mut shared = fs.xattr_block_cache.lock();
     let units = u64::from(geometry.block_size / 512);
     if let Some(other) = shared.find(fs, &bytes, hash, inode.xattr_block)? {
-        let held = header(&read(geometry, &fs.store, other)?)?.refcount.get();
-        count(handle, other, held + 1)?;
+        let references = header(&read(geometry, &fs.store, other)?)?.refcount.get();
+        count(handle, other, references + 1)?;
         shared.release(fs, handle, inode)?;
         inode.xattr_block = other;
         inode.blocks += units;
@@ -89,10 +89,10 @@ fn write_block(
     let old = inode.xattr_block;
     if old != 0 {
         let block = read(geometry, &fs.store, old)?;
-        let known = header(&block)?;
+        let shared_header = header(&block)?;
         drop(block);
-        if known.refcount.get() <= 1 {
-            shared.forget(known.hash.get(), old);
+        if shared_header.refcount.get() <= 1 {
+            shared.forget(shared_header.hash.get(), old);
             handle.create(old, BlockKind::Xattrs, |block| block.copy_from_slice(&bytes))?;
             shared.remember(hash, old);
             return Ok(());

@@ -64,9 +64,9 @@ fn what_is_given_reads_as_zeros_until_it_is_entered() {
     // Every other block, so that no two are adjacent.
     let ranges: Vec<_> = (0..5).map(|n| 2 * n * BLOCK..(2 * n + 1) * BLOCK).collect();
     fs.convert_unwritten(number, &ranges, 9 * BLOCK + 100, Some(changed)).unwrap();
-    let wanted: Vec<u8> =
+    let expected: Vec<u8> =
         (0..9 * BLOCK + 100).map(|at| if (at / BLOCK).is_multiple_of(2) { 7 } else { 0 }).collect();
-    assert!(read(&fs, number) == wanted);
+    assert!(read(&fs, number) == expected);
     assert_eq!(fs.inode(number).unwrap().mtime, changed);
     // Convert again, including ranges that are converted already.
     fs.convert_unwritten(number, std::slice::from_ref(&(0..10 * BLOCK)), 0, None).unwrap();

@@ -291,7 +291,7 @@ fn made_up_ones_change_nothing_else() {
         mend(&mut damaged[start..end]);
         let copy = image.copy();
         fs::write(copy.path(), &damaged).unwrap();
-        // Reading must work whatever the fast commits contain.
+        // Reading must work with any content of the fast commits.
         let shown = copy.open();
         shown.walk(b"old 9").ok();
         drop(shown);

@@ -521,8 +521,8 @@ fn many_threads_share_directories() {
         }
         drop(done);
         for _ in 0..4 {
-            let patience = std::time::Duration::from_secs(120);
-            if waits.recv_timeout(patience).is_err() {
+            let timeout = std::time::Duration::from_secs(120);
+            if waits.recv_timeout(timeout).is_err() {
                 // A scope would wait for deadlocked threads.
                 eprintln!("deadlock, or a thread failed");
                 std::process::exit(1);

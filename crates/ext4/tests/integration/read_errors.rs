@@ -32,7 +32,7 @@ fn long(n: usize) -> Vec<u8> {
     format!("{n:0>200}").into_bytes()
 }
 
-fn gone(fs: &Filesystem, inode: shunt_ext4::Inode) -> Result<(), Error> {
+fn evict(fs: &Filesystem, inode: shunt_ext4::Inode) -> Result<(), Error> {
     if inode.links == 0 { fs.evict_inode(inode.number) } else { Ok(()) }
 }
 
@@ -77,14 +77,14 @@ const WORKS: &[(&str, Work)] = &[
         fs.link(inode.number, node(fs, "other")?, b"named").map(drop)
     }),
     ("link", |fs| fs.link(node(fs, "holes")?, node(fs, "many")?, &long(90)).map(drop)),
-    ("unlink", |fs| gone(fs, fs.unlink(node(fs, "other")?, b"one")?)),
-    ("unlink a file with many blocks", |fs| gone(fs, fs.unlink(ROOT, b"holes")?)),
-    ("unlink a link", |fs| gone(fs, fs.unlink(node(fs, "other")?, b"link")?)),
-    ("rmdir", |fs| gone(fs, fs.remove_directory(node(fs, "other")?, b"below")?)),
+    ("unlink", |fs| evict(fs, fs.unlink(node(fs, "other")?, b"one")?)),
+    ("unlink a file with many blocks", |fs| evict(fs, fs.unlink(ROOT, b"holes")?)),
+    ("unlink a link", |fs| evict(fs, fs.unlink(node(fs, "other")?, b"link")?)),
+    ("rmdir", |fs| evict(fs, fs.remove_directory(node(fs, "other")?, b"below")?)),
     ("rename over another file", |fs| {
         let how = Move::default();
         match fs.rename((node(fs, "other")?, b"one"), (node(fs, "many")?, &long(3)), &how)? {
-            Some(replaced) => gone(fs, replaced),
+            Some(replaced) => evict(fs, replaced),
             None => Ok(()),
         }
     }),

@@ -1,6 +1,6 @@
-//! Background thread that records the kernel's writes in the image and unmaps files that are no longer in use. It passes over
-//! all files every [`SETTLE_INTERVAL`], and over single files after a close or a FORGET. Above [`MAX_KEPT_FILES`] mapped files it unmaps
-//! files that are not open until half as many are left.
+//! Background thread that records the kernel's writes in the image and unmaps files that are no longer in use. It passes over all
+//! files every [`SETTLE_INTERVAL`], and over single files after a close or a FORGET. Above [`MAX_MAPPED_FILES`] mapped files it
+//! unmaps files that are not open until half as many are left.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use super::file::File;
-use super::{Files, MAX_KEPT_FILES};
+use super::{Files, MAX_MAPPED_FILES};
 
 /// Interval at which written ranges are recorded.
 const SETTLE_INTERVAL: Duration = Duration::from_secs(5);
@@ -135,7 +135,7 @@ fn tidy(files: &Files, number: u32, forget: bool) {
 fn shrink(files: &Files) {
     let all: Vec<u32> = files.all().iter().map(|file| file.number).collect();
     for number in all {
-        if files.table.lock().numbers.len() <= MAX_KEPT_FILES / 2 {
+        if files.table.lock().numbers.len() <= MAX_MAPPED_FILES / 2 {
             break;
         }
         tidy(files, number, true);

@@ -1,5 +1,5 @@
 //! A file whose content the kernel reads and writes directly on the device. The engine's extent tree and the module's block map
-//! are kept in line: blocks are allocated as unwritten extents, and converted once the module has reported them as written.
+//! are kept consistent: blocks are allocated as unwritten extents, and converted once the module has reported them as written.
 //! Until then the size and the times of the module's file are ahead of those in the image.
 
 use std::ops::Range;
@@ -23,7 +23,7 @@ const NEVER: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 ///
 /// A thread that changes the block map and pushes it to the kernel holds the file's lock. Upcalls are answered without that
 /// lock, because its holder may wait for the kernel, and the kernel for the reply. `map` is held while the maps of the engine
-/// and of the kernel are brought in line, and never while waiting for the kernel to write.
+/// and of the kernel are made consistent, and never while waiting for the kernel to write.
 #[derive(Debug)]
 pub(super) struct File {
     pub(super) number: u32,
@@ -134,11 +134,11 @@ impl File {
 
     /// Truncates the file to `size`. The caller holds the file's lock.
     pub(super) fn truncate(&self, fs: &Filesystem, size: u64) -> Result<()> {
-        let held = self.mapped.truncate_held(size)?;
+        let blocked = self.mapped.truncate_held(size)?;
         let _map = self.map.lock();
         self.drop_conversions(size.next_multiple_of(fs.geometry().block_size.into())..u64::MAX);
         fs.truncate_mapped(self.number, size)?;
-        drop(held);
+        drop(blocked);
         self.forget_written()?;
         // The zeroed part of the last block has to be written.
         self.unsettled.store(true, Ordering::Release);
@@ -146,12 +146,12 @@ impl File {
     }
 
     fn punch(&self, fs: &Filesystem, range: Range<u64>) -> Result<()> {
-        let held = self.mapped.punch_held(range.start, range.end - range.start)?;
+        let blocked = self.mapped.punch_held(range.start, range.end - range.start)?;
         let _map = self.map.lock();
         let block = u64::from(fs.geometry().block_size);
         self.drop_conversions(range.start.next_multiple_of(block)..range.end / block * block);
         fs.free_range(self.number, range, true)?;
-        drop(held);
+        drop(blocked);
         self.unsettled.store(true, Ordering::Release);
         Ok(())
     }
@@ -174,11 +174,11 @@ impl File {
         if !self.map.lock().tail {
             return Ok(());
         }
-        let held = self.mapped.cut_tail()?;
+        let blocked = self.mapped.cut_tail()?;
         let mut growth = self.map.lock();
         fs.free_range(
             self.number,
-            held.from..u64::from(u32::MAX) * u64::from(fs.geometry().block_size),
+            blocked.from..u64::from(u32::MAX) * u64::from(fs.geometry().block_size),
             false,
         )?;
         *growth = Growth::default();
@@ -186,9 +186,9 @@ impl File {
     }
 
     /// Implements `fallocate(2)`. The caller holds the file's lock.
-    pub(super) fn fallocate(&self, fs: &Filesystem, what: Fallocate, offset: u64, length: u64) -> Result<()> {
+    pub(super) fn fallocate(&self, fs: &Filesystem, mode: Fallocate, offset: u64, length: u64) -> Result<()> {
         let end = offset.checked_add(length).filter(|_| length > 0).ok_or(Error::Invalid)?;
-        let keeps = match what {
+        let keeps = match mode {
             Fallocate::Punch => return self.punch(fs, offset..end),
             Fallocate::Allocate => false,
             Fallocate::KeepSize => true,

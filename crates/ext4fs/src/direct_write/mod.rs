@@ -30,7 +30,7 @@ use locks::Locks;
 const MAX_EXTENTS: usize = 1 << 18;
 
 /// Maximum number of files that stay mapped while they are not open.
-const MAX_KEPT_FILES: usize = 1024;
+const MAX_MAPPED_FILES: usize = 1024;
 
 /// The mapped files and the threads that serve them.
 #[derive(Debug)]
@@ -93,7 +93,7 @@ impl Files {
     /// Unmaps an inode that is about to be freed.
     fn unmap_freed(&self, number: u32) {
         let _lock = self.locks.lock(number);
-        // The kernel may close it a moment later than the daemon: after this there is nothing that it could write.
+        // The kernel may close it later than the daemon. After this, it has nothing left to write.
         if let Some(file) = self.remove(number)
             && let Err(error) = file.mapped.truncate(0)
         {
@@ -157,7 +157,7 @@ impl DirectWrites {
             table.numbers.insert(number, file);
             table.numbers.len()
         };
-        if count > MAX_KEPT_FILES {
+        if count > MAX_MAPPED_FILES {
             self.background.shrink();
         }
         Some(backing)
@@ -200,15 +200,15 @@ impl DirectWrites {
     pub(crate) fn fallocate(
         &self,
         number: u32,
-        what: Fallocate,
+        mode: Fallocate,
         (offset, length): (u64, u64),
         rights: ReservedAccess,
     ) -> Result<()> {
         let _lock = self.files.locks.lock(number);
         let fs = &self.files.filesystem;
         match self.files.find(number) {
-            Some(file) => file.fallocate(fs, what, offset, length),
-            None => fs.fallocate_as(number, what, (offset, length), rights),
+            Some(file) => file.fallocate(fs, mode, offset, length),
+            None => fs.fallocate_as(number, mode, (offset, length), rights),
         }
     }
 

@@ -66,7 +66,7 @@ impl Edit<'_, '_> {
         let mut needed = 0;
         let mut depth = root.depth;
         let mut entries = root.entries();
-        // Number of full nodes in a row, from here down to the leaf.
+        // Number of full nodes in a row, from this node down to the leaf.
         let mut full = entries.len() + more(&entries) > ROOM_OF_ROOT;
         let mut run = usize::from(full);
         while let Entries::Inner(children) = &entries {
@@ -125,8 +125,8 @@ impl Edit<'_, '_> {
                 after.push(*child);
                 continue;
             }
-            let here: Vec<MappedExtent> = new.iter().filter_map(|piece| piece.within(range)).collect();
-            after.extend(self.apply_to(*child, depth - 1, range, &here)?);
+            let parts: Vec<MappedExtent> = new.iter().filter_map(|piece| piece.within(range)).collect();
+            after.extend(self.apply_to(*child, depth - 1, range, &parts)?);
         }
         // If all children were freed and `new` is not empty, the first one received the new entries.
         Ok(Entries::Inner(after))

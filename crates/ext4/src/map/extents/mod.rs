@@ -64,9 +64,9 @@ pub(super) fn map(
     let mut depth = root.depth;
     // First block that belongs to a later entry on any level.
     let mut limit = 1_u64 << 32;
-    let mut held: Option<std::sync::Arc<[u8]>> = None;
+    let mut block: Option<std::sync::Arc<[u8]>> = None;
     loop {
-        let node = match &held {
+        let node = match &block {
             Some(bytes) => Node::parse(bytes)?,
             None => Node::parse(&inode.block)?,
         };
@@ -95,6 +95,6 @@ pub(super) fn map(
         }
         let number = leaf(node.index(slot));
         depth -= 1;
-        held = Some(node::get(geometry, store, inode, number, depth)?);
+        block = Some(node::get(geometry, store, inode, number, depth)?);
     }
 }

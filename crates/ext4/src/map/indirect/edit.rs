@@ -87,9 +87,9 @@ impl Edit<'_, '_> {
         if span == 1 {
             return Ok(self.block(number, base));
         }
-        let wanted = |piece: &MappedExtent| u64::from(piece.logical) < base + span && piece.end() > base;
-        let wanted = self.new.iter().any(wanted);
-        if number == 0 && !wanted {
+        let needed = |piece: &MappedExtent| u64::from(piece.logical) < base + span && piece.end() > base;
+        let needed = self.new.iter().any(needed);
+        if number == 0 && !needed {
             return Ok(0);
         }
         let store = self.handle.store();
@@ -118,7 +118,7 @@ impl Edit<'_, '_> {
                 changed = true;
             }
         }
-        if !wanted && table.iter().all(|&byte| byte == 0) {
+        if !needed && table.iter().all(|&byte| byte == 0) {
             self.allocator.free(self.handle, block, 1)?;
             self.handle.forget(block);
             self.inode.blocks = self.inode.blocks.saturating_sub(units);

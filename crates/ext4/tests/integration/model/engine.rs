@@ -329,13 +329,13 @@ impl Engine {
         .unwrap();
         for entry in entries.iter().filter(|entry| !matches!(&*entry.name, b"." | b"..")) {
             let inode = fs.inode(entry.inode).unwrap();
-            let gone = if inode.kind == Type::Directory {
+            let removed = if inode.kind == Type::Directory {
                 self.empty(entry.inode);
                 fs.remove_directory(directory, &entry.name)
             } else {
                 fs.unlink(directory, &entry.name)
             };
-            self.left(&gone.unwrap()).unwrap();
+            self.left(&removed.unwrap()).unwrap();
         }
     }
 }

@@ -54,7 +54,7 @@ fn agrees(image: &[u8], ops: &[Op]) -> Result<(), TestCaseError> {
     }
     engine.is(&state).map_err(TestCaseError::fail)?;
     engine.reopen();
-    state.let_go();
+    state.free_unlinked();
     engine.is(&state).map_err(|why| TestCaseError::fail(format!("after reopening: {why}")))?;
     engine.clear();
     // The directory that contained everything also occupied a block and an inode.

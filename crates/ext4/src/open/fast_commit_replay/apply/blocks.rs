@@ -66,7 +66,7 @@ impl Apply<'_> {
             let piece = piece(*inode, extent)?;
             self.fs.geometry.check_blocks(piece.start, piece.length.into())?;
             let end = piece.start + u64::from(piece.length);
-            for (start, end) in self.known.missing(piece.start, end) {
+            for (start, end) in self.owned.missing(piece.start, end) {
                 for (start, count) in self.in_groups(start, end) {
                     let mut handle = self.fs.store.begin(TAKE_CREDITS)?;
                     let claimed = self.fs.allocator()?.claim(&mut handle, start, count);
@@ -75,7 +75,7 @@ impl Apply<'_> {
                 }
                 self.loose.insert(start, end);
             }
-            self.known.insert(piece.start, end);
+            self.owned.insert(piece.start, end);
         }
         Ok(())
     }
@@ -105,13 +105,13 @@ impl Apply<'_> {
             let rest = piece.from(done);
             let geometry = &self.fs.geometry;
             let run = map::map(geometry, &self.fs.store, &inode, rest.logical, rest.length)?;
-            let here = match run.mapping {
+            let current = match run.mapping {
                 Mapping::Written(start) => (start, true),
                 Mapping::Unwritten(start) => (start, false),
                 Mapping::Hole => (0, false),
             };
             let new = MappedExtent { length: run.length, ..rest };
-            if here != (new.start, new.written) {
+            if current != (new.start, new.written) {
                 self.replace(&mut inode, (new.logical.into(), new.end()), &[new])?;
             }
             done += run.length;

@@ -44,7 +44,7 @@ struct Apply<'a> {
     /// Inodes that had no links before: they are orphans, which orphan processing handles.
     orphans: BTreeSet<u32>,
     /// Blocks that one of the inodes had before, or that were allocated for it.
-    known: Ranges,
+    owned: Ranges,
     /// Known blocks that are freed after the replay unless an inode maps them.
     loose: Ranges,
 }
@@ -81,7 +81,7 @@ impl<'a> Apply<'a> {
             inodes,
             directories: BTreeSet::new(),
             orphans: BTreeSet::new(),
-            known: Ranges::default(),
+            owned: Ranges::default(),
             loose: Ranges::default(),
         };
         for &number in &apply.inodes.clone() {
@@ -94,7 +94,7 @@ impl<'a> Apply<'a> {
                 apply.orphans.insert(number);
             }
             apply.pieces(&inode, |apply, start, end| {
-                apply.known.insert(start, end);
+                apply.owned.insert(start, end);
                 Ok(())
             })?;
         }
@@ -102,7 +102,7 @@ impl<'a> Apply<'a> {
         Ok(apply)
     }
 
-    /// Returns an inode in use; `None` if the bitmap marks it as free, whatever the inode table contains.
+    /// Returns an inode in use; `None` if the bitmap marks it as free, regardless of the content of the inode table.
     fn inode(&self, number: u32) -> Result<Option<Inode>> {
         match self.fs.allocator()?.is_taken(&self.fs.store, number)? {
             true => self.fs.inode(number).map(Some),
