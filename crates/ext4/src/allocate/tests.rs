@@ -31,7 +31,7 @@ fn made(mebibytes: u64, mkfs: &[&str]) -> Option<Filesystem> {
 
 /// Writers in different groups take different locks.
 #[test]
-fn directories_of_the_root_go_to_different_groups() {
+fn top_level_directories_spread_over_groups() {
     // Two flex groups of 16 groups each.
     let Some(fs) = made(256, &[]) else { return };
     let groups: HashSet<u32> = (0..8)
@@ -50,7 +50,7 @@ fn in_memory(allocator: &Allocator) -> usize {
 }
 
 #[test]
-fn what_is_taken_reserved_or_waiting_is_not_given_out_by_a_group_that_was_forgotten() {
+fn evicted_bitmap_keeps_taken_reserved_and_pending_blocks() {
     let Some(fs) = small(2) else { return };
     let (allocator, store) = (fs.allocator().unwrap(), &*fs.store);
     let all = allocator.available.load(Ordering::Relaxed);

@@ -177,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_commit_meets_nobody_inside_and_all_promises_fit() {
+    fn commit_waits_for_handles_and_credits_fit() {
         const LIMIT: u32 = 20;
         let gate = RunningTransaction::new(LIMIT);
         let (inside, dirty, made) = (AtomicU32::new(0), AtomicU32::new(0), AtomicU32::new(0));

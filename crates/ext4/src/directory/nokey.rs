@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shown_leads_back() {
+    fn no_key_name_resolves_to_its_entry() {
         for length in [16, 17, 148, 149, 150, 200, 255] {
             let stored: Vec<u8> = (0..length).map(|byte| byte as u8).collect();
             let shown = show([5, 6], &stored).unwrap();

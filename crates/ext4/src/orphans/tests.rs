@@ -24,7 +24,7 @@ fn fsck(path: &Path, how: &[&str]) -> String {
 }
 
 /// Creates a file without links, like one that was unlinked while open.
-fn nameless(fs: &Filesystem) -> u32 {
+fn tmpfile(fs: &Filesystem) -> u32 {
     let mut handle = fs.store.begin(20 + CREDITS).unwrap();
     let number = fs.allocator().unwrap().take_inode(&mut handle, ROOT, false, false).unwrap();
     let root = fs.inode(ROOT).unwrap();
@@ -61,7 +61,7 @@ fn settles(mkfs: &[&str]) {
     }
     let engine = open(&image);
     let free = engine.free();
-    let numbers: Vec<u32> = (0..30).map(|_| nameless(&engine)).collect();
+    let numbers: Vec<u32> = (0..30).map(|_| tmpfile(&engine)).collect();
     for number in numbers.iter().skip(5).step_by(3) {
         engine.evict_inode(*number).unwrap();
     }

@@ -166,7 +166,7 @@ fn name(bytes: &[u8]) -> Option<String> {
 mod tests {
     /// Of the polynomials with 32 bits, UEFI means that of ISO 3309.
     #[test]
-    fn the_check_value_of_the_standard() {
+    fn crc32_check_value() {
         assert_eq!(super::crc32(b"123456789"), 0xcbf4_3926);
     }
 }

@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_acl_is_refused() {
+    fn invalid_acl_is_refused() {
         let refused = |entries: &[_]| matches!(Acl::from_xattr(&shown(entries)), Err(Error::Invalid));
         let mut swapped = NAMES;
         swapped.swap(0, 1);

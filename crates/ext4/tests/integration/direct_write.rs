@@ -51,7 +51,7 @@ fn write(device: &File, extents: &[Extent], byte: u8) {
 }
 
 #[test]
-fn what_is_given_reads_as_zeros_until_it_is_entered() {
+fn unwritten_blocks_read_as_zeros_until_converted() {
     let Some(image) = image(32) else { return };
     let fs = open(&image);
     let number = create(&fs, b"file");
@@ -84,7 +84,7 @@ fn what_is_given_reads_as_zeros_until_it_is_entered() {
 }
 
 #[test]
-fn what_was_given_ahead_comes_back() {
+fn preallocated_blocks_are_freed() {
     let Some(image) = image(32) else { return };
     let fs = open(&image);
     let number = create(&fs, b"file");
@@ -106,7 +106,7 @@ fn what_was_given_ahead_comes_back() {
 }
 
 #[test]
-fn a_full_device_gives_what_it_has() {
+fn full_device_allocates_partially() {
     let Some(image) = image(16) else { return };
     let fs = open(&image);
     let number = create(&fs, b"file");

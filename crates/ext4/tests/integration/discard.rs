@@ -10,7 +10,7 @@ use shunt_ext4::{Fallocate, FileDevice, Filesystem, NewInode, NewInodeKind, ROOT
 const SIZE: usize = 16 << 20;
 
 #[test]
-fn what_is_freed_leaves_the_image_file() {
+fn freed_blocks_become_holes_of_the_image() {
     for options in [&["-b", "4096"][..], &["-b", "4096", "-O", "^has_journal"]] {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("image");

@@ -15,7 +15,7 @@ fn peak() -> u64 {
 }
 
 #[test]
-fn all_groups_of_1_tib_are_used_within_128_mib() {
+fn groups_of_1_tib_fit_in_128_mib() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("image");
     File::create(&path).unwrap().set_len(1 << 40).unwrap();

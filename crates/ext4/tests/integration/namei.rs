@@ -216,7 +216,7 @@ fn as_the_kernel(mkfs: &[&str], cases: u32) {
 }
 
 #[test]
-fn random_names_as_the_kernel_has_them() {
+fn random_names_match_the_kernel() {
     as_the_kernel(&["-b", "1024"], 40);
 }
 
@@ -283,7 +283,7 @@ fn many_names_without_sums_or_extents() {
 }
 
 #[test]
-fn each_hash_is_the_kernels() {
+fn hashes_match_the_kernel() {
     for hash in ["legacy", "half_md4", "tea"] {
         for sign in ["signed_directory_hash", "unsigned_directory_hash"] {
             let Ok(image) = Image::make(&["-b", "1024"], 32) else { return };
@@ -306,7 +306,7 @@ fn each_hash_is_the_kernels() {
 }
 
 #[test]
-fn a_directory_with_an_index_moves_to_another() {
+fn indexed_directory_moves_to_other_parent() {
     let Some(mut image) = Image::new(&["-b", "1024"], 32, false) else { return };
     image.unmount();
     let fs = open(&image.path());
@@ -324,7 +324,7 @@ fn a_directory_with_an_index_moves_to_another() {
 }
 
 #[test]
-fn directories_are_counted_until_they_cannot_be() {
+fn directory_link_count_saturates() {
     let Some(mut image) = Image::new(&["-b", "1024", "-N", "66000"], 192, false) else { return };
     image.unmount();
     let fs = open(&image.path());
@@ -365,7 +365,7 @@ fn names_are_limited() {
 }
 
 #[test]
-fn a_file_without_a_name_goes_or_gets_one() {
+fn unnamed_file_is_freed_or_linked() {
     let Ok(image) = Image::make(&[], 8) else { return };
     let fs = open(&image.path());
     let gone = fs.create_tmpfile(ROOT, &OWNER).unwrap();
@@ -419,7 +419,7 @@ fn default_acls_are_inherited_as_in_the_kernel() {
 
 /// Files on a full image can be removed, and their space reused at once.
 #[test]
-fn a_full_image_is_emptied_and_filled_again() {
+fn full_image_is_emptied_and_refilled() {
     let Ok(image) = Image::make(&["-b", "1024", "-N", "3000"], 4) else { return };
     let fs = open(&image.path());
     let name = |n: usize| format!("{n}{}", "n".repeat(200));

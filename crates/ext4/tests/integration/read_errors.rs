@@ -71,7 +71,7 @@ const WORKS: &[(&str, Work)] = &[
     ("symlink", |fs| {
         fs.create(node(fs, "other")?, b"s", NewInodeKind::Symlink(&[b'y'; 1000]), &NEW).map(drop)
     }),
-    ("nameless", |fs| {
+    ("tmpfile", |fs| {
         let inode = fs.create_tmpfile(node(fs, "many")?, &NEW)?;
         fs.write(inode.number, 0, &[1; 3000])?;
         fs.link(inode.number, node(fs, "other")?, b"named").map(drop)
@@ -224,13 +224,13 @@ fn every_read_fails(kind: &[&str]) -> Option<Ends> {
 }
 
 #[test]
-fn nothing_is_left_half_done() {
+fn read_errors_leave_no_partial_operation() {
     if let Some(ends) = every_read_fails(&["-O", "metadata_csum_seed,orphan_file"]) {
         assert!(ends.undone > 100 && ends.aborted > 10, "{ends:?}");
     }
 }
 
 #[test]
-fn nothing_is_left_half_done_on_ext3() {
+fn read_errors_leave_no_partial_operation_on_ext3() {
     every_read_fails(&["-t", "ext3", "-O", "^resize_inode"]);
 }

@@ -47,7 +47,7 @@ fn runs(fs: &Filesystem, name: &[u8]) -> usize {
 }
 
 #[test]
-fn files_that_grow_in_turns_lie_in_no_more_runs_than_the_kernel_gives_them() {
+fn alternately_growing_files_fragment_no_more_than_in_the_kernel() {
     let Some(image) = image(&["-b", "4096"], 96) else { return };
     let rounds = 250;
     let mut theirs = image.copy().mount().unwrap();
@@ -82,7 +82,7 @@ fn files_that_grow_in_turns_lie_in_no_more_runs_than_the_kernel_gives_them() {
 }
 
 #[test]
-fn what_is_kept_for_a_file_is_anybodys_where_there_is_nothing_else() {
+fn windows_are_released_when_space_runs_out() {
     let Some(image) = image(&["-b", "1024", "-J", "size=1", "-m", "0"], 8) else { return };
     let memory = Arc::new(MemoryDevice::new(std::fs::read(image.path()).unwrap()));
     let fs = Filesystem::open_writable(memory.clone()).unwrap();

@@ -29,7 +29,7 @@ fn image(owner: &[&str]) -> Option<Filesystem> {
 }
 
 #[test]
-fn users_stop_where_root_goes_on() {
+fn reserved_blocks_are_for_root() {
     let Some(fs) = image(&[]) else { return };
     let file = fs.create(ROOT, b"file", NewInodeKind::Regular, &NewInode::default()).unwrap().number;
     let before = fs.usage().unwrap();
@@ -93,7 +93,7 @@ fn users_stop_where_root_goes_on() {
 }
 
 #[test]
-fn whose_they_are() {
+fn reserved_blocks_have_an_owner() {
     let Some(fs) = image(&["-u", "1000", "-g", "50"]) else { return };
     for (uid, gid, rights) in [
         (0, 7, ReservedAccess::Reserved),

@@ -213,7 +213,7 @@ fn nobody_waits_for_ever_where_it_is_given_up() {
 }
 
 #[test]
-fn what_is_half_done_is_never_committed() {
+fn incomplete_change_is_never_committed() {
     in_many_orders(|| {
         let model = Model::new(4);
         let workers = [(), ()].map(|()| {

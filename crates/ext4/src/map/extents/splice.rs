@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_long_is_cut() {
+    fn long_runs_are_split() {
         let piece = MappedExtent { logical: 0, length: 100_000, start: 7, written: false };
         let (list, _) = splice(&[], (0, 100_000), &[piece]);
         assert_eq!(list.iter().map(|piece| piece.length).collect::<Vec<_>>(), [32767, 32767, 32767, 1699]);

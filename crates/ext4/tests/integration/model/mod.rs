@@ -74,7 +74,7 @@ fn play(kind: usize, cases: u32, limit: usize, seed: u64) {
 }
 
 #[test]
-fn a_few_sequences_on_every_kind() {
+fn random_sequences_on_every_format() {
     for kind in 0..KINDS.len() {
         play(kind, 3, 150, kind as u64);
     }

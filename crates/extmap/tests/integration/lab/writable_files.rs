@@ -189,7 +189,7 @@ fn read_all(file: &File) -> Vec<u8> {
 }
 
 #[test]
-fn what_is_written_is_read_and_told() {
+fn written_ranges_are_read_and_reported() {
     if !module_is_here() {
         return;
     }
@@ -260,7 +260,7 @@ fn what_is_written_is_read_and_told() {
 }
 
 #[test]
-fn what_was_not_synced_reads_as_zeros() {
+fn unsynced_data_reads_as_zeros() {
     if !module_is_here() {
         return;
     }
@@ -277,7 +277,7 @@ fn what_was_not_synced_reads_as_zeros() {
 }
 
 #[test]
-fn a_full_device_is_told() {
+fn full_device_returns_enospc() {
     if !module_is_here() {
         return;
     }
@@ -293,7 +293,7 @@ fn a_full_device_is_told() {
 }
 
 #[test]
-fn nothing_is_written_after_the_end() {
+fn no_writes_after_disconnect() {
     if !module_is_here() {
         return;
     }

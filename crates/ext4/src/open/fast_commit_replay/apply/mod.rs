@@ -27,7 +27,7 @@ pub(super) fn apply(fs: &Filesystem, changes: &[Change]) -> Result<()> {
     for (position, change) in changes.iter().enumerate() {
         apply.change(position, change)?;
     }
-    apply.free_nameless()?;
+    apply.free_unlinked()?;
     apply.count_directories()?;
     apply.settle_blocks()
 }
@@ -179,7 +179,7 @@ impl<'a> Apply<'a> {
     }
 
     /// Frees inodes that have lost all links.
-    fn free_nameless(&mut self) -> Result<()> {
+    fn free_unlinked(&mut self) -> Result<()> {
         for number in self.inodes.clone() {
             if let Some(inode) = self.inode(number)?
                 && inode.links == 0
