@@ -22,7 +22,7 @@ struct Stretch {
 
 /// The blocks of a journal, addressed by their number in the journal.
 #[derive(Clone)]
-pub struct JournalArea {
+pub(crate) struct JournalArea {
     device: Arc<dyn Device>,
     block_bits: u32,
     stretches: Vec<Stretch>,
@@ -38,7 +38,7 @@ impl JournalArea {
     ///
     /// # Errors
     /// [`Error::Corrupt`] if the journal has holes, and the errors of `map`.
-    pub fn internal(
+    pub(crate) fn internal(
         device: Arc<dyn Device>,
         block_bits: u32,
         blocks: u32,
@@ -65,7 +65,7 @@ impl JournalArea {
     ///
     /// # Errors
     /// [`Error::Journal`] if the device holds no external journal, or that of another file system.
-    pub fn external(device: Arc<dyn Device>, block_bits: u32, uuid: &[u8; 16]) -> Result<Self> {
+    pub(crate) fn external(device: Arc<dyn Device>, block_bits: u32, uuid: &[u8; 16]) -> Result<Self> {
         let wrong = |what: &str| Err(Error::Journal(what.into()));
         let mut bytes = [0; size_of::<RawSuperblock>()];
         device.read_at(SUPERBLOCK_OFFSET, &mut bytes)?;
@@ -87,22 +87,22 @@ impl JournalArea {
     }
 
     /// Returns the number of blocks of the journal.
-    pub fn blocks(&self) -> u32 {
+    pub(crate) fn blocks(&self) -> u32 {
         self.blocks
     }
 
     /// Returns the block size in bytes.
-    pub fn block_size(&self) -> u32 {
+    pub(crate) fn block_size(&self) -> u32 {
         1 << self.block_bits
     }
 
     /// Reports whether the journal is on a separate device.
-    pub fn is_external(&self) -> bool {
+    pub(crate) fn is_external(&self) -> bool {
         self.external
     }
 
     /// Returns the device that holds the journal.
-    pub fn device(&self) -> &Arc<dyn Device> {
+    pub(crate) fn device(&self) -> &Arc<dyn Device> {
         &self.device
     }
 
@@ -112,7 +112,7 @@ impl JournalArea {
     }
 
     /// Reports whether a range of file system blocks overlaps the journal.
-    pub fn holds(&self, start: u64, count: u64) -> bool {
+    pub(crate) fn holds(&self, start: u64, count: u64) -> bool {
         !self.external
             && self.stretches.iter().any(|stretch| {
                 start < stretch.start + u64::from(stretch.length) && stretch.start < start + count
@@ -154,7 +154,7 @@ impl JournalArea {
     ///
     /// # Errors
     /// [`Error::Corrupt`] beyond the end, [`Error::Io`].
-    pub fn read(&self, block: u32, bytes: &mut [u8]) -> Result<()> {
+    pub(crate) fn read(&self, block: u32, bytes: &mut [u8]) -> Result<()> {
         self.parts(block, bytes.len(), |at, part| self.device.read_at(at, &mut bytes[part]))
     }
 
@@ -162,7 +162,7 @@ impl JournalArea {
     ///
     /// # Errors
     /// [`Error::Corrupt`] beyond the end, [`Error::Io`].
-    pub fn write(&self, block: u32, bytes: &[u8]) -> Result<()> {
+    pub(crate) fn write(&self, block: u32, bytes: &[u8]) -> Result<()> {
         self.parts(block, bytes.len(), |at, part| self.device.write_at(at, &bytes[part]))
     }
 
@@ -170,7 +170,7 @@ impl JournalArea {
     ///
     /// # Errors
     /// The errors of [`JournalSuperblock::parse`], and [`Error::Io`].
-    pub fn superblock(&self) -> Result<JournalSuperblock> {
+    pub(crate) fn superblock(&self) -> Result<JournalSuperblock> {
         let mut bytes = [0; 1024];
         self.read(self.superblock, &mut bytes)?;
         JournalSuperblock::parse(&bytes, self.block_size(), self.blocks)
@@ -180,7 +180,7 @@ impl JournalArea {
     ///
     /// # Errors
     /// [`Error::Io`].
-    pub fn set_superblock(&self, superblock: &JournalSuperblock) -> Result<()> {
+    pub(crate) fn set_superblock(&self, superblock: &JournalSuperblock) -> Result<()> {
         self.write(self.superblock, &superblock.encode())
     }
 }

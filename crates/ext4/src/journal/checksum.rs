@@ -41,7 +41,7 @@ impl Sums {
     }
 
     /// Reports whether the checksum in the tail of a descriptor or revoke block is correct.
-    pub fn is_tail_valid(self, block: &[u8]) -> bool {
+    pub(crate) fn is_tail_valid(self, block: &[u8]) -> bool {
         block[block.len() - BLOCK_TAIL..] == self.tail(block).to_be_bytes()
     }
 
@@ -57,7 +57,7 @@ impl Sums {
     }
 
     /// Reports whether the checksum of a commit record is correct.
-    pub fn is_commit_valid(self, block: &[u8]) -> bool {
+    pub(crate) fn is_commit_valid(self, block: &[u8]) -> bool {
         block[COMMIT_SUM..COMMIT_SUM + 4] == self.commit(block).to_be_bytes()
     }
 }

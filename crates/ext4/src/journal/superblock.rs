@@ -120,7 +120,7 @@ impl JournalSuperblock {
     }
 
     /// Sets the features. A superblock of version 1 becomes one of version 2 with its first feature.
-    pub fn set_features(&mut self, compat: JournalCompat, incompat: JournalIncompat) {
+    pub(crate) fn set_features(&mut self, compat: JournalCompat, incompat: JournalIncompat) {
         (self.compat, self.incompat) = (compat, incompat);
         if self.raw.header.blocktype.get() == block_type::SUPERBLOCK_V1
             && (compat.bits() | incompat.bits()) != 0

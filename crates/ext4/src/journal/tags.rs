@@ -51,7 +51,7 @@ impl TagForm {
     }
 
     /// Maximum number of tags in a descriptor of `block` bytes; only the first has a UUID.
-    pub fn max_per_block(self, block: usize) -> usize {
+    pub(crate) fn max_per_block(self, block: usize) -> usize {
         block.saturating_sub(size_of::<BlockHeader>() + UUID + self.tail()) / self.size()
     }
 

@@ -2,7 +2,7 @@
 //!
 //! Each record describes the resulting state, not the operation, so that replay is idempotent.
 
-pub mod layout;
+pub(crate) mod layout;
 #[cfg(test)]
 mod tests;
 
