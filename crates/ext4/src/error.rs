@@ -28,7 +28,7 @@ impl Corruption {
     }
 
     /// Sets the block, unless one is set.
-    pub fn block(mut self, block: u64) -> Self {
+    pub(crate) fn block(mut self, block: u64) -> Self {
         self.block.get_or_insert(block);
         self
     }

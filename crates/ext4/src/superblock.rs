@@ -134,7 +134,7 @@ impl Geometry {
     ///
     /// # Errors
     /// The errors of [`read`](Self::read), except those of the device.
-    pub fn check(raw: &RawSuperblock) -> Result<Self> {
+    pub(crate) fn check(raw: &RawSuperblock) -> Result<Self> {
         check_sum(raw)?;
         Self::check_fields(raw)
     }

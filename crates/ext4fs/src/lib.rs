@@ -167,7 +167,7 @@ impl Ext4 {
     }
 
     /// Reports whether this mount can change the image.
-    pub fn is_writable(&self) -> bool {
+    pub(crate) fn is_writable(&self) -> bool {
         self.reaper.is_some()
     }
 

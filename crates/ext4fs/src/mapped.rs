@@ -10,7 +10,6 @@ use shunt_extmap::{Connection, Extent};
 use shunt_fuse::{Backing, Opened, Passthrough, Request};
 
 use crate::Ext4;
-use crate::direct_write::DirectWrites;
 use crate::opens::rights_of;
 
 /// Maximum number of extents of a mapped file. A file with more is read through the daemon.
@@ -115,11 +114,5 @@ impl Ext4 {
             Some(backing) => Opened::passthrough(opened.handle, backing).no_flush(),
             None => opened,
         }
-    }
-
-    /// Counts the files that the kernel reads directly, open or cached; `None` without passthrough.
-    pub fn mapped_files(&self) -> Option<u64> {
-        let read = self.mapped.as_ref().map(|mapped| mapped.cache.lock().files.len() as u64);
-        read.or_else(|| self.writing.as_ref().map(DirectWrites::len))
     }
 }

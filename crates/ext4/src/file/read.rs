@@ -66,15 +66,6 @@ impl Filesystem {
         Ok(length)
     }
 
-    /// Reads a consistent view of an inode that other threads may be changing; otherwise like [`read`](Self::read).
-    ///
-    /// # Errors
-    /// The errors of `read` and of [`inode`](Self::inode).
-    pub fn read_at(&self, number: u32, offset: u64, buffer: &mut [u8]) -> Result<usize> {
-        let _lock = self.locks.read(number);
-        self.read(&self.inode(number)?, offset, buffer)
-    }
-
     /// Returns the target of a symbolic link; for an encrypted one, in the kernel's no-key form.
     ///
     /// # Errors

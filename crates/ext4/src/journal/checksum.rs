@@ -29,7 +29,7 @@ impl Sums {
     }
 
     /// Returns the checksum in the tail of a descriptor or revoke block.
-    pub fn tail(self, block: &[u8]) -> u32 {
+    pub(crate) fn tail(self, block: &[u8]) -> u32 {
         crc32c_without(self.seed, block, block.len() - BLOCK_TAIL)
     }
 
@@ -46,7 +46,7 @@ impl Sums {
     }
 
     /// Returns the checksum of a commit record.
-    pub fn commit(self, block: &[u8]) -> u32 {
+    pub(crate) fn commit(self, block: &[u8]) -> u32 {
         crc32c_without(self.seed, block, COMMIT_SUM)
     }
 

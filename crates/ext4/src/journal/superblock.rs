@@ -155,12 +155,12 @@ impl JournalSuperblock {
     }
 
     /// Returns the block behind `block` in the ring.
-    pub fn after(&self, block: u32) -> u32 {
+    pub(crate) fn after(&self, block: u32) -> u32 {
         if block + 1 >= self.end { self.first } else { block + 1 }
     }
 
     /// Returns the UUIDs of the file systems that use this journal.
-    pub fn users(&self) -> &[[u8; 16]] {
+    pub(crate) fn users(&self) -> &[[u8; 16]] {
         let users = self.raw.nr_users.get() as usize;
         &self.raw.users[..users.min(self.raw.users.len())]
     }

@@ -83,7 +83,7 @@ impl TagForm {
     ///
     /// # Panics
     /// If there are more than [`max_per_block`](Self::max_per_block) tags.
-    pub fn put(self, descriptor: &mut [u8], uuid: &[u8; 16], tags: &[Tag]) {
+    pub(crate) fn put(self, descriptor: &mut [u8], uuid: &[u8; 16], tags: &[Tag]) {
         let mut at = size_of::<BlockHeader>();
         for (index, tag) in tags.iter().enumerate() {
             let mut flags = tag.flags - (TagFlags::SAME_UUID | TagFlags::LAST);

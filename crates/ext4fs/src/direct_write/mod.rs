@@ -252,10 +252,6 @@ impl DirectWrites {
         }
     }
 
-    pub(crate) fn len(&self) -> u64 {
-        self.files.table.lock().numbers.len() as u64
-    }
-
     /// Records all written ranges. There are no writers any more.
     pub(crate) fn finish(&self) {
         self.background.end();
