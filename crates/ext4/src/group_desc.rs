@@ -75,7 +75,7 @@ impl GroupDesc {
             change(GroupDescriptor::mut_from_bytes(&mut whole).expect("the size is that of the type"))?;
             bytes[..length].copy_from_slice(&whole[..length]);
             if let Some(sum) = sum(geometry, group, bytes) {
-                bytes[CHECKSUM..CHECKSUM + 2].copy_from_slice(&sum.to_le_bytes());
+                bytes[CHECKSUM_OFFSET..CHECKSUM_OFFSET + 2].copy_from_slice(&sum.to_le_bytes());
             }
             Ok(())
         })
@@ -115,11 +115,11 @@ fn parse(bytes: &[u8]) -> GroupDesc {
 }
 
 /// Offset of the checksum in a descriptor.
-const CHECKSUM: usize = 0x1e;
+const CHECKSUM_OFFSET: usize = 0x1e;
 
 /// Returns the checksum of a descriptor, or `None` if descriptors have none.
 fn sum(geometry: &Geometry, number: u32, bytes: &[u8]) -> Option<u16> {
-    let (before, after) = (&bytes[..CHECKSUM], &bytes[CHECKSUM + 2..]);
+    let (before, after) = (&bytes[..CHECKSUM_OFFSET], &bytes[CHECKSUM_OFFSET + 2..]);
     let number = number.to_le_bytes();
     if let Some(seed) = geometry.checksum_seed {
         let sum = crc32c(crc32c(seed, &number), before);
@@ -130,7 +130,7 @@ fn sum(geometry: &Geometry, number: u32, bytes: &[u8]) -> Option<u16> {
 }
 
 fn check(geometry: &Geometry, number: u32, bytes: &[u8]) -> std::result::Result<(), Corruption> {
-    let stored = u16::from_le_bytes([bytes[CHECKSUM], bytes[CHECKSUM + 1]]);
+    let stored = u16::from_le_bytes([bytes[CHECKSUM_OFFSET], bytes[CHECKSUM_OFFSET + 1]]);
     let computed = sum(geometry, number, bytes).unwrap_or(stored);
     if stored != computed {
         return Err(Corruption::new(format!(

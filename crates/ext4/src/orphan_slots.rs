@@ -1,4 +1,4 @@
-//! Which inodes are noted as orphans, in memory: the slots of the orphan file, and the list that begins in the superblock.
+//! In-memory state of the orphans: the slots of the orphan file, and the list that begins in the superblock.
 
 use std::collections::HashMap;
 

@@ -9,7 +9,7 @@ use shunt_fuse::{Errno, Timestamp};
 use crate::Ext4;
 use crate::setattr::time;
 
-const DAY: i64 = 86_400;
+const DAY_SECONDS: i64 = 86_400;
 
 /// Policy for the reads that update the access time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -48,7 +48,7 @@ impl ReadTimes {
             Atime::Never => false,
             Atime::Strict => atime != now,
             Atime::Relative => {
-                atime <= inode.mtime || atime <= inode.ctime || now.seconds - atime.seconds >= DAY
+                atime <= inode.mtime || atime <= inode.ctime || now.seconds - atime.seconds >= DAY_SECONDS
             }
         }
     }

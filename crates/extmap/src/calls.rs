@@ -8,21 +8,21 @@ const fn call(direction: u32, kind: u32, number: u32, size: usize) -> libc::Ioct
     ((direction << 30) | ((size as u32) << 16) | (kind << 8) | number) as libc::Ioctl
 }
 
-const WRITE: u32 = 1;
-const READ: u32 = 2;
+const IOC_WRITE: u32 = 1;
+const IOC_READ: u32 = 2;
 
-const BIND: libc::Ioctl = call(READ | WRITE, 0xea, 1, size_of::<Bind>());
-const FILE: libc::Ioctl = call(READ | WRITE, 0xea, 2, size_of::<NewFile>());
-const PUSH: libc::Ioctl = call(WRITE, 0xea, 3, size_of::<Push>());
-const CUT: libc::Ioctl = call(READ | WRITE, 0xea, 4, size_of::<Cut>());
-const SETTLE: libc::Ioctl = call(READ | WRITE, 0xea, 5, size_of::<Settle>());
-const REPLY: libc::Ioctl = call(WRITE, 0xea, 6, size_of::<Reply>());
-const FREED: libc::Ioctl = call(WRITE, 0xea, 7, size_of::<RawFd>());
+const BIND: libc::Ioctl = call(IOC_READ | IOC_WRITE, 0xea, 1, size_of::<Bind>());
+const FILE: libc::Ioctl = call(IOC_READ | IOC_WRITE, 0xea, 2, size_of::<NewFile>());
+const PUSH: libc::Ioctl = call(IOC_WRITE, 0xea, 3, size_of::<Push>());
+const CUT: libc::Ioctl = call(IOC_READ | IOC_WRITE, 0xea, 4, size_of::<Cut>());
+const SETTLE: libc::Ioctl = call(IOC_READ | IOC_WRITE, 0xea, 5, size_of::<Settle>());
+const REPLY: libc::Ioctl = call(IOC_WRITE, 0xea, 6, size_of::<Reply>());
+const FREED: libc::Ioctl = call(IOC_WRITE, 0xea, 7, size_of::<RawFd>());
 
 const LOOP_CONFIGURE: libc::Ioctl = 0x4c0a;
 const LOOP_CTL_GET_FREE: libc::Ioctl = 0x4c82;
 
-pub(crate) const VERSION: u32 = 2;
+pub(crate) const PROTOCOL_VERSION: u32 = 2;
 /// Maximum number of extents in one call.
 pub(crate) const MAX_PUSHED: usize = 4096;
 pub(crate) const UNWRITTEN: u32 = 1;

@@ -15,11 +15,11 @@ use rustix::io::Errno;
 
 use crate::calls::{self, Bind, RawExtent};
 
-const CONTROL: &str = "/dev/shunt_extmap";
+const CONTROL_PATH: &str = "/dev/shunt_extmap";
 
 /// Reports whether the module is loaded.
 pub fn is_available() -> bool {
-    Path::new(CONTROL).exists()
+    Path::new(CONTROL_PATH).exists()
 }
 
 /// A range of a file and its location on the device. All numbers are bytes.
@@ -56,9 +56,10 @@ impl Connection {
     /// block device. EINVAL: invalid block size. EPROTO: the module implements another protocol version.
     pub fn bind(device: impl AsFd, block_size: u32) -> io::Result<Self> {
         let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK;
-        let control = rustix::fs::open(CONTROL, flags, Mode::empty())?;
+        let control = rustix::fs::open(CONTROL_PATH, flags, Mode::empty())?;
         let device = device.as_fd().as_raw_fd();
-        let mut bind = Bind { version: calls::VERSION, device, block_size, unused: 0, device_size: 0 };
+        let mut bind =
+            Bind { version: calls::PROTOCOL_VERSION, device, block_size, unused: 0, device_size: 0 };
         calls::bind(control.as_fd(), &mut bind)?;
         Ok(Self { control: Arc::new(control), device_size: bind.device_size })
     }

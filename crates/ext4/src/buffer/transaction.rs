@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 pub(crate) type Tid = u64;
 
 /// Unit of the handle count; the lower bits hold the number of blocks that all handles may still change.
-const HANDLE: u64 = 1 << 32;
+const HANDLE_UNIT: u64 = 1 << 32;
 /// No handle may join: a commit waits for handles to leave, or takes the changes.
 const FREEZING: u64 = 1 << 63;
 const ABORTED: u64 = 1 << 62;
@@ -22,7 +22,7 @@ const ABORTED: u64 = 1 << 62;
 const JOINED: u64 = 1 << 61;
 
 fn handles(state: u64) -> u64 {
-    (state & !(FREEZING | ABORTED | JOINED)) / HANDLE
+    (state & !(FREEZING | ABORTED | JOINED)) / HANDLE_UNIT
 }
 
 fn credits_of(state: u64) -> u32 {
@@ -67,7 +67,7 @@ impl RunningTransaction {
         loop {
             // Count first: blocks that others dirty from here on are covered by their credits or visible in `dirty` below. A
             // handle that counts itself out again because it may not stay can only cause an early commit.
-            let before = self.state.fetch_add(HANDLE + u64::from(credits), Ordering::SeqCst);
+            let before = self.state.fetch_add(HANDLE_UNIT + u64::from(credits), Ordering::SeqCst);
             if before & (FREEZING | ABORTED) == 0 {
                 let dirty = dirty();
                 // The first handle always joins, regardless of its credits: no commit could make room for it.
@@ -96,7 +96,7 @@ impl RunningTransaction {
     }
 
     pub(super) fn leave(&self, credits: u32) {
-        let leaving = HANDLE + u64::from(credits);
+        let leaving = HANDLE_UNIT + u64::from(credits);
         let after = self.state.fetch_sub(leaving, Ordering::SeqCst) - leaving;
         if handles(after) == 0 && after & FREEZING != 0 {
             self.notify();

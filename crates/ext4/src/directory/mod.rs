@@ -95,7 +95,7 @@ impl Source for Directory<'_> {
 }
 
 /// Verifies a block of a directory. Every block parses as a list of entries; index blocks contain few or none, and have their
-/// checksum elsewhere.
+/// checksum behind the index entries.
 pub(crate) fn verify(
     geometry: &Geometry,
     directory: &Inode,

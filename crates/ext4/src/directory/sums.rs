@@ -3,7 +3,7 @@
 //! With metadata checksums, the type of a block is evident from its content: a leaf ends with a tail that looks like an entry,
 //! which leaves no room for an entry that spans the rest of the block, as index nodes have.
 
-use super::entries::{self, TAIL};
+use super::entries::{self, TAIL_BYTES};
 use super::node::Node;
 use crate::checksum::crc32c;
 use crate::error::Corruption;
@@ -55,7 +55,7 @@ pub(super) fn verify_index(seed: u32, node: &Node<'_>, block: &[u8]) -> Result<(
 /// Verifies a leaf. A leaf without a tail has no checksum: checksums were enabled after it was written.
 pub(super) fn verify_leaf(seed: u32, block: &[u8]) -> Result<(), Corruption> {
     match entries::tail_sum(block) {
-        Some(stored) => compare("directory block", stored, crc32c(seed, &block[..block.len() - TAIL])),
+        Some(stored) => compare("directory block", stored, crc32c(seed, &block[..block.len() - TAIL_BYTES])),
         None => Ok(()),
     }
 }
@@ -71,7 +71,7 @@ pub(crate) fn fill_sum(seed: u32, block: &mut [u8]) {
         }
     } else if entries::tail_sum(block).is_some() {
         let end = block.len();
-        let sum = crc32c(seed, &block[..end - TAIL]);
+        let sum = crc32c(seed, &block[..end - TAIL_BYTES]);
         block[end - 4..].copy_from_slice(&sum.to_le_bytes());
     }
 }

@@ -325,7 +325,7 @@ fn index_grows_to_maximum_depth() {
     let (mut directory, model) = fill(PLAIN, 60_000, 250);
     assert_eq!(levels(&directory), 1);
     assert!(model.len() > 15_000 && model.len() < 60_000, "{} names", model.len());
-    // A full leaf does not make the directory full: names that hash elsewhere fit, and removal makes room.
+    // A full leaf does not make the directory full: names that hash to other leaves fit, and removal makes room.
     let name = model.keys().next().unwrap();
     directory.remove(name);
     directory.insert(name, (7, Kind::Fifo)).unwrap();

@@ -143,7 +143,7 @@ pub struct CommitHeader {
 }
 
 /// Size in bytes of the checksum in the tail of descriptor and revoke blocks, with checksums of version 2 and 3.
-pub const BLOCK_TAIL: usize = 4;
+pub const BLOCK_TAIL_BYTES: usize = 4;
 
 const _: () = {
     use std::mem::offset_of;

@@ -2,7 +2,7 @@
 
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::layout::{BLOCK_TAIL, BlockHeader, JournalIncompat, RawTag, RawTag3, TagFlags};
+use super::layout::{BLOCK_TAIL_BYTES, BlockHeader, JournalIncompat, RawTag, RawTag3, TagFlags};
 
 /// A tag, independent of its format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,7 +24,7 @@ pub struct TagForm {
 }
 
 /// Size in bytes of the UUID behind a tag without [`TagFlags::SAME_UUID`].
-const UUID: usize = 16;
+const UUID_BYTES: usize = 16;
 
 impl TagForm {
     /// Returns the format for a journal with these features.
@@ -47,12 +47,12 @@ impl TagForm {
 
     /// Number of bytes at the end of a journal block that tags may not use.
     fn tail(self) -> usize {
-        if self.v2 || self.v3 { BLOCK_TAIL } else { 0 }
+        if self.v2 || self.v3 { BLOCK_TAIL_BYTES } else { 0 }
     }
 
     /// Maximum number of tags in a descriptor of `block` bytes; only the first has a UUID.
     pub(crate) fn max_per_block(self, block: usize) -> usize {
-        block.saturating_sub(size_of::<BlockHeader>() + UUID + self.tail()) / self.size()
+        block.saturating_sub(size_of::<BlockHeader>() + UUID_BYTES + self.tail()) / self.size()
     }
 
     fn parse(self, bytes: &[u8]) -> Option<Tag> {
@@ -110,8 +110,8 @@ impl TagForm {
             }
             at += self.size();
             if index == 0 {
-                descriptor[at..at + UUID].copy_from_slice(uuid);
-                at += UUID;
+                descriptor[at..at + UUID_BYTES].copy_from_slice(uuid);
+                at += UUID_BYTES;
             }
         }
     }
@@ -123,7 +123,7 @@ impl TagForm {
         std::iter::from_fn(move || {
             let bytes = rest.get(..self.size())?;
             let tag = self.parse(bytes)?;
-            let uuid = if tag.flags.contains(TagFlags::SAME_UUID) { 0 } else { UUID };
+            let uuid = if tag.flags.contains(TagFlags::SAME_UUID) { 0 } else { UUID_BYTES };
             rest = match tag.flags.contains(TagFlags::LAST) {
                 true => &[],
                 false => rest.get(self.size() + uuid..).unwrap_or_default(),

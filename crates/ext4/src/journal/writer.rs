@@ -3,7 +3,7 @@
 use zerocopy::IntoBytes;
 
 use super::layout::{
-    BLOCK_TAIL, BlockHeader, CommitHeader, JOURNAL_MAGIC, JournalCompat, JournalIncompat, RevokeHeader,
+    BLOCK_TAIL_BYTES, BlockHeader, CommitHeader, JOURNAL_MAGIC, JournalCompat, JournalIncompat, RevokeHeader,
     TagFlags, block_type,
 };
 use super::{JournalArea, JournalSuperblock, Sums, Tag, TagForm};
@@ -95,7 +95,7 @@ impl JournalWriter {
     }
 
     fn revocations_per_block(&self) -> usize {
-        let tail = if self.sums.is_some() { BLOCK_TAIL } else { 0 };
+        let tail = if self.sums.is_some() { BLOCK_TAIL_BYTES } else { 0 };
         (self.log.block_size() as usize - size_of::<RevokeHeader>() - tail) / self.revocation()
     }
 

@@ -12,7 +12,7 @@ use crate::map;
 use crate::orphan_slots::OrphanFileSlots;
 
 /// Size in bytes of the tail of a block: magic and checksum.
-const TAIL: usize = 8;
+const TAIL_BYTES: usize = 8;
 
 /// `EXT4_ORPHAN_BLOCK_MAGIC`.
 const MAGIC: u32 = 0x0b10_ca04;
@@ -28,7 +28,7 @@ pub(crate) fn fill_sum(seed: u32, number: u64, bytes: &mut [u8]) {
 }
 
 fn sum(seed: u32, number: u64, bytes: &[u8]) -> u32 {
-    crc32c(crc32c(seed, &number.to_le_bytes()), &bytes[..bytes.len() - TAIL])
+    crc32c(crc32c(seed, &number.to_le_bytes()), &bytes[..bytes.len() - TAIL_BYTES])
 }
 
 fn word(bytes: &[u8], at: usize) -> u32 {
@@ -47,7 +47,7 @@ impl OrphanFileSlots {
         let mut slots = Self {
             kind: BlockKind::Orphans(inode.number, inode.generation),
             blocks: Vec::new(),
-            per_block: (fs.geometry.block_size as usize - TAIL) / 4,
+            per_block: (fs.geometry.block_size as usize - TAIL_BYTES) / 4,
             taken: HashMap::new(),
             free: Vec::new(),
         };
@@ -77,7 +77,7 @@ impl OrphanFileSlots {
 
     fn verify(&self, store: &MetadataCache, block: u64, bytes: &[u8]) -> Result<()> {
         let wrong = |what: String| Err(Corruption::new(format!("orphan file: {what}")).block(block).into());
-        let magic = word(bytes, bytes.len() - TAIL);
+        let magic = word(bytes, bytes.len() - TAIL_BYTES);
         if magic != MAGIC {
             return wrong(format!("invalid magic {magic:#010x}"));
         }

@@ -3,7 +3,7 @@
 //! The only operation replaces the mapping of a range of the file. Nodes on the path are decoded into lists, changed, and written
 //! back. An overflowing node is split, an empty one is freed, and the parent's list is updated accordingly.
 
-use super::node::{self, MAX_DEPTH, Node, ROOM_OF_ROOT};
+use super::node::{self, MAX_DEPTH, MAX_ROOT_ENTRIES, Node};
 use super::node::{Child, Entries};
 use super::splice::splice;
 use crate::allocate::{Allocator, Purpose, Reservation, ReservedAccess};
@@ -67,7 +67,7 @@ impl Edit<'_, '_> {
         let mut depth = root.depth;
         let mut entries = root.entries();
         // Number of full nodes in a row, from this node down to the leaf.
-        let mut full = entries.len() + more(&entries) > ROOM_OF_ROOT;
+        let mut full = entries.len() + more(&entries) > MAX_ROOT_ENTRIES;
         let mut run = usize::from(full);
         while let Entries::Inner(children) = &entries {
             let index = children.partition_point(|child| u64::from(child.first) <= from).saturating_sub(1);
@@ -171,7 +171,7 @@ impl Edit<'_, '_> {
     }
 
     fn set_root(&mut self, mut entries: Entries, mut depth: u16) -> Result<()> {
-        while entries.len() > ROOM_OF_ROOT {
+        while entries.len() > MAX_ROOT_ENTRIES {
             if depth == MAX_DEPTH {
                 return Err(Error::TooLarge);
             }
@@ -191,7 +191,7 @@ impl Edit<'_, '_> {
                 }
                 [only] => {
                     let below = self.read(only.block, depth - 1)?;
-                    if below.len() > ROOM_OF_ROOT {
+                    if below.len() > MAX_ROOT_ENTRIES {
                         break;
                     }
                     self.drop_node(only.block)?;
@@ -201,7 +201,7 @@ impl Edit<'_, '_> {
                 _ => break,
             }
         }
-        node::put(&mut self.inode.block, depth, ROOM_OF_ROOT, &entries);
+        node::put(&mut self.inode.block, depth, MAX_ROOT_ENTRIES, &entries);
         Ok(())
     }
 

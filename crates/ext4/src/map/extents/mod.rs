@@ -5,7 +5,7 @@ mod node;
 mod splice;
 
 pub(crate) use edit::replace;
-use node::{ENTRY, Node, leaf, length, start};
+use node::{ENTRY_BYTES, Node, leaf, length, start};
 
 use crate::block_mapping::{MappedRange, Mapping};
 use crate::buffer::MetadataCache;
@@ -28,7 +28,7 @@ fn verify(
     if let Some(seed) = seed {
         // The checksum is behind the last entry that the node has room for.
         let max = u16::from_le_bytes([bytes[4], bytes[5]]);
-        let tail = size_of::<ExtentHeader>() + usize::from(max) * ENTRY;
+        let tail = size_of::<ExtentHeader>() + usize::from(max) * ENTRY_BYTES;
         let Some(stored) = bytes.get(tail..tail + 4) else {
             return Err(Corruption::new("extent node: no room for its checksum"));
         };
@@ -46,7 +46,7 @@ fn verify(
 /// Fills in the checksum of a validated node.
 pub(crate) fn fill_sum(seed: u32, bytes: &mut [u8]) {
     let max = u16::from_le_bytes([bytes[4], bytes[5]]);
-    let tail = size_of::<ExtentHeader>() + usize::from(max) * ENTRY;
+    let tail = size_of::<ExtentHeader>() + usize::from(max) * ENTRY_BYTES;
     let sum = crc32c(seed, &bytes[..tail]);
     if let Some(field) = bytes.get_mut(tail..tail + 4) {
         field.copy_from_slice(&sum.to_le_bytes());

@@ -52,7 +52,7 @@ impl Entries {
 /// Maximum depth: five levels of the smallest blocks address every block of a file.
 pub(super) const MAX_DEPTH: u16 = 5;
 
-pub(super) const ENTRY: usize = size_of::<Extent>();
+pub(super) const ENTRY_BYTES: usize = size_of::<Extent>();
 
 /// A node with validated header.
 pub(super) struct Node<'a> {
@@ -73,25 +73,25 @@ impl<'a> Node<'a> {
         if header.depth.get() > MAX_DEPTH {
             return wrong(format!("depth {} is more than {MAX_DEPTH}", header.depth));
         }
-        if entries > max || max > rest.len() / ENTRY {
+        if entries > max || max > rest.len() / ENTRY_BYTES {
             return wrong(format!("invalid entry count {entries} or maximum {max} in {} bytes", rest.len()));
         }
         if header.depth.get() > 0 && entries == 0 {
             return wrong("index node without entries".into());
         }
-        Ok(Self { depth: header.depth.get(), entries: &rest[..entries * ENTRY] })
+        Ok(Self { depth: header.depth.get(), entries: &rest[..entries * ENTRY_BYTES] })
     }
 
     pub(super) fn first_blocks(&self) -> impl ExactSizeIterator<Item = u32> {
         let first = |entry: &[u8]| u32::from_le_bytes([entry[0], entry[1], entry[2], entry[3]]);
-        self.entries.chunks_exact(ENTRY).map(first)
+        self.entries.chunks_exact(ENTRY_BYTES).map(first)
     }
 
     /// Returns the position of the last entry that starts at or before `logical`.
     pub(super) fn find(&self, logical: u32) -> Option<usize> {
-        let count = self.entries.len() / ENTRY;
+        let count = self.entries.len() / ENTRY_BYTES;
         let first = |slot: usize| {
-            let at = slot * ENTRY;
+            let at = slot * ENTRY_BYTES;
             u32::from_le_bytes(self.entries[at..at + 4].try_into().expect("four bytes"))
         };
         let (mut low, mut high) = (0, count);
@@ -103,16 +103,17 @@ impl<'a> Node<'a> {
     }
 
     pub(super) fn extent(&self, slot: usize) -> Extent {
-        Extent::read_from_bytes(&self.entries[slot * ENTRY..][..ENTRY]).expect("twelve bytes")
+        Extent::read_from_bytes(&self.entries[slot * ENTRY_BYTES..][..ENTRY_BYTES]).expect("twelve bytes")
     }
 
     pub(super) fn index(&self, slot: usize) -> ExtentIndex {
-        ExtentIndex::read_from_bytes(&self.entries[slot * ENTRY..][..ENTRY]).expect("twelve bytes")
+        ExtentIndex::read_from_bytes(&self.entries[slot * ENTRY_BYTES..][..ENTRY_BYTES])
+            .expect("twelve bytes")
     }
 
     /// Decodes all entries, which must have been checked.
     pub(super) fn entries(&self) -> Entries {
-        let slots = 0..self.entries.len() / ENTRY;
+        let slots = 0..self.entries.len() / ENTRY_BYTES;
         if self.depth > 0 {
             let child = |slot| {
                 let index = self.index(slot);
@@ -173,11 +174,11 @@ pub(super) fn length(extent: Extent) -> std::result::Result<(u32, bool), Corrupt
 }
 
 /// Number of entries of the root, in the inode.
-pub(super) const ROOM_OF_ROOT: usize = 4;
+pub(super) const MAX_ROOT_ENTRIES: usize = 4;
 
 /// Number of entries of any other node. By the sizes of blocks and entries, four bytes remain for the checksum.
 pub(super) fn room(geometry: &Geometry) -> usize {
-    (geometry.block_size as usize - size_of::<ExtentHeader>()) / ENTRY
+    (geometry.block_size as usize - size_of::<ExtentHeader>()) / ENTRY_BYTES
 }
 
 /// Encodes a node.
@@ -191,7 +192,7 @@ pub(super) fn put(bytes: &mut [u8], depth: u16, room: usize, entries: &Entries) 
     };
     let (head, rest) = bytes.split_at_mut(size_of::<ExtentHeader>());
     head.copy_from_slice(header.as_bytes());
-    let slots = rest.chunks_exact_mut(ENTRY);
+    let slots = rest.chunks_exact_mut(ENTRY_BYTES);
     match entries {
         Entries::Leaf(list) => slots.zip(list).for_each(|(slot, piece)| {
             let extent = Extent {

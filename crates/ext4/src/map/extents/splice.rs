@@ -70,7 +70,7 @@ mod tests {
             let mut model = vec![None; 240];
             for (logical, length, region, written) in ranges {
                 let start = 1000 * region + u64::from(logical);
-                // Place 2 stands for a hole.
+                // Region 2 stands for a hole.
                 let new: &[MappedExtent] = &[MappedExtent { logical, length, start, written }];
                 let new = if region == 2 { &[] } else { new };
                 let range = (u64::from(logical), u64::from(logical + length));

@@ -1,6 +1,6 @@
 //! Changes of indirect block maps.
 
-use super::{DIRECT, entry};
+use super::{DIRECT_BLOCKS, entry};
 use crate::allocate::{Allocator, ReservedAccess};
 use crate::buffer::{BlockKind, Handle};
 use crate::error::{Error, Result};
@@ -11,19 +11,19 @@ use crate::map::MappedExtent;
 /// Maximum length of a file in blocks; block numbers must also fit 32 bits.
 pub(crate) fn longest(geometry: &crate::superblock::Geometry) -> u64 {
     let table = u64::from(geometry.block_size / 4);
-    (DIRECT + table + table * table + table * table * table).min(u32::MAX.into())
+    (DIRECT_BLOCKS + table + table * table + table * table * table).min(u32::MAX.into())
 }
 
 /// Maximum length in blocks of a file without holes that occupies at most `limit` blocks, including its map.
 pub(crate) fn dense(geometry: &crate::superblock::Geometry, limit: u64) -> u64 {
     let table = u64::from(geometry.block_size / 4);
-    let whole = DIRECT + table + table * table + table * table * table;
+    let whole = DIRECT_BLOCKS + table + table * table + table * table * table;
     let map = 1 + (1 + table) + (1 + table + table * table);
     if whole + map <= limit {
         return whole;
     }
     // The kernel's formula: subtract the tables of a map that addresses `limit` blocks.
-    let double = limit - DIRECT - table;
+    let double = limit - DIRECT_BLOCKS - table;
     if double < table * table {
         return limit - (1 + 1 + double.div_ceil(table));
     }
@@ -57,7 +57,7 @@ pub(crate) fn replace(
     let mut span = 1;
     for (index, slot) in block.chunks_exact_mut(4).enumerate() {
         // Twelve blocks, then one table each of one, two and three levels.
-        if index as u64 >= DIRECT {
+        if index as u64 >= DIRECT_BLOCKS {
             span *= table;
         }
         let number = edit.slot(entry(slot, 0), base, span)?;

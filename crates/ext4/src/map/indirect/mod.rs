@@ -10,7 +10,7 @@ use crate::error::{Corruption, Result};
 use crate::inode::Inode;
 use crate::superblock::Geometry;
 
-const DIRECT: u64 = 12;
+const DIRECT_BLOCKS: u64 = 12;
 
 fn entry(bytes: &[u8], index: u64) -> u32 {
     let at = index as usize * 4;
@@ -26,16 +26,16 @@ pub(super) fn map(
 ) -> Result<MappedRange> {
     let per_block = u64::from(geometry.block_size / 4);
     let mut rest = u64::from(logical);
-    if rest < DIRECT {
-        return run(geometry, &inode.block[..DIRECT as usize * 4], rest, logical, limit);
+    if rest < DIRECT_BLOCKS {
+        return run(geometry, &inode.block[..DIRECT_BLOCKS as usize * 4], rest, logical, limit);
     }
-    rest -= DIRECT;
+    rest -= DIRECT_BLOCKS;
     // Number of blocks that one entry of the level covers.
     let mut span = 1_u64;
     for level in 0..3 {
         let whole = span * per_block;
         if rest < whole {
-            return descend(geometry, store, inode, DIRECT + level, span, rest, (logical, limit));
+            return descend(geometry, store, inode, DIRECT_BLOCKS + level, span, rest, (logical, limit));
         }
         rest -= whole;
         span = whole;
