@@ -17,8 +17,8 @@ pub(crate) struct OrphanLists {
 }
 
 impl OrphanLists {
-    pub(crate) fn holds(&self, number: u32) -> bool {
-        self.file.as_ref().is_some_and(|file| file.holds(number)) || self.list.holds(number)
+    pub(crate) fn contains(&self, number: u32) -> bool {
+        self.file.as_ref().is_some_and(|file| file.contains(number)) || self.list.contains(number)
     }
 }
 
@@ -28,8 +28,8 @@ impl Orphans {
         self.0.lock().file.as_ref().is_some_and(|file| !file.taken.is_empty())
     }
 
-    pub(crate) fn holds(&self, number: u32) -> bool {
-        self.0.lock().holds(number)
+    pub(crate) fn contains(&self, number: u32) -> bool {
+        self.0.lock().contains(number)
     }
 }
 
@@ -48,13 +48,13 @@ pub(crate) struct OrphanFileSlots {
 pub(crate) struct OrphanList(pub(crate) Vec<u32>);
 
 impl OrphanFileSlots {
-    pub(crate) fn holds(&self, number: u32) -> bool {
+    pub(crate) fn contains(&self, number: u32) -> bool {
         self.taken.contains_key(&number)
     }
 }
 
 impl OrphanList {
-    pub(crate) fn holds(&self, number: u32) -> bool {
+    pub(crate) fn contains(&self, number: u32) -> bool {
         self.0.contains(&number)
     }
 }

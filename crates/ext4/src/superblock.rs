@@ -114,13 +114,13 @@ impl Geometry {
         let mut bytes = [0; size_of::<RawSuperblock>()];
         match device.read_at(SUPERBLOCK_OFFSET, &mut bytes) {
             Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => {
-                return Err(Error::NotExt(probe::looks_like(device)));
+                return Err(Error::NotExt(probe::detect_format(device)));
             }
             result => result?,
         }
         let raw = RawSuperblock::read_from_bytes(&bytes).map_err(|_| Error::Invalid)?;
         if raw.magic.get() != SUPERBLOCK_MAGIC {
-            return Err(Error::NotExt(probe::looks_like(device)));
+            return Err(Error::NotExt(probe::detect_format(device)));
         }
         let geometry = Self::check_fields(&raw)?;
         let expected = geometry.blocks << geometry.block_bits;

@@ -31,7 +31,7 @@ impl FileSystem for Ext4 {
         match forgotten {
             Some(ForgottenInode { unlinked: true, .. }) => reaper.free(number),
             // Failures are logged.
-            Some(ForgottenInode { read: Some(time), .. }) => drop(self.store_read(number, time)),
+            Some(ForgottenInode { atime: Some(time), .. }) => drop(self.store_atime(number, time)),
             _ => {}
         }
     }

@@ -203,7 +203,7 @@ impl Ext4 {
             low_space.end();
         }
         // Failures are logged.
-        let _ = self.settle_reads();
+        let _ = self.flush_atimes();
         if let Some(writing) = &self.writing {
             writing.finish();
         }

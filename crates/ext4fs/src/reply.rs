@@ -29,7 +29,7 @@ impl Ext4 {
     pub(crate) fn inode(&self, node: NodeId) -> Result<Inode, Errno> {
         match self.filesystem.inode(self.number(node)?) {
             Err(Error::NotFound) => Err(Errno::STALE),
-            inode => Ok(self.as_read(self.to_errno(inode)?)),
+            inode => Ok(self.with_pending_atime(self.to_errno(inode)?)),
         }
     }
 
@@ -45,7 +45,7 @@ impl Ext4 {
     /// writes must send a GETATTR first.
     pub(crate) fn entry(&self, inode: &Inode) -> Entry {
         let mut attributes = self.attributes(inode);
-        if let Some(read) = self.unstored_read(inode.number) {
+        if let Some(read) = self.pending_atime(inode.number) {
             attributes.atime = timestamp(read);
         }
         let generation = inode.generation.into();

@@ -100,13 +100,13 @@ impl Ext4 {
             flags: None,
         };
         if set.atime.is_some() {
-            self.drop_read(inode.number);
+            self.drop_pending_atime(inode.number);
         }
         if let Some(writing) = self.writing.as_ref().filter(|_| set.mtime.is_some()) {
             self.to_errno(writing.time_was_set(inode.number))?;
         }
         let changed = self.to_errno(self.filesystem.set_attributes(inode.number, &change))?;
-        Ok(self.as_read(changed))
+        Ok(self.with_pending_atime(changed))
     }
 
     /// Sets the flags of `chattr`. The kernel has checked the caller.

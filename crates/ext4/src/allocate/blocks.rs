@@ -8,7 +8,7 @@ use crate::buffer::{Handle, MetadataCache};
 use crate::error::{Corruption, Error, Result};
 
 /// Number of groups searched for a run of the requested length before shorter runs are accepted.
-const MAX_TRIES: u32 = 32;
+const MAX_GROUPS_TRIED: u32 = 32;
 
 /// Alignment and minimum length, in blocks, of the free run at which a growing file continues if the blocks behind its last
 /// extent are taken. Files that grow side by side thus have extents of at least this length, without tracking which files grow.
@@ -72,8 +72,8 @@ impl Allocator {
         let (home, bit) = ((goal / per_group) as u32, (goal % per_group) as u32);
         let groups = self.groups.len() as u32;
         // First a run of `want` blocks at or near the goal, then any free block.
-        for (least, patience) in [(want, MAX_TRIES), (1, groups)] {
-            let mut left = patience;
+        for (least, max_groups) in [(want, MAX_GROUPS_TRIED), (1, groups)] {
+            let mut left = max_groups;
             for step in 0..groups {
                 let number = (home + step) % groups;
                 let group = &self.groups[number as usize];

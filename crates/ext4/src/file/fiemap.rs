@@ -59,11 +59,11 @@ impl Filesystem {
         }
         let bits = self.geometry.block_bits;
         let mut extents: Vec<Extent> = Vec::new();
-        let (mut logical, mut looks) = (0, 0);
+        let (mut logical, mut lookups) = (0, 0);
         while logical < blocks {
             // At most one hole separates two extents, but block maps report a hole in several parts.
-            looks += 1;
-            if looks > limit.saturating_mul(4) {
+            lookups += 1;
+            if lookups > limit.saturating_mul(4) {
                 return Ok(None);
             }
             let run = self.map(inode, logical, blocks - logical)?;

@@ -112,7 +112,7 @@ impl JournalArea {
     }
 
     /// Reports whether a range of file system blocks overlaps the journal.
-    pub(crate) fn holds(&self, start: u64, count: u64) -> bool {
+    pub(crate) fn overlaps(&self, start: u64, count: u64) -> bool {
         !self.external
             && self.stretches.iter().any(|stretch| {
                 start < stretch.start + u64::from(stretch.length) && stretch.start < start + count
@@ -215,7 +215,7 @@ mod tests {
         log.write(3, &[0xaa; 2048]).unwrap();
         assert_eq!([device.bytes()[23 * 1024], device.bytes()[5 * 1024]], [0xaa; 2]);
         assert!(log.read(9, &mut bytes).is_err());
-        assert!(log.holds(40, 1) && log.holds(43, 9) && !log.holds(44, 1) && !log.holds(7, 13));
+        assert!(log.overlaps(40, 1) && log.overlaps(43, 9) && !log.overlaps(44, 1) && !log.overlaps(7, 13));
         assert!(JournalArea::internal(device, 10, 11, map).is_err());
     }
 }

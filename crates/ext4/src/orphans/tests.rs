@@ -49,7 +49,7 @@ fn tmpfile(fs: &Filesystem) -> u32 {
     number
 }
 
-fn settles(mkfs: &[&str]) {
+fn process(mkfs: &[&str]) {
     let dir = tempfile::tempdir().unwrap();
     let image = dir.path().join("image");
     fs::File::create(&image).unwrap().set_len(32 << 20).unwrap();
@@ -85,16 +85,16 @@ fn settles(mkfs: &[&str]) {
 
 #[test]
 fn in_the_list() {
-    settles(&[]);
-    settles(&["-O", "^metadata_csum", "-I", "128"]);
+    process(&[]);
+    process(&["-O", "^metadata_csum", "-I", "128"]);
 }
 
 #[test]
 fn in_the_file() {
-    settles(&["-O", "orphan_file"]);
+    process(&["-O", "orphan_file"]);
 }
 
 #[test]
 fn in_the_list_of_ext3() {
-    settles(&["-t", "ext3"]);
+    process(&["-t", "ext3"]);
 }

@@ -14,7 +14,7 @@ pub(crate) struct ForgottenInode {
     /// The inode has no name any more.
     pub(crate) unlinked: bool,
     /// Access time that is not yet in the image.
-    pub(crate) read: Option<Time>,
+    pub(crate) atime: Option<Time>,
 }
 
 const SHARDS: usize = 16;
@@ -26,7 +26,7 @@ const MAX_PENDING_ATIMES: usize = 4096;
 struct Shard {
     lookups: ReferenceCounts<u32>,
     unlinked: HashSet<u32>,
-    reads: HashMap<u32, Time>,
+    atimes: HashMap<u32, Time>,
 }
 
 /// Sharded table of lookup counts, of inodes without a name, and of pending access times.
@@ -50,7 +50,7 @@ impl LookupCounts {
         if !shard.lookups.remove(number, lookups) {
             return None;
         }
-        Some(ForgottenInode { unlinked: shard.unlinked.remove(&number), read: shard.reads.remove(&number) })
+        Some(ForgottenInode { unlinked: shard.unlinked.remove(&number), atime: shard.atimes.remove(&number) })
     }
 
     /// Records that an inode lost its last name. Returns whether it is to be freed at once.
@@ -70,35 +70,35 @@ impl LookupCounts {
     }
 
     /// Stores a pending access time and returns true, if the kernel holds a reference and the table is not full.
-    pub(crate) fn note_read(&self, number: u32, time: Time) -> bool {
+    pub(crate) fn record_atime(&self, number: u32, time: Time) -> bool {
         let mut shard = self.shard(number);
         if !shard.lookups.contains(number) {
             return false;
         }
-        if let Some(read) = shard.reads.get_mut(&number) {
-            *read = time;
+        if let Some(atime) = shard.atimes.get_mut(&number) {
+            *atime = time;
             return true;
         }
-        let room = shard.reads.len() < MAX_PENDING_ATIMES;
+        let room = shard.atimes.len() < MAX_PENDING_ATIMES;
         if room {
-            shard.reads.insert(number, time);
+            shard.atimes.insert(number, time);
         }
         room
     }
 
     /// Returns the pending access time.
-    pub(crate) fn read(&self, number: u32) -> Option<Time> {
-        self.shard(number).reads.get(&number).copied()
+    pub(crate) fn atime(&self, number: u32) -> Option<Time> {
+        self.shard(number).atimes.get(&number).copied()
     }
 
     /// Removes and returns the pending access time.
-    pub(crate) fn take_read(&self, number: u32) -> Option<Time> {
-        self.shard(number).reads.remove(&number)
+    pub(crate) fn take_atime(&self, number: u32) -> Option<Time> {
+        self.shard(number).atimes.remove(&number)
     }
 
     /// Removes and returns all pending access times.
-    pub(crate) fn take_reads(&self) -> Vec<(u32, Time)> {
-        self.0.iter().flat_map(|shard| std::mem::take(&mut shard.lock().reads)).collect()
+    pub(crate) fn take_atimes(&self) -> Vec<(u32, Time)> {
+        self.0.iter().flat_map(|shard| std::mem::take(&mut shard.lock().atimes)).collect()
     }
 
     /// Removes and returns all inodes without a name, at the end of the mount.

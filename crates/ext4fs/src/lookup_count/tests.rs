@@ -17,14 +17,14 @@ fn unlinked_inode_is_freed_with_the_last_lookup() {
 #[test]
 fn access_time_is_pending_only_with_lookups() {
     let counts = LookupCounts::default();
-    assert!(!counts.note_read(7, TIME));
+    assert!(!counts.record_atime(7, TIME));
     counts.increment(7);
-    assert!(counts.note_read(7, TIME));
-    assert_eq!((counts.read(7), counts.take_reads(), counts.read(7)), (Some(TIME), vec![(7, TIME)], None));
-    assert!(counts.note_read(7, TIME));
-    assert_eq!(counts.forget(7, 1).unwrap().read, Some(TIME));
+    assert!(counts.record_atime(7, TIME));
+    assert_eq!((counts.atime(7), counts.take_atimes(), counts.atime(7)), (Some(TIME), vec![(7, TIME)], None));
+    assert!(counts.record_atime(7, TIME));
+    assert_eq!(counts.forget(7, 1).unwrap().atime, Some(TIME));
     counts.increment(7);
-    assert_eq!(counts.read(7), None);
+    assert_eq!(counts.atime(7), None);
 }
 
 #[test]
@@ -32,12 +32,12 @@ fn pending_access_times_are_bounded() {
     let counts = LookupCounts::default();
     let all = (SHARDS * MAX_PENDING_ATIMES) as u32;
     (0..2 * all).for_each(|number| counts.increment(number));
-    assert_eq!((0..2 * all).filter(|number| counts.note_read(*number, TIME)).count(), all as usize);
+    assert_eq!((0..2 * all).filter(|number| counts.record_atime(*number, TIME)).count(), all as usize);
     let later = Time { seconds: 6, ..TIME };
-    assert!(counts.note_read(3, later), "a second note uses no more memory");
-    assert_eq!(counts.read(3), Some(later));
-    assert_eq!(counts.take_reads().len(), all as usize);
-    assert!(counts.note_read(2 * all - 1, TIME));
+    assert!(counts.record_atime(3, later), "a second note uses no more memory");
+    assert_eq!(counts.atime(3), Some(later));
+    assert_eq!(counts.take_atimes().len(), all as usize);
+    assert!(counts.record_atime(2 * all - 1, TIME));
 }
 
 #[test]

@@ -196,7 +196,7 @@ fn handles_that_fill_transactions() {
 }
 
 #[test]
-fn nobody_waits_for_ever_where_it_is_given_up() {
+fn abort_wakes_all_waiters() {
     in_many_orders(|| {
         let model = Model::new(4);
         let workers = [(), ()].map(|()| {

@@ -127,7 +127,7 @@ fn check_places(
         if block >= end || block < geometry.first_data_block.into() {
             return wrong(block, copy, "not of this file system");
         }
-        if log.holds(block, 1) {
+        if log.overlaps(block, 1) {
             return wrong(block, copy, "the journal's own");
         }
     }

@@ -154,7 +154,7 @@ impl Apply<'_> {
     }
 
     /// Frees loose blocks that no inode maps. Fails if two inodes map the same block.
-    pub(super) fn settle_blocks(&mut self) -> Result<()> {
+    pub(super) fn free_loose_blocks(&mut self) -> Result<()> {
         let mut used = Ranges::default();
         for number in self.inodes.clone() {
             let Some(inode) = self.inode(number)? else { continue };

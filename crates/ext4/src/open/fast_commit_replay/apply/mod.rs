@@ -29,7 +29,7 @@ pub(super) fn apply(fs: &Filesystem, changes: &[Change]) -> Result<()> {
     }
     apply.free_unlinked()?;
     apply.count_directories()?;
-    apply.settle_blocks()
+    apply.free_loose_blocks()
 }
 
 struct Apply<'a> {
