@@ -58,6 +58,7 @@ pub use session::{
     Answer, Caches, Caching, FileSystem, Handle, OperationStatistics, Request, Session, Snapshot,
     TransportInUse,
 };
+pub use shunt_fuse_abi::consts::MINOR_EXPIRE_ALL;
 pub use shunt_fuse_abi::{InitFlags as Capabilities, Opcode};
 pub use transport::channel::FileRange;
 pub use transport::device::Device;

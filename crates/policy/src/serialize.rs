@@ -69,8 +69,8 @@ content = ["image/jpeg"]
         for path in ["/", "/by/red/x", "/by/blue/x.jpg", "/a/b.jpg"] {
             let class = policy.match_path(path.as_bytes()).class();
             assert_eq!(policy.class(&class.save()), Some(class.clone()), "{path}");
-            let unseen = class.decide(Op::Read, &KnownCaller::new(3, 3), &NoContent).unseen;
-            if let Some(redaction) = unseen {
+            let redaction = class.decide(Op::Read, &KnownCaller::new(3, 3), &NoContent).redaction;
+            if let Some(redaction) = redaction {
                 assert_eq!(Redaction::restore(&redaction.save()).as_ref(), Some(&*redaction));
             }
         }

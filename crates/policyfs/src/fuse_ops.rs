@@ -13,12 +13,12 @@ use shunt_fuse::{
 use shunt_mirror::lower::Component;
 use shunt_policy::{Op, Redaction};
 
-use crate::content::Peeked;
-use crate::decide::{Spot, Target, refusal};
+use crate::PolicyFs;
+use crate::content::LazyContent;
+use crate::decide::{ResolvedName, Target, check_outcome};
 use crate::listing::PolicyFilter;
 use crate::policy_inodes::{ResolvedNode, View};
 use crate::redacted::Redacted;
-use crate::{EXPIRES_ALL, PolicyFs};
 
 /// The direction bit of ioctl commands that pass data in; a command that changes something has it.
 const IOC_WRITE: u32 = 1 << 30;
@@ -37,14 +37,19 @@ impl PolicyFs {
     pub(crate) fn forgotten(&self, node: NodeId, lookups: u64) {
         let inner = self.views.forget(node, lookups);
         self.mirror.forget(inner, lookups);
-        if self.views.notes(inner) && !self.mirror.engine().holds(inner) {
-            self.views.gone(inner);
+        if self.views.is_registered(inner) && !self.mirror.engine().holds(inner) {
+            self.views.remove(inner);
         }
-        self.unnote(node, inner);
+        self.unregister(node, inner);
     }
 
     /// Resolves a name and checks that the caller may create it.
-    fn may_create(&self, request: &Request<'_>, parent: NodeId, name: Name<'_>) -> Result<Spot, Errno> {
+    fn may_create(
+        &self,
+        request: &Request<'_>,
+        parent: NodeId,
+        name: Name<'_>,
+    ) -> Result<ResolvedName, Errno> {
         let spot = self.spot(parent, component(name)?.as_cstr().to_bytes())?;
         self.check_create(request, &spot)?;
         Ok(spot)
@@ -59,7 +64,7 @@ impl PolicyFs {
         let name_in = component(name)?;
         let spot = self.spot(parent, name_in.as_cstr().to_bytes())?;
         self.check_name(request, &spot, (parent, name_in), Op::Delete)?;
-        self.stays(parent, name)
+        self.ensure_not_on_graft_path(parent, name)
     }
 
     /// Checks whether the caller may open a file with these flags; returns the engine's node and the redaction.
@@ -74,20 +79,20 @@ impl PolicyFs {
             Target::Ruled(view) => view,
         };
         let rules = self.rules();
-        let content = Peeked::new(self.mirror.engine(), inner);
+        let content = LazyContent::new(self.mirror.engine(), inner);
         let decide = |op| self.decide(request, &rules, &class, path.as_deref(), op, &content);
         let flags = OFlags::from_bits_retain(flags);
         let access = flags & OFlags::RWMODE;
         if access != OFlags::RDONLY || flags.contains(OFlags::TRUNC) {
-            refusal(&decide(Op::Write)?.outcome, Op::Write)?;
+            check_outcome(&decide(Op::Write)?.outcome, Op::Write)?;
         }
         if access == OFlags::WRONLY {
             return Ok((inner, redaction));
         }
         let read = decide(Op::Read)?;
-        refusal(&read.outcome, Op::Read)?;
+        check_outcome(&read.outcome, Op::Read)?;
         // The kernel reached an inode that belongs to other callers. A repeated lookup finds the right one.
-        if read.unseen == redaction { Ok((inner, redaction)) } else { Err(Errno::STALE) }
+        if read.redaction == redaction { Ok((inner, redaction)) } else { Err(Errno::STALE) }
     }
 
     /// Opens a file for a caller with a redaction, which applies even if the file has nothing to redact yet.
@@ -126,7 +131,7 @@ impl PolicyFs {
 
 impl FileSystem for PolicyFs {
     fn start(&self, session: &Handle) -> std::io::Result<()> {
-        self.expires_all.store(session.negotiated().minor >= EXPIRES_ALL, Ordering::Relaxed);
+        self.expires_all.store(session.negotiated().minor >= shunt_fuse::MINOR_EXPIRE_ALL, Ordering::Relaxed);
         let _ = self.session.set(session.clone());
         self.start_takeover(session)
     }
@@ -145,7 +150,7 @@ impl FileSystem for PolicyFs {
         fs.mirror => write, flush, fsync, lseek, statfs
     }
     forward! {
-        |fs, request, node| let node = fs.plain(node)?;
+        |fs, request, node| let node = fs.unredacted_node(node)?;
         fs.mirror => fallocate
     }
     forward! {
@@ -261,7 +266,8 @@ impl FileSystem for PolicyFs {
         flags: RenameFlags,
     ) -> Result<(), Errno> {
         let (from, to) = ((parent, component(name)?), (new_parent, component(new_name)?));
-        self.stays(parent, name).and_then(|()| self.stays(new_parent, new_name))?;
+        self.ensure_not_on_graft_path(parent, name)
+            .and_then(|()| self.ensure_not_on_graft_path(new_parent, new_name))?;
         let moved = self.check_rename(request, from, to, flags)?;
         let done = self.mirror.rename(request, parent, name, new_parent, new_name, flags).await;
         self.renamed(request, moved, to, done.is_ok());
@@ -322,7 +328,7 @@ impl FileSystem for PolicyFs {
         if let Some(file) = self.redacted.get(args.handle.0) {
             return file.read(args.offset, args.size).map(Data::Owned);
         }
-        self.mirror.read(request, self.plain(node)?, args).await
+        self.mirror.read(request, self.unredacted_node(node)?, args).await
     }
 
     async fn release(&self, request: &Request<'_>, node: NodeId, args: ReleaseArgs) -> Result<(), Errno> {
@@ -388,13 +394,13 @@ impl FileSystem for PolicyFs {
             // EXDEV makes the kernel copy by reading.
             return Err(Errno::XDEV);
         }
-        let (from, to) = (self.plain(node_in)?, self.plain(node_out)?);
+        let (from, to) = (self.unredacted_node(node_in)?, self.unredacted_node(node_out)?);
         self.mirror.copy_file_range(request, from, to, range).await
     }
 }
 
 impl PolicyFs {
-    fn created(&self, spot: &Spot, entry: Entry, opened: Opened) -> Result<Created, Errno> {
+    fn created(&self, spot: &ResolvedName, entry: Entry, opened: Opened) -> Result<Created, Errno> {
         let handle = opened.handle;
         match self.made(spot, entry) {
             Ok(entry) => Ok(Created { entry, opened }),
@@ -406,7 +412,7 @@ impl PolicyFs {
     }
 
     /// Returns EBUSY for a rename or removal of a name that leads to a graft.
-    fn stays(&self, parent: NodeId, name: Name<'_>) -> Result<(), Errno> {
+    fn ensure_not_on_graft_path(&self, parent: NodeId, name: Name<'_>) -> Result<(), Errno> {
         match self.mirror.pins().get(parent, name.as_bytes()) {
             Some(_) => Err(Errno::BUSY),
             None => Ok(()),
@@ -414,7 +420,7 @@ impl PolicyFs {
     }
 
     /// Returns the engine's node of a file that is open without redaction.
-    fn plain(&self, node: NodeId) -> Result<NodeId, Errno> {
+    fn unredacted_node(&self, node: NodeId) -> Result<NodeId, Errno> {
         match self.views.get(node)? {
             ResolvedNode::View(view) | ResolvedNode::Retired(view) if view.redaction.is_some() => {
                 Err(Errno::BADF)

@@ -7,17 +7,17 @@ use shunt_mirror::lower::listing::DirEntry;
 use shunt_policy::{Op, Outcome};
 
 use crate::PolicyFs;
-use crate::caller::Asker;
-use crate::content::Peeked;
-use crate::decide::Spot;
+use crate::caller::RequestCaller;
+use crate::content::LazyContent;
+use crate::decide::ResolvedName;
 
 /// The listing filter for one caller and one directory.
 pub(crate) struct PolicyFilter<'a, 'b> {
     policed: &'a PolicyFs,
     request: &'a Request<'b>,
-    asker: Asker<'a>,
+    caller: RequestCaller<'a>,
     dir: NodeId,
-    spot: Spot,
+    spot: ResolvedName,
     hides: bool,
     /// Entries may be passed to the kernel, because each file has only one spelling.
     entries: bool,
@@ -26,21 +26,21 @@ pub(crate) struct PolicyFilter<'a, 'b> {
 impl<'a, 'b> PolicyFilter<'a, 'b> {
     pub(crate) fn new(policed: &'a PolicyFs, request: &'a Request<'b>, dir: NodeId) -> Result<Self, Errno> {
         let spot = policed.dir_spot(dir)?;
-        let hides = spot.place.hides_names();
-        let entries = policed.is_spelled_once(&spot.place, dir);
-        let asker = Asker::new(request, &policed.programs);
-        Ok(Self { policed, request, asker, dir, spot, hides, entries })
+        let hides = spot.state.hides_names();
+        let entries = policed.is_spelled_once(&spot.state, dir);
+        let caller = RequestCaller::new(request, &policed.programs);
+        Ok(Self { policed, request, caller, dir, spot, hides, entries })
     }
 
-    fn below(&self, name: &[u8]) -> Spot {
-        let place = self.spot.place.enter(name);
-        let class = place.class();
+    fn below(&self, name: &[u8]) -> ResolvedName {
+        let state = self.spot.state.enter(name);
+        let class = state.class();
         let path = class.audits().then(|| {
             let dir = self.spot.path.as_deref().unwrap_or_default();
             let slash: &[u8] = if dir.ends_with(b"/") { b"" } else { b"/" };
             [dir, slash, name].concat().into()
         });
-        Spot { rules: self.spot.rules.clone(), place, class, path }
+        ResolvedName { rules: self.spot.rules.clone(), state, class, path }
     }
 }
 
@@ -49,19 +49,19 @@ impl ListingFilter for PolicyFilter<'_, '_> {
         if !self.hides || entry.is_dots() {
             return Ok(true);
         }
-        let class = self.spot.place.enter(entry.name.to_bytes()).class();
+        let class = self.spot.state.enter(entry.name.to_bytes()).class();
         if !class.hides() {
             return Ok(true);
         }
         let decide = |content: &dyn shunt_policy::Content| {
-            class.decide(Op::Lookup, &self.asker, content).outcome != Outcome::Hide
+            class.decide(Op::Lookup, &self.caller, content).outcome != Outcome::Hide
         };
-        if !class.asks_what() {
+        if !class.depends_on_content() {
             return Ok(decide(&shunt_policy::NoContent));
         }
         let lower = self.policed.mirror.engine();
         let Ok(found) = lower.lookup(self.dir, Component::new(entry.name)?) else { return Ok(false) };
-        let shows = decide(&Peeked::new(lower, found.id));
+        let shows = decide(&LazyContent::new(lower, found.id));
         lower.forget(found.id, 1);
         Ok(shows)
     }
@@ -79,7 +79,7 @@ impl ListingFilter for PolicyFilter<'_, '_> {
         Ok(self.policed.shown(self.request, &spot, entry).ok())
     }
 
-    fn untold(&mut self, node: NodeId) {
+    fn drop_lookup(&mut self, node: NodeId) {
         self.policed.forgotten(node, 1);
     }
 }

@@ -6,16 +6,16 @@ use shunt_mirror::lower::Component;
 use shunt_policy::{Op, Outcome, RuleSet};
 
 use crate::PolicyFs;
-use crate::caller::Asker;
-use crate::content::Peeked;
-use crate::decide::{Spot, Target};
+use crate::caller::RequestCaller;
+use crate::content::LazyContent;
+use crate::decide::{ResolvedName, Target};
 
 type NameAt<'a> = (NodeId, Component<'a>);
 
 /// A checked rename that is not done yet.
 pub(crate) struct Move {
-    from: Spot,
-    to: Spot,
+    from: ResolvedName,
+    to: ResolvedName,
     /// The file, if its rules change; holds a lookup reference.
     file: Option<NodeId>,
 }
@@ -36,7 +36,7 @@ impl PolicyFs {
         let (from_spot, to_spot) = self.spots((from.0, &bytes(from)), (to.0, &bytes(to)))?;
         let swaps = flags.contains(RenameFlags::EXCHANGE);
         if request.begun().is_some() {
-            return Ok(self.begun_rename((from, from_spot), (to, to_spot), swaps));
+            return Ok(self.resume_rename((from, from_spot), (to, to_spot), swaps));
         }
         self.check_name(request, &from_spot, from, Op::Delete)?;
         self.check_create(request, &to_spot)?;
@@ -49,10 +49,10 @@ impl PolicyFs {
             self.check_create(request, &from_spot)?;
         }
         let mut file = None;
-        if from_spot.place != to_spot.place {
-            file = self.leaves(request, from, &from_spot, &to_spot)?;
+        if from_spot.state != to_spot.state {
+            file = self.check_rule_change(request, from, &from_spot, &to_spot)?;
             if swaps {
-                let other = self.leaves(request, to, &to_spot, &from_spot);
+                let other = self.check_rule_change(request, to, &to_spot, &from_spot);
                 if let (Some(file), Err(_)) = (file, &other) {
                     self.mirror.engine().forget(file, 1);
                 }
@@ -66,8 +66,13 @@ impl PolicyFs {
         Ok(Move { from: from_spot, to: to_spot, file })
     }
 
-    /// Resolves a rename that the previous daemon allowed and may have done.
-    fn begun_rename(&self, from: (NameAt<'_>, Spot), to: (NameAt<'_>, Spot), swaps: bool) -> Move {
+    /// Resolves a rename that the previous daemon allowed and may have executed.
+    fn resume_rename(
+        &self,
+        from: (NameAt<'_>, ResolvedName),
+        to: (NameAt<'_>, ResolvedName),
+        swaps: bool,
+    ) -> Move {
         let ((from, from_spot), (to, to_spot)) = (from, to);
         let mut file = None;
         if from_spot.class != to_spot.class {
@@ -88,12 +93,12 @@ impl PolicyFs {
     }
 
     /// Checks whether a file may move to other rules. Returns the file, whose lookup reference the caller must drop.
-    fn leaves(
+    fn check_rule_change(
         &self,
         request: &Request<'_>,
         at: NameAt<'_>,
-        from: &Spot,
-        to: &Spot,
+        from: &ResolvedName,
+        to: &ResolvedName,
     ) -> Result<Option<NodeId>, Errno> {
         let lower = self.mirror.engine();
         if lower.kind_at(at.0, at.1)? == FileType::Directory {
@@ -103,7 +108,7 @@ impl PolicyFs {
             return Ok(None);
         }
         let file = lower.lookup(at.0, at.1)?.id;
-        if self.binds(request, from, file) {
+        if self.is_restricted(request, from, file) {
             lower.forget(file, 1);
             return Err(Errno::XDEV);
         }
@@ -111,11 +116,12 @@ impl PolicyFs {
     }
 
     /// Reports whether the rules of a file deny the caller anything.
-    fn binds(&self, request: &Request<'_>, spot: &Spot, file: NodeId) -> bool {
-        let (asker, content) = (Asker::new(request, &self.programs), Peeked::new(self.mirror.engine(), file));
+    fn is_restricted(&self, request: &Request<'_>, spot: &ResolvedName, file: NodeId) -> bool {
+        let (caller, content) =
+            (RequestCaller::new(request, &self.programs), LazyContent::new(self.mirror.engine(), file));
         [Op::Read, Op::Write, Op::Attributes]
             .into_iter()
-            .any(|op| spot.class.decide(op, &asker, &content).outcome != Outcome::Allow)
+            .any(|op| spot.class.decide(op, &caller, &content).outcome != Outcome::Allow)
     }
 
     /// Finishes a rename; `done` is whether it succeeded.
@@ -134,7 +140,7 @@ impl PolicyFs {
         let (on, retired) = self.views.moved(file, from, to, only);
         if let Some(node) = on {
             // If the table is full, the names that lead to the node are looked up again anyway.
-            let _ = self.note(node, to);
+            let _ = self.register(node, to);
         }
         self.stale(retired);
     }
@@ -149,7 +155,7 @@ impl PolicyFs {
         node: NodeId,
         parent: NodeId,
         name: Component<'_>,
-    ) -> Result<(NodeId, Spot), Errno> {
+    ) -> Result<(NodeId, ResolvedName), Errno> {
         let spot = self.spot(parent, name.as_cstr().to_bytes())?;
         self.check_create(request, &spot)?;
         let (inner, same) = match self.target(node)? {

@@ -70,7 +70,7 @@ impl PolicyFs {
             for (id, file) in [RECORDS, TEXTS].into_iter().zip(records.files()) {
                 takeover.store(id, file);
             }
-            self.views.keep(records);
+            self.views.start_recording(records);
             self.hold_origin();
             if let Some(audit) = self.audit.file() {
                 takeover.store(AUDIT, audit.as_fd());
@@ -85,7 +85,7 @@ impl PolicyFs {
                 && let (Some(redaction), true) = (view.redaction, reads)
                 && let Ok(file) = self.mirror.engine().file(record.handle.0)
             {
-                self.redacted.add(record.handle.0, Redacted::again(file, redaction));
+                self.redacted.add(record.handle.0, Redacted::from_takeover(file, redaction));
             }
         }
         if self.views.with_records(Records::is_unsettled) == Some(true) {

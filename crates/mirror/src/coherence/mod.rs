@@ -80,9 +80,6 @@ pub(crate) const UNWATCHED_TTL: Expiry = Expiry::after(Duration::from_millis(75)
 /// flags set on a directory by `chattr(1)`.
 pub(crate) const WATCHED_ATTR_TTL: Expiry = Expiry::after(Duration::from_secs(60));
 
-/// The first protocol minor version with a notification that expires all names.
-const EXPIRES_ALL: u32 = 44;
-
 /// Invalidates the kernel's caches when the source changes.
 #[derive(Debug, Default)]
 pub(crate) struct Coherence {
@@ -97,7 +94,7 @@ impl Coherence {
     /// # Errors
     /// No thread or descriptor is available.
     pub(crate) fn start(&self, lower: &Arc<Lower>, session: &Handle) -> io::Result<()> {
-        let expires_all = session.negotiated().minor >= EXPIRES_ALL;
+        let expires_all = session.negotiated().minor >= shunt_fuse::MINOR_EXPIRE_ALL;
         self.expires_all.store(expires_all, Ordering::Relaxed);
         if session.passthrough().is_none() {
             // The kernel caches pages: two writes within one clock tick leave the same mtime.

@@ -21,7 +21,7 @@ pub trait ListingFilter {
     /// The listing ends with this error.
     fn entry(&mut self, name: &[u8], entry: Entry) -> Result<Option<Entry>, Errno>;
     /// Undoes the lookup of an entry that did not fit into the buffer.
-    fn untold(&mut self, node: NodeId);
+    fn drop_lookup(&mut self, node: NodeId);
 }
 
 /// A filter that shows every entry unchanged.
@@ -36,7 +36,7 @@ impl ListingFilter for Unfiltered<'_> {
         Ok(Some(entry))
     }
 
-    fn untold(&mut self, node: NodeId) {
+    fn drop_lookup(&mut self, node: NodeId) {
         self.0.lower.forget(node, 1);
     }
 }
@@ -104,7 +104,7 @@ impl Mirror {
             };
             let taken = out.push(name, &shown, entry.next);
             if !taken {
-                filter.untold(shown.node);
+                filter.drop_lookup(shown.node);
             }
             Ok(taken)
         })

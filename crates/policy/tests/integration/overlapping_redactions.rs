@@ -50,7 +50,7 @@ fn edits(file: &[u8], ranges: &[(u64, u64)]) -> Edits {
     let decision = policy.match_path(b"/a.png").class().decide(Op::Read, &KnownCaller::new(1, 1), file);
     let mut stored = tempfile::tempfile().unwrap();
     stored.write_all(file).unwrap();
-    redact::find(&decision.unseen.unwrap(), &stored).unwrap()
+    redact::find(&decision.redaction.unwrap(), &stored).unwrap()
 }
 
 /// Reads a file with its edits, as a whole and in small pieces at every offset.

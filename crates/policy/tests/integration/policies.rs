@@ -78,7 +78,7 @@ fn the_first_rule_that_matches_decides() {
     assert!(class.is_name_constant(), "the name is for all");
     // Unknown properties count against the caller.
     let nobody_knows = class.decide(Op::Write, &KnownCaller::new(1000, 1000).with_groups(None), &NoContent);
-    assert!(nobody_knows.unsure && nobody_knows.outcome.name() == "deny (EPERM)");
+    assert!(nobody_knows.is_uncertain && nobody_knows.outcome.name() == "deny (EPERM)");
 }
 
 #[test]
@@ -102,7 +102,7 @@ fn programs_are_told_apart() {
     assert_eq!(read(&KnownCaller::new(1, 1).with_program("/usr/bin/gallery")).outcome, Outcome::Allow);
     assert_eq!(read(&KnownCaller::new(1, 1).with_program("/bin/cat")).outcome.name(), "deny (EACCES)");
     let unknown = read(&KnownCaller::new(1, 1));
-    assert!(unknown.unsure && unknown.outcome.name() == "deny (EACCES)");
+    assert!(unknown.is_uncertain && unknown.outcome.name() == "deny (EACCES)");
 }
 
 #[test]
@@ -116,7 +116,7 @@ fn content_decides_where_it_is_asked_for() {
     assert_eq!(read(b"\x7fELF"), "deny (EACCES)");
     assert_eq!(read(b"\xff\xd8\xff\xe0"), "redact");
     assert_eq!(read(b"text"), "allow");
-    assert!(class.asks_what() && class.redacts() && !class.is_name_constant());
+    assert!(class.depends_on_content() && class.redacts() && !class.is_name_constant());
 }
 
 #[test]
@@ -130,18 +130,18 @@ fn what_is_not_seen_holds_whatever_a_file_becomes() {
     let read = |uid, bytes: &[u8]| class.decide(Op::Read, &KnownCaller::new(uid, 1), bytes);
     let (first, third) = (read(1, b"text"), read(2, b"text"));
     assert_eq!((first.outcome, third.outcome.name()), (Outcome::Allow, "redact"));
-    let seen = |unseen: &Option<Arc<shunt_policy::Redaction>>, bytes: &[u8]| {
+    let seen = |redaction: &Option<Arc<shunt_policy::Redaction>>, bytes: &[u8]| {
         let mut bytes = bytes.to_vec();
-        shunt_policy::redact::find(unseen.as_ref().unwrap(), &&bytes[..]).unwrap().apply(0, &mut bytes);
+        shunt_policy::redact::find(redaction.as_ref().unwrap(), &&bytes[..]).unwrap().apply(0, &mut bytes);
         bytes
     };
     // The redaction does not depend on the file's current contents.
-    assert_eq!(first.unseen, read(1, b"").unseen);
+    assert_eq!(first.redaction, read(1, b"").redaction);
     for (bytes, one, other) in [
         (&b"text and more"[..], &b"text and more"[..], &b"te\0\0 and more"[..]),
         (b"%PDF-and more", b"\0\0\0\0\0\0\0\0\0more", b"\0\0\0\0\0\0\0\0\0more"),
     ] {
-        assert_eq!((&seen(&first.unseen, bytes)[..], &seen(&third.unseen, bytes)[..]), (one, other));
+        assert_eq!((&seen(&first.redaction, bytes)[..], &seen(&third.redaction, bytes)[..]), (one, other));
     }
 }
 
