@@ -29,7 +29,7 @@ mod takeover;
 mod takeover_marks;
 mod writable_mmap;
 
-pub use coherence::{COHERENCE_BOUND, Caching, Heard};
+pub use coherence::{COHERENCE_BOUND, Caching, EventCounters};
 pub use error::MirrorError;
 pub use fuse_ops::listing::ListingFilter;
 pub use lower::idmap::IdMapError;

@@ -38,7 +38,7 @@ impl PolicyFs {
         // Digits and punctuation have one case, so such names are exempt in directories that do not report case
         // folding.
         let has_letters = name.iter().any(|byte| byte.is_ascii_alphabetic() || !byte.is_ascii());
-        let has_one_case = || !has_letters && self.mirror.engine().letters_are_untold(dir);
+        let has_one_case = || !has_letters && self.mirror.engine().is_case_folding_unreported(dir);
         if state.is_free() || has_one_case() || self.is_spelled_once(state, dir) {
             return Ok(());
         }

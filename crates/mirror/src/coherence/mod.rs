@@ -5,7 +5,7 @@
 //!
 //! | reply | cached for | until |
 //! |---|---|---|
-//! | names, including negative entries | for ever | an event names them |
+//! | names, including negative entries | without expiry | an event names them |
 //! | attributes of directories and symbolic links | [`WATCHED_ATTR_TTL`] | an event names the inode |
 //! | attributes of all other inodes | [`UNWATCHED_TTL`] | their TTL expires |
 //! | pages of files without passthrough | like their attributes | size or mtime changed, or a writer closed the file |
@@ -14,7 +14,7 @@
 //! moves and attribute changes. None of these is on the path of a write. Writes change the size and times of a regular
 //! file; to see them would need FAN_MODIFY, which halves the rate of small writes for every process on the file system,
 //! inside the mount or not, and does not report writes through a mapping. So these attributes are cached no longer than
-//! the coherence bound allows. The names of the files, which most requests are about, are cached for ever. Data of
+//! the coherence bound allows. The names of the files, which most requests are about, are cached without expiry. Data of
 //! passthrough files needs no invalidation: both sides share the page cache of the lower file.
 //!
 //! # Our own changes
@@ -66,7 +66,7 @@ use shunt_fuse::{Expiry, Handle};
 
 use crate::lower::Lower;
 pub(crate) use caching::open;
-pub use caching::{Caching, Heard};
+pub use caching::{Caching, EventCounters};
 use watcher::Watcher;
 
 /// Upper bound on the delay until a change made by others is visible.

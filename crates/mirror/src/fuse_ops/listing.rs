@@ -3,7 +3,7 @@
 use shunt_fuse::{DirectoryPlusBuffer, Entry, Errno, FileHandle, NodeId, Request};
 
 use super::convert;
-use super::expiry::Asked;
+use super::expiry::NameRequest;
 use crate::lower::Component;
 use crate::lower::listing::DirEntry;
 use crate::{CacheMode, Mirror};
@@ -91,8 +91,8 @@ impl Mirror {
                 // A name whose lookup fails is listed without an entry: a later access gets the error.
                 false => {
                     let name = Component::new(entry.name)?;
-                    let asked = Asked { parent: node, name, since };
-                    self.lower.lookup_at(node, dir, name).ok().map(|found| self.entry(found, &asked))
+                    let name_request = NameRequest { parent: node, name, since };
+                    self.lower.lookup_at(node, dir, name).ok().map(|found| self.entry(found, &name_request))
                 }
             };
             let shown = match found {

@@ -21,7 +21,7 @@ use super::sys;
 /// rights of the thread that registered them, so this also holds for data that the daemon never sees. With
 /// SYS_RESOURCE, quotas would not be enforced. (Blocks that ext4 reserves for root are available to every caller: ext4
 /// checks the user id.)
-const DROPPED: CapabilitySet = CapabilitySet::FSETID.union(CapabilitySet::SYS_RESOURCE);
+const DROPPED_CAPABILITIES: CapabilitySet = CapabilitySet::FSETID.union(CapabilitySet::SYS_RESOURCE);
 
 /// Capabilities needed to act as another user and still open every file.
 const NEEDED: CapabilitySet = CapabilitySet::SETUID
@@ -79,7 +79,7 @@ pub fn enter_thread() -> Result<(), Errno> {
         }
     }
     let fsetid = usual.permitted.contains(CapabilitySet::FSETID);
-    usual.effective.remove(DROPPED);
+    usual.effective.remove(DROPPED_CAPABILITIES);
     rustix::thread::set_capabilities(None, usual)?;
     let with_fsetid =
         fsetid.then(|| CapabilitySets { effective: usual.effective | CapabilitySet::FSETID, ..usual });
@@ -296,7 +296,7 @@ mod tests {
     fn a_serving_thread_lacks_fsetid_and_resource() {
         in_thread(|| {
             enter_thread().unwrap();
-            assert!(!effective().intersects(DROPPED));
+            assert!(!effective().intersects(DROPPED_CAPABILITIES));
         });
     }
 

@@ -29,7 +29,7 @@ pub enum IdMapError {
     #[error("'{0}' is not a range of ids: ids range from 0 to 4294967294")]
     Range(String),
     /// Two ranges contain the same id.
-    #[error("'{0}' overlaps another mapping")]
+    #[error("'{0}' overlaps another range: give each id once")]
     Overlap(String),
 }
 

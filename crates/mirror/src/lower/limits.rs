@@ -10,7 +10,7 @@ pub struct Limits {
     /// Idle listings that the next request continues.
     pub listings: usize,
     /// Unlinked inodes that the client still knows.
-    pub nameless: usize,
+    pub unlinked: usize,
     /// Inodes held by descriptor, if handles do not work.
     pub nodes: u64,
     descriptors: u64,
@@ -23,21 +23,21 @@ impl Limits {
         Self {
             dirs: part(4, 1024),
             listings: part(16, 64),
-            nameless: part(8, 4096),
+            unlinked: part(8, 4096),
             nodes: descriptors / 2,
             descriptors,
         }
     }
 
     /// Number of descriptors cached for requests without OPEN, whose callers then need none of their own.
-    pub fn unopened(&self, handles: bool) -> usize {
+    pub fn no_open(&self, handles: bool) -> usize {
         self.open(handles).min(1024)
     }
 
     /// Number of files and directories that callers may have open: what the shares leave, less a reserve of one eighth
     /// (at least 64) for the daemon itself and for descriptors that live only for one request.
     pub fn open(&self, handles: bool) -> usize {
-        let shares = if handles { (self.dirs + self.nameless) as u64 } else { self.nodes };
+        let shares = if handles { (self.dirs + self.unlinked) as u64 } else { self.nodes };
         let kept = shares + self.listings as u64 + (self.descriptors / 8).max(64);
         self.descriptors.saturating_sub(kept).max(8) as usize
     }

@@ -16,7 +16,7 @@ use super::sys;
 const BUFFER: usize = 32 << 10;
 
 /// An invalid cookie, which forces a seek.
-const NOWHERE: u64 = u64::MAX;
+const INVALID_COOKIE: u64 = u64::MAX;
 
 /// An entry of a directory.
 #[derive(Debug, Clone, Copy)]
@@ -142,7 +142,7 @@ impl Listing {
     /// Discards buffered entries if names changed since: the next walk reads again from its cookie.
     fn renew(&mut self, epoch: u64) {
         if self.epoch != epoch && !self.buffer.is_empty() {
-            self.position = NOWHERE;
+            self.position = INVALID_COOKIE;
         }
         self.epoch = epoch;
     }

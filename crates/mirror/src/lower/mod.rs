@@ -58,13 +58,13 @@ pub use read_times::ReadTimes;
 use credentials::AsMember;
 use devices::{Devices, Numbered};
 use fd_cache::FdCache;
-use fd_store::Keeping;
+use fd_store::FdStoreState;
 use handle::FileHandle;
 use hints::Hints;
 use limits::Limits;
 use listing::{Listing, Listings};
 use mounts::{MountKey, Mounts};
-use no_open::Unopened;
+use no_open::NoOpenFiles;
 use node::{Location, Node};
 use open_files::{Handles, OpenFiles};
 use shares::Shares;
@@ -100,12 +100,12 @@ pub struct Lower {
     root: Arc<OwnedFd>,
     root_ino: u64,
     attached: Option<Errno>,
-    /// The source is the root of its file system.
-    whole: bool,
+    /// The source is the root of its file system, and shows all of it.
+    is_fs_root: bool,
     resumes: bool,
     read_only: bool,
     /// Files are opened with O_NOATIME, because the view has no mount of its own with that option.
-    unnoted: bool,
+    opens_noatime: bool,
     /// Some files may be generated on read.
     may_generate: bool,
     ids: IdMaps,
@@ -118,17 +118,17 @@ pub struct Lower {
     devices: Devices,
     nodes: NodeTable<Node>,
     hints: Hints,
-    letters: casefold::Asked,
+    case_flags: casefold::CaseFlagCache,
     /// Directories recently used for lookups.
     dirs: FdCache,
     /// Inodes that lost their last name.
-    nameless: FdCache,
+    unlinked: FdCache,
     files: OpenFiles,
-    unopened: Unopened,
+    no_open: NoOpenFiles,
     open_dirs: Handles<Mutex<Listing>>,
     shares: Shares,
     listings: Listings,
-    keeping: Keeping,
+    fd_store: FdStoreState,
 }
 
 /// Resource use of a [`Lower`].
@@ -143,23 +143,23 @@ pub struct Memory {
     /// Open directories: those of callers, those cached for lookups, and those kept for listings.
     pub dirs: u64,
     /// Unlinked inodes held by descriptor.
-    pub nameless: u64,
+    pub unlinked: u64,
 }
 
-/// tmpfs keeps all its names in the kernel's memory, so a path is available for every file.
-fn names_are_kept(root: &OwnedFd) -> bool {
+/// Reports whether the source is on tmpfs, which keeps all its names in memory: every file has a path.
+fn is_tmpfs(root: &OwnedFd) -> bool {
     const TMPFS: i64 = 0x0102_1994;
     rustix::fs::fstatfs(root).is_ok_and(|statfs| statfs.f_type == TMPFS)
 }
 
-/// A random number that keeps ids of an earlier daemon from naming other files.
+/// Returns a random number that is part of all ids, so that an id issued by an earlier daemon is not valid in this one.
 fn epoch() -> u32 {
     RandomState::new().hash_one(0) as u32
 }
 
 impl Lower {
     /// Creates an unlinked file in the source for feature tests, if that is supported and nothing is read-only.
-    pub fn nameless_file(&self) -> Option<OwnedFd> {
+    pub fn create_tmpfile(&self) -> Option<OwnedFd> {
         if self.read_only {
             return None;
         }
@@ -182,7 +182,7 @@ impl Lower {
     /// The errors of [`open`](Self::open).
     pub fn open_source(options: LowerOptions, source: Source) -> Result<Self, Errno> {
         let limits = Limits::of(limits::raise_descriptor_limit());
-        let Source { root, attached, whole } = source;
+        let Source { root, attached, is_fs_root } = source;
         let root = Arc::new(root);
         let stat = rustix::fs::statx(&root, c"", AtFlags::EMPTY_PATH, STAT)?;
         let mounts = Mounts::new(options.watch.clone());
@@ -193,34 +193,34 @@ impl Lower {
             kind: FileType::Directory,
             location: Location::Fd(root.clone()),
         };
-        let unopened = limits.unopened(mounts.opener(0).is_some());
+        let no_open = limits.no_open(mounts.opener(0).is_some());
         Ok(Self {
             root_handle: FileHandle::of(root.as_fd()).ok(),
             watch: options.watch,
             root_ino: stat.stx_ino,
             attached,
-            whole,
+            is_fs_root,
             resumes: options.resumes,
             read_only: options.read_only,
             may_generate: generated::is_below(&options.source),
-            unnoted: attached.is_some() && options.read_times.never(),
+            opens_noatime: attached.is_some() && options.read_times.never(),
             ids: options.ids,
             limits,
             mounts,
             devices: Devices::new((stat.stx_dev_major, stat.stx_dev_minor)),
-            hints: Hints::new(attached.is_none() && !whole && !names_are_kept(&root)),
+            hints: Hints::new(attached.is_none() && !is_fs_root && !is_tmpfs(&root)),
             nodes: NodeTable::beginning_with(node, epoch()),
-            letters: casefold::Asked::default(),
+            case_flags: casefold::CaseFlagCache::default(),
             features: Features::of(&root),
             root,
             dirs: FdCache::new(limits.dirs),
-            nameless: FdCache::new(limits.nameless),
+            unlinked: FdCache::new(limits.unlinked),
             files: OpenFiles::default(),
-            unopened: Unopened::new(unopened),
+            no_open: NoOpenFiles::new(no_open),
             open_dirs: Handles::default(),
             shares: Shares::default(),
             listings: Listings::new(limits.listings),
-            keeping: Keeping::default(),
+            fd_store: FdStoreState::default(),
         })
     }
 
@@ -245,9 +245,9 @@ impl Lower {
         self.may_generate
     }
 
-    /// Reports whether the source is the root of its file system.
-    pub fn is_whole(&self) -> bool {
-        self.whole
+    /// Reports whether the source is the root of its file system, and shows all of it.
+    pub fn is_fs_root(&self) -> bool {
+        self.is_fs_root
     }
 
     /// Returns why the view is not a private copy of the mount tree; `None` if it is.
@@ -270,9 +270,9 @@ impl Lower {
         Memory {
             nodes: self.nodes.len(),
             node_bytes: self.nodes.memory() as u64,
-            files: (self.files.len() + self.unopened.len()) as u64,
+            files: (self.files.len() + self.no_open.len()) as u64,
             dirs: (self.open_dirs.len() + self.dirs.len() + self.listings.len()) as u64,
-            nameless: self.nameless.len() as u64,
+            unlinked: self.unlinked.len() as u64,
         }
     }
 
@@ -300,9 +300,9 @@ impl Lower {
     /// Drops `lookups` references of the client to a node. Unknown ids are ignored.
     pub fn forget(&self, id: NodeId, lookups: u64) {
         let Some(node) = self.nodes.forget(id, lookups) else { return };
-        self.nameless.remove(id);
-        self.let_go_inode(id);
-        self.unopened.forget(id);
+        self.unlinked.remove(id);
+        self.release_inode(id);
+        self.no_open.forget(id);
         if node.kind == FileType::Directory {
             self.dirs.remove(id);
             if let Some(watch) = self.watch() {

@@ -37,11 +37,11 @@ struct Mount {
     key: MountKey,
     /// `None` if handles do not work.
     opener: Option<Opener>,
-    /// It shows the whole of its file system.
-    whole: bool,
+    /// Its root is the root of its file system.
+    is_fs_root: bool,
     /// A pseudo file system: the kernel generates the contents of files on read.
     generated: bool,
-    letters: CaseFolding,
+    case_folding: CaseFolding,
     /// Set if change events of its file system are received.
     watched: Option<WatchedMount>,
 }
@@ -51,7 +51,7 @@ struct Mount {
 pub struct Mounts {
     seen: RwLock<Vec<Mount>>,
     watch: Option<Arc<Watch>>,
-    keeper: OnceLock<Arc<dyn FdStore>>,
+    store: OnceLock<Arc<dyn FdStore>>,
 }
 
 impl fmt::Debug for Mounts {
@@ -67,8 +67,8 @@ impl Mounts {
     }
 
     /// Stores a descriptor of each mount that ids refer to, so that the next daemon can keep the indices.
-    pub fn keep_with(&self, keeper: Arc<dyn FdStore>) {
-        let _ = self.keeper.set(keeper);
+    pub fn set_fd_store(&self, store: Arc<dyn FdStore>) {
+        let _ = self.store.set(store);
     }
 
     /// Assigns a mount the index that it had in an earlier engine; indices in between stay unused.
@@ -84,9 +84,9 @@ impl Mounts {
         let none = |index| Mount {
             key: unused(index),
             opener: None,
-            whole: false,
+            is_fs_root: false,
             generated: false,
-            letters: CaseFolding::Any,
+            case_folding: CaseFolding::Any,
             watched: None,
         };
         let mut seen = self.seen.write();
@@ -107,7 +107,7 @@ impl Mounts {
             return Ok(index as u16);
         }
         let mut opener = Opener::probe(fd, kind, ino);
-        let whole = is_whole(fd);
+        let is_fs_root = is_fs_root(fd);
         let mut seen = self.seen.write();
         if let Some(index) = position(&seen) {
             return Ok(index as u16);
@@ -122,9 +122,9 @@ impl Mounts {
             opener.codec = opener.codec.filter(|codec| !matches!(codec, Codec::Btrfs { .. }));
             if opener.codec.is_some()
                 && index <= node_id::MOUNTS
-                && let Some(keeper) = self.keeper.get()
+                && let Some(store) = self.store.get()
             {
-                keeper.hold_mount(index, opener.fd.as_fd());
+                store.store_mount(index, opener.fd.as_fd());
             }
         }
         let watched = opener.as_ref().ok().and_then(|opener| self.start_watch(index, opener));
@@ -136,8 +136,8 @@ impl Mounts {
                 tracing::info!(mount = key.id, %errno, "no file handles in this mount: holding one descriptor per inode")
             }
         }
-        let (generated, letters) = (generated::is_generated(fd), CaseFolding::of(fd));
-        seen.push(Mount { key, opener: opener.ok(), whole, generated, letters, watched });
+        let (generated, case_folding) = (generated::is_generated(fd), CaseFolding::of(fd));
+        seen.push(Mount { key, opener: opener.ok(), is_fs_root, generated, case_folding, watched });
         Ok(index)
     }
 
@@ -146,9 +146,9 @@ impl Mounts {
         self.seen.read().get(usize::from(index))?.opener.clone()
     }
 
-    /// Reports whether a mount shows all of its file system; `false` in doubt.
-    pub fn is_whole(&self, index: u16) -> bool {
-        self.seen.read().get(usize::from(index)).is_some_and(|mount| mount.whole)
+    /// Reports whether the root of a mount is the root of its file system; `false` in doubt.
+    pub fn is_fs_root(&self, index: u16) -> bool {
+        self.seen.read().get(usize::from(index)).is_some_and(|mount| mount.is_fs_root)
     }
 
     /// Reports whether the files of a mount must be read without the page cache.
@@ -157,8 +157,8 @@ impl Mounts {
     }
 
     /// Returns which directories of a mount are case-insensitive.
-    pub fn letters(&self, index: u16) -> CaseFolding {
-        self.seen.read().get(usize::from(index)).map_or(CaseFolding::Any, |mount| mount.letters)
+    pub fn case_folding(&self, index: u16) -> CaseFolding {
+        self.seen.read().get(usize::from(index)).map_or(CaseFolding::Any, |mount| mount.case_folding)
     }
 
     /// Reports whether a file is on the first mount, that of the source itself.
@@ -179,7 +179,7 @@ impl Mounts {
             }
             result => {
                 let errno = result.err().unwrap_or(Errno::NODEV);
-                tracing::info!(%errno, "cannot watch one of the mounts: it is cached for one second");
+                tracing::info!(%errno, "cannot watch a mount below the source: its names and attributes are cached for one second");
                 None
             }
         }
@@ -225,7 +225,7 @@ impl Mounts {
 
 /// Reports whether a file is the root of a mount and of its file system, for file systems with a fixed root inode
 /// number. (Checking where else it is mounted could lead through the mirror's own mount.)
-fn is_whole(fd: BorrowedFd<'_>) -> bool {
+fn is_fs_root(fd: BorrowedFd<'_>) -> bool {
     // tmpfs; ext2, ext3, ext4.
     const ROOTS: [(i64, u64); 2] = [(0x0102_1994, 1), (0xef53, 2)];
     let Ok(magic) = rustix::fs::fstatfs(fd).map(|statfs| statfs.f_type) else { return false };

@@ -23,7 +23,7 @@ pub struct OpenFile {
     /// The descriptor is open for writing.
     pub writable: bool,
     /// A [`FdStore`](super::fd_store::FdStore) stores it.
-    pub held: AtomicBool,
+    pub is_stored: AtomicBool,
     /// The user's share; `None` if an earlier process opened it.
     _share: Option<Share>,
 }
@@ -31,7 +31,7 @@ pub struct OpenFile {
 impl OpenFile {
     /// Wraps a file that was just opened.
     pub fn new(file: OwnedFd, node: NodeId, writable: bool, share: Option<Share>) -> Self {
-        Self { file: Arc::new(file), node, writable, held: AtomicBool::new(false), _share: share }
+        Self { file: Arc::new(file), node, writable, is_stored: AtomicBool::new(false), _share: share }
     }
 }
 

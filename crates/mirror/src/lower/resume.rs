@@ -24,7 +24,7 @@ pub struct Reopen {
     /// The caller's `O_*` flags.
     pub flags: u32,
     /// The stored descriptor, if there is one.
-    pub held: Option<OwnedFd>,
+    pub stored: Option<OwnedFd>,
 }
 
 impl Lower {
@@ -51,7 +51,7 @@ impl Lower {
         inodes: Vec<(NodeId, OwnedFd)>,
         generation: u32,
     ) -> usize {
-        let wanted = files.len() + directories.len();
+        let total = files.len() + directories.len();
         for (id, file) in inodes {
             if let Err(errno) = self.restore_inode(id, file) {
                 tracing::warn!(%id, %errno, "cannot restore an unlinked file");
@@ -73,16 +73,16 @@ impl Lower {
                 Some((dir.handle, Arc::new(Mutex::new(Listing::new(directory(dir.node).ok()?)))))
             })
             .collect();
-        let lost = wanted - files.len() - directories.len();
+        let lost = total - files.len() - directories.len();
         self.files.restore(files, generation);
         self.open_dirs.restore(directories, generation);
         lost
     }
 
-    fn open_again(&self, Reopen { node, flags, held, .. }: Reopen) -> Result<Arc<OpenFile>, Errno> {
+    fn open_again(&self, Reopen { node, flags, stored, .. }: Reopen) -> Result<Arc<OpenFile>, Errno> {
         credentials::enter_thread()?;
         let flags = filter(flags) - OFlags::TRUNC;
-        let (file, is_held) = match held {
+        let (file, is_stored) = match stored {
             Some(file) => {
                 // The inode may have no name left, so its id may not resolve.
                 if let Ok((Identity::Handle(known), _)) = self.identify(file.as_fd()) {
@@ -97,7 +97,7 @@ impl Lower {
             }
         };
         let mut file = OpenFile::new(file, node, writes(flags), None);
-        *file.held.get_mut() = is_held;
+        *file.is_stored.get_mut() = is_stored;
         Ok(Arc::new(file))
     }
 }

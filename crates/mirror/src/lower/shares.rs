@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use rustix::io::Errno;
 
 /// Divisor of the limit that gives the share reserved for root.
-const RESERVE: usize = 16;
+const ROOT_SHARE_DIVISOR: usize = 16;
 
 /// Counts of open files and directories by user.
 #[derive(Debug, Default)]
@@ -32,7 +32,7 @@ impl Shares {
         let is_privileged = uid == 0 || uid == rustix::process::geteuid().as_raw();
         let mut users = self.0.lock();
         let own = users.get(&uid).copied().unwrap_or(0);
-        let limit = if is_privileged { limit } else { limit - limit / RESERVE };
+        let limit = if is_privileged { limit } else { limit - limit / ROOT_SHARE_DIVISOR };
         let others = open.saturating_sub(own);
         let has_room = open < limit && (is_privileged || own < limit.saturating_sub(others).div_ceil(2));
         if !has_room {
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_takes_the_files_of_all() {
+    fn a_single_user_cannot_exhaust_the_limit() {
         let (shares, mut held) = (Shares::default(), Vec::new());
         assert_eq!(fill(&shares, 1000, &mut held), 75);
         assert!(fill(&shares, 1001, &mut held) >= 37);

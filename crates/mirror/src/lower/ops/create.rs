@@ -161,9 +161,9 @@ impl Lower {
         let file = Arc::new(OpenFile::new(file, found.id, writes(flags), Some(share)));
         let handle = self.files.add(file.clone());
         if found.stat.stx_nlink == 0 {
-            self.hold(handle, &file);
+            self.store_file(handle, &file);
         } else {
-            self.hold_opened(handle, &file, self.removals());
+            self.store_opened(handle, &file, self.removals());
         }
         Ok((found, Opening { handle, file }))
     }

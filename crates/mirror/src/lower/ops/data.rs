@@ -9,10 +9,10 @@ use super::super::credentials::KeepSetid;
 use super::super::{Caller, Lower};
 
 /// Maximum bytes per copy. The kernel continues with another request, and the caller can be killed in between.
-const COPY: usize = 16 << 20;
+const MAX_COPY_BYTES: usize = 16 << 20;
 
 /// Maximum bytes per fallocate step; the caller can be killed between two steps.
-const STEP: u64 = 1 << 30;
+const MAX_FALLOCATE_STEP_BYTES: u64 = 1 << 30;
 
 impl Lower {
     /// Runs a write by `caller` to `file`. `kill_setid` clears setuid and setgid, as the kernel does for writers
@@ -50,7 +50,11 @@ impl Lower {
     ) -> Result<(), Errno> {
         let mode = FallocateFlags::from_bits_retain(mode);
         let moves = FallocateFlags::COLLAPSE_RANGE | FallocateFlags::INSERT_RANGE;
-        let step = if mode.intersects(moves) || lacks_room(file, length) { length } else { STEP };
+        let step = if mode.intersects(moves) || lacks_room(file, length) {
+            length
+        } else {
+            MAX_FALLOCATE_STEP_BYTES
+        };
         self.writing(file, !caller.keeps_setid(), caller, || {
             let (mut offset, mut left) = (offset, length);
             loop {
@@ -81,7 +85,7 @@ impl Lower {
     ) -> Result<usize, Errno> {
         let ((source, mut start), (target, mut end)) = (from, to);
         self.writing(target, !caller.keeps_setid(), caller, || {
-            let length = length.min(COPY);
+            let length = length.min(MAX_COPY_BYTES);
             rustix::fs::copy_file_range(source, Some(&mut start), target, Some(&mut end), length)
         })
     }

@@ -16,7 +16,7 @@ use super::super::{Lower, sys};
 /// program, but forwards them unchecked for any other.
 ///
 /// The flag commands are declared with a `long` and carry an `int`.
-const PASSED: [(u32, usize, bool); 4] = [
+const FORWARDED_COMMANDS: [(u32, usize, bool); 4] = [
     (0x8008_6601, 4, false),  // FS_IOC_GETFLAGS
     (0x4008_6602, 4, true),   // FS_IOC_SETFLAGS
     (0x801c_581f, 28, false), // FS_IOC_FSGETXATTR
@@ -39,7 +39,7 @@ impl Lower {
         room: usize,
     ) -> Result<(i32, Vec<u8>), Errno> {
         let &(command, size, changes) =
-            PASSED.iter().find(|passed| passed.0 == command).ok_or(Errno::NOTTY)?;
+            FORWARDED_COMMANDS.iter().find(|forwarded| forwarded.0 == command).ok_or(Errno::NOTTY)?;
         if changes {
             self.writable()?;
             // The kernel's own request has exactly this size; a caller's would have that of the declared type.

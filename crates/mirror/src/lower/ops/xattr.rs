@@ -12,7 +12,7 @@ use super::super::sys::ProcPath;
 use super::super::{Caller, Lower};
 
 /// `XATTR_SIZE_MAX` and `XATTR_LIST_MAX`.
-const LARGEST: usize = 65_536;
+const MAX_XATTR_BYTES: usize = 65_536;
 
 /// An attribute value or a list of names, or only its size.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,7 +51,7 @@ impl Lower {
             };
             return Ok(XattrAnswer::Size(size));
         }
-        value.reserve_exact(room.min(LARGEST));
+        value.reserve_exact(room.min(MAX_XATTR_BYTES));
         if reached.is_open() {
             rustix::fs::fgetxattr(&reached, name, spare_capacity(&mut value))?;
         } else {
@@ -102,7 +102,9 @@ impl Lower {
         let mut names = Vec::with_capacity(1024);
         loop {
             match rustix::fs::listxattr(ProcPath::new(&reached).as_cstr(), spare_capacity(&mut names)) {
-                Err(Errno::RANGE) if names.capacity() < LARGEST => names.reserve_exact(LARGEST),
+                Err(Errno::RANGE) if names.capacity() < MAX_XATTR_BYTES => {
+                    names.reserve_exact(MAX_XATTR_BYTES)
+                }
                 result => {
                     result?;
                     break;

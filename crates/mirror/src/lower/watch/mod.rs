@@ -104,7 +104,7 @@ impl Watch {
         self.stamps.stamp_all();
     }
 
-    /// Number of events of others so far, including irrelevant ones.
+    /// Number of events of other processes, including irrelevant ones.
     pub fn events(&self) -> u64 {
         self.events.load(Ordering::Relaxed)
     }

@@ -4,7 +4,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Number of slots. Keys that share a slot may appear changed when they are not, never the reverse.
-const PLACES: usize = 4096;
+const SLOTS: usize = 4096;
 
 /// A position in the order of events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -25,16 +25,16 @@ pub struct Stamps {
 
 impl Default for Stamps {
     fn default() -> Self {
-        let last = (0..PLACES).map(|_| AtomicU64::new(0)).collect();
+        let last = (0..SLOTS).map(|_| AtomicU64::new(0)).collect();
         Self { now: AtomicU64::new(1), all: AtomicU64::new(0), last }
     }
 }
 
 impl Stamps {
-    fn place(&self, key: impl Hash) -> &AtomicU64 {
+    fn slot(&self, key: impl Hash) -> &AtomicU64 {
         let mut hasher = DefaultHasher::new();
         key.hash(&mut hasher);
-        &self.last[hasher.finish() as usize % PLACES]
+        &self.last[hasher.finish() as usize % SLOTS]
     }
 
     /// Returns the current moment. Events stamped later have a moment that is not smaller.
@@ -45,7 +45,7 @@ impl Stamps {
     /// Stamps a change of the object with this key.
     pub fn stamp(&self, key: impl Hash) {
         let moment = self.now.fetch_add(1, Ordering::SeqCst) + 1;
-        self.place(key).fetch_max(moment, Ordering::SeqCst);
+        self.slot(key).fetch_max(moment, Ordering::SeqCst);
     }
 
     /// Stamps a change of everything.
@@ -56,7 +56,7 @@ impl Stamps {
 
     /// Reports whether no change of the key was stamped since the given moment.
     pub fn is_quiet(&self, key: impl Hash, since: Moment) -> bool {
-        self.place(key).load(Ordering::SeqCst) <= since.0 && self.all.load(Ordering::SeqCst) <= since.0
+        self.slot(key).load(Ordering::SeqCst) <= since.0 && self.all.load(Ordering::SeqCst) <= since.0
     }
 }
 

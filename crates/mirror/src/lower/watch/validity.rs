@@ -33,8 +33,8 @@ impl Lower {
         }
     }
 
-    /// Reports whether changes of inodes other than watched directories are reported, too.
-    pub fn hears_of_inodes(&self) -> bool {
+    /// Reports whether the watch covers inodes other than watched directories, too.
+    pub fn reports_inode_changes(&self) -> bool {
         self.watch().is_some_and(|watch| watch.file_systems().is_some())
     }
 
