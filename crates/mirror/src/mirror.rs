@@ -126,21 +126,21 @@ impl Mirror {
         let features = self.lower.features();
         // Not ATOMIC_O_TRUNC: with it the kernel lets `open` truncate the file before it checks whether the file is a
         // running program, so ETXTBSY comes too late.
-        let mut wanted = Capabilities::HANDLE_KILLPRIV_V2
+        let mut capabilities = Capabilities::HANDLE_KILLPRIV_V2
             | Capabilities::DONT_MASK
             | Capabilities::CACHE_SYMLINKS
             | Capabilities::EXPORT_SUPPORT
             | Capabilities::DO_READDIRPLUS;
         if features.acls {
-            wanted |= Capabilities::POSIX_ACL;
+            capabilities |= Capabilities::POSIX_ACL;
         }
         if self.cache != CacheMode::Exclusive {
-            // READDIRPLUS pays off only if lookups follow the listing. With entries cached for ever it always does.
-            wanted |= Capabilities::READDIRPLUS_AUTO;
+            // READDIRPLUS pays off only if lookups follow the listing. With entries cached without expiry it always does.
+            capabilities |= Capabilities::READDIRPLUS_AUTO;
             // Others may write the file: the kernel drops its pages when the modification time changed.
-            wanted |= Capabilities::AUTO_INVAL_DATA;
+            capabilities |= Capabilities::AUTO_INVAL_DATA;
         }
-        let mut config = Config::new(Profile::Passthrough).request(wanted);
+        let mut config = Config::new(Profile::Passthrough).request(capabilities);
         match self.passthrough {
             PassthroughMode::Auto => {}
             PassthroughMode::Always => config = config.trust_open_flags(),

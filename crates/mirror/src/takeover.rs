@@ -137,10 +137,10 @@ impl Mirror {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lower::node_id::MOUNTS;
+    use crate::lower::node_id::MAX_ENCODED_MOUNTS;
 
     #[test]
     fn ids_of_mounts_do_not_overlap_other_ids() {
-        const { assert!((MOUNTS as u64) < super::MOUNTS && ROOT + 4 <= super::MOUNTS && super::MOUNTS < 1 << 31) }
+        const { assert!((MAX_ENCODED_MOUNTS as u64) < MOUNTS && ROOT + 4 <= MOUNTS && MOUNTS < 1 << 31) }
     }
 }

@@ -75,7 +75,7 @@ impl Mirror {
                 let made = flags.intersects(OFlags::CREATE | OFlags::TMPFILE);
                 let maps = self.cache == CacheMode::Exclusive && flags & OFlags::RWMODE == OFlags::RDWR;
                 if maps && self.writable_mappings.note(node) && !made {
-                    // The kernel may already have cached the attributes for ever.
+                    // The kernel may already have cached the attributes without expiry.
                     request.session().caches().invalidate_node(node, None);
                 }
                 let passed = Opened::passthrough(handle, backing);

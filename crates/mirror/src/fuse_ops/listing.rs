@@ -86,7 +86,7 @@ impl Mirror {
                 return Ok(false);
             }
             let found = match entry.is_dots() || (entry.held && self.cache == CacheMode::Exclusive) {
-                // The kernel holds the inode and caches it for ever: after a first walk a listing costs no lookups.
+                // The kernel holds the inode and caches it without expiry: after a first walk a listing costs no lookups.
                 true => None,
                 // A name whose lookup fails is listed without an entry: a later access gets the error.
                 false => {

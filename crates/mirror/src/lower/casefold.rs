@@ -215,7 +215,7 @@ impl Lower {
     }
 
     fn read_case_flag(&self, dir: NodeId) -> bool {
-        let mut flags = [0u64; sys::IOCTL_ROOM / 8];
+        let mut flags = [0u64; sys::MAX_IOCTL_BYTES / 8];
         let read = self
             .reopen(dir, OFlags::RDONLY | OFlags::DIRECTORY)
             .and_then(|dir| sys::ioctl_buffer(dir.as_fd(), FS_IOC_GETFLAGS, &mut flags));

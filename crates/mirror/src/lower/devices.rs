@@ -11,7 +11,7 @@ pub type Numbered = (u16, (u32, u32));
 /// A device number that does not exist.
 const NONE: (u32, u32) = (u32::MAX, u32::MAX);
 
-/// The devices seen so far. The first is the source's own: its inode numbers are shown unchanged.
+/// All devices seen. The first is the source's own: its inode numbers are shown unchanged.
 ///
 /// Inode numbers of another device have its index XORed into the top 16 bits, so that two files never share a number.
 /// (Numbers that already use these bits are changed, but stay distinct within one device.)
@@ -40,11 +40,11 @@ impl Devices {
             if index == 0 || device == seen[0] {
                 continue;
             }
-            let place = usize::from(index);
-            if seen.len() <= place {
-                seen.resize(place + 1, NONE);
+            let position = usize::from(index);
+            if seen.len() <= position {
+                seen.resize(position + 1, NONE);
             }
-            seen[place] = device;
+            seen[position] = device;
         }
         let _ = self.on_new.set(on_new);
     }

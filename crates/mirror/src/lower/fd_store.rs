@@ -34,7 +34,7 @@ pub trait FdStore: Send + Sync {
 #[derive(Default)]
 pub(super) struct FdStoreState {
     store: OnceLock<Arc<dyn FdStore>>,
-    /// Number of names removed so far.
+    /// Number of names removed since the daemon started.
     removals: AtomicU64,
     /// Files are used without OPEN: unlinked ones are stored by inode.
     by_node: AtomicBool,
@@ -164,8 +164,8 @@ impl Lower {
 
 /// Returns the link count of a regular file, `None` for other types.
 fn links(file: BorrowedFd<'_>) -> Option<u32> {
-    let asked = StatxFlags::NLINK | StatxFlags::TYPE;
-    let stat = rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, asked).ok()?;
+    let mask = StatxFlags::NLINK | StatxFlags::TYPE;
+    let stat = rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, mask).ok()?;
     let regular = FileType::from_raw_mode(stat.stx_mode.into()) == FileType::RegularFile;
     regular.then_some(stat.stx_nlink)
 }

@@ -9,11 +9,11 @@ use rustix::io::Errno;
 use super::sys;
 
 /// Handles up to this size need no allocation. ext4 uses 8 bytes, tmpfs and XFS 12, btrfs 20.
-const INLINE: usize = 20;
+const MAX_INLINE_BYTES: usize = 20;
 
 #[derive(Clone, PartialEq, Eq, Hash)]
 enum Bytes {
-    Inline { len: u8, bytes: [u8; INLINE] },
+    Inline { len: u8, bytes: [u8; MAX_INLINE_BYTES] },
     Boxed(Box<[u8]>),
 }
 
@@ -36,7 +36,7 @@ impl FileHandle {
     }
 
     pub(crate) fn new(kind: i32, handle: &[u8]) -> Self {
-        let mut bytes = [0; INLINE];
+        let mut bytes = [0; MAX_INLINE_BYTES];
         let bytes = match bytes.get_mut(..handle.len()) {
             Some(room) => {
                 room.copy_from_slice(handle);
@@ -55,7 +55,7 @@ impl FileHandle {
     /// Returns the opaque bytes of the handle.
     pub(crate) fn bytes(&self) -> &[u8] {
         match &self.bytes {
-            Bytes::Inline { len, bytes } => &bytes[..INLINE.min(usize::from(*len))],
+            Bytes::Inline { len, bytes } => &bytes[..MAX_INLINE_BYTES.min(usize::from(*len))],
             Bytes::Boxed(bytes) => bytes,
         }
     }

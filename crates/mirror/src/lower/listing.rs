@@ -13,7 +13,7 @@ use super::shares::Share;
 use super::sys;
 
 /// Size in bytes of a read from the lower directory.
-const BUFFER: usize = 32 << 10;
+const BUFFER_BYTES: usize = 32 << 10;
 
 /// An invalid cookie, which forces a seek.
 const INVALID_COOKIE: u64 = u64::MAX;
@@ -120,7 +120,7 @@ impl Listing {
                 if self.ended {
                     return Ok(());
                 }
-                self.buffer.reserve_exact(BUFFER);
+                self.buffer.reserve_exact(BUFFER_BYTES);
                 self.taken = 0;
                 if sys::getdents(self.dir.as_fd(), &mut self.buffer)? == 0 {
                     self.ended = true;
@@ -157,25 +157,25 @@ impl Listing {
 pub struct Listings {
     /// Idle listings, the least recently used first.
     idle: Mutex<Vec<(NodeId, Listing)>>,
-    room: usize,
+    capacity: usize,
     /// Change counts of names, each shared by all directories with the same hash.
-    epochs: [AtomicU64; EPOCHS],
+    epochs: [AtomicU64; EPOCH_SLOTS],
 }
 
-const EPOCHS: usize = 64;
+const EPOCH_SLOTS: usize = 64;
 
 impl Listings {
-    /// Creates a cache of up to `room` listings.
-    pub fn new(room: usize) -> Self {
-        Self { idle: Mutex::default(), room, epochs: std::array::from_fn(|_| AtomicU64::new(0)) }
+    /// Creates a cache of up to `capacity` listings.
+    pub fn new(capacity: usize) -> Self {
+        Self { idle: Mutex::default(), capacity, epochs: std::array::from_fn(|_| AtomicU64::new(0)) }
     }
 
     /// Removes and returns the cached listing of `node` that is at `cookie`. Concurrent readers each have their own. A
     /// listing at the beginning is never cached: a new one starts there.
     pub fn take(&self, node: NodeId, cookie: u64) -> Option<Listing> {
         let mut idle = self.idle.lock();
-        let place = idle.iter().rposition(|(of, listing)| *of == node && listing.is_at(cookie))?;
-        let mut listing = idle.remove(place).1;
+        let position = idle.iter().rposition(|(of, listing)| *of == node && listing.is_at(cookie))?;
+        let mut listing = idle.remove(position).1;
         drop(idle);
         listing.renew(self.epoch(node).load(Ordering::Acquire));
         Some(listing)
@@ -192,13 +192,13 @@ impl Listings {
     }
 
     fn epoch(&self, node: NodeId) -> &AtomicU64 {
-        &self.epochs[(node.0 ^ node.0 >> 8) as usize % EPOCHS]
+        &self.epochs[(node.0 ^ node.0 >> 8) as usize % EPOCH_SLOTS]
     }
 
     /// Caches a listing for the request that continues it.
     pub fn put(&self, node: NodeId, listing: Listing) {
         let mut idle = self.idle.lock();
-        let oldest = (idle.len() >= self.room).then(|| idle.remove(0));
+        let oldest = (idle.len() >= self.capacity).then(|| idle.remove(0));
         idle.push((node, listing));
         drop(idle);
         // Closing a directory may take a while, so it happens outside the lock.

@@ -46,7 +46,7 @@ struct Mount {
     watched: Option<WatchedMount>,
 }
 
-/// The mounts seen so far, each with a stable index that nodes refer to.
+/// All mounts seen, each with a stable index that nodes refer to.
 #[derive(Default)]
 pub struct Mounts {
     seen: RwLock<Vec<Mount>>,
@@ -121,7 +121,7 @@ impl Mounts {
             // is too weak for that.
             opener.codec = opener.codec.filter(|codec| !matches!(codec, Codec::Btrfs { .. }));
             if opener.codec.is_some()
-                && index <= node_id::MOUNTS
+                && index <= node_id::MAX_ENCODED_MOUNTS
                 && let Some(store) = self.store.get()
             {
                 store.store_mount(index, opener.fd.as_fd());
@@ -212,7 +212,7 @@ impl Mounts {
         self.seen.read().iter().filter_map(|mount| Some(mount.opener.as_ref()?.fd.clone())).collect()
     }
 
-    /// Number of mounts seen so far.
+    /// Number of mounts seen.
     pub fn len(&self) -> usize {
         self.seen.read().len()
     }

@@ -62,18 +62,18 @@ impl<T> Handles<T> {
     pub fn add(&self, value: Arc<T>) -> u64 {
         let count = self.count.fetch_add(1, Ordering::Relaxed).wrapping_add(1).max(1);
         let mut values = self.values.write();
-        let place = values.vacant_entry();
-        let handle = u64::from(count) << 32 | place.key() as u64;
-        place.insert((handle, value));
+        let slot = values.vacant_entry();
+        let handle = u64::from(count) << 32 | slot.key() as u64;
+        slot.insert((handle, value));
         handle
     }
 
     /// Restores the values of an earlier process. `generation` is the number of earlier processes.
     pub fn restore(&self, values: Vec<(u64, Arc<T>)>, generation: u32) {
         self.count.store(generation << 20, Ordering::Relaxed);
-        let place = |handle: u64| handle as u32 as usize;
+        let slot = |handle: u64| handle as u32 as usize;
         *self.values.write() =
-            values.into_iter().map(|(handle, value)| (place(handle), (handle, value))).collect();
+            values.into_iter().map(|(handle, value)| (slot(handle), (handle, value))).collect();
     }
 
     /// Returns the value of a handle.
@@ -89,9 +89,9 @@ impl<T> Handles<T> {
     /// Removes a value.
     pub fn remove(&self, handle: u64) -> Option<Arc<T>> {
         let mut values = self.values.write();
-        let place = handle as u32 as usize;
-        values.get(place).filter(|(found, _)| *found == handle)?;
-        values.try_remove(place).map(|(_, value)| value)
+        let slot = handle as u32 as usize;
+        values.get(slot).filter(|(found, _)| *found == handle)?;
+        values.try_remove(slot).map(|(_, value)| value)
     }
 
     /// Number of values.

@@ -104,7 +104,7 @@ impl Lower {
     /// Creates and opens a file.
     ///
     /// # Errors
-    /// The error of `open(2)`. ESTALE if the name exists by now and the flags lack `O_EXCL`: only the client can check
+    /// The error of `open(2)`. ESTALE if the name exists already and the flags lack `O_EXCL`: only the client can check
     /// the caller's permissions on that file, so it must look the name up again.
     pub fn create(
         &self,

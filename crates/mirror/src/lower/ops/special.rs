@@ -47,7 +47,7 @@ impl Lower {
                 return Err(Errno::NOTTY);
             }
         }
-        let mut buffer = [0u64; sys::IOCTL_ROOM / 8];
+        let mut buffer = [0u64; sys::MAX_IOCTL_BYTES / 8];
         for (word, bytes) in buffer.iter_mut().zip(data[..data.len().min(size)].chunks(8)) {
             let mut whole = [0; 8];
             whole[..bytes.len()].copy_from_slice(bytes);

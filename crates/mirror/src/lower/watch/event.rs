@@ -27,7 +27,7 @@ pub struct Event<'a> {
 }
 
 /// Size of `struct fanotify_event_metadata`; only length, version, mask and pid are used.
-const METADATA: usize = 24;
+const METADATA_BYTES: usize = 24;
 
 /// `FAN_EVENT_INFO_TYPE_*`.
 const FID: u8 = 1;
@@ -45,7 +45,7 @@ fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
 /// Parses and removes the first event of a buffer; `None` if the rest is not an event.
 pub fn take<'a>(buffer: &mut &'a [u8]) -> Option<Event<'a>> {
     let length = u32_at(buffer, 0)? as usize;
-    if length < METADATA {
+    if length < METADATA_BYTES {
         return None;
     }
     let (event, rest) = buffer.split_at_checked(length)?;
@@ -125,16 +125,16 @@ mod tests {
     }
 
     #[test]
-    fn anything_else_is_no_event_and_no_panic() {
+    fn truncated_and_damaged_events_do_not_panic() {
         let whole = event(4, &[info(2, b"parent..", b"name\0"), info(1, b"child...", b""), vec![5, 0, 0, 0]]);
         for cut in 0..whole.len() {
             assert_eq!(take(&mut &whole[..cut]), None, "{cut} bytes");
         }
-        for place in 0..whole.len() {
+        for index in 0..whole.len() {
             for value in [0, 1, 0x7f, 0xff] {
-                let mut bent = whole.clone();
-                bent[place] = value;
-                let mut rest = &bent[..];
+                let mut damaged = whole.clone();
+                damaged[index] = value;
+                let mut rest = &damaged[..];
                 while take(&mut rest).is_some() {}
             }
         }
