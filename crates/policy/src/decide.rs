@@ -61,8 +61,8 @@ pub struct Decision {
     pub is_uncertain: bool,
     /// Indices of the rules that require an audit of the decision.
     pub audit: Vec<usize>,
-    /// The redaction for a reader who opens the file now. It applies as long as the file is open, whatever
-    /// is written to it: a file that is not a picture at open may become one.
+    /// The redaction for a reader who opens the file now. It applies as long as the file is open, whatever is written to
+    /// it: a file that is not a picture at open may become one.
     pub redaction: Option<Arc<Redaction>>,
 }
 

@@ -110,10 +110,10 @@ impl Redaction {
 
     /// Evaluates whether the rule applies to the contents of the file.
     pub(crate) fn is_content(&self, content: &(impl Content + ?Sized)) -> Truth {
-        let wanted = any_holds(&self.content, content);
-        let Some(kinds) = self.kinds() else { return wanted };
+        let matches = any_holds(&self.content, content);
+        let Some(kinds) = self.kinds() else { return matches };
         let known = |truth, media: &Media| or(truth, || Probe::Is(*media).matches(content));
-        and(wanted, || kinds.iter().fold(Some(false), known))
+        and(matches, || kinds.iter().fold(Some(false), known))
     }
 }
 

@@ -58,7 +58,7 @@ impl PolicyFs {
     }
 
     /// Resolves a directory that is listed.
-    pub(crate) fn dir_spot(&self, dir: NodeId) -> Result<ResolvedName, Errno> {
+    pub(crate) fn resolve_dir(&self, dir: NodeId) -> Result<ResolvedName, Errno> {
         let rules = self.rules();
         let (state, path) = self.match_state(&rules, dir)?;
         let class = state.class();
@@ -69,7 +69,7 @@ impl PolicyFs {
     ///
     /// # Errors
     /// EACCES if the directory finds names by several spellings and rules apply there.
-    pub(crate) fn spot(&self, parent: NodeId, name: &[u8]) -> Result<ResolvedName, Errno> {
+    pub(crate) fn resolve_name(&self, parent: NodeId, name: &[u8]) -> Result<ResolvedName, Errno> {
         let rules = self.rules();
         let (state, path) = self.match_state(&rules, parent)?;
         self.check_spelling(&state, parent, &path, name)?;
@@ -77,7 +77,7 @@ impl PolicyFs {
     }
 
     /// Resolves two names under the same policy.
-    pub(crate) fn spots(
+    pub(crate) fn resolve_names(
         &self,
         (parent, name): (NodeId, &[u8]),
         (new_parent, new_name): (NodeId, &[u8]),
@@ -100,7 +100,7 @@ impl PolicyFs {
             ResolvedNode::View(view) => Ok(Target::Ruled(view)),
             ResolvedNode::Retired(_) => Err(Errno::STALE),
             ResolvedNode::Unknown(inner) if self.mirror.engine().kind(inner)? == FileType::Directory => {
-                let ResolvedName { class, path, .. } = self.dir_spot(inner)?;
+                let ResolvedName { class, path, .. } = self.resolve_dir(inner)?;
                 Ok(match class.is_free() {
                     true => Target::Free(inner),
                     false => Target::Ruled(View { inner, class, redaction: None, path }),
@@ -162,17 +162,17 @@ impl PolicyFs {
     }
 
     /// Checks whether the caller may create a name.
-    pub(crate) fn check_create(&self, request: &Request<'_>, spot: &ResolvedName) -> Result<(), Errno> {
-        if spot.class.is_free() {
+    pub(crate) fn check_create(&self, request: &Request<'_>, resolved: &ResolvedName) -> Result<(), Errno> {
+        if resolved.class.is_free() {
             return Ok(());
         }
         let decide = |op| -> Result<Outcome, Errno> {
-            let path = spot.path.as_deref();
+            let path = resolved.path.as_deref();
             let none = &shunt_policy::NoContent;
-            Ok(self.decide(request, &spot.rules, &spot.class, path, op, none)?.outcome)
+            Ok(self.decide(request, &resolved.rules, &resolved.class, path, op, none)?.outcome)
         };
         // A name hidden from the caller cannot be created by it, whether it exists or not.
-        if spot.class.hides() && decide(Op::Lookup)? == Outcome::Hide {
+        if resolved.class.hides() && decide(Op::Lookup)? == Outcome::Hide {
             return Err(Errno::ACCESS);
         }
         check_outcome(&decide(Op::Create)?, Op::Create)
@@ -182,18 +182,21 @@ impl PolicyFs {
     pub(crate) fn check_name(
         &self,
         request: &Request<'_>,
-        spot: &ResolvedName,
+        resolved: &ResolvedName,
         (parent, name): (NodeId, Component<'_>),
         op: Op,
     ) -> Result<(), Errno> {
-        if spot.class.is_free() {
+        if resolved.class.is_free() {
             return Ok(());
         }
         let found = self.mirror.engine().lookup(parent, name)?.id;
         let content = LazyContent::new(self.mirror.engine(), found);
         let check = |op| {
-            let path = spot.path.as_deref();
-            check_outcome(&self.decide(request, &spot.rules, &spot.class, path, op, &content)?.outcome, op)
+            let path = resolved.path.as_deref();
+            check_outcome(
+                &self.decide(request, &resolved.rules, &resolved.class, path, op, &content)?.outcome,
+                op,
+            )
         };
         let checked = check(Op::Lookup).and_then(|()| check(op));
         self.mirror.engine().forget(found, 1);
@@ -207,18 +210,18 @@ impl PolicyFs {
     pub(crate) fn shown(
         &self,
         request: &Request<'_>,
-        spot: &ResolvedName,
+        resolved: &ResolvedName,
         entry: Entry,
     ) -> Result<Entry, Errno> {
-        let shown = self.seen(request, spot, entry);
+        let shown = self.seen(request, resolved, entry);
         if shown.is_err() && entry.node != NodeId(0) {
             self.mirror.engine().forget(entry.node, 1);
         }
         shown
     }
 
-    fn seen(&self, request: &Request<'_>, spot: &ResolvedName, mut entry: Entry) -> Result<Entry, Errno> {
-        let (class, inner) = (&spot.class, entry.node);
+    fn seen(&self, request: &Request<'_>, resolved: &ResolvedName, mut entry: Entry) -> Result<Entry, Errno> {
+        let (class, inner) = (&resolved.class, entry.node);
         let constant = class.is_name_constant() || self.is_enforced(class);
         entry.entry_expiry = if constant { self.bounded(entry.entry_expiry) } else { Expiry::NEVER_CACHED };
         if inner == NodeId(0) {
@@ -239,34 +242,34 @@ impl PolicyFs {
             true => decide(Op::Read).redaction,
             false => None,
         };
-        self.show(spot, entry, redaction)
+        self.show(resolved, entry, redaction)
     }
 
     /// Converts the entry of a file just created, like [`shown`](Self::shown). Nothing is hidden from its creator.
-    pub(crate) fn made(&self, spot: &ResolvedName, mut entry: Entry) -> Result<Entry, Errno> {
-        let constant = spot.class.is_name_constant() || self.is_enforced(&spot.class);
+    pub(crate) fn made(&self, resolved: &ResolvedName, mut entry: Entry) -> Result<Entry, Errno> {
+        let constant = resolved.class.is_name_constant() || self.is_enforced(&resolved.class);
         entry.entry_expiry = if constant { self.bounded(entry.entry_expiry) } else { Expiry::NEVER_CACHED };
         if entry.attributes.file_type() == shunt_fuse::FileType::Directory {
             let noted = self
-                .register(entry.node, &spot.class)
+                .register(entry.node, &resolved.class)
                 .inspect_err(|_| self.mirror.engine().forget(entry.node, 1));
             return noted.map(|()| entry);
         }
-        self.show(spot, entry, None).inspect_err(|_| self.mirror.engine().forget(entry.node, 1))
+        self.show(resolved, entry, None).inspect_err(|_| self.mirror.engine().forget(entry.node, 1))
     }
 
     fn show(
         &self,
-        spot: &ResolvedName,
+        resolved: &ResolvedName,
         mut entry: Entry,
         redaction: Option<Arc<shunt_policy::Redaction>>,
     ) -> Result<Entry, Errno> {
         let inner = entry.node;
         let partial = redaction.is_some();
-        let view = View { inner, class: spot.class.clone(), redaction, path: spot.path.clone() };
-        let (node, beside) = self.views.show(spot.rules.generation, view)?;
+        let view = View { inner, class: resolved.class.clone(), redaction, path: resolved.path.clone() };
+        let (node, is_additional) = self.views.show(resolved.rules.generation, view)?;
         entry.node = node;
-        if let Err(errno) = self.register(entry.node, &spot.class) {
+        if let Err(errno) = self.register(entry.node, &resolved.class) {
             self.views.forget(entry.node, 1);
             return Err(errno);
         }
@@ -276,7 +279,7 @@ impl PolicyFs {
             entry.attributes_expiry = self.of_view(inner, entry.attributes_expiry);
         }
         // The kernel cached the attributes of the other inodes while there was only one.
-        if let (Some(session), true) = (self.session.get(), beside) {
+        if let (Some(session), true) = (self.session.get(), is_additional) {
             for other in self.views.others(inner, entry.node) {
                 session.caches().invalidate_node(other, None);
             }

@@ -50,9 +50,9 @@ impl PolicyFs {
         parent: NodeId,
         name: Name<'_>,
     ) -> Result<ResolvedName, Errno> {
-        let spot = self.spot(parent, component(name)?.as_cstr().to_bytes())?;
-        self.check_create(request, &spot)?;
-        Ok(spot)
+        let resolved = self.resolve_name(parent, component(name)?.as_cstr().to_bytes())?;
+        self.check_create(request, &resolved)?;
+        Ok(resolved)
     }
 
     /// Checks whether the caller may remove a name.
@@ -62,8 +62,8 @@ impl PolicyFs {
             return Ok(());
         }
         let name_in = component(name)?;
-        let spot = self.spot(parent, name_in.as_cstr().to_bytes())?;
-        self.check_name(request, &spot, (parent, name_in), Op::Delete)?;
+        let resolved = self.resolve_name(parent, name_in.as_cstr().to_bytes())?;
+        self.check_name(request, &resolved, (parent, name_in), Op::Delete)?;
         self.ensure_not_on_graft_path(parent, name)
     }
 
@@ -103,8 +103,8 @@ impl PolicyFs {
         redaction: Arc<Redaction>,
         args: OpenArgs,
     ) -> Result<Opened, Errno> {
-        let wanted = OFlags::RWMODE | OFlags::TRUNC | OFlags::APPEND | OFlags::NONBLOCK;
-        let args = OpenArgs { flags: args.flags & wanted.bits(), ..args };
+        let forwarded = OFlags::RWMODE | OFlags::TRUNC | OFlags::APPEND | OFlags::NONBLOCK;
+        let args = OpenArgs { flags: args.flags & forwarded.bits(), ..args };
         let opening = self.mirror.open_below(request, inner, args).await?;
         let handle = FileHandle(opening.handle);
         if args.flags & OFlags::RWMODE.bits() == OFlags::WRONLY.bits() {
@@ -169,9 +169,9 @@ impl FileSystem for PolicyFs {
     async fn lookup(&self, request: &Request<'_>, parent: NodeId, name: Name<'_>) -> Result<Entry, Errno> {
         // `.` and `..` come from file handles, which have no path.
         let component = component(name).map_err(|_| Errno::STALE)?;
-        let spot = self.spot(parent, component.as_cstr().to_bytes())?;
+        let resolved = self.resolve_name(parent, component.as_cstr().to_bytes())?;
         let entry = self.mirror.lookup(request, parent, name).await?;
-        self.shown(request, &spot, entry)
+        self.shown(request, &resolved, entry)
     }
 
     async fn getattr(
@@ -220,8 +220,8 @@ impl FileSystem for PolicyFs {
         name: Name<'_>,
         target: &CStr,
     ) -> Result<Entry, Errno> {
-        let spot = self.may_create(request, parent, name)?;
-        self.made(&spot, self.mirror.symlink(request, parent, name, target).await?)
+        let resolved = self.may_create(request, parent, name)?;
+        self.made(&resolved, self.mirror.symlink(request, parent, name, target).await?)
     }
 
     async fn mknod(
@@ -231,8 +231,8 @@ impl FileSystem for PolicyFs {
         name: Name<'_>,
         new: NewNode,
     ) -> Result<Entry, Errno> {
-        let spot = self.may_create(request, parent, name)?;
-        self.made(&spot, self.mirror.mknod(request, parent, name, new).await?)
+        let resolved = self.may_create(request, parent, name)?;
+        self.made(&resolved, self.mirror.mknod(request, parent, name, new).await?)
     }
 
     async fn mkdir(
@@ -242,8 +242,8 @@ impl FileSystem for PolicyFs {
         name: Name<'_>,
         new: NewNode,
     ) -> Result<Entry, Errno> {
-        let spot = self.may_create(request, parent, name)?;
-        self.made(&spot, self.mirror.mkdir(request, parent, name, new).await?)
+        let resolved = self.may_create(request, parent, name)?;
+        self.made(&resolved, self.mirror.mkdir(request, parent, name, new).await?)
     }
 
     async fn unlink(&self, request: &Request<'_>, parent: NodeId, name: Name<'_>) -> Result<(), Errno> {
@@ -281,9 +281,9 @@ impl FileSystem for PolicyFs {
         new_parent: NodeId,
         new_name: Name<'_>,
     ) -> Result<Entry, Errno> {
-        let (inner, spot) = self.check_link(request, node, new_parent, component(new_name)?)?;
+        let (inner, resolved) = self.check_link(request, node, new_parent, component(new_name)?)?;
         let entry = self.mirror.link(request, inner, new_parent, new_name).await?;
-        self.shown(request, &spot, entry)
+        self.shown(request, &resolved, entry)
     }
 
     async fn open(&self, request: &Request<'_>, node: NodeId, args: OpenArgs) -> Result<Opened, Errno> {
@@ -306,9 +306,9 @@ impl FileSystem for PolicyFs {
         name: Name<'_>,
         args: CreateArgs,
     ) -> Result<Created, Errno> {
-        let spot = self.may_create(request, parent, name)?;
+        let resolved = self.may_create(request, parent, name)?;
         let Created { entry, opened } = self.mirror.create(request, parent, name, args).await?;
-        self.created(&spot, entry, opened)
+        self.created(&resolved, entry, opened)
     }
 
     async fn tmpfile(
@@ -318,10 +318,10 @@ impl FileSystem for PolicyFs {
         args: CreateArgs,
     ) -> Result<Created, Errno> {
         // The file has no name; this one matches no rule that names a file.
-        let spot = self.spot(parent, b"\x01")?;
-        self.check_create(request, &spot)?;
+        let resolved = self.resolve_name(parent, b"\x01")?;
+        self.check_create(request, &resolved)?;
         let Created { entry, opened } = self.mirror.tmpfile(request, parent, args).await?;
-        self.created(&spot, entry, opened)
+        self.created(&resolved, entry, opened)
     }
 
     async fn read(&self, request: &Request<'_>, node: NodeId, args: ReadArgs) -> Result<Data<'_>, Errno> {
@@ -400,9 +400,9 @@ impl FileSystem for PolicyFs {
 }
 
 impl PolicyFs {
-    fn created(&self, spot: &ResolvedName, entry: Entry, opened: Opened) -> Result<Created, Errno> {
+    fn created(&self, resolved: &ResolvedName, entry: Entry, opened: Opened) -> Result<Created, Errno> {
         let handle = opened.handle;
-        match self.made(spot, entry) {
+        match self.made(resolved, entry) {
             Ok(entry) => Ok(Created { entry, opened }),
             Err(errno) => {
                 self.mirror.engine().close(handle.0);

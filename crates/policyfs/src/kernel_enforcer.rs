@@ -181,8 +181,8 @@ impl PolicyFs {
         for node in nodes {
             let is_dir =
                 self.mirror.engine().kind(node).is_ok_and(|kind| kind == rustix::fs::FileType::Directory);
-            if is_dir && let Ok(spot) = self.dir_spot(node) {
-                let _ = self.register(node, &spot.class);
+            if is_dir && let Ok(resolved) = self.resolve_dir(node) {
+                let _ = self.register(node, &resolved.class);
             }
         }
         let rules = self.rules();

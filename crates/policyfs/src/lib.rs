@@ -16,7 +16,7 @@
 //!
 //! A rule matches paths. The path of a name is that of the directory in which it was looked up, at that moment. A
 //! rename or link that would free a file from its rules fails with EXDEV; programs then copy by reading what the caller
-//! may read. Renames of directories between places with different rules fail likewise.
+//! may read. Renames of directories between parents with different rules fail likewise.
 
 mod audit;
 mod caller;

@@ -104,7 +104,8 @@ fn is_ours(id: NodeId) -> bool {
 }
 
 impl Views {
-    /// Counts a lookup of a file; returns the node id for the kernel, and whether it is a new one beside others.
+    /// Counts a lookup of a file; returns the node id for the kernel, and whether it is a new one in addition to
+    /// others of the same file.
     ///
     /// # Errors
     /// ESTALE if the rules changed.

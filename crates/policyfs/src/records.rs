@@ -31,7 +31,7 @@ const MAGIC: u64 = u64::from_le_bytes(*b"shunt\0vw");
 const MAX_RECORDS: usize = 1 << 20;
 const HEADER_WORDS: usize = 8;
 const RECORD_WORDS: usize = 4;
-/// Header word: number of records used so far.
+/// Header word: number of records in use, including released ones.
 const USED_RECORDS_WORD: usize = 1;
 /// Header word: 1 while the kernel may cache replies of earlier rules.
 const STALE_REPLIES_WORD: usize = 2;

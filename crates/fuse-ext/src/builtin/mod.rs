@@ -118,8 +118,8 @@ impl Tables {
     /// Sets the cache times of the program's replies in the kernel. Initially nothing is cached.
     pub fn set_validity(&self, validity: Validity) {
         let values = [validity.entries, validity.attributes, validity.absent];
-        for (place, value) in self.settings.words().iter().zip(values) {
-            place.store(value, Ordering::Relaxed);
+        for (destination, value) in self.settings.words().iter().zip(values) {
+            destination.store(value, Ordering::Relaxed);
         }
     }
 
@@ -212,8 +212,8 @@ impl Tables {
             XattrSlot { node: node.0, name, version: since.0, length: 0, value: [0; XATTR_VALUE_BYTES] };
         match value {
             Ok(value) => {
-                let Some(place) = slot.value.get_mut(..value.len()) else { return };
-                place.copy_from_slice(value);
+                let Some(destination) = slot.value.get_mut(..value.len()) else { return };
+                destination.copy_from_slice(value);
                 slot.length = value.len() as i64;
             }
             Err(errno) => slot.length = i64::from(-errno.raw_os_error()),
@@ -227,8 +227,8 @@ impl Tables {
         let (root, length) = (root.into(), list.len() as u64);
         let mut slot =
             ListSlot { node: node.0, root, version: since.0, length, names: [0; XATTR_LIST_BYTES] };
-        let Some(place) = slot.names.get_mut(..list.len()) else { return };
-        place.copy_from_slice(list);
+        let Some(destination) = slot.names.get_mut(..list.len()) else { return };
+        destination.copy_from_slice(list);
         self.lists.store(hash_words(node.0, &[root]), &slot);
     }
 
@@ -237,8 +237,8 @@ impl Tables {
         let version = self.versions.now(Domain::Life as u64, key(node)).0;
         let mut slot =
             LinkSlot { node: node.0, version, length: target.len() as u64, target: [0; LINK_TARGET_BYTES] };
-        let Some(place) = slot.target.get_mut(..target.len()) else { return };
-        place.copy_from_slice(target);
+        let Some(destination) = slot.target.get_mut(..target.len()) else { return };
+        destination.copy_from_slice(target);
         self.links.store(key(node), &slot);
     }
 

@@ -9,7 +9,7 @@
 //! connection itself: the server sends it each descriptor before using it.
 //!
 //! The guardian's abilities are fixed at its start, before the server has read untrusted data: a guardian that was not given the
-//! arguments of another server starts none, whatever messages it gets later, and once it is [sealed](Guardian::seal) it accepts
+//! arguments of another server starts none, whichever messages it gets later, and once it is [sealed](Guardian::seal) it accepts
 //! no other mounts.
 //!
 //! Limits: it does not help when it is killed together with the server (`kill -9` to a whole control group), and copies of the
@@ -193,7 +193,7 @@ impl Guardian {
     ///
     /// # Errors
     ///
-    /// The mount point cannot be examined, or the guardian is gone.
+    /// The mount point cannot be examined, or the guardian process has exited.
     pub fn watch(&self, detached: &Detached, mountpoint: &Path) -> Result<Watch, GuardianError> {
         let watch = Watch(self.next.fetch_add(1, Ordering::Relaxed));
         let top = MountPoint::top(mountpoint)?;
@@ -210,17 +210,17 @@ impl Guardian {
     ///
     /// # Errors
     ///
-    /// The guardian is gone.
+    /// The guardian process has exited.
     pub fn confirm(&self, watch: Watch, mount: &MountPoint) -> Result<(), GuardianError> {
         let path = mount.path().to_owned();
         self.send(&Message::Mounted { token: watch.0, mark: mount.mark(), path })
     }
 
-    /// Ends a watch: the mount was unmounted in good order, or never made.
+    /// Ends a watch: the mount was unmounted cleanly, or was never created.
     ///
     /// # Errors
     ///
-    /// The guardian is gone.
+    /// The guardian process has exited.
     pub fn release(&self, watch: Watch) -> Result<(), GuardianError> {
         self.send(&Message::Release { token: watch.0 })
     }
@@ -230,7 +230,7 @@ impl Guardian {
     ///
     /// # Errors
     ///
-    /// The guardian is gone.
+    /// The guardian process has exited.
     pub fn seal(&self) -> Result<(), GuardianError> {
         self.send(&Message::Seal)
     }
@@ -239,7 +239,7 @@ impl Guardian {
     ///
     /// # Errors
     ///
-    /// The guardian is gone.
+    /// The guardian process has exited.
     pub fn end(&self) -> Result<(), GuardianError> {
         self.send(&Message::Ending)
     }
@@ -250,7 +250,7 @@ impl Guardian {
     ///
     /// # Errors
     ///
-    /// The guardian is gone.
+    /// The guardian process has exited.
     pub fn upgrade(&self, program: BorrowedFd<'_>) -> Result<(), GuardianError> {
         self.send_with(&Message::Upgrade, Some(program))
     }
@@ -259,7 +259,7 @@ impl Guardian {
     ///
     /// # Errors
     ///
-    /// The guardian is gone.
+    /// The guardian process has exited.
     pub fn store_log(&self, file: BorrowedFd<'_>) -> Result<(), GuardianError> {
         self.store(Key { class: fd_store::DescriptorClass::Log, id: 0 }, file)
     }

@@ -23,7 +23,7 @@ impl MountPoint {
     ///
     /// # Errors
     ///
-    /// [`MountError::Connection`]: not permitted, or the connection is gone.
+    /// [`MountError::Connection`]: not permitted, or the connection no longer exists.
     pub fn abort(&self) -> Result<(), MountError> {
         let file = "abort";
         self.control(file, OFlags::WRONLY)
@@ -35,7 +35,7 @@ impl MountPoint {
     ///
     /// # Errors
     ///
-    /// [`MountError::Connection`]: not permitted, or the connection is gone.
+    /// [`MountError::Connection`]: not permitted, or the connection no longer exists.
     pub fn waiting(&self) -> Result<u64, MountError> {
         let file = "waiting";
         self.control(file, OFlags::RDONLY)

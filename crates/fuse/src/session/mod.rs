@@ -391,7 +391,7 @@ impl<F: FileSystem> Session<F> {
         let clones = clones.collect::<io::Result<_>>().map_err(NegotiationError::Start)?;
         let (takeover, mut negotiated) =
             Takeover::resume(guardian, state, clones, takeovers).map_err(NegotiationError::Start)?;
-        negotiated.refused = crate::negotiate::refused_earlier(config.wanted - negotiated.granted);
+        negotiated.refused = crate::negotiate::refused_earlier(config.requested - negotiated.granted);
         let refusal = negotiated.refusal(config.required);
         if let Some(refusal) = refusal {
             return Err(NegotiationError::Required(refusal.clone()));

@@ -146,7 +146,7 @@ pub(super) fn all(state: &TakeoverState, kind: OpenKind) -> Vec<OpenRecord> {
             OpenKind::File => state.file(index),
             OpenKind::Directory => state.directory(index),
         };
-        let word = |place: usize| words[place].load(Ordering::Relaxed);
+        let word = |index: usize| words[index].load(Ordering::Relaxed);
         let handle = word(0);
         (handle != 0 && handle as u32 as usize == index && word(1) != 0).then(|| OpenRecord {
             handle: FileHandle(handle),

@@ -1,4 +1,4 @@
-//! A simulated guest: its memory, one queue, and a driver that may misbehave. For tests, and for fuzzing (feature `rig`).
+//! A simulated guest: its memory, one queue, and a driver that may misbehave. For tests, and for fuzzing (feature `test-driver`).
 #![allow(missing_docs, reason = "the names are those of the virtio specification")]
 
 use std::io;
@@ -39,7 +39,7 @@ pub struct Descriptor {
 }
 
 /// A guest and its device.
-pub struct Rig<F: FileSystem> {
+pub struct TestDriver<F: FileSystem> {
     pub(crate) guest: Guest,
     ring: VringRwLock<Guest>,
     pub(crate) device: Shared<guest::Guest<F>>,
@@ -47,13 +47,13 @@ pub struct Rig<F: FileSystem> {
     pub available: u16,
 }
 
-impl<F: FileSystem> std::fmt::Debug for Rig<F> {
+impl<F: FileSystem> std::fmt::Debug for TestDriver<F> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Rig").field("available", &self.available).finish_non_exhaustive()
+        f.debug_struct("TestDriver").field("available", &self.available).finish_non_exhaustive()
     }
 }
 
-impl<F: FileSystem> Rig<F> {
+impl<F: FileSystem> TestDriver<F> {
     /// Makes a guest that has not mounted yet. `make` returns the file system of each session.
     pub fn new(make: impl Fn() -> io::Result<F> + Send + Sync + 'static) -> Self {
         let ranges = [(GuestAddress(0), END as usize), (GuestAddress(2 * END), END as usize)];
@@ -62,9 +62,9 @@ impl<F: FileSystem> Rig<F> {
         let config = Config::new(Profile::Passthrough);
         let handler = guest::Guest::new(Box::new(make), Box::new(|_| {}), config);
         let device = Device::new(Arc::new(handler), guest.clone(), 2, 1 << 20, None);
-        let mut rig = Self { guest, ring, device: Shared::new(device), available: 0 };
-        rig.reset();
-        rig
+        let mut driver = Self { guest, ring, device: Shared::new(device), available: 0 };
+        driver.reset();
+        driver
     }
 
     /// Resets the ring and clears the memory of the rings and requests.
@@ -80,9 +80,9 @@ impl<F: FileSystem> Rig<F> {
 
     /// Makes a guest that has mounted.
     pub fn mounted(make: impl Fn() -> io::Result<F> + Send + Sync + 'static) -> Self {
-        let mut rig = Self::new(make);
-        rig.mount();
-        rig
+        let mut driver = Self::new(make);
+        driver.mount();
+        driver
     }
 
     /// Reboots the guest, which mounts again.
@@ -119,8 +119,8 @@ impl<F: FileSystem> Rig<F> {
 
     /// Makes a chain available.
     pub fn offer(&mut self, head: u16) {
-        let place = u64::from(self.available) % QUEUE;
-        self.put(AVAILABLE + 4 + 2 * place, &head.to_le_bytes());
+        let index = u64::from(self.available) % QUEUE;
+        self.put(AVAILABLE + 4 + 2 * index, &head.to_le_bytes());
         self.available = self.available.wrapping_add(1);
         self.put(AVAILABLE + 2, &self.available.to_le_bytes());
     }
@@ -140,9 +140,9 @@ impl<F: FileSystem> Rig<F> {
 
     /// Returns the chain that was returned last, and the length of its reply.
     pub fn last_used(&self) -> (u32, u32) {
-        let place = u64::from(self.used().wrapping_sub(1)) % QUEUE;
+        let index = u64::from(self.used().wrapping_sub(1)) % QUEUE;
         let word =
-            |offset| u32::from_le_bytes(self.get(USED + 4 + 8 * place + offset, 4).try_into().unwrap());
+            |offset| u32::from_le_bytes(self.get(USED + 4 + 8 * index + offset, 4).try_into().unwrap());
         (word(0), word(4))
     }
 

@@ -82,7 +82,7 @@ fn the_first_rule_that_matches_decides() {
 }
 
 #[test]
-fn nothing_is_asked_where_no_rule_is() {
+fn names_without_rules_need_no_decision() {
     let policy = policy("[[rule]]\npath = \"/a/b/**\"\naction = \"read-only\"");
     assert!(policy.match_path(b"/c").is_free() && !policy.match_path(b"/a").is_free());
     assert!(policy.match_path(b"/a").class().is_free() && !policy.match_path(b"/a/b").class().is_free());
@@ -120,7 +120,7 @@ fn content_decides_where_it_is_asked_for() {
 }
 
 #[test]
-fn what_is_not_seen_holds_whatever_a_file_becomes() {
+fn redaction_applies_regardless_of_later_contents() {
     let policy = policy(
         "[[rule]]\npath = \"*\"\nuid = 1\naction = \"redact\"\n\
          [[rule]]\npath = \"*\"\ncontent = \"application/pdf\"\naction = \"redact\"\nbytes = [[0, 9]]\n\
@@ -290,7 +290,7 @@ fn a_graft_is_a_directory_of_which_nothing_is_decided() {
 fn rules_that_a_graft_would_silence_are_refused() {
     let graft = "[[rule]]\npath = \"/data/cache\"\naction = \"graft\"\n";
     let rule = |path: &str, action: &str| format!("[[rule]]\npath = \"{path}\"\naction = \"{action}\"\n");
-    for (text, said) in [
+    for (text, expected) in [
         (
             rule("/data/cache/secret", "hide") + graft,
             "line 4, column 1: cannot graft /data/cache: rule 1 (line 1, hide) comes first",
@@ -314,7 +314,7 @@ fn rules_that_a_graft_would_silence_are_refused() {
         (rule("/data", "graft") + "op = \"read\"\n", "cannot depend on op"),
     ] {
         let error = Policy::parse(&text, &names()).unwrap_err().to_string();
-        assert!(error.contains(said), "{text}\n{error}");
+        assert!(error.contains(expected), "{text}\n{error}");
     }
 }
 
@@ -360,7 +360,7 @@ action = "deny"
 }
 
 #[test]
-fn what_asks_for_more_than_user_and_group_has_no_table() {
+fn rules_beyond_user_and_group_have_no_table() {
     for more in [
         "group = 5",
         "exe = \"/bin/true\"",

@@ -37,7 +37,7 @@ const PARKED: u8 = 4;
 pub(crate) struct Entry {
     queue: Arc<Queue>,
     me: Weak<Entry>,
-    /// Which of [`RETURNED`], [`REPLIED`] and [`PARKED`] happened. The thread that adds the last one has the reply sent.
+    /// Bits of [`RETURNED`], [`REPLIED`] and [`PARKED`] that are set. The thread that adds the last one has the reply sent.
     steps: AtomicU8,
     inner: Mutex<Inner>,
 }
@@ -177,7 +177,7 @@ impl Entry {
     ) -> io::Result<()> {
         {
             let mut inner = self.inner.lock();
-            // A handler that replied and panicked afterwards: the entry may serve another request by now.
+            // A handler that replied and panicked afterwards: the entry may already serve another request.
             if inner.unique != unique || inner.reply.is_some() || inner.receiver.is_none() {
                 return Err(Errno::NOENT.into());
             }

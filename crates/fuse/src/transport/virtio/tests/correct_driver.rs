@@ -6,7 +6,7 @@ use super::*;
 
 #[test]
 fn requests_are_answered() {
-    let mut guest = Rig::mounted();
+    let mut guest = OneFileGuest::mounted();
     let (error, body) = guest.ask(Opcode::Lookup, 2, 1, b"f\0", 4096).unwrap();
     assert_eq!((error, &body[..8]), (0, &2_u64.to_ne_bytes()[..]));
     let (error, body) = guest.ask(Opcode::Lookup, 4, 1, b"g\0", 4096).unwrap();
@@ -15,7 +15,7 @@ fn requests_are_answered() {
 
 #[test]
 fn data_goes_between_file_and_guest() {
-    let mut guest = Rig::mounted();
+    let mut guest = OneFileGuest::mounted();
     let text = b"written by a guest";
     let size = text.len() as u32;
     let arg = WriteIn { offset: 3, size, ..Default::default() };
@@ -33,7 +33,7 @@ fn data_goes_between_file_and_guest() {
 
 #[test]
 fn data_may_lie_in_many_places_and_across_tables() {
-    let mut guest = Rig::mounted();
+    let mut guest = OneFileGuest::mounted();
     let text: Vec<u8> = (0..3000_u32).map(|n| n as u8).collect();
     let arg = WriteIn { size: 3000, ..Default::default() };
     guest.lay_out(Opcode::Write, 2, 2, &[arg.as_bytes(), &text].concat(), 24);
@@ -62,8 +62,8 @@ fn data_may_lie_in_many_places_and_across_tables() {
 }
 
 #[test]
-fn what_wants_no_answer_has_none() {
-    let mut guest = Rig::mounted();
+fn request_without_reply_gets_none() {
+    let mut guest = OneFileGuest::mounted();
     guest.lay_out(Opcode::Forget, 2, 2, &1_u64.to_ne_bytes(), 0);
     guest.offer(0);
     guest.kick();
@@ -73,7 +73,7 @@ fn what_wants_no_answer_has_none() {
 
 #[test]
 fn an_interrupt_ends_what_waits_and_a_queue_is_stopped_only_then() {
-    let mut guest = Rig::mounted();
+    let mut guest = OneFileGuest::mounted();
     let before = guest.used();
     guest.lay_out(Opcode::Fsync, 2, 2, FsyncIn::default().as_bytes(), 16);
     guest.offer(0);
@@ -107,7 +107,7 @@ fn an_interrupt_ends_what_waits_and_a_queue_is_stopped_only_then() {
 
 #[test]
 fn a_guest_that_boots_again_begins_anew() {
-    let mut guest = Rig::mounted();
+    let mut guest = OneFileGuest::mounted();
     assert_eq!(guest.ask(Opcode::Destroy, 2, 0, &[], 0).unwrap().0, 0);
     let arg = GetattrIn::default();
     let (error, _) = guest.ask(Opcode::Getattr, 4, 1, arg.as_bytes(), 4096).unwrap();

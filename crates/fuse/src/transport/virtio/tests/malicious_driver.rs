@@ -89,7 +89,7 @@ fn request(random: &mut Random) -> Vec<u8> {
     [header.as_bytes(), &body].concat()
 }
 
-fn table(guest: &Rig, random: &mut Random, table: u64, size: u16) {
+fn table(guest: &OneFileGuest, random: &mut Random, table: u64, size: u16) {
     for index in 0..size {
         let flags = random.of(&[0, NEXT, NEXT, NEXT, WRITE, WRITE, NEXT | WRITE, NEXT | WRITE, INDIRECT, 7]);
         // Mostly the next one, sometimes a loop, or beyond the table.
@@ -104,7 +104,7 @@ fn table(guest: &Rig, random: &mut Random, table: u64, size: u16) {
 }
 
 /// Writes an invalid request in a valid layout, or random tables.
-fn attack(guest: &mut Rig, random: &mut Random) {
+fn attack(guest: &mut OneFileGuest, random: &mut Random) {
     let bytes = request(random);
     guest.put(BUFFERS, &bytes);
     if random.one_in(2) {
@@ -121,7 +121,7 @@ fn attack(guest: &mut Rig, random: &mut Random) {
 }
 
 /// Interrupts all waiting requests.
-fn interrupt_all(guest: &mut Rig) {
+fn interrupt_all(guest: &mut OneFileGuest) {
     for unique in 0..16_u64 {
         guest.lay_out(Opcode::Interrupt, 100, 0, &unique.to_ne_bytes(), 0);
         guest.offer(0);
@@ -130,12 +130,12 @@ fn interrupt_all(guest: &mut Rig) {
 }
 
 #[test]
-fn nothing_that_a_guest_sends_does_harm() {
+fn arbitrary_descriptors_do_no_harm() {
     let seeds = std::env::var("SHUNT_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(60);
     for seed in 0..seeds {
         let begun = Instant::now();
         let mut random = Random(seed);
-        let mut guest = Rig::mounted();
+        let mut guest = OneFileGuest::mounted();
         for _ in 0..40 {
             attack(&mut guest, &mut random);
             guest.kick();
@@ -147,7 +147,7 @@ fn nothing_that_a_guest_sends_does_harm() {
         // Replies may have been written over the rings, by the guest's choice. All chains in progress are returned nevertheless:
         // this returns.
         guest.settle();
-        // The next guest is served, whatever this one did.
+        // The next guest is served, regardless of what this one did.
         guest.reboot();
         assert!(guest.ask(Opcode::Lookup, 2, 1, b"f\0", 4096).is_some_and(|(error, _)| error == 0));
         assert!(begun.elapsed() < Duration::from_secs(20), "seed {seed} took {:?}", begun.elapsed());
@@ -156,7 +156,7 @@ fn nothing_that_a_guest_sends_does_harm() {
 
 #[test]
 fn void_chains_come_back_and_the_queue_goes_on() {
-    let mut guest = Rig::mounted();
+    let mut guest = OneFileGuest::mounted();
     let reply = Descriptor { start: REPLY, length: 64, flags: WRITE, next: 0 };
     let part = |start, length, next| Descriptor { start, length, flags: NEXT, next };
     let chains: [(&str, &[Descriptor]); 8] = [
@@ -187,7 +187,7 @@ fn void_chains_come_back_and_the_queue_goes_on() {
 
 #[test]
 fn a_ring_that_lies_keeps_nobody_busy() {
-    let mut guest = Rig::mounted();
+    let mut guest = OneFileGuest::mounted();
     // An index beyond the size of the ring.
     let beyond = guest.available.wrapping_add(QUEUE as u16 + 1);
     guest.put(AVAILABLE + 2, &beyond.to_le_bytes());
