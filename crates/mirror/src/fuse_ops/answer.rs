@@ -36,7 +36,8 @@ impl Mirror {
     /// Opens the lower file, waiting for leases unless the caller passed O_NONBLOCK.
     ///
     /// # Errors
-    /// The errors of [`Lower::open_file`](crate::lower::Lower::open_file).
+    /// The error of `open(2)`; ENFILE at the limit on open files; ENXIO if it is not a regular file; EINTR while waiting
+    /// for a lease.
     pub async fn open_below(
         &self,
         request: &Request<'_>,

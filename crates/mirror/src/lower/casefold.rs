@@ -14,7 +14,7 @@ use super::{Lower, sys};
 
 /// The set of case-insensitive directories of a file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CaseFolding {
+pub(super) enum CaseFolding {
     /// None.
     Exact,
     /// All.
@@ -62,7 +62,7 @@ const FS_CASEFOLD_FL: u64 = 0x4000_0000;
 
 impl CaseFolding {
     /// Detects the behaviour of the file system of an open file (O_PATH suffices).
-    pub fn of(fd: BorrowedFd<'_>) -> Self {
+    pub(super) fn of(fd: BorrowedFd<'_>) -> Self {
         let magic = rustix::fs::fstatfs(fd).map_or(0, |statfs| statfs.f_type) & 0xffff_ffff;
         if ANY.contains(&magic) {
             return Self::Any;
@@ -86,7 +86,7 @@ const SLOTS: usize = 4096;
 
 /// A lossy cache of query results, 64 KiB in total. It may forget a directory, but never invents a result.
 #[derive(Debug)]
-pub struct CaseFlagCache {
+pub(super) struct CaseFlagCache {
     exact: Box<[AtomicU64]>,
     any: Box<[AtomicU64]>,
 }
@@ -134,7 +134,7 @@ impl Lower {
     }
 
     /// Reports whether a directory finds names by another case. The flag of a directory is read once.
-    pub fn ignores_case(&self, dir: NodeId) -> bool {
+    pub(crate) fn ignores_case(&self, dir: NodeId) -> bool {
         match self.case_folding_of(dir) {
             CaseFolding::Exact | CaseFolding::Unreported => false,
             CaseFolding::Any => true,
@@ -142,8 +142,8 @@ impl Lower {
         }
     }
 
-    /// Extends [`ignores_case`](Self::ignores_case) to file systems that do not report case folding, by probing a name
-    /// in the directory. Doubt counts as case-insensitive. A directory counts as case-sensitive while no name in it has
+    /// Reports whether a directory finds names by another case. On file systems that do not report case folding it
+    /// probes a name in the directory. Doubt counts as case-insensitive. A directory counts as case-sensitive while no name in it has
     /// letters.
     pub fn may_ignore_case(&self, dir: NodeId) -> bool {
         if self.case_folding_of(dir) != CaseFolding::Unreported {
@@ -209,7 +209,7 @@ impl Lower {
     }
 
     /// Called when flags of an inode were set: returns `true` if the directory is now case-insensitive.
-    pub fn flags_changed(&self, id: NodeId) -> bool {
+    pub(crate) fn flags_changed(&self, id: NodeId) -> bool {
         self.case_flags.forget(id);
         self.became_case_insensitive(id)
     }

@@ -24,7 +24,7 @@ struct Ring {
 const SHARDS: usize = 8;
 
 /// A cache of recently used descriptors with second-chance (clock) eviction.
-pub struct FdCache {
+pub(super) struct FdCache {
     shards: Sharded<Mutex<Ring>, SHARDS>,
     /// Capacity of a shard.
     capacity: usize,
@@ -32,7 +32,7 @@ pub struct FdCache {
 
 impl FdCache {
     /// Creates a cache of about `capacity` descriptors.
-    pub fn new(capacity: usize) -> Self {
+    pub(super) fn new(capacity: usize) -> Self {
         Self { shards: Sharded::default(), capacity: capacity.div_ceil(SHARDS).max(1) }
     }
 
@@ -42,7 +42,7 @@ impl FdCache {
     }
 
     /// Returns the cached descriptor of a node.
-    pub fn get(&self, node: NodeId) -> Option<Arc<OwnedFd>> {
+    pub(super) fn get(&self, node: NodeId) -> Option<Arc<OwnedFd>> {
         let mut ring = self.shard(node).lock();
         let slot = *ring.slots.get(&node)?;
         let entry = ring.entries.get_mut(slot)?;
@@ -51,7 +51,7 @@ impl FdCache {
     }
 
     /// Caches a descriptor; may evict another one.
-    pub fn put(&self, node: NodeId, fd: Arc<OwnedFd>) {
+    pub(super) fn put(&self, node: NodeId, fd: Arc<OwnedFd>) {
         let mut shard = self.shard(node).lock();
         let ring = &mut *shard;
         if ring.slots.contains_key(&node) {
@@ -79,7 +79,7 @@ impl FdCache {
     }
 
     /// Drops a node's descriptor.
-    pub fn remove(&self, node: NodeId) {
+    pub(super) fn remove(&self, node: NodeId) {
         let mut ring = self.shard(node).lock();
         let Some(slot) = ring.slots.remove(&node) else { return };
         let removed = ring.entries.swap_remove(slot);
@@ -91,13 +91,8 @@ impl FdCache {
     }
 
     /// Number of cached descriptors.
-    pub fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.shards.iter().map(|shard| shard.lock().entries.len()).sum()
-    }
-
-    /// Reports whether the cache is empty.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
     }
 }
 
@@ -122,6 +117,6 @@ mod tests {
         for id in 2..=1000 {
             cache.remove(NodeId(id));
         }
-        assert!(cache.is_empty());
+        assert_eq!(cache.len(), 0);
     }
 }

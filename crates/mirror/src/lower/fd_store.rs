@@ -17,7 +17,7 @@ use super::node_id::Ident;
 use super::open_files::OpenFile;
 
 /// Stores open files for the process that takes over from this one.
-pub trait FdStore: Send + Sync {
+pub(crate) trait FdStore: Send + Sync {
     /// Stores the file of a handle.
     fn store(&self, handle: u64, file: BorrowedFd<'_>);
     /// Drops the file of a closed handle.
@@ -52,7 +52,7 @@ impl Lower {
     /// handle.
     ///
     /// `by_node`: files are used without OPEN, so any unlinked file may be in use.
-    pub fn set_fd_store(&self, store: Arc<dyn FdStore>, by_node: bool) {
+    pub(crate) fn set_fd_store(&self, store: Arc<dyn FdStore>, by_node: bool) {
         self.mounts.set_fd_store(store.clone());
         let _ = self.fd_store.store.set(store);
         self.fd_store.by_node.store(by_node, Ordering::Release);

@@ -20,7 +20,7 @@ enum Bytes {
 /// A kernel file handle. It identifies an inode of one file system until the inode is deleted, even if its number is
 /// reused.
 #[derive(Clone, PartialEq, Eq, Hash)]
-pub struct FileHandle {
+pub(super) struct FileHandle {
     kind: i32,
     bytes: Bytes,
 }
@@ -30,7 +30,7 @@ impl FileHandle {
     ///
     /// # Errors
     /// EOPNOTSUPP if the file system does not support handles.
-    pub fn of(fd: BorrowedFd<'_>) -> Result<Self, Errno> {
+    pub(super) fn of(fd: BorrowedFd<'_>) -> Result<Self, Errno> {
         let raw = sys::name_to_handle(fd)?;
         Ok(Self::new(raw.kind(), raw.bytes()))
     }
@@ -72,7 +72,7 @@ impl FileHandle {
     ///
     /// # Errors
     /// ESTALE if the inode was deleted; EPERM without CAP_DAC_READ_SEARCH; else the error of `open(2)`.
-    pub fn open(&self, mount: BorrowedFd<'_>, flags: OFlags) -> Result<OwnedFd, Errno> {
+    pub(super) fn open(&self, mount: BorrowedFd<'_>, flags: OFlags) -> Result<OwnedFd, Errno> {
         let raw = sys::RawHandle::new(self.kind, self.bytes()).ok_or(Errno::STALE)?;
         sys::open_by_handle(mount, &raw, flags)
     }

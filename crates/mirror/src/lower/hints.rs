@@ -25,7 +25,7 @@ type Shards = Sharded<Mutex<Vec<[u64; 2]>>, SHARDS>;
 ///
 /// The table grows as inodes are seen, up to 16 MiB; then each new entry replaces the least recently noted one of its
 /// bucket.
-pub struct Hints(Option<Box<Shards>>);
+pub(super) struct Hints(Option<Box<Shards>>);
 
 /// The key of a node: mount and inode number. 0 is none.
 fn key(node: NodeId) -> Option<u64> {
@@ -34,14 +34,14 @@ fn key(node: NodeId) -> Option<u64> {
 
 impl Hints {
     /// Creates an empty table. It stores nothing unless `enabled`.
-    pub fn new(enabled: bool) -> Self {
+    pub(super) fn new(enabled: bool) -> Self {
         // All-zero memory: the kernel provides each page when it is first written.
         let shard = |_| Mutex::new(vec![[0; 2]; SHARD_ENTRIES]);
         Self(enabled.then(|| Box::new(Sharded::from_fn(shard))))
     }
 
     /// Reports whether hints are stored.
-    pub fn are_kept(&self) -> bool {
+    pub(super) fn are_kept(&self) -> bool {
         self.0.is_some()
     }
 
@@ -52,7 +52,7 @@ impl Hints {
     }
 
     /// Records the directory in which an inode was seen.
-    pub fn note(&self, node: NodeId, parent: NodeId) {
+    pub(super) fn note(&self, node: NodeId, parent: NodeId) {
         let Some(key) = key(node) else { return };
         let Some((shard, first)) = self.bucket(key) else { return };
         let mut entries = shard.lock();
@@ -63,7 +63,7 @@ impl Hints {
     }
 
     /// Returns the directory in which an inode was last seen.
-    pub fn parent(&self, node: NodeId) -> Option<NodeId> {
+    pub(super) fn parent(&self, node: NodeId) -> Option<NodeId> {
         let key = key(node)?;
         let (shard, first) = self.bucket(key)?;
         let entries = shard.lock();

@@ -60,7 +60,7 @@ fn first_record(buffer: &[u8]) -> Option<(DirEntry<'_>, usize)> {
 
 /// An open directory that is being listed.
 #[derive(Debug)]
-pub struct Listing {
+pub(crate) struct Listing {
     dir: OwnedFd,
     buffer: Vec<u8>,
     /// Offset of the first buffered byte that was not returned yet.
@@ -77,17 +77,17 @@ pub struct Listing {
 
 impl Listing {
     /// Lists `dir`, which must be open for reading and at its beginning.
-    pub fn new(dir: OwnedFd) -> Self {
+    pub(crate) fn new(dir: OwnedFd) -> Self {
         Self { dir, buffer: Vec::new(), taken: 0, position: 0, ended: false, epoch: 0, _share: None }
     }
 
     /// Counts the listing for the user that has it open.
-    pub fn of_user(self, share: Share) -> Self {
+    pub(crate) fn of_user(self, share: Share) -> Self {
         Self { _share: Some(share), ..self }
     }
 
     /// Returns the directory.
-    pub fn dir(&self) -> BorrowedFd<'_> {
+    pub(crate) fn dir(&self) -> BorrowedFd<'_> {
         self.dir.as_fd()
     }
 
@@ -106,7 +106,7 @@ impl Listing {
     ///
     /// # Errors
     /// The errors of `lseek(2)`, `getdents64(2)` and `take`.
-    pub fn walk(
+    pub(crate) fn walk(
         &mut self,
         from: u64,
         mut take: impl FnMut(BorrowedFd<'_>, DirEntry<'_>) -> Result<bool, Errno>,
@@ -154,7 +154,7 @@ impl Listing {
 
 /// Listings without OPENDIR: a paused one is found again by directory and position.
 #[derive(Debug)]
-pub struct Listings {
+pub(crate) struct Listings {
     /// Idle listings, the least recently used first.
     idle: Mutex<Vec<(NodeId, Listing)>>,
     capacity: usize,
@@ -166,13 +166,13 @@ const EPOCH_SLOTS: usize = 64;
 
 impl Listings {
     /// Creates a cache of up to `capacity` listings.
-    pub fn new(capacity: usize) -> Self {
+    pub(crate) fn new(capacity: usize) -> Self {
         Self { idle: Mutex::default(), capacity, epochs: std::array::from_fn(|_| AtomicU64::new(0)) }
     }
 
     /// Removes and returns the cached listing of `node` that is at `cookie`. Concurrent readers each have their own. A
     /// listing at the beginning is never cached: a new one starts there.
-    pub fn take(&self, node: NodeId, cookie: u64) -> Option<Listing> {
+    pub(crate) fn take(&self, node: NodeId, cookie: u64) -> Option<Listing> {
         let mut idle = self.idle.lock();
         let position = idle.iter().rposition(|(of, listing)| *of == node && listing.is_at(cookie))?;
         let mut listing = idle.remove(position).1;
@@ -182,12 +182,12 @@ impl Listings {
     }
 
     /// Starts a new listing of `node`.
-    pub fn begin(&self, node: NodeId, dir: OwnedFd) -> Listing {
+    pub(crate) fn begin(&self, node: NodeId, dir: OwnedFd) -> Listing {
         Listing { epoch: self.epoch(node).load(Ordering::Acquire), ..Listing::new(dir) }
     }
 
     /// Invalidates buffered entries of a directory whose names changed.
-    pub fn changed(&self, node: NodeId) {
+    pub(crate) fn changed(&self, node: NodeId) {
         self.epoch(node).fetch_add(1, Ordering::AcqRel);
     }
 
@@ -196,7 +196,7 @@ impl Listings {
     }
 
     /// Caches a listing for the request that continues it.
-    pub fn put(&self, node: NodeId, listing: Listing) {
+    pub(crate) fn put(&self, node: NodeId, listing: Listing) {
         let mut idle = self.idle.lock();
         let oldest = (idle.len() >= self.capacity).then(|| idle.remove(0));
         idle.push((node, listing));
@@ -206,19 +206,14 @@ impl Listings {
     }
 
     /// Drops all cached listings of a directory.
-    pub fn forget(&self, node: NodeId) {
+    pub(crate) fn forget(&self, node: NodeId) {
         let forgotten: Vec<_> = self.idle.lock().extract_if(.., |(of, _)| *of == node).collect();
         drop(forgotten);
     }
 
     /// Number of cached listings.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.idle.lock().len()
-    }
-
-    /// Reports whether no listing is cached.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
     }
 }
 
@@ -305,6 +300,6 @@ mod tests {
         }
         assert_eq!(listings.len(), 4);
         listings.forget(NodeId(7));
-        assert!(listings.is_empty());
+        assert_eq!(listings.len(), 0);
     }
 }

@@ -3,40 +3,40 @@
 
 pub mod bind_mount;
 mod casefold;
-pub mod codec;
-pub mod component;
-pub mod credentials;
-pub mod devices;
-pub mod fd_cache;
-pub mod fd_store;
-pub mod features;
+mod codec;
+mod component;
+mod credentials;
+pub(crate) mod devices;
+mod fd_cache;
+pub(crate) mod fd_store;
+mod features;
 mod generated;
-pub mod handle;
-pub mod hints;
+mod handle;
+mod hints;
 mod identity;
-pub mod idmap;
-pub mod limits;
+pub(crate) mod idmap;
+mod limits;
 pub mod listing;
-pub mod mounts;
+mod mounts;
 mod no_open;
-pub mod node;
-pub mod node_id;
+mod node;
+pub(crate) mod node_id;
 pub mod open_files;
 mod open_inode;
-pub mod opener;
+mod opener;
 mod ops;
 mod path;
 mod read_times;
 #[cfg(test)]
 mod reconnect_tests;
-pub mod resume;
+pub(crate) mod resume;
 pub(crate) mod shares;
-pub mod source;
+pub(crate) mod source;
 mod sys;
 #[cfg(test)]
 mod tests;
 mod user_namespace;
-pub mod watch;
+pub(crate) mod watch;
 
 use std::hash::{BuildHasher, RandomState};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -49,10 +49,12 @@ use rustix::io::Errno;
 use shunt_fuse::{NodeId, NodeTable};
 
 pub use component::Component;
-pub use credentials::Caller;
+pub(crate) use credentials::Caller;
 pub use features::Features;
-pub use idmap::{IdMap, IdMaps};
-pub use ops::{Changes, Found, NewTime, Opening, XattrAnswer, seek, sync};
+pub use idmap::IdMap;
+pub(crate) use idmap::IdMaps;
+pub(crate) use ops::{Changes, NewTime, XattrAnswer, seek, sync};
+pub use ops::{Found, Opening};
 pub use read_times::ReadTimes;
 
 use credentials::AsMember;
@@ -76,7 +78,7 @@ const STAT: StatxFlags = StatxFlags::BASIC_STATS.union(StatxFlags::BTIME).union(
 
 /// Options of a [`Lower`].
 #[derive(Debug, Clone, Default)]
-pub struct LowerOptions {
+pub(crate) struct LowerOptions {
     /// The source directory.
     pub source: PathBuf,
     /// Refuse every change with EROFS.
@@ -94,8 +96,7 @@ pub struct LowerOptions {
 
 /// A directory tree whose inodes are named by [`NodeId`].
 ///
-/// Every operation may be called from any thread, and prepares that thread first
-/// ([`enter_thread`](credentials::enter_thread)).
+/// Every operation may be called from any thread, and prepares the credentials of that thread first.
 pub struct Lower {
     root: Arc<OwnedFd>,
     root_ino: u64,
@@ -159,7 +160,7 @@ fn epoch() -> u32 {
 
 impl Lower {
     /// Creates an unlinked file in the source for feature tests, if that is supported and nothing is read-only.
-    pub fn create_tmpfile(&self) -> Option<OwnedFd> {
+    pub(crate) fn create_tmpfile(&self) -> Option<OwnedFd> {
         if self.read_only {
             return None;
         }
@@ -167,20 +168,19 @@ impl Lower {
         rustix::fs::openat(&*self.root, c".", flags, Mode::RUSR | Mode::WUSR).ok()
     }
 
-    /// Opens a source. Raises the soft limit of open descriptors to the hard limit.
-    ///
-    /// # Errors
-    /// ENOENT, ENOTDIR, EACCES or another error of `open(2)`.
-    pub fn open(options: LowerOptions) -> Result<Self, Errno> {
+    /// Opens the source directory of the options.
+    #[cfg(test)]
+    pub(crate) fn open(options: LowerOptions) -> Result<Self, Errno> {
         let source = Source::open(&options.source, options.read_only, options.read_times)?;
         Self::open_source(options, source)
     }
 
-    /// Opens a source whose root is already open: its path is not resolved.
+    /// Opens a source whose root is already open: its path is not resolved. Raises the soft limit of open descriptors to
+    /// the hard limit.
     ///
     /// # Errors
-    /// The errors of [`open`](Self::open).
-    pub fn open_source(options: LowerOptions, source: Source) -> Result<Self, Errno> {
+    /// The error of `statx(2)` on the root.
+    pub(crate) fn open_source(options: LowerOptions, source: Source) -> Result<Self, Errno> {
         let limits = Limits::of(limits::raise_descriptor_limit());
         let Source { root, attached, is_fs_root } = source;
         let root = Arc::new(root);
@@ -230,7 +230,7 @@ impl Lower {
     }
 
     /// Returns the O_PATH descriptor of the source's root.
-    pub fn root(&self) -> BorrowedFd<'_> {
+    pub(crate) fn root(&self) -> BorrowedFd<'_> {
         self.root.as_fd()
     }
 
@@ -246,27 +246,27 @@ impl Lower {
     }
 
     /// Reports whether the source is the root of its file system, and shows all of it.
-    pub fn is_fs_root(&self) -> bool {
+    pub(crate) fn is_fs_root(&self) -> bool {
         self.is_fs_root
     }
 
     /// Returns why the view is not a private copy of the mount tree; `None` if it is.
-    pub fn attached(&self) -> Option<Errno> {
+    pub(crate) fn attached(&self) -> Option<Errno> {
         self.attached
     }
 
     /// Reports whether inodes of the source's own mount are opened by handle, so that none needs a descriptor.
-    pub fn has_handles(&self) -> bool {
+    pub(crate) fn has_handles(&self) -> bool {
         self.mounts.opener(0).is_some()
     }
 
     /// Limit on known inodes, if each needs a descriptor.
-    pub fn node_limit(&self) -> Option<u64> {
+    pub(crate) fn node_limit(&self) -> Option<u64> {
         (!self.has_handles()).then_some(self.limits.nodes)
     }
 
     /// Returns the memory that the engine uses.
-    pub fn memory(&self) -> Memory {
+    pub(crate) fn memory(&self) -> Memory {
         Memory {
             nodes: self.nodes.len(),
             node_bytes: self.nodes.memory() as u64,
@@ -277,17 +277,17 @@ impl Lower {
     }
 
     /// Number of known inodes, without the root.
-    pub fn node_count(&self) -> u64 {
+    pub(crate) fn node_count(&self) -> u64 {
         self.nodes.len()
     }
 
     /// Returns up to `count` inodes that were not used recently.
-    pub fn cold_nodes(&self, count: usize) -> Vec<NodeId> {
+    pub(crate) fn cold_nodes(&self, count: usize) -> Vec<NodeId> {
         self.nodes.cold(count)
     }
 
     /// Reports whether the client may hold inodes that are not in the node table.
-    pub fn resumes(&self) -> bool {
+    pub(crate) fn resumes(&self) -> bool {
         self.resumes
     }
 
@@ -318,7 +318,7 @@ impl Lower {
     }
 
     /// Keeps inode numbers stable across a takeover: see [`Devices::keep`].
-    pub fn keep_devices(&self, known: &[Numbered], on_new: Box<dyn Fn(Numbered) + Send + Sync>) {
+    pub(crate) fn keep_devices(&self, known: &[Numbered], on_new: Box<dyn Fn(Numbered) + Send + Sync>) {
         self.devices.keep(known, on_new);
     }
 

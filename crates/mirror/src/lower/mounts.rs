@@ -18,7 +18,7 @@ use super::watch::{Watch, WatchedMount};
 
 /// A mount, or a part of one with a device number of its own (a subvolume of btrfs).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct MountKey {
+pub(super) struct MountKey {
     /// Mount id.
     pub id: u64,
     /// Device, as (major, minor).
@@ -27,7 +27,7 @@ pub struct MountKey {
 
 impl MountKey {
     /// Returns the mount of a file from its `statx` result.
-    pub fn of(stat: &Statx) -> Self {
+    pub(super) fn of(stat: &Statx) -> Self {
         Self { id: stat.stx_mnt_id, device: (stat.stx_dev_major, stat.stx_dev_minor) }
     }
 }
@@ -48,7 +48,7 @@ struct Mount {
 
 /// All mounts seen, each with a stable index that nodes refer to.
 #[derive(Default)]
-pub struct Mounts {
+pub(super) struct Mounts {
     seen: RwLock<Vec<Mount>>,
     watch: Option<Arc<Watch>>,
     store: OnceLock<Arc<dyn FdStore>>,
@@ -62,12 +62,12 @@ impl fmt::Debug for Mounts {
 
 impl Mounts {
     /// Creates an empty list. New mounts are watched if `watch` can do it.
-    pub fn new(watch: Option<Arc<Watch>>) -> Self {
+    pub(super) fn new(watch: Option<Arc<Watch>>) -> Self {
         Self { watch, ..Self::default() }
     }
 
     /// Stores a descriptor of each mount that ids refer to, so that the next daemon can keep the indices.
-    pub fn set_fd_store(&self, store: Arc<dyn FdStore>) {
+    pub(super) fn set_fd_store(&self, store: Arc<dyn FdStore>) {
         let _ = self.store.set(store);
     }
 
@@ -75,7 +75,7 @@ impl Mounts {
     ///
     /// # Errors
     /// The error of `statx(2)`; EEXIST if the index is taken.
-    pub fn restore(&self, index: u16, file: BorrowedFd<'_>) -> Result<(), Errno> {
+    pub(super) fn restore(&self, index: u16, file: BorrowedFd<'_>) -> Result<(), Errno> {
         let stat = rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, super::STAT)?;
         if self.len() > usize::from(index) {
             return Err(Errno::EXIST);
@@ -101,7 +101,13 @@ impl Mounts {
     ///
     /// # Errors
     /// ENFILE with more than 65,535 mounts.
-    pub fn index(&self, key: MountKey, fd: BorrowedFd<'_>, kind: FileType, ino: u64) -> Result<u16, Errno> {
+    pub(super) fn index(
+        &self,
+        key: MountKey,
+        fd: BorrowedFd<'_>,
+        kind: FileType,
+        ino: u64,
+    ) -> Result<u16, Errno> {
         let position = |seen: &[Mount]| seen.iter().position(|mount| mount.key == key);
         if let Some(index) = position(&self.seen.read()) {
             return Ok(index as u16);
@@ -142,27 +148,27 @@ impl Mounts {
     }
 
     /// Returns the means of opening files of a mount by handle, if handles work.
-    pub fn opener(&self, index: u16) -> Option<Opener> {
+    pub(super) fn opener(&self, index: u16) -> Option<Opener> {
         self.seen.read().get(usize::from(index))?.opener.clone()
     }
 
     /// Reports whether the root of a mount is the root of its file system; `false` in doubt.
-    pub fn is_fs_root(&self, index: u16) -> bool {
+    pub(super) fn is_fs_root(&self, index: u16) -> bool {
         self.seen.read().get(usize::from(index)).is_some_and(|mount| mount.is_fs_root)
     }
 
     /// Reports whether the files of a mount must be read without the page cache.
-    pub fn is_generated(&self, index: u16) -> bool {
+    pub(super) fn is_generated(&self, index: u16) -> bool {
         self.seen.read().get(usize::from(index)).is_some_and(|mount| mount.generated)
     }
 
     /// Returns which directories of a mount are case-insensitive.
-    pub fn case_folding(&self, index: u16) -> CaseFolding {
+    pub(super) fn case_folding(&self, index: u16) -> CaseFolding {
         self.seen.read().get(usize::from(index)).map_or(CaseFolding::Any, |mount| mount.case_folding)
     }
 
     /// Reports whether a file is on the first mount, that of the source itself.
-    pub fn is_first(&self, stat: &Statx) -> bool {
+    pub(super) fn is_first(&self, stat: &Statx) -> bool {
         self.seen.read().first().is_some_and(|mount| mount.key == MountKey::of(stat))
     }
 
@@ -186,7 +192,7 @@ impl Mounts {
     }
 
     /// Reports whether change events of a mount's file system are received.
-    pub fn is_watched(&self, index: u16) -> bool {
+    pub(super) fn is_watched(&self, index: u16) -> bool {
         self.seen.read().get(usize::from(index)).is_some_and(|mount| mount.watched.is_some())
     }
 
@@ -198,7 +204,7 @@ impl Mounts {
     }
 
     /// Updates the marks after the set of watched events has grown.
-    pub fn watch_again(&self) {
+    pub(super) fn watch_again(&self) {
         let Some(group) = self.watch.as_ref().and_then(|watch| watch.file_systems()) else { return };
         for mount in self.seen.read().iter().filter_map(|mount| mount.watched.as_ref()) {
             if let Err(errno) = group.watch(mount.opener.fd.as_fd()) {
@@ -208,18 +214,13 @@ impl Mounts {
     }
 
     /// Returns an open file of each mount that has one.
-    pub fn fds(&self) -> Vec<Arc<OwnedFd>> {
+    pub(super) fn fds(&self) -> Vec<Arc<OwnedFd>> {
         self.seen.read().iter().filter_map(|mount| Some(mount.opener.as_ref()?.fd.clone())).collect()
     }
 
     /// Number of mounts seen.
-    pub fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.seen.read().len()
-    }
-
-    /// Reports whether no mount was seen yet.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
     }
 }
 

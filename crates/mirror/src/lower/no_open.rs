@@ -51,7 +51,7 @@ impl Lower {
     /// # Errors
     /// The error of `open(2)`; EWOULDBLOCK while another process holds a lease on the file; ENXIO if it is not a
     /// regular file.
-    pub fn no_open_file(&self, id: NodeId, write: bool) -> Result<Arc<OwnedFd>, Errno> {
+    pub(crate) fn no_open_file(&self, id: NodeId, write: bool) -> Result<Arc<OwnedFd>, Errno> {
         if let Some(file) = self.no_open.get(id, write) {
             return Ok(file);
         }
@@ -68,7 +68,7 @@ impl Lower {
     }
 
     /// Caches the descriptor of a file just created, for which no RELEASE will arrive.
-    pub fn cache_no_open_file(&self, found: &Found, opening: Opening) {
+    pub(crate) fn cache_no_open_file(&self, found: &Found, opening: Opening) {
         self.close(opening.handle);
         let file = &opening.file.file;
         if found.stat.stx_nlink == 0 {

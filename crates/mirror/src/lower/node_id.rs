@@ -19,14 +19,14 @@ const SOURCE_INO_BOUND: u64 = 1 << 31;
 const SUBMOUNT_BIT: u64 = 1 << 62;
 
 /// Limit on the mounts below the source whose inodes an id can encode.
-pub const MAX_ENCODED_MOUNTS: u16 = 15;
+pub(crate) const MAX_ENCODED_MOUNTS: u16 = 15;
 
 /// Exclusive bound on the inode numbers of these mounts.
 const SUBMOUNT_INO_BOUND: u64 = 1 << 26;
 
 /// The lower inode that an id encodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Ident {
+pub(crate) struct Ident {
     /// Index of the mount.
     pub mount: u16,
     /// Inode number.
@@ -37,7 +37,7 @@ pub struct Ident {
 
 impl Ident {
     /// Encodes the id; `None` if a field is too large.
-    pub fn id(self) -> Option<NodeId> {
+    pub(crate) fn id(self) -> Option<NodeId> {
         let Self { mount, ino, generation } = self;
         match mount {
             0 if ino < SOURCE_INO_BOUND => Some(NodeId(SOURCE_MOUNT_BIT | u64::from(generation) << 31 | ino)),
@@ -49,7 +49,7 @@ impl Ident {
     }
 
     /// Decodes an id.
-    pub fn of(id: NodeId) -> Option<Self> {
+    pub(crate) fn of(id: NodeId) -> Option<Self> {
         if id.0 & SOURCE_MOUNT_BIT != 0 {
             return Some(Self { mount: 0, ino: id.0 % SOURCE_INO_BOUND, generation: (id.0 >> 31) as u32 });
         }

@@ -16,7 +16,7 @@ use super::{Lower, credentials};
 
 /// A file or directory that the client has open.
 #[derive(Debug)]
-pub struct Reopen {
+pub(crate) struct Reopen {
     /// Its file handle.
     pub handle: u64,
     /// Its inode.
@@ -29,12 +29,12 @@ pub struct Reopen {
 
 impl Lower {
     /// Reports whether another process could take over: it must find each inode of the source's own mount by its id.
-    pub fn can_be_resumed(&self) -> bool {
+    pub(crate) fn can_be_resumed(&self) -> bool {
         self.mounts.opener(0).is_some_and(|opener| opener.codec.is_some())
     }
 
     /// Restores mounts below the source with their old indices, each by an open file of it.
-    pub fn restore_mounts(&self, mounts: impl IntoIterator<Item = (u16, OwnedFd)>) {
+    pub(crate) fn restore_mounts(&self, mounts: impl IntoIterator<Item = (u16, OwnedFd)>) {
         for (index, file) in mounts {
             if let Err(errno) = self.mounts.restore(index, file.as_fd()) {
                 tracing::warn!(index, %errno, "cannot restore a mount below the source");
@@ -44,7 +44,7 @@ impl Lower {
 
     /// Opens the files that the client has open. `generation` counts the processes before this one. Returns how many
     /// could not be opened: requests for them fail with EBADF.
-    pub fn resume(
+    pub(crate) fn resume(
         &self,
         files: Vec<Reopen>,
         directories: Vec<Reopen>,

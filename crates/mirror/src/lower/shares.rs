@@ -14,11 +14,11 @@ const ROOT_SHARE_DIVISOR: usize = 16;
 
 /// Counts of open files and directories by user.
 #[derive(Debug, Default)]
-pub struct Shares(Arc<Mutex<HashMap<u32, usize>>>);
+pub(crate) struct Shares(Arc<Mutex<HashMap<u32, usize>>>);
 
 /// An open file, counted for its user until it is dropped.
 #[derive(Debug)]
-pub struct Share {
+pub(crate) struct Share {
     users: Arc<Mutex<HashMap<u32, usize>>>,
     uid: u32,
 }
@@ -28,7 +28,7 @@ impl Shares {
     ///
     /// # Errors
     /// ENFILE if the user or the total is at the limit.
-    pub fn take(&self, uid: u32, open: usize, limit: usize) -> Result<Share, Errno> {
+    pub(crate) fn take(&self, uid: u32, open: usize, limit: usize) -> Result<Share, Errno> {
         let is_privileged = uid == 0 || uid == rustix::process::geteuid().as_raw();
         let mut users = self.0.lock();
         let own = users.get(&uid).copied().unwrap_or(0);

@@ -12,7 +12,7 @@ use super::sys;
 
 /// The opened root of the source.
 #[derive(Debug)]
-pub struct Source {
+pub(crate) struct Source {
     /// O_PATH descriptor of the directory.
     pub root: OwnedFd,
     /// The reason why the view is not a private copy of the mount tree; `None` if it is.
@@ -26,7 +26,7 @@ impl Source {
     ///
     /// # Errors
     /// EMFILE.
-    pub fn share(&self) -> Result<Self, Errno> {
+    pub(crate) fn share(&self) -> Result<Self, Errno> {
         let root = rustix::io::fcntl_dupfd_cloexec(&self.root, 0)?;
         Ok(Self { root, attached: self.attached, is_fs_root: self.is_fs_root })
     }
@@ -40,7 +40,7 @@ impl Source {
     ///
     /// # Errors
     /// ENOENT, ENOTDIR, EACCES as from `open(2)`; EROFS cannot happen.
-    pub fn open(path: &Path, read_only: bool, read_times: ReadTimes) -> Result<Self, Errno> {
+    pub(crate) fn open(path: &Path, read_only: bool, read_times: ReadTimes) -> Result<Self, Errno> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let plain = rustix::fs::openat(CWD, path, flags, Mode::empty())?;
         // O_PATH does not check permission on the directory itself, so this open checks it once.

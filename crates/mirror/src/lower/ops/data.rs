@@ -20,7 +20,7 @@ impl Lower {
     ///
     /// # Errors
     /// The error of `write`.
-    pub fn writing<T>(
+    pub(crate) fn writing<T>(
         &self,
         file: BorrowedFd<'_>,
         kill_setid: bool,
@@ -39,7 +39,7 @@ impl Lower {
     ///
     /// # Errors
     /// The error of the call, or EINTR.
-    pub fn fallocate(
+    pub(crate) fn fallocate(
         &self,
         file: BorrowedFd<'_>,
         mode: u32,
@@ -76,7 +76,7 @@ impl Lower {
     ///
     /// # Errors
     /// The error of the call.
-    pub fn copy(
+    pub(crate) fn copy(
         &self,
         from: (BorrowedFd<'_>, u64),
         to: (BorrowedFd<'_>, u64),
@@ -94,7 +94,7 @@ impl Lower {
     ///
     /// # Errors
     /// The error of `close(2)`.
-    pub fn flush(&self, handle: u64) -> Result<(), Errno> {
+    pub(crate) fn flush(&self, handle: u64) -> Result<(), Errno> {
         let copy = rustix::io::dup(&*self.files.get(handle)?)?;
         super::super::sys::close(copy)
     }
@@ -103,7 +103,7 @@ impl Lower {
     ///
     /// # Errors
     /// The first error; the remaining file systems are synced nevertheless.
-    pub fn sync_all(&self) -> Result<(), Errno> {
+    pub(crate) fn sync_all(&self) -> Result<(), Errno> {
         let mut fds = self.mounts.fds();
         if fds.is_empty() {
             fds.push(self.reopen(shunt_fuse::NodeId::ROOT, rustix::fs::OFlags::RDONLY)?.into());
@@ -122,7 +122,7 @@ fn lacks_room(file: BorrowedFd<'_>, length: u64) -> bool {
 ///
 /// # Errors
 /// ENXIO beyond the end of the file.
-pub fn seek(file: BorrowedFd<'_>, offset: u64, hole: bool) -> Result<u64, Errno> {
+pub(crate) fn seek(file: BorrowedFd<'_>, offset: u64, hole: bool) -> Result<u64, Errno> {
     rustix::fs::seek(file, if hole { SeekFrom::Hole(offset) } else { SeekFrom::Data(offset) })
 }
 
@@ -130,6 +130,6 @@ pub fn seek(file: BorrowedFd<'_>, offset: u64, hole: bool) -> Result<u64, Errno>
 ///
 /// # Errors
 /// The error of the call.
-pub fn sync(file: BorrowedFd<'_>, data_only: bool) -> Result<(), Errno> {
+pub(crate) fn sync(file: BorrowedFd<'_>, data_only: bool) -> Result<(), Errno> {
     if data_only { rustix::fs::fdatasync(file) } else { rustix::fs::fsync(file) }
 }

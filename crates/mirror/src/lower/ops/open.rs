@@ -65,7 +65,7 @@ impl Lower {
     /// # Errors
     /// The error of `open(2)`; EWOULDBLOCK while another process holds a lease on the file; ENFILE if the limit on open
     /// files is reached; ENXIO if it is not a regular file, which the kernel opens without the daemon.
-    pub fn open_file(
+    pub(crate) fn open_file(
         &self,
         id: NodeId,
         flags: u32,

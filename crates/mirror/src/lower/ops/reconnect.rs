@@ -36,7 +36,7 @@ impl Lower {
     ///
     /// # Errors
     /// ESTALE if the inode was deleted, or cannot be proved to lie below the source.
-    pub fn reconnect(&self, id: NodeId) -> Result<Found, Errno> {
+    pub(crate) fn reconnect(&self, id: NodeId) -> Result<Found, Errno> {
         credentials::enter_thread()?;
         if id == NodeId::ROOT {
             return self.found_root();
@@ -65,7 +65,7 @@ impl Lower {
     ///
     /// # Errors
     /// ENOTDIR; ESTALE if the parent is not below the source.
-    pub fn parent(&self, id: NodeId) -> Result<Found, Errno> {
+    pub(crate) fn parent(&self, id: NodeId) -> Result<Found, Errno> {
         credentials::enter_thread()?;
         if id == NodeId::ROOT {
             return self.found_root();

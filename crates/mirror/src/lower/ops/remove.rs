@@ -15,7 +15,7 @@ impl Lower {
     ///
     /// # Errors
     /// The error of `unlink(2)`.
-    pub fn unlink(&self, parent: NodeId, name: Component<'_>) -> Result<(), Errno> {
+    pub(crate) fn unlink(&self, parent: NodeId, name: Component<'_>) -> Result<(), Errno> {
         self.remove(parent, name, AtFlags::empty())
     }
 
@@ -23,7 +23,7 @@ impl Lower {
     ///
     /// # Errors
     /// The error of `rmdir(2)`.
-    pub fn rmdir(&self, parent: NodeId, name: Component<'_>) -> Result<(), Errno> {
+    pub(crate) fn rmdir(&self, parent: NodeId, name: Component<'_>) -> Result<(), Errno> {
         self.remove(parent, name, AtFlags::REMOVEDIR)
     }
 
@@ -43,7 +43,7 @@ impl Lower {
     ///
     /// # Errors
     /// The error of `renameat2(2)`.
-    pub fn rename(
+    pub(crate) fn rename(
         &self,
         parent: NodeId,
         name: Component<'_>,

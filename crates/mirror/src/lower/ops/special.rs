@@ -30,7 +30,7 @@ impl Lower {
     /// # Errors
     /// ENOTTY for commands that are not passed through, EWOULDBLOCK while another process holds a lease on the file, or
     /// the error of the lower file system.
-    pub fn ioctl(
+    pub(crate) fn ioctl(
         &self,
         id: NodeId,
         handle: Option<u64>,

@@ -16,7 +16,7 @@ const MAX_XATTR_BYTES: usize = 65_536;
 
 /// An attribute value or a list of names, or only its size.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum XattrAnswer {
+pub(crate) enum XattrAnswer {
     /// Its size in bytes.
     Size(usize),
     /// Its contents.
@@ -38,7 +38,7 @@ impl Lower {
     ///
     /// # Errors
     /// ENODATA, ERANGE, EOPNOTSUPP, or another error of `getxattr(2)`.
-    pub fn getxattr(&self, id: NodeId, name: &CStr, room: usize) -> Result<XattrAnswer, Errno> {
+    pub(crate) fn getxattr(&self, id: NodeId, name: &CStr, room: usize) -> Result<XattrAnswer, Errno> {
         let reached = self.open_path(id)?;
         // O_PATH descriptors do not support attribute calls; the path under /proc does.
         let path = ProcPath::new(&reached);
@@ -67,7 +67,7 @@ impl Lower {
     ///
     /// # Errors
     /// The error of `setxattr(2)`; EOPNOTSUPP for `system.` attributes other than ACLs.
-    pub fn setxattr(
+    pub(crate) fn setxattr(
         &self,
         id: NodeId,
         name: &CStr,
@@ -97,7 +97,7 @@ impl Lower {
     ///
     /// # Errors
     /// The error of `listxattr(2)`.
-    pub fn listxattr(&self, id: NodeId, room: usize, caller: Caller) -> Result<XattrAnswer, Errno> {
+    pub(crate) fn listxattr(&self, id: NodeId, room: usize, caller: Caller) -> Result<XattrAnswer, Errno> {
         let reached = self.open_path(id)?;
         let mut names = Vec::with_capacity(1024);
         loop {
@@ -130,7 +130,7 @@ impl Lower {
     ///
     /// # Errors
     /// The error of `removexattr(2)`.
-    pub fn removexattr(&self, id: NodeId, name: &CStr) -> Result<(), Errno> {
+    pub(crate) fn removexattr(&self, id: NodeId, name: &CStr) -> Result<(), Errno> {
         self.writable()?;
         if is_command(name) {
             return Err(Errno::OPNOTSUPP);

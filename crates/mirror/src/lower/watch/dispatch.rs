@@ -23,7 +23,11 @@ impl Lower {
     ///
     /// # Errors
     /// The error of `read(2)`.
-    pub fn read_events(&self, buffer: &mut [u8], mut on_change: impl FnMut(Change)) -> Result<bool, Errno> {
+    pub(crate) fn read_events(
+        &self,
+        buffer: &mut [u8],
+        mut on_change: impl FnMut(Change),
+    ) -> Result<bool, Errno> {
         let Some(watch) = self.watch() else { return Ok(false) };
         let read = match &watch.group {
             Group::Fanotify(group) => group.read(buffer),

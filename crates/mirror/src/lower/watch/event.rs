@@ -2,7 +2,7 @@
 
 /// A file handle in an event: the file system id and the handle of an inode on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RawFid<'a> {
+pub(super) struct RawFid<'a> {
     /// File system id, as returned by `statvfs`.
     pub fsid: u64,
     /// Type of the handle.
@@ -13,7 +13,7 @@ pub struct RawFid<'a> {
 
 /// A change event.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Event<'a> {
+pub(super) struct Event<'a> {
     /// The kind of change: `FAN_CREATE` and others.
     pub mask: u64,
     /// The process that made the change; 0 if it is outside our pid namespace.
@@ -43,7 +43,7 @@ fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
 }
 
 /// Parses and removes the first event of a buffer; `None` if the rest is not an event.
-pub fn take<'a>(buffer: &mut &'a [u8]) -> Option<Event<'a>> {
+pub(super) fn take<'a>(buffer: &mut &'a [u8]) -> Option<Event<'a>> {
     let length = u32_at(buffer, 0)? as usize;
     if length < METADATA_BYTES {
         return None;

@@ -14,7 +14,7 @@ impl Watch {
     }
 
     /// Number of queue overflows.
-    pub fn overflows(&self) -> u64 {
+    pub(crate) fn overflows(&self) -> u64 {
         self.overflows.load(Ordering::Relaxed)
     }
 }
