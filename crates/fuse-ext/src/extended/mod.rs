@@ -218,7 +218,7 @@ impl<F: FileSystem> Extended<F> {
 
     /// Attaches nothing: this build has no BPF support.
     #[cfg(not(feature = "bpf"))]
-    pub fn attach(&self, _session: &shunt_fuse::Handle) {
+    pub(crate) fn attach(&self, _session: &shunt_fuse::Handle) {
         self.refused("this build cannot load programs".to_owned());
     }
 
