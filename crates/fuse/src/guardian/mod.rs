@@ -118,7 +118,7 @@ pub struct Guardian {
 /// A mount that a [`Guardian`] watches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[must_use = "the guardian unmounts a watch that is never released"]
-pub struct Watch(u32);
+pub(crate) struct Watch(u32);
 
 impl Guardian {
     /// Starts a guardian that can unmount and nothing else, by `command`, which must call [`main`] as the first thing it does.
@@ -194,7 +194,7 @@ impl Guardian {
     /// # Errors
     ///
     /// The mount point cannot be examined, or the guardian process has exited.
-    pub fn watch(&self, detached: &Detached, mountpoint: &Path) -> Result<Watch, GuardianError> {
+    pub(crate) fn watch(&self, detached: &Detached, mountpoint: &Path) -> Result<Watch, GuardianError> {
         let watch = Watch(self.next.fetch_add(1, Ordering::Relaxed));
         let top = MountPoint::top(mountpoint)?;
         let path = top.path().to_owned();
@@ -211,7 +211,7 @@ impl Guardian {
     /// # Errors
     ///
     /// The guardian process has exited.
-    pub fn confirm(&self, watch: Watch, mount: &MountPoint) -> Result<(), GuardianError> {
+    pub(crate) fn confirm(&self, watch: Watch, mount: &MountPoint) -> Result<(), GuardianError> {
         let path = mount.path().to_owned();
         self.send(&Message::Mounted { token: watch.0, mark: mount.mark(), path })
     }
@@ -221,7 +221,7 @@ impl Guardian {
     /// # Errors
     ///
     /// The guardian process has exited.
-    pub fn release(&self, watch: Watch) -> Result<(), GuardianError> {
+    pub(crate) fn release(&self, watch: Watch) -> Result<(), GuardianError> {
         self.send(&Message::Release { token: watch.0 })
     }
 

@@ -239,7 +239,7 @@ impl Handle {
     }
 
     /// Sets the access to the session's own mount, for [`Caches::write_out`]. The descriptor is closed after each use.
-    pub fn set_mountpoint(
+    pub(crate) fn set_mountpoint(
         &self,
         open_root: impl Fn() -> io::Result<std::os::fd::OwnedFd> + Send + Sync + 'static,
     ) {
