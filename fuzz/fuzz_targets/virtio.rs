@@ -6,7 +6,10 @@
 use std::cell::RefCell;
 
 use libfuzzer_sys::fuzz_target;
-use shunt_fuse::virtiofs::test_driver::{AVAILABLE, BUFFERS, Descriptor, END, QUEUE, REPLY, TestDriver, TABLE, USED};
+use shunt_fuse::virtiofs::test_driver::{
+    AVAILABLE_RING_ADDRESS, BUFFERS_ADDRESS, Descriptor, QUEUE_ENTRIES, REGION_BYTES, REPLY_ADDRESS,
+    TABLE_ADDRESS, TestDriver, USED_RING_ADDRESS,
+};
 use shunt_fuse_abi::{InHeader, Opcode};
 use shunt_fuse_mock::memfs::{Limits, MemFs};
 
@@ -35,12 +38,15 @@ impl<'a> Input<'a> {
     fn address(&mut self) -> u64 {
         let (kind, near) = (self.byte(), u64::from(self.word()));
         match kind % 8 {
-            0 => END - near,
-            1 => END + near,
+            0 => REGION_BYTES - near,
+            1 => REGION_BYTES + near,
             2 => u64::MAX - near,
-            3 => 2 * END + near * 16,
-            4 => [TABLE, AVAILABLE, USED, REPLY][near as usize % 4] + near / 4,
-            _ => BUFFERS + near,
+            3 => 2 * REGION_BYTES + near * 16,
+            4 => {
+                [TABLE_ADDRESS, AVAILABLE_RING_ADDRESS, USED_RING_ADDRESS, REPLY_ADDRESS][near as usize % 4]
+                    + near / 4
+            }
+            _ => BUFFERS_ADDRESS + near,
         }
     }
 
@@ -92,25 +98,29 @@ fn step(driver: &mut TestDriver<MemFs>, input: &mut Input<'_>) {
                 total_extlen: input.word(),
                 ..InHeader::default()
             };
-            driver.put(BUFFERS, zerocopy::IntoBytes::as_bytes(&header));
+            driver.put(BUFFERS_ADDRESS, zerocopy::IntoBytes::as_bytes(&header));
         }
         3 => {
             let (index, it) = (input.byte() & 31, input.descriptor());
-            driver.describe(TABLE, index.into(), it);
+            driver.describe(TABLE_ADDRESS, index.into(), it);
         }
         // A descriptor in an indirect table, for descriptors that point to it.
         4 => {
             let (index, it) = (input.byte() & 15, input.descriptor());
-            driver.describe(BUFFERS + 0x800, index.into(), it);
+            driver.describe(BUFFERS_ADDRESS + 0x800, index.into(), it);
         }
         5 => {
-            let at = BUFFERS + u64::from(input.word() & 0xfff);
+            let at = BUFFERS_ADDRESS + u64::from(input.word() & 0xfff);
             let length = usize::from(input.byte());
             driver.put(at, input.bytes(length));
         }
         6 => {
             let head = input.byte();
-            driver.offer(if head & 0x80 == 0 { u16::from(head & 31) } else { QUEUE as u16 + u16::from(head) });
+            driver.offer(if head & 0x80 == 0 {
+                u16::from(head & 31)
+            } else {
+                QUEUE_ENTRIES as u16 + u16::from(head)
+            });
         }
         _ => driver.kick(),
     }

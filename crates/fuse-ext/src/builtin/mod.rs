@@ -95,14 +95,14 @@ impl Tables {
     pub fn new<E>(mut memory: impl FnMut(&str, usize) -> Result<Memory, E>) -> Result<Self, E> {
         Ok(Self {
             settings: memory("settings", 3)?,
-            versions: Versions::new(memory("versions", VERSIONS)?),
-            attrs: Table::new(memory("attrs", ATTRS * Table::<AttrSlot>::WORDS)?),
-            names: Table::new(memory("names", NAMES * Table::<NameSlot>::WORDS)?),
-            xattrs: Table::new(memory("xattrs", XATTRS * Table::<XattrSlot>::WORDS)?),
-            links: Table::new(memory("links", LINKS * Table::<LinkSlot>::WORDS)?),
-            lists: Table::new(memory("lists", LISTS * Table::<ListSlot>::WORDS)?),
-            opens: Table::new(memory("opens", OPENS * Table::<OpenSlot>::WORDS)?),
-            opened: memory("opened", OPENS)?,
+            versions: Versions::new(memory("versions", VERSION_COUNTERS)?),
+            attrs: Table::new(memory("attrs", ATTR_SLOTS * Table::<AttrSlot>::WORDS)?),
+            names: Table::new(memory("names", NAME_SLOTS * Table::<NameSlot>::WORDS)?),
+            xattrs: Table::new(memory("xattrs", XATTR_SLOTS * Table::<XattrSlot>::WORDS)?),
+            links: Table::new(memory("links", LINK_SLOTS * Table::<LinkSlot>::WORDS)?),
+            lists: Table::new(memory("lists", LIST_SLOTS * Table::<ListSlot>::WORDS)?),
+            opens: Table::new(memory("opens", OPEN_SLOTS * Table::<OpenSlot>::WORDS)?),
+            opened: memory("opened", OPEN_SLOTS)?,
             changes: AtomicU64::new(0),
         })
     }
@@ -286,7 +286,7 @@ impl Tables {
 
     /// Returns the index of the counter of `node`.
     pub(crate) fn opened_index(node: NodeId) -> usize {
-        key(node) as usize & (OPENS - 1)
+        key(node) as usize & (OPEN_SLOTS - 1)
     }
 
     /// Invalidates the attributes of `node`.
@@ -320,7 +320,7 @@ impl Tables {
 const FOPEN_NOFLUSH: u32 = 1 << 5;
 
 /// Number of open counters.
-pub(crate) const OPEN_COUNTERS: usize = OPENS;
+pub(crate) const OPEN_COUNTERS: usize = OPEN_SLOTS;
 
 /// The handle of files that the program opened: a daemon must never return this handle itself.
 pub const KERNEL_HANDLE: FileHandle = FileHandle(0xffff_ffff_5348_5558);

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use parking_lot::Mutex;
 
-use super::state::{MARKS_HIGH, MARKS_LOST, MAX_MARKS, TakeoverState};
+use super::state::{MARKS_HIGH_WORD, MARKS_LOST_WORD, MAX_MARKS, TakeoverState};
 
 #[derive(Debug)]
 pub(super) struct Marks(Mutex<MarkSlots>);
@@ -21,7 +21,7 @@ struct MarkSlots {
 impl Marks {
     /// Reads the set of an earlier server.
     pub(super) fn read(state: &TakeoverState) -> Self {
-        let high = (state.word(MARKS_HIGH).load(Ordering::Acquire) as usize).min(MAX_MARKS);
+        let high = (state.word(MARKS_HIGH_WORD).load(Ordering::Acquire) as usize).min(MAX_MARKS);
         let mut slots = MarkSlots { of: HashMap::new(), free: Vec::new(), high };
         for slot in 0..high {
             let number = state.mark(slot).load(Ordering::Relaxed);
@@ -40,7 +40,7 @@ impl Marks {
 
     /// Reports whether every number found a slot.
     pub(super) fn are_complete(state: &TakeoverState) -> bool {
-        state.word(MARKS_LOST).load(Ordering::Acquire) == 0
+        state.word(MARKS_LOST_WORD).load(Ordering::Acquire) == 0
     }
 
     pub(super) fn add(&self, state: &TakeoverState, number: u64) {
@@ -52,11 +52,11 @@ impl Marks {
             Some(slot) => slot,
             None if slots.high < MAX_MARKS => {
                 slots.high += 1;
-                state.word(MARKS_HIGH).store(slots.high as u64, Ordering::Release);
+                state.word(MARKS_HIGH_WORD).store(slots.high as u64, Ordering::Release);
                 slots.high - 1
             }
             None => {
-                state.word(MARKS_LOST).store(1, Ordering::Release);
+                state.word(MARKS_LOST_WORD).store(1, Ordering::Release);
                 return;
             }
         };

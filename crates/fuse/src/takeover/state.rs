@@ -42,18 +42,18 @@ pub(super) const OPEN_WORDS: usize = 8;
 /// Maximum number of marks.
 pub(super) const MAX_MARKS: usize = 1 << 18;
 
-const HEADER: usize = 512;
-const INTENTS_AT: usize = HEADER;
+const HEADER_WORDS: usize = 512;
+const INTENTS_AT: usize = HEADER_WORDS;
 const FILES_AT: usize = INTENTS_AT + MAX_INTENTS * INTENT_WORDS;
 const DIRECTORIES_AT: usize = FILES_AT + MAX_FILES * OPEN_WORDS;
 const MARKS_AT: usize = DIRECTORIES_AT + MAX_DIRECTORIES * OPEN_WORDS;
 pub(super) const WORDS: usize = MARKS_AT + MAX_MARKS;
 
-pub(super) const FILES_HIGH: usize = 5;
-pub(super) const DIRECTORIES_HIGH: usize = 6;
-pub(super) const BACKING_HIGH: usize = 7;
-pub(super) const MARKS_HIGH: usize = 8;
-pub(super) const MARKS_LOST: usize = 9;
+pub(super) const FILES_HIGH_WORD: usize = 5;
+pub(super) const DIRECTORIES_HIGH_WORD: usize = 6;
+pub(super) const BACKING_HIGH_WORD: usize = 7;
+pub(super) const MARKS_HIGH_WORD: usize = 8;
+pub(super) const MARKS_LOST_WORD: usize = 9;
 
 /// The state of a session, valid at any instant.
 #[derive(Debug)]

@@ -34,14 +34,14 @@ impl Random {
     fn address(&mut self) -> u64 {
         let near = self.below(64);
         match self.below(8) {
-            0 => END - near,
-            1 => END + near,
+            0 => REGION_BYTES - near,
+            1 => REGION_BYTES + near,
             2 => u64::MAX - near,
             3 => self.next(),
-            4 => 2 * END + self.below(END),
+            4 => 2 * REGION_BYTES + self.below(REGION_BYTES),
             // An address within the rings themselves.
-            5 => self.below(BUFFERS),
-            _ => BUFFERS + self.below(0x1000),
+            5 => self.below(BUFFERS_ADDRESS),
+            _ => BUFFERS_ADDRESS + self.below(0x1000),
         }
     }
 
@@ -106,17 +106,17 @@ fn table(guest: &OneFileGuest, random: &mut Random, table: u64, size: u16) {
 /// Writes an invalid request in a valid layout, or random tables.
 fn attack(guest: &mut OneFileGuest, random: &mut Random) {
     let bytes = request(random);
-    guest.put(BUFFERS, &bytes);
+    guest.put(BUFFERS_ADDRESS, &bytes);
     if random.one_in(2) {
-        table(guest, random, TABLE, QUEUE as u16);
-        table(guest, random, BUFFERS + 0x800, 32);
+        table(guest, random, TABLE_ADDRESS, QUEUE_ENTRIES as u16);
+        table(guest, random, BUFFERS_ADDRESS + 0x800, 32);
     } else {
         let length = bytes.len() as u32;
-        guest.describe(TABLE, 0, Descriptor { start: BUFFERS, length, flags: NEXT, next: 1 });
+        guest.describe(TABLE_ADDRESS, 0, Descriptor { start: BUFFERS_ADDRESS, length, flags: NEXT, next: 1 });
         let length = random.length();
-        guest.describe(TABLE, 1, Descriptor { start: REPLY, length, flags: WRITE, next: 0 });
+        guest.describe(TABLE_ADDRESS, 1, Descriptor { start: REPLY_ADDRESS, length, flags: WRITE, next: 0 });
     }
-    let head = if random.one_in(2) { 0 } else { random.below(QUEUE) as u16 };
+    let head = if random.one_in(2) { 0 } else { random.below(QUEUE_ENTRIES) as u16 };
     guest.offer(head);
 }
 
@@ -157,21 +157,24 @@ fn arbitrary_descriptors_do_no_harm() {
 #[test]
 fn void_chains_come_back_and_the_queue_goes_on() {
     let mut guest = OneFileGuest::mounted();
-    let reply = Descriptor { start: REPLY, length: 64, flags: WRITE, next: 0 };
+    let reply = Descriptor { start: REPLY_ADDRESS, length: 64, flags: WRITE, next: 0 };
     let part = |start, length, next| Descriptor { start, length, flags: NEXT, next };
     let chains: [(&str, &[Descriptor]); 8] = [
-        ("a loop", &[part(BUFFERS, 16, 1), part(BUFFERS, 16, 0)]),
-        ("an address outside guest memory", &[part(END + 8, 40, 1), reply]),
-        ("half of the buffer outside guest memory", &[part(END - 8, 40, 1), reply]),
+        ("a loop", &[part(BUFFERS_ADDRESS, 16, 1), part(BUFFERS_ADDRESS, 16, 0)]),
+        ("an address outside guest memory", &[part(REGION_BYTES + 8, 40, 1), reply]),
+        ("half of the buffer outside guest memory", &[part(REGION_BYTES - 8, 40, 1), reply]),
         ("an address that wraps", &[part(u64::MAX - 8, 40, 1), reply]),
-        ("the reply first", &[Descriptor { flags: WRITE | NEXT, next: 1, ..reply }, part(BUFFERS, 40, 0)]),
-        ("an empty chain", &[part(BUFFERS, 0, 1), Descriptor { length: 0, ..reply }]),
-        ("a descriptor index out of range", &[part(BUFFERS, 40, 999)]),
-        ("a table in a table", &[Descriptor { start: TABLE, length: 32, flags: INDIRECT, next: 0 }]),
+        (
+            "the reply first",
+            &[Descriptor { flags: WRITE | NEXT, next: 1, ..reply }, part(BUFFERS_ADDRESS, 40, 0)],
+        ),
+        ("an empty chain", &[part(BUFFERS_ADDRESS, 0, 1), Descriptor { length: 0, ..reply }]),
+        ("a descriptor index out of range", &[part(BUFFERS_ADDRESS, 40, 999)]),
+        ("a table in a table", &[Descriptor { start: TABLE_ADDRESS, length: 32, flags: INDIRECT, next: 0 }]),
     ];
     for (what, chain) in chains {
         for (index, descriptor) in chain.iter().enumerate() {
-            guest.describe(TABLE, index as u16, *descriptor);
+            guest.describe(TABLE_ADDRESS, index as u16, *descriptor);
         }
         guest.offer(0);
         guest.kick();
@@ -189,12 +192,12 @@ fn void_chains_come_back_and_the_queue_goes_on() {
 fn a_ring_that_lies_keeps_nobody_busy() {
     let mut guest = OneFileGuest::mounted();
     // An index beyond the size of the ring.
-    let beyond = guest.available.wrapping_add(QUEUE as u16 + 1);
-    guest.put(AVAILABLE + 2, &beyond.to_le_bytes());
+    let beyond = guest.available.wrapping_add(QUEUE_ENTRIES as u16 + 1);
+    guest.put(AVAILABLE_RING_ADDRESS + 2, &beyond.to_le_bytes());
     let begun = Instant::now();
     guest.kick();
     guest.settle();
     assert!(begun.elapsed() < Duration::from_secs(1));
-    guest.put(AVAILABLE + 2, &guest.available.to_le_bytes());
+    guest.put(AVAILABLE_RING_ADDRESS + 2, &guest.available.to_le_bytes());
     assert!(guest.ask(Opcode::Lookup, 2, 1, b"f\0", 4096).is_some());
 }
