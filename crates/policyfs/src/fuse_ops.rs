@@ -58,7 +58,7 @@ impl PolicyFs {
     /// Checks whether the caller may remove a name.
     fn may_remove(&self, request: &Request<'_>, parent: NodeId, name: Name<'_>) -> Result<(), Errno> {
         if request.begun().is_some() {
-            // The previous daemon allowed it and may have done it, so the name may no longer exist.
+            // The previous daemon allowed it and may have executed it, so the name may no longer exist.
             return Ok(());
         }
         let name_in = component(name)?;

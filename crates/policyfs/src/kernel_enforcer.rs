@@ -102,13 +102,13 @@ impl PolicyFs {
         }
     }
 
-    /// Describes where the rules are checked.
+    /// Describes where the rules are enforced.
     pub fn checks(&self) -> String {
         match (self.enforcer.get(), self.enforcer_error.get()) {
-            (Some(state), _) if state.opens_in_kernel => "checked in the kernel, opens too".to_owned(),
-            (Some(_), _) => "checked in the kernel where user and group decide".to_owned(),
-            (None, Some(reason)) => format!("checked by the daemon: {reason}"),
-            (None, None) => "checked by the daemon".to_owned(),
+            (Some(state), _) if state.opens_in_kernel => "enforced in the kernel, including opens".to_owned(),
+            (Some(_), _) => "enforced in the kernel where user and group decide".to_owned(),
+            (None, Some(reason)) => format!("enforced by the daemon: {reason}"),
+            (None, None) => "enforced by the daemon".to_owned(),
         }
     }
 
