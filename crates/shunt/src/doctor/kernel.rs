@@ -5,7 +5,7 @@ use std::path::Path;
 
 use shunt_fuse::mount::{KernelOffer, MountError, kernel_offer};
 use shunt_fuse::{Capabilities, Errno};
-use shunt_mirror::lower::watch::Fanotify;
+use shunt_mirror::check_fanotify;
 
 use super::Product::{Ext4, Mirror, Volume};
 use super::kernel_config::KernelConfig;
@@ -150,7 +150,7 @@ fn fanotify() -> Finding {
     // Users without it may watch single files only.
     let may_watch = rustix::thread::capabilities(None)
         .is_ok_and(|sets| sets.effective.contains(rustix::thread::CapabilitySet::SYS_ADMIN));
-    match Fanotify::new().and_then(|group| if may_watch { Ok(group) } else { Err(Errno::PERM) }) {
+    match check_fanotify().and_then(|()| if may_watch { Ok(()) } else { Err(Errno::PERM) }) {
         Ok(_) => Finding::ok(check, "fanotify reports changes of whole file systems"),
         Err(Errno::MFILE) => {
             let message = "the limit of fanotify groups is reached";
