@@ -13,7 +13,7 @@ use shunt_tests::fixture::{Plan, perform};
 use shunt_tests::volume::Mount;
 use shunt_tests::{binary, mounts, unprivileged};
 
-/// What must not occur in an archive, in any case of letters. No marker is a word of the program.
+/// Texts that must not occur in an archive, in any case of letters. No marker is a word of the program.
 const MARKERS: [&str; 16] = [
     "wolpertinger",
     "zwiebelfisch",
@@ -99,7 +99,7 @@ fn report(command: &mut Command, archive: &Path) {
     assert_eq!(fs::metadata(archive).unwrap().permissions().mode() & 0o777, 0o600);
 }
 
-/// A mirror and a volume whose paths, options and names are markers, and what their users do.
+/// A mirror and a volume whose paths, options and names are markers, and requests of their users.
 fn plant(dir: &Path, shunt: &dyn Fn(&[&str]) -> Command) -> Vec<Mount> {
     let place = |name: &str| {
         let path = dir.join("Wolpertinger GmbH").join(name);

@@ -30,7 +30,7 @@ pub enum Metadata {
     Unlink,
 }
 
-/// What a case does.
+/// The work of a case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
     /// Reads or writes the file in blocks.

@@ -16,7 +16,7 @@ impl Interrupt {
     /// Registers the signals.
     ///
     /// # Errors
-    /// Those of sigaction(2).
+    /// Returns the errors of sigaction(2).
     pub fn register() -> io::Result<Self> {
         let interrupt = Interrupt::default();
         for signal in [SIGINT, SIGTERM, SIGHUP] {

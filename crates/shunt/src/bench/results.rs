@@ -91,7 +91,7 @@ pub struct Figures {
     pub latency_us: Latency,
 }
 
-/// How the mount compares.
+/// The comparison of the mount with the other directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
@@ -116,7 +116,7 @@ pub struct CaseResult {
     pub verdict: Option<Verdict>,
     /// Whether the rounds of a side differ much.
     pub noisy: bool,
-    /// Why the case was left out.
+    /// The reason why the case was left out.
     pub skipped: Option<String>,
 }
 

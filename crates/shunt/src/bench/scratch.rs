@@ -10,7 +10,7 @@ use crate::error::{Result, failed};
 #[derive(Debug)]
 pub struct Scratch {
     path: PathBuf,
-    /// The same directory in the source of a mirror.
+    /// The directory in the source that a mirror shows as this one.
     below: Option<PathBuf>,
     removed: bool,
 }
@@ -44,7 +44,7 @@ impl Scratch {
         &self.path
     }
 
-    /// The same directory in the source of a mirror.
+    /// The directory in the source that a mirror shows as this one.
     pub fn below(&self) -> Option<&Path> {
         self.below.as_deref()
     }

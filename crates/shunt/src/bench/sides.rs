@@ -13,7 +13,7 @@ use crate::own_mounts;
 #[derive(Clone, Debug)]
 pub struct Side {
     pub dir: PathBuf,
-    /// The same directory in the source of the mirror, if it is in one.
+    /// The directory in the source that a mirror shows as this one.
     pub below: Option<PathBuf>,
     /// The type of its file system.
     pub fstype: String,

@@ -24,7 +24,7 @@ impl Space {
     /// Calls statfs(2), without a time limit.
     ///
     /// # Errors
-    /// Those of the call.
+    /// Returns the errors of the call.
     pub fn of(path: &Path) -> Result<Self, Errno> {
         let stat = rustix::fs::statvfs(path)?;
         Ok(Space {

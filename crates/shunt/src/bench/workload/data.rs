@@ -18,12 +18,12 @@ const FILL_BYTES: u64 = 1 << 20;
 #[derive(Debug)]
 pub struct DataFile {
     path: PathBuf,
-    /// The same file in the source of a mirror.
+    /// The file in the source that a mirror shows as this one.
     below: Option<PathBuf>,
     size: u64,
 }
 
-/// How a step accesses the file.
+/// The kind of access of a step.
 #[derive(Clone, Copy, Debug)]
 pub struct Mode {
     pub access: Access,
@@ -38,7 +38,7 @@ impl DataFile {
     /// as `dir`.
     ///
     /// # Errors
-    /// Those of the file system.
+    /// Returns the errors of the file system.
     pub fn create(dir: &Path, below: Option<&Path>, size: u64, slot: &Slot<'_>) -> io::Result<Self> {
         let path = dir.join("data");
         let file = File::create_new(&path)?;
@@ -57,7 +57,7 @@ impl DataFile {
     /// time counts.
     ///
     /// # Errors
-    /// Those of the file system; EINVAL where it does not support O_DIRECT.
+    /// Returns the errors of the file system; EINVAL where it does not support O_DIRECT.
     pub fn run(&self, mode: Mode, slot: &Slot<'_>) -> io::Result<Sample> {
         let write = mode.access == Access::Write;
         let mut options = OpenOptions::new();

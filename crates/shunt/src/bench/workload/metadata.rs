@@ -22,7 +22,7 @@ impl Files {
     /// Creates the directory for up to `max` files.
     ///
     /// # Errors
-    /// Those of the file system.
+    /// Returns the errors of the file system.
     pub fn new(parent: &Path, max: u32) -> io::Result<Self> {
         let dir = parent.join("files");
         fs::create_dir(&dir)?;
@@ -37,7 +37,7 @@ impl Files {
     /// Creates files without measuring them, for cases that need some.
     ///
     /// # Errors
-    /// Those of the file system.
+    /// Returns the errors of the file system.
     pub fn prepare(&mut self, slot: &Slot<'_>) -> io::Result<()> {
         while self.count < self.max && !slot.interrupt.is_set() {
             File::create_new(self.path(self.count))?;
@@ -49,7 +49,7 @@ impl Files {
     /// Removes the directory.
     ///
     /// # Errors
-    /// Those of the file system.
+    /// Returns the errors of the file system.
     pub fn remove(self) -> io::Result<()> {
         fs::remove_dir_all(&self.dir)
     }
@@ -58,7 +58,7 @@ impl Files {
 /// Runs a step. Creation, rename and removal pass over the files once and end with the slot; the others repeat until it ends.
 ///
 /// # Errors
-/// Those of the file system.
+/// Returns the errors of the file system.
 pub fn run(files: &mut Files, work: Metadata, slot: &Slot<'_>) -> io::Result<Sample> {
     let is_cold = matches!(work, Metadata::Stat(Cache::Cold) | Metadata::Readdir(Cache::Cold));
     match work {

@@ -17,7 +17,7 @@ use super::statistics::{quantile, sorted};
 /// Latencies that are kept of one step.
 const MAX_LATENCIES: usize = 100_000;
 
-/// What one step measured.
+/// The result of one step.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sample {
     /// Bytes or operations per second.
