@@ -108,7 +108,8 @@ impl Plan {
 }
 
 fn data_cases(block: u64) -> Vec<Case> {
-    let size = if block % (1 << 20) == 0 { format!("{}M", block >> 20) } else { format!("{}K", block >> 10) };
+    let size =
+        if block.is_multiple_of(1 << 20) { format!("{}M", block >> 20) } else { format!("{}K", block >> 10) };
     let mut cases = Vec::new();
     for (access, verb) in [(Access::Write, "write"), (Access::Read, "read")] {
         for (random, order) in [(false, "sequential"), (true, "random")] {

@@ -105,7 +105,7 @@ fn native_type(dir: &Path) -> String {
         (0x6573_5546, "fuse"),
         (0xf2f5_2010, "f2fs"),
     ];
-    let magic = rustix::fs::statfs(dir).map_or(0, |stat| stat.f_type as i64);
+    let magic = rustix::fs::statfs(dir).map_or(0, |stat| stat.f_type);
     let found = known.iter().find(|(number, _)| *number == magic);
     found.map_or_else(|| format!("{magic:#x}"), |(_, name)| (*name).to_owned())
 }

@@ -54,7 +54,7 @@ fn plan(args: &BenchArgs) -> Result<Plan> {
         return Err(usage("--size must be between 64K and 1T"));
     }
     let mut blocks: Vec<u64> = args.block_size.iter().map(|size| size.0).collect();
-    if blocks.iter().any(|block| *block == 0 || *block > MAX_BLOCK_BYTES || block % 4096 != 0) {
+    if blocks.iter().any(|block| *block == 0 || *block > MAX_BLOCK_BYTES || !block.is_multiple_of(4096)) {
         return Err(usage("--block-size must be a multiple of 4K, up to 16M"));
     }
     if blocks.is_empty() {

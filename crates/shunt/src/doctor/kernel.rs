@@ -150,7 +150,7 @@ fn fanotify() -> Finding {
     // Users without it may watch single files only.
     let may_watch = rustix::thread::capabilities(None)
         .is_ok_and(|sets| sets.effective.contains(rustix::thread::CapabilitySet::SYS_ADMIN));
-    match check_fanotify().and_then(|()| if may_watch { Ok(()) } else { Err(Errno::PERM) }) {
+    match check_fanotify().and(if may_watch { Ok(()) } else { Err(Errno::PERM) }) {
         Ok(_) => Finding::ok(check, "fanotify reports changes of whole file systems"),
         Err(Errno::MFILE) => {
             let message = "the limit of fanotify groups is reached";
