@@ -3,10 +3,11 @@
 
 use std::fmt::Write as _;
 
+use super::escape::escape;
 use super::results::{CaseResult, Figures, Results};
 use super::svg;
 use super::table::{rate, ratio_text};
-use crate::text::{bytes, micros, printable};
+use crate::text::{bytes, micros};
 
 const STYLE: &str = "
 :root{--ink:#1a202c;--soft:#5b6472;--line:#d9dee6;--paper:#fff;--mount:#1f6feb;--against:#8c959f;--good:#1a7f37;--bad:#cf222e}
@@ -123,22 +124,4 @@ fn row(page: &mut String, case: &CaseResult) {
         let _ = write!(page, "<td>{}</td>", escape(&cell));
     }
     page.push_str("</tr>");
-}
-
-/// Text in HTML. Paths may contain any character.
-pub fn escape(text: &str) -> String {
-    let text = printable(text);
-    text.replace('&', "&amp;")
-        .replace('<', "&lt;")
-        .replace('>', "&gt;")
-        .replace('"', "&quot;")
-        .replace('\'', "&#39;")
-}
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn paths_are_text() {
-        assert_eq!(super::escape("/a<b>&\"'\n"), "/a&lt;b&gt;&amp;&quot;&#39;\\n");
-    }
 }

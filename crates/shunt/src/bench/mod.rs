@@ -6,6 +6,7 @@
 //! each side, which is removed in any case.
 
 mod case;
+mod escape;
 mod html;
 mod interrupt;
 mod measure;

@@ -114,7 +114,7 @@ pub struct CaseResult {
     /// Rate of the mount divided by that of the other directory, from the ratios of the rounds.
     pub ratio: Option<Estimate>,
     pub verdict: Option<Verdict>,
-    /// Whether the rounds of a side differ much.
+    /// Set if the rounds of a side differ much.
     pub noisy: bool,
     /// The reason why the case was left out.
     pub skipped: Option<String>,

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::html::escape;
+use super::escape::escape;
 use super::results::{CaseResult, Figures, Results};
 use super::table::{rate, ratio_text};
 
