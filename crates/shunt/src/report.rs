@@ -182,16 +182,16 @@ impl Renamed for VolumeReport {
 #[serde(default)]
 pub struct QuotaReport {
     /// Usage of the whole volume.
-    pub held: HeldReport,
+    pub held: UsageReport,
     /// Usage by user; of many, those with limits and those with the largest usage.
-    pub users: Vec<HeldReport>,
+    pub users: Vec<UsageReport>,
     /// Number of users with any usage.
     pub user_count: u64,
 }
 
 /// The usage of a user or of the volume, and its limits.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct HeldReport {
+pub struct UsageReport {
     /// The user, by its number in the volume; none for the volume.
     pub user: Option<u32>,
     /// Total size of the files.

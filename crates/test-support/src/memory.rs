@@ -19,10 +19,10 @@ pub fn keeping(test: impl Fn()) {
         match std::panic::catch_unwind(std::panic::AssertUnwindSafe(&test)) {
             Ok(()) => return,
             Err(failure) if drops() == before => std::panic::resume_unwind(failure),
-            Err(_) => eprintln!("somebody dropped the caches meanwhile: once more"),
+            Err(_) => eprintln!("another process dropped the page cache meanwhile: running the test again"),
         }
     }
-    panic!("somebody drops the caches all the time");
+    panic!("cannot measure memory: another process keeps dropping the page cache; run this test alone");
 }
 
 /// Returns the kernel's counters of dropped caches.
@@ -33,7 +33,7 @@ fn drops() -> Vec<String> {
 
 /// Takes the lock exclusively: no other test relies on the caches or drops them.
 pub fn drop_at_will() -> Drops {
-    Drops(turn::alone(CACHES))
+    Drops(turn::lock_exclusive(CACHES))
 }
 
 impl Drops {

@@ -30,12 +30,12 @@ impl Link {
     }
 
     /// Waits up to 30 seconds for a byte; `None` on timeout or when the other side has ended.
-    pub fn hear(&mut self) -> Option<u8> {
-        self.hear_within(crate::pace::seconds(30))
+    pub fn receive(&mut self) -> Option<u8> {
+        self.receive_within(crate::pace::seconds(30))
     }
 
     /// Waits for a byte, up to a limit.
-    pub fn hear_within(&mut self, limit: Duration) -> Option<u8> {
+    pub fn receive_within(&mut self, limit: Duration) -> Option<u8> {
         let limit = Timespec::try_from(limit).expect("a short time");
         let ready = poll(&mut [PollFd::new(&self.from, PollFlags::IN)], Some(&limit)).expect("poll");
         let mut byte = [0];

@@ -26,7 +26,7 @@ pub fn reserve() -> u16 {
         let tried = TRIED.fetch_add(1, Ordering::Relaxed);
         assert!(tried < PORTS, "no port is free");
         let port = FIRST + (start + tried) % PORTS;
-        let Some(turn) = turn::try_alone(&format!("port-{port}")) else { continue };
+        let Some(turn) = turn::try_lock_exclusive(&format!("port-{port}")) else { continue };
         if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
             RESERVED.lock().expect("nobody panicked").push(turn);
             return port;
@@ -45,7 +45,7 @@ mod tests {
         assert_ne!(reserve(), ours);
         // Like another process that begins at the same port.
         let peer = Peer::start(|_| {
-            let lock = turn::try_alone(&format!("port-{ours}"));
+            let lock = turn::try_lock_exclusive(&format!("port-{ours}"));
             assert!(lock.is_none(), "{ours} is free for others");
         });
         peer.done();

@@ -28,7 +28,7 @@ impl SwitchedOff {
     /// # Panics
     /// If the caller is not root.
     pub fn now() -> Self {
-        let turn = turn::alone(TURNS);
+        let turn = turn::lock_exclusive(TURNS);
         std::fs::write(SWITCH, "N").expect("the switch: needs root");
         Self(turn)
     }

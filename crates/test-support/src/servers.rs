@@ -58,7 +58,7 @@ impl Guarded {
         let ended = self.dir.join("ended");
         let _ = std::fs::remove_file(&ended);
         self.say(signal);
-        patiently(&format!("the end by {signal}"), &self.dir, || ended.exists());
+        wait_until_ready(&format!("the end by {signal}"), &self.dir, || ended.exists());
     }
 }
 
@@ -69,7 +69,7 @@ impl Drop for Guarded {
     }
 }
 
-fn patiently(what: &str, dir: &Path, ready: impl Fn() -> bool) {
+fn wait_until_ready(what: &str, dir: &Path, ready: impl Fn() -> bool) {
     let begun = Instant::now();
     while !ready() {
         let log = || std::fs::read_to_string(dir.join("log")).unwrap_or_default();
@@ -151,7 +151,7 @@ impl Postgres {
 
     fn wait_until_ready(&self) {
         let state = self.dir.join("data/postmaster.pid");
-        patiently("postgres", &self.dir, || {
+        wait_until_ready("postgres", &self.dir, || {
             std::fs::read_to_string(&state)
                 .is_ok_and(|state| state.lines().nth(7).is_some_and(|at| at.trim() == "ready"))
         });
@@ -284,7 +284,9 @@ impl S3 {
     }
 
     fn wait_until_ready(&self) {
-        patiently("versitygw", &self.dir, || std::net::TcpStream::connect(("127.0.0.1", self.port)).is_ok());
+        wait_until_ready("versitygw", &self.dir, || {
+            std::net::TcpStream::connect(("127.0.0.1", self.port)).is_ok()
+        });
     }
 
     /// Kills it with SIGKILL.

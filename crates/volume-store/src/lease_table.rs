@@ -134,7 +134,7 @@ pub struct LeaseTable {
 }
 
 impl LeaseTable {
-    /// Decodes a table. Undecodable bytes yield an empty one: all sessions begin anew.
+    /// Decodes a table. Undecodable bytes yield an empty one: all sessions restart.
     pub(crate) fn decode(bytes: &[u8]) -> Self {
         let Ok((mut board, rest)) = postcard::take_from_bytes::<Self>(bytes) else { return Self::default() };
         if let Ok((behind, rest)) = postcard::take_from_bytes(rest) {

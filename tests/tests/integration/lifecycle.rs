@@ -64,7 +64,7 @@ fn sigkill_while_in_use() {
                 }
             }
         });
-        reader.link().hear().expect("reading");
+        reader.link().receive().expect("reading");
         std::thread::sleep(Duration::from_millis(50));
         assert!(mounts::signal(s.pid(), Signal::KILL));
         assert!(s.gone(SOON), "mounts {}", mounts::count(s.mnt()));
@@ -272,7 +272,7 @@ fn waiting_readers_can_be_killed() {
             link.say(1);
             drop(File::open(&path));
         });
-        peer.link().hear().expect("started");
+        peer.link().receive().expect("started");
         std::thread::sleep(Duration::from_millis(100));
         assert!(peer.kill());
         // A stopped daemon replies to nobody; its caller can be killed nevertheless.
@@ -281,7 +281,7 @@ fn waiting_readers_can_be_killed() {
             link.say(1);
             drop(fs::metadata(path.with_file_name("never seen")));
         });
-        peer.link().hear().expect("started");
+        peer.link().receive().expect("started");
         std::thread::sleep(Duration::from_millis(100));
         let killed = peer.kill();
         mounts::signal(s.pid(), Signal::CONT);

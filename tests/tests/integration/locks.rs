@@ -35,12 +35,12 @@ fn record_locks_exclude(s: &Fixture) {
         let f = rw(&path);
         set_lock(&f, Lock::Exclusive, 10, 20, false).unwrap();
         link.say(1);
-        link.hear();
+        link.receive();
         set_lock(&f, Lock::None, 15, 5, false).unwrap();
         link.say(2);
-        link.hear();
+        link.receive();
     });
-    peer.link().hear().expect("locked");
+    peer.link().receive().expect("locked");
     let f = rw(&path);
     assert!(busy(set_lock(&f, Lock::Exclusive, 0, 0, false)));
     assert!(busy(set_lock(&f, Lock::Shared, 29, 1, false)));
@@ -50,7 +50,7 @@ fn record_locks_exclude(s: &Fixture) {
     assert_eq!((start, len), (10, 20));
     assert!(pid > 0 && u32::try_from(pid) != Ok(std::process::id()));
     peer.link().say(1);
-    peer.link().hear().expect("a part unlocked");
+    peer.link().receive().expect("a part unlocked");
     set_lock(&f, Lock::Exclusive, 15, 5, false).unwrap();
     assert!(busy(set_lock(&f, Lock::Exclusive, 14, 1, false)));
     assert!(busy(set_lock(&f, Lock::Exclusive, 20, 1, false)));
@@ -64,9 +64,9 @@ fn shared_record_locks(s: &Fixture) {
         let f = rw(&path);
         set_lock(&f, Lock::Shared, 0, 0, false).unwrap();
         link.say(1);
-        link.hear();
+        link.receive();
     });
-    peer.link().hear().expect("locked");
+    peer.link().receive().expect("locked");
     let f = rw(&path);
     set_lock(&f, Lock::Shared, 0, 0, false).unwrap();
     assert!(busy(set_lock(&f, Lock::Exclusive, 0, 0, false)));
@@ -82,17 +82,17 @@ fn record_locks_end_with_any_close(s: &Fixture) {
         let f = rw(&path);
         set_lock(&f, Lock::Exclusive, 0, 0, false).unwrap();
         link.say(1);
-        link.hear();
+        link.receive();
         drop(rw(&path));
         link.say(2);
-        link.hear();
+        link.receive();
         drop(f);
     });
-    peer.link().hear().expect("locked");
+    peer.link().receive().expect("locked");
     let f = rw(&path);
     assert!(busy(set_lock(&f, Lock::Exclusive, 0, 0, false)));
     peer.link().say(1);
-    peer.link().hear().expect("closed the other one");
+    peer.link().receive().expect("closed the other one");
     set_lock(&f, Lock::Exclusive, 0, 0, false).unwrap();
     peer.link().say(2);
     peer.done();
@@ -104,9 +104,9 @@ fn record_locks_end_with_the_process(s: &Fixture) {
         let f = rw(&path);
         set_lock(&f, Lock::Exclusive, 0, 0, false).unwrap();
         link.say(1);
-        link.hear();
+        link.receive();
     });
-    peer.link().hear().expect("locked");
+    peer.link().receive().expect("locked");
     let f = rw(&path);
     assert!(busy(set_lock(&f, Lock::Exclusive, 0, 0, false)));
     assert!(peer.kill());
@@ -122,14 +122,14 @@ fn record_lock_waits(s: &Fixture) {
         link.say(1);
         set_lock(&f, Lock::Exclusive, 0, 0, true).unwrap();
         link.say(2);
-        link.hear();
+        link.receive();
     });
-    peer.link().hear().expect("about to wait");
-    assert_eq!(peer.link().hear_within(Duration::from_millis(300)), None, "it must wait");
+    peer.link().receive().expect("about to wait");
+    assert_eq!(peer.link().receive_within(Duration::from_millis(300)), None, "it must wait");
     // A waiting lock blocks nothing else.
     assert_eq!(fs::read(s.path("f")).unwrap().len(), 200);
     set_lock(&f, Lock::None, 0, 0, false).unwrap();
-    assert_eq!(peer.link().hear(), Some(2), "woken by the unlock");
+    assert_eq!(peer.link().receive(), Some(2), "woken by the unlock");
     peer.link().say(1);
     peer.done();
 }
@@ -140,16 +140,16 @@ fn flock_excludes(s: &Fixture) {
         let f = rw(&path);
         flock(&f, FlockOperation::LockExclusive).unwrap();
         link.say(1);
-        link.hear();
+        link.receive();
         flock(&f, FlockOperation::LockShared).unwrap();
         link.say(2);
-        link.hear();
+        link.receive();
     });
-    peer.link().hear().expect("locked");
+    peer.link().receive().expect("locked");
     let f = rw(&path);
     assert_eq!(flock(&f, FlockOperation::NonBlockingLockShared), Err(Errno::WOULDBLOCK));
     peer.link().say(1);
-    peer.link().hear().expect("downgraded");
+    peer.link().receive().expect("downgraded");
     flock(&f, FlockOperation::NonBlockingLockShared).unwrap();
     assert_eq!(flock(&f, FlockOperation::NonBlockingLockExclusive), Err(Errno::WOULDBLOCK));
     peer.link().say(2);
@@ -185,10 +185,10 @@ fn flock_waits(s: &Fixture) {
         flock(&f, FlockOperation::LockExclusive).unwrap();
         link.say(2);
     });
-    peer.link().hear().expect("about to wait");
-    assert_eq!(peer.link().hear_within(Duration::from_millis(300)), None, "it must wait");
+    peer.link().receive().expect("about to wait");
+    assert_eq!(peer.link().receive_within(Duration::from_millis(300)), None, "it must wait");
     flock(&f, FlockOperation::Unlock).unwrap();
-    assert_eq!(peer.link().hear(), Some(2));
+    assert_eq!(peer.link().receive(), Some(2));
     peer.done();
 }
 
@@ -206,7 +206,7 @@ fn a_killed_waiter_returns(s: &Fixture) {
             })
         })
         .collect();
-    waiters.iter_mut().for_each(|w| assert!(w.link().hear().is_some()));
+    waiters.iter_mut().for_each(|w| assert!(w.link().receive().is_some()));
     std::thread::sleep(Duration::from_millis(100));
     // They block nobody: a new file is created at once.
     fs::write(s.path("meanwhile"), b"x").unwrap();
@@ -231,7 +231,7 @@ fn a_deadlock_is_an_error(s: &Fixture) {
         // The parent's lock closes the cycle; once it is released, this one is granted.
         set_lock(&f, Lock::Exclusive, 0, 1, true).unwrap();
     });
-    peer.link().hear().expect("locked");
+    peer.link().receive().expect("locked");
     std::thread::sleep(Duration::from_millis(200));
     let closed = set_lock(&f, Lock::Exclusive, 1, 1, true);
     assert_eq!(closed.unwrap_err().raw_os_error(), Some(libc::EDEADLK));

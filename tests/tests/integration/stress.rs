@@ -233,7 +233,7 @@ fn six_processes_in_one_directory() {
 fn killed(plan: Plan, seed: u64) {
     fixture::perform(plan.args(&["--takeover", "off"]), |s| {
         let mut peers: Vec<_> = (0..4u64).map(|n| worker(s, n, seed)).collect();
-        peers.iter_mut().for_each(|p| assert!(p.link().hear().is_some()));
+        peers.iter_mut().for_each(|p| assert!(p.link().receive().is_some()));
         std::thread::sleep(Duration::from_millis(300 + seed * 70));
         let start = Instant::now();
         assert!(mounts::signal(s.pid(), Signal::KILL));

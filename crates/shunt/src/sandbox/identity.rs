@@ -27,7 +27,7 @@ pub const STORE_CAPABILITIES: CapabilitySet =
 ///
 /// # Errors
 /// The errors of `setresuid(2)`, `setresgid(2)` and `setgroups(2)`.
-pub fn become_nobody() -> io::Result<()> {
+pub fn switch_to_nobody() -> io::Result<()> {
     if !rustix::process::geteuid().is_root() {
         return Ok(());
     }

@@ -37,7 +37,7 @@ pub struct AccessiblePaths {
     pub readable: Vec<PathBuf>,
 }
 
-/// How long a thread may take to restrict itself.
+/// Timeout for a thread to restrict itself.
 const LOCK_IN_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The descriptor of the ruleset, while threads restrict themselves.

@@ -31,7 +31,7 @@ pub fn enter(outside: HelperArgs<'_>, served: DaemonFeatures, kept: CapabilitySe
         false => kept,
     };
     if kept.is_empty()
-        && let Err(error) = identity::become_nobody()
+        && let Err(error) = identity::switch_to_nobody()
     {
         tracing::warn!("sandbox incomplete: cannot switch to an unprivileged user id: {error}");
     }
@@ -84,7 +84,7 @@ fn forbid(files: io::Result<landlock::Rules>, kept: CapabilitySet, whom: seccomp
     probe::run();
 }
 
-/// Makes calls that libraries otherwise make on first use, when the filter would refuse them.
+/// Makes the system calls that libraries make on first use, before the filter denies them.
 fn learn() {
     let _ = rustix::param::page_size();
 }
@@ -93,7 +93,7 @@ fn learn() {
 /// capabilities.
 pub fn enter_inspect() {
     learn();
-    let _ = identity::become_nobody();
+    let _ = identity::switch_to_nobody();
     // Restrictions that the kernel does not support are skipped.
     let _ = landlock::forbid_all_but(None, CapabilitySet::empty());
     let _ = seccomp::forbid(seccomp::Profile::Image(DaemonFeatures::default()));

@@ -47,14 +47,14 @@ pub use upgrade::probe;
 /// The sandbox of a daemon once it serves.
 #[derive(Clone, Debug)]
 pub enum LockIn {
-    /// Everything but an open image is given up, since its bytes are untrusted.
+    /// Access to everything but the open image is dropped, since its bytes are untrusted.
     Image {
         /// A kernel module takes part in serving it.
         kernel: bool,
         /// Capabilities of root that are kept.
         kept: CapabilitySet,
     },
-    /// Programs, and all files but these, are given up; the network stays usable.
+    /// Access to all files but these, and the right to execute programs, are dropped; the network stays usable.
     Network {
         /// The files that it can still open.
         places: AccessiblePaths,
@@ -408,7 +408,12 @@ fn mount<F>(
             // If the file system is open already, dropping it would write its final state to the device.
             std::mem::forget(service.fs.get());
             let source = service.source.display();
-            Err(Failure::new(Code::Busy, format_args!("{source} is in use: it was mounted meanwhile")))
+            Err(Failure::new(
+                Code::Busy,
+                format_args!(
+                    "cannot mount {source}: another process mounted it meanwhile; unmount it there first"
+                ),
+            ))
         }
     }
 }

@@ -89,7 +89,8 @@ fn leave_for_restart(handle: &Handle, guardian: &Guardian) {
         service_manager::restarting();
         if !handle.drain(DRAIN_TIMEOUT) {
             tracing::warn!(
-                "not all requests finished in time: the kernel resends the others to the next process"
+                "restart: some requests did not finish within {} ms; the kernel resends them to the next process",
+                DRAIN_TIMEOUT.as_millis()
             );
         }
         guardian.finish_restart()

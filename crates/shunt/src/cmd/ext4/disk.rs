@@ -9,7 +9,7 @@ use shunt_ext4::partitions::{self, Partition, Table};
 use shunt_ext4::{Device, Error, Geometry, Window};
 
 use super::superblock::{label, uuid};
-use crate::args::PlaceArgs;
+use crate::args::LocationArgs;
 use crate::error::{Result, failed};
 use crate::text::bytes;
 
@@ -106,9 +106,9 @@ pub fn window(path: &Path, device: &Arc<dyn Device>, part: Option<Range<u64>>) -
 }
 
 /// The range of bytes that holds the file system; `None` for the whole image.
-pub fn part(path: &Path, device: &Arc<dyn Device>, place: &PlaceArgs) -> Result<Option<Range<u64>>> {
+pub fn part(path: &Path, device: &Arc<dyn Device>, location: &LocationArgs) -> Result<Option<Range<u64>>> {
     let shown = path.display();
-    if let Some(offset) = place.offset {
+    if let Some(offset) = location.offset {
         let size = device.size();
         let window = Window::new(device.clone(), offset, size.saturating_sub(offset)).ok_or_else(|| {
             failed(format_args!("cannot read {shown} at --offset {offset}: it has only {size} bytes"))
@@ -119,10 +119,10 @@ pub fn part(path: &Path, device: &Arc<dyn Device>, place: &PlaceArgs) -> Result<
         });
         return Ok(Some(offset..offset + bytes.unwrap_or(window.size())));
     }
-    if place.partition.is_none() && is_filesystem(device) {
+    if location.partition.is_none() && is_filesystem(device) {
         return Ok(None);
     }
-    let (parts, wanted) = match (table(path, device)?, &place.partition) {
+    let (parts, wanted) = match (table(path, device)?, &location.partition) {
         (Some((_, parts)), wanted) => (parts, wanted),
         (None, Some(_)) => {
             return Err(failed(format_args!("{shown} has no partition table; omit --partition")));

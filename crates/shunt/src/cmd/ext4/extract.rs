@@ -60,12 +60,17 @@ impl ExtractTarget {
     }
 }
 
-/// Extracts `path` to `place`; `limit` limits the bytes of content of all files.
-pub fn run(filesystem: &Filesystem, path: &OsStr, place: &ExtractTarget, limit: Option<u64>) -> Result<()> {
+/// Extracts `path` to `destination`; `limit` limits the bytes of content of all files.
+pub fn run(
+    filesystem: &Filesystem,
+    path: &OsStr,
+    destination: &ExtractTarget,
+    limit: Option<u64>,
+) -> Result<()> {
     let inode = resolve(filesystem, path, false)?;
-    let name = place.name.clone();
+    let name = destination.name.clone();
     let made = PathBuf::from(OsStr::from_bytes(name.as_bytes()));
-    Extraction::new(filesystem, place, limit).run(PendingObject {
+    Extraction::new(filesystem, destination, limit).run(PendingObject {
         name,
         inode,
         path: path.as_bytes().to_vec(),
@@ -111,7 +116,7 @@ struct Extraction<'a> {
 }
 
 impl<'a> Extraction<'a> {
-    fn new(filesystem: &'a Filesystem, place: &'a ExtractTarget, limit: Option<u64>) -> Self {
+    fn new(filesystem: &'a Filesystem, destination: &'a ExtractTarget, limit: Option<u64>) -> Self {
         let (open, linked, directories) = Default::default();
         // Unless files share blocks, there is no more content than blocks.
         let geometry = filesystem.geometry();
@@ -119,7 +124,7 @@ impl<'a> Extraction<'a> {
         let (files, bytes) = (0, 0);
         Self {
             filesystem,
-            target: place,
+            target: destination,
             open,
             linked,
             directories,

@@ -89,10 +89,10 @@ pub fn of(image: &Image, args: &Ext4MountArgs) -> Result<Survey> {
     let mut said = BufReader::new(said.take(MAX_LINE_BYTES));
     let part = match receive(&mut said)? {
         Some(Message::Part(part)) => part,
-        _ => return Err(broken_down(image, looker)),
+        _ => return Err(survey_failed(image, looker)),
     };
     if part.as_ref().is_some_and(|part| part.start >= part.end || part.end > image.device.size()) {
-        return Err(broken_down(image, looker));
+        return Err(survey_failed(image, looker));
     }
     image.lock(part.clone())?;
     let go_on = looker.stdin.take().map_or(Ok(()), |mut stdin| stdin.write_all(b"\n"));
@@ -102,16 +102,17 @@ pub fn of(image: &Image, args: &Ext4MountArgs) -> Result<Survey> {
             let _ = looker.wait();
             Ok(Survey { part, ..survey })
         }
-        _ => Err(broken_down(image, looker)),
+        _ => Err(survey_failed(image, looker)),
     }
 }
 
-/// The error for a survey process that ended or sent nonsense.
-fn broken_down(image: &Image, mut looker: Child) -> Failure {
+/// Returns the error for a survey process that ended or sent an invalid message.
+fn survey_failed(image: &Image, mut looker: Child) -> Failure {
     let _ = looker.kill();
     let ended = looker.wait().map_or_else(|error| error.to_string(), |status| status.to_string());
     failed(format_args!(
-        "cannot mount {}: the process that inspects it failed ({ended}); repair the image with e2fsck",
+        "cannot mount {}: the process that inspects the image failed ({ended}): check the image with e2fsck -f; \
+         report this if e2fsck finds no error",
         image.path.display()
     ))
 }
@@ -135,10 +136,10 @@ fn start(image: &Image, args: &Ext4MountArgs) -> io::Result<Child> {
         handed.push(journal.file.as_fd());
         command.arg(format!("--journal-fd={}", journal.file.as_raw_fd()));
     }
-    let place = &args.place;
-    command.args(place.offset.map(|offset| format!("--offset={offset}")));
-    command.args(place.partition.as_ref().map(|partition| format!("--partition={partition}")));
-    if let Some(journal) = &place.journal {
+    let location = &args.location;
+    command.args(location.offset.map(|offset| format!("--offset={offset}")));
+    command.args(location.partition.as_ref().map(|partition| format!("--partition={partition}")));
+    if let Some(journal) = &location.journal {
         command.arg("--journal").arg(journal);
     }
     command.args(image.writable.then_some("--write"));
@@ -178,10 +179,10 @@ fn send(message: &Message) -> io::Result<()> {
 }
 
 fn survey(args: &SurveyArgs) -> Result<Option<Survey>> {
-    let journal = args.place.journal.as_deref().zip(args.journal_fd);
+    let journal = args.location.journal.as_deref().zip(args.journal_fd);
     let image = Image::handed_over(&args.image, args.fd, journal, args.write)?;
     sandbox::enter_inspect();
-    let part = disk::part(&image.path, &image.device, &args.place)?;
+    let part = disk::part(&image.path, &image.device, &args.location)?;
     let cannot =
         |error: io::Error| failed(format_args!("cannot report the result of the inspection: {error}"));
     send(&Message::Part(part.clone())).map_err(cannot)?;
@@ -195,7 +196,7 @@ fn survey(args: &SurveyArgs) -> Result<Option<Survey>> {
     check_root(&image, &filesystem)?;
     let survey = Survey::new(&filesystem);
     // Checkpoints everything, so that no change is only in this process's memory when the daemon opens the image.
-    filesystem.finish().map_err(|error| image.cannot("write to", &error))?;
+    filesystem.finish().map_err(|error| image.failure("write to", &error))?;
     Ok(Some(survey))
 }
 
@@ -210,7 +211,7 @@ fn open(image: &Image, part: Option<Range<u64>>) -> Result<Filesystem> {
             tracing::warn!("{path} is mounted read-only: not supported for writing: {reason}");
         }),
         // Without its journal the file system cannot be opened read-only either, so there is no hint.
-        Err(error @ Error::Journal(_)) => Err(image.cannot("open", &error)),
+        Err(error @ Error::Journal(_)) => Err(image.failure("open", &error)),
         opened => opened.map_err(|error| {
             let path = image.path.display();
             // A file system that cannot be repaired or replayed may still be readable.

@@ -27,7 +27,7 @@ pub fn check(args: &VolumeCheckArgs) -> Result<()> {
     let progress = Progress::new();
     let looked = |volume| {
         let so_far = |what: &str, count| progress.update(format_args!("checking: {count} {what}"));
-        look(volume, depth, &so_far).map_err(|error| cannot("check", &args.name, error))
+        look(volume, depth, &so_far).map_err(|error| operation_failed("check", &args.name, error))
     };
     let mut checked = looked(&volume)?;
     let mut repaired = None;
@@ -36,8 +36,8 @@ pub fn check(args: &VolumeCheckArgs) -> Result<()> {
     while args.repair && checked.count > 0 {
         let node: NodeName = "repair".parse().map_err(usage)?;
         let so_far = |what: &str, count| progress.update(format_args!("repairing: {count} {what}"));
-        let done =
-            mend(&volume, &node, &checked, &so_far).map_err(|error| cannot("repair", &args.name, error))?;
+        let done = mend(&volume, &node, &checked, &so_far)
+            .map_err(|error| operation_failed("repair", &args.name, error))?;
         let done = done.counts + done.chunks + done.relinked;
         repaired = Some(repaired.unwrap_or_default() + done);
         checked = looked(&volume)?;
@@ -102,7 +102,7 @@ pub fn gc(args: &VolumeGcArgs) -> Result<()> {
     let progress = Progress::new();
     let done =
         collect(&volume, GRACE, history, &|what, count| progress.update(format_args!("{count} {what}")))
-            .map_err(|error| cannot("collect the garbage of", &args.name, error))?;
+            .map_err(|error| operation_failed("collect the garbage of", &args.name, error))?;
     drop(progress);
     let Collected {
         versions_deleted,
@@ -137,9 +137,14 @@ fn days(time: Duration) -> String {
 
 fn open(given: Option<&str>, name: &VolumeName, key_file: Option<&Path>) -> Result<Volume> {
     let secret = key::find(key_file, name)?;
-    open::open(&meta(given, name)?, name, secret.as_ref()).map_err(|error| cannot("open", name, error))
+    open::open(&meta(given, name)?, name, secret.as_ref())
+        .map_err(|error| operation_failed("open", name, error))
 }
 
-pub fn cannot(what: &str, name: &VolumeName, error: impl std::fmt::Display) -> crate::error::Failure {
-    failed(format_args!("cannot {what} volume {name}: {error}"))
+pub fn operation_failed(
+    operation: &str,
+    name: &VolumeName,
+    error: impl std::fmt::Display,
+) -> crate::error::Failure {
+    failed(format_args!("cannot {operation} volume {name}: {error}"))
 }

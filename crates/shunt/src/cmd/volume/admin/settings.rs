@@ -9,7 +9,7 @@ use shunt_volume::store::history::Retention;
 use shunt_volume::volume::Volume;
 use shunt_volume::volume_settings;
 
-use super::maintenance::cannot;
+use super::maintenance::operation_failed;
 use super::quota;
 use crate::args::{ConflictsArg, RetentionArgs, VolumeSetArgs};
 use crate::cmd::print;
@@ -26,10 +26,13 @@ pub fn run(args: &VolumeSetArgs) -> Result<()> {
         // Only sealed parts need the key.
         None => open::open_without_key(&meta, &args.name),
     };
-    let volume = opened.map_err(|error| cannot("open", &args.name, error))?;
-    let kept = apply_retention(&volume, args.retention).map_err(|error| cannot("set", &args.name, error))?;
-    let limits = quota::set(&volume, &args.quota).map_err(|error| cannot("set", &args.name, error))?;
-    let shown = conflicts(&volume, args.conflicts).map_err(|error| cannot("set", &args.name, error))?;
+    let volume = opened.map_err(|error| operation_failed("open", &args.name, error))?;
+    let kept = apply_retention(&volume, args.retention)
+        .map_err(|error| operation_failed("set", &args.name, error))?;
+    let limits =
+        quota::set(&volume, &args.quota).map_err(|error| operation_failed("set", &args.name, error))?;
+    let shown =
+        conflicts(&volume, args.conflicts).map_err(|error| operation_failed("set", &args.name, error))?;
     let word = |number: Option<u64>| number.map_or_else(|| "all".to_owned(), |number| number.to_string());
     let days = word(kept.age.map(|age| age.as_secs() / DAY));
     let versions = word(kept.versions.map(u64::from));

@@ -15,7 +15,7 @@ use super::{open_registry, registry_file};
 use crate::args::ServeArgs;
 use crate::cmd::print;
 use crate::cmd::volume::defaults::{self, address};
-use crate::cmd::volume::lock_in;
+use crate::cmd::volume::sandbox::accessible_paths;
 use crate::error::{Result, failed};
 use crate::metrics::{GatewaySource, Listener};
 use crate::xdg;
@@ -64,7 +64,7 @@ pub fn serve(args: &ServeArgs) -> Result<()> {
     if let Some(listener) = metrics {
         listener.serve(Arc::new(GatewaySource { volume: name.to_string(), statistics }))?;
     }
-    sandbox::enter_gateway(&lock_in::accessible_paths(&meta, &volume.described, [directory]));
+    sandbox::enter_gateway(&accessible_paths(&meta, &volume.described, [directory]));
     service_manager::ready(&line);
     signals.forever().next();
     service_manager::stopping();

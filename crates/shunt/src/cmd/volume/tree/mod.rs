@@ -48,14 +48,14 @@ fn serve(args: &VolumeTreeArgs) -> Result<()> {
     let tells = reconciler.clone();
     let answers = move |ask: &VolumeAsk| match ask {
         VolumeAsk::Tree => serde_json::to_value(tells.report()).map_err(|error| error.to_string()),
-        _ => Err("this is a tree of volumes; name one volume by its place in the tree".to_owned()),
+        _ => Err("the mount is a tree of volumes: give the path of one volume in it".to_owned()),
     };
     let service = Service {
         kind: "tree",
         source: PathBuf::from(args.name.as_str()),
         config: fs.config(),
         options: fs.mount_options(),
-        cache: "told of changes".to_owned(),
+        cache: "invalidated on change".to_owned(),
         passthrough_off: Some("a tree has no files of its own".to_owned()),
         tuning: BdiTuning::default(),
         lock_in: None,
