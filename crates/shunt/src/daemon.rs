@@ -127,7 +127,7 @@ impl Detach {
 }
 
 fn report(code: u8, line: &str) {
-    // A write error means that the parent is gone.
+    // A write error means that the parent has exited.
     let _ = writeln!(io::stdout(), "{code}{line}");
 }
 

@@ -3,7 +3,7 @@
 
 use crate::turn::{self, Turn};
 
-const CACHES: &str = "caches";
+const PAGE_CACHE_LOCK: &str = "caches";
 
 /// Exclusive lock for dropping caches.
 #[derive(Debug)]
@@ -13,7 +13,7 @@ pub struct Drops(#[expect(dead_code, reason = "dropping it ends the turn")] Turn
 /// Runs a test that relies on the caches, concurrently with others that do. Holders of the lock do not drop caches; if another
 /// program did, a failure proves nothing, and the test runs again.
 pub fn keeping(test: impl Fn()) {
-    let _turn = turn::share(CACHES);
+    let _turn = turn::share(PAGE_CACHE_LOCK);
     for _ in 0..5 {
         let before = drops();
         match std::panic::catch_unwind(std::panic::AssertUnwindSafe(&test)) {
@@ -33,7 +33,7 @@ fn drops() -> Vec<String> {
 
 /// Takes the lock exclusively: no other test relies on the caches or drops them.
 pub fn drop_at_will() -> Drops {
-    Drops(turn::lock_exclusive(CACHES))
+    Drops(turn::lock_exclusive(PAGE_CACHE_LOCK))
 }
 
 impl Drops {

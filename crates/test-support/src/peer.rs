@@ -25,8 +25,8 @@ pub struct Link {
 
 impl Link {
     /// Sends a byte.
-    pub fn say(&mut self, byte: u8) {
-        self.to.write_all(&[byte]).expect("the other process is gone");
+    pub fn send(&mut self, byte: u8) {
+        self.to.write_all(&[byte]).expect("the other process has exited");
     }
 
     /// Waits up to 30 seconds for a byte; `None` on timeout or when the other side has ended.
@@ -98,7 +98,7 @@ impl Peer {
     /// Waits for its end, up to a limit.
     ///
     /// # Panics
-    /// If it panicked, was killed, or does not end by then.
+    /// If it panicked, was killed, or does not end within that time.
     #[track_caller]
     pub fn done_within(mut self, limit: Duration) {
         let status =

@@ -49,7 +49,7 @@ impl Guarded {
         Self { dir, shell, pipe }
     }
 
-    fn say(&mut self, word: &str) {
+    fn send_command(&mut self, word: &str) {
         writeln!(self.pipe.as_mut().expect("a pipe"), "{word}").expect("the shell around a server");
     }
 
@@ -57,7 +57,7 @@ impl Guarded {
     fn stop(&mut self, signal: &str) {
         let ended = self.dir.join("ended");
         let _ = std::fs::remove_file(&ended);
-        self.say(signal);
+        self.send_command(signal);
         wait_until_ready(&format!("the end by {signal}"), &self.dir, || ended.exists());
     }
 }
@@ -170,7 +170,7 @@ impl Postgres {
     /// # Panics
     /// If it does not start.
     pub fn start_again(&mut self) {
-        self.server.say("start");
+        self.server.send_command("start");
         self.wait_until_ready();
     }
 
@@ -302,7 +302,7 @@ impl S3 {
     /// # Panics
     /// If it does not start.
     pub fn start_again(&mut self) {
-        self.server.say("start");
+        self.server.send_command("start");
         self.wait_until_ready();
     }
 

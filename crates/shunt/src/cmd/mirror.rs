@@ -86,7 +86,7 @@ fn source(args: &MirrorArgs) -> Result<PathBuf> {
         .map_err(|error| failed(format_args!("cannot mirror {}: {error}", args.source.display())))
 }
 
-/// Takes over from another daemon. No path is accessed: it may lead through the mount, which nobody serves at this moment.
+/// Takes over from another daemon. No path is accessed: it may lead through the mount, which no process serves at this moment.
 fn take_over(args: &MirrorArgs, mut hand_over: HandOver) -> Result<()> {
     let mirror = Mirror::resume(options(args)?, &mut hand_over).map_err(explain)?;
     let source = args.source.clone();
@@ -178,11 +178,11 @@ fn explain(error: MirrorError) -> Failure {
 
 fn fs_status(mirror: &Mirror) -> FsStatus {
     let memory = mirror.memory();
-    let watch = mirror.caching().watcher.zip(mirror.heard());
-    let watch = watch.map(|(by, heard)| Watch {
+    let watch = mirror.caching().watcher.zip(mirror.event_counters());
+    let watch = watch.map(|(by, counters)| Watch {
         by: by.to_owned(),
-        events: heard.events,
-        overflows: heard.overflows,
+        events: counters.events,
+        overflows: counters.overflows,
     });
     FsStatus { nodes: memory.nodes, bytes: Some(memory.node_bytes), watch, ..FsStatus::default() }
 }

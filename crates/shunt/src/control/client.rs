@@ -36,7 +36,7 @@ pub struct Peer<'a> {
 /// The result of connecting to a socket.
 pub(super) enum ConnectOutcome<'a> {
     Alive(Peer<'a>),
-    /// The daemon died. Another one may put its own socket in this place at any moment.
+    /// The daemon died. Another one may bind its own socket to this path at any moment.
     Dead,
     Silent(io::Error),
 }

@@ -117,7 +117,7 @@ fn answer(stream: UnixStream, provider: &Arc<dyn Provider>, waiting: &Arc<Atomic
         Ok(Request::Volume(ask)) => return answer_aside(stream, ask, provider.clone(), waiting.clone()),
         Ok(Request::Upgrade { binary }) => match provider.upgrade(&binary) {
             Ok(go) => {
-                // The client may be gone; the upgrade was requested nevertheless.
+                // The client may have exited; the upgrade was requested nevertheless.
                 let _ = proto::write_reply(&stream, Reply::Ok(Value::Null));
                 go();
                 return Ok(());

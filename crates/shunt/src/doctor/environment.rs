@@ -13,7 +13,7 @@ use crate::xdg;
 const EARLIEST_TIME: Duration = Duration::from_secs(1_735_689_600);
 /// Free bytes below which writes to a cache may soon fail.
 const MIN_FREE_BYTES: u64 = 1 << 30;
-/// The same as a share of the disk.
+/// Share of the disk that must be free likewise.
 const MIN_FREE_PERCENT: u64 = 2;
 
 pub fn check(mounts: &Mounts) -> Vec<Finding> {

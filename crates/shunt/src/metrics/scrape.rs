@@ -45,7 +45,7 @@ pub struct GatewayScrape {
     pub rss_bytes: u64,
 }
 
-/// What a scrape reads.
+/// The source of the values of a scrape.
 pub trait Source: Send + Sync + 'static {
     /// Reads the present values.
     fn scrape(&self) -> Arc<Scrape>;

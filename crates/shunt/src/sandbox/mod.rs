@@ -40,22 +40,18 @@ pub fn enter(outside: HelperArgs<'_>, served: DaemonFeatures, kept: CapabilitySe
 
 /// Sandboxes the daemon of a volume, all threads included: it can open the files of its cache and its stores and use the network,
 /// but run no programs.
-pub fn enter_volume(outside: HelperArgs<'_>, places: &AccessiblePaths, served: DaemonFeatures) {
+pub fn enter_volume(outside: HelperArgs<'_>, paths: &AccessiblePaths, served: DaemonFeatures) {
     learn();
     if start_unmount_helper(outside) {
-        forbid(
-            landlock::of_network(places),
-            identity::VOLUME_CAPABILITIES,
-            seccomp::Profile::Network(served),
-        );
+        forbid(landlock::of_network(paths), identity::VOLUME_CAPABILITIES, seccomp::Profile::Network(served));
     }
 }
 
 /// Sandboxes a gateway, which serves the stores of a volume to other machines.
-pub fn enter_gateway(places: &AccessiblePaths) {
+pub fn enter_gateway(paths: &AccessiblePaths) {
     learn();
     forbid(
-        landlock::of_network(places),
+        landlock::of_network(paths),
         identity::STORE_CAPABILITIES,
         seccomp::Profile::Network(DaemonFeatures::default()),
     );
@@ -109,7 +105,7 @@ pub fn enter_extract(target: BorrowedFd<'_>) {
     probe::run();
 }
 
-/// Sandboxes this process, which is to serve a guest and has a single thread so far: in an empty mount namespace, without the
+/// Sandboxes this process, which is to serve a guest and still has a single thread: in an empty mount namespace, without the
 /// capabilities and system calls that serving a directory does not need.
 ///
 /// # Errors

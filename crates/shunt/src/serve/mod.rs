@@ -57,7 +57,7 @@ pub enum LockIn {
     /// Access to all files but these, and the right to execute programs, are dropped; the network stays usable.
     Network {
         /// The files that it can still open.
-        places: AccessiblePaths,
+        paths: AccessiblePaths,
         /// A kernel module takes part in serving it.
         kernel: bool,
     },
@@ -253,9 +253,9 @@ fn enter(lock_in: &LockIn, attached: &Attached, control: Option<&Control>, backg
         LockIn::Image { kernel, kept } => {
             sandbox::enter(outside, DaemonFeatures { rings, kernel: *kernel }, *kept);
         }
-        LockIn::Network { places, kernel } => {
+        LockIn::Network { paths, kernel } => {
             let served = DaemonFeatures { rings, kernel: *kernel };
-            sandbox::enter_volume(outside, places, served);
+            sandbox::enter_volume(outside, paths, served);
         }
     }
 }
@@ -426,7 +426,7 @@ fn is_dead(error: &MountSessionError) -> bool {
     )
 }
 
-/// Removes a mount of Shunt whose daemon is gone.
+/// Removes a mount of Shunt whose daemon has exited.
 fn remove_dead(path: &Path) {
     let Ok((dead, _)) = own_mounts::find(path) else { return };
     match dead.unmount(Unmount::Lazy) {

@@ -63,7 +63,7 @@ impl Signals {
                 }
                 ends += 1;
                 service_manager::stopping();
-                // Whatever happens to this process, no other daemon is to take over.
+                // No other daemon may take over, even if this process is killed.
                 let _ = guardian.as_ref().map(|guardian| guardian.end());
                 match ends {
                     1 | 2 if unmount_helper::unmount(ends == 2) => {}

@@ -72,8 +72,8 @@ impl Successor {
             if self.guardian.as_ref().is_some_and(|guardian| guardian.is_service_manager()) {
                 return None;
             }
-            let gone = self.guardian.as_ref().is_some_and(|guardian| guardian.has_exited());
-            return gone.then(|| "its guardian was killed".to_owned());
+            let has_exited = self.guardian.as_ref().is_some_and(|guardian| guardian.has_exited());
+            return has_exited.then(|| "its guardian was killed".to_owned());
         }
         Some(match &self.refused {
             Some(reason) => reason.clone(),
@@ -126,7 +126,7 @@ impl Successor {
                     DRAIN_TIMEOUT.as_millis()
                 );
             }
-            // No cleanup: the guardian holds the state, and starts the program when this process is gone.
+            // No cleanup: the guardian holds the state, and starts the program when this process has exited.
             std::process::exit(0);
         }))
     }

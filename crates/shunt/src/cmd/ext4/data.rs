@@ -16,13 +16,13 @@ use crate::error::{Code, Failure, Result, failed};
 
 /// Switches a block device that the kernel module is to write to direct I/O, past its page cache. Returns whether it did.
 pub fn switch_to_direct(requested: DataArg, image: &mut Image, survey: &Survey) -> Result<bool> {
-    let wanted = match requested {
+    let is_requested = match requested {
         DataArg::Daemon => false,
         DataArg::Extmap => true,
         // Without a page cache the daemon is slow: so only when it is certain that the kernel transfers all file data.
         DataArg::Auto => module_obstacle().is_none() && survey.part.is_none() && survey.extents,
     };
-    let direct = wanted && survey.writable && image.claim.is_some();
+    let direct = is_requested && survey.writable && image.claim.is_some();
     if direct {
         let device = DirectDevice::new(&image.file).map_err(|error| {
             failed(format_args!("cannot access {} by direct I/O: {error}", image.path.display()))

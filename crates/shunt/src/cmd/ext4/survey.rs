@@ -2,10 +2,10 @@
 //!
 //! An image is untrusted, and mounting needs privileges that a process which parses it must not have. So a process of its own
 //! surveys it first: it inherits the open image, gives up files, programs, sockets and privileges, and then replays the journal
-//! and opens the file system once, as the daemon will, which is sandboxed by then, too. Its result is a few numbers; errors are
+//! and opens the file system once, as the daemon will, which is sandboxed before that, too. Its result is a few numbers; errors are
 //! reported before there is a mount.
 //!
-//! The two processes exchange lines of JSON. The survey process says which part of the image holds the file system, and continues
+//! The two processes exchange lines of JSON. The survey process reports which part of the image holds the file system, and continues
 //! once the mounting process has locked that part.
 
 use std::io::{self, BufReader, Read as _, Write as _};
@@ -85,9 +85,9 @@ pub fn of(image: &Image, args: &Ext4MountArgs) -> Result<Survey> {
     let cannot =
         |error: io::Error| failed(format_args!("cannot inspect {path} in a separate process: {error}"));
     let mut looker = start(image, args).map_err(cannot)?;
-    let said = looker.stdout.take().expect("stdout is piped");
-    let mut said = BufReader::new(said.take(MAX_LINE_BYTES));
-    let part = match receive(&mut said)? {
+    let output = looker.stdout.take().expect("stdout is piped");
+    let mut output = BufReader::new(output.take(MAX_LINE_BYTES));
+    let part = match receive(&mut output)? {
         Some(Message::Part(part)) => part,
         _ => return Err(survey_failed(image, looker)),
     };
@@ -96,7 +96,7 @@ pub fn of(image: &Image, args: &Ext4MountArgs) -> Result<Survey> {
     }
     image.lock(part.clone())?;
     let go_on = looker.stdin.take().map_or(Ok(()), |mut stdin| stdin.write_all(b"\n"));
-    match go_on.map_err(cannot).and_then(|()| receive(&mut said))? {
+    match go_on.map_err(cannot).and_then(|()| receive(&mut output))? {
         Some(Message::Found(survey)) if survey.is_possible(image) => {
             // It closes the image before it sends its result, and has nothing more to do.
             let _ = looker.wait();
@@ -118,9 +118,9 @@ fn survey_failed(image: &Image, mut looker: Child) -> Failure {
 }
 
 /// Receives the next message; an error sent by the survey process is returned as this one's.
-fn receive(said: &mut impl io::BufRead) -> Result<Option<Message>> {
+fn receive(output: &mut impl io::BufRead) -> Result<Option<Message>> {
     let mut line = String::new();
-    let read = said.read_line(&mut line);
+    let read = output.read_line(&mut line);
     match read.ok().and_then(|_| serde_json::from_str(&line).ok()) {
         Some(Message::Failed { code, message }) => Err(Failure::new(Code::from_number(code), message)),
         message => Ok(message),
@@ -150,7 +150,7 @@ fn start(image: &Image, args: &Ext4MountArgs) -> io::Result<Child> {
     if let Some(log) = log::file() {
         command.stderr(log.try_clone()?);
     }
-    // This process has a single thread so far and spawns no other child meanwhile, which would inherit the descriptors.
+    // This process still has a single thread and spawns no other child meanwhile, which would inherit the descriptors.
     let hand_on = |flags| handed.iter().try_for_each(|file| rustix::io::fcntl_setfd(file, flags));
     let child = hand_on(FdFlags::empty()).map_err(Into::into).and_then(|()| command.spawn());
     hand_on(FdFlags::CLOEXEC)?;
@@ -160,13 +160,13 @@ fn start(image: &Image, args: &Ext4MountArgs) -> io::Result<Child> {
 /// The main function of the survey process.
 pub fn main(args: &SurveyArgs) -> ExitCode {
     log::start_in(&args.log, None);
-    let said = match survey(args) {
+    let output = match survey(args) {
         Ok(Some(survey)) => Message::Found(survey),
         // The process that asked has ended.
         Ok(None) => return ExitCode::FAILURE,
         Err(failure) => Message::Failed { code: failure.code as u8, message: failure.message },
     };
-    match send(&said) {
+    match send(&output) {
         Ok(()) => ExitCode::SUCCESS,
         Err(_) => ExitCode::FAILURE,
     }

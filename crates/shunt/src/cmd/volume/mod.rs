@@ -71,8 +71,8 @@ mod tests {
 
     #[test]
     fn passwords_on_a_command_line_are_seen() {
-        let tells = |word: &str| contains_password(OsStr::new(word));
-        assert!(tells("postgres://a:p@h/d") && tells("--meta=postgresql://a@h/d?password=p"));
-        assert!(!tells("postgres://a@h/d") && !tells("sqlite:/a:p@h") && !tells("team"));
+        let contains = |word: &str| contains_password(OsStr::new(word));
+        assert!(contains("postgres://a:p@h/d") && contains("--meta=postgresql://a@h/d?password=p"));
+        assert!(!contains("postgres://a@h/d") && !contains("sqlite:/a:p@h") && !contains("team"));
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use shunt_volume::id::{NodeName, VolumeName};
 use shunt_volume::maintenance::{
-    Checked, Collected, Depth, GRACE, LogRetention, Problem, collect, fsck as look, repair as mend,
+    Checked, Collected, Depth, GRACE_PERIOD, LogRetention, Problem, collect, fsck as look, repair as mend,
 };
 use shunt_volume::open;
 use shunt_volume::volume::Volume;
@@ -100,9 +100,10 @@ pub fn gc(args: &VolumeGcArgs) -> Result<()> {
         count: args.history_commits,
     });
     let progress = Progress::new();
-    let done =
-        collect(&volume, GRACE, history, &|what, count| progress.update(format_args!("{count} {what}")))
-            .map_err(|error| operation_failed("collect the garbage of", &args.name, error))?;
+    let done = collect(&volume, GRACE_PERIOD, history, &|what, count| {
+        progress.update(format_args!("{count} {what}"))
+    })
+    .map_err(|error| operation_failed("collect the garbage of", &args.name, error))?;
     drop(progress);
     let Collected {
         versions_deleted,
@@ -122,7 +123,7 @@ pub fn gc(args: &VolumeGcArgs) -> Result<()> {
          deleted    {dropped} chunks, {packs} packs of {bytes} bytes\n\
          compacted  {rewritten} mostly unused packs, which frees {bytes_to_free} bytes after {}\n\
          retained   {unused_bytes} bytes of deleted chunks, in packs with others\nlog        from commit {} on\n",
-        days(GRACE),
+        days(GRACE_PERIOD),
         days(saved_after),
         log_truncated_to.0 + 1,
     ))

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use shunt_volume::address::MetaAddress;
-use shunt_volume::gateway::{Credentials, Gateway, Role, requires_role};
+use shunt_volume::gateway::{Credentials, Gateway, Role};
 use shunt_volume::id::{NodeName, VolumeName};
 use shunt_volume::open;
 use shunt_volume::store::StoreError;
@@ -89,7 +89,7 @@ fn may_serve(volume: &Volume, node: &NodeName) -> std::result::Result<(), String
             tracing::warn!("cannot reach the next gateway: {why}; requests fail until it is reachable");
             Ok(())
         }
-        Err(StoreError::Denied(why)) if requires_role(&why, Role::Gateway) => Err(format!(
+        Err(StoreError::NotGateway(why)) => Err(format!(
             "{why}; on the machine of that gateway, run `shunt volume nodes role {} {node} {}`",
             volume.described.name,
             Role::Gateway

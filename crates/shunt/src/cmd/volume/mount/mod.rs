@@ -94,8 +94,8 @@ fn serve(args: &VolumeMountArgs) -> Result<()> {
     let table = args.owner_table.as_deref().map(owners::Table::read).transpose()?;
     let reload = table.clone().map(|table| reload(table, replica.clone()));
     let owners_in = args.owner_table.as_deref().map(|file| xdg::directory_of(file).to_owned());
-    let mut places = accessible_paths(&at, &volume.described, [cache.clone()]);
-    places.readable.extend(owners_in);
+    let mut paths = accessible_paths(&at, &volume.described, [cache.clone()]);
+    paths.readable.extend(owners_in);
     let fs = VolumeFs::new(replica)
         .with_runner(runner)
         .with_leases(leases)
@@ -126,7 +126,7 @@ fn serve(args: &VolumeMountArgs) -> Result<()> {
         cache: "invalidated by synchronisation".to_owned(),
         passthrough_off,
         tuning: BdiTuning::default(),
-        lock_in: Some(serve::LockIn::Network { places, kernel: args.extension.is_some() }),
+        lock_in: Some(serve::LockIn::Network { paths, kernel: args.extension.is_some() }),
         block: None,
         status: fs_status,
         fs: Arc::new(fs.named(args.name.as_str())).into(),

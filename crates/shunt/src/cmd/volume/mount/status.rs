@@ -128,7 +128,7 @@ cached          1.4 MiB (mode: cached)
     }
 
     #[test]
-    fn what_waits_and_what_is_missing_has_a_line() {
+    fn pending_changes_and_missing_files_have_a_line() {
         let mut report = report();
         (report.state, report.reason) = ("unreachable".into(), Some("timed out".into()));
         (report.read_only, report.peers, report.pending, report.blocked) = (true, 2, 5, 3);
